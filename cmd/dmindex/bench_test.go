@@ -57,6 +57,24 @@ func TestBenchFigure(t *testing.T) {
 	}
 }
 
+func TestBenchMarkdown(t *testing.T) {
+	out, _, err := runBench(t, "--workload", "C", "--records", "1000", "--ops", "1000", "--markdown", "--processor-time", "100")
+	if err != nil || !strings.Contains(out, "\n| design | transport |") || !strings.Contains(out, "\n|---|---|") || !strings.Contains(out, "\n| dex | sim | C |") {
+		t.Errorf("%v in\n%s", err, out)
+	}
+	out, _, err = runBench(t, "--figure", "dex-6-processor", "--records", "500", "--ops", "100", "--servers", "2x2", "--clients", "4", "--markdown")
+	if err != nil || !strings.Contains(out, "\n|  | 0.5x | 1x | 2x | x Sherman |") || !strings.Contains(out, " (1.00x) |") {
+		t.Errorf("%v in\n%s", err, out)
+	}
+}
+
+func TestBenchProcessor(t *testing.T) {
+	out, _, err := runBench(t, "--figure", "processor", "--design", "sherman", "--records", "500", "--ops", "500")
+	if err != nil || !strings.Contains(out, "\"sherman\": {\n\tcosts{") || strings.Contains(out, "dex") {
+		t.Errorf("%v in\n%s", err, out)
+	}
+}
+
 func TestBenchRefuses(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"--records 0", "give --records 1 or more"},
@@ -71,6 +89,9 @@ func TestBenchRefuses(t *testing.T) {
 		{"--records 1000000000000", "give fewer --records or --ops"},
 		{"--design sherman --records 1000000000000", "give fewer --records or --ops"},
 		{"--json /no/where.json", "/no/where.json"},
+		{"--processor-time 0", "--processor-time: give a number above 0"},
+		{"--processor-time 2 --transport shm", "over shm operations take the processor time that they take"},
+		{"--figure sherman-5 --design dex", "--design: figure sherman-5 says itself"},
 		{"--figure sherman-9", "there are sherman-5"},
 		{"--figure sherman-5 --workload C", "--workload: figure sherman-5 says itself what it measures"},
 		{"--figure sherman-5 --clients 1,2", "a figure takes one number"},

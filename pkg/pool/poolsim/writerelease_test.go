@@ -22,7 +22,7 @@ func TestFlatSessionsReleaseByWrite(t *testing.T) {
 		must(t, w.Run(func(p *simenv.Process) {
 			cl, err := c.Open(p)
 			must(t, err)
-			const nodes, each, sessions = 4, 20, 3 // four locks in a word, one for each node or fewer
+			const nodes, each, sessions = 4, 20, 3
 			var a [nodes]pool.Addr
 			for i := range a {
 				a[i], err = cl.Allocate(512, pool.Nil)

@@ -13,8 +13,9 @@ type Model struct {
 	BaseRTT   time.Duration // of an empty message, with nothing else under way
 	Bandwidth float64       // bytes a nanosecond, of every NIC in each direction
 
-	ClientMessage time.Duration // a NIC of a compute server: one over its messages a second, in each direction
-	ServerMessage time.Duration // a NIC of a memory server: the same
+	// one over the messages a second, in each direction, of a NIC of a compute server, and of one of
+	// a memory server
+	ClientMessage, ServerMessage time.Duration
 
 	// Processor time of a client for a list: to post it, and to poll for its end. Lists that are
 	// posted side by side are posted one after the other.

@@ -27,7 +27,7 @@ type qp struct {
 	stage  stage
 	next   int             // request to take effect
 	at     []time.Duration // of each request: when its message, then its answer, gets where it goes
-	effect simenv.Timer    // when something happens next; not while it waits in a bucket or for a call
+	effect simenv.Timer    // when something happens next; not while a bucket or call has it
 	done   time.Duration
 	waits  time.Duration // since when its owner does, or that has still to do before it polls
 	polls  time.Duration // what its owner's processor does when it has the answers

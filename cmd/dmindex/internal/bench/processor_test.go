@@ -77,7 +77,8 @@ func TestEveryDesignHasProcessorTimes(t *testing.T) {
 func TestMeasuredCosts(t *testing.T) {
 	line, err := measureCosts(func(workload string, percent float64, scan int) (time.Duration, float64, error) {
 		small := percent < 100
-		cost := func(cached, uncached time.Duration) time.Duration { // three of four wait for the fabric
+		// three of four wait for the fabric
+		cost := func(cached, uncached time.Duration) time.Duration {
 			if small {
 				return (cached + 3*uncached) / 4
 			}

@@ -19,7 +19,7 @@ type Summary struct {
 	Records         uint64          `json:"records"`
 	Ops             uint64          `json:"ops"`
 	Throughput      float64         `json:"throughput_ops"` // operations a second
-	CPU             float64         `json:"cpu_us_per_op"`  // processor time of the process that measured
+	CPU             float64         `json:"cpu_us_per_op"`  // of the process that measured
 	P50             float64         `json:"p50_us"`
 	P99             float64         `json:"p99_us"`
 	P999            float64         `json:"p999_us"`
