@@ -90,7 +90,7 @@ bench-serving: build ## the served path beside redis-server, as ratios (ROWS=set
 	@go run ./hack/servebench -ycsb bin/ycsb $(if $(ROWS),-rows $(ROWS)) $(if $(SIDES),-sides $(SIDES)) $(if $(ROUNDS),-rounds $(ROUNDS)) $(if $(SCALE),-scale $(SCALE)) $(if $(KEYS),-keys $(KEYS)) $(if $(JSON),-json $(JSON))
 
 .PHONY: figures
-figures: ## the figures of docs/benchmarks anew, simulated, as Markdown (bin/figures); some 60 minutes of processor time
+figures: ## the figures of docs/benchmarks anew, simulated, as Markdown (bin/figures); some 20 minutes of processor time
 	@hack/figures
 
 ## On a real Kubernetes (CLUSTER=current IMAGE=... uses the cluster of the current kubectl context)
