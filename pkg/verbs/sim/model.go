@@ -13,8 +13,8 @@ type Model struct {
 	BaseRTT   time.Duration // of an empty message, with nothing else under way
 	Bandwidth float64       // bytes a nanosecond, of every NIC in each direction
 
-	// one over the messages a second, in each direction, of a NIC of a compute server, and of one of
-	// a memory server
+	// one over the messages a second, in each direction, of a NIC of a compute server, and of one
+	// of a memory server
 	ClientMessage, ServerMessage time.Duration
 
 	// Processor time of a client for a list: to post it, and to poll for its end. Lists that are
