@@ -48,7 +48,7 @@ func find[T any](list *[]T, key string, of func(*T) string, make func(string) T)
 const throughputLabel = "throughput (million operations/s)"
 
 // throughputPlot shows throughput against clients, or if these are the same, against the size of
-// caches or the threads of memory servers.
+// caches, the threads of memory servers, or the processor time of operations.
 func (p *panel) throughputPlot() *plot {
 	d := &plot{title: p.title}
 	of, label := func(r *Run) float64 { return float64(r.Clients) }, "clients"
@@ -57,6 +57,9 @@ func (p *panel) throughputPlot() *plot {
 	}
 	if p.oneNumber(of) {
 		of, label = func(r *Run) float64 { return float64(r.MemoryThreads) }, "threads of each memory server"
+	}
+	if p.oneNumber(of) {
+		of, label = (*Run).processorScale, "times the measured processor time"
 	}
 	var widest, most float64
 	for _, l := range p.lines {

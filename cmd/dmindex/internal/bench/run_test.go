@@ -292,7 +292,7 @@ func TestTinyFigures(t *testing.T) {
 			}
 		}
 	}
-	if _, err := LookupFigure("sherman-7"); err == nil || !strings.Contains(err.Error(), "there are sherman-5, sherman-6, sherman-table3, dex-6, dex-7") {
+	if _, err := LookupFigure("sherman-7"); err == nil || !strings.Contains(err.Error(), "there are sherman-5, sherman-6, sherman-table3, dex-6, dex-6-processor, dex-7") {
 		t.Error(err)
 	}
 }
@@ -350,7 +350,7 @@ func TestTinySweeps(t *testing.T) {
 			}
 		}
 		for _, p := range panels(results) {
-			if d := p.throughputPlot(); !p.onePoint() && !strings.HasPrefix(d.x.label, []string{"clients", "cache", "threads"}[f.over]) {
+			if d := p.throughputPlot(); !p.onePoint() && !strings.HasPrefix(d.x.label, []string{"clients", "cache", "threads", "times"}[f.over]) {
 				t.Errorf("%s: a plot against %s", f.Name, d.x.label)
 			}
 		}
