@@ -243,7 +243,7 @@ func (d *dirty) settle(q *beside, f *frame) uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if first := f.first.Load(); first == 0 || first > position {
-		for i := d.begin; ; i++ {
+		for i := len(d.queue) - 1; ; i-- { // it came a round trip ago
 			if e := &d.queue[i]; e.f == &q.frame && e.first == position {
 				e.f = f
 				break
