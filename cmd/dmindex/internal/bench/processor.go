@@ -31,20 +31,20 @@ type designCosts struct{ cached, uncached costs }
 //	dmindex bench --figure processor [--design NAME]
 //
 // on shm, with one client, memory servers in the same process, and uniform keys. All of them come
-// from one run, 2026-11-25, 200,000 records, while other work used both hardware threads of the
-// core: on a quiet machine they are lower. A new design needs its own line.
+// from one run, 2026-11-25, 500,000 records, with hardly any other work beside it. A new design
+// needs its own line.
 var processorTimes = map[string]designCosts{
 	"sherman": { // never without a READ
-		costs{391, 927, 1571, 1000, 29},
-		costs{391, 927, 1571, 1000, 29},
+		costs{433, 941, 2136, 969, 30},
+		costs{433, 941, 2136, 969, 30},
 	},
 	"dex -caching": {
-		costs{445, 2107, 2965, 1235, 32},
-		costs{445, 2107, 2965, 1235, 32},
+		costs{501, 2179, 3103, 1151, 31},
+		costs{501, 2179, 3103, 1151, 31},
 	},
 	"dex": {
-		costs{295, 1143, 2533, 1381, 46},
-		costs{1874, 3281, 4934, 1690, 45},
+		costs{417, 1255, 2893, 1630, 47},
+		costs{2043, 3341, 4941, 1768, 46},
 	},
 }
 
