@@ -31,6 +31,35 @@ func (l *Log) Appender() *Appender { return &Appender{log: l, event: l.env.NewEv
 // batch under way, for which nothing but the memory server is needed; after another error the log
 // is dead. It allocates nothing.
 func (a *Appender) Append(record []byte) (position uint64, err error) {
+	return a.append(record, 0)
+}
+
+// AppendKeeping is Append if the ring also has room for a later record of so many bytes. That room
+// is kept until AppendKept, or Release, whatever others append. 0 = there is no later record.
+func (a *Appender) AppendKeeping(record []byte, later int) (position uint64, err error) {
+	if later == 0 {
+		return a.append(record, 0)
+	}
+	return a.append(record, kept(later))
+}
+
+// AppendKept appends the record for which AppendKeeping has kept room: it does not return ErrFull.
+func (a *Appender) AppendKept(record []byte) (position uint64, err error) {
+	a.log.Release(len(record))
+	return a.append(record, 0)
+}
+
+// Release gives the room back that AppendKeeping keeps for a record of so many bytes.
+func (l *Log) Release(later int) { l.kept.Add(-kept(later)) }
+
+// kept is the room for a record of so many bytes that is alone in its batch. As long as the room
+// that is kept is not more than what is left of the ring, from the end of the last record on, each
+// of these records has room: it takes no more than this, whatever batches end before it, because a
+// batch ends with a record.
+func kept(record int) int64 { return int64(align(uint64(batchHead+recordHead+record))) + 8 }
+
+// append is Append with room that is kept.
+func (a *Appender) append(record []byte, keep int64) (position uint64, err error) {
 	l := a.log
 	a.Finish()
 	a.limit, a.waits = appendWaits, false
@@ -45,7 +74,7 @@ func (a *Appender) Append(record []byte) (position uint64, err error) {
 		switch {
 		case len(l.open.batch)+need > batchBytes:
 			err = a.postOrWait(l.end())
-		case to-l.wanted > uint64(l.ref.Bytes):
+		case to+uint64(l.kept.Load()+keep)-l.wanted > uint64(l.ref.Bytes):
 			return 0, ErrFull
 		case to-l.tail > uint64(l.ref.Bytes):
 			err = a.moveTail()
@@ -56,6 +85,7 @@ func (a *Appender) Append(record []byte) (position uint64, err error) {
 			copy(b[n+recordHead:], record)
 			l.open.batch = b
 			l.counts.Records++
+			l.kept.Add(keep)
 			l.noteHalf()
 			return l.end(), nil
 		}

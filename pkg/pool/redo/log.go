@@ -43,6 +43,7 @@ type Log struct {
 	ref  Ref
 
 	durable atomic.Uint64
+	kept    atomic.Int64 // bytes of the ring: see AppendKeeping
 
 	mu       env.Mutex
 	lanes    [underWayAtMost + 1]lane
