@@ -75,8 +75,8 @@ import (
 // The record is in the queue of dirty frames until its frame takes its place, so the log keeps it
 // until the frame is written back, which needs the frame's lock. A leaf that is written back by
 // others meanwhile lacks the change, and the log has it. A cancelled record may be truncated at any
-// time; the cancellation comes after it, so it is truncated later. If the ring has no room for the
-// cancellation, the record is released first, so that truncation makes room.
+// time; the cancellation comes after it, so it is truncated later. The ring keeps room for the
+// cancellation from the record on: it waits for no truncation, which this record may prevent.
 //
 // A leaf without room for the entry is changed by restructure, still under the frame's lock. The
 // record is made durable before that, as there. If that fails for want of memory, a plain record
@@ -92,6 +92,7 @@ type beside struct {
 	frame    frame
 	claim    *atomic.Bool // of the key; nil = none
 	position uint64       // of the record, until its change is made; 0 = none
+	later    int          // bytes of its cancellation, which has room in the log
 	// the last cancellation: a failed change waits for it
 	cancelled uint64
 	note      []byte // the record of a cancellation
@@ -142,7 +143,7 @@ func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64,
 		q.release()
 		return o, false, nil
 	}
-	if ok, err := s.appendBeside(m); !ok {
+	if ok, err := s.appendBeside(m, cancelBytes(key)); !ok {
 		q.release()
 		return o, false, err
 	}
@@ -172,9 +173,12 @@ func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64,
 	return o, made, err
 }
 
+// cancelBytes is the length of the record that cancels one of key.
+func cancelBytes(key []byte) int { return recordFixed + len(key) + 8 }
+
 // appendBeside appends the session's record, with the condition of m. It returns false if the log
-// has no room for it.
-func (s *session) appendBeside(m mode) (bool, error) {
+// has no room for it, and for a later record of so many bytes, its cancellation.
+func (s *session) appendBeside(m mode, later int) (bool, error) {
 	plain := s.record[0]
 	switch m {
 	case insert:
@@ -183,7 +187,7 @@ func (s *session) appendBeside(m mode) (bool, error) {
 		s.record[0] = recordPutPresent
 	}
 	q := &s.beside
-	position, err := s.x.dirty.append(s.log, &q.frame, s.record)
+	position, err := s.x.dirty.appendFirst(s.log, &q.frame, s.record, later)
 	s.record[0] = plain
 	switch {
 	case errors.Is(err, redo.ErrFull):
@@ -191,7 +195,7 @@ func (s *session) appendBeside(m mode) (bool, error) {
 	case err != nil:
 		return false, s.x.giveUp(err)
 	}
-	q.position = position
+	q.position, q.later = position, later
 	return true, nil
 }
 
@@ -217,10 +221,7 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 		ps := s.b.PS
 		ps.Read(a, b)
 		began := s.clock(a)
-		s.log.Start(s.beside.position)
-		err := ps.Post()
-		s.log.Finish()
-		if err != nil {
+		if err := postBeside(ps, s.log, &s.ahead); err != nil {
 			s.x.cache.drop(f)
 			return nil, op.Failure(err, false)
 		}
@@ -243,7 +244,7 @@ func (d *dirty) settle(q *beside, f *frame) uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if first := f.first.Load(); first == 0 || first > position {
-		for i := len(d.queue) - 1; ; i-- { // it came a round trip ago
+		for i := len(d.queue) - 1; ; i-- { // it was appended a round trip ago
 			if e := &d.queue[i]; e.f == &q.frame && e.first == position {
 				e.f = f
 				break
@@ -251,9 +252,14 @@ func (d *dirty) settle(q *beside, f *frame) uint64 {
 		}
 		f.first.Store(position)
 	}
-	q.frame.first.Store(0)
-	q.position = 0
+	q.over(d.x.log)
 	return position
+}
+
+// over is called when the record needs no cancellation.
+func (q *beside) over(log *redo.Log) {
+	log.Release(q.later)
+	q.forget()
 }
 
 // cancel appends that the session's record was not, and will not be, made. After an error the
@@ -263,21 +269,11 @@ func (s *session) cancel(key []byte, epoch uint64) error {
 	defer q.forget()
 	binary.LittleEndian.PutUint64(q.value[:], q.position)
 	q.note = appendRecord(q.note[:0], recordCancel, epoch, key, q.value[:])
-	for {
-		position, err := s.log.Append(q.note)
-		if err == nil {
-			q.cancelled = position
-			break
-		}
-		if !errors.Is(err, redo.ErrFull) {
-			return s.x.giveUp(err)
-		}
-		q.frame.first.Store(0) // truncation may remove the record
-		s.x.writer.wake.Set()
-		if err := s.b.Retry(); err != nil {
-			return s.x.giveUp(err)
-		}
+	position, err := s.log.AppendKept(q.note)
+	if err != nil {
+		return s.x.giveUp(err)
 	}
+	q.cancelled = position
 	s.x.claims.cancelled.Add(1)
 	return nil
 }

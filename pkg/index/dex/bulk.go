@@ -27,8 +27,10 @@ import (
 //	6  releases the leaf, which records its eviction     go on with the new root
 //
 // At 4 every change that has a record is in the memory servers: no other leaf is left, and this one
-// was written back at 2. No session appends a record from 1 to 6. So the records are true whether
-// the load takes effect or not:
+// was written back at 2. No session appends a record from 1 to 6 but before its change (beside.go).
+// That change is not made: its step 5 finds the eviction, or the frame. It is a refused or an
+// unanswered one, before the records of the load or after them. So these are true whether the load
+// takes effect or not:
 //
 //   - A client that dies before 4 is over leaves an empty index, and a replay that deletes missing
 //     keys, or makes the last changes before.

@@ -53,17 +53,25 @@ func (x *dex) flushAnd(by *btree.Session, log *redo.Appender, limit time.Duratio
 			ps.Read(next.addr, by.Staging())
 			next.done = true
 		}
-		if next != nil {
-			log.Start(next.record)
-		}
-		err = ps.Post()
-		log.Finish()
+		err = postBeside(ps, log, next)
 	}
 	if err != nil {
 		return x.giveUp(err)
 	}
 	f.clean()
 	return nil
+}
+
+// postBeside posts what is queued, and the batch of next's record beside it, if there is one. Others
+// may wait for that batch, so it is over before this waits for the leaves.
+func postBeside(ps *pool.Session, log *redo.Appender, next *ahead) error {
+	if next == nil || next.record == 0 {
+		return ps.Post()
+	}
+	log.Start(next.record)
+	ps.Start()
+	log.Finish()
+	return ps.Await()
 }
 
 // evict is flush for a frame that the fetched leaf needs. The frame may be clean; then only its
@@ -250,9 +258,14 @@ func (d *dirty) append(a *redo.Appender, f *frame, record []byte) (uint64, error
 	if f.first.Load() != 0 {
 		return a.Append(record)
 	}
+	return d.appendFirst(a, f, record, 0)
+}
+
+// appendFirst is append for a clean frame. The log keeps room for a later record of so many bytes.
+func (d *dirty) appendFirst(a *redo.Appender, f *frame, record []byte, later int) (uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	position, err := a.Append(record)
+	position, err := a.AppendKeeping(record, later)
 	if err == nil {
 		f.first.Store(position)
 		d.trim()

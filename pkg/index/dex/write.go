@@ -366,7 +366,7 @@ func (s *session) recordFirst() error {
 		return s.x.giveUp(err)
 	}
 	// Until the change is in the memory servers it is not answered, so truncation may have it.
-	q.forget()
+	q.over(s.x.log)
 	return nil
 }
 

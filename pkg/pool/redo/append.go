@@ -118,8 +118,8 @@ func (a *Appender) Wait(position uint64, limit time.Duration) error {
 
 // Start posts the batch that holds the record at position, if that is not under way, and not too
 // many are. It does not wait. Until Finish the batch is not over for anybody, so the caller waits
-// for nothing in between that may wait for the log, but for requests that it posts beside. Append
-// and Wait finish first.
+// for nothing in between: it only posts requests, which it awaits after Finish. Append and Wait
+// finish first.
 func (a *Appender) Start(position uint64) {
 	l := a.log
 	l.mu.Lock()
