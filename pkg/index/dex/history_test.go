@@ -37,7 +37,12 @@ func TestHistories(t *testing.T) {
 							want = append(want, string(last.value))
 						}
 					}
-					if got := replayed(log[from:n], from, base); !slices.Contains(want, got) {
+					got := replayed(log[from:n], from, base)
+					if again := replayed(log[from:n], from, got); again != got {
+						t.Fatalf("seed %d: records %d to %d of %v over %q give %q, and once more %q",
+							seed, from+1, n, texts(log[:n]), base, got, again)
+					}
+					if !slices.Contains(want, got) {
 						t.Fatalf("seed %d: the key was %q; records %d to %d of %v over %q give %q, want one of %q",
 							seed, first, from+1, n, texts(log[:n]), base, got, want)
 					}
