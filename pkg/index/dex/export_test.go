@@ -5,6 +5,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
 
 // LogOnly logs changes of keys that this client has taken, and makes them nowhere else; a nil value
@@ -109,4 +110,10 @@ func LogConditions(i index.Index, keys, values [][]byte, absent []bool) error {
 		}
 	}
 	return log.Wait(position, index.DefaultLimit)
+}
+
+// InLog reports whether a lies in the ring of this client's log.
+func InLog(i index.Index, a pool.Addr) bool {
+	r := i.(*dex).log.Ref()
+	return a > r.Addr+64 && a < r.Addr+pool.Addr(redo.NodeBytes(int(r.Bytes)))
 }
