@@ -1,0 +1,94 @@
+package dex_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+)
+
+// TestFullPoolBesideRead inserts keys into leaves that have neither a frame nor room, in a pool
+// without memory for another leaf. The records are in the log by then. A client that replays it
+// finds none of these keys, and all others.
+func TestFullPoolBesideRead(t *testing.T) {
+	o := poolsim.Options{Servers: 1, Chunks: 12, ChunkBytes: 64 << 10, Locks: 64, Lease: time.Second}
+	inSimulation(t, o, func(c *poolsim.Cluster, p *simenv.Process) error {
+		open := func() (index.Partitioned, error) {
+			cl, err := c.Open(p)
+			if err != nil {
+				return nil, err
+			}
+			i, err := dex.Open(cl, index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 256, CacheBytes: 16 << 10,
+				Switches: map[string]bool{"offloading": false, "entries": false}})
+			if err != nil {
+				return nil, err
+			}
+			return i.(index.Partitioned), nil
+		}
+		x, err := open()
+		if err != nil {
+			return err
+		}
+		next, err := open() // while there is memory for its log
+		if err != nil {
+			return err
+		}
+		if err := x.Take(pool.Holding{Epoch: 1}); err != nil {
+			return err
+		}
+		s, err := x.Session()
+		if err != nil {
+			return err
+		}
+		keys := uint64(0)
+		for ; err == nil; keys++ {
+			err = s.Insert(simKey(keys), []byte("as long as values can be"))
+		}
+		keys--
+		if !errors.Is(err, index.ErrPoolFull) {
+			return err
+		}
+		there, failed := map[string]bool{}, 0
+		for i := range 20 * keys {
+			key := append(simKey(i * 101 % keys)[:6:6], 1, byte(i/keys))
+			before, _, _ := dex.Beside(x)
+			err := s.Insert(key, []byte("as long as values can be"))
+			if err != nil && !errors.Is(err, index.ErrPoolFull) {
+				return err
+			}
+			there[string(key)] = err == nil
+			if after, _, _ := dex.Beside(x); err != nil && after > before {
+				if failed++; failed == 100 {
+					break
+				}
+			}
+		}
+		if failed < 100 {
+			return fmt.Errorf("%d insertions found no memory after their record was appended beside a READ, %d keys: this tests nothing", failed, keys)
+		}
+		look := func(s index.Session) error {
+			for key, is := range there { //env:real each key alone
+				if v, err := s.Lookup([]byte(key), nil); is != (err == nil) || !is && !errors.Is(err, index.ErrNotFound) {
+					return fmt.Errorf("key %x is %q, %v; it was inserted: %v", key, v, err, is)
+				}
+			}
+			return nil
+		}
+		if err := look(s); err != nil {
+			return err
+		}
+		if err := next.Take(pool.Holding{Epoch: 2, Inherits: []pool.Inherited{{Client: 1, Epoch: 1, Log: x.Log()}}}); err != nil {
+			return err
+		}
+		if s, err = next.Session(); err != nil {
+			return err
+		}
+		return look(s)
+	})
+}
