@@ -166,9 +166,9 @@ func TestLogDiesBesideRead(t *testing.T) {
 }
 
 // TestLeafIsDividedBehindItsRecord: another session's batch is held up, so no record behind it is
-// durable. Meanwhile keys are inserted into leaves that have neither a frame nor room, so the leaves
-// are changed in the memory server. None of that is answered before the record of it is durable:
-// the log may have older ones of the key, and a replay would return to what these say.
+// durable. Meanwhile keys are inserted into leaves that have neither a frame nor room, so the
+// leaves are changed in the memory server. None of that is answered before the record of it is
+// durable: the log may have older ones of the key, and a replay would return to what these say.
 func TestLeafIsDividedBehindItsRecord(t *testing.T) {
 	hookedBeside(t, func(h *besideHooked) error {
 		divided := 0

@@ -16,8 +16,8 @@ import (
 
 // TestLogOfRivals lets many sessions of one client change the same keys at the same time, on real
 // processors, mostly in leaves without a frame. Whatever its sessions find at the end is what the
-// next client finds, which replays the log over leaves of which some were written back: so the order
-// of the log is the order of the changes.
+// next client finds, which replays the log over leaves of which some were written back: so the
+// order of the log is the order of the changes.
 func TestLogOfRivals(t *testing.T) {
 	for _, provider := range pooltest.Providers() {
 		t.Run(provider, func(t *testing.T) { rivals(t, provider, uint64(time.Now().UnixNano())) })
@@ -28,7 +28,7 @@ const (
 	rivalKeys     = 400
 	rivalHot      = 12 // keys that half of the changes are of
 	rivalSessions = 8
-	rivalRounds   = 8
+	rivalRounds   = 5
 	rivalChanges  = 2000 // of a session in a round: less than half of the log
 )
 

@@ -92,8 +92,8 @@ func Beside(i index.Index) (made, refused, cancelled int) {
 // Batches is how many batches of the log a client has posted.
 func Batches(i index.Index) int { return int(i.(*dex).log.Counts().Batches) }
 
-// LogConditions logs puts of keys that this client has taken as they are logged before their leaf is
-// READ: each has an effect only if the key is not there, or only if it is. Nothing else happens.
+// LogConditions logs puts of keys that this client has taken as they are logged before their leaf
+// is READ: each has an effect only if the key is not there, or only if it is. Nothing else happens.
 // When it returns, the log is durable.
 func LogConditions(i index.Index, keys, values [][]byte, absent []bool) error {
 	x := i.(*dex)

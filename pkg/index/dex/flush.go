@@ -62,8 +62,8 @@ func (x *dex) flushAnd(by *btree.Session, log *redo.Appender, limit time.Duratio
 	return nil
 }
 
-// postBeside posts what is queued, and the batch of next's record beside it, if there is one. Others
-// may wait for that batch, so it is over before this waits for the leaves.
+// postBeside posts what is queued, and the batch of next's record beside it, if there is one.
+// Others may wait for that batch, so it is over before this waits for the leaves.
 func postBeside(ps *pool.Session, log *redo.Appender, next *ahead) error {
 	if next == nil || next.record == 0 {
 		return ps.Post()
