@@ -166,10 +166,12 @@ func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64,
 		if made { // refused
 			s.x.claims.refused.Add(1)
 		}
+		s.x.pause()
 		if e := s.cancel(key, epoch); e != nil {
 			made, err = false, errors.Join(err, e)
 		}
 	}
+	s.x.pause()
 	q.release()
 	return o, made, err
 }
@@ -213,6 +215,7 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 		}
 		return nil, err
 	}
+	s.x.pause()
 	if s.x.cache.evictions.after(a, since) {
 		s.x.cache.drop(f)
 		return nil, nil
