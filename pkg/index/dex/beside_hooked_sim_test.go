@@ -224,3 +224,62 @@ func TestLeafIsDividedBehindItsRecord(t *testing.T) {
 		return fmt.Errorf("%d leaves were divided: this tests nothing", divided)
 	})
 }
+
+// TestWriterWaitsWithoutLocks: a batch of the log is held up, and the log becomes half full. The
+// writer that makes room waits for that batch, since a leaf has a record behind it. Meanwhile
+// sessions read the other leaves that it will write back.
+func TestWriterWaitsWithoutLocks(t *testing.T) {
+	hookedBeside(t, func(h *besideHooked) error {
+		key, value := simKey(besideKeys-200), []byte("durable")
+		for range 20 {
+			if err := h.s.Upsert(key, value); err != nil {
+				return err
+			}
+		}
+		release, over, held := h.p.NewEvent(), h.p.NewEvent(), false
+		h.late.over = func(list []verbs.Request) error {
+			last := &list[len(list)-1]
+			if !held && last.Op == verbs.Write && dex.InLog(h.x, pool.NewAddr(1, last.Remote)) {
+				held = true
+				release.Wait(env.Forever)
+			}
+			return nil
+		}
+		h.p.Go("change the hot key", func() {
+			defer over.Set()
+			if err := h.other.Upsert(hot, []byte("held")); err != nil {
+				t.Error(err)
+			}
+		})
+		for !held {
+			h.p.Yield()
+		}
+		h.s.Defer(true)
+		for range 2 { // the first time the log is truncated
+			for used, all := dex.LogUse(h.x); used <= all/2; used, _ = dex.LogUse(h.x) {
+				if err := h.s.Upsert(hot, []byte("behind")); err != nil {
+					return err
+				}
+			}
+			h.p.Sleep(100 * time.Microsecond) // the writer is awake
+		}
+		behind := h.s.Position()
+		h.s.Defer(false)
+		h.s.SetLimit(time.Millisecond)
+		v, err := h.s.Lookup(key, nil)
+		written, _ := dex.WrittenForLog(h.x)
+		release.Set()
+		over.Wait(env.Forever)
+		if err != nil || string(v) != string(value) {
+			return fmt.Errorf("a leaf that is to be written back: %q, %w", v, err)
+		}
+		if err := h.s.Durable(behind); err != nil {
+			return err
+		}
+		h.p.Sleep(100 * time.Microsecond)
+		if now, _ := dex.WrittenForLog(h.x); now == written {
+			return errors.New("the writer has done nothing: this tests nothing")
+		}
+		return nil
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 )
 
 // writer is the goroutine that writes leaves back when the log is half full, until it is a quarter
@@ -76,6 +77,15 @@ func (w *writer) some() (left bool, err error) {
 		return false, nil
 	}
 	w.s.b.Resume() // epochs need not wait for all of it
+	// Who reads these leaves waits while they are locked. So most of the wait for the log, if not
+	// all of it, comes before.
+	upTo := uint64(0)
+	for _, f := range w.oldest {
+		upTo = max(upTo, f.lsn.Load())
+	}
+	if err := w.s.log.Wait(upTo, w.s.limit); err != nil {
+		return true, op.Failure(err, false)
+	}
 	before := w.many.written
 	for _, f := range w.oldest {
 		if !f.tryLock() {
