@@ -154,7 +154,6 @@ func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64,
 		if o = s.applyIn(f, a, key, fp, epoch, m); !o.dropped {
 			f.hit()
 			f.unlock()
-			s.x.cache.locate(p) // its parent refers to it from now on
 		}
 		err = o.err
 	}
