@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/dmindex/dmindex/pkg/env/invariants"
 )
 
 func TestEventRemembersOneSet(t *testing.T) {
@@ -91,5 +93,31 @@ func TestWaitAllocatesNothing(t *testing.T) {
 	})
 	if n >= 1 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestOneWaiter: two goroutines that wait for one event would share its timer.
+func TestOneWaiter(t *testing.T) {
+	if !invariants.Enabled {
+		t.Log("without invariants nobody checks it")
+		return
+	}
+	e, ended := Real().NewEvent(), Real().NewEvent()
+	Real().Go("waiter", func() { e.Wait(Forever); ended.Set() })
+	for !e.(*realEvent).waits.Load() {
+		Real().Yield()
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("a second goroutine waits for an event")
+			}
+		}()
+		e.Wait(time.Millisecond)
+	}()
+	e.Set()
+	ended.Wait(Forever)
+	if e.Wait(time.Millisecond) { // a third one may, when the others have ended
+		t.Error("an event that nobody set is set")
 	}
 }

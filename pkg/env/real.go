@@ -4,7 +4,10 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/dmindex/dmindex/pkg/env/invariants"
 )
 
 // Real is the world outside: the machine's clock, Go's scheduler and random numbers of the
@@ -31,6 +34,8 @@ func (real) Uint64() uint64        { return rand.Uint64() }
 type realEvent struct {
 	set   chan struct{}
 	timer *time.Timer // of the one goroutine that may wait; nil = it never had to, with a limit
+
+	waits atomic.Bool // a goroutine waits; kept with invariants only
 }
 
 func (e *realEvent) Set() {
@@ -49,6 +54,10 @@ func (e *realEvent) Wait(limit time.Duration) bool {
 	}
 	if limit <= 0 {
 		return false
+	}
+	if invariants.Enabled {
+		invariants.Check(!e.waits.Swap(true), "two goroutines wait for one event")
+		defer e.waits.Store(false)
 	}
 	if limit == Forever {
 		<-e.set
