@@ -285,7 +285,13 @@ func (s *Session) repairMain(l *tableLock, main Addr, node []byte) error {
 	if err != nil {
 		return s.died(err)
 	}
-	if err := s.Lock(main, node); err != nil {
+	// What the session offers is a change of the node at l; whoever holds the main lock must not
+	// find it.
+	offered := s.wait.Change()
+	s.wait.Offer(nil)
+	err = s.Lock(main, node)
+	s.wait.Offer(offered)
+	if err != nil {
 		return fmt.Errorf("repair node %v first: %w", main, err)
 	}
 	if err := s.PostUnlock(); err != nil {
