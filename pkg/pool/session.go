@@ -303,11 +303,16 @@ func (s *Session) Published() (c verbs.Counters) {
 	return c
 }
 
-// Close ends the session. If it still holds a lock, its client is given up.
+// Close ends the session. If it still holds a lock, its client is given up, and so are those whose
+// changes it took.
 func (s *Session) Close() error {
 	if s.Holds() {
+		l := s.lock
 		s.lock, s.lockWord = tableLock{}, wordLock{}
-		_ = s.died(verbs.ErrClosed)
+		err := s.died(verbs.ErrClosed)
+		if len(s.taken) > 0 {
+			s.answerTaken(&l, err)
+		}
 	}
 	s.leaveSlots()
 	s.pool.sessions.remove(s)

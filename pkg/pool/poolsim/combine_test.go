@@ -171,6 +171,60 @@ func TestTakenOrWithdrawn(t *testing.T) {
 	f("put back too late", 10*time.Microsecond, true, false, pool.ErrTimeout)
 }
 
+// TestTakenOnceBeyondItsLimit: whose limit went by while its change was taken, and who is put back
+// then, is taken by nobody else.
+func TestTakenOnceBeyondItsLimit(t *testing.T) {
+	oneLock(t, func(_ *poolsim.Cluster, p *simenv.Process, cl *pool.Pool, a [2]pool.Addr) {
+		const limit = 300 * time.Microsecond
+		s, g := seats(t, cl, 3), env.NewWaitGroup(p)
+		must(t, s[0].s.Lock(a[0], s[0].node))
+		s[1].s.SetLimit(limit)
+		for _, w := range s[1:] {
+			w.s.Begin()
+			queued(p, g, func() {
+				_, answered, err := w.offer(a[0])
+				if late := w.s.Limit() == limit; late && !errors.Is(err, pool.ErrTimeout) || !late && (err != nil || !answered) {
+					t.Errorf("an operation of at most %v: answered %v, %v", w.s.Limit(), answered, err)
+				}
+			})
+		}
+		for i, want := range []int{2, 1} {
+			if n := s[0].s.Take(a[0]); n != want {
+				t.Errorf("the holder took %d changes in step %d, want %d", n, i, want)
+			}
+			if i == 0 {
+				p.Sleep(2 * limit)
+				s[0].s.PutBack(3)
+			}
+		}
+		must(t, s[0].change(a[0], true))
+		g.Wait(env.Forever)
+	})
+}
+
+// TestClosedHolderAnswers: a session that is closed while it has taken changes leaves nobody
+// waiting for an answer.
+func TestClosedHolderAnswers(t *testing.T) {
+	oneLock(t, func(_ *poolsim.Cluster, p *simenv.Process, cl *pool.Pool, a [2]pool.Addr) {
+		s, g := seats(t, cl, 2), env.NewWaitGroup(p)
+		must(t, s[0].s.Lock(a[0], s[0].node))
+		ended := false
+		queued(p, g, func() {
+			if _, answered, err := s[1].offer(a[0]); !answered || err == nil {
+				t.Errorf("answered %v, %v", answered, err)
+			}
+			ended = true
+		})
+		if n := s[0].s.Take(a[0]); n != 1 {
+			t.Errorf("%d changes are offered", n)
+		}
+		must(t, s[0].s.Close())
+		if g.Wait(time.Minute); !ended {
+			t.Error("the operation waits for a session that is closed")
+		}
+	})
+}
+
 // TestPutBackIsFirst: who is put back gets the lock before those that came later, with the image.
 func TestPutBackIsFirst(t *testing.T) {
 	oneLock(t, func(_ *poolsim.Cluster, p *simenv.Process, cl *pool.Pool, a [2]pool.Addr) {

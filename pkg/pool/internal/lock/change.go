@@ -14,6 +14,7 @@ package lock
 // Taking and withdrawing exclude each other, since both are done under the mutex. A waiter whose
 // limit goes by while it is taken waits on: its change is being carried out, and the holder still
 // looks at it. The holder answers, or puts the waiter back, within the limit of its own request.
+// After that the waiter is not taken again.
 
 // Change is what the session of w wants to do with the node at its lock; nil = nobody else may do
 // it.
@@ -32,11 +33,13 @@ func (w *Waiter) Answered() bool { return w.answered }
 func (w *Waiter) Failure() error { return w.failure }
 
 // Take takes those out of the queue that want that node and offer a change, first come first, as
-// many as list has capacity for, and returns list with them. Each is answered, or put back.
+// many as list has capacity for, and returns list with them. Each is answered, or put back. It
+// leaves those whose limit went by while they were taken: an operation waits for one list only
+// beyond its limit.
 func (q *WaitQueue) Take(node uint64, list []*Waiter) []*Waiter {
 	var before *Waiter
 	for w := q.head; w != nil; w = w.next {
-		if w.node != node || w.change == nil || len(list) == cap(list) {
+		if w.node != node || w.change == nil || w.over || len(list) == cap(list) {
 			before = w
 			continue
 		}
