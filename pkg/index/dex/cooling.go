@@ -153,12 +153,23 @@ func (c *cache) coolOne() uint64 {
 		}
 		f := &c.frames[x]
 		if a := f.addr.Load(); a != 0 && f.used.Load() > 0 && f.version.Load()&1 == 0 {
-			f.used.Store(0)
-			p.unswizzle(f.id)
-			return p.cooling.push(a)
+			return c.cool(f, a)
 		}
 	}
 	return 0
+}
+
+// cool cools the leaf at a, which was in f when it was chosen, and returns what push does. If f has
+// got another leaf since, that one may be cooled by the store, and only a push of its own address
+// would let it be evicted. So it is made an ordinary one again.
+func (c *cache) cool(f *frame, a uint64) (out uint64) {
+	f.used.Store(0)
+	if f.addr.Load() != a {
+		f.used.Store(1)
+		return 0
+	}
+	c.paper.unswizzle(f.id)
+	return c.paper.cooling.push(a)
 }
 
 // CoolLeaf implements btree.PathCache. If another node has to leave the cooling map for the leaf,
@@ -169,9 +180,7 @@ func (x *dex) CoolLeaf(hint uint32, a pool.Addr) {
 	if f.addr.Load() != uint64(a) || f.used.Load() == 0 {
 		return
 	}
-	f.used.Store(0)
-	c.paper.unswizzle(f.id)
-	out := c.paper.cooling.push(uint64(a))
+	out := c.cool(f, uint64(a))
 	if out == 0 || c.paper.leave(out) || out&innerBit != 0 {
 		return
 	}

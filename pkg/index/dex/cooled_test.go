@@ -1,0 +1,130 @@
+package dex
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// paperCacheOf is a cache of the paper's policy, of about so many frames, in a world.
+func paperCacheOf(t *testing.T, e env.Env, node, frames int) *cache {
+	t.Helper()
+	with, err := techniquesOf(map[string]bool{"entries": false, "frequencies": false})
+	mustDo(t, err)
+	return newCache(e, with, frames*(node+frameCost(node/8, with)), node)
+}
+
+// forgotten counts the cooled leaves that no entry of the cooling map leads to: nothing cools them
+// again, so they are not evicted before they are found.
+func (c *cache) forgotten() (n int) {
+	m, has := &c.paper.cooling, map[uint64]bool{}
+	for i := range m.buckets {
+		b, oldest, count := m.lock(i)
+		for k := range count {
+			has[b[1+(oldest+k)%m.size]] = true
+		}
+		m.unlock(b, oldest, count)
+	}
+	for i := range c.frames {
+		f := &c.frames[i]
+		a := f.addr.Load()
+		if a != 0 && f.used.Load() == 0 && !has[a] && !slices.Contains(c.paper.mu.leavers, a) {
+			n++
+		}
+	}
+	return n
+}
+
+// TestCoolsAnotherLeaf: the frame of a leaf that was chosen to be cooled gets another leaf before
+// that is done.
+func TestCoolsAnotherLeaf(t *testing.T) {
+	k := paperCacheOf(t, env.Real(), 256, 64)
+	take := func(n uint64) *frame {
+		f, fresh, err := k.reserve(pool.NewAddr(1, n*256), true, nil)
+		if err != nil || !fresh {
+			t.Fatalf("leaf %d: fresh %v, %v", n, fresh, err)
+		}
+		return f
+	}
+	f := take(1)
+	f.unlock()
+	chosen := f.addr.Load()
+	if !f.tryLock() {
+		t.Fatal("the frame is locked")
+	}
+	k.drop(f)
+	if other := take(2); other != f {
+		t.Fatalf("leaf 2 has frame %d, not %d", other.id, f.id)
+	}
+	f.unlock()
+	k.cool(f, chosen)
+	if n := k.forgotten(); n != 0 {
+		t.Errorf("%d leaves are cooled, and the cooling map does not have them", n)
+	}
+	k.cool(f, f.addr.Load())
+	if f.used.Load() != 0 || k.forgotten() != 0 {
+		t.Error("the leaf is not cooled, or not in the map")
+	}
+}
+
+// TestNoCooledLeafIsForgotten: on real threads, leaves come, are found and are evicted. In the end
+// each cooled one is in the cooling map, and each frame has a leaf or is free.
+func TestNoCooledLeafIsForgotten(t *testing.T) {
+	const workers, each, node, frames = 8, 60_000, 256, 200
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	e := env.Real()
+	k := paperCacheOf(t, e, node, frames)
+	g := env.NewWaitGroup(e)
+	var came atomic.Uint64
+	for w := range workers {
+		g.Go("worker", func() {
+			r := rand.New(rand.NewPCG(seed, uint64(w)))
+			for range each {
+				a := pool.NewAddr(1, (r.Uint64N(4*frames)+1)*node)
+				if f := k.find(a); f != nil {
+					f.hit()
+					continue
+				}
+				f, fresh, err := k.reserve(a, r.IntN(4) == 0, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if !fresh {
+					continue
+				}
+				came.Add(1)
+				if r.IntN(16) == 0 {
+					k.drop(f)
+				} else {
+					f.unlock()
+				}
+			}
+		})
+	}
+	g.Wait(env.Forever)
+	if n := k.forgotten(); n != 0 {
+		t.Errorf("%d leaves of %d frames are cooled, and the cooling map does not have them", n, len(k.frames))
+	}
+	free := 0
+	for i := range k.frames {
+		f := &k.frames[i]
+		if f.version.Load()&1 != 0 {
+			t.Errorf("frame %d is locked", i)
+		}
+		if a := f.addr.Load(); a == 0 {
+			free++
+		} else if k.find(pool.Addr(a)) != f {
+			t.Errorf("frame %d has leaf %#x, which is not found there", i, a)
+		}
+	}
+	if free != len(k.paper.mu.free) {
+		t.Errorf("%d frames have no leaf, and %d are free", free, len(k.paper.mu.free))
+	}
+	t.Logf("%d leaves came", came.Load())
+}
