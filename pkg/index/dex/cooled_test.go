@@ -1,6 +1,7 @@
 package dex
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -68,6 +69,25 @@ func TestCoolsAnotherLeaf(t *testing.T) {
 	k.cool(f, f.addr.Load())
 	if f.used.Load() != 0 || k.forgotten() != 0 {
 		t.Error("the leaf is not cooled, or not in the map")
+	}
+}
+
+// TestNotWrittenBackNotForgotten: a leaf that cannot be written back now, as the log is slow, is
+// evicted later.
+func TestNotWrittenBackNotForgotten(t *testing.T) {
+	k, late := paperCacheOf(t, env.Real(), 256, 64), errors.New("the log is slow")
+	refused := 0
+	for n := range uint64(2 * len(k.frames)) {
+		f, fresh, err := k.reserve(pool.NewAddr(1, (n+1)*256), true, func(*frame) error { return late })
+		if err != nil {
+			refused++
+		} else if fresh {
+			f.first.Store(1)
+			f.unlock()
+		}
+	}
+	if n := k.forgotten(); n != 0 || refused == 0 {
+		t.Errorf("%d leaves were not written back; %d are cooled, and the cooling map does not have them", refused, n)
 	}
 }
 
