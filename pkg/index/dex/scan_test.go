@@ -31,7 +31,13 @@ func filled(t *testing.T) (*dex, *session) {
 // opened is an index over shm with all keys, which are none, and a session of it.
 func opened(t *testing.T, o index.Options) (*dex, *session) {
 	t.Helper()
-	c := pooltest.New(t, pooltest.Options{Provider: "shm", Chunks: 64, ChunkBytes: 1 << 20})
+	return openedBy(t, "shm", o)
+}
+
+// openedBy is opened with another fabric.
+func openedBy(t *testing.T, provider string, o index.Options) (*dex, *session) {
+	t.Helper()
+	c := pooltest.New(t, pooltest.Options{Provider: provider, Chunks: 64, ChunkBytes: 1 << 20})
 	open, err := Open(c.Open(t), o)
 	if err != nil {
 		t.Fatal(err)
