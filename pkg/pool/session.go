@@ -156,6 +156,10 @@ func (s *Session) remaining() time.Duration {
 	return env.Remaining(s.pool.env, s.deadline)
 }
 
+// Remaining is how long the operation under way may still wait: not at all, once its limit is over
+// or this client is given up.
+func (s *Session) Remaining() time.Duration { return s.remaining() }
+
 // Overdue is nil while the operation may go on: else ErrTimeout, or ErrFenced if this client is
 // given up. Retry loops ask it.
 func (s *Session) Overdue() error {

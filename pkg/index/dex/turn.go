@@ -156,12 +156,12 @@ func (s *session) enter(a pool.Addr) (again bool, err error) {
 }
 
 // await gives up the shard's lock until the session's wait is over, and reports whether that came
-// within its limit.
+// within the limit of its operation.
 func (s *session) await(h *turnShard) bool {
 	t := s.turn
 	t.over, t.err = false, nil
 	h.mu.Unlock()
-	t.event.Wait(s.limit)
+	t.event.Wait(s.b.PS.Remaining())
 	h.mu.Lock()
 	t.event.Wait(0) // set by now if it will be: it must not end a later wait
 	return t.over

@@ -2,10 +2,14 @@ package dex
 
 import (
 	"bytes"
+	"errors"
 	"testing"
+	"time"
 
+	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
+	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // TestForeseesNothingUnwritten: with caching off, a key that another session has put into the
@@ -53,4 +57,70 @@ func TestForeseesNothingUnwritten(t *testing.T) {
 		t.Errorf("a lookup after the change: %q, %v", got, err)
 	}
 	mustDo(t, other.Close())
+}
+
+// TestTurnsEndAtLimits: a session that waits for its turn, or for the write-back after it passed
+// the turn on, leaves the queue when the limit of its operation is over. Those behind it go on.
+func TestTurnsEndAtLimits(t *testing.T) {
+	x, first := opened(t, index.Options{Uint64: true, MaxValueBytes: 100, NodeBytes: 512, CacheBytes: 1 << 20, Switches: map[string]bool{"caching": false}})
+	mustDo(t, first.Insert(scanKey(1), []byte("before")))
+	begun := func() *session {
+		s, err := x.newSession()
+		mustDo(t, err)
+		t.Cleanup(func() { mustDo(t, s.Close()) })
+		s.b.Begin()
+		t.Cleanup(s.b.End)
+		return s
+	}
+	// Its operation is over already; that of each wait would be an hour.
+	overdue := func(s *session) {
+		s.b.PS.SetLimit(0)
+		if s.b.PS.Overdue() == nil {
+			t.Fatal("an operation without a limit is not overdue")
+		}
+		s.SetLimit(time.Hour)
+	}
+	s, late, last := begun(), begun(), begun()
+	key, value := scanKey(1), []byte("after")
+	p, err := s.b.Descend(key)
+	mustDo(t, err)
+	a, h := p.Addr(), x.turns.of(p.Addr())
+	_, err = s.enter(a)
+	mustDo(t, err)
+	overdue(late)
+	if _, err := late.enter(a); !errors.Is(err, pool.ErrTimeout) {
+		t.Errorf("who waits for a turn beyond its limit: %v", err)
+	}
+
+	fp, epoch := x.lay.Fingerprint(key), x.ranges.Load().spans[0].epoch
+	_, err = s.prepare(&p, key, value, fp, epoch, upsert)
+	mustDo(t, err)
+	var l slotted.Leaf
+	hops := 0
+	_, _, err = s.fetch(&p, &l, key, &hops, true)
+	mustDo(t, err)
+	if o := s.apply(x.cache.find(a), a, key, fp, epoch, upsert); o.st != done || o.err != nil {
+		t.Fatalf("the change: %+v", o)
+	}
+	g := env.NewWaitGroup(x.env)
+	g.Go("the last one", func() {
+		if _, err := last.enter(a); err != nil {
+			t.Error(err)
+		}
+	})
+	for !x.turns.wanted(a) {
+		x.env.Yield()
+	}
+	overdue(s)
+	if err := s.leave(); !errors.Is(err, index.ErrUnknown) {
+		t.Errorf("who waits for a write-back beyond its limit: %v", err)
+	}
+	g.Wait(env.Forever)
+	mustDo(t, last.leave())
+	if h.queue(a) != nil {
+		t.Error("nobody waits, and there is a queue")
+	}
+	if got, err := first.Lookup(key, nil); err != nil || !bytes.Equal(got, value) {
+		t.Errorf("after the last turn: %q, %v", got, err)
+	}
 }
