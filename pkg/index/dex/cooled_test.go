@@ -72,6 +72,33 @@ func TestCoolsAnotherLeaf(t *testing.T) {
 	}
 }
 
+// TestClaimsNoOtherLeaf: the frame of a cooled leaf is freed, or gets another leaf, before it is
+// locked to be evicted.
+func TestClaimsNoOtherLeaf(t *testing.T) {
+	k := paperCacheOf(t, env.Real(), 256, 64)
+	f, _, err := k.reserve(pool.NewAddr(1, 256), true, nil)
+	mustDo(t, err)
+	f.unlock()
+	a := f.addr.Load()
+	k.cool(f, a)
+	claimed := func(what string, want bool) {
+		if got := k.claim(f, a); got != want || f.version.Load()&1 != 0 != want {
+			t.Errorf("%s: claimed %v, locked %v", what, got, !want)
+		}
+	}
+	claimed("cooled", true)
+	k.drop(f)
+	claimed("free", false)
+	f, _, err = k.reserve(pool.NewAddr(1, 512), true, nil)
+	mustDo(t, err)
+	f.unlock()
+	f.used.Store(0)
+	claimed("another leaf", false)
+	f.addr.Store(a)
+	f.hit()
+	claimed("found", false)
+}
+
 // TestNotWrittenBackNotForgotten: a leaf that cannot be written back now, as the log is slow, is
 // evicted later.
 func TestNotWrittenBackNotForgotten(t *testing.T) {

@@ -159,19 +159,6 @@ func (c *cache) coolOne() uint64 {
 	return 0
 }
 
-// cool cools the leaf at a, which was in f when it was chosen, and returns what push does. If f has
-// got another leaf since, that one may be cooled by the store, and only a push of its own address
-// would let it be evicted. So it is made an ordinary one again.
-func (c *cache) cool(f *frame, a uint64) (out uint64) {
-	f.used.Store(0)
-	if f.addr.Load() != a {
-		f.used.Store(1)
-		return 0
-	}
-	c.paper.unswizzle(f.id)
-	return c.paper.cooling.push(a)
-}
-
 // CoolLeaf implements btree.PathCache. If another node has to leave the cooling map for the leaf,
 // it is the next victim. If many have to leave before one is wanted, it stays in the cache.
 func (x *dex) CoolLeaf(hint uint32, a pool.Addr) {
@@ -224,18 +211,9 @@ func (c *cache) victim(out uint64) *frame {
 		if out == 0 {
 			continue
 		}
-		f := c.find(pool.Addr(out))
-		if f == nil || f.used.Load() != 0 {
-			continue
-		}
-		if !f.tryLock() {
-			f.used.Store(1) // it is in use: it stays
-			continue
-		}
-		if f.addr.Load() == out && f.used.Load() == 0 {
+		if f := c.find(pool.Addr(out)); f != nil && c.claim(f, out) {
 			return f
 		}
-		f.unlock()
 	}
 	return nil
 }
