@@ -70,11 +70,6 @@ func (h *history) doubt(in asked) {
 // undone notes that an operation had no effect.
 func (h *history) undone(at int) { h.ops[at].Input = nil }
 
-// request asks for one key and notes what came of it; nil if it was done.
-func (w *ownWorld) request(p *simenv.Process, program int, d *pod, in asked, limit time.Duration) error {
-	return w.requests(p, program, d, []asked{in}, limit)
-}
-
 // requests asks for several keys at once and notes what came of each; nil if all were done.
 func (w *ownWorld) requests(p *simenv.Process, program int, d *pod, all []asked, limit time.Duration) (err error) {
 	h := w.log

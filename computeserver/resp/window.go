@@ -123,7 +123,7 @@ func (c *conn) gather() (commands []pending, err error) {
 				return commands, errAnonymous
 			}
 		}
-		these, ok := split(b[:n], args[len(args):len(args)])
+		these, ok := split(b[:n], args[len(args):])
 		if !ok {
 			return commands, protocolError("unbalanced quotes in request")
 		}
