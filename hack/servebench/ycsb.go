@@ -35,8 +35,8 @@ func ycsb(load bool, reads, updates float64) func(*machine, *target, int) (time.
 			if _, err := m.runYCSB(t, true, records, 0, 0, 0); err != nil {
 				return 0, err
 			}
+			t.loaded[ycsbKeys] = true
 		}
-		t.loaded[ycsbKeys] = true
 		return m.runYCSB(t, load, records, operations, reads, updates)
 	}
 }
