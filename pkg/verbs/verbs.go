@@ -112,6 +112,8 @@ type Capabilities struct {
 	DeviceMemory int
 	// bytes of one WRITE of which a dying client applies all or none; at least 8
 	WholeWrite int
+	// the same where the memory server's process dies, and its memory stays
+	WholeAlways bool
 }
 
 // Region is the size of one region of the connected server.

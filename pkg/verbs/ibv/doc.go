@@ -28,7 +28,8 @@
 //
 // CacheLineAtomic, OrderedWrite and ReleaseByWrite depend on NIC and host, and are not offered
 // either. WholeWrite is the path MTU: what fits into one packet is applied by the responder whole
-// or not at all, whatever becomes of the client. Longer WRITEs may end between packets.
+// or not at all, whatever becomes of the client, and of the server's process (WholeAlways): the NIC
+// does it. Longer WRITEs may end between packets.
 //
 // # Atomics and the CPU
 //

@@ -336,4 +336,6 @@ func (e *session) end() {
 
 // capabilities are those of every connection without masked atomics and device memory. See the
 // package comment.
-func capabilities(mtu int) verbs.Capabilities { return verbs.Capabilities{WholeWrite: mtu} }
+func capabilities(mtu int) verbs.Capabilities {
+	return verbs.Capabilities{WholeWrite: mtu, WholeAlways: true}
+}

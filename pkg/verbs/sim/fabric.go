@@ -55,8 +55,8 @@ func New(w *simenv.World, o Options) *Fabric {
 		f.enemy = newAdversary(f, &plan)
 		f.caps = plan.Capabilities
 	}
-	if f.caps.WholeWrite == 0 {
-		f.caps.WholeWrite = mtu
+	if f.caps.WholeWrite == 0 { // as a NIC
+		f.caps.WholeWrite, f.caps.WholeAlways = mtu, true
 	}
 	return f
 }

@@ -97,6 +97,7 @@ func NewPlan(r *rand.Rand, m Menu) *Plan {
 		Delay:        []time.Duration{100, 1000, 1000, 10_000}[r.IntN(4)],
 		Gap:          []time.Duration{100, 1000, 5000, 20_000}[r.IntN(4)],
 	}
+	p.Capabilities.WholeAlways = !p.Capabilities.OrderedReads // as ibv; with them as tcp
 	if !coin(4) {
 		p.Stall, p.StallFor = []int{4, 10, 50, 300}[r.IntN(4)], 20*time.Microsecond<<r.IntN(7)
 	}
@@ -157,6 +158,7 @@ func Shrink(p *Plan, fails func(*Plan) bool) *Plan {
 			func(n *Plan) { n.Gap = min(n.Gap, 100) },
 			func(n *Plan) { n.Capabilities.Calls = false },
 			func(n *Plan) { n.Capabilities.WholeWrite = mtu },
+			func(n *Plan) { n.Capabilities.WholeAlways = true },
 			func(n *Plan) { n.Capabilities.OrderedReads = true },
 			func(n *Plan) { n.Capabilities.OrderedWrite = true },
 			func(n *Plan) { n.Capabilities.CacheLineAtomic = true },

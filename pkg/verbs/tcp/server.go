@@ -21,6 +21,7 @@ const (
 // Capabilities are those of every connection of this provider, besides Calls, which is the server's
 // choice. The server executes a list in order, so READs are ordered, and it executes a frame only
 // once it has all of it, so a WRITE is applied whole or not at all, whatever becomes of the client.
+// Its own process may die within a copy.
 func Capabilities() verbs.Capabilities {
 	return verbs.Capabilities{OrderedReads: true, MaskedAtomics: true, WholeWrite: verbs.MaxTransfer}
 }

@@ -73,12 +73,14 @@ const (
 	bitReleaseByWrite
 	bitMaskedAtomics
 	bitCalls
+	bitWholeAlways
 )
 
 func capabilityBits(c *verbs.Capabilities) (bits uint32) {
 	for bit, on := range map[uint32]bool{
 		bitCacheLineAtomic: c.CacheLineAtomic, bitOrderedWrite: c.OrderedWrite, bitOrderedReads: c.OrderedReads,
 		bitReleaseByWrite: c.ReleaseByWrite, bitMaskedAtomics: c.MaskedAtomics, bitCalls: c.Calls,
+		bitWholeAlways: c.WholeAlways,
 	} {
 		if on {
 			bits |= bit
@@ -131,6 +133,7 @@ func ReadAnswer(r io.Reader) (*Answer, error) {
 			ReleaseByWrite:  bits&bitReleaseByWrite != 0,
 			MaskedAtomics:   bits&bitMaskedAtomics != 0,
 			Calls:           bits&bitCalls != 0,
+			WholeAlways:     bits&bitWholeAlways != 0,
 			DeviceMemory:    int(binary.LittleEndian.Uint64(b[30:])),
 			WholeWrite:      int(binary.LittleEndian.Uint64(b[38:])),
 		},

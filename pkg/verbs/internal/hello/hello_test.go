@@ -35,12 +35,13 @@ func TestHelloRoundTrip(t *testing.T) {
 }
 
 func TestAnswerRoundTrip(t *testing.T) {
-	for bits := range 64 {
+	for bits := range 128 {
 		a := &Answer{
 			Code: Code(bits % 6), Incarnation: 3, Session: 4, MaxQPs: 5,
 			Capabilities: verbs.Capabilities{
 				CacheLineAtomic: bits&1 != 0, OrderedWrite: bits&2 != 0, OrderedReads: bits&4 != 0,
 				ReleaseByWrite: bits&8 != 0, MaskedAtomics: bits&16 != 0, Calls: bits&32 != 0, DeviceMemory: 1 << 17, WholeWrite: 8,
+				WholeAlways: bits&64 != 0,
 			},
 			Regions: []verbs.Region{{ID: verbs.RegionData, Size: 1 << 40}, {ID: verbs.RegionLocks, Size: 9}},
 		}
