@@ -54,6 +54,7 @@ func (a *allocator) adopt(i int, unit uint64) error {
 	if err != nil {
 		return err
 	}
+	p.adopted.Add(1)
 	k := a.addChunk(i, first, unit)
 	for n := range k.dirty {
 		k.dirty[n] = true

@@ -34,6 +34,8 @@ type slab struct {
 	cut   int      // how many were handed out at least once: the first ones
 	idle  []uint64 // a bit for each of these that is free, retired or a place for images
 	freed []uint32 // those that are free, the one that was given back last at the end
+	// a bit for each of these that a review suspects (review.go); nil = it suspects none
+	suspects []uint64
 
 	inFreed   int  // place in class.freed; -1 = there is nothing in freed
 	candidate bool // it is in allocator.emptied
@@ -45,9 +47,16 @@ type slab struct {
 func (b *slab) index(a Addr) int  { return int(a-b.first) / b.class.size }
 func (b *slab) addr(i int) Addr   { return b.first + Addr(i*b.class.size) }
 func (b *slab) isIdle(i int) bool { return b.idle[i/64]>>(i%64)&1 != 0 }
-func (b *slab) setIdle(i int)     { b.idle[i/64] |= 1 << (i % 64) }
+func (b *slab) setIdle(i int)     { b.idle[i/64] |= 1 << (i % 64); b.clear(i) }
 func (b *slab) setBusy(i int)     { b.idle[i/64] &^= 1 << (i % 64) }
 func (b *slab) left() int         { return b.nodes - b.cut }
+
+// clear says that node i is no suspect of a review.
+func (b *slab) clear(i int) {
+	if b.suspects != nil {
+		b.suspects[i/64] &^= 1 << (i % 64)
+	}
+}
 
 // empty reports whether all nodes are free.
 func (b *slab) empty() bool { return b.ready && len(b.freed) == b.cut }
@@ -84,6 +93,14 @@ func searchChunk(list []*chunk, a Addr) (at int, found bool) {
 // slabOf is the open run of this client in which the node of a size at addr begins; nil if there is
 // none.
 func (a *allocator) slabOf(size int, addr Addr) *slab {
+	if b := a.slabAt(addr); b != nil && b.class.size == size {
+		return b
+	}
+	return nil
+}
+
+// slabAt is the open run of this client in which a node begins at addr; nil if there is none.
+func (a *allocator) slabAt(addr Addr) *slab {
 	i, ok := a.pool.serverOf(addr)
 	if !ok {
 		return nil
@@ -99,10 +116,24 @@ func (a *allocator) slabOf(size int, addr Addr) *slab {
 		return nil
 	}
 	b := k.slabs[uint64(addr-k.first)/g.slab]
-	if b == nil || b.class.size != size || addr < b.first || b.index(addr) >= b.nodes || int(addr-b.first)%size != 0 {
+	if b == nil || addr < b.first || b.index(addr) >= b.nodes || int(addr-b.first)%b.class.size != 0 {
 		return nil
 	}
 	return b
+}
+
+// chunkAfter is the first chunk of this client behind an address; nil if there is none.
+func (a *allocator) chunkAfter(turn Addr) (next *chunk) {
+	for _, chunks := range a.chunks {
+		at, found := searchChunk(chunks, turn)
+		if found {
+			at++
+		}
+		if at < len(chunks) && (next == nil || chunks[at].first < next.first) {
+			next = chunks[at]
+		}
+	}
+	return next
 }
 
 // install makes a run of k known as a slab of class c. None of its nodes is handed out yet.

@@ -44,7 +44,7 @@ import (
 //
 // If the client dies, all of these sessions die. What is in the memory then is any part of what one
 // list does, in its order (G1). It is the design's matter that each part is a state which the
-// operations might have left: see slottedtree/combine.go.
+// operations might have left: see slottedtree/combine.go and chime/combine.go.
 
 // MaxTaken is how many changes of waiting sessions one list carries out at most.
 const MaxTaken = 16
@@ -61,6 +61,21 @@ func (s *Session) LockOr(a Addr, node []byte, change any) (answered bool, err er
 		s.wait.Offer(change)
 	}
 	err = s.Lock(a, node)
+	return s.offered(err)
+}
+
+// AcquireOr is Acquire of a lock word, as LockOr is Lock: the change is one of w.Node.
+func (s *Session) AcquireOr(w Word, change any, spans ...Span) (own uint64, answered bool, err error) {
+	if s.broken == nil {
+		s.wait.Offer(change)
+	}
+	own, err = s.Acquire(w, spans...)
+	answered, err = s.offered(err)
+	return own, answered, err
+}
+
+// offered ends an offer, when Lock or Acquire has returned err.
+func (s *Session) offered(err error) (answered bool, failure error) {
 	s.wait.Offer(nil)
 	if err == errAnswered {
 		return true, s.wait.Failure()
@@ -70,12 +85,19 @@ func (s *Session) LockOr(a Addr, node []byte, change any) (answered bool, err er
 
 // Waited reports whether sessions of this client may wait for the lock that the session holds.
 func (s *Session) Waited() bool {
+	if s.lockWord.held {
+		return s.pool.words.Waited(uint64(s.lockWord.word.At))
+	}
 	return !s.without.Flat && s.pool.servers()[s.lock.server].local.slow(s.lock.index)
 }
 
 // Take takes offered changes of the node at a, whose lock the session holds, from sessions that
-// wait for it, and returns how many. PutBack and PostUnlock come next.
+// wait for it, and returns how many. PutBack and PostUnlock, or PostRelease, come next.
 func (s *Session) Take(a Addr) int {
+	if s.lockWord.held {
+		s.taken = s.pool.words.Take(uint64(s.lockWord.word.At), uint64(a), s.taken[:0])
+		return len(s.taken)
+	}
 	if s.without.Flat {
 		return 0
 	}
@@ -83,12 +105,13 @@ func (s *Session) Take(a Addr) int {
 	return len(s.taken)
 }
 
-// Taken is change i of those that Take took. It belongs to the session until PutBack or PostUnlock.
+// Taken is change i of those that Take took. It belongs to the session until PutBack or PostUnlock,
+// or PostRelease.
 func (s *Session) Taken(i int) any { return s.taken[i].Change() }
 
 // PutBack lets those wait again of which back has the bit: they are not carried out.
 func (s *Session) PutBack(back uint32) {
-	if back == 0 {
+	if back == 0 || len(s.taken) == 0 {
 		return
 	}
 	kept, list := s.taken[:0], s.back[:0]
@@ -100,16 +123,31 @@ func (s *Session) PutBack(back uint32) {
 		}
 	}
 	s.taken = kept
-	s.pool.servers()[s.lock.server].local.putBack(s.lock.index, list)
+	if s.lockWord.held {
+		s.pool.words.PutBack(uint64(s.lockWord.word.At), list)
+	} else {
+		s.pool.servers()[s.lock.server].local.putBack(s.lock.index, list)
+	}
 }
 
 // answerTaken answers those whose changes were in the list that ended with failure, under lock l.
 func (s *Session) answerTaken(l *tableLock, failure error) {
+	s.countTaken(failure)
+	s.pool.servers()[l.server].local.answer(l.index, s.taken, failure)
+	s.taken = s.taken[:0]
+}
+
+// answerTakenWord is answerTaken under lock word l.
+func (s *Session) answerTakenWord(l *wordLock, failure error) {
+	s.countTaken(failure)
+	s.pool.words.Answer(uint64(l.word.At), s.taken, failure)
+	s.taken = s.taken[:0]
+}
+
+func (s *Session) countTaken(failure error) {
 	if failure == nil {
 		s.combined.Add(uint64(len(s.taken)))
 	}
-	s.pool.servers()[l.server].local.answer(l.index, s.taken, failure)
-	s.taken = s.taken[:0]
 }
 
 // newTaken is room for those that a session takes.

@@ -89,7 +89,10 @@ type Grant struct {
 	// each; 0 = lock words cannot be used
 	Intents     uint64
 	IntentSlots int
-	Lease       time.Duration // from before Connect was called; 0 = there are no leases
+	// a fence looks at all lock words of strips (SweepWords); else, as with an older server, only
+	// at those that intent slots name
+	SweepsStrips bool
+	Lease        time.Duration // from before Connect was called; 0 = there are no leases
 	// the current epochs of reclamation; see EpochTables. UncachedEpoch is 0 where an older server
 	// has none of these
 	Epoch, UncachedEpoch uint64

@@ -147,16 +147,7 @@ type deadNode struct {
 func (a *allocator) beginSweep(turn Addr) *sweep {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	sw := &sweep{}
-	for _, chunks := range a.chunks {
-		at, found := searchChunk(chunks, turn)
-		if found {
-			at++
-		}
-		if at < len(chunks) && (sw.k == nil || chunks[at].first < sw.k.first) {
-			sw.k = chunks[at]
-		}
-	}
+	sw := &sweep{k: a.chunkAfter(turn)}
 	if sw.k == nil {
 		return nil
 	}

@@ -18,8 +18,9 @@ func (a *allocator) giveBack(i int) (gone []leaving) {
 			continue
 		}
 		// What is left must be able to serve a few slabs more, so that no chunk comes and goes with
-		// one node. Runs of half a chunk come and go with theirs.
-		if k.unit == g.slab && vacant[k.unit]-k.vacant < max(1, g.slabs/16) {
+		// one node; or a few nodes more, where the chunk has no slab to serve: strips keep all of
+		// its slabs open. Runs of half a chunk come and go with theirs.
+		if k.unit == g.slab && vacant[k.unit]-k.vacant < max(1, g.slabs/16) && !(k.vacant == 0 && k.spared()) {
 			continue
 		}
 		vacant[k.unit] -= k.vacant
@@ -42,6 +43,21 @@ func (a *allocator) giveBack(i int) (gone []leaving) {
 		return !b.candidate
 	})
 	return gone
+}
+
+// spared reports whether the classes of k's runs, whose nodes are all free, can serve a few nodes
+// more without them.
+func (k *chunk) spared() bool {
+	spared := map[*class]int{}
+	for b := range k.open() {
+		spared[b.class] += b.nodes
+	}
+	for c, nodes := range spared { //env:real the order does not matter
+		if c.freedNodes[k.server]+c.uncutNodes[k.server]-nodes < max(1, nodes/16) {
+			return false
+		}
+	}
+	return true
 }
 
 // settled reports whether the table says all open slabs of k, and nothing changes it any more.

@@ -108,6 +108,9 @@ func (k *leaseKeeper) keep(s *server) {
 			return
 		}
 		said := ps.say(p, s)
+		if p.condemned.Load() != nil {
+			return // what it says has been passed may be of a session that died in doubt
+		}
 		said.Servers = p.joined.reached.Load()
 		r, err := p.control.Renew(s.id, p.number, said, min(p.limit, left))
 		switch {

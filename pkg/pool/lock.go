@@ -288,7 +288,12 @@ func (s *Session) Holds() bool { return s.lock.held || s.lockWord.held }
 // An error kills the session, and its client is given up (Condemn). ErrFenced: the lock was not
 // this client's any more, so what was written under it may have met the changes of its next holder;
 // the client must not answer anything.
+//
+// Of a lock word it is PostRelease with what SetOwn said.
 func (s *Session) PostUnlock() error {
+	if s.lockWord.held {
+		return s.PostRelease(s.lockWord.mask, s.lockWord.change)
+	}
 	if !s.lock.held {
 		panic("pool: PostUnlock without a lock")
 	}

@@ -111,6 +111,7 @@ func (p *Pool) writeSlabs(i int, opened []*slab) (begun bool, cleared []tableWor
 		return false, nil, err
 	}
 	s.SetLimit(p.limit)
+	s.certain = true
 	s.Begin()
 	zero, err := s.Buffer(zeroPiece)
 	write := func(at Addr, b []byte) {

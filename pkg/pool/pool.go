@@ -80,6 +80,8 @@ type Pool struct {
 	repaired  atomic.Uint64
 	reclaimed atomic.Uint64
 	flat      atomic.Bool // a session was told to be flat (Techniques)
+	inDoubt   atomic.Bool // see GiveUpInDoubt
+	adopted   atomic.Uint64
 
 	closing env.Mutex // held by Close
 	closed  bool
@@ -246,6 +248,9 @@ func (p *Pool) Servers() []uint16 {
 	}
 	return ids
 }
+
+// NumServers is how many memory servers there are.
+func (p *Pool) NumServers() int { return len(p.servers()) }
 
 // ChunkBytes is the size of a chunk. The smallest of the servers' counts.
 func (p *Pool) ChunkBytes() uint64 {

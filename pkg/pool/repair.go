@@ -28,6 +28,10 @@ import (
 // nothing. The image's place is used again only after the list has ended without an error, so after
 // 4. A client that dies while it repairs leaves the lock to the next one, who does all of it again.
 //
+// Where one WRITE as long as the image takes effect whole or not at all, whoever dies
+// (Pool.WholeAlways), 3 is all that there is to do: a client that is cut off leaves the node as it
+// was, or as it shall be. What readers see meanwhile is the same.
+//
 // The record, 32 bytes, little-endian:
 //
 //	offset  size  field
@@ -91,12 +95,18 @@ type images struct {
 }
 
 // ReserveRewrite makes sure that a Rewrite of the node at a, whose lock the session holds, has a
-// place for its image, of at most size bytes. ErrPoolFull: there is no memory for it. Nothing is
-// posted, and what is queued stays.
+// place for its image, of at most size bytes, if it needs one, and under a lock word an intent
+// slot. ErrPoolFull: there is no memory for it; ErrNoIntent: there is no slot. What is queued is
+// posted where the session has to claim a slot; else it stays.
 func (s *Session) ReserveRewrite(a Addr, size int) error {
 	server, err := s.lockedServer(a)
-	if err != nil || s.image != Nil {
+	if err != nil || s.image != Nil || s.pool.WholeAlways(a) >= size {
 		return err
+	}
+	if l := &s.lockWord; l.held && l.slot == nil {
+		if err := s.useSlot(l); err != nil {
+			return err
+		}
 	}
 	for try := 0; ; try++ {
 		image, busy, err := s.pool.borrowImage(s, server, size)
@@ -205,6 +215,10 @@ func (a *allocator) imagesOf(server, size int) *images {
 // it, PostUnlock or PostRelease after it; at most one node is rewritten under a lock. The first
 // HeadBytes of the image are not all zero. The image belongs to the fabric until then.
 func (s *Session) Rewrite(a Addr, image []byte) {
+	if s.pool.WholeAlways(a) >= len(image) {
+		s.rewriteWhole(a, image)
+		return
+	}
 	if s.image == Nil || len(image) > s.imageBytes {
 		panic(fmt.Sprintf("pool: rewrite of node %v with %d bytes, %d were reserved", a, len(image), s.imageBytes))
 	}
@@ -219,6 +233,17 @@ func (s *Session) Rewrite(a Addr, image []byte) {
 	s.write(record, s.record)
 	s.write(a, image)
 	s.write(record, s.zero)
+}
+
+// rewriteWhole is Rewrite by one WRITE, which is never cut short.
+func (s *Session) rewriteWhole(a Addr, image []byte) {
+	if s.lockWord.held {
+		s.checkRewrite(a, image)
+	} else if _, err := s.lockedServer(a); err != nil {
+		s.reject(err)
+		return
+	}
+	s.write(a, image)
 }
 
 // doneRewriting gives the image's place back, once nothing refers to it.

@@ -31,6 +31,7 @@ type Session struct {
 	broken    error
 	started   int   // queue pairs with lists under way, between Start and Await
 	unstarted error // why the next one has none
+	certain   bool  // whoever posts allows for changes that have no answer: see GiveUpInDoubt
 	limit     time.Duration
 	deadline  time.Duration // on env's clock, of the operation under way
 	// the client's time when the operation under way began; 0 = there is none
@@ -47,7 +48,8 @@ type Session struct {
 	taken, back []*lock.Waiter
 	lockWord    wordLock      // the one lock word; it holds that or lock
 	slots       []*wordSlot   // by dense server number; nil = none yet
-	name        []byte        // of the slot that it uses
+	intent      []byte        // what the slot says that it uses: name and change
+	name        []byte        // of intent
 	change      []byte        // likewise
 	area        []byte        // for slots that are read
 	part        []byte        // of an image
@@ -81,10 +83,13 @@ func (p *Pool) NewSession(bytes int) (*Session, error) {
 		buffer *[]byte
 		size   int
 	}{{&s.old, 8}, {&s.word, 8}, {&s.record, repairBytes}, {&s.list, maxChanges * changeBytes}, {&s.zero, 8},
-		{&s.name, lock.NameBytes}, {&s.change, lock.ChangeBytes}, {&s.area, slotsRead * lock.SlotBytes}, {&s.part, partBytes}} {
+		{&s.intent, lock.NameBytes + lock.ChangeBytes}, {&s.area, slotsRead * lock.SlotBytes}, {&s.part, partBytes}} {
 		if err == nil {
 			*b.buffer, err = s.Buffer(b.size)
 		}
+	}
+	if err == nil {
+		s.name, s.change = s.intent[:lock.NameBytes], s.intent[lock.NameBytes:]
 	}
 	for _, srv := range p.servers() {
 		if err != nil {
@@ -259,6 +264,9 @@ func (s *Session) posts() bool {
 
 // posted is called when what was posted is over.
 func (s *Session) posted(err error) error {
+	if err != nil {
+		s.doubt(err)
+	}
 	s.clear()
 	if err != nil {
 		if why := s.pool.condemned.Load(); why != nil {
@@ -311,10 +319,12 @@ func (s *Session) Published() (c verbs.Counters) {
 // changes it took.
 func (s *Session) Close() error {
 	if s.Holds() {
-		l := s.lock
+		l, w := s.lock, s.lockWord
 		s.lock, s.lockWord = tableLock{}, wordLock{}
-		err := s.died(verbs.ErrClosed)
-		if len(s.taken) > 0 {
+		switch err := s.died(verbs.ErrClosed); {
+		case len(s.taken) > 0 && w.held:
+			s.answerTakenWord(&w, err)
+		case len(s.taken) > 0:
 			s.answerTaken(&l, err)
 		}
 	}

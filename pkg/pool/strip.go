@@ -19,10 +19,9 @@ import (
 //     that is free (repairSlot).
 //  2. Each of these is acquired and released: what is owed under it is made, and its slot given
 //     back. Nobody has the memory yet.
-//  3. The own slot forgets the last of their names.
-//  4. If there was any, the chunk waits as what is retired now, for operations that are under way:
+//  3. If there was any, the chunk waits as what is retired now, for operations that are under way:
 //     a repairer may have looked at the slot and the word before 2, and be about to acquire the
-//     word. Who looks after 2 finds no slot that names it.
+//     word. Who looks after 2 finds no slot that names it: the own one does not.
 //
 // If any of that fails, the chunk stays this client's at the memory server, for who adopts it.
 
@@ -30,12 +29,12 @@ import (
 type leaving struct {
 	first  Addr
 	strips []strip // of words that may not be free
-	// of the server, from step 4 on
+	// of the server, from step 3 on
 	reach reach
 	epoch uint64
 }
 
-// linger is step 4.
+// linger is step 3.
 func (a *allocator) linger(s *server, l leaving) {
 	l.strips, l.reach, l.epoch = nil, s.known(uncached), s.want(uncached)
 	a.mu.Lock()
@@ -92,13 +91,20 @@ func (p *Pool) freeWords(i int, strips []strip) (some bool, err error) {
 	}
 	for _, t := range strips {
 		for from := 0; from < t.nodes; from += wordsRead {
-			if err := s.freeSome(&t, from, b[:8*min(wordsRead, t.nodes-from)]); err != nil {
+			n, err := s.freeSome(&t, from, b[:8*min(wordsRead, t.nodes-from)])
+			if some = some || n > 0; err != nil {
 				return false, fmt.Errorf("free the lock words of nodes that are given back: %w", err)
 			}
 		}
 	}
+	return some, s.forgetOwn(i)
+}
+
+// forgetOwn clears the name in the session's slot on server i, if it has one: where fences look at
+// the words that slots name alone.
+func (s *Session) forgetOwn(i int) error {
 	if len(s.slots) <= i || s.slots[i] == nil {
-		return false, nil // it acquired none
+		return nil
 	}
 	// Or clearSlots clears it just now: the name is gone only when that is confirmed.
 	slot := s.slots[i]
@@ -106,37 +112,39 @@ func (p *Pool) freeWords(i int, strips []strip) (some bool, err error) {
 	defer s.End()
 	for n := 0; ; n++ {
 		if err := s.forgetName(i, slot); err != nil {
-			return true, err
+			return err
 		}
 		if slot.state.Load() != slotForgetting {
-			return true, nil
+			return nil
 		}
 		if late := s.Overdue(); late != nil {
-			return true, fmt.Errorf("wait until an intent slot is cleared: %w", late)
+			return fmt.Errorf("wait until an intent slot is cleared: %w", late)
 		}
 		s.backOff(n)
 	}
 }
 
-// freeSome does that for the words of t from one on, which have room in b.
-func (s *Session) freeSome(t *strip, from int, b []byte) error {
+// freeSome does that for the words of t from one on, which have room in b, and says how many it
+// acquired.
+func (s *Session) freeSome(t *strip, from int, b []byte) (acquired int, err error) {
 	s.Begin()
 	defer s.End()
 	s.Read(t.at+Addr(8*from), b)
 	if err := s.Post(); err != nil {
-		return err
+		return 0, err
 	}
 	for n := range len(b) / 8 {
 		if lock.Holder(binary.NativeEndian.Uint64(b[8*n:])) == 0 {
 			continue
 		}
-		w := Word{At: t.at + Addr(8*(from+n)), Node: t.node + Addr((from+n)*t.size)}
+		w := Word{At: t.at + Addr(8*(from+n)), Node: t.node + Addr((from+n)*t.size), InStrip: true}
 		if _, err := s.Acquire(w); err != nil {
-			return err
+			return acquired, err
 		}
 		if err := s.PostRelease(0, 0); err != nil {
-			return err
+			return acquired, err
 		}
+		acquired++
 	}
-	return nil
+	return acquired, nil
 }

@@ -13,8 +13,9 @@ import (
 // Another one is refused. Version 4: chunks begin with a table of their slabs (slab.go). A client
 // of version 3 would take the table for nodes. Version 5: records of DEX's log may have a
 // condition, or take another one back (pkg/index/dex/record.go). A client of version 4 cannot
-// replay them.
-const FormatVersion = 5
+// replay them. Version 6: a leaf of SMART has all of its key before its cells
+// (pkg/index/smart/leaf.go). A client of version 5 would look for the rest behind them.
+const FormatVersion = 6
 
 // The superblock is 4 KiB at a place on the index's home server that the server knows:
 //

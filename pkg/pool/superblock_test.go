@@ -39,8 +39,8 @@ func TestSuperblockRefusals(t *testing.T) {
 		}
 	}
 	check(func(b []byte) { b[0] ^= 1 }, "not dmindex")
-	check(func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 77) }, "version 77, this program reads version 5")
-	check(func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 3) }, "version 3, this program reads version 5")
+	check(func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 77) }, "version 77, this program reads version 6")
+	check(func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 3) }, "version 3, this program reads version 6")
 	check(func(b []byte) { binary.LittleEndian.PutUint32(b[12:], 1<<20) }, "1048576 bytes")
 	check(func(b []byte) { b[superblockBody+3] ^= 1 }, "checksum")
 	check(func(b []byte) { b[16] ^= 1 }, "checksum")

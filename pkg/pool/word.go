@@ -15,15 +15,17 @@ import (
 //
 // # The protocol
 //
-// Each session has an intent slot on each memory server where it acquires words (wordslot.go). W is
-// the word, N a node on the same server. Each line is one list, posted and awaited before the next:
+// A session has an intent slot on a memory server (wordslot.go) once it has rewritten a node there,
+// or acquired a word that is of no strip. W is the word, N a node on the same server. Each line is
+// one list, posted and awaited before the next:
 //
-//	Acquire      1. WRITE of the slot's name: W and N
+//	Acquire      1. if W is of no strip: WRITE of the slot's name: W and N
 //	                CAS of W's holder lane, from free to this client
 //	                the caller's READs
 //	PostRelease  2. the caller's WRITEs; for a Rewrite: WRITE of the image to a place that nobody
-//	                knows, WRITE of the slot's change, WRITE of the node, WRITE of zero over the
-//	                first word of the change
+//	                knows, WRITE of the slot's change, behind the name where that is not there,
+//	                WRITE of the node, WRITE of zero over the first word of the change; only that
+//	                of the node, where it takes effect as a whole whoever dies (Pool.WholeAlways)
 //	                CAS of W's holder lane to free, and of the own bits that change
 //
 // Where there are no masked atomics, 1 has a CAS of the whole word and 2 a FetchAdd. 1 is tried
@@ -35,11 +37,13 @@ import (
 //
 //   - After the name: only a fence reads it. W does not have this client in its lane, so a fence
 //     does nothing about it.
-//   - After the CAS of 1: W is this client's, and its slot says so. Own bits were returned by the
+//   - After the CAS of 1: W is this client's, and a fence finds it: in its strip, or by the slot's
+//     name. Own bits were returned by the
 //     CAS, and nobody else changes those that holders change. READs behind it saw what W guards
 //     under the lock. If the CAS failed, what they brought is thrown away.
 //   - After the image and the change: the change can be made by whoever acquires W from Repair.
-//     Nothing of the node has changed. A change that is cut short does not verify.
+//     Nothing of the node has changed. A change that is cut short does not verify, nor one whose
+//     name is.
 //   - Within the WRITE of the node: readers, which acquire no lock, see parts of it; that is up to
 //     the design. After a crash the image is written over it.
 //   - After the zero: the node is whole, and the slot says that nothing is owed. A slot must never
@@ -50,11 +54,12 @@ import (
 //     forget (wordslot.go) ends it before W's memory gets another use.
 //
 // A client that dies leaves all of its lists cut short somewhere. Its fence (lock.Sweep) comes when
-// nothing of it takes effect any more, also none of its CAS that was late (G3). If W's lane has
-// this client, 1 took effect, so its slot has the whole name: the sweep finds W. It turns the lane
-// to Repair, never to free, and leaves the own bits. Until then W stays with the dead client. If
-// the lane has another client, or Repair, the dead client's slot says nothing about W: it is given
-// back. If W is free and its slot names it, likewise.
+// nothing of it takes effect any more, also none of its CAS that was late (G3). It looks at all
+// words of the strips in the index's chunks, and at those that the client's slots name. If W's lane
+// has this client, 1 took effect, so if W is of no strip its slot has the whole name: the sweep
+// finds W. It turns the lane to Repair, never to free, and leaves the own bits. Until then W stays
+// with the dead client. If the lane has another client, or Repair, the dead client's slot says
+// nothing about W: it is given back. If W is free and its slot names it, likewise.
 //
 // The other way around, a client that was fenced and does not know it: nothing of it takes effect.
 // Where it holds W and goes on, 2 fails, and the client answers nothing (Condemn).
@@ -97,6 +102,8 @@ import (
 type Word struct {
 	At   Addr // of its 8 bytes, a multiple of 8; in a chunk
 	Node Addr // what it guards, on the same memory server
+	// it is of a strip (DeclareStrip), where a fence finds it without being told
+	InStrip bool
 	// what its own bits probably are: without masked atomics, a right guess saves a round trip
 	Own uint64
 }
@@ -110,8 +117,8 @@ type Span struct {
 // Rebuild makes the own bits of a lock word from what the word guards, where its holder died: those
 // in mask become bits'. The session holds the lock, which Rebuild must not release, and w.Node is
 // whole. It makes no Rewrite: a change of its own could be owed beside the one that it repairs. own
-// is what the bits were. room is a buffer of the session, of RebuildRoom bytes. Safe for
-// concurrent use.
+// is what the bits were. room is a buffer of the session, of RebuildRoom bytes. With ErrTimeout the
+// word says Repair again, for the next one. Safe for concurrent use.
 type Rebuild func(s *Session, w Word, own uint64, room []byte) (mask, bits uint64, err error)
 
 // RebuildRoom is the size of the buffer that Rebuild gets.
@@ -127,7 +134,18 @@ type wordLock struct {
 	server int // dense number
 	word   Word
 	own    uint64
+	// the intent slot that the session uses with it; nil = none yet, for a word of a strip
+	slot *wordSlot
+	// the slot names the word; else it says what it said before, in state was
+	named bool
+	was   uint32
+	// what PostUnlock changes of the own bits
+	mask, change uint64
 }
+
+// SetOwn says what PostUnlock makes of the own bits of the lock word that the session holds: those
+// in mask become own's. Without it they stay.
+func (s *Session) SetOwn(mask, own uint64) { s.lockWord.mask, s.lockWord.change = mask, own }
 
 // Acquire acquires a lock word, and reads spans, which must be on its server, under the lock: one
 // round trip if nobody else holds it and where there are masked atomics. It returns the word's own
@@ -140,7 +158,11 @@ func (s *Session) Acquire(w Word, spans ...Span) (own uint64, err error) {
 		return 0, err
 	}
 	queues := s.pool.words
+	s.wait.Wants(uint64(w.Node), nil)
 	if !queues.Try(uint64(w.At)) && !queues.Acquire(uint64(w.At), s.wait, s.remaining()) {
+		if s.wait.Answered() {
+			return 0, errAnswered
+		}
 		late := s.Overdue()
 		if late == nil { // its clock and that of the wait are not quite the same
 			late = ErrTimeout
@@ -193,12 +215,14 @@ func (s *Session) checkWord(w Word, spans []Span) (l wordLock, err error) {
 // acquire is lines 1 and 3 to 7 of the protocol, for the session that is the word's among those of
 // this client. Where it does not get the lock, it gives up that place.
 func (s *Session) acquire(l *wordLock, spans []Span, try bool) (ok bool, err error) {
-	slot, err := s.slotFor(l.server)
+	if !l.word.InStrip || !s.pool.servers()[l.server].grant.SweepsStrips {
+		err = s.useSlot(l)
+	}
 	if err == nil {
-		ok, err = s.acquireNamed(l, slot, spans, try)
+		ok, err = s.acquireFree(l, spans, try)
 		// else the word may be this client's, so the slot goes on naming it
 		if !ok && s.broken == nil {
-			slot.release()
+			l.release(s.active.Load())
 		}
 	}
 	if ok {
@@ -213,11 +237,15 @@ func (s *Session) acquire(l *wordLock, spans []Span, try bool) (ok bool, err err
 	return false, err
 }
 
-func (s *Session) acquireNamed(l *wordLock, slot *wordSlot, spans []Span, try bool) (ok bool, err error) {
+func (s *Session) acquireFree(l *wordLock, spans []Span, try bool) (ok bool, err error) {
 	me, masked := s.pool.client, s.pool.servers()[l.server].caps.MaskedAtomics
 	at := l.word.At
 	known, from := l.word.Own<<lock.HolderBits, uint16(0)
-	s.write(s.slotAddr(l.server, slot, lock.NameAt), s.nameIn(slot, l))
+	if l.slot != nil {
+		l.slot.since.Store(s.active.Load())
+		s.write(s.slotAddr(l.server, l.slot, lock.NameAt), s.nameIn(l))
+		l.named = true
+	}
 	for n := 0; ; n++ {
 		s.queueTo(l.server, s.claim(l, known, from))
 		for _, span := range spans {
@@ -296,17 +324,27 @@ func (s *Session) PostRelease(mask, own uint64) error {
 	}
 	l := s.lockWord
 	s.lockWord = wordLock{}
+	err := s.postRelease(&l, mask, own)
+	if len(s.taken) > 0 {
+		s.answerTakenWord(&l, err)
+	}
+	return err
+}
+
+// postRelease is PostRelease of word l, which the session holds no more to all others of its
+// methods.
+func (s *Session) postRelease(l *wordLock, mask, own uint64) error {
 	err := s.postOthers(l.server)
 	if err == nil {
-		s.queueTo(l.server, s.give(&l, 0, mask&ownMask, own))
-		err = s.postHeld(&l)
+		s.queueTo(l.server, s.give(l, 0, mask&ownMask, own))
+		err = s.postHeld(l)
 	}
 	s.pool.words.Release(uint64(l.word.At))
 	if err != nil {
 		s.image = Nil // its place may still be needed for repair
 		return s.died(err)
 	}
-	s.slots[l.server].release()
+	l.release(s.active.Load())
 	s.doneRewriting(l.server)
 	return nil
 }
@@ -327,23 +365,36 @@ func (s *Session) postHeld(l *wordLock) error {
 	return nil
 }
 
-// rewriteWord is Rewrite under a lock word.
-func (s *Session) rewriteWord(a Addr, image []byte) {
+// checkRewrite panics if a rewrite under the lock word that the session holds is none.
+func (s *Session) checkRewrite(a Addr, image []byte) {
 	l := &s.lockWord
 	if a.Server() != l.word.At.Server() || a < l.word.At+8 && l.word.At < a+Addr(len(image)) {
 		panic(fmt.Sprintf("pool: rewrite of %d bytes at %v under lock word %v", len(image), a, l.word.At))
 	}
+}
+
+// rewriteWord is Rewrite under a lock word.
+func (s *Session) rewriteWord(a Addr, image []byte) {
+	s.checkRewrite(a, image)
+	l := &s.lockWord
 	// Who adopts a dead client's chunk takes places that begin with zeros for unused.
 	if invariants.Enabled {
 		zero := allZero(image[:min(len(image), HeadBytes)])
 		invariants.Check(!zero, "an image of %d bytes for %v begins with zeros", len(image), a)
 	}
-	slot := s.slots[l.server]
 	c := lock.Change{Image: s.image.Offset(), Target: a.Offset(), Length: len(image), Sum: lock.Sum(image)}
+	change, named := s.slotAddr(l.server, l.slot, lock.ChangeAt), l.named
+	if !named {
+		s.nameIn(l)
+		l.named = true
+	}
 	c.Encode(s.change, s.name, s.pool.number)
-	change := s.slotAddr(l.server, slot, lock.ChangeAt)
 	s.write(s.image, image)
-	s.write(change, s.change)
+	if named {
+		s.write(change, s.change)
+	} else {
+		s.write(s.slotAddr(l.server, l.slot, lock.NameAt), s.intent)
+	}
 	s.write(a, image)
 	s.write(change, s.zero)
 }

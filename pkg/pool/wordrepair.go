@@ -13,16 +13,54 @@ import (
 
 // WordMemory is the data region as its memory server changes it: by the same atomics as its clients
 // (G2).
-type WordMemory = lock.Memory
+type WordMemory interface {
+	lock.Memory
+	// Chunks are where the chunks of the index begin, and the size of each.
+	Chunks() (at []uint64, bytes uint64)
+}
 
 // IntentBytes is the size of an intent slot.
 const IntentBytes = lock.SlotBytes
 
 // SweepWords turns lock words that clients held to Repair, and returns how many: what fencing does
-// once nothing of these clients takes effect any more. The intent slots of the index, from offset
-// first on, name these words. It may be cut short and done again.
+// once nothing of these clients takes effect any more. They lie in the strips of the index's
+// chunks, or its intent slots, from offset first on, name them. It may be cut short and done again.
 func SweepWords(m WordMemory, first uint64, slots int, ids []uint16) (turned int, err error) {
-	return lock.Sweep(m, first, slots, ids)
+	return lock.Sweep(m, first, slots, ids, func(see func(*lock.Strip) error) error { return eachStrip(m, see) })
+}
+
+// eachStrip calls see for the strips that the tables of the chunks of an index say.
+func eachStrip(m WordMemory, see func(*lock.Strip) error) error {
+	chunks, size := m.Chunks()
+	if len(chunks) == 0 {
+		return nil
+	}
+	g := geometryOf(size)
+	words, table := make([]uint64, g.slabs), make([]byte, g.tables)
+	for _, first := range chunks {
+		if err := m.LoadWords(first, words); err != nil {
+			return err
+		}
+		for i, w := range words {
+			binary.NativeEndian.PutUint64(table[8*i:], w)
+		}
+		slabs, _ := Slabs(table, Addr(first), size)
+		for i := range slabs {
+			k := &slabs[i]
+			if k.Strip == Nil {
+				continue
+			}
+			there := func() (bool, error) {
+				var now [1]uint64
+				err := m.LoadWords(first+8*uint64(k.at), now[:])
+				return now[0] == words[k.at], err
+			}
+			if err := see(&lock.Strip{At: uint64(k.Strip), Words: k.Nodes, There: there}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // SlotOwners are the ids of the clients that have intent slots, as those of SweepWords. A client
@@ -32,11 +70,11 @@ func SlotOwners(m WordMemory, first uint64, slots int) (ids []uint16, err error)
 }
 
 // repairAcquiredWord is lines 3 to 7 of the protocol, for a word that was acquired from Repair. If
-// what is owed is damaged, the word says Repair again. After another error the word is this
-// client's.
+// what is owed is damaged, or the design's hook waited in vain, the word says Repair again. After
+// another error the word is this client's.
 func (s *Session) repairAcquiredWord(l *wordLock, spans []Span) error {
 	err := s.repairWord(l)
-	if errors.Is(err, errDamaged) && s.broken == nil {
+	if (errors.Is(err, errDamaged) || errors.Is(err, ErrTimeout)) && s.broken == nil {
 		s.queueTo(l.server, s.give(l, Repair, 0, 0))
 		if e := s.postHeld(l); e != nil {
 			return e

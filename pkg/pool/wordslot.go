@@ -10,10 +10,11 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/internal/lock"
 )
 
-// Intent slots. Each memory server has room for some of each index (Grant.IntentSlots), 64 bytes
-// each. A client claims them one by one, by a CAS of the owner's word from nobody's, and keeps them
-// until it is fenced, or they are idle; its sessions use them, each its own. The fence gives them
-// back, but for those whose change is owed: a repairer does that.
+// Intent slots. They say what a Rewrite changes, and where a fence finds a word of no strip. A
+// session that does neither needs none. Each memory server has room for some of each index
+// (Grant.IntentSlots), 64 bytes each. A client claims them one by one, by a CAS of the owner's word
+// from nobody's, and keeps them until it is fenced, or they are idle; its sessions use them, each
+// its own. The fence gives them back, but for those whose change is owed: a repairer does that.
 //
 // # When a slot forgets its word
 //
@@ -52,8 +53,25 @@ const (
 	slotGone // given back: nobody's of this client any more
 )
 
-// release ends a session's use of the slot, which may name a word from now on.
-func (t *wordSlot) release() { t.state.Store(slotNamed) }
+// release ends the use of the slot with l: it names l's word from now on, for an operation that
+// began at a time, or says what it said before.
+func (l *wordLock) release(active uint64) {
+	if l.slot == nil {
+		return
+	}
+	if l.named {
+		l.slot.since.Store(active)
+		l.was = slotNamed
+	}
+	l.slot.state.Store(l.was)
+	l.slot = nil
+}
+
+// useSlot makes l use the session's slot on its server.
+func (s *Session) useSlot(l *wordLock) (err error) {
+	l.slot, l.was, err = s.slotFor(l.server)
+	return err
+}
 
 // wordSlots are the slots of this client on one server.
 type wordSlots struct {
@@ -77,8 +95,8 @@ const slotShare = 2
 // slotsRead is how many slots are read at once.
 const slotsRead = 32
 
-// slotFor is the session's slot on a server, for it to use now.
-func (s *Session) slotFor(server int) (*wordSlot, error) {
+// slotFor is the session's slot on a server, for it to use now, and the state that it was in.
+func (s *Session) slotFor(server int) (*wordSlot, uint32, error) {
 	if len(s.slots) <= server {
 		s.slots = append(s.slots, make([]*wordSlot, len(s.pool.servers())-len(s.slots))...)
 	}
@@ -87,19 +105,21 @@ func (s *Session) slotFor(server int) (*wordSlot, error) {
 		if slot == nil || slot.state.Load() == slotGone {
 			var err error
 			if slot, err = s.acquireSlot(server); err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 			s.slots[server] = slot
 		}
 		for _, from := range []uint32{slotNamed, slotBlank} {
 			if slot.state.CompareAndSwap(from, slotUsed) {
-				slot.since.Store(s.active.Load())
+				if from == slotBlank { // else it says what it said, until it has another name
+					slot.since.Store(s.active.Load())
+				}
 				slot.seq.Add(1)
-				return slot, nil
+				return slot, from, nil
 			}
 		}
 		if late := s.Overdue(); late != nil {
-			return nil, fmt.Errorf("wait until the session's intent slot is cleared: %w", late)
+			return nil, 0, fmt.Errorf("wait until the session's intent slot is cleared: %w", late)
 		}
 		s.backOff(n)
 	}
@@ -192,9 +212,9 @@ func (s *Session) slotAddr(server int, slot *wordSlot, part uint64) Addr {
 	return NewAddr(s.pool.servers()[server].id, slot.at+part)
 }
 
-// nameIn is what a slot says of a word.
-func (s *Session) nameIn(slot *wordSlot, l *wordLock) []byte {
-	n := lock.Name{Word: l.word.At.Offset(), Node: l.word.Node.Offset(), Seq: slot.seq.Load(), Client: s.pool.number}
+// nameIn is what the slot of l says of its word.
+func (s *Session) nameIn(l *wordLock) []byte {
+	n := lock.Name{Word: l.word.At.Offset(), Node: l.word.Node.Offset(), Seq: l.slot.seq.Load(), Client: s.pool.number}
 	n.Encode(s.name)
 	return s.name
 }

@@ -37,7 +37,7 @@ func (k *slowControl) AllocateChunk(server uint16, client uint32, nodeBytes int,
 func TestAllocationKeepsLimit(t *testing.T) {
 	const limit, late, slack = 50 * time.Millisecond, 3 * time.Second, time.Millisecond
 	w := simenv.New(simenv.Options{Seed: 5})
-	c, err := poolsim.New(w, poolsim.Options{Servers: 1, Chunks: 2, ChunkBytes: 64 << 10, Fabric: sim.Options{}})
+	c, err := poolsim.New(w, poolsim.Options{Servers: 1, Chunks: 2, ChunkBytes: 64 << 10, Fabric: sim.Options{Capabilities: verbs.Capabilities{WholeWrite: 8}}})
 	if err != nil {
 		t.Fatal(err)
 	}

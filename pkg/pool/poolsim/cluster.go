@@ -39,6 +39,8 @@ type Options struct {
 	Intents    int           // intent slots of each server; 64
 	Lease      time.Duration // of clients; 0 = there are none, and who is gone is never fenced
 	RenewEvery time.Duration // see pool.Config
+	// fences look at no lock words but those that intent slots name, as older servers do
+	NamesAlone bool
 	// lock tables lie in host memory, also where Fabric has device memory: what a design's switch
 	// onChip, off, asks for
 	HostLocks bool
@@ -265,7 +267,7 @@ func (k *control) Connect(id uint16, client uint32, limit time.Duration) (g pool
 			Superblock: 4096,
 			Locks:      uint64(k.c.Options.Locks),
 			Repair:     repairFrom,
-			Intents:    uint64(k.c.intentsFrom()), IntentSlots: k.c.Options.Intents,
+			Intents:    uint64(k.c.intentsFrom()), IntentSlots: k.c.Options.Intents, SweepsStrips: !k.c.Options.NamesAlone,
 			Lease: k.c.Options.Lease,
 			Epoch: epoch, UncachedEpoch: uncached,
 			ChunkBytes: uint64(k.c.Options.ChunkBytes),

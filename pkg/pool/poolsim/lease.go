@@ -81,7 +81,7 @@ func idsOf(clients []uint32) (ids []uint16) {
 
 // sweepWords is the sweep of lock words on a server.
 func (c *Cluster) sweepWords(s *server) func(ids []uint32) (int, error) {
-	var m pool.WordMemory = dataWords{s, uint64(c.chunksFrom())}
+	var m pool.WordMemory = dataWords{s, uint64(c.chunksFrom()), uint64(c.Options.ChunkBytes)}
 	if f := c.Options.Meddle; f != nil {
 		m = f(m)
 	}
@@ -93,7 +93,7 @@ func (c *Cluster) sweepWords(s *server) func(ids []uint32) (int, error) {
 // dataWords are the words of the data region; chunks lie from an offset on.
 type dataWords struct {
 	*server
-	chunks uint64
+	chunks, chunkBytes uint64
 }
 
 // LoadWords implements pool.WordMemory.
@@ -113,6 +113,25 @@ func (m dataWords) SwapWord(at, compare, swap uint64) (uint64, error) {
 // Owns implements pool.WordMemory.
 func (m dataWords) Owns(at uint64) bool {
 	return at >= m.chunks && at <= uint64(len(m.regions[verbs.RegionData].Bytes)-8)
+}
+
+// While implements pool.WordMemory. A chunk changes hands only in a call, and no call is served
+// while a fence is.
+func (m dataWords) While(at uint64, do func() error) error {
+	if i := (at - m.chunks) / m.chunkBytes; !m.Owns(at) || m.server.chunks[i].client == 0 {
+		return nil
+	}
+	return do()
+}
+
+// Chunks implements pool.WordMemory.
+func (m dataWords) Chunks() (at []uint64, bytes uint64) {
+	for i, k := range m.server.chunks {
+		if k.client != 0 {
+			at = append(at, m.chunks+uint64(i)*m.chunkBytes)
+		}
+	}
+	return at, m.chunkBytes
 }
 
 // LoadLocks implements pool.LockWords.

@@ -119,6 +119,7 @@ func halfOpened(t *testing.T, chunks int, do func(cl *pool.Pool, fails *bool) ma
 			Env: p, Control: c.Control(p), Devices: []verbs.Device{stumbling{c.Fabric.Device(p), &fails, &late}}, Identity: poolsim.Identity,
 		})
 		must(t, err)
+		cl.GiveUpInDoubt() // but for the openings of slabs
 		nodes := do(cl, &fails)
 		memory := c.Memory(1, verbs.RegionData)
 		for a, size := range nodes {

@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
 // Where the parts of the name are that an intent slot begins with: see package lock.
@@ -28,13 +29,15 @@ type slotWorld struct {
 	cl      *pool.Pool
 }
 
-// inSlotWorld runs body with a client whose control path is what wrap makes of it.
-func inSlotWorld(t *testing.T, wrap func(*slotWorld, pool.Control) pool.Control, body func(h *slotWorld, p *simenv.Process)) {
+// inSlotWorld runs body with a client whose control path is what wrap makes of it. namesAlone:
+// slots name words of strips, too.
+func inSlotWorld(t *testing.T, namesAlone bool, wrap func(*slotWorld, pool.Control) pool.Control, body func(h *slotWorld, p *simenv.Process)) {
 	t.Helper()
 	w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 1_000_000})
 	h := &slotWorld{}
 	var err error
-	h.c, err = poolsim.New(w, poolsim.Options{Servers: 1, Locks: 4, Lease: lease, Intents: 4, Chunks: 6, ChunkBytes: 16 << 10})
+	h.c, err = poolsim.New(w, poolsim.Options{Servers: 1, Locks: 4, Lease: lease, Intents: 4, Chunks: 6, ChunkBytes: 16 << 10, NamesAlone: namesAlone,
+		Fabric: sim.Options{Capabilities: verbs.Capabilities{MaskedAtomics: true, WholeWrite: 8}}})
 	must(t, err)
 	must(t, w.Run(func(p *simenv.Process) {
 		h.device = &hookedDevice{Device: h.c.Fabric.Device(p)}
@@ -89,7 +92,7 @@ func acquire(s *pool.Session, w pool.Word) error {
 // before what gives it back knows that this took effect. The numbers of the slot go on all the
 // same: a change that is cut short must not verify with what an earlier one left there.
 func TestSlotNumbersNeverComeAgain(t *testing.T) {
-	inSlotWorld(t, nil, func(h *slotWorld, p *simenv.Process) {
+	inSlotWorld(t, false, nil, func(h *slotWorld, p *simenv.Process) {
 		last := map[uint64]uint32{} // by slot
 		named := 0
 		h.device.posts = func(list []verbs.Request) error {
@@ -164,7 +167,7 @@ func leaveStrips(t *testing.T, h *slotWorld, p *simenv.Process) (words [2]pool.W
 		must(t, err)
 		at, err := strips.WordOf(node)
 		must(t, err)
-		words[i] = pool.Word{At: at, Node: node}
+		words[i] = pool.Word{At: at, Node: node, InStrip: true}
 	}
 	victim, over := p.World().NewProcess("victim"), p.NewEvent()
 	device := &hookedDevice{Device: h.c.Fabric.Device(victim)}
@@ -221,7 +224,7 @@ func TestChunkWaitsUntilSlotsAreCleared(t *testing.T) {
 			}
 		}}
 	}
-	inSlotWorld(t, wrap, func(h *slotWorld, p *simenv.Process) {
+	inSlotWorld(t, true, wrap, func(h *slotWorld, p *simenv.Process) {
 		cleared = p.NewEvent()
 		words := leaveStrips(t, h, p)
 		spare, err := h.cl.AllocateBlock(64, pool.Nil)
@@ -269,7 +272,7 @@ func TestChunkWaitsUntilSlotsAreCleared(t *testing.T) {
 // whether it takes effect later. The client is given up: its other sessions do not wait for the
 // slot, and epochs do not wait for the name.
 func TestSlotThatWasNotCleared(t *testing.T) {
-	inSlotWorld(t, nil, func(h *slotWorld, p *simenv.Process) {
+	inSlotWorld(t, true, nil, func(h *slotWorld, p *simenv.Process) {
 		words := leaveStrips(t, h, p)
 		lost := errors.New("the list is lost")
 		freeing := false
@@ -310,7 +313,7 @@ func TestChunkWaitsForRepairers(t *testing.T) {
 			}
 		}}
 	}
-	inSlotWorld(t, wrap, func(h *slotWorld, p *simenv.Process) {
+	inSlotWorld(t, false, wrap, func(h *slotWorld, p *simenv.Process) {
 		words := leaveStrips(t, h, p)
 		frees, found, goesOn, over := p.NewEvent(), p.NewEvent(), p.NewEvent(), p.NewEvent()
 		h.device.posts = func(list []verbs.Request) error {

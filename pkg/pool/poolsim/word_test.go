@@ -17,12 +17,13 @@ import (
 
 // The nodes of the toy that shows lock words: 31 words that all say how often the node was counted,
 // so that a torn node shows. The last word of a node is its own lock word, or is not used: then the
-// lock word is one of a strip. Own bits of a lock word:
+// lock word lies in another node, or in a strip. Own bits of a lock word:
 //
 //	bit 0-39   what derived makes of the node's count
 //	bit 40-47  visits, which anybody adds to without the lock
 const (
 	wordNode    = 256
+	stripNode   = 320 // of nodes with a strip
 	wordImage   = wordNode - 8
 	derivedBits = 40
 	derivedMask = 1<<derivedBits - 1
@@ -76,11 +77,22 @@ func (ww *wordWorld) fail(format string, args ...any) { ww.w.Fail(fmt.Errorf(for
 // build makes the nodes, counted once: whoever adopts their chunk takes those that begin with zeros
 // for unused.
 func (ww *wordWorld) build(t *testing.T, cl *pool.Pool, n int) {
+	strips, err := cl.DeclareStrip(stripNode)
+	must(t, err)
 	for i := range n {
-		node, err := cl.Allocate(wordNode, pool.Nil)
+		size := wordNode
+		if i%3 == 2 {
+			size = stripNode
+		}
+		node, err := cl.Allocate(size, pool.Nil)
 		must(t, err)
 		w := pool.Word{At: node + wordImage, Node: node}
-		if i%2 == 1 { // strips lie anywhere on the node's server
+		switch i % 3 {
+		case 2:
+			w.At, err = strips.WordOf(node)
+			must(t, err)
+			w.InStrip = true
+		case 1: // anywhere on the node's server
 			strip, err := cl.Allocate(wordNode, node)
 			for strip.Server() != node.Server() && err == nil {
 				strip, err = cl.Allocate(wordNode, node)

@@ -220,7 +220,7 @@ func (c *Cluster) Open(t testing.TB) *pool.Pool {
 	c.pools = append(c.pools, p)
 	c.mu.Unlock()
 	t.Cleanup(func() {
-		// A connection that the test cut has no end that could be confirmed.
+		// A connection that the test cut, also by a fence, has no end that could be confirmed.
 		if err := p.Close(); err != nil && !c.wasCut() {
 			t.Errorf("pooltest: close the pool: %v", err)
 		}
@@ -335,7 +335,7 @@ func (c control) Connect(id uint16, number uint32, _ time.Duration) (pool.Grant,
 		LockOffset: 0,
 		Locks:      uint64(c.Options.Locks),
 		Repair:     superblocks,
-		Intents:    c.intentsFrom(), IntentSlots: intents,
+		Intents:    c.intentsFrom(), IntentSlots: intents, SweepsStrips: true,
 		ChunkBytes: uint64(c.Options.ChunkBytes),
 		Epoch:      epoch, UncachedEpoch: uncached,
 	}, nil

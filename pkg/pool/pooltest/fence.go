@@ -65,7 +65,7 @@ func (c control) Fence(id uint16, numbers []uint32, limit time.Duration) error {
 	if _, err := pool.SweepLocks(locks, 0, uint64(len(locks)/2), clients); err != nil {
 		return err
 	}
-	data := dataWords{lockWords(s.memory[verbs.RegionData].Bytes), c.chunks()}
+	data := dataWords{lockWords(s.memory[verbs.RegionData].Bytes), c.Cluster, s}
 	if _, err := pool.SweepWords(data, c.intentsFrom(), intents, clients); err != nil {
 		return err
 	}
@@ -106,7 +106,8 @@ func (l lockWords) SwapLocks(at, compare, swap uint64) (uint64, error) {
 // dataWords are the words of the data region; chunks lie from an offset on.
 type dataWords struct {
 	lockWords
-	chunks uint64
+	c *Cluster
+	s *server
 }
 
 // LoadWords implements pool.WordMemory.
@@ -118,10 +119,37 @@ func (d dataWords) SwapWord(at, compare, swap uint64) (uint64, error) {
 }
 
 // Owns implements pool.WordMemory.
-func (d dataWords) Owns(at uint64) bool { return at >= d.chunks && at <= uint64(len(d.lockWords)-8) }
+func (d dataWords) Owns(at uint64) bool {
+	return at >= d.c.chunks() && at <= uint64(len(d.lockWords)-8)
+}
+
+// While implements pool.WordMemory.
+func (d dataWords) While(at uint64, do func() error) error {
+	d.c.mu.Lock()
+	defer d.c.mu.Unlock()
+	if !d.Owns(at) || d.s.chunks[(at-d.c.chunks())/uint64(d.c.Options.ChunkBytes)].client == 0 {
+		return nil
+	}
+	return do()
+}
+
+// Chunks implements pool.WordMemory.
+func (d dataWords) Chunks() (at []uint64, bytes uint64) {
+	d.c.mu.Lock()
+	defer d.c.mu.Unlock()
+	for i, k := range d.s.chunks {
+		if k.client != 0 {
+			at = append(at, d.c.chunks()+uint64(i*d.c.Options.ChunkBytes))
+		}
+	}
+	return at, uint64(d.c.Options.ChunkBytes)
+}
 
 // Fence ends clients on every server.
 func (c *Cluster) Fence(clients ...uint32) error {
+	c.mu.Lock()
+	c.cut = true
+	c.mu.Unlock()
 	servers := c.Control().Servers()
 	for _, j := range c.list().Servers {
 		if j.State == pool.Member {

@@ -60,40 +60,83 @@ func kept(record int) int64 { return int64(align(uint64(batchHead+recordHead+rec
 
 // append is Append with room that is kept.
 func (a *Appender) append(record []byte, keep int64) (position uint64, err error) {
+	return a.put(record, keep, true)
+}
+
+// TryAppend is AppendKeeping that waits for no batch: ErrBusy if it would have to. Then Room waits.
+// Who holds a lock that others need appends so.
+func (a *Appender) TryAppend(record []byte, later int) (position uint64, err error) {
+	keep := int64(0)
+	if later > 0 {
+		keep = kept(later)
+	}
+	return a.put(record, keep, false)
+}
+
+// Room waits until a record of so many bytes needs no wait for a batch, which others may have used
+// by the time that it returns. A ring that is full is no reason to wait. pool.ErrTimeout: the limit
+// is over. After another error the log is dead.
+func (a *Appender) Room(bytes int, limit time.Duration) error {
 	l := a.log
 	a.Finish()
-	a.limit, a.waits = appendWaits, false
+	a.limit, a.waits = limit, false
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := a.makeRoom(recordHead+bytes, 0, true); err != nil && err != ErrFull {
+		return err
+	}
+	return nil
+}
+
+// put appends a record, and keeps room.
+func (a *Appender) put(record []byte, keep int64, wait bool) (position uint64, err error) {
+	l := a.log
+	a.Finish()
+	a.limit, a.waits = AppendWaits, false
 	need := recordHead + len(record)
 	if most := min(MaxRecord, int(l.ref.Bytes)/2); need > most {
 		return 0, fmt.Errorf("a redo record of %d bytes: at most %d", len(record), most-recordHead)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := a.makeRoom(need, keep, wait); err != nil {
+		return 0, err
+	}
+	n := len(l.open.batch)
+	b := l.open.batch[:n+need]
+	binary.LittleEndian.PutUint32(b[n:], uint32(len(record)))
+	copy(b[n+recordHead:], record)
+	l.open.batch = b
+	l.counts.Records++
+	l.kept.Add(keep)
+	l.noteHalf()
+	return l.end(), nil
+}
+
+// makeRoom returns nil once the open batch and the ring have room for so many bytes. Called under
+// mu.
+func (a *Appender) makeRoom(need int, keep int64, wait bool) (err error) {
+	l := a.log
 	for l.failed == nil {
 		to := align(l.end() + uint64(need))
+		full, moves := len(l.open.batch)+need > batchBytes, to-l.tail > uint64(l.ref.Bytes)
 		switch {
-		case len(l.open.batch)+need > batchBytes:
+		case !full && to+uint64(l.kept.Load()+keep)-l.wanted > uint64(l.ref.Bytes):
+			return ErrFull
+		case !full && !moves:
+			return nil
+		case !wait:
+			return ErrBusy
+		case full:
 			err = a.postOrWait(l.end())
-		case to+uint64(l.kept.Load()+keep)-l.wanted > uint64(l.ref.Bytes):
-			return 0, ErrFull
-		case to-l.tail > uint64(l.ref.Bytes):
-			err = a.moveTail()
 		default:
-			n := len(l.open.batch)
-			b := l.open.batch[:n+need]
-			binary.LittleEndian.PutUint32(b[n:], uint32(len(record)))
-			copy(b[n+recordHead:], record)
-			l.open.batch = b
-			l.counts.Records++
-			l.kept.Add(keep)
-			l.noteHalf()
-			return l.end(), nil
+			err = a.moveTail()
 		}
 		if err != nil {
-			return 0, err
+			return err
 		}
 	}
-	return 0, l.failed
+	return l.failed
 }
 
 // Wait waits until all records up to position are durable. Who waits first posts the batch that

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
@@ -67,4 +68,66 @@ func TestRoomIsKept(t *testing.T) {
 	} else {
 		must(t, a.Wait(at, time.Minute))
 	}
+}
+
+// TestTryAppend: it posts nothing and waits for nothing. Room posts what it needs, waits where too
+// many batches are under way, and no longer than its limit. A full ring is told, not waited for.
+func TestTryAppend(t *testing.T) {
+	p := opened(t, pooltest.Options{})
+	l := create(t, p, 512<<10)
+	a := l.Appender()
+	record := make([]byte, 400)
+	fill := func() {
+		t.Helper()
+		before := l.Counts().Batches
+		for n := 0; ; n++ {
+			if _, err := a.TryAppend(record, 0); err == redo.ErrBusy {
+				break
+			} else if err != nil || n > 1000 {
+				t.Fatalf("after %d records: %v", n, err)
+			}
+		}
+		if n := l.Counts().Batches; n != before {
+			t.Fatalf("%d batches were posted by who does not wait", n-before)
+		}
+	}
+	fill()
+	must(t, a.Room(len(record), time.Minute))
+	if n := l.Counts().Batches; n != 1 {
+		t.Fatalf("%d batches were posted to make room", n)
+	}
+	position, err := a.TryAppend(record, 0)
+	must(t, err)
+	must(t, a.Wait(position, time.Minute))
+
+	var lanes []*redo.Appender
+	for before := l.Counts().Batches; ; before++ {
+		b := l.Appender()
+		position, err := b.TryAppend(record, 0)
+		must(t, err)
+		if b.Start(position); l.Counts().Batches == before {
+			break
+		}
+		lanes = append(lanes, b)
+	}
+	fill()
+	if err := a.Room(len(record), time.Millisecond); !errors.Is(err, pool.ErrTimeout) {
+		t.Fatalf("with %d batches under way: %v", len(lanes), err)
+	}
+	for _, b := range lanes {
+		b.Finish()
+	}
+	must(t, a.Room(len(record), time.Minute))
+
+	small := create(t, p, redo.MinBytes)
+	a = small.Appender()
+	for err == nil {
+		if _, err = a.TryAppend(record, 0); err == redo.ErrBusy {
+			err = a.Room(len(record), time.Minute)
+		}
+	}
+	if !errors.Is(err, redo.ErrFull) {
+		t.Fatal(err)
+	}
+	must(t, a.Room(len(record), 0))
 }

@@ -36,6 +36,9 @@ import (
 // Nothing was appended.
 var ErrFull = errors.New("the redo log is full")
 
+// ErrBusy is returned by TryAppend when it would have to wait for a batch. Nothing was appended.
+var ErrBusy = errors.New("too many batches of the redo log are under way")
+
 // Log is the redo log of this client. Safe for concurrent use.
 type Log struct {
 	pool *pool.Pool
@@ -86,9 +89,9 @@ type Counts struct {
 	Bytes   uint64 // of batches
 }
 
-// appendWaits bounds how long Append waits for a batch that is under way. The limit of its requests
-// is less.
-const appendWaits = 2 * pool.DefaultLimit
+// AppendWaits bounds how long Append waits for batches that are under way. The limit of their
+// requests is less.
+const AppendWaits = 2 * pool.DefaultLimit
 
 // marksAtMost bounds the places where the tail can be.
 const marksAtMost = 64
@@ -174,6 +177,13 @@ func (l *Log) Used() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.end() - l.wanted
+}
+
+// Tail is the position up to which all records were released.
+func (l *Log) Tail() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.wanted
 }
 
 // WakeAtHalf lets the log set an event when more than half of the ring is in use: once, and again

@@ -94,7 +94,7 @@ func TestNamesake(t *testing.T) {
 		if ids, err := Owners(m, 0, 1); err != nil || len(ids) != 1 || ids[0] != 3 {
 			t.Errorf("slots are owned by %v, %v", ids, err)
 		}
-		if _, err := Sweep(m, 0, 1, []uint16{3}); err != nil || m.words[0] != 0 {
+		if _, err := Sweep(m, 0, 1, []uint16{3}, nil); err != nil || m.words[0] != 0 {
 			t.Errorf("the fence leaves %#x, %v", m.words[0], err)
 		}
 		if ids, err := Owners(m, 0, 1); err != nil || len(ids) != 0 {
@@ -144,6 +144,13 @@ func (m *memory) SwapWord(at, compare, swap uint64) (uint64, error) {
 
 func (m *memory) Owns(at uint64) bool { return at >= 1024 && at < 8*uint64(len(m.words)) }
 
+func (m *memory) While(at uint64, do func() error) error {
+	if !m.Owns(at) {
+		return nil
+	}
+	return do()
+}
+
 // TestSweep: a fence turns the words that a fenced client holds, keeps their own bits, leaves those
 // of others, and keeps the slots whose change is owed; also after it was cut short anywhere.
 func TestSweep(t *testing.T) {
@@ -166,12 +173,12 @@ func TestSweep(t *testing.T) {
 		}
 		m.words[w1/8], m.words[w2/8], m.words[w3/8] = 3|0xabc<<16, 4|0xdef<<16, 3|0x123<<16
 		m.words[outside/8] = 3
-		if _, err := Sweep(m, 0, 8, []uint16{3, 5}); err != nil && !errors.Is(err, errCut) {
+		if _, err := Sweep(m, 0, 8, []uint16{3, 5}, nil); err != nil && !errors.Is(err, errCut) {
 			t.Fatal(err)
 		}
 		whole := m.swaps >= 0
 		m.swaps = 1000
-		if _, err := Sweep(m, 0, 8, []uint16{3, 5}); err != nil {
+		if _, err := Sweep(m, 0, 8, []uint16{3, 5}, nil); err != nil {
 			t.Fatal(err)
 		}
 		got := [4]uint64{m.words[w1/8], m.words[w2/8], m.words[w3/8], m.words[outside/8]}
@@ -215,7 +222,7 @@ func TestSweepOfMovedWord(t *testing.T) {
 		m.words[k] = binary.NativeEndian.Uint64(b[8*k:])
 	}
 	m.words[200] = 3
-	if _, err := Sweep(m, 0, 1, []uint16{3}); err != nil || m.words[200] != 3|0x77<<16 {
+	if _, err := Sweep(m, 0, 1, []uint16{3}, nil); err != nil || m.words[200] != 3|0x77<<16 {
 		t.Errorf("the word is %#x; %v", m.words[200], err)
 	}
 }

@@ -61,7 +61,8 @@ func (q *Queues) Try(word uint64) bool {
 	return true
 }
 
-// Acquire takes a word, waiting at most limit.
+// Acquire takes a word, waiting at most limit. If it fails, the change that w offered may have been
+// answered.
 func (q *Queues) Acquire(word uint64, w *Waiter, limit time.Duration) bool {
 	p := q.part(word)
 	p.mu.Lock()
@@ -78,10 +79,42 @@ func (q *Queues) Acquire(word uint64, w *Waiter, limit time.Duration) bool {
 	defer p.mu.Unlock()
 	of.waiters.Push(w)
 	_, granted := w.Wait(p.mu, limit)
-	if !granted {
+	if !granted && !w.answered {
 		p.find(word).waiters.Remove(w)
 	}
 	return granted
+}
+
+// Waited reports whether anybody waits for a word, which a session has.
+func (q *Queues) Waited(word uint64) bool {
+	p := q.part(word)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.find(word).waiters.Empty()
+}
+
+// Take takes offered changes of a node out of the queue for a word, whose holder calls it.
+func (q *Queues) Take(word, node uint64, list []*Waiter) []*Waiter {
+	p := q.part(word)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.find(word).waiters.Take(node, list)
+}
+
+// PutBack puts those back that were taken and not carried out. The caller still has the word.
+func (q *Queues) PutBack(word uint64, list []*Waiter) {
+	p := q.part(word)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.find(word).waiters.PutBack(list, p.cancelled)
+}
+
+// Answer answers those that were taken. The caller may have released the word.
+func (q *Queues) Answer(word uint64, list []*Waiter, failure error) {
+	p := q.part(word)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	Answer(list, failure)
 }
 
 // Release gives a word to who waits for it longest.

@@ -14,19 +14,35 @@ type Memory interface {
 	SwapWord(at, compare, swap uint64) (old uint64, err error)
 	// Owns reports whether the word at at lies in memory that the index of the sweep has.
 	Owns(at uint64) bool
+	// While calls do, if the index of the sweep has the memory at at. No index gets that memory, or
+	// gives it back, before do has returned.
+	While(at uint64, do func() error) error
 }
 
+// Strip is lock words side by side.
+type Strip struct {
+	At    uint64 // of the first one
+	Words int
+	// There reports whether they still are lock words; it is asked within While.
+	There func() (bool, error)
+}
+
+// Strips calls see for all strips of the index, until that returns an error.
+type Strips func(see func(s *Strip) error) error
+
 // Sweep turns the holder lane of each lock word that one of ids holds to Repair, and returns how
-// many. The intent slots of the index, from first on, say which these may be: a session names a
-// word before it takes it, in the same list. Own bits stay as they are. None of ids may have a
+// many. These are words of strips, or others that the intent slots of the index, from first on,
+// name: a session names such a word before it takes it, in the same list. Own bits stay as they
+// are. None of ids may have a
 // request under way any more. A sweep that was cut short is done again, also by another process;
 // several may be done at once.
 //
 // The order of its steps, over all slots of ids:
 //
 //  1. A slot with a change under a word whose holder is the slot's client is marked as owed.
-//  2. The lane of a word that a slot names, and whose holder is its client, turns to Repair. A slot
-//     that is not owed is given back.
+//  2. The lane of each word of a strip whose holder is one of ids turns to Repair; and that of a
+//     word that a slot names, and whose holder is its client. A slot that is not owed is given
+//     back.
 //
 // 1 before 2: whoever finds Repair finds what is owed. A slot that 1 of an earlier sweep did not
 // mark has no change to make: its client did not hold the word then, or had not yet begun to change
@@ -34,8 +50,10 @@ type Memory interface {
 // goes on naming it after a release. So 1 is over for all slots before 2 begins with any of them.
 //
 // A client writes what it likes into its slots. So a word is looked at only if it lies in memory of
-// the index.
-func Sweep(m Memory, first uint64, slots int, ids []uint16) (turned int, err error) {
+// the index. Others may open strips, and get and give back chunks, while the sweep looks. A word of
+// a strip that one of ids holds stays where it is: its chunk is given back when nobody holds a word
+// of it. What is no strip any more by then is left alone (Strip.There).
+func Sweep(m Memory, first uint64, slots int, ids []uint16, strips Strips) (turned int, err error) {
 	var fenced [1 << HolderBits / 64]uint64
 	for _, id := range ids {
 		fenced[id/64] |= 1 << (id % 64)
@@ -51,6 +69,13 @@ func Sweep(m Memory, first uint64, slots int, ids []uint16) (turned int, err err
 		}
 		return err
 	})
+	if err == nil && strips != nil {
+		err = strips(func(t *Strip) error {
+			n, err := s.turnStrip(t)
+			turned += n
+			return err
+		})
+	}
 	if err == nil {
 		err = s.each(func(at uint64, slot *Slot) error {
 			n, err := s.turn(slot)
@@ -88,6 +113,10 @@ type sweep struct {
 	fenced *[1 << HolderBits / 64]uint64
 }
 
+func (s *sweep) isFenced(id uint16) bool {
+	return id != 0 && id != Repair && s.fenced[id/64]>>(id%64)&1 != 0
+}
+
 // each calls see for every slot of a fenced client.
 func (s *sweep) each(see func(at uint64, slot *Slot) error) error {
 	var words [SlotBytes / 8]uint64
@@ -97,7 +126,7 @@ func (s *sweep) each(see func(at uint64, slot *Slot) error) error {
 		if err := s.m.LoadWords(at, words[:]); err != nil {
 			return err
 		}
-		if id := Holder(words[0]); id == 0 || s.fenced[id/64]>>(id%64)&1 == 0 {
+		if !s.isFenced(Holder(words[0])) {
 			continue
 		}
 		for k, w := range words {
@@ -139,4 +168,53 @@ func (s *sweep) turn(slot *Slot) (turned int, err error) {
 			return 1, nil
 		}
 	}
+}
+
+// wordsRead is how many words of a strip are read at once.
+const wordsRead = 64
+
+// turnStrip is step 2 for the words of a strip.
+func (s *sweep) turnStrip(t *Strip) (turned int, err error) {
+	var words [wordsRead]uint64
+	for from := 0; from < t.Words; from += wordsRead {
+		part := words[:min(wordsRead, t.Words-from)]
+		if err := s.m.LoadWords(t.At+8*uint64(from), part); err != nil {
+			return turned, err
+		}
+		for i, w := range part {
+			if !s.isFenced(Holder(w)) {
+				continue
+			}
+			n, err := s.turnIn(t, t.At+8*uint64(from+i))
+			turned += n
+			if err != nil {
+				return turned, err
+			}
+		}
+	}
+	return turned, nil
+}
+
+// turnIn is turnStrip for the word at at, which one of ids seemed to hold.
+func (s *sweep) turnIn(t *Strip, at uint64) (turned int, err error) {
+	err = s.m.While(at, func() error {
+		for there, err := t.There(); ; {
+			if !there || err != nil {
+				return err
+			}
+			var w [1]uint64
+			if err := s.m.LoadWords(at, w[:]); err != nil || !s.isFenced(Holder(w[0])) {
+				return err
+			}
+			found, err := s.m.SwapWord(at, w[0], w[0]|Repair)
+			if err != nil {
+				return err
+			}
+			if found == w[0] {
+				turned++
+				return nil
+			}
+		}
+	})
+	return turned, err
 }
