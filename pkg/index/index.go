@@ -131,6 +131,9 @@ const (
 	Remove               // the pair goes; nothing if key is not there
 )
 
+// Unprepared is a Session whose Prepare does nothing, so that nobody needs to collect keys for it.
+type Unprepared interface{ Unprepared() }
+
 // Fences is a Session of a design that knows the fences of leaves without asking a memory server.
 type Fences interface {
 	// LowFence appends to dst the low fence of the leaf that holds key, the lowest key that may be
@@ -173,7 +176,13 @@ type Stats struct {
 	Handovers uint64
 	// changes that a session carried out, with its own, for others of this client that waited for
 	// its lock
-	Combined    uint64
+	Combined uint64
+	// READs that a session did not make, since another one of its client made them for both.
+	Delegated uint64
+	// lookups that READ an entry alone, where a buffer of hotspots said it is, and those that
+	// found it there
+	Speculated, SpeculatedRight uint64
+
 	CacheBytes  uint64 // memory of the index cache
 	CacheHits   uint64 // descents that went from the cache straight to the leaf
 	CacheMisses uint64 // inner nodes that had to be read, and the root's address

@@ -21,7 +21,10 @@ type Options struct {
 	// the design's default for these lengths
 	InlineBytes int
 	NodeBytes   int // 0 = the design's default for these lengths
-	CacheBytes  int // bound of the index cache of this client; 0 = the design's default
+	// CHIME: in how many slots of a leaf a key can lie, from 2 to 16; 0 = 8. Other designs have
+	// none
+	Neighbourhood int
+	CacheBytes    int // bound of the index cache of this client; 0 = the design's default
 
 	// Switches turns techniques of the design off, by the names in Design.Switches, so that what
 	// each is worth can be measured. nil or missing = on. They are this client's own matter:
@@ -143,6 +146,15 @@ type Checker interface {
 	// Verifies reports whether node is what the design writes to a when a is part of the index:
 	// neither dead nor something half written.
 	Verifies(a pool.Addr, node []byte) bool
+}
+
+// Sweeper is an index that gives back what clients that died left in its client's memory, without
+// being a part of it. It does so by itself, now and then, where it has reason to.
+type Sweeper interface {
+	// Sweep does so now, and returns how many nodes it gave back. Operations go on meanwhile. It
+	// takes a walk through all of the index, and waits for other clients: minutes, where one of
+	// them does not answer and is not fenced yet.
+	Sweep() (nodes int, err error)
 }
 
 // Structure is what an index consists of.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
@@ -142,6 +143,29 @@ func (s *Session) AppendValue(dst []byte, r Reference) (value []byte, ok bool, e
 		return dst, false, err
 	}
 	return append(dst, v...), true, nil
+}
+
+// AppendOf appends the value of entry e of a locked node to dst. The block of an entry that is
+// there under the lock is that of the entry: it is given up only by who takes the entry out.
+func (s *Session) AppendOf(dst, e []byte) ([]byte, error) {
+	r, long := ReferenceIn(s.codec, e)
+	if !long {
+		return append(dst, s.codec.ValueOf(e)...), nil
+	}
+	value, ok, err := s.AppendValue(dst, r)
+	if err == nil && !ok {
+		err = s.Refused()
+	}
+	return value, err
+}
+
+// Refused returns what an operation ends with where a block does not hold what an entry refers to,
+// and it is no use to READ the entry again.
+func (s *Session) Refused() error {
+	if err := s.op.Pool.Alive(); err != nil {
+		return op.Failure(err, false)
+	}
+	return fmt.Errorf("a block does not hold the value that its entry refers to: %w", index.ErrFormat)
 }
 
 // intact returns b, READ from the block of r, if it is the value of r; else nil. While this client

@@ -30,6 +30,18 @@ func (p *Path) Next(i int) (a pool.Addr, low []byte, ok bool) {
 	return p.parent.children[p.child+i], p.parent.separator(p.child + i - 1), true
 }
 
+// Sibling is what comes next on the level of where the path leads, as the copy of the parent has
+// it: Nil behind the last node of all. ok is false if that copy does not say.
+func (p *Path) Sibling() (a pool.Addr, ok bool) {
+	switch {
+	case p.parent == nil || p.parent.children[p.child] != p.addr:
+		return pool.Nil, false
+	case p.child+1 < len(p.parent.children):
+		return p.parent.children[p.child+1], true
+	}
+	return pool.Nil, p.parent.rightmost
+}
+
 // descend finds the node of a level for a key, from the root down, through the cache as far as it
 // goes. It reads nodes above that level only; level must not be above the root's. errDead: it is by
 // now.

@@ -19,8 +19,10 @@
 //	               without a change
 //	split a leaf   SplitLeaf, which makes the sibling known to the parent (Connect); ConnectMet
 //	               after an operation that may have met a sibling which is not known
+//	combine        Offer the change to LockOr or AcquireOr; Answered if another session made it,
+//	               else Combine makes it with those of others
 //	after deletes  Tidy merges a leaf that is nearly empty with a neighbour
-//	scan           StartScan, Allowed, NextLeaf, Fits, ReadAgain, Used, Advance
+//	scan           ScanPairs, over LeafPairs
 //
 // Of the tree as a whole: Open, Load (bulk load), Check, Survey, Stats, Close.
 //

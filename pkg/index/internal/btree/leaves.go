@@ -33,6 +33,13 @@ type Leaves interface {
 	Merge(b []byte, a [2]pool.Addr, nodes *[2][]byte) int
 }
 
+// HeadedLeaves are leaves whose fences and sibling are a unit of their own.
+type HeadedLeaves interface {
+	Leaves
+	// HeadBytes is how much of a leaf Open looks at, at most.
+	HeadBytes() int
+}
+
 // Load is how full a leaf is.
 type Load struct {
 	Pairs int

@@ -224,6 +224,11 @@ func (s *Session) shrinkRoot(m *merger) error {
 // or the client is given up.
 func (s *Session) mergeChildren(m *merger, n *inner, i int) (*Draft, error) {
 	a := [2]pool.Addr{n.children[i], n.children[i+1]}
+	if n.Level == 1 {
+		if ok, err := s.acquireWords(m, a); err != nil || !ok {
+			return nil, s.unlockAll(m, err)
+		}
+	}
 	for j, ps := range []*pool.Session{m.left, m.right} {
 		ps.Begin()
 		ok, err := s.claim(n, i+j)
@@ -244,7 +249,7 @@ func (s *Session) mergeChildren(m *merger, n *inner, i int) (*Draft, error) {
 	if size == 0 {
 		return nil, s.unlockAll(m, nil)
 	}
-	dead := unit.PutDead(m.image[1], a[1], n.Level-1, unit.Version(m.node[1])+1)
+	dead := s.t.kill(m.image[1], a[1], n.Level-1, unit.Version(m.node[1])+1)
 	d := n.draft()
 	d.remove(i + 1)
 	parent := d.Build(s.Image, s.Lay, n.Addr, n.Version+1)
@@ -265,6 +270,9 @@ func (s *Session) mergeChildren(m *merger, n *inner, i int) (*Draft, error) {
 		s.admit(decodeInner(s.Lay, a[0], m.image[0]))
 	}
 	s.t.merges.Add(1)
+	if err := m.releaseWords(); err != nil {
+		return nil, err
+	}
 	s.Pool.Retire(a[1], s.Lay.NodeBytes)
 	return d, nil
 }
@@ -272,7 +280,7 @@ func (s *Session) mergeChildren(m *merger, n *inner, i int) (*Draft, error) {
 // unlockAll releases what locks of two children there are, and with an error that of their parent,
 // too.
 func (s *Session) unlockAll(m *merger, err error) error {
-	for _, ps := range []*pool.Session{m.right, m.left} {
+	for _, ps := range append([]*pool.Session{m.right, m.left}, m.words...) {
 		if ps.Holds() {
 			err = errors.Join(err, op.Failure(ps.PostUnlock(), false))
 		}

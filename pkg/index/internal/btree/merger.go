@@ -13,7 +13,8 @@ type merger struct {
 	busy        bool   // guarded by tree.mu
 	turns       uint64 // how often it was given back; guarded by tree.mu
 	left, right *pool.Session
-	node        [2][]byte // of left and right: the nodes under their locks
+	words       []*pool.Session // for the lock words of two leaves, if they have some
+	node        [2][]byte       // of left and right: the nodes under their locks
 	image       [2][]byte
 }
 
@@ -36,20 +37,34 @@ func (t *Tree) acquireMerger(limit time.Duration) (*merger, error) {
 				return nil, errors.Join(err, m.close())
 			}
 		}
+		for range t.wordsOfMerge() {
+			ps, err := t.Pool.NewSession(0)
+			if err != nil {
+				return nil, errors.Join(err, m.close())
+			}
+			m.words = append(m.words, ps)
+		}
 		t.merger = m
 	}
-	if t.merger.busy {
+	if t.merger.busy || t.merger.holdsWords() { // or its client is given up
+
 		return nil, nil
 	}
 	t.merger.busy = true
 	t.merger.left.SetLimit(limit)
 	t.merger.right.SetLimit(limit)
+	for _, ps := range t.merger.words {
+		ps.SetLimit(limit)
+	}
 	return t.merger, nil
 }
 
 func (t *Tree) releaseMerger(m *merger) {
 	m.left.End()
 	m.right.End()
+	for _, ps := range m.words {
+		ps.End()
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	m.busy = false
@@ -79,7 +94,7 @@ func (s *Session) AwaitMerges() error {
 
 func (m *merger) close() error {
 	var errs []error
-	for _, s := range []*pool.Session{m.left, m.right} {
+	for _, s := range append([]*pool.Session{m.left, m.right}, m.words...) {
 		if s != nil {
 			errs = append(errs, s.Close())
 		}

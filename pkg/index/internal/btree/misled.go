@@ -20,7 +20,9 @@ import (
 // So every leaf is asked for its low fence, too, in every build, before anything of it is believed
 // or changed: by lookups, by changes under the lock, by scans, by a cache of leaves, and by memory
 // servers that look for keys. Inner nodes need not be asked on the way: whichever child they lead
-// to begins no lower. Where an inner node is changed it is asked under its lock.
+// to begins no lower. Where an inner node is changed it is asked under its lock. A design whose
+// lookups READ a part of a leaf without its fences (CHIME) does not ask: there a miss rests on
+// epochs alone.
 //
 // When a leaf begins above the key, that is counted (index.Stats.Misled), and the operation begins
 // anew at the root, as after a dead leaf. Whatever led there is not to be trusted, so until its end

@@ -1,6 +1,7 @@
 package btree
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -41,6 +42,11 @@ func (s *Session) replaceEmpty(a pool.Addr, top *rising, leaves LeafLoader, b *l
 		return false, err
 	}
 	defer s.releaseRoot(a)
+	free, err := s.guardWord(a)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, free()) }()
 	if err := s.Lock(a); err != nil {
 		return false, err
 	}

@@ -15,14 +15,20 @@ import (
 // evenly in so small a range: numbers do, and what is spread by hashing. Else it is wrong by as
 // much as a half is, which is what is assumed where nothing is known.
 
+// A session that has met few leaves shares what it knows with others of its client. Else short
+// scans of many sessions would go by a guess for long. Later it would be in the others' way.
+
 const (
 	part      = 256 // of a leaf's range
 	perLeafIn = 16  // parts of a pair, in which perLeaf counts
 	perLeafOf = 8   // leaves make up perLeaf, about
+	fewLeaves = 2 * perLeafOf
+	guess     = 16 * perLeafIn // of perLeaf, where none was met
 )
 
 // reach is how many leaves a scan of limit pairs is likely to use from child i of n on.
 func (s *Session) reach(n *inner, i int, cursor []byte, at fence.Side, limit int) int {
+	s.share()
 	lies := n.ahead(s.Lay, i, cursor, at)
 	pairs := perLeafIn * limit
 	first := s.perLeaf * lies / part
@@ -34,7 +40,23 @@ func (s *Session) reach(n *inner, i int, cursor []byte, at fence.Side, limit int
 
 // countPairs notes that a scan has found so many pairs in a leaf.
 func (s *Session) countPairs(pairs int) {
+	few := s.share()
 	s.perLeaf = max(perLeafIn, s.perLeaf+(perLeafIn*pairs-s.perLeaf)/perLeafOf)
+	if few {
+		s.leavesMet++
+		s.t.perLeaf.Store(int64(s.perLeaf))
+	}
+}
+
+// share takes over what other sessions know, if this one has met few leaves.
+func (s *Session) share() (few bool) {
+	if s.leavesMet == fewLeaves {
+		return false
+	}
+	if known := s.t.perLeaf.Load(); known > 0 {
+		s.perLeaf = int(known)
+	}
+	return true
 }
 
 // ahead is which part of the range of child i lies from cursor on, or, if at is ending, below it.

@@ -68,13 +68,15 @@ func (s *Session) Resolve(p *Path, h *fence.Header, key, b []byte, hops *int) er
 }
 
 // ResolveLocked is Resolve of the node that is locked and in Node, whose lock it gives up. A leaf
-// that does not verify under its lock never will: then it returns ErrFormat.
+// that does not verify under its lock never will: then it returns ErrFormat. A lock word guards a
+// leaf only: the root that was one may be an inner node by now, and who changes that has its lock
+// of the table. So it may be torn, and is READ again.
 func (s *Session) ResolveLocked(p *Path, h *fence.Header, key []byte, hops *int) error {
 	// Node stays as it was read while the lock is given up.
 	if err := s.Unlock(nil); err != nil {
 		return err
 	}
-	if h != nil || unit.IsDead(p.addr, s.Node) {
+	if h != nil || unit.IsDead(p.addr, s.Node) || s.t.worded != nil && s.Node[unit.AtKind] != 0 {
 		return s.Resolve(p, h, key, s.Node, hops)
 	}
 	grew, err := s.outgrown(p.addr, s.Node)

@@ -17,14 +17,15 @@ import (
 // where the fence of the last leaf ends, whatever the parent says; so leaves that split meanwhile
 // neither hide nor repeat a pair.
 //
-// For each leaf: Allowed, then NextLeaf and Fits until Fits says so and the design has verified the
-// leaf (else ReadAgain), Used, Allowed again, the pairs that do not lie beyond the bound, Advance.
+// For each leaf: allowed, then nextLeaf and fits until fits says so and the design has verified the
+// leaf (else readAgain), used, allowed again, the pairs that do not lie beyond the bound, advance
+// (ScanPairs).
 
-// Scan is where a scan stands. What comes next begins at Cursor (or, of a reverse scan, ends below
+// scan is where a scan stands. What comes next begins at cursor (or, of a reverse scan, ends below
 // it).
-type Scan struct {
-	Cursor  []byte
-	Side    fence.Side
+type scan struct {
+	cursor  []byte
+	side    fence.Side
 	p       Path // of the last descent
 	addrs   [MaxRing]pool.Addr
 	next, n int // leaves next to n of the ring are read and not used yet
@@ -36,38 +37,38 @@ type Scan struct {
 	bound   []byte // where it ends; see LeafCache
 }
 
-// StartScan makes sc the scan from start on, or, if reverse, below it. bounded: it ends where the
+// startScan makes sc the scan from start on, or, if reverse, below it. bounded: it ends where the
 // leaf cache says (Bound). ok is false if there can be no pairs.
-func (s *Session) StartScan(sc *Scan, start []byte, reverse, bounded bool) (ok bool, err error) {
+func (s *Session) startScan(sc *scan, start []byte, reverse, bounded bool) (ok bool, err error) {
 	if len(start) > 0 || !s.Lay.Uint64 {
 		if err := s.Lay.CheckKey(start); err != nil {
 			return false, err
 		}
 	}
-	sc.Cursor, sc.bounded = start, bounded
+	sc.cursor, sc.bounded = start, bounded
 	if reverse {
-		sc.Side = fence.Ending
+		sc.side = fence.Ending
 		return len(start) == 0 || !bytes.Equal(start, s.Lay.Bottom), nil
 	}
 	if len(start) == 0 {
-		sc.Cursor = s.Lay.Bottom
+		sc.cursor = s.Lay.Bottom
 	}
 	return true, nil
 }
 
-// Allowed reports whether the scan may go on from the cursor, and up to which bound. It is asked
+// allowed reports whether the scan may go on from the cursor, and up to which bound. It is asked
 // before leaves are READ, which would be in vain, and when an image is complete.
-func (s *Session) Allowed(sc *Scan) (ok bool) {
+func (s *Session) allowed(sc *scan) (ok bool) {
 	if !sc.bounded {
 		return true
 	}
-	sc.bound, ok = s.t.leafCache.Bound(s, sc.Cursor, sc.Side == fence.Ending)
+	sc.bound, ok = s.t.leafCache.Bound(s, sc.cursor, sc.side == fence.Ending)
 	return ok
 }
 
-// NextLeaf returns where the leaf lies in which the scan goes on, and what was READ of it. limit is
+// nextLeaf returns where the leaf lies in which the scan goes on, and what was READ of it. limit is
 // how many pairs are wanted.
-func (s *Session) NextLeaf(sc *Scan, limit int) (a pool.Addr, b []byte, err error) {
+func (s *Session) nextLeaf(sc *scan, limit int) (a pool.Addr, b []byte, err error) {
 	if sc.next == sc.n {
 		if err := s.readLeaves(sc, limit); err != nil {
 			return pool.Nil, nil, err
@@ -76,9 +77,9 @@ func (s *Session) NextLeaf(sc *Scan, limit int) (a pool.Addr, b []byte, err erro
 	return sc.addrs[sc.next], s.Ring[sc.next], nil
 }
 
-// Fits reports whether the leaf of NextLeaf has the cursor in its range. h is its header; nil if it
-// has none that verifies. If it does not fit, NextLeaf returns another one, or the same once more.
-func (s *Session) Fits(sc *Scan, h *fence.Header) (bool, error) {
+// fits reports whether the leaf of nextLeaf has the cursor in its range. h is its header; nil if it
+// has none that verifies. If it does not fit, nextLeaf returns another one, or the same once more.
+func (s *Session) fits(sc *scan, h *fence.Header) (bool, error) {
 	a := sc.addrs[sc.next]
 	switch {
 	case h == nil && unit.IsDead(a, s.Ring[sc.next]):
@@ -86,63 +87,74 @@ func (s *Session) Fits(sc *Scan, h *fence.Header) (bool, error) {
 	case h == nil:
 		grew, err := s.outgrown(a, s.Ring[sc.next])
 		if err == nil && !grew {
-			return false, s.ReadAgain(sc)
+			return false, s.readAgain(sc)
 		}
 		sc.next = sc.n
 		return false, err
-	case h.Beyond(sc.Cursor, sc.Side):
+	case h.Beyond(sc.cursor, sc.side):
 		// It has split: what comes next is further right.
 		return false, s.strayed(sc, h)
-	case sc.next == 0 && h.Before(sc.Cursor, sc.Side):
+	case sc.next == 0 && h.Before(sc.cursor, sc.side):
 		// It is where the descent led.
-		err := s.misled(sc.p.parent, a, sc.Cursor)
+		err := s.misled(sc.p.parent, a, sc.cursor)
 		sc.next, sc.hops = sc.n, 0
 		return false, err
-	case h.Before(sc.Cursor, sc.Side):
+	case h.Before(sc.cursor, sc.side):
 		// The leaf before it has split: what comes next is missing among those that were read.
 		return false, s.descendAgain(sc, a)
 	}
 	return true, nil
 }
 
-// Used is called when the leaf of NextLeaf, with header h, fits and has verified, with so many
-// pairs.
-func (s *Session) Used(sc *Scan, h *fence.Header, pairs int) error {
+// used is called when the leaf of nextLeaf, with header h, fits and has verified, with so many
+// pairs. It reports false if the leaf has changed since in this client's memory: nextLeaf has it
+// anew.
+func (s *Session) used(sc *scan, h *fence.Header, pairs int) (bool, error) {
 	if s.Owner != nil && sc.read>>sc.next&1 != 0 {
-		if err := s.t.leafCache.Admit(s, sc.addrs[sc.next], h.Low, h.High, h.Rightmost, s.Ring[sc.next], sc.since); err != nil {
-			return err
+		a := sc.addrs[sc.next]
+		current, err := s.t.leafCache.Admit(s, a, h.Low, h.High, h.Rightmost, s.Ring[sc.next], sc.since)
+		if err != nil {
+			return false, err
+		}
+		if !current {
+			if err := s.Retry(); err != nil {
+				return false, err
+			}
+			// what was READ of the leaves behind it is as old
+			sc.since, sc.n = s.t.leafCache.Clock(), sc.next+1
+			return false, s.readNext(sc, a)
 		}
 	}
 	sc.next++
 	sc.hops = 0
 	s.countPairs(pairs)
-	return nil
+	return true, nil
 }
 
-// Crosses reports whether the leaf with header h has keys beyond the bound. Its image may be older
+// crosses reports whether the leaf with header h has keys beyond the bound. Its image may be older
 // than the division there.
-func (sc *Scan) Crosses(h *fence.Header) bool {
+func (sc *scan) crosses(h *fence.Header) bool {
 	switch {
 	case len(sc.bound) == 0:
 		return false
-	case sc.Side == fence.Ending:
+	case sc.side == fence.Ending:
 		return item.Below(h.Low, sc.bound)
 	}
 	return h.Rightmost || item.Below(sc.bound, h.High)
 }
 
-// Passes reports whether key lies beyond the bound.
-func (sc *Scan) Passes(key []byte) bool {
-	if sc.Side == fence.Ending {
+// passes reports whether key lies beyond the bound.
+func (sc *scan) passes(key []byte) bool {
+	if sc.side == fence.Ending {
 		return item.Below(key, sc.bound)
 	}
 	return !item.Below(key, sc.bound)
 }
 
-// Advance moves the cursor to the end of the leaf with header h. It reports false if nothing comes
+// advance moves the cursor to the end of the leaf with header h. It reports false if nothing comes
 // after the leaf, or nothing that is within the bound.
-func (s *Session) Advance(sc *Scan, h *fence.Header) bool {
-	if sc.Side == fence.Ending {
+func (s *Session) advance(sc *scan, h *fence.Header) bool {
+	if sc.side == fence.Ending {
 		if bytes.Equal(h.Low, s.Lay.Bottom) || len(sc.bound) > 0 && !item.Below(sc.bound, h.Low) {
 			return false
 		}
@@ -153,14 +165,14 @@ func (s *Session) Advance(sc *Scan, h *fence.Header) bool {
 		}
 		s.sep = append(s.sep[:0], h.High...)
 	}
-	sc.Cursor = s.sep
+	sc.cursor = s.sep
 	return true
 }
 
 // readLeaves reads the leaf where the scan goes on, and the ones after it that its parent knows:
 // one round trip.
-func (s *Session) readLeaves(sc *Scan, limit int) error {
-	p, err := s.descend(sc.Cursor, sc.Side, 0)
+func (s *Session) readLeaves(sc *scan, limit int) error {
+	p, err := s.descend(sc.cursor, sc.side, 0)
 	if err != nil {
 		return err
 	}
@@ -169,10 +181,10 @@ func (s *Session) readLeaves(sc *Scan, limit int) error {
 	sc.addrs[0] = p.addr
 	if n := p.parent; n != nil && n.children[p.child] == p.addr {
 		step := 1
-		if sc.Side == fence.Ending {
+		if sc.side == fence.Ending {
 			step = -1
 		}
-		want := min(len(s.Ring), s.reach(n, p.child, sc.Cursor, sc.Side, limit))
+		want := min(len(s.Ring), s.reach(n, p.child, sc.cursor, sc.side, limit))
 		for i := p.child + step; i >= 0 && i < len(n.children) && sc.n < want; i += step {
 			sc.addrs[sc.n] = n.children[i]
 			sc.n++
@@ -197,7 +209,7 @@ func (s *Session) readLeaves(sc *Scan, limit int) error {
 }
 
 // descendAgain lets the scan go on from the root: what led to the leaf at a is old.
-func (s *Session) descendAgain(sc *Scan, a pool.Addr) error {
+func (s *Session) descendAgain(sc *scan, a pool.Addr) error {
 	if sc.p.parent != nil {
 		s.evict(sc.p.parent)
 	}
@@ -205,8 +217,8 @@ func (s *Session) descendAgain(sc *Scan, a pool.Addr) error {
 	return s.Reread(a)
 }
 
-// ReadAgain READs the leaf of NextLeaf once more, which was torn.
-func (s *Session) ReadAgain(sc *Scan) error {
+// readAgain READs the leaf of nextLeaf once more, which was torn.
+func (s *Session) readAgain(sc *scan) error {
 	a := sc.addrs[sc.next]
 	if err := s.Reread(a); err != nil {
 		return err
@@ -216,7 +228,7 @@ func (s *Session) ReadAgain(sc *Scan) error {
 
 // strayed replaces the leaf with header h, which is next in the ring, by its right sibling; after
 // several times it starts again from the root.
-func (s *Session) strayed(sc *Scan, h *fence.Header) error {
+func (s *Session) strayed(sc *scan, h *fence.Header) error {
 	sc.hops++
 	most := s.mostHops()
 	root, err := s.root()
@@ -236,7 +248,7 @@ func (s *Session) strayed(sc *Scan, h *fence.Header) error {
 }
 
 // readNext reads the leaf at a to where the next one of the ring is.
-func (s *Session) readNext(sc *Scan, a pool.Addr) error {
+func (s *Session) readNext(sc *scan, a pool.Addr) error {
 	sc.read &^= 1 << sc.next
 	if kept, err := s.copyCached(a, s.Ring[sc.next]); kept || err != nil {
 		return err

@@ -2,13 +2,11 @@ package btree
 
 import (
 	"errors"
-	"time"
 
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
-	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // Session is what the operations of one session use of a tree. A design's session has it in it. One
@@ -30,8 +28,11 @@ type Session struct {
 	Owner any
 
 	locked     pool.Addr // the node whose lock was taken last
-	sep        []byte    // a separator on its way up
+	sep        []byte    // where the leaf begins that was met unconnected
+	parts      []sibling // the new leaves of what was divided
+	halved     halved    // a leaf on its way to two
 	perLeaf    int       // how many pairs scans found in a leaf: see reach
+	leavesMet  int       // by scans, at most fewLeaves
 	mayOffload bool      // see DescendNear
 	offloadAt  Way       // where it stopped
 
@@ -42,12 +43,11 @@ type Session struct {
 	restarts int // how often it followed siblings as far as it may, and started again
 	// how often the operation under way came to a node that begins above its key
 	misleads    int
+	offer       Change    // of the operation under way; see Offer
 	unconnected pool.Addr // a leaf that its parent does not know, from sep on; Nil if none was met
 	// the operation's stamp then: an operation that waits for memory has another one afterwards,
 	// and may have lost the leaf
 	metAt uint64
-
-	closed bool
 }
 
 // MaxRing is how many leaves Ring has room for at most.
@@ -72,7 +72,7 @@ func (t *Tree) NewSession() (*Session, error) {
 func (t *Tree) OpenSession(s *Session) error {
 	n := t.Lay.NodeBytes
 	ring := min(MaxRing, max(2, ringBytes/n))
-	arena := (4+ring)*n + blocks.RoomBytes(&t.Lay.Codec) + arenaSpare
+	arena := (4+ring)*n + blocks.RoomBytes(t.config.entries(&t.Lay)) + arenaSpare
 	if t.config.ArenaBytes != nil {
 		arena += t.config.ArenaBytes(&t.Lay)
 	}
@@ -81,8 +81,9 @@ func (t *Tree) OpenSession(s *Session) error {
 		return op.Failure(err, false)
 	}
 	ps.Use(t.config.Techniques)
-	s.t, s.Lay, s.perLeaf = t, &t.Lay, 16*perLeafIn
+	s.t, s.Lay, s.perLeaf, s.Words = t, &t.Lay, guess, t.strips
 	if err := s.allot(ps, ring); err != nil {
+		s.Leave()
 		return errors.Join(err, ps.Close())
 	}
 	return nil
@@ -104,27 +105,14 @@ func (s *Session) allot(ps *pool.Session, ring int) (err error) {
 		}
 		s.Ring = append(s.Ring, b)
 	}
-	if err := s.Blocks.Open(&s.Op, &s.Lay.Codec); err != nil {
+	if err := s.Blocks.Open(&s.Op, s.t.config.entries(s.Lay)); err != nil {
 		return err
 	}
 	s.sep = make([]byte, 0, s.Lay.MaxKey)
-	return s.t.sessions.Add(&s.Op)
-}
-
-// SetLimit implements index.Session.
-func (s *Session) SetLimit(limit time.Duration) { s.PS.SetLimit(limit) }
-
-// Counters implements index.Session.
-func (s *Session) Counters() verbs.Counters { return s.PS.Counters() }
-
-// Close implements index.Session.
-func (s *Session) Close() error {
-	if s.closed {
-		return nil
+	if s.t.reads != nil {
+		s.Delegate(s.t.reads)
 	}
-	s.closed = true
-	s.t.sessions.Remove(&s.Op)
-	return s.PS.Close()
+	return s.t.sessions.Add(&s.Op)
 }
 
 // Begin starts an operation, which End ends.

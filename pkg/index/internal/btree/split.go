@@ -14,63 +14,17 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Halves is a leaf that is divided.
-type Halves interface {
-	// Left and Right make in b the next version of the locked leaf, and the first version of the
-	// new one, at to, which begins at separator. They return how much of b it takes.
-	Left(b []byte, separator []byte, to pool.Addr) int
-	Right(b []byte, separator []byte, to pool.Addr) int
-}
-
-// SplitLeaf divides the locked leaf with header h at a separator, and gives the lock up. newLast:
-// the largest key of the leaf is new. ErrPoolFull: there is no memory for a sibling, nothing was
-// posted and the lock is still held.
-//
-// The requests (section 4.5, "Command Combination"):
-//
-//  1. WRITE of the right sibling, whole, to a new node: nobody knows its address yet. In the list
-//     of the others if it lies on the same server, else posted and awaited before them.
-//  2. rewrite of the left node under its next version (pool.Session.Rewrite, four WRITEs): header
-//     with the new high fence and sibling, and content. Readers that see parts of it see something
-//     that does not verify, or only the old version's words; who sees the new header finds the
-//     sibling complete.
-//  3. release of the lock.
-//
-// Then, without any lock held, the separator goes into the parent. Until it is there, the sibling
-// is found by the left node's pointer; so a failure to put it there is no failure of the operation.
-func (s *Session) SplitLeaf(h *fence.Header, separator []byte, newLast bool, halves Halves) error {
-	a := s.locked
-	if err := s.PS.ReserveRewrite(a, s.Lay.NodeBytes); err != nil {
-		return op.Failure(err, false)
-	}
-	to, err := s.PS.Allocate(s.Lay.NodeBytes, s.placeLeaf(a, newLast && h.Rightmost))
-	if err != nil {
-		return op.Failure(err, false)
-	}
-	s.sep = append(s.sep[:0], separator...)
-	s.PS.Write(pool.Sole, to, s.Spare[:halves.Right(s.Spare, s.sep, to)])
-	if err := s.Await(); err != nil {
-		return err
-	}
-	s.PS.Rewrite(a, s.Image[:halves.Left(s.Image, s.sep, to)])
-	if err := s.Publish(); err != nil {
-		return err
-	}
-	return s.connect(1, to)
-}
-
 // Connect makes the leaf at to, which begins at separator, known to its parent. What the operation
 // wanted is done by then: only errors that the session does not survive are returned. No lock may
 // be held.
 func (s *Session) Connect(separator []byte, to pool.Addr) error {
-	s.sep = append(s.sep[:0], separator...)
-	return s.connect(1, to)
+	return s.connect([]sibling{{from: bytes.Clone(separator), at: to}})
 }
 
-// connect inserts s.sep and the node to into the parent level. What the operation wanted is done by
-// then: only errors that the session does not survive are returned.
-func (s *Session) connect(level uint8, to pool.Addr) error {
-	err := s.insertSeparator(level, s.sep, to)
+// connect makes the leaves of a run, which follow each other, known to their parents. What the
+// operation wanted is done by then: only errors that the session does not survive are returned.
+func (s *Session) connect(run []sibling) error {
+	err := s.insertSeparators(1, run)
 	if s.PS.Err() != nil {
 		return fmt.Errorf("the change is made, but its parent does not know it: %w: %w", index.ErrUnknown, err)
 	}
@@ -97,40 +51,42 @@ func (s *Session) connectMet() error {
 	if s.Env.Uint64()%connectEvery != 0 {
 		return nil
 	}
-	return s.connect(1, to)
+	return s.connect([]sibling{{from: bytes.Clone(s.sep), at: to}})
 }
 
 // connectEvery is how many operations meet a missing separator for one that inserts it.
 const connectEvery = 8
 
-// insertSeparator makes the node at child, which holds the keys from sep on, known to its parent on
-// level: at once if the parent has room, else the parent is split and so on upwards. sep may be
-// s.sep. No lock is held before or after, and one at a time in between.
-func (s *Session) insertSeparator(level uint8, sep []byte, child pool.Addr) error {
-	sep = append([]byte(nil), sep...)
-	for {
+// insertSeparators makes the nodes of a run known to their parents on level: at once if a parent
+// has room, else that is split and so on upwards. No lock is held before or after, and one at a
+// time in between.
+func (s *Session) insertSeparators(level uint8, run []sibling) error {
+	for len(run) > 0 {
 		root, err := s.root()
 		if err != nil {
 			return err
 		}
 		if root.level < level {
-			done, err := s.growRoot(root, level, sep, child)
+			done, err := s.growRoot(root, level, run[0].from, run[0].at)
 			if err == errTorn {
-				err = s.Settle(child)
+				err = s.Settle(run[0].at)
 			}
-			if done || err != nil {
-				return err
+			if err == nil && done {
+				run = run[1:]
+				continue
 			}
-			// the root changed; the limit of the operation bounds how often
-			if err := s.Reread(root.addr); err != nil {
+			if err == nil { // the root changed; the limit of the operation bounds how often
+				err = s.Reread(root.addr)
+			}
+			if err != nil {
 				return err
 			}
 			continue
 		}
-		p, err := s.descend(sep, fence.Holding, level)
+		p, err := s.descend(run[0].from, fence.Holding, level)
 		var n *inner
 		if err == nil {
-			n, err = s.lockInner(p, sep, level)
+			n, err = s.lockInner(p, run[0].from, level)
 		}
 		if err == errDead {
 			if err = s.Reread(p.addr); err == nil {
@@ -140,17 +96,22 @@ func (s *Session) insertSeparator(level uint8, sep []byte, child pool.Addr) erro
 		if err != nil {
 			return err
 		}
-		more, up, to, err := s.addChild(n, sep, child)
+		done, up, to, err := s.addChildren(n, run)
 		if err == errTorn {
-			if err = s.Settle(child); err == nil {
+			if err = s.Settle(run[done].at); err == nil {
 				continue
 			}
 		}
-		if err != nil || !more {
+		if err != nil {
 			return err
 		}
-		level, sep, child = level+1, up, to
+		if run = run[done:]; up != nil {
+			if err := s.insertSeparators(level+1, []sibling{{from: up, at: to}}); err != nil {
+				return err
+			}
+		}
 	}
+	return nil
 }
 
 // lockInner takes the lock of the node of a level that holds sep, starting at p. errDead: p leads
@@ -204,10 +165,15 @@ func (s *Session) lockInner(p Path, sep []byte, level uint8) (*inner, error) {
 // the lock of the parent that it belongs to, or of the root word where it has none, so this stays
 // true: a node dies under that lock. Somebody who connects a node that its splitter has connected
 // long ago could else connect a dead one. errTorn: the node did not come to rest. Its writer may be
-// dead, and its lock has to be taken; not by somebody who has one.
+// dead, and its lock has to be taken; not by somebody who has one. Of a leaf its head says all that
+// is asked.
 func (s *Session) lives(a pool.Addr, level uint8, low []byte) (bool, error) {
+	n := s.Lay.NodeBytes
+	if level == 0 {
+		n = s.t.leafHead
+	}
 	for range op.LockEvery {
-		if err := s.Read(a, s.Node); err != nil {
+		if err := s.Read(a, s.Node[:n]); err != nil {
 			return false, err
 		}
 		if unit.IsDead(a, s.Node) {
@@ -238,50 +204,62 @@ func (s *Session) header(a pool.Addr, level uint8, b []byte) (h fence.Header, ok
 // none any more.
 var errTorn = errors.New("node is torn")
 
-// addChild inserts sep and child into the locked node n, if child lives, and gives the lock up. If
-// n had to be split, more is true, and its new sibling to, from up on, must be made known one level
-// higher.
+// addChildren inserts nodes of a run, those that live, into the locked node n, and gives the lock
+// up: done of them, the first ones, as many as belong there and fit. If n had to be split, up is
+// where its new sibling to begins, which must be made known one level higher. errTorn: nothing was
+// inserted, and node number done is torn.
 //
-// Requests: READ of the child; rewrite of n as one unit under its next version, release. With a
-// split, WRITE of the right sibling before them, as in SplitLeaf.
-func (s *Session) addChild(n *inner, sep []byte, child pool.Addr) (more bool, up []byte, to pool.Addr, err error) {
-	i := n.child(s.Lay, sep)
-	if n.children[i] == child {
-		return false, nil, 0, s.Unlock(nil) // somebody else was here
+// Requests: READ of each child, unless it is held; rewrite of n as one unit under its next version,
+// release. With a split, WRITE of the right sibling before them, as in DivideLeaf.
+func (s *Session) addChildren(n *inner, run []sibling) (done int, up []byte, to pool.Addr, err error) {
+	d, added, last := n.draft(), 0, false
+	for ; done < len(run) && (done == 0 || !n.above(run[done].from)) && d.Bytes(s.Lay) <= s.Lay.NodeBytes; done++ {
+		c := &run[done]
+		i := n.child(s.Lay, c.from)
+		if n.children[i] == c.at {
+			continue // somebody else was here
+		}
+		if !c.held {
+			if lives, err := s.lives(c.at, n.Level-1, c.from); err != nil {
+				return done, nil, 0, s.Unlock(err)
+			} else if !lives {
+				continue
+			}
+		}
+		// what was inserted before lies below it
+		d.insert(i+added, c.from, c.at)
+		added, last = added+1, i == len(n.children)-1
 	}
-	if lives, err := s.lives(child, n.Level-1, sep); err != nil || !lives {
-		return false, nil, 0, s.Unlock(err)
+	if added == 0 {
+		return done, nil, 0, s.Unlock(nil)
 	}
 	if err := s.PS.ReserveRewrite(n.Addr, s.Lay.NodeBytes); err != nil {
-		return false, nil, 0, s.Unlock(op.Failure(err, false))
+		return 0, nil, 0, s.Unlock(op.Failure(err, false))
 	}
-	d := n.draft()
-	d.insert(i, sep, child)
 	if d.Bytes(s.Lay) > s.Lay.NodeBytes {
 		var right *Draft
-		right, up = d.split(s.Lay, i == len(n.children)-1)
+		right, up = d.split(s.Lay, last)
 		to, err = s.PS.Allocate(s.Lay.NodeBytes, s.t.placeInner(right.Level, right.Children))
 		if err != nil {
-			return false, nil, 0, s.Unlock(op.Failure(err, false))
+			return 0, nil, 0, s.Unlock(op.Failure(err, false))
 		}
 		d.Sibling = to
 		size := right.Build(s.Spare, s.Lay, to, unit.NewVersion(s.Env))
 		s.PS.Write(pool.Sole, to, s.Spare[:size])
 		if err := s.Await(); err != nil {
-			return false, nil, 0, s.Unlock(err)
+			return 0, nil, 0, s.Unlock(err)
 		}
-		more = true
 	}
 	size := d.Build(s.Image, s.Lay, n.Addr, n.Version+1)
 	s.PS.Rewrite(n.Addr, s.Image[:size])
 	if err := s.Publish(); err != nil {
-		return false, nil, 0, err
+		return 0, nil, 0, err
 	}
 	s.admit(decodeInner(s.Lay, n.Addr, s.Image))
-	if more {
+	if up != nil {
 		s.admit(decodeInner(s.Lay, to, s.Spare))
 	}
-	return more, up, to, nil
+	return done, up, to, nil
 }
 
 // growRoot puts a new root above the present one, with it and child below; done says that this made

@@ -3,7 +3,6 @@ package btree
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -238,44 +237,39 @@ func (s *toySession) lookup(key []byte) ([]byte, error) {
 func (s *toySession) scan(start []byte, limit int, reverse bool) (keys []uint64, err error) {
 	s.Begin()
 	defer s.End()
-	var sc Scan
-	if ok, err := s.StartScan(&sc, start, reverse, false); !ok || err != nil {
-		return nil, err
-	}
-	f := toyLeaves{s.Lay}
-	for {
-		a, b, err := s.NextLeaf(&sc, limit-len(keys))
-		if err != nil {
-			return nil, err
-		}
-		h, ok := f.Open(a, b)
-		header := &h
-		if !ok {
-			header = nil
-		}
-		if fits, err := s.Fits(&sc, header); err != nil {
-			return nil, err
-		} else if !fits {
-			continue
-		}
-		if err := s.Used(&sc, header, h.Count); err != nil {
-			return nil, err
-		}
-		all := f.pairs(&h, b)
-		for i := range h.Count {
-			if reverse {
-				i = h.Count - 1 - i
-			}
-			key := all[toyPair*i:][:8]
-			if len(keys) < limit && (len(sc.Cursor) == 0 || item.Below(key, sc.Cursor) == reverse) {
-				keys = append(keys, binary.BigEndian.Uint64(key))
-			}
-		}
-		if len(keys) == limit || !s.Advance(&sc, header) {
-			return keys, nil
-		}
-	}
+	err = s.ScanPairs(&toyPairs{s: s}, false, start, limit, reverse, func(key, _ []byte) bool {
+		keys = append(keys, binary.BigEndian.Uint64(key))
+		return true
+	})
+	return keys, err
 }
+
+// toyPairs implements LeafPairs. The pairs of a leaf are sorted, and nothing is in blocks.
+type toyPairs struct {
+	s   *toySession
+	h   fence.Header
+	all []byte
+}
+
+func (p *toyPairs) Open(a pool.Addr, b []byte) *fence.Header {
+	f, ok := toyLeaves{p.s.Lay}, false
+	if p.h, ok = f.Open(a, b); !ok {
+		return nil
+	}
+	p.all = f.pairs(&p.h, b)
+	return &p.h
+}
+
+func (p *toyPairs) Collect() (bool, error) { return true, nil }
+func (p *toyPairs) Sort()                  {}
+func (p *toyPairs) Len() int               { return p.h.Count }
+func (p *toyPairs) Entry(i int) []byte     { return p.all[toyPair*i:][:toyPair] }
+func (p *toyPairs) Key(i int) []byte       { return p.Entry(i)[:8] }
+func (p *toyPairs) Same(int) bool          { return false }
+func (p *toyPairs) Pair(i int) (key, value []byte, long bool) {
+	return p.Key(i), p.Entry(i)[8:], false
+}
+func (p *toyPairs) Find(key, _ []byte) ([]byte, error) { return p.s.lookup(key) }
 
 // load is a bulk load.
 func (t *toyTree) load(source index.Pairs) error {
@@ -286,17 +280,20 @@ func (t *toyTree) check() (index.Structure, error) { return t.Check(toyLeaves{&t
 
 // toyLoader implements LeafLoader.
 type toyLoader struct {
-	f    toyLeaves
-	b    *Builder
-	leaf pool.Addr
-	h    fence.Header
-	all  []byte
+	Cutter
+	f   toyLeaves
+	all []byte
 }
 
 // toyBatch implements loader.Leaves.
 type toyBatch struct {
 	f      toyLeaves
-	leaves []toyLoader
+	leaves []toyLoaded
+}
+
+type toyLoaded struct {
+	h   fence.Header
+	all []byte
 }
 
 func (b *toyBatch) Reset() { b.leaves = nil }
@@ -307,10 +304,7 @@ func (b *toyBatch) Build(i int, dst []byte, a pool.Addr, version uint32) int {
 	return b.f.build(dst, a, h, b.leaves[i].all)
 }
 
-func (ld *toyLoader) Start(b *Builder) error {
-	ld.b, ld.h.Low = b, ld.f.lay.Bottom
-	return nil
-}
+func (ld *toyLoader) Start(b *Builder) error { return ld.Begin(b, ld) }
 
 func (ld *toyLoader) Empties(a pool.Addr, b []byte) error {
 	if ld.f.Load(a, b).Pairs > 0 {
@@ -319,33 +313,22 @@ func (ld *toyLoader) Empties(a pool.Addr, b []byte) error {
 	return nil
 }
 
-func (ld *toyLoader) Add(key, value []byte) (err error) {
-	if len(ld.all) > ld.f.lay.Room(ld.h.Low, key)*Fill/100 {
-		if ld.leaf == pool.Nil {
-			ld.leaf, err = ld.b.AllocateLeaf()
+func (ld *toyLoader) Add(key, value []byte) error {
+	if len(ld.all) > ld.f.lay.Room(ld.Low(), key)*Fill/100 {
+		if err := ld.Cut(key); err != nil {
+			return err
 		}
-		next, e := ld.b.AllocateLeaf()
-		ld.h.High, ld.h.Sibling = bytes.Clone(key), next
-		if err = errors.Join(err, e); err == nil {
-			err = ld.end()
-		}
-		ld.leaf, ld.all, ld.h = next, nil, fence.Header{Low: ld.h.High}
 	}
 	ld.all = append(append(ld.all, key...), value...)
-	return err
+	return nil
 }
 
-func (ld *toyLoader) end() error {
-	b := ld.b.Batch.Leaves.(*toyBatch)
-	b.leaves = append(b.leaves, *ld)
-	if ld.leaf == pool.Nil {
-		return nil
-	}
-	ld.b.Batch.AddLeaf(len(b.leaves)-1, ld.leaf, 1)
-	return errors.Join(ld.b.Raise(ld.h.Low, ld.leaf), ld.b.MayHandOver())
-}
+// BeginLeaf and EndLeaf implement CutLeaves.
+func (ld *toyLoader) BeginLeaf() { ld.all = nil }
 
-func (ld *toyLoader) Finish() (alone bool, err error) {
-	ld.h.High, ld.h.Rightmost = ld.f.lay.NoHigh(), true
-	return ld.leaf == pool.Nil, ld.end()
+func (ld *toyLoader) EndLeaf(low, high []byte, sibling pool.Addr) int {
+	b := ld.Batch.Leaves.(*toyBatch)
+	h := fence.Header{Low: bytes.Clone(low), High: bytes.Clone(high), Sibling: sibling, Rightmost: sibling == pool.Nil}
+	b.leaves = append(b.leaves, toyLoaded{h, ld.all})
+	return len(b.leaves) - 1
 }

@@ -8,7 +8,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/combine"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/meta"
 	"github.com/dmindex/dmindex/pkg/index/internal/nodecache"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
@@ -27,6 +29,9 @@ type Config struct {
 	// Leaves returns the format of leaves for a layout that Layout has returned. The tree keeps l.
 	Leaves func(l *fence.Layout) Leaves
 
+	// Entries returns the codec of what leaves and blocks hold; nil = that of the layout.
+	Entries func(l *fence.Layout) *item.Codec
+
 	// Cache is nil where all clients share all leaves.
 	Cache LeafCache
 
@@ -40,6 +45,9 @@ type Config struct {
 	// Techniques are those of package pool that the design's switches turn off.
 	Techniques pool.Techniques
 
+	// DelegateReads lets sessions of one client READ a node together (package combine).
+	DelegateReads bool
+
 	// ArenaBytes returns how much of a session's arena the design needs for its own buffers; nil =
 	// nothing.
 	ArenaBytes func(l *fence.Layout) int
@@ -49,16 +57,22 @@ type Config struct {
 type Tree struct {
 	config    Config
 	leaves    Leaves
+	leafHead  int       // how much of a leaf leaves.Open looks at
 	leafCache LeafCache // nil where all clients share all leaves
 	Lay       fence.Layout
 	Pool      *pool.Pool
 	Env       env.Env
 	cache     *nodecache.Cache
 	root      atomic.Pointer[rootRef]
+	reads     *combine.Reads // nil: sessions READ alone
 
 	sessions op.Sessions
 	mu       env.Mutex
 	merger   *merger       // guarded by mu
+	settlers []*settler    // those that are idle; guarded by mu
+	worded   WordedLeaves  // nil = leaves have no lock words
+	strips   *pool.Strips  // of worded
+	perLeaf  atomic.Int64  // how many pairs scans of sessions found in a leaf; 0 = none yet
 	ascents  atomic.Uint64 // leaves that were added at the right end, in a design with subtrees
 	merges   atomic.Uint64 // nodes that were merged into their left siblings
 	misled   atomic.Uint64 // nodes that began above the key that was looked for
@@ -86,7 +100,7 @@ func open(p *pool.Pool, c Config) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	if max(lay.NodeBytes, blocks.Size(&lay.Codec, lay.MaxValue)) > p.MostNodeBytes() {
+	if e := c.entries(&lay); max(lay.NodeBytes, blocks.Size(e, e.MaxValue)) > p.MostNodeBytes() {
 		return nil, fmt.Errorf("nodes of %d bytes, or values of %d, do not fit chunks of %d", lay.NodeBytes, lay.MaxValue, p.ChunkBytes())
 	}
 	bound := c.Options.CacheBytes
@@ -95,6 +109,9 @@ func open(p *pool.Pool, c Config) (*Tree, error) {
 	}
 	t := &Tree{config: c, leafCache: c.Cache, Pool: p, Env: p.Env(), mu: p.Env().NewMutex()}
 	t.sessions.Init(t.Env)
+	if c.DelegateReads {
+		t.reads = combine.NewReads(t.Env)
+	}
 	p.SetMarks(blocks.Marks)
 	ps, err := p.NewSession(2*fence.MaxNodeBytes + 64<<10)
 	if err != nil {
@@ -106,6 +123,13 @@ func open(p *pool.Pool, c Config) (*Tree, error) {
 		return nil, op.Failure(err, false)
 	}
 	t.leaves = c.Leaves(&t.Lay)
+	t.leafHead = t.Lay.NodeBytes
+	if headed, ok := t.leaves.(HeadedLeaves); ok {
+		t.leafHead = min(t.leafHead, headed.HeadBytes())
+	}
+	if err := t.openWords(); err != nil {
+		return nil, err
+	}
 	t.cache = newCache(t.Env, bound, t.Lay.NodeBytes)
 	if c.Paths != nil {
 		t.cache.PathAware(paths{c.Paths})
@@ -122,6 +146,14 @@ func open(p *pool.Pool, c Config) (*Tree, error) {
 	return t, nil
 }
 
+// entries is the codec of what leaves and blocks hold.
+func (c *Config) entries(l *fence.Layout) *item.Codec {
+	if c.Entries == nil {
+		return &l.Codec
+	}
+	return c.Entries(l)
+}
+
 // HasLeafCache reports whether leaves have owners.
 func (t *Tree) HasLeafCache() bool { return t.leafCache != nil }
 
@@ -130,8 +162,9 @@ func (t *Tree) HasLeafCache() bool { return t.leafCache != nil }
 func (t *Tree) openSuperblock(ps *pool.Session, lay fence.Layout, given *index.Options) (pool.Addr, error) {
 	have, root, err := meta.Open(ps, &meta.Request{
 		Design: t.config.Design.Name, Want: storedOptions(&lay), AnyNode: given.NodeBytes == 0, AnyInline: given.InlineBytes == 0,
-		Create:  func() (pool.Addr, error) { return t.firstLeaf(ps, lay) },
-		Discard: func(a pool.Addr) { t.Pool.Free(a, lay.NodeBytes) },
+		AnyNeighbourhood: given.Neighbourhood == 0,
+		Create:           func() (pool.Addr, error) { return t.firstLeaf(ps, lay) },
+		Discard:          func(a pool.Addr) { t.Pool.Free(a, lay.NodeBytes) },
 	})
 	if err != nil {
 		return pool.Nil, err
@@ -148,6 +181,11 @@ func (t *Tree) firstLeaf(ps *pool.Session, lay fence.Layout) (pool.Addr, error) 
 	if err != nil {
 		return pool.Nil, err
 	}
+	if _, ok := t.config.Leaves(&lay).(WordedLeaves); ok {
+		if _, err := t.Pool.DeclareStrip(lay.NodeBytes); err != nil {
+			return pool.Nil, err
+		}
+	}
 	a, err := t.Pool.Allocate(lay.NodeBytes, pool.Nil)
 	if err != nil {
 		return pool.Nil, err
@@ -159,27 +197,14 @@ func (t *Tree) firstLeaf(ps *pool.Session, lay fence.Layout) (pool.Addr, error) 
 
 // storedOptions are those that the superblock keeps.
 func storedOptions(l *fence.Layout) meta.Options {
-	return meta.Options{Uint64: l.Uint64, MaxKeyBytes: l.MaxKey, MaxValueBytes: l.MaxValue, InlineBytes: l.Inline, NodeBytes: l.NodeBytes}
+	return meta.Options{Uint64: l.Uint64, MaxKeyBytes: l.MaxKey, MaxValueBytes: l.MaxValue, InlineBytes: l.Inline, NodeBytes: l.NodeBytes, Neighbourhood: l.Neighbourhood}
 }
 
 // Stats implements index.Index.
 func (t *Tree) Stats() index.Stats {
-	sum := t.sessions.Sum()
-	conflicts, handovers := t.Pool.Locks()
-	return index.Stats{
-		Verbs:         t.Pool.Counters(),
-		Operations:    sum.Operations,
-		Retries:       sum.Retries,
-		LockConflicts: conflicts,
-		Merges:        t.merges.Load(),
-		Reclaimed:     t.Pool.Reclaimed(),
-		Misled:        t.misled.Load(),
-		Handovers:     handovers,
-		Combined:      t.Pool.Combined(),
-		CacheBytes:    uint64(t.cache.Bytes()),
-		CacheHits:     sum.Hits,
-		CacheMisses:   sum.Misses,
-	}
+	stats := t.sessions.Stats(t.Pool, t.reads)
+	stats.Merges, stats.Misled, stats.CacheBytes = t.merges.Load(), t.misled.Load(), uint64(t.cache.Bytes())
+	return stats
 }
 
 // Close implements index.Index.
@@ -189,8 +214,9 @@ func (t *Tree) Close() error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	err := t.closeSettlers()
 	if t.merger != nil {
-		return t.merger.close()
+		err = errors.Join(err, t.merger.close())
 	}
-	return nil
+	return err
 }

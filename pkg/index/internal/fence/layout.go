@@ -16,12 +16,18 @@ const (
 type Layout struct {
 	item.Codec
 	NodeBytes int
+	// of leaves that are hash tables, as the options have it; 0 = the design's default, or it has
+	// none
+	Neighbourhood int
 }
 
 // Room returns how many bytes of a node lie behind a header with these fences.
 func (l *Layout) Room(low, high []byte) int {
 	return l.NodeBytes - RoundUp(HeaderBytes+len(low)+len(high))
 }
+
+// HeadBytes is how many bytes a header with fences has at most.
+func (l *Layout) HeadBytes() int { return RoundUp(HeaderBytes + 2*l.MaxKey) }
 
 // RoundUp returns the next multiple of Grain from n on.
 func RoundUp(n int) int { return (n + Grain - 1) &^ (Grain - 1) }

@@ -15,6 +15,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // Session is what a writer needs of a session.
@@ -23,6 +24,11 @@ type Session struct {
 	Blocks *blocks.Session
 	Ring   [][]byte // buffers of a node each, of the session's arena
 	Close  func() error
+
+	// Room is for images one behind the other, where nodes differ much in size, and Largest is the
+	// size of the largest one. Without Ring.
+	Room    []byte
+	Largest int
 }
 
 // Load is a bulk load under way. One goroutine uses it, and its writers are goroutines of their
@@ -38,12 +44,45 @@ type Load struct {
 // made is what was allocated of one size.
 type made struct {
 	size int
-	at   []pool.Addr
+	runs []run
 }
+
+// run is n nodes one behind the other, of which the last one that was allocated lies at last. step
+// is the size of a node, or that downwards. Most nodes come in runs, so a load of many small ones
+// keeps little of each.
+type run struct {
+	last pool.Addr
+	n    int
+	step int64
+}
+
+// add reports whether the node of so many bytes at a goes on with r.
+func (r *run) add(a pool.Addr, size int) bool {
+	step := int64(a) - int64(r.last)
+	if step != int64(size) && step != -int64(size) || r.n > 1 && step != r.step {
+		return false
+	}
+	r.last, r.step = a, step
+	r.n++
+	return true
+}
+
+// all calls do for each node.
+func (r *run) all(do func(a pool.Addr)) {
+	for i := range int64(r.n) {
+		do(pool.Addr(int64(r.last) - i*r.step))
+	}
+}
+
+// mostPacked is how many nodes a batch has for sessions with Room.
+const mostPacked = 2 * verbs.MaxList
 
 // New starts a load with a writer for each session. newLeaves makes what a batch has for leaves.
 func New(p *pool.Pool, sessions []Session, newLeaves func() Leaves) *Load {
 	most := len(sessions[0].Ring)
+	if most == 0 {
+		most = mostPacked
+	}
 	l := &Load{pool: p, Batch: newBatch(most, newLeaves())}
 	e := p.Env()
 	for _, s := range sessions {
@@ -57,6 +96,17 @@ func New(p *pool.Pool, sessions []Session, newLeaves func() Leaves) *Load {
 // Allocate takes a node of size bytes, near another one if that is not Nil.
 func (l *Load) Allocate(size int, near pool.Addr) (pool.Addr, error) {
 	a, err := l.pool.Allocate(size, near)
+	return l.noted(a, size, err)
+}
+
+// AllocateBlock is Allocate for what is never rewritten in place.
+func (l *Load) AllocateBlock(size int, near pool.Addr) (pool.Addr, error) {
+	a, err := l.pool.AllocateBlock(size, near)
+	return l.noted(a, size, err)
+}
+
+// noted notes what was allocated, unless that failed.
+func (l *Load) noted(a pool.Addr, size int, err error) (pool.Addr, error) {
 	if err != nil {
 		return pool.Nil, op.Failure(err, false)
 	}
@@ -84,21 +134,26 @@ func (l *Load) note(a pool.Addr, size int) {
 		i = len(l.made)
 		l.made = append(l.made, made{size: size})
 	}
-	l.made[i].at = append(l.made[i].at, a)
+	m := &l.made[i]
+	if n := len(m.runs); n == 0 || !m.runs[n-1].add(a, size) {
+		m.runs = append(m.runs, run{last: a, n: 1})
+	}
 }
 
 // GiveBack frees what was allocated and is known to nobody, but for nodes and blocks that a session
 // which died may still be writing to. by is the operation that has written the batch, if any has.
 func (l *Load) GiveBack(by *op.Op) {
 	for _, m := range l.made {
-		for _, a := range m.at {
-			doubt := by.PS.Err() != nil && l.Batch.has(a)
-			for _, w := range l.writers {
-				doubt = doubt || w.s.Op.PS.Err() != nil && w.b.has(a)
-			}
-			if !doubt {
-				l.pool.Free(a, m.size)
-			}
+		for i := range m.runs {
+			m.runs[i].all(func(a pool.Addr) {
+				doubt := by.PS.Err() != nil && l.Batch.has(a)
+				for _, w := range l.writers {
+					doubt = doubt || w.s.Op.PS.Err() != nil && w.b.has(a)
+				}
+				if !doubt {
+					l.pool.Free(a, m.size)
+				}
+			})
 		}
 	}
 }
@@ -186,16 +241,51 @@ func (w *writer) write() error {
 	if err := b.WriteBlocks(w.s.Blocks); err != nil {
 		return err
 	}
+	room := w.room()
 	for i := range b.nodes {
-		n, buf := &b.nodes[i], w.s.Ring[i%len(w.s.Ring)]
-		if i > 0 && i%len(w.s.Ring) == 0 {
+		n := &b.nodes[i]
+		buf := room.next()
+		if buf == nil {
 			if err := o.PS.Post(); err != nil {
 				return op.Failure(err, false)
 			}
+			room = w.room()
+			buf = room.next()
 		}
-		o.PS.Write(pool.Sole, n.addr, buf[:b.build(n, buf)])
+		size := b.build(n, buf)
+		room.taken(size)
+		o.PS.Write(pool.Sole, n.addr, buf[:size])
 	}
 	return op.Failure(o.PS.Post(), false)
+}
+
+// room is what is left of a session's buffers.
+type room struct {
+	s    *Session
+	n    int // images
+	used int // bytes
+}
+
+func (w *writer) room() room { return room{s: &w.s} }
+
+// next is a buffer for a node; nil if there is none left.
+func (r *room) next() []byte {
+	if len(r.s.Ring) > 0 {
+		if r.n == len(r.s.Ring) {
+			return nil
+		}
+		return r.s.Ring[r.n]
+	}
+	if r.n == verbs.MaxList || r.used+r.s.Largest > len(r.s.Room) {
+		return nil
+	}
+	return r.s.Room[r.used:]
+}
+
+// taken notes that the buffer has an image of n bytes.
+func (r *room) taken(n int) {
+	r.n++
+	r.used += (n + 7) &^ 7
 }
 
 // settle waits until the writer is idle and returns the error of what it has written.

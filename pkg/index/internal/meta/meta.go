@@ -17,13 +17,15 @@ type Options struct {
 	MaxValueBytes int  `json:"maxValueBytes"`
 	InlineBytes   int  `json:"inlineBytes"`
 	NodeBytes     int  `json:"nodeBytes"`
+	// of CHIME; 0 = the default, or the design has none
+	Neighbourhood int `json:"neighbourhood,omitempty"`
 }
 
 // Index returns the options as package index has them.
 func (o Options) Index() index.Options {
 	return index.Options{
 		Uint64: o.Uint64, MaxKeyBytes: o.MaxKeyBytes, MaxValueBytes: o.MaxValueBytes,
-		InlineBytes: o.InlineBytes, NodeBytes: o.NodeBytes,
+		InlineBytes: o.InlineBytes, NodeBytes: o.NodeBytes, Neighbourhood: o.Neighbourhood,
 	}
 }
 
@@ -33,9 +35,13 @@ func (o Options) String() string {
 	if o.Uint64 {
 		kind = "uint64"
 	}
-	return fmt.Sprintf(
+	s := fmt.Sprintf(
 		"%s keys of at most %d bytes, values of at most %d, those up to %d in their leaves, and nodes of %d",
 		kind, o.MaxKeyBytes, o.MaxValueBytes, o.InlineBytes, o.NodeBytes)
+	if o.Neighbourhood != 0 {
+		s += fmt.Sprintf(" with neighbourhoods of %d", o.Neighbourhood)
+	}
+	return s
 }
 
 // Request is what a client opens an index with.
@@ -43,9 +49,9 @@ type Request struct {
 	Design string
 	Want   Options
 
-	// AnyNode and AnyInline: the client gave no size of nodes, or no inline size. Then it takes
-	// those of the index, if there is one already.
-	AnyNode, AnyInline bool
+	// AnyNode, AnyInline and AnyNeighbourhood: the client gave no size of nodes, no inline size, or
+	// no neighbourhood. Then it takes those of the index, if there is one already.
+	AnyNode, AnyInline, AnyNeighbourhood bool
 
 	// Create makes the first node of a new index, complete, and returns its address. No other
 	// client knows it.
@@ -80,6 +86,9 @@ func Open(ps *pool.Session, r *Request) (have Options, root pool.Addr, err error
 	}
 	if r.AnyInline {
 		want.InlineBytes = have.InlineBytes
+	}
+	if r.AnyNeighbourhood {
+		want.Neighbourhood = have.Neighbourhood
 	}
 	if have != want {
 		return have, pool.Nil, fmt.Errorf("the index was created with %v, not %v: %w",

@@ -255,3 +255,11 @@ func TestVersions(t *testing.T) {
 		t.Errorf("%d bytes after all was dropped", k.Bytes()-empty)
 	}
 }
+
+// TestHighestLevel looks for a victim where no level has a copy, for a copy of the highest one.
+func TestHighestLevel(t *testing.T) {
+	k := New(env.Real(), copies{}, 10*typicalBytes, typicalBytes)
+	if v := k.victim(&Head{Level: math.MaxUint8}); v != nil {
+		t.Errorf("an empty cache has a victim: %v", v.node.Load())
+	}
+}

@@ -31,9 +31,10 @@ func (c *Cache) victim(n *Head) (v *place) {
 	}
 	lowest := uint8(1)
 	for c.mu.levels[lowest] == 0 {
-		if lowest++; lowest > n.Level {
+		if lowest >= n.Level {
 			return nil
 		}
+		lowest++
 	}
 	for left, seen := len(c.places), 0; left > 0 && seen < looks; left-- {
 		c.mu.hand = (c.mu.hand + 1) % len(c.places)

@@ -19,7 +19,12 @@ func Failure(err error, changing bool) error {
 		return fmt.Errorf("%w: %w", index.ErrDataLost, err)
 	case changing:
 		return fmt.Errorf("%w: %w", index.ErrUnknown, err)
-	case errors.Is(err, index.ErrFenced), errors.Is(err, index.ErrUnreachable):
+	case errors.Is(err, index.ErrUnreachable):
+		return err
+	case errors.Is(err, index.ErrFenced):
+		if errors.Is(err, verbs.ErrDisconnected) { // this client was given up because of that
+			return fmt.Errorf("%w: %w", index.ErrUnreachable, err)
+		}
 		return err
 	case errors.Is(err, verbs.ErrClosed):
 		return fmt.Errorf("%w: %w", index.ErrClosed, err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index/internal/combine"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -21,12 +22,17 @@ type Op struct {
 	Env   env.Env
 	Floor uint64 // of the stamps of cached copies
 	Count Tallies
+	// finds lock words of nodes that have some besides their locks of the table; nil = none have
+	Words *pool.Strips
 
+	reader    combine.Reader
 	room      []byte // for a node that Reread locks
 	reclaimed uint64 // nodes of this client when the operation began, or last waited for memory
 	rereads   int
 	waits     int
 	shown     shownTallies
+	sessions  *Sessions // of the index; see Sessions.Add
+	closed    bool
 }
 
 // Open makes o the operations of ps. room holds one node, and nobody else uses it during Reread.
@@ -72,9 +78,19 @@ func (o *Op) Reread(a pool.Addr) error {
 }
 
 // Settle takes the lock of the node at a, which completes what a dead client left there, and
-// releases it. No lock may be held.
+// releases it. The same with its lock word, if it has one. No lock may be held.
 func (o *Op) Settle(a pool.Addr) error {
 	if err := o.PS.Lock(a, o.room); err != nil {
+		return Failure(err, false)
+	}
+	if err := o.Unlock(nil); err != nil || o.Words == nil {
+		return err
+	}
+	at, err := o.Words.WordOf(a)
+	if err == nil {
+		_, err = o.PS.Acquire(pool.Word{At: at, Node: a})
+	}
+	if err != nil {
 		return Failure(err, false)
 	}
 	return o.Unlock(nil)
@@ -110,22 +126,19 @@ func (o *Op) Pause() {
 	}
 }
 
-// Read READs the node at a into b: one round trip.
-func (o *Op) Read(a pool.Addr, b []byte) error {
-	o.PS.Read(a, b)
-	if err := o.PS.Post(); err != nil {
-		return Failure(err, false)
-	}
-	o.Pause()
-	return nil
-}
-
 // Unlock releases the lock without a change. It returns err if that succeeds.
 func (o *Op) Unlock(err error) error {
 	if e := o.PS.PostUnlock(); e != nil {
 		return Failure(e, false)
 	}
 	return err
+}
+
+// Refuse is Unlock with an error. Sessions whose changes this one took wait on
+// (pool.Session.PutBack).
+func (o *Op) Refuse(err error) error {
+	o.PS.PutBack(^uint32(0))
+	return o.Unlock(err)
 }
 
 // memoryPause is how long a write that found no memory waits before it looks again.

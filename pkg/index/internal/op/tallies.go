@@ -57,14 +57,14 @@ type Sessions struct {
 // Init makes s ready for use.
 func (s *Sessions) Init(e env.Env) { s.mu.Mutex = e.NewMutex() }
 
-// Add notes that a session is open. ErrClosed: the index is closed.
+// Add notes that a session is open, until Op.Close. ErrClosed: the index is closed.
 func (s *Sessions) Add(o *Op) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.closed {
 		return fmt.Errorf("open a session: %w", index.ErrClosed)
 	}
-	s.mu.open = append(s.mu.open, o)
+	s.mu.open, o.sessions = append(s.mu.open, o), s
 	return nil
 }
 

@@ -80,7 +80,12 @@ func typical(l *fence.Layout) int {
 // in), and entries from to to of p. They must fit. It returns how many bytes of the node have a
 // meaning: only those need be written.
 func Build(b []byte, l *fence.Layout, addr pool.Addr, h *fence.Header, p *Pairs, from, to int) int {
-	d := LoadOf(p.List[from:to])
+	return BuildFor(b, l, addr, h, p, from, to, LoadOf(p.List[from:to]))
+}
+
+// BuildFor is Build of a leaf that is to hold d soon, which must fit, and has these entries of it
+// already.
+func BuildFor(b []byte, l *fence.Layout, addr pool.Addr, h *fence.Header, p *Pairs, from, to int, d Load) int {
 	h.Level, h.Count = 0, d.slots(l.Room(h.Low, h.High), typical(l))
 	h.Encode(b)
 	unit.Seal(b, h.End, addr, h.Version)

@@ -1,6 +1,7 @@
 package slotted
 
 import (
+	"errors"
 	"fmt"
 	"math/bits"
 
@@ -24,6 +25,9 @@ const (
 func NewLayout(o index.Options) (l fence.Layout, err error) {
 	if l.Codec, err = item.NewCodec(o); err != nil {
 		return l, err
+	}
+	if o.Neighbourhood != 0 {
+		return l, errors.New("the design has no neighbourhoods")
 	}
 	if l.NodeBytes = o.NodeBytes; l.MaxValue > blocks.MaxValue {
 		return l, fmt.Errorf("values of at most %d bytes: %d are possible", l.MaxValue, blocks.MaxValue)

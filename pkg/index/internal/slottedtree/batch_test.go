@@ -10,13 +10,14 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/rounds"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 )
 
 // TestMemoryComesBackBesideABatch: in the first round of a batch another session replaces a long
 // value. The block that goes is used again before the batch ends, however many rounds follow.
 func TestMemoryComesBackBesideABatch(t *testing.T) {
-	const keys = 12 * mostInRound
+	const keys = 12 * rounds.Most
 	w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 20_000_000})
 	c, err := poolsim.New(w, poolsim.Options{Servers: 1, Chunks: 20, ChunkBytes: 64 << 10, Lease: 100 * time.Millisecond, RenewEvery: time.Millisecond})
 	fatal(t, err)

@@ -2,83 +2,34 @@ package slottedtree
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/combine"
+	"github.com/dmindex/dmindex/pkg/index/internal/combine/combinetest"
+	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // inTree runs body in a calm world, with a tree of which n sessions are open.
-func inTree(t *testing.T, c Config, n int, body func(c *poolsim.Cluster, p *simenv.Process, x *Tree, s []*Session)) {
+func inTree(t *testing.T, c Config, n int, body func(w *combinetest.World)) {
 	t.Helper()
 	c.Design = index.Design{Name: "test"}
-	w := simenv.New(simenv.Options{Seed: 1})
-	cluster, err := poolsim.New(w, poolsim.Options{Servers: 1})
-	fatal(t, err)
-	fatal(t, w.Run(func(p *simenv.Process) {
-		cl, err := cluster.Open(p)
-		fatal(t, err)
-		x, err := Open(cl, c)
-		fatal(t, err)
-		s := make([]*Session, n)
-		for i := range s {
-			s[i], err = x.NewSession()
-			fatal(t, err)
+	open := func(p *pool.Pool) (index.Index, error) { return Open(p, c) }
+	combinetest.Run(t, poolsim.Options{}, open, n, func(w *combinetest.World) {
+		for _, s := range w.S {
 			// its descent is from the cache later
-			if _, err := s[i].Lookup(number(0), nil); err != index.ErrNotFound {
+			if _, err := s.Lookup(number(0), nil); err != index.ErrNotFound {
 				fatal(t, err)
 			}
 		}
-		body(cluster, p, x, s)
-	}))
-}
-
-// whileLocked lets the others wait, in their order, while s has the lock of the leaf with the key.
-func whileLocked(t *testing.T, p *simenv.Process, s *Session, key []byte, others ...func()) {
-	t.Helper()
-	g := env.NewWaitGroup(p)
-	fatal(t, s.Modify(key, func([]byte, bool) ([]byte, index.Action) {
-		for _, f := range others {
-			g.Go("waiter", f)
-			p.Sleep(100 * time.Microsecond) // until it waits
-		}
-		return nil, index.Keep
-	}))
-	g.Wait(env.Forever)
-}
-
-// perform does an operation and says what it should answer by the model, which it changes.
-func perform(s *Session, m mode, key, value []byte, model map[string]string) (err, want error) {
-	_, is := model[string(key)]
-	switch {
-	case m == insert && is:
-		want = index.ErrExists
-	case m != insert && m != upsert && !is:
-		want = index.ErrNotFound
-	case m == remove:
-		delete(model, string(key))
-	default:
-		model[string(key)] = string(value)
-	}
-	switch m {
-	case insert:
-		err = s.Insert(key, value)
-	case update:
-		err = s.Update(key, value)
-	case upsert:
-		err = s.Upsert(key, value)
-	case remove:
-		err = s.Delete(key)
-	}
-	return err, want
+		body(w)
+	})
 }
 
 // TestCombined: what is carried out together is answered, and is, as if it had been done one by one
@@ -90,44 +41,31 @@ func TestCombined(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		// with room for all: else some overtake others
 		o := index.Options{Uint64: true, MaxValueBytes: 40, NodeBytes: 4096}
-		inTree(t, Config{Options: o, Combine: true}, 1+waiters, func(c *poolsim.Cluster, p *simenv.Process, x *Tree, s []*Session) {
-			model := map[string]string{}
+		inTree(t, Config{Options: o, Combine: true}, 1+waiters, func(w *combinetest.World) {
+			w.What = fmt.Sprint("seed ", seed)
 			value := func() []byte { return fmt.Appendf(nil, "%*d", 1+r.IntN(o.MaxValueBytes>>r.IntN(3)), r.IntN(10)) }
 			for range 8 {
-				_, _ = perform(s[0], upsert, number(r.Uint64N(30)), value(), model)
+				w.Do(0, combine.Upsert, number(r.Uint64N(30)), value())
 			}
 			for range 6 {
-				others := make([]func(), waiters)
 				keys := 1 + r.Uint64N(9)
-				for i := range others {
-					m, key, v, w := mode(r.IntN(int(remove)+1)), number(r.Uint64N(keys)), value(), s[1+i]
-					others[i] = func() {
-						err, want := perform(w, m, key, v, model)
-						if !errors.Is(err, want) || want == nil && err != nil {
-							t.Errorf("seed %d: operation %d of key %x: %v, want %v", seed, m, key, err, want)
-						}
-					}
+				var others []combinetest.Operation
+				for range waiters {
+					others = append(others, combinetest.Operation{Mode: combine.Mode(r.IntN(int(combine.Delete) + 1)), Key: number(r.Uint64N(keys)), Value: value()})
 				}
-				before := x.Stats().Combined
-				whileLocked(t, p, s[0], number(0), others...)
-				root, err := s[0].PS.Root()
+				before := w.Index.Stats().Combined
+				w.Together(number(0), others)
+				s := w.S[1].(*Session)
+				root, err := s.PS.Root()
 				fatal(t, err)
 				// the first one has carried out all
-				all := x.Stats().Combined-before == waiters-1
-				if memory := c.Memory(1, verbs.RegionData)[root.Offset():][:o.NodeBytes]; all && !bytes.Equal(s[1].Node, memory) {
-					t.Errorf("seed %d: the image that is handed on is not what the memory holds", seed)
+				all := w.Index.Stats().Combined-before == waiters-1
+				if memory := w.Cluster.Memory(1, verbs.RegionData)[root.Offset():][:o.NodeBytes]; all && !bytes.Equal(s.Node, memory) {
+					t.Errorf("%s: the image that is handed on is not what the memory holds", w.What)
 				}
-				for key, want := range model {
-					if got, err := s[0].Lookup([]byte(key), nil); err != nil || string(got) != want {
-						t.Errorf("seed %d: key %x is %q, want %q: %v", seed, key, got, want, err)
-					}
-				}
+				w.Compare()
 			}
-			found, err := x.Check()
-			if err != nil || int(found.Pairs) != len(model) {
-				t.Errorf("seed %d: %d pairs, want %d: %v", seed, found.Pairs, len(model), err)
-			}
-			combined += x.Stats().Combined
+			combined += w.Index.Stats().Combined
 		})
 	}
 	if combined == 0 {
@@ -143,25 +81,16 @@ func TestCombinedCost(t *testing.T) {
 	f := func(what string, c Config, writes, trips uint64) {
 		t.Helper()
 		c.Options = index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 1024}
-		inTree(t, c, 1+waiters, func(_ *poolsim.Cluster, p *simenv.Process, x *Tree, s []*Session) {
-			others := make([]func(), waiters)
-			for i := range keys {
-				fatal(t, s[0].Upsert(number(uint64(i)), number(0)))
+		inTree(t, c, 1+waiters, func(w *combinetest.World) {
+			w.What = what
+			for i := range uint64(keys) {
+				w.Do(0, combine.Upsert, number(i), number(0))
 			}
-			for i := range others {
-				others[i] = func() { fatal(t, s[1+i].Upsert(number(uint64(i%keys)), number(uint64(i)))) }
+			var others []combinetest.Operation
+			for i := range uint64(waiters) {
+				others = append(others, combinetest.Operation{Mode: combine.Upsert, Key: number(i % keys), Value: number(i)})
 			}
-			var before, after verbs.Counters
-			for _, w := range s[1:] {
-				k := w.Counters()
-				before.Sum(&k)
-			}
-			whileLocked(t, p, s[0], number(0), others...)
-			for _, w := range s[1:] {
-				k := w.Counters()
-				after.Sum(&k)
-			}
-			d := after.Sub(&before)
+			d := w.Counted(1, func() { w.Together(number(0), others) })
 			if d.Requests[verbs.Write] != writes || d.RoundTrips != trips {
 				t.Errorf("%s: %d WRITEs in %d round trips, want %d in %d", what, d.Requests[verbs.Write], d.RoundTrips, writes, trips)
 			}
@@ -178,41 +107,33 @@ func TestCombinedCost(t *testing.T) {
 // leaf is full, the key is in another leaf by now, or a value lies in a block.
 func TestNotCombined(t *testing.T) {
 	long := make([]byte, 30)
-	inTree(t, Config{Options: index.Options{Uint64: true, MaxValueBytes: 30, NodeBytes: 256, InlineBytes: 8}, Combine: true}, 8, func(_ *poolsim.Cluster, p *simenv.Process, x *Tree, s []*Session) {
-		model := map[string]string{}
+	inTree(t, Config{Options: index.Options{Uint64: true, MaxValueBytes: 30, NodeBytes: 256, InlineBytes: 8}, Combine: true}, 8, func(w *combinetest.World) {
 		for n := range uint64(4) {
-			_, _ = perform(s[0], upsert, number(n), number(n), model)
+			w.Do(0, combine.Upsert, number(n), number(n))
 		}
-		_, _ = perform(s[0], upsert, number(4), long, model)
-		var others []func()
-		add := func(m mode, key uint64, value []byte) {
-			w := s[1+len(others)]
-			others = append(others, func() {
-				if err, want := perform(w, m, number(key), value, model); !errors.Is(err, want) || want == nil && err != nil {
-					t.Errorf("operation %d of key %d: %v, want %v", m, key, err, want)
-				}
-			})
-		}
-		add(upsert, 1, number(7))
-		add(upsert, 4, number(8)) // takes a block out
-		add(upsert, 2, long)      // brings one
-		add(insert, 20, number(9))
-		add(insert, 21, number(9))
-		add(insert, 22, number(9))
-		add(remove, 3, nil)
-		whileLocked(t, p, s[0], number(0), others...)
-		for key, want := range model {
-			if got, err := s[0].Lookup([]byte(key), nil); err != nil || string(got) != want {
-				t.Errorf("key %x is %q, want %q: %v", key, got, want, err)
-			}
-		}
-		if found, err := x.Check(); err != nil || int(found.Pairs) != len(model) {
-			t.Errorf("%d pairs, want %d: %v", found.Pairs, len(model), err)
-		}
-		if n := x.Stats().Combined; n == 0 || n > 6 {
+		w.Do(0, combine.Upsert, number(4), long)
+		w.Together(number(0), []combinetest.Operation{
+			{Mode: combine.Upsert, Key: number(1), Value: number(7)},
+			{Mode: combine.Upsert, Key: number(4), Value: number(8)}, // takes a block out
+			{Mode: combine.Upsert, Key: number(2), Value: long},      // brings one
+			{Mode: combine.Insert, Key: number(20), Value: number(9)},
+			{Mode: combine.Insert, Key: number(21), Value: number(9)},
+			{Mode: combine.Insert, Key: number(22), Value: number(9)},
+			{Mode: combine.Delete, Key: number(3)},
+		})
+		w.Compare()
+		if n := w.Index.Stats().Combined; n == 0 || n > 6 {
 			t.Errorf("%d changes were carried out for others", n)
 		}
 	})
+}
+
+// TestCombinedOnThreads: see combinetest.OnThreads.
+func TestCombinedOnThreads(t *testing.T) {
+	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 8, ChunkBytes: 1 << 20})
+	x, err := Open(c.Open(t), Config{Options: index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 512, InlineBytes: 20}, Design: index.Design{Name: "test"}, Combine: true})
+	fatal(t, err)
+	combinetest.OnThreads(t, x, 2500, func(n int) []byte { return number(uint64(n)) })
 }
 
 // BenchmarkCombined: sessions change a few keys of one leaf, all at once. They allocate nothing.

@@ -25,6 +25,9 @@ func (f *leaves) Open(a pool.Addr, b []byte) (fence.Header, bool) {
 	return l.Header, ok
 }
 
+// HeadBytes implements btree.HeadedLeaves.
+func (f *leaves) HeadBytes() int { return f.lay.HeadBytes() }
+
 // Verify implements btree.Leaves.
 func (f *leaves) Verify(a pool.Addr, b []byte) bool {
 	var l slotted.Leaf

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 )
 
@@ -43,46 +42,25 @@ func (s *Session) modifyOnce(key []byte, change index.Change) (value []byte, err
 	var old []byte
 	found := o == slotted.Present
 	if found {
-		if err := s.readOld(e); err != nil {
+		// nothing else uses s.old: what change says may be a part of it, also while the entry is
+		// made and the leaf is split
+		if s.old, err = s.Blocks.AppendOf(s.old[:0], e); err != nil {
 			return nil, s.Unlock(fmt.Errorf("modify: %w", err))
 		}
 		old = s.old
 	}
-	value, action := change(old, found)
+	value, action, err := s.Lay.Decide(change, key, old, found)
 	switch {
-	case action == index.Keep, action == index.Remove && !found:
+	case err != nil:
+		return nil, s.Unlock(fmt.Errorf("modify: %w", err))
+	case action == index.Keep:
 		return nil, s.Unlock(nil)
 	case action == index.Remove:
 		return nil, s.removeLocked(&l, i, e, key, "modify")
-	case action != index.Put:
-		return nil, s.Unlock(fmt.Errorf("modify: %d is no action", action))
-	}
-	if err := s.Lay.CheckPair(key, value); err != nil {
-		return nil, s.Unlock(fmt.Errorf("modify: %w", err))
-	}
-	if found {
+	case found:
 		s.Blocks.Replace(e)
-	} else {
+	default:
 		i = l.Vacant()
 	}
 	return value, s.putLocked(&l, i, fp, key, value, found, "modify")
-}
-
-// readOld copies the value of entry e of the locked leaf to s.old, which nothing else uses: what
-// change says may be a part of it, also while the entry is made and the leaf is split. The block of
-// one that is there under the lock is that of the entry: it is given up only by who takes the entry
-// out.
-func (s *Session) readOld(e []byte) error {
-	v := s.Lay.ValueOf(e)
-	if !s.Lay.HasReference(e) {
-		s.old = append(s.old[:0], v...)
-		return nil
-	}
-	var ok bool
-	var err error
-	s.old, ok, err = s.Blocks.AppendValue(s.old[:0], blocks.Decode(v))
-	if err == nil && !ok {
-		err = s.refused()
-	}
-	return err
 }

@@ -2,12 +2,14 @@ package slottedtree
 
 import (
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 )
 
 // Session implements index.Session.
 type Session struct {
 	btree.Session
+	op.Direct
 	t *Tree
 
 	made    []byte        // the entry of the change under way, if it is made already
@@ -15,9 +17,10 @@ type Session struct {
 	old     []byte        // a value that Modify tells of
 	heap    slotted.Space // what is in use of Node
 	pairs   slotted.Pairs
-	batch   *round // of LookupBatch; nil before the first one
-	offer   change // of the operation under way, for others to carry out
-	group   group  // of changes that it carries out
+	scan    scanned
+	batch   *round  // of LookupBatch; nil before the first one
+	growing growing // a leaf on its way to several
+	group   group   // of changes that it carries out
 }
 
 // NewSession makes a session.

@@ -50,6 +50,9 @@ type Config struct {
 	// (combine.go). Not with a Cache, which changes some leaves without their locks; and not with
 	// WholeLeaves.
 	Combine bool
+
+	// DelegateReads is that of btree.Config.
+	DelegateReads bool
 }
 
 // Tree is an open tree of one client. It implements index.Index, index.Checker and index.Surveyor.
@@ -63,8 +66,9 @@ type Tree struct {
 func Open(p *pool.Pool, c Config) (*Tree, error) {
 	t, err := btree.Open(p, btree.Config{
 		Design: c.Design, Options: c.Options, Cache: c.Cache, Techniques: c.Techniques, ArenaBytes: c.ArenaBytes, NoHints: c.NoHints, Paths: c.Paths,
-		Layout: slotted.NewLayout,
-		Leaves: func(l *fence.Layout) btree.Leaves { return &leaves{lay: l} },
+		DelegateReads: c.DelegateReads,
+		Layout:        slotted.NewLayout,
+		Leaves:        func(l *fence.Layout) btree.Leaves { return &leaves{lay: l} },
 	})
 	if err != nil {
 		return nil, err

@@ -5,41 +5,40 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
+	"github.com/dmindex/dmindex/pkg/index/internal/combine"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// mode is what a write may find.
-type mode uint8
-
-const (
-	insert mode = iota
-	update
-	upsert
-)
-
 // Insert implements index.Session.
-func (s *Session) Insert(key, value []byte) error { return s.write(key, value, insert, "insert") }
+func (s *Session) Insert(key, value []byte) error {
+	return s.write(key, value, combine.Insert, "insert")
+}
 
 // Update implements index.Session.
-func (s *Session) Update(key, value []byte) error { return s.write(key, value, update, "update") }
+func (s *Session) Update(key, value []byte) error {
+	return s.write(key, value, combine.Update, "update")
+}
 
 // Upsert implements index.Session.
-func (s *Session) Upsert(key, value []byte) error { return s.write(key, value, upsert, "upsert") }
+func (s *Session) Upsert(key, value []byte) error {
+	return s.write(key, value, combine.Upsert, "upsert")
+}
 
 // write is two round trips when the inner nodes are in the cache, nobody else holds the lock and
 // the leaf has room: lock with READ, then entry and slot word with the release. A value too long
 // for its entry is written to a block in the second one, and the block that it replaces is marked
 // there; a third one is posted where one of the blocks is on another server than the leaf.
-func (s *Session) write(key, value []byte, m mode, what string) error {
+func (s *Session) write(key, value []byte, m combine.Mode, what string) error {
 	s.Begin()
 	defer s.End()
 	return s.put(key, value, m, what)
 }
 
 // put is write as a part of an operation.
-func (s *Session) put(key, value []byte, m mode, what string) error {
+func (s *Session) put(key, value []byte, m combine.Mode, what string) error {
 	if err := s.Lay.CheckPair(key, value); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -58,25 +57,20 @@ func (s *Session) mayWait(value []byte) bool {
 }
 
 // writeOnce is write, but does not wait for memory.
-func (s *Session) writeOnce(key, value []byte, m mode, what string) error {
+func (s *Session) writeOnce(key, value []byte, m combine.Mode, what string) error {
 	fp := s.Lay.Fingerprint(key)
 	var l slotted.Leaf
-	c := s.offered(m, fp, key, value)
-	if answered, err := s.lockLeafOr(&l, key, c); answered {
-		return s.answered(c, err, what)
-	} else if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	if done, err := s.combine(&l, c, what); done {
+	c := s.offered(m, key, value)
+	if done, err := s.lockOrCombine(&l, key, c, what); done || err != nil {
 		return err
 	}
 	i, old, o := l.Find(key, fp)
 	switch {
 	case o == slotted.Torn:
 		return s.Unlock(fmt.Errorf("%s: leaf %v does not verify under its lock: %w", what, l.Addr, index.ErrFormat))
-	case o == slotted.Present && m == insert:
+	case o == slotted.Present && m == combine.Insert:
 		return s.Unlock(index.ErrExists)
-	case o == slotted.Absent && m == update:
+	case o == slotted.Absent && m == combine.Update:
 		return s.Unlock(index.ErrNotFound)
 	case o == slotted.Absent:
 		i = l.Vacant()
@@ -111,6 +105,23 @@ func (s *Session) putLocked(l *slotted.Leaf, i int, fp byte, key, value []byte, 
 	return nil
 }
 
+// lockOrCombine locks the leaf for key, or has c, which can be nil, carried out together with
+// changes of others, by this session or by another one. done: that is so, and no lock is held.
+func (s *Session) lockOrCombine(l *slotted.Leaf, key []byte, c *btree.Change, what string) (done bool, err error) {
+	answered, err := s.lockLeafOr(l, key, c)
+	switch {
+	case err != nil:
+	case answered:
+		done, err = true, s.Answered(c)
+	default:
+		done, err = s.combine(l, c)
+	}
+	if err == nil || err == index.ErrExists || err == index.ErrNotFound {
+		return done, err
+	}
+	return done, explain(what, err)
+}
+
 // lockLeaf finds the leaf for key and takes its lock. When it returns an error no lock is held.
 func (s *Session) lockLeaf(l *slotted.Leaf, key []byte) error {
 	_, err := s.lockLeafOr(l, key, nil)
@@ -119,7 +130,7 @@ func (s *Session) lockLeaf(l *slotted.Leaf, key []byte) error {
 
 // lockLeafOr is lockLeaf, but another session that has the lock may carry out c, which can be nil.
 // Then answered is true, and no lock is held. err is nil if the answer is in c.
-func (s *Session) lockLeafOr(l *slotted.Leaf, key []byte, c *change) (answered bool, err error) {
+func (s *Session) lockLeafOr(l *slotted.Leaf, key []byte, c *btree.Change) (answered bool, err error) {
 	p, err := s.Descend(key)
 	if err != nil {
 		return false, err
@@ -174,13 +185,8 @@ func (s *Session) Delete(key []byte) error {
 	}
 	var l slotted.Leaf
 	fp := s.Lay.Fingerprint(key)
-	c := s.offered(remove, fp, key, nil)
-	if answered, err := s.lockLeafOr(&l, key, c); answered {
-		return s.answered(c, err, "delete")
-	} else if err != nil {
-		return fmt.Errorf("delete: %w", err)
-	}
-	if done, err := s.combine(&l, c, "delete"); done {
+	c := s.offered(combine.Delete, key, nil)
+	if done, err := s.lockOrCombine(&l, key, c, "delete"); done || err != nil {
 		return err
 	}
 	i, old, o := l.Find(key, fp)
