@@ -31,9 +31,10 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	}
 	t, err := slottedtree.Open(p, slottedtree.Config{
 		Design: design, Options: o,
-		Techniques:  pool.Techniques{Apart: !with.combine, Flat: !with.hierarchical},
-		WholeLeaves: !with.twoLevelVersions,
-		Combine:     with.writeCombining,
+		Techniques:    pool.Techniques{Apart: !with.combine, Flat: !with.hierarchical},
+		WholeLeaves:   !with.twoLevelVersions,
+		Combine:       with.writeCombining,
+		DelegateReads: with.readDelegation,
 	})
 	if err != nil {
 		return nil, err
