@@ -11,8 +11,9 @@ import "sync/atomic"
 // do not come back. One side releases the bytes before the other gets them, so the total is never
 // exceeded.
 //
-// With caching off frames only serve changes, so all other bytes are for inner nodes from the
-// start, and nothing moves.
+// With caching off frames only serve changes that are under way, as buffers of sessions do, so all
+// other bytes are for inner nodes from the start, and nothing moves. There are so many frames that
+// no change waits for one, even if a small cache has less bytes for them.
 //
 // The moves are made by the next session that has a leaf to READ: it holds no frame then, and may
 // write leaves back.
@@ -26,6 +27,7 @@ type balance struct {
 	spare int64       // released bytes that no side has yet
 	saved int64       // released bytes that are saved for values
 	short bool        // inner nodes need more
+	share entryShifts
 }
 
 const (
@@ -39,8 +41,7 @@ const (
 // start returns how many bytes of the cache inner nodes have at first.
 func (b *balance) start(x *dex, bytes int) int {
 	if x.with.direct() {
-		each := x.lay.NodeBytes + frameCost(x.lay.NodeBytes/8, x.with)
-		b.x, b.inner = x, int64(bytes-min(bytes/uncachedShare, uncached*each))
+		b.x, b.inner = x, int64(bytes-min(bytes/uncachedShare, x.uncachedBytes()))
 		if !x.tree.SetCacheBound(b.inner) {
 			b.inner = int64(bytes - bytes/uncachedShare) // as it was opened
 		}
@@ -56,16 +57,31 @@ func (b *balance) start(x *dex, bytes int) int {
 	return int(b.inner)
 }
 
+// uncachedBytes is what the frames take with caching off.
+func (x *dex) uncachedBytes() int {
+	return uncached * (x.lay.NodeBytes + frameCost(x.lay.NodeBytes/8, x.with))
+}
+
 // moves reports whether bytes are moved at all.
 func (b *balance) moves() bool { return b.most > 0 }
 
 // shift moves bytes if one side has what the other needs.
 func (b *balance) shift(s *session) error {
-	tree := b.x.tree
-	if !b.moves() || !b.taken.CompareAndSwap(false, true) {
+	if !b.taken.CompareAndSwap(false, true) {
 		return nil
 	}
 	defer b.taken.Store(false)
+	if b.moves() {
+		if err := b.shiftNodes(s); err != nil {
+			return err
+		}
+	}
+	return b.shiftEntries(s)
+}
+
+// shiftNodes moves bytes between frames and inner nodes, or else values.
+func (b *balance) shiftNodes(s *session) error {
+	tree := b.x.tree
 	b.short = tree.CacheShort() || b.short
 	switch {
 	case b.short && b.inner+b.step <= b.most:
@@ -82,6 +98,7 @@ func (b *balance) shift(s *session) error {
 	case b.inner-b.step >= b.least && tree.CacheBytes() < b.inner-2*b.step && tree.SetCacheBound(b.inner-b.step):
 		b.inner -= b.step
 		b.spare = b.x.cache.revive(b.spare + b.step)
+		b.x.values.retry() // frames have more than before
 	default:
 		return b.shiftValues(s)
 	}
@@ -89,22 +106,29 @@ func (b *balance) shift(s *session) error {
 }
 
 // shiftValues saves bytes for values that find no room.
+//
+// That ends: each call gets frames, of which there are fewer then; or finds that there are too few,
+// and values do not want more; or finds the last frame of each shard locked, which is not for long.
 func (b *balance) shiftValues(s *session) error {
 	v := &b.x.values
 	need := v.wants()
 	if need == 0 {
 		return nil
 	}
+	if need-b.saved > b.x.cache.spare() {
+		// What was saved is of no use there. Without the bound a value that finds no room would
+		// bring every miss here again.
+		b.saved = b.x.cache.revive(b.saved)
+		v.settle()
+		return nil
+	}
 	got, err := b.x.cache.retire(min(b.step, need-b.saved), s.back)
 	if b.saved += got; err != nil {
 		return err
 	}
-	switch {
-	case b.saved >= need:
+	if b.saved >= need {
 		b.saved -= need
 		v.grow()
-	case got == 0:
-		v.content() // frames have no more to give
 	}
 	return nil
 }

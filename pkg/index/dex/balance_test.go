@@ -108,6 +108,7 @@ func TestRetiredFrames(t *testing.T) {
 	}
 	const node = 256
 	c := newCache(env.Real(), with, 100_000, node)
+	c.revive(1 << 40) // those for which entries would have to give bytes
 	n, h := len(c.frames), &c.shards[0]
 	address := func(i int) pool.Addr { return pool.NewAddr(1, uint64(i+1)*node) }
 	for i := range n {

@@ -133,6 +133,10 @@ func (s *session) gather(i int, key []byte) error {
 	if err := s.served(key); err != nil {
 		return err
 	}
+	_, entry, err := s.lookEntry(key, r.value[:0])
+	if err != nil {
+		return op.Failure(err, false)
+	}
 	p, err := s.b.Descend(key)
 	if err != nil {
 		return err
@@ -140,6 +144,10 @@ func (s *session) gather(i int, key []byte) error {
 	a, k := p.Addr(), r.n
 	r.n++
 	r.keys[k], r.leaf[k], r.at[k] = i, a, k
+	if entry {
+		r.leaf[k] = pool.Nil // lookup finds it
+		return nil
+	}
 	for j := range k {
 		if r.leaf[j] == a {
 			r.leaf[k], r.at[k], r.since[k] = a, r.at[j], r.since[j]
@@ -166,7 +174,7 @@ func (s *session) round(keys [][]byte, visit func(i int, value []byte, err error
 	for k := range n {
 		if a := r.leaf[k]; a != pool.Nil && r.at[k] == k {
 			s.b.PS.Read(a, r.buffers[k])
-			s.x.fetched.Add(1)
+			s.x.fetches(keys[r.keys[k]])
 		}
 	}
 	if err := s.b.PS.Post(); err != nil {

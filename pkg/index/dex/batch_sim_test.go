@@ -9,8 +9,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/dex"
-	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 )
 
@@ -19,19 +17,7 @@ import (
 func TestBatchHasOneLimit(t *testing.T) {
 	const limit, holds, keys = 50 * time.Millisecond, 40 * time.Millisecond, 800
 	inSimulation(t, poolsim.Options{Chunks: 40, ChunkBytes: 64 << 10}, func(c *poolsim.Cluster, p *simenv.Process) error {
-		open, err := c.Open(p)
-		if err != nil {
-			return err
-		}
-		opened, err := dex.Open(open, index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 256, CacheBytes: 8 << 10})
-		if err != nil {
-			return err
-		}
-		x := opened.(index.Partitioned)
-		if err := x.Take(pool.Holding{Epoch: 1}); err != nil {
-			return err
-		}
-		s, err := x.Session()
+		x, s, err := openAll(c, p, nil, index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 256, CacheBytes: 8 << 10})
 		if err != nil {
 			return err
 		}

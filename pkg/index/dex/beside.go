@@ -219,7 +219,7 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 		s.x.cache.drop(f)
 		return nil, nil
 	}
-	s.x.fetched.Add(1)
+	s.x.fetches(key)
 	if !s.ahead.done {
 		ps := s.b.PS
 		ps.Read(a, b)
@@ -232,7 +232,10 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 	}
 	var l slotted.Leaf
 	if l.Is(s.x.lay, a, b, key) && s.x.ranges.Load().whole(l.Low, l.High, l.Rightmost) {
-		f.fill(b)
+		if err := s.fill(f, b); err != nil {
+			s.x.cache.drop(f)
+			return nil, err
+		}
 		return f, nil
 	}
 	s.x.cache.drop(f)
@@ -308,4 +311,18 @@ func (s *session) unmadeRecord(err error) error {
 		return op.Failure(errors.Join(err, e), true)
 	}
 	return err
+}
+
+// recordFirst makes the change's record durable, which may be in the log already.
+func (s *session) recordFirst() error {
+	q := &s.beside
+	if q.position == 0 {
+		return s.appendRecord(s.record)
+	}
+	if err := s.durable(q.position); err != nil {
+		return s.x.giveUp(err)
+	}
+	// Until the change is in the memory servers it is not answered, so truncation may have it.
+	q.over(s.x.log)
+	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex"
-	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -20,20 +19,8 @@ import (
 func TestRecordsBesideReads(t *testing.T) {
 	o := poolsim.Options{Servers: 2, Chunks: 100, ChunkBytes: 64 << 10, Locks: 64, Lease: 100 * time.Millisecond}
 	inSimulation(t, o, func(c *poolsim.Cluster, p *simenv.Process) error {
-		cl, err := c.Open(p)
-		if err != nil {
-			return err
-		}
-		i, err := dex.Open(cl, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 16 << 10,
+		x, s, err := openAll(c, p, nil, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 16 << 10,
 			Switches: map[string]bool{"offloading": false, "entries": false}})
-		if err != nil {
-			return err
-		}
-		x := i.(index.Partitioned)
-		if err := x.Take(pool.Holding{Epoch: 1}); err != nil {
-			return err
-		}
-		s, err := x.Session()
 		if err != nil {
 			return err
 		}

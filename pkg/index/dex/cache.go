@@ -29,6 +29,7 @@ type cache struct {
 
 	evictions evictionClock
 	rows      rowCache
+	finds     finds
 	paper     paperCache // with frequencies off
 }
 
@@ -40,7 +41,8 @@ type shard struct {
 	free   []int32
 	table  []place    // ways for each hash, in one line of the processor's cache
 	missed lfu.Sketch // how often leaves without a frame were looked for
-	seen   int        // misses since counts were halved
+	ghosts leafGhosts
+	seen   int // misses since counts were halved
 
 	evictions *evictionClock
 }
@@ -59,16 +61,14 @@ const (
 	counts     = 8 // of leaves that are missed, for each frame
 	mostShards = 16
 
-	uncached = 256 // frames with caching off, which have an eighth of the bytes: of leaves that are
-	// being changed
-	uncachedShare = 8
+	uncachedShare = 8 // the part of the cache that frames take at most with caching off
 )
 
 // frameCost returns the bytes that a frame takes besides its image: itself, its notes, its places
 // of the table, its counts, a time, its number in the list of free ones, and a place in the cooling
 // map if there is one.
 func frameCost(words int, with techniques) int {
-	n := int(unsafe.Sizeof(frame{})) + 8*(strideOf(words)-words) + places*int(unsafe.Sizeof(place{})) + counts + 8 + 4
+	n := int(unsafe.Sizeof(frame{})) + 8*(strideOf(words)-words) + places*int(unsafe.Sizeof(place{})) + counts + 8 + 4 + 4/framesOfGhost + 1
 	if !with.frequencies {
 		n += coolCost
 	}
@@ -80,36 +80,48 @@ func frameCost(words int, with techniques) int {
 // meet.
 var shardFrames, departedShare = 256, 1
 
-// newCache returns a cache of at most so many bytes for leaves of nodeBytes, but of at least 8
-// frames.
+// uncached is how many frames there are with caching off, for leaves that are being changed. If
+// their part of a small cache has room for less, they have bytes besides. Tests have fewer, so that
+// sessions wait for frames.
+var uncached = 256
+
+// leastInCache is how many frames a cache has at least. Tests with many entries change it.
+var leastInCache = 8
+
+// newCache returns a cache of at most so many bytes for leaves of nodeBytes, but of at least
+// leastInCache frames.
 func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 	words := nodeBytes / 8
 	each := nodeBytes + frameCost(words, with)
-	room := 0 // for entries
-	if with.entries {
-		room = bytes / entryShare
-	}
-	bytes -= room
-	n := max(8, bytes/each)
+	room := with.entryRoomOf(bytes, each)
+	least := entryRoom{room.part, room.part, room.most}
+	// as many frames as there may be with the fewest entries. At first some are retired
+	n := max(leastInCache, (bytes-int(least.taken(bucketWords)))/each)
+	image := 8 * strideOf(words)
+	live := (bytes - int(room.taken(bucketWords)) - n*(each-image)) / image
+	live = min(n, max(leastInCache, live))
 	shards := 1
-	for shards < mostShards && n/shards >= shardFrames && (with.frequencies || with.coolingMap) {
+	for shards < mostShards && live/shards >= shardFrames && (with.frequencies || with.coolingMap) {
 		shards *= 2
 	}
 	c := &cache{env: e, with: with, shards: make([]shard, shards), words: words, stride: strideOf(words)}
-	n /= shards
-	c.bytes.Store(int64(n * shards * each))
+	n, live = n/shards, live/shards
+	c.bytes.Store(int64(shards*(n*(each-image)+live*image)) + room.taken(bucketWords))
 	c.frames, c.images = make([]frame, n*shards), make([]uint64, n*shards*c.stride)
 	memory.Huge(c.frames)
 	memory.Huge(c.images)
 	c.evictions.start(max(1, n*shards/departedShare))
-	c.bytes.Add(int64(c.rows.start(c, room)))
+	c.rows.start(c, room)
 	for i := range c.shards {
 		h := &c.shards[i]
 		h.mu, h.evictions = c.env.NewMutex(), &c.evictions
 		h.table = make([]place, ways*max(1, places*n/ways))
 		memory.Huge(h.table)
 		if with.frequencies {
-			h.start(c, i*n, n)
+			h.start(c, i*n, n, live)
+			if room.moves() {
+				h.ghosts = make(leafGhosts, ghostWays*max(1, n/framesOfGhost/ghostWays))
+			}
 		} else { // frames are of no shard
 			h.frames, h.missed = c.frames, lfu.New(1)
 		}
@@ -120,16 +132,18 @@ func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 	return c
 }
 
-// start gives a shard n frames from first on.
-func (h *shard) start(c *cache, first, n int) {
+// start gives a shard n frames from first on, of which so many are in use.
+func (h *shard) start(c *cache, first, n, live int) {
 	h.first = int32(first)
-	h.frames, h.live = c.frames[first:first+n:first+n], n
+	h.frames, h.live = c.frames[first:first+n:first+n], live
 	h.free = make([]int32, 0, n)
 	for i := range h.frames {
 		f := &h.frames[i]
 		f.id = int32(first + i)
 		f.words = c.image(f.id)
-		h.free = append(h.free, int32(n-1-i))
+		if i < live {
+			h.free = append(h.free, int32(live-1-i))
+		}
 	}
 	h.missed = lfu.New(counts * n)
 }
@@ -213,6 +227,9 @@ func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *fr
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	worth := h.miss(a)
+	if h.find(a) == nil && h.ghosts.remove(lfu.Hash(a)) {
+		c.finds.frames.Add(1)
+	}
 	for range 8 {
 		if f := h.find(a); f != nil {
 			return f, false, nil
@@ -225,8 +242,9 @@ func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *fr
 		case f.addr.Load() == 0:
 		case !must && !c.admits(f, worth):
 			f.unlock()
+			h.ghosts.add(lfu.Hash(a), worth)
 			return nil, false, nil
-		case f.first.Load() != 0 || c.rows.n > 0 && *f.changed() != 0:
+		case f.first.Load() != 0 || !c.rows.empty() && *f.changed() != 0:
 			// that is done without the shard's lock, and then looked for anew
 			h.mu.Unlock()
 			err := flush(f)
@@ -306,6 +324,7 @@ func (h *shard) forget(f *frame) {
 	a := f.addr.Load()
 	h.evictions.record(pool.Addr(a)) // before nobody finds it any more
 	h.missed.Raise(pool.Addr(a), uint8(f.used.Load()))
+	h.ghosts.add(lfu.Hash(pool.Addr(a)), uint8(f.used.Load()))
 	set := h.set(pool.Addr(a))
 	for i := range set {
 		if set[i].Load() == placeOf(pool.Addr(a), h.at(f)) {

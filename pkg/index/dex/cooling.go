@@ -221,7 +221,7 @@ func (c *cache) victim(out uint64) *frame {
 // empty is steps 4 and 5, of a frame whose lock the caller has. After an error the frame is
 // unlocked, and its leaf an ordinary one: the cooling map does not have it any more.
 func (c *cache) empty(f *frame, flush func(*frame) error) error {
-	if f.first.Load() != 0 || c.rows.n > 0 && *f.changed() != 0 {
+	if f.first.Load() != 0 || !c.rows.empty() && *f.changed() != 0 {
 		if err := flush(f); err != nil {
 			f.used.Store(1)
 			f.unlock()

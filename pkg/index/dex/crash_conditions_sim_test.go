@@ -5,10 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex"
-	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 )
 
 // TestCrashInReplayOfConditions is TestCrashInReplay for a log that ends with records whose
@@ -22,42 +20,8 @@ func TestCrashInReplayOfConditions(t *testing.T) {
 		seeds, step = 2, 101
 	}
 	afterEachPart(t, seeds, step, func(t *testing.T, seed uint64, part int) (ended bool, err error) {
-		o, err := dying(t, seed, "client-2", part, replayedKeys, 256, poolsim.Options{Servers: 1 + int(seed%2)})
-		if err != nil {
-			return false, err
-		}
-		o.opts.InlineBytes = 0
-		return ended, o.w.Run(func(p *simenv.Process) {
-			o.main = p
-			if err := o.leaveConditions(&ended); err != nil {
-				o.w.Fail(err)
-			}
-		})
+		return crashInReplayOf(t, seed, part, 0, (*owners).logConditions)
 	})
-}
-
-func (o *owners) leaveConditions(ended *bool) error {
-	g := &owned{low: 0, high: replayedKeys, start: simKey(0)}
-	o.ranges = []*owned{g}
-	o.make()
-	first := o.living[0]
-	if err := o.moveTo(g, first); err != nil {
-		return err
-	}
-	if _, err := o.in(first, "log conditions", func() error { return o.logConditions(first) }); err != nil {
-		return err
-	}
-	first.p.Kill()
-	o.died(first)
-	for len(o.living) == 0 {
-		o.make()
-	}
-	second := o.living[0]
-	if err := o.moveTo(g, second); err != nil {
-		return err
-	}
-	*ended = o.made == 2 && !second.p.Dead()
-	return o.last()
 }
 
 // logConditions makes some changes that are written back, some that are only in the log, and then

@@ -17,19 +17,26 @@ func TestCrashInReplay(t *testing.T) {
 	if testing.Short() {
 		seeds, step = 2, 101
 	}
-	afterEachPart(t, seeds, step, crashInReplay)
+	afterEachPart(t, seeds, step, func(t *testing.T, seed uint64, part int) (ended bool, err error) {
+		return crashInReplayOf(t, seed, part, -1, (*owners).scribble)
+	})
 }
 
 const replayedKeys = 120
 
-func crashInReplay(t *testing.T, seed uint64, part int) (ended bool, err error) {
+// crashInReplayOf replays what leave leaves in the log of the first client. Values longer than
+// inline lie in blocks; below 0 the seed says how long these are.
+func crashInReplayOf(t *testing.T, seed uint64, part, inline int, leave func(*owners, *owner) error) (ended bool, err error) {
 	o, err := dying(t, seed, "client-2", part, replayedKeys, 256, poolsim.Options{Servers: 1 + int(seed%2)})
 	if err != nil {
 		return false, err
 	}
+	if inline >= 0 {
+		o.opts.InlineBytes = inline
+	}
 	return ended, o.w.Run(func(p *simenv.Process) {
 		o.main = p
-		if err := o.leaveAndTake(&ended); err != nil {
+		if err := o.leaveAndTake(leave, &ended); err != nil {
 			o.w.Fail(err)
 		}
 	})
@@ -37,7 +44,7 @@ func crashInReplay(t *testing.T, seed uint64, part int) (ended bool, err error) 
 
 // leaveAndTake lets client 1 die with changes in its log, client 2 take its range, and others if
 // that one dies.
-func (o *owners) leaveAndTake(ended *bool) error {
+func (o *owners) leaveAndTake(leave func(*owners, *owner) error, ended *bool) error {
 	g := &owned{low: 0, high: replayedKeys, start: simKey(0)}
 	o.ranges = []*owned{g}
 	o.make()
@@ -45,7 +52,7 @@ func (o *owners) leaveAndTake(ended *bool) error {
 	if err := o.moveTo(g, first); err != nil {
 		return err
 	}
-	if _, err := o.in(first, "serve", func() error { return o.scribble(first) }); err != nil {
+	if _, err := o.in(first, "serve", func() error { return leave(o, first) }); err != nil {
 		return err
 	}
 	first.p.Kill()

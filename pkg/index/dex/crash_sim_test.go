@@ -13,6 +13,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/env/simenv/simtest"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
@@ -24,13 +25,16 @@ import (
 func TestCrashAnywhere(t *testing.T) {
 	seeds, step := uint64(6), 11
 	if testing.Short() {
-		seeds, step = 2, 61
+		seeds, step = 5, 61 // the fifth one changes entries
 	}
 	var early earlyCounts
+	var entries entryCounts
 	afterEachPart(t, seeds, step, func(t *testing.T, seed uint64, part int) (bool, error) {
-		return crashAnywhere(t, seed, part, &early)
+		return crashAnywhere(t, seed, part, &early, &entries)
 	})
-	t.Logf("records beside READs: %+v", early)
+	t.Logf("records beside READs: %+v, changes of entries: %+v", early, entries)
+	entries.check(t)
+	entries.checkResized(t)
 	if early.made == 0 || early.refused == 0 {
 		t.Errorf("records beside READs: %+v: something never happened", early)
 	}
@@ -74,7 +78,14 @@ func dying(t *testing.T, seed uint64, client string, part int, keys uint64, node
 	for n := range keys {
 		o.model[string(simKey(n))] = &known{}
 	}
-	o.plan = &sim.Plan{Tear: 1 + int(seed)%8, Reorder: true, Delay: 100, Gap: 100, Capabilities: verbs.Capabilities{WholeWrite: 8, MaskedAtomics: seed%2 == 0},
+	whole := 8
+	switch {
+	case seed/2%2 == 1: // leaves are written back as a whole
+		whole = 4096
+	case seed%4 == 0: // leaves are longer
+		whole = 64
+	}
+	o.plan = &sim.Plan{Tear: 1 + int(seed)%8, Reorder: true, Delay: 100, Gap: 100, Capabilities: verbs.Capabilities{WholeWrite: whole, MaskedAtomics: seed%2 == 0},
 		Faults: []sim.Fault{{Kind: sim.Crash, Process: client, Part: part}}}
 	o.w = simenv.New(simenv.Options{Seed: seed, MaxEvents: 5_000_000})
 	if pool.Chunks == 0 {
@@ -91,9 +102,9 @@ const (
 	moreKeys = 120
 )
 
-func crashAnywhere(t *testing.T, seed uint64, part int, early *earlyCounts) (ended bool, err error) {
+func crashAnywhere(t *testing.T, seed uint64, part int, early *earlyCounts, entries *entryCounts) (ended bool, err error) {
 	keys, nodeBytes := uint64(fewKeys), 256<<(seed%2)
-	if seed%3 == 1 {
+	if seed%3 > 0 {
 		keys, nodeBytes = moreKeys, 256
 	}
 	o, err := dying(t, seed, "client-1", part, keys, nodeBytes, poolsim.Options{Servers: 1, Executor: executor})
@@ -104,7 +115,17 @@ func crashAnywhere(t *testing.T, seed uint64, part int, early *earlyCounts) (end
 		o.opts.CacheBytes = dyingCaches[2]
 		o.opts.Switches = map[string]bool{"offloading": false}
 	}
-	defer func() { early.add(o.early()) }()
+	if seed%3 == 2 { // many entries and few frames
+		defer dex.MostlyEntries()()
+		o.opts.CacheBytes, o.opts.InlineBytes = 5<<10, 0
+	}
+	defer func() { early.add(o.early()); entries.add(o.entries()) }()
+	return o.untilItDies(keys, o.churn)
+}
+
+// untilItDies lets one client have all keys, and serve and give them away, until it ends or dies;
+// then others do what is left.
+func (o *owners) untilItDies(keys uint64, serve func(c *owner, g *owned) error) (ended bool, err error) {
 	return ended, o.w.Run(func(p *simenv.Process) {
 		o.main = p
 		g := &owned{low: 0, high: keys, start: simKey(0)}
@@ -114,7 +135,7 @@ func crashAnywhere(t *testing.T, seed uint64, part int, early *earlyCounts) (end
 			alive := true
 			err := o.moveTo(g, c)
 			if err == nil && g.by == c {
-				alive, err = o.in(c, "serve and give", func() error { return o.churn(c, g) })
+				alive, err = o.in(c, "serve and give", func() error { return serve(c, g) })
 			}
 			switch {
 			case err != nil:
@@ -156,6 +177,9 @@ func (o *owners) churn(c *owner, g *owned) error {
 	}
 	for n := range 120 {
 		key := simKey(r.Uint64N(g.high))
+		if o.seed%3 == 2 && n%3 > 0 { // their entries change again and again
+			key = simKey(r.Uint64N(12) * g.high / 12)
+		}
 		m := o.model[string(key)]
 		value, kind := fmt.Sprint("value ", n), r.IntN(6)
 		if g.high > fewKeys { // changes with a condition, of values that lie in no block

@@ -8,8 +8,6 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/dex"
-	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 )
 
@@ -95,26 +93,19 @@ func changeDeferred(s index.Session, key, value []byte, absent bool) error {
 
 // deferring makes an index with some keys, and two sessions of it that have looked all up.
 func deferring(c *poolsim.Cluster, p *simenv.Process, keys uint64) (a, b index.Session, err error) {
-	open, err := c.Open(p)
+	x, a, err := openAll(c, p, nil, index.Options{Uint64: true, MaxValueBytes: 24, InlineBytes: 8, NodeBytes: 256, CacheBytes: 1 << 20})
 	if err != nil {
 		return nil, nil, err
 	}
-	x, err := dex.Open(open, index.Options{Uint64: true, MaxValueBytes: 24, InlineBytes: 8, NodeBytes: 256, CacheBytes: 1 << 20})
-	if err != nil {
+	if b, err = x.Session(); err != nil {
 		return nil, nil, err
 	}
-	if err = x.(index.Partitioned).Take(pool.Holding{Epoch: 1}); err != nil {
-		return nil, nil, err
-	}
-	for _, s := range []*index.Session{&a, &b} {
-		if *s, err = x.Session(); err != nil {
-			return nil, nil, err
-		}
+	for _, s := range []index.Session{a, b} {
 		for n := range keys {
-			if err := (*s).Upsert(simKey(n), make([]byte, n%24)); err != nil {
+			if err := s.Upsert(simKey(n), make([]byte, n%24)); err != nil {
 				return nil, nil, err
 			}
-			if _, err := (*s).Lookup(simKey(n), nil); err != nil {
+			if _, err := s.Lookup(simKey(n), nil); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -127,18 +118,7 @@ func deferring(c *poolsim.Cluster, p *simenv.Process, keys uint64) (a, b index.S
 func TestDeferredChangesFindMemory(t *testing.T) {
 	const keys, changes = 20, 400
 	inSimulation(t, poolsim.Options{Servers: 1, Chunks: 8, ChunkBytes: 32 << 10, RenewEvery: 100 * time.Microsecond}, func(c *poolsim.Cluster, p *simenv.Process) error {
-		open, err := c.Open(p)
-		if err != nil {
-			return err
-		}
-		x, err := dex.Open(open, index.Options{Uint64: true, MaxValueBytes: 1000, InlineBytes: 8, NodeBytes: 1024, CacheBytes: 1 << 20})
-		if err != nil {
-			return err
-		}
-		if err = x.(index.Partitioned).Take(pool.Holding{Epoch: 1}); err != nil {
-			return err
-		}
-		s, err := x.Session()
+		_, s, err := openAll(c, p, nil, index.Options{Uint64: true, MaxValueBytes: 1000, InlineBytes: 8, NodeBytes: 1024, CacheBytes: 1 << 20})
 		if err != nil {
 			return err
 		}

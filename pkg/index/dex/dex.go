@@ -60,6 +60,7 @@ type dex struct {
 	replaying atomic.Pointer[replayer] // while it merges leaves
 	dirty     dirty
 	claims    claims
+	grown     grown
 	garbage   garbage
 	turns     turns // with caching off
 
@@ -108,10 +109,14 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	}
 	p.SetMarks(marks)
 	frames := bound - x.balance.start(x, bound)
-	if x.lay.Blocks && with.entries {
-		frames -= x.values.start(bound, x.lay.MaxValue, x.balance.moves())
+	if with.direct() {
+		frames = max(frames, x.uncachedBytes())
 	}
-	x.cache = newCache(x.env, with, frames, x.lay.NodeBytes)
+	if x.lay.Blocks && with.entries {
+		frames -= x.values.start(x.env, bound, x.lay.MaxValue, x.balance.moves())
+	}
+	x.with.smallPairs = keepsAll(x.lay)
+	x.cache = newCache(x.env, x.with, frames, x.lay.NodeBytes)
 	if with.pathAware {
 		x.cache.paper.inners = x.tree
 	}

@@ -1,6 +1,7 @@
 package dex
 
 import (
+	"encoding/binary"
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -68,6 +69,14 @@ func DivideShards(frames, share int) (int, int) {
 	return f, s
 }
 
+// Uncached says how many frames caches with caching off have that are made from now on. It returns
+// how many they had.
+func Uncached(frames int) int {
+	n := uncached
+	uncached = frames
+	return n
+}
+
 // LogUse is how many bytes of its log a client uses, and how many there are.
 func LogUse(i index.Index) (used, all uint64) {
 	x := i.(*dex)
@@ -87,6 +96,21 @@ func WrittenForLog(i index.Index) (leaves int, trips uint64) {
 func Beside(i index.Index) (made, refused, cancelled int) {
 	c := &i.(*dex).claims
 	return int(c.made.Load()), int(c.refused.Load()), int(c.cancelled.Load())
+}
+
+// AlwaysLooks has all batches of sessions that met leaves without room look for some. The result
+// undoes that.
+func AlwaysLooks() (undo func()) {
+	was := seldom
+	seldom = false
+	return func() { seldom = was }
+}
+
+// Grown counts leaves that were divided beforehand, those that became three or more at once, and
+// new ones that stayed empty and were merged.
+func Grown(i index.Index) (divided, many, tidied int) {
+	g := &i.(*dex).grown
+	return int(g.divided.Load()), int(g.many.Load()), int(g.tidied.Load())
 }
 
 // Batches is how many batches of the log a client has posted.
@@ -116,4 +140,58 @@ func LogConditions(i index.Index, keys, values [][]byte, absent []bool) error {
 func InLog(i index.Index, a pool.Addr) bool {
 	r := i.(*dex).log.Ref()
 	return a > r.Addr+64 && a < r.Addr+pool.Addr(redo.NodeBytes(int(r.Bytes)))
+}
+
+// MostlyEntries makes half of the caches that are made from now on entries, lets them have few
+// frames, and lets the share wander. The result undoes that.
+func MostlyEntries() (undo func()) {
+	share, least, few := entryShare, leastInCache, fewFrames
+	entryShare, leastInCache, fewFrames, wanders = 2, 3, 0, true
+	return func() { entryShare, leastInCache, fewFrames, wanders = share, least, few, false }
+}
+
+// Resized is how often the number of buckets of entries changed.
+func Resized(i index.Index) int { return int(i.(*dex).cache.rows.state.Load() >> 40) }
+
+// EntryChanges counts changes of entries, those of them that took the place of an earlier one, and
+// values of entries that frames got.
+func EntryChanges(i index.Index) (changed, superseded, absorbed int) {
+	d := &i.(*dex).dirty
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.changes.changed, d.changes.superseded, d.changes.absorbed
+}
+
+// HasEntry reports whether an entry of key holds.
+func HasEntry(i index.Index, key []byte) bool { return i.(*dex).cache.rows.hasEntry(key) }
+
+// Crowded counts values of entries for which a leaf had no room.
+func Crowded(i index.Index) int { return int(i.(*dex).dirty.crowded.Load()) }
+
+// bucket is the bucket of key, and what the head of its entry looks like but for the value's
+// length.
+func (e *rowCache) bucket(key []byte) (b []uint64, head uint64) {
+	p := e.place(key)
+	return e.at(p.bucket), p.head
+}
+
+// TakeOut takes key out of the image of the leaf at a. It returns false if the key is not there.
+func TakeOut(i index.Index, a pool.Addr, image, key []byte) bool {
+	x, n := i.(*dex), len(image)/8
+	f := frame{words: make([]uint64, n, n+notes(n))}
+	f.addr.Store(uint64(a))
+	f.fill(image)
+	var v view
+	if !f.open(&v) {
+		return false
+	}
+	slot, _ := f.find(&v, key, x.lay.Fingerprint(key), x.lay.Uint64)
+	if slot < 0 {
+		return false
+	}
+	f.remove(x.lay, &v, slot)
+	for k := range n {
+		binary.LittleEndian.PutUint64(image[8*k:], f.word(k))
+	}
+	return true
 }

@@ -81,7 +81,7 @@ func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, m
 	}
 	old := f != nil && s.x.cache.evictions.after(a, since)
 	if !had || old {
-		s.x.fetched.Add(1)
+		s.x.fetches(key)
 	}
 	if !s.ahead.done || old {
 		ps := s.b.PS
@@ -97,7 +97,10 @@ func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, m
 	}
 	if f != nil {
 		if l.Is(s.x.lay, a, b, key) && s.x.ranges.Load().whole(l.Low, l.High, l.Rightmost) {
-			f.fill(b)
+			if err := s.fill(f, b); err != nil {
+				s.x.cache.drop(f)
+				return false, false, err
+			}
 			f.unlock()
 			return true, true, nil
 		}
@@ -106,6 +109,11 @@ func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, m
 	here, err = s.b.Judge(p, l, key, b, hops)
 	if here && must {
 		return false, false, fmt.Errorf("leaf %v of %s goes beyond the ranges that this client took: %w", a, keyrange.Format(l.Low, l.High), index.ErrFormat)
+	}
+	if here && f == nil && s.x.missesNeedProof(a) && !s.x.cache.still(a, since) {
+		if _, there := l.EntryOf(key); !there { // perhaps only for a while
+			return false, false, s.b.Retry()
+		}
 	}
 	if here && s.x.ranges.Load().whole(l.Low, l.High, l.Rightmost) {
 		s.b.Remember(a, since)

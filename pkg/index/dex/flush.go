@@ -3,6 +3,8 @@ package dex
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"math"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
@@ -30,6 +32,8 @@ import (
 // of what a crash left of it, finds every slot verified, with the old or the new entry. No key
 // stays there twice: it keeps its slot from insertion to deletion, and if it was deleted and
 // inserted again in another slot, 2 precedes 3. What is missing after a crash is in the log.
+//
+// Where one WRITE does all of it, it is that one (whole.go).
 
 // flush writes f back, whose lock the caller holds. After an error this client is given up, because
 // the effect of its requests is unknown.
@@ -93,7 +97,7 @@ func (s *session) evict(f *frame) error {
 // often would never be kept otherwise.
 func (s *session) demote(f *frame) {
 	changed := *f.changed()
-	if changed == 0 || s.x.cache.rows.n == 0 {
+	if changed == 0 || s.x.cache.rows.empty() {
 		return
 	}
 	var v view
@@ -131,6 +135,12 @@ func (f *frame) queue(ps *pool.Session, b []byte, queued *int) error {
 		*queued++
 		return nil
 	}
+	if f.whole() {
+		if low, high := f.extent(&v); high > 0 {
+			return write(low, high)
+		}
+		return nil
+	}
 	if low, high := f.written(); high > 0 {
 		if err := write(low, high); err != nil {
 			return err
@@ -157,6 +167,9 @@ func (f *frame) queue(ps *pool.Session, b []byte, queued *int) error {
 
 // requests returns how many requests write f back. Under the lock.
 func (f *frame) requests(v *view) (n int) {
+	if f.whole() {
+		return 1
+	}
 	if _, high := f.written(); high > 0 {
 		n++
 	}
@@ -211,6 +224,7 @@ func (x *dex) flushAll(drop bool) error {
 	}
 	s.b.Begin()
 	all := ranges{spans: []span{{start: []byte{}}}}
+	applied := s.applyEntries(&all, math.MaxUint64)
 	err = x.cache.each(func(f *frame) error {
 		if drop {
 			return s.forget(f, &all)
@@ -227,7 +241,7 @@ func (x *dex) flushAll(drop bool) error {
 		}
 		return nil
 	})
-	if err == nil {
+	if err = errors.Join(applied, err); err == nil {
 		err = s.retire(1)
 	}
 	s.b.End()
@@ -242,6 +256,9 @@ type dirty struct {
 	mu    env.Mutex
 	queue []entry
 	begin int // of the remaining queue
+
+	late []entry // frames that got older changes than those that were queued before: dirtylate.go
+	entryPositions
 }
 
 type entry struct {
@@ -249,7 +266,10 @@ type entry struct {
 	first uint64
 }
 
-func (d *dirty) start(x *dex) { d.x, d.mu = x, x.env.NewMutex() }
+func (d *dirty) start(x *dex) {
+	d.x, d.mu = x, x.env.NewMutex()
+	d.entryPositions.start(uint64(x.log.Ref().Bytes))
+}
 
 // append appends a record of a change of f, whose lock the caller holds. While the first record of
 // a clean frame is appended, no other session appends such a one, so queue entries are in the order
@@ -262,10 +282,32 @@ func (d *dirty) append(a *redo.Appender, f *frame, record []byte) (uint64, error
 }
 
 // appendFirst is append for a clean frame. The log keeps room for a later record of so many bytes.
+// It may have to wait for the log, but not with dirty.mu: truncation needs that, and who has locked
+// a bucket of entries.
 func (d *dirty) appendFirst(a *redo.Appender, f *frame, record []byte, later int) (uint64, error) {
+	for end := time.Duration(0); ; {
+		position, err := d.tryFirst(a, f, record, later)
+		if err != redo.ErrBusy {
+			return position, err
+		}
+		if end == 0 {
+			end = env.Deadline(d.x.env, redo.AppendWaits)
+		}
+		left := env.Remaining(d.x.env, end)
+		if left == 0 {
+			return 0, fmt.Errorf("wait for room in the redo log: %w", pool.ErrTimeout)
+		}
+		if err := a.Room(len(record), left); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// tryFirst is appendFirst that does not wait.
+func (d *dirty) tryFirst(a *redo.Appender, f *frame, record []byte, later int) (uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	position, err := a.AppendKeeping(record, later)
+	position, err := a.TryAppend(record, later)
 	if err == nil {
 		f.first.Store(position)
 		d.trim()
@@ -283,6 +325,7 @@ func (d *dirty) trim() {
 		n := copy(d.queue, d.queue[d.begin:])
 		d.queue, d.begin = d.queue[:n], 0
 	}
+	d.trimLate()
 }
 
 // all returns the dirty frames, each once. Others flush and change frames meanwhile.
@@ -295,6 +338,11 @@ func (d *dirty) all() []*frame {
 			frames = append(frames, e.f)
 		}
 	}
+	for _, e := range d.late {
+		if e.f.first.Load() == e.first {
+			frames = append(frames, e.f)
+		}
+	}
 	return frames
 }
 
@@ -303,6 +351,12 @@ func (d *dirty) all() []*frame {
 func (d *dirty) some(fs []*frame) []*frame {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.trim()
+	oldest := uint64(math.MaxUint64)
+	if d.begin < len(d.queue) {
+		oldest = d.queue[d.begin].first
+	}
+	fs = d.someLate(fs, oldest)
 	for i := d.begin; i < len(d.queue) && len(fs) < cap(fs); i++ {
 		if e := &d.queue[i]; e.f.first.Load() == e.first && e.f.words != nil {
 			fs = append(fs, e.f)
@@ -316,9 +370,15 @@ func (d *dirty) truncate() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.trim()
-	if d.begin == len(d.queue) {
-		d.x.log.Truncate(d.x.log.Durable())
-		return
+	durable := d.x.log.Durable()
+	upTo := durable
+	if d.begin < len(d.queue) {
+		upTo = min(upTo, d.queue[d.begin].first-1)
 	}
-	d.x.log.Truncate(d.queue[d.begin].first - 1)
+	if len(d.late) > 0 {
+		upTo = min(upTo, d.late[0].first-1)
+	}
+	if upTo = d.release(upTo, durable); upTo > 0 {
+		d.x.log.Truncate(upTo)
+	}
 }

@@ -21,6 +21,8 @@ import (
 //   - an entry is put only where neither the image's nor the memory server's slots point to
 //     (busy), or over the entry that it replaces if the memory server has not got that one (own);
 //   - a slot that was emptied is not reused (clears).
+//
+// Where a flush is one WRITE that takes effect whole or not at all, neither holds: see whole.go.
 type frame struct {
 	// What a reader loads: one cache line.
 	version atomic.Uint64 // odd = locked
@@ -51,12 +53,13 @@ func (f *frame) clears() []uint64 { m := mapWords(len(f.words)); return f.notes(
 // written returns the words between which entries were put; 0, 0 = none were.
 func (f *frame) written() (low, high int) {
 	w := f.notes()[3*mapWords(len(f.words))]
-	return int(w & (1<<32 - 1)), int(w >> 32)
+	return int(w & (1<<31 - 1)), int(w >> 32)
 }
 
 // setWritten sets written.
 func (f *frame) setWritten(low, high int) {
-	f.notes()[3*mapWords(len(f.words))] = uint64(high)<<32 | uint64(low)
+	w := &f.notes()[3*mapWords(len(f.words))]
+	*w = uint64(high)<<32 | uint64(low) | *w&wholeNote
 }
 
 // changed has bit i%64 for each slot i that got another entry since the leaf has this frame.
@@ -230,6 +233,7 @@ func (f *frame) fill(b []byte) {
 	}
 	f.lsn.Store(0)
 	*f.changed() = 0
+	f.setWhole(false)
 	f.clean()
 }
 
@@ -237,9 +241,10 @@ func (f *frame) fill(b []byte) {
 func (f *frame) clean() {
 	var v view
 	f.open(&v)
-	changed := *f.changed()
+	changed, whole := *f.changed(), f.whole()
 	clear(f.notes())
 	*f.changed() = changed
+	f.setWhole(whole)
 	f.first.Store(0)
 	for i := range v.count {
 		if _, off, n := slotted.Slot(f.word(v.dir + i)); n > 0 {
@@ -270,6 +275,9 @@ func (f *frame) place(v *view, n int) int {
 // there. Otherwise 0.
 func (f *frame) own(i int, w uint64, n int) int {
 	_, off, has := slotted.Slot(w)
+	if f.whole() && (has+7)/8 >= (n+7)/8 {
+		return off / 8
+	}
 	if f.sets()[i/64]>>(i%64)&1 == 0 || (has+7)/8 != (n+7)/8 {
 		return 0
 	}
@@ -290,6 +298,9 @@ func (f *frame) vacant(v *view) int {
 // put writes entry e at word at, and then the word of slot i. Under the lock.
 func (f *frame) put(l *fence.Layout, v *view, i, at int, fp byte, e []byte) {
 	n := (len(e) + 7) / 8
+	if f.whole() {
+		f.free(v, i)
+	}
 	var tail [8]byte
 	for k := range n {
 		if b := e[8*k:]; len(b) >= 8 {
@@ -312,6 +323,12 @@ func (f *frame) put(l *fence.Layout, v *view, i, at int, fp byte, e []byte) {
 
 // remove empties slot i. Under the lock.
 func (f *frame) remove(l *fence.Layout, v *view, i int) {
+	if f.whole() {
+		f.free(v, i)
+		f.store(v.dir+i, slotted.SlotOf(f.seed(), i, 0, 0, nil))
+		f.sets()[i/64] |= 1 << (i % 64)
+		return
+	}
 	f.store(v.dir+i, slotted.SlotOf(f.seed(), i, 0, 0, nil))
 	f.sets()[i/64] &^= 1 << (i % 64)
 	f.clears()[i/64] |= 1 << (i % 64)

@@ -14,12 +14,12 @@ import (
 // own goroutine would write leaves back.
 func TestGiveWritesManyAtOnce(t *testing.T) {
 	x, s := opened(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 1 << 20})
-	for n := range uint64(2 * scanned) {
+	for n := range uint64(3 * scanned) {
 		mustDo(t, s.Upsert(scanKey(n), []byte("first...")))
 	}
 	again(t, x, 2)
 	change := func(value string) {
-		for n := range uint64(2 * scanned) {
+		for n := range uint64(3 * scanned) {
 			if n%3 == 2 {
 				if value == "second.." {
 					mustDo(t, s.Delete(scanKey(n)))
@@ -30,7 +30,7 @@ func TestGiveWritesManyAtOnce(t *testing.T) {
 		}
 	}
 	change("second..")
-	middle := scanKey(scanned)
+	middle := scanKey(2 * scanned)
 	before := x.pool.Counters()
 	written, err := x.Give(nil, middle)
 	mustDo(t, err)
@@ -59,7 +59,7 @@ func TestGiveWritesManyAtOnce(t *testing.T) {
 		t.Errorf("%d leaves were dirty, %d were written back", dirty, written)
 	}
 	mustDo(t, x.Take(pool.Holding{Epoch: 3}))
-	for n := range uint64(2 * scanned) {
+	for n := range uint64(3 * scanned) {
 		value, err := s.Lookup(scanKey(n), nil)
 		if n%3 == 2 {
 			if err != index.ErrNotFound {

@@ -7,6 +7,9 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex"
+	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -34,10 +37,34 @@ func inSimulation(t *testing.T, o poolsim.Options, f func(c *poolsim.Cluster, p 
 	}
 }
 
-// hookedDevice does something when a list of requests is over, before whoever waits for it goes on.
+// openAll opens the index of a client that takes all keys, and a session of it. Its requests go
+// through device d; nil = none but the cluster's.
+func openAll(c *poolsim.Cluster, p *simenv.Process, d verbs.Device, o index.Options) (index.Partitioned, index.Session, error) {
+	if d == nil {
+		d = c.Fabric.Device(p)
+	}
+	pl, err := pool.Open(pool.Config{Env: p, Control: c.Control(p), Devices: []verbs.Device{d}, Identity: poolsim.Identity, RenewEvery: c.Options.RenewEvery})
+	if err != nil {
+		return nil, nil, err
+	}
+	i, err := dex.Open(pl, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	x := i.(index.Partitioned)
+	if err := x.Take(pool.Holding{Epoch: 1}); err != nil {
+		return nil, nil, err
+	}
+	s, err := x.Session()
+	return x, s, err
+}
+
+// hookedDevice does something before a list of requests is posted, and when it is over, before
+// whoever waits for it goes on.
 type hookedDevice struct {
 	verbs.Device
 	over  func(list []verbs.Request) error // of lists that succeed
+	begin func(list []verbs.Request) error // before a list is posted
 	close error                            // what closing a queue pair returns
 }
 
@@ -67,6 +94,11 @@ type hookedQP struct {
 // Start implements verbs.QP.
 func (q *hookedQP) Start(list []verbs.Request) error {
 	q.list = append(q.list[:0], list...)
+	if q.d.begin != nil {
+		if err := q.d.begin(list); err != nil {
+			return err
+		}
+	}
 	return q.QP.Start(list)
 }
 

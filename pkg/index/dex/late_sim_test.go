@@ -25,20 +25,8 @@ func TestEntriesOfLateAnswers(t *testing.T) {
 func lateAnswers(t *testing.T, c *poolsim.Cluster, p *simenv.Process) error {
 	const keys, node = 4000, 512
 	late := newLateDevice(c.Fabric.Device(p), node)
-	opened, err := pool.Open(pool.Config{Env: p, Control: c.Control(p), Devices: []verbs.Device{late}, Identity: poolsim.Identity})
-	if err != nil {
-		return err
-	}
 	opts := index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: node, CacheBytes: 32 << 10}
-	open, err := dex.Open(opened, opts)
-	if err != nil {
-		return err
-	}
-	x := open.(index.Partitioned)
-	if err := x.Take(pool.Holding{Epoch: 1}); err != nil {
-		return err
-	}
-	reader, err := x.Session()
+	x, reader, err := openAll(c, p, late, opts)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/dex"
 	"github.com/dmindex/dmindex/pkg/index/internal/crc"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
@@ -45,19 +44,7 @@ const misledKeys = 400
 
 func misled(t *testing.T, c *poolsim.Cluster, p *simenv.Process, opts index.Options) error {
 	d := newLyingDevice(c.Fabric.Device(p), opts.NodeBytes)
-	opened, err := pool.Open(pool.Config{Env: p, Control: c.Control(p), Devices: []verbs.Device{d}, Identity: poolsim.Identity})
-	if err != nil {
-		return err
-	}
-	open, err := dex.Open(opened, opts)
-	if err != nil {
-		return err
-	}
-	x := open.(index.Partitioned)
-	if err := x.Take(pool.Holding{Epoch: 1}); err != nil {
-		return err
-	}
-	s, err := x.Session()
+	x, s, err := openAll(c, p, d, opts)
 	if err != nil {
 		return err
 	}

@@ -69,20 +69,14 @@ func (s *session) decide(f *frame, i int, word uint64, key []byte, epoch uint64)
 	if i >= 0 {
 		old = d.old
 	}
-	value, action := d.change(old, i >= 0)
+	value, action, err := s.x.lay.Decide(d.change, key, old, i >= 0)
 	switch {
-	case action == index.Keep, action == index.Remove && i < 0:
-		return modify, done, nil
+	case err != nil || action == index.Keep:
+		return modify, done, err
 	case action == index.Remove:
 		s.prepareRemoval(key, epoch)
 		return remove, done, nil
-	case action != index.Put:
-		return modify, done, fmt.Errorf("%d is no action", action)
-	}
-	if err := s.x.lay.CheckPair(key, value); err != nil {
-		return modify, done, err
-	}
-	if s.x.lay.InBlock(len(value)) {
+	case s.x.lay.InBlock(len(value)):
 		d.value = value
 		return modify, blockWanted, nil
 	}

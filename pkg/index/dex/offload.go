@@ -38,6 +38,7 @@ func (s *session) seek(q *sought, key []byte, leaf bool) (err error) {
 	c.called(s.x.env.Now()-began, level, q.near || w.Level < level)
 	if q.near {
 		q.path = btree.At(q.found.leaf)
+		s.x.cache.rows.missed(key)
 		return nil
 	}
 	q.path, err = s.b.GoOn(w, key)
@@ -103,7 +104,10 @@ func (s *session) admit(q *sought, key []byte) error {
 		s.x.cache.drop(f)
 		return nil
 	}
-	f.fill(q.found.image)
+	if err := s.fill(f, q.found.image); err != nil {
+		s.x.cache.drop(f)
+		return err
+	}
 	f.unlock()
 	return nil
 }

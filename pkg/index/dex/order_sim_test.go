@@ -2,6 +2,7 @@ package dex_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
@@ -22,7 +24,11 @@ import (
 func TestRecordsComeFirst(t *testing.T) {
 	splits := 0
 	for i := range uint64(8) {
-		splits += watchedWorld(t, i, index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 256, CacheBytes: 1 << 10}, (*owners).writeWatched)
+		cache := 1 << 10
+		if i%2 == 1 { // leaves stay, and become many beforehand
+			cache = 1 << 20
+		}
+		splits += watchedWorld(t, i, index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 256, CacheBytes: cache}, (*owners).writeWatched)
 	}
 	t.Logf("%d leaves", splits)
 	if splits < 100 {
@@ -56,6 +62,7 @@ func watchedWorld(t *testing.T, i uint64, opts index.Options, do func(*owners) (
 const watchedKeys = 60
 
 // writeWatched writes keys in a random order, each value another one, while the memory is watched.
+// Some are deferred, and what comes next is prepared for before they are durable, as in a pipeline.
 func (o *owners) writeWatched() (leaves int, err error) {
 	g := &owned{low: 0, high: watchedKeys, start: simKey(0)}
 	o.ranges = []*owned{g}
@@ -83,9 +90,23 @@ func (o *owners) writeWatched() (leaves int, err error) {
 		r := rand.New(rand.NewPCG(o.seed, 11))
 		for n, k := range append(r.Perm(watchedKeys), r.Perm(watchedKeys)...) {
 			value = fmt.Appendf(nil, "value %017d", n)
+			s.Defer(n%3 == 0)
 			if err := s.Upsert(simKey(uint64(k)), value); err != nil {
 				return err
 			}
+			if n%3 > 0 {
+				continue
+			}
+			var keys, values [][]byte
+			for i := range 20 {
+				keys, values = append(keys, simKey(uint64(k)+uint64(i*n%7))), append(values, value)
+			}
+			if err := errors.Join(s.Prepare(keys, values), s.Durable(s.Position())); err != nil {
+				return err
+			}
+		}
+		if grown, _, _ := dex.Grown(c.x); grown == 0 && o.opts.CacheBytes > 1<<10 {
+			return errors.New("no leaf was divided beforehand")
 		}
 		found, err := c.x.(index.Checker).Check()
 		leaves = found.Nodes

@@ -35,6 +35,7 @@ func (h *shard) miss(a pool.Addr) uint8 {
 	if h.seen++; h.seen > halving*len(h.frames) {
 		h.seen = 0
 		h.missed.Halve()
+		h.ghosts.halve()
 		for i := range h.frames {
 			h.frames[i].used.Store(h.frames[i].used.Load() / 2)
 		}

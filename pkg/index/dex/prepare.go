@@ -48,6 +48,11 @@ type readiness struct {
 	since  [mostTogether]uint64
 	read   int
 
+	foreseen foreseen
+	growth   growth
+	leaves   [mostTogether]pool.Addr // where the slots lead
+	hints    [mostTogether]uint32
+
 	calls uint32        // of Prepare
 	trip  time.Duration // that a round trip takes, about; 0 = not known
 	room  bool          // to look for room pays
@@ -82,30 +87,65 @@ func (s *session) Prepare(keys, values [][]byte) error {
 	r.n, r.began, r.open = 0, false, false
 	w := &r.ready
 	w.calls++
+	w.foreseen.begin()
 	w.room = invariants.Enabled || w.trip == 0 || w.trip >= roomPays || w.calls%tripAgain == 0
 	defer s.endRound()
-	for first := 0; first < len(keys); first += len(r.buffers) {
-		n := min(len(keys)-first, len(r.buffers))
-		if err := s.prepareSome(keys[first:first+n], values[first:first+n]); err != nil {
+	if err := s.tidyEmpty(); err != nil {
+		return err
+	}
+	for first := 0; first < len(keys); first += mostForeseen {
+		n := min(len(keys)-first, mostForeseen)
+		if err := s.prepareMany(keys[first:first+n], values[first:first+n]); err != nil {
 			return fmt.Errorf("prepare for changes: %w", err)
 		}
-		s.endRound() // so that epochs wait for one round only
 	}
 	return nil
+}
+
+// prepareMany prepares for mostForeseen changes at most: it makes room for them in leaves with
+// frames (grow.go), then looks at each, and if that got some of their leaves frames it makes room
+// in those.
+func (s *session) prepareMany(keys, values [][]byte) error {
+	err := s.grow(keys, values)
+	s.endRound() // so that epochs wait for one round only
+	read, together := 0, len(s.batch.buffers)
+	for first := 0; first < len(keys) && err == nil; first += together {
+		n := min(len(keys)-first, together)
+		err = s.prepareSome(keys[first:first+n], values[first:first+n])
+		read += s.batch.ready.read
+		s.endRound()
+	}
+	if err == nil && read > 0 {
+		err = s.grow(keys, values)
+		s.endRound()
+	}
+	return err
 }
 
 // prepareSome prepares for as many changes as there are buffers.
 func (s *session) prepareSome(keys, values [][]byte) error {
 	w := &s.batch.ready
 	w.n, w.flush, w.read = 0, 0, 0
+	for i, key := range keys { // so that the processor waits for all of them at once
+		w.hints[i] = 0
+		if s.x.lay.CheckKey(key) == nil {
+			if w.leaves[i], w.hints[i] = s.b.DescendCached(key); w.hints[i] != 0 {
+				s.x.cache.prefetch(w.hints[i])
+			}
+		}
+	}
 	for i, key := range keys {
 		if s.x.lay.CheckPair(key, values[i]) != nil || s.x.ranges.Load().at(key) < 0 {
 			continue
 		}
-		if a, hint := s.b.DescendCached(key); hint != 0 {
+		if s.x.with.entryChanges && values[i] != nil && !s.x.lay.InBlock(len(values[i])) && s.x.cache.rows.hasEntry(key) {
+			continue // it needs no leaf
+		}
+		if a, hint := w.leaves[i], w.hints[i]; hint != 0 {
 			// the hint may be older than the frame
-			if f := s.x.cache.hinted(hint); f.addr.Load() == uint64(a) {
+			if f := &s.x.cache.frames[hint-1]; f.addr.Load() == uint64(a) {
 				s.wantRoom(f, a, key, values[i])
+				w.foreseen.add(key, f)
 				continue
 			}
 		}
@@ -116,8 +156,9 @@ func (s *session) prepareSome(keys, values [][]byte) error {
 		}
 		since := s.x.cache.evictions.clock.Load()
 		s.x.pause()
-		if f := s.x.cache.find(p.Addr()); f != nil {
+		if f := s.x.cache.locate(&p); f != nil {
 			s.wantRoom(f, p.Addr(), key, values[i])
+			w.foreseen.add(key, f)
 		} else {
 			w.fetch(p.Addr(), since, key)
 		}
@@ -148,7 +189,7 @@ func (w *readiness) fetch(a pool.Addr, since uint64, key []byte) {
 // and that would help. Without a value the change is a delete, which needs none.
 func (s *session) wantRoom(f *frame, a pool.Addr, key, value []byte) {
 	w := &s.batch.ready
-	if !w.room || value == nil || f.first.Load() == 0 {
+	if !w.room || value == nil || f.first.Load() == 0 || s.x.wholeLeaf(a) {
 		return
 	}
 	for i := range w.n {
@@ -245,7 +286,7 @@ func (s *session) postReady() error {
 			queued = 0
 		}
 		ps.Read(w.leaf[i], r.buffers[i])
-		s.x.fetched.Add(1)
+		s.x.fetches(w.keys[i])
 		queued++
 	}
 	began := s.x.env.Now()
@@ -278,7 +319,9 @@ func (s *session) keepReady(i int) error {
 	s.prefetched = true
 	defer func() { s.prefetched = false }()
 	var l slotted.Leaf
-	hops := 0
-	_, _, err = s.fetch(&p, &l, key, &hops, true)
+	hops, had := 0, s.x.ranges.Load()
+	if _, _, err = s.fetch(&p, &l, key, &hops, true); s.x.beyond(err, had, key) {
+		return nil // it is another client's by now, or was a moment ago
+	}
 	return err
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/dex"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 )
@@ -16,19 +15,7 @@ import (
 func TestPreparedChangesWaitLess(t *testing.T) {
 	const keys, batch = 3000, 16
 	inSimulation(t, poolsim.Options{Servers: 2, Chunks: 40, ChunkBytes: 64 << 10}, func(c *poolsim.Cluster, p *simenv.Process) error {
-		open, err := c.Open(p)
-		if err != nil {
-			return err
-		}
-		opened, err := dex.Open(open, index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 512, CacheBytes: 1 << 20})
-		if err != nil {
-			return err
-		}
-		x := opened.(index.Partitioned)
-		if err := x.Take(pool.Holding{Epoch: 1}); err != nil {
-			return err
-		}
-		s, err := x.Session()
+		x, s, err := openAll(c, p, nil, index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 512, CacheBytes: 1 << 20})
 		if err != nil {
 			return err
 		}

@@ -37,6 +37,8 @@ func TestRegisters(t *testing.T) {
 		sum.toldAgain += g.sum.toldAgain
 		sum.deaths += g.counts.deaths
 		sum.early.add(g.early())
+		sum.entries.add(g.entries())
+		sum.grown.add(g.grown())
 	}
 	t.Logf("%d seeds: %+v", seeds.Count, sum)
 	if seeds.Count > 10 && (sum.deferred == 0 || sum.toldAgain == 0 || sum.deaths == 0) {
@@ -44,6 +46,9 @@ func TestRegisters(t *testing.T) {
 	}
 	if seeds.Count > 10 {
 		sum.early.check(t)
+		sum.entries.check(t)
+		sum.entries.checkResized(t)
+		sum.grown.check(t)
 	}
 }
 
@@ -52,6 +57,8 @@ func TestRegisters(t *testing.T) {
 type registersCounts struct {
 	ops, deferred, told, toldAgain, deaths int
 	early                                  earlyCounts
+	entries                                entryCounts
+	grown                                  grownCounts
 }
 
 // registers is one run.
@@ -59,8 +66,10 @@ type registers struct {
 	*owners
 	ops   []porcupine.Operation
 	clock int64
-	next  int // number of the next value
-	sum   registersCounts
+	next  int  // number of the next value
+	few   bool // frames, so that entries are changed: values are short and of one length, and most
+	// operations are lookups and updates
+	sum registersCounts
 }
 
 const (
@@ -84,6 +93,11 @@ func (g *registers) run() error {
 	g.plan = sim.NewPlan(g.r, sim.Menu{Kinds: []sim.Kind{sim.Crash}, Processes: names, Parts: 1500, Most: 5})
 	g.plan.Capabilities.DeviceMemory = 0
 	g.opts = index.Options{Uint64: true, MaxValueBytes: 40, NodeBytes: 256, CacheBytes: []int{3, 5, 8, 1 << 10}[g.seed/3%4] << 10}
+	if g.seed%4 > 1 { // many entries and few frames
+		defer dex.MostlyEntries()()
+		g.opts.CacheBytes = []int{3, 4, 6}[g.seed/4%3] << 10
+		g.few = true
+	}
 	if g.seed%2 == 1 { // misses are READs, so records are posted beside them
 		g.opts.Switches = map[string]bool{"offloading": false}
 	}
@@ -280,7 +294,7 @@ func (w *registerSession) serve(c *owner) (err error) {
 func (w *registerSession) key() string {
 	if w.r.IntN(3) > 0 {
 		hot := registerHot
-		if w.g.seed%2 == 1 { // more than there are frames
+		if w.g.seed%2 == 1 || w.g.few { // more than there are frames
 			hot *= 6
 		}
 		return string(simKey(uint64(w.r.IntN(hot) * registerKeys / hot)))
@@ -290,13 +304,20 @@ func (w *registerSession) key() string {
 
 func (w *registerSession) draw() register.Input {
 	in := register.Input{Verb: register.Verb(w.r.IntN(int(register.NumVerbs))), Key: w.key()}
-	if w.r.IntN(3) == 0 {
+	switch {
+	case w.r.IntN(3) == 0 && !w.g.few:
 		in.Verb = register.Modify
+	case w.r.IntN(3) > 0 && w.g.few:
+		in.Verb = []register.Verb{register.Lookup, register.Update, register.Upsert}[w.r.IntN(3)]
 	}
 	if in.Verb.Changes() {
 		w.g.next++
 		in.Value = fmt.Sprint(w.g.next)
-		in.Value += fmt.Sprintf("%*s", w.r.IntN(w.g.opts.MaxValueBytes-len(in.Value)+1), "")
+		length := w.r.IntN(w.g.opts.MaxValueBytes - len(in.Value) + 1)
+		if w.g.few && w.r.IntN(8) > 0 {
+			length = 4 - min(4, len(in.Value))
+		}
+		in.Value += fmt.Sprintf("%*s", length, "")
 	}
 	return in
 }
@@ -373,23 +394,4 @@ func (w *registerSession) durable() error {
 	}
 	w.waits = w.waits[:0]
 	return nil
-}
-
-// toldSession counts how often modifications are told of a pair.
-type toldSession struct {
-	index.Session
-	sum *registersCounts
-}
-
-// Modify implements index.Session.
-func (s toldSession) Modify(key []byte, change index.Change) error {
-	told := 0
-	defer func() {
-		s.sum.told += told
-		s.sum.toldAgain += max(0, told-1)
-	}()
-	return s.Session.Modify(key, func(old []byte, found bool) ([]byte, index.Action) {
-		told++
-		return change(old, found)
-	})
 }

@@ -40,6 +40,22 @@ func (c *cache) retire(bytes int64, flush func(*frame) error) (got int64, err er
 	return got, nil
 }
 
+// spare returns how many bytes retire can get at most.
+func (c *cache) spare() (bytes int64) {
+	n := 0
+	if !c.with.frequencies {
+		n = int(c.paper.live.Load()) - leastFrames(len(c.frames))
+	}
+	for i := range c.shards {
+		if h := &c.shards[i]; c.with.frequencies {
+			h.mu.Lock()
+			n += h.live - h.least()
+			h.mu.Unlock()
+		}
+	}
+	return int64(8*c.stride) * int64(max(0, n))
+}
+
 // retire empties the last frame in use.
 func (h *shard) retire(c *cache, flush func(*frame) error) (bool, error) {
 	h.mu.Lock()
@@ -81,7 +97,7 @@ const pageBytes = 4096
 // least returns how many frames the shard always keeps.
 func (h *shard) least() int { return leastFrames(len(h.frames)) }
 
-func leastFrames(n int) int { return max(8, n/8) }
+func leastFrames(n int) int { return max(leastInCache, n/8) }
 
 // revive reuses retired frames whose images have at most so many bytes, and returns how many bytes
 // are left.

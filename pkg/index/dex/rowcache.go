@@ -2,9 +2,13 @@ package dex
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math/bits"
 	"sync/atomic"
 
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
 	"github.com/dmindex/dmindex/pkg/index/internal/memory"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -24,45 +28,51 @@ import (
 //	4..63   the entries, the oldest first, up to a word that is 0: a head, the key, the value,
 //	        each in whole words. A head has the lengths of key (bits 0 to 14) and value (16 to
 //	        31), and a part of the hash (32 to 63); bit 63 is set. Bit 15 = the entry is
-//	        invalid: its value does not hold any more
+//	        invalid: its value does not hold any more. Bit 14 = the leaf lacks the value, and the
+//	        position of its record follows, in a word
 //
 // An invalidated entry keeps its place and its count until others need the place (again). Otherwise
 // a key that is looked up and changed often would start from zero after each change.
 //
 // An entry is valid only while it is what a lookup of the key must answer. This client owns the
-// key, so no other client changes its value:
+// key, so no other client changes its value. A session of this client changes it in the entry
+// (entrychange.go), or in the frame of its leaf. An entry is valid only while no session uses the
+// leaf in a frame:
 //
-//	session that READ it, or called         session that changes it
-//	1  reads the eviction clock             a  locks the leaf's frame
-//	2  READs the leaf, or calls             b  sees that the bucket is unlocked and has no valid
-//	3  locks the bucket                        entry of the key, or invalidates it under the lock
-//	4  finds no frame of the leaf, and no   c  changes the leaf in the frame, or, under that lock,
-//	   time of it after 1                      in the memory servers
-//	5  puts the entry in, and unlocks       d  has written back, records the eviction, and removes
+//	session that READ it, or called         session that fills a frame with the leaf
+//	1  reads the eviction clock             a  puts the frame into the table, locked
+//	2  READs the leaf, or calls             b  fills it
+//	3  locks the bucket; sets the hint      c  for each key of the leaf: finds no hint, or locks
+//	4  finds no frame of the leaf, and no      the bucket, and invalidates the entry
+//	   time of it after 1                   d  unlocks the frame: it is used, and changed
+//	5  puts the entry in, and unlocks       e  has written back, records the eviction, and removes
 //	                                           the frame from the table (evictionclock.go)
 //
-// If 3 to 5 was over before b, then b invalidates the entry. Otherwise 3 comes after b looked, so
-// after a. If 4 finds nothing, all of d came before 1 by the argument of evictionclock.go, so the
-// READ saw the change; or the time of the leaf is after 1. A leaf that is divided or merged has a
-// frame too, and its eviction is recorded; the key's new leaf has a frame before it is changed. So
-// after b no lookup finds the old value, and before b the change is not answered. What is in the
-// memory servers is durable in the log, so a lookup that finds an entry waits for nothing.
+// If 4 came after a, it found the frame, or the time of e. Otherwise the hint was set before c
+// looked for it, and c waits for the bucket, so it invalidates the entry. If 4 finds nothing, all
+// of e came before 1 by the argument of evictionclock.go, so the READ saw the change; or the time
+// of the leaf is after 1. A leaf that is divided or merged has a frame too, and its eviction is
+// recorded; the key's new leaf has a frame before it is changed. What is in the memory servers is
+// durable in the log, so a lookup that finds such an entry waits for nothing.
 //
-// When a leaf is evicted, the entries that changed while it had its frame are kept. They are
-// written back and durable by then, whichever session did it. They are put in between d's first
-// part and its others, while the frame's lock keeps everybody from a. Without that, a popular key
-// that changes often would not be kept, because each change invalidates it.
+// When a leaf is evicted, the entries are put in again that it had when the frame was filled, and
+// those that changed since. They are written back and durable by then, whichever session did it.
+// They are put in between e's first part and its others, while the frame's lock keeps everybody
+// from the leaf.
 //
 // When a range is given its entries are removed, while no session is in an operation on its keys.
 type rowCache struct {
+	rowParts
 	cache *cache
 	words []uint64
-	size  uint64      // words of a bucket
-	most  int         // words of the largest entry that is kept, with its head
-	n     uint64      // buckets
-	again bool        // invalidated entries keep their place and count
-	some  atomic.Bool // there was an entry
-	full  atomic.Bool // an entry was evicted for another one
+	// for each bucket a bit of each entry's hash: set before it is checked that the entry may be
+	// put in, and cleared only after it has gone, under the bucket's lock
+	hints   []uint64
+	size    uint64      // words of a bucket
+	longest int         // words of the largest entry that is kept, with its head
+	again   bool        // invalidated entries keep their place and count
+	some    atomic.Bool // there was an entry
+	full    atomic.Bool // an entry was evicted for another one
 }
 
 const (
@@ -76,31 +86,55 @@ const (
 
 	// mostEntryWords bounds an entry with its head: a larger one is not much smaller than its leaf.
 	mostEntryWords = 16
-
-	// entryShare is the part of the cache that entries have.
-	entryShare = 6
 )
 
-// start makes room for entries in at most so many bytes and returns how many it takes.
-func (e *rowCache) start(c *cache, bytes int) int {
+// keepsAll reports whether an entry can be kept of every pair of an index.
+func keepsAll(lay *fence.Layout) bool {
+	return !lay.Blocks && 1+wordsOf(lay.MaxKey)+wordsOf(lay.MaxValue) <= mostEntryWords
+}
+
+// start makes room for entries.
+func (e *rowCache) start(c *cache, room entryRoom) {
 	e.cache, e.again = c, true
-	return e.make(bytes, bucketWords, mostEntryWords)
+	e.make(c.env, room, bucketWords, mostEntryWords)
 }
 
 // make is start with buckets of so many words, and entries of at most so many.
-func (e *rowCache) make(bytes, size, most int) int {
-	e.size, e.most, e.n = uint64(size), most, uint64(bytes/(8*size))
-	e.words = make([]uint64, e.n*e.size)
+func (e *rowCache) make(in env.Env, room entryRoom, size, longest int) {
+	e.size, e.longest = uint64(size), longest
+	e.rowParts.start(in, room)
+	e.words, e.hints = make([]uint64, room.most*e.size), make([]uint64, room.most)
 	memory.Huge(e.words)
-	return 8 * len(e.words)
 }
 
-// bucket is where the entry of key is, if there is one, and what its head looks like but for the
-// value's length.
-func (e *rowCache) bucket(key []byte) (b []uint64, head uint64) {
-	h := hashOf(key)
-	at := h >> 32 * e.n >> 32 * e.size
-	return e.words[at : at+e.size : at+e.size], 1<<63 | h<<32 | uint64(len(key))
+// at is bucket i.
+func (e *rowCache) at(i uint64) []uint64 {
+	at := i * e.size
+	return e.words[at : at+e.size : at+e.size]
+}
+
+// hintOf is the bit of an entry with this head.
+func hintOf(head uint64) uint64 { return 1 << (head >> 52 & 63) }
+
+// lacks reports whether the bucket of a key has no entry of it, and none is about to be put in of a
+// leaf that had no frame when this began. It looks at nothing but the hints. It is false if the
+// place was another one meanwhile.
+func (e *rowCache) lacks(p spot) bool {
+	e.pause() // the place may change
+	if atomic.LoadUint64(&e.hints[p.bucket])&hintOf(p.head) != 0 {
+		return false
+	}
+	e.pause()
+	return e.state.Load() == p.state
+}
+
+// hint makes the hints of bucket i those of its entries. Under its lock.
+func (e *rowCache) hint(i uint64) {
+	w, b := uint64(0), e.at(i)
+	for at := bucketBegin; at < len(b) && b[at] != 0; at += extent(b[at]) {
+		w |= hintOf(b[at])
+	}
+	atomic.StoreUint64(&e.hints[i], w)
 }
 
 // hashOf is a hash of key.
@@ -126,89 +160,50 @@ func tail(b []byte) (w uint64) {
 	return w
 }
 
-const (
-	// all but the length of the value, and whether that holds
-	headMask = ^uint64(0xffff<<16 | stale)
-	// it is taken out: its place and count are the next one's
-	stale = 1 << 15
-)
-
-func wordsOf(n int) int { return (n + 7) / 8 }
-
-// shape is how many words the key of a head takes, and the value.
-func shape(head uint64) (key, value int) {
-	return wordsOf(keyLen(head)), wordsOf(valueLen(head))
-}
-
-func keyLen(head uint64) int   { return int(head & (stale - 1)) }
-func valueLen(head uint64) int { return int(head >> 16 & 0xffff) }
-
-// seek is the entry of key, also one that is taken out: its number in the bucket, its first word,
-// and its head; 0 if it is not there. Without the lock it may be nonsense; then the version has
-// changed.
-func seek(b []uint64, want uint64, key []byte) (number, at int, head uint64) {
-	for at = bucketBegin; at < len(b); number++ {
-		head = atomic.LoadUint64(&b[at])
-		k, v := shape(head)
-		if head == 0 || at+1+k+v > len(b) || number == mostEntries {
-			break
-		}
-		if head&headMask == want && same(b[at+1:at+1+k], key) {
-			return number, at, head
-		}
-		at += 1 + k + v
-	}
-	return 0, 0, 0
-}
-
-func same(words []uint64, key []byte) bool {
-	for i := range words {
-		w := atomic.LoadUint64(&words[i])
-		if rest := key[8*i:]; len(rest) >= 8 && w != binary.LittleEndian.Uint64(rest) || len(rest) < 8 && w != tail(rest) {
-			return false
-		}
-	}
-	return true
-}
-
 // find appends the value of key to dst, if its entry is there. It takes no lock.
 func (e *rowCache) find(x *dex, key, dst []byte) ([]byte, bool) {
+	value, _, st := e.look(x, key, dst)
+	return value, st == done
+}
+
+// look is find that tells more: an entry whose leaf lacks the value holds once the log is durable
+// up to lsn; busy = somebody has the bucket, so it is not known whether there is an entry.
+func (e *rowCache) look(x *dex, key, dst []byte) (value []byte, lsn uint64, st state) {
 	if !e.some.Load() {
-		return dst, false
+		return dst, 0, absentee
 	}
-	b, want := e.bucket(key)
+	p := e.place(key)
+	if e.lacks(p) {
+		return dst, 0, absentee
+	}
+	b := e.at(p.bucket)
 	version := atomic.LoadUint64(&b[0])
 	if version&1 != 0 {
-		return dst, false
+		return dst, 0, busy
 	}
 	x.pause()
-	number, at, head := seek(b, want, key)
+	number, at, head := seek(b, p.head, key)
 	if head == 0 || head&stale != 0 {
-		return dst, false
+		if !e.unchanged(p, version) {
+			return dst, 0, busy
+		}
+		return dst, 0, absentee
 	}
 	x.pause()
-	k, _ := shape(head)
-	value, n := dst, valueLen(head)
-	for i := at + 1 + k; n > 0; i, n = i+1, n-8 {
-		w := atomic.LoadUint64(&b[i])
-		if n >= 8 {
-			value = binary.LittleEndian.AppendUint64(value, w)
-			continue
-		}
-		for j := range n {
-			value = append(value, byte(w>>(8*j)))
-		}
+	value = valueAt(b, at, head, dst)
+	if head&unwritten != 0 {
+		lsn = atomic.LoadUint64(&b[at+extent(head)-1])
 	}
 	x.pause()
-	if atomic.LoadUint64(&b[0]) != version {
-		return dst, false
+	if !e.unchanged(p, version) {
+		return dst, 0, busy
 	}
 	counts := &b[1+number/8]
 	if c, shift := atomic.LoadUint64(counts), 8*(number%8); c>>shift&0xff < lfu.Most {
 		// else somebody counts another one, and this is not counted
 		atomic.CompareAndSwapUint64(counts, c, c+1<<shift)
 	}
-	return value, true
+	return value, lsn, done
 }
 
 // keep puts an entry in that was found in the leaf at a, which was READ, or found by a memory
@@ -228,14 +223,17 @@ func (e *rowCache) leave(x *dex, key, value []byte) {
 // enter puts an entry in, if it is right still once the bucket is locked.
 func (e *rowCache) enter(x *dex, key, value []byte, right func() bool) {
 	size := 1 + wordsOf(len(key)) + wordsOf(len(value))
-	if e.n == 0 || size > e.most {
+	if e.empty() || size > e.longest {
 		return
 	}
 	e.some.Store(true)
-	b, head := e.bucket(key)
-	if !lock(b) {
+	p, b, ok := e.acquire(key)
+	if !ok {
 		return
 	}
+	i, head := p.bucket, p.head
+	// before right looks for a frame: who fills one looks for this afterwards
+	atomic.StoreUint64(&e.hints[i], e.hints[i]|hintOf(head))
 	x.pause()
 	number, at, there := seek(b, head, key)
 	if (there == 0 || there&stale != 0) && right() {
@@ -243,19 +241,39 @@ func (e *rowCache) enter(x *dex, key, value []byte, right func() bool) {
 		uses := uint8(1)
 		if there != 0 {
 			uses += min(lfu.Most-1, count(b, number))
-			takeOut(b, number, at)
 		}
-		number, at, full := makeRoom(b, size)
-		if full && !e.full.Load() {
-			e.full.Store(true)
+		if there != 0 && extent(there) == size { // in its place
+			atomic.StoreUint64(&b[at], head|uint64(len(value))<<16)
+			put(b, at+1+wordsOf(len(key)), value)
+			setCount(b, number, uses)
+		} else {
+			if there != 0 {
+				takeOut(b, number, at)
+			}
+			e.insert(i, head, key, value, size, uses)
+			e.hint(i)
 		}
-		head |= uint64(len(value)) << 16
-		atomic.StoreUint64(&b[at], head)
-		at = put(b, at+1, key)
-		put(b, at, value)
-		setCount(b, number, uses)
 	}
 	unlock(b)
+}
+
+// insert puts an entry of so many words behind the others of bucket i, and returns the word behind
+// its value.
+// Under the lock; there is no other one of the key. 0 = there is no room.
+func (e *rowCache) insert(i, head uint64, key, value []byte, size int, uses uint8) int {
+	b := e.at(i)
+	number, at, full, ok := makeRoom(b, size, e.ghosts.of(i))
+	if full && !e.full.Load() {
+		e.full.Store(true)
+	}
+	if !ok {
+		return 0
+	}
+	atomic.StoreUint64(&b[at], head|uint64(len(value))<<16)
+	at = put(b, at+1, key)
+	at = put(b, at, value)
+	setCount(b, number, uses)
+	return at
 }
 
 // drop takes the entry of key out, whose value is about to change; had: there was one. ok is false
@@ -264,21 +282,24 @@ func (e *rowCache) drop(x *dex, key []byte) (had, ok bool) {
 	if !e.some.Load() {
 		return false, true
 	}
-	b, want := e.bucket(key)
+	p := e.place(key)
+	b := e.at(p.bucket)
 	version := atomic.LoadUint64(&b[0])
 	if version&1 != 0 {
 		return false, false
 	}
 	x.pause()
-	if _, _, head := seek(b, want, key); head == 0 || head&stale != 0 {
-		return false, atomic.LoadUint64(&b[0]) == version
+	if _, _, head := seek(b, p.head, key); head == 0 || head&stale != 0 {
+		return false, e.unchanged(p, version)
 	}
-	if !lock(b) {
+	if p, b, ok = e.acquire(key); !ok {
 		return false, false
 	}
-	number, at, head := seek(b, want, key)
+	number, at, head := seek(b, p.head, key)
 	switch {
 	case head == 0:
+	case head&unwritten != 0:
+		panic("dex: an entry whose leaf lacks its value is dropped")
 	case e.again:
 		atomic.StoreUint64(&b[at], head|stale)
 	default:
@@ -293,9 +314,11 @@ func (e *rowCache) forget(given *ranges, again func() error) error {
 	if !e.some.Load() {
 		return nil
 	}
+	e.hold()
+	defer e.release()
 	var key []byte
-	for i := range int(e.n) {
-		b := e.words[uint64(i)*e.size : uint64(i+1)*e.size]
+	for i := range e.buckets() {
+		b := e.at(i)
 		if atomic.LoadUint64(&b[0]) == 0 {
 			// nobody has locked it so far. Its memory may not be there yet, and would come with the
 			// lock
@@ -307,93 +330,18 @@ func (e *rowCache) forget(given *ranges, again func() error) error {
 			}
 		}
 		for number, at := 0, bucketBegin; at < len(b) && b[at] != 0; {
-			k, v := shape(b[at])
-			key = key[:0]
-			for _, w := range b[at+1 : at+1+k] {
-				key = binary.LittleEndian.AppendUint64(key, w)
-			}
-			if given.at(key[:keyLen(b[at])]) >= 0 {
+			if key = keyAt(b, at, key[:0]); given.at(key) >= 0 {
+				if b[at]&unwritten != 0 {
+					unlock(b)
+					return fmt.Errorf("key %x of a range that is given has a value that its leaf lacks: %w", key, index.ErrFormat)
+				}
 				takeOut(b, number, at)
 				continue
 			}
-			at += 1 + k + v
+			at += extent(b[at])
 			number++
 		}
 		unlock(b)
 	}
 	return nil
-}
-
-func lock(b []uint64) bool {
-	v := atomic.LoadUint64(&b[0])
-	return v&1 == 0 && atomic.CompareAndSwapUint64(&b[0], v, v+1)
-}
-
-func unlock(b []uint64) { atomic.AddUint64(&b[0], 1) }
-
-// put writes p from word at on and returns where it ends. Under the lock, as all that follows.
-func put(b []uint64, at int, p []byte) int {
-	for ; len(p) >= 8; at, p = at+1, p[8:] {
-		atomic.StoreUint64(&b[at], binary.LittleEndian.Uint64(p))
-	}
-	if len(p) > 0 {
-		atomic.StoreUint64(&b[at], tail(p))
-		at++
-	}
-	return at
-}
-
-func count(b []uint64, number int) uint8 {
-	return uint8(atomic.LoadUint64(&b[1+number/8]) >> (8 * (number % 8)))
-}
-
-// setCount may undo what a reader counts at the same moment.
-func setCount(b []uint64, number int, n uint8) {
-	w, shift := &b[1+number/8], 8*(number%8)
-	atomic.StoreUint64(w, atomic.LoadUint64(w)&^(0xff<<shift)|uint64(n)<<shift)
-}
-
-// makeRoom takes entries out until one of so many words has room, and returns its number and place;
-// full: it took any. The least used one goes, of those the oldest. All counts are halved now and
-// then: so what was popular once grows old.
-func makeRoom(b []uint64, size int) (number, at int, full bool) {
-	for {
-		least, leastAt, uses := -1, 0, uint8(0)
-		for number, at = 0, bucketBegin; at < len(b) && b[at] != 0; number++ {
-			if c := count(b, number); least < 0 || c < uses {
-				least, leastAt, uses = number, at, c
-			}
-			k, v := shape(b[at])
-			at += 1 + k + v
-		}
-		if at+size <= len(b) && number < mostEntries {
-			return number, at, full
-		}
-		full = true
-		takeOut(b, least, leastAt)
-		gone := count(b, mostEntries) + 1
-		if gone == entryHalving {
-			gone = 0
-			for i := range number - 1 {
-				setCount(b, i, count(b, i)/2)
-			}
-		}
-		setCount(b, mostEntries, gone)
-	}
-}
-
-// takeOut takes entry number out, which begins at word at; those behind it move up.
-func takeOut(b []uint64, number, at int) {
-	k, v := shape(b[at])
-	from := at + 1 + k + v
-	for ; from < len(b); at, from = at+1, from+1 {
-		atomic.StoreUint64(&b[at], b[from])
-	}
-	for ; at < len(b); at++ {
-		atomic.StoreUint64(&b[at], 0)
-	}
-	for ; number < mostEntries-1; number++ {
-		setCount(b, number, count(b, number+1))
-	}
-	setCount(b, number, 0)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -103,25 +104,59 @@ func (x *dex) Clock() uint64 { return x.cache.evictions.clock.Load() }
 // the first leaf of the range after its own. This client may give that range and take it again
 // meanwhile, changed by other clients, which record nothing here. That is why taking a range
 // records an eviction of all leaves.
-func (x *dex) Admit(b *btree.Session, a pool.Addr, low, high []byte, rightmost bool, image []byte, since uint64) error {
+func (x *dex) Admit(b *btree.Session, a pool.Addr, low, high []byte, rightmost bool, image []byte, since uint64) (current bool, err error) {
 	s := b.Owner.(*session)
 	if s.x.with.direct() {
-		return nil
+		return true, nil
 	}
 	if err := s.x.balance.shift(s); err != nil {
-		return err
+		return false, err
+	}
+	// Entries are looked for before it is checked that the leaf had no frame meanwhile: one that
+	// was made a frame's between the READ and now is not found, but the frame is.
+	lacks := s.lacks(a, image)
+	s.x.pause()
+	if s.x.missesNeedProof(a) && !lacks && !s.x.cache.still(a, since) {
+		return false, nil
 	}
 	s.ahead = ahead{done: true} // nothing is READ with what is written back
-	f, fresh, err := s.x.cache.reserve(a, false, s.yield)
+	f, fresh, err := s.x.cache.reserve(a, lacks, s.yield)
 	if err != nil || !fresh {
-		return err
+		return !lacks, err
 	}
 	if !s.x.ranges.Load().whole(low, high, rightmost) || s.x.cache.evictions.after(a, since) {
 		s.x.cache.drop(f)
-		return nil
+		return !lacks, nil
 	}
-	f.fill(image)
+	if err := s.fill(f, image); err != nil {
+		s.x.cache.drop(f)
+		return false, err
+	}
 	f.hit()
 	f.unlock()
-	return nil
+	return !lacks, nil
+}
+
+// lacks reports whether there may be unwritten entries of keys of the leaf at a, which was READ.
+func (s *session) lacks(a pool.Addr, image []byte) bool {
+	if s.x.dirty.unwritten.Load() == 0 {
+		return false
+	}
+	var l slotted.Leaf
+	if !l.Open(s.x.lay, a, image) {
+		return false
+	}
+	for i := range l.Count {
+		w := l.SlotWord(i)
+		if w&0xfff == 0 {
+			continue
+		}
+		if e := l.EntryAt(w); e != nil {
+			key := s.x.lay.KeyOf(e)
+			if s.x.cache.rows.isUnwritten(key) {
+				return true
+			}
+		}
+	}
+	return false
 }

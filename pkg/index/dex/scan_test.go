@@ -37,7 +37,13 @@ func opened(t *testing.T, o index.Options) (*dex, *session) {
 // openedBy is opened with another fabric.
 func openedBy(t *testing.T, provider string, o index.Options) (*dex, *session) {
 	t.Helper()
-	c := pooltest.New(t, pooltest.Options{Provider: provider, Chunks: 64, ChunkBytes: 1 << 20})
+	return openedIn(t, pooltest.Options{Provider: provider, Chunks: 64, ChunkBytes: 1 << 20}, o)
+}
+
+// openedIn is openedBy, in memory of some size.
+func openedIn(t *testing.T, in pooltest.Options, o index.Options) (*dex, *session) {
+	t.Helper()
+	c := pooltest.New(t, in)
 	open, err := Open(c.Open(t), o)
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +158,8 @@ func TestOffersAreCurrent(t *testing.T) {
 		}
 		c.do()
 		s.b.Begin()
-		mustDo(t, x.Admit(&s.b.Session, p.Addr(), l.Low, l.High, l.Rightmost, b, since))
+		_, err = x.Admit(&s.b.Session, p.Addr(), l.Low, l.High, l.Rightmost, b, since)
+		mustDo(t, err)
 		s.b.End()
 		if kept := x.cache.find(p.Addr()) != nil; kept != c.keeps {
 			t.Errorf("%s: in the cache: %v, want %v", c.name, kept, c.keeps)

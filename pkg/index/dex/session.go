@@ -34,6 +34,7 @@ type session struct {
 	limit   time.Duration
 	value   []byte // on its way out of a frame
 	leaving []byte // an entry of a frame that is evicted
+	filling filling
 	entry   []byte // on its way into one
 	mod     modification
 	record  []byte
@@ -48,7 +49,7 @@ type session struct {
 	deferred   bool   // see Defer
 	position   uint64 // see Position
 	prefetched bool   // the staging buffer belongs to the batch under way
-	batch      *round // of LookupBatch; nil before the first one
+	batch      *round // of LookupBatch and Prepare; nil before the first one
 
 	garbage []blocks.Reference // being retired
 	turn    *turn              // with caching off
@@ -92,7 +93,7 @@ func (x *dex) newSession() (*session, error) {
 		return nil, err
 	}
 	s := &session{x: x, b: b, log: x.log.Appender(), limit: index.DefaultLimit,
-		entry: make([]byte, slotted.MaxEntryBytes), record: make([]byte, 0, recordFixed+slotted.MaxEntryBytes)}
+		entry: make([]byte, slotted.MaxEntryBytes), record: make([]byte, 0, recordFixed+slotted.MaxEntryBytes), filling: filling{put: make([]byte, slotted.MaxEntryBytes)}}
 	if s.asker, err = newAsker(&b.Session); err != nil {
 		return nil, errors.Join(op.Failure(err, false), b.Close())
 	}
@@ -180,6 +181,7 @@ const (
 	astray            // the key lies above its leaf
 	misled            // the key lies below its leaf
 	logFull           // of records
+	logBusy           // it has to be waited for
 	absentee          // the key is not there
 	inBlock           // done, but it is a reference
 	blockWanted       // of what index.Change says
@@ -216,6 +218,9 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	epoch := r.spans[in].epoch
 	if s.x.with.direct() {
 		return s.b.Find(key, dst)
+	}
+	if value, found, err := s.lookEntry(key, dst); found || err != nil {
+		return value, op.Failure(err, false)
 	}
 	var p btree.Path
 	var err error
@@ -320,10 +325,13 @@ func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool)
 			return value, st != absentee, true
 		}
 	}
-	if value, found = x.cache.rows.find(x, key, dst); found {
-		s.b.CountCached()
+	value, lsn, st := x.cache.rows.look(x, key, dst)
+	if sure = st == done && (lsn <= x.log.Durable() || s.deferred); !sure {
+		return dst, false, false
 	}
-	return value, found, found
+	_ = s.seen(lsn) // nothing is left to wait for
+	s.b.CountCached()
+	return value, true, true
 }
 
 // searchFrame searches the leaf at a, in f, without its lock, for key. It appends the value to dst,
@@ -366,27 +374,4 @@ func (x *dex) pause() {
 	if invariants.Enabled && x.env.Uint64()%16 == 0 {
 		x.env.Yield()
 	}
-}
-
-// resolve continues after a frame could not be used. Then p leads elsewhere, or the same may be
-// tried again.
-func (s *session) resolve(st state, p *btree.Path, key []byte, hops *int) error {
-	switch st {
-	case astray:
-		var l slotted.Leaf
-		kept, err := s.x.Copy(&s.b.Session, p.Addr(), s.b.Staging())
-		if err != nil || !kept {
-			return err
-		}
-		_, err = s.b.Judge(p, &l, key, s.b.Staging(), hops)
-		return err
-	case logFull:
-		s.x.writer.wake.Set()
-		return s.b.Retry()
-	case misled:
-		return s.b.Misled(p, key, hops)
-	case gone:
-		return nil
-	}
-	return s.b.Retry()
 }

@@ -42,12 +42,17 @@ func TestSeeds(t *testing.T) {
 		sum.reclaimed += o.counts.reclaimed
 		sum.lost += o.counts.lost
 		sum.early.add(o.early())
+		sum.entries.add(o.entries())
+		sum.grown.add(o.grown())
 	}
 	if sum.calls == 0 && seeds.Count > 10 {
 		t.Error("the memory servers were never asked for a key")
 	}
 	if seeds.Count > 10 {
 		sum.early.check(t)
+		sum.entries.check(t)
+		sum.entries.checkResized(t)
+		sum.grown.check(t)
 	}
 	t.Logf("%d seeds, %.0f a second: %+v", seeds.Count, float64(seeds.Count)/time.Since(began).Seconds(), sum)
 }
@@ -57,6 +62,8 @@ func TestSeeds(t *testing.T) {
 type ownersCounts struct {
 	ops, deaths, beside, gives, takes, replays, calls, blocks, reclaimed, lost int
 	early                                                                      earlyCounts
+	entries                                                                    entryCounts
+	grown                                                                      grownCounts
 }
 
 // earlyCounts are records that were appended beside the READ of their leaf: whose change was made,
@@ -144,6 +151,7 @@ func (o *owners) run() error {
 	if evicts {
 		defer dex.DivideShards(dex.DivideShards(2, 8))
 	}
+	defer dex.Uncached(dex.Uncached(8))
 	o.sessions = 2 + rand.New(rand.NewPCG(o.seed, 9)).Uint64N(3)
 	o.model = map[string]*known{}
 	for n := range uint64(simKeys) {
@@ -166,6 +174,10 @@ func (o *owners) run() error {
 	}
 	if evicts {
 		o.opts.CacheBytes = []int{3, 5, 8}[o.seed/5%3] << 10
+	}
+	if o.seed%4 == 1 { // many entries and few frames
+		defer dex.MostlyEntries()()
+		o.opts.CacheBytes = []int{3, 5, 8}[o.seed/4%3] << 10
 	}
 	renew := time.Duration(0)
 	// longer values lie in blocks, which come back soon

@@ -39,6 +39,8 @@ func TestOnThreads(t *testing.T) {
 
 func onThreads(t *testing.T, provider string, switches map[string]bool, keys int) {
 	const sessions, each = 12, 2000
+	defer func(n int) { uncached = n }(uncached)
+	uncached = 10
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	x, _ := openedBy(t, provider, index.Options{Uint64: true, MaxValueBytes: 60, InlineBytes: 24, NodeBytes: 512, CacheBytes: 48 << 10, Switches: switches})

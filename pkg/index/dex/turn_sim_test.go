@@ -115,3 +115,43 @@ func takeTurn(p *simenv.Process, x index.Index, i uint64, long bool) (counts ver
 	counts = s.Counters()
 	return counts, slowest, s.Close()
 }
+
+// TestTurnsWaitForNoFrame: with caching off and a small cache sessions that change different leaves
+// at the same time do not wait for each other's frames.
+func TestTurnsWaitForNoFrame(t *testing.T) {
+	const sessions, keys = 40, 2000
+	inSimulation(t, poolsim.Options{Servers: 1, Chunks: 40, ChunkBytes: 64 << 10, Locks: 64}, func(c *poolsim.Cluster, p *simenv.Process) error {
+		x, s, err := openAll(c, p, nil, index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 1024, CacheBytes: 32 << 10, Switches: map[string]bool{"caching": false}})
+		if err != nil {
+			return err
+		}
+		for n := range uint64(keys) {
+			if err := s.Insert(simKey(n), []byte("before")); err != nil {
+				return err
+			}
+		}
+		slowest, group := time.Duration(0), env.NewWaitGroup(p)
+		for i := range uint64(sessions) {
+			group.Go("change", func() {
+				s, err := x.Session()
+				if err == nil {
+					began := p.Now()
+					err = s.Update(simKey(i*keys/sessions), []byte("after"))
+					slowest = max(slowest, p.Now()-began)
+				}
+				if err == nil {
+					err = s.Close()
+				}
+				if err != nil {
+					p.World().Fail(fmt.Errorf("session %d: %w", i, err))
+				}
+			})
+		}
+		group.Wait(env.Forever)
+		// READs of inner nodes, of the leaf, and its write-back
+		if t.Logf("the slowest took %v", slowest); slowest > 25*time.Microsecond {
+			t.Errorf("a change took %v", slowest)
+		}
+		return s.Close()
+	})
+}

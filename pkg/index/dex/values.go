@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"sync/atomic"
 
+	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
@@ -47,10 +48,12 @@ type values struct {
 	parts [valueParts]rowCache
 	short atomic.Bool // a value found no room
 	each  int         // bytes of a part
-	bound int         // of all
+	bound int         // of all; guarded by balance.taken
+	half  int         // what bound is at first: half of the cache
 	size  int         // words of a bucket
 	most  int         // words of the largest value, with head and tag
 	bytes atomic.Int64
+	env   env.Env
 }
 
 const (
@@ -75,10 +78,12 @@ func (t *tag) set(reference []byte, epoch uint64) {
 
 // start prepares for values of at most so many bytes in a cache of cacheBytes. It returns the bytes
 // that it takes at once, in a cache that is not rebalanced.
-func (v *values) start(cacheBytes, longest int, moves bool) int {
+func (v *values) start(e env.Env, cacheBytes, longest int, moves bool) int {
+	v.env = e
 	v.most = 1 + wordsOf(tagBytes) + wordsOf(longest)
 	v.size = (bucketBegin + valueRoom*v.most + 7) &^ 7
-	v.each, v.bound = max(cacheBytes/balances, 8*v.size), cacheBytes/2
+	v.each, v.half = max(cacheBytes/balances, 8*v.size), cacheBytes/2
+	v.bound = v.half
 	if moves {
 		return 0
 	}
@@ -142,11 +147,23 @@ func (v *values) wants() int64 {
 func (v *values) grow() {
 	n := int(v.live.Load())
 	for i := n; i < max(1, 2*n); i++ {
-		v.bytes.Add(int64(v.parts[i].make(v.each, v.size, v.most)))
+		each := uint64(v.each / (8*v.size + 8))
+		room := entryRoom{each, each, each}
+		v.parts[i].make(v.env, room, v.size, v.most)
+		v.bytes.Add(room.taken(v.size))
 	}
 	v.live.Store(int32(max(1, 2*n)))
 	v.content()
 }
+
+// settle makes the bytes that it has the bound: frames cannot give what it needs to grow.
+func (v *values) settle() {
+	v.bound = int(v.live.Load()) * v.each
+	v.content()
+}
+
+// retry takes settle back.
+func (v *values) retry() { v.bound = v.half }
 
 // content clears the wish to grow, until a value finds no room again.
 func (v *values) content() {

@@ -110,6 +110,45 @@ func TestLongValuesTakeTheirShare(t *testing.T) {
 	}
 }
 
+// TestLongValuesSettle: where frames cannot give what values need to grow, frames get back what was
+// saved for that, and values do not want it any more.
+func TestLongValuesSettle(t *testing.T) {
+	const keys = 3000
+	settled := 0
+	for cacheBytes := 400 << 10; cacheBytes <= 1<<20; cacheBytes += 208 << 10 {
+		x, s := opened(t, longOptions(cacheBytes))
+		for n := range uint64(keys) {
+			mustDo(t, s.Upsert(scanKey(n), longValue(n, 1)))
+		}
+		s.b.Begin() // as if inner nodes needed so many
+		_, err := x.cache.retire(int64(cacheBytes/4), s.back)
+		s.b.End()
+		mustDo(t, err)
+		for i := 0; i < 5 || x.values.wants() > 0; i++ {
+			if i == 100 {
+				t.Fatalf("a cache of %d bytes: values want %d bytes, and never get them", cacheBytes, x.values.wants())
+			}
+			for n := range uint64(keys) {
+				if _, err := s.Lookup(scanKey(n), nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if x.balance.saved >= int64(8*x.cache.stride) {
+			t.Errorf("a cache of %d bytes: %d bytes are saved for values that do not grow", cacheBytes, x.balance.saved)
+		}
+		if n := x.Stats().CacheBytes; n > uint64(cacheBytes) {
+			t.Errorf("%d bytes in a cache of %d", n, cacheBytes)
+		}
+		if x.values.bound < x.values.half {
+			settled++
+		}
+	}
+	if settled == 0 {
+		t.Error("values got what they wanted in each cache: this tests nothing")
+	}
+}
+
 // TestLongValuesAreCurrent: a value that was READ is not kept if its reference was taken out since.
 func TestLongValuesAreCurrent(t *testing.T) {
 	x, s := opened(t, longOptions(4<<20))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
@@ -75,6 +76,9 @@ func (s *session) change(key, value []byte, m mode) error {
 	in := r.at(key)
 	if in < 0 {
 		return index.ErrNotOwner
+	}
+	if made, err := s.changeCached(key, value, r.spans[in].epoch, m); made || err != nil {
+		return err
 	}
 	var p btree.Path
 	var err error
@@ -232,8 +236,8 @@ func (s *session) applyIn(f *frame, a pool.Addr, key []byte, fp byte, epoch uint
 			return outcome{st: pairChanged}
 		}
 	}
-	if _, ok := s.x.cache.rows.drop(s.x, key); !ok {
-		return outcome{st: busy}
+	if invariants.Enabled {
+		s.x.checkNoEntry(key)
 	}
 	switch {
 	case m == modify:
@@ -270,7 +274,7 @@ func (s *session) applyIn(f *frame, a pool.Addr, key []byte, fp byte, epoch uint
 				i = slot
 				break
 			}
-			if try > 0 || f.first.Load() == 0 {
+			if try > 0 || f.first.Load() == 0 || f.whole() {
 				switch was {
 				case recordDelete:
 					s.value = s.value[:0]
@@ -299,7 +303,8 @@ func (s *session) applyIn(f *frame, a pool.Addr, key []byte, fp byte, epoch uint
 	} else {
 		f.put(s.x.lay, &v, i, at, fp, s.entry)
 	}
-	f.lsn.Store(lsn)
+	// a record beside the READ may be older than an entry's that came into the frame with it
+	f.lsn.Store(max(f.lsn.Load(), lsn))
 	o.lsn = lsn
 	switch {
 	case was != recordRefer:
@@ -331,6 +336,7 @@ func (s *session) append(f *frame) (uint64, error) {
 // s.value its value or reference.
 func (s *session) restructure(f *frame, key []byte, was byte) outcome {
 	defer s.x.cache.drop(f)
+	s.x.grown.met()
 	err := s.back(f)
 	if err == nil {
 		err = s.recordFirst()
@@ -354,20 +360,6 @@ func (s *session) restructure(f *frame, key []byte, was byte) outcome {
 		}
 	}
 	return outcome{err: err, dropped: true}
-}
-
-// recordFirst makes the change's record durable, which may be in the log already.
-func (s *session) recordFirst() error {
-	q := &s.beside
-	if q.position == 0 {
-		return s.appendRecord(s.record)
-	}
-	if err := s.durable(q.position); err != nil {
-		return s.x.giveUp(err)
-	}
-	// Until the change is in the memory servers it is not answered, so truncation may have it.
-	q.over(s.x.log)
-	return nil
 }
 
 // appendRecord appends a record and waits until it is durable. After an error there is no record,

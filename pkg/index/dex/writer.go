@@ -57,7 +57,13 @@ func (w *writer) run() {
 			continue
 		}
 		w.s.b.Begin()
-		for left := true; left && w.x.log.Used() > size/4; w.x.dirty.truncate() {
+		all := ranges{spans: []span{{start: []byte{}}}}
+		// sessions that defer may all wait for room, so that nobody posts this record
+		applied := w.s.durable(w.x.dirty.lastSuperseding())
+		if w.x.dirty.truncate(); applied == nil {
+			applied = w.s.applyEntries(&all, w.x.log.Tail()+w.x.log.Used()-size/4+size/16)
+		}
+		for left := applied == nil; left && w.x.log.Used() > size/4; w.x.dirty.truncate() {
 			var err error
 			if left, err = w.some(); err != nil {
 				break

@@ -1,0 +1,163 @@
+package dex
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+)
+
+// A bucket of entries: rowcache.go has what its words mean.
+
+const (
+	// all but the length of the value, and its state
+	headMask = ^uint64(0xffff<<16 | stale | unwritten)
+	// it is taken out: its place and count are the next one's
+	stale = 1 << 15
+	// its leaf does not have the value yet (entrychange.go)
+	unwritten = 1 << 14
+)
+
+func wordsOf(n int) int { return (n + 7) / 8 }
+
+// shape is how many words the key of a head takes, and the value.
+func shape(head uint64) (key, value int) {
+	return wordsOf(keyLen(head)), wordsOf(valueLen(head))
+}
+
+// extent is how many words the entry of a head takes.
+func extent(head uint64) int {
+	k, v := shape(head)
+	return 1 + k + v + int(head&unwritten/unwritten)
+}
+
+func keyLen(head uint64) int   { return int(head & (unwritten - 1)) }
+func valueLen(head uint64) int { return int(head >> 16 & 0xffff) }
+
+// seek is the entry of key, also one that is taken out: its number in the bucket, its first word,
+// and its head; 0 if it is not there. Without the lock it may be nonsense; then the version has
+// changed.
+func seek(b []uint64, want uint64, key []byte) (number, at int, head uint64) {
+	for at = bucketBegin; at < len(b); number++ {
+		head = atomic.LoadUint64(&b[at])
+		n := extent(head)
+		if head == 0 || at+n > len(b) || number == mostEntries {
+			break
+		}
+		if head&headMask == want && same(b[at+1:at+1+wordsOf(len(key))], key) {
+			return number, at, head
+		}
+		at += n
+	}
+	return 0, 0, 0
+}
+
+func same(words []uint64, key []byte) bool {
+	for i := range words {
+		w := atomic.LoadUint64(&words[i])
+		if rest := key[8*i:]; len(rest) >= 8 && w != binary.LittleEndian.Uint64(rest) || len(rest) < 8 && w != tail(rest) {
+			return false
+		}
+	}
+	return true
+}
+
+// valueAt appends the value of the entry at word at to dst.
+func valueAt(b []uint64, at int, head uint64, dst []byte) []byte {
+	k, _ := shape(head)
+	for i, n := at+1+k, valueLen(head); n > 0; i, n = i+1, n-8 {
+		w := atomic.LoadUint64(&b[i])
+		if n >= 8 {
+			dst = binary.LittleEndian.AppendUint64(dst, w)
+			continue
+		}
+		for j := range n {
+			dst = append(dst, byte(w>>(8*j)))
+		}
+	}
+	return dst
+}
+
+// keyAt appends the key of the entry at word at to dst.
+func keyAt(b []uint64, at int, dst []byte) []byte {
+	k, _ := shape(b[at])
+	for _, w := range b[at+1 : at+1+k] {
+		dst = binary.LittleEndian.AppendUint64(dst, w)
+	}
+	return dst[:len(dst)-8*k+keyLen(b[at])]
+}
+
+func lock(b []uint64) bool {
+	v := atomic.LoadUint64(&b[0])
+	return v&1 == 0 && atomic.CompareAndSwapUint64(&b[0], v, v+1)
+}
+
+func unlock(b []uint64) { atomic.AddUint64(&b[0], 1) }
+
+// put writes p from word at on and returns where it ends. Under the lock, as all that follows.
+func put(b []uint64, at int, p []byte) int {
+	for ; len(p) >= 8; at, p = at+1, p[8:] {
+		atomic.StoreUint64(&b[at], binary.LittleEndian.Uint64(p))
+	}
+	if len(p) > 0 {
+		atomic.StoreUint64(&b[at], tail(p))
+		at++
+	}
+	return at
+}
+
+func count(b []uint64, number int) uint8 {
+	return uint8(atomic.LoadUint64(&b[1+number/8]) >> (8 * (number % 8)))
+}
+
+// setCount may undo what a reader counts at the same moment.
+func setCount(b []uint64, number int, n uint8) {
+	w, shift := &b[1+number/8], 8*(number%8)
+	atomic.StoreUint64(w, atomic.LoadUint64(w)&^(0xff<<shift)|uint64(n)<<shift)
+}
+
+// makeRoom takes entries out until one of so many words has room, and returns its number and place;
+// full: it took any. Entries whose leaf lacks their value stay; ok is false if only they are left.
+// Of the others the least used one goes, of those the oldest. All counts are halved now and
+// then: so what was popular once grows old.
+func makeRoom(b []uint64, size int, ghosts *uint64) (number, at int, full, ok bool) {
+	for {
+		least, leastAt, uses := -1, 0, uint8(0)
+		for number, at = 0, bucketBegin; at < len(b) && b[at] != 0; number++ {
+			if c := count(b, number); b[at]&unwritten == 0 && (least < 0 || c < uses) {
+				least, leastAt, uses = number, at, c
+			}
+			at += extent(b[at])
+		}
+		if at+size <= len(b) && number < mostEntries {
+			return number, at, full, true
+		}
+		if least < 0 {
+			return 0, 0, full, false
+		}
+		full = true
+		haunt(ghosts, b[leastAt])
+		takeOut(b, least, leastAt)
+		gone := count(b, mostEntries) + 1
+		if gone == entryHalving {
+			gone = 0
+			for i := range number - 1 {
+				setCount(b, i, count(b, i)/2)
+			}
+		}
+		setCount(b, mostEntries, gone)
+	}
+}
+
+// takeOut takes entry number out, which begins at word at; those behind it move up.
+func takeOut(b []uint64, number, at int) {
+	from := at + extent(b[at])
+	for ; from < len(b); at, from = at+1, from+1 {
+		atomic.StoreUint64(&b[at], b[from])
+	}
+	for ; at < len(b); at++ {
+		atomic.StoreUint64(&b[at], 0)
+	}
+	for ; number < mostEntries-1; number++ {
+		setCount(b, number, count(b, number+1))
+	}
+	setCount(b, number, 0)
+}

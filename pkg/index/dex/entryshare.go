@@ -1,0 +1,295 @@
+package dex
+
+import "sync/atomic"
+
+// What another byte of entries would save, and what another byte of frames.
+//
+// Entries and frames share bytes of the cache. Both sides remember a little more than they have
+// room for, without the content: ghosts. A leaf that is READ, or searched by a memory server, for a
+// key whose entry is a ghost would not have been READ if there were more entries, by as many bytes
+// as ghosts stand for. It is the same with leaves that are ghosts. The side whose ghosts are found
+// more often for each of these bytes gets bytes of the other one, step by step, until both are
+// worth the same. What both have is counted in the same way, by the keys that are asked for, so it
+// does not matter which share is good for which load.
+//
+//   - Entries: the last entries that a bucket evicted (ghosts).
+//   - Frames: the most used of the leaves without a frame (shard.ghosts).
+
+// entryShare and smallEntryShare are the parts of the cache that entries have at first: the second
+// if every pair of the index is small enough to be kept as one, and fewFrames frames are left even
+// when inner nodes have half. Many sessions may need a frame at a time. Tests change these, so that
+// much of a small cache is entries; and then they let the share wander at random.
+var (
+	entryShare = 6
+	fewFrames  = 48
+	wanders    = false
+)
+
+const (
+	smallEntryShare = 4
+
+	leastEntryShare = 32 // a part
+	mostEntryShare  = 2
+
+	stepsOfPart   = 2  // of a change of the share
+	bucketsAtOnce = 4  // that are added or removed before one READ
+	enoughFinds   = 64 // of ghosts, until the share may change
+	// one side's ghosts have to be worth so many times as much, in quarters
+	worthMore = 5
+)
+
+// entryRoomOf is the room of entries in so many bytes, if a frame takes so many.
+func (t *techniques) entryRoomOf(bytes, frame int) (room entryRoom) {
+	if !t.entries {
+		return room
+	}
+	each := 8 * (bucketWords + 2)
+	first := bytes / entryShare
+	if small := bytes / smallEntryShare; t.smallPairs && entryShare > smallEntryShare && (bytes/innerMost-small)/frame >= fewFrames {
+		first = small
+	}
+	room.first = uint64(first / each)
+	room.part = max(1, uint64(bytes/leastEntryShare/each))
+	if !t.frequencies || room.first < room.part {
+		n := uint64(first / (each - 8))
+		return entryRoom{n, n, n}
+	}
+	room.most = max(room.first, uint64(bytes/mostEntryShare/each))
+	return room
+}
+
+// ghosts has for each bucket parts of the hashes of the four entries that were evicted last.
+type ghosts []uint64
+
+const (
+	ghostBits  = 16
+	ghostCount = 64 / ghostBits
+	// a bucket with few entries has fewer ghosts: one for so many
+	entriesOfGhost = 5
+)
+
+// of is the word of bucket i; nil if there are none.
+func (g ghosts) of(i uint64) *uint64 {
+	if g == nil {
+		return nil
+	}
+	return &g[i]
+}
+
+// ghostOf is the ghost of an entry with this head.
+func ghostOf(head uint64) uint64 { return head>>40&(1<<ghostBits-1) | 1 }
+
+// haunt makes an evicted entry a ghost. Under the bucket's lock.
+func haunt(g *uint64, head uint64) {
+	if g != nil {
+		atomic.StoreUint64(g, atomic.LoadUint64(g)<<ghostBits|ghostOf(head))
+	}
+}
+
+// find reports whether an entry is one of the last so many ghosts, and removes it.
+func (g ghosts) find(i, head uint64, last int) bool {
+	w := atomic.LoadUint64(&g[i])
+	for shift := 0; shift < last*ghostBits; shift += ghostBits {
+		if w>>shift&(1<<ghostBits-1) == ghostOf(head) {
+			return atomic.CompareAndSwapUint64(&g[i], w, w&^((1<<ghostBits-1)<<shift))
+		}
+	}
+	return false
+}
+
+// missed counts that a leaf is READ, or searched elsewhere, for key.
+func (e *rowCache) missed(key []byte) {
+	if e.ghosts == nil || !e.some.Load() {
+		return
+	}
+	p := e.place(key)
+	if atomic.LoadUint64(&e.ghosts[p.bucket]) == 0 {
+		return
+	}
+	n, b := 0, e.at(p.bucket) // entries
+	for at := bucketBegin; at < len(b) && n < mostEntries; n++ {
+		head := atomic.LoadUint64(&b[at])
+		if head == 0 {
+			break
+		}
+		at += extent(head)
+	}
+	last := min(ghostCount, max(1, n/entriesOfGhost))
+	if e.ghosts.find(p.bucket, p.head, last) {
+		e.cache.finds.entries.Add(1)
+		e.cache.finds.weight.Add(int64(n * ghostCount / last))
+	}
+}
+
+// finds counts ghosts that were found. Weight has for each of entries how many entries its bucket
+// had for each ghost, times ghostCount.
+type finds struct{ entries, weight, frames atomic.Int64 }
+
+// leafGhosts are the most used leaves of a shard that have no frame: sets of four, with a part of
+// the hash in the upper 24 bits, and the uses in the lower 8. Guarded by the shard's lock.
+type leafGhosts []uint32
+
+const (
+	ghostWays     = 4
+	framesOfGhost = 8
+)
+
+func (g leafGhosts) set(hash uint64) []uint32 {
+	// the first bits are the shard's
+	i := hash << 4 >> 40 * uint64(len(g)/ghostWays) >> 24 * ghostWays
+	return g[i : i+ghostWays]
+}
+
+// add makes a leaf that was used so often a ghost, if another one was not used more.
+func (g leafGhosts) add(hash uint64, uses uint8) {
+	if len(g) == 0 {
+		return
+	}
+	s, least := g.set(hash), 0
+	for i, w := range s {
+		if w>>8 == uint32(hash&(1<<24-1)) {
+			least = i
+			break
+		}
+		if w&0xff < s[least]&0xff {
+			least = i
+		}
+	}
+	if w := s[least]; w&0xff <= uint32(uses) || w>>8 == uint32(hash&(1<<24-1)) {
+		s[least] = uint32(hash&(1<<24-1))<<8 | uint32(uses)
+	}
+}
+
+// remove reports whether the leaf was a ghost, and it is no more.
+func (g leafGhosts) remove(hash uint64) bool {
+	if len(g) == 0 {
+		return false
+	}
+	s := g.set(hash)
+	for i, w := range s {
+		if w != 0 && w>>8 == uint32(hash&(1<<24-1)) {
+			s[i] = 0
+			return true
+		}
+	}
+	return false
+}
+
+// halve halves the uses.
+func (g leafGhosts) halve() {
+	for i, w := range g {
+		g[i] = w&^0xff | w&0xff/2
+	}
+}
+
+// entryShifts is the part of balance for entries. Guarded by balance.taken.
+type entryShifts struct {
+	goal  uint64 // buckets that there shall be; 0 = those that there are
+	loose int64  // bytes that are neither frames' nor entries'
+}
+
+// shiftEntries moves bytes between frames and entries, a few at a time.
+func (b *balance) shiftEntries(s *session) error {
+	c, m := b.x.cache, &b.share
+	e := &c.rows
+	if e.ghosts == nil {
+		return nil
+	}
+	n := e.buckets()
+	if m.goal == 0 || m.goal == n {
+		m.goal = c.wantBuckets(n)
+	}
+	const each = 8 * bucketWords
+	for range bucketsAtOnce {
+		more := n < m.goal
+		if n == m.goal {
+			break
+		}
+		if more && m.loose < each {
+			got, err := c.retire(each-m.loose, s.back)
+			if m.loose += got; err != nil {
+				return err
+			}
+			if m.loose < each { // frames have no more to give
+				m.goal = n
+				break
+			}
+		}
+		switch {
+		case !e.resize(b.x, more): // for now
+			m.goal = n
+		case more:
+			n++
+			m.loose -= each
+			c.bytes.Add(each)
+		default:
+			n--
+			m.loose += each
+			c.bytes.Add(-each)
+		}
+	}
+	if n >= m.goal {
+		m.loose = c.revive(m.loose)
+	}
+	return nil
+}
+
+// wantBuckets returns how many buckets there should be, of n that there are.
+func (c *cache) wantBuckets(n uint64) uint64 {
+	e, f := &c.rows, &c.finds
+	if wanders && c.env.Uint64()%16 == 0 {
+		return e.part + c.env.Uint64()%(e.most-e.part+1)
+	}
+	if f.entries.Load()+f.frames.Load() < enoughFinds {
+		return n
+	}
+	live, ghosts := c.live()
+	f.entries.Store(0)
+	w := worth{entryRoom: entryRoom{e.part, e.first, e.most}, live: live,
+		entries: float64(f.weight.Swap(0)) / float64(ghostCount*n*8*bucketWords),
+		frames:  float64(f.frames.Swap(0)) / float64(ghosts*8*c.stride)}
+	return w.buckets(n)
+}
+
+// worth is what is known when the number of buckets is decided.
+type worth struct {
+	entryRoom
+	live            int     // frames in use
+	entries, frames float64 // what a byte of the ghosts was worth, times the same number
+}
+
+// buckets returns how many there should be in place of n.
+func (w *worth) buckets(n uint64) uint64 {
+	step := max(1, w.part/stepsOfPart)
+	less := max(w.part, n-min(n, step))
+	switch {
+	case w.live < fewFrames && n > w.first:
+		return less
+	case w.frames*worthMore < w.entries*4 && w.live >= fewFrames:
+		return min(w.most, n+step)
+	case w.entries*worthMore < w.frames*4:
+		return less
+	}
+	return n
+}
+
+// live is how many frames are in use, and for how many ghosts stand.
+func (c *cache) live() (frames, ghosts int) {
+	for i := range c.shards {
+		frames += c.shards[i].inUse()
+		ghosts += len(c.shards[i].ghosts)
+	}
+	return frames, ghosts
+}
+
+func (h *shard) inUse() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.live
+}
+
+// fetches counts that a leaf is READ, because the cache has neither that nor the entry of key.
+func (x *dex) fetches(key []byte) {
+	x.fetched.Add(1)
+	x.cache.rows.missed(key)
+}

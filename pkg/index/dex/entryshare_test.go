@@ -1,0 +1,94 @@
+package dex
+
+import (
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/env"
+)
+
+// TestShareOfEntries: the side whose bytes are worth more by a quarter gets some, step by step. Few
+// frames get no fewer, and get back what entries have beyond what they had at first. There are as
+// many buckets as there may be, at least and at most.
+func TestShareOfEntries(t *testing.T) {
+	room := entryRoom{part: 10, first: 40, most: 100}
+	const step = 10 / stepsOfPart
+	for _, c := range []struct {
+		name            string
+		n               uint64
+		live            int
+		entries, frames float64
+		want            uint64
+	}{
+		{"nothing was found", 50, fewFrames, 0, 0, 50},
+		{"worth the same", 50, fewFrames, 1, 1, 50},
+		{"entries worth a quarter more, and no more than that", 50, fewFrames, 1.25, 1, 50},
+		{"entries worth more", 50, fewFrames, 1.26, 1, 50 + step},
+		{"only entries found", 50, fewFrames, 0.001, 0, 50 + step},
+		{"frames worth a quarter more, and no more than that", 50, fewFrames, 1, 1.25, 50},
+		{"frames worth more", 50, fewFrames, 1, 1.26, 50 - step},
+		{"only frames found", 50, fewFrames, 0, 0.001, 50 - step},
+		{"as many as there may be", 100, fewFrames, 9, 1, 100},
+		{"nearly as many as there may be", 98, fewFrames, 9, 1, 100},
+		{"as few as there may be", 10, fewFrames, 1, 9, 10},
+		{"nearly as few as there may be", 12, fewFrames, 1, 9, 10},
+		{"few frames, and entries worth more", 40, fewFrames - 1, 9, 1, 40},
+		{"few frames, and more entries than at first", 41, fewFrames - 1, 9, 1, 41 - step},
+		{"few frames, and frames worth more", 40, fewFrames - 1, 1, 9, 40 - step},
+	} {
+		w := worth{entryRoom: room, live: c.live, entries: c.entries, frames: c.frames}
+		if got := w.buckets(c.n); got != c.want {
+			t.Errorf("%s: %d buckets in place of %d, want %d", c.name, got, c.n, c.want)
+		}
+	}
+	w := worth{entryRoom: entryRoom{part: 1, first: 2, most: 4}, live: fewFrames, entries: 1}
+	if got := w.buckets(2); got != 3 {
+		t.Errorf("the smallest step leads from 2 buckets to %d", got)
+	}
+}
+
+// TestWorthOfGhosts: ghosts of entries and of leaves count by the bytes that they stand for.
+// Nothing is decided before enough of them were found; then counting begins anew.
+func TestWorthOfGhosts(t *testing.T) {
+	with, err := techniquesOf(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCache(env.Real(), with, 4<<20, 1024)
+	n := c.rows.buckets()
+	live, ghosts := c.live()
+	if live < fewFrames || ghosts == 0 || n <= c.rows.part || n >= c.rows.rowParts.most {
+		t.Fatalf("%d frames, %d ghosts of leaves, %d buckets: this tests nothing", live, ghosts, n)
+	}
+	if got := c.wantBuckets(n); got != n {
+		t.Fatalf("%d buckets in place of %d, and nothing was found", got, n)
+	}
+	// Each bucket has 20 entries and 4 ghosts, so all ghosts stand for a fifth of the buckets'
+	// bytes.
+	const entries, last = 20, 4
+	ghostBytes, leafBytes := float64(n*8*bucketWords)*last/entries, float64(ghosts*8*c.stride)
+	// found is so many ghosts of entries for each so many bytes, and of leaves by times as many.
+	found := func(times float64) uint64 {
+		const each = 1000
+		c.finds.entries.Store(each)
+		c.finds.weight.Store(each * entries * ghostCount / last)
+		c.finds.frames.Store(int64(times * each * leafBytes / ghostBytes))
+		return c.wantBuckets(n)
+	}
+	for _, k := range []struct {
+		times      float64
+		more, less bool
+	}{{1, false, false}, {1.2, false, false}, {1 / 1.2, false, false}, {1.3, false, true}, {1 / 1.3, true, false}} {
+		if got := found(k.times); (got > n) != k.more || (got < n) != k.less {
+			t.Errorf("a byte of leaves is worth %.2f times one of entries: %d buckets in place of %d", k.times, got, n)
+		}
+		f := &c.finds
+		if f.entries.Load() != 0 || f.weight.Load() != 0 || f.frames.Load() != 0 {
+			t.Errorf("counting does not begin anew: %d, %d, %d", f.entries.Load(), f.weight.Load(), f.frames.Load())
+		}
+	}
+	c.finds.entries.Store(enoughFinds - 1)
+	c.finds.weight.Store(1 << 20)
+	if got := c.wantBuckets(n); got != n || c.finds.entries.Load() != enoughFinds-1 {
+		t.Errorf("%d buckets in place of %d after %d ghosts", got, n, enoughFinds-1)
+	}
+}

@@ -1,0 +1,46 @@
+package dex
+
+import (
+	"errors"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// resolve continues after a frame could not be used. Then p leads elsewhere, or the same may be
+// tried again.
+func (s *session) resolve(st state, p *btree.Path, key []byte, hops *int) error {
+	switch st {
+	case astray:
+		var l slotted.Leaf
+		kept, err := s.x.Copy(&s.b.Session, p.Addr(), s.b.Staging())
+		if err != nil || !kept {
+			return err
+		}
+		_, err = s.b.Judge(p, &l, key, s.b.Staging(), hops)
+		return err
+	case logFull:
+		s.x.writer.wake.Set()
+		return s.b.Retry()
+	case logBusy:
+		return s.awaitLog()
+	case misled:
+		return s.b.Misled(p, key, hops)
+	case gone:
+		return nil
+	}
+	return s.b.Retry()
+}
+
+// awaitLog waits until the session's record needs no wait for the log.
+func (s *session) awaitLog() error {
+	err := s.log.Room(len(s.record), s.b.PS.Remaining())
+	if err == nil {
+		err = s.b.PS.Overdue()
+	} else if !errors.Is(err, pool.ErrTimeout) {
+		return s.x.giveUp(err)
+	}
+	return op.Failure(err, false)
+}

@@ -1,0 +1,370 @@
+package dex
+
+import (
+	"math"
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index/internal/memory"
+)
+
+// rowParts says in which bucket the entry of a key is. The number of buckets changes, by one at a
+// time (entryshare.go), and all buckets have about as many keys.
+//
+// Buckets lie in parts of equal size, one part behind the other. By its hash a key has an offset in
+// its part, and a slot. If there are k buckets at an offset, owners says for each slot in which of
+// these parts its keys are. Each of k parts gives some of its slots to the next one; nothing else
+// moves. The last part may have only its first buckets.
+//
+// # Who sees what
+//
+// state says how many buckets there are. The bucket that is added, or removed, is the last one.
+// Entries of its offset move while all buckets of the offset are locked:
+//
+//	session that needs the entry of a key     session that changes the number of buckets
+//	1  reads state, which says the bucket     a  locks all buckets of the offset
+//	2  reads the hints, or the bucket         b  moves entries to their new buckets, and sets
+//	   between two looks at its version          the hints of these
+//	3  finds that state is the same           c  changes state
+//	                                          d  clears the hints of what has gone, and unlocks
+//
+// A state does not come again, so from 1 to 3 the entry of the key was in no other bucket: it
+// changes its bucket at c only. A session that locks the bucket reads state afterwards, and tries
+// again if the key has another bucket by then. If it has not, it keeps this one until that is
+// unlocked, because a needs the lock.
+//
+// A removed bucket stays locked (removed). The memory of buckets that fill a page is given back to
+// the kernel, which unlocks them. A session with an old state may lock one for a moment; it reads
+// state, and does nothing there.
+//
+// Entries move as they are, unwritten ones with the positions of their records. Neither their
+// leaves nor the log know in which bucket they are. If a bucket has no room for unwritten ones the
+// number stays as it is, until the log's writer has applied them.
+//
+// Who looks at all buckets, one after the other, holds their number (hold).
+type rowParts struct {
+	part   uint64 // buckets of a part: there are at least so many
+	first  uint64 // buckets at first
+	most   uint64 // buckets at most
+	owners []uint8
+	// the whole parts (bits 32 to 39), the buckets of the next part (0 to 31), and a number that
+	// each change increments
+	state  atomic.Uint64
+	ghosts ghosts
+	env    env.Env
+
+	changing struct {
+		env.Mutex
+		holds int
+	}
+}
+
+// spot is where the entry of a key is by a state, and what its head looks like but for the value's
+// length.
+type spot struct{ bucket, head, state uint64 }
+
+const (
+	entrySlots = 1 << 10
+	mostParts  = 1<<8 - 1
+	removed    = math.MaxUint64 // the version of a bucket that is not there
+	// how often a bucket is locked again whose key has another one by then
+	placeTries = 8
+)
+
+// entryRoom is how many buckets a part has, and how many there are at first and at most.
+type entryRoom struct{ part, first, most uint64 }
+
+// moves reports whether the number changes.
+func (r entryRoom) moves() bool { return r.most > r.part }
+
+// taken is how many bytes it takes at first, with buckets of so many words.
+func (r entryRoom) taken(size int) int64 {
+	n := 8 * (r.first*uint64(size) + r.most)
+	if r.moves() {
+		n += 8 * r.most // ghosts
+	}
+	return int64(n)
+}
+
+func (r *rowParts) start(in env.Env, room entryRoom) {
+	r.part, r.first, r.most, r.env = room.part, room.first, room.most, in
+	if r.part == 0 {
+		return
+	}
+	r.changing.Mutex = in.NewMutex()
+	r.state.Store(room.first/r.part<<32 | room.first%r.part)
+	r.owners = ownersOf(int((r.most + r.part - 1) / r.part))
+	if room.moves() {
+		r.ghosts = make(ghosts, r.most)
+	}
+}
+
+// ownersOf has for each number of parts up to n the owner of each slot.
+func ownersOf(n int) []uint8 {
+	owners := make([]uint8, (n+1)*entrySlots)
+	for k := 2; k <= n; k++ {
+		before, now := owners[(k-1)*entrySlots:k*entrySlots], owners[k*entrySlots:]
+		var has [mostParts + 1]int
+		for _, o := range before {
+			has[o]++
+		}
+		for i, o := range before {
+			if now[i] = o; has[o] > entrySlots/k && has[k-1] < entrySlots/k {
+				now[i] = uint8(k - 1)
+				has[o]--
+				has[k-1]++
+			}
+		}
+	}
+	return owners
+}
+
+// empty reports whether there are no buckets at all.
+func (r *rowParts) empty() bool { return r.part == 0 }
+
+// buckets is how many there are.
+func (r *rowParts) buckets() uint64 {
+	s := r.state.Load()
+	return s>>32&mostParts*r.part + s&math.MaxUint32
+}
+
+// place is where the entry of key is.
+func (r *rowParts) place(key []byte) spot {
+	h, s := hashOf(key), r.state.Load()
+	offset, parts := h>>32*r.part>>32, s>>32&mostParts
+	if offset < s&math.MaxUint32 {
+		parts++
+	}
+	owner := uint64(r.owners[parts*entrySlots+h%entrySlots])
+	return spot{owner*r.part + offset, 1<<63 | h<<32 | uint64(len(key)), s}
+}
+
+// owner is the part that has the entry with this head, if so many have one.
+func (r *rowParts) owner(head, parts uint64) uint64 {
+	return uint64(r.owners[parts*entrySlots+head>>32%entrySlots])
+}
+
+// acquire locks the bucket of key, if nobody has it.
+func (e *rowCache) acquire(key []byte) (p spot, b []uint64, ok bool) {
+	for range placeTries {
+		p = e.place(key)
+		e.pause()
+		if b = e.at(p.bucket); !lock(b) {
+			return p, nil, false
+		}
+		if e.state.Load() == p.state || e.place(key).bucket == p.bucket {
+			return p, b, true
+		}
+		unlock(b)
+	}
+	return p, nil, false
+}
+
+// unchanged reports whether a bucket has the same version still, and has been that of the key.
+func (e *rowCache) unchanged(p spot, version uint64) bool {
+	return atomic.LoadUint64(&e.words[p.bucket*e.size]) == version && e.state.Load() == p.state
+}
+
+// pause lets others run between two steps, in builds with invariants.
+func (r *rowParts) pause() {
+	if invariants.Enabled && r.env.Uint64()%16 == 0 {
+		r.env.Yield()
+	}
+}
+
+// hold keeps the number of buckets as it is, and their entries where they are, until release.
+func (r *rowParts) hold() {
+	r.changing.Lock()
+	r.changing.holds++
+	r.changing.Unlock()
+}
+
+func (r *rowParts) release() {
+	r.changing.Lock()
+	r.changing.holds--
+	r.changing.Unlock()
+}
+
+// resize adds a bucket, or removes one. It returns false if that cannot be now: a bucket that it
+// needs may be locked while its holder waits for dirty.mu. Then it does not wait, because others
+// would wait for the buckets that it has locked by then.
+func (e *rowCache) resize(x *dex, more bool) bool {
+	e.changing.Lock()
+	defer e.changing.Unlock()
+	n := e.buckets()
+	if e.changing.holds > 0 || more && n == e.most || !more && n <= e.part {
+		return false
+	}
+	last := n
+	if !more {
+		last--
+	}
+	offset, parts := last%e.part, last/e.part // that have the offset besides
+	for i := range parts {
+		if !x.tryBucket(e.at(i*e.part + offset)) {
+			for i > 0 {
+				i--
+				unlock(e.at(i*e.part + offset))
+			}
+			return false
+		}
+	}
+	b, done := e.at(last), false
+	locked := more && atomic.CompareAndSwapUint64(&b[0], removed, 1) || x.tryBucket(b)
+	if locked {
+		if done = e.haveRoom(offset, parts, more); done && more {
+			e.addLast(last, offset, parts)
+		} else if done {
+			e.removeLast(last, offset, parts)
+		}
+	}
+	e.pause()
+	if done {
+		e.change(last, more)
+		e.pause()
+	}
+	for i := range parts {
+		if done && more { // of a removed bucket they are set
+			e.hint(i*e.part + offset)
+		}
+		unlock(e.at(i*e.part + offset))
+	}
+	e.pause()
+	switch {
+	case !done || more:
+		if locked {
+			unlock(b)
+		}
+	default:
+		atomic.StoreUint64(&e.hints[last], 0)
+		atomic.StoreUint64(&e.ghosts[last], 0)
+		atomic.StoreUint64(&b[0], removed)
+		e.freePage(x, last)
+	}
+	return done
+}
+
+// change makes the bucket last the one that follows the last one, or the last one.
+func (e *rowCache) change(last uint64, more bool) {
+	n := last
+	if more {
+		n++
+	}
+	s := e.state.Load()
+	e.state.Store((s>>40+1)<<40 | n/e.part<<32 | n%e.part)
+}
+
+// haveRoom reports whether the unwritten entries that move have room, from the buckets of an offset
+// in so many parts to the next one, or back. Under their locks.
+func (e *rowCache) haveRoom(offset, parts uint64, more bool) bool {
+	if more {
+		words, n := 0, 0
+		for i := range parts {
+			e.moving(i*e.part+offset, parts+1, parts, &words, &n)
+		}
+		return bucketBegin+words <= int(e.size) && n < mostEntries
+	}
+	for i := range parts {
+		words, n := 0, 0
+		e.moving(i*e.part+offset, parts, i, &words, &n)
+		e.moving(parts*e.part+offset, parts, i, &words, &n)
+		if bucketBegin+words > int(e.size) || n >= mostEntries {
+			return false
+		}
+	}
+	return true
+}
+
+// moving adds the words of unwritten entries of bucket i that are of one of so many parts, and
+// their number.
+func (e *rowCache) moving(i, parts, to uint64, words, n *int) {
+	b := e.at(i)
+	for at := bucketBegin; at < len(b) && b[at] != 0; at += extent(b[at]) {
+		if b[at]&unwritten != 0 && e.owner(b[at], parts) == to {
+			*words += extent(b[at])
+			*n++
+		}
+	}
+}
+
+// addLast moves entries to the new last bucket.
+func (e *rowCache) addLast(last, offset, parts uint64) {
+	for i := range parts {
+		b := e.at(i*e.part + offset)
+		for number, at := 0, bucketBegin; at < len(b) && b[at] != 0; {
+			if e.owner(b[at], parts+1) != parts {
+				at += extent(b[at])
+				number++
+				continue
+			}
+			e.accept(last, b[at:at+extent(b[at])], count(b, number))
+			takeOut(b, number, at)
+		}
+	}
+	e.hint(last)
+}
+
+// removeLast moves the entries of the last bucket to others.
+func (e *rowCache) removeLast(last, offset, parts uint64) {
+	b := e.at(last)
+	for number, at := 0, bucketBegin; at < len(b) && b[at] != 0; number++ {
+		n := extent(b[at])
+		to := e.owner(b[at], parts)*e.part + offset
+		e.accept(to, b[at:at+n], count(b, number))
+		e.hint(to)
+		at += n
+	}
+	for i := 1; i < len(b); i++ {
+		atomic.StoreUint64(&b[i], 0)
+	}
+}
+
+// accept puts an entry of another bucket into bucket i, if it is worth its room there.
+func (e *rowCache) accept(i uint64, entry []uint64, uses uint8) {
+	b := e.at(i)
+	if entry[0]&unwritten == 0 && !worthRoom(b, len(entry), uses) {
+		return
+	}
+	number, at, _, ok := makeRoom(b, len(entry), e.ghosts.of(i))
+	if !ok {
+		invariants.Check(entry[0]&unwritten == 0, "an entry whose leaf lacks its value finds no room in bucket %d", i)
+		return // the leaf has its value
+	}
+	for k, w := range entry {
+		atomic.StoreUint64(&b[at+k], w)
+	}
+	setCount(b, number, uses)
+}
+
+// worthRoom reports whether b has room for an entry of so many words, or has an entry that was used
+// as little.
+func worthRoom(b []uint64, size int, uses uint8) bool {
+	number, at, less := 0, bucketBegin, false
+	for ; at < len(b) && b[at] != 0; number++ {
+		less = less || b[at]&unwritten == 0 && count(b, number) <= uses
+		at += extent(b[at])
+	}
+	return less || at+size <= len(b) && number < mostEntries
+}
+
+// freePage gives the memory of the buckets from i on, which are not there, to the kernel if they
+// fill a page. It has their locks meanwhile: otherwise one that a session with an old state has for
+// a moment would be locked for ever. If one stays locked the page is not given back this time.
+func (e *rowCache) freePage(x *dex, i uint64) {
+	n := pageBytes / (8 * e.size)
+	if n == 0 || i%n != 0 {
+		return
+	}
+	end := min(e.most, i+n)
+	for k := i; k < end; k++ {
+		if v := &e.at(k)[0]; atomic.LoadUint64(v) != removed {
+			if !x.tryBucket(e.at(k)) {
+				return
+			}
+			atomic.StoreUint64(v, removed)
+		}
+	}
+	e.pause()
+	memory.Free(e.words[i*e.size : end*e.size])
+}
