@@ -1,0 +1,150 @@
+package smart
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/pooltest"
+)
+
+// TestDamagedSlots: slots that no client writes, as of a program that wrote where it must not, end
+// every operation that comes to them with an error that says so. Other keys are served on.
+func TestDamagedSlots(t *testing.T) {
+	c := pooltest.New(t, pooltest.Options{})
+	o := index.Options{MaxKeyBytes: 20, MaxValueBytes: 8}
+	x, err := Open(c.Open(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := x.Session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := s.(*Session)
+	for _, key := range []string{"a1", "a2", "b", "c"} {
+		if err := s.Insert([]byte(key), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := func(b byte) pool.Addr { return w.path[0].node.Addr + pool.Addr(slotAt(w.lay.base()+int(b))) }
+	for n, change := range []func(v slot) slot{
+		// a leaf that is longer than any
+		func(v slot) slot { return v | 127<<48 },
+		// a node of a type that there is not
+		func(v slot) slot { return v&^(leafFlag|127<<48) | 100<<48 },
+		// a server that there is not
+		func(v slot) slot { return v&^addrMask | slot(8000)<<offsetBits | 1 },
+	} {
+		for _, key := range []string{"a1", "b"} {
+			t.Run(fmt.Sprint(n, " ", key), func(t *testing.T) {
+				y, err := Open(c.Open(t), o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				open := func() index.Session {
+					s, err := y.Session()
+					if err != nil {
+						t.Fatal(err)
+					}
+					s.SetLimit(50e6)
+					return s
+				}
+				w.Begin()
+				if err := w.Read(at(key[0]), w.words[:8]); err != nil {
+					t.Fatal(err)
+				}
+				before := bytes.Clone(w.words[:8])
+				put := func(b []byte) {
+					w.PS.Write(pool.Sole, at(key[0]), append(w.words[:0], b...))
+					if err := w.PS.Post(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				put(binary.LittleEndian.AppendUint64(nil, uint64(change(slot(binary.LittleEndian.Uint64(before))))))
+				w.End()
+				k := []byte(key)
+				for what, do := range map[string]func(s index.Session) error{
+					"lookup": func(s index.Session) error { _, err := s.Lookup(k, nil); return err },
+					"batch":  func(s index.Session) error { return s.LookupBatch([][]byte{k}, func(int, []byte, error) {}) },
+					"insert": func(s index.Session) error { return s.Insert(k, nil) },
+					"upsert": func(s index.Session) error { return s.Upsert(k, nil) },
+					"delete": func(s index.Session) error { return s.Delete(k) },
+					"modify": func(s index.Session) error {
+						return s.Modify(k, func([]byte, bool) ([]byte, index.Action) { return nil, index.Keep })
+					},
+					"scan":   func(s index.Session) error { return s.Scan(nil, 100, false, func(_, _ []byte) bool { return true }) },
+					"check":  func(index.Session) error { _, err := y.(index.Checker).Check(); return err },
+					"survey": func(index.Session) error { return y.(index.Surveyor).Survey(func([]byte, int) error { return nil }) },
+				} {
+					if n > 1 && (what == "check" || what == "survey") {
+						continue // the session of such an address is dead, and these say so
+					}
+					s := open()
+					if err := do(s); err == nil || n < 2 && what != "check" && !errors.Is(err, index.ErrFormat) {
+						t.Errorf("%s: %v", what, err)
+					} else {
+						t.Logf("%s: %v", what, err)
+					}
+					if _, err := s.Lookup([]byte("c"), nil); n < 2 && err != nil {
+						t.Errorf("another key after %s: %v", what, err)
+					}
+					_ = s.Close()
+				}
+				w.Begin()
+				put(before)
+				w.End()
+			})
+		}
+	}
+	if _, err := x.(index.Checker).Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestServersBeyond: memory of a server whose number is too large for a slot is not used. What was
+// answered is there.
+func TestServersBeyond(t *testing.T) {
+	c := pooltest.New(t, pooltest.Options{FirstID: 1<<serverBits - 1, Servers: 2, Chunks: 3, ChunkBytes: 256 << 10})
+	x, err := Open(c.Open(t), index.Options{MaxKeyBytes: 20, MaxValueBytes: 5000, InlineBytes: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := x.Session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := 0
+	there := map[string][]byte{}
+	for n := range 2000 {
+		key, value := fmt.Appendf(nil, "key %04d", n/2), bytes.Repeat([]byte{byte(n)}, n*7%5000)
+		switch err := s.Upsert(key, value); {
+		case errors.Is(err, index.ErrPoolFull):
+			refused++
+		case err != nil:
+			t.Fatal(err)
+		default:
+			there[string(key)] = value
+		}
+	}
+	for key, value := range there {
+		if got, err := s.Lookup([]byte(key), nil); err != nil || !bytes.Equal(got, value) {
+			t.Fatalf("%s has %d bytes, want %d: %v", key, len(got), len(value), err)
+		}
+	}
+	if refused == 0 {
+		t.Error("nothing was refused")
+	}
+	t.Logf("%d of 2000 refused", refused)
+	found, err := x.(index.Checker).Check()
+	if err == nil {
+		_, err = c.Audit(found.Parts())
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,259 @@
+package smart
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// A descent goes from the root down through copies of inner nodes, whatever their age, and READs
+// what is not copied. Why that may be, and what proves that a key is not there, is in
+// docs/design/smart.md, "Reading".
+
+// step is a node on the way of a descent, and the slot where the key went on.
+type step struct {
+	node *copied
+	idx  int  // -1: it is full, and has no slot for the key
+	word slot // of the slot
+	// the word was READ by this operation, and not frozen then; of a full node that has no slot for
+	// the key, any word: so the node was in the tree
+	fresh bool
+}
+
+// wasIn reports whether c, a node that was READ just now, was in the tree then as far as the slot
+// of st shows, or, where there is none, as any slot does.
+func (c *copied) wasIn(st *step) bool {
+	if st.idx < 0 {
+		return !c.allFrozen()
+	}
+	return !st.word.frozen()
+}
+
+// outcome is where a descent ended.
+type outcome uint8
+
+const (
+	vacant     outcome = iota // no child: the slot is empty, or there is none
+	tombed                    // the slot is a tombstone
+	leafed                    // the slot leads to a leaf
+	mismatched                // the key lacks the prefix of the node where the last slot leads
+)
+
+// seek descends from the root.
+func (s *Session) seek(key []byte) (outcome, error) {
+	root, err := s.rootCopy()
+	if err != nil {
+		return vacant, err
+	}
+	s.path[0] = step{node: root}
+	return s.descend(key, 0)
+}
+
+// rootCopy is the copy of the root, if it is not too old to be followed; else the root is READ.
+func (s *Session) rootCopy() (*copied, error) {
+	if c := s.rootCopied(); c != nil {
+		return c, nil
+	}
+	s.Count.Misses++
+	if err := s.readRoot(); err != nil {
+		return nil, err
+	}
+	c := s.fresh.clone()
+	s.keepRoot(c)
+	return c, nil
+}
+
+// descend goes on from path[l], whose node is set.
+func (s *Session) descend(key []byte, l int) (outcome, error) {
+	st := &s.path[l]
+	st.idx, st.word = st.node.find(branch(key, st.node.end()))
+	st.fresh = false
+	return s.follow(key, l)
+}
+
+// follow goes on from path[l], whose slot is found.
+func (s *Session) follow(key []byte, l int) (outcome, error) {
+	for {
+		s.level = l
+		st := &s.path[l]
+		switch {
+		case st.idx < 0 || st.word.empty():
+			return vacant, nil
+		case st.word.tomb():
+			return tombed, nil
+		case s.lay.damaged(st.word):
+			return vacant, isDamaged(st.node.Addr, st.word)
+		case st.word.leaf():
+			return leafed, nil
+		}
+		below := &s.path[l+1]
+		read, err := s.child(st, below)
+		if err != nil {
+			return vacant, err
+		}
+		if below.node == nil {
+			// What is there is not the node: it was replaced.
+			if l, err = s.renew(key, l); err != nil {
+				return vacant, err
+			}
+			continue
+		}
+		if below.node.mismatch(key) >= 0 {
+			return mismatched, nil
+		}
+		b := branch(key, below.node.end())
+		if read {
+			below.idx, below.word = s.fresh.find(b)
+			below.fresh = s.fresh.wasIn(below)
+		} else {
+			below.idx, below.word = below.node.find(b)
+			below.fresh = false
+		}
+		l++
+	}
+}
+
+// child finds the node where st leads: below.node is its copy, or nil if it was replaced. read: it
+// was READ just now, and is in s.fresh.
+func (s *Session) child(st, below *step) (read bool, err error) {
+	a, t := st.word.addr(), nodeType(st.word.code())
+	if h := s.t.cache.Get(a, s.Floor); h != nil {
+		if c := copyOf(h); c.kind == t {
+			s.PS.Follows(c.Stamp)
+			s.Count.Hits++
+			below.node = c
+			return false, nil
+		}
+	}
+	s.Count.Misses++
+	below.node = nil
+	if err := s.Read(a, s.node[:t.bytes()]); err != nil {
+		return false, err
+	}
+	if !s.fresh.decode(s.lay, a, t, s.node) {
+		return false, nil
+	}
+	s.fresh.Stamp = s.PS.Stamp()
+	below.node = s.fresh.clone()
+	s.t.cache.Put(&below.node.Head)
+	return true, nil
+}
+
+// readWord READs a slot of the node of st, and keeps it in the copy.
+func (s *Session) readWord(st *step) (slot, error) {
+	if err := s.Read(st.node.Addr+pool.Addr(slotAt(st.idx)), s.words[:8]); err != nil {
+		return 0, err
+	}
+	w := slot(binary.LittleEndian.Uint64(s.words))
+	st.node.store(st.idx, w)
+	return w, nil
+}
+
+// renew READs the slots of the path from level l upwards, until one is not frozen or is another one
+// than the descent followed. It returns the level from which the path is renewed: its word is what
+// was READ. It is called where the node below l is not what path[l] says.
+func (s *Session) renew(key []byte, l int) (int, error) {
+	if err := s.Retry(); err != nil {
+		return 0, fmt.Errorf("node %v does not come to rest: %w", s.path[l].node.Addr, err)
+	}
+	for ; ; l-- {
+		st := &s.path[l]
+		w, err := s.readWord(st)
+		if err != nil {
+			return 0, err
+		}
+		before := st.word
+		st.word, st.fresh = w, !w.frozen()
+		if !w.frozen() || w.clean() != before.clean() {
+			return l, nil
+		}
+		if l == 0 {
+			if _, err := s.rootMoved(); err != nil {
+				return 0, err
+			}
+			root, err := s.rootCopy()
+			if err != nil {
+				return 0, err
+			}
+			st.node, st.fresh = root, false
+			st.idx, st.word = root.find(branch(key, 0))
+			return 0, nil
+		}
+	}
+}
+
+// confirm is asked where the descent ended without the key, and READs what proves that it is not
+// there. true: it was not there at some moment of this operation. false: the tree is another one
+// than the copies say, and the descent ended again, at out, after a step that was READ.
+func (s *Session) confirm(key []byte, ended outcome) (absent bool, out outcome, err error) {
+	l := s.level
+	st := &s.path[l]
+	if st.fresh {
+		return true, ended, nil
+	}
+	if ended == vacant && st.node.kind != direct && branch(key, st.node.end()) != endBranch {
+		// Any of the empty slots may have got the key.
+		absent, err := s.reread(key, st)
+		if err != nil || absent {
+			return absent, ended, err
+		}
+		if !st.word.empty() && st.idx >= 0 {
+			out, err = s.follow(key, l)
+			return false, out, err
+		}
+		l-- // all of it is frozen, and the key is not in it
+	}
+	for ; ; l-- {
+		st := &s.path[l]
+		w, err := s.readWord(st)
+		if err != nil {
+			return false, ended, err
+		}
+		if w.clean() != st.word.clean() {
+			st.word, st.fresh = w, !w.frozen()
+			out, err = s.follow(key, l)
+			return false, out, err
+		}
+		if !w.frozen() {
+			return true, ended, nil
+		}
+		if l == 0 {
+			moved, err := s.rootMoved()
+			if moved && err == nil {
+				out, err = s.seek(key)
+			}
+			return err == nil && !moved, out, err
+		}
+	}
+}
+
+// reread READs the node of st, which has no slot for key as far as its copy says, and finds the
+// slot again. absent: the node was in the tree when it was READ, and has none.
+func (s *Session) reread(key []byte, st *step) (absent bool, err error) {
+	c := st.node
+	if err := s.Read(c.Addr, s.node[:c.kind.bytes()]); err != nil {
+		return false, err
+	}
+	f := s.fresh
+	// A dead mark may be over the head, not over the slots.
+	c.renew(s.node)
+	f.head, f.ends, f.Addr = c.head, c.ends, c.Addr
+	f.adopt(s.node)
+	st.idx, st.word = f.find(branch(key, c.end()))
+	st.fresh = f.wasIn(st)
+	return st.fresh && (st.idx < 0 || st.word.empty()), nil
+}
+
+// readLeaf READs the leaf of slot w.
+func (s *Session) readLeaf(w slot) (verdict, error) {
+	b := s.leafRoom[:w.leafBytes()]
+	if err := s.Read(w.addr(), b); err != nil {
+		return torn, err
+	}
+	return s.leaf.open(b, w.addr()), nil
+}
+
+// failure names an error of a request that changes the index.
+func failure(err error) error { return op.Failure(err, true) }

@@ -1,0 +1,43 @@
+package smart_test
+
+import (
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/indextest"
+	"github.com/dmindex/dmindex/pkg/index/smart"
+	"github.com/dmindex/dmindex/pkg/pool/pooltest"
+)
+
+// nastyOptions have keys longer than what a node's head has, and values in their leaves and
+// outside.
+var nastyOptions = []index.Options{
+	{MaxKeyBytes: 255, MaxValueBytes: 3000},
+	{MaxKeyBytes: 255, MaxValueBytes: 3000, InlineBytes: 1},
+	{MaxKeyBytes: 255, MaxValueBytes: 3000, InlineBytes: 700},
+	{MaxKeyBytes: 1},
+	{MaxKeyBytes: 2000, MaxValueBytes: 40},
+	{Uint64: true, MaxValueBytes: 8},
+	{Uint64: true, MaxValueBytes: 32 << 10, InlineBytes: 1},
+}
+
+// FuzzModel: see indextest.FuzzModel. Keys have up to 2,000 bytes, and common prefixes that are
+// longer than what a node has. Without pairs only the roots are left.
+func FuzzModel(f *testing.F) {
+	seeds := 2 * len(nastyOptions)
+	if testing.Short() {
+		seeds = len(nastyOptions)
+	}
+	indextest.FuzzModel(f, indextest.Fuzz{
+		Pool: pooltest.Options{Chunks: 48, Locks: 256},
+		Open: smart.Open,
+		Options: func(next func() int) (o index.Options, undo func()) {
+			return nastyOptions[next()%len(nastyOptions)], func() {}
+		},
+		Steps: []indextest.Step{
+			indextest.Insert, indextest.Upsert, indextest.Update, indextest.Delete, indextest.Delete,
+			indextest.Modify, indextest.Batch, indextest.Scan,
+		},
+		Seeds: seeds, Bytes: 4000, MostLeft: 2,
+	})
+}

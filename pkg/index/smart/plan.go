@@ -1,0 +1,243 @@
+package smart
+
+import "slices"
+
+// What a scan READs in one round: in the order of its walk, the slots of the nodes that it comes to
+// and the leaves below them, as copies of nodes say, and nodes that it has READ ahead. So with all
+// inner nodes cached a scan READs their slots and the leaves in one round trip: the slots prove
+// that the copies lack nothing. Of a node of type direct these are the slots from the place where
+// the walk comes to it to where enough pairs lie before, as far as is known. Behind a node that has
+// no copy it is not known what comes next. Then only such nodes are READ besides, as far as pairs
+// seem to be wanted of them: the walk goes down by level.
+
+const (
+	mostAhead = 2 * mostReads // nodes READ ahead, but for those that copies led to in vain
+	mostLooks = 4 * mostReads // copies that one plan looks at
+)
+
+// plans is a plan under way.
+type plans struct {
+	wanted int  // pairs
+	blind  bool // a node without a copy comes before
+	looks  int
+	nodes  []plannedNode // that are READ, whole or in part
+}
+
+// plannedNode is a node, or slots of it, that a round READs.
+type plannedNode struct {
+	node  slot   // where it lies, with its type
+	known *frame // the slots from first on are READ; nil = all of the node is
+	first int
+	read  int // its number in the round
+}
+
+// readAhead READs what the walk is about to need.
+func (s *Session) readAhead() error {
+	sc, p := s.scan, &s.scan.plan
+	s.ring.reset()
+	if len(sc.ahead) > mostAhead+mostReads {
+		sc.free = append(sc.free, sc.ahead...) // some of it was in vain
+		sc.ahead = sc.ahead[:0]
+	}
+	*p = plans{wanted: sc.left, nodes: p.nodes[:0]}
+	more, root := true, s.t.rootSlot()
+	if len(sc.stack) == 0 {
+		if sc.bounded {
+			p.wanted++ // the first leaf may lie before the cursor
+		}
+		more = s.planNode(root, sc.bounded)
+	}
+	for l := len(sc.stack) - 1; l >= 0 && more; l-- {
+		f := sc.stack[l]
+		more = s.planBelow(f, f.next)
+	}
+	if err := s.fetchAll(mostGap); err != nil {
+		return err
+	}
+	frozen := false
+	for i := range p.nodes {
+		n := &p.nodes[i]
+		if b := s.ring.bytes(n.read); n.known == nil {
+			s.takeNode(n.node, b)
+		} else if s.takeSlots(n, b) && n.node.addr() == root.addr() {
+			frozen = true
+		}
+	}
+	if !frozen {
+		return nil
+	}
+	// A slot of the root that is frozen says what the tree has only if the root's way is 0.
+	if moved, err := s.rootMovedFrom(root.addr()); !moved || err != nil {
+		return err
+	}
+	return s.astray(root.addr())
+}
+
+// takeNode notes the node where w leads, all of which was READ.
+func (s *Session) takeNode(w slot, b []byte) {
+	f := s.scan.frame()
+	f.take(s.lay, w, b)
+	if len(b) == rootBytes && wayOf(b) != 0 {
+		s.t.followWay(w.addr(), wayOf(b))
+		f.dead = true
+	}
+	s.scan.ahead = append(s.scan.ahead, f)
+	if !f.dead {
+		s.keep(w, b)
+	}
+}
+
+// takeSlots notes slots that were READ. It reports whether one of them is frozen.
+func (s *Session) takeSlots(n *plannedNode, b []byte) bool {
+	f := n.known
+	f.learn(n.first, b)
+	if c := s.copyAt(n.node); c != nil && c.size() == len(f.words) {
+		c.renewFrom(n.first, b)
+	}
+	return slices.ContainsFunc(f.words[n.first:n.first+len(b)/slotBytes], slot.frozen)
+}
+
+// planNode plans for the node where w leads, and what is below it. It reports false when enough is
+// planned.
+func (s *Session) planNode(w slot, tight bool) bool {
+	sc, p := s.scan, &s.scan.plan
+	for _, f := range sc.ahead {
+		if f.at == w&addrMask {
+			return !f.dead && (!sc.enter(f, tight) || s.planBelow(f, f.next))
+		}
+	}
+	c := s.copyAt(w)
+	if p.looks++; p.looks > mostLooks {
+		return false
+	}
+	if c == nil {
+		if p.blind && len(sc.ahead)+len(p.nodes) >= mostAhead {
+			return false
+		}
+		p.blind = true
+		p.wanted -= nodeType(w.code()).slots() / 2
+		s.Count.Misses++
+		return s.planRead(w) && p.wanted > 0
+	}
+	f := sc.frame()
+	f.copy(w, c)
+	if !p.blind {
+		s.Count.Hits++
+		sc.ahead = append(sc.ahead, f)
+	} else {
+		defer sc.release(f)
+	}
+	return !sc.enter(f, tight) || s.planBelow(f, f.next)
+}
+
+// planRead plans the READ of the node where w leads.
+func (s *Session) planRead(w slot) bool {
+	p := &s.scan.plan
+	size := nodeType(w.code()).bytes()
+	if w.addr() == s.t.rootAddr() {
+		size = rootBytes
+	}
+	i := s.fetch(w, 0, size)
+	if i < 0 {
+		return false
+	}
+	p.nodes = append(p.nodes, plannedNode{node: w, read: i})
+	return true
+}
+
+// planSlots plans the READ of the slots of f from one branch to another, to, as a part of the k-th
+// READ of nodes, which is the one of the slots before them; -1 = there is none. Of a node that is
+// searched it is all slots: to is the last branch then. It returns k; -1 if the round is full.
+func (s *Session) planSlots(f *frame, k, first, last int) (to, in int) {
+	sc, p := s.scan, &s.scan.plan
+	lo, hi := f.base+min(first, last), f.base+max(first, last)+1
+	if f.kind != direct {
+		lo, hi, last = 0, len(f.words), highest
+		if sc.reverse {
+			last = f.lowest()
+		}
+	}
+	bytes := slotBytes * (hi - lo)
+	if k >= 0 {
+		if !s.ring.grow(p.nodes[k].read, bytes, sc.reverse) {
+			return 0, -1
+		}
+		p.nodes[k].first = min(p.nodes[k].first, lo)
+		return last, k
+	}
+	i := s.fetch(f.at, slotAt(lo), bytes)
+	if i < 0 {
+		return 0, -1
+	}
+	p.nodes = append(p.nodes, plannedNode{node: innerSlot(0, f.kind, f.at), known: f, first: lo, read: i})
+	return last, len(p.nodes) - 1
+}
+
+// planBelow plans for what is below f from a place on.
+func (s *Session) planBelow(f *frame, place int) bool {
+	sc, p := s.scan, &s.scan.plan
+	if f.passed(place, sc.reverse) {
+		return true
+	}
+	known, k := f.knownTo(place, sc.reverse), -1 // or planned, as the k-th of nodes
+	for {
+		b := f.from(place, sc.reverse)
+		if !p.blind && !f.within(b, known, sc.reverse) {
+			last := f.reach(place, p.wanted, sc.reverse)
+			if known, k = s.planSlots(f, k, sc.step(known), last); k < 0 {
+				return false
+			}
+		}
+		if b == behindAll || b == beforeAll {
+			return true
+		}
+		w := f.word(b)
+		switch {
+		case s.lay.damaged(w): // the walk says so, if it comes there
+			return false
+		case w.inner():
+			if !s.planNode(w, sc.leads(f, b)) {
+				return false
+			}
+		case !p.blind && s.fetchLeaf(w) < 0:
+			return false
+		default:
+			p.wanted--
+		}
+		if p.wanted <= 0 {
+			return false
+		}
+		place = sc.step(b)
+	}
+}
+
+// copyAt returns the copy of the node where w leads, if this operation may follow it.
+func (s *Session) copyAt(w slot) *copied {
+	if w.addr() == s.t.rootAddr() {
+		return s.rootCopied()
+	}
+	h := s.t.cache.Get(w.addr(), s.Floor)
+	if h == nil || copyOf(h).kind != nodeType(w.code()) {
+		return nil
+	}
+	s.PS.Follows(h.Stamp)
+	return copyOf(h)
+}
+
+// keep makes b, READ from where w leads by this operation, what the node's copy says.
+func (s *Session) keep(w slot, b []byte) {
+	if c := s.copyAt(w); c != nil {
+		c.renew(b)
+		return
+	}
+	if !s.fresh.decode(s.lay, w.addr(), nodeType(w.code()), b) {
+		return
+	}
+	s.fresh.Stamp = s.PS.Stamp()
+	c := s.fresh.clone()
+	if w.addr() == s.t.rootAddr() {
+		s.keepRoot(c)
+		return
+	}
+	s.t.cache.Put(&c.Head)
+}

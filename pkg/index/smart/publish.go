@@ -1,0 +1,77 @@
+package smart
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// How a bulk load takes effect: the empty root is replaced by that of what was loaded. root.go has
+// the requests.
+
+// emptyRoot READs the root, to s.fresh. ErrNotEmpty: the index has a pair, or was loaded before.
+func (s *Session) emptyRoot() error {
+	if err := s.readRoot(); err != nil {
+		return err
+	}
+	if s.fresh.Addr != s.t.first {
+		return fmt.Errorf("it was loaded, or had a load beside an insert: %w", index.ErrNotEmpty)
+	}
+	return s.empties(s.fresh)
+}
+
+// empties returns ErrNotEmpty if c, the root, has a child that is not a leaf which is gone. Whoever
+// deleted such a one died.
+func (s *Session) empties(c *copied) error {
+	for i := range c.size() {
+		w := c.word(i)
+		if !w.child() {
+			continue
+		}
+		if w.leaf() {
+			if v, err := s.readWhole(w); err != nil {
+				return err
+			} else if v == whole && s.leaf.ctl.state() == gone {
+				continue
+			}
+		}
+		return fmt.Errorf("it has pairs: %w", index.ErrNotEmpty)
+	}
+	return nil
+}
+
+// publish replaces the root, if it is empty yet, by the one at top. published: it is, or may be.
+func (ld *builder) publish(top pool.Addr) (published bool, err error) {
+	s := ld.s
+	s.Begin() // anew: the source took its time
+	defer s.End()
+	// A client that is fenced on a server, and does not know it yet, may set a way on another one.
+	// This operation has begun before each of these READs. So where one succeeds, whoever adopts
+	// what the load made there, and sweeps it, waits for the end of this operation (sweep.go).
+	for some := range slices.Chunk(ld.on, mostWords) {
+		for i, a := range some {
+			s.PS.Read(a, s.words[slotBytes*i:][:slotBytes])
+		}
+		if err := s.PS.Post(); err != nil {
+			return false, op.Failure(err, false)
+		}
+	}
+	if err := s.emptyRoot(); err != nil {
+		return false, err
+	}
+	c := s.fresh.clone()
+	if err := s.freeze(c, s.fresh); err != nil {
+		return false, err
+	}
+	if err := s.empties(s.fresh); err != nil {
+		return false, err // whoever changes something next replaces the root
+	}
+	won, err := s.setWay(c.Addr, top)
+	if err == nil && !won {
+		err = fmt.Errorf("somebody inserted: %w", index.ErrNotEmpty)
+	}
+	return won || s.PS.Err() != nil, err
+}

@@ -1,0 +1,212 @@
+package smart
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/combine"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Delete implements index.Session (section 4.5).
+func (s *Session) Delete(key []byte) error {
+	s.Begin()
+	defer s.End()
+	if err := s.lay.CheckKey(key); err != nil {
+		return explain("delete", err)
+	}
+	for {
+		err := s.remove(key)
+		switch {
+		case err == nil || err == index.ErrNotFound:
+			return err
+		case !errors.Is(err, index.ErrPoolFull) || !s.awaitMemory():
+			return explain("delete", err)
+		}
+	}
+}
+
+// remove is Delete as a part of an operation.
+func (s *Session) remove(key []byte) error {
+	c := s.offers(combine.Delete, key, nil)
+	for {
+		out, got, v, err := s.lockLeafOr(key, c)
+		switch {
+		case err != nil:
+			return err
+		case got == answered:
+			return c.Answer
+		case got == locked:
+			return s.changeLocked(c)
+		}
+		if absent, err := s.lacks(key, out, v); err != nil {
+			return err
+		} else if absent {
+			return index.ErrNotFound
+		}
+	}
+}
+
+// removeLocked deletes key, whose locked leaf is in s.leaf, and releases the lock. Where memory is
+// short the leaf stays in the tree (short.go).
+func (s *Session) removeLocked(key []byte) error {
+	h := &s.t.shortage
+	s.replaceBlock(key)
+	if h.short(s.Env) {
+		if h.leave(key) {
+			return s.leaveLocked()
+		}
+		return s.takeOut(key)
+	}
+	if err := s.takeOut(key); err != nil || h.n.Load() == 0 {
+		return err
+	}
+	return s.afterwards(s.burySome(buryTogether))
+}
+
+// takeOut makes the locked leaf, which is in s.leaf, gone, releases the lock, and takes the leaf
+// out of the tree. The requests, in one list if the slot is on the leaf's server:
+//
+//  1. WRITE of the control word, to gone: the delete takes effect;
+//  2. CAS of the slot to a tombstone: whoever sees that sees 1, by whichever way they come;
+//  3. WRITE of the dead mark of the value's block;
+//  4. release of the lock.
+//
+// Then the leaf is marked and retired by the session whose CAS took it out, and the node is
+// replaced if few children are left.
+func (s *Session) takeOut(key []byte) error {
+	l, st := &s.leaf, &s.path[s.level]
+	tomb := tombOf(st.word, s.Env.Uint64())
+	s.PS.Write(pool.Shared, l.at+atControl, l.setControl(l.ctl.cell(), gone))
+	beside := s.beside(st)
+	if beside {
+		s.PS.CompareSwap(st.node.Addr+pool.Addr(slotAt(st.idx)), uint64(st.word), uint64(tomb), s.words[:8])
+	}
+	if err := s.blocks.Publish(l.at); err != nil {
+		return err
+	}
+	if !beside {
+		return s.afterwards(s.unlink(key, st.word))
+	}
+	found := slot(binary.NativeEndian.Uint64(s.words))
+	if found != st.word {
+		st.node.store(st.idx, found)
+		return s.afterwards(s.unlink(key, st.word))
+	}
+	st.node.store(st.idx, tomb)
+	return s.afterwards(s.afterUnlink(st.word))
+}
+
+// beside reports whether the slot of st, which leads to the locked leaf, may be swapped in the list
+// that changes the leaf.
+func (s *Session) beside(st *step) bool {
+	return st.node.Addr.Server() == s.leaf.at.Server() && !st.word.frozen()
+}
+
+// unlink takes the leaf of slot w, which is gone, out of the tree, unless somebody else does.
+func (s *Session) unlink(key []byte, w slot) error {
+	for {
+		there, err := s.leads(key, w)
+		if err != nil || !there {
+			return err
+		}
+		st := &s.path[s.level]
+		before := st.word
+		if before.frozen() {
+			if err := s.replace(s.level); err != nil {
+				return err
+			}
+			continue
+		}
+		won, err := s.publish(st, tombOf(before, s.Env.Uint64()))
+		if err != nil {
+			return err
+		}
+		if won {
+			return s.afterUnlink(before)
+		}
+	}
+}
+
+// leads descends to key and reports whether the slot there leads to the leaf of w. If not, that is
+// proved: the leaf is out of the tree.
+func (s *Session) leads(key []byte, w slot) (bool, error) {
+	for {
+		out, err := s.seek(key)
+		if err != nil {
+			return false, err
+		}
+		if out == leafed && s.path[s.level].word.addr() == w.addr() {
+			return true, nil
+		}
+		if proved, _, err := s.confirm(key, out); proved || err != nil {
+			return false, err
+		}
+	}
+}
+
+// afterUnlink retires the leaf of slot w, which this session took out of the node where its descent
+// ended, and replaces that if few children are left.
+//
+// A copy may have children that other clients took out lately. Who goes by copies alone leaves
+// nodes without children behind, for as long as nobody deletes below them. So the node is READ in
+// the round trip of the dead mark, mostly (looks).
+func (s *Session) afterUnlink(w slot) error {
+	n := s.path[s.level].node
+	looks := s.looks(n)
+	if looks {
+		s.PS.Read(n.Addr, s.node[:n.kind.bytes()])
+	}
+	if err := s.retireChild(w); err != nil {
+		return err
+	}
+	if looks {
+		n.renew(s.node)
+	}
+	return s.tidy(s.level)
+}
+
+// looks reports whether a node of which a child was taken out is to be READ: a small one each time,
+// a larger one now and then. A larger one has many children, as far as its copy says, so that many
+// deletes have to come, of which one READs it before all of them are gone.
+func (s *Session) looks(n *copied) bool {
+	return n.kind.bytes() <= alwaysRead || s.Env.Uint64()%lookEvery == 0
+}
+
+const (
+	alwaysRead = 256 // bytes of a node that is READ each time
+	lookEvery  = 32
+)
+
+// tidy replaces the node of path[l] if it has few children, and then looks at those above it.
+func (s *Session) tidy(l int) error {
+	for first := l; l > 0; l-- {
+		n := s.path[l].node
+		if l < first && s.looks(n) {
+			if err := s.Read(n.Addr, s.node[:n.kind.bytes()]); err != nil {
+				return err
+			}
+			n.renew(s.node)
+		}
+		if !n.sparse(&s.t.with) {
+			only := n.single()
+			if !only.inner() {
+				return nil
+			}
+			if ok, err := s.mergeable(l, only); err != nil || !ok {
+				return err
+			}
+		}
+		if _, err := s.replaceWith(l, nil, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sparse reports whether a node should be replaced by a smaller one, or by its only child.
+func (c *copied) sparse(with *techniques) bool {
+	k := c.children()
+	return k == 0 || k == 1 && c.single().leaf() || k > 1 && with.typeFor(c.base()+k+k/2+1)+1 < c.kind
+}

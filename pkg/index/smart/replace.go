@@ -1,0 +1,252 @@
+package smart
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// An inner node is replaced by freeze-and-copy: when it is full (node type switch, section 4.1.2),
+// when it has few children left, or when somebody else began to replace it. The requests:
+//
+//  1. READ of the parent's slot and of the node;
+//  2. CAS of each slot that is not frozen, to the same word, frozen; again where a slot has changed
+//     meanwhile. From then on the node never changes: nothing is added to it, and nothing that is
+//     added elsewhere is missed;
+//  3. WRITE of the copy, of the type that its children take: nobody knows it;
+//  4. CAS of the parent's slot, from the node to the copy;
+//  5. by whoever won 4: WRITE of the dead mark over the head, and then the node is retired.
+//
+// Any session may do any of it at any time: all copies of a frozen node have the same children, and
+// one of them wins. So a client that dies leaves a node that whoever changes it next replaces. If
+// the parent is frozen itself 4 fails, and the parent is replaced first. The root is never frozen.
+
+// switchType replaces the node where the descent ended, and puts the pair into the copy.
+func (s *Session) switchType(key, value []byte) (done bool, err error) {
+	return s.replaceWith(s.level, &addition{key, value}, false)
+}
+
+// replace replaces the node of path[l], or finds that somebody else did. The descent begins anew.
+func (s *Session) replace(l int) error {
+	_, err := s.replaceWith(l, nil, false)
+	return err
+}
+
+// addition is a pair that is inserted with a copy; nil = none.
+type addition struct{ key, value []byte }
+
+// replaceWith is replace. done: the pair is inserted. With idle the node is left alone unless it
+// has few children.
+func (s *Session) replaceWith(l int, add *addition, idle bool) (done bool, err error) {
+	if l == 0 {
+		return s.replaceRoot(add)
+	}
+	parent, n := &s.path[l-1], s.path[l].node
+	w, err := s.readWord(parent)
+	if err != nil || w.clean() != parent.word.clean() {
+		return false, err // somebody replaced it
+	}
+	parent.word = w
+	if w.frozen() {
+		return false, s.replace(l - 1)
+	}
+	if err := s.readSlots(n, s.fresh); err != nil {
+		return false, err
+	}
+	if idle && !s.fresh.sparse(&s.t.with) && !s.fresh.single().inner() {
+		return false, nil
+	}
+	// Memory first: a node that is frozen and cannot be replaced takes nothing in any more.
+	t, err := s.reserve(s.fresh, add != nil, n.Addr)
+	if err == nil {
+		err = s.freeze(n, s.fresh)
+	}
+	if err != nil {
+		s.discard()
+		return false, err
+	}
+	s.level = l - 1
+	return s.substitute(parent, n, s.fresh, t, add)
+}
+
+// readSlots READs the slots of n to c.
+func (s *Session) readSlots(n, c *copied) error {
+	if err := s.Read(n.Addr, s.node[:n.kind.bytes()]); err != nil {
+		return err
+	}
+	c.head, c.ends, c.Addr = n.head, n.ends, n.Addr
+	c.adopt(s.node)
+	return nil
+}
+
+// typeOf is the type that a copy of c has, with one child more if add. 0: it takes no node.
+func (t *techniques) typeOf(c *copied, add bool) nodeType {
+	need := c.children()
+	if !add && (need == 0 || need == 1 && c.single().leaf()) {
+		return 0
+	}
+	if add {
+		need++
+	}
+	return t.typeFor(c.base() + need + need/8)
+}
+
+// reserve allocates the copy of c.
+func (s *Session) reserve(c *copied, add bool, near pool.Addr) (nodeType, error) {
+	t := s.t.with.typeOf(c, add)
+	if t == 0 {
+		return 0, nil
+	}
+	_, _, err := s.allocate(t.bytes(), near)
+	return t, err
+}
+
+// freeze freezes all slots of n, of which c was READ. Then c has them as they are for ever.
+func (s *Session) freeze(n, c *copied) error {
+	for {
+		var at [mostWords]int
+		k := 0
+		for i := range c.size() {
+			if w := c.word(i); !w.frozen() && k < mostWords {
+				s.PS.CompareSwap(n.Addr+pool.Addr(slotAt(i)), uint64(w), uint64(w|frozen), s.words[8*k:8*k+8])
+				at[k] = i
+				k++
+			}
+		}
+		if k == 0 {
+			return nil
+		}
+		if err := s.PS.Post(); err != nil {
+			s.forget()
+			return failure(err)
+		}
+		s.Pause()
+		for j, i := range at[:k] {
+			found := slot(binary.NativeEndian.Uint64(s.words[8*j:]))
+			if found == c.word(i) {
+				found |= frozen
+			}
+			c.store(i, found)
+			n.store(i, found)
+		}
+		if late := s.PS.Overdue(); late != nil {
+			return late
+		}
+	}
+}
+
+// substitute makes the copy of n, whose slots c are frozen, and puts it into the parent's slot. t
+// is the type of the node that was reserved for it; 0 = none was.
+func (s *Session) substitute(parent *step, n, c *copied, t nodeType, add *addition) (done bool, err error) {
+	before := parent.word
+	if add != nil {
+		if _, w := c.find(branch(add.key, c.end())); w.child() {
+			add = nil // somebody was faster
+		}
+	}
+	if err := s.lockNode(parent); err != nil {
+		s.discard()
+		return false, err
+	}
+	w, below, err := s.successor(parent, c, t, &add)
+	if err != nil && !errors.Is(err, index.ErrPoolFull) || w == 0 {
+		s.discard()
+		return false, err
+	}
+	full := err
+	won, err := s.publish(parent, w)
+	if !won || err != nil {
+		return false, errors.Join(full, err)
+	}
+	s.t.cache.Drop(&n.Head)
+	if !w.inner() {
+		s.t.merges.Add(1)
+	}
+	if err := s.retireChild(before); err != nil {
+		return true, err
+	}
+	if below != 0 {
+		if err := s.retireChild(below); err != nil {
+			return true, err
+		}
+	}
+	return add != nil, full
+}
+
+// successor makes what takes the place of a frozen node with slots c: a tombstone, its only leaf,
+// or a copy, whose WRITE is queued. add is cleared if there is no memory for its leaf; then err
+// says so as well. w is 0 if there is no memory for the copy. below is a node below that is
+// replaced, too.
+func (s *Session) successor(parent *step, c *copied, t nodeType, add **addition) (w, below slot, err error) {
+	near := c.Addr
+	k, only := c.children(), c.single()
+	switch {
+	case k == 0 && *add == nil:
+		s.giveBack()
+		return tombOf(parent.word, s.Env.Uint64()), 0, nil
+	case only.leaf() && *add == nil:
+		s.giveBack()
+		return only.clean().withKey(parent.word.key()), 0, nil
+	case only.inner() && *add == nil:
+		if w, merged, err := s.headerMerge(parent, c, only); merged || err != nil {
+			return w, only, err
+		}
+	}
+	if need := s.t.with.typeOf(c, *add != nil); t == 0 || t.slots() < c.base()+k+1 && need > t {
+		s.giveBack()
+		if t = max(need, s.t.with.typeFor(0)); true {
+			if _, _, err := s.allocate(t.bytes(), near); err != nil {
+				return 0, 0, err
+			}
+		}
+	}
+	node := s.made[0]
+	var leaf slot
+	if *add != nil {
+		if leaf, err = s.makeLeaf((*add).key, (*add).value, node.at); err != nil {
+			// The node is frozen, so the copy is made without it.
+			for _, m := range s.made[1:] {
+				s.t.pool.Free(m.at, m.size)
+			}
+			s.made, *add, leaf = s.made[:1], nil, 0
+			if !errors.Is(err, index.ErrPoolFull) {
+				return 0, 0, err
+			}
+		}
+	}
+	h := c.head
+	h.kind = t
+	b := h.build(s.nodes, node.at, unit.NewVersion(s.Env))
+	n := fill(b, t, c)
+	if leaf != 0 {
+		br := branch((*add).key, c.end())
+		place(b, t, c.base(), &n, br, leaf)
+	}
+	s.PS.Write(pool.Sole, node.at, b)
+	at, _ := pack(node.at)
+	return innerSlot(parent.word.key(), t, at), 0, err
+}
+
+// giveBack frees what was reserved and is not needed.
+func (s *Session) giveBack() {
+	for _, m := range s.made {
+		s.t.pool.Free(m.at, m.size)
+	}
+	s.made, s.apart = s.made[:0], false
+}
+
+// swingMoved puts the leaf to which the one of st moved in its place.
+func (s *Session) swingMoved(st *step, to slot) (won bool, err error) {
+	if st.word.frozen() {
+		return false, s.replace(s.level)
+	}
+	before := st.word
+	won, err = s.publish(st, to.clean().withKey(before.key()))
+	if !won || err != nil {
+		return false, err
+	}
+	return true, s.retireChild(before)
+}

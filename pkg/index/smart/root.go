@@ -1,0 +1,194 @@
+package smart
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// The root is the one node that has no parent's slot. It is of type direct, and has a word behind
+// its slots, the way: 0, or an inner node's word that says where the root is now. The superblock
+// names the first root for ever. Only a bulk load replaces a root, and whoever finds one that a
+// load froze and did not replace. The way is set once, from 0, after all slots of the root were
+// frozen. So what holds of a node and its parent's slot holds of a root and its way: a frozen slot
+// of a root whose way is 0 at a moment t says at t what the tree has.
+//
+// Roots that were replaced are not used again: who has only the superblock begins there. They are
+// few, since a bulk load takes an index that was never loaded.
+const (
+	atWay     = headBytes + slotBytes*mostSlots
+	rootBytes = atWay + slotBytes
+)
+
+// root returns where the root lies, as far as this client knows.
+func (t *Tree) rootAddr() pool.Addr { return pool.Addr(t.top.Load()) }
+
+// rootSlot is a word that leads to the root.
+func (t *Tree) rootSlot() slot {
+	at, _ := pack(t.rootAddr())
+	return innerSlot(0, direct, at)
+}
+
+// wayOf is the way of a root of which b was READ.
+func wayOf(b []byte) slot { return getWay(b[atWay:]) }
+
+// getWay is the way, of which b was READ.
+func getWay(b []byte) slot { return slot(binary.LittleEndian.Uint64(b)) }
+
+// buildRoot makes the image of a root in b.
+func buildRoot(b []byte, a pool.Addr, version uint32) []byte {
+	h := head{kind: direct}
+	h.build(b, a, version)
+	b = b[:rootBytes]
+	clear(b[atWay:])
+	return b
+}
+
+// followWay makes the node where the way of the root at a leads the root of this client. Roots are
+// never used again, so it does not matter when the way was READ.
+func (t *Tree) followWay(a pool.Addr, way slot) {
+	t.top.CompareAndSwap(uint64(a), uint64(way.addr()))
+}
+
+// rootMoved READs the way of the root where path begins, and reports whether it leads on.
+func (s *Session) rootMoved() (bool, error) { return s.rootMovedFrom(s.path[0].node.Addr) }
+
+// rootMovedFrom READs the way of the root at a, and reports whether it leads on.
+func (s *Session) rootMovedFrom(a pool.Addr) (bool, error) {
+	if err := s.Read(a+atWay, s.words[:slotBytes]); err != nil {
+		return false, err
+	}
+	way := getWay(s.words)
+	if way == 0 {
+		return false, nil
+	}
+	s.t.followWay(a, way)
+	return true, nil
+}
+
+// readRoot READs the root, to s.node, following ways.
+func (s *Session) readRoot() error {
+	for {
+		a := s.t.rootAddr()
+		if err := s.Read(a, s.node[:rootBytes]); err != nil {
+			return err
+		}
+		if !s.fresh.decode(s.lay, a, direct, s.node) {
+			if err := s.Reread(a); err != nil {
+				return fmt.Errorf("read the root: %w", err)
+			}
+			continue
+		}
+		way := wayOf(s.node)
+		if way == 0 {
+			s.fresh.Stamp = s.PS.Stamp()
+			return nil
+		}
+		s.t.followWay(a, way)
+	}
+}
+
+// rootCopied is the copy of the root, if there is one that this operation may follow.
+func (s *Session) rootCopied() *copied {
+	c := s.t.root.Load()
+	if c == nil || c.Stamp < s.Floor || c.Addr != s.t.rootAddr() {
+		return nil
+	}
+	s.PS.Follows(c.Stamp)
+	return c
+}
+
+// keepRoot makes c the copy of the root, unless there is a newer one.
+func (s *Session) keepRoot(c *copied) {
+	for c.Addr == s.t.rootAddr() {
+		old := s.t.root.Load()
+		if old != nil && old.Addr == c.Addr && old.Stamp > c.Stamp || s.t.root.CompareAndSwap(old, c) {
+			return
+		}
+	}
+}
+
+// replaceRoot replaces the root, which a bulk load froze. The requests are those of replace.go. add
+// is inserted with it. done: it is.
+func (s *Session) replaceRoot(add *addition) (done bool, err error) {
+	n := s.path[0].node
+	if moved, err := s.rootMoved(); moved || err != nil {
+		return false, err
+	}
+	if err := s.readSlots(n, s.fresh); err != nil {
+		return false, err
+	}
+	a, _, err := s.allocate(rootBytes, n.Addr)
+	if err == nil {
+		err = s.freeze(n, s.fresh)
+	}
+	if err != nil {
+		s.discard()
+		return false, err
+	}
+	var full error
+	b := buildRoot(s.nodes, a, unit.NewVersion(s.Env))
+	for i := range s.fresh.size() {
+		if w := s.fresh.word(i); w.child() {
+			putSlot(b, i, w.clean())
+		}
+	}
+	if add != nil {
+		i, w := s.fresh.find(branch(add.key, 0))
+		if w.child() {
+			add = nil // the descent goes on there
+		} else {
+			leaf, err := s.makeLeaf(add.key, add.value, n.Addr)
+			switch {
+			case err == nil:
+				putSlot(b, i, leaf.withKey(branchKey(branch(add.key, 0))))
+			case errors.Is(err, index.ErrPoolFull):
+				// The root is frozen, so the copy is made without it.
+				for _, m := range s.made[1:] {
+					s.t.pool.Free(m.at, m.size)
+				}
+				s.made, add, full = s.made[:1], nil, err
+			default:
+				s.discard()
+				return false, err
+			}
+		}
+	}
+	s.PS.Write(pool.Sole, a, b)
+	won, err := s.setWay(n.Addr, a)
+	return won && add != nil, errors.Join(full, err)
+}
+
+// setWay posts what is queued, and makes the node at to the root in place of that at a, all of
+// whose slots are frozen. won: it is. Else somebody else replaced that, and what this session made
+// is given back.
+func (s *Session) setWay(a, to pool.Addr) (won bool, err error) {
+	at, ok := pack(to)
+	if !ok {
+		return false, fmt.Errorf("a root at %v: %w", to, index.ErrFormat)
+	}
+	if s.apart {
+		if err := s.PS.Post(); err != nil {
+			s.forget()
+			return false, failure(err)
+		}
+	}
+	s.Pause()
+	s.PS.CompareSwap(a+atWay, 0, uint64(innerSlot(0, direct, at)), s.words[:slotBytes])
+	if err := s.PS.Post(); err != nil {
+		s.forget()
+		return false, failure(err)
+	}
+	if found := slot(binary.NativeEndian.Uint64(s.words)); found != 0 {
+		s.discard()
+		s.t.followWay(a, found)
+		return false, s.Retry()
+	}
+	s.forget()
+	s.t.followWay(a, innerSlot(0, direct, at))
+	return true, nil
+}

@@ -1,0 +1,118 @@
+package smart
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Where memory is short, deletes leave their leaves in the tree: the key's next insertion makes the
+// leaf alive again, and needs no memory. A leaf that is taken out comes back only when nobody can
+// look at it any more. Else who deletes a pair and inserts it again in a full pool would wait for
+// that each time.
+//
+// The keys of such leaves are noted here, so that the leaves are taken out (bury) when somebody
+// finds no memory, or when memory was not short for a while. Of a client that dies they stay in the
+// tree, until somebody inserts their keys.
+
+// shortFor is how long memory is called short after an allocation failed.
+const shortFor = 2 * time.Second
+
+// mostLeft is how many leaves a client leaves in the tree.
+const mostLeft = 64
+
+// shortage is what a client knows of it.
+type shortage struct {
+	until atomic.Int64 // on the clock of env; 0 = never
+	n     atomic.Int32 // keys that are noted
+	mu    struct {
+		env.Mutex
+		keys [][]byte // n of them; those behind are room
+	}
+}
+
+func (h *shortage) init(e env.Env) { h.mu.Mutex = e.NewMutex() }
+
+// note says that an allocation failed with err, if it did for want of memory.
+func (h *shortage) note(e env.Env, err error) {
+	if errors.Is(err, index.ErrPoolFull) {
+		h.until.Store(int64(e.Now() + shortFor))
+	}
+}
+
+// short reports whether memory is short.
+func (h *shortage) short(e env.Env) bool {
+	until := h.until.Load()
+	return until != 0 && int64(e.Now()) < until
+}
+
+// leave notes the key of a leaf that is left. false: there are as many as may be.
+func (h *shortage) leave(key []byte) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := int(h.n.Load())
+	if n == mostLeft {
+		return false
+	}
+	if n == len(h.mu.keys) {
+		h.mu.keys = append(h.mu.keys, nil)
+	}
+	h.mu.keys[n] = append(h.mu.keys[n][:0], key...)
+	h.n.Store(int32(n + 1))
+	return true
+}
+
+// pop appends a noted key to dst.
+func (h *shortage) pop(dst []byte) ([]byte, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := int(h.n.Load())
+	if n == 0 {
+		return dst, false
+	}
+	h.n.Store(int32(n - 1))
+	return append(dst, h.mu.keys[n-1]...), true
+}
+
+// buryTogether is how many leaves an operation takes out on the way, where memory is not short any
+// more.
+const buryTogether = 4
+
+// burySome takes leaves out that were left, at most n.
+func (s *Session) burySome(n int) error {
+	for ; n > 0 && s.t.shortage.n.Load() > 0; n-- {
+		var ok bool
+		if s.left, ok = s.t.shortage.pop(s.left[:0]); !ok {
+			return nil
+		}
+		if err := s.bury(s.left); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bury takes the leaf of key out of the tree, if it is dead. The requests are those of
+// removeLocked.
+func (s *Session) bury(key []byte) error {
+	_, found, _, err := s.lockLeaf(key)
+	switch {
+	case err != nil || !found:
+		return err
+	case s.leaf.ctl.state() != dead:
+		return s.Unlock(nil)
+	}
+	return s.takeOut(key)
+}
+
+// leaveLocked deletes key, whose locked leaf is in s.leaf, and releases the lock. The leaf stays in
+// its slot, dead.
+func (s *Session) leaveLocked() error {
+	l := &s.leaf
+	s.PS.Write(pool.Shared, l.at+atControl, l.setControl(l.ctl.cell(), dead))
+	return s.blocks.Publish(l.at)
+}

@@ -1,0 +1,159 @@
+// Package smart is SMART, an adaptive radix tree on disaggregated memory (Luo and others: OSDI
+// 2023, ACM TOS 20(3), 2024). docs/design/smart.md has the formats, each remote request, what
+// others may see after it, and why that is safe.
+//
+//	layout.go   slots, types of nodes
+//	node.go     inner nodes
+//	leaf.go     leaves
+//	cache.go    copies of inner nodes
+//	descend.go  descents, and the proof that a key is not there
+//	insert.go   normal insert (section 4.1.2)
+//	split.go    leaf split, header split
+//	replace.go  freeze-and-copy: type switch, compaction, merges
+//	update.go   in-place update
+//	combine.go  changes of one leaf that are made together (section 4.2)
+//	remove.go   delete
+package smart
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/combine"
+	"github.com/dmindex/dmindex/pkg/index/internal/meta"
+	"github.com/dmindex/dmindex/pkg/index/internal/nodecache"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Name of the design.
+const Name = "smart"
+
+func init() {
+	index.Register(index.Design{Name: Name, Number: 2, SharesAll: true, Switches: switches, Open: Open})
+}
+
+// DefaultCacheBytes bounds the cache of inner nodes unless Options say otherwise.
+const DefaultCacheBytes = 64 << 20
+
+// Tree is an open index of one client.
+type Tree struct {
+	lay    layout
+	with   techniques
+	pool   *pool.Pool
+	env    env.Env
+	first  pool.Addr     // the first root
+	top    atomic.Uint64 // where the root lies, as far as it is known
+	root   atomic.Pointer[copied]
+	cache  *nodecache.Cache
+	active op.Sessions
+	reads  *combine.Reads // READs that sessions make together; nil = none
+
+	shortage shortage
+	sweeps   sweeps
+	spread   spread
+	merges   atomic.Uint64 // nodes that were taken out for want of children
+}
+
+// Open opens the index in p, or creates it. The pool stays the caller's.
+func Open(p *pool.Pool, o index.Options) (index.Index, error) {
+	t, err := open(p, o)
+	if err != nil {
+		return nil, fmt.Errorf("open a %s index: %w", Name, err)
+	}
+	return t, nil
+}
+
+func open(p *pool.Pool, o index.Options) (*Tree, error) {
+	lay, err := newLayout(o)
+	if err != nil {
+		return nil, err
+	}
+	with, err := techniquesOf(o.Switches)
+	if err != nil {
+		return nil, err
+	}
+	if most := max(rootBytes, lay.maxLeaf); most > p.MostNodeBytes() {
+		return nil, fmt.Errorf("nodes of %d bytes do not fit chunks of %d", most, p.ChunkBytes())
+	}
+	t := &Tree{with: with, pool: p, env: p.Env()}
+	t.active.Init(t.env)
+	if with.readDelegation {
+		t.reads = combine.NewReads(t.env)
+	}
+	t.shortage.init(t.env)
+	t.sweeps.init(t.env)
+	p.SetMarks(marks)
+	p.GiveUpInDoubt()
+	ps, err := p.NewSession(direct.bytes() + 64<<10)
+	if err != nil {
+		return nil, op.Failure(err, false)
+	}
+	ps.Begin() // it ends with the session
+	err = t.openSuperblock(ps, lay, &o)
+	if err = errors.Join(err, ps.Close()); err != nil {
+		return nil, op.Failure(err, false)
+	}
+	bound := o.CacheBytes
+	if bound == 0 {
+		bound = DefaultCacheBytes
+	}
+	t.cache = nodecache.New(t.env, copies{}, bound, typicalCopy)
+	return t, nil
+}
+
+// openSuperblock reads the superblock, or makes it and the root.
+func (t *Tree) openSuperblock(ps *pool.Session, lay layout, given *index.Options) error {
+	want := meta.Options{Uint64: lay.Uint64, MaxKeyBytes: lay.MaxKey, MaxValueBytes: lay.MaxValue, InlineBytes: lay.Inline, NodeBytes: lay.nodeSize}
+	have, root, err := meta.Open(ps, &meta.Request{
+		Design: Name, Want: want, AnyNode: given.NodeBytes == 0, AnyInline: given.InlineBytes == 0,
+		Create:  func() (pool.Addr, error) { return t.firstNode(ps) },
+		Discard: func(a pool.Addr) { t.pool.Free(a, rootBytes) },
+	})
+	if err != nil {
+		return err
+	}
+	if t.lay, err = newLayout(have.Index()); err != nil {
+		return fmt.Errorf("options in the superblock: %w: %w", err, index.ErrFormat)
+	}
+	if _, ok := pack(root); !ok {
+		return beyond(root)
+	}
+	t.first = root
+	t.top.Store(uint64(root))
+	return nil
+}
+
+// firstNode makes the root.
+func (t *Tree) firstNode(ps *pool.Session) (pool.Addr, error) {
+	b, err := ps.Buffer(rootBytes)
+	if err != nil {
+		return pool.Nil, err
+	}
+	a, err := t.pool.AllocateBlock(rootBytes, pool.Nil)
+	if err != nil {
+		return pool.Nil, err
+	}
+	ps.Write(pool.Sole, a, buildRoot(b, a, unit.NewVersion(t.env)))
+	return a, ps.Post()
+}
+
+// Stats implements index.Index.
+func (t *Tree) Stats() index.Stats {
+	stats := t.active.Stats(t.pool, t.reads)
+	stats.Merges, stats.CacheBytes = t.merges.Load(), uint64(t.cache.Bytes())
+	return stats
+}
+
+// Close implements index.Index.
+func (t *Tree) Close() error {
+	t.endSweeps()
+	if err := t.active.Close(); err != nil {
+		return fmt.Errorf("close a %s index: %w", Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package smart
+
+import (
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// leafSplit (section 4.1.2): the slot leads to a leaf with another key, alive, which is in s.leaf.
+// A new node takes its place, which has both leaves; or a chain of nodes, where the keys share more
+// bytes than one prefix has room for. The requests:
+//
+//  1. WRITE of the new leaf, and of the new nodes: nobody knows them;
+//  2. CAS of the slot, from the leaf to the first node: the insert takes effect. Whoever has the
+//     old word finds the other leaf where it was.
+func (s *Session) leafSplit(key, value []byte) (done bool, err error) {
+	st := &s.path[s.level]
+	other := st.word
+	s.other = s.leaf.appendKey(s.other[:0])
+	from := st.node.end() + 1 // the slot stands for the byte before
+	common := item.CommonPrefix(key, s.other)
+	if common < from {
+		return false, fmt.Errorf("leaf %v has key %x, and lies in a node for keys that begin with %x: %w", other.addr(), s.other, key[:from], index.ErrFormat)
+	}
+	p, err := s.planLeaf(key, value, s.place(st))
+	near := p.at
+	if err == nil {
+		err = s.planNodes(s.chain(from, common), near)
+	}
+	if err == nil {
+		err = s.lockNode(st)
+	}
+	if err == nil {
+		err = s.writeLeaf(&p, key, value, near)
+	}
+	if err != nil {
+		s.discard()
+		return false, err
+	}
+	w, err := s.makeFork(key, from, common, p.word, other, s.other)
+	if err != nil {
+		return false, err
+	}
+	return s.publish(st, w.withKey(st.word.key()))
+}
+
+// chain is how many nodes makeFork makes.
+func (s *Session) chain(from, common int) int {
+	return 1 + (common-from)/(s.t.with.longestPrefix()+1)
+}
+
+// planNodes allocates n nodes of the smallest type, which come behind the leaf in made.
+func (s *Session) planNodes(n int, near pool.Addr) error {
+	for range n {
+		if _, _, err := s.allocate(s.t.with.typeFor(0).bytes(), near); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeFork makes the node that has two children, one for key and one for the keys that other is one
+// of: they are the same up to common. Above it stand as many nodes with one child as it takes, so
+// that the prefixes and slots have all bytes from from on. It returns the word of the first one.
+func (s *Session) makeFork(key []byte, from, common int, child, second slot, other []byte) (slot, error) {
+	h, most := head{kind: s.t.with.typeFor(0)}, s.t.with.longestPrefix()
+	// the fork has what the chain leaves
+	depth := from + (common-from)/(most+1)*(most+1)
+	h.setPrefix(depth, key[depth:common])
+	n := 0
+	w, err := s.makeNode(&n, &h, [2]slot{child, second}, [2]int{branch(key, common), branch(other, common)})
+	for err == nil && depth > from {
+		depth -= most + 1
+		h.setPrefix(depth, key[depth:depth+most])
+		w, err = s.makeNode(&n, &h, [2]slot{w}, [2]int{int(key[depth+most])})
+	}
+	return w, err
+}
+
+// makeNode queues the WRITE of the n-th node that was planned, with one or two children.
+func (s *Session) makeNode(n *int, h *head, children [2]slot, branches [2]int) (slot, error) {
+	room := allocatedFor(h.kind.bytes())
+	at := *n % min(chainNodes, len(s.nodes)/room)
+	if *n > 0 && at == 0 {
+		if err := s.PS.Post(); err != nil {
+			s.forget()
+			return 0, op.Failure(err, false)
+		}
+	}
+	a := s.made[1+*n].at
+	*n++
+	b := h.build(s.nodes[at*room:], a, unit.NewVersion(s.Env))
+	next := s.lay.base()
+	for i, c := range children {
+		if c != 0 {
+			place(b, h.kind, s.lay.base(), &next, branches[i], c)
+		}
+	}
+	s.PS.Write(pool.Sole, a, b)
+	p, _ := pack(a)
+	return innerSlot(0, h.kind, p), nil
+}
+
+// headerSplit (section 4.1.2): the slot leads to a node whose prefix the key does not have. A new
+// node takes its place, which has that node and the new leaf, and the part of the prefix before.
+// The node below stays as it is: its prefix says of all its keys what it said before. So nothing
+// has to be put right below, neither before the insert is answered nor afterwards, and whoever
+// comes to the node by an old copy finds the same keys in it. The requests are those of leafSplit.
+func (s *Session) headerSplit(key, value []byte) (done bool, err error) {
+	st := &s.path[s.level]
+	if st.word.frozen() {
+		return false, s.replace(s.level)
+	}
+	below := s.path[s.level+1].node
+	at := below.mismatch(key)
+	from := st.node.end() + 1
+	if at < from {
+		return false, fmt.Errorf("node %v does not have bytes %d to %d of key %x, by which it was found: %w", below.Addr, at, from, key, index.ErrFormat)
+	}
+	near := st.node.Addr
+	p, err := s.planLeaf(key, value, near)
+	if err == nil {
+		err = s.planNodes(s.chain(from, at), near)
+	}
+	if err == nil {
+		err = s.lockNode(st)
+	}
+	if err == nil {
+		err = s.writeLeaf(&p, key, value, near)
+	}
+	if err != nil {
+		s.discard()
+		return false, err
+	}
+	s.other = append(append(s.other[:0], key[:at]...), below.prefix[at-int(below.depth)])
+	w, err := s.makeFork(key, from, at, p.word, st.word, s.other)
+	if err != nil {
+		return false, err
+	}
+	return s.publish(st, w.withKey(st.word.key()))
+}

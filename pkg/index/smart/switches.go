@@ -1,0 +1,60 @@
+package smart
+
+import "github.com/dmindex/dmindex/pkg/index"
+
+// techniques are the paper's. They are a client's own matter: each changes what is posted when, or
+// what is made, none what a word, node or leaf means to others.
+type techniques struct {
+	// section 4.1.2: inner nodes are changed by swaps alone. Off: under the lock of the node whose
+	// slot is swapped (nodelock.go)
+	lockFreeInternal bool
+	// section 4.1.2: a value is changed in its leaf. Off: a new leaf takes the place of the old one
+	// (read-copy-update)
+	inPlaceLeaf bool
+	// section 4.1.1: the release of a lock rides behind the change. Off: it is awaited apart
+	rearLock bool
+	// section 4.2: sessions READ a node or leaf together (package combine)
+	readDelegation bool
+	// section 4.2: the holder of a leaf's lock makes the changes of those that wait for it
+	// (combine.go)
+	writeCombining bool
+	// Sherman, section 4.3: sessions of a client queue for a lock, and hand it over with the leaf.
+	// Off: each of them asks the memory server. Then nobody waits where changes could be taken from
+	hierarchical bool
+	// section 4.1.1: heads have the bytes that all keys below share. Off: a node for each byte
+	pathCompression bool
+	// section 4.1.1: nodes have as many slots as they need. Off: all have 256
+	nodeTypes bool
+}
+
+var switches = []string{"lockFreeInternal", "inPlaceLeaf", "rearLock", "readDelegation", "writeCombining", "hierarchical", "pathCompression", "nodeTypes"}
+
+// techniquesOf reads switches; nil or missing is on.
+func techniquesOf(given map[string]bool) (t techniques, err error) {
+	if err := index.CheckSwitches(Name, switches, given); err != nil {
+		return t, err
+	}
+	for i, on := range []*bool{
+		&t.lockFreeInternal, &t.inPlaceLeaf, &t.rearLock, &t.readDelegation, &t.writeCombining, &t.hierarchical, &t.pathCompression, &t.nodeTypes,
+	} {
+		v, ok := given[switches[i]]
+		*on = v || !ok
+	}
+	return t, nil
+}
+
+// typeFor is the type of a new node that needs so many slots.
+func (t *techniques) typeFor(slots int) nodeType {
+	if !t.nodeTypes {
+		return direct
+	}
+	return typeFor(slots)
+}
+
+// longestPrefix is how long the prefix of a new node may be.
+func (t *techniques) longestPrefix() int {
+	if !t.pathCompression {
+		return 0
+	}
+	return mostPrefix
+}

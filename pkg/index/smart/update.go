@@ -1,0 +1,270 @@
+package smart
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/combine"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Update implements index.Session (section 4.1.2, "In-place leaf update"). Two round trips if the
+// inner nodes are in the cache and nobody else holds the leaf's lock.
+func (s *Session) Update(key, value []byte) error {
+	return s.write(key, value, combine.Update, "update")
+}
+
+// Upsert implements index.Session.
+func (s *Session) Upsert(key, value []byte) error {
+	return s.write(key, value, combine.Upsert, "upsert")
+}
+
+func (s *Session) write(key, value []byte, m combine.Mode, what string) error {
+	s.Begin()
+	defer s.End()
+	if err := s.lay.CheckPair(key, value); err != nil {
+		return explain(what, err)
+	}
+	for {
+		err := s.put(key, value, m)
+		switch {
+		case err == nil || err == index.ErrNotFound:
+			return err
+		case !errors.Is(err, index.ErrPoolFull) || !s.awaitMemory():
+			return explain(what, err)
+		}
+	}
+}
+
+// put is write as a part of an operation. It does not wait for memory.
+func (s *Session) put(key, value []byte, m combine.Mode) error {
+	c := s.offers(m, key, value)
+	for {
+		out, got, v, err := s.lockLeafOr(key, c)
+		switch {
+		case err != nil:
+			return err
+		case got == answered:
+			return c.Answer
+		case got == locked:
+			return s.changeLocked(c)
+		}
+		var done bool
+		switch {
+		case m == combine.Upsert && out == leafed:
+			done, err = s.besideLeaf(key, value, v)
+		case m == combine.Upsert:
+			done, err = s.insertAt(key, value, out)
+		default:
+			if done, err = s.lacks(key, out, v); done && err == nil {
+				return index.ErrNotFound
+			}
+		}
+		if done || err != nil {
+			return err
+		}
+	}
+}
+
+// lacks is asked where a descent ended, at a leaf if ended says so, which is in s.leaf and has not
+// the key. true: that is proved. false: the descent is to begin anew.
+func (s *Session) lacks(key []byte, ended outcome, v verdict) (bool, error) {
+	st := &s.path[s.level]
+	switch {
+	case ended == leafed && v == whole && s.leaf.ctl.state() == moved:
+		_, err := s.swingMoved(st, s.leaf.forward())
+		return false, err
+	case ended == leafed && v == out:
+		st.fresh = false // it may have moved since the slot was READ
+	}
+	absent, _, err := s.confirm(key, ended)
+	return absent, err
+}
+
+// holding is what lockLeafOr ends with.
+type holding uint8
+
+const (
+	nothing  holding = iota // no lock is held: the leaf was not found
+	locked                  // the lock is held, and the leaf is in s.leaf
+	answered                // no lock is held: another session made the change
+)
+
+// lockLeaf finds the leaf of key, alive or dead, and acquires its lock. If found, the lock is held
+// and the leaf is in s.leaf. Else no lock is held; out says where the descent ended, and where it
+// ended at a leaf, v what that is.
+func (s *Session) lockLeaf(key []byte) (out outcome, found bool, v verdict, err error) {
+	out, got, v, err := s.lockLeafOr(key, nil)
+	return out, got == locked, v, err
+}
+
+// lockLeafOr is lockLeaf, but another session of this client that has the lock may make the change
+// c, unless that is nil.
+func (s *Session) lockLeafOr(key []byte, c *combine.Change) (out outcome, got holding, v verdict, err error) {
+	for {
+		if out, err = s.seek(key); err != nil || out != leafed {
+			return out, nothing, v, err
+		}
+		w := s.path[s.level].word
+		b := s.leafRoom[:w.leafBytes()]
+		s.Pause()
+		if made, err := s.lockOr(w.addr(), b, c); err != nil {
+			return out, nothing, v, op.Failure(err, made)
+		} else if made {
+			return out, answered, v, nil
+		}
+		v = s.leaf.open(b, w.addr())
+		if v == whole && s.leaf.stays() && s.leaf.has(key) {
+			return out, locked, v, nil
+		}
+		if err := s.Unlock(nil); err != nil || v != torn {
+			return out, nothing, v, err
+		}
+		if err := s.renewTorn(key, w); err != nil {
+			return out, nothing, v, err
+		}
+	}
+}
+
+// renewTorn is called where a descent ended at the leaf of w, which is torn. It is being written,
+// or a dead mark is being written over it, and who does that may have died. So the slot is READ
+// again.
+func (s *Session) renewTorn(key []byte, w slot) error {
+	if err := s.Reread(w.addr()); err != nil {
+		return err
+	}
+	s.path[s.level].fresh = false
+	_, _, err := s.confirm(key, leafed)
+	return err
+}
+
+// updateLocked puts value into the locked leaf, which is in s.leaf, and releases the lock. The
+// requests, in one list:
+//
+//  1. WRITE of the block of a long value: nobody knows it. It is awaited if it is on another
+//     server;
+//  2. WRITE of the cell that does not count: nobody looks at it;
+//  3. WRITE of the control word, one aligned word: the update takes effect;
+//  4. WRITE of the dead mark of the block that is replaced;
+//  5. release of the lock.
+//
+// A client that dies before 3 leaves the old value, one that dies later the new one.
+func (s *Session) updateLocked(key, value []byte) error {
+	l := &s.leaf
+	n := len(value)
+	if s.lay.InBlock(n) {
+		n = referenceBytes
+	}
+	if !l.fits(n) || !s.t.with.inPlaceLeaf && l.ctl.state() == alive {
+		if done, err := s.moveLocked(key, value, l.fits(n)); done || err != nil {
+			return err
+		}
+	}
+	c, err := s.content(key, value, l.at)
+	if err != nil {
+		return s.Refuse(err)
+	}
+	s.replaceBlock(key)
+	i := 1 - l.ctl.cell()
+	s.PS.Write(pool.Shared, l.at+pool.Addr(l.cellAt(i)), l.putCell(i, &c))
+	s.PS.Write(pool.Shared, l.at+atControl, l.setControl(i, alive))
+	s.PS.HandOn(l.at, l.b)
+	if err := s.blocks.Publish(l.at); err != nil {
+		return err
+	}
+	s.forget()
+	return nil
+}
+
+// replaceBlock notes that the block of the locked leaf's value, if it has one, is replaced.
+func (s *Session) replaceBlock(key []byte) {
+	if v, long := s.leaf.value(); long && s.leaf.ctl.state() == alive {
+		r := reference(v)
+		s.blocks.Replace(r.PutEntry(&s.lay.Codec, s.entry, key))
+	}
+}
+
+// moveLocked puts value into a new leaf, since the locked one, which is in s.leaf, has no room for
+// it, or values are not changed in place. With spare the leaf has room: then done is false if
+// there is no memory for another one, and nothing has changed. The requests:
+//
+//  1. WRITE of the new leaf, and of its block: nobody knows them;
+//  2. WRITE of the cell that does not count: the new leaf's slot;
+//  3. WRITE of the control word, to moved: the update takes effect. Who finds the leaf goes on to
+//     the new one;
+//  4. CAS of the slot from the leaf to the new one, if it is on the leaf's server. By G1 who sees
+//     that sees 1 and 3, so the old leaf's value is not found any more, by whichever way;
+//  5. release of the lock.
+//
+// Where 4 is not in the list, or found another word, the CAS is made by this session afterwards, or
+// by whoever changes something there next. Who wins it retires the leaf.
+func (s *Session) moveLocked(key, value []byte, spare bool) (done bool, err error) {
+	l := &s.leaf
+	near := l.at
+	p, err := s.planLeaf(key, value, near)
+	if err == nil {
+		err = s.writeLeaf(&p, key, value, near)
+	}
+	if err != nil && spare && errors.Is(err, index.ErrPoolFull) {
+		s.giveBack()
+		return false, nil
+	}
+	if err != nil {
+		err = s.Refuse(err)
+		s.discard()
+		return false, err
+	}
+	s.replaceBlock(key)
+	i := 1 - l.ctl.cell()
+	s.PS.Write(pool.Shared, l.at+pool.Addr(l.cellAt(i)), l.putForward(i, p.word))
+	s.PS.Write(pool.Shared, l.at+atControl, l.setControl(i, moved))
+	st := &s.path[s.level]
+	w, beside := st.word, s.beside(st)
+	to := p.word.withKey(w.key())
+	if beside {
+		s.PS.CompareSwap(st.node.Addr+pool.Addr(slotAt(st.idx)), uint64(w), uint64(to), s.words[:8])
+	}
+	if err := s.blocks.Publish(l.at); err != nil {
+		s.forget()
+		return true, err
+	}
+	s.forget()
+	if beside {
+		found := slot(binary.NativeEndian.Uint64(s.words))
+		if found == w {
+			st.node.store(st.idx, to)
+			return true, s.afterwards(s.retireChild(w))
+		}
+		st.node.store(st.idx, found)
+	} else if !w.frozen() {
+		// mostly the slot is as it was
+		if won, err := s.swingMoved(st, p.word); won || err != nil {
+			return true, s.afterwards(err)
+		}
+	}
+	return true, s.afterwards(s.settleMoved(key, w, p.word))
+}
+
+// settleMoved makes the slot lead to the new leaf where that of w moved.
+func (s *Session) settleMoved(key []byte, w, to slot) error {
+	for {
+		there, err := s.leads(key, w)
+		if err != nil || !there {
+			return err
+		}
+		if won, err := s.swingMoved(&s.path[s.level], to); won || err != nil {
+			return err
+		}
+	}
+}
+
+// afterwards is what an operation returns that took effect, where what it does afterwards ends with
+// err. That somebody else has to go on with it is no failure.
+func (s *Session) afterwards(err error) error {
+	if err == nil || s.PS.Err() == nil && (errors.Is(err, index.ErrTimeout) || errors.Is(err, index.ErrPoolFull)) {
+		return nil
+	}
+	return failure(err)
+}
