@@ -1,0 +1,246 @@
+package chime
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/crc"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// leaf is the bytes of a leaf, or of pieces of it, each in its place. It posts nothing.
+type leaf struct {
+	*shape
+	addr pool.Addr
+	b    []byte
+}
+
+// Start values of CRCs are those of package unit, with these numbers for slots, replicas and home
+// words.
+const (
+	seedReplica = 1 << 16
+	seedHome    = 2 << 16
+)
+
+// outcome is what a search finds.
+type outcome uint8
+
+const (
+	torn    outcome = iota // what was READ does not say: READ it again
+	absent                 // the key was not there when its home word was read
+	present                // the entry was there when it was read
+)
+
+// replica returns the version and the sibling in replica g. ok is false if it does not verify.
+func (l *leaf) replica(g int) (version uint32, sibling pool.Addr, ok bool) {
+	r := l.b[l.replicaAt(g):][:replicaBytes]
+	version = unit.Version(r)
+	ok = binary.LittleEndian.Uint32(r[unit.AtCheck:]) == l.replicaSum(g, version, r)
+	return version, pool.Addr(binary.LittleEndian.Uint64(r[atSibling:])), ok
+}
+
+func (l *leaf) replicaSum(g int, version uint32, r []byte) uint32 {
+	return crc.Sum(unit.SlotSeed(unit.Seed(l.addr, version), seedReplica+g), r[atSibling:replicaBytes])
+}
+
+func (l *leaf) putReplica(g int, version uint32, sibling pool.Addr) {
+	r := l.b[l.replicaAt(g):][:replicaBytes]
+	binary.LittleEndian.PutUint32(r[unit.AtVersion:], version)
+	binary.LittleEndian.PutUint64(r[atSibling:], uint64(sibling))
+	binary.LittleEndian.PutUint32(r[unit.AtCheck:], l.replicaSum(g, version, r))
+}
+
+// slotOf is the bytes of slot i.
+func (l *leaf) slotOf(i int) []byte { return l.b[l.slotAt(i):][:l.slot] }
+
+// entry returns what slot i has; nil if it is empty. ok is false if it does not verify.
+func (l *leaf) entry(i int) (e []byte, version uint32, ok bool) {
+	s := l.slotOf(i)
+	version = unit.Version(s)
+	n := int(binary.LittleEndian.Uint16(s[atLength:]))
+	end := slotHead
+	if n != emptySlot {
+		if end += n; end > l.slot {
+			return nil, version, false
+		}
+		e = s[slotHead:end]
+	}
+	ok = binary.LittleEndian.Uint32(s[unit.AtCheck:]) == crc.Sum(unit.SlotSeed(unit.Seed(l.addr, version), i), s[atLength:end])
+	return e, version, ok
+}
+
+// keyAt is the key in slot i, which verified at version. ok is false if it does not, or is empty.
+func (l *leaf) keyAt(i int, version uint32) (key []byte, ok bool) {
+	e, v, ok := l.entry(i)
+	if !ok || v != version || e == nil {
+		return nil, false
+	}
+	key, _, ok = l.codec.Pair(e)
+	return key, ok
+}
+
+// put makes e the entry of slot i, at a version; nil = none. The home word stays.
+func (l *leaf) put(i int, version uint32, e []byte) {
+	s := l.slotOf(i)
+	n, end := emptySlot, slotHead
+	if e != nil {
+		n, end = len(e), slotHead+len(e)
+		copy(s[slotHead:], e)
+	}
+	binary.LittleEndian.PutUint32(s[unit.AtVersion:], version)
+	binary.LittleEndian.PutUint16(s[atLength:], uint16(n))
+	binary.LittleEndian.PutUint32(s[unit.AtCheck:], crc.Sum(unit.SlotSeed(unit.Seed(l.addr, version), i), s[atLength:end]))
+}
+
+// homeWord returns what slot i says of the keys whose home it is.
+func (l *leaf) homeWord(i int) (digest uint32, bitmap uint16) {
+	s := l.slotOf(i)
+	return binary.LittleEndian.Uint32(s[atDigest:]), binary.LittleEndian.Uint16(s[atBitmap:])
+}
+
+// digest is what the home word of slot home says at a version if the keys in its neighbourhood are
+// those in l. ok is false if a slot of it does not verify at that version.
+func (l *leaf) digest(home int, version uint32) (digest uint32, bitmap uint16, ok bool) {
+	digest = l.noKeys(home, version)
+	for j := range l.hood {
+		i := l.next(home, j)
+		e, v, ok := l.entry(i)
+		if !ok || v != version {
+			return 0, 0, false
+		}
+		if e == nil {
+			continue
+		}
+		key, _, ok := l.codec.Pair(e)
+		if !ok {
+			return 0, 0, false
+		}
+		if l.home(key) == home {
+			bitmap |= 1 << j
+			digest += l.term(home, j, version, key)
+		}
+	}
+	return digest, bitmap, true
+}
+
+// noKeys is the digest of slot home without keys.
+func (l *leaf) noKeys(home int, version uint32) uint32 {
+	return unit.SlotSeed(unit.Seed(l.addr, version), seedHome+home)
+}
+
+// term is what a key in slot home+j adds to the digest of its home. CRCs are linear, so that of a
+// key in another slot may differ by a constant: what is added is mixed.
+func (l *leaf) term(home, j int, version uint32, key []byte) uint32 {
+	x := crc.Sum(l.noKeys(home, version)+uint32(j+1)*0x9E3779B1, key)
+	x = (x ^ x>>16) * 0x7FEB352D
+	x = (x ^ x>>15) * 0x846CA68B
+	return x ^ x>>16
+}
+
+// setHome makes the home word of slot home.
+func (l *leaf) setHome(home int, digest uint32, bitmap uint16) {
+	s := l.slotOf(home)
+	binary.LittleEndian.PutUint32(s[atDigest:], digest)
+	binary.LittleEndian.PutUint16(s[atBitmap:], bitmap)
+}
+
+// arrived changes the home word of slot home for a key that came to slot i, and removed for one
+// that went. Nothing of the neighbourhood but the home word has to be known.
+func (l *leaf) arrived(home, i int, version uint32, key []byte) {
+	j := l.ahead(home, i)
+	d, m := l.homeWord(home)
+	l.setHome(home, d+l.term(home, j, version, key), m|1<<j)
+}
+
+func (l *leaf) removed(home, i int, version uint32, key []byte) {
+	j := l.ahead(home, i)
+	d, m := l.homeWord(home)
+	l.setHome(home, d-l.term(home, j, version, key), m&^(1<<j))
+}
+
+// hit looks for key in slot i alone. A slot that verifies and has the key is the truth: see the
+// package's design page. A speculative READ needs no more.
+func (l *leaf) hit(i int, key []byte) []byte {
+	e, _, ok := l.entry(i)
+	if !ok || e == nil {
+		return nil
+	}
+	if k, _, ok := l.codec.Pair(e); ok && bytes.Equal(k, key) {
+		return e
+	}
+	return nil
+}
+
+// find looks for key, whose home is known, in its neighbourhood, at the version of the leaf's
+// replica or head.
+//
+// present: the entry's slot verified. absent: all slots verified at that version, and the home word
+// is what the keys in them make of it (section 4.1.2). So these keys are all that had this home at
+// the moment when that word was read, wherever the slots were read from, and whatever hopped
+// meanwhile.
+func (l *leaf) find(key []byte, home int, version uint32) (slot int, e []byte, o outcome) {
+	for j := range l.hood {
+		i := l.next(home, j)
+		if e := l.hit(i, key); e != nil {
+			return i, e, present
+		}
+	}
+	if !l.complete(home, version) {
+		return -1, nil, torn
+	}
+	return -1, nil, absent
+}
+
+// complete reports whether the keys in the neighbourhood of home, which all verify at a version,
+// are those that its home word says.
+func (l *leaf) complete(home int, version uint32) bool {
+	d, m, ok := l.digest(home, version)
+	have, bitmap := l.homeWord(home)
+	return ok && have == d && bitmap == m
+}
+
+// open decodes the head of a whole leaf.
+func (l *leaf) open() (h fence.Header, ok bool) {
+	ok = len(l.b) >= l.end() && h.Decode(l.b, l.lay) && h.Level == 0 && h.Count == 0 && h.End <= l.head && unit.Verify(l.b, h.End, l.addr, h.Version)
+	return h, ok
+}
+
+func siblingOf(h *fence.Header) pool.Addr {
+	if h.Rightmost {
+		return pool.Nil
+	}
+	return h.Sibling
+}
+
+// build makes l the leaf with header h and the entries that t places, and returns its size.
+func (l *leaf) build(h *fence.Header, t *table, entry func(it int) []byte) int {
+	clear(l.b[:l.lay.NodeBytes])
+	h.Level, h.Count = 0, 0
+	h.Encode(l.b)
+	unit.Seal(l.b, h.End, l.addr, h.Version)
+	for g := range l.groups() {
+		l.putReplica(g, h.Version, siblingOf(h))
+	}
+	for i := range l.n {
+		l.put(i, h.Version, nil)
+		l.setHome(i, l.noKeys(i, h.Version), 0)
+	}
+	for i := range l.n {
+		if t != nil && t.home[i] >= 0 {
+			e := entry(int(t.item[i]))
+			l.put(i, h.Version, e)
+			l.arrived(int(t.home[i]), i, h.Version, l.codec.KeyOf(e))
+		}
+	}
+	return l.end()
+}
+
+// kill makes l the image of a dead leaf: nothing in it verifies, so no reader of a neighbourhood
+// takes a key from it, or misses one there.
+func (l *leaf) kill(version uint32) int {
+	clear(l.b[:l.lay.NodeBytes])
+	unit.PutDead(l.b, l.addr, 0, version)
+	return l.end()
+}
