@@ -77,7 +77,9 @@ func (c *crash) do(t *testing.T) (ended bool) {
 	return ended
 }
 
-var crashOptions = index.Options{MaxKeyBytes: 16, MaxValueBytes: 40, NodeBytes: 512}
+// crashOptions have a small cache: a design may make room for all of it when it opens, and most of
+// the time of so many runs would go there.
+var crashOptions = index.Options{MaxKeyBytes: 16, MaxValueBytes: 40, NodeBytes: 512, CacheBytes: 256 << 10}
 
 func (c *crash) options() index.Options {
 	o := crashOptions
@@ -186,12 +188,21 @@ func (c *crash) judge(cl *poolsim.Cluster, p *simenv.Process, ended bool) error 
 // TestCrashAtEveryStep kills a client after every part of every request that it makes for each kind
 // of change, in the middle of WRITEs too; for inserts until leaves and inner nodes have split.
 func TestCrashAtEveryStep(t *testing.T) {
-	d := design(t)
-	seeds := []uint64{0, 1, 2, 3, 4, 5, withoutSwitches, withoutSwitches + 1, withoutSwitches + 2}
 	if testing.Short() {
 		// one goroutine runs at a time here: the race detector has little to see
-		seeds = []uint64{0}
+		crashAtEveryStep(t, design(t), []uint64{0})
+		return
 	}
+	eachDesign(t, func(t *testing.T, d index.Design, less bool) {
+		seeds := []uint64{0, 1, 2, 3, 4, 5, withoutSwitches, withoutSwitches + 1, withoutSwitches + 2}
+		if less {
+			seeds = []uint64{0, withoutSwitches + 1}
+		}
+		crashAtEveryStep(t, d, seeds)
+	})
+}
+
+func crashAtEveryStep(t *testing.T, d index.Design, seeds []uint64) {
 	k := crashKey(17)
 	const long = "a value that needs a block"
 	for _, c := range []struct {
@@ -243,7 +254,10 @@ func TestCrashAtEveryStep(t *testing.T) {
 	t.Run("merges", func(t *testing.T) { crashInMerges(t, d, seeds, 0) })
 	t.Run("splits", func(t *testing.T) { crashInSplits(t, d, seeds, 0) })
 	if !testing.Short() {
-		few := []uint64{0, 1, withoutSwitches}
+		few := seeds
+		if len(few) > 2 {
+			few = []uint64{0, 1, withoutSwitches}
+		}
 		t.Run("long merges", func(t *testing.T) { crashInMerges(t, d, few, 15) })
 		t.Run("long splits", func(t *testing.T) { crashInSplits(t, d, few, 15) })
 	}

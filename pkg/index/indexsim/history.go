@@ -36,8 +36,11 @@ type history struct {
 	merged, reclaimed uint64       // nodes, by all clients but those that died
 	misled            uint64       // times that they came to a leaf that begins above the key
 	combined          uint64       // changes that sessions carried out for others, likewise
+	delegated         uint64       // READs that sessions made for others, likewise
 	pools             []*pool.Pool // of the clients that live
 	loading           bool         // a bulk load is under way: clients only read
+	sweeping          []*sweeping  // clients that sweep
+	sweeps, swept     int          // sweeps that came to their end, and nodes that these gave back
 }
 
 func (h *history) tick() int64 {
@@ -287,5 +290,6 @@ func (h *history) count(x opened) {
 	h.reclaimed += s.Reclaimed
 	h.misled += s.Misled
 	h.combined += s.Combined
+	h.delegated += s.Delegated
 	h.pools = append(h.pools, x.pool)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sort"
 	"time"
 
@@ -58,6 +59,8 @@ type Report struct {
 	Refused           int    // for want of memory
 	Merged, Reclaimed uint64 // nodes
 	Combined          uint64 // changes that a session carried out for another one
+	Delegated         uint64 // READs that a session made for another one
+	Sweeps, Swept     int    // sweeps, and nodes of clients that died
 }
 
 // Do does the run.
@@ -70,6 +73,18 @@ func (run Run) Do() Report {
 	sh.options.InlineBytes = inlineOf(run.Seed, &sh.options)
 	chunkBytes, chunks := memoryOf(run.Seed, &sh)
 	crowd(run.Seed, &sh)
+	if slices.Contains(run.Design.Switches, "lockFreeInternal") { // SMART, which sweeps
+		sweepsOf(run.Seed, &sh)
+	}
+	if slices.Contains(run.Design.Switches, "hopscotchLeaf") {
+		span(run.Seed, &sh)
+		sh.options.Neighbourhood = neighbourhood(run.Seed)
+	}
+	if !slices.Contains(run.Design.Switches, "writeCombining") {
+		// Nobody carries out what others wait for: a key that more sessions change at once has
+		// histories which take too long to judge.
+		sh.sessions = min(sh.sessions, 12/sh.clients)
+	}
 	sh.bulk = sh.preload > 0 && rand.New(rand.NewPCG(run.Seed, 79)).IntN(4) == 0
 	var names []string
 	for i := range sh.clients {
@@ -91,7 +106,7 @@ func (run Run) Do() Report {
 		plan = run.Plan
 	}
 	rep := Report{Plan: plan}
-	c, err := poolsim.New(w, poolsim.Options{Servers: 1 + random.IntN(3), ChunkBytes: chunkBytes, Chunks: chunks, Locks: 64, Lease: sh.lease, RenewEvery: sh.renew, Fabric: sim.Options{Plan: plan}})
+	c, err := poolsim.New(w, poolsim.Options{Servers: 1 + random.IntN(3), ChunkBytes: chunkBytes, Chunks: chunks, Locks: 64, Lease: sh.lease, RenewEvery: sh.renew, NamesAlone: run.Seed%8 == 5, Fabric: sim.Options{Plan: plan}})
 	if err != nil {
 		rep.Err = err
 		return rep
@@ -108,7 +123,9 @@ func (run Run) Do() Report {
 	if rep.Err == nil && h.misled > 0 {
 		rep.Err = fmt.Errorf("clients came %d times to a leaf that begins above the key: memory was used again too early", h.misled)
 	}
-	rep.Hash, rep.Events, rep.Time, rep.Ops, rep.InVain, rep.Refused, rep.Merged, rep.Reclaimed, rep.Combined = w.Hash(), w.Events(), w.Now(), len(h.ops)+len(h.scans), h.inVain, h.refused, h.merged, h.reclaimed, h.combined
+	rep.Hash, rep.Events, rep.Time, rep.Ops, rep.InVain, rep.Refused = w.Hash(), w.Events(), w.Now(), len(h.ops)+len(h.scans), h.inVain, h.refused
+	rep.Sweeps, rep.Swept = h.sweeps, h.swept
+	rep.Merged, rep.Reclaimed, rep.Combined, rep.Delegated = h.merged, h.reclaimed, h.combined, h.delegated
 	return rep
 }
 
@@ -168,6 +185,7 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 	if err != nil {
 		return err
 	}
+	swept := h.lastSweeps(p, sh)
 	checker, ok := last.index.(index.Checker)
 	if !ok {
 		return errors.New("the design has no checker")
@@ -176,7 +194,7 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 	if err != nil {
 		return fmt.Errorf("check of the structure: %w", err)
 	}
-	return h.account(c, checker, &found, sh.lease > 0)
+	return h.account(c, checker, &found, sh.lease > 0, swept)
 }
 
 // fenceHalf fences clients, but for the first one, on a memory server, which the others learn only
@@ -283,6 +301,7 @@ func (run Run) client(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *histo
 	if err != nil {
 		return err
 	}
+	stop := (&sweeping{p, x}).sweepBeside(sh, h)
 	g := env.NewWaitGroup(p)
 	errs := make([]error, sh.sessions)
 	for i := range sh.sessions {
@@ -290,6 +309,7 @@ func (run Run) client(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *histo
 		g.Go(fmt.Sprint("session ", i), func() { errs[i] = w.work() })
 	}
 	g.Wait(env.Forever)
+	stop()
 	h.count(x)
 	return errors.Join(errs...)
 }

@@ -24,8 +24,10 @@ type shape struct {
 	growing bool // more is written than deleted
 	// for a while most operations write, then most delete, so that nodes split and are merged
 	waves bool
-	limit time.Duration
-	lease time.Duration // of clients, in runs in which they die; 0 = nobody does
+	// most operations look up one of few keys
+	popular bool
+	limit   time.Duration
+	lease   time.Duration // of clients, in runs in which they die; 0 = nobody does
 	// how often clients hear of epochs: often, where nodes shall be used again; 0 = seldom
 	renew time.Duration
 	bulk  bool // the first keys are bulk loaded while the clients read
@@ -34,6 +36,7 @@ type shape struct {
 	// of which is drawn who is fenced on one memory server, where others still take its requests;
 	// nil = nobody
 	half     *rand.Rand
+	sweeps   bool       // clients sweep beside their operations, where the design has that
 	switches *rand.Rand // of which each client that opens draws its switches; nil = all are on
 }
 
@@ -142,13 +145,38 @@ func memoryOf(seed uint64, sh *shape) (chunkBytes, chunks int) {
 }
 
 // crowd lets more sessions of each client work, in one run of four, so that several queue for a
-// lock. The source is one of its own.
+// lock. In half of these they look up two or three keys more than they do anything else, so that
+// many READ one node. The source is one of its own.
 func crowd(seed uint64, sh *shape) {
 	r := rand.New(rand.NewPCG(seed, 84))
 	if r.IntN(4) == 0 {
 		sh.sessions += 2 + r.IntN(4)
 		sh.ops = 1 + sh.ops/2
+		if sh.popular = r.IntN(2) == 0; sh.popular {
+			sh.window = 2 + r.IntN(2)
+		}
 	}
+}
+
+// span gives a design of hopscotch leaves, in half of the runs, leaves of more slots than a
+// neighbourhood has, so that keys hop; and strings that lie in the leaf. The source is one of its
+// own.
+func span(seed uint64, sh *shape) {
+	r := rand.New(rand.NewPCG(seed, 85))
+	if sh.full || r.IntN(2) == 0 {
+		return
+	}
+	if sh.options.NodeBytes = 1088 + 64*r.IntN(20); !sh.options.Uint64 {
+		sh.options.MaxKeyBytes = 32
+	}
+	sh.keys = max(sh.keys, 150)
+}
+
+// neighbourhood draws that of a design of hopscotch leaves: in half of the runs another one than 8.
+// The source is one of its own.
+func neighbourhood(seed uint64) int {
+	r := rand.New(rand.NewPCG(seed, 86))
+	return []int{0, 0, 0, 16, 16, 3}[r.IntN(6)]
 }
 
 // pick draws a key. Windows change with the time of the history, so all clients go from one to the
@@ -176,6 +204,9 @@ func (s *shape) draw(r *rand.Rand, h *history) register.Verb {
 			return register.Upsert
 		}
 		return register.Delete
+	}
+	if s.popular && r.IntN(4) != 0 {
+		return register.Lookup
 	}
 	if s.growing && r.IntN(2) == 0 {
 		return []register.Verb{register.Lookup, register.Insert, register.Upsert}[r.IntN(3)]

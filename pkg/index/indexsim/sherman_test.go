@@ -11,24 +11,43 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/simenv/simtest"
 	"github.com/dmindex/dmindex/pkg/index"
+	_ "github.com/dmindex/dmindex/pkg/index/chime"
 	"github.com/dmindex/dmindex/pkg/index/indexsim"
 	_ "github.com/dmindex/dmindex/pkg/index/sherman"
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// designVariable names the design, "sherman" without it; hack/sim sets it.
+// designVariable names the design; hack/sim sets it.
 const designVariable = "DMINDEX_SIM_DESIGN"
 
+// design is that one, Sherman without it.
 func design(t testing.TB) index.Design {
 	name := os.Getenv(designVariable)
 	if name == "" {
 		name = "sherman"
 	}
+	return designOf(t, name)
+}
+
+func designOf(t testing.TB, name string) index.Design {
+	t.Helper()
 	d, err := index.Lookup(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return d
+}
+
+// eachDesign runs a test with the design that is named, or with all. Those that come after Sherman
+// run less of it: the adversary, the pool and the judges are the same.
+func eachDesign(t *testing.T, run func(t *testing.T, d index.Design, less bool)) {
+	if os.Getenv(designVariable) != "" {
+		run(t, design(t), false)
+		return
+	}
+	for _, name := range []string{"sherman", "smart", "chime"} {
+		t.Run(name, func(t *testing.T) { run(t, designOf(t, name), name != "sherman") })
+	}
 }
 
 // fail says what went wrong and how to see it again, with the smallest plan that shows it.
@@ -41,9 +60,10 @@ func fail(t *testing.T, seeds simtest.Seeds, run indexsim.Run, rep indexsim.Repo
 	t.Errorf("the smallest plan that fails, for %s: %v", simtest.PlanVariable, small)
 }
 
-// TestSeeds runs the design under the adversary.
-func TestSeeds(t *testing.T) {
-	d := design(t)
+// TestSeeds runs designs under the adversary.
+func TestSeeds(t *testing.T) { eachDesign(t, runSeeds) }
+
+func runSeeds(t *testing.T, d index.Design, less bool) {
 	var plan *sim.Plan
 	if s := os.Getenv(simtest.PlanVariable); s != "" {
 		var err error
@@ -51,9 +71,13 @@ func TestSeeds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	seeds := simtest.Read(t, d.Name, "pkg/index/indexsim", 500, 40)
+	most, short := uint64(500), uint64(40)
+	if less {
+		most, short = 150, 6
+	}
+	seeds := simtest.Read(t, d.Name, "pkg/index/indexsim", most, short)
 	start := time.Now()
-	var events, ops, inVain, refused, merged, reclaimed, combined atomic.Uint64
+	var events, ops, inVain, refused, merged, reclaimed, combined, delegated, sweeps, swept atomic.Uint64
 	var mu sync.Mutex
 	done, failed := seeds.Each(func(seed uint64) (passed bool) {
 		run := indexsim.Run{Design: d, Seed: seed, Plan: plan}
@@ -65,6 +89,9 @@ func TestSeeds(t *testing.T) {
 		merged.Add(rep.Merged)
 		reclaimed.Add(rep.Reclaimed)
 		combined.Add(rep.Combined)
+		delegated.Add(rep.Delegated)
+		sweeps.Add(uint64(rep.Sweeps))
+		swept.Add(uint64(rep.Swept))
 		if rep.Err != nil {
 			mu.Lock()
 			defer mu.Unlock()
@@ -80,18 +107,27 @@ func TestSeeds(t *testing.T) {
 	if done >= 40 && combined.Load() == 0 && slices.Contains(d.Switches, "writeCombining") {
 		t.Errorf("in %d seeds no session carried out the change of another one", done)
 	}
-	t.Logf("%s: %d seeds from %d, %d operations, %d of them carried out for another session, %d more ended by their limit, %d refused for want of memory, %d nodes merged, %d reclaimed, %d events: %.0f seeds per second; %s",
-		d.Name, done, seeds.First, ops.Load(), combined.Load(), inVain.Load(), refused.Load(), merged.Load(), reclaimed.Load(), events.Load(), float64(done)/took.Seconds(), verdict)
+	if done >= 40 && delegated.Load() == 0 && slices.Contains(d.Switches, "readDelegation") {
+		t.Errorf("in %d seeds no session made the READ of another one", done)
+	}
+	t.Logf("%s: %d seeds from %d, %d operations, %d of them carried out for another session, %d READs made for another one, %d more ended by their limit, %d refused for want of memory, %d nodes merged, %d reclaimed, %d of clients that died given back by %d sweeps, %d events: %.0f seeds per second; %s",
+		d.Name, done, seeds.First, ops.Load(), combined.Load(), delegated.Load(), inVain.Load(), refused.Load(), merged.Load(), reclaimed.Load(), swept.Load(), sweeps.Load(), events.Load(), float64(done)/took.Seconds(), verdict)
 }
 
 // TestRunReplays: the same seed is the same run, to the last event.
 func TestRunReplays(t *testing.T) {
-	for seed := range uint64(10) {
-		run := indexsim.Run{Design: design(t), Seed: seed}
-		a, b := run.Do(), run.Do()
-		if a.Hash != b.Hash || a.Events != b.Events || a.Time != b.Time {
-			t.Errorf("seed %d: %d events until %v with hash %#x, then %d until %v with %#x",
-				seed, a.Events, a.Time, a.Hash, b.Events, b.Time, b.Hash)
+	eachDesign(t, func(t *testing.T, d index.Design, less bool) {
+		seeds := uint64(10)
+		if less {
+			seeds = 4
 		}
-	}
+		for seed := range seeds {
+			run := indexsim.Run{Design: d, Seed: seed}
+			a, b := run.Do(), run.Do()
+			if a.Hash != b.Hash || a.Events != b.Events || a.Time != b.Time {
+				t.Errorf("seed %d: %d events until %v with hash %#x, then %d until %v with %#x",
+					seed, a.Events, a.Time, a.Hash, b.Events, b.Time, b.Hash)
+			}
+		}
+	})
 }

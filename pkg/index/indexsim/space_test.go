@@ -18,6 +18,10 @@ import (
 // reader stood still in the middle of a scan: until it is fenced nothing that it might look at is
 // used again, and then everything is.
 func TestSpaceComesBack(t *testing.T) {
+	eachDesign(t, func(t *testing.T, d index.Design, _ bool) { spaceComesBack(t, d) })
+}
+
+func spaceComesBack(t *testing.T, d index.Design) {
 	const (
 		keys, lease = 20_000, time.Second
 		servers     = 2
@@ -28,7 +32,6 @@ func TestSpaceComesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := design(t)
 	key := func(n int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)*0x9E3779B97F4A7C15) }
 	open := func(p *simenv.Process) (index.Index, index.Session) {
 		pl, err := c.Open(p)

@@ -28,12 +28,32 @@ type Suite struct {
 	Design index.Design
 	Costs  Costs // at most, with inner nodes cached and without conflicts
 
+	// FreeInserts: an insert of a new key takes no lock, and goes on where all are held.
+	FreeInserts bool
+
+	// Format: the suite is of another format of a design that passes all of it. Then it runs on
+	// shared memory alone, and without what does not depend on the format.
+	Format bool
+
 	// CostsWith are those with some switches off; nil = they are not tested.
 	CostsWith func(switches map[string]bool) Costs
 }
 
 // Run runs the suite.
 func Run(t *testing.T, s Suite) {
+	if s.Format {
+		r := runner{Suite: s, provider: "shm"}
+		t.Run("Model", r.model)
+		t.Run("Linearizable", r.linearizable)
+		t.Run("SmallTree", r.smallTree)
+		t.Run("Scans", r.scans)
+		t.Run("Cost", r.cost)
+		t.Run("LongCost", r.longCost)
+		t.Run("BulkLoad", r.bulkLoad)
+		t.Run("SpaceBack", r.spaceBack)
+		t.Run("Format", r.format)
+		return
+	}
 	for _, provider := range pooltest.Providers() {
 		t.Run(provider, func(t *testing.T) {
 			r := runner{Suite: s, provider: provider}
@@ -75,6 +95,7 @@ type runner struct {
 	Suite
 	provider string
 	brief    bool // of many runs of the same test
+	turn     int  // of very many runs, which one this is, from 1 on; 0 = of none
 	// changes those that indexes are opened with; nil = none
 	options func(index.Options) index.Options
 	fleet   *fleet // of the last cluster, if ranges have owners

@@ -3,6 +3,7 @@ package indextest
 import (
 	"fmt"
 	"maps"
+	"math/bits"
 	"strings"
 	"testing"
 
@@ -13,16 +14,21 @@ import (
 const mostSwitches = 4
 
 // combinations are settings of switches: all, or of many switches, those with the first ones off,
-// and those with one off; in short tests only the former.
+// and those with one off. In short tests it is only the former, and of many switches only that with
+// one off, with half of them, and with all; without that of all on, which the rest of the suite
+// runs.
 func combinations(names []string) (all []map[string]bool) {
-	for bits := range 1 << len(names) {
-		first, one := bits&(bits+1) == 0, bits&(bits-1) == 0
-		if !first && (testing.Short() || len(names) > mostSwitches && !one) {
+	for set := range 1 << len(names) {
+		first, one, many := set&(set+1) == 0, set&(set-1) == 0, len(names) > mostSwitches
+		if !first && (testing.Short() || many && !one) {
+			continue
+		}
+		if n := bits.OnesCount(uint(set)); testing.Short() && (n == 0 || many && n != 1 && n != len(names)/2 && n != len(names)) {
 			continue
 		}
 		c := map[string]bool{}
 		for i, name := range names {
-			c[name] = bits>>i&1 == 0
+			c[name] = set>>i&1 == 0
 		}
 		all = append(all, c)
 	}
@@ -53,9 +59,12 @@ func (r *runner) switched(t *testing.T) {
 		t.Log(err)
 	}
 	all := combinations(names)
-	for _, c := range all {
+	for i, c := range all {
 		v := *r
 		v.brief = true
+		if len(names) > mostSwitches {
+			v.turn = 1 + i
+		}
 		v.options = func(o index.Options) index.Options { o.Switches = c; return o }
 		if r.CostsWith != nil {
 			v.Costs = r.CostsWith(c)

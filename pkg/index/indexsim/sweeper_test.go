@@ -1,0 +1,54 @@
+package indexsim_test
+
+import (
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/smart"
+)
+
+// TestSweeperDies kills one client amidst its deletes, and the one that sweeps behind it after each
+// part of its requests. The next one finds what is left.
+func TestSweeperDies(t *testing.T) {
+	d, err := index.Lookup(smart.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stride := 7
+	if testing.Short() {
+		stride = 41
+	}
+	runs, swept := 0, 0
+	for seed := range 2 {
+		for part := 1 + seed; ; part += stride {
+			c := sweepCrash{design: d, seed: uint64(seed), part: part, first: 200 + part%50, adopted: true, sweeper: true, change: sweepChanges[1].change}
+			if c.do(t) {
+				break
+			}
+			runs, swept = runs+1, swept+c.swept
+		}
+	}
+	t.Logf("%d sweepers died; others gave back %d nodes", runs, swept)
+	if runs < 10 || swept == 0 {
+		t.Errorf("%d sweepers died, and others gave back %d nodes: this tests nothing", runs, swept)
+	}
+}
+
+// TestSweepsComeByThemselves: a client that has adopted a chunk sweeps soon, without being told.
+func TestSweepsComeByThemselves(t *testing.T) {
+	d, err := index.Lookup(smart.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost, swept := 0, 0
+	for part := 300; part < 340; part += 4 { // amidst a load
+		c := sweepCrash{design: d, seed: 1, part: part, change: sweepChanges[3].change, empty: true, itself: true}
+		if c.do(t) {
+			t.Fatalf("the load is over after %d parts", part)
+		}
+		lost, swept = lost+c.lost, swept+c.swept
+	}
+	if lost < 100 || swept != 0 {
+		t.Errorf("%d nodes were lost, and a sweep that came later gave back %d", lost, swept)
+	}
+}
