@@ -150,6 +150,7 @@ func (c *service) Connect(ctx context.Context, r *rpcv1.ConnectRequest) (*rpcv1.
 		Epoch:             now.Epoch,
 		UncachedEpoch:     now.Uncached,
 		Tls:               r.Tls,
+		SweepsStrips:      true,
 	}, nil
 }
 

@@ -268,6 +268,9 @@ func wordsOf(r *region) core.Words {
 		First: func(slot int) uint64 { return intentOffset(r.lockBytes, slot) },
 		Slots: int(intentSlots(r.lockBytes)),
 		Chunk: func(at uint64) uint32 { return r.chunkAt(at &^ (r.chunkBytes - 1)) },
+
+		ChunkAt:    r.chunkOffset,
+		ChunkBytes: r.chunkBytes,
 	}
 }
 

@@ -284,7 +284,7 @@ func (c *Client) Connect(server uint16, client uint32, limit time.Duration) (gra
 			Superblock: reply.SuperblockOffset, LockOffset: reply.LockOffset, Locks: reply.Locks, ChunkBytes: reply.ChunkBytes,
 			Repair: reply.RepairOffset, Intents: reply.IntentOffset, IntentSlots: int(reply.IntentSlots),
 			Lease: time.Duration(reply.LeaseMilliseconds) * time.Millisecond, Epoch: reply.Epoch,
-			UncachedEpoch: reply.UncachedEpoch,
+			UncachedEpoch: reply.UncachedEpoch, SweepsStrips: reply.SweepsStrips,
 		}
 		s.granted.Store(true)
 		return nil

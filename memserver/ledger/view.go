@@ -51,6 +51,17 @@ func (l *Ledger) Has(identity string, number uint32) bool {
 	return owner != 0 && int(number) < len(l.chunks) && l.chunks[number].owner == owner
 }
 
+// Chunks are those that an index has.
+func (l *Ledger) Chunks(identity string) (numbers []uint32) {
+	_, owner := l.find(identity)
+	for number := range l.chunks {
+		if owner != 0 && l.chunks[number].owner == owner {
+			numbers = append(numbers, uint32(number))
+		}
+	}
+	return numbers
+}
+
 // Owner is the superblock slot + 1 of the index that has a chunk; 0 if none has it.
 func (l *Ledger) Owner(number uint32) int {
 	if o := l.chunks[number].owner; o != chunkDirty {

@@ -86,7 +86,7 @@ func (c *Core) slotsOwned(index string) (owned map[uint16]bool, evictions uint64
 	if err != nil || c.Words.Bytes == nil {
 		return nil, c.evictions.Load(), err
 	}
-	owners, err := pool.SlotOwners(indexWords{&c.Words, nil}, c.Words.First(view.Slot), c.Words.Slots)
+	owners, err := pool.SlotOwners(indexWords{&c.Words, c.Accounts, index}, c.Words.First(view.Slot), c.Words.Slots)
 	owned = map[uint16]bool{}
 	for _, id := range owners {
 		owned[id] = true

@@ -17,6 +17,9 @@ type Words struct {
 	First   func(slot int) uint64 // where the intent slots of a superblock slot begin
 	Slots   int
 	Chunk   func(at uint64) uint32 // the chunk that a byte lies in; 0 = none
+	// where a chunk begins, and the size of each
+	ChunkAt    func(chunk uint32) uint64
+	ChunkBytes uint64
 }
 
 // wordsToRepair turns the lock words of an index that clients hold to Repair and says how many.
@@ -24,17 +27,15 @@ func (c *Core) wordsToRepair(view *ledger.Index, ids []uint16) (turned int, err 
 	if c.Words.Bytes == nil {
 		return 0, nil
 	}
-	m := indexWords{&c.Words, func(number uint32) (has bool) {
-		c.Accounts.Read(func(l *ledger.Ledger) { has = l.Has(view.Identity, number) })
-		return has
-	}}
+	m := indexWords{&c.Words, c.Accounts, view.Identity}
 	return pool.SweepWords(m, c.Words.First(view.Slot), c.Words.Slots, ids)
 }
 
 // indexWords are the words of one index.
 type indexWords struct {
 	*Words
-	has func(chunk uint32) bool
+	accounts *Accounts
+	index    string
 }
 
 func (w indexWords) word(at uint64) *uint64 { return (*uint64)(unsafe.Pointer(&w.Bytes[at])) }
@@ -56,9 +57,33 @@ func (w indexWords) SwapWord(at, compare, swap uint64) (uint64, error) {
 }
 
 // Owns implements pool.WordMemory.
-func (w indexWords) Owns(at uint64) bool {
+func (w indexWords) Owns(at uint64) (owns bool) {
+	_ = w.While(at, func() error { owns = true; return nil })
+	return owns
+}
+
+// While implements pool.WordMemory. A chunk is given and given back in the ledger.
+func (w indexWords) While(at uint64, do func() error) (err error) {
 	number := w.Chunk(at)
-	return number != 0 && w.has(number)
+	if number == 0 {
+		return nil
+	}
+	w.accounts.Read(func(l *ledger.Ledger) {
+		if l.Has(w.index, number) {
+			err = do()
+		}
+	})
+	return err
+}
+
+// Chunks implements pool.WordMemory.
+func (w indexWords) Chunks() (at []uint64, bytes uint64) {
+	w.accounts.Read(func(l *ledger.Ledger) {
+		for _, number := range l.Chunks(w.index) {
+			at = append(at, w.ChunkAt(number))
+		}
+	})
+	return at, w.ChunkBytes
 }
 
 // swapWord is a compare-and-swap that says what it found.
