@@ -30,7 +30,8 @@ type Config struct {
 	Open func() (ownership.Opened, error)
 	// SharesAll is index.Design.SharesAll. Without it every request must go to the owner of its
 	// range, whatever Index.Routing says.
-	SharesAll bool
+	SharesAll    bool
+	divideAlways bool // engine.Options.DivideAlways, for tests
 	// Maps is where the partition map comes from.
 	Maps engine.MapSource
 	// Paths returns those to the memory servers by now, for people. It may be called at any time;

@@ -67,6 +67,7 @@ func (p *grpcPeers) link(to partition.Server) (*peerLink, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(rpcMaxMessage), grpc.MaxCallSendMsgSize(rpcMaxMessage)),
 		grpc.WithConnectParams(quickReconnect),
 		grpc.WithKeepaliveParams(clientKeepalive),
+		grpc.WithStaticStreamWindowSize(dostream.StreamWindow), grpc.WithStaticConnWindowSize(dostream.ConnWindow),
 	}
 	if p.files != nil {
 		options = append(options, grpc.WithTransportCredentials(p.files.PeerCredentials()))
@@ -120,19 +121,19 @@ func (p *grpcPeers) Do(to partition.Server, ops []*rpcv1.Operation, limit time.D
 	return nil, unreachable(to, err)
 }
 
-func (p *grpcPeers) Scan(to partition.Server, r engine.ScanRange, limit time.Duration, visit func(key, value []byte) bool, between func() error) error {
+func (p *grpcPeers) Scan(ctx context.Context, to partition.Server, r engine.ScanRange, limit time.Duration, visit func(key, value []byte) bool, between func() error) error {
 	l, err := p.link(to)
 	if err != nil {
 		return unreachable(to, err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	callCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// A server that sends nothing for as long as the limit is as good as away. The other side sends
 	// no more than a window ahead of what is taken here, and no session is held on either side
 	// while between waits.
 	watchdog := time.AfterFunc(limit, cancel)
 	defer watchdog.Stop()
-	stream, err := l.client.Scan(ctx, &rpcv1.ScanRequest{
+	stream, err := l.client.Scan(callCtx, &rpcv1.ScanRequest{
 		Start: r.Start, End: r.End, Limit: r.Limit, Reverse: r.Reverse, KeysOnly: r.KeysOnly, Forwarded: true,
 	})
 	for err == nil {
@@ -156,6 +157,9 @@ func (p *grpcPeers) Scan(to partition.Server, r engine.ScanRange, limit time.Dur
 	}
 	if errors.Is(err, io.EOF) {
 		return nil
+	}
+	if gone := ctx.Err(); gone != nil {
+		return gone // nobody wants more: that says nothing about the server
 	}
 	p.refused(to, l, err)
 	return unreachable(to, err)

@@ -47,6 +47,8 @@ var (
 		"Round trips to a memory server that wrote the redo log. One of them serves all that wait at that moment.", nil, nil)
 	descForwarded = prometheus.NewDesc("dmindex_compute_forwarded_total",
 		"Operations and scans that were sent on to the server in charge.", nil, nil)
+	descDivided = prometheus.NewDesc("dmindex_compute_divided_total",
+		"Pipelines and batches whose changes were divided among several sessions.", nil, nil)
 	descConnections = prometheus.NewDesc("dmindex_compute_resp_connections",
 		"RESP connections at this moment.", nil, nil)
 	descRefused = prometheus.NewDesc("dmindex_compute_resp_connections_refused_total",
@@ -77,6 +79,8 @@ var (
 		"Locks that were passed on within this server.", nil, nil)
 	descCombined = prometheus.NewDesc("dmindex_compute_combined_changes_total",
 		"Changes that were carried out together with that of another session, which had the lock.", nil, nil)
+	descDelegated = prometheus.NewDesc("dmindex_compute_delegated_reads_total",
+		"READs of nodes that a session did not make, because another one made them for both.", nil, nil)
 	descMerges = prometheus.NewDesc("dmindex_compute_merged_nodes_total",
 		"Nodes that became underfull and were merged with a neighbour.", nil, nil)
 	descReclaimed = prometheus.NewDesc("dmindex_compute_reclaimed_nodes_total",
@@ -128,6 +132,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) { //env:real prometheus 
 	show("resp", &m.resp, resp.CommandNames)
 	show("rpc", &m.rpc, rpcSlots)
 	counter(descForwarded, m.core.Count.Forwarded.Load())
+	counter(descDivided, m.core.Count.Divided.Load())
 	counter(descLogWaits, m.core.Count.LogWaits.Load())
 	out <- prometheus.MustNewConstMetric(descLogWaited, prometheus.CounterValue, time.Duration(m.core.Count.LogWaited.Load()).Seconds()) //env:real prometheus collects through channels
 	gauge(descConnections, float64(m.core.Count.Connections.Load()))
@@ -177,6 +182,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) { //env:real prometheus 
 	counter(descConflicts, s.LockConflicts)
 	counter(descHandovers, s.Handovers)
 	counter(descCombined, s.Combined)
+	counter(descDelegated, s.Delegated)
 	counter(descMerges, s.Merges)
 	counter(descReclaimed, s.Reclaimed)
 	counter(descMisled, s.Misled)

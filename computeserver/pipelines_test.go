@@ -19,6 +19,12 @@ import (
 // on keys of its own, while ranges move between the servers. Every byte of every reply is known.
 func TestPipelinesAgainstAModel(t *testing.T) {
 	t.Run("one design for all keys", func(t *testing.T) { pipelines(t, config.RoutingAny, nil) })
+	t.Run("one design, divided", func(t *testing.T) {
+		pipelines(t, config.RoutingAny, func(c *Config) { c.divideAlways = true })
+	})
+	t.Run("routing to owners, divided", func(t *testing.T) {
+		pipelines(t, config.RoutingOwner, func(c *Config) { c.divideAlways = true })
+	})
 	t.Run("routing to owners", func(t *testing.T) { pipelines(t, config.RoutingOwner, nil) })
 	t.Run("ranges with owners", func(t *testing.T) { pipelines(t, config.RoutingOwner, owners(t)) })
 }

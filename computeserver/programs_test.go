@@ -32,6 +32,7 @@ type program struct {
 	redis *redis.Client
 	n     int
 	hasty bool // some calls have little time
+	piped bool // most steps are pipelines of the Redis client
 	slow  bool // some scans stop halfway until there is another map
 	maps  *maps
 }
@@ -67,6 +68,7 @@ func (m *maps) changed() {
 const (
 	programKeys = 14
 	deletes     = 4 // of the choices of a step
+	pipelined   = 10
 )
 
 func programKey(i int) string { return string(rune('a'+i)) + "-key" }
@@ -92,6 +94,9 @@ func (p *program) step(ctx context.Context) {
 	t := told{key: p.key(), value: p.value(), call: p.j.env.Now()}
 	k, v := []byte(t.key), []byte(t.value)
 	choice := p.rnd.IntN(16)
+	if p.piped && p.rnd.IntN(3) > 0 {
+		choice = pipelined
+	}
 	if choice == deletes && lasting(t.key) {
 		choice = 0
 	}
@@ -116,7 +121,7 @@ func (p *program) step(ctx context.Context) {
 	case 8, 9:
 		p.scan(ctx)
 		return
-	case 10, 11, 12:
+	case pipelined, 11, 12:
 		p.pipeline(ctx)
 		return
 	case 13:
@@ -227,32 +232,48 @@ func (p *program) scan(ctx context.Context) {
 }
 
 // TestProgramsAreToldTheTruth runs programs while ranges move between servers, whose connections
-// are cut and whose clients lose their leases.
+// are cut, whose clients lose their leases, and whose log is lost with what is not durable.
 func TestProgramsAreToldTheTruth(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		owned   bool
-		routing string
-		faults  bool
-	}{
-		{"moves", true, config.RoutingOwner, false},
-		{"moves and cuts", true, config.RoutingOwner, true},
-		{"any server, cuts and lapses", false, config.RoutingAny, true},
-		{"shared, cuts and lapses", false, config.RoutingOwner, true},
+	for name, w := range map[string]troubles{
+		"moves":                          {owned: true, routing: config.RoutingOwner},
+		"moves and a slow log":           {owned: true, routing: config.RoutingOwner, log: true},
+		"moves and cuts":                 {owned: true, routing: config.RoutingOwner, faults: true},
+		"any server, cuts and lapses":    {routing: config.RoutingAny, faults: true},
+		"shared, cuts and lapses":        {routing: config.RoutingOwner, faults: true},
+		"any server, divided, lost logs": {routing: config.RoutingAny, faults: true, log: true, divided: true},
+		"shared, lost logs":              {routing: config.RoutingOwner, faults: true, log: true},
 	} {
-		t.Run(c.name, func(t *testing.T) { programs(t, c.owned, c.routing, c.faults) })
+		if testing.Short() && w.log && !w.divided {
+			continue // one run with a log will do for the race detector
+		}
+		t.Run(name, func(t *testing.T) { programs(t, w) })
 	}
 }
 
-func programs(t *testing.T, owned bool, routing string, faults bool) {
+// troubles are what a run of programs has.
+type troubles struct {
+	owned   bool // ranges have owners, else every server may use every key
+	routing string
+	faults  bool // connections are cut, and leases lapse
+	log     bool // changes are not durable at once; with faults, logs are lost and no leases
+	divided bool // each pipeline is
+}
+
+func programs(t *testing.T, is troubles) {
 	rnd, j := computeservertest.Seeded(t), newJudge()
 	store := memindex.New(env.Real(), 512, 2048)
-	adjust := func(cfg *Config) { cfg.Open = func() (ownership.Opened, error) { return store.Open(), nil } }
-	if owned {
+	adjust := func(cfg *Config) {
+		cfg.Open, cfg.divideAlways = func() (ownership.Opened, error) { return store.Open(), nil }, is.divided
+	}
+	if is.owned {
 		adjust = ownersOf(t, store)
 	}
 	store.Watch(j.changed)
-	c := newCluster(t, routing, adjust, 1, 2, 3)
+	log := &losingLog{t: t, store: store, j: j}
+	if is.log {
+		store.Log(log.wait)
+	}
+	c := newCluster(t, is.routing, adjust, 1, 2, 3)
 	for _, s := range c.servers {
 		s.core.ScanPiece = 1 // a pair, so that scans have several messages
 	}
@@ -263,8 +284,12 @@ func programs(t *testing.T, owned bool, routing string, faults bool) {
 	var steps atomic.Int64
 	var all sync.WaitGroup
 	published := newMaps()
-	for i := range 6 {
-		p := &program{name: i, slow: i < 2, maps: published, j: j, rnd: rand.New(rand.NewPCG(rnd.Uint64(), 1)), hasty: faults, sdk: c.sdk(1, 2, 3), redis: c.redis(uint32(1 + i%3))}
+	count := 6
+	if is.log {
+		count = 12
+	}
+	for i := range count {
+		p := &program{name: i, slow: i < 2, piped: is.log, maps: published, j: j, rnd: rand.New(rand.NewPCG(rnd.Uint64(), 1)), hasty: is.faults, sdk: c.sdk(1, 2, 3), redis: c.redis(uint32(1 + i%3))}
 		all.Go(func() {
 			for !over.Load() && ctx.Err() == nil {
 				p.step(ctx)
@@ -291,7 +316,7 @@ func programs(t *testing.T, owned bool, routing string, faults bool) {
 		published.changed()
 		for k := int64(1); k <= 4; k++ {
 			computeservertest.Await(t, "programs go on", func() bool { return steps.Load() > before+20*k || ctx.Err() != nil })
-			if !faults {
+			if !is.faults {
 				continue
 			}
 			j.mu.Lock()
@@ -299,9 +324,12 @@ func programs(t *testing.T, owned bool, routing string, faults bool) {
 			j.mu.Unlock()
 			victim := c.servers[uint32(1+rnd.IntN(3))]
 			// rarely: an index that is given up often is opened late
-			if ix := victim.core.Sessions.Opened(); ix != nil && !owned && i%5 == 2 && k == 1 {
+			switch ix := victim.core.Sessions.Opened(); {
+			case is.log && i%3 == 2 && k == 1:
+				log.lose()
+			case ix != nil && !is.owned && i%5 == 2 && k == 1:
 				ix.Condemn(errors.New("its leases are over"))
-			} else {
+			default:
 				victim.callers.cut()
 			}
 		}
@@ -327,8 +355,11 @@ func programs(t *testing.T, owned bool, routing string, faults bool) {
 		}
 		kinds[x.op+" "+what]++
 	}
-	t.Logf("%d calls, %d wrong: %v", steps.Load(), len(wrong), kinds)
-	if !faults {
+	t.Logf("%d calls, %d wrong: %v; %d changes were lost", steps.Load(), len(wrong), kinds, log.lost)
+	if is.log && is.faults && log.lost < 5 {
+		t.Errorf("%d changes were lost with five logs", log.lost)
+	}
+	if !is.faults {
 		for kind, n := range kinds {
 			if strings.Contains(kind, client.ErrUnavailable.Error()) || strings.Contains(kind, client.ErrUnknown.Error()) || strings.Contains(kind, "UN") {
 				t.Errorf("%d times %s, and nothing was cut", n, kind)

@@ -154,7 +154,7 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 		full = full[:0]
 		return stream.Context().Err()
 	}
-	err := c.Scan(engine.ScanRange{Start: req.Start, End: req.End, Limit: req.Limit, Reverse: req.Reverse, KeysOnly: req.KeysOnly}, req.Forwarded, visit, send)
+	err := c.Scan(stream.Context(), engine.ScanRange{Start: req.Start, End: req.End, Limit: req.Limit, Reverse: req.Reverse, KeysOnly: req.KeysOnly}, req.Forwarded, visit, send)
 	if cause := stream.Context().Err(); cause != nil {
 		return status.FromContextError(cause).Err()
 	}

@@ -42,8 +42,14 @@ func (c *cluster) pieces(f func(n int64)) *atomic.Int64 {
 }
 
 // TestForwardedScanFlows: a scan through a server that is not the owner delivers pairs while the
-// owner still reads, and ends at the owner when its caller leaves.
+// owner still reads, and ends at both when its caller leaves: while there is more for the caller to
+// take, and while the owner sends nothing.
 func TestForwardedScanFlows(t *testing.T) {
+	t.Run("more to take", func(t *testing.T) { forwardedScanFlows(t, false) })
+	t.Run("nothing to take", func(t *testing.T) { forwardedScanFlows(t, true) })
+}
+
+func forwardedScanFlows(t *testing.T, silent bool) {
 	// no silence ends it
 	c := newCluster(t, config.RoutingOwner, func(cfg *Config) { cfg.Limit = time.Hour }, 1, 2)
 	c.split([]uint32{1, 2}, "a")
@@ -67,6 +73,17 @@ func TestForwardedScanFlows(t *testing.T) {
 	first, err := stream.Recv()
 	if err != nil || len(first.Pairs) == 0 || len(first.Pairs) > perPiece || string(first.Pairs[0].Key) != "k000000" || first.MapGeneration != 1 {
 		t.Fatalf("the first message has %d pairs, generation %d: %v", len(first.Pairs), first.GetMapGeneration(), err)
+	}
+	if silent {
+		<-gated
+		// two pieces of it are sent, but for what is no full message yet
+		for n := len(first.Pairs); n <= 2*perPiece-len(first.Pairs); {
+			next, err := stream.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += len(next.Pairs)
+		}
 	}
 	stop() // nobody wants more
 	computeservertest.Await(t, "server 1 has ended the scan", func() bool { return c.servers[1].calls.running.Load() == 0 })

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/dmindex/dmindex/api/rpc/dostream"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/resp"
@@ -79,7 +80,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("compute server: %w", err)
 	}
 	c := engine.New(engine.Options{
-		Env: cfg.Env, Index: cfg.Index, Self: cfg.ID, SharesAll: cfg.SharesAll, Open: cfg.Open, Limit: cfg.Limit,
+		Env: cfg.Env, Index: cfg.Index, Self: cfg.ID, SharesAll: cfg.SharesAll, DivideAlways: cfg.divideAlways, Open: cfg.Open, Limit: cfg.Limit,
 		MaxSessions: cfg.MaxSessions, MaxWaiting: cfg.MaxWaiting, Log: cfg.Logger,
 	})
 	peers := &grpcPeers{files: cfg.TLS, users: directory, limit: cfg.Limit, byID: map[uint32]*peerLink{}}
@@ -88,7 +89,7 @@ func New(cfg Config) (*Server, error) {
 	m := newMetrics(c, logins, cfg.TLS)
 	s := &Server{cfg: cfg, core: c, peers: peers, users: directory, drained: make(chan struct{})}
 	s.resp = resp.New(resp.Config{
-		Engine: c, Users: directory, Front: &m.resp, Version: cfg.Version, Logins: logins, TLS: cfg.RESPTLS,
+		Engine: c, Users: directory, Front: &m.resp, Batches: &m.rpc, Version: cfg.Version, Logins: logins, TLS: cfg.RESPTLS,
 		MaxConnections: cfg.MaxConnections, AuthLimit: cfg.AuthLimit, Idle: cfg.Idle,
 		WriteLimit: cfg.WriteLimit, MaxReply: cfg.MaxReply, MaxBuffers: cfg.MaxBuffers,
 	})
@@ -142,6 +143,7 @@ func newRPC(g *gate, cfg *Config, r *rpcServer) *grpc.Server {
 		grpc.ForceServerCodecV2(newRPCCodec()),
 		grpc.MaxRecvMsgSize(rpcMaxMessage), grpc.MaxSendMsgSize(rpcMaxMessage), grpc.MaxConcurrentStreams(rpcMaxStreams),
 		grpc.MaxHeaderListSize(rpcMaxHeaders),
+		grpc.StaticStreamWindowSize(dostream.StreamWindow), grpc.StaticConnWindowSize(dostream.ConnWindow),
 		grpc.KeepaliveParams(serverKeepalive(cfg.ConnectionAge)), grpc.KeepaliveEnforcementPolicy(keepalivePolicy),
 		grpc.ConnectionTimeout(g.limit), // of the handshake
 	)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"time"
 
 	"github.com/dmindex/dmindex/pkg/index"
 )
@@ -15,6 +16,10 @@ type counts struct {
 	stands uint32       // the operations that it stands for
 	random uint64
 	low    []byte
+
+	// Of every paceEvery-th time that the session is lent, when that was; 0 of the others.
+	since time.Duration
+	lends uint32
 }
 
 func newCounts(l *load, s index.Session) counts {
@@ -58,11 +63,23 @@ func (c *counts) lent() {
 	if most := 2 * c.load.skip.Load(); c.left > most {
 		c.left = most
 	}
+	c.since = 0
+	if c.lends++; c.lends%paceEvery == 0 {
+		c.since = c.load.env.Now()
+	}
 }
+
+const (
+	paceEvery = 8 // of how many loans of a session one is timed
+	paceLeast = 4 // and how many operations it has at least, to count
+)
 
 // repaid reports the counts.
 func (c *counts) repaid() {
 	if c.done > 0 {
+		if c.since > 0 && c.done >= paceLeast {
+			c.load.paced((c.load.env.Now() - c.since) / time.Duration(c.done))
+		}
 		c.load.done.Add(uint64(c.done))
 		c.done = 0
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -39,6 +40,10 @@ type Engine struct {
 	heldMost int // holdings of the client before it joins some; 0 = the default
 	seeker   seeker
 
+	// When changes are divided.
+	divideLeast int
+	divideSlow  time.Duration
+
 	ends    atomic.Bool
 	stopped atomic.Bool
 	// The time of draining is over: scans and other operations in steps end at the next one.
@@ -61,15 +66,22 @@ type Options struct {
 	MaxSessions int
 	MaxWaiting  int // requests that wait for a session
 	HeldMost    int // holdings of the client before it joins some; 0 = the default
-	Log         *slog.Logger
+	// DivideAlways divides the changes of small batches, too, and those that hardly wait, for
+	// tests.
+	DivideAlways bool
+	Log          *slog.Logger
 }
 
 // New returns an engine. Its peers must be set before it is used.
 func New(o Options) *Engine {
-	c := &Engine{Env: o.Env, Index: o.Index, Self: o.Self, Limit: o.Limit, Log: o.Log, heldMost: o.HeldMost, Count: &count.Counters{}, stop: o.Env.NewEvent()}
+	c := &Engine{Env: o.Env, Index: o.Index, Self: o.Self, Limit: o.Limit, Log: o.Log, heldMost: o.HeldMost, Count: &count.Counters{}, stop: o.Env.NewEvent(),
+		divideLeast: divideLeast, divideSlow: divideSlow}
 	c.View = ownership.NewView(o.Env, o.Self, o.SharesAll && o.Index.Routing == config.RoutingAny)
 	c.Sessions = newSessions(o.Env, o.Open, o.Limit, o.MaxSessions, o.MaxWaiting, o.Log)
 	c.Sessions.count = c.Count
+	if o.DivideAlways {
+		c.divideLeast, c.divideSlow = 1, 0
+	}
 	if !o.SharesAll {
 		c.holdRanges()
 	}
@@ -99,8 +111,8 @@ type Peers interface {
 
 	// Scan runs a scan at another server, marked as forwarded, until visit returns false or
 	// between returns an error, which Scan then returns. between is called after each message,
-	// and may wait.
-	Scan(to partition.Server, r ScanRange, limit time.Duration, visit func(key, value []byte) bool, between func() error) error
+	// and may wait. When ctx is done, Scan ends at once.
+	Scan(ctx context.Context, to partition.Server, r ScanRange, limit time.Duration, visit func(key, value []byte) bool, between func() error) error
 
 	// Keep closes the connections to all other servers.
 	Keep(servers []partition.Server)

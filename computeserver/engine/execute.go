@@ -122,9 +122,9 @@ func (c *Engine) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Ou
 	return again
 }
 
-// here runs operations in a session of this server. It returns those whose keys this server, or
-// this session, does not serve yet; nothing was done for them.
-func (c *Engine) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, t Timing, term uint64) (again []int) {
+// inSession runs operations in one session of this server. It returns those whose keys this server,
+// or this session, does not serve yet; nothing was done for them.
+func (c *Engine) inSession(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, t Timing, term uint64) (again []int) {
 	s, err := c.Sessions.Borrow(env.Remaining(c.Env, t.Deadline), term)
 	if err != nil {
 		o := OutcomeOf(err)

@@ -17,6 +17,10 @@ type Session struct {
 	of ownership.Opened
 	by *ownership.Table // the keys that it may use while it is lent; nil = every key
 
+	// what a table, which never changes, serves around the key that was asked for last
+	near   partition.Span
+	nearBy *ownership.Table
+
 	counts counts
 }
 
@@ -155,6 +159,8 @@ func (g *Sessions) makeSession(ix ownership.Opened) (*Session, error) {
 	if err == nil {
 		s.SetLimit(g.limit)
 		s.Defer(true) // Repay waits
+		_, unprepared := s.(index.Unprepared)
+		g.unprepared.Store(unprepared)
 		return &Session{Session: s, of: ix, counts: newCounts(g.load, s)}, nil
 	}
 	g.mu.Lock()
@@ -264,7 +270,13 @@ func (s *Session) Serves(key []byte) bool {
 	if s.by == nil {
 		return true
 	}
-	_, ok := s.span(key, false)
+	if s.by == s.nearBy && s.near.Has(key) {
+		return true
+	}
+	span, ok := s.span(key, false)
+	if ok {
+		s.near, s.nearBy = span, s.by
+	}
 	return ok
 }
 

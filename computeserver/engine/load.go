@@ -37,6 +37,7 @@ type load struct {
 	env  env.Env
 	done atomic.Uint64 // operations
 	skip atomic.Uint32 // one of so many operations is sampled, on average
+	pace atomic.Int64  // how long an operation of a session lasts, recently, in nanoseconds
 
 	mu     env.Mutex
 	keys   [loadKeys]sampledKey
@@ -60,6 +61,13 @@ type sampledKey struct {
 	stands float64 // the operations that it stands for
 	n      int
 	key    [loadKeyBytes]byte
+}
+
+// paced notes how long operations lasted. The average is a hint, so a note that gets lost does no
+// harm.
+func (l *load) paced(each time.Duration) {
+	before := l.pace.Load()
+	l.pace.Store(before + (int64(each)-before)/8)
 }
 
 func newLoad(e env.Env) *load {

@@ -55,7 +55,7 @@ func (r ownRun) do() ownReport {
 		if r.seed/2%4 == 1 && r.doomed == 0 && r.wrong == noMistake {
 			w.ids = fewIDs
 			if additionsOf(r).left > 0 {
-				w.ids += 10 // whoever dies leaves chunks on more servers, which have to be adopted
+				w.ids += 2 // whoever dies leaves chunks on more servers, which have to be adopted
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -56,8 +57,8 @@ func (n neighbour) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Du
 	return n.p.servers[to.ID-1].Do(ops, true, limit, 0), nil
 }
 
-func (n neighbour) Scan(to partition.Server, r ScanRange, _ time.Duration, visit func(key, value []byte) bool, between func() error) error {
-	return n.p.servers[to.ID-1].Scan(r, true, visit, between)
+func (n neighbour) Scan(ctx context.Context, to partition.Server, r ScanRange, _ time.Duration, visit func(key, value []byte) bool, between func() error) error {
+	return n.p.servers[to.ID-1].Scan(ctx, r, true, visit, between)
 }
 
 func (neighbour) Keep([]partition.Server) {}

@@ -3,6 +3,7 @@ package engine
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"errors"
 	"time"
 
@@ -30,6 +31,7 @@ const (
 // scan is one scan under way. It walks over the owners in key order and remembers where it is, so
 // that whatever happens to a server it goes on after the last key that it delivered.
 type scan struct {
+	ctx       context.Context // the caller's
 	c         *Engine
 	rest      ScanRange // what is still to be delivered
 	forwarded bool
@@ -41,17 +43,18 @@ type scan struct {
 	read      pairs // of the piece under way, until they may be delivered
 	delivered uint64
 	ended     bool
-	broken    error // of between
+	broken    error // of between, or of ctx
 }
 
 // Scan calls visit with pairs in order until it returns false. The slices are valid only during the
 // call, and visit must not block. between is called after every piece, and after every message of
 // another server, and may block. A forwarded scan ends with NOT_OWNER where this server's keys end.
-func (c *Engine) Scan(r ScanRange, forwarded bool, visit func(key, value []byte) bool, between func() error) error {
+// When ctx is done, the scan ends with its error, also while it waits for another server.
+func (c *Engine) Scan(ctx context.Context, r ScanRange, forwarded bool, visit func(key, value []byte) bool, between func() error) error {
 	if err := errors.Join(c.checkBound(r.Start), c.checkBound(r.End)); err != nil {
 		return err
 	}
-	s := &scan{c: c, rest: r, forwarded: forwarded, visit: visit, between: between}
+	s := &scan{ctx: ctx, c: c, rest: r, forwarded: forwarded, visit: visit, between: between}
 	s.rest.Start, s.rest.End = bytes.Clone(r.Start), bytes.Clone(r.End)
 	deadline, pause := env.Deadline(c.Env, c.Limit), retryFirst
 	for !s.ended && !s.empty() {
@@ -89,8 +92,11 @@ func (c *Engine) Scan(r ScanRange, forwarded bool, visit func(key, value []byte)
 // errCut ends a scan that outlasts a drain.
 var errCut error = &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "this server is shutting down; ask another one"}
 
-// flush calls between, unless that has failed.
+// flush calls between, unless that has failed or the caller left.
 func (s *scan) flush() error {
+	if s.broken == nil {
+		s.broken = s.ctx.Err()
+	}
 	if s.broken == nil {
 		s.broken = s.between()
 	}
@@ -124,14 +130,14 @@ func (s *scan) piece(m *partition.Map) error {
 	to, _ := m.Server(span.Owner)
 	s.c.Count.Forwarded.Add(1)
 	full := false
-	err := s.c.Peers.Scan(to, part, s.c.Limit, func(key, value []byte) bool {
+	err := s.c.Peers.Scan(s.ctx, to, part, s.c.Limit, func(key, value []byte) bool {
 		full = !s.deliver(key, value)
 		return !full
 	}, s.flush)
 	switch {
 	case err != nil:
 		o := OutcomeOf(err)
-		if s.broken == nil {
+		if s.broken == nil && s.ctx.Err() == nil { // else it is no fault of the owner
 			near := s.rest.Start
 			if s.rest.Reverse {
 				near = s.rest.End
@@ -360,7 +366,7 @@ func (c *Engine) Size(memo *Counting) (int64, error) {
 		return memo.value, nil
 	}
 	n := int64(0)
-	err := c.Scan(ScanRange{KeysOnly: true}, false, func(_, _ []byte) bool { n++; return n <= countAtMost }, func() error { return nil })
+	err := c.Scan(context.Background(), ScanRange{KeysOnly: true}, false, func(_, _ []byte) bool { n++; return n <= countAtMost }, func() error { return nil })
 	if err == nil && n > countAtMost {
 		err = &Failure{Code: rpcv1.Outcome_INVALID, Message: "the index has more than 50,000,000 keys, which takes too long to count; ask the operator's metrics"}
 	}

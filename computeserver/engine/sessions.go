@@ -41,6 +41,8 @@ type Sessions struct {
 	// hold, unless nil, lets a client hold ranges while its index is open.
 	hold func(ix ownership.Opened) (end func(gently bool))
 
+	unprepared atomic.Bool // sessions are index.Unprepared
+
 	hand atomic.Int64           // the time, up to leaseLooks old, while the index is open; for Late
 	lost atomic.Pointer[string] // why the data is lost; final
 
@@ -265,6 +267,10 @@ func (g *Sessions) State() error {
 // Owned reports whether ranges have owners in this design, so that keys are served only while this
 // server's client holds them.
 func (g *Sessions) Owned() bool { return g.tables != nil }
+
+// Prepares reports whether preparing for changes may be of use: the design does not say that it
+// does nothing.
+func (g *Sessions) Prepares() bool { return !g.unprepared.Load() }
 
 // Waiters is how many requests wait for a session.
 func (g *Sessions) Waiters() int {

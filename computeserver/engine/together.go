@@ -11,8 +11,13 @@ import (
 // the session prepares for them (index.Session.Prepare); they take effect one by one, in their
 // order.
 
-// togetherMost bounds the operations that are looked at together.
-const togetherMost = 64
+// What is looked at together: so many lookups, or so many operations from the first change of
+// several on. There are more of these, since new keys of one leaf divide it at once (index.Session,
+// Prepare).
+const (
+	togetherMost = 64
+	preparedMost = 256
+)
 
 // local is the operations of one round that run in one session of this server.
 type local struct {
@@ -78,9 +83,12 @@ func (l *local) ended(i int, value []byte, err error) {
 // lookAhead READs what the operations from todo[n] on need, if that was not done before. After an
 // error the session is dead.
 func (l *local) lookAhead(n int) error {
-	end := min(n+togetherMost, len(l.todo))
-	reads := l.ops[l.todo[n]].Kind == rpcv1.Operation_LOOKUP
-	if reads && n < l.looked || !reads && n < l.prepared {
+	reads, most := l.ops[l.todo[n]].Kind == rpcv1.Operation_LOOKUP, togetherMost
+	if !reads {
+		most = preparedMost
+	}
+	end := min(n+most, len(l.todo))
+	if reads && n < l.looked || !reads && (n < l.prepared || !l.c.Sessions.Prepares()) {
 		return nil
 	}
 	l.keys, l.put, l.of = l.keys[:0], l.put[:0], l.of[:0]

@@ -61,15 +61,15 @@ func TestBatchReadsTogether(t *testing.T) {
 			t.Errorf("done together: %q; want %q", together, want)
 		}
 		ops = ops[:0]
-		for i := range 3*togetherMost + 1 {
-			ops = append(ops, put(fmt.Sprint(i), strings.Repeat("x", 10*i)))
+		for i := range 3*preparedMost + 1 {
+			ops = append(ops, put(fmt.Sprint(i), strings.Repeat("x", i)))
 		}
-		for i := range 3*togetherMost + 1 {
+		for i := range 3*preparedMost + 1 {
 			ops = append(ops, get(fmt.Sprint(i)))
 		}
 		for i, o := range c.Do(ops, false, time.Second, 0) {
-			n := i - 3*togetherMost - 1
-			if o.Code != rpcv1.Outcome_OK || n >= 0 && string(o.Value) != strings.Repeat("x", 10*n) {
+			n := i - 3*preparedMost - 1
+			if o.Code != rpcv1.Outcome_OK || n >= 0 && string(o.Value) != strings.Repeat("x", n) {
 				t.Errorf("operation %d: %v with %d bytes", i, o.Code, len(o.Value))
 			}
 		}

@@ -64,6 +64,8 @@ type conn struct {
 	worst       error           // of what it returned
 	provisional []provisional   // replies from what it gave
 	pinned      *partition.Map
+	home        partition.Span // a range that homeBy, which never changes, gives to this server
+	homeBy      *partition.Map
 	forwards    forwardQueue
 
 	// Of the way in. place is changed under s.mu.
@@ -73,6 +75,7 @@ type conn struct {
 	place     *accept.Place // in the lobby; nil once it has authenticated
 	gone      chan struct{} // closed when the connection lost its place
 
+	divided bool // commands on one key are set aside, to be divided among sessions
 	multi   transaction
 	login   users.Login // nobody's before AUTH
 	resp3   bool
@@ -259,6 +262,7 @@ func (c *conn) dispatchMany(p *pending) {
 // each other do not wait for each other's sessions.
 func (c *conn) settle() {
 	a := &c.forwards
+	c.divided = false
 	if len(a.ops) == 0 || c.session == nil || c.session.Position() == 0 { // nobody waits
 		c.release()
 		if len(a.ops) > 0 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/computeserver/computeservertest"
+	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
@@ -118,8 +119,8 @@ func TestLogFailsBeforeReplies(t *testing.T) {
 	}
 }
 
-// TestInfoTellsOfPipelines: INFO says how many commands came together, and how often they waited
-// for the log.
+// TestInfoTellsOfPipelines: INFO says how many commands came together, and how many operations of a
+// batch, how often they waited for the log, and all else that docs/serving.md names.
 func TestInfoTellsOfPipelines(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, nil, 1)
 	c.split([]uint32{1})
@@ -130,11 +131,21 @@ func TestInfoTellsOfPipelines(t *testing.T) {
 			t.Fatalf("%q, %v", out, err)
 		}
 	}
+	var tally count.Tally
+	for range 3 {
+		for range 7 {
+			tally.Count(count.OK)
+		}
+		tally.Publish(conn.s.batches, 0)
+	}
 	out, err := conn.feed([]byte(computeservertest.Command("INFO")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range []string{"dmindex_pipelines:2", "dmindex_commands_per_pipeline:15.00", "dmindex_log_waits:2", "dmindex_log_wait_usec_average:"} {
+	for _, line := range []string{
+		"dmindex_pipelines:2", "dmindex_commands_per_pipeline:15.00", "dmindex_batches:3", "dmindex_operations_per_batch:7.00",
+		"dmindex_log_waits:2", "dmindex_log_wait_usec_average:", "dmindex_log_round_trips:0", "dmindex_forwarded:0", "dmindex_round_trips:0", "dmindex_index_operations:30",
+	} {
 		if !strings.Contains(string(out), "\r\n"+line) {
 			t.Errorf("INFO lacks %s: %s", line, out)
 		}

@@ -42,6 +42,9 @@ func (k *command) onOneKey(args int) bool {
 // commands by name in upper case. The table is filled once and not changed.
 var commands = map[string]*command{}
 
+// Those that are asked for most.
+var getCommand, setCommand *command
+
 // CommandNames are the names by slot.
 var CommandNames []string
 
@@ -82,12 +85,19 @@ func init() {
 		commands[strings.ToUpper(k.name)] = &k
 	}
 	CommandNames = append(CommandNames, "unknown")
+	getCommand, setCommand = commands["GET"], commands["SET"]
 }
 
 const longestCommand = 16
 
 // lookupCommand finds a command by its name in any case, without allocating.
 func lookupCommand(name []byte) *command {
+	switch string(name) {
+	case "GET":
+		return getCommand
+	case "SET":
+		return setCommand
+	}
 	var upper [longestCommand]byte
 	if len(name) > len(upper) {
 		return nil

@@ -41,14 +41,15 @@ const (
 
 const maxForwards = 1024
 
-// elsewhere reports whether key belongs to another server, or this one does not serve it yet. While
+// elsewhere reports whether a command on key is set aside: its key belongs to another server, this
+// one does not serve it yet, or the commands of the pipeline are divided among sessions. While
 // commands are set aside, all are placed under one map, and what is served is that of one session,
 // so that commands on one key keep their order even if either changes in the middle of the
 // pipeline.
 func (c *conn) elsewhere(key []byte) bool {
 	own := c.s.core.View
 	if own.Any {
-		return false
+		return c.divided
 	}
 	if m := own.Route(); m != c.pinned {
 		c.settle()
@@ -57,11 +58,14 @@ func (c *conn) elsewhere(key []byte) bool {
 	if c.session != nil && c.session.Hurries() {
 		c.settle() // a range moves when its requests are done
 	}
-	if place, _ := own.Place(c.pinned, key); place != ownership.Here {
-		return true
+	if c.pinned == nil || c.homeBy != c.pinned || !c.home.Has(key) {
+		if place, _ := own.Place(c.pinned, key); place != ownership.Here {
+			return true
+		}
+		c.home, c.homeBy = c.pinned.Range(key), c.pinned
 	}
 	if !c.s.core.Sessions.Owned() {
-		return false
+		return c.divided
 	}
 	if c.session == nil {
 		if c.forwards.waiting {
@@ -87,9 +91,11 @@ func (c *conn) forwardLater(kind rpcv1.Operation_Kind, key, value []byte, reply 
 		bytes += c.s.core.Index.MaxValueBytes
 	}
 	if c.account.set(holdForwards, c.forwards.bytes+bytes) != nil {
-		waiting := c.forwards.waiting
+		waiting, divided := c.forwards.waiting, c.divided
 		c.settle()
-		c.forwards.waiting = waiting // this command still waits for its key, if that was why
+		// This command still waits for its key, if that was why. Those behind it on its key still
+		// follow it, if they are set aside to be divided.
+		c.forwards.waiting, c.divided = waiting, divided
 		if err := c.account.set(holdForwards, bytes); err != nil {
 			c.fail(err)
 			return

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"testing"
@@ -41,6 +42,7 @@ type limits struct {
 	Users      *users.Directory
 	// of clients that have authenticated
 	MaxConnections int
+	DivideAlways   bool
 	Logger         *slog.Logger
 }
 
@@ -56,12 +58,12 @@ func newCluster(t testing.TB, routing string, adjust func(*limits), ids ...uint3
 		e := engine.New(engine.Options{
 			Env: env.Real(), Index: computeservertest.Config(routing), Self: id, SharesAll: true,
 			Open:  func() (ownership.Opened, error) { return c.store.Open(), nil },
-			Limit: 30 * time.Second, MaxSessions: 64, MaxWaiting: 4096, Log: l.Logger,
+			Limit: 30 * time.Second, MaxSessions: 64, MaxWaiting: 4096, DivideAlways: l.DivideAlways, Log: l.Logger,
 		})
 		e.Sessions.Standstill = computeservertest.Standstill
 		e.Peers = others{c}
 		s := New(Config{
-			Engine: e, Users: l.Users, Front: &count.Front{Sum: e.Count}, Version: "test", Logins: accept.NewLogins(env.Real().Now, accept.Penalty),
+			Engine: e, Users: l.Users, Front: &count.Front{Sum: e.Count}, Batches: &count.Front{Sum: e.Count}, Version: "test", Logins: accept.NewLogins(env.Real().Now, accept.Penalty),
 			MaxConnections: l.MaxConnections, AuthLimit: l.AuthLimit, Idle: time.Hour,
 			WriteLimit: l.WriteLimit, MaxReply: l.MaxReply, MaxBuffers: l.MaxBuffers,
 		})
@@ -117,8 +119,8 @@ func (o others) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Durat
 	return o.c.servers[to.ID].core.Do(ops, true, limit, 0), nil
 }
 
-func (o others) Scan(to partition.Server, r engine.ScanRange, _ time.Duration, visit func(key, value []byte) bool, between func() error) error {
-	return o.c.servers[to.ID].core.Scan(r, true, visit, between)
+func (o others) Scan(ctx context.Context, to partition.Server, r engine.ScanRange, _ time.Duration, visit func(key, value []byte) bool, between func() error) error {
+	return o.c.servers[to.ID].core.Scan(ctx, r, true, visit, between)
 }
 
 func (others) Keep([]partition.Server) {}

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"context"
 	"strconv"
 
 	"github.com/dmindex/dmindex/computeserver/engine"
@@ -48,7 +49,7 @@ func (c *conn) collect(r engine.ScanRange, keep func(key []byte) (keep, end bool
 	c.settle()
 	b = c.newBody()
 	var full error
-	err = c.s.core.Scan(r, false, func(key, value []byte) bool {
+	err = c.s.core.Scan(context.Background(), r, false, func(key, value []byte) bool {
 		end := false
 		if keep != nil {
 			var wanted bool

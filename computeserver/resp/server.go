@@ -21,6 +21,7 @@ type Server struct {
 	core    *engine.Engine
 	users   *users.Directory
 	front   *count.Front
+	batches *count.Front
 	cursors *cursors
 	size    *engine.Counting
 	version string
@@ -53,6 +54,7 @@ type Config struct {
 	Engine  *engine.Engine
 	Users   *users.Directory
 	Front   *count.Front // where its requests are counted
+	Batches *count.Front // those of the SDK and of other servers: INFO tells of them
 	Version string       // of the program, for people
 
 	Logins *accept.Logins // of the server's front ends
@@ -75,7 +77,7 @@ const (
 // New makes a server that has no connection yet.
 func New(c Config) *Server {
 	return &Server{
-		core: c.Engine, users: c.Users, front: c.Front, version: c.Version,
+		core: c.Engine, users: c.Users, front: c.Front, batches: c.Batches, version: c.Version,
 		cursors: newCursors(c.Engine.Env, maxCursors, cursorsKept), size: engine.NewCounting(c.Engine.Env), started: time.Now(),
 		lobby: accept.NewLobby(maxAnonymousConns, c.AuthLimit), logins: c.Logins,
 		maxConns: c.MaxConnections, idle: c.Idle, writeLimit: c.WriteLimit, maxReply: c.MaxReply, budget: budget{limit: c.MaxBuffers},

@@ -16,21 +16,24 @@ import (
 //     changes of the connection. The GETs of a run have no order among themselves.
 //   - At the first change, the session prepares for the keys of all changes of the window
 //     (index.Session.Prepare), which then take effect one by one.
+//   - If the design shares all keys, so that changes wait and nothing can be prepared, commands on
+//     one key are set aside from the first change on, until settle. Engine.Do divides them among
+//     sessions by their keys (engine/divide.go).
 //
 // Answers belong to the held session: they are forgotten when it is returned, and then a GET looks
 // its key up by itself. So does a GET whose lookup failed, to say why.
 type window struct {
-	commands [windowMost]pending
+	commands []pending
 	at       int // the command that runs
 	upTo     int // commands before this one need no look ahead
 	prepared bool
 
-	answers [windowMost]answer
+	answers []answer
 	values  []byte // of answers, one after the other
-	keys    [windowMost][]byte
-	put     [windowMost][]byte // the value that a key gets; nil if it is read or deleted
-	of      [windowMost]uint8  // the command of a key
-	n       int                // keys
+	keys    [][]byte
+	put     [][]byte // the value that a key gets; nil if it is read or deleted
+	of      []uint8  // the command of a key
+	n       int      // keys
 
 	visit func(i int, value []byte, err error) // made once
 }
@@ -48,15 +51,19 @@ type answer struct {
 	from, to int // of its value in values
 }
 
+// A connection begins with windows of windowLeast commands. Where pipelines are longer, it gets
+// larger ones.
 const (
-	windowMost   = 64
-	windowArgs   = 4 * windowMost // arguments of its commands, unless one alone has more
-	windowValues = 16 << 10       // bytes of answers; keys beyond are looked up alone
-	windowBytes  = 8 << 10        // about what one takes, without values
+	windowLeast  = 64
+	windowMost   = 256
+	windowArgs   = 4        // arguments of a command on average, unless one alone has more
+	windowValues = 16 << 10 // bytes of answers; keys beyond are looked up alone
+	windowBytes  = 128      // about what one takes for each command, without values
 )
 
-func newWindow() *window {
-	w := &window{}
+func newWindow(commands int) *window {
+	w := &window{commands: make([]pending, commands), answers: make([]answer, commands),
+		keys: make([][]byte, commands), put: make([][]byte, commands), of: make([]uint8, commands)}
 	w.visit = func(i int, value []byte, err error) {
 		if len(w.values)+len(value) > windowValues {
 			return
@@ -73,7 +80,7 @@ func (w *window) bytes() int {
 	if w == nil {
 		return 0
 	}
-	return windowBytes + cap(w.values)
+	return windowBytes*len(w.commands) + cap(w.values)
 }
 
 // begin makes the window one of new commands.
@@ -84,16 +91,16 @@ func (w *window) begin() {
 
 // forget forgets what came of looking ahead.
 func (w *window) forget() {
-	clear(w.answers[:])
+	clear(w.answers)
 	w.upTo, w.prepared, w.values = 0, false, w.values[:0]
 }
 
 // release drops what refers to the read buffer.
 func (w *window) release() {
 	if w != nil {
-		clear(w.commands[:])
-		clear(w.keys[:])
-		clear(w.put[:])
+		clear(w.commands)
+		clear(w.keys)
+		clear(w.put)
 	}
 }
 
@@ -143,18 +150,22 @@ func (c *conn) gather() (commands []pending, err error) {
 		}
 	}
 	if c.begin < len(c.in) && len(commands) > 0 {
-		c.widen()
+		c.widen(len(commands))
 	}
 	return commands, nil
 }
 
-// widen makes room for a window of several commands, if there is none.
-func (c *conn) widen() {
-	if c.window == nil {
-		c.window = newWindow()
+// widen makes room for a window of several commands, if there is none, or for one of more if so
+// many filled it.
+func (c *conn) widen(commands int) {
+	switch w := c.window; {
+	case w == nil:
+		c.window = newWindow(windowLeast)
+	case commands == len(w.commands) && commands < windowMost:
+		c.window = newWindow(windowMost)
 	}
-	if cap(c.args) < windowArgs {
-		c.args = make([][]byte, 0, windowArgs)
+	if most := windowArgs * len(c.window.commands); cap(c.args) < most {
+		c.args = make([][]byte, 0, most)
 	}
 }
 
@@ -192,11 +203,24 @@ func (c *conn) lookAhead(commands []pending, at int) {
 		}
 		w.upTo = upTo
 	case k.changes && !w.prepared:
+		w.prepared = true
+		if c.divided = c.divided || c.s.core.Divides(changesFrom(commands[at:])); c.divided || !c.s.core.Sessions.Prepares() {
+			return
+		}
 		if s := c.keysAhead(commands, at); s != nil {
 			c.broke(s.Prepare(w.keys[:w.n], w.put[:w.n]))
 		}
-		w.prepared = true
 	}
+}
+
+// changesFrom is how many commands change one key.
+func changesFrom(commands []pending) (n int) {
+	for i := range commands {
+		if p := &commands[i]; p.k != nil && p.k.changes && p.k.onOneKey(len(p.args)) {
+			n++
+		}
+	}
+	return n
 }
 
 // keysAhead selects the keys of the commands from at on that are like that at at: reads of one key,

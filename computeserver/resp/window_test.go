@@ -69,7 +69,7 @@ func TestWindows(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, nil, 1)
 	c.split([]uint32{1})
 	long := strings.Repeat("v", 2000)
-	for _, keys := range []int{1, windowMost - 1, windowMost, windowMost + 1, 3*respProvisional + 5} {
+	for _, keys := range []int{1, windowLeast - 1, windowLeast, windowLeast + 1, windowLeast + windowMost, windowLeast + windowMost + 1, 3*respProvisional + 5} {
 		conn := c.quiet(1)
 		var set, get, many, sets, gets, each strings.Builder
 		for i := range keys {
@@ -113,6 +113,48 @@ func TestDeadBesideAWindow(t *testing.T) {
 		})
 		r.Send(computeservertest.Command("GET", "a") + computeservertest.Command("GET", "a"))
 		r.Expect("$1\r\n1\r\n$1\r\n1\r\n")
+	}
+}
+
+// TestAnswersOfALostSessionAreForgotten: a session is returned in the middle of a window, because
+// there are many replies, and what it saw is lost. The rest of the window, which was looked up
+// ahead with that session, is looked up again.
+func TestAnswersOfALostSessionAreForgotten(t *testing.T) {
+	c := newCluster(t, config.RoutingOwner, nil, 1)
+	c.split([]uint32{1})
+	waits, undone := 0, 0
+	c.store.Log(func(uint64) error {
+		if waits++; waits == 2 {
+			undone = c.store.Lose(func(_, _ []byte, _ bool) {})
+		}
+		return nil
+	})
+	conn := c.quiet(1)
+	// the first pipeline of a connection makes its window
+	if out, err := conn.feed([]byte(computeservertest.Command("PING") + computeservertest.Command("SET", "key", "old"))); err != nil || string(out) != "+PONG\r\n+OK\r\n" {
+		t.Fatalf("%q, %v", out, err)
+	}
+	// The PING waits for nothing: so the session has all replies that it may have behind the first
+	// command of a window.
+	const rest = windowMost / 2
+	var got strings.Builder
+	conn.nc = discard{write: func(b []byte) { got.Write(b) }}
+	out, err := conn.feed([]byte(computeservertest.Command("PING") + computeservertest.Command("SET", "key", "new") +
+		strings.Repeat(computeservertest.Command("GET", "key"), respProvisional-1+rest)))
+	if got.Write(out); err != nil {
+		t.Fatal(err)
+	}
+	if undone != 1 || waits != 3 {
+		t.Errorf("%d changes were undone in %d waits for the log; want 1 in 3", undone, waits)
+	}
+	if strings.Contains(got.String(), "new") {
+		t.Error("a GET was replied the value that was lost")
+	}
+	if n := strings.Count(got.String(), "$3\r\nold\r\n"); n != rest {
+		t.Errorf("%d GETs were replied the value that is there; want %d", n, rest)
+	}
+	if n := strings.Count(got.String(), "-UNAVAILABLE "); n != respProvisional-1 {
+		t.Errorf("%d GETs were not answered; want %d", n, respProvisional-1)
 	}
 }
 

@@ -77,6 +77,11 @@ type Span struct {
 	Epoch      uint64
 }
 
+// Has reports whether key lies in the span.
+func (s *Span) Has(key []byte) bool {
+	return bytes.Compare(s.Start, key) <= 0 && (len(s.End) == 0 || bytes.Compare(key, s.End) < 0)
+}
+
 // String formats the span as ["a", "m").
 func (s Span) String() string { return Interval(s.Start, s.End) }
 

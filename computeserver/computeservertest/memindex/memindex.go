@@ -33,7 +33,8 @@ type Store struct {
 
 	log      atomic.Pointer[func(position uint64) error]
 	appended atomic.Uint64 // the position of the newest change
-	durable  atomic.Uint64
+	durable  atomic.Uint64 // changed under mu
+	volatile []made        // those that are not durable; under mu
 }
 
 type pair struct{ key, value []byte }
@@ -128,6 +129,7 @@ type Index struct {
 	store  *Store
 	ops    atomic.Uint64
 	lapsed atomic.Pointer[error]
+	lost   atomic.Uint64 // if its log was lost, the position from which on
 
 	mu       env.Mutex
 	sessions []*session // open ones

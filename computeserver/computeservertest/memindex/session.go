@@ -73,16 +73,13 @@ func (x *session) change(key, value []byte, allowed func(present bool) error) er
 	defer x.end(key)
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
-	_, present := x.s.pairs.Get(pair{key: key})
+	was, present := x.s.pairs.Get(pair{key: key})
 	if err := allowed(present); err != nil {
 		return err
 	}
 	p := pair{bytes.Clone(key), bytes.Clone(value)}
 	x.s.pairs.Set(p)
-	x.s.appended.Add(1)
-	if f := x.s.watch.Load(); f != nil {
-		(*f)(p.key, p.value, true)
-	}
+	x.s.note(made{key: p.key, value: p.value, there: true, was: was, had: present})
 	return nil
 }
 
@@ -119,10 +116,7 @@ func (x *session) Delete(key []byte) error {
 	if !ok {
 		return index.ErrNotFound
 	}
-	x.s.appended.Add(1)
-	if f := x.s.watch.Load(); f != nil {
-		(*f)(p.key, nil, false)
-	}
+	x.s.note(made{key: p.key, was: p, had: true})
 	return nil
 }
 
@@ -145,10 +139,7 @@ func (x *session) Modify(key []byte, change index.Change) error {
 	default:
 		return nil
 	}
-	x.s.appended.Add(1)
-	if f := x.s.watch.Load(); f != nil {
-		(*f)(bytes.Clone(key), bytes.Clone(value), action == index.Put)
-	}
+	x.s.note(made{key: bytes.Clone(key), value: bytes.Clone(value), there: action == index.Put, was: p, had: found})
 	return nil
 }
 
