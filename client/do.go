@@ -17,10 +17,13 @@ import (
 
 // run brings all tasks to an outcome, until ctx ends. Tasks of the same key take effect in any
 // order.
-func (c *Client) run(ctx context.Context, tasks []*task) {
+func (c *Client) run(ctx context.Context, tasks []*task) { c.runBy(ctx, tasks, maxCall) }
+
+// runBy is run with so many tasks in one call at most.
+func (c *Client) runBy(ctx context.Context, tasks []*task, most int) {
 	ctx, stop := withLimit(ctx, c.o.Limit)
 	defer stop()
-	c.rounds(ctx, tasks)
+	c.rounds(ctx, tasks, most)
 	if over := ctx.Err(); over != nil {
 		for _, t := range tasks {
 			t.over = over
@@ -28,11 +31,11 @@ func (c *Client) run(ctx context.Context, tasks []*task) {
 	}
 }
 
-func (c *Client) rounds(ctx context.Context, tasks []*task) {
+func (c *Client) rounds(ctx context.Context, tasks []*task, most int) {
 	pause := retryFirst
 	for todo := tasks; ; pause = min(2*pause, retrySlowest) {
 		v := c.view.Load()
-		c.round(ctx, v, todo)
+		c.round(ctx, v, todo, most)
 		var left []*task
 		for _, t := range todo {
 			if t.again() {
@@ -54,8 +57,8 @@ func (c *Client) rounds(ctx context.Context, tasks []*task) {
 	}
 }
 
-// round sends each task once.
-func (c *Client) round(ctx context.Context, v *view, todo []*task) {
+// round sends each task once, so many in one call at most.
+func (c *Client) round(ctx context.Context, v *view, todo []*task, most int) {
 	if len(todo) == 1 { // the usual case, without a goroutine
 		c.place(v, nil, todo[0])
 		c.send(ctx, todo)
@@ -77,7 +80,7 @@ func (c *Client) round(ctx context.Context, v *view, todo []*task) {
 	var all sync.WaitGroup
 	for i, start := range starts {
 		for rest := sorted[start:ends[i]]; len(rest) > 0; {
-			part := rest[:min(len(rest), maxCall)]
+			part := rest[:min(len(rest), most)]
 			rest = rest[len(part):]
 			all.Go(func() { c.send(ctx, part) })
 		}

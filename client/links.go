@@ -88,6 +88,7 @@ func (ls *links) to(address, serverName string) (*link, error) {
 			MinConnectTimeout: 2 * time.Second,
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.WithStaticStreamWindowSize(dostream.StreamWindow), grpc.WithStaticConnWindowSize(dostream.ConnWindow),
 	}
 	if ls.o.Password != "" || ls.o.PasswordFile != "" {
 		options = append(options, grpc.WithPerRPCCredentials(login{ls.o}))

@@ -9,15 +9,16 @@ import (
 
 // LoadOptions say how to load many pairs.
 type LoadOptions struct {
-	// Batch is how many pairs one worker puts at once. Default 256.
+	// Batch is how many pairs one worker takes at once, as they follow each other, but no more than
+	// 256 KiB of them; it stores them some at a time. Default 1024.
 	Batch int
-	// Parallel is how many workers put. Default 8.
+	// Parallel is how many workers put. Default 16.
 	Parallel int
 	// KeepExisting leaves a key that is there with its value; it counts as stored. So nothing that
 	// somebody else stores is replaced. Default: the pair's value replaces it.
 	KeepExisting bool
-	// Progress is called after each batch with how many pairs are stored; by one goroutine at a
-	// time. Default: not called.
+	// Progress is called now and then with how many pairs are stored; by one goroutine at a time.
+	// Default: not called.
 	Progress func(stored uint64)
 }
 
@@ -26,10 +27,10 @@ type LoadOptions struct {
 // pair must stay as it is until its batch is stored. Of pairs with the same key any may win.
 func (c *Client) Load(ctx context.Context, pairs iter.Seq[Pair], o LoadOptions) (stored uint64, err error) {
 	if o.Batch <= 0 {
-		o.Batch = 256
+		o.Batch = 1024
 	}
 	if o.Parallel <= 0 {
-		o.Parallel = 8
+		o.Parallel = 16
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -37,30 +38,34 @@ func (c *Client) Load(ctx context.Context, pairs iter.Seq[Pair], o LoadOptions) 
 	var workers sync.WaitGroup
 	var count atomic.Uint64
 	var telling sync.Mutex
+	told := uint64(0)
 	for range o.Parallel {
 		workers.Go(func() {
 			for batch := range batches {
 				if ctx.Err() != nil {
 					continue
 				}
-				if err := c.putMany(ctx, batch, o.KeepExisting); err != nil {
+				err := c.putInTurn(ctx, batch, o.KeepExisting, func(stored int) {
+					n := count.Add(uint64(stored))
+					if o.Progress != nil {
+						telling.Lock()
+						defer telling.Unlock()
+						told = max(told, n)
+						o.Progress(told)
+					}
+				})
+				if err != nil {
 					stop(err)
-					continue
-				}
-				count.Add(uint64(len(batch)))
-				if o.Progress != nil {
-					telling.Lock()
-					o.Progress(count.Load())
-					telling.Unlock()
 				}
 			}
 		})
 	}
-	batch := make([]Pair, 0, o.Batch)
+	batch, size := make([]Pair, 0, o.Batch), 0
 	for p := range pairs {
-		if batch = append(batch, p); len(batch) == o.Batch {
+		batch, size = append(batch, p), size+len(p.Key)+len(p.Value)
+		if len(batch) == o.Batch || size >= loadBytes {
 			batches <- batch
-			batch = make([]Pair, 0, o.Batch)
+			batch, size = make([]Pair, 0, o.Batch), 0
 		}
 		if ctx.Err() != nil {
 			break
@@ -72,4 +77,44 @@ func (c *Client) Load(ctx context.Context, pairs iter.Seq[Pair], o LoadOptions) 
 	close(batches)
 	workers.Wait()
 	return count.Load(), context.Cause(ctx)
+}
+
+// loadBytes bounds the keys and values of a batch of Load.
+const loadBytes = 256 << 10
+
+// loadCall is how many pairs of Load go to a server in one call: as many as a server looks at
+// together, since the leaves for those that are new are made together.
+const loadCall = 256
+
+// putInTurn stores pairs, at each server loadCall of them at a time and in their order, and says so
+// each time. Pairs that are sorted lie next to each other in the index. Calls side by side would
+// change the same leaf, wait for each other there, and divide it in the middle instead of at its
+// end. Batches that run side by side are some way apart.
+func (c *Client) putInTurn(ctx context.Context, pairs []Pair, keep bool, progress func(stored int)) error {
+	tasks, err := putTasks(pairs, keep)
+	if err != nil {
+		return err
+	}
+	v := c.view.Load()
+	usable, lists := make([]usability, len(v.m.Servers)), make([][]*task, len(v.m.Servers))
+	for _, t := range tasks {
+		c.place(v, usable, t)
+		lists[t.at] = append(lists[t.at], t)
+	}
+	turn := make([]*task, 0, min(len(tasks), loadCall*len(lists)))
+	for {
+		turn = turn[:0]
+		for i, list := range lists {
+			n := min(len(list), loadCall)
+			turn, lists[i] = append(turn, list[:n]...), list[n:]
+		}
+		if len(turn) == 0 {
+			return nil
+		}
+		c.runBy(ctx, turn, loadCall)
+		if err := c.stored(turn); err != nil {
+			return err
+		}
+		progress(len(turn))
+	}
 }

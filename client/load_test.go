@@ -2,9 +2,17 @@ package client
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
 	"slices"
+	"sync"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
 // TestLoadKeepsExisting: a load that replaces nothing leaves a key with its value, and goes on
@@ -42,6 +50,75 @@ func TestLoadKeepsExisting(t *testing.T) {
 		load(LoadOptions{KeepExisting: test.keep})
 		if effects, _ := f.end(); effects != test.effects || string(f.value) != test.is {
 			t.Errorf("%+v: %d changes, the value is %q", test, effects, f.value)
+		}
+	}
+}
+
+// counter is a compute server that notes the keys of all operations, in order, and gives each the
+// same outcome.
+type counter struct {
+	*fake
+	code rpcv1.Outcome_Code
+	mu   sync.Mutex
+	keys []string
+}
+
+// Do implements rpcv1.ComputeServer.
+func (c *counter) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
+	for {
+		req, err := stream.Recv()
+		if err != nil {
+			return nil
+		}
+		reply := &rpcv1.DoReply{Id: req.Id, MapGeneration: 1}
+		c.mu.Lock()
+		for _, op := range req.Operations {
+			c.keys = append(c.keys, string(op.Key))
+			reply.Outcomes = append(reply.Outcomes, &rpcv1.Outcome{Code: c.code})
+		}
+		c.mu.Unlock()
+		if err := stream.Send(reply); err != nil {
+			return err
+		}
+	}
+}
+
+// TestLoadStoresInTurn: what one worker took arrives in its order, a part when the part before is
+// stored. So an error leaves the rest unsent.
+func TestLoadStoresInTurn(t *testing.T) {
+	var pairs []Pair
+	var all []string
+	for i := range 1000 {
+		key := fmt.Sprintf("%04d", i)
+		pairs, all = append(pairs, Pair{Key: []byte(key)}), append(all, key)
+	}
+	for _, test := range []struct {
+		code   rpcv1.Outcome_Code
+		err    error
+		stored int
+		sent   int
+	}{{rpcv1.Outcome_OK, nil, 1000, 1000}, {rpcv1.Outcome_POOL_FULL, ErrPoolFull, 0, loadCall}} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &counter{fake: &fake{address: listener.Addr().String()}, code: test.code}
+		g := grpc.NewServer()
+		rpcv1.RegisterComputeServer(g, s)
+		go func() { _ = g.Serve(listener) }()
+		t.Cleanup(g.Stop)
+		var told []uint64
+		n, err := s.connect(t, time.Minute).Load(context.Background(), slices.Values(pairs), LoadOptions{
+			Parallel: 1, Progress: func(stored uint64) { told = append(told, stored) },
+		})
+		if n != uint64(test.stored) || !errors.Is(err, test.err) {
+			t.Errorf("%v: %d pairs were stored: %v", test.code, n, err)
+		}
+		if !slices.Equal(s.keys, all[:test.sent]) {
+			t.Errorf("%v: %d pairs arrived, not as they follow each other: %q", test.code, len(s.keys), s.keys)
+		}
+		if test.err == nil && (len(told) != 4 || told[0] != loadCall || told[3] != 1000) {
+			t.Errorf("the progress was %d", told)
 		}
 	}
 }

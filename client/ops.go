@@ -98,25 +98,31 @@ func (c *Client) GetMany(ctx context.Context, keys [][]byte) (values [][]byte, e
 // their order does not matter. It is not atomic: after an error each pair may be stored or not; the
 // error speaks of the first pair, in their order, that has one.
 func (c *Client) PutMany(ctx context.Context, pairs []Pair) error {
-	return c.putMany(ctx, pairs, false)
+	tasks, err := putTasks(pairs, false)
+	if err != nil {
+		return err
+	}
+	c.run(ctx, tasks)
+	return c.stored(tasks)
 }
 
-// putMany is PutMany; with keep, a key that is there keeps its value.
-func (c *Client) putMany(ctx context.Context, pairs []Pair, keep bool) error {
+// putTasks are tasks that store pairs; with keep, a key that is there keeps its value.
+func putTasks(pairs []Pair, keep bool) ([]*task, error) {
 	kind := rpcv1.Operation_UPSERT
 	if keep {
 		kind = rpcv1.Operation_INSERT
 	}
 	tasks, err := newTasks(kind, len(pairs), func(i int) ([]byte, []byte) { return pairs[i].Key, pairs[i].Value })
-	if err != nil {
-		return err
-	}
 	for _, t := range tasks {
 		t.keep = keep
 	}
-	c.run(ctx, tasks)
+	return tasks, err
+}
+
+// stored is the first error of tasks that ran and were made by putTasks.
+func (c *Client) stored(tasks []*task) error {
 	for _, t := range tasks {
-		if err := c.failure(t); err != nil && !(keep && errors.Is(err, ErrExists)) {
+		if err := c.failure(t); err != nil && !(t.keep && errors.Is(err, ErrExists)) {
 			return err
 		}
 	}

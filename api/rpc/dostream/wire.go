@@ -179,24 +179,44 @@ func own(v []byte) []byte {
 	return v[:len(v):len(v)]
 }
 
-// decodeRequest decodes a batch, which is empty before. Keys and values lie in b afterwards.
-func decodeRequest(b []byte, m *rpcv1.DoRequest) error {
+// decodeMessage decodes a batch, or the answer to one: each operation or outcome of it by element,
+// and each other field by other. It returns the elements, which are of one slab.
+func decodeMessage[E any](b []byte, element func(b []byte, e *E) error, other func(f field)) ([]*E, error) {
 	n, err := elements(b)
 	if err != nil || n == 0 && len(b) == 0 {
-		return err
+		return nil, err
 	}
-	var slab []rpcv1.Operation
+	var all []*E
+	var slab []E
 	if n > 0 {
-		m.Operations = make([]*rpcv1.Operation, n)
+		all = make([]*E, n)
 	}
 	if n <= MaxCall {
-		slab = make([]rpcv1.Operation, n)
+		slab = make([]E, n)
 	}
 	for at := 0; len(b) > 0; {
 		var f field
 		if f, b, err = next(b); err != nil {
-			return err
+			return nil, err
 		}
+		if !f.isBytes(fieldElements) {
+			other(f)
+			continue
+		}
+		if slab != nil {
+			all[at] = &slab[at]
+			if err := element(f.bytes, &slab[at]); err != nil {
+				return nil, err
+			}
+			at++
+		}
+	}
+	return all, nil
+}
+
+// decodeRequest decodes a batch, which is empty before. Keys and values lie in b afterwards.
+func decodeRequest(b []byte, m *rpcv1.DoRequest) (err error) {
+	m.Operations, err = decodeMessage(b, decodeOperation, func(f field) {
 		switch {
 		case f.isNumber(fieldID):
 			m.Id = f.value
@@ -204,15 +224,9 @@ func decodeRequest(b []byte, m *rpcv1.DoRequest) error {
 			m.Forwarded = protowire.DecodeBool(f.value)
 		case f.isNumber(fieldLimit):
 			m.LimitMilliseconds = uint32(f.value)
-		case f.isBytes(fieldElements) && slab != nil:
-			m.Operations[at] = &slab[at]
-			if err := decodeOperation(f.bytes, &slab[at]); err != nil {
-				return err
-			}
-			at++
 		}
-	}
-	return nil
+	})
+	return err
 }
 
 func decodeOperation(b []byte, op *rpcv1.Operation) (err error) {
@@ -234,37 +248,16 @@ func decodeOperation(b []byte, op *rpcv1.Operation) (err error) {
 }
 
 // decodeReply decodes the answer to a batch, which is empty before. Values lie in b afterwards.
-func decodeReply(b []byte, m *rpcv1.DoReply) error {
-	n, err := elements(b)
-	if err != nil || n == 0 && len(b) == 0 {
-		return err
-	}
-	var slab []rpcv1.Outcome
-	if n > 0 {
-		m.Outcomes = make([]*rpcv1.Outcome, n)
-	}
-	if n <= MaxCall {
-		slab = make([]rpcv1.Outcome, n)
-	}
-	for at := 0; len(b) > 0; {
-		var f field
-		if f, b, err = next(b); err != nil {
-			return err
-		}
+func decodeReply(b []byte, m *rpcv1.DoReply) (err error) {
+	m.Outcomes, err = decodeMessage(b, decodeOutcome, func(f field) {
 		switch {
 		case f.isNumber(fieldID):
 			m.Id = f.value
 		case f.isNumber(fieldGeneration):
 			m.MapGeneration = f.value
-		case f.isBytes(fieldElements) && slab != nil:
-			m.Outcomes[at] = &slab[at]
-			if err := decodeOutcome(f.bytes, &slab[at]); err != nil {
-				return err
-			}
-			at++
 		}
-	}
-	return nil
+	})
+	return err
 }
 
 func decodeOutcome(b []byte, o *rpcv1.Outcome) (err error) {
