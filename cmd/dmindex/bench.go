@@ -28,7 +28,7 @@ type benchFlags struct {
 	cachePercent                   float64
 	switches                       []string
 	seed                           uint64
-	processorTime                  float64
+	processorTime, messageRate     float64
 	figure, json, html, secret     string
 	markdown                       bool
 	repartition                    []string
@@ -87,7 +87,8 @@ func benchCommand() *cobra.Command {
 	flags.StringSliceVar(&f.switches, "switch", nil, "techniques of the design to switch, as in onChip=off,combine=on; all others stay on")
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of the operations and of the simulation")
 	flags.Float64Var(&f.processorTime, "processor-time", 1, "with the sim transport: how many times the measured processor time operations take, to see what a figure owes to it")
-	flags.StringVar(&f.figure, "figure", "", "repeat an experiment of a paper: sherman-5, sherman-6, sherman-table3, dex-6, dex-6-processor, dex-7, dex-8, dex-9, dex-11 or dex-12, or with processor measure what operations take of processors, over shared memory; takes --records, --ops, --clients and --servers")
+	flags.Float64Var(&f.messageRate, "message-rate", 77, "with the sim transport: million messages a second that the NIC of a memory server passes in each direction, to see what a figure owes to it")
+	flags.StringVar(&f.figure, "figure", "", "repeat an experiment of a paper: sherman-5, sherman-6, sherman-table3, dex-6, dex-6-processor, dex-7, dex-8, dex-9, dex-11, dex-12, one of smart-3 to smart-22-items or of chime-3 to chime-19c (hack/figures list has all), or with processor measure what operations take of processors, over shared memory; takes --records, --ops, --clients and --servers")
 	flags.StringSliceVar(&f.repartition, "repartition", nil, "measure the addition of a compute server while clients read and write, in real time; the value is a list of cache sizes")
 	flags.Lookup("repartition").NoOptDefVal = "256Mi,512Mi,1Gi"
 	flags.StringVar(&f.secret, "secret", "", "with --repartition: measure a running index instead of servers in this process; the directory where its Secret NAME-conn is mounted. "+
@@ -108,6 +109,11 @@ func (f *benchFlags) base(progress io.Writer) (base bench.Run, err error) {
 	if f.given("processor-time") {
 		if base.ProcessorScale = f.processorTime; f.processorTime <= 0 {
 			return base, errors.New("--processor-time: give a number above 0")
+		}
+	}
+	if f.given("message-rate") {
+		if base.MessageRate = f.messageRate; f.messageRate <= 0 {
+			return base, errors.New("--message-rate: give a number above 0")
 		}
 	}
 	if f.warmup == -1 {

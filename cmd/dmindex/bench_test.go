@@ -89,6 +89,8 @@ func TestBenchRefuses(t *testing.T) {
 		{"--records 1000000000000", "give fewer --records or --ops"},
 		{"--design sherman --records 1000000000000", "give fewer --records or --ops"},
 		{"--json /no/where.json", "/no/where.json"},
+		{"--message-rate 0", "--message-rate: give a number above 0"},
+		{"--message-rate 45 --transport shm", "over shm the NICs are what they are"},
 		{"--processor-time 0", "--processor-time: give a number above 0"},
 		{"--processor-time 2 --transport shm", "over shm operations take the processor time that they take"},
 		{"--figure sherman-5 --design dex", "--design: figure sherman-5 says itself"},

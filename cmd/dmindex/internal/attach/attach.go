@@ -15,8 +15,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/index"
-	_ "github.com/dmindex/dmindex/pkg/index/dex" // registers itself, as the next
+	_ "github.com/dmindex/dmindex/pkg/index/chime" // registers itself, as the next
+	_ "github.com/dmindex/dmindex/pkg/index/dex"
 	_ "github.com/dmindex/dmindex/pkg/index/sherman"
+	_ "github.com/dmindex/dmindex/pkg/index/smart"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/ibv"

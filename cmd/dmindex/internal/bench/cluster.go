@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/dmindex/dmindex/api/config"
@@ -57,6 +58,7 @@ const (
 	largeChunk = 8 << 20 // where clients have logs, which are as long as half a chunk allows
 	tableLocks = 131072  // 16-bit locks, in 256 KiB of the NIC's memory (Sherman, section 4.3)
 	onChip     = 256 << 10
+	intents    = 768 // slots, as a memory server with a table of that size has for an index
 )
 
 func newSimulated(r *Run, design index.Design) (*simulated, error) {
@@ -65,14 +67,12 @@ func newSimulated(r *Run, design index.Design) (*simulated, error) {
 		caps.DeviceMemory = 0 // where locks lie is the memory servers' part of that technique
 	}
 	w := simenv.New(simenv.Options{Seed: r.Seed, Ordered: true, MaxEvents: 1 << 62})
-	model := sim.Paper()
-	if r.MemoryThreads > 0 {
-		model.Cores = r.MemoryThreads
-	}
 	m, err := poolsim.New(w, poolsim.Options{
 		Servers: r.MemoryServers, ChunkBytes: r.chunkBytes(), Chunks: int(r.memoryNeeded()/uint64(r.chunkBytes())) + 1, Locks: tableLocks,
+		// each session has one, and one client may have half of all
+		Intents:  max(intents, 2*r.Clients),
 		Executor: design.Executor,
-		Fabric:   sim.Options{Capabilities: caps, Model: model},
+		Fabric:   sim.Options{Capabilities: caps, Model: r.model()},
 	})
 	if err != nil {
 		return nil, err
@@ -85,6 +85,18 @@ func newSimulated(r *Run, design index.Design) (*simulated, error) {
 		s.servers = append(s.servers, w.NewProcess(fmt.Sprint("compute-", i+1)))
 	}
 	return s, nil
+}
+
+// model is what NICs and memory servers of the run cost.
+func (r *Run) model() sim.Model {
+	m := sim.Paper()
+	if r.MemoryThreads > 0 {
+		m.Cores = r.MemoryThreads
+	}
+	if r.MessageRate > 0 {
+		m.ServerMessage = time.Duration(math.Round(1e3 / r.MessageRate))
+	}
+	return m
 }
 
 func (s *simulated) run(do func() error) error {

@@ -49,10 +49,16 @@ type Run struct {
 	// CachePercent is the cache of each compute server in percent of the bytes of all leaves, as
 	// they are after the load; 0 = by CacheBytes.
 	CachePercent float64
-	Switches     map[string]bool
-	Seed         uint64
+	NodeBytes    int // of the design; 0 = its default
+
+	Neighbourhood int // of CHIME; 0 = its default
+	Switches      map[string]bool
+	Seed          uint64
 	// how many times the measured processor time simulated operations take; 0 = 1
 	ProcessorScale float64
+	// million messages a second that the NIC of a simulated memory server passes in each direction;
+	// 0 = the model's
+	MessageRate float64
 
 	Progress io.Writer // lines of what goes on
 	Markdown bool      // how tables are written; else aligned text
@@ -116,7 +122,7 @@ func (r *Run) Do(ctx context.Context) (*Result, error) {
 
 // options of the index, with so many bytes of cache.
 func (r *Run) options(cache int) index.Options {
-	return index.Options{Uint64: r.Uint64, MaxKeyBytes: r.KeyBytes, MaxValueBytes: r.ValueBytes, CacheBytes: cache, Switches: r.Switches}
+	return index.Options{Uint64: r.Uint64, MaxKeyBytes: r.KeyBytes, MaxValueBytes: r.ValueBytes, CacheBytes: cache, NodeBytes: r.NodeBytes, Neighbourhood: r.Neighbourhood, Switches: r.Switches}
 }
 
 // bencher is a run under way.
@@ -194,6 +200,10 @@ func (b *bencher) stats() (sum index.Stats, chunks uint64, err error) {
 		sum.Retries += s.Retries
 		sum.LockConflicts += s.LockConflicts
 		sum.Handovers += s.Handovers
+		sum.Delegated += s.Delegated
+		sum.Combined += s.Combined
+		sum.Speculated += s.Speculated
+		sum.SpeculatedRight += s.SpeculatedRight
 		sum.CacheBytes += s.CacheBytes
 		sum.CacheHits += s.CacheHits
 		sum.CacheMisses += s.CacheMisses
@@ -210,6 +220,10 @@ func less(after, before index.Stats) index.Stats {
 	after.Retries -= before.Retries
 	after.LockConflicts -= before.LockConflicts
 	after.Handovers -= before.Handovers
+	after.Delegated -= before.Delegated
+	after.Combined -= before.Combined
+	after.Speculated -= before.Speculated
+	after.SpeculatedRight -= before.SpeculatedRight
 	after.CacheHits -= before.CacheHits
 	after.CacheMisses -= before.CacheMisses
 	return after

@@ -17,6 +17,7 @@ type Sweep struct {
 	parts       []sweepPart
 	// of each compute server in percent of the leaves, unless it is that which grows
 	cache   float64
+	memory  int // memory servers; 0 = as many as compute servers
 	against int // the variant that others are compared with
 	notes   []string
 }
@@ -36,6 +37,12 @@ const (
 type variant struct {
 	label, design string
 	off           []string
+	node          int // bytes of a node; 0 = the design's default
+	hood          int // its neighbourhood; 0 = its default
+	// in a Comparison: the design's default cache, which four times the warm-up fills
+	allCached bool
+	// in a Comparison: its own cache in MB for 60 million records; 0 = as the others
+	cache float64
 }
 
 // switches are those that are off.
@@ -66,6 +73,9 @@ type sweepPart struct {
 // servers, each of which has subtrees as a whole. Caches need some time to find what is popular.
 func (f *Sweep) Defaults(base *Run, given func(flag string) bool) {
 	defaults(base, given, 4, 144, 1_000_000, 60_000)
+	if f.memory > 0 && !given("servers") {
+		base.MemoryServers = f.memory
+	}
 	if !given("warmup") {
 		base.Warmup = 4 * base.Ops
 	}

@@ -6,6 +6,8 @@ package bench
 var (
 	shermanVariant = variant{label: "Sherman", design: "sherman"}
 	dexVariant     = variant{label: "DEX", design: "dex"}
+	smartVariant   = variant{label: "SMART", design: "smart"}
+	chimeVariant   = variant{label: "CHIME", design: "chime"}
 	uncached       = variant{label: "DEX -caching", design: "dex", off: []string{"caching", "offloading"}}
 )
 

@@ -45,6 +45,10 @@ func (r *Run) check() (index.Design, error) {
 		err = fmt.Errorf("processor time times %g: above 0 and at most 100 is possible; give --processor-time 1", r.ProcessorScale)
 	case r.ProcessorScale != 0 && r.Transport != "sim":
 		err = fmt.Errorf("--processor-time: over %s operations take the processor time that they take; leave it out", r.Transport)
+	case r.MessageRate < 0 || r.MessageRate > 1000:
+		err = fmt.Errorf("%g million messages a second: above 0 and at most 1000 are possible; give --message-rate 45", r.MessageRate)
+	case r.MessageRate != 0 && r.Transport != "sim":
+		err = fmt.Errorf("--message-rate: over %s the NICs are what they are; leave it out", r.Transport)
 	case uint64(r.Ops)+uint64(r.Warmup) > maxWriter:
 		err = fmt.Errorf("%d operations: a value can name %d", r.Ops+r.Warmup, maxWriter)
 	}

@@ -1,0 +1,67 @@
+package bench
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestMessageRate: a message takes as long as the rate says, in each direction, and a run without
+// one has the model's.
+func TestMessageRate(t *testing.T) {
+	latency := func(rate float64) time.Duration {
+		r := smallRun(t, "C", "sim")
+		r.Design, r.Records, r.Clients, r.ComputeServers, r.MemoryServers, r.MessageRate = "sherman", 2000, 1, 1, 1, rate
+		return time.Duration(do(t, r).Latency.quantile(0.5))
+	}
+	// two messages of 2 us in place of 1 us
+	if took := latency(0.5) - latency(1); took < 1900*time.Nanosecond || took > 2100*time.Nanosecond {
+		t.Errorf("half the rate takes %v more", took)
+	}
+	if model, same := latency(0), latency(77); model != same {
+		t.Errorf("%v with the model's rate, %v with the same given", model, same)
+	}
+}
+
+// TestTinyComparisons does each of them with next to nothing.
+func TestTinyComparisons(t *testing.T) {
+	for _, c := range slices.Concat(smartFigures, chimeFigures) {
+		if len(c.parts) > 1 {
+			c.parts = c.parts[len(c.parts)-1:]
+		}
+		base := smallRun(t, "C", "sim")
+		c.Defaults(base, func(string) bool { return false })
+		if base.Clients != c.cluster.compute*c.cluster.each || base.MemoryServers != c.cluster.memory || base.Warmup != c.warmup {
+			t.Errorf("%s: defaults %+v", c.Name, base)
+		}
+		base.Records, base.Ops, base.Warmup, base.Clients, base.ComputeServers = 500, 60, 10, 2, 2
+		settings := slices.Clone(c.settings)
+		for i, s := range settings { // as many clients and records as a test has
+			settings[i].change = func(r *Run) {
+				s.change(r)
+				r.Clients, r.Records, r.Warmup = 2, 500, min(r.Warmup, 10)
+			}
+		}
+		c.settings = settings
+		var out bytes.Buffer
+		results, err := c.Do(t.Context(), *base, &out)
+		if err != nil {
+			t.Fatalf("%s: %v", c.Name, err)
+		}
+		if len(results) != len(c.parts)*len(c.variants)*max(1, len(settings)) {
+			t.Errorf("%s: %d results", c.Name, len(results))
+		}
+		for _, r := range results {
+			// above 1 where clients starve: throughput ends with the first client's work
+			if o := r.occupancy(); !(o > 0 && o < 2) {
+				t.Errorf("%s, %s: the NICs of memory servers are busy in %v of the time", c.Name, r.Run.Label, o)
+			}
+		}
+		for _, p := range c.parts {
+			if len(p.claims) > len(c.variants) {
+				t.Errorf("%s: %s has claims of %d variants", c.Name, p.workload, len(p.claims))
+			}
+		}
+	}
+}
