@@ -28,7 +28,7 @@ const (
 
 // simulated are the packages that run in the simulator.
 var simulated = []string{
-	"pkg/index/dex", "pkg/index/sherman",
+	"pkg/index/chime", "pkg/index/dex", "pkg/index/sherman",
 	"pkg/index/internal/blocks", "pkg/index/internal/btree", "pkg/index/internal/loader", "pkg/index/internal/nodecache",
 	"pkg/index/internal/op", "pkg/index/internal/slottedtree",
 	"pkg/pool", "pkg/pool/internal/lock", "pkg/pool/redo", "computeserver/engine", "computeserver/ownership", "memserver/internal/core",

@@ -24,6 +24,7 @@ type machine struct {
 	dir     string
 	targets map[string]*target
 	cgroups []string // folders, to be removed
+	ports   int      // where the next free port is looked for
 }
 
 // target is something that can be asked: an index or a redis-server.
@@ -33,6 +34,7 @@ type target struct {
 	rpc     []string
 	metrics []string // of compute servers, then of memory servers
 	compute []int    // pids
+	memory  []int    // of memory servers
 	servers []int    // pids of all servers
 	replica bool     // changes are confirmed by WAIT 1
 	// where the ranges of an index begin, which go to its compute servers in turn
@@ -116,21 +118,27 @@ func (m *machine) launch(t *target, log string, env []string, name string, args 
 	return cmd.Process.Pid, nil
 }
 
-// freePort is a port that nobody listens on.
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+// The ports of servers lie below those that the kernel gives to clients: one of these could be in
+// use by the time that its server listens.
+const firstPort, lastPort = 20000, 29999
+
+// freePort is a port that nobody listens on and that was not given before, until all were.
+func (m *machine) freePort() (string, error) {
+	for range lastPort - firstPort + 1 {
+		address := fmt.Sprintf("127.0.0.1:%d", firstPort+m.ports%(lastPort-firstPort+1))
+		m.ports++
+		if l, err := net.Listen("tcp", address); err == nil {
+			return address, l.Close()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	return "", fmt.Errorf("no port from %d to %d is free", firstPort, lastPort)
 }
 
-func freePorts(n int) ([]string, error) {
+func (m *machine) freePorts(n int) ([]string, error) {
 	ports := make([]string, n)
 	for i := range ports {
 		var err error
-		if ports[i], err = freePort(); err != nil {
+		if ports[i], err = m.freePort(); err != nil {
 			return nil, err
 		}
 	}
@@ -144,7 +152,7 @@ func portOf(address string) string {
 
 // startRedis starts a redis-server that stores nothing on disk, perhaps with a replica.
 func (m *machine) startRedis(t *target, replica bool) error {
-	ports, err := freePorts(2)
+	ports, err := m.freePorts(2)
 	if err != nil {
 		return err
 	}
@@ -181,7 +189,7 @@ func (m *machine) startIndex(t *target, o indexOptions) error {
 	var servers []control.Server
 	var metrics []string
 	for i := range 2 {
-		ports, err := freePorts(3)
+		ports, err := m.freePorts(3)
 		if err != nil {
 			return err
 		}
@@ -191,9 +199,11 @@ func (m *machine) startIndex(t *target, o indexOptions) error {
 		} else {
 			args = append(args, "--fabric", ports[2])
 		}
-		if _, err := m.launch(t, fmt.Sprint("memory-", i+1), nil, m.o.binary, args...); err != nil {
+		pid, err := m.launch(t, fmt.Sprint("memory-", i+1), nil, m.o.binary, args...)
+		if err != nil {
 			return err
 		}
+		t.memory = append(t.memory, pid)
 		metrics = append(metrics, ports[1])
 		ix.MemoryServers = append(ix.MemoryServers, config.MemoryServer{ID: uint16(i + 1), Control: ports[0], Pod: fmt.Sprint("memory-", i+1)})
 		servers = append(servers, control.Server{ID: uint16(i + 1), Control: ports[0]})
@@ -243,7 +253,7 @@ func (m *machine) startCompute(t *target, ix *config.Index, c *control.Client, o
 	}
 	var members []partition.Server
 	for i := range o.compute {
-		ports, err := freePorts(3)
+		ports, err := m.freePorts(3)
 		if err != nil {
 			return err
 		}

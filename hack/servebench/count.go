@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,7 +20,12 @@ import (
 // counts are what the servers of a target did for an operation, all of them together: compute and
 // memory servers, or redis-server.
 type counts struct {
-	Processor   float64 `json:"processorMicroseconds"`
+	Processor float64 `json:"processorMicroseconds"`
+	User      float64 `json:"userMicroseconds"`   // of Processor, outside of the kernel
+	Memory    float64 `json:"memoryMicroseconds"` // of Processor, of memory servers
+	Client    float64 `json:"clientMicroseconds"` // processor time of who asks; not in Processor
+	// processors at work during the run, of all processes here
+	Busy        float64 `json:"busyCores"`
 	SystemCalls float64 `json:"systemCalls"` // 0 where perf is missing
 	Switches    float64 `json:"contextSwitches"`
 	Allocations float64 `json:"allocations"` // of compute servers
@@ -33,9 +39,15 @@ type counter struct {
 	t       *target
 	perf    *exec.Cmd
 	file    string
-	ticks   float64
+	used    usage
+	client  float64
+	busy    float64
+	began   time.Time
 	metrics map[string]float64
 }
+
+// usage is processor time in seconds.
+type usage struct{ user, kernel, memory float64 }
 
 // userHertz is the unit of processor time in /proc, on every Linux.
 const userHertz = 100
@@ -46,7 +58,6 @@ func startCounting(m *machine, t *target) (*counter, error) {
 	if c.metrics, err = t.scrape(); err != nil {
 		return nil, err
 	}
-	c.ticks = t.ticks()
 	if _, err := exec.LookPath("perf"); err == nil {
 		var pids []string
 		for _, pid := range t.servers {
@@ -57,13 +68,19 @@ func startCounting(m *machine, t *target) (*counter, error) {
 			return nil, err
 		}
 	}
+	c.used, c.client, c.busy, c.began = t.usage(), clientSeconds(), busySeconds(), time.Now()
 	return c, nil
 }
 
 // end returns the counts for each of so many operations.
 func (c *counter) end(operations int) (*counts, error) {
 	n := float64(operations)
-	result := &counts{Processor: (c.t.ticks() - c.ticks) / userHertz * 1e6 / n}
+	used, elapsed := c.t.usage(), time.Since(c.began).Seconds()
+	user, kernel := used.user-c.used.user, used.kernel-c.used.kernel
+	result := &counts{
+		Processor: (user + kernel) * 1e6 / n, User: user * 1e6 / n, Memory: (used.memory - c.used.memory) * 1e6 / n,
+		Client: (clientSeconds() - c.client) * 1e6 / n, Busy: (busySeconds() - c.busy) / elapsed,
+	}
 	metrics, err := c.t.scrape()
 	result.Allocations = (metrics["go_memstats_mallocs_total"] - c.metrics["go_memstats_mallocs_total"]) / n
 	result.Trips = (metrics["dmindex_compute_round_trips_total"] - c.metrics["dmindex_compute_round_trips_total"]) / n
@@ -98,8 +115,8 @@ func (c *counter) end(operations int) (*counts, error) {
 	return result, err
 }
 
-// ticks is the processor time of all servers.
-func (t *target) ticks() (sum float64) {
+// usage is the processor time of all servers.
+func (t *target) usage() (sum usage) {
 	for _, pid := range t.servers {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
@@ -107,9 +124,35 @@ func (t *target) ticks() (sum float64) {
 		}
 		_, rest, _ := strings.Cut(string(text), ") ")
 		fields := strings.Fields(rest)
-		for _, i := range []int{11, 12} { // utime and stime
-			n, _ := strconv.ParseFloat(fields[i], 64)
-			sum += n
+		user, _ := strconv.ParseFloat(fields[11], 64)
+		kernel, _ := strconv.ParseFloat(fields[12], 64)
+		sum.user, sum.kernel = sum.user+user/userHertz, sum.kernel+kernel/userHertz
+		if slices.Contains(t.memory, pid) {
+			sum.memory += (user + kernel) / userHertz
+		}
+	}
+	return sum
+}
+
+// clientSeconds is the processor time of this process, and of the tools that have ended.
+func clientSeconds() (sum float64) {
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var u syscall.Rusage
+		if syscall.Getrusage(who, &u) == nil {
+			sum += time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+		}
+	}
+	return sum
+}
+
+// busySeconds is the time that the processors of this machine were at work.
+func busySeconds() (sum float64) {
+	text, _ := os.ReadFile("/proc/stat")
+	line, _, _ := strings.Cut(string(text), "\n")
+	for i, field := range strings.Fields(line)[1:] {
+		// 3 and 4 are idle, and waiting for a disk
+		if n, err := strconv.ParseFloat(field, 64); err == nil && i != 3 && i != 4 && i < 8 {
+			sum += n / userHertz
 		}
 	}
 	return sum

@@ -13,8 +13,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"slices"
@@ -96,7 +98,7 @@ func run(ctx context.Context, o *options) error {
 			return fmt.Errorf("side %q: write design-transport, such as dex-tcp", side)
 		}
 	}
-	m := &machine{ctx: ctx, o: o}
+	m := &machine{ctx: ctx, o: o, ports: rand.IntN(lastPort)} // others may measure, too
 	var err error
 	if m.dir, err = os.MkdirTemp("", "servebench-"); err != nil {
 		return err
@@ -110,7 +112,7 @@ func run(ctx context.Context, o *options) error {
 			continue
 		}
 		if err := measure(m, r, report); err != nil {
-			return fmt.Errorf("%s: %w", r.name, err)
+			return errors.Join(fmt.Errorf("%s: %w", r.name, err), report.save())
 		}
 	}
 	return report.save()

@@ -25,7 +25,7 @@ func newReport(o *options) *report {
 
 func (r *report) begin(row row, operations int) {
 	fmt.Printf("\n%s: %s; %d operations a run\n", row.name, row.what, operations)
-	fmt.Printf("  %-14s %10s %10s %7s %6s %9s %9s %9s %8s %8s\n", "side", "ops/s", "anchor/s", "ratio", "goal", "cpu us", "syscalls", "switches", "allocs", "trips")
+	fmt.Printf("  %-14s %10s %10s %7s %6s %8s %8s %8s %8s %5s %9s %9s %8s %8s\n", "side", "ops/s", "anchor/s", "ratio", "goal", "cpu us", "user", "memory", "client", "busy", "syscalls", "switches", "allocs", "trips")
 }
 
 func (r *report) add(f *figure) {
@@ -35,7 +35,7 @@ func (r *report) add(f *figure) {
 	}
 	fmt.Printf("  %-14s %10.0f %10.0f %7.2f %6s", f.Side, median(f.Rates), median(f.Others), f.Ratio, goal)
 	if c := f.Counts; c != nil {
-		fmt.Printf(" %9.2f %9.3f %9.3f %8.2f %8.3f", c.Processor, c.SystemCalls, c.Switches, c.Allocations, c.Trips)
+		fmt.Printf(" %8.2f %8.2f %8.2f %8.2f %5.2f %9.3f %9.3f %8.2f %8.3f", c.Processor, c.User, c.Memory, c.Client, c.Busy, c.SystemCalls, c.Switches, c.Allocations, c.Trips)
 	}
 	fmt.Println()
 	if c := f.Counts; c != nil && r.o.verbs {

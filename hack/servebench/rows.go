@@ -58,28 +58,32 @@ func allRows() []row {
 	}
 	dex := func(goal float64) map[string]float64 { return map[string]float64{"dex-tcp": goal} }
 	return append([]row{
-		{name: "set", what: "SET, pipelines of 32, 50 connections to one server, which owns the keys (redis-benchmark)", anchor: "redis",
-			goal: goals(0.6, 1.2, 0, 1.0), needs: "redis-benchmark", operations: 400_000, run: benchmark("SET", nearKeys, 50, 32)},
-		{name: "set-half", what: "the same, and the server forwards half of the commands", anchor: "redis",
-			needs: "redis-benchmark", operations: 400_000, run: benchmark("SET", spreadKeys, 50, 32)},
+		{name: "set", what: "SET of keys that are there, pipelines of 32, 50 connections to one server, which owns the keys (redis-benchmark)", anchor: "redis",
+			goal: goals(0.6, 1.2, 0, 1.0), needs: "redis-benchmark", keys: nearKeys, operations: 400_000, run: benchmark("SET", nearKeys, 50, 32)},
+		{name: "set-new", what: "the same of random keys that are mostly new", anchor: "redis",
+			needs: "redis-benchmark", operations: 200_000, run: benchmarkOf("SET", nearKeys, 50, 32, 1_000_000_000)},
+		{name: "set-half", what: "the same as set, and the server forwards half of the commands", anchor: "redis",
+			needs: "redis-benchmark", keys: spreadKeys, operations: 400_000, run: benchmark("SET", spreadKeys, 50, 32)},
 		{name: "set-wait", what: "the same as set with a client of ours; redis-server has a replica, and WAIT 1 ends each pipeline", anchor: "redis-replica",
-			goal: dex(2), operations: 400_000, run: pipelines(50, 32, 0)},
+			goal: dex(2), keys: nearKeys, operations: 400_000, run: pipelines(50, 32, 0)},
 		{name: "get", what: "GET, pipelines of 32, 50 connections to one server, which owns the keys (redis-benchmark)", anchor: "redis",
 			goal: goals(1.2, 1.5, 0.5, 0), needs: "redis-benchmark", keys: nearKeys, operations: 400_000, run: benchmark("GET", nearKeys, 50, 32)},
 		{name: "get-half", what: "the same, and the server forwards half of the commands", anchor: "redis",
 			needs: "redis-benchmark", keys: spreadKeys, operations: 400_000, run: benchmark("GET", spreadKeys, 50, 32)},
 		{name: "one", what: "SET, pipelines of 64 on one connection (redis-benchmark)", anchor: "redis",
-			goal: dex(0.5), needs: "redis-benchmark", operations: 100_000, run: benchmark("SET", nearKeys, 1, 64)},
+			goal: dex(0.5), needs: "redis-benchmark", keys: nearKeys, operations: 100_000, run: benchmark("SET", nearKeys, 1, 64)},
 		{name: "mset", what: "MSET of 10,000 random keys on one connection", anchor: "redis",
-			goal: dex(0.5), operations: 200_000, run: msets(10_000)},
+			goal: dex(0.5), keys: nearKeys, operations: 200_000, run: msets(10_000)},
 		{name: "pipe", what: "redis-cli --pipe of 200,000 new keys", anchor: "redis",
 			goal: dex(0.4), needs: "redis-cli", operations: 200_000, run: pipe},
 		{name: "sdk-put", what: "PutMany of 1,000 pairs, 8 at a time; anchor: SET in pipelines of 32 on 50 connections to the same servers",
-			goal: dex(0.8), operations: 200_000, run: putMany, base: pipelines(50, 32, 0)},
+			goal: dex(0.8), keys: nearKeys, operations: 200_000, run: putMany, base: pipelines(50, 32, 0)},
 		{name: "sdk-get", what: "GetMany of 1,000 keys, 8 at a time; anchor: GET in pipelines of 32 on 50 connections to the same servers",
 			goal: dex(0.8), keys: nearKeys, operations: 400_000, run: getMany, base: pipelines(50, 32, 1)},
+		{name: "sdk-one", what: "Get of one key, 32 at a time; anchor: GET on 32 connections, one at a time, to the same servers",
+			keys: nearKeys, operations: 60_000, run: getOne, base: pipelines(32, 1, 1)},
 		{name: "sdk-load", what: "Load of new pairs; anchor: SET in pipelines of 32 on 50 connections to the same servers",
-			goal: dex(0.8), operations: 200_000, run: loadPairs, base: pipelines(50, 32, 0)},
+			goal: dex(0.8), keys: nearKeys, operations: 200_000, run: loadPairs, base: pipelines(50, 32, 0)},
 		{name: "memtier", what: "SET and GET 1:1, pipelines of 16, 2 threads of 25 connections (memtier_benchmark)", anchor: "redis",
 			goal: dex(0.8), needs: "memtier_benchmark", keys: nearKeys, operations: 400_000, run: memtier},
 		{name: "mix", what: "SET and GET 1:1, pipelines of 16, 50 connections, a client of ours", anchor: "redis",
@@ -89,9 +93,18 @@ func allRows() []row {
 
 // benchmark is a run of redis-benchmark.
 func benchmark(command, prefix string, connections, pipeline int) func(*machine, *target, int) (time.Duration, error) {
+	return benchmarkOf(command, prefix, connections, pipeline, 0)
+}
+
+// benchmarkOf is benchmark with random keys of so many; 0 = those that are there.
+func benchmarkOf(command, prefix string, connections, pipeline, random int) func(*machine, *target, int) (time.Duration, error) {
 	return func(m *machine, t *target, operations int) (time.Duration, error) {
+		of := random
+		if of == 0 {
+			of = m.o.keys
+		}
 		args := []string{"-p", portOf(t.resp[0]), "-c", fmt.Sprint(connections), "-P", fmt.Sprint(pipeline), "-n", fmt.Sprint(operations),
-			"-r", fmt.Sprint(m.o.keys), "-q", "--csv", command, prefix + "__rand_int__"}
+			"-r", fmt.Sprint(of), "-q", "--csv", command, prefix + "__rand_int__"}
 		if command == "SET" {
 			args = append(args, "xxx")
 		}

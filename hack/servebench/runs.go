@@ -70,26 +70,30 @@ func (m *machine) load(t *target, prefix string) error {
 	if prefix == "" || t.loaded[prefix] {
 		return nil
 	}
+	err := fill(t.resp[:1], prefix, m.o.keys)
+	t.loaded[prefix] = err == nil
+	return err
+}
+
+// fill stores so many keys by servers.
+func fill(servers []string, prefix string, keys int) error {
 	const connections, depth = 16, 64
 	var next atomic.Int64
-	err := crowd(t.resp[:1], connections, m.o.keys, func(c *client, _ int) (int, error) {
+	return crowd(servers, connections, keys, func(c *client, _ int) (int, error) {
 		for range depth {
 			c.command("SET", spreadKey(prefix, int(next.Add(1)-1)), "xxx")
 		}
 		return depth, c.send(depth)
 	})
-	t.loaded[prefix] = err == nil
-	return err
 }
 
-// sdkMany is a run of calls of the SDK on many keys, several at a time.
-func sdkMany(call func(ctx context.Context, c *sdk.Client, p *picker) error) func(*machine, *target, int) (time.Duration, error) {
+// sdkCalls is a run of calls of the SDK on so many keys each, several at a time.
+func sdkCalls(callers, keys int, call func(ctx context.Context, c *sdk.Client, p *picker) error) func(*machine, *target, int) (time.Duration, error) {
 	return func(m *machine, t *target, operations int) (time.Duration, error) {
 		c, err := sdk.Connect(m.ctx, sdk.Options{Endpoints: t.rpc, Insecure: true})
 		if err != nil {
 			return 0, err
 		}
-		const callers = 8
 		var group sync.WaitGroup
 		errs := make([]error, callers)
 		left := int64(operations)
@@ -97,7 +101,7 @@ func sdkMany(call func(ctx context.Context, c *sdk.Client, p *picker) error) fun
 		for i := range callers {
 			group.Go(func() {
 				p := newPicker(nearKeys, m.o.keys, i)
-				for errs[i] == nil && atomic.AddInt64(&left, -sdkBatch) > -sdkBatch {
+				for errs[i] == nil && atomic.AddInt64(&left, -int64(keys)) > -int64(keys) {
 					errs[i] = call(m.ctx, c, p)
 				}
 			})
@@ -110,7 +114,7 @@ func sdkMany(call func(ctx context.Context, c *sdk.Client, p *picker) error) fun
 
 const sdkBatch = 1000
 
-var putMany = sdkMany(func(ctx context.Context, c *sdk.Client, p *picker) error {
+var putMany = sdkCalls(8, sdkBatch, func(ctx context.Context, c *sdk.Client, p *picker) error {
 	pairs := make([]sdk.Pair, sdkBatch)
 	for i := range pairs {
 		pairs[i] = sdk.Pair{Key: append([]byte(nil), p.next()...), Value: []byte("xxx")}
@@ -118,7 +122,7 @@ var putMany = sdkMany(func(ctx context.Context, c *sdk.Client, p *picker) error 
 	return c.PutMany(ctx, pairs)
 })
 
-var getMany = sdkMany(func(ctx context.Context, c *sdk.Client, p *picker) error {
+var getMany = sdkCalls(8, sdkBatch, func(ctx context.Context, c *sdk.Client, p *picker) error {
 	keys := make([][]byte, sdkBatch)
 	for i := range keys {
 		keys[i] = append([]byte(nil), p.next()...)
@@ -127,6 +131,11 @@ var getMany = sdkMany(func(ctx context.Context, c *sdk.Client, p *picker) error 
 	if err == nil && string(values[0]) != "xxx" {
 		err = fmt.Errorf("GetMany found %q under %s", values[0], keys[0])
 	}
+	return err
+})
+
+var getOne = sdkCalls(32, 1, func(ctx context.Context, c *sdk.Client, p *picker) error {
+	_, err := c.Get(ctx, p.next())
 	return err
 })
 

@@ -9,8 +9,8 @@ import (
 )
 
 // ycsbRows are go-ycsb's core workloads with 32 threads, each of which waits for its answer. A
-// value is one string of a kilobyte. An update reads before it writes, as go-ycsb does with
-// strings.
+// value is one string of 1.5 KB: ten fields of 100 bytes, coded as text. An update reads before it
+// writes, as go-ycsb does with strings.
 func ycsbRows() []row {
 	const zipf = " (go-ycsb, zipfian)"
 	goal := map[string]float64{"dex-tcp": 0.8}
