@@ -25,8 +25,15 @@ func (s *space) restarts(pod string) string {
 	return s.jsonpath("pod/"+pod, "{.status.containerStatuses[0].restartCount}")
 }
 
-func (s *space) incarnations() string {
-	return s.jsonpath("dmmp/x-memory", "{range .status.servers[*]}{.pod}={.incarnation} {end}")
+// incarnations are those of the memory servers. The pool tells of them at its own next look, which
+// may come after the index has settled.
+func (s *space) incarnations() (found string) {
+	s.Helper()
+	s.eventually(long, "the pool tells of all memory servers", func() (bool, string) {
+		found = s.jsonpath("dmmp/x-memory", "{range .status.servers[*]}{.pod}={.incarnation} {end}")
+		return found != "" && !strings.Contains(found, "= "), found
+	})
+	return found
 }
 
 // TestMemoryRestart ends memory servers under load: their containers come back with the same

@@ -82,32 +82,19 @@ const (
 	backOffForgets = 12 * time.Minute
 )
 
-// TestSherman scales and deletes under load, with the design in which all servers share everything.
-func TestSherman(t *testing.T) {
-	s := newSpace(t)
-	s.newIndex(strings.Replace(indexManifest, "design: DEX", "design: Sherman", 1), "2/2", "2/2")
-	s.fill()
-	e := s.startExercise(2000)
-	s.scaleAndDelete(e, 3, 1, 2)
-	for _, pod := range s.memoryPods() {
-		e.begin("restart " + pod)
-		s.endContainer(pod)
-		s.settled("2/2", "2/2")
-		e.phase("after " + pod)
-	}
-	s.filled()
-	e.finish()
-}
-
 // TestKinds brings up an index of every kind of key and routing and asks it. With DEX requests
-// always go to the owner.
+// always go to the owner, with SMART and CHIME to the server that is asked.
 func TestKinds(t *testing.T) {
-	for _, routing := range []string{"DEX", "Any", "Owner"} {
+	for _, routing := range []string{"DEX", "SMART", "CHIME", "Any", "Owner"} {
 		for name, key := range map[string]string{"uint64": "{type: Uint64}", "bytes16": "{type: Bytes, maxLength: 16}", "bytes1024": "{type: Bytes, maxLength: 1024}"} {
 			t.Run(routing+"-"+name, func(t *testing.T) {
 				s := newSpace(t)
 				manifest := strings.Replace(indexManifest, "{type: Bytes, maxLength: 64}", key, 1)
-				if routing != "DEX" {
+				switch routing {
+				case "DEX":
+				case "SMART", "CHIME":
+					manifest = strings.Replace(manifest, "design: DEX", "design: "+routing, 1)
+				default:
 					manifest = strings.Replace(manifest, "design: DEX\n", "design: Sherman\n  partitioning: {routing: "+routing+"}\n", 1)
 				}
 				s.newIndex(manifest, "2/2", "2/2")

@@ -15,7 +15,7 @@ import (
 var simulated = []string{"pkg/index", "pkg/pool", "pkg/partition", "memserver", "computeserver"}
 
 // outside are parts of those rooms that are test tools.
-var outside = []string{"pkg/pool/pooltest", "pkg/pool/poolsim", "pkg/index/indextest", "pkg/index/indexsim", "computeserver/computeservertest"}
+var outside = []string{"pkg/pool/pooltest", "pkg/pool/poolsim", "pkg/index/indextest", "pkg/index/indexsim", "pkg/index/internal/combine/combinetest", "computeserver/computeservertest"}
 
 // forbiddenCalls by package path: what reads a clock, waits, or draws random numbers behind env's
 // back.
