@@ -205,40 +205,15 @@ func (g *registers) answer(n int, out register.Output, now int64) {
 }
 
 func (g *registers) judge() error {
-	for _, part := range register.Model.Partition(g.ops) {
-		part = telling(part)
-		if result := porcupine.CheckOperationsTimeout(register.Model, part, time.Minute); result != porcupine.Ok {
-			text := ""
-			for _, o := range part {
-				text += fmt.Sprintf("  session %d, %d to %d: %s\n", o.ClientId, o.Call, o.Return, register.Model.DescribeOperation(o.Input, o.Output))
-			}
-			return fmt.Errorf("%d operations on a key are not linearizable (%v):\n%s", len(part), result, text)
-		}
+	result, guilty := register.Check(g.ops, time.Minute)
+	if result == porcupine.Ok {
+		return nil
 	}
-	return nil
-}
-
-// telling are the operations on a key without lookups that say nothing: that have no answer, or
-// during which another one began and ended with the same answer. The search for an order takes too
-// long with all of them.
-func telling(ops []porcupine.Operation) (out []porcupine.Operation) {
-	for i, o := range ops {
-		says := true
-		if o.Input.(register.Input).Verb == register.Lookup {
-			says = o.Return != register.Never
-			for j, p := range ops {
-				within := o.Call <= p.Call && p.Return <= o.Return
-				equal := o.Call == p.Call && p.Return == o.Return && i <= j // one of them stays
-				if p.Input.(register.Input).Verb == register.Lookup && p.Output == o.Output && within && !equal {
-					says = false
-				}
-			}
-		}
-		if says {
-			out = append(out, o)
-		}
+	text := ""
+	for _, o := range guilty {
+		text += fmt.Sprintf("  session %d, %d to %d: %s\n", o.ClientId, o.Call, o.Return, register.Model.DescribeOperation(o.Input, o.Output))
 	}
-	return out
+	return fmt.Errorf("%d operations on a key are not linearizable (%v):\n%s", len(guilty), result, text)
 }
 
 // registerSession is one session of a run.

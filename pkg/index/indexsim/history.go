@@ -89,23 +89,12 @@ func (h *history) batch(s index.Session, client int, keys []string) error {
 	return err
 }
 
-// operations are those that are judged: without those that changed nothing, and lookups without an
-// answer. A batch may look a key up many times. If two got the same answer one of them is judged,
-// since the other one may have been at the same moment: the search would try all their orders.
+// operations are those that are judged: without those that changed nothing.
 func (h *history) operations() (ops []porcupine.Operation) {
-	seen := map[porcupine.Operation]bool{}
 	for _, o := range h.ops {
-		in, ok := o.Input.(register.Input)
-		if !ok || in.Verb == register.Lookup && o.Output.(register.Output).Unknown {
-			continue
+		if _, ok := o.Input.(register.Input); ok {
+			ops = append(ops, o)
 		}
-		if in.Verb == register.Lookup {
-			if seen[o] {
-				continue
-			}
-			seen[o] = true
-		}
-		ops = append(ops, o)
 	}
 	return ops
 }
@@ -154,7 +143,7 @@ func (sc *scanned) reached(key string) bool {
 	return sc.reverse && key >= last || !sc.reverse && key <= last
 }
 
-// checkLimit bounds the search for a linearization of one run. Histories are short, so what takes
+// checkLimit bounds the search for a linearization of one key. Histories are short, so what takes
 // as long is a machine that stands still.
 const checkLimit = 5 * time.Minute
 
@@ -163,8 +152,8 @@ const checkLimit = 5 * time.Minute
 // during it was.
 func (h *history) check() error {
 	ops := h.operations()
-	if result := porcupine.CheckOperationsTimeout(register.Model, ops, checkLimit); result != porcupine.Ok {
-		return fmt.Errorf("history of %d operations is not linearizable (%v):\n%s", len(ops), result, guilty(ops))
+	if result, guilty := register.Check(ops, checkLimit); result != porcupine.Ok {
+		return fmt.Errorf("history of %d operations is not linearizable (%v):\n%s", len(ops), result, describe(guilty))
 	}
 	byKey := map[string][]porcupine.Operation{}
 	var keys []string
@@ -263,16 +252,6 @@ func removed(ops []porcupine.Operation, from, until int64) bool {
 		}
 	}
 	return false
-}
-
-// guilty is the operations on the first key whose history is not linearizable.
-func guilty(ops []porcupine.Operation) string {
-	for _, part := range register.Model.Partition(ops) {
-		if porcupine.CheckOperationsTimeout(register.Model, part, checkLimit) != porcupine.Ok {
-			return describe(part)
-		}
-	}
-	return ""
 }
 
 func describe(ops []porcupine.Operation) string {

@@ -167,11 +167,12 @@ func (h *history) check(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	result, info := porcupine.CheckOperationsVerbose(register.Model, h.ops, 5*time.Minute)
+	result, guilty := register.Check(h.ops, 5*time.Minute)
 	if result == porcupine.Ok {
 		return
 	}
 	t.Errorf("history of %d operations: %v", len(h.ops), result)
+	_, info := porcupine.CheckOperationsVerbose(register.Model, guilty, time.Minute)
 	if f, err := os.CreateTemp("", "history-*.html"); err == nil {
 		if porcupine.Visualize(register.Model, info, f) == nil {
 			t.Logf("drawn in %s", f.Name())

@@ -58,7 +58,6 @@ type toy struct {
 	writes                        int // one of how many operations is a change
 	lease, limit                  time.Duration
 	delegated, combined, failed   uint64
-	undecided                     bool
 }
 
 func build(b []byte, a pool.Addr, key int, is bool, value []byte) {

@@ -88,7 +88,12 @@ func Perform(s index.Session, in Input) (out Output, err error) {
 
 // Decide is what a modification does, by the value that it would put and what it is told.
 func Decide(in Input, told Output) index.Action {
-	switch (len(in.Value) + len(told.Value)) % 4 {
+	return decide(len(in.Value), len(told.Value))
+}
+
+// decide is what Decide says of values of these lengths.
+func decide(value, told int) index.Action {
+	switch (value + told) % 4 {
 	case 0:
 		return index.Keep
 	case 1:
