@@ -75,6 +75,7 @@ func (run Run) Do() Report {
 	crowd(run.Seed, &sh)
 	if slices.Contains(run.Design.Switches, "lockFreeInternal") { // SMART, which sweeps
 		sweepsOf(run.Seed, &sh)
+		sh.hoards = sh.switches != nil && sh.lease > 0
 	}
 	if slices.Contains(run.Design.Switches, "hopscotchLeaf") {
 		span(run.Seed, &sh)
@@ -337,7 +338,7 @@ func (s *shape) inVain(h *history, err error) bool {
 // refused reports whether err is that of an operation for which there was no memory. It has changed
 // nothing: the history does not have it.
 func (s *shape) refused(h *history, err error) bool {
-	if !s.full || !errors.Is(err, index.ErrPoolFull) {
+	if !s.full && !s.hoards || !errors.Is(err, index.ErrPoolFull) {
 		return false
 	}
 	h.refused++

@@ -33,6 +33,10 @@ type shape struct {
 	bulk  bool // the first keys are bulk loaded while the clients read
 	// there is little memory: allocations fail, and what deletes bring back is waited for
 	full bool
+	// memory may end though there is much: without its small nodes and compressed paths SMART takes
+	// 2 KiB for each byte of a key, and of what it gives up nothing is used again before a client
+	// that died is fenced
+	hoards bool
 	// of which is drawn who is fenced on one memory server, where others still take its requests;
 	// nil = nobody
 	half     *rand.Rand
