@@ -44,8 +44,12 @@ func (f *frame) setWhole(on bool) {
 	}
 }
 
-// wholeLeaf reports whether a WRITE of the leaf at a takes effect as a whole.
-func (x *dex) wholeLeaf(a pool.Addr) bool { return x.pool.WholeWrite(a) >= x.lay.NodeBytes }
+// wholeLeaf reports whether a WRITE of the leaf at a takes effect as a whole, and is used. Without
+// caching each flush has one change, whose entry and slot word are shorter than what lies between
+// them.
+func (x *dex) wholeLeaf(a pool.Addr) bool {
+	return x.with.caching && x.pool.WholeWrite(a) >= x.lay.NodeBytes
+}
 
 // missesNeedProof reports whether what a READ of the leaf at a does not find may be there, unless
 // the leaf had no frame since before the READ: with one WRITE a leaf, or where a key may be out of
