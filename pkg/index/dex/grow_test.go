@@ -1,0 +1,86 @@
+package dex
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// TestFrameOfNewLeaf: a session gives a leaf that it has written a frame with what it wrote. It
+// does not if another session has changed the leaf meanwhile, which shows in a frame, or in an
+// eviction, nor if the range was given.
+func TestFrameOfNewLeaf(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		meanwhile func(t *testing.T, x *dex, a pool.Addr, key []byte)
+		gets      bool
+		framed    bool // in the end
+	}{
+		{"nothing happens", func(*testing.T, *dex, pool.Addr, []byte) {}, true, true},
+		{"another session changes it", func(t *testing.T, x *dex, _ pool.Addr, key []byte) {
+			changeElsewhere(t, x, key)
+		}, false, true},
+		{"that frame is evicted", func(t *testing.T, x *dex, a pool.Addr, key []byte) {
+			changeElsewhere(t, x, key)
+			mustDo(t, Forget(x, a))
+		}, false, false},
+		{"the range is given", func(t *testing.T, x *dex, _ pool.Addr, _ []byte) {
+			mustGive(t, x, nil, nil)
+		}, false, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			x, s := opened(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 1 << 20})
+			for n := range uint64(scanned) {
+				mustDo(t, s.Upsert(scanKey(n), []byte("first...")))
+			}
+			key := scanKey(scanned / 2)
+			mustDo(t, s.Upsert(key, []byte("first...")))
+			f, a, err := s.foundFrame(key)
+			mustDo(t, err)
+			written := make([]byte, 8*len(f.words))
+			for i := range f.words {
+				binary.LittleEndian.PutUint64(written[8*i:], f.word(i))
+			}
+			mustDo(t, Forget(x, a))
+			since := x.cache.evictions.clock.Load()
+			test.meanwhile(t, x, a, key)
+			want := "first..."
+			if !test.gets {
+				want = "second.."
+			}
+
+			s.b.Begin()
+			f, err = s.frameFor(a, since, written)
+			s.b.End()
+			mustDo(t, err)
+			if f != nil {
+				f.unlock()
+			}
+			if got := f != nil; got != test.gets {
+				t.Errorf("it got a frame: %v", got)
+			}
+			if Framed(x, a) != test.framed {
+				t.Errorf("it has a frame: %v", Framed(x, a))
+			}
+			if x.ranges.Load().at(key) < 0 {
+				return
+			}
+			value, err := s.Lookup(key, nil)
+			mustDo(t, err)
+			if string(value) != want {
+				t.Errorf("the key has %q", value)
+			}
+		})
+	}
+}
+
+// changeElsewhere changes a key by another session.
+func changeElsewhere(t *testing.T, x *dex, key []byte) {
+	t.Helper()
+	s, err := x.newSession()
+	mustDo(t, err)
+	mustDo(t, s.Upsert(key, []byte("second..")))
+	mustDo(t, s.Close())
+}
