@@ -205,7 +205,7 @@ func (g *registers) answer(n int, out register.Output, now int64) {
 }
 
 func (g *registers) judge() error {
-	result, guilty := register.Check(g.ops, time.Minute)
+	result, guilty := register.Check(g.ops)
 	if result == porcupine.Ok {
 		return nil
 	}

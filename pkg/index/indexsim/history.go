@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"sort"
-	"time"
 
 	"github.com/anishathalye/porcupine"
 
@@ -143,16 +142,12 @@ func (sc *scanned) reached(key string) bool {
 	return sc.reverse && key >= last || !sc.reverse && key <= last
 }
 
-// checkLimit bounds the search for a linearization of one key. Histories are short, so what takes
-// as long is a machine that stands still.
-const checkLimit = 5 * time.Minute
-
 // check says what is wrong with the history: of point operations, that they are not linearizable;
 // of scans, that a pair is missing that was there during all of it, or one is there that at no time
 // during it was.
 func (h *history) check() error {
 	ops := h.operations()
-	if result, guilty := register.Check(ops, checkLimit); result != porcupine.Ok {
+	if result, guilty := register.Check(ops); result != porcupine.Ok {
 		return fmt.Errorf("history of %d operations is not linearizable (%v):\n%s", len(ops), result, describe(guilty))
 	}
 	byKey := map[string][]porcupine.Operation{}

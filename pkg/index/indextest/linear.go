@@ -167,7 +167,7 @@ func (h *history) check(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	result, guilty := register.Check(h.ops, 5*time.Minute)
+	result, guilty := register.Check(h.ops)
 	if result == porcupine.Ok {
 		return
 	}

@@ -26,9 +26,6 @@ const (
 	shortLimit = 25 * time.Millisecond
 )
 
-// checkLimit bounds the search for an order of the operations on one key.
-const checkLimit = time.Minute
-
 // run does the run of a seed and returns the toy, the plan, and what is wrong.
 func run(seed uint64, f faults, given *sim.Plan) (*toy, *sim.Plan, error) {
 	w := simenv.New(simenv.Options{Seed: seed, Preempt: 6, MaxEvents: 5_000_000})
@@ -72,7 +69,7 @@ func run(seed uint64, f faults, given *sim.Plan) (*toy, *sim.Plan, error) {
 	}); err != nil {
 		return x, plan, err
 	}
-	if result, guilty := register.Check(x.ops, checkLimit); result != porcupine.Ok {
+	if result, guilty := register.Check(x.ops); result != porcupine.Ok {
 		var text strings.Builder
 		for _, o := range guilty {
 			fmt.Fprintf(&text, "  client %d, %d to %d: %s\n", o.ClientId, o.Call, o.Return, register.Model.DescribeOperation(o.Input, o.Output))

@@ -13,19 +13,23 @@ import (
 // easy is how long porcupine searches the history of one key before this package does.
 const easy = time.Second / 2
 
-// Check judges a history. Unknown = the limit, which is for each key, was too short. If a key's
+// maxTries is how many states of a key search looks at. Each takes some microseconds and a hundred
+// bytes; histories of crowded keys need a few thousand.
+const maxTries = 1 << 20
+
+// Check judges a history. Unknown = a key's history has too many orders to try them all. If a key's
 // history is not linearizable, or not judged, it is returned as well.
 //
 // porcupine judges. Where it finds no order soon, search does: porcupine tries all orders of
 // lookups that overlap, which takes more than minutes where twenty clients use one key.
-func Check(ops []porcupine.Operation, limit time.Duration) (porcupine.CheckResult, []porcupine.Operation) {
+func Check(ops []porcupine.Operation) (porcupine.CheckResult, []porcupine.Operation) {
 	for _, part := range Model.Partition(ops) {
 		part = slices.DeleteFunc(part, func(o porcupine.Operation) bool { // says nothing
 			return o.Input.(Input).Verb == Lookup && o.Output.(Output).Unknown
 		})
-		result := porcupine.CheckOperationsTimeout(Model, part, min(easy, limit))
+		result := porcupine.CheckOperationsTimeout(Model, part, easy)
 		if result == porcupine.Unknown {
-			result = newSearch(part, time.Now().Add(limit)).result()
+			result = newSearch(part).result()
 		}
 		if result != porcupine.Ok {
 			return result, part
@@ -77,18 +81,18 @@ type search struct {
 	tell    map[value]int // that are not done and have to find this value
 	write   map[value]int // that are not done and may write it
 	seen    map[string]bool
-	until   time.Time
-	tries   int
-	late    bool
+	values  value // 1 to this one are told
+	tries   int   // states looked at
 }
 
-func newSearch(ops []porcupine.Operation, until time.Time) *search {
-	s := &search{lengths: map[value]int{}, done: make([]bool, len(ops)), tell: map[value]int{}, write: map[value]int{}, seen: map[string]bool{}, until: until}
+func newSearch(ops []porcupine.Operation) *search {
+	s := &search{lengths: map[value]int{}, done: make([]bool, len(ops)), tell: map[value]int{}, write: map[value]int{}, seen: map[string]bool{}}
 	told := map[string]value{}
 	for _, o := range ops {
 		if out := o.Output.(Output); out.Found && !out.Unknown && tells(o.Input.(Input).Verb) && told[out.Value] == 0 {
-			told[out.Value] = value(len(told) + 1)
-			s.lengths[told[out.Value]] = len(out.Value)
+			s.values++
+			told[out.Value] = s.values
+			s.lengths[s.values] = len(out.Value)
 		}
 	}
 	number := func(text string) value {
@@ -188,7 +192,7 @@ func (s *search) result() porcupine.CheckResult {
 		return porcupine.Illegal
 	case s.from(absent):
 		return porcupine.Ok
-	case s.late:
+	case s.tries > maxTries:
 		return porcupine.Unknown
 	}
 	return porcupine.Illegal
@@ -202,8 +206,8 @@ func (s *search) result() porcupine.CheckResult {
 func (s *search) contradict() bool {
 	type zone struct{ end, call int64 }
 	var all []zone
-	for v, tell := range s.tell {
-		if tell > 0 && s.write[v] == 0 {
+	for v := absent + 1; v <= s.values; v++ {
+		if s.write[v] == 0 {
 			return true
 		}
 		if s.write[v] != 1 {
@@ -233,10 +237,7 @@ func (s *search) contradict() bool {
 
 // from reports whether the operations that are left have an order, if the key has the value now.
 func (s *search) from(now value) bool {
-	if s.tries++; s.tries%1024 == 0 && time.Now().After(s.until) {
-		s.late = true
-	}
-	if s.late {
+	if s.tries++; s.tries > maxTries {
 		return false
 	}
 	var taken []int

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/anishathalye/porcupine"
 )
@@ -94,7 +93,7 @@ func TestSearchAgrees(t *testing.T) {
 			spoil(r, ops)
 		}
 		want := porcupine.CheckOperations(Model, ops)
-		got := newSearch(ops, time.Now().Add(time.Hour)).result()
+		got := newSearch(ops).result()
 		if want && got != porcupine.Ok || !want && got != porcupine.Illegal {
 			for _, o := range ops {
 				t.Logf("%d to %d: %s", o.Call, o.Return, Model.DescribeOperation(o.Input, o.Output))
@@ -143,12 +142,12 @@ func TestCrowdedKeyIsJudged(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		ops := overlapping(r, 24, 30, 0.02)
-		s := newSearch(ops, time.Now().Add(time.Hour))
+		s := newSearch(ops)
 		if got := s.result(); got != porcupine.Ok || s.tries > most {
 			t.Errorf("seed %d: a history that is right is judged %v, after %d tries", seed, got, s.tries)
 		}
 		stale(t, r, ops)
-		s = newSearch(ops, time.Now().Add(time.Hour))
+		s = newSearch(ops)
 		got := s.result()
 		if got != porcupine.Illegal || s.tries > most {
 			t.Errorf("seed %d: a history that is wrong is judged %v, after %d tries", seed, got, s.tries)
