@@ -212,7 +212,10 @@ func (s *session) growFrame(f *frame, a pool.Addr, keys, values [][]byte, group 
 		return true, nil
 	}
 	s.x.grown.met()
-	parts, err := s.growLeaf(f, a)
+	parts, since, err := s.growLeaf(f, a)
+	if err == nil && parts > 0 {
+		err = s.adoptParts(parts, since)
+	}
 	return parts == 0 || s.b.LeftOut() == 0, err
 }
 
@@ -260,36 +263,37 @@ func (s *session) lacksRoom(f *frame, keys, values [][]byte, group []int) bool {
 	return count > v.count || used > room
 }
 
-// growLeaf is steps 2 to 8 for the leaf at a in f, whose lock the caller holds, and what is coming.
-// It returns how many leaves there are then; 0 = nothing has happened.
-func (s *session) growLeaf(f *frame, a pool.Addr) (parts int, err error) {
+// growLeaf is steps 2 to 5 for the leaf at a in f, whose lock the caller holds, and what is coming.
+// It returns how many leaves there are then, and what the eviction clock showed before; 0 = nothing
+// has happened.
+func (s *session) growLeaf(f *frame, a pool.Addr) (parts int, since uint64, err error) {
 	g := &s.batch.ready.growth
 	s.beginRound()
 	if err := s.log.Wait(f.lsn.Load(), s.limit); err != nil {
 		f.unlock()
-		return 0, op.Failure(err, false)
+		return 0, 0, op.Failure(err, false)
 	}
 	image := s.b.Staging()
 	for i := range f.words {
 		binary.LittleEndian.PutUint64(image[8*i:], f.word(i))
 	}
-	since := s.x.cache.evictions.clock.Load()
+	since = s.x.cache.evictions.clock.Load()
 	parts, err = s.b.Grow(a, image, g.coming)
 	switch {
 	case errors.Is(err, index.ErrUnknown):
 		s.x.cache.drop(f)
-		return 0, s.x.giveUp(err)
+		return 0, 0, s.x.giveUp(err)
 	case parts == 0:
 		f.unlock()
 		if errors.Is(err, index.ErrPoolFull) {
-			return 0, nil // the changes look for room by themselves
+			return 0, 0, nil // the changes look for room by themselves
 		}
-		return 0, err
+		return 0, 0, err
 	}
 	err = s.fill(f, s.b.Ring[0])
 	f.unlock()
 	if err != nil {
-		return parts, err
+		return parts, since, err
 	}
 	s.x.grown.divided.Add(1)
 	if parts > 2 {
@@ -300,6 +304,12 @@ func (s *session) growLeaf(f *frame, a pool.Addr) (parts int, err error) {
 			g.empty = append(g.empty, promised{bytes.Clone(low), s.b.Part(i)})
 		}
 	}
+	return parts, since, nil
+}
+
+// adoptParts is steps 6 to 8 for the new leaves of those that growLeaf made.
+func (s *session) adoptParts(parts int, since uint64) error {
+	g := &s.batch.ready.growth
 	defer func() {
 		for _, f := range g.held {
 			f.unlock()
@@ -307,14 +317,16 @@ func (s *session) growLeaf(f *frame, a pool.Addr) (parts int, err error) {
 		g.held = g.held[:0]
 	}()
 	for i := 1; i < parts; i++ {
-		if f, err = s.frameFor(s.b.Part(i), since, s.b.Ring[i]); err != nil {
-			return parts, err
-		} else if f != nil {
+		f, err := s.frameFor(s.b.Part(i), since, s.b.Ring[i])
+		if err != nil {
+			return err
+		}
+		if f != nil {
 			g.held = append(g.held, f)
 			s.b.HoldPart(i)
 		}
 	}
-	return parts, s.b.ConnectParts()
+	return s.b.ConnectParts()
 }
 
 // frameFor gives the leaf at a, which this session wrote as b when the eviction clock had shown

@@ -1,6 +1,7 @@
 package dex
 
 import (
+	"bytes"
 	"encoding/binary"
 	"testing"
 
@@ -83,4 +84,70 @@ func changeElsewhere(t *testing.T, x *dex, key []byte) {
 	mustDo(t, err)
 	mustDo(t, s.Upsert(key, []byte("second..")))
 	mustDo(t, s.Close())
+}
+
+// TestNewLeavesAreMergedMeanwhile: new leaves that another session has merged, before the one that
+// made them gives them frames, are not connected.
+func TestNewLeavesAreMergedMeanwhile(t *testing.T) {
+	x, s := opened(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 1 << 20})
+	other, err := x.newSession()
+	mustDo(t, err)
+	defer func() { mustDo(t, other.Close()) }()
+	number := func(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+	const pairs, coming = 400, 60
+	s.together()
+	value := []byte("a value.")
+	for n := range uint64(pairs) {
+		mustDo(t, s.Upsert(number(n<<20), value))
+	}
+	merged := 0
+	for round := range uint64(10) {
+		var keys, values [][]byte
+		var group []int
+		for i := range uint64(coming) {
+			keys, values, group = append(keys, number(round*37<<20+1+i)), append(values, value), append(group, int(i))
+		}
+		mustDo(t, s.Upsert(number(round*37<<20), value)) // has a frame
+
+		s.b.Begin()
+		f, a, err := s.foundFrame(keys[0])
+		mustDo(t, err)
+		if f == nil || !f.tryLock() || !s.lacksRoom(f, keys, values, group) {
+			t.Fatal("the leaf has no frame, or room enough")
+		}
+		parts, since, err := s.growLeaf(f, a)
+		mustDo(t, err)
+		var gone []pool.Addr
+		for i := 1; i < parts; i++ {
+			low, empty := s.b.EmptyPart(i)
+			if !empty || i%3 == 0 {
+				continue
+			}
+			low = bytes.Clone(low)
+			other.b.Begin()
+			mustDo(t, other.b.Connect(low, s.b.Part(i)))
+			other.b.End()
+			mustDo(t, other.b.MergeAt(low))
+			if x.cache.evictions.after(s.b.Part(i), since) {
+				gone = append(gone, s.b.Part(i))
+			}
+		}
+		mustDo(t, s.adoptParts(parts, since))
+		s.b.End()
+		for _, a := range gone {
+			if merged++; Framed(x, a) {
+				t.Errorf("round %d: a leaf that was merged has a frame", round)
+			}
+		}
+		st, err := x.Check()
+		if err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		if st.Unlinked != 0 || st.Pairs != pairs {
+			t.Fatalf("round %d: %d nodes are not linked, %d pairs", round, st.Unlinked, st.Pairs)
+		}
+	}
+	if merged == 0 {
+		t.Error("no new leaf was merged: this tests nothing")
+	}
 }
