@@ -209,14 +209,11 @@ func (s *Session) content(key, value []byte, near pool.Addr) (content, error) {
 }
 
 // publish posts what is queued, and then swaps the word of st to w, under the node's lock if
-// lockNode acquired that. won: what was made is known
-// now. Else it is given back, and the copy has the word that was found.
+// lockNode acquired that. won: what was made is known now. Else it is given back, and the copy has
+// the word that was found.
 func (s *Session) publish(st *step, w slot) (won bool, err error) {
-	if s.apart || s.strayed(st.node.Addr) {
-		if err := s.PS.Post(); err != nil {
-			s.forget()
-			return false, failure(err)
-		}
+	if err := s.awaitStrayed(st.node.Addr); err != nil {
+		return false, err
 	}
 	s.Pause()
 	s.PS.CompareSwap(st.node.Addr+pool.Addr(slotAt(st.idx)), uint64(st.word), uint64(w), s.words[:8])

@@ -171,11 +171,8 @@ func (s *Session) setWay(a, to pool.Addr) (won bool, err error) {
 	if !ok {
 		return false, fmt.Errorf("a root at %v: %w", to, index.ErrFormat)
 	}
-	if s.apart {
-		if err := s.PS.Post(); err != nil {
-			s.forget()
-			return false, failure(err)
-		}
+	if err := s.awaitStrayed(a); err != nil {
+		return false, err
 	}
 	s.Pause()
 	s.PS.CompareSwap(a+atWay, 0, uint64(innerSlot(0, direct, at)), s.words[:slotBytes])

@@ -19,7 +19,7 @@ var spreadSlack int64 = 16 << 10
 
 func init() {
 	if invariants.Enabled {
-		spreadSlack = 3 << 10
+		spreadSlack = 512
 	}
 }
 
@@ -44,13 +44,20 @@ func (s *Session) place(st *step) pool.Addr {
 	return a
 }
 
-// strayed reports whether some of what was made is on another server than the word at a, which is
-// to lead to it.
-func (s *Session) strayed(a pool.Addr) bool {
+// awaitStrayed posts what is queued, and awaits it, if some of what was made is on another server
+// than the node at a, a word of which is to lead to it: only requests to one server keep their
+// order.
+func (s *Session) awaitStrayed(a pool.Addr) error {
+	strayed := s.apart
 	for _, m := range s.made {
-		if m.at.Server() != a.Server() {
-			return true
-		}
+		strayed = strayed || m.at.Server() != a.Server()
 	}
-	return false
+	if !strayed {
+		return nil
+	}
+	if err := s.PS.Post(); err != nil {
+		s.forget()
+		return failure(err)
+	}
+	return nil
 }
