@@ -186,7 +186,7 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 	if err != nil {
 		return err
 	}
-	swept := h.lastSweeps(p, sh)
+	swept := h.lastSweeps(c, p, sh, last)
 	checker, ok := last.index.(index.Checker)
 	if !ok {
 		return errors.New("the design has no checker")

@@ -1,6 +1,7 @@
 package indexsim
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -8,6 +9,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 )
 
 // sweeping is a client that sweeps (index.Sweeper).
@@ -60,10 +63,17 @@ func (s *sweeping) sweep(x index.Sweeper, sh *shape, h *history) error {
 	return err
 }
 
-// lastSweeps lets the clients sweep that live when all work is over. It returns whose sweeps came
-// to their end.
-func (h *history) lastSweeps(p *simenv.Process, sh *shape) map[uint32]bool {
+// lastSweeps lets the clients sweep that live when all work is over. Where some may have died, so
+// does the last client, after it has adopted what they left. It returns whose sweeps came to their
+// end.
+func (h *history) lastSweeps(c *poolsim.Cluster, p *simenv.Process, sh *shape, last opened) map[uint32]bool {
 	swept := map[uint32]bool{}
+	if _, ok := last.index.(index.Sweeper); ok && sh.lease > 0 {
+		h.sweeping = append(h.sweeping, &sweeping{p, last})
+		if err := AdoptAll(c, last.pool); err != nil && !errors.Is(err, index.ErrPoolFull) {
+			p.World().Fail(err)
+		}
+	}
 	for _, s := range h.sweeping {
 		if s.p.Dead() || s.x.pool.Alive() != nil {
 			continue
@@ -78,4 +88,26 @@ func (h *history) lastSweeps(p *simenv.Process, sh *shape) map[uint32]bool {
 		ended.Wait(env.Forever)
 	}
 	return swept
+}
+
+// AdoptAll lets the client of pl adopt the chunks of all clients that ended. Each adoption is for
+// want of room for a node of which a slab has one. ErrPoolFull: some are left, of another kind.
+func AdoptAll(c *poolsim.Cluster, pl *pool.Pool) (err error) {
+	const size = 4032
+	var taken []pool.Addr
+	for _, id := range pl.Servers() {
+		for err == nil && c.Left(id) > 0 {
+			var a pool.Addr
+			if a, err = pl.AllocateBlock(size, pool.NewAddr(id, 64)); err == nil {
+				taken = append(taken, a)
+			}
+		}
+	}
+	for _, a := range taken {
+		pl.Free(a, size)
+	}
+	if err != nil {
+		err = fmt.Errorf("adopt what is left: %w", err)
+	}
+	return err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/indexsim"
 	"github.com/dmindex/dmindex/pkg/index/smart"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/audit"
@@ -38,7 +39,6 @@ type sweepCrash struct {
 	design index.Design
 	w      *simenv.World
 	cl     *poolsim.Cluster
-	left   uint32 // the client that is
 	lost   int    // nodes that were lost before the sweep
 	swept  int
 }
@@ -76,7 +76,6 @@ func (c *sweepCrash) run(p *simenv.Process, ended *bool) error {
 	if err != nil {
 		return err
 	}
-	c.left = pl.Client()
 	switch {
 	case c.empty:
 	case c.adopted:
@@ -96,7 +95,7 @@ func (c *sweepCrash) run(p *simenv.Process, ended *bool) error {
 	if died && c.sweeper {
 		p.Sleep(2 * crashLease)
 		died = c.in(p, "sweeper", func(pl *pool.Pool, x index.Index) error {
-			if err := c.adoptAll(pl); err != nil {
+			if err := indexsim.AdoptAll(c.cl, pl); err != nil {
 				return err
 			}
 			_, err := x.(index.Sweeper).Sweep()
@@ -107,7 +106,7 @@ func (c *sweepCrash) run(p *simenv.Process, ended *bool) error {
 		return nil
 	}
 	p.Sleep(2 * crashLease)
-	if err := c.adoptAll(pl); err != nil {
+	if err := indexsim.AdoptAll(c.cl, pl); err != nil {
 		return err
 	}
 	return c.judge(p, pl, x)
@@ -152,37 +151,6 @@ func (c *sweepCrash) fill(x index.Index) error {
 		}
 	}
 	return s.Close()
-}
-
-// adoptAll lets the client of pl adopt all that is to be adopted. Each adoption is for want of room
-// for a node of which a slab has one.
-func (c *sweepCrash) adoptAll(pl *pool.Pool) error {
-	const size = 4032
-	var taken []pool.Addr
-	for _, id := range pl.Servers() {
-		for c.adoptable(pl, id) {
-			a, err := pl.AllocateBlock(size, pool.NewAddr(id, 64))
-			if err != nil {
-				return fmt.Errorf("adopt: %w", err)
-			}
-			taken = append(taken, a)
-		}
-	}
-	for _, a := range taken {
-		pl.Free(a, size)
-	}
-	return nil
-}
-
-// adoptable reports whether a chunk of the server is neither pl's nor that of the client that is
-// left, which is the first one.
-func (c *sweepCrash) adoptable(pl *pool.Pool, id uint16) bool {
-	for _, k := range c.cl.Chunks() {
-		if k.First.Server() == id && k.Client != pl.Client() && k.Client != c.left {
-			return true
-		}
-	}
-	return false
 }
 
 // lostNow are the nodes that are lost, as far as the client that is left knows.

@@ -199,6 +199,18 @@ func (c *Cluster) Chunks() (all []Chunk) {
 	return all
 }
 
+// Left is how many chunks of a server clients have that ended, for somebody to adopt.
+func (c *Cluster) Left(id uint16) (n int) {
+	for _, s := range c.servers {
+		for _, chunk := range s.chunks {
+			if s.id == id && chunk.client != 0 && s.done[chunk.client] {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // Newest is the client that registered last.
 func (c *Cluster) Newest() uint32 { return c.clients }
 
