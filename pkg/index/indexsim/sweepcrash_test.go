@@ -39,7 +39,7 @@ type sweepCrash struct {
 	design index.Design
 	w      *simenv.World
 	cl     *poolsim.Cluster
-	lost   int    // nodes that were lost before the sweep
+	lost   int // nodes that were lost before the sweep
 	swept  int
 }
 
