@@ -24,8 +24,8 @@ import (
 //	                the caller's READs
 //	PostRelease  2. the caller's WRITEs; for a Rewrite: WRITE of the image to a place that nobody
 //	                knows, WRITE of the slot's change, behind the name where that is not there,
-//	                WRITE of the node, WRITE of zero over the first word of the change; only that
-//	                of the node, where it takes effect as a whole whoever dies (Pool.WholeAlways)
+//	                WRITE of the node, WRITE of zero over the change's checksum; only that of the
+//	                node, where it takes effect as a whole whoever dies (Pool.WholeAlways)
 //	                CAS of W's holder lane to free, and of the own bits that change
 //
 // Where there are no masked atomics, 1 has a CAS of the whole word and 2 a FetchAdd. 1 is tried
@@ -383,7 +383,7 @@ func (s *Session) rewriteWord(a Addr, image []byte) {
 		invariants.Check(!zero, "an image of %d bytes for %v begins with zeros", len(image), a)
 	}
 	c := lock.Change{Image: s.image.Offset(), Target: a.Offset(), Length: len(image), Sum: lock.Sum(image)}
-	change, named := s.slotAddr(l.server, l.slot, lock.ChangeAt), l.named
+	change, sum, named := s.slotAddr(l.server, l.slot, lock.ChangeAt), s.slotAddr(l.server, l.slot, lock.ChangeSumAt), l.named
 	if !named {
 		s.nameIn(l)
 		l.named = true
@@ -396,5 +396,5 @@ func (s *Session) rewriteWord(a Addr, image []byte) {
 		s.write(s.slotAddr(l.server, l.slot, lock.NameAt), s.intent)
 	}
 	s.write(a, image)
-	s.write(change, s.zero)
+	s.write(sum, s.zero)
 }

@@ -32,7 +32,7 @@ func TestCutShort(t *testing.T) {
 			word = 1600
 		}
 		older := slotOf(3, word, 7, 4096, 99)
-		clear(older[ChangeAt:][:8]) // as a release leaves it
+		clear(older[ChangeSumAt:][:8]) // as a release leaves it
 		newer := slotOf(3, 1600, 8, 4096, 100)
 		for mix := range 1 << 3 {
 			b := append([]byte(nil), older...)
@@ -56,9 +56,21 @@ func TestCutShort(t *testing.T) {
 			}
 			var s Slot
 			s.Decode(b)
-			// What is in words 0, 2 and 3 differs; word 1 is the same if the words are.
-			if whole := mix&0b1101 == 0b1101 && (same || mix&0b10 != 0); s.Under != whole || !s.Names {
+			// What is in words 2 and 3 differs; word 1 is the same if the words are.
+			if whole := mix&0b1100 == 0b1100 && (same || mix&0b10 != 0); s.Under != whole || !s.Names {
 				t.Errorf("words %04b of a change: %+v", mix, s)
+			}
+		}
+		for mix := range 1 << 7 { // name and change in one WRITE (of a word of a strip)
+			b := append([]byte(nil), older...)
+			for i := range 7 {
+				if mix>>i&1 != 0 {
+					copy(b[NameAt+8*i:][:8], newer[NameAt+8*i:])
+				}
+			}
+			var s Slot
+			if s.Decode(b); s.Under && (s.Change.Sum != 100 || s.Name.Seq != 8) {
+				t.Errorf("same %v, words %07b of a name and a change: the older change is under way: %+v", same, mix, s)
 			}
 		}
 	}

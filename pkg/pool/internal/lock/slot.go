@@ -44,11 +44,12 @@ func Own(word uint64) uint64 { return word >> HolderBits }
 //	24      4           sequence number of the acquisition in this slot
 //	28      4           CRC-32C of bytes 8 to 28, exclusive or the client's number times
 //	              0x9E3779B1
-//	32      8     change: offset of the image; 0 = no change is under way
+//	32      8     change: offset of the image
 //	40      8             offset of what the image replaces
 //	48      4             length of the image
 //	52      4             CRC-32C of the image
-//	56      4             CRC-32C of bytes 8 to 28 and 32 to 56, exclusive or the client as above
+//	56      4             CRC-32C of bytes 8 to 28 and 32 to 56, exclusive or the client as above,
+//	              and 1 for 0; 0 = no change is under way
 //	60      4             zero
 //
 // Only atomics touch the owner, and no atomic touches the rest. Name and change are two parts, each
@@ -56,12 +57,18 @@ func Own(word uint64) uint64 { return word >> HolderBits }
 // change to the acquisition under which it was made; the client's number in both checksums ends a
 // name and a change that an earlier owner left, since sequence numbers of a slot's owners begin
 // anew. The number is the id and its generation, so an earlier owner with the same id counts, too.
+//
+// A change ends with a zero over the word of its checksum, and no other one. A WRITE of the next
+// name and change that is cut short may have any of its words, and the others are those of the
+// change before: with its checksum there, that one would come to life again under its own name, as
+// it does if its first word is taken out, and the next image has the same place.
 const (
 	SlotBytes   = 64
 	NameAt      = 8
 	NameBytes   = 24
 	ChangeAt    = 32
 	ChangeBytes = 32
+	ChangeSumAt = 56
 )
 
 // Owed is the bit of an owner whose change is yet to be brought to its end.
@@ -120,7 +127,7 @@ func (c *Change) Encode(b, name []byte, client uint32) {
 // changeSum leaves out the name's own checksum: the CRC of bytes with their CRC behind them is the
 // same for all.
 func changeSum(b, name []byte, client uint32) uint32 {
-	return crc32.Update(crc32.Checksum(name[:20], castagnoli), castagnoli, b[:24]) ^ clientSum(client)
+	return max(1, crc32.Update(crc32.Checksum(name[:20], castagnoli), castagnoli, b[:24])^clientSum(client))
 }
 
 // Sum is the checksum of an image; UpdateSum that of an image whose first part has checksum sum.
