@@ -32,6 +32,9 @@ func (h *wordStop) always() bool { return (h.seed/4+h.seed)%2 == 1 }
 
 func (h *wordStop) whole() int { return []int{8, 4096}[h.seed/2%2] }
 
+// tear is in how many moments a WRITE takes effect.
+func (h *wordStop) tear() int { return 1 + int(h.seed)%4 }
+
 // run lets clients come one after another and judges what they leave.
 func (h *wordStop) run(t *testing.T) {
 	t.Helper()
@@ -40,7 +43,7 @@ func (h *wordStop) run(t *testing.T) {
 		Capabilities: verbs.Capabilities{
 			MaskedAtomics: h.seed%2 == 0, WholeWrite: h.whole(), WholeAlways: h.always(),
 		},
-		Tear: 1 + int(h.seed)%4, Reorder: true, Delay: 100, Gap: 100, HoldFrozen: true, SplitAtomics: true,
+		Tear: h.tear(), Reorder: true, Delay: 100, Gap: 100, HoldFrozen: true, SplitAtomics: true,
 		Faults: []sim.Fault{
 			{Kind: sim.Crash, Process: "victim", Part: h.victim},
 			{Kind: sim.Crash, Process: "repairer", Part: h.repairer},
@@ -222,4 +225,28 @@ func TestWordHolderStandsStill(t *testing.T) {
 		}
 	}
 	t.Logf("%d runs", runs)
+}
+
+// TestNextChangeCutShort kills a client after every part of its requests while it counts a node
+// under a word of a strip again, whose slot has the change before: name and change are one WRITE,
+// of which any words may be there.
+func TestNextChangeCutShort(t *testing.T) {
+	most, runs := 200, 0
+	if testing.Short() {
+		most = 30
+	}
+	for seed, n := uint64(0), 0; n < most; seed++ {
+		h := wordStop{seed: seed}
+		if inStrip := seed%3 == 2; !inStrip || h.always() || h.whole() > 8 || h.tear() == 1 {
+			continue
+		}
+		n++
+		for h.victim = 1; ; h.victim++ {
+			if h.run(t); !h.died {
+				break
+			}
+			runs++
+		}
+	}
+	t.Logf("%d deaths", runs)
 }
