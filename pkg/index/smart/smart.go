@@ -102,7 +102,7 @@ func open(p *pool.Pool, o index.Options) (*Tree, error) {
 	if bound == 0 {
 		bound = DefaultCacheBytes
 	}
-	t.cache = nodecache.New(t.env, copies{}, bound, typicalCopy)
+	t.cache = nodecache.NewSharded(t.env, copies{}, bound, typicalCopy, nodecache.MostShards)
 	return t, nil
 }
 

@@ -8,6 +8,12 @@
 // looked for least, if that is less than the new one is looked for (as in TinyLFU): copies count
 // how often they are found, and a sketch how often what is not kept was missed. Both are halved
 // from time to time.
+//
+// What changes the table takes a lock. A large cache can be divided into shards (NewSharded), each
+// with a lock of its own, so that this costs no more where many processors do it at once. A shard
+// is a part of the table, and evicts of its own copies; the bytes are those of all. So there is no
+// order between copies of two shards, and one shard can lack a copy of the lowest level where
+// another has some: a shard has room for many copies.
 package nodecache
 
 import (
@@ -15,6 +21,7 @@ import (
 	"unsafe"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -42,7 +49,8 @@ func (h *Head) Found() {
 // true.
 func (h *Head) Kept() bool { return h.kept.Load() }
 
-// Owner is what the cache asks a design about its copies. It is called under the cache's lock.
+// Owner is what the cache asks a design about its copies. It is called under the lock of the copy's
+// shard.
 type Owner interface {
 	// Bytes returns the memory that the copy takes. It is always the same.
 	Bytes(h *Head) int
@@ -56,20 +64,23 @@ type Cache struct {
 	owner  Owner
 	paths  Paths       // nil = the cache is not path-aware
 	short  atomic.Bool // see Short
-	sets   uint64
+	sets   uint64      // a multiple of the number of shards
 	places []place
+	shards []shard
+	bound  atomic.Int64
+	bytes  atomic.Int64
+}
 
-	mu struct {
-		env.Mutex
-		bound int64
-		// how often what is not kept was looked for in vain, and before that found
-		missed lfu.Sketch
-		hand   int      // where victims are looked for next
-		puts   int      // since counts were halved
-		kept   int      // copies
-		levels [256]int // of kept, how many are of each level
-	}
-	bytes atomic.Int64 // changes under mu
+// shard is a part of the places.
+type shard struct {
+	env.Mutex
+	places []place
+	// how often what is not kept was looked for in vain, and before that found
+	missed lfu.Sketch
+	hand   int      // where victims are looked for next
+	puts   int      // since counts were halved
+	kept   int      // copies
+	levels [256]int // of kept, how many are of each level
 }
 
 type place struct {
@@ -86,11 +97,35 @@ const (
 // New makes a cache of at most bound bytes for copies of about copyBytes. It has half as many
 // places again as such copies fit, so that hardly ever more than ways of them want the same.
 func New(e env.Env, owner Owner, bound, copyBytes int) *Cache {
+	return NewSharded(e, owner, bound, copyBytes, 1)
+}
+
+// MostShards is as many as processors hardly ever wait for each other's.
+const MostShards = 16
+
+// shardCopies is how many copies a shard has room for, at least.
+var shardCopies = 1000
+
+func init() {
+	if invariants.Enabled {
+		shardCopies = 40
+	}
+}
+
+// NewSharded is New of a cache with several shards, at most so many, if it is large. Locked, and a
+// path-aware cache, need one of a single shard.
+func NewSharded(e env.Env, owner Owner, bound, copyBytes, most int) *Cache {
 	const placeBytes = int(unsafe.Sizeof(place{}))
-	sets := max(1, bound*3/2/copyBytes/ways)
-	c := &Cache{owner: owner, sets: uint64(sets), places: make([]place, sets*ways)}
-	c.mu.Mutex, c.mu.bound, c.mu.missed = e.NewMutex(), int64(bound), lfu.New(6*sets*ways)
-	c.bytes.Store(int64(len(c.places)*placeBytes + c.mu.missed.Bytes()))
+	n := max(1, min(most, bound/copyBytes/shardCopies))
+	sets := max(1, bound*3/2/copyBytes/ways/n)
+	c := &Cache{owner: owner, sets: uint64(n * sets), places: make([]place, n*sets*ways), shards: make([]shard, n)}
+	c.bound.Store(int64(bound))
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.Mutex, s.missed = e.NewMutex(), lfu.New(6*sets*ways)
+		s.places = c.places[i*sets*ways : (i+1)*sets*ways]
+		c.bytes.Add(int64(len(s.places)*placeBytes + s.missed.Bytes()))
+	}
 	return c
 }
 
@@ -101,35 +136,65 @@ func (c *Cache) Bytes() int64 { return c.bytes.Load() }
 func (c *Cache) Short() bool { return c.short.Load() && c.short.Swap(false) }
 
 // SetBound makes n the bound. It reports false, and changes nothing, if there are more bytes. The
-// table has room for half as many copies again as fitted the first bound.
+// table has room for half as many copies again as fitted the first bound. Not safe beside itself.
 func (c *Cache) SetBound(n int64) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if n < c.bytes.Load() {
+	old := c.bound.Swap(n)
+	if c.bytes.Load() > n {
+		c.bound.Store(old)
 		return false
 	}
-	c.mu.bound = n
 	return true
+}
+
+// take counts so many bytes if they are in the bound.
+func (c *Cache) take(bytes int64) bool {
+	for {
+		b := c.bytes.Load()
+		if b+bytes > c.bound.Load() {
+			return false
+		}
+		if c.bytes.CompareAndSwap(b, b+bytes) {
+			return true
+		}
+	}
 }
 
 // Locked calls do with a and b under the cache's lock, if it has both copies.
 func (c *Cache) Locked(a, b *Head, do func(a, b *Head)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	s := c.only()
+	s.Lock()
+	defer s.Unlock()
 	if a.Kept() && b.Kept() {
 		do(a, b)
 	}
 }
 
-func (c *Cache) set(a pool.Addr) []place {
-	i := lfu.Hash(a) >> 32 * c.sets >> 32 * ways
+// only is the shard of a cache that has one.
+func (c *Cache) only() *shard {
+	if invariants.Enabled {
+		invariants.Check(len(c.shards) == 1, "the cache has %d shards, and is used as if it had one", len(c.shards))
+	}
+	return &c.shards[0]
+}
+
+// set is the number of the set of places of a node.
+func (c *Cache) set(a pool.Addr) uint64 { return lfu.Hash(a) >> 32 * c.sets >> 32 }
+
+// setOf is the places of a node.
+func (c *Cache) setOf(a pool.Addr) []place {
+	i := c.set(a) * ways
 	return c.places[i : i+ways : i+ways]
+}
+
+// shardOf is the shard of a node.
+func (c *Cache) shardOf(a pool.Addr) *shard {
+	return &c.shards[c.set(a)*uint64(len(c.shards))/c.sets]
 }
 
 // Get returns the copy of the node at a; nil if there is none, or only one from before floor. It is
 // counted as found.
 func (c *Cache) Get(a pool.Addr, floor uint64) *Head {
-	set := c.set(a)
+	set := c.setOf(a)
 	for i := range set {
 		if set[i].addr.Load() != uint64(a) {
 			continue
@@ -146,10 +211,11 @@ func (c *Cache) Get(a pool.Addr, floor uint64) *Head {
 // what would have to be evicted is worth more. Only copies of the same stamp are of one node for
 // sure.
 func (c *Cache) Put(n *Head) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.tick()
-	set := c.set(n.Addr)
+	s := c.shardOf(n.Addr)
+	s.Lock()
+	defer s.Unlock()
+	c.tick(s)
+	set := c.setOf(n.Addr)
 	var free *place
 	for i := range set {
 		if old := set[i].node.Load(); old == nil {
@@ -159,19 +225,19 @@ func (c *Cache) Put(n *Head) {
 				return
 			}
 			free = &set[i]
-			c.replace(free, nil)
+			c.empty(s, free)
 			break
 		}
 	}
-	n.used.Store(uint32(c.mu.missed.Miss(n.Addr)))
+	n.used.Store(uint32(s.missed.Miss(n.Addr)))
 	if free == nil {
 		if free = c.leastOf(set, n); free == nil {
 			return
 		}
-		c.replace(free, nil)
+		c.empty(s, free)
 	}
-	for c.bytes.Load()+int64(c.owner.Bytes(n)) > c.mu.bound {
-		p := c.victim(n)
+	for !c.take(int64(c.owner.Bytes(n))) {
+		p := c.victim(s, n)
 		if p == nil {
 			c.short.Store(true)
 			return
@@ -179,22 +245,27 @@ func (c *Cache) Put(n *Head) {
 		if p.node.Load().used.Load() > 0 {
 			c.short.Store(true)
 		}
-		c.replace(p, nil)
+		c.empty(s, p)
 	}
-	c.replace(free, n)
+	s.levels[n.Level]++
+	s.kept++
+	n.kept.Store(true)
+	free.node.Store(n)
+	free.addr.Store(uint64(n.Addr))
 }
 
 // Keeps reports whether Put would keep a copy of that many bytes, as far as can be said before. If
 // not, it counts that the node was missed. Else Put will, when the node is READ.
 func (c *Cache) Keeps(a pool.Addr, level uint8, bytes int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	s := c.shardOf(a)
+	s.Lock()
+	defer s.Unlock()
 	n := Head{Addr: a, Level: level}
-	n.used.Store(uint32(min(lfu.Most-1, c.mu.missed.Count(a))) + 1)
+	n.used.Store(uint32(min(lfu.Most-1, s.missed.Count(a))) + 1)
 	if c.paths != nil {
 		return true
 	}
-	set := c.set(a)
+	set := c.setOf(a)
 	full := true
 	for i := range set {
 		old := set[i].node.Load()
@@ -204,12 +275,12 @@ func (c *Cache) Keeps(a pool.Addr, level uint8, bytes int) bool {
 		full = full && old != nil
 	}
 	if full && least(set, &n) != nil ||
-		!full && (c.bytes.Load()+int64(bytes) <= c.mu.bound || c.victim(&n) != nil) {
+		!full && (c.bytes.Load()+int64(bytes) <= c.bound.Load() || c.victim(s, &n) != nil) {
 		return true
 	}
 	c.short.Store(!full || c.short.Load())
-	c.tick()
-	c.mu.missed.Miss(a)
+	c.tick(s)
+	s.missed.Miss(a)
 	return false
 }
 
@@ -218,35 +289,29 @@ func (c *Cache) Drop(n *Head) {
 	if n == nil {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	set := c.set(n.Addr)
+	s := c.shardOf(n.Addr)
+	s.Lock()
+	defer s.Unlock()
+	set := c.setOf(n.Addr)
 	for i := range set {
 		if set[i].node.Load() == n {
-			c.replace(&set[i], nil)
+			c.empty(s, &set[i])
 		}
 	}
 }
 
-// replace puts n, or nothing, into a place. The count of what was there goes to the sketch.
-func (c *Cache) replace(p *place, n *Head) {
-	if old := p.node.Load(); old != nil {
-		c.bytes.Add(-int64(c.owner.Bytes(old)))
-		c.mu.levels[old.Level]--
-		c.mu.kept--
-		c.mu.missed.Raise(old.Addr, uint8(old.used.Load()))
-		old.kept.Store(false)
-		c.owner.Evicted(old)
-	}
-	if n == nil {
-		p.addr.Store(0)
-		p.node.Store(nil)
+// empty takes the copy out of a place of s, if there is one. Its count goes to the sketch.
+func (c *Cache) empty(s *shard, p *place) {
+	old := p.node.Load()
+	if old == nil {
 		return
 	}
-	c.bytes.Add(int64(c.owner.Bytes(n)))
-	c.mu.levels[n.Level]++
-	c.mu.kept++
-	n.kept.Store(true)
-	p.node.Store(n)
-	p.addr.Store(uint64(n.Addr))
+	c.bytes.Add(-int64(c.owner.Bytes(old)))
+	s.levels[old.Level]--
+	s.kept--
+	s.missed.Raise(old.Addr, uint8(old.used.Load()))
+	old.kept.Store(false)
+	c.owner.Evicted(old)
+	p.addr.Store(0)
+	p.node.Store(nil)
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"unsafe"
 
@@ -36,6 +37,13 @@ type copies struct{}
 func (copies) Bytes(h *Head) int { return copyIn(h).bytes }
 func (copies) Evicted(*Head)     {}
 
+// inShards lets caches have small shards.
+func inShards(t *testing.T) {
+	was := shardCopies
+	shardCopies = 25
+	t.Cleanup(func() { shardCopies = was })
+}
+
 // TestHitRate looks up keys through a cache that is smaller than the inner nodes, and compares how
 // often level 1 is found with the best that a fixed choice of nodes of the same bytes reaches,
 // which knows how often each will be looked for. Levels above are always found.
@@ -58,8 +66,8 @@ func TestHitRate(t *testing.T) {
 			return int(uint64(rank) * spread >> 32 * nodes >> 32)
 		}
 	}
+	inShards(t)
 	parts := []float64{0.1, 0.25, 0.9} // of all nodes, which the cache has room for
-	// one goroutine: the race detector sees no more in the others
 	if testing.Short() {
 		parts = parts[1:2]
 	}
@@ -67,12 +75,17 @@ func TestHitRate(t *testing.T) {
 		name  string
 		draw  func() int
 		shift bool // other keys are the popular ones after half of the warming up
+		most  int  // shards
 	}{
-		{"uniform", func() int { return random.IntN(nodes) }, false},
-		{"zipf 0.9", zipf(0.9), false},
-		{"zipf 0.99", zipf(0.99), false},
-		{"zipf 0.99 that shifts", zipf(0.99), true},
+		{"uniform", func() int { return random.IntN(nodes) }, false, 1},
+		{"zipf 0.9", zipf(0.9), false, 1},
+		{"zipf 0.99", zipf(0.99), false, 1},
+		{"zipf 0.99 in shards", zipf(0.99), false, MostShards},
+		{"zipf 0.99 that shifts", zipf(0.99), true, 1},
 	} {
+		if testing.Short() && c.most == 1 {
+			continue // one goroutine: the race detector sees no more in the others
+		}
 		for _, part := range parts {
 			t.Run(fmt.Sprintf("%s/%.2f", c.name, part), func(t *testing.T) {
 				sizes := 0
@@ -85,7 +98,7 @@ func TestHitRate(t *testing.T) {
 					}
 				}
 				bound := int(part * float64(sizes))
-				k := New(env.Real(), copies{}, bound, typicalBytes)
+				k := NewSharded(env.Real(), copies{}, bound, typicalBytes, c.most)
 				var seen [nodes]int
 				hits, above := 0, 0
 				for i := range warm + rounds {
@@ -251,7 +264,7 @@ func TestVersions(t *testing.T) {
 		t.Errorf("%v, %d bytes", n, k.Bytes()-empty)
 	}
 	k.Drop(k.Get(a, 0))
-	if k.Get(a, 0) != nil || k.Bytes() != empty || k.mu.levels != [256]int{} {
+	if k.Get(a, 0) != nil || k.Bytes() != empty || k.shards[0].levels != [256]int{} {
 		t.Errorf("%d bytes after all was dropped", k.Bytes()-empty)
 	}
 }
@@ -259,7 +272,61 @@ func TestVersions(t *testing.T) {
 // TestHighestLevel looks for a victim where no level has a copy, for a copy of the highest one.
 func TestHighestLevel(t *testing.T) {
 	k := New(env.Real(), copies{}, 10*typicalBytes, typicalBytes)
-	if v := k.victim(&Head{Level: math.MaxUint8}); v != nil {
+	if v := k.victim(&k.shards[0], &Head{Level: math.MaxUint8}); v != nil {
 		t.Errorf("an empty cache has a victim: %v", v.node.Load())
+	}
+}
+
+// TestShards: sessions on threads look up, put and drop copies of a cache in shards. It never has
+// more bytes than its bound, though that changes, and in the end it has counted right.
+func TestShards(t *testing.T) {
+	inShards(t)
+	const nodes, threads = 4000, 4
+	bound := int64(nodes / 4 * typicalBytes)
+	k := NewSharded(env.Real(), copies{}, int(bound), typicalBytes, MostShards)
+	if len(k.shards) != MostShards {
+		t.Fatalf("%d shards", len(k.shards))
+	}
+	empty := k.Bytes()
+	node := func(i int) pool.Addr { return pool.NewAddr(uint16(1+i%3), uint64(i+1)*1024) }
+	var g sync.WaitGroup
+	for n := range threads {
+		g.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(n), 5))
+			for i := range 60_000 {
+				a := node(r.IntN(nodes))
+				h := k.Get(a, 0)
+				switch level := uint8(1 + uint64(a)/1024%20/19); {
+				case h != nil && r.IntN(50) == 0:
+					k.Drop(h)
+				case h == nil && k.Keeps(a, level, 300+i%7*100):
+					k.Put(&copyOf(a, level, i%30, 1).Head)
+				}
+				if b := k.Bytes(); b > bound {
+					t.Errorf("%d bytes, the bound is %d", b, bound)
+					return
+				}
+				if n == 0 && i%1000 == 0 {
+					k.SetBound(bound - int64(i%3000)*100) // refused if there is more
+				}
+			}
+		})
+	}
+	g.Wait()
+	kept, bytes := 0, empty
+	for i := range nodes {
+		if h := k.Get(node(i), 0); h != nil {
+			kept++
+			bytes += int64(copyIn(h).bytes)
+			k.Drop(h)
+		}
+	}
+	if kept < nodes/8 || k.Bytes() != empty {
+		t.Errorf("%d copies were kept, and %d bytes are left of %d", kept, k.Bytes()-empty, bytes-empty)
+	}
+	for i := range k.shards {
+		if s := &k.shards[i]; s.kept != 0 || s.levels != [256]int{} {
+			t.Errorf("shard %d has %d copies in the end", i, s.kept)
+		}
 	}
 }

@@ -40,8 +40,9 @@ func (h *Head) IsCooled() bool { return h.used.Load() == 0 }
 // Cool cools n, and reports whether it did: it does not if the cache has dropped n or has children
 // of it.
 func (c *Cache) Cool(n *Head) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	s := c.only()
+	s.Lock()
+	defer s.Unlock()
 	if !n.Kept() || n.IsCooled() || c.paths.HasChildren(n) {
 		return false
 	}
@@ -53,13 +54,14 @@ func (c *Cache) Cool(n *Head) bool {
 // EvictCooled drops the copy of the node at a, if it is still cooled and without children. A
 // session that finds the copy at the same time goes on with a dropped one, as after any eviction.
 func (c *Cache) EvictCooled(a pool.Addr) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	set := c.set(a)
+	s := c.only()
+	s.Lock()
+	defer s.Unlock()
+	set := c.setOf(a)
 	for i := range set {
 		n := set[i].node.Load()
 		if n != nil && n.Addr == a && n.IsCooled() && !c.paths.HasChildren(n) {
-			c.replace(&set[i], nil)
+			c.empty(s, &set[i])
 			return true
 		}
 	}
@@ -73,10 +75,10 @@ const mostLooks = 8 * looks
 // of a few the one of the lowest level that is used least. If each has children, leaves are cooled.
 // Copies of levels above that of n are not evicted: the parent of n has no children yet.
 func (c *Cache) leaving(n *Head) *place {
-	o := outcast{level: n.Level}
+	o, s := outcast{level: n.Level}, c.only()
 	for left, met := len(c.places), 0; left > 0 && o.seen < looks && met < mostLooks; left-- {
-		c.mu.hand = (c.mu.hand + 1) % len(c.places)
-		if p := &c.places[c.mu.hand]; p.node.Load() != nil {
+		s.hand = (s.hand + 1) % len(c.places)
+		if p := &c.places[s.hand]; p.node.Load() != nil {
 			met++
 			if c.consider(&o, p) {
 				return p

@@ -23,22 +23,22 @@ func (c *Cache) leastOf(set []place, n *Head) *place {
 	return least(set, n)
 }
 
-// victim returns the place of a copy that is evicted for n: of the next few of the lowest level the
-// least used one; nil if it is worth more than n.
-func (c *Cache) victim(n *Head) (v *place) {
+// victim returns the place of a copy of s that is evicted for n: of the next few of the lowest
+// level the least used one; nil if it is worth more than n.
+func (c *Cache) victim(s *shard, n *Head) (v *place) {
 	if c.paths != nil {
 		return c.leaving(n)
 	}
 	lowest := uint8(1)
-	for c.mu.levels[lowest] == 0 {
+	for s.levels[lowest] == 0 {
 		if lowest >= n.Level {
 			return nil
 		}
 		lowest++
 	}
-	for left, seen := len(c.places), 0; left > 0 && seen < looks; left-- {
-		c.mu.hand = (c.mu.hand + 1) % len(c.places)
-		p := &c.places[c.mu.hand]
+	for left, seen := len(s.places), 0; left > 0 && seen < looks; left-- {
+		s.hand = (s.hand + 1) % len(s.places)
+		p := &s.places[s.hand]
 		old := p.node.Load()
 		if old == nil || old.Level != lowest {
 			continue
@@ -58,16 +58,16 @@ func (n *Head) lessThan(m *Head) bool {
 	return n.Level < m.Level || n.Level == m.Level && n.used.Load() < m.used.Load()
 }
 
-// tick counts a put or a miss. Now and then it halves all counts, so that what was looked for long
-// ago counts for less.
-func (c *Cache) tick() {
-	if c.mu.puts++; c.paths != nil || c.mu.puts <= halving*(c.mu.kept+ways) {
+// tick counts a put or a miss in s. Now and then it halves all counts there, so that what was looked
+// for long ago counts for less.
+func (c *Cache) tick(s *shard) {
+	if s.puts++; c.paths != nil || s.puts <= halving*(s.kept+ways) {
 		return
 	}
-	c.mu.puts = 0
-	c.mu.missed.Halve()
-	for i := range c.places {
-		if n := c.places[i].node.Load(); n != nil {
+	s.puts = 0
+	s.missed.Halve()
+	for i := range s.places {
+		if n := s.places[i].node.Load(); n != nil {
 			n.used.Store(n.used.Load() / 2)
 		}
 	}
