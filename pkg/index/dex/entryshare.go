@@ -31,9 +31,13 @@ const (
 	leastEntryShare = 32 // a part
 	mostEntryShare  = 2
 
-	stepsOfPart   = 2  // of a change of the share
-	bucketsAtOnce = 4  // that are added or removed before one READ
-	enoughFinds   = 64 // of ghosts, until the share may change
+	stepsOfPart   = 2 // of a change of the share
+	bucketsAtOnce = 4 // that are added or removed before one READ
+	// How many ghosts have to be found until the share may change: one for so many buckets that are
+	// moved then, and some at least. With few finds the two sides differ by chance. To move buckets
+	// costs as much as READs do, so a large cache that went by chance would do little else.
+	bucketsOfFind = 2
+	enoughFinds   = 64
 	// one side's ghosts have to be worth so many times as much, in quarters
 	worthMore = 5
 )
@@ -240,15 +244,23 @@ func (c *cache) wantBuckets(n uint64) uint64 {
 	if wanders && c.env.Uint64()%16 == 0 {
 		return e.part + c.env.Uint64()%(e.most-e.part+1)
 	}
-	if f.entries.Load()+f.frames.Load() < enoughFinds {
+	room := entryRoom{e.part, e.first, e.most}
+	if f.entries.Load()+f.frames.Load() < room.findsOfStep() {
 		return n
 	}
 	live, ghosts := c.live()
 	f.entries.Store(0)
-	w := worth{entryRoom: entryRoom{e.part, e.first, e.most}, live: live,
+	w := worth{entryRoom: room, live: live,
 		entries: float64(f.weight.Swap(0)) / float64(ghostCount*n*8*bucketWords),
 		frames:  float64(f.frames.Swap(0)) / float64(ghosts*8*c.stride)}
 	return w.buckets(n)
+}
+
+// step is how many buckets the share changes by, and findsOfStep how many ghosts have to be found
+// before.
+func (r *entryRoom) step() uint64 { return max(1, r.part/stepsOfPart) }
+func (r *entryRoom) findsOfStep() int64 {
+	return max(enoughFinds, int64(r.step()/bucketsOfFind))
 }
 
 // worth is what is known when the number of buckets is decided.
@@ -260,7 +272,7 @@ type worth struct {
 
 // buckets returns how many there should be in place of n.
 func (w *worth) buckets(n uint64) uint64 {
-	step := max(1, w.part/stepsOfPart)
+	step := w.step()
 	less := max(w.part, n-min(n, step))
 	switch {
 	case w.live < fewFrames && n > w.first:

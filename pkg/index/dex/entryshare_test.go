@@ -1,6 +1,8 @@
 package dex
 
 import (
+	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/env"
@@ -90,5 +92,36 @@ func TestWorthOfGhosts(t *testing.T) {
 	c.finds.weight.Store(1 << 20)
 	if got := c.wantBuckets(n); got != n || c.finds.entries.Load() != enoughFinds-1 {
 		t.Errorf("%d buckets in place of %d after %d ghosts", got, n, enoughFinds-1)
+	}
+}
+
+// TestChanceMovesNothing: where both sides are worth the same, what is found by chance moves hardly
+// a bucket, in a cache of any size: to move one costs as much as a READ does. Where one side is
+// worth twice as much, it soon has all that it may have.
+func TestChanceMovesNothing(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 1))
+	for _, part := range []uint64{1, 10, 100, 1000, 10_000, 100_000} {
+		room := entryRoom{part: part, first: 8 * part, most: 16 * part}
+		for _, odds := range []float64{1, 2} {
+			const decisions = 300
+			n, moved, found := room.first, uint64(0), int64(0)
+			for range decisions {
+				each := room.findsOfStep()
+				// finds of one side, of many by chance: as good as normal
+				p := odds / (1 + odds)
+				entries := float64(each)*p + r.NormFloat64()*math.Sqrt(float64(each)*p*(1-p))
+				w := worth{entryRoom: room, live: fewFrames, entries: entries, frames: float64(each) - entries}
+				was := n
+				n = w.buckets(n)
+				moved += max(n, was) - min(n, was)
+				found += each
+			}
+			switch perFind := float64(moved) / float64(found); {
+			case odds == 1 && perFind > 0.5:
+				t.Errorf("parts of %d buckets: %.2f were moved for each ghost that was found", part, perFind)
+			case odds == 2 && n != room.most:
+				t.Errorf("parts of %d buckets: %d buckets in the end, want %d", part, n, room.most)
+			}
+		}
 	}
 }

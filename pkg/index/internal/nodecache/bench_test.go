@@ -13,9 +13,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// BenchmarkReplacement is lookups through a cache with room for a quarter of the nodes, half of
-// which miss it: each asks whether the node would be kept, and puts it. ns/op is for each of all
-// goroutines' lookups; cpu-ns/op the processor time that one takes.
+// BenchmarkReplacement is lookups through a cache with room for a quarter of the nodes, of which
+// three in eight miss: these ask whether the node would be kept, and then put it. ns/op is for each
+// of all goroutines' lookups; cpu-ns/op the processor time that one takes.
 func BenchmarkReplacement(b *testing.B) {
 	const nodes, room = 1 << 16, 1 << 14
 	for n := range 8 {
