@@ -24,10 +24,19 @@ type Draft struct {
 
 // draft copies n so that it can be changed.
 func (n *inner) draft() *Draft {
+	const more = 4 // children, mostly
 	d := &Draft{Low: n.low, High: n.high, Rightmost: n.rightmost, Sibling: n.sibling, Level: n.Level}
-	d.Children = append(d.Children, n.children...)
+	d.Children = append(make([]pool.Addr, 0, len(n.children)+more), n.children...)
+	d.Separators = make([][]byte, 0, len(n.children)+more)
+	size := 8 * len(n.numbers)
+	if n.numbers == nil {
+		size = n.skip*(len(n.children)-1) + len(n.seps)
+	}
+	all := make([]byte, 0, size) // of the separators
 	for i := range len(n.children) - 1 {
-		d.Separators = append(d.Separators, n.separator(i))
+		from := len(all)
+		all = n.appendSeparator(all, i)
+		d.Separators = append(d.Separators, all[from:len(all):len(all)])
 	}
 	return d
 }

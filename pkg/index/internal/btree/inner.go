@@ -135,11 +135,15 @@ func (n *inner) addHints() {
 }
 
 // separator is the full separator i, which stands between children i and i+1.
-func (n *inner) separator(i int) []byte {
+func (n *inner) separator(i int) []byte { return n.appendSeparator(nil, i) }
+
+// appendSeparator appends separator i to b.
+func (n *inner) appendSeparator(b []byte, i int) []byte {
 	if n.numbers != nil {
-		return binary.BigEndian.AppendUint64(nil, n.numbers[i])
+		return binary.BigEndian.AppendUint64(b, n.numbers[i])
 	}
-	return append(bytes.Clone(n.low[:n.skip]), n.stored(i)...)
+	stored := n.stored(i)
+	return append(append(slices.Grow(b, n.skip+len(stored)), n.low[:n.skip]...), stored...)
 }
 
 // stored is separator i as it is stored, of Bytes keys.
