@@ -58,8 +58,8 @@ func (n *Head) lessThan(m *Head) bool {
 	return n.Level < m.Level || n.Level == m.Level && n.used.Load() < m.used.Load()
 }
 
-// tick counts a put or a miss in s. Now and then it halves all counts there, so that what was looked
-// for long ago counts for less.
+// tick counts a put or a miss in s. Now and then it halves all counts there, so that what was
+// looked for long ago counts for less.
 func (c *Cache) tick(s *shard) {
 	if s.puts++; c.paths != nil || s.puts <= halving*(s.kept+ways) {
 		return
