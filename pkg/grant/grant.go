@@ -263,6 +263,9 @@ func (v *Verdict) admit(c *Claim, rooms map[string]*room) {
 			// An older one waits for it. The place and its locks stay; if somebody uses a chunk by
 			// now, the server refuses.
 			v.Steps = append(v.Steps, Step{Server: w.Server, Identity: c.Identity, Had: h.Chunks})
+			if !never {
+				r.wait(c, w, h)
+			}
 		case !never:
 			r.wait(c, w, h)
 		}

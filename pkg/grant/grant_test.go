@@ -77,6 +77,9 @@ func TestDecide(t *testing.T) {
 	f("idle", []Server{server("s", Held{Identity: "a", Chunks: 60})}, "a:\nb: b 4 at s", with(claim("a", 1, 64, "s"), func(c *Claim) { c.Idle = true }), claim("b", 2, 4, "s"))
 	f("draining", []Server{{Name: "s", Chunks: 64, Locks: 64, Draining: true}}, "a: s lacks 0 of 8 chunks, 64 left, 0 kept; s lacks 0 of 4 locks, 64 left, 0 kept; s lacks 0 of 1 places for indexes, 64 left, 0 kept",
 		claim("a", 1, 8, "s"))
+	f("nobody takes what one waits for that gives back what it had, since an older one waits, too", []Server{server("s", Held{Identity: "b", Chunks: 1, Locks: 4}), {Name: "t", Chunks: 64, Locks: 64, Draining: true}},
+		"a: t lacks 0 of 1 chunks, 64 left, 0 kept; t lacks 0 of 4 locks, 64 left, 0 kept; t lacks 0 of 1 places for indexes, 64 left, 0 kept\nb: b 0 at s; s lacks 1 of 64 chunks, 63 left, 1 kept\nc: s lacks 1 of 1 chunks, 63 left, 63 kept",
+		claim("a", 1, 1, "s", "t"), claim("b", 2, 64, "s"), claim("c", 3, 1, "s"))
 	f("a server that is away", one, "a: waits for t\nb: b 64 at s", claim("a", 1, 8, "s", "t"), claim("b", 2, 64, "s"))
 	f("a half admission is withdrawn for an older one", []Server{server("s", Held{Identity: "b", Chunks: 40}), server("t", Held{Identity: "x", Chunks: 64})},
 		"a: s lacks 16 of 40 chunks, 24 left, 0 kept\nb: b 0 at s; t lacks 40 of 40 chunks, 0 left, 0 kept", claim("a", 1, 40, "s"), claim("b", 2, 40, "s", "t"))
