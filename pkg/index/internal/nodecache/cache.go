@@ -146,16 +146,21 @@ func (c *Cache) SetBound(n int64) bool {
 	return true
 }
 
-// take counts so many bytes if they are in the bound.
+// take counts so many bytes if they are in the bound. It looks at the bound again when it has: who
+// made that smaller meanwhile (SetBound) may not have seen these bytes.
 func (c *Cache) take(bytes int64) bool {
 	for {
 		b := c.bytes.Load()
 		if b+bytes > c.bound.Load() {
 			return false
 		}
-		if c.bytes.CompareAndSwap(b, b+bytes) {
+		if !c.bytes.CompareAndSwap(b, b+bytes) {
+			continue
+		}
+		if b+bytes <= c.bound.Load() {
 			return true
 		}
+		c.bytes.Add(-bytes)
 	}
 }
 
