@@ -278,7 +278,7 @@ func TestHighestLevel(t *testing.T) {
 }
 
 // TestShards: sessions on threads look up, put and drop copies of a cache in shards. It never has
-// more bytes than its bound, though that changes, and in the end it has counted right.
+// more bytes than its bound, which one of them tries to lower, and in the end it has counted right.
 func TestShards(t *testing.T) {
 	inShards(t)
 	const nodes, threads = 4000, 4

@@ -14,7 +14,7 @@ import (
 const easy = time.Second / 2
 
 // maxTries is how many states of a key search looks at. Each takes some microseconds and a hundred
-// bytes; histories of crowded keys need a few thousand.
+// bytes; histories of crowded keys need up to some 20,000 (TestCrowdedKeyIsJudged).
 const maxTries = 1 << 20
 
 // Check judges a history. Unknown = a key's history has too many orders to try them all. If a key's

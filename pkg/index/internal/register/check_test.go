@@ -146,12 +146,12 @@ func TestCrowdedKeyIsJudged(t *testing.T) {
 		if got := s.result(); got != porcupine.Ok || s.tries > most {
 			t.Errorf("seed %d: a history that is right is judged %v, after %d tries", seed, got, s.tries)
 		}
+		t.Log(s.tries)
 		stale(t, r, ops)
 		s = newSearch(ops)
 		got := s.result()
 		if got != porcupine.Illegal || s.tries > most {
 			t.Errorf("seed %d: a history that is wrong is judged %v, after %d tries", seed, got, s.tries)
 		}
-		t.Log(s.tries)
 	}
 }
