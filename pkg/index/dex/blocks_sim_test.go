@@ -17,7 +17,7 @@ import (
 // what a replay finds last of a key is there.
 func TestBlocksOutliveTheirSuccessors(t *testing.T) {
 	replaced := 0
-	for i := range uint64(4) {
+	for i := range uint64(6) {
 		replaced += watchedWorld(t, i, index.Options{Uint64: true, MaxValueBytes: 64, InlineBytes: 8, NodeBytes: 256, CacheBytes: 4 << 10}, (*owners).replaceWatched)
 	}
 	t.Logf("%d blocks seen to be given up", replaced)

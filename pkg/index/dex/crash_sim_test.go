@@ -68,8 +68,9 @@ func afterEachPart(t *testing.T, count uint64, step int, run func(t *testing.T, 
 // dyingCaches are of clients that crash: one has room for all leaves, the others evict.
 var dyingCaches = []int{1 << 20, 12 << 10, 3 << 10}
 
-// dying is a world for few keys whose client of this name dies after a part of its requests.
-func dying(t *testing.T, seed uint64, client string, part int, keys uint64, nodeBytes int, pool poolsim.Options) (o *owners, err error) {
+// dying is a world for few keys whose client of this name dies after a part of its requests. change
+// may change its plan.
+func dying(t *testing.T, seed uint64, client string, part int, keys uint64, nodeBytes int, pool poolsim.Options, change ...func(*sim.Plan)) (o *owners, err error) {
 	o = &owners{t: t, r: rand.New(rand.NewPCG(seed, 9)), seed: seed, model: map[string]*known{}, opts: index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: nodeBytes, CacheBytes: dyingCaches[seed%uint64(len(dyingCaches))]}}
 	if seed%2 == 1 { // many values lie in blocks
 		o.opts.InlineBytes = 6
@@ -87,6 +88,9 @@ func dying(t *testing.T, seed uint64, client string, part int, keys uint64, node
 	}
 	o.plan = &sim.Plan{Tear: 1 + int(seed)%8, Reorder: true, Delay: 100, Gap: 100, Capabilities: verbs.Capabilities{WholeWrite: whole, MaskedAtomics: seed%2 == 0},
 		Faults: []sim.Fault{{Kind: sim.Crash, Process: client, Part: part}}}
+	for _, f := range change {
+		f(o.plan)
+	}
 	o.w = simenv.New(simenv.Options{Seed: seed, MaxEvents: 5_000_000})
 	if pool.Chunks == 0 {
 		pool.Chunks, pool.ChunkBytes = 40, 32<<10

@@ -63,6 +63,7 @@ type dex struct {
 	grown     grown
 	garbage   garbage
 	turns     turns // with caching off
+	unmixed   unmixed
 
 	fetched atomic.Uint64 // leaves that were READ because the cache did not have them
 

@@ -11,14 +11,8 @@ import (
 // an element that does not match its frame any more counts for nothing.
 
 // hold puts f, whose lock the caller holds, among the dirty frames: it lacks nothing from position
-// on.
+// on. Under mu.
 func (d *dirty) hold(f *frame, position uint64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.holdLocked(f, position)
-}
-
-func (d *dirty) holdLocked(f *frame, position uint64) {
 	if first := f.first.Load(); first != 0 && first <= position {
 		return
 	}
@@ -35,7 +29,7 @@ func (d *dirty) holdLocked(f *frame, position uint64) {
 func (d *dirty) absorb(f *frame, position uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.holdLocked(f, position)
+	d.hold(f, position)
 	d.parts[d.part(position)]--
 	d.unwritten.Add(-1)
 	d.changes.absorbed++
@@ -129,8 +123,6 @@ type entryPositions struct {
 	bound, guard uint64
 
 	changes entryCounts
-	// how often a frame had no room for the value of an entry, and no changes to write back
-	crowded atomic.Int64
 }
 
 // entryCounts counts for tests: changes of entries, those of them that took the place of an earlier

@@ -42,18 +42,16 @@ import (
 //
 // 1: a session that has appended its record beside the READ of the leaf (beside.go) makes its
 // change when the frame is filled. A change of the entry in between would have the later record and
-// be made first. 3: so a leaf always has room for its entries, and making them the frame's needs no
-// memory of the pool. Deletions, modifications and long values fetch the leaf, as ever.
+// be made first. 3: so the value fits over the one that the leaf has (over.go), and making it the
+// frame's needs no memory of the pool, and no write-back. Deletions, modifications and long values fetch the leaf, as ever.
 //
 // # Who reads
 //
 // A lookup looks for the entry first (lookEntry), and if it finds none it READs the leaf, or asks a
 // memory server, as ever. Suppose it found none at a moment t, and then no frame. What was changed
 // before t was in a frame at t, or before; that is gone, so it is written back. What was changed
-// after t is concurrent. But a leaf may lack a key for a while that is there all the time
-// (makePlace), so a key is absent only by a READ since which the leaf had no frame. A lookup that
-// finds an unwritten entry waits for its record. A scan READs
-// a leaf before it knows which keys are there. So it looks for their entries afterwards, and then
+// after t is concurrent. A lookup that finds an unwritten entry waits for its record. A scan READs a
+// leaf before it knows which keys are there. So it looks for their entries afterwards, and then
 // sees that the leaf had no frame since before the READ; else it READs again (Admit).
 //
 // # Truncation
@@ -225,7 +223,7 @@ type filling struct {
 // frame. After an error the client is given up.
 func (s *session) fill(f *frame, b []byte) error {
 	f.fill(b)
-	f.setWhole(s.x.wholeLeaf(pool.Addr(f.addr.Load())))
+	f.mark(s.x.with.caching, s.x.wholeLeaf(pool.Addr(f.addr.Load())))
 	e := &s.x.cache.rows
 	if e.empty() || !e.some.Load() {
 		return nil
@@ -260,70 +258,32 @@ func (s *session) absorb(f *frame, v *view, i int, w uint64) error {
 	if e.lacks(e.place(key)) {
 		return nil // and none is put in as long as the leaf has a frame
 	}
-	for {
-		p, b, err := x.lockPlace(key)
-		if err != nil {
-			return err
+	p, b, err := x.lockPlace(key)
+	if err != nil {
+		return err
+	}
+	defer unlock(b)
+	number, at, head := seek(b, p.head, key)
+	switch {
+	case head == 0:
+	case head&unwritten == 0:
+		atomic.StoreUint64(&b[at], head|stale)
+		*f.changed() |= 1 << (i % 64) // it is put in again when the leaf leaves its frame
+	default:
+		position := b[at+extent(head)-1]
+		value := valueAt(b, at, head, s.filling.newer[:0])
+		s.filling.newer = value
+		s.filling.put = x.lay.PutEntry(s.filling.put[:cap(s.filling.put)], key, value)
+		over := f.own(i, w, len(s.filling.put))
+		if over == 0 {
+			return fmt.Errorf("leaf %v has no room for what key %x has by now: %w", pool.Addr(f.addr.Load()), key, index.ErrFormat)
 		}
-		number, at, head := seek(b, p.head, key)
-		switch {
-		case head == 0:
-		case head&unwritten == 0:
-			atomic.StoreUint64(&b[at], head|stale)
-			*f.changed() |= 1 << (i % 64) // it is put in again when the leaf leaves its frame
-		default:
-			position := b[at+extent(head)-1]
-			value := valueAt(b, at, head, s.filling.newer[:0])
-			s.filling.newer = value
-			s.filling.put = x.lay.PutEntry(s.filling.put[:cap(s.filling.put)], key, value)
-			if !f.putOver(x, v, i, key, s.filling.put) {
-				unlock(b)
-				if err := s.makePlace(f, v, i, position); err != nil {
-					return err
-				}
-				continue
-			}
-			e.rewrite(p.bucket, number, at, p.head|stale, key, value, count(b, number), 0)
-			x.dirty.absorb(f, position)
-			f.lsn.Store(max(f.lsn.Load(), position))
-		}
-		unlock(b)
-		return nil
-	}
-}
-
-// putOver puts entry e of key into slot i of f, or into another one if that has been emptied. It
-// returns false if there is no room.
-func (f *frame) putOver(x *dex, v *view, i int, key, e []byte) bool {
-	at, w := 0, f.word(v.dir+i)
-	if w&0xfff != 0 {
-		at = f.own(i, w, len(e))
-	} else if i = f.vacant(v); i < 0 {
-		return false
-	}
-	if at == 0 {
-		at = f.place(v, len(e))
-	}
-	if at == 0 {
-		return false
-	}
-	f.put(x.lay, v, i, at, x.lay.Fingerprint(key), e)
-	return true
-}
-
-// makePlace makes room in f for the entry of slot i, which is unwritten at position, by writing f
-// back. If the leaf is full even then, the key is removed from the leaf first: its room is enough
-// for the new value. The leaf lacks the key then until it is written back again. A replay finds the
-// record. A lookup that found no frame before may still READ the leaf now. If it does not find its
-// key there, it READs again unless the leaf had no frame meanwhile (fetch).
-func (s *session) makePlace(f *frame, v *view, i int, position uint64) error {
-	if f.first.Load() == 0 {
-		s.x.dirty.crowded.Add(1)
-		s.x.dirty.hold(f, position)
+		f.put(x.lay, v, i, over, x.lay.Fingerprint(key), s.filling.put)
+		e.rewrite(p.bucket, number, at, p.head|stale, key, value, count(b, number), 0)
+		x.dirty.absorb(f, position)
 		f.lsn.Store(max(f.lsn.Load(), position))
-		f.remove(s.x.lay, v, i)
 	}
-	return s.x.flush(&s.b.Session, s.log, index.DefaultLimit, f)
+	return nil
 }
 
 // lockPlace locks the bucket of key, which may be another one each time that it tries: removed ones

@@ -83,6 +83,7 @@ func TestLogIsTruncatedUpToEntries(t *testing.T) {
 func TestLateFramesAreOrdered(t *testing.T) {
 	x, _ := openEntries(t)
 	var frames [40]frame
+	x.dirty.mu.Lock()
 	for i := range frames {
 		frames[i].words = make([]uint64, 1)
 		x.dirty.hold(&frames[i], uint64(1000+i*7%40))
@@ -93,7 +94,6 @@ func TestLateFramesAreOrdered(t *testing.T) {
 		}
 	}
 	x.dirty.hold(&frames[1], 900) // older than it was
-	x.dirty.mu.Lock()
 	for len(x.dirty.late) > 0 && x.dirty.late[0].first > math.MaxUint32 {
 		x.dirty.popLate()
 	}
@@ -264,7 +264,7 @@ func TestFramesTakeThePositionsOfEntries(t *testing.T) {
 const loaded = 400 // keys of TestFullLeafTakesEntries
 
 // TestFullLeafTakesEntries makes all entries of full leaves their leaves', which have no free room:
-// each is written back in between, and all values are there.
+// all values are there.
 func TestFullLeafTakesEntries(t *testing.T) {
 	x, s := openEntries(t)
 	key := func(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n%loaded<<40+n/loaded<<30) }
@@ -310,8 +310,8 @@ func TestFullLeafTakesEntries(t *testing.T) {
 			}
 		}
 	}
-	if x.dirty.crowded.Load() == 0 || absorbed < 500 {
-		t.Errorf("%d values became leaves', and %d times a leaf had no room", absorbed, x.dirty.crowded.Load())
+	if absorbed < 500 {
+		t.Errorf("%d values became leaves'", absorbed)
 	}
 	structure, err := x.Check()
 	if err != nil || structure.Pairs != keys {

@@ -170,7 +170,7 @@ func TestEntriesOnThreads(t *testing.T) {
 	}
 	n := x.dirty.changes
 	resized := Resized(x)
-	t.Logf("%d moves, changes of entries: %+v, %d of their share, %d leaves without room", moves, n, resized, x.dirty.crowded.Load())
+	t.Logf("%d moves, changes of entries: %+v, %d of their share", moves, n, resized)
 	if n.changed < 500 || n.absorbed < 100 || moves == 0 || resized < 100 {
 		t.Errorf("%d moves, changes of entries: %+v: this tests nothing", moves, n)
 	}

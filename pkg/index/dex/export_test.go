@@ -165,9 +165,6 @@ func EntryChanges(i index.Index) (changed, superseded, absorbed int) {
 // HasEntry reports whether an entry of key holds.
 func HasEntry(i index.Index, key []byte) bool { return i.(*dex).cache.rows.hasEntry(key) }
 
-// Crowded counts values of entries for which a leaf had no room.
-func Crowded(i index.Index) int { return int(i.(*dex).dirty.crowded.Load()) }
-
 // bucket is the bucket of key, and what the head of its entry looks like but for the value's
 // length.
 func (e *rowCache) bucket(key []byte) (b []uint64, head uint64) {
@@ -195,3 +192,13 @@ func TakeOut(i index.Index, a pool.Addr, image, key []byte) bool {
 	}
 	return true
 }
+
+// Unmixed counts mixed slots that replays of a client found: in leaves of its range, and in those
+// that it mended under their locks.
+func Unmixed(i index.Index) (within, locked int) {
+	u := &i.(*dex).unmixed
+	return int(u.within.Load()), int(u.locked.Load())
+}
+
+// WriteBack writes all leaves of a client back.
+func WriteBack(i index.Index) error { return i.(*dex).flushAll(false) }

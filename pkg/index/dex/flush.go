@@ -23,14 +23,15 @@ import (
 // posted once all records of the changes are durable:
 //
 //  1. WRITE of the words between the first and the last entry that was put. Words in between that
-//     were there before get the same value. No slot of the memory server points to new entries.
+//     were there before get the same value. No slot of the memory server points to new entries,
+//     but for those that are put over others of their keys (over.go).
 //  2. WRITE of each slot that was emptied.
 //  3. WRITE of the words between the first and the last slot that got another entry. Those in
 //     between get the same value, or were emptied by 2.
 //
 // A slot is one aligned word (G2), and its entry was complete before. So a reader of the leaf, or
-// of what a crash left of it, finds every slot verified, with the old or the new entry. No key
-// stays there twice: it keeps its slot from insertion to deletion, and if it was deleted and
+// of what a crash left of it, finds each slot with the old or the new entry, or with a mixture of
+// both that does not verify. No key stays there twice: it keeps its slot from insertion to deletion, and if it was deleted and
 // inserted again in another slot, 2 precedes 3. What is missing after a crash is in the log.
 //
 // Where one WRITE does all of it, it is that one (whole.go).

@@ -19,10 +19,12 @@ import (
 // flush has several parts, which a crash may separate. So until the flush
 //
 //   - an entry is put only where neither the image's nor the memory server's slots point to
-//     (busy), or over the entry that it replaces if the memory server has not got that one (own);
+//     (busy), or over the one that it replaces (own);
+//   - that is one which the memory server has not got, if there is no log (over.go);
 //   - a slot that was emptied is not reused (clears).
 //
-// Where a flush is one WRITE that takes effect whole or not at all, neither holds: see whole.go.
+// Where a flush is one WRITE that takes effect whole or not at all, none of this holds: see
+// whole.go.
 type frame struct {
 	// What a reader loads: one cache line.
 	version atomic.Uint64 // odd = locked
@@ -53,13 +55,13 @@ func (f *frame) clears() []uint64 { m := mapWords(len(f.words)); return f.notes(
 // written returns the words between which entries were put; 0, 0 = none were.
 func (f *frame) written() (low, high int) {
 	w := f.notes()[3*mapWords(len(f.words))]
-	return int(w & (1<<31 - 1)), int(w >> 32)
+	return int(w & (overNote - 1)), int(w >> 32)
 }
 
 // setWritten sets written.
 func (f *frame) setWritten(low, high int) {
 	w := &f.notes()[3*mapWords(len(f.words))]
-	*w = uint64(high)<<32 | uint64(low) | *w&wholeNote
+	*w = uint64(high)<<32 | uint64(low) | *w&(wholeNote|overNote)
 }
 
 // changed has bit i%64 for each slot i that got another entry since the leaf has this frame.
@@ -233,7 +235,7 @@ func (f *frame) fill(b []byte) {
 	}
 	f.lsn.Store(0)
 	*f.changed() = 0
-	f.setWhole(false)
+	f.mark(false, false)
 	f.clean()
 }
 
@@ -241,10 +243,10 @@ func (f *frame) fill(b []byte) {
 func (f *frame) clean() {
 	var v view
 	f.open(&v)
-	changed, whole := *f.changed(), f.whole()
+	changed, over, whole := *f.changed(), f.over(), f.whole()
 	clear(f.notes())
 	*f.changed() = changed
-	f.setWhole(whole)
+	f.mark(over, whole)
 	f.first.Store(0)
 	for i := range v.count {
 		if _, off, n := slotted.Slot(f.word(v.dir + i)); n > 0 {
@@ -271,11 +273,11 @@ func (f *frame) place(v *view, n int) int {
 }
 
 // own returns the first word of the entry of slot i, whose word is w, if another entry of n bytes
-// can be put over it: it was put since the last flush, so no slot of the memory server points
-// there. Otherwise 0.
+// of the same key can be put over it; otherwise 0. Without a log it must have been put since the
+// last flush, so that no slot of the memory server points there.
 func (f *frame) own(i int, w uint64, n int) int {
 	_, off, has := slotted.Slot(w)
-	if f.whole() && (has+7)/8 >= (n+7)/8 {
+	if f.over() && (has+7)/8 >= (n+7)/8 {
 		return off / 8
 	}
 	if f.sets()[i/64]>>(i%64)&1 == 0 || (has+7)/8 != (n+7)/8 {

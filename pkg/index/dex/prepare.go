@@ -11,10 +11,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// A change waits for a memory server if its leaf has no frame, or if the frame has no room: an
-// entry that was not written back must not be put over one to which the memory server's slot
-// points. Changes that come together would wait one after the other. Prepare does for all of them
-// what each would have to do first, side by side:
+// A change waits for a memory server if its leaf has no frame, or if the frame has no room for it
+// before it is written back. Changes that come together would wait one after the other. Prepare
+// does for all of them what each would have to do first, side by side:
 //
 //	1  notes each frame without room
 //	2  waits until the log is durable up to the last record of these frames
@@ -29,8 +28,7 @@ import (
 // each other, and each leaf has the order of a flush. A leaf that was READ is used under the
 // conditions of fetch.go, with the eviction clock from before its READ.
 //
-// To look for room in a frame takes its lock and some 0.3 us, and a frame in seven is full where
-// random keys are changed. On shared memory a write-back takes no longer. So a session measures how
+// To look for room in a frame takes its lock and some 0.3 us. On shared memory a write-back takes no longer. So a session measures how
 // long a round trip takes, and looks for room if that pays.
 //
 // Everything that Prepare does could have happened without it, at that moment: a write-back and a

@@ -45,7 +45,7 @@ func (x *dex) replay(s *slottedtree.Session, r *pool.Holding) error {
 	if err != nil {
 		return err
 	}
-	p := replayer{x: x, s: s, taken: ranges{spans: []span{{r.Start, r.End, r.Epoch}}}, replays: len(changes) > 0}
+	p := replayer{x: x, s: s, taken: ranges{spans: []span{{r.Start, r.End, r.Epoch}}}, replays: len(changes) > 0, logs: r.Inherits, known: changes}
 	for _, key := range [][]byte{x.fence(r.Start), x.fence(r.End)} {
 		if key != nil {
 			p.ends = append(p.ends, key)
@@ -144,6 +144,10 @@ type replayer struct {
 	replays bool // there are changes
 	stocked bool // it has places for images
 
+	logs   []pool.Inherited
+	known  []change            // of all keys of the range
+	others map[string]struct{} // keys of other ranges that the logs have; nil = not looked for yet
+
 	seats [replayLeaves]slot
 	entry []byte
 	value []byte
@@ -175,6 +179,9 @@ func (p *replayer) start() (err error) {
 
 // one writes one change by the tree's own operation.
 func (p *replayer) one(c *change) error {
+	if err := p.mend(c.record.key); err != nil {
+		return err
+	}
 	switch c.op {
 	case recordPutAbsent:
 		p.stock()
@@ -266,17 +273,21 @@ func (p *replayer) apply(e *slot, changes []change) (done int, err error) {
 	var l slotted.Leaf
 	e.f.addr.Store(uint64(e.addr))
 	first := changes[e.from].record.key
-	if !l.Is(p.x.lay, e.addr, e.b, first) || bytes.Compare(first, l.Low) < 0 || p.isOpen(&l) {
-		clear(e.f.notes())
-		e.f.words[1] = 0 // no slots
+	if !l.Open(p.x.lay, e.addr, e.b) || l.Below(first) || l.Above(first) || p.isOpen(&l) {
+		e.f.nothing()
 		return e.from, nil
 	}
 	if !p.taken.whole(l.Low, l.High, l.Rightmost) {
 		return e.from, fmt.Errorf("leaf %v of %s goes beyond the range that is taken: %w", e.addr, keyrange.Format(l.Low, l.High), index.ErrFormat)
 	}
 	e.f.fill(e.b)
+	e.f.mark(true, p.x.wholeLeaf(e.addr))
 	var v view
 	e.f.open(&v)
+	if !p.unmix(&e.f, &v, &l) {
+		e.f.nothing()
+		return e.from, nil
+	}
 	for done = e.from; done < e.to; done++ {
 		c := &changes[done]
 		if !l.Rightmost && bytes.Compare(c.record.key, l.High) >= 0 || !p.change(&e.f, &v, c) {
@@ -306,13 +317,24 @@ func (p *replayer) change(f *frame, v *view, c *change) bool {
 		}
 	}
 	entry := c.entry(lay, p.entry[:cap(p.entry)])
-	if i < 0 {
-		i = f.vacant(v)
+	at := 0
+	if i >= 0 {
+		at = f.own(i, word, len(entry))
+	} else if i = f.vacant(v); i < 0 {
+		return false
 	}
-	at := f.place(v, len(entry))
-	if i < 0 || at == 0 {
+	if at == 0 {
+		at = f.place(v, len(entry))
+	}
+	if at == 0 {
 		return false
 	}
 	f.put(lay, v, i, at, fp, entry)
 	return true
+}
+
+// nothing makes f a leaf without slots, of which nothing is written back.
+func (f *frame) nothing() {
+	clear(f.notes())
+	f.words[1] = 0
 }

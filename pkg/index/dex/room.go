@@ -104,6 +104,9 @@ func (p *replayer) stock() {
 func (p *replayer) divide() error {
 	var left [][]byte
 	for _, key := range p.ends {
+		if err := p.mendEnd(key); err != nil {
+			return err
+		}
 		if p.replays {
 			if divided, err := p.s.IsDivided(key); err == nil && !divided {
 				p.stock()

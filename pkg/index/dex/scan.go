@@ -116,7 +116,7 @@ func (x *dex) Admit(b *btree.Session, a pool.Addr, low, high []byte, rightmost b
 	// was made a frame's between the READ and now is not found, but the frame is.
 	lacks := s.lacks(a, image)
 	s.x.pause()
-	if s.x.missesNeedProof(a) && !lacks && !s.x.cache.still(a, since) {
+	if (s.x.with.entryChanges || s.x.missesNeedProof(a)) && !lacks && !s.x.cache.still(a, since) {
 		return false, nil
 	}
 	s.ahead = ahead{done: true} // nothing is READ with what is written back

@@ -26,23 +26,12 @@ import (
 // call is not used. The next moment at which the memory server has such a mixture is the next
 // flush; a crash leaves none.
 //
-// The switch is a note of the frame, set when the frame is filled, because the flush has to do what
-// the changes relied on. A connection never changes what it is capable of.
-
-// wholeNote is the bit of the note written that says so.
-const wholeNote = 1 << 31
+// The switch is a note of the frame (mark), set when the frame is filled, because the flush has to
+// do what the changes relied on. A connection never changes what it is capable of.
 
 // whole reports whether the frame is written back by one WRITE that takes effect as a whole. Under
 // the lock.
 func (f *frame) whole() bool { return f.notes()[3*mapWords(len(f.words))]&wholeNote != 0 }
-
-// setWhole notes that. Under the lock, while the frame is clean.
-func (f *frame) setWhole(on bool) {
-	w := &f.notes()[3*mapWords(len(f.words))]
-	if *w &^= wholeNote; on {
-		*w |= wholeNote
-	}
-}
 
 // wholeLeaf reports whether a WRITE of the leaf at a takes effect as a whole, and is used. Without
 // caching each flush has one change, whose entry and slot word are shorter than what lies between
@@ -52,9 +41,8 @@ func (x *dex) wholeLeaf(a pool.Addr) bool {
 }
 
 // missesNeedProof reports whether what a READ of the leaf at a does not find may be there, unless
-// the leaf had no frame since before the READ: with one WRITE a leaf, or where a key may be out of
-// a full leaf for a while (makePlace).
-func (x *dex) missesNeedProof(a pool.Addr) bool { return x.with.entryChanges || x.wholeLeaf(a) }
+// the leaf had no frame since before the READ.
+func (x *dex) missesNeedProof(a pool.Addr) bool { return x.wholeLeaf(a) }
 
 // free makes the words of the entry of slot i free. Under the lock of a frame that is whole.
 func (f *frame) free(v *view, i int) {

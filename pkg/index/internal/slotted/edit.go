@@ -118,13 +118,32 @@ func (l *Leaf) VacantFrom(i int) int {
 // Put writes entry e of the key with fingerprint fp at offset off, and then the word of slot i,
 // which publishes it.
 func (l *Leaf) Put(i int, fp byte, off int, e []byte) {
-	copy(l.Bytes[off:], e)
-	w := slotWord(crc.Sum(unit.SlotSeed(l.seed, i), e), fp, off, len(e))
-	binary.LittleEndian.PutUint64(l.Bytes[l.SlotAt(i):], w)
+	l.put(i, fp, off, e)
 	if invariants.Enabled {
 		invariants.Check(off >= l.heap && off+len(e) <= len(l.Bytes), "entry of %d bytes at %d of leaf %v", len(e), off, l.Addr)
 		invariants.Check(l.Verify(), "leaf %v does not verify after slot %d was written", l.Addr, i)
 	}
+}
+
+func (l *Leaf) put(i int, fp byte, off int, e []byte) {
+	copy(l.Bytes[off:], e)
+	w := slotWord(crc.Sum(unit.SlotSeed(l.seed, i), e), fp, off, len(e))
+	binary.LittleEndian.PutUint64(l.Bytes[l.SlotAt(i):], w)
+}
+
+// Unmix makes mixed slots (Mixed) verify: their keys, which known has to know, have empty values
+// then. It returns how many; ok is false if one is none.
+func (l *Leaf) Unmix(known func(key []byte) bool) (n int, ok bool) {
+	var entry [MaxEntryBytes]byte
+	ok = l.Mixed(func(i int, w uint64, key []byte) bool {
+		n++
+		if known(key) {
+			l.put(i, slotFP(w), SlotOffset(w), l.Lay.PutEntry(entry[:], key, nil))
+			return true
+		}
+		return false
+	})
+	return n, ok
 }
 
 // Remove empties slot i.

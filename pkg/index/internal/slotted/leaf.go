@@ -147,6 +147,34 @@ func (l *Leaf) Verify() bool {
 	return true
 }
 
+// Mixed calls f for each slot that does not verify, with its word and key, if all of those can lead
+// to entries that others of the same key were partly written over: there is an entry, its key has
+// the fingerprint of the slot, and lies in the leaf's range. False: one is not so, or f said no. f
+// may change the entry, and the slot.
+func (l *Leaf) Mixed(f func(i int, w uint64, key []byte) bool) bool {
+	for i := range l.Count {
+		w := l.SlotWord(i)
+		if SlotLength(w) == 0 {
+			if w != l.empty(i) {
+				return false
+			}
+			continue
+		}
+		e := l.EntryAt(w)
+		if e == nil {
+			return false
+		}
+		if l.verified(i, w, e) {
+			continue
+		}
+		key, _, ok := l.Lay.Pair(e)
+		if !ok || slotFP(w) != l.Lay.Fingerprint(key) || l.Below(key) || l.Above(key) || !f(i, w, key) {
+			return false
+		}
+	}
+	return true
+}
+
 // Is reports whether b is the leaf at a, verified as a whole, and its range holds key; l is it
 // then.
 func (l *Leaf) Is(lay *fence.Layout, a pool.Addr, b, key []byte) bool {

@@ -1,0 +1,62 @@
+package dex
+
+// An entry is put over the one that it replaces, in the image and, by the next flush, in the memory
+// server, if it takes no more words. So keys whose values keep their length can change as often as
+// they like in a leaf without room, and nobody waits for a write-back.
+//
+// The entry's WRITE precedes that of its slot (flush.go), and may be cut short between any two
+// words. A client that dies then leaves a slot that does not verify: its word is the old one, and
+// its entry is a mixture of the old one and the new one. Call that a mixed slot. What holds of it:
+//
+//   - The key is to be read in it. The new entry has the same key at the same place, and a word of
+//     it takes effect at once (G2), so the mixture has the key and its length.
+//   - The key has a record in the log. The leaf was being written back, so its log was durable up
+//     to the last change, and is truncated only once the flush is confirmed. That the key has been
+//     changed in place says that it was there; so of its records one is plain, or says "if
+//     present" and was made, and what it ends with (history) does not depend on what the leaf has.
+//   - Every other slot verifies, with the old entry or the new one: words of entries, and slots, are
+//     not used for other keys before the next flush (frame). So a key is in one slot at all times,
+//     except one that was deleted and inserted again; the slot that it had is emptied first.
+//
+// Who may see a mixed slot:
+//
+//   - A READ of this client, or a call, that is under way with the flush: it is torn, and READ
+//     again. It finds no key missing that was there, because the slot names it.
+//   - Who takes the range when the client is dead. The replay makes the key's entry an empty value
+//     (unmix), under a slot that verifies, and then what the log says. It does so before anything
+//     else looks at the leaf's entries. The replay may be cut short as a flush is, by the same
+//     WRITEs, and leaves the same: it changes keys only that have records, and those stay until the
+//     range is settled.
+//   - Who takes the other side of a range's end, where the leaf belonged to one client with both
+//     sides. It is divided at the end, by whoever comes first; its entries are made to verify under
+//     its lock before (replayer.mend). So a key of the other range may have an empty value until
+//     that range is taken, and replayed from the same log. Nobody reads it before.
+//   - Nobody else: other clients READ the header alone of a leaf that is not theirs.
+//
+// A slot that does not verify and is no such one is damage, and stays what it is: the operation
+// that meets it fails.
+//
+// A client without a log (caching off) writes each change back before it is answered. It must leave
+// the old entry or the new one, so it never puts an entry over one that has been written back.
+
+// Notes of a frame that say how it may be changed.
+const (
+	wholeNote = 1 << 31 // whole.go
+	overNote  = 1 << 30 // entries are put over those that they replace
+)
+
+// mark notes how the frame is changed and written back. Under the lock, while the frame is clean.
+func (f *frame) mark(over, whole bool) {
+	w := &f.notes()[3*mapWords(len(f.words))]
+	*w &^= wholeNote | overNote
+	if over {
+		*w |= overNote
+	}
+	if whole {
+		*w |= wholeNote
+	}
+}
+
+// over reports whether an entry is put over the one that it replaces, though the memory server may
+// have that one. Under the lock.
+func (f *frame) over() bool { return f.notes()[3*mapWords(len(f.words))]&overNote != 0 }

@@ -1,0 +1,166 @@
+package dex_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex"
+	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
+)
+
+// TestCrashOverEntries kills a client after parts of its requests while it puts values over those
+// of the same keys and writes leaves back, so between any two words of an entry. It owns the keys
+// on both sides of a range's end, which lie in one leaf. Two others take one side each; the first
+// of them may die in that, and writes while the second one takes. They find every acknowledged
+// change. See afterEachPart.
+func TestCrashOverEntries(t *testing.T) {
+	seeds, step := uint64(8), 7
+	if testing.Short() {
+		step = 41
+	}
+	var within, locked int
+	afterEachPart(t, seeds, step, func(t *testing.T, seed uint64, part int) (bool, error) {
+		ended, o, err := crashOverEntries(t, seed, part)
+		if o != nil {
+			w, l := o.unmixed()
+			within, locked = within+w, locked+l
+		}
+		return ended, err
+	})
+	t.Logf("%d slots were mixed, %d of them in leaves with keys of both ranges", within+locked, locked)
+	if within == 0 || locked == 0 && !testing.Short() {
+		t.Error("that is not enough of both: this tests too little")
+	}
+}
+
+func (o *owners) unmixed() (within, locked int) {
+	for _, c := range o.all {
+		if c.x != nil {
+			w, l := dex.Unmixed(c.x)
+			within, locked = within+w, locked+l
+		}
+	}
+	return within, locked
+}
+
+// overKeys lie in few leaves, a half of them in each range.
+const overKeys = 24
+
+func crashOverEntries(t *testing.T, seed uint64, part int) (ended bool, o *owners, err error) {
+	o, err = dying(t, seed, fmt.Sprint("client-", 1+seed%4/3), part, overKeys, 512, poolsim.Options{Servers: 1}, func(n *sim.Plan) {
+		n.Capabilities.WholeWrite, n.Tear = 8, 24
+	})
+	if err != nil {
+		return false, nil, err
+	}
+	o.opts.CacheBytes = 1 << 20
+	if seed%4 == 1 { // others have blocks
+		o.opts.InlineBytes = 24
+	}
+	return ended, o, o.w.Run(func(p *simenv.Process) {
+		o.main = p
+		if ended, err = o.overAndTake(); err != nil {
+			o.w.Fail(err)
+		}
+	})
+}
+
+// overAndTake lets client 1 own both ranges and write, until it ends or dies. Then two others take
+// one each.
+func (o *owners) overAndTake() (ended bool, err error) {
+	low := &owned{low: 0, high: overKeys / 2, start: simKey(0), end: simKey(overKeys / 2)}
+	high := &owned{low: overKeys / 2, high: overKeys, start: simKey(overKeys / 2)}
+	o.ranges = []*owned{low, high}
+	o.make()
+	if len(o.living) == 0 {
+		return false, o.last()
+	}
+	first := o.living[0]
+	for _, g := range o.ranges {
+		if err := o.moveTo(g, first); err != nil {
+			return false, err
+		}
+	}
+	if _, err := o.in(first, "write", func() error { return o.putOver(first, 0, overKeys, 90) }); err != nil {
+		return false, err
+	}
+	ended = !first.p.Dead()
+	first.p.Kill()
+	o.died(first)
+	for len(o.living) == 0 {
+		o.make()
+	}
+	if err := o.moveTo(high, o.living[0]); err != nil {
+		return false, err
+	}
+	second, over := high.by, o.main.NewEvent()
+	var failed error
+	o.main.Go("second writes", func() {
+		defer over.Set()
+		_, failed = o.in(second, "write", func() error { return o.putOver(second, overKeys/2, overKeys/2, 60) })
+	})
+	if o.make() {
+		if err := o.moveTo(low, o.living[len(o.living)-1]); err != nil {
+			return false, err
+		}
+	}
+	if over.Wait(env.Forever); failed != nil {
+		return false, failed
+	}
+	if second.p.Dead() {
+		o.died(second)
+	}
+	for _, c := range o.all {
+		ended = ended && (c == first || !c.gone)
+	}
+	return ended, o.last()
+}
+
+// putOver makes so many changes of keys from low on, most of which are there and get values as long
+// as before, and writes back now and then.
+func (o *owners) putOver(c *owner, low, keys uint64, changes int) error {
+	s, err := c.x.Session()
+	if err != nil {
+		return err
+	}
+	r := rand.New(rand.NewPCG(o.seed, low))
+	for n := range uint64(changes) {
+		k := low + n
+		if n >= keys {
+			k = low + r.Uint64N(keys)
+		}
+		key, m := simKey(k), o.model[string(simKey(k))]
+		value := fmt.Sprintf("%02d of key %02d", n, k)
+		if r.IntN(8) == 0 {
+			value = value[:2+r.IntN(len(value)-2)]
+		}
+		switch kind := r.IntN(8); {
+		case kind == 0 && n >= keys:
+			m.begin("")
+			if err = s.Delete(key); err == nil || errors.Is(err, index.ErrNotFound) {
+				m.ack()
+				err = nil
+			}
+		case kind < 3:
+			err = m.try(key, value, true, index.ErrNotFound, func() error { return s.Update(key, []byte(value)) })
+		default:
+			m.begin(value)
+			if err = s.Upsert(key, []byte(value)); err == nil {
+				m.ack()
+			}
+		}
+		if err == nil && n%4 == 3 && n > keys {
+			err = dex.WriteBack(c.x)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return s.Close()
+}
