@@ -3,6 +3,8 @@ package indexsim_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -186,7 +188,9 @@ func (c *crash) judge(cl *poolsim.Cluster, p *simenv.Process, ended bool) error 
 }
 
 // TestCrashAtEveryStep kills a client after every part of every request that it makes for each kind
-// of change, in the middle of WRITEs too; for inserts until leaves and inner nodes have split.
+// of change, in the middle of WRITEs too; for inserts until leaves and inner nodes have split. Of
+// each seed it tries every second one, even ones or odd ones; with DMINDEX_SIM_STEP=1 (make sim
+// DESIGN=crashes) every one.
 func TestCrashAtEveryStep(t *testing.T) {
 	if testing.Short() {
 		// one goroutine runs at a time here: the race detector has little to see
@@ -202,8 +206,18 @@ func TestCrashAtEveryStep(t *testing.T) {
 	})
 }
 
+// crashStep is how many parts lie between two crashes that are tried, and firstCrash the first one.
+func crashStep() int {
+	if n, err := strconv.Atoi(os.Getenv("DMINDEX_SIM_STEP")); err == nil && n > 0 {
+		return n
+	}
+	return 2
+}
+
+func firstCrash(seed uint64, step int) int { return 1 + int(seed%uint64(step)) }
+
 func crashAtEveryStep(t *testing.T, d index.Design, seeds []uint64) {
-	k := crashKey(17)
+	k, step := crashKey(17), crashStep()
 	const long = "a value that needs a block"
 	for _, c := range []struct {
 		name string
@@ -240,7 +254,7 @@ func crashAtEveryStep(t *testing.T, d index.Design, seeds []uint64) {
 		t.Run(c.name, func(t *testing.T) {
 			runs := 0
 			for _, seed := range seeds {
-				for part := 1; ; part++ {
+				for part := firstCrash(seed, step); ; part += step {
 					c.design, c.seed, c.part = d, seed, part
 					runs++
 					if c.do(t) {
@@ -266,7 +280,7 @@ func crashAtEveryStep(t *testing.T, d index.Design, seeds []uint64) {
 // crashInMerges: keys are deleted until leaves and inner nodes have been merged, and nearly all is
 // gone.
 func crashInMerges(t *testing.T, d index.Design, seeds []uint64, inline int) {
-	runs := 0
+	runs, step := 0, crashStep()
 	for _, seed := range seeds {
 		c := crash{design: d, inline: inline, seed: seed, delete: [2]int{3, crashKeys - 2}}
 		c.change = func(s index.Session) error {
@@ -277,7 +291,7 @@ func crashInMerges(t *testing.T, d index.Design, seeds []uint64, inline int) {
 			}
 			return nil
 		}
-		for c.part = 1; !c.do(t); c.part++ {
+		for c.part = firstCrash(seed, step); !c.do(t); c.part += step {
 			runs++
 		}
 	}
@@ -288,11 +302,11 @@ func crashInMerges(t *testing.T, d index.Design, seeds []uint64, inline int) {
 // splits go up to the root.
 func crashInSplits(t *testing.T, d index.Design, seeds []uint64, inline int) {
 	value := fmt.Sprintf("%-*s", crashOptions.MaxValueBytes, "as long as a value may be")
-	runs := 0
+	runs, step := 0, crashStep()
 	for _, seed := range seeds {
 		for n := 0; n < crashKeys; n += 3 {
 			key := crashKey(n)
-			for part := 1; ; part++ {
+			for part := firstCrash(seed+uint64(n), step); ; part += step {
 				c := crash{design: d, inline: inline, seed: seed, part: part, key: key, new: value, change: func(s index.Session) error {
 					return s.Insert([]byte(key), []byte(value))
 				}}
