@@ -16,7 +16,8 @@ import (
 //   - A data word never has a value again while an operation that saw it may be under way.
 //   - No data word is changed by FetchAdd: of an answer that is lost nobody knows whether it was
 //     added.
-//   - A Shared change is whole after a repair, in either direction.
+//   - A Shared change is whole after a repair, in either direction; but for slots of a leaf of DEX
+//     that a replay is about to make whole (slottedtree.Session.Mend).
 type Class uint8
 
 // The classes.

@@ -22,8 +22,14 @@ func LogOnly(i index.Index, keys, values [][]byte) error {
 		if values[n] == nil {
 			op = recordDelete
 		}
+		record := appendRecord(nil, op, r.spans[r.at(key)].epoch, key, values[n])
 		var err error
-		if position, err = log.Append(appendRecord(nil, op, r.spans[r.at(key)].epoch, key, values[n])); err != nil {
+		if n == 0 { // so that the log is not truncated beyond it: no frame has these changes
+			position, err = x.dirty.appendFirst(log, new(frame), record, 0)
+		} else {
+			position, err = log.Append(record)
+		}
+		if err != nil {
 			return err
 		}
 	}

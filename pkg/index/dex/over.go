@@ -22,19 +22,22 @@ package dex
 //
 //   - A READ of this client, or a call, that is under way with the flush: it is torn, and READ
 //     again. It finds no key missing that was there, because the slot names it.
-//   - Who takes the range when the client is dead. The replay makes the key's entry an empty value
-//     (unmix), under a slot that verifies, and then what the log says. It does so before anything
+//   - Who takes the range when the client is dead. The replay makes the key's entry one of zeros,
+//     as long as it was (unmix), under a slot that verifies, and then what the log says. It does so before anything
 //     else looks at the leaf's entries. The replay may be cut short as a flush is, by the same
 //     WRITEs, and leaves the same: it changes keys only that have records, and those stay until the
 //     range is settled.
 //   - Who takes the other side of a range's end, where the leaf belonged to one client with both
 //     sides. It is divided at the end, by whoever comes first; its entries are made to verify under
-//     its lock before (replayer.mend). So a key of the other range may have an empty value until
+//     its lock before (replayer.mend). So a key of the other range may have zeros until
 //     that range is taken, and replayed from the same log. Nobody reads it before.
+//   - A scan that has come to the end of its range, which was given meanwhile: it ends there when it
+//     finds such a leaf (btree, nextPairs).
+//   - Check, which fails if a dead client's range is not yet taken.
 //   - Nobody else: other clients READ the header alone of a leaf that is not theirs.
 //
-// A slot that does not verify and is no such one is damage, and stays what it is: the operation
-// that meets it fails.
+// A slot that does not verify and whose key has no record that overwrites it is damage, and stays
+// what it is: the operation that meets it fails.
 //
 // A client without a log (caching off) writes each change back before it is answered. It must leave
 // the old entry or the new one, so it never puts an entry over one that has been written back.

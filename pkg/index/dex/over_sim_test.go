@@ -59,9 +59,11 @@ func crashOverEntries(t *testing.T, seed uint64, part int) (ended bool, o *owner
 	if err != nil {
 		return false, nil, err
 	}
-	o.opts.CacheBytes = 1 << 20
-	if seed%4 == 1 { // others have blocks
-		o.opts.InlineBytes = 24
+	if o.opts.CacheBytes = 1 << 20; seed%3 == 2 {
+		o.opts.CacheBytes = 3 << 10
+	}
+	if seed/2%2 == 1 {
+		o.opts.Uint64, o.opts.MaxKeyBytes = false, 16
 	}
 	return ended, o, o.w.Run(func(p *simenv.Process) {
 		o.main = p
@@ -74,7 +76,7 @@ func crashOverEntries(t *testing.T, seed uint64, part int) (ended bool, o *owner
 // overAndTake lets client 1 own both ranges and write, until it ends or dies. Then two others take
 // one each.
 func (o *owners) overAndTake() (ended bool, err error) {
-	low := &owned{low: 0, high: overKeys / 2, start: simKey(0), end: simKey(overKeys / 2)}
+	low := &owned{low: 0, high: overKeys / 2, end: simKey(overKeys / 2)}
 	high := &owned{low: overKeys / 2, high: overKeys, start: simKey(overKeys / 2)}
 	o.ranges = []*owned{low, high}
 	o.make()

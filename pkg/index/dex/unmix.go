@@ -2,6 +2,7 @@ package dex
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,24 +19,28 @@ import (
 type unmixed struct{ within, locked atomic.Int64 }
 
 // unmix makes the mixed slots of f, which was filled from l, verify: their keys, which are among
-// those that the replay changes, have empty values then. It returns false if there is damage.
+// those that the replay changes, have values of zeros then, as long as before, so that the changes
+// need no room. It returns false if there is damage.
 func (p *replayer) unmix(f *frame, v *view, l *slotted.Leaf) bool {
 	return l.Mixed(func(i int, w uint64, key []byte) bool {
-		fp, off, _ := slotted.Slot(w)
+		fp, off, n := slotted.Slot(w)
 		if !p.isKnown(key) {
 			return false
 		}
 		p.x.unmixed.within.Add(1)
-		f.put(p.x.lay, v, i, off/8, fp, p.x.lay.PutEntry(p.entry[:cap(p.entry)], key, nil))
+		f.put(p.x.lay, v, i, off/8, fp, slotted.PutZeros(p.x.lay, p.entry[:cap(p.entry)], key, n))
 		return true
 	})
 }
 
-// isKnown reports whether a key of the range has a record.
+// isKnown reports whether the replay changes a key of the range whatever its leaf has.
 func (p *replayer) isKnown(key []byte) bool {
-	_, ok := slices.BinarySearchFunc(p.known, key, func(c change, key []byte) int { return strings.Compare(c.key, string(key)) })
-	return ok
+	i, ok := slices.BinarySearchFunc(p.known, key, func(c change, key []byte) int { return strings.Compare(c.key, string(key)) })
+	return ok && p.known[i].overwrites()
 }
+
+// overwrites reports whether a key that is there does not keep what it has.
+func (r *record) overwrites() bool { return r.op != recordPutAbsent }
 
 // mend is unmix, under its lock, for the leaf that holds key of the range, which may have keys of
 // others, too, and may not be changed as in a frame.
@@ -54,8 +59,10 @@ func (p *replayer) mendBy(mend func([]byte, func([]byte) bool) error, key []byte
 	defer p.s.End()
 	var lost error
 	err := mend(key, func(key []byte) bool {
-		ok := p.isKnown(key)
-		if !ok {
+		ok := false
+		if p.taken.at(key) >= 0 {
+			ok = p.isKnown(key)
+		} else {
 			if p.others == nil {
 				p.others, lost = p.foreign()
 			}
@@ -69,24 +76,39 @@ func (p *replayer) mendBy(mend func([]byte, func([]byte) bool) error, key []byte
 	return errors.Join(lost, err)
 }
 
-// foreign returns the keys of all records of the logs.
+// foreign returns the keys of other ranges that a replay of the logs would change whatever their
+// leaf has, in whichever epoch.
 func (p *replayer) foreign() (map[string]struct{}, error) {
-	keys := map[string]struct{}{} // bounded by the rings
+	all := map[string]*history{} // bounded by the rings
 	for i := range p.logs {
 		ref, err := redo.DecodeRef(p.logs[i].Log)
-		if err != nil {
-			return nil, err
-		}
-		err = redo.Replay(p.x.pool, ref, func(_ uint64, b []byte) error {
-			var r record
-			if err := r.decode(b); err != nil {
+		if err == nil {
+			err = redo.Replay(p.x.pool, ref, func(position uint64, b []byte) error {
+				var r record
+				err := r.decode(b)
+				switch {
+				case err != nil:
+				case r.op == recordLoad:
+					maps.DeleteFunc(all, func(_ string, h *history) bool { return h.last.epoch == r.epoch })
+				case p.taken.at(r.key) < 0:
+					h := all[string(r.key)]
+					if h == nil {
+						h = &history{}
+						all[string(r.key)] = h
+					}
+					h.add(r, position, i)
+				}
 				return err
-			}
-			keys[string(r.key)] = struct{}{}
-			return nil
-		})
+			})
+		}
 		if err != nil {
 			return nil, op.Failure(err, false)
+		}
+	}
+	keys := map[string]struct{}{}
+	for key, h := range all { //env:real a set of them
+		if r, ok := h.outcome(); ok && r.overwrites() {
+			keys[key] = struct{}{}
 		}
 	}
 	return keys, nil

@@ -84,6 +84,9 @@ func (s *Session) nextPairs(sc *scan, p LeafPairs, limit int) (*fence.Header, er
 		fits, err := s.fits(sc, h)
 		if fits {
 			if fits, err = p.Collect(); err == nil && !fits {
+				if !s.allowed(sc) { // it may stay so until the leaf's next owner comes
+					return h, nil
+				}
 				err = s.readAgain(sc)
 			}
 		}

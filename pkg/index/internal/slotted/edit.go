@@ -131,19 +131,26 @@ func (l *Leaf) put(i int, fp byte, off int, e []byte) {
 	binary.LittleEndian.PutUint64(l.Bytes[l.SlotAt(i):], w)
 }
 
-// Unmix makes mixed slots (Mixed) verify: their keys, which known has to know, have empty values
-// then. It returns how many; ok is false if one is none.
+// Unmix makes mixed slots (Mixed) verify: their keys, which known has to know, have values of zeros
+// then, in entries as long as they were. It returns how many; ok is false if one is none.
 func (l *Leaf) Unmix(known func(key []byte) bool) (n int, ok bool) {
 	var entry [MaxEntryBytes]byte
 	ok = l.Mixed(func(i int, w uint64, key []byte) bool {
 		n++
 		if known(key) {
-			l.put(i, slotFP(w), SlotOffset(w), l.Lay.PutEntry(entry[:], key, nil))
+			l.put(i, slotFP(w), SlotOffset(w), PutZeros(l.Lay, entry[:], key, SlotLength(w)))
 			return true
 		}
 		return false
 	})
 	return n, ok
+}
+
+// PutZeros encodes an entry of n bytes with a value of zeros into dst.
+func PutZeros(l *fence.Layout, dst, key []byte, n int) []byte {
+	e := l.PutEntry(dst, key, nil)
+	clear(dst[len(e):n])
+	return dst[:n]
 }
 
 // Remove empties slot i.
