@@ -28,8 +28,9 @@ import (
 // each other, and each leaf has the order of a flush. A leaf that was READ is used under the
 // conditions of fetch.go, with the eviction clock from before its READ.
 //
-// To look for room in a frame takes its lock and some 0.3 us. On shared memory a write-back takes no longer. So a session measures how
-// long a round trip takes, and looks for room if that pays.
+// To look for room in a frame takes its lock and some 0.3 us. On shared memory a write-back takes no
+// longer. So a session measures how long a round trip takes, and looks for room if that pays. Where
+// values keep their length there is always room: sessions that look in vain do so now and then.
 //
 // Everything that Prepare does could have happened without it, at that moment: a write-back and a
 // fetch. So the changes, which look at everything again, need to know nothing of it, and if a frame
@@ -53,6 +54,8 @@ type readiness struct {
 
 	calls uint32        // of Prepare
 	trip  time.Duration // that a round trip takes, about; 0 = not known
+	vain  uint32        // calls in a row that looked for room, and found no frame without
+	lack  bool          // this one has found one
 	room  bool          // to look for room pays
 }
 
@@ -61,6 +64,25 @@ const roomPays = 10 * time.Microsecond
 
 // tripAgain is how many calls later a round trip is measured again that was short.
 const tripAgain = 256
+
+// vainLooks is how many calls in a row look for room in vain before only one of so many looks.
+const vainLooks = 16
+
+// looks reports whether a call looks for room.
+func (w *readiness) looks() bool {
+	pays := w.trip == 0 || w.trip >= roomPays || w.calls%tripAgain == 0
+	return invariants.Enabled || pays && (w.vain < vainLooks || w.calls%vainLooks == 0)
+}
+
+// looked notes what a call found that looked.
+func (w *readiness) looked() {
+	switch {
+	case w.lack:
+		w.vain = 0
+	case w.room && w.vain < vainLooks:
+		w.vain++
+	}
+}
 
 // measured notes how long a round trip took.
 func (w *readiness) measured(trip time.Duration) {
@@ -86,7 +108,8 @@ func (s *session) Prepare(keys, values [][]byte) error {
 	w := &r.ready
 	w.calls++
 	w.foreseen.begin()
-	w.room = invariants.Enabled || w.trip == 0 || w.trip >= roomPays || w.calls%tripAgain == 0
+	w.lack, w.room = false, w.looks()
+	defer w.looked()
 	defer s.endRound()
 	if err := s.tidyEmpty(); err != nil {
 		return err
@@ -201,6 +224,7 @@ func (s *session) wantRoom(f *frame, a pool.Addr, key, value []byte) {
 	if f.addr.Load() == uint64(a) && f.first.Load() != 0 && !s.fits(f, key, value) {
 		w.full[w.n] = fullFrame{f, a}
 		w.n++
+		w.lack = true
 	}
 	f.unlock()
 }
