@@ -22,15 +22,16 @@ package dex
 //
 //   - A READ of this client, or a call, that is under way with the flush: it is torn, and READ
 //     again. It finds no key missing that was there, because the slot names it.
-//   - Who takes the range when the client is dead. The replay makes the key's entry one of zeros,
-//     as long as it was (unmix), under a slot that verifies, and then what the log says. It does so before anything
-//     else looks at the leaf's entries. The replay may be cut short as a flush is, by the same
-//     WRITEs, and leaves the same: it changes keys only that have records, and those stay until the
-//     range is settled.
+//   - Who takes the range when the client is dead. The replay makes the key's entry one of zeros, as
+//     long as it was (unmix), under a slot that verifies, and then what the log says. It does so
+//     before anything else looks at the leaf's entries. The replay may be cut short as a flush is,
+//     by the same WRITEs, and leaves the same: it changes keys only that have records, and those
+//     stay until the range is settled.
 //   - Who takes the other side of a range's end, where the leaf belonged to one client with both
 //     sides. It is divided at the end, by whoever comes first; its entries are made to verify under
-//     its lock before (replayer.mend). So a key of the other range may have zeros until
-//     that range is taken, and replayed from the same log. Nobody reads it before.
+//     its lock before (mendEnd). So a key of the other range may have zeros until that range is
+//     taken, and replayed from the same log. Nobody reads it before. A leaf that begins at the end
+//     is left alone: its owner may be writing it back.
 //   - A scan that has come to the end of its range, which was given meanwhile: it ends there when it
 //     finds such a leaf (btree, nextPairs).
 //   - Check, which fails if a dead client's range is not yet taken.
