@@ -44,9 +44,7 @@ import (
 //
 // Who looks at all buckets, one after the other, holds their number (hold).
 type rowParts struct {
-	part   uint64 // buckets of a part: there are at least so many
-	first  uint64 // buckets at first
-	most   uint64 // buckets at most
+	entryRoom
 	owners []uint8
 	// the whole parts (bits 32 to 39), the buckets of the next part (0 to 31), and a number that
 	// each change increments
@@ -72,7 +70,8 @@ const (
 	placeTries = 8
 )
 
-// entryRoom is how many buckets a part has, and how many there are at first and at most.
+// entryRoom is how many buckets a part has, which is the least number of them, and how many there
+// are at first and at most.
 type entryRoom struct{ part, first, most uint64 }
 
 // moves reports whether the number changes.
@@ -88,14 +87,14 @@ func (r entryRoom) taken(size int) int64 {
 }
 
 func (r *rowParts) start(in env.Env, room entryRoom) {
-	r.part, r.first, r.most, r.env = room.part, room.first, room.most, in
+	r.entryRoom, r.env = room, in
 	if r.part == 0 {
 		return
 	}
 	r.changing.Mutex = in.NewMutex()
-	r.state.Store(room.first/r.part<<32 | room.first%r.part)
+	r.state.Store(r.first/r.part<<32 | r.first%r.part)
 	r.owners = ownersOf(int((r.most + r.part - 1) / r.part))
-	if room.moves() {
+	if r.moves() {
 		r.ghosts = make(ghosts, r.most)
 	}
 }
