@@ -72,6 +72,37 @@ func TestCrashTearsDownToWholeWrite(t *testing.T) {
 	}
 }
 
+// TestRestartTears: a memory server that dies within a WRITE leaves any words of it, if only dying
+// clients leave blocks whole. Where they are whole always, so they are then.
+func TestRestartTears(t *testing.T) {
+	const n = 32 // words
+	for _, always := range []bool{false, true} {
+		torn := 0
+		for seed := range uint64(faultSeeds) {
+			plan := &sim.Plan{
+				Capabilities: verbs.Capabilities{WholeWrite: 8 * n, WholeAlways: always}, Tear: 8, Delay: 1000, Gap: 1000,
+				Faults: []sim.Fault{{Kind: sim.Restart, Process: clients[0], Part: 1 + int(seed%5)}},
+			}
+			inWorld(t, seed, plan, func(w *toyWorld) error {
+				w.together(func(c *player) {
+					for v := uint64(1); c.post(c.fill(0, 8*n, v)) == nil; v++ {
+					}
+				})
+				for _, word := range w.words(0, n) {
+					if word != w.words(0, 1)[0] {
+						torn++
+						break
+					}
+				}
+				return nil
+			})
+		}
+		if always == (torn > 0) {
+			t.Errorf("whole always: %v, and %d WRITEs are torn", always, torn)
+		}
+	}
+}
+
 // TestCrashedClientPostsNothing: deferred functions of a dead process run and nothing that they
 // post takes effect.
 func TestCrashedClientPostsNothing(t *testing.T) {

@@ -302,10 +302,14 @@ func (f *flight) stop() {
 	}
 }
 
-// completeBlocks serves what is missing of blocks of which something was served.
+// completeBlocks serves what is missing of blocks of which something was served. A server that dies
+// ends words only, unless its WRITEs are whole always.
 func (p *part) completeBlocks() {
 	e := p.flight.enemy
 	whole := e.plan.Capabilities.WholeWrite
+	if p.flight.qp.conn.server.dying && !e.plan.Capabilities.WholeAlways {
+		whole = 8
+	}
 	block := func(i int) int {
 		from, _ := e.bounds(&p.r, i)
 		return from / whole

@@ -23,6 +23,7 @@ type Server struct {
 	closed   env.Event
 	down     bool
 	restarts int
+	dying    bool  // its process dies with what is under way
 	door     *door // nil = calls and admission run in the caller's process, and wait for nothing
 
 	nic     nic
@@ -137,7 +138,9 @@ func (s *Server) Restart(lost bool) {
 		s.door.process.Kill()
 		return
 	}
+	s.dying = true
 	s.Disconnect(func(verbs.Peer) bool { return true })
+	s.dying = false
 	if lost {
 		for _, b := range s.regions {
 			clear(b)
