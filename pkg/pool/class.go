@@ -76,20 +76,11 @@ func (s *Session) FetchAdd(a Addr, add uint64, old []byte) {
 	s.queue(a, verbs.Request{Op: verbs.FetchAdd, Remote: a.Offset(), Local: old, Add: add})
 }
 
-// WholeWrite is how many bytes of one WRITE to the server of a take effect all or not at all, also
-// where its client dies. It is a word at least.
-func (p *Pool) WholeWrite(a Addr) int {
-	if i, ok := p.serverOf(a); ok {
-		return max(8, int(p.servers()[i].caps.WholeWrite))
-	}
-	return 8
-}
-
 // WholeAlways is how many bytes of one WRITE to the server of a take effect all or not at all, also
-// where its client or the memory server's process dies. It is a word at least.
+// where its client dies, or the memory server's process, whose memory stays. It is a word at least.
 func (p *Pool) WholeAlways(a Addr) int {
 	if i, ok := p.serverOf(a); ok && p.servers()[i].caps.WholeAlways {
-		return p.WholeWrite(a)
+		return max(8, int(p.servers()[i].caps.WholeWrite))
 	}
 	return 8
 }

@@ -26,7 +26,7 @@ func fatal(t testing.TB, err error) {
 // inWorld runs body in a calm world, with an index of which n sessions are open.
 func inWorld(t *testing.T, o index.Options, whole, n int, body func(w *combinetest.World)) {
 	t.Helper()
-	fabric := sim.Options{Capabilities: verbs.Capabilities{MaskedAtomics: true, WholeWrite: whole}}
+	fabric := sim.Options{Capabilities: verbs.Capabilities{MaskedAtomics: true, WholeWrite: whole, WholeAlways: true}}
 	open := func(p *pool.Pool) (index.Index, error) { return chime.Open(p, o) }
 	combinetest.Run(t, poolsim.Options{Fabric: fabric}, open, n, func(w *combinetest.World) {
 		for i := range w.S {

@@ -28,7 +28,7 @@ func TestWithoutMaskedAtomics(t *testing.T) {
 	var trips [2][]float64
 	for i, masked := range []bool{true, false} {
 		w := simenv.New(simenv.Options{Seed: 1})
-		c, err := poolsim.New(w, poolsim.Options{Servers: 1, Fabric: sim.Options{Capabilities: verbs.Capabilities{MaskedAtomics: masked, WholeWrite: verbs.MaxTransfer}}})
+		c, err := poolsim.New(w, poolsim.Options{Servers: 1, Fabric: sim.Options{Capabilities: verbs.Capabilities{MaskedAtomics: masked, WholeWrite: verbs.MaxTransfer, WholeAlways: true}}})
 		fatal(t, err)
 		fatal(t, w.Run(func(p *simenv.Process) {
 			cl, err := c.Open(p)

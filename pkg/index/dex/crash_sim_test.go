@@ -91,7 +91,7 @@ func dying(t *testing.T, seed uint64, client string, part int, keys uint64, node
 	case seed%4 == 0: // leaves are longer
 		whole = 64
 	}
-	o.plan = &sim.Plan{Tear: 1 + int(seed)%8, Reorder: true, Delay: 100, Gap: 100, Capabilities: verbs.Capabilities{WholeWrite: whole, MaskedAtomics: seed%2 == 0},
+	o.plan = &sim.Plan{Tear: 1 + int(seed)%8, Reorder: true, Delay: 100, Gap: 100, Capabilities: verbs.Capabilities{WholeWrite: whole, WholeAlways: true, MaskedAtomics: seed%2 == 0},
 		Faults: []sim.Fault{{Kind: sim.Crash, Process: client, Part: part}}}
 	for _, f := range change {
 		f(o.plan)

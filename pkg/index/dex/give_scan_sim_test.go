@@ -60,7 +60,7 @@ func TestScansOfDividedLeaves(t *testing.T) {
 	for _, whole := range []int{8, 4096} {
 		t.Run(fmt.Sprintf("WRITEs of %d bytes are whole", whole), func(t *testing.T) {
 			met := false
-			h := &beside{fabric: sim.Options{Capabilities: verbs.Capabilities{WholeWrite: whole}}}
+			h := &beside{fabric: sim.Options{Capabilities: verbs.Capabilities{WholeWrite: whole, WholeAlways: true}}}
 			h.run(t, map[string]bool{"entryChanges": false}, func(h *beside) error {
 				if _, err := h.leaf(besideTo); err != nil { // the scan need not READ inner nodes
 					return err

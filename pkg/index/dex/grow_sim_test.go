@@ -172,7 +172,7 @@ func TestNewKeysTakeFewRoundTrips(t *testing.T) {
 	const keys = 3840
 	defer dex.AlwaysLooks()()
 	for _, whole := range []int{8, 4096} {
-		inSimulation(t, poolsim.Options{Servers: 2, Chunks: 200, ChunkBytes: 64 << 10, Fabric: sim.Options{Capabilities: verbs.Capabilities{WholeWrite: whole}}}, func(c *poolsim.Cluster, p *simenv.Process) error {
+		inSimulation(t, poolsim.Options{Servers: 2, Chunks: 200, ChunkBytes: 64 << 10, Fabric: sim.Options{Capabilities: verbs.Capabilities{WholeWrite: whole, WholeAlways: true}}}, func(c *poolsim.Cluster, p *simenv.Process) error {
 			x, s, err := openAll(c, p, nil, index.Options{MaxKeyBytes: 64, MaxValueBytes: 24, NodeBytes: 1024, CacheBytes: 16 << 20})
 			if err != nil {
 				return err

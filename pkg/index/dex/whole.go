@@ -5,10 +5,11 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Where a WRITE as long as a leaf takes effect whole or not at all, also if its client dies
-// (verbs.Capabilities.WholeWrite: tcp, and the path MTU over ibv), a flush is one such WRITE, from
-// the first changed word to the last. A crash leaves the leaf as it was before all the changes or
-// as it is behind them, so they need not leave alone what the memory server's slots point to: an
+// Where a WRITE as long as a leaf takes effect whole or not at all, whoever dies
+// (verbs.Capabilities.WholeAlways: the path MTU over ibv), a flush is one such WRITE, from the first
+// changed word to the last. Over tcp it is not: the memory server's process may die within a copy,
+// and its memory stays. A crash leaves the leaf as it was before all the changes or as it is behind
+// them, so they need not leave alone what the memory server's slots point to: an
 // entry's words, and its slot, are free as soon as the frame's image does not use them. So a change
 // of a key that is there finds room without a flush, and one more key finds what removed or moved
 // ones left. What an image lacks room for, a flush does not help either.
@@ -34,7 +35,7 @@ func (f *frame) whole() bool { return f.notes()[3*mapWords(len(f.words))]&wholeN
 // caching each flush has one change, whose entry and slot word are shorter than what lies between
 // them.
 func (x *dex) wholeLeaf(a pool.Addr) bool {
-	return x.with.caching && x.pool.WholeWrite(a) >= x.lay.NodeBytes
+	return x.with.caching && x.pool.WholeAlways(a) >= x.lay.NodeBytes
 }
 
 // missesNeedProof reports whether what a READ of the leaf at a does not find may be there, unless

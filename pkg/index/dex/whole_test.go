@@ -20,7 +20,7 @@ import (
 // effect as a whole, deleted ones leave room for others; elsewhere full leaves are written back.
 func TestChangesInPlace(t *testing.T) {
 	for _, whole := range []int{8, 4096} {
-		inSimulation(t, poolsim.Options{Servers: 2, Chunks: 60, ChunkBytes: 64 << 10, Locks: 64, Fabric: sim.Options{Capabilities: verbs.Capabilities{WholeWrite: whole}}},
+		inSimulation(t, poolsim.Options{Servers: 2, Chunks: 60, ChunkBytes: 64 << 10, Locks: 64, Fabric: sim.Options{Capabilities: verbs.Capabilities{WholeWrite: whole, WholeAlways: true}}},
 			func(c *poolsim.Cluster, p *simenv.Process) error { return changesInPlace(c, p, whole > 8) })
 	}
 }
@@ -106,7 +106,7 @@ func changesInPlace(c *poolsim.Cluster, p *simenv.Process, whole bool) error {
 // all the time, as may be beside a flush of one WRITE for which the key went to another slot. By
 // then the leaf has a frame. The lookup must find the key.
 func TestMixturesAreReadAgain(t *testing.T) {
-	inSimulation(t, poolsim.Options{Servers: 1, Chunks: 60, ChunkBytes: 64 << 10, Locks: 64, Fabric: sim.Options{Capabilities: verbs.Capabilities{WholeWrite: 4096}}}, mixtures)
+	inSimulation(t, poolsim.Options{Servers: 1, Chunks: 60, ChunkBytes: 64 << 10, Locks: 64, Fabric: sim.Options{Capabilities: verbs.Capabilities{WholeWrite: 4096, WholeAlways: true}}}, mixtures)
 }
 
 func mixtures(c *poolsim.Cluster, p *simenv.Process) error {
