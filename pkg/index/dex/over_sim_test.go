@@ -24,9 +24,32 @@ func TestCrashOverEntries(t *testing.T) {
 	if testing.Short() {
 		step = 41
 	}
+	countMixed(t, seeds, step, func(seed uint64, part int) (bool, *owners, error) {
+		return overEntries(t, seed, fmt.Sprint("client-", 1+seed%4/3), sim.Crash, part)
+	})
+}
+
+// TestRestartOverEntries kills the memory server's process in the place of the first client, whose
+// WRITEs are whole otherwise, as over tcp; its memory stays. The client cannot go on then.
+func TestRestartOverEntries(t *testing.T) {
+	seeds, step := uint64(4), 5
+	if testing.Short() {
+		step = 31
+	}
+	countMixed(t, seeds, step, func(seed uint64, part int) (bool, *owners, error) {
+		return overEntries(t, seed, "client-1", sim.Restart, opened+part)
+	})
+}
+
+// opened is how many parts a client has at most until it owns both ranges.
+const opened = 300
+
+// countMixed does runs, and looks whether they meet mixed slots.
+func countMixed(t *testing.T, seeds uint64, step int, run func(seed uint64, part int) (bool, *owners, error)) {
+	t.Helper()
 	var within, locked int
-	all := afterEachPart(t, seeds, step, func(t *testing.T, seed uint64, part int) (bool, error) {
-		ended, o, err := crashOverEntries(t, seed, part)
+	all := afterEachPart(t, seeds, step, func(_ *testing.T, seed uint64, part int) (bool, error) {
+		ended, o, err := run(seed, part)
 		if o != nil {
 			w, l := o.unmixed()
 			within, locked = within+w, locked+l
@@ -52,9 +75,13 @@ func (o *owners) unmixed() (within, locked int) {
 // overKeys lie in few leaves, a half of them in each range.
 const overKeys = 24
 
-func crashOverEntries(t *testing.T, seed uint64, part int) (ended bool, o *owners, err error) {
-	o, err = dying(t, seed, fmt.Sprint("client-", 1+seed%4/3), part, overKeys, 512, poolsim.Options{Servers: 1}, func(n *sim.Plan) {
-		n.Capabilities.WholeWrite, n.Tear = 8, 24
+// overEntries is a run with one fault, after a part of a client.
+func overEntries(t *testing.T, seed uint64, client string, kind sim.Kind, part int) (ended bool, o *owners, err error) {
+	o, err = dying(t, seed, client, part, overKeys, 512, poolsim.Options{Servers: 1}, func(n *sim.Plan) {
+		n.Capabilities.WholeWrite, n.Capabilities.WholeAlways, n.Tear = 8, false, 24
+		if n.Faults[0].Kind = kind; kind == sim.Restart {
+			n.Capabilities.WholeWrite = 4096
+		}
 	})
 	if err != nil {
 		return false, nil, err
@@ -89,10 +116,12 @@ func (o *owners) overAndTake() (ended bool, err error) {
 			return false, err
 		}
 	}
-	if _, err := o.in(first, "write", func() error { return o.putOver(first, 0, overKeys, 90) }); err != nil {
+	_, err = o.in(first, "write", func() error { return o.putOver(first, 0, overKeys, 90) })
+	restarted := o.c.Server(1).Restarts() > 0
+	if err != nil && !restarted {
 		return false, err
 	}
-	ended = !first.p.Dead()
+	ended = !first.p.Dead() && !restarted
 	first.p.Kill()
 	o.died(first)
 	for len(o.living) == 0 {
