@@ -141,7 +141,8 @@ func (g *group) Fit(k *keyAt, _ []byte) bool {
 	return true
 }
 
-// whole reports whether the WRITE of a slot of the locked leaf takes effect as a whole, whoever dies.
+// whole reports whether the WRITE of a slot of the locked leaf takes effect as a whole, whoever
+// dies.
 func (s *session) whole(t *target) bool { return s.Pool.WholeAlways(t.addr) >= t.slot }
 
 // vacant is a slot for a key with a home that is empty in the memory, and no other key's; -1 if

@@ -43,15 +43,16 @@ import (
 // 1: a session that has appended its record beside the READ of the leaf (beside.go) makes its
 // change when the frame is filled. A change of the entry in between would have the later record and
 // be made first. 3: so the value fits over the one that the leaf has (over.go), and making it the
-// frame's needs no memory of the pool, and no write-back. Deletions, modifications and long values fetch the leaf, as ever.
+// frame's needs no memory of the pool, and no write-back. Deletions, modifications and long values
+// fetch the leaf, as ever.
 //
 // # Who reads
 //
 // A lookup looks for the entry first (lookEntry), and if it finds none it READs the leaf, or asks a
 // memory server, as ever. Suppose it found none at a moment t, and then no frame. What was changed
 // before t was in a frame at t, or before; that is gone, so it is written back. What was changed
-// after t is concurrent. A lookup that finds an unwritten entry waits for its record. A scan READs a
-// leaf before it knows which keys are there. So it looks for their entries afterwards, and then
+// after t is concurrent. A lookup that finds an unwritten entry waits for its record. A scan READs
+// a leaf before it knows which keys are there. So it looks for their entries afterwards, and then
 // sees that the leaf had no frame since before the READ; else it READs again (Admit).
 //
 // # Truncation

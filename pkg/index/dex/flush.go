@@ -31,8 +31,9 @@ import (
 //
 // A slot is one aligned word (G2), and its entry was complete before. So a reader of the leaf, or
 // of what a crash left of it, finds each slot with the old or the new entry, or with a mixture of
-// both that does not verify. No key stays there twice: it keeps its slot from insertion to deletion, and if it was deleted and
-// inserted again in another slot, 2 precedes 3. What is missing after a crash is in the log.
+// both that does not verify. No key stays there twice: it keeps its slot from insertion to
+// deletion, and if it was deleted and inserted again in another slot, 2 precedes 3. What is missing
+// after a crash is in the log.
 //
 // Where one WRITE does all of it, it is that one (whole.go).
 

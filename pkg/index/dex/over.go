@@ -5,7 +5,8 @@ package dex
 // they like in a leaf without room, and nobody waits for a write-back.
 //
 // The entry's WRITE precedes that of its slot (flush.go), and may be cut short between any two
-// words. A client that dies then leaves a slot that does not verify: its word is the old one, and
+// words, by the death of its client or of the memory server's process, behind which the client
+// gives up. That leaves a slot that does not verify: its word is the old one, and
 // its entry is a mixture of the old one and the new one. Call that a mixed slot. What holds of it:
 //
 //   - The key is to be read in it. The new entry has the same key at the same place, and a word of
@@ -14,16 +15,16 @@ package dex
 //     to the last change, and is truncated only once the flush is confirmed. That the key has been
 //     changed in place says that it was there; so of its records one is plain, or says "if
 //     present" and was made, and what it ends with (history) does not depend on what the leaf has.
-//   - Every other slot verifies, with the old entry or the new one: words of entries, and slots, are
-//     not used for other keys before the next flush (frame). So a key is in one slot at all times,
-//     except one that was deleted and inserted again; the slot that it had is emptied first.
+//   - Every other slot verifies, with the old entry or the new one: words of entries, and slots,
+//     are not used for other keys before the next flush (frame). So a key is in one slot at all
+//     times, except one that was deleted and inserted again; the slot that it had is emptied first.
 //
 // Who may see a mixed slot:
 //
 //   - A READ of this client, or a call, that is under way with the flush: it is torn, and READ
 //     again. It finds no key missing that was there, because the slot names it.
-//   - Who takes the range when the client is dead. The replay makes the key's entry one of zeros, as
-//     long as it was (unmix), under a slot that verifies, and then what the log says. It does so
+//   - Who takes the range when the client is dead. The replay makes the key's entry one of zeros,
+//     as long as it was (unmix), under a slot that verifies, and then what the log says. It does so
 //     before anything else looks at the leaf's entries. The replay may be cut short as a flush is,
 //     by the same WRITEs, and leaves the same: it changes keys only that have records, and those
 //     stay until the range is settled.
@@ -32,8 +33,8 @@ package dex
 //     its lock before (mendEnd). So a key of the other range may have zeros until that range is
 //     taken, and replayed from the same log. Nobody reads it before. A leaf that begins at the end
 //     is left alone: its owner may be writing it back.
-//   - A scan that has come to the end of its range, which was given meanwhile: it ends there when it
-//     finds such a leaf (btree, nextPairs).
+//   - A scan that has come to the end of its range, which was given meanwhile: it ends there when
+//     it finds such a leaf (btree, nextPairs).
 //   - Check, which fails if a dead client's range is not yet taken.
 //   - Nobody else: other clients READ the header alone of a leaf that is not theirs.
 //

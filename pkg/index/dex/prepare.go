@@ -28,9 +28,10 @@ import (
 // each other, and each leaf has the order of a flush. A leaf that was READ is used under the
 // conditions of fetch.go, with the eviction clock from before its READ.
 //
-// To look for room in a frame takes its lock and some 0.3 us. On shared memory a write-back takes no
-// longer. So a session measures how long a round trip takes, and looks for room if that pays. Where
-// values keep their length there is always room: sessions that look in vain do so now and then.
+// To look for room in a frame takes its lock and some 0.3 us. On shared memory a write-back takes
+// no longer. So a session measures how long a round trip takes, and looks for room if that pays.
+// Where values keep their length there is always room: sessions that look in vain do so now and
+// then.
 //
 // Everything that Prepare does could have happened without it, at that moment: a write-back and a
 // fetch. So the changes, which look at everything again, need to know nothing of it, and if a frame

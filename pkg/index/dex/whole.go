@@ -6,13 +6,13 @@ import (
 )
 
 // Where a WRITE as long as a leaf takes effect whole or not at all, whoever dies
-// (verbs.Capabilities.WholeAlways: the path MTU over ibv), a flush is one such WRITE, from the first
-// changed word to the last. Over tcp it is not: the memory server's process may die within a copy,
-// and its memory stays. A crash leaves the leaf as it was before all the changes or as it is behind
-// them, so they need not leave alone what the memory server's slots point to: an
-// entry's words, and its slot, are free as soon as the frame's image does not use them. So a change
-// of a key that is there finds room without a flush, and one more key finds what removed or moved
-// ones left. What an image lacks room for, a flush does not help either.
+// (verbs.Capabilities.WholeAlways: the path MTU over ibv), a flush is one such WRITE, from the
+// first changed word to the last. Over tcp it is not: the memory server's process may die within a
+// copy, and its memory stays. A crash leaves the leaf as it was before all the changes or as it is
+// behind them, so they need not leave alone what the memory server's slots point to: an entry's
+// words, and its slot, are free as soon as the frame's image does not use them. So a change of a
+// key that is there finds room without a flush, and one more key finds what removed or moved ones
+// left. What an image lacks room for, a flush does not help either.
 //
 // Who may see what of that WRITE: other clients do not use the leaf (index.Partitioned). A READ of
 // this client, or a call's search in the memory server, may be under way with the WRITE and find a

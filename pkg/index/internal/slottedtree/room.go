@@ -92,8 +92,8 @@ func (s *Session) rewriteWithout(l *slotted.Leaf) error {
 
 // Mend makes slots of the leaf that holds key verify whose entries others of the same key were
 // partly written over by a client that died (slotted.Leaf.Mixed): their keys, which known has to
-// know, have values of zeros then. The caller gives them the values that they shall have. It is a part
-// of an operation. ErrFormat: a slot does not verify, and is no such one.
+// know, have values of zeros then. The caller gives them the values that they shall have. It is a
+// part of an operation. ErrFormat: a slot does not verify, and is no such one.
 //
 // Requests: lock + READ of the leaf; if there was one, WRITE of all entries, then of all slots;
 // release. No one else changes the leaf. So who dies in between leaves such slots, or none.
