@@ -86,40 +86,21 @@ func (p *replayer) all(changes []change) (late []change, err error) {
 	return late, nil
 }
 
-// changes reads the logs, the lower epoch first, and returns what each key ends with, in key order.
+// changes reads the logs and returns what each key ends with, in key order.
 func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
-	logs = slices.Clone(logs)
-	slices.SortStableFunc(logs, func(a, b pool.Inherited) int { return cmp.Compare(a.Epoch, b.Epoch) })
 	known := map[string]*history{} // bounded by the rings
-	for i := range logs {
-		l := &logs[i]
-		ref, err := redo.DecodeRef(l.Log)
-		if err != nil {
-			return nil, err
-		}
+	err := x.eachRecord(logs, func(i int, l *pool.Inherited, position uint64, r record) {
 		mine := ranges{spans: []span{{l.Start, l.End, l.Epoch}}}
-		err = redo.Replay(x.pool, ref, func(position uint64, b []byte) error {
-			var r record
-			if err := r.decode(b); err != nil {
-				return err
-			}
-			switch {
-			case r.epoch != l.Epoch:
-			case r.op == recordLoad: // the replay of earlier logs in this epoch preceded it
-				maps.DeleteFunc(known, func(key string, _ *history) bool { return mine.at([]byte(key)) >= 0 })
-			case mine.at(r.key) >= 0:
-				h := known[string(r.key)]
-				if h == nil {
-					h = &history{}
-					known[string(r.key)] = h
-				}
-				h.add(r, position, i)
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, op.Failure(err, false)
+		switch {
+		case r.epoch != l.Epoch:
+		case r.op == recordLoad: // the replay of earlier logs in this epoch preceded it
+			maps.DeleteFunc(known, func(key string, _ *history) bool { return mine.at([]byte(key)) >= 0 })
+		case mine.at(r.key) >= 0:
+			note(known, r, position, i)
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	all := make([]change, 0, len(known))
 	for k, h := range known { //env:real sorted below
@@ -130,6 +111,40 @@ func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
 	}
 	slices.SortFunc(all, func(a, b change) int { return strings.Compare(a.key, b.key) })
 	return all, nil
+}
+
+// eachRecord visits the records of logs, one log after the other, the lower epoch first.
+func (x *dex) eachRecord(logs []pool.Inherited, visit func(i int, log *pool.Inherited, position uint64, r record)) error {
+	logs = slices.Clone(logs)
+	slices.SortStableFunc(logs, func(a, b pool.Inherited) int { return cmp.Compare(a.Epoch, b.Epoch) })
+	for i := range logs {
+		ref, err := redo.DecodeRef(logs[i].Log)
+		if err != nil {
+			return err
+		}
+		err = redo.Replay(x.pool, ref, func(position uint64, b []byte) error {
+			var r record
+			err := r.decode(b)
+			if err == nil {
+				visit(i, &logs[i], position, r)
+			}
+			return err
+		})
+		if err != nil {
+			return op.Failure(err, false)
+		}
+	}
+	return nil
+}
+
+// note adds a record of a log to what is known of its key.
+func note(known map[string]*history, r record, position uint64, log int) {
+	h := known[string(r.key)]
+	if h == nil {
+		h = &history{}
+		known[string(r.key)] = h
+	}
+	h.add(r, position, log)
 }
 
 // replayer writes changes to leaves.

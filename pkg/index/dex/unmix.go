@@ -7,9 +7,8 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
-	"github.com/dmindex/dmindex/pkg/pool/redo"
+	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // What a replay does with mixed slots (over.go).
@@ -80,30 +79,16 @@ func (p *replayer) mendBy(mend func([]byte, func([]byte) bool) error, key []byte
 // leaf has, in whichever epoch.
 func (p *replayer) foreign() (map[string]struct{}, error) {
 	all := map[string]*history{} // bounded by the rings
-	for i := range p.logs {
-		ref, err := redo.DecodeRef(p.logs[i].Log)
-		if err == nil {
-			err = redo.Replay(p.x.pool, ref, func(position uint64, b []byte) error {
-				var r record
-				err := r.decode(b)
-				switch {
-				case err != nil:
-				case r.op == recordLoad:
-					maps.DeleteFunc(all, func(_ string, h *history) bool { return h.last.epoch == r.epoch })
-				case p.taken.at(r.key) < 0:
-					h := all[string(r.key)]
-					if h == nil {
-						h = &history{}
-						all[string(r.key)] = h
-					}
-					h.add(r, position, i)
-				}
-				return err
-			})
+	err := p.x.eachRecord(p.logs, func(i int, _ *pool.Inherited, position uint64, r record) {
+		switch {
+		case r.op == recordLoad:
+			maps.DeleteFunc(all, func(_ string, h *history) bool { return h.last.epoch == r.epoch })
+		case p.taken.at(r.key) < 0:
+			note(all, r, position, i)
 		}
-		if err != nil {
-			return nil, op.Failure(err, false)
-		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	keys := map[string]struct{}{}
 	for key, h := range all { //env:real a set of them
