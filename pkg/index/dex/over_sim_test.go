@@ -22,7 +22,7 @@ import (
 func TestCrashOverEntries(t *testing.T) {
 	seeds, step := uint64(8), 7
 	if testing.Short() {
-		step = 41
+		step = 83
 	}
 	countMixed(t, seeds, step, func(seed uint64, part int) (bool, *owners, error) {
 		return overEntries(t, seed, fmt.Sprint("client-", 1+seed%4/3), sim.Crash, part)
@@ -34,7 +34,7 @@ func TestCrashOverEntries(t *testing.T) {
 func TestRestartOverEntries(t *testing.T) {
 	seeds, step := uint64(4), 5
 	if testing.Short() {
-		step = 31
+		step = 61
 	}
 	countMixed(t, seeds, step, func(seed uint64, part int) (bool, *owners, error) {
 		return overEntries(t, seed, "client-1", sim.Restart, opened+part)
