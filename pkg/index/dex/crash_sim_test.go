@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -50,9 +48,7 @@ func TestCrashAnywhere(t *testing.T) {
 func afterEachPart(t *testing.T, count uint64, step int, run func(t *testing.T, seed uint64, part int) (ended bool, err error)) (all bool) {
 	t.Helper()
 	seeds := simtest.Read(t, "dex-crashes", "pkg/index/dex", count, count)
-	if n, err := strconv.Atoi(os.Getenv("DMINDEX_SIM_STEP")); err == nil && n > 0 {
-		step = n
-	}
+	step = simtest.Step(t, step)
 	crashes := 0
 	for seed := range seeds.OneByOne() {
 		for part := 1 + int(seed)%step; ; part += step {

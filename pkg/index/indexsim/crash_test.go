@@ -3,13 +3,12 @@ package indexsim_test
 import (
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/env/simenv/simtest"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -206,18 +205,14 @@ func TestCrashAtEveryStep(t *testing.T) {
 	})
 }
 
-// crashStep is how many parts lie between two crashes that are tried, and firstCrash the first one.
-func crashStep() int {
-	if n, err := strconv.Atoi(os.Getenv("DMINDEX_SIM_STEP")); err == nil && n > 0 {
-		return n
-	}
-	return 2
-}
+// halfOfThem is the step that tries every second part.
+const halfOfThem = 2
 
+// firstCrash is the first part after which a client dies, of those that are tried.
 func firstCrash(seed uint64, step int) int { return 1 + int(seed%uint64(step)) }
 
 func crashAtEveryStep(t *testing.T, d index.Design, seeds []uint64) {
-	k, step := crashKey(17), crashStep()
+	k, step := crashKey(17), simtest.Step(t, halfOfThem)
 	const long = "a value that needs a block"
 	for _, c := range []struct {
 		name string
@@ -280,7 +275,7 @@ func crashAtEveryStep(t *testing.T, d index.Design, seeds []uint64) {
 // crashInMerges: keys are deleted until leaves and inner nodes have been merged, and nearly all is
 // gone.
 func crashInMerges(t *testing.T, d index.Design, seeds []uint64, inline int) {
-	runs, step := 0, crashStep()
+	runs, step := 0, simtest.Step(t, halfOfThem)
 	for _, seed := range seeds {
 		c := crash{design: d, inline: inline, seed: seed, delete: [2]int{3, crashKeys - 2}}
 		c.change = func(s index.Session) error {
@@ -302,7 +297,7 @@ func crashInMerges(t *testing.T, d index.Design, seeds []uint64, inline int) {
 // splits go up to the root.
 func crashInSplits(t *testing.T, d index.Design, seeds []uint64, inline int) {
 	value := fmt.Sprintf("%-*s", crashOptions.MaxValueBytes, "as long as a value may be")
-	runs, step := 0, crashStep()
+	runs, step := 0, simtest.Step(t, halfOfThem)
 	for _, seed := range seeds {
 		for n := 0; n < crashKeys; n += 3 {
 			key := crashKey(n)

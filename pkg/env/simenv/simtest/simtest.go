@@ -25,6 +25,7 @@ import (
 const (
 	seedsVariable = "DMINDEX_SIM_SEEDS"
 	seedVariable  = "DMINDEX_SIM_SEED"
+	stepVariable  = "DMINDEX_SIM_STEP"
 
 	// PlanVariable names the plan of the adversary.
 	PlanVariable = "DMINDEX_SIM_PLAN"
@@ -53,6 +54,13 @@ func Read(t testing.TB, design, folder string, count, short uint64) Seeds {
 		s.Count = min(s.Count, short)
 	}
 	return s
+}
+
+// Step is how many places lie between two that a test tries, of all at which a client can die: what
+// the environment asks for, or otherwise.
+func Step(t testing.TB, otherwise int) int {
+	t.Helper()
+	return max(1, int(number(t, stepVariable, uint64(otherwise))))
 }
 
 func number(t testing.TB, name string, otherwise uint64) uint64 {
