@@ -6,8 +6,8 @@ package dex
 //
 // The entry's WRITE precedes that of its slot (flush.go), and may be cut short between any two
 // words, by the death of its client or of the memory server's process, behind which the client
-// gives up. That leaves a slot that does not verify: its word is the old one, and
-// its entry is a mixture of the old one and the new one. Call that a mixed slot. What holds of it:
+// gives up. That leaves a slot that does not verify: its word is the old one, and its entry is a
+// mixture of the old one and the new one. Call that a mixed slot. What holds of it:
 //
 //   - The key is to be read in it. The new entry has the same key at the same place, and a word of
 //     it takes effect at once (G2), so the mixture has the key and its length.

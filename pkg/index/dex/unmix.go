@@ -1,7 +1,6 @@
 package dex
 
 import (
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -50,29 +49,36 @@ func (p *replayer) mend(key []byte) error { return p.mendBy(p.s.Mend, key) }
 // leaves are nobody's: who takes a range divides them first.
 func (p *replayer) mendEnd(key []byte) error { return p.mendBy(p.s.MendAround, key) }
 
+// mendBy reads the logs for keys of other ranges, if there are mixed slots of such, without the
+// leaf's lock.
 func (p *replayer) mendBy(mend func([]byte, func([]byte) bool) error, key []byte) error {
 	if len(p.logs) == 0 {
 		return nil
 	}
 	p.s.Begin()
 	defer p.s.End()
-	var lost error
-	err := mend(key, func(key []byte) bool {
-		ok := false
+	n, unread := int64(0), false
+	known := func(key []byte) bool {
+		n++
 		if p.taken.at(key) >= 0 {
-			ok = p.isKnown(key)
-		} else {
-			if p.others == nil {
-				p.others, lost = p.foreign()
-			}
-			_, ok = p.others[string(key)]
+			return p.isKnown(key)
 		}
-		if ok {
-			p.x.unmixed.locked.Add(1)
-		}
+		unread = p.others == nil
+		_, ok := p.others[string(key)]
 		return ok
-	})
-	return errors.Join(lost, err)
+	}
+	err := mend(key, known)
+	if err != nil && unread {
+		if p.others, err = p.foreign(); err != nil {
+			return err
+		}
+		n = 0
+		err = mend(key, known)
+	}
+	if err == nil {
+		p.x.unmixed.locked.Add(n)
+	}
+	return err
 }
 
 // foreign returns the keys of other ranges that a replay of the logs would change whatever their
