@@ -33,7 +33,7 @@ func (f *Fabric) NewServerOf(p *simenv.Process, address string, o verbs.ServerOp
 
 func (d *door) die() {
 	s := d.server
-	s.down = true
+	s.down, s.dying = true, true
 	if s.fabric.servers[s.address] == s {
 		delete(s.fabric.servers, s.address)
 	}
