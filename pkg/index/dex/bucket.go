@@ -3,6 +3,8 @@ package dex
 import (
 	"encoding/binary"
 	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/seqlock"
 )
 
 // A bucket of entries: rowcache.go has what its words mean.
@@ -95,10 +97,10 @@ func unlock(b []uint64) { atomic.AddUint64(&b[0], 1) }
 // put writes p from word at on and returns where it ends. Under the lock, as all that follows.
 func put(b []uint64, at int, p []byte) int {
 	for ; len(p) >= 8; at, p = at+1, p[8:] {
-		atomic.StoreUint64(&b[at], binary.LittleEndian.Uint64(p))
+		seqlock.Store(&b[at], binary.LittleEndian.Uint64(p))
 	}
 	if len(p) > 0 {
-		atomic.StoreUint64(&b[at], tail(p))
+		seqlock.Store(&b[at], tail(p))
 		at++
 	}
 	return at
@@ -111,7 +113,7 @@ func count(b []uint64, number int) uint8 {
 // setCount may undo what a reader counts at the same moment.
 func setCount(b []uint64, number int, n uint8) {
 	w, shift := &b[1+number/8], 8*(number%8)
-	atomic.StoreUint64(w, atomic.LoadUint64(w)&^(0xff<<shift)|uint64(n)<<shift)
+	seqlock.Store(w, atomic.LoadUint64(w)&^(0xff<<shift)|uint64(n)<<shift)
 }
 
 // makeRoom takes entries out until one of so many words has room, and returns its number and place;
@@ -135,29 +137,42 @@ func makeRoom(b []uint64, size int, ghosts *uint64) (number, at int, full, ok bo
 		}
 		full = true
 		haunt(ghosts, b[leastAt])
+		at -= extent(b[leastAt])
+		number--
 		takeOut(b, least, leastAt)
 		gone := count(b, mostEntries) + 1
 		if gone == entryHalving {
 			gone = 0
-			for i := range number - 1 {
+			for i := range number {
 				setCount(b, i, count(b, i)/2)
 			}
 		}
 		setCount(b, mostEntries, gone)
+		if at+size <= len(b) {
+			return number, at, full, true
+		}
 	}
 }
 
-// takeOut takes entry number out, which begins at word at; those behind it move up.
+// takeOut takes entry number out, which begins at word at; those behind it move up, with their
+// counts.
 func takeOut(b []uint64, number, at int) {
 	from := at + extent(b[at])
 	for ; from < len(b); at, from = at+1, from+1 {
-		atomic.StoreUint64(&b[at], b[from])
+		seqlock.Store(&b[at], b[from])
 	}
 	for ; at < len(b); at++ {
-		atomic.StoreUint64(&b[at], 0)
+		seqlock.Store(&b[at], 0)
 	}
-	for ; number < mostEntries-1; number++ {
-		setCount(b, number, count(b, number+1))
+	gone := count(b, mostEntries)
+	for i := number / 8; i < bucketBegin-1; i++ {
+		w, next := atomic.LoadUint64(&b[1+i]), uint64(0)
+		if i < bucketBegin-2 {
+			next = atomic.LoadUint64(&b[2+i])
+		}
+		stay := uint64(1)<<(8*max(0, number-8*i)) - 1
+		seqlock.Store(&b[1+i], w&stay|w>>8&^stay|next<<56)
 	}
-	setCount(b, number, 0)
+	setCount(b, mostEntries-1, 0)
+	setCount(b, mostEntries, gone)
 }

@@ -3,12 +3,12 @@ package dex
 import (
 	"encoding/binary"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
+	"github.com/dmindex/dmindex/pkg/index/internal/seqlock"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
@@ -209,7 +209,7 @@ func (e *rowCache) rewrite(i uint64, number, at int, head uint64, key, value []b
 	b := e.at(i)
 	takeOut(b, number, at)
 	if end := e.insert(i, head, key, value, size, uses); position != 0 {
-		atomic.StoreUint64(&b[end], position)
+		seqlock.Store(&b[end], position)
 	}
 }
 
@@ -236,29 +236,34 @@ func (s *session) fill(f *frame, b []byte) error {
 		if w&0xfff == 0 || f.refers(w, s.x.lay) {
 			continue
 		}
-		if err := s.absorb(f, &v, i, w); err != nil {
+		// without a hint there is no entry, and none is put in as long as the leaf has a frame
+		var key []byte
+		if _, off, n := slotted.Slot(w); s.x.lay.Uint64 {
+			number := f.word(off / 8)
+			if e.lacks(e.placeOf(hashOfNumber(number), 8)) {
+				continue
+			}
+			s.filling.absorbed = binary.LittleEndian.AppendUint64(s.filling.absorbed[:0], number)
+			key = s.filling.absorbed
+		} else {
+			s.filling.absorbed = f.bytes(off, n, s.filling.absorbed[:0])
+			key = s.x.lay.KeyOf(s.filling.absorbed)
+			if e.lacks(e.place(key)) {
+				continue
+			}
+		}
+		if err := s.absorb(f, &v, i, w, key); err != nil {
 			return s.x.giveUp(err)
 		}
 	}
 	return nil
 }
 
-// absorb takes out the entry of the key in slot i of f, whose word is w. If it is unwritten its
-// value becomes that of the slot.
-func (s *session) absorb(f *frame, v *view, i int, w uint64) error {
+// absorb takes out the entry of key, which is in slot i of f, whose word is w. If it is unwritten
+// its value becomes that of the slot.
+func (s *session) absorb(f *frame, v *view, i int, w uint64, key []byte) error {
 	x := s.x
 	e := &x.cache.rows
-	var key []byte
-	if _, off, n := slotted.Slot(w); x.lay.Uint64 {
-		s.filling.absorbed = binary.LittleEndian.AppendUint64(s.filling.absorbed[:0], f.word(off/8))
-		key = s.filling.absorbed
-	} else {
-		s.filling.absorbed = f.bytes(off, n, s.filling.absorbed[:0])
-		key = x.lay.KeyOf(s.filling.absorbed)
-	}
-	if e.lacks(e.place(key)) {
-		return nil // and none is put in as long as the leaf has a frame
-	}
 	p, b, err := x.lockPlace(key)
 	if err != nil {
 		return err
@@ -268,7 +273,7 @@ func (s *session) absorb(f *frame, v *view, i int, w uint64) error {
 	switch {
 	case head == 0:
 	case head&unwritten == 0:
-		atomic.StoreUint64(&b[at], head|stale)
+		seqlock.Store(&b[at], head|stale)
 		*f.changed() |= 1 << (i % 64) // it is put in again when the leaf leaves its frame
 	default:
 		position := b[at+extent(head)-1]

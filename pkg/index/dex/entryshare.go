@@ -47,7 +47,7 @@ func (t *techniques) entryRoomOf(bytes, frame int) (room entryRoom) {
 	if !t.entries {
 		return room
 	}
-	each := 8 * (bucketWords + 2)
+	each := 8 * (bucketWords + hintWords + 1)
 	first := bytes / entryShare
 	if small := bytes / smallEntryShare; t.smallPairs && entryShare > smallEntryShare && (bytes/innerMost-small)/frame >= fewFrames {
 		first = small
@@ -101,13 +101,23 @@ func (g ghosts) find(i, head uint64, last int) bool {
 	return false
 }
 
+// has reports whether an entry is one of the ghosts.
+func (g ghosts) has(i, head uint64) bool {
+	for w := atomic.LoadUint64(&g[i]); w != 0; w >>= ghostBits {
+		if w&(1<<ghostBits-1) == ghostOf(head) {
+			return true
+		}
+	}
+	return false
+}
+
 // missed counts that a leaf is READ, or searched elsewhere, for key.
 func (e *rowCache) missed(key []byte) {
 	if e.ghosts == nil || !e.some.Load() {
 		return
 	}
 	p := e.place(key)
-	if atomic.LoadUint64(&e.ghosts[p.bucket]) == 0 {
+	if !e.ghosts.has(p.bucket, p.head) {
 		return
 	}
 	n, b := 0, e.at(p.bucket) // entries

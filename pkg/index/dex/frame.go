@@ -6,13 +6,14 @@ import (
 	"sync/atomic"
 
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+	"github.com/dmindex/dmindex/pkg/index/internal/seqlock"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// frame is a place of the cache for one leaf. The leaf's image is kept as words, each loaded and
-// stored atomically. A reader takes no lock; it compares the version before and after (optimistic
+// frame is a place of the cache for one leaf. The leaf's image is kept as words, each loaded
+// atomically and stored whole (package seqlock). A reader takes no lock; it compares the version before and after (optimistic
 // lock coupling, DEX section 4). A change acquires the lock, which makes the version odd.
 //
 // The image is what the memory server will hold when all changes are written back (flush.go). A
@@ -46,22 +47,36 @@ func mapWords(words int) int { return (words + 63) / 64 }
 // notes returns busy, sets, clears, written and changed of f.
 func (f *frame) notes() []uint64 { return f.words[len(f.words):cap(f.words)] }
 
-// busy has a bit for each word that is in use, sets one for each slot that has another entry than
-// the memory server's, clears one for each slot that was emptied.
-func (f *frame) busy() []uint64   { return f.notes()[:mapWords(len(f.words))] }
+// busy has a bit for each word that is in use. Under the lock. Most frames never need it: then it
+// is not made. Until it is, each entry that was put took the words of the one before.
+func (f *frame) busy(v *view) []uint64 {
+	busy, noted := f.notes()[:mapWords(len(f.words))], &f.notes()[3*mapWords(len(f.words))]
+	if *noted&busyNote == 0 {
+		*noted |= busyNote
+		for i := range v.count {
+			if _, off, n := slotted.Slot(f.word(v.dir + i)); n > 0 {
+				setBits(busy, off/8, (n+7)/8)
+			}
+		}
+	}
+	return busy
+}
+
+// sets has a bit for each slot that has another entry than the memory server's, clears one for each
+// slot that was emptied.
 func (f *frame) sets() []uint64   { m := mapWords(len(f.words)); return f.notes()[m : 2*m] }
 func (f *frame) clears() []uint64 { m := mapWords(len(f.words)); return f.notes()[2*m : 3*m] }
 
 // written returns the words between which entries were put; 0, 0 = none were.
 func (f *frame) written() (low, high int) {
 	w := f.notes()[3*mapWords(len(f.words))]
-	return int(w & (overNote - 1)), int(w >> 32)
+	return int(w & (busyNote - 1)), int(w >> 32)
 }
 
 // setWritten sets written.
 func (f *frame) setWritten(low, high int) {
 	w := &f.notes()[3*mapWords(len(f.words))]
-	*w = uint64(high)<<32 | uint64(low) | *w&(wholeNote|overNote)
+	*w = uint64(high)<<32 | uint64(low) | *w&allNotes
 }
 
 // changed has bit i%64 for each slot i that got another entry since the leaf has this frame.
@@ -77,7 +92,7 @@ func (f *frame) tryLock() bool {
 func (f *frame) unlock() { f.version.Add(1) }
 
 func (f *frame) word(i int) uint64     { return atomic.LoadUint64(&f.words[i]) }
-func (f *frame) store(i int, w uint64) { atomic.StoreUint64(&f.words[i], w) }
+func (f *frame) store(i int, w uint64) { seqlock.Store(&f.words[i], w) }
 
 // view is a leaf's header. Without the lock it may be nonsense; then the version has changed.
 type view struct {
@@ -241,24 +256,17 @@ func (f *frame) fill(b []byte) {
 
 // clean records that the memory server has this image. Under the lock.
 func (f *frame) clean() {
-	var v view
-	f.open(&v)
 	changed, over, whole := *f.changed(), f.over(), f.whole()
 	clear(f.notes())
 	*f.changed() = changed
 	f.mark(over, whole)
 	f.first.Store(0)
-	for i := range v.count {
-		if _, off, n := slotted.Slot(f.word(v.dir + i)); n > 0 {
-			setBits(f.busy(), off/8, (n+7)/8)
-		}
-	}
 }
 
 // place returns the first word of free space for an entry of n bytes; 0 if there is none before the
 // next flush.
 func (f *frame) place(v *view, n int) int {
-	need, busy := (n+7)/8, f.busy()
+	need, busy := (n+7)/8, f.busy(v)
 	for at := v.heap; at+need <= len(f.words); {
 		run := 0
 		for run < need && busy[(at+run)/64]>>((at+run)%64)&1 == 0 {
@@ -300,8 +308,12 @@ func (f *frame) vacant(v *view) int {
 // put writes entry e at word at, and then the word of slot i. Under the lock.
 func (f *frame) put(l *fence.Layout, v *view, i, at int, fp byte, e []byte) {
 	n := (len(e) + 7) / 8
-	if f.whole() {
-		f.free(v, i)
+	if _, off, has := slotted.Slot(f.word(v.dir + i)); off/8 != at || (has+7)/8 != n {
+		busy := f.busy(v)
+		if f.whole() {
+			f.free(v, i)
+		}
+		setBits(busy, at, n)
 	}
 	var tail [8]byte
 	for k := range n {
@@ -313,7 +325,6 @@ func (f *frame) put(l *fence.Layout, v *view, i, at int, fp byte, e []byte) {
 		}
 	}
 	f.store(v.dir+i, slotted.SlotOf(f.seed(), i, fp, 8*at, e))
-	setBits(f.busy(), at, n)
 	f.sets()[i/64] |= 1 << (i % 64)
 	*f.changed() |= 1 << (i % 64)
 	low, high := f.written()
@@ -331,6 +342,7 @@ func (f *frame) remove(l *fence.Layout, v *view, i int) {
 		f.sets()[i/64] |= 1 << (i % 64)
 		return
 	}
+	f.busy(v) // the memory server's slot leads to the entry's words
 	f.store(v.dir+i, slotted.SlotOf(f.seed(), i, 0, 0, nil))
 	f.sets()[i/64] &^= 1 << (i % 64)
 	f.clears()[i/64] |= 1 << (i % 64)
@@ -350,7 +362,10 @@ func (f *frame) content(v *view) (count, bytes int) {
 }
 
 func setBits(m []uint64, at, n int) {
-	for i := at; i < at+n; i++ {
-		m[i/64] |= 1 << (i % 64)
+	for end := at + n; at < end; {
+		first := at % 64
+		k := min(64-first, end-at)
+		m[at/64] |= (1<<k - 1) << first
+		at += k
 	}
 }

@@ -48,6 +48,8 @@ package dex
 const (
 	wholeNote = 1 << 31 // whole.go
 	overNote  = 1 << 30 // entries are put over those that they replace
+	busyNote  = 1 << 29 // busy has its bits
+	allNotes  = wholeNote | overNote | busyNote
 )
 
 // mark notes how the frame is changed and written back. Under the lock, while the frame is clean.

@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
 	"github.com/dmindex/dmindex/pkg/index/internal/memory"
+	"github.com/dmindex/dmindex/pkg/index/internal/seqlock"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -65,9 +66,10 @@ type rowCache struct {
 	rowParts
 	cache *cache
 	words []uint64
-	// for each bucket a bit of each entry's hash: set before it is checked that the entry may be
-	// put in, and cleared only after it has gone, under the bucket's lock
-	hints   []uint64
+	// for each bucket hintWords words, each with a bit of each entry's hash (a Bloom filter): set before
+	// it is checked that the entry may be put in, and cleared only after it has gone, under the
+	// bucket's lock
+	hints   [][hintWords]uint64
 	size    uint64      // words of a bucket
 	longest int         // words of the largest entry that is kept, with its head
 	again   bool        // invalidated entries keep their place and count
@@ -79,6 +81,7 @@ const (
 	bucketWords = 64
 	bucketBegin = 4 // word of the first entry
 	mostEntries = 8*(bucketBegin-1) - 1
+	hintWords   = 2
 
 	// entryHalving is how many entries go from a bucket before its counts are halved: what a count
 	// can hold.
@@ -103,7 +106,7 @@ func (e *rowCache) start(c *cache, room entryRoom) {
 func (e *rowCache) make(in env.Env, room entryRoom, size, longest int) {
 	e.size, e.longest = uint64(size), longest
 	e.rowParts.start(in, room)
-	e.words, e.hints = make([]uint64, room.most*e.size), make([]uint64, room.most)
+	e.words, e.hints = make([]uint64, room.most*e.size), make([][hintWords]uint64, room.most)
 	memory.Huge(e.words)
 }
 
@@ -113,15 +116,18 @@ func (e *rowCache) at(i uint64) []uint64 {
 	return e.words[at : at+e.size : at+e.size]
 }
 
-// hintOf is the bit of an entry with this head.
-func hintOf(head uint64) uint64 { return 1 << (head >> 52 & 63) }
+// hintOf is the bits of an entry with this head.
+func hintOf(head uint64) [hintWords]uint64 {
+	return [hintWords]uint64{1 << (head >> 52 & 63), 1 << (head >> 42 & 63)}
+}
 
 // lacks reports whether the bucket of a key has no entry of it, and none is about to be put in of a
 // leaf that had no frame when this began. It looks at nothing but the hints. It is false if the
 // place was another one meanwhile.
 func (e *rowCache) lacks(p spot) bool {
 	e.pause() // the place may change
-	if atomic.LoadUint64(&e.hints[p.bucket])&hintOf(p.head) != 0 {
+	has, hint := &e.hints[p.bucket], hintOf(p.head)
+	if atomic.LoadUint64(&has[0])&hint[0] != 0 && atomic.LoadUint64(&has[1])&hint[1] != 0 {
 		return false
 	}
 	e.pause()
@@ -130,11 +136,22 @@ func (e *rowCache) lacks(p spot) bool {
 
 // hint makes the hints of bucket i those of its entries. Under its lock.
 func (e *rowCache) hint(i uint64) {
-	w, b := uint64(0), e.at(i)
+	b, has := e.at(i), [hintWords]uint64{}
 	for at := bucketBegin; at < len(b) && b[at] != 0; at += extent(b[at]) {
-		w |= hintOf(b[at])
+		hint := hintOf(b[at])
+		has[0] |= hint[0]
+		has[1] |= hint[1]
 	}
-	atomic.StoreUint64(&e.hints[i], w)
+	e.setHints(i, has)
+}
+
+// setHints makes the hints of bucket i these. Under its lock.
+func (e *rowCache) setHints(i uint64, has [hintWords]uint64) {
+	for k := range has {
+		if w := &e.hints[i][k]; *w != has[k] {
+			atomic.StoreUint64(w, has[k])
+		}
+	}
 }
 
 // hashOf is a hash of key.
@@ -142,14 +159,22 @@ func hashOf(key []byte) uint64 {
 	h := uint64(len(key))
 	rest := key
 	for ; len(rest) >= 8; rest = rest[8:] {
-		h = (bits.RotateLeft64(h, 29) ^ binary.LittleEndian.Uint64(rest)) * 0x9E3779B97F4A7C15
+		h = hashWord(h, binary.LittleEndian.Uint64(rest))
 	}
 	if len(rest) > 0 {
-		h = (bits.RotateLeft64(h, 29) ^ tail(rest)) * 0x9E3779B97F4A7C15
+		h = hashWord(h, tail(rest))
 	}
+	return hashEnd(h)
+}
+
+// hashOfNumber is hashOf for a key of one word.
+func hashOfNumber(w uint64) uint64 { return hashEnd(hashWord(8, w)) }
+
+func hashWord(h, w uint64) uint64 { return (bits.RotateLeft64(h, 29) ^ w) * 0x9E3779B97F4A7C15 }
+
+func hashEnd(h uint64) uint64 {
 	h = (h ^ h>>32) * 0xD6E8FEB86659FD93
-	h ^= h >> 32
-	return h
+	return h ^ h>>32
 }
 
 // tail is b, of less than 8 bytes, as a word.
@@ -233,7 +258,8 @@ func (e *rowCache) enter(x *dex, key, value []byte, right func() bool) {
 	}
 	i, head := p.bucket, p.head
 	// before right looks for a frame: who fills one looks for this afterwards
-	atomic.StoreUint64(&e.hints[i], e.hints[i]|hintOf(head))
+	has, hint := e.hints[i], hintOf(head)
+	e.setHints(i, [hintWords]uint64{has[0] | hint[0], has[1] | hint[1]})
 	x.pause()
 	number, at, there := seek(b, head, key)
 	if (there == 0 || there&stale != 0) && right() {
@@ -243,7 +269,7 @@ func (e *rowCache) enter(x *dex, key, value []byte, right func() bool) {
 			uses += min(lfu.Most-1, count(b, number))
 		}
 		if there != 0 && extent(there) == size { // in its place
-			atomic.StoreUint64(&b[at], head|uint64(len(value))<<16)
+			seqlock.Store(&b[at], head|uint64(len(value))<<16)
 			put(b, at+1+wordsOf(len(key)), value)
 			setCount(b, number, uses)
 		} else {
@@ -269,7 +295,7 @@ func (e *rowCache) insert(i, head uint64, key, value []byte, size int, uses uint
 	if !ok {
 		return 0
 	}
-	atomic.StoreUint64(&b[at], head|uint64(len(value))<<16)
+	seqlock.Store(&b[at], head|uint64(len(value))<<16)
 	at = put(b, at+1, key)
 	at = put(b, at, value)
 	setCount(b, number, uses)
@@ -301,7 +327,7 @@ func (e *rowCache) drop(x *dex, key []byte) (had, ok bool) {
 	case head&unwritten != 0:
 		panic("dex: an entry whose leaf lacks its value is dropped")
 	case e.again:
-		atomic.StoreUint64(&b[at], head|stale)
+		seqlock.Store(&b[at], head|stale)
 	default:
 		takeOut(b, number, at)
 	}

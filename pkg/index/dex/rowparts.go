@@ -7,6 +7,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index/internal/memory"
+	"github.com/dmindex/dmindex/pkg/index/internal/seqlock"
 )
 
 // rowParts says in which bucket the entry of a key is. The number of buckets changes, by one at a
@@ -79,7 +80,7 @@ func (r entryRoom) moves() bool { return r.most > r.part }
 
 // taken is how many bytes it takes at first, with buckets of so many words.
 func (r entryRoom) taken(size int) int64 {
-	n := 8 * (r.first*uint64(size) + r.most)
+	n := 8 * (r.first*uint64(size) + hintWords*r.most)
 	if r.moves() {
 		n += 8 * r.most // ghosts
 	}
@@ -129,14 +130,17 @@ func (r *rowParts) buckets() uint64 {
 }
 
 // place is where the entry of key is.
-func (r *rowParts) place(key []byte) spot {
-	h, s := hashOf(key), r.state.Load()
+func (r *rowParts) place(key []byte) spot { return r.placeOf(hashOf(key), len(key)) }
+
+// placeOf is place for a key of so many bytes with a hash.
+func (r *rowParts) placeOf(h uint64, length int) spot {
+	s := r.state.Load()
 	offset, parts := h>>32*r.part>>32, s>>32&mostParts
 	if offset < s&math.MaxUint32 {
 		parts++
 	}
 	owner := uint64(r.owners[parts*entrySlots+h%entrySlots])
-	return spot{owner*r.part + offset, 1<<63 | h<<32 | uint64(len(key)), s}
+	return spot{owner*r.part + offset, 1<<63 | h<<32 | uint64(length), s}
 }
 
 // owner is the part that has the entry with this head, if so many have one.
@@ -236,7 +240,7 @@ func (e *rowCache) resize(x *dex, more bool) bool {
 			unlock(b)
 		}
 	default:
-		atomic.StoreUint64(&e.hints[last], 0)
+		e.setHints(last, [hintWords]uint64{})
 		atomic.StoreUint64(&e.ghosts[last], 0)
 		atomic.StoreUint64(&b[0], removed)
 		e.freePage(x, last)
@@ -315,7 +319,7 @@ func (e *rowCache) removeLast(last, offset, parts uint64) {
 		at += n
 	}
 	for i := 1; i < len(b); i++ {
-		atomic.StoreUint64(&b[i], 0)
+		seqlock.Store(&b[i], 0)
 	}
 }
 
@@ -331,7 +335,7 @@ func (e *rowCache) accept(i uint64, entry []uint64, uses uint8) {
 		return // the leaf has its value
 	}
 	for k, w := range entry {
-		atomic.StoreUint64(&b[at+k], w)
+		seqlock.Store(&b[at+k], w)
 	}
 	setCount(b, number, uses)
 }

@@ -45,7 +45,7 @@ func (x *dex) missesNeedProof(a pool.Addr) bool { return x.wholeLeaf(a) }
 // free makes the words of the entry of slot i free. Under the lock of a frame that is whole.
 func (f *frame) free(v *view, i int) {
 	_, off, n := slotted.Slot(f.word(v.dir + i))
-	busy := f.busy()
+	busy := f.busy(v)
 	for at := off / 8; at < off/8+(n+7)/8; at++ {
 		busy[at/64] &^= 1 << (at % 64)
 	}

@@ -1,0 +1,92 @@
+package dex
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
+	"pgregory.net/rapid"
+)
+
+// TestFrameLeavesBusyWordsAlone: an entry is put only into words that neither the image uses nor,
+// unless the frame is written back as a whole, the memory server; whenever it is asked for them.
+func TestFrameLeavesBusyWordsAlone(t *testing.T) {
+	const count, size = 8, 80
+	rapid.Check(t, func(t *rapid.T) {
+		f := frame{words: make([]uint64, size, size+notes(size))}
+		f.words[1] = count << 16
+		f.addr.Store(1 << 20)
+		var v view
+		f.open(&v)
+		whole := rapid.Bool().Draw(t, "whole")
+		f.mark(rapid.Bool().Draw(t, "over"), whole)
+
+		busy := make([]bool, size) // as if it was noted at each step
+		words := func(i int) []bool {
+			_, off, n := slotted.Slot(f.word(v.dir + i))
+			return busy[off/8 : off/8+(n+7)/8]
+		}
+		fill := func(words []bool, used bool) {
+			for i := range words {
+				words[i] = used
+			}
+		}
+		room := func(need int) int {
+			for at := v.heap; at+need <= size; at++ {
+				if !slices.Contains(busy[at:at+need], true) {
+					return at
+				}
+			}
+			return 0
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"put": func(t *rapid.T) {
+				i, e := rapid.IntRange(0, count-1).Draw(t, "slot"), make([]byte, rapid.IntRange(9, 48).Draw(t, "bytes"))
+				w, need := f.word(v.dir+i), (len(e)+7)/8
+				at := 0
+				if w&0xfff != 0 {
+					at = f.own(i, w, len(e))
+				} else if f.clears()[0]>>i&1 != 0 {
+					return
+				}
+				if at == 0 {
+					at = f.place(&v, len(e))
+					if want := room(need); at != want {
+						t.Fatalf("%d words are put at %d, want %d", need, at, want)
+					}
+				}
+				if at == 0 {
+					return
+				}
+				if whole {
+					fill(words(i), false)
+				}
+				f.put(nil, &v, i, at, 1, e)
+				fill(words(i), true)
+			},
+			"remove": func(t *rapid.T) {
+				i := rapid.IntRange(0, count-1).Draw(t, "slot")
+				if f.word(v.dir+i)&0xfff == 0 {
+					return
+				}
+				if whole {
+					fill(words(i), false)
+				}
+				f.remove(nil, &v, i)
+			},
+			"write back": func(*rapid.T) {
+				f.clean()
+				fill(busy, false)
+				for i := range count {
+					fill(words(i), true)
+				}
+			},
+			"look": func(t *rapid.T) {
+				need := rapid.IntRange(1, 8).Draw(t, "words")
+				if at, want := f.place(&v, 8*need), room(need); at != want {
+					t.Fatalf("there is room for %d words at %d, want %d", need, at, want)
+				}
+			},
+		})
+	})
+}
