@@ -27,7 +27,7 @@ type Task struct {
 	refused   int           // waits that returned at once, while it unwinds
 
 	busy time.Duration // until when its processor works
-	owed time.Duration // processor time that it is to spend where it waits for a provider
+	owed Owed
 
 	before, after *Task // in the list of all
 }
@@ -117,12 +117,27 @@ func (t *Task) Work(d time.Duration) time.Duration {
 	return t.busy
 }
 
-// Owe says how much processor time t is to spend as soon as a provider has answered it, in place of
-// what was said before. It returns what was never spent. A provider that models processors takes it
-// (Owed); with others nothing happens.
-func (t *Task) Owe(d time.Duration) (left time.Duration) {
-	left, t.owed = t.owed, d
+// Owed is processor time that a task is to spend when a provider has answered it.
+type Owed struct {
+	Answered time.Duration // by anything
+	Fetched  time.Duration // besides, by the content of a READ, or the result of a call
+}
+
+// Owe says what t is to spend the next time, in place of what was said before. It returns what was
+// never spent. A provider that models processors takes it (Pay); with others nothing happens.
+func (t *Task) Owe(o Owed) (left Owed) {
+	left, t.owed = t.owed, o
 	return left
+}
+
+// Pay is called by a provider when t waits for an answer. It returns how long t's processor works
+// once that is there. fetches: the answer has the content of a READ, or the result of a call.
+func (t *Task) Pay(fetches bool) (d time.Duration) {
+	d, t.owed.Answered = t.owed.Answered, 0
+	if fetches {
+		d, t.owed.Fetched = d+t.owed.Fetched, 0
+	}
+	return d
 }
 
 // mayWait reports whether a wait of t is one: not in deferred functions that run because its

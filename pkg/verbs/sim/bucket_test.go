@@ -187,14 +187,18 @@ func TestClientsProcessor(t *testing.T) {
 			return c[1].qp.Wait()
 		})
 		const owed = 5 * time.Microsecond
-		f("a READ of who owes", one+owed, func() error {
-			c[0].world.Current().Owe(owed)
+		owe := func() { c[0].world.Current().Owe(simenv.Owed{Answered: owed, Fetched: 2 * owed}) }
+		f("a READ of who owes", one+3*owed, func() error {
+			owe()
 			return verbs.Post(c[0].qp, read(&c[0]))
 		})
 		f("the next one", one, func() error { return verbs.Post(c[0].qp, read(&c[0])) })
-		c[0].world.Current().Owe(owed)
-		if left := c[0].world.Current().Owe(0); left != owed {
-			t.Errorf("%v is left of what was owed, want %v", left, owed)
+		owe()
+		f("a WRITE of who owes", one+owed, func() error {
+			return verbs.Post(c[0].qp, []verbs.Request{{Op: verbs.Write, Local: c[0].local[:8]}})
+		})
+		if left := c[0].world.Current().Owe(simenv.Owed{}); left != (simenv.Owed{Fetched: 2 * owed}) {
+			t.Errorf("%v is left of what was owed", left)
 		}
 	})
 }

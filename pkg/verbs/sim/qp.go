@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
@@ -152,9 +153,11 @@ func (q *qp) begin(w *simenv.World) {
 	q.waits, q.polls = w.Now(), q.conn.server.fabric.model.Poll
 	if t := w.Current(); t != nil {
 		q.waits = t.Work(0)
-		q.polls += t.Owe(0)
+		q.polls += t.Pay(slices.ContainsFunc(q.list, fetches))
 	}
 }
+
+func fetches(r verbs.Request) bool { return r.Op == verbs.Read || r.Op == verbs.Call }
 
 // complete reports whether the list under way has taken effect and its owner knows.
 func (q *qp) complete(now time.Duration) bool {

@@ -9,11 +9,12 @@ import (
 
 // In simulated time an operation takes what the fabric takes, and besides what its client's
 // processor was measured to take: for kinds of operations, and apart for those that found all they
-// needed in the cache. The fabric's model has the processor time of a list (post and poll).
+// needed in the cache. That is those without a READ, and without a call: a change may still have
+// waited for its log. The fabric's model has the processor time of a list (post and poll).
 //
-// Of an operation that waits for the fabric half of this time passes when its first list has been
-// answered. So for a change it lies within the time that a lock is held. The rest passes at its
-// end.
+// Of an operation that waits for the fabric half of this time passes when that has answered: half
+// of what it takes in any case with the first list, half of what READs cost besides with the first
+// READ. So for a change it lies within the time that a lock is held. The rest passes at its end.
 
 // costs is the processor time of operations of each kind.
 type costs struct {
@@ -22,7 +23,7 @@ type costs struct {
 }
 
 // designCosts is a design's line: of operations that had all they needed in the cache, and of those
-// that waited for the fabric at least once.
+// that READ at least once, or called.
 type designCosts struct{ cached, uncached costs }
 
 // processorTimes are the lines, by design and what is off of it that matters (costsName). They were
@@ -121,14 +122,20 @@ func (p *processor) time(d time.Duration) time.Duration { return time.Duration(f
 
 // begin is when the client whose goroutine calls it begins o.
 func (p *processor) begin(o operation) {
-	p.world.Current().Owe(p.time(p.costs.uncached.of(o) / 2))
+	p.world.Current().Owe(p.owed(o))
+}
+
+func (p *processor) owed(o operation) simenv.Owed {
+	cached, uncached := p.costs.cached.of(o), p.costs.uncached.of(o)
+	return simenv.Owed{Answered: p.time(cached / 2), Fetched: p.time((uncached - cached) / 2)}
 }
 
 // end is when o is over. It returns what its client has still to spend.
 func (p *processor) end(o operation) time.Duration {
-	if p.world.Current().Owe(0) > 0 { // it waited for nothing
-		return p.time(p.costs.cached.of(o))
+	owed, left := p.owed(o), p.world.Current().Owe(simenv.Owed{})
+	whole := p.time(p.costs.uncached.of(o))
+	if left.Fetched > 0 {
+		whole = p.time(p.costs.cached.of(o))
 	}
-	whole := p.costs.uncached.of(o)
-	return p.time(whole - whole/2)
+	return whole - (owed.Answered - left.Answered) - (owed.Fetched - left.Fetched)
 }

@@ -15,12 +15,14 @@ func TestProcessorTimeIsCharged(t *testing.T) {
 	const step = 10 * time.Microsecond // far more than the fabric's queues matter
 	for _, c := range []struct {
 		design, workload string
-		cached           bool
+		cache            float64 // percent; 0 = no matter
 		want             func(c *designCosts) time.Duration
 	}{
-		{"sherman", "C", false, func(c *designCosts) time.Duration { return c.uncached.lookup }},
-		{"dex", "C", true, func(c *designCosts) time.Duration { return c.cached.lookup }},
-		{"sherman", "range-only", false, func(c *designCosts) time.Duration { return c.uncached.scan + 20*c.uncached.pair }},
+		{"sherman", "C", 0, func(c *designCosts) time.Duration { return c.uncached.lookup }},
+		{"dex", "C", 400, func(c *designCosts) time.Duration { return c.cached.lookup }},
+		{"dex", "write-only", 400, func(c *designCosts) time.Duration { return c.cached.change }}, // it waits for its log
+		{"dex", "write-only", 1, func(c *designCosts) time.Duration { return c.uncached.change }},
+		{"sherman", "range-only", 0, func(c *designCosts) time.Duration { return c.uncached.scan + 20*c.uncached.pair }},
 	} {
 		defer func(old designCosts) { processorTimes[c.design] = old }(processorTimes[c.design])
 		line := designCosts{costs{step, 2 * step, 3 * step, 4 * step, step / 10}, costs{5 * step, 6 * step, 7 * step, 8 * step, step / 5}}
@@ -28,8 +30,8 @@ func TestProcessorTimeIsCharged(t *testing.T) {
 		latency := func(scale float64) time.Duration {
 			r := smallRun(t, c.workload, "sim")
 			r.Design, r.Clients, r.ComputeServers, r.MemoryServers, r.ScanFrom, r.ScanTo, r.ProcessorScale = c.design, 1, 1, 1, 20, 20, scale
-			if r.Records = 2000; c.cached { // and warmed up
-				r.BulkLoad, r.CachePercent, r.Warmup = true, 400, 8000
+			if r.Records = 2000; c.cache > 0 { // and warmed up
+				r.BulkLoad, r.CachePercent, r.Warmup = true, c.cache, 8000
 			}
 			return time.Duration(do(t, r).Latency.quantile(0.5))
 		}
