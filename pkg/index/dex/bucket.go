@@ -116,26 +116,38 @@ func setCount(b []uint64, number int, n uint8) {
 	seqlock.Store(w, atomic.LoadUint64(w)&^(0xff<<shift)|uint64(n)<<shift)
 }
 
-// makeRoom takes entries out until one of so many words has room, and returns its number and place;
-// full: it took any. Entries whose leaf lacks their value stay; ok is false if only they are left.
-// Of the others the least used one goes, of those the oldest. All counts are halved now and
-// then: so what was popular once grows old.
-func makeRoom(b []uint64, size int, ghosts *uint64) (number, at int, full, ok bool) {
+// vacancy is where an entry has room in a bucket.
+type vacancy struct {
+	number, at int
+	took       bool  // entries were taken out for it
+	hints      hints // of the others
+}
+
+// makeRoom takes entries out until one of so many words has room. Entries whose leaf lacks their
+// value stay; ok is false if only they are left. Of the others the least used one goes, of those
+// the oldest. All counts are halved now and then: so what was popular once grows old.
+func makeRoom(b []uint64, size int, ghosts *uint64) (v vacancy, ok bool) {
 	for {
 		least, leastAt, uses := -1, 0, uint8(0)
-		for number, at = 0, bucketBegin; at < len(b) && b[at] != 0; number++ {
-			if c := count(b, number); b[at]&unwritten == 0 && (least < 0 || c < uses) {
+		number, at, once, twice := 0, bucketBegin, hints{}, hints{}
+		for ; at < len(b) && b[at] != 0; number++ {
+			head := b[at]
+			if c := count(b, number); head&unwritten == 0 && (least < 0 || c < uses) {
 				least, leastAt, uses = number, at, c
 			}
-			at += extent(b[at])
+			h := hintOf(head)
+			twice = twice.or(once.and(h))
+			once = once.or(h)
+			at += extent(head)
 		}
 		if at+size <= len(b) && number < mostEntries {
-			return number, at, full, true
+			return vacancy{number, at, v.took, once}, true
 		}
 		if least < 0 {
-			return 0, 0, full, false
+			return vacancy{took: v.took, hints: once}, false
 		}
-		full = true
+		v.took = true
+		once = once.without(hintOf(b[leastAt])).or(twice)
 		haunt(ghosts, b[leastAt])
 		at -= extent(b[leastAt])
 		number--
@@ -149,7 +161,7 @@ func makeRoom(b []uint64, size int, ghosts *uint64) (number, at int, full, ok bo
 		}
 		setCount(b, mostEntries, gone)
 		if at+size <= len(b) {
-			return number, at, full, true
+			return vacancy{number, at, true, once}, true
 		}
 	}
 }

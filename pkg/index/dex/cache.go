@@ -298,12 +298,19 @@ func (h *shard) take(c *cache, a pool.Addr, full bool) *frame {
 		n = len(set)
 	}
 	var best *frame
+	next := 0 // samples lie one behind the other: that is one random number, and few cache misses
+	if !full {
+		next = int(c.env.Uint64() % uint64(h.live))
+	}
 	for i := range n {
 		var f *frame
 		if full {
 			f = &h.frames[uint32(set[i].Load())-1]
 		} else {
-			f = &h.frames[c.env.Uint64()%uint64(h.live)]
+			f = &h.frames[next]
+			if next++; next == h.live {
+				next = 0
+			}
 		}
 		if f.addr.Load() != 0 && f.version.Load()&1 == 0 && (best == nil || f.used.Load() < best.used.Load()) {
 			best = f

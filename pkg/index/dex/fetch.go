@@ -18,10 +18,11 @@ import (
 //
 //	this session                                another session of this client
 //	1  reads the eviction clock                 a  locks the leaf's frame
-//	2  READs the leaf and verifies it           b  changes it, there or in the memory servers
+//	2  READs the leaf                           b  changes it, there or in the memory servers
 //	3  reserves a new frame for it, locked      c  has written back; records the eviction,
 //	4  finds no eviction of the leaf after 1       then removes the frame from the table
-//	5  makes what it READ the frame's image     d  unlocks
+//	5  verifies what it READ as a whole, and    d  unlocks
+//	   makes it the frame's image
 //
 // At 3 there was no other frame. So each change is over, with all of c, or begins after 5 with the
 // new frame. If c came before 1, b was written back before 2, so the READ has it. Otherwise 4 finds
@@ -55,7 +56,7 @@ type ahead struct {
 }
 
 // fetch READs the leaf where p leads, if it is not in the cache. here: l is the leaf that holds
-// key, verified; unless it is kept now, it is in the session's staging buffer. Otherwise p may lead
+// key, and EntryOf(key) is right; unless it is kept now, it is in the session's staging buffer. Otherwise p may lead
 // elsewhere, and the caller goes on. must: the leaf has to be kept. A leaf that a lookup READ and
 // did not keep is not READ again by a change that follows.
 func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, must bool) (kept, here bool, err error) {
@@ -105,8 +106,10 @@ func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, m
 			return true, true, nil
 		}
 		s.x.cache.drop(f)
+		here, err = s.b.Judge(p, l, key, b, hops)
+	} else {
+		here, err = s.b.JudgeFor(p, l, key, b, hops)
 	}
-	here, err = s.b.Judge(p, l, key, b, hops)
 	if here && must {
 		return false, false, fmt.Errorf("leaf %v of %s goes beyond the ranges that this client took: %w", a, keyrange.Format(l.Low, l.High), index.ErrFormat)
 	}

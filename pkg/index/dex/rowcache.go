@@ -64,12 +64,9 @@ import (
 // When a range is given its entries are removed, while no session is in an operation on its keys.
 type rowCache struct {
 	rowParts
-	cache *cache
-	words []uint64
-	// for each bucket hintWords words, each with a bit of each entry's hash (a Bloom filter): set before
-	// it is checked that the entry may be put in, and cleared only after it has gone, under the
-	// bucket's lock
-	hints   [][hintWords]uint64
+	cache   *cache
+	words   []uint64
+	hints   []hints     // of each bucket
 	size    uint64      // words of a bucket
 	longest int         // words of the largest entry that is kept, with its head
 	again   bool        // invalidated entries keep their place and count
@@ -81,7 +78,6 @@ const (
 	bucketWords = 64
 	bucketBegin = 4 // word of the first entry
 	mostEntries = 8*(bucketBegin-1) - 1
-	hintWords   = 2
 
 	// entryHalving is how many entries go from a bucket before its counts are halved: what a count
 	// can hold.
@@ -106,7 +102,7 @@ func (e *rowCache) start(c *cache, room entryRoom) {
 func (e *rowCache) make(in env.Env, room entryRoom, size, longest int) {
 	e.size, e.longest = uint64(size), longest
 	e.rowParts.start(in, room)
-	e.words, e.hints = make([]uint64, room.most*e.size), make([][hintWords]uint64, room.most)
+	e.words, e.hints = make([]uint64, room.most*e.size), make([]hints, room.most)
 	memory.Huge(e.words)
 }
 
@@ -114,44 +110,6 @@ func (e *rowCache) make(in env.Env, room entryRoom, size, longest int) {
 func (e *rowCache) at(i uint64) []uint64 {
 	at := i * e.size
 	return e.words[at : at+e.size : at+e.size]
-}
-
-// hintOf is the bits of an entry with this head.
-func hintOf(head uint64) [hintWords]uint64 {
-	return [hintWords]uint64{1 << (head >> 52 & 63), 1 << (head >> 42 & 63)}
-}
-
-// lacks reports whether the bucket of a key has no entry of it, and none is about to be put in of a
-// leaf that had no frame when this began. It looks at nothing but the hints. It is false if the
-// place was another one meanwhile.
-func (e *rowCache) lacks(p spot) bool {
-	e.pause() // the place may change
-	has, hint := &e.hints[p.bucket], hintOf(p.head)
-	if atomic.LoadUint64(&has[0])&hint[0] != 0 && atomic.LoadUint64(&has[1])&hint[1] != 0 {
-		return false
-	}
-	e.pause()
-	return e.state.Load() == p.state
-}
-
-// hint makes the hints of bucket i those of its entries. Under its lock.
-func (e *rowCache) hint(i uint64) {
-	b, has := e.at(i), [hintWords]uint64{}
-	for at := bucketBegin; at < len(b) && b[at] != 0; at += extent(b[at]) {
-		hint := hintOf(b[at])
-		has[0] |= hint[0]
-		has[1] |= hint[1]
-	}
-	e.setHints(i, has)
-}
-
-// setHints makes the hints of bucket i these. Under its lock.
-func (e *rowCache) setHints(i uint64, has [hintWords]uint64) {
-	for k := range has {
-		if w := &e.hints[i][k]; *w != has[k] {
-			atomic.StoreUint64(w, has[k])
-		}
-	}
 }
 
 // hashOf is a hash of key.
@@ -258,8 +216,7 @@ func (e *rowCache) enter(x *dex, key, value []byte, right func() bool) {
 	}
 	i, head := p.bucket, p.head
 	// before right looks for a frame: who fills one looks for this afterwards
-	has, hint := e.hints[i], hintOf(head)
-	e.setHints(i, [hintWords]uint64{has[0] | hint[0], has[1] | hint[1]})
+	e.setHints(i, e.hints[i].or(hintOf(head)))
 	x.pause()
 	number, at, there := seek(b, head, key)
 	if (there == 0 || there&stale != 0) && right() {
@@ -277,28 +234,29 @@ func (e *rowCache) enter(x *dex, key, value []byte, right func() bool) {
 				takeOut(b, number, at)
 			}
 			e.insert(i, head, key, value, size, uses)
-			e.hint(i)
 		}
 	}
 	unlock(b)
 }
 
 // insert puts an entry of so many words behind the others of bucket i, and returns the word behind
-// its value.
-// Under the lock; there is no other one of the key. 0 = there is no room.
+// its value; 0 = there is no room. Under the lock; there is no other one of the key.
 func (e *rowCache) insert(i, head uint64, key, value []byte, size int, uses uint8) int {
 	b := e.at(i)
-	number, at, full, ok := makeRoom(b, size, e.ghosts.of(i))
-	if full && !e.full.Load() {
+	v, ok := makeRoom(b, size, e.ghosts.of(i))
+	if v.took && !e.full.Load() {
 		e.full.Store(true)
 	}
 	if !ok {
+		e.setHints(i, v.hints)
 		return 0
 	}
+	e.setHints(i, v.hints.or(hintOf(head)))
+	at := v.at
 	seqlock.Store(&b[at], head|uint64(len(value))<<16)
 	at = put(b, at+1, key)
 	at = put(b, at, value)
-	setCount(b, number, uses)
+	setCount(b, v.number, uses)
 	return at
 }
 

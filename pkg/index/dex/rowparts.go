@@ -240,7 +240,7 @@ func (e *rowCache) resize(x *dex, more bool) bool {
 			unlock(b)
 		}
 	default:
-		e.setHints(last, [hintWords]uint64{})
+		e.setHints(last, hints{})
 		atomic.StoreUint64(&e.ghosts[last], 0)
 		atomic.StoreUint64(&b[0], removed)
 		e.freePage(x, last)
@@ -329,15 +329,15 @@ func (e *rowCache) accept(i uint64, entry []uint64, uses uint8) {
 	if entry[0]&unwritten == 0 && !worthRoom(b, len(entry), uses) {
 		return
 	}
-	number, at, _, ok := makeRoom(b, len(entry), e.ghosts.of(i))
+	v, ok := makeRoom(b, len(entry), e.ghosts.of(i))
 	if !ok {
 		invariants.Check(entry[0]&unwritten == 0, "an entry whose leaf lacks its value finds no room in bucket %d", i)
 		return // the leaf has its value
 	}
 	for k, w := range entry {
-		seqlock.Store(&b[at+k], w)
+		seqlock.Store(&b[v.at+k], w)
 	}
-	setCount(b, number, uses)
+	setCount(b, v.number, uses)
 }
 
 // worthRoom reports whether b has room for an entry of so many words, or has an entry that was used

@@ -30,7 +30,7 @@
 //
 //	without READs  DescendCached, CountCached; Path.Hint, Path.SetHint: where the cache has a leaf
 //	offloading     DescendNear, Keeps, At, GoOn
-//	fetching       Judge; Staging, Remember, Remembers; Path.Next
+//	fetching       Judge, JudgeFor; Staging, Remember, Remembers; Path.Next
 //	boundaries     IsDivided, AwaitBelow, MergeAt, AwaitMerges: of ranges that change their owners
 //	sizes          Tree.SetCacheBound, CacheBytes, CacheShort
 //

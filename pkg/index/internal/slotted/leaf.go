@@ -168,7 +168,17 @@ func (l *Leaf) Is(lay *fence.Layout, a pool.Addr, b, key []byte) bool {
 	return l.Open(lay, a, b) && !l.Below(key) && !l.Above(key) && l.Verify()
 }
 
-// EntryOf returns the entry of key in a leaf that is verified as a whole.
+// Answers reports whether b is the leaf at a, its range holds key, and EntryOf is right about key: a
+// slot with key verifies, or all slots do, and none has it. l is the leaf then.
+func (l *Leaf) Answers(lay *fence.Layout, a pool.Addr, b, key []byte) bool {
+	if !l.Open(lay, a, b) || l.Below(key) || l.Above(key) {
+		return false
+	}
+	_, _, o := l.Find(key, lay.Fingerprint(key))
+	return o != Torn
+}
+
+// EntryOf returns the entry of key in a leaf that is verified as a whole, or that Answers.
 func (l *Leaf) EntryOf(key []byte) (e []byte, ok bool) {
 	_, e, o := l.Find(key, l.Lay.Fingerprint(key))
 	return e, o == Present
