@@ -32,30 +32,28 @@ type designCosts struct{ cached, uncached costs }
 //	dmindex bench --figure processor [--design NAME]
 //
 // on shm, with one client, memory servers in the same process, and uniform keys. All of them come
-// from one run, 2026-11-25, 500,000 records, with hardly any other work beside it. A new design
-// needs its own line.
+// from one run, 2026-11-27, 500,000 records, with no other work beside it. A new design needs its
+// own line, and then all lines are those of a new run.
 var processorTimes = map[string]designCosts{
 	"sherman": { // never without a READ
-		costs{433, 941, 2136, 969, 30},
-		costs{433, 941, 2136, 969, 30},
+		costs{314, 748, 1523, 807, 23},
+		costs{314, 748, 1523, 807, 23},
 	},
 	"dex -caching": {
-		costs{501, 2179, 3103, 1151, 31},
-		costs{501, 2179, 3103, 1151, 31},
+		costs{361, 1551, 2109, 918, 24},
+		costs{361, 1551, 2109, 918, 24},
 	},
 	"dex": {
-		costs{417, 1255, 2893, 1630, 47},
-		costs{2043, 3341, 4941, 1768, 46},
+		costs{269, 783, 2096, 1147, 31},
+		costs{1293, 3507, 3638, 1258, 31},
 	},
-	// The next two are each the shorter of two such runs, with other work beside them, in which
-	// Sherman's lookups took between 375 and 546: they may be too long.
 	"smart": { // never without a READ
-		costs{1014, 1362, 1651, 6378, 168},
-		costs{1014, 1362, 1651, 6378, 168},
+		costs{714, 1006, 1202, 3575, 146},
+		costs{714, 1006, 1202, 3575, 146},
 	},
 	"chime": { // never without a READ
-		costs{525, 1079, 3979, 4954, 113},
-		costs{525, 1079, 3979, 4954, 113},
+		costs{561, 901, 2235, 4279, 94},
+		costs{561, 901, 2235, 4279, 94},
 	},
 }
 
