@@ -21,8 +21,8 @@ import (
 // At 2 there was no frame, and if there was one between 1 and 2, 4 finds its eviction. So at 2 all
 // answered changes were in the memory servers, and 3 READ them. A later change, in a frame that is
 // gone or that 4 does not find any more, is concurrent with this batch, and the lookup precedes it.
-// If the leaf that was READ is not that of the key, or was torn, it is not used, and the lookup
-// continues as usual.
+// If the leaf that was READ is not that of the key, it is not used, and the lookup continues as
+// usual; also if the slot of the key is torn, or another one and none has the key.
 //
 // Blocks to which the leaf refers are those of a moment at or after 2, in the operation of this
 // round. So they are not reused before its end.

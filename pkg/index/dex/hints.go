@@ -40,7 +40,9 @@ func (e *rowCache) hint(i uint64) {
 	e.setHints(i, has)
 }
 
-// setHints makes the hints of bucket i these. Under its lock.
+// setHints makes the hints of bucket i these. Under its lock. The stores are atomic, not those of
+// package seqlock: who sets a hint looks for a frame afterwards, and others must see the hint by
+// then. Those that are set already were seen before the bucket's last holder unlocked it.
 func (e *rowCache) setHints(i uint64, has hints) {
 	h := &e.hints[i]
 	if h.first != has.first {

@@ -21,8 +21,9 @@ package dex
 //
 // Who may see a mixed slot:
 //
-//   - A READ of this client, or a call, that is under way with the flush: it is torn, and READ
-//     again. It finds no key missing that was there, because the slot names it.
+//   - A READ of this client, or a call, that is under way with the flush: if it is of that key, or
+//     the leaf is to be kept, it is torn, and READ again. It finds no key missing that was there,
+//     because the slot names it. A lookup of another key that is there needs no other slot.
 //   - Who takes the range when the client is dead. The replay makes the key's entry one of zeros,
 //     as long as it was (unmix), under a slot that verifies, and then what the log says. It does so
 //     before anything else looks at the leaf's entries. The replay may be cut short as a flush is,
@@ -39,7 +40,7 @@ package dex
 //   - Nobody else: other clients READ the header alone of a leaf that is not theirs.
 //
 // A slot that does not verify and whose key has no record that overwrites it is damage, and stays
-// what it is: the operation that meets it fails.
+// what it is: an operation fails that needs the slot, or the whole leaf.
 //
 // A client without a log (caching off) writes each change back before it is answered. It must leave
 // the old entry or the new one, so it never puts an entry over one that has been written back.

@@ -20,7 +20,7 @@ import (
 // saves more READs than a byte of leaves. It is not in the paper.
 //
 // Entries lie in buckets, by the hash of the key. Each bucket is a few cache lines, of words that
-// are loaded and stored atomically:
+// are each loaded atomically and stored whole (package seqlock):
 //
 //	word    content
 //	0       version; odd = locked

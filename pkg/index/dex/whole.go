@@ -17,7 +17,7 @@ import (
 // Who may see what of that WRITE: other clients do not use the leaf (index.Partitioned). A READ of
 // this client, or a call's search in the memory server, may be under way with the WRITE and find a
 // mixture of words (G2). A slot's checksum covers its entry and its place, so a slot and an entry
-// of different moments do not verify, and what was read is read again, as a torn leaf of Sherman's
+// of different moments do not verify, and who needs them READs again, as a torn leaf of Sherman's
 // is. But a key that went from one slot to another can be in neither, or in both with two of its
 // values, each of which verifies. So what such a READ does not find counts only if the leaf had no
 // frame since before it (missesNeedProof): lookups and scans READ again else, and the answer of a

@@ -197,6 +197,14 @@ func TestClientsProcessor(t *testing.T) {
 		f("a WRITE of who owes", one+owed, func() error {
 			return verbs.Post(c[0].qp, []verbs.Request{{Op: verbs.Write, Local: c[0].local[:8]}})
 		})
+		owe()
+		f("a WRITE and a READ of who owes", one+3*owed, func() error {
+			return verbs.Post(c[0].qp, append([]verbs.Request{{Op: verbs.Write, Local: c[0].local[:8]}}, read(&c[0])...))
+		})
+		owe()
+		f("a WRITE of who owes again", one+owed, func() error {
+			return verbs.Post(c[0].qp, []verbs.Request{{Op: verbs.Write, Local: c[0].local[:8]}})
+		})
 		if left := c[0].world.Current().Owe(simenv.Owed{}); left != (simenv.Owed{Fetched: 2 * owed}) {
 			t.Errorf("%v is left of what was owed", left)
 		}

@@ -35,7 +35,7 @@ func (f *processorFigure) Defaults(base *Run, given func(flag string) bool) {
 // Do implements Experiment. It prints the lines as they stand in the table, in nanoseconds.
 func (f *processorFigure) Do(ctx context.Context, base Run, out io.Writer) (all []*Result, err error) {
 	fmt.Fprintf(out, "Processor time of an operation over shm, in ns: uniform keys, %d records, %d operations, the shortest of %d runs.\n"+
-		"Columns: lookup, change, insert, scan, each of its pairs. First line: all in the cache; second: with a cache of 8%%, those that waited for the fabric.\n\n", base.Records, base.Ops, repeats)
+		"Columns: lookup, change, insert, scan, each of its pairs. First line: all in the cache; second: with a cache of 8%%, those with a READ or a call.\n\n", base.Records, base.Ops, repeats)
 	base.Transport, base.BulkLoad = "shm", true
 	if base.Distribution, err = ParseDistribution("uniform"); err != nil {
 		return nil, err
@@ -115,6 +115,7 @@ func measureCosts(measure func(workload string, percent float64, scan int) (time
 	} {
 		*c.mixed = max(*c.cached, time.Duration((float64(*c.mixed)-hits*float64(*c.cached))/(1-hits)))
 	}
+	line.uncached.scan, line.uncached.pair = max(line.cached.scan, line.uncached.scan), max(line.cached.pair, line.uncached.pair)
 	return line, err
 }
 

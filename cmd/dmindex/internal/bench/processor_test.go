@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
@@ -22,14 +23,19 @@ func TestProcessorTimeIsCharged(t *testing.T) {
 		{"dex", "C", 400, func(c *designCosts) time.Duration { return c.cached.lookup }},
 		{"dex", "write-only", 400, func(c *designCosts) time.Duration { return c.cached.change }}, // it waits for its log
 		{"dex", "write-only", 1, func(c *designCosts) time.Duration { return c.uncached.change }},
+		{"dex -offloading", "write-only", 1, func(c *designCosts) time.Duration { return c.uncached.change }},
 		{"sherman", "range-only", 0, func(c *designCosts) time.Duration { return c.uncached.scan + 20*c.uncached.pair }},
 	} {
-		defer func(old designCosts) { processorTimes[c.design] = old }(processorTimes[c.design])
+		design, off, _ := strings.Cut(c.design, " -")
+		defer func(old designCosts) { processorTimes[design] = old }(processorTimes[design])
 		line := designCosts{costs{step, 2 * step, 3 * step, 4 * step, step / 10}, costs{5 * step, 6 * step, 7 * step, 8 * step, step / 5}}
-		processorTimes[c.design] = line
+		processorTimes[design] = line
 		latency := func(scale float64) time.Duration {
 			r := smallRun(t, c.workload, "sim")
-			r.Design, r.Clients, r.ComputeServers, r.MemoryServers, r.ScanFrom, r.ScanTo, r.ProcessorScale = c.design, 1, 1, 1, 20, 20, scale
+			r.Design, r.Clients, r.ComputeServers, r.MemoryServers, r.ScanFrom, r.ScanTo, r.ProcessorScale = design, 1, 1, 1, 20, 20, scale
+			if off != "" {
+				r.Switches = map[string]bool{off: false}
+			}
 			if r.Records = 2000; c.cache > 0 { // and warmed up
 				r.BulkLoad, r.CachePercent, r.Warmup = true, c.cache, 8000
 			}
@@ -39,6 +45,38 @@ func TestProcessorTimeIsCharged(t *testing.T) {
 		if took, want := twice-once, c.want(&line); took < want*98/100 || took > want*102/100 {
 			t.Errorf("%s, %s: the processor's part of an operation takes %v, want %v", c.design, c.workload, took, want)
 		}
+	}
+}
+
+// TestHalfOfTheTimeWaits: half of what an operation takes passes while it waits for the fabric, if
+// it does, and the rest at its end: of what READs cost besides, too.
+func TestHalfOfTheTimeWaits(t *testing.T) {
+	const cached, uncached = 100, 300
+	w := simenv.New(simenv.Options{})
+	p := processor{world: w, costs: designCosts{costs{lookup: cached}, costs{lookup: uncached}}, scale: 1}
+	err := w.Run(func(*simenv.Process) {
+		for _, c := range []struct {
+			what          string
+			waits         []bool // for READs or not
+			passed, atEnd time.Duration
+		}{
+			{"nothing", nil, 0, cached},
+			{"a list without a READ", []bool{false}, cached / 2, cached / 2},
+			{"a READ", []bool{true}, uncached / 2, uncached / 2},
+			{"a list, then two READs", []bool{false, true, true}, uncached / 2, uncached / 2},
+		} {
+			p.begin(newOperation(lookup, 0, 0))
+			var passed time.Duration
+			for _, fetches := range c.waits {
+				passed += w.Current().Pay(fetches)
+			}
+			if end := p.end(newOperation(lookup, 0, 0)); passed != c.passed || end != c.atEnd {
+				t.Errorf("an operation that waits for %s: %d while it waits, %d at its end; want %d and %d", c.what, passed, end, c.passed, c.atEnd)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -71,6 +109,9 @@ func TestEveryDesignHasProcessorTimes(t *testing.T) {
 			if c.lookup <= 0 || c.change < c.lookup || c.insert < c.change || c.scan <= 0 || c.pair <= 0 {
 				t.Errorf("the line of %s has %v", name, c)
 			}
+		}
+		if c, u := line.cached, line.uncached; u.lookup < c.lookup || u.change < c.change || u.insert < c.insert || u.scan < c.scan || u.pair < c.pair {
+			t.Errorf("the line of %s: %v from the cache take longer than %v", name, c, u)
 		}
 	}
 }
