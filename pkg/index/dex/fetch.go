@@ -56,9 +56,9 @@ type ahead struct {
 }
 
 // fetch READs the leaf where p leads, if it is not in the cache. here: l is the leaf that holds
-// key, and EntryOf(key) is right; unless it is kept now, it is in the session's staging buffer. Otherwise p may lead
-// elsewhere, and the caller goes on. must: the leaf has to be kept. A leaf that a lookup READ and
-// did not keep is not READ again by a change that follows.
+// key, and EntryOf(key) is right; unless it is kept now, it is in the session's staging buffer.
+// Otherwise p may lead elsewhere, and the caller goes on. must: the leaf has to be kept. A leaf
+// that a lookup READ and did not keep is not READ again by a change that follows.
 func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, must bool) (kept, here bool, err error) {
 	if err := s.x.balance.shift(s); err != nil {
 		return false, false, err

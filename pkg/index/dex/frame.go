@@ -13,8 +13,9 @@ import (
 )
 
 // frame is a place of the cache for one leaf. The leaf's image is kept as words, each loaded
-// atomically and stored whole (package seqlock). A reader takes no lock; it compares the version before and after (optimistic
-// lock coupling, DEX section 4). A change acquires the lock, which makes the version odd.
+// atomically and stored whole (package seqlock). A reader takes no lock; it compares the version
+// before and after (optimistic lock coupling, DEX section 4). A change acquires the lock, which
+// makes the version odd.
 //
 // The image is what the memory server will hold when all changes are written back (flush.go). A
 // flush has several parts, which a crash may separate. So until the flush

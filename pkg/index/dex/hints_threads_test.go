@@ -12,9 +12,7 @@ import (
 // a frame there and then looks for hints, one finds what the other did. Simulations have no stores
 // that others see late.
 func TestHintsBeforeFrames(t *testing.T) {
-	if runtime.GOMAXPROCS(0) < 2 {
-		t.Skip("needs two processors")
-	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
 	const rounds = 200_000
 	const most = time.Second // on a busy machine each may take as long as a thread runs
 	e := rowCache{hints: make([]hints, 64)}

@@ -21,7 +21,8 @@ func TestProcessorTimeIsCharged(t *testing.T) {
 	}{
 		{"sherman", "C", 0, func(c *designCosts) time.Duration { return c.uncached.lookup }},
 		{"dex", "C", 400, func(c *designCosts) time.Duration { return c.cached.lookup }},
-		{"dex", "write-only", 400, func(c *designCosts) time.Duration { return c.cached.change }}, // it waits for its log
+		// it waits for its log
+		{"dex", "write-only", 400, func(c *designCosts) time.Duration { return c.cached.change }},
 		{"dex", "write-only", 1, func(c *designCosts) time.Duration { return c.uncached.change }},
 		{"dex -offloading", "write-only", 1, func(c *designCosts) time.Duration { return c.uncached.change }},
 		{"sherman", "range-only", 0, func(c *designCosts) time.Duration { return c.uncached.scan + 20*c.uncached.pair }},

@@ -168,8 +168,8 @@ func (l *Leaf) Is(lay *fence.Layout, a pool.Addr, b, key []byte) bool {
 	return l.Open(lay, a, b) && !l.Below(key) && !l.Above(key) && l.Verify()
 }
 
-// Answers reports whether b is the leaf at a, its range holds key, and EntryOf is right about key: a
-// slot with key verifies, or all slots do, and none has it. l is the leaf then.
+// Answers reports whether b is the leaf at a, its range holds key, and EntryOf is right about key:
+// a slot with key verifies, or all slots do, and none has it. l is the leaf then.
 func (l *Leaf) Answers(lay *fence.Layout, a pool.Addr, b, key []byte) bool {
 	if !l.Open(lay, a, b) || l.Below(key) || l.Above(key) {
 		return false
