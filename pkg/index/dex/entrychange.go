@@ -236,27 +236,33 @@ func (s *session) fill(f *frame, b []byte) error {
 		if w&0xfff == 0 || f.refers(w, s.x.lay) {
 			continue
 		}
-		// without a hint there is no entry, and none is put in as long as the leaf has a frame
-		var key []byte
-		if _, off, n := slotted.Slot(w); s.x.lay.Uint64 {
-			number := f.word(off / 8)
-			if e.lacks(e.placeOf(hashOfNumber(number), 8)) {
-				continue
-			}
-			s.filling.absorbed = binary.LittleEndian.AppendUint64(s.filling.absorbed[:0], number)
-			key = s.filling.absorbed
-		} else {
-			s.filling.absorbed = f.bytes(off, n, s.filling.absorbed[:0])
-			key = s.x.lay.KeyOf(s.filling.absorbed)
-			if e.lacks(e.place(key)) {
-				continue
-			}
+		key, lacks := s.lacksEntry(f, w)
+		if lacks { // and none is put in as long as the leaf has a frame
+			continue
 		}
 		if err := s.absorb(f, &v, i, w, key); err != nil {
 			return s.x.giveUp(err)
 		}
 	}
 	return nil
+}
+
+// lacksEntry reports whether the key of the slot word w has no entry; if it may have one, which it
+// is.
+func (s *session) lacksEntry(f *frame, w uint64) (key []byte, lacks bool) {
+	e := &s.x.cache.rows
+	_, off, n := slotted.Slot(w)
+	if !s.x.lay.Uint64 {
+		s.filling.absorbed = f.bytes(off, n, s.filling.absorbed[:0])
+		key = s.x.lay.KeyOf(s.filling.absorbed)
+		return key, e.lacks(e.place(key))
+	}
+	number := f.word(off / 8)
+	if e.lacks(e.placeOf(hashOfNumber(number), 8)) {
+		return nil, true
+	}
+	s.filling.absorbed = binary.LittleEndian.AppendUint64(s.filling.absorbed[:0], number)
+	return s.filling.absorbed, false
 }
 
 // absorb takes out the entry of key, which is in slot i of f, whose word is w. If it is unwritten

@@ -5,7 +5,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// The victim is the least used of a few frames drawn at random, if it is used less than the new
+// The victim is the least used of a few neighbours drawn at random, if it is used less than the new
 // leaf is looked for. A sketch counts how often leaves without a frame were looked for (TinyLFU).
 // The switch frequencies off selects the paper's policy (cooling.go). With zipfian keys (0.99) and
 // room for 8 % of the leaves that misses 1.28 times as often as the best fixed choice of leaves,
