@@ -44,6 +44,9 @@ type edit struct {
 // atomics are the methods of sync/atomic that return something, with the number of their arguments.
 var atomics = map[string]int{"Load": 0, "Add": 1, "Swap": 1, "And": 1, "Or": 1, "CompareAndSwap": 2}
 
+// packages have functions that load and store what is shared, word by word.
+var packages = map[string]bool{"atomic": true, "seqlock": true}
+
 // locks are methods that take, give, wait or wake.
 var locks = map[string]bool{"Lock": true, "Unlock": true, "tryLock": true, "TryLock": true, "unlock": true, "lock": true, "Wait": true, "Set": true, "Yield": true, "Sleep": true, "Again": true}
 
@@ -196,7 +199,7 @@ func (in *inserter) touches(s ast.Stmt) (k kind, ok bool) {
 			ok = true
 			switch f := n.Fun.(type) {
 			case *ast.SelectorExpr:
-				if x, isName := f.X.(*ast.Ident); isAtomic(n) || isName && x.Name == "atomic" || f.Sel.Name == "Store" && len(n.Args) == 1 {
+				if x, isName := f.X.(*ast.Ident); isAtomic(n) || isName && packages[x.Name] || f.Sel.Name == "Store" && len(n.Args) == 1 {
 					k = access
 				} else if locks[f.Sel.Name] {
 					k = max(k, lock)

@@ -39,6 +39,22 @@ func TestPoints(t *testing.T) {
 	}
 }
 
+// TestKinds: points before what is shared are told from others, since more of them are armed.
+func TestKinds(t *testing.T) {
+	for body, want := range map[string]kind{
+		"x.f = 1": other, "x.mu.Lock()": lock, "x.a.Store(1)": access, "x.h(1)": other,
+		"atomic.StoreUint64(&w, 1)": access, "seqlock.Store(&w, 1)": access, "x.Store(&w, 1)": other,
+	} {
+		in := &inserter{}
+		if _, err := in.file("p/p.go", "package p\n\nfunc f() {\n\t"+body+"\n}\n"); err != nil {
+			t.Fatal(err)
+		}
+		if len(in.sites) == 0 || in.sites[0].kind != want {
+			t.Errorf("%s: %+v, want a point of kind %d", body, in.sites, want)
+		}
+	}
+}
+
 // TestSitesOutlastOtherChanges: the hash of a site is that of the function and its place in it.
 func TestSitesOutlastOtherChanges(t *testing.T) {
 	hashes := func(src string) (all []uint64) {
