@@ -49,6 +49,9 @@ func TestVersionGuards(t *testing.T) {
 			Store(&guarded[i], n*uint64(len(guarded))+uint64(i))
 		}
 		version.Add(1)
+		for range 50 { // so that readers come to their end, now and then
+			version.Load()
+		}
 		if n%64 == 0 {
 			runtime.Gosched()
 		}
