@@ -16,7 +16,7 @@ const limit = time.Second
 
 // Rounds calls a and b at the same moment, on two threads, in so many rounds, or in as many as a
 // second has time for. Before each round it calls before, and after it after, while nothing else
-// runs.
+// runs. All of them have to return: t.Fatal in one would leave the other waiting.
 func Rounds(rounds uint64, before, a, b, after func()) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
 	var at [2]struct {

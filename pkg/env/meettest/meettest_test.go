@@ -18,9 +18,3 @@ func TestRounds(t *testing.T) {
 		t.Errorf("%d rounds", rounds)
 	}
 }
-
-// BenchmarkRounds is what a round takes.
-func BenchmarkRounds(b *testing.B) {
-	none := func() {}
-	Rounds(uint64(b.N), none, none, none, none)
-}

@@ -247,8 +247,8 @@ func (s *session) fill(f *frame, b []byte) error {
 	return nil
 }
 
-// lacksEntry reports whether the key of the slot word w has no entry; if it may have one, which it
-// is.
+// lacksEntry reports whether the hints say that the key in the slot with word w has no entry.
+// Otherwise it returns the key, which stays until the next call.
 func (s *session) lacksEntry(f *frame, w uint64) (key []byte, lacks bool) {
 	e := &s.x.cache.rows
 	_, off, n := slotted.Slot(w)

@@ -51,7 +51,7 @@ func (f *frame) notes() []uint64 { return f.words[len(f.words):cap(f.words)] }
 // busy has a bit for each word that is in use. Under the lock. Most frames never need it: then it
 // is not made. Until it is, each entry that was put took the words of the one before.
 func (f *frame) busy(v *view) []uint64 {
-	busy, noted := f.notes()[:mapWords(len(f.words))], &f.notes()[3*mapWords(len(f.words))]
+	busy, noted := f.notes()[:mapWords(len(f.words))], f.noted()
 	if *noted&busyNote == 0 {
 		*noted |= busyNote
 		for i := range v.count {
@@ -68,15 +68,18 @@ func (f *frame) busy(v *view) []uint64 {
 func (f *frame) sets() []uint64   { m := mapWords(len(f.words)); return f.notes()[m : 2*m] }
 func (f *frame) clears() []uint64 { m := mapWords(len(f.words)); return f.notes()[2*m : 3*m] }
 
+// noted has written and the notes of over.go.
+func (f *frame) noted() *uint64 { return &f.notes()[3*mapWords(len(f.words))] }
+
 // written returns the words between which entries were put; 0, 0 = none were.
 func (f *frame) written() (low, high int) {
-	w := f.notes()[3*mapWords(len(f.words))]
+	w := *f.noted()
 	return int(w & (busyNote - 1)), int(w >> 32)
 }
 
 // setWritten sets written.
 func (f *frame) setWritten(low, high int) {
-	w := &f.notes()[3*mapWords(len(f.words))]
+	w := f.noted()
 	*w = uint64(high)<<32 | uint64(low) | *w&allNotes
 }
 

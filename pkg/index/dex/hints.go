@@ -7,8 +7,8 @@ import "sync/atomic"
 // after it has gone, under the bucket's lock (rowcache.go).
 type hints struct{ first, second uint64 }
 
-// hintWords is how many words there are of a bucket. With 20 entries one is right about 73 in a
-// hundred keys that have none, two about 93.
+// hintWords is how many words there are of a bucket. With 20 entries one would tell 73 in a hundred
+// keys without an entry, two tell 93: 1-(1-(63/64)^20)^hintWords.
 const hintWords = 2
 
 // hintOf is the hints of an entry with this head.
@@ -19,8 +19,9 @@ func (h hints) and(o hints) hints     { return hints{h.first & o.first, h.second
 func (h hints) without(o hints) hints { return hints{h.first &^ o.first, h.second &^ o.second} }
 
 // lacks reports whether the bucket of a key has no entry of it, and none is about to be put in of a
-// leaf that had no frame when this began. It looks at nothing but the hints. It is false if the
-// place was another one meanwhile.
+// leaf that had no frame when this began. It looks at nothing but the hints. The two words need not
+// be of one moment: an entry that is there, or about to be, has its bit in both all the time. It is
+// false if the place was another one meanwhile.
 func (e *rowCache) lacks(p spot) bool {
 	e.pause() // the place may change
 	has, one := &e.hints[p.bucket], hintOf(p.head)

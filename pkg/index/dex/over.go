@@ -45,7 +45,7 @@ package dex
 // A client without a log (caching off) writes each change back before it is answered. It must leave
 // the old entry or the new one, so it never puts an entry over one that has been written back.
 
-// Notes of a frame that say how it may be changed.
+// Notes of a frame: how it may be changed, and what has been made of it.
 const (
 	wholeNote = 1 << 31 // whole.go
 	overNote  = 1 << 30 // entries are put over those that they replace
@@ -55,7 +55,7 @@ const (
 
 // mark notes how the frame is changed and written back. Under the lock, while the frame is clean.
 func (f *frame) mark(over, whole bool) {
-	w := &f.notes()[3*mapWords(len(f.words))]
+	w := f.noted()
 	*w &^= wholeNote | overNote
 	if over {
 		*w |= overNote
@@ -67,4 +67,4 @@ func (f *frame) mark(over, whole bool) {
 
 // over reports whether an entry is put over the one that it replaces, though the memory server may
 // have that one. Under the lock.
-func (f *frame) over() bool { return f.notes()[3*mapWords(len(f.words))]&overNote != 0 }
+func (f *frame) over() bool { return *f.noted()&overNote != 0 }

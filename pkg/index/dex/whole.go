@@ -29,7 +29,7 @@ import (
 
 // whole reports whether the frame is written back by one WRITE that takes effect as a whole. Under
 // the lock.
-func (f *frame) whole() bool { return f.notes()[3*mapWords(len(f.words))]&wholeNote != 0 }
+func (f *frame) whole() bool { return *f.noted()&wholeNote != 0 }
 
 // wholeLeaf reports whether a WRITE of the leaf at a takes effect as a whole, and is used. Without
 // caching each flush has one change, whose entry and slot word are shorter than what lies between

@@ -157,6 +157,7 @@ func (q *qp) begin(w *simenv.World) {
 	}
 }
 
+// fetches reports whether the answer to r has content: what a task owes for that is paid (Pay).
 func fetches(r verbs.Request) bool { return r.Op == verbs.Read || r.Op == verbs.Call }
 
 // complete reports whether the list under way has taken effect and its owner knows.

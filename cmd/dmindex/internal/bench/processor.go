@@ -123,6 +123,7 @@ func (p *processor) begin(o operation) {
 	p.world.Current().Owe(p.owed(o))
 }
 
+// owed is the half of what o costs that passes while it waits.
 func (p *processor) owed(o operation) simenv.Owed {
 	cached, uncached := p.costs.cached.of(o), p.costs.uncached.of(o)
 	return simenv.Owed{Answered: p.time(cached / 2), Fetched: p.time((uncached - cached) / 2)}
