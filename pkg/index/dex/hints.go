@@ -20,8 +20,9 @@ func (h hints) without(o hints) hints { return hints{h.first &^ o.first, h.secon
 
 // lacks reports whether the bucket of a key has no entry of it, and none is about to be put in of a
 // leaf that had no frame when this began. It looks at nothing but the hints. The two words need not
-// be of one moment: an entry that is there, or about to be, has its bit in both all the time. It is
-// false if the place was another one meanwhile.
+// be of one moment: an entry that is there has both bits all the time, and one that is about to be
+// has them before it is checked that the leaf has no frame. It is false if the place was another
+// one meanwhile.
 func (e *rowCache) lacks(p spot) bool {
 	e.pause() // the place may change
 	has, one := &e.hints[p.bucket], hintOf(p.head)
