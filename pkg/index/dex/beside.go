@@ -151,7 +151,7 @@ func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64,
 	if f != nil {
 		s.x.cache.locate(p) // its parent leads to it from now on, as to every leaf found by its key
 		s.x.pause()
-		if o = s.applyIn(f, a, key, fp, epoch, m); !o.dropped {
+		if o = s.applyIn(f, a, key, fp, epoch, m); !o.released {
 			f.hit()
 			f.unlock()
 		}

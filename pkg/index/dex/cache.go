@@ -1,6 +1,7 @@
 package dex
 
 import (
+	"fmt"
 	"sync/atomic"
 	"unsafe"
 
@@ -342,11 +343,14 @@ func (h *shard) forget(f *frame) {
 	f.addr.Store(0)
 }
 
-// drop gives a frame back whose lock the caller has: what is in it is not to be kept.
+// drop gives a frame back whose lock the caller has, and which is clean: its changes would be lost
+// with it. See session.discard.
 func (c *cache) drop(f *frame) {
+	if first := f.first.Load(); first != 0 {
+		panic(fmt.Sprintf("dex: the frame of leaf %v is dropped, and its changes from log position %d on are not written back", pool.Addr(f.addr.Load()), first))
+	}
 	if !c.with.frequencies {
 		c.clear(f)
-		f.first.Store(0)
 		c.paper.freeFrame(f)
 		return
 	}
@@ -354,7 +358,6 @@ func (c *cache) drop(f *frame) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.forget(f)
-	f.first.Store(0)
 	h.free = append(h.free, h.at(f))
 	f.unlock()
 }

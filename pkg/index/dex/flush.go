@@ -210,12 +210,23 @@ func (s *session) forget(f *frame, given *ranges) error {
 		f.unlock()
 		return nil
 	}
+	return s.discard(f)
+}
+
+// discard writes f back, whose lock the session has, and drops it. After an error f is unlocked,
+// and has the changes that it had.
+func (s *session) discard(f *frame) error { return s.replaceLeaf(f, func() error { return nil }) }
+
+// replaceLeaf is discard with a change of the leaf in the memory servers between the write-back and
+// the drop. So the change finds all that was made in f, whose lock keeps other sessions from the
+// leaf, and the next frame of the leaf finds the change, however it ended.
+func (s *session) replaceLeaf(f *frame, change func() error) error {
 	if err := s.back(f); err != nil {
 		f.unlock()
 		return err
 	}
-	s.x.cache.drop(f)
-	return nil
+	defer s.x.cache.drop(f)
+	return change()
 }
 
 // flushAll writes all leaves back, and with drop it drops them too.

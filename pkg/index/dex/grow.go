@@ -280,8 +280,8 @@ func (s *session) growLeaf(f *frame, a pool.Addr) (parts int, since uint64, err 
 	since = s.x.cache.evictions.clock.Load()
 	parts, err = s.b.Grow(a, image, g.coming)
 	switch {
-	case errors.Is(err, index.ErrUnknown):
-		s.x.cache.drop(f)
+	case errors.Is(err, index.ErrUnknown): // the log has what f has, for who replays it
+		f.unlock()
 		return 0, 0, s.x.giveUp(err)
 	case parts == 0:
 		f.unlock()

@@ -73,12 +73,11 @@ func (s *session) divide(f *frame, p *btree.Path, key []byte) (state, error) {
 		}
 		return st, s.discard(f)
 	}
-	if err := s.back(f); err != nil {
-		f.unlock()
-		return done, err
-	}
-	defer s.x.cache.drop(f)
-	finished, err := s.b.DivideOnce(key)
+	finished := false
+	err := s.replaceLeaf(f, func() (err error) {
+		finished, err = s.b.DivideOnce(key)
+		return err
+	})
 	if err == nil && !finished {
 		// The leaf that holds key may be a new one now, which f does not lock: search again.
 		return gone, nil

@@ -286,17 +286,6 @@ func (s *session) writeThrough(a pool.Addr) error {
 	}
 }
 
-// discard writes f back and drops it, whose lock the session has: its leaf does not hold the key.
-// The leaf is READ next, because what led there may be old.
-func (s *session) discard(f *frame) error {
-	if err := s.back(f); err != nil {
-		f.unlock()
-		return err
-	}
-	s.x.cache.drop(f)
-	return nil
-}
-
 // wanted reports whether a session waits for the turn for the leaf at a, which another has.
 func (t *turns) wanted(a pool.Addr) bool {
 	h := t.of(a)

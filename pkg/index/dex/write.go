@@ -165,7 +165,7 @@ type outcome struct {
 	lsn       uint64
 	answer    error // ErrExists, ErrNotFound
 	err       error
-	dropped   bool // the frame
+	released  bool // the frame, by a structure change
 	popular   bool // the replaced long value was in the cache
 	underfull bool // a delete may have left the leaf so
 	count     int
@@ -199,7 +199,7 @@ func (s *session) apply(f *frame, a pool.Addr, key []byte, fp byte, epoch uint64
 	}
 	defer func() {
 		switch {
-		case o.dropped:
+		case o.released:
 		case s.x.with.caching || o.st != astray && o.st != misled:
 			f.unlock()
 		default:
@@ -335,31 +335,34 @@ func (s *session) append(f *frame) (uint64, error) {
 // before. If the change then fails, another record says what was there before: was is its kind, and
 // s.value its value or reference.
 func (s *session) restructure(f *frame, key []byte, was byte) outcome {
-	defer s.x.cache.drop(f)
 	s.x.grown.met()
-	err := s.back(f)
-	if err == nil {
-		err = s.recordFirst()
+	err := s.replaceLeaf(f, func() error { return s.putMade(key, was) })
+	return outcome{err: err, released: true}
+}
+
+// putMade is restructure between the write-back of the frame and its end.
+func (s *session) putMade(key []byte, was byte) error {
+	if err := s.recordFirst(); err != nil {
+		return err
 	}
+	block := s.block
+	s.block = blocks.Reference{} // the log has it
+	err := s.b.PutMade(key, s.entry)
 	if err == nil {
-		block := s.block
-		s.block = blocks.Reference{} // the log has it
-		if err = s.b.PutMade(key, s.entry); err == nil {
-			return outcome{dropped: true}
-		}
-		var r record
-		_ = r.decode(s.record) // it was encoded above
-		undo := appendRecord(nil, was, r.epoch, key, s.value)
-		if errors.Is(err, index.ErrUnknown) { // a replay of the log makes it
-			err = s.x.giveUp(err)
-		} else if e := s.appendRecord(undo); e != nil {
-			// only unknown, and not the first error
-			err = s.x.giveUp(fmt.Errorf("%v, and that cannot be noted: %w", err, e))
-		} else {
-			s.block = block // no replay looks for it any more
-		}
+		return nil
 	}
-	return outcome{err: err, dropped: true}
+	var r record
+	_ = r.decode(s.record) // it was encoded above
+	undo := appendRecord(nil, was, r.epoch, key, s.value)
+	if errors.Is(err, index.ErrUnknown) { // a replay of the log makes it
+		err = s.x.giveUp(err)
+	} else if e := s.appendRecord(undo); e != nil {
+		// only unknown, and not the first error
+		err = s.x.giveUp(fmt.Errorf("%v, and that cannot be noted: %w", err, e))
+	} else {
+		s.block = block // no replay looks for it any more
+	}
+	return err
 }
 
 // appendRecord appends a record and waits until it is durable. After an error there is no record,
