@@ -60,8 +60,14 @@ func (s *Session) Follows(stamp uint64) {
 // Stamp is what a cache keeps with what the operation under way has read.
 func (s *Session) Stamp() uint64 { return s.active.Load() }
 
-// End ends an operation: the session holds no address that the operation got.
-func (s *Session) End() { s.active.Store(0) }
+// End ends an operation, with whatever error: the session holds no address that the operation got,
+// and nothing that it queued is posted any more.
+func (s *Session) End() {
+	if s.queued > 0 {
+		s.drop()
+	}
+	s.active.Store(0)
+}
 
 // quiet reports whether every operation under way began at time since or later.
 func (r *sessions) quiet(since uint64) bool {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/pool/internal/lock"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -26,6 +27,7 @@ type Session struct {
 	lists     [][]verbs.Request          // what is queued, by dense server number
 	spare     []verbs.Request            // stands in for a list that is held back
 	queued    int
+	dropped   string // in builds with invariants: the kind of a change that End found queued
 	fenced    []bool // by dense server number: its next request is fenced (see Fence)
 	fences    int    // how many of these
 	broken    error
@@ -130,22 +132,44 @@ func (s *Session) Limit() time.Duration { return s.limit }
 // Begin starts an operation, which End ends: until then, nodes whose addresses it gets are not used
 // again (reclaim.go), and waits end at the session's limit. Its clock starts when the operation
 // first has to wait or asks Overdue, since reading the clock costs as much as a request that meets
-// no obstacle; each request before that is bounded by the limit of its queue pair.
+// no obstacle; each request before that is bounded by the limit of its queue pair. Nothing is
+// queued then, and the session holds no lock.
 func (s *Session) Begin() {
 	s.deadline = notStarted
-	s.active.Store(s.pool.clock.time.Load())
+	s.show(s.pool.clock.time.Load())
 }
 
 // BeginIn is Begin for an operation that takes addresses from the one of other, which is under way:
 // what the session's intent slot names later is as old as they are.
 func (s *Session) BeginIn(other *Session) {
 	s.deadline = notStarted
-	s.active.Store(other.active.Load())
+	s.show(other.active.Load())
 }
 
 // Resume goes on with an operation after End: it holds no address that it got before, and its limit
 // stays.
-func (s *Session) Resume() { s.active.Store(s.pool.clock.time.Load()) }
+func (s *Session) Resume() { s.show(s.pool.clock.time.Load()) }
+
+// show shows the time from which on the operation may have got addresses.
+func (s *Session) show(since uint64) {
+	if invariants.Enabled {
+		s.checkIdle()
+	}
+	s.active.Store(since)
+}
+
+// checkIdle checks, in builds with invariants, what the operation before has left. A session that
+// died, or whose client is given up, posts nothing any more, so it may have left anything.
+func (s *Session) checkIdle() {
+	dropped := s.dropped
+	s.dropped = ""
+	if s.broken != nil || s.pool.condemned.Load() != nil {
+		return
+	}
+	invariants.Check(s.queued == 0, "an operation begins with %d requests queued", s.queued)
+	invariants.Check(!s.Holds(), "an operation begins with a lock held")
+	invariants.Check(dropped == "", "the operation before ended with a %s queued that was not posted", dropped)
+}
 
 // notStarted stands for the deadline of an operation that met no obstacle yet.
 const notStarted time.Duration = -1
@@ -275,6 +299,23 @@ func (s *Session) posted(err error) error {
 		s.broken = err
 	}
 	return err
+}
+
+// drop takes back what an operation queued and did not post, since an error ended it in between.
+// The buffers of these requests are the next operation's. A READ that stayed would write into them
+// with the next list, whatever they are used for by then. Only READs are dropped: whoever queues a
+// change has nothing left that can fail before it is posted.
+func (s *Session) drop() {
+	if invariants.Enabled {
+		for _, list := range s.lists {
+			for i := range list {
+				if op := list[i].Op; op != verbs.Read {
+					s.dropped = op.String()
+				}
+			}
+		}
+	}
+	s.clear()
 }
 
 func (s *Session) clear() {
