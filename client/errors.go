@@ -38,6 +38,9 @@ var (
 	// ErrDataLost is returned when a memory server lost its content; the index answers nothing
 	// until its owner decides. Nothing was done.
 	ErrDataLost = errors.New("index has lost data")
+	// ErrUnsupported is returned when the servers are older than this package and do not know the
+	// operation. Nothing was done.
+	ErrUnsupported = errors.New("servers do not know the operation")
 	// ErrUnauthorized is returned when the password, or the certificate, was refused. Nothing was
 	// done.
 	ErrUnauthorized = errors.New("access was refused")
@@ -101,6 +104,7 @@ var causes = map[rpcv1.Outcome_Code]error{
 	rpcv1.Outcome_TIMED_OUT:      ErrUnavailable,
 	rpcv1.Outcome_UNKNOWN:        ErrUnknown,
 	rpcv1.Outcome_DATA_LOST:      ErrDataLost,
+	rpcv1.Outcome_UNSUPPORTED:    ErrUnsupported,
 }
 
 // cause is what an outcome of an operation means; changes is whether the operation changes

@@ -40,3 +40,13 @@ func TestTasksHaveCopies(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// TestEveryOutcomeHasACause: an outcome of this version of the protocol never ends as that of a
+// newer one.
+func TestEveryOutcomeHasACause(t *testing.T) {
+	for code, name := range rpcv1.Outcome_Code_name {
+		if _, ok := causes[rpcv1.Outcome_Code(code)]; !ok && code != int32(rpcv1.Outcome_OK) {
+			t.Errorf("%s has no error", name)
+		}
+	}
+}

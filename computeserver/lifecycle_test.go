@@ -263,7 +263,7 @@ func TestRPCAnswersInvalid(t *testing.T) {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 	reply, err := l.stream.Do(ctx, []*rpcv1.Operation{{Kind: 77, Key: []byte("a")}, {Kind: rpcv1.Operation_UPSERT, Key: []byte("a"), Value: make([]byte, 9000)}})
-	if err != nil || reply.Outcomes[0].Code != rpcv1.Outcome_INVALID || reply.Outcomes[1].Code != rpcv1.Outcome_INVALID {
+	if err != nil || reply.Outcomes[0].Code != rpcv1.Outcome_UNSUPPORTED || reply.Outcomes[1].Code != rpcv1.Outcome_INVALID {
 		t.Errorf("unknown kind, long value: %v, %v", reply.Outcomes, err)
 	}
 	stream, err := l.client.Do(ctx)

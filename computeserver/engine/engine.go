@@ -205,7 +205,12 @@ func apply(s index.Session, op *rpcv1.Operation, dst []byte) ([]byte, error) {
 	case rpcv1.Operation_DELETE:
 		return dst, s.Delete(op.Key)
 	}
-	return dst, &Failure{Code: rpcv1.Outcome_INVALID, Message: fmt.Sprintf("operation kind %d is unknown to this server", op.Kind)}
+	return dst, unsupported(op.Kind)
+}
+
+// unsupported is the error of an operation that this server does not know.
+func unsupported(kind rpcv1.Operation_Kind) error {
+	return &Failure{Code: rpcv1.Outcome_UNSUPPORTED, Message: fmt.Sprintf("operation kind %d is unknown to this server, and nothing was done; use it when all servers have a version that knows it", kind)}
 }
 
 // unowned is the error of a request whose key has no known owner.

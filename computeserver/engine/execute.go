@@ -64,7 +64,13 @@ func (c *Engine) Do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration,
 	return out
 }
 
+// check returns an error for operations that the index cannot run. A kind that this server does not
+// know is not sent on to a server that may: which rights it needs, and whether it is safe to try
+// again, is not known here.
 func (c *Engine) check(op *rpcv1.Operation) error {
+	if op.Kind < rpcv1.Operation_LOOKUP || op.Kind > rpcv1.Operation_DELETE {
+		return unsupported(op.Kind)
+	}
 	if err := c.CheckKey(op.Key); err != nil {
 		return err
 	}

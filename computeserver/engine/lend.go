@@ -252,19 +252,6 @@ func (g *Sessions) discard(s *Session) {
 	g.mu.Lock()
 }
 
-// Kills reports whether a session that returned err cannot be used any more.
-func Kills(err error) bool { return err != nil && !isAnswer(err) }
-
-// isAnswer reports whether err leaves its session usable.
-func isAnswer(err error) bool {
-	for _, answer := range []error{index.ErrNotFound, index.ErrExists, index.ErrKeyTooLong, index.ErrValueTooLong, index.ErrPoolFull, index.ErrNotOwner} {
-		if errors.Is(err, answer) {
-			return true
-		}
-	}
-	return false
-}
-
 // Serves reports whether a borrowed session may use key.
 func (s *Session) Serves(key []byte) bool {
 	if s.by == nil {

@@ -8,7 +8,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// CodeOf returns what an error of the index means to its caller.
+// CodeOf returns what an error of the index or of this package means to its caller. Everything else
+// that depends on an error follows from its code: see classes.
 func CodeOf(err error) rpcv1.Outcome_Code {
 	switch {
 	case err == nil:
@@ -30,8 +31,50 @@ func CodeOf(err error) rpcv1.Outcome_Code {
 	case errors.Is(err, index.ErrTimeout):
 		return rpcv1.Outcome_TIMED_OUT
 	}
+	var f *Failure
+	if errors.As(err, &f) {
+		return f.Code
+	}
 	// Every other error left the operation undone (index.Session).
 	return rpcv1.Outcome_UNAVAILABLE
+}
+
+// class is what an outcome code means to those that do not look at the operation.
+type class struct {
+	kind    count.Kind
+	refusal bool // nothing was done, and the session that said so can be used
+}
+
+// classes has every code. A code that is not here is of a newer server: an error.
+var classes = [...]class{
+	rpcv1.Outcome_OK:             {kind: count.OK},
+	rpcv1.Outcome_NOT_FOUND:      {kind: count.Miss},
+	rpcv1.Outcome_ALREADY_EXISTS: {kind: count.Miss},
+	rpcv1.Outcome_INVALID:        {kind: count.Error, refusal: true},
+	rpcv1.Outcome_POOL_FULL:      {kind: count.Error, refusal: true},
+	rpcv1.Outcome_NOT_OWNER:      {kind: count.Error, refusal: true},
+	rpcv1.Outcome_UNAVAILABLE:    {kind: count.Error},
+	rpcv1.Outcome_UNKNOWN:        {kind: count.Error},
+	rpcv1.Outcome_DATA_LOST:      {kind: count.Error},
+	rpcv1.Outcome_TIMED_OUT:      {kind: count.Error},
+	rpcv1.Outcome_UNSUPPORTED:    {kind: count.Error, refusal: true},
+}
+
+func classOf(code rpcv1.Outcome_Code) class {
+	if code < 0 || int(code) >= len(classes) {
+		return class{kind: count.Error}
+	}
+	return classes[code]
+}
+
+// Kills reports whether a session that returned err cannot be used any more. Answers and refusals
+// leave it usable: they are about the one operation.
+func Kills(err error) bool {
+	if err == nil {
+		return false
+	}
+	is := classOf(CodeOf(err))
+	return is.kind == count.Error && !is.refusal
 }
 
 // Failure is an error with its outcome code.
@@ -45,12 +88,13 @@ func (f *Failure) Error() string { return f.Message }
 
 // OutcomeOf returns err as an outcome. Plain answers have no message.
 func OutcomeOf(err error) *rpcv1.Outcome {
-	var f *Failure
-	if errors.As(err, &f) {
-		return &rpcv1.Outcome{Code: f.Code, Message: f.Message}
-	}
 	o := &rpcv1.Outcome{Code: CodeOf(err)}
-	if err != nil && o.Code != rpcv1.Outcome_NOT_FOUND && o.Code != rpcv1.Outcome_ALREADY_EXISTS {
+	var f *Failure
+	switch {
+	case KindOf(o) != count.Error:
+	case errors.As(err, &f):
+		o.Message = f.Message
+	default:
 		o.Message = err.Error()
 	}
 	return o
@@ -71,7 +115,7 @@ func Withheld(kind rpcv1.Operation_Kind, o *rpcv1.Outcome, why error) *rpcv1.Out
 	switch {
 	case o.Code == rpcv1.Outcome_OK && kind != rpcv1.Operation_LOOKUP:
 		return &rpcv1.Outcome{Code: rpcv1.Outcome_UNKNOWN, Message: "whether it was done is not known: " + why.Error()}
-	case o.Code == rpcv1.Outcome_OK, o.Code == rpcv1.Outcome_NOT_FOUND, o.Code == rpcv1.Outcome_ALREADY_EXISTS:
+	case KindOf(o) != count.Error:
 		return OutcomeOf(notAnswered(why))
 	}
 	return o
@@ -83,12 +127,4 @@ func notAnswered(why error) error {
 }
 
 // KindOf returns the kind under which metrics count an outcome.
-func KindOf(o *rpcv1.Outcome) count.Kind {
-	switch o.Code {
-	case rpcv1.Outcome_OK:
-		return count.OK
-	case rpcv1.Outcome_NOT_FOUND, rpcv1.Outcome_ALREADY_EXISTS:
-		return count.Miss
-	}
-	return count.Error
-}
+func KindOf(o *rpcv1.Outcome) count.Kind { return classOf(o.Code).kind }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -68,11 +69,11 @@ func (l *local) keep(value []byte) []byte {
 // ended notes the outcome of operation i. value is that of a lookup; it is copied.
 func (l *local) ended(i int, value []byte, err error) {
 	switch code := CodeOf(err); {
-	case err == nil && l.ops[i].Kind == rpcv1.Operation_LOOKUP:
+	case classOf(code).kind != count.Error:
 		l.out[i] = l.plain(code)
-		l.out[i].Value = l.keep(value)
-	case err == nil, code == rpcv1.Outcome_NOT_FOUND, code == rpcv1.Outcome_ALREADY_EXISTS:
-		l.out[i] = l.plain(code)
+		if err == nil && l.ops[i].Kind == rpcv1.Operation_LOOKUP {
+			l.out[i].Value = l.keep(value)
+		}
 	default:
 		o := OutcomeOf(err)
 		o.Message = l.c.At(l.m, l.ops[i].Key, o.Message)

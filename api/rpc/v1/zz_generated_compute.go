@@ -89,28 +89,30 @@ const (
 	Outcome_OK             Outcome_Code = 0
 	Outcome_NOT_FOUND      Outcome_Code = 1
 	Outcome_ALREADY_EXISTS Outcome_Code = 2
-	Outcome_INVALID        Outcome_Code = 3 // key or value too long, or the like; retrying is useless
-	Outcome_POOL_FULL      Outcome_Code = 4 // nothing was done: no chunk is left in the quota
-	Outcome_NOT_OWNER      Outcome_Code = 5 // nothing was done: ask for the map and try the owner
-	Outcome_UNAVAILABLE    Outcome_Code = 6 // nothing was done: draining, overloaded; try again
-	Outcome_UNKNOWN        Outcome_Code = 7 // whether it was done is not known: a memory server, or the owner of the key, was lost on the way
-	Outcome_DATA_LOST      Outcome_Code = 8 // nothing was done: a memory server lost its content; the index is blocked until it is recreated
-	Outcome_TIMED_OUT      Outcome_Code = 9 // nothing was done within the limit
+	Outcome_INVALID        Outcome_Code = 3  // key or value too long, or the like; retrying is useless
+	Outcome_POOL_FULL      Outcome_Code = 4  // nothing was done: no chunk is left in the quota
+	Outcome_NOT_OWNER      Outcome_Code = 5  // nothing was done: ask for the map and try the owner
+	Outcome_UNAVAILABLE    Outcome_Code = 6  // nothing was done: draining, overloaded; try again
+	Outcome_UNKNOWN        Outcome_Code = 7  // whether it was done is not known: a memory server, or the owner of the key, was lost on the way
+	Outcome_DATA_LOST      Outcome_Code = 8  // nothing was done: a memory server lost its content; the index is blocked until it is recreated
+	Outcome_TIMED_OUT      Outcome_Code = 9  // nothing was done within the limit
+	Outcome_UNSUPPORTED    Outcome_Code = 10 // nothing was done: the server does not know the operation, as of a newer version; the same server will not know it later
 )
 
 // Enum value maps for Outcome_Code.
 var (
 	Outcome_Code_name = map[int32]string{
-		0: "OK",
-		1: "NOT_FOUND",
-		2: "ALREADY_EXISTS",
-		3: "INVALID",
-		4: "POOL_FULL",
-		5: "NOT_OWNER",
-		6: "UNAVAILABLE",
-		7: "UNKNOWN",
-		8: "DATA_LOST",
-		9: "TIMED_OUT",
+		0:  "OK",
+		1:  "NOT_FOUND",
+		2:  "ALREADY_EXISTS",
+		3:  "INVALID",
+		4:  "POOL_FULL",
+		5:  "NOT_OWNER",
+		6:  "UNAVAILABLE",
+		7:  "UNKNOWN",
+		8:  "DATA_LOST",
+		9:  "TIMED_OUT",
+		10: "UNSUPPORTED",
 	}
 	Outcome_Code_value = map[string]int32{
 		"OK":             0,
@@ -123,6 +125,7 @@ var (
 		"UNKNOWN":        7,
 		"DATA_LOST":      8,
 		"TIMED_OUT":      9,
+		"UNSUPPORTED":    10,
 	}
 )
 
@@ -1498,11 +1501,11 @@ const file_compute_proto_rawDesc = "" +
 	"\n" +
 	"\x06UPSERT\x10\x04\x12\n" +
 	"\n" +
-	"\x06DELETE\x10\x05\"\x86\x02\n" +
+	"\x06DELETE\x10\x05\"\x97\x02\n" +
 	"\aOutcome\x120\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1c.dmindex.rpc.v1.Outcome.CodeR\x04code\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"\x98\x01\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\xa9\x01\n" +
 	"\x04Code\x12\x06\n" +
 	"\x02OK\x10\x00\x12\r\n" +
 	"\tNOT_FOUND\x10\x01\x12\x12\n" +
@@ -1513,7 +1516,9 @@ const file_compute_proto_rawDesc = "" +
 	"\vUNAVAILABLE\x10\x06\x12\v\n" +
 	"\aUNKNOWN\x10\a\x12\r\n" +
 	"\tDATA_LOST\x10\b\x12\r\n" +
-	"\tTIMED_OUT\x10\t\"\xa3\x01\n" +
+	"\tTIMED_OUT\x10\t\x12\x0f\n" +
+	"\vUNSUPPORTED\x10\n" +
+	"\"\xa3\x01\n" +
 	"\tDoRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x129\n" +
 	"\n" +
