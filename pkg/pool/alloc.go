@@ -84,28 +84,31 @@ func (a *allocator) grow(s *server) {
 // room, so that both can be written in one list; with Nil, servers take turns. What was given back
 // is used first. The node's content is zero or that of a freed node of the same size. ErrPoolFull:
 // no server has room. It may take as long as control calls do: an operation, which has a limit and
-// may hold a lock, calls the session's own.
-func (p *Pool) Allocate(size int, near Addr) (Addr, error) { return p.allocate(nil, size, near, true) }
+// may hold a lock, calls the session's own. The caller writes the node before an operation ends
+// that began before; if that is not so, the node is Reserved.
+func (p *Pool) Allocate(size int, near Addr) (Addr, error) {
+	return p.allocate(nil, size, near, true, false)
+}
 
 // Allocate is Pool.Allocate as a part of the operation under way. ErrTimeout: the operation was
 // overdue before a memory server answered; nothing was allocated.
 func (s *Session) Allocate(size int, near Addr) (Addr, error) {
-	return s.pool.allocate(s, size, near, true)
+	return s.pool.allocate(s, size, near, true, false)
 }
 
 // AllocateBlock is Allocate for what is never rewritten in place: no memory is put aside for images
 // of it.
 func (p *Pool) AllocateBlock(size int, near Addr) (Addr, error) {
-	return p.allocate(nil, size, near, false)
+	return p.allocate(nil, size, near, false, false)
 }
 
 // AllocateBlock is Allocate for what is never rewritten in place: no memory is put aside for images
 // of it.
 func (s *Session) AllocateBlock(size int, near Addr) (Addr, error) {
-	return s.pool.allocate(s, size, near, false)
+	return s.pool.allocate(s, size, near, false, false)
 }
 
-func (p *Pool) allocate(s *Session, size int, near Addr, rewritten bool) (Addr, error) {
+func (p *Pool) allocate(s *Session, size int, near Addr, rewritten, reserved bool) (Addr, error) {
 	a := p.alloc
 	size = roundNode(size)
 	if size <= 0 || size > p.MostNodeBytes() {
@@ -115,11 +118,20 @@ func (p *Pool) allocate(s *Session, size int, near Addr, rewritten bool) (Addr, 
 	c := a.class(size)
 	c.rewritten = c.rewritten || rewritten
 	first, addr := a.have(c, near)
+	if addr != Nil && reserved {
+		a.reserve(addr)
+	}
 	a.mu.Unlock()
 	if addr != Nil {
 		return addr, nil
 	}
-	return a.fetch(s, func() (Addr, error) { return a.find(c, first) }, func(addr Addr) { a.giveNode(size, addr) })
+	return a.fetch(s, func() (Addr, error) {
+		addr, err := a.find(c, first)
+		if err == nil && reserved {
+			a.reserve(addr)
+		}
+		return addr, err
+	}, func(addr Addr) { a.giveNode(size, addr) })
 }
 
 // have pops a node that is there without a call, near that one: Nil if there is none. first is the

@@ -36,6 +36,8 @@ type slab struct {
 	freed []uint32 // those that are free, the one that was given back last at the end
 	// a bit for each of these that a review suspects (review.go); nil = it suspects none
 	suspects []uint64
+	// a bit for each of these that is handed out and not written yet (reserve.go); nil = none is
+	reserved []uint64
 
 	inFreed   int  // place in class.freed; -1 = there is nothing in freed
 	candidate bool // it is in allocator.emptied
@@ -47,7 +49,7 @@ type slab struct {
 func (b *slab) index(a Addr) int  { return int(a-b.first) / b.class.size }
 func (b *slab) addr(i int) Addr   { return b.first + Addr(i*b.class.size) }
 func (b *slab) isIdle(i int) bool { return b.idle[i/64]>>(i%64)&1 != 0 }
-func (b *slab) setIdle(i int)     { b.idle[i/64] |= 1 << (i % 64); b.clear(i) }
+func (b *slab) setIdle(i int)     { b.idle[i/64] |= 1 << (i % 64); b.clear(i); b.setReserved(i, false) }
 func (b *slab) setBusy(i int)     { b.idle[i/64] &^= 1 << (i % 64) }
 func (b *slab) left() int         { return b.nodes - b.cut }
 

@@ -175,7 +175,7 @@ func (a *allocator) finish(sw *sweep) (many bool, err error) {
 		all += part.end
 	}
 	for _, d := range dead {
-		if !d.isIdle(d.n) && !slices.Contains(a.handed, d.addr(d.n)) {
+		if a.mayBeDead(d.slab, d.n) && !slices.Contains(a.handed, d.addr(d.n)) {
 			a.retire(d.slab, d.n, d.reach)
 		}
 	}
@@ -199,7 +199,7 @@ func (p *Pool) findDead(sw *sweep) (dead []deadNode, err error) {
 			break
 		}
 		err = w.look(part.first, part.class.size, part.end, func(n int, m Mark) {
-			if m == unwritten || p.NodeState(part.addr(n), part.class.size) != NodeInUse {
+			if m == unwritten || !p.alloc.looksDead(part.slab, n) {
 				return
 			}
 			d := deadNode{part.slab, n, reachOf(m)}

@@ -68,7 +68,8 @@ import (
 // lock of a dead node it makes sure that the change which killed it is over, then it retires the
 // node. The nodes that it handed out since the sweep of a chunk began, or that were handed out
 // before by operations that still go on, may look dead, too, as they are not written yet; so a
-// sweep begins when those operations are over, and leaves what was handed out since.
+// sweep begins when those operations are over, and leaves what was handed out since. What is
+// written later than an operation goes on is reserved until then (reserve.go).
 //
 // # What clients leave behind
 //
@@ -138,9 +139,7 @@ func (a *allocator) popFreed(c *class, i int) Addr {
 	c.freedNodes[i]--
 	b.setBusy(n)
 	addr := b.addr(n)
-	if a.swept == b.chunk {
-		a.handed = append(a.handed, addr)
-	}
+	a.noteHanded(b, addr)
 	return addr
 }
 

@@ -240,7 +240,11 @@ func (p *Pool) GiveUpInDoubt() { p.inDoubt.Store(true) }
 
 // doubt is called when what was posted failed.
 func (s *Session) doubt(err error) {
-	if s.certain || !s.pool.inDoubt.Load() {
+	if s.certain {
+		return
+	}
+	if !s.pool.inDoubt.Load() {
+		s.reserveDoubtful()
 		return
 	}
 	for _, list := range s.lists {

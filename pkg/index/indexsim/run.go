@@ -30,6 +30,7 @@ type Run struct {
 	Design index.Design
 	Seed   uint64
 	Plan   *sim.Plan
+	Fresh  bool // memory was not used before: what a seed stood for before it was
 }
 
 // faults are those in which no client dies, and no connection is lost: nothing may fail. deadly are
@@ -132,6 +133,11 @@ func (run Run) Do() Report {
 
 // body is what happens in the world.
 func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history, random *rand.Rand) error {
+	if sh.used = !run.Fresh && !sh.full; sh.used {
+		if err := predecessor(c, p, usedSizes(sh.options.NodeBytes)); err != nil {
+			return err
+		}
+	}
 	first, err := run.open(c, p, sh)
 	if err != nil {
 		return err
@@ -141,7 +147,7 @@ func (run Run) body(c *poolsim.Cluster, p *simenv.Process, sh *shape, h *history
 	if sh.bulk {
 		h.loading = true
 		keys := random.Perm(sh.keys)[:sh.preload]
-		g.Go("bulk load", func() { loaded = bulkLoad(first.index, sh, h, keys) })
+		g.Go("bulk load", func() { loaded = bulkLoad(first, sh, h, keys) })
 	} else if err := preload(first.index, sh, h, random); err != nil {
 		return err
 	}
@@ -247,6 +253,10 @@ func (run Run) open(c *poolsim.Cluster, p *simenv.Process, sh *shape) (opened, e
 	if err != nil {
 		return opened{}, errors.Join(err, cl.Close())
 	}
+	if sh.used {
+		// an error is of a client that died, and so is the next one
+		_ = UseMemory(cl, usedSizes(sh.options.NodeBytes), usedNodes)
+	}
 	return opened{x, cl}, nil
 }
 
@@ -266,7 +276,7 @@ func preload(x index.Index, sh *shape, h *history, random *rand.Rand) error {
 }
 
 // bulkLoad loads the keys. To the history it is an upsert of each.
-func bulkLoad(x index.Index, sh *shape, h *history, keys []int) error {
+func bulkLoad(x opened, sh *shape, h *history, keys []int) error {
 	defer func() { h.loading = false }()
 	sort.Slice(keys, func(i, j int) bool { return sh.key(keys[i]) < sh.key(keys[j]) })
 	from := len(h.ops)
@@ -274,8 +284,11 @@ func bulkLoad(x index.Index, sh *shape, h *history, keys []int) error {
 		in := register.Input{Verb: register.Upsert, Key: sh.key(k), Value: fmt.Sprint(k)}
 		h.ops = append(h.ops, porcupine.Operation{Input: in, Call: h.tick(), Output: register.Output{Unknown: true}, Return: register.Never})
 	}
-	err := x.BulkLoad(func(yield func(key, value []byte) bool) error {
-		for _, o := range h.ops[from : from+len(keys)] {
+	err := x.index.BulkLoad(func(yield func(key, value []byte) bool) error {
+		for i, o := range h.ops[from : from+len(keys)] {
+			if sh.used && i%16 == 8 {
+				Garbage(x.pool, sourceWaits)
+			}
 			if in := o.Input.(register.Input); !yield([]byte(in.Key), []byte(in.Value)) {
 				break
 			}

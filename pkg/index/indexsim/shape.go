@@ -30,6 +30,7 @@ type shape struct {
 	lease   time.Duration // of clients, in runs in which they die; 0 = nobody does
 	// how often clients hear of epochs: often, where nodes shall be used again; 0 = seldom
 	renew time.Duration
+	used  bool // memory was used before any client came: see used.go
 	bulk  bool // the first keys are bulk loaded while the clients read
 	// there is little memory: allocations fail, and what deletes bring back is waited for
 	full bool

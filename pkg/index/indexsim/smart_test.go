@@ -18,7 +18,7 @@ func TestKnownSeedsOfSMART(t *testing.T) {
 		77:  "a root that was replaced came into the cache of inner nodes, which then looked for a victim without end",
 		227: "a client died when it had written a part of a leaf's dead mark, and those with old copies READ that leaf for ever",
 	} {
-		if rep := (indexsim.Run{Design: d, Seed: seed}).Do(); rep.Err != nil {
+		if rep := (indexsim.Run{Design: d, Seed: seed, Fresh: true}).Do(); rep.Err != nil {
 			t.Errorf("seed %d (%s): %v", seed, found, rep.Err)
 		}
 	}

@@ -49,8 +49,7 @@ type LeafLoader interface {
 type Builder struct {
 	*loader.Load
 	t *Tree
-	// its operation goes on from before the first node is allocated until the last one is connected
-	s *Session
+	s *Session // its operation replaces the empty leaf
 
 	last  []byte // key of the last pair
 	pairs int
@@ -108,8 +107,8 @@ func (t *Tree) newBuilder(parallel int, newLeaves func() loader.Leaves) (*Builde
 // run loads and publishes; on an error before that it gives back what was allocated.
 func (ld *Builder) run(source index.Pairs, leaves LeafLoader) error {
 	ld.s.Begin()
-	defer ld.s.End()
-	old, err := ld.s.onlyLeaf(leaves)
+	err := ld.s.emptyIndex(leaves)
+	ld.s.End()
 	if err != nil {
 		return err
 	}
@@ -131,17 +130,27 @@ func (ld *Builder) run(source index.Pairs, leaves LeafLoader) error {
 	if e := ld.Wait(); err == nil {
 		err = e
 	}
-	if err == nil && top == nil {
-		err = ld.Batch.WriteBlocks(&ld.s.Blocks)
-	}
 	published := false
 	if err == nil && ld.pairs > 0 {
-		published, err = ld.s.replaceEmpty(old, top, leaves, ld.Batch)
+		published, err = ld.publish(top, leaves)
 	}
 	if !published {
 		ld.GiveBack(&ld.s.Op)
 	}
 	return err
+}
+
+// publish replaces the empty leaf in an operation of its own: nothing that was READ before the
+// source took its time is used. published says that this took effect, or may have.
+func (ld *Builder) publish(top *rising, leaves LeafLoader) (published bool, err error) {
+	ld.s.Begin()
+	defer ld.s.End()
+	if top == nil {
+		if err := ld.WriteBlocks(&ld.s.Blocks); err != nil {
+			return false, err
+		}
+	}
+	return ld.s.replaceEmpty(top, leaves, ld.Batch)
 }
 
 // add passes the next pair on.

@@ -10,34 +10,42 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// onlyLeaf is the leaf that an empty index consists of.
-func (s *Session) onlyLeaf(leaves LeafLoader) (pool.Addr, error) {
+// onlyLeaf is the leaf of an index that has one. It is READ to s.Node.
+func (s *Session) onlyLeaf() (pool.Addr, error) {
 	root, err := s.relearnRoot()
 	if err != nil {
 		return pool.Nil, err
 	}
-	a := root.addr
 	if root.level > 0 {
 		return pool.Nil, fmt.Errorf("it has %d levels: %w", root.level+1, index.ErrNotEmpty)
 	}
-	if !s.t.leaves.Verify(a, s.Node) {
-		return a, nil // somebody is changing it; it is looked at under its lock in the end
-	}
-	return a, leaves.Empties(a, s.Node)
+	return root.addr, nil
 }
 
-// replaceEmpty rewrites the only leaf of the index, if it is still that and empty, under its lock:
-// as the inner node top, or if that is nil as the one leaf in b. published says that this took
-// effect, or may have.
+// emptyIndex returns ErrNotEmpty if the index has pairs, as far as can be said without a lock.
+func (s *Session) emptyIndex(leaves LeafLoader) error {
+	a, err := s.onlyLeaf()
+	if err != nil || !s.t.leaves.Verify(a, s.Node) {
+		return err // if somebody is changing it, it is looked at under its lock in the end
+	}
+	return leaves.Empties(a, s.Node)
+}
+
+// replaceEmpty rewrites the only leaf of the index, if that is empty, under its lock: as the inner
+// node top, or if that is nil as the one leaf in b. published says that this took effect, or may
+// have.
 //
-// Requests: lock + READ of the leaf; READ of the root word; rewrite of the node under its next
-// version (pool.Session.Rewrite), release. By G1 and G3 all other nodes are there before. Where a
-// leaf cache has leaves, this one is claimed around all of that: what this client has changed there
-// is written back before it is looked at, and nobody of this client changes it, or reads it as a
-// leaf, until it is another node. The cache hears of the load (LeafCache.BeforeLoad) when the leaf
-// is known to be all that there is, and empty.
-func (s *Session) replaceEmpty(a pool.Addr, top *rising, leaves LeafLoader, b *loader.Batch) (published bool, err error) {
-	s.Begin() // anew: the source took its time
+// Requests: READ of the root word and of the leaf; lock + READ of the leaf; READ of the root word;
+// rewrite of the node under its next version (pool.Session.Rewrite), release. By G1 and G3 all
+// other nodes are there before. Where a leaf cache has leaves, this one is claimed around all of
+// that: what this client has changed there is written back before it is looked at, and nobody of
+// this client changes it, or reads it as a leaf, until it is another node. The cache hears of the
+// load (LeafCache.BeforeLoad) when the leaf is known to be all that there is, and empty.
+func (s *Session) replaceEmpty(top *rising, leaves LeafLoader, b *loader.Batch) (published bool, err error) {
+	a, err := s.onlyLeaf()
+	if err != nil {
+		return false, err
+	}
 	if err := s.claimRoot(a); err != nil {
 		return false, err
 	}

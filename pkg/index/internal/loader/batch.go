@@ -59,15 +59,23 @@ func (b *Batch) AddImage(a pool.Addr, size int, build func(image []byte) int) {
 	b.nodes = append(b.nodes, node{addr: a, start: start, end: start + build(b.images[start:])})
 }
 
-// WriteBlocks WRITEs the batch's blocks.
-func (b *Batch) WriteBlocks(s *blocks.Session) error { return s.WriteAll(b.blocks, b.values) }
-
 // build makes the image of a node in dst and returns how long it is.
 func (b *Batch) build(n *node, dst []byte) int {
 	if n.start == n.end {
 		return b.Leaves.Build(n.leaf, dst, n.addr, n.version)
 	}
 	return copy(dst, b.images[n.start:n.end])
+}
+
+// appendAll appends the addresses of the batch's nodes and blocks to dst.
+func (b *Batch) appendAll(dst []pool.Addr) []pool.Addr {
+	for i := range b.blocks {
+		dst = append(dst, b.blocks[i].Addr)
+	}
+	for i := range b.nodes {
+		dst = append(dst, b.nodes[i].addr)
+	}
+	return dst
 }
 
 // has reports whether the node or block at a is in the batch.

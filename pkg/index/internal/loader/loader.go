@@ -4,6 +4,11 @@
 //
 // Nobody can find what is written before the design publishes it. A load that fails gives back all
 // that it has allocated.
+//
+// A load holds no operation while it waits for its source. Nodes and blocks refer to each other, so
+// they are allocated before they are written, and the source may wait in between. So their memory
+// is reserved (package pool, reserve.go) until the list that writes it is confirmed: whatever was
+// there before may still be marked dead, and no sweep takes it for garbage.
 package loader
 
 import (
@@ -36,6 +41,7 @@ type Session struct {
 type Load struct {
 	Batch   *Batch // being filled
 	pool    *pool.Pool
+	memory  pool.Reserved
 	writers []*writer
 	turn    int // of writers
 	made    []made
@@ -83,10 +89,10 @@ func New(p *pool.Pool, sessions []Session, newLeaves func() Leaves) *Load {
 	if most == 0 {
 		most = mostPacked
 	}
-	l := &Load{pool: p, Batch: newBatch(most, newLeaves())}
+	l := &Load{pool: p, memory: p.Reserve(), Batch: newBatch(most, newLeaves())}
 	e := p.Env()
 	for _, s := range sessions {
-		w := &writer{s: s, b: newBatch(most, newLeaves()), idle: e.NewEvent(), work: e.NewEvent(), group: env.NewWaitGroup(e)}
+		w := &writer{s: s, memory: p.Reserve(), b: newBatch(most, newLeaves()), idle: e.NewEvent(), work: e.NewEvent(), group: env.NewWaitGroup(e)}
 		w.group.Go("bulk load", w.run)
 		l.writers = append(l.writers, w)
 	}
@@ -95,13 +101,13 @@ func New(p *pool.Pool, sessions []Session, newLeaves func() Leaves) *Load {
 
 // Allocate takes a node of size bytes, near another one if that is not Nil.
 func (l *Load) Allocate(size int, near pool.Addr) (pool.Addr, error) {
-	a, err := l.pool.Allocate(size, near)
+	a, err := l.memory.Allocate(size, near)
 	return l.noted(a, size, err)
 }
 
 // AllocateBlock is Allocate for what is never rewritten in place.
 func (l *Load) AllocateBlock(size int, near pool.Addr) (pool.Addr, error) {
-	a, err := l.pool.AllocateBlock(size, near)
+	a, err := l.memory.AllocateBlock(size, near)
 	return l.noted(a, size, err)
 }
 
@@ -117,7 +123,7 @@ func (l *Load) noted(a pool.Addr, size int, err error) (pool.Addr, error) {
 // PutBlock allocates a block for a value, near a node, and adds it to the batch. The entry that
 // gets the reference is in this batch, or in a later one.
 func (l *Load) PutBlock(c *item.Codec, value []byte, near pool.Addr) (blocks.Reference, error) {
-	a, size, err := blocks.Allocate(c, l.pool, len(value), near)
+	a, size, err := blocks.Allocate(c, l.memory, len(value), near)
 	if err != nil {
 		return blocks.Reference{}, err
 	}
@@ -185,6 +191,17 @@ func (l *Load) HandOver() error {
 	return nil
 }
 
+// WriteBlocks WRITEs the blocks of the batch that is being filled, as a part of an operation of s:
+// for a batch that is not handed over.
+func (l *Load) WriteBlocks(s *blocks.Session) error {
+	b := l.Batch
+	if err := s.WriteAll(b.blocks, b.values); err != nil {
+		return err
+	}
+	l.memory.Written(b.appendAll(nil))
+	return nil
+}
+
 // Wait waits for all writers. It returns the first error.
 func (l *Load) Wait() (err error) {
 	for _, w := range l.writers {
@@ -212,6 +229,8 @@ func (l *Load) Close() error {
 // work to idle, else the load's.
 type writer struct {
 	s          Session
+	memory     pool.Reserved
+	written    []pool.Addr // of the batch
 	b          *Batch
 	err        error
 	busy, over bool // the load's: a batch is with the writer; nothing comes any more
@@ -238,7 +257,7 @@ func (w *writer) write() error {
 	o, b := w.s.Op, w.b
 	o.Begin()
 	defer o.End()
-	if err := b.WriteBlocks(w.s.Blocks); err != nil {
+	if err := w.s.Blocks.WriteAll(b.blocks, b.values); err != nil {
 		return err
 	}
 	room := w.room()
@@ -256,7 +275,12 @@ func (w *writer) write() error {
 		room.taken(size)
 		o.PS.Write(pool.Sole, n.addr, buf[:size])
 	}
-	return op.Failure(o.PS.Post(), false)
+	if err := o.PS.Post(); err != nil {
+		return op.Failure(err, false)
+	}
+	w.written = b.appendAll(w.written[:0])
+	w.memory.Written(w.written)
+	return nil
 }
 
 // room is what is left of a session's buffers.

@@ -104,6 +104,8 @@ func create(ps *pool.Session, r *Request) (pool.Addr, error) {
 	if err != nil {
 		return pool.Nil, err
 	}
+	ps.Begin() // until the node is written it may look like one that was given back
+	defer ps.End()
 	first, err := r.Create()
 	if err != nil {
 		return pool.Nil, err

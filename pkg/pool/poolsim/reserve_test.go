@@ -1,0 +1,128 @@
+package poolsim_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+)
+
+// reserving is an owner with one node that was used before, and that still says that it is dead.
+type reserving struct {
+	*testing.T
+	p     *simenv.Process
+	owner *pool.Pool
+	used  pool.Addr
+}
+
+func newReserving(t *testing.T, c *poolsim.Cluster, p *simenv.Process) *reserving {
+	owner, err := c.Open(p)
+	must(t, err)
+	owner.SetMarks(isMarked)
+	r := &reserving{T: t, p: p, owner: owner}
+	s, b := r.session()
+	r.used, err = owner.Allocate(256, pool.Nil)
+	must(t, err)
+	s.Write(pool.Sole, r.used, append(b[:0], deadMark...))
+	must(t, s.Post())
+	owner.Free(r.used, 256)
+	return r
+}
+
+func (r *reserving) session() (*pool.Session, []byte) {
+	r.Helper()
+	s, err := r.owner.NewSession(512)
+	must(r.T, err)
+	b, err := s.Buffer(256)
+	must(r.T, err)
+	return s, b
+}
+
+// sweeps gives something up, again and again, so that sweeps are made.
+func (r *reserving) sweeps() {
+	r.Helper()
+	for range 5 {
+		a, err := r.owner.Allocate(256, pool.Nil)
+		must(r.T, err)
+		before := r.owner.Reclaimed()
+		r.owner.Retire(a, 256)
+		for n := 0; r.owner.Reclaimed() == before; n++ {
+			if n == 100 {
+				r.Fatal("nothing comes back")
+			}
+			r.p.Sleep(lease / 10)
+		}
+	}
+}
+
+// inUse fails unless the node is in use, or is not, while something is so.
+func (r *reserving) inUse(want bool, while string) {
+	r.Helper()
+	if is := r.owner.NodeState(r.used, 256) == pool.NodeInUse; is != want {
+		r.Errorf("%s: the node is in use: %v", while, is)
+	}
+}
+
+// TestReservedIsNotSwept: a reserved node looks dead, and no sweep takes it, though no operation is
+// under way. When it is written, and marked by somebody who took it out, a sweep does.
+func TestReservedIsNotSwept(t *testing.T) {
+	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
+		r := newReserving(t, c, p)
+		reserved := r.owner.Reserve()
+		a, err := reserved.Allocate(256, pool.Nil)
+		must(t, err)
+		if a != r.used {
+			t.Fatalf("the next node is %v, want %v", a, r.used)
+		}
+		r.sweeps()
+		r.inUse(true, "it is reserved")
+		s, b := r.session()
+		s.Write(pool.Sole, a, append(b[:0], "alive"...))
+		must(t, s.Post())
+		reserved.Written([]pool.Addr{a})
+		r.sweeps()
+		r.inUse(true, "it is written")
+		s.Write(pool.Sole, a, append(b[:0], deadMark...))
+		must(t, s.Post())
+		r.sweeps()
+		r.inUse(false, "it is dead")
+	})
+}
+
+// TestFreeEndsReservation: a reserved node that is freed is an ordinary one for whoever gets it
+// next.
+func TestFreeEndsReservation(t *testing.T) {
+	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
+		r := newReserving(t, c, p)
+		a, err := r.owner.Reserve().AllocateBlock(256, pool.Nil)
+		must(t, err)
+		r.owner.Free(a, 256)
+		_, err = r.owner.Allocate(256, pool.Nil)
+		must(t, err)
+		r.sweeps()
+		r.inUse(false, "it looks dead, and no operation has it")
+	})
+}
+
+// TestWriteWithoutAnswer: the WRITE of a session that died may come late. So no sweep takes its
+// node, which looks dead until then, and hands it out to somebody else.
+func TestWriteWithoutAnswer(t *testing.T) {
+	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
+		r := newReserving(t, c, p)
+		s, b := r.session()
+		s.SetLimit(time.Nanosecond)
+		s.Begin()
+		a, err := r.owner.Allocate(256, pool.Nil)
+		must(t, err)
+		s.Write(pool.Sole, a, append(b[:0], deadMark...)) // as if it had not come yet
+		if s.Post() == nil {
+			t.Fatal("the WRITE has an answer")
+		}
+		s.End()
+		must(t, s.Close())
+		r.sweeps()
+		r.inUse(true, "a WRITE of it has no answer")
+	})
+}

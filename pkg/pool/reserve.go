@@ -1,0 +1,117 @@
+package pool
+
+import "github.com/dmindex/dmindex/pkg/verbs"
+
+// A sweep takes a node for dead whose head says so, and a node that is used again says so until it
+// is written. So whatever is handed out and not written yet is in somebody's hands, and the sweep
+// has to know it:
+//
+//   - An operation writes what it allocates, or frees it, before it ends. The sweep waits for the
+//     operations under way, and leaves what was handed out since it began (dead.go).
+//   - A bulk load allocates nodes long before it writes them, since nodes refer to each other, and
+//     its source may take its time. It is no operation meanwhile: epochs would wait for the source,
+//     and nobody's memory would come back. Its nodes are reserved: a sweep leaves them alone until
+//     they are Written, whether they look dead or not.
+//   - A session that died may have a WRITE under way that has no answer. The node stays reserved
+//     for as long as this client lives: else the WRITE could reach a node that somebody else uses
+//     by then.
+//
+// Reserved nodes are a bit each beside those of idle nodes. A client that dies takes the bits with
+// it, and whoever adopts its chunks needs none: the fence of the client is complete, so none of its
+// WRITEs takes effect any more.
+
+// Reserved hands out nodes that are written later than any operation goes on.
+type Reserved struct{ pool *Pool }
+
+// Reserve returns what hands out reserved nodes of p. Free gives them back.
+func (p *Pool) Reserve() Reserved { return Reserved{p} }
+
+// Allocate is Pool.Allocate of a node that stays reserved until it is Written or freed.
+func (r Reserved) Allocate(size int, near Addr) (Addr, error) {
+	return r.pool.allocate(nil, size, near, true, true)
+}
+
+// AllocateBlock is Pool.AllocateBlock of a node that stays reserved until it is Written or freed.
+func (r Reserved) AllocateBlock(size int, near Addr) (Addr, error) {
+	return r.pool.allocate(nil, size, near, false, true)
+}
+
+// Written says that nodes which were reserved are written, and that this is confirmed. A sweep that
+// goes on may have READ one before that, so it leaves it as if it were handed out now.
+func (r Reserved) Written(nodes []Addr) {
+	a := r.pool.alloc
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, addr := range nodes {
+		b := a.slabAt(addr)
+		if b == nil {
+			continue
+		}
+		b.setReserved(b.index(addr), false)
+		a.noteHanded(b, addr)
+	}
+}
+
+// reserve reserves the node at addr, which was just handed out. a.mu is held.
+func (a *allocator) reserve(addr Addr) {
+	if b := a.slabAt(addr); b != nil {
+		b.setReserved(b.index(addr), true)
+	}
+}
+
+// noteHanded notes that the node of b at addr is in somebody's hands whatever the sweep under way
+// has READ of it.
+func (a *allocator) noteHanded(b *slab, addr Addr) {
+	if a.swept == b.chunk {
+		a.handed = append(a.handed, addr)
+	}
+}
+
+// mayBeDead reports whether a sweep may take node n of b for dead: it is handed out and not
+// reserved. a.mu is held.
+func (a *allocator) mayBeDead(b *slab, n int) bool {
+	return n < b.cut && !b.isIdle(n) && !b.isReserved(n)
+}
+
+// looksDead is mayBeDead where a.mu is not held, after the node was READ.
+func (a *allocator) looksDead(b *slab, n int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.mayBeDead(b, n)
+}
+
+func (b *slab) isReserved(i int) bool {
+	return b.reserved != nil && b.reserved[i/64]>>(i%64)&1 != 0
+}
+
+// reserveDoubtful reserves the nodes of this client that what was posted WRITEs, and that are in
+// use: nobody knows whether, and when, the WRITEs take effect.
+func (s *Session) reserveDoubtful() {
+	p, a := s.pool, s.pool.alloc
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i, list := range s.lists {
+		for k := range list {
+			if list[k].Op != verbs.Write {
+				continue
+			}
+			addr := NewAddr(p.servers()[i].id, list[k].Remote)
+			if b := a.slabAt(addr); b != nil && a.mayBeDead(b, b.index(addr)) {
+				b.setReserved(b.index(addr), true)
+			}
+		}
+	}
+}
+
+// setReserved notes that node i is reserved, or is not.
+func (b *slab) setReserved(i int, is bool) {
+	switch {
+	case is && b.reserved == nil:
+		b.reserved = make([]uint64, len(b.idle))
+		fallthrough
+	case is:
+		b.reserved[i/64] |= 1 << (i % 64)
+	case b.reserved != nil:
+		b.reserved[i/64] &^= 1 << (i % 64)
+	}
+}
