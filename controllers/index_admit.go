@@ -35,6 +35,9 @@ func (r *DMIndexReconciler) admit(ctx context.Context, s *indexScope) error {
 			return err
 		}
 	}
+	if len(verdict.Later) > 0 {
+		return laterHeld(s.index, verdict.Later[0].Server, verdict.Later[0].Identity)
+	}
 	s.short = s.explainGrants(verdict)
 	switch {
 	case s.short == nil && len(verdict.Absent) > 0 && s.index.Annotations[dmv1.AnnotationCreated] == "":
@@ -44,6 +47,35 @@ func (r *DMIndexReconciler) admit(ctx context.Context, s *indexScope) error {
 		return nil
 	}
 	return &waitFor{s.short.reason, s.short.message, requeueSoon * 5}
+}
+
+// laterHeld says that a memory server holds more of an index than is known of it: what is known is
+// old, and whatever follows from it would be done to data that is served.
+func laterHeld(index *dmv1.DMIndex, pod, held string) error {
+	return &waitFor{dmv1.ReasonStateConflict, fmt.Sprintf("memory pod %s holds %s, and the index is known as %s: what the operator wrote down of the index is lost or old. Nothing is taken back, and nothing is made anew: "+
+		"give the index back its annotations from a copy that was made later (kubectl apply), or delete it and load a backup into another one", pod, held, identityOf(index)), recheck}
+}
+
+// compareHeld looks, before anything follows from what is known of an index, whether memory servers
+// hold what is not known: a later incarnation, or memory of an index that has not chosen any. The
+// choice is written down before the first server is asked to admit the index (chooseMemory), so who
+// holds some of it shows that there was one.
+func (s *indexScope) compareHeld(chosen bool) error {
+	uid := string(s.index.UID)
+	force := grant.Incarnation(identityOf(s.index), uid)
+	for _, p := range s.memoryPools {
+		for _, pod := range p.pods {
+			for _, use := range p.described[podID(pod)].GetIndexes() {
+				if !grant.Of(use.Index, uid) {
+					continue
+				}
+				if held := grant.Incarnation(use.Index, uid); held > force || held == force && !chosen {
+					return laterHeld(s.index, pod.Name, use.Index)
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // carryOut does what is decided about the index until nothing is left to do, and looks at the

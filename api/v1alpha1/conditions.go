@@ -104,6 +104,11 @@ const (
 	// ReasonRecreating: data was lost, and the index is created again, as spec.recovery asks.
 	ReasonRecreating = "Recreating"
 
+	// ReasonStateConflict: what the operator wrote down of an object is damaged, missing or older
+	// than what its servers hold. Nothing is taken back, created again or replaced until that is
+	// settled, and servers go on as they are. To do: what the message says.
+	ReasonStateConflict = "StateConflict"
+
 	// ReasonWaitingForCompute: no compute server is ready. To do: if it lasts, inspect the pods of
 	// the compute pool: `kubectl describe dmcp`.
 	ReasonWaitingForCompute = "WaitingForCompute"

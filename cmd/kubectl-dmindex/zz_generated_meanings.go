@@ -49,6 +49,7 @@ var meanings = map[string]meaning{
 	"MemoryUnreachable": {when: "a memory server does not answer.", do: "inspect the pod and its network; no data is lost while the pod runs."},
 	"MemoryLost":        {when: "a memory pod is gone, or its server restarted without its content.", do: "set spec.recovery.onDataLoss to Recreate, and restore a dump into the new index."},
 	"Recreating":        {when: "data was lost, and the index is created again, as spec.recovery asks.", do: ""},
+	"StateConflict":     {when: "what the operator wrote down of an object is damaged, missing or older than what its servers hold. Nothing is taken back, created again or replaced until that is settled, and servers go on as they are.", do: "what the message says."},
 	"WaitingForCompute": {when: "no compute server is ready.", do: "if it lasts, inspect the pods of the compute pool: `kubectl describe dmcp`."},
 	"ComputeMissing":    {when: "fewer compute servers are ready than asked for.", do: "inspect the pods of the compute pool. The other servers take over the keys of a missing one when its lease expires."},
 	"Moving":            {when: "key ranges are moving, or servers are leaving.", do: ""},

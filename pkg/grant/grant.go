@@ -15,13 +15,18 @@
 //   - An index that is new gets what it asks for on all of its servers, or nothing.
 //   - Nothing is taken from an index that is served, but what it asks to lower, and only what it
 //     does not use.
+//   - Only what earlier incarnations of an index have is taken back. A later one than the one in
+//     force shows that the claim is old, and that others act on a newer one: nothing at all is done
+//     for such a claim.
 //   - What servers hold for indexes that are not among the claims stays as it is: nothing is freed
 //     because an object was not seen.
 package grant
 
 import (
 	"cmp"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -85,6 +90,13 @@ type Verdict struct {
 	Missing []Missing // it waits for this
 	Refused []Refused // it cannot have this
 	Absent  []string  // servers that were not observed
+	Later   []Later   // the claim is old: there are no steps
+}
+
+// Later is what a server holds of a later incarnation of an index than the one in force.
+type Later struct {
+	Server   string
+	Identity string
 }
 
 // Missing says what a server lacks.
@@ -158,7 +170,7 @@ func Decide(servers []Server, claims []Claim) []Verdict {
 		}
 		v.evict(c, servers)
 		switch {
-		case c.Leaving:
+		case c.Leaving, len(v.Later) > 0:
 		case c.Served:
 			v.serve(c, rooms)
 		default:
@@ -197,15 +209,39 @@ func Of(identity, object string) bool {
 	return identity == object || strings.HasPrefix(identity, object+"/")
 }
 
-// evict takes back what is of the object, but not of its identity in force. Somebody gets it only
-// once the servers say that it is free.
+// Incarnation is which incarnation of an object an identity names. One that cannot be read counts
+// as later than all others.
+func Incarnation(identity, object string) uint64 {
+	if identity == object {
+		return 0
+	}
+	n, err := strconv.ParseUint(strings.TrimPrefix(identity, object+"/"), 10, 64)
+	if err != nil {
+		return math.MaxUint64
+	}
+	return n
+}
+
+// evict takes back what earlier incarnations of the object have, and all of an object that leaves.
+// Somebody gets it only once the servers say that it is free. Where a server holds a later
+// incarnation nothing is taken back anywhere: data that is served lies there.
 func (v *Verdict) evict(c *Claim, servers []Server) {
+	force := Incarnation(c.Identity, c.Object)
 	for _, s := range servers {
 		for _, h := range s.Held {
-			if Of(h.Identity, c.Object) && (c.Leaving || h.Identity != c.Identity) {
+			if !Of(h.Identity, c.Object) {
+				continue
+			}
+			switch held := Incarnation(h.Identity, c.Object); {
+			case c.Leaving, held < force:
 				v.Steps = append(v.Steps, Step{Server: s.Name, Identity: h.Identity, Evict: true, Had: h.Chunks})
+			case held > force:
+				v.Later = append(v.Later, Later{s.Name, h.Identity})
 			}
 		}
+	}
+	if len(v.Later) > 0 {
+		v.Steps = nil
 	}
 }
 

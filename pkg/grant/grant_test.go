@@ -29,6 +29,9 @@ func show(verdicts []Verdict) string {
 		for _, r := range v.Refused {
 			line += fmt.Sprintf(" %s cannot lower to %d, %d used;", r.Server, r.Asked, r.Used)
 		}
+		for _, l := range v.Later {
+			line += fmt.Sprintf(" %s has %s, which is later;", l.Server, l.Identity)
+		}
 		if len(v.Absent) > 0 {
 			line += " waits for " + strings.Join(v.Absent, ",") + ";"
 		}
@@ -72,6 +75,13 @@ func TestDecide(t *testing.T) {
 	f("made anew", []Server{server("s", Held{Identity: "a", Chunks: 64})}, "a: evict a from s; s lacks 64 of 64 chunks, 0 left, 0 kept",
 		with(claim("a", 1, 64, "s"), func(c *Claim) { c.Identity = "a/1" }))
 	f("made anew, evicted", one, "a: a/1 64 at s", with(claim("a", 1, 64, "s"), func(c *Claim) { c.Identity = "a/1" }))
+	f("what a later incarnation has is not taken back, nor anything else", []Server{server("s", Held{Identity: "a/2", Chunks: 40, Used: 39}), server("t", Held{Identity: "a", Chunks: 40})},
+		"a: s has a/2, which is later", served(with(claim("a", 1, 64, "s", "t"), func(c *Claim) { c.Identity = "a/1" })))
+	f("nor of an index that is new, as far as is known", []Server{server("s", Held{Identity: "a/10", Chunks: 40})}, "a: s has a/10, which is later\nb: b 24 at s", claim("a", 1, 40, "s"), claim("b", 2, 24, "s"))
+	f("incarnations are numbers", []Server{server("s", Held{Identity: "a/9", Chunks: 40})}, "a: evict a/9 from s; s lacks 40 of 64 chunks, 24 left, 0 kept",
+		with(claim("a", 1, 64, "s"), func(c *Claim) { c.Identity = "a/10" }))
+	f("what cannot be read is nobody's to take back", []Server{server("s", Held{Identity: "a/x", Chunks: 40})}, "a: s has a/x, which is later",
+		with(claim("a", 1, 64, "s"), func(c *Claim) { c.Identity = "a/10" }))
 	f("leaving, of a namesake nothing", []Server{server("s", Held{Identity: "a/1", Chunks: 1}, Held{Identity: "a", Chunks: 1}, Held{Identity: "ab", Chunks: 1})},
 		"a: evict a/1 from s; evict a from s", with(claim("a", 1, 64, "s"), func(c *Claim) { c.Leaving, c.Idle = true, true }))
 	f("idle", []Server{server("s", Held{Identity: "a", Chunks: 60})}, "a:\nb: b 4 at s", with(claim("a", 1, 64, "s"), func(c *Claim) { c.Idle = true }), claim("b", 2, 4, "s"))

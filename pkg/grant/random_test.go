@@ -135,7 +135,7 @@ func (w *world) checkPlan(servers []Server, verdicts []Verdict) {
 		v := verdicts[slices.IndexFunc(verdicts, func(v Verdict) bool { return v.Object == c.Object })]
 		for _, s := range v.Steps {
 			if s.Evict {
-				if uid, _, _ := strings.Cut(s.Identity, "/"); uid != c.Object || s.Identity == c.Identity && !c.Leaving {
+				if uid, _, _ := strings.Cut(s.Identity, "/"); uid != c.Object || !c.Leaving && Incarnation(s.Identity, uid) >= Incarnation(c.Identity, uid) {
 					w.Fatalf("%s of %+v is evicted", s.Identity, c)
 				}
 				continue
@@ -323,6 +323,18 @@ func random(t *rapid.T) {
 			w.T = t
 			l := w.servers[rapid.SampledFrom(w.names).Draw(t, "server")]
 			l.Drain(!l.Totals().Draining)
+		},
+		"Behind": func(t *rapid.T) { // an operator that knows of an earlier incarnation
+			w.T = t
+			c := *w.pick("index")
+			c.Identity, c.Leaving = c.Object, false
+			servers := w.observe()
+			later := slices.ContainsFunc(servers, func(s Server) bool {
+				return slices.ContainsFunc(s.Held, func(h Held) bool { return Of(h.Identity, c.Object) && h.Identity != c.Object })
+			})
+			if v := Decide(servers, []Claim{c})[0]; later && len(v.Steps) > 0 {
+				t.Fatalf("%s is made anew, and somebody who does not know does %+v", c.Object, v.Steps)
+			}
 		},
 		"Operator": func(t *rapid.T) {
 			w.T = t
