@@ -79,8 +79,9 @@ type Config struct {
 	// DrainLimit bounds the shutdown when Run's context ends. Default 20 s.
 	DrainLimit time.Duration
 
-	// KeySalt reads what digests of keys are salted with, where no keys may be shown: /describe and
-	// probes. Nil, or nothing read: a random one of this process, so nobody recognizes a key.
+	// KeySalt reads what digests of keys are salted with, where no keys may be shown: /describe,
+	// probes, and answers to users that may not read every key. Nil, or nothing read: a random one
+	// of this process, so nobody recognizes a key.
 	KeySalt func() []byte
 
 	// Pprof serves the runtime's profiles beside the metrics.

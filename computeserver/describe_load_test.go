@@ -21,7 +21,7 @@ func TestDescribeSaysTheLoad(t *testing.T) {
 	}
 	j.By.Add(int64(2 * time.Second)) // so that nobody has to wait for a look at the rate
 	for id, want := range map[uint32]string{1: "apple banana", 2: "zebra"} {
-		reply, err := c.servers[id].calls.Describe(t.Context(), &rpcv1.DescribeComputeRequest{})
+		reply, err := c.servers[id].calls.Describe((&caller{}).newContext(t.Context()), &rpcv1.DescribeComputeRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver/resp"
 	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/identity"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 )
 
 // Bounds of rpc.Compute.
@@ -62,6 +63,7 @@ type rpcServer struct {
 	describe func() *rpcv1.DescribeComputeReply
 	users    *users.Directory
 	files    *identity.Files // nil = without TLS
+	hider    func() keyrange.Hider
 
 	cut     chan struct{} // closed when requests are refused, since the server drains
 	running atomic.Int64  // batches and scans
@@ -164,7 +166,7 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 	t := count.Tally{Slot: rpcScanSlot}
 	t.Count(count.OK)
 	if err != nil {
-		reply.Error = engine.OutcomeOf(err)
+		reply.Error = r.shownOutcome(callerOf(stream.Context()).user(), engine.OutcomeOf(err))
 		t = count.Tally{Slot: rpcScanSlot}
 		t.Count(count.Error)
 	}
@@ -175,11 +177,11 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 	return send()
 }
 
-// GetMap reads the map that this server acts on.
-func (r *rpcServer) GetMap(context.Context, *rpcv1.GetComputeMapRequest) (*rpcv1.ComputeMapReply, error) {
+// GetMap reads the map that this server acts on, as the caller may see it.
+func (r *rpcServer) GetMap(ctx context.Context, _ *rpcv1.GetComputeMapRequest) (*rpcv1.ComputeMapReply, error) {
 	reply := &rpcv1.ComputeMapReply{Any: r.core.View.Any}
 	if m := r.core.View.Current(); m != nil {
-		data, err := m.Marshal(nil)
+		data, err := shownMap(callerOf(ctx).user(), m).Marshal(nil)
 		if err != nil {
 			return nil, status.Error(codes.Internal, err.Error())
 		}
@@ -188,9 +190,12 @@ func (r *rpcServer) GetMap(context.Context, *rpcv1.GetComputeMapRequest) (*rpcv1
 	return reply, nil
 }
 
-// Describe says what this server is and how it fares.
+// Describe says what this server is and how it fares, without keys to those that may not read all.
 func (r *rpcServer) Describe(ctx context.Context, _ *rpcv1.DescribeComputeRequest) (*rpcv1.DescribeComputeReply, error) {
 	reply := r.describe()
+	if !seesAll(callerOf(ctx).user()) {
+		withoutKeys(reply, r.hider())
+	}
 	if identity.FromContext(ctx).Role == identity.RoleOperator {
 		if digest := r.users.Digest(); digest != [len(digest)]byte{} {
 			reply.AclDigest = digest[:]

@@ -191,7 +191,7 @@ func (w *doStream) do(b received, limit time.Duration) []*rpcv1.Outcome {
 	}
 	var outcomes []*rpcv1.Outcome
 	if len(allowed) > 0 {
-		outcomes = e.Do(allowed, b.req.Forwarded, limit, w.term)
+		outcomes = w.r.shown(b.user, e.Do(allowed, b.req.Forwarded, limit, w.term))
 	}
 	if len(allowed) == len(all) {
 		return outcomes

@@ -86,18 +86,19 @@ func New(cfg Config) (*Server, error) {
 	peers := &grpcPeers{files: cfg.TLS, users: directory, limit: cfg.Limit, byID: map[uint32]*peerLink{}}
 	c.Peers = peers
 	logins := accept.NewLogins(c.Env.Now, accept.Penalty)
-	m := newMetrics(c, logins, cfg.TLS)
+	m, hider := newMetrics(c, logins, cfg.TLS), newHider(cfg.KeySalt)
 	s := &Server{cfg: cfg, core: c, peers: peers, users: directory, drained: make(chan struct{})}
 	s.resp = resp.New(resp.Config{
 		Engine: c, Users: directory, Front: &m.resp, Batches: &m.rpc, Version: cfg.Version, Logins: logins, TLS: cfg.RESPTLS,
+		Hide:           func(message string) string { return hider().Texts(message) },
 		MaxConnections: cfg.MaxConnections, AuthLimit: cfg.AuthLimit, Idle: cfg.Idle,
 		WriteLimit: cfg.WriteLimit, MaxReply: cfg.MaxReply, MaxBuffers: cfg.MaxBuffers,
 	})
-	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor, describe: s.describe, users: directory, files: cfg.TLS, cut: make(chan struct{})}
+	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor, describe: s.describe, users: directory, files: cfg.TLS, hider: hider, cut: make(chan struct{})}
 	s.gate = newGate(&cfg, directory, logins)
 	s.rpc = newRPC(s.gate, &cfg, s.calls)
 	m.ofRESP, m.ofRPC = s.resp.Anonymous, s.gate.strangers
-	s.http = newHTTP(c, m, s.describe, newHider(cfg.KeySalt), cfg.Pprof)
+	s.http = newHTTP(c, m, s.describe, hider, cfg.Pprof)
 	for _, l := range []struct {
 		address string
 		to      *net.Listener

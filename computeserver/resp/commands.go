@@ -130,7 +130,7 @@ func (c *conn) change(kind rpcv1.Operation_Kind, key, value []byte, reply replyK
 func (c *conn) failAt(key []byte, err error) {
 	o := engine.OutcomeOf(err)
 	o.Message = c.s.core.At(c.s.core.View.Route(), key, o.Message)
-	c.out = appendFailure(c.out, o)
+	c.out = c.appendFailure(c.out, o)
 	c.tally.Count(count.Error)
 	c.used(err)
 }

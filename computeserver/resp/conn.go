@@ -197,7 +197,7 @@ func (c *conn) trim() {
 func (c *conn) grow() error {
 	more := cap(c.in)
 	if err := c.account.set(holdIn, 2*more); err != nil {
-		c.out = appendFailure(c.out, engine.OutcomeOf(err))
+		c.out = c.appendFailure(c.out, engine.OutcomeOf(err))
 		_ = c.flush() // the connection ends in any case
 		return err
 	}

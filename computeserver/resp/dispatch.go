@@ -220,13 +220,18 @@ func (c *conn) appendNull(b []byte) []byte {
 // fail replies an error of the index or of routing.
 func (c *conn) fail(err error) {
 	o := engine.OutcomeOf(err)
-	c.out = appendFailure(c.out, o)
+	c.out = c.appendFailure(c.out, o)
 	c.tally.Count(count.Error)
 }
 
-// appendFailure appends an outcome that is no plain answer.
-func appendFailure(b []byte, o *rpcv1.Outcome) []byte {
-	return redcon.AppendError(b, prefix(o.Code)+o.Message)
+// appendFailure appends an outcome that is no plain answer. Its message may name keys of others, as
+// bounds of ranges: only a user that may read every key sees them.
+func (c *conn) appendFailure(b []byte, o *rpcv1.Outcome) []byte {
+	message := o.Message
+	if u := c.login.User(); u == nil || !u.ReadsAll() {
+		message = c.s.hide(message)
+	}
+	return redcon.AppendError(b, prefix(o.Code)+message)
 }
 
 // prefix is how a RESP error of this code begins.

@@ -180,5 +180,5 @@ func (c *conn) appendOutcome(b []byte, o *rpcv1.Outcome, reply replyKind) []byte
 		return c.appendNull(b)
 	}
 	c.tally.Count(count.Error)
-	return appendFailure(b, o)
+	return c.appendFailure(b, o)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -63,7 +64,7 @@ func newCluster(t testing.TB, routing string, adjust func(*limits), ids ...uint3
 		e.Sessions.Standstill = computeservertest.Standstill
 		e.Peers = others{c}
 		s := New(Config{
-			Engine: e, Users: l.Users, Front: &count.Front{Sum: e.Count}, Batches: &count.Front{Sum: e.Count}, Version: "test", Logins: accept.NewLogins(env.Real().Now, accept.Penalty),
+			Engine: e, Users: l.Users, Front: &count.Front{Sum: e.Count}, Batches: &count.Front{Sum: e.Count}, Version: "test", Hide: keyrange.Hider{}.Texts, Logins: accept.NewLogins(env.Real().Now, accept.Penalty),
 			MaxConnections: l.MaxConnections, AuthLimit: l.AuthLimit, Idle: time.Hour,
 			WriteLimit: l.WriteLimit, MaxReply: l.MaxReply, MaxBuffers: l.MaxBuffers,
 		})

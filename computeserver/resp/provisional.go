@@ -28,7 +28,7 @@ func (c *conn) takeBack(why error) {
 		moved = c.moveHoles(moved, u.from, len(rebuilt)-from)
 		rebuilt = append(rebuilt, c.out[from:u.from]...)
 		o := &rpcv1.Outcome{Code: u.code}
-		rebuilt = appendFailure(rebuilt, engine.Withheld(u.kind, o, why))
+		rebuilt = c.appendFailure(rebuilt, engine.Withheld(u.kind, o, why))
 		from = u.to
 		c.tally.Recount(u.slot, engine.KindOf(o), count.Error)
 	}

@@ -26,6 +26,7 @@ type Server struct {
 	size    *engine.Counting
 	version string
 	started time.Time
+	hide    func(message string) string
 
 	lobby      *accept.Lobby // of connections that have not authenticated
 	logins     *accept.Logins
@@ -57,6 +58,9 @@ type Config struct {
 	Batches *count.Front // those of the SDK and of other servers: INFO tells of them
 	Version string       // of the program, for people
 
+	// Hide takes keys out of the message of an error, for users that may not read every key.
+	Hide func(message string) string
+
 	Logins *accept.Logins // of the server's front ends
 	TLS    *TLS           // nil = connections are in the clear
 
@@ -77,7 +81,7 @@ const (
 // New makes a server that has no connection yet.
 func New(c Config) *Server {
 	return &Server{
-		core: c.Engine, users: c.Users, front: c.Front, batches: c.Batches, version: c.Version,
+		core: c.Engine, users: c.Users, front: c.Front, batches: c.Batches, version: c.Version, hide: c.Hide,
 		cursors: newCursors(c.Engine.Env, maxCursors, cursorsKept), size: engine.NewCounting(c.Engine.Env), started: time.Now(),
 		lobby: accept.NewLobby(maxAnonymousConns, c.AuthLimit), logins: c.Logins,
 		maxConns: c.MaxConnections, idle: c.Idle, writeLimit: c.WriteLimit, maxReply: c.MaxReply, budget: budget{limit: c.MaxBuffers},

@@ -234,7 +234,7 @@ func (c *conn) keysAhead(commands []pending, at int) *engine.Session {
 	before := c.session
 	for i := at; i < len(commands); i++ {
 		p := &commands[i]
-		if p.k == nil || p.k.changes != commands[at].k.changes || !p.k.onOneKey(len(p.args)) {
+		if p.k == nil || p.k.changes != commands[at].k.changes || !p.k.onOneKey(len(p.args)) || !c.mayRun(p.k, p.args) {
 			continue
 		}
 		key := p.args[1]

@@ -90,6 +90,15 @@ func (u *User) MayReadRange(start, end []byte) bool {
 // ReadsAll reports whether the user may read every key.
 func (u *User) ReadsAll() bool { return u.MayRead(nil) }
 
+// Prefixes are where the keys begin that the user may read or write. They are not to be changed.
+func (u *User) Prefixes() [][]byte {
+	all := make([][]byte, len(u.keys))
+	for i := range u.keys {
+		all[i] = u.keys[i].prefix
+	}
+	return all
+}
+
 // has reports whether a password is one of the user's, in a time that does not depend on it.
 func (u *User) has(d digest) bool {
 	good := 0

@@ -58,6 +58,12 @@ func (h Hider) Text(message string) string {
 	return alone.ReplaceAllStringFunc(spans.ReplaceAllStringFunc(message, hide), hide)
 }
 
+// Texts is a message with digests in the place of all that stands in quotes, whether it is a key or
+// not: for readers that may not see keys at all, and lose little by what else is hidden.
+func (h Hider) Texts(message string) string {
+	return texts.ReplaceAllStringFunc(h.Text(message), h.text)
+}
+
 // text hides one text that Quote wrote.
 func (h Hider) text(quoted string) string {
 	end := len(quoted)
