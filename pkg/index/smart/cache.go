@@ -12,8 +12,14 @@ import (
 
 // copied is a copy of an inner node, shared by the sessions of a client. Its head and its keys
 // never change. Its words do: a session that READs a word of the node, or changes it, stores it
-// here. So a word may be older than the one before it. It is never older than the copy's stamp
-// says, and no word is believed without a proof (descend.go).
+// here. So a word may be older than the one before it. No word is believed without a proof
+// (descend.go).
+//
+// A word is never older than the copy's stamp says. The floor rests on that: when it has risen
+// above the stamp of every copy from before a node was out, no copy leads to the node, and its
+// memory is used again. So a session stores here only what it READ after it got the copy, which was
+// there by then with its stamp, or what its operation READ before, if that is not older than the
+// stamp (mayRenew).
 //
 // Keys and words lie behind the struct, in one piece of memory with it: a search mostly takes two
 // lines of the processor's cache. It has no pointers.

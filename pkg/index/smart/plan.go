@@ -91,7 +91,7 @@ func (s *Session) takeNode(w slot, b []byte) {
 func (s *Session) takeSlots(n *plannedNode, b []byte) bool {
 	f := n.known
 	f.learn(n.first, b)
-	if c := s.copyAt(n.node); c != nil && c.size() == len(f.words) {
+	if c := s.copyAt(n.node); c != nil && s.mayRenew(c) && c.size() == len(f.words) {
 		c.renewFrom(n.first, b)
 	}
 	return slices.ContainsFunc(f.words[n.first:n.first+len(b)/slotBytes], slot.frozen)
@@ -224,10 +224,17 @@ func (s *Session) copyAt(w slot) *copied {
 	return copyOf(h)
 }
 
-// keep makes b, READ from where w leads by this operation, what the node's copy says.
+// mayRenew reports whether words that this operation READ before it got c may be stored there: the
+// operation is not older than the copy, so the words are not older than the copy's stamp says.
+func (s *Session) mayRenew(c *copied) bool { return c.Stamp <= s.PS.Stamp() }
+
+// keep makes b, READ from where w leads by this operation, what the node's copy says. A copy that a
+// later operation made meanwhile stays as it is.
 func (s *Session) keep(w slot, b []byte) {
 	if c := s.copyAt(w); c != nil {
-		c.renew(b)
+		if s.mayRenew(c) {
+			c.renew(b)
+		}
 		return
 	}
 	if !s.fresh.decode(s.lay, w.addr(), nodeType(w.code()), b) {
