@@ -80,8 +80,8 @@ func (run Run) Do() Report {
 	}
 	if slices.Contains(run.Design.Switches, "hopscotchLeaf") {
 		span(run.Seed, &sh)
-		sh.options.Neighbourhood = neighbourhood(run.Seed)
 	}
+	sh.options.Neighbourhood = neighbourhoodOf(run.Design, run.Seed)
 	if !slices.Contains(run.Design.Switches, "writeCombining") {
 		// Nobody carries out what others wait for: a key that more sessions change at once has
 		// histories which take too long to judge.

@@ -3,6 +3,7 @@ package indexsim
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -177,9 +178,12 @@ func span(seed uint64, sh *shape) {
 	sh.keys = max(sh.keys, 150)
 }
 
-// neighbourhood draws that of a design of hopscotch leaves: in half of the runs another one than 8.
-// The source is one of its own.
-func neighbourhood(seed uint64) int {
+// neighbourhoodOf draws that of a design of hopscotch leaves: in half of the runs another one than
+// 8. Other designs have none. The source is one of its own.
+func neighbourhoodOf(d index.Design, seed uint64) int {
+	if !slices.Contains(d.Switches, "hopscotchLeaf") {
+		return 0
+	}
 	r := rand.New(rand.NewPCG(seed, 86))
 	return []int{0, 0, 0, 16, 16, 3}[r.IntN(6)]
 }

@@ -1,0 +1,86 @@
+package indexsim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// unsteady is a client's device of which single queue pairs are late now and then, and lists of
+// READs fail. What an operation waits for then is over only when its limit is, in the middle of it,
+// and its session lives: the limit of a queue pair counts from when a list is on its way.
+type unsteady struct {
+	verbs.Device
+	p    *simenv.Process
+	rand *rand.Rand
+	late int           // one of how many lists is late
+	most time.Duration // by how much at most
+	fail int           // one of how many lists of READs fails; 0 = none does
+	over bool          // nothing happens any more
+}
+
+// Connect implements verbs.Device.
+func (d *unsteady) Connect(t verbs.Target, limit time.Duration) (verbs.Conn, error) {
+	c, err := d.Device.Connect(t, limit)
+	if err != nil {
+		return nil, err
+	}
+	return &unsteadyConn{c, d}, nil
+}
+
+type unsteadyConn struct {
+	verbs.Conn
+	d *unsteady
+}
+
+// NewQP implements verbs.Conn.
+func (c *unsteadyConn) NewQP(a *verbs.Arena) (verbs.QP, error) {
+	q, err := c.Conn.NewQP(a)
+	if err != nil {
+		return nil, err
+	}
+	return &unsteadyQP{QP: q, d: c.d}, nil
+}
+
+type unsteadyQP struct {
+	verbs.QP
+	d      *unsteady
+	failed error
+}
+
+// Start implements verbs.QP.
+func (q *unsteadyQP) Start(list []verbs.Request) error {
+	d := q.d
+	switch {
+	case q.failed != nil:
+		return q.failed
+	case d.over:
+	case d.rand.IntN(d.late) == 0:
+		d.p.Sleep(d.most >> d.rand.IntN(12))
+	case d.fail > 0 && reads(list) && d.rand.IntN(d.fail) == 0:
+		q.failed = fmt.Errorf("a READ fails: %w", verbs.ErrDisconnected)
+		return q.failed
+	}
+	return q.QP.Start(list)
+}
+
+// Err implements verbs.QP.
+func (q *unsteadyQP) Err() error {
+	if q.failed != nil {
+		return q.failed
+	}
+	return q.QP.Err()
+}
+
+// reads reports whether the list has READs only.
+func reads(list []verbs.Request) bool {
+	for i := range list {
+		if list[i].Op != verbs.Read {
+			return false
+		}
+	}
+	return true
+}
