@@ -133,10 +133,6 @@ func (s *session) gather(i int, key []byte) error {
 	if err := s.served(key); err != nil {
 		return err
 	}
-	_, entry, err := s.lookEntry(key, r.value[:0])
-	if err != nil {
-		return op.Failure(err, false)
-	}
 	p, err := s.b.Descend(key)
 	if err != nil {
 		return err
@@ -144,10 +140,6 @@ func (s *session) gather(i int, key []byte) error {
 	a, k := p.Addr(), r.n
 	r.n++
 	r.keys[k], r.leaf[k], r.at[k] = i, a, k
-	if entry {
-		r.leaf[k] = pool.Nil // lookup finds it
-		return nil
-	}
 	for j := range k {
 		if r.leaf[j] == a {
 			r.leaf[k], r.at[k], r.since[k] = a, r.at[j], r.since[j]

@@ -243,21 +243,20 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 	return nil, err
 }
 
-// settle puts f, in which the change of the session's record is about to be made, into the queue in
-// place of the record. Under the lock of f. It returns the record's position.
+// settle puts f, which is clean, and in which the change of the session's record is about to be
+// made, into the queue in place of the record. Under the lock of f. It returns the record's
+// position.
 func (d *dirty) settle(q *beside, f *frame) uint64 {
 	position := q.position
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if first := f.first.Load(); first == 0 || first > position {
-		for i := len(d.queue) - 1; ; i-- { // it was appended a round trip ago
-			if e := &d.queue[i]; e.f == &q.frame && e.first == position {
-				e.f = f
-				break
-			}
+	for i := len(d.queue) - 1; ; i-- { // it was appended a round trip ago
+		if e := &d.queue[i]; e.f == &q.frame && e.first == position {
+			e.f = f
+			break
 		}
-		f.first.Store(position)
 	}
+	f.first.Store(position)
 	q.over(d.x.log)
 	return position
 }

@@ -110,16 +110,6 @@ func (s *session) retired() error {
 	return nil
 }
 
-// retire retires all garbage, in an operation of its own.
-func (w *writer) retire() error {
-	w.s.b.Begin()
-	defer w.s.b.End()
-	if err := w.s.retire(1); err != nil {
-		return w.x.giveUp(err)
-	}
-	return nil
-}
-
 // prepare makes the entry and the record of a change. It writes a long value to a block, unless the
 // cache shows that the change will fail: then done is true, and err is the answer.
 func (s *session) prepare(p *btree.Path, key, value []byte, fp byte, epoch uint64, m mode) (done bool, err error) {

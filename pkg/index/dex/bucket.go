@@ -11,11 +11,9 @@ import (
 
 const (
 	// all but the length of the value, and its state
-	headMask = ^uint64(0xffff<<16 | stale | unwritten)
+	headMask = ^uint64(0xffff<<16 | stale)
 	// it is taken out: its place and count are the next one's
 	stale = 1 << 15
-	// its leaf does not have the value yet (entrychange.go)
-	unwritten = 1 << 14
 )
 
 func wordsOf(n int) int { return (n + 7) / 8 }
@@ -28,10 +26,10 @@ func shape(head uint64) (key, value int) {
 // extent is how many words the entry of a head takes.
 func extent(head uint64) int {
 	k, v := shape(head)
-	return 1 + k + v + int(head&unwritten/unwritten)
+	return 1 + k + v
 }
 
-func keyLen(head uint64) int   { return int(head & (unwritten - 1)) }
+func keyLen(head uint64) int   { return int(head & (stale - 1)) }
 func valueLen(head uint64) int { return int(head >> 16 & 0xffff) }
 
 // seek is the entry of key, also one that is taken out: its number in the bucket, its first word,
@@ -123,16 +121,16 @@ type vacancy struct {
 	hints      hints // of the others
 }
 
-// makeRoom takes entries out until one of so many words has room. Entries whose leaf lacks their
-// value stay; ok is false if only they are left. Of the others the least used one goes, of those
-// the oldest. All counts are halved now and then: so what was popular once grows old.
-func makeRoom(b []uint64, size int, ghosts *uint64) (v vacancy, ok bool) {
+// makeRoom takes entries out until one of so many words has room, which an empty bucket has. The
+// least used one goes, of those the oldest. All counts are halved now and then: so what was popular
+// once grows old.
+func makeRoom(b []uint64, size int, ghosts *uint64) (v vacancy) {
 	for {
 		least, leastAt, uses := -1, 0, uint8(0)
 		number, at, once, twice := 0, bucketBegin, hints{}, hints{}
 		for ; at < len(b) && b[at] != 0; number++ {
 			head := b[at]
-			if c := count(b, number); head&unwritten == 0 && (least < 0 || c < uses) {
+			if c := count(b, number); least < 0 || c < uses {
 				least, leastAt, uses = number, at, c
 			}
 			h := hintOf(head)
@@ -141,10 +139,7 @@ func makeRoom(b []uint64, size int, ghosts *uint64) (v vacancy, ok bool) {
 			at += extent(head)
 		}
 		if at+size <= len(b) && number < mostEntries {
-			return vacancy{number, at, v.took, once}, true
-		}
-		if least < 0 {
-			return vacancy{took: v.took, hints: once}, false
+			return vacancy{number, at, v.took, once}
 		}
 		v.took = true
 		once = once.without(hintOf(b[leastAt])).or(twice)
@@ -161,7 +156,7 @@ func makeRoom(b []uint64, size int, ghosts *uint64) (v vacancy, ok bool) {
 		}
 		setCount(b, mostEntries, gone)
 		if at+size <= len(b) {
-			return vacancy{number, at, true, once}, true
+			return vacancy{number, at, true, once}
 		}
 	}
 }

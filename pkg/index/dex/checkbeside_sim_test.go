@@ -16,7 +16,7 @@ import (
 // is not given up, and a later Check finds all of it.
 func TestCheckBesideChanges(t *testing.T) {
 	const sessions, steps, each = 4, 1500, 500
-	simulatedEntries(t, func(p *simenv.Process, x *dex, s *session) error {
+	simulated(t, func(p *simenv.Process, x *dex, s *session) error {
 		if err := s.Insert(simulatedKey(0, each), nil); err != nil { // there is a leaf
 			return err
 		}
@@ -36,9 +36,8 @@ func TestCheckBesideChanges(t *testing.T) {
 			p.Yield()
 		}
 		g.Wait(env.Forever)
-		c := x.dirty.changes
-		if t.Logf("%d checks, %d changes of entries, %d of them made frames'", checks, c.changed, c.absorbed); checks < 3 || c.absorbed == 0 {
-			return fmt.Errorf("%d checks, %d entries made frames': this tests nothing", checks, c.absorbed)
+		if t.Logf("%d checks", checks); checks < 3 {
+			return fmt.Errorf("%d checks: this tests nothing", checks)
 		}
 		found, err := x.Check()
 		if err == nil && found.Pairs != pairs {

@@ -14,9 +14,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// TestEntriesOnThreads: sessions on real threads change keys of the same leaves, most of them in
-// their entries, while all leaves are written back again and again, and a range between the keys is
-// given and taken. Each session has keys that nobody else changes, so it knows each answer, and
+// TestEntriesOnThreads: sessions on real threads change keys of the same leaves, many of which have
+// entries, while all leaves are written back again and again, and a range between the keys is given
+// and taken. Each session has keys that nobody else changes, so it knows each answer, and
 // what a scan must show of them.
 func TestEntriesOnThreads(t *testing.T) {
 	defer MostlyEntries()()
@@ -168,10 +168,9 @@ func TestEntriesOnThreads(t *testing.T) {
 	if found, err := x.Check(); !t.Failed() && (err != nil || int(found.Pairs) != want) {
 		t.Errorf("%d pairs, want %d: %v", found.Pairs, want, err)
 	}
-	n := x.dirty.changes
 	resized := Resized(x)
-	t.Logf("%d moves, changes of entries: %+v, %d of their share", moves, n, resized)
-	if n.changed < 500 || n.absorbed < 100 || moves == 0 || resized < 100 {
-		t.Errorf("%d moves, changes of entries: %+v: this tests nothing", moves, n)
+	t.Logf("%d moves, %d changes of the share of entries", moves, resized)
+	if moves == 0 || resized < 100 || !x.cache.rows.some.Load() {
+		t.Errorf("%d moves, %d changes of the share of entries: this tests nothing", moves, resized)
 	}
 }

@@ -159,18 +159,6 @@ func MostlyEntries() (undo func()) {
 // Resized is how often the number of buckets of entries changed.
 func Resized(i index.Index) int { return int(i.(*dex).cache.rows.state.Load() >> 40) }
 
-// EntryChanges counts changes of entries, those of them that took the place of an earlier one, and
-// values of entries that frames got.
-func EntryChanges(i index.Index) (changed, superseded, absorbed int) {
-	d := &i.(*dex).dirty
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.changes.changed, d.changes.superseded, d.changes.absorbed
-}
-
-// HasEntry reports whether an entry of key holds.
-func HasEntry(i index.Index, key []byte) bool { return i.(*dex).cache.rows.hasEntry(key) }
-
 // bucket is the bucket of key, and what the head of its entry looks like but for the value's
 // length.
 func (e *rowCache) bucket(key []byte) (b []uint64, head uint64) {
@@ -208,3 +196,6 @@ func Unmixed(i index.Index) (within, locked int) {
 
 // WriteBack writes all leaves of a client back.
 func WriteBack(i index.Index) error { return i.(*dex).flushAll(false) }
+
+// Alive is an error once a client was given up.
+func Alive(i index.Index) error { return i.(*dex).pool.Alive() }

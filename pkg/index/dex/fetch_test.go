@@ -12,7 +12,7 @@ import (
 // it whose last lookup READ the leaf at a, of the keys seven and eight, and did not keep it.
 func remembering(t *testing.T) (x *dex, s *session, a pool.Addr) {
 	t.Helper()
-	x, s = opened(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 16 << 10, Switches: map[string]bool{"offloading": false, "entryChanges": false}})
+	x, s = opened(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 16 << 10, Switches: map[string]bool{"offloading": false}})
 	// Loaded, so that the same keys share a leaf each time. Where a leaf that fills up is divided
 	// depends on what was written back by then.
 	mustDo(t, x.BulkLoad(func(pair func(key, value []byte) bool) error {

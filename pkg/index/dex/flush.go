@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
@@ -237,7 +236,6 @@ func (x *dex) flushAll(drop bool) error {
 	}
 	s.b.Begin()
 	all := ranges{spans: []span{{start: []byte{}}}}
-	applied := s.applyEntries(&all, math.MaxUint64)
 	err = x.cache.each(func(f *frame) error {
 		if drop {
 			return s.forget(f, &all)
@@ -254,7 +252,7 @@ func (x *dex) flushAll(drop bool) error {
 		}
 		return nil
 	})
-	if err = errors.Join(applied, err); err == nil {
+	if err == nil {
 		err = s.retire(1)
 	}
 	s.b.End()
@@ -269,9 +267,6 @@ type dirty struct {
 	mu    env.Mutex
 	queue []entry
 	begin int // of the remaining queue
-
-	late []entry // frames that got older changes than those that were queued before: dirtylate.go
-	entryPositions
 }
 
 type entry struct {
@@ -281,7 +276,6 @@ type entry struct {
 
 func (d *dirty) start(x *dex) {
 	d.x, d.mu = x, x.env.NewMutex()
-	d.entryPositions.start(uint64(x.log.Ref().Bytes))
 }
 
 // append appends a record of a change of f, whose lock the caller holds. While the first record of
@@ -295,8 +289,7 @@ func (d *dirty) append(a *redo.Appender, f *frame, record []byte) (uint64, error
 }
 
 // appendFirst is append for a clean frame. The log keeps room for a later record of so many bytes.
-// It may have to wait for the log, but not with dirty.mu: truncation needs that, and who has locked
-// a bucket of entries.
+// It may have to wait for the log, but not with dirty.mu, which truncation needs.
 func (d *dirty) appendFirst(a *redo.Appender, f *frame, record []byte, later int) (uint64, error) {
 	for end := time.Duration(0); ; {
 		position, err := d.tryFirst(a, f, record, later)
@@ -338,7 +331,6 @@ func (d *dirty) trim() {
 		n := copy(d.queue, d.queue[d.begin:])
 		d.queue, d.begin = d.queue[:n], 0
 	}
-	d.trimLate()
 }
 
 // all returns the dirty frames, each once. Others flush and change frames meanwhile.
@@ -351,11 +343,6 @@ func (d *dirty) all() []*frame {
 			frames = append(frames, e.f)
 		}
 	}
-	for _, e := range d.late {
-		if e.f.first.Load() == e.first {
-			frames = append(frames, e.f)
-		}
-	}
 	return frames
 }
 
@@ -365,11 +352,6 @@ func (d *dirty) some(fs []*frame) []*frame {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.trim()
-	oldest := uint64(math.MaxUint64)
-	if d.begin < len(d.queue) {
-		oldest = d.queue[d.begin].first
-	}
-	fs = d.someLate(fs, oldest)
 	for i := d.begin; i < len(d.queue) && len(fs) < cap(fs); i++ {
 		if e := &d.queue[i]; e.f.first.Load() == e.first && e.f.words != nil {
 			fs = append(fs, e.f)
@@ -383,15 +365,9 @@ func (d *dirty) truncate() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.trim()
-	durable := d.x.log.Durable()
-	upTo := durable
+	upTo := d.x.log.Durable()
 	if d.begin < len(d.queue) {
 		upTo = min(upTo, d.queue[d.begin].first-1)
 	}
-	if len(d.late) > 0 {
-		upTo = min(upTo, d.late[0].first-1)
-	}
-	if upTo = d.release(upTo, durable); upTo > 0 {
-		d.x.log.Truncate(upTo)
-	}
+	d.x.log.Truncate(upTo)
 }

@@ -57,15 +57,6 @@ func (w *foreseen) take(key []byte) *frame {
 
 func whereOf(key []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(key))) }
 
-// changeCached makes the change in the entry of key, or in the frame that is foreseen, and answers
-// it. made is false if nothing has happened.
-func (s *session) changeCached(key, value []byte, epoch uint64, m mode) (made bool, err error) {
-	if made, err = s.changeInPlace(key, value, epoch, m); made || err != nil {
-		return made, err
-	}
-	return s.changeForeseen(key, value, epoch, m)
-}
-
 // changeForeseen makes the change if a frame is foreseen for key, and answers it. made is false if
 // nothing has happened.
 func (s *session) changeForeseen(key, value []byte, epoch uint64, m mode) (made bool, err error) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
@@ -97,11 +96,6 @@ func (s *session) setApart(given span) error {
 		if key != nil && err == nil && before.at(key) >= 0 {
 			err = s.splitAt(key)
 		}
-	}
-	if err == nil {
-		s.b.Begin()
-		err = s.applyEntries(&ranges{spans: []span{given}}, math.MaxUint64)
-		s.b.End()
 	}
 	if err != nil {
 		x.ranges.Store(before)

@@ -1,10 +1,12 @@
 package dex
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -159,9 +161,6 @@ func (s *session) prepareSome(keys, values [][]byte) error {
 	for i, key := range keys {
 		if s.x.lay.CheckPair(key, values[i]) != nil || s.x.ranges.Load().at(key) < 0 {
 			continue
-		}
-		if s.x.with.entryChanges && values[i] != nil && !s.x.lay.InBlock(len(values[i])) && s.x.cache.rows.hasEntry(key) {
-			continue // it needs no leaf
 		}
 		if a, hint := w.leaves[i], w.hints[i]; hint != 0 {
 			// the hint may be older than the frame
@@ -347,4 +346,10 @@ func (s *session) keepReady(i int) error {
 		return nil // it is another client's by now, or was a moment ago
 	}
 	return err
+}
+
+// beyond reports whether err, of a fetch that began with the ranges had, says that the leaf of key
+// goes beyond them, and that was because a range left or came meanwhile.
+func (x *dex) beyond(err error, had *ranges, key []byte) bool {
+	return errors.Is(err, index.ErrFormat) && (x.ranges.Load() != had || had.at(key) < 0)
 }

@@ -2,12 +2,10 @@ package dex
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/bits"
 	"sync/atomic"
 
 	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
 	"github.com/dmindex/dmindex/pkg/index/internal/memory"
@@ -29,16 +27,14 @@ import (
 //	4..63   the entries, the oldest first, up to a word that is 0: a head, the key, the value,
 //	        each in whole words. A head has the lengths of key (bits 0 to 14) and value (16 to
 //	        31), and a part of the hash (32 to 63); bit 63 is set. Bit 15 = the entry is
-//	        invalid: its value does not hold any more. Bit 14 = the leaf lacks the value, and the
-//	        position of its record follows, in a word
+//	        invalid: its value does not hold any more
 //
 // An invalidated entry keeps its place and its count until others need the place (again). Otherwise
 // a key that is looked up and changed often would start from zero after each change.
 //
 // An entry is valid only while it is what a lookup of the key must answer. This client owns the
-// key, so no other client changes its value. A session of this client changes it in the entry
-// (entrychange.go), or in the frame of its leaf. An entry is valid only while no session uses the
-// leaf in a frame:
+// key, so no other client changes its value. A session of this client changes it in the frame of
+// its leaf. An entry is valid only while no session uses the leaf in a frame:
 //
 //	session that READ it, or called         session that fills a frame with the leaf
 //	1  reads the eviction clock             a  puts the frame into the table, locked
@@ -145,48 +141,45 @@ func tail(b []byte) (w uint64) {
 
 // find appends the value of key to dst, if its entry is there. It takes no lock.
 func (e *rowCache) find(x *dex, key, dst []byte) ([]byte, bool) {
-	value, _, st := e.look(x, key, dst)
+	value, st := e.look(x, key, dst)
 	return value, st == done
 }
 
-// look is find that tells more: an entry whose leaf lacks the value holds once the log is durable
-// up to lsn; busy = somebody has the bucket, so it is not known whether there is an entry.
-func (e *rowCache) look(x *dex, key, dst []byte) (value []byte, lsn uint64, st state) {
+// look is find that tells more: busy = somebody has the bucket, so it is not known whether there is
+// an entry.
+func (e *rowCache) look(x *dex, key, dst []byte) (value []byte, st state) {
 	if !e.some.Load() {
-		return dst, 0, absentee
+		return dst, absentee
 	}
 	p := e.place(key)
 	if e.lacks(p) {
-		return dst, 0, absentee
+		return dst, absentee
 	}
 	b := e.at(p.bucket)
 	version := atomic.LoadUint64(&b[0])
 	if version&1 != 0 {
-		return dst, 0, busy
+		return dst, busy
 	}
 	x.pause()
 	number, at, head := seek(b, p.head, key)
 	if head == 0 || head&stale != 0 {
 		if !e.unchanged(p, version) {
-			return dst, 0, busy
+			return dst, busy
 		}
-		return dst, 0, absentee
+		return dst, absentee
 	}
 	x.pause()
 	value = valueAt(b, at, head, dst)
-	if head&unwritten != 0 {
-		lsn = atomic.LoadUint64(&b[at+extent(head)-1])
-	}
 	x.pause()
 	if !e.unchanged(p, version) {
-		return dst, 0, busy
+		return dst, busy
 	}
 	counts := &b[1+number/8]
 	if c, shift := atomic.LoadUint64(counts), 8*(number%8); c>>shift&0xff < lfu.Most {
 		// else somebody counts another one, and this is not counted
 		atomic.CompareAndSwapUint64(counts, c, c+1<<shift)
 	}
-	return value, lsn, done
+	return value, done
 }
 
 // keep puts an entry in that was found in the leaf at a, which was READ, or found by a memory
@@ -239,25 +232,20 @@ func (e *rowCache) enter(x *dex, key, value []byte, right func() bool) {
 	unlock(b)
 }
 
-// insert puts an entry of so many words behind the others of bucket i, and returns the word behind
-// its value; 0 = there is no room. Under the lock; there is no other one of the key.
-func (e *rowCache) insert(i, head uint64, key, value []byte, size int, uses uint8) int {
+// insert puts an entry of so many words behind the others of bucket i. Under the lock; there is no
+// other one of the key.
+func (e *rowCache) insert(i, head uint64, key, value []byte, size int, uses uint8) {
 	b := e.at(i)
-	v, ok := makeRoom(b, size, e.ghosts.of(i))
+	v := makeRoom(b, size, e.ghosts.of(i))
 	if v.took && !e.full.Load() {
 		e.full.Store(true)
-	}
-	if !ok {
-		e.setHints(i, v.hints)
-		return 0
 	}
 	e.setHints(i, v.hints.or(hintOf(head)))
 	at := v.at
 	seqlock.Store(&b[at], head|uint64(len(value))<<16)
 	at = put(b, at+1, key)
-	at = put(b, at, value)
+	put(b, at, value)
 	setCount(b, v.number, uses)
-	return at
 }
 
 // drop takes the entry of key out, whose value is about to change; had: there was one. ok is false
@@ -282,8 +270,6 @@ func (e *rowCache) drop(x *dex, key []byte) (had, ok bool) {
 	number, at, head := seek(b, p.head, key)
 	switch {
 	case head == 0:
-	case head&unwritten != 0:
-		panic("dex: an entry whose leaf lacks its value is dropped")
 	case e.again:
 		seqlock.Store(&b[at], head|stale)
 	default:
@@ -315,10 +301,6 @@ func (e *rowCache) forget(given *ranges, again func() error) error {
 		}
 		for number, at := 0, bucketBegin; at < len(b) && b[at] != 0; {
 			if key = keyAt(b, at, key[:0]); given.at(key) >= 0 {
-				if b[at]&unwritten != 0 {
-					unlock(b)
-					return fmt.Errorf("key %x of a range that is given has a value that its leaf lacks: %w", key, index.ErrFormat)
-				}
 				takeOut(b, number, at)
 				continue
 			}

@@ -236,7 +236,7 @@ func TestEntriesThatAreChangedStay(t *testing.T) {
 // the log wanted room.
 func TestLeavesThatGoLeaveWhatWasChanged(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{Provider: "shm", Chunks: 64, ChunkBytes: 1 << 20})
-	o, err := Open(c.Open(t), index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 64 << 10, Switches: map[string]bool{"entryChanges": false}})
+	o, err := Open(c.Open(t), index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 64 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}

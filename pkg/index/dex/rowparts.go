@@ -39,9 +39,8 @@ import (
 // the kernel, which unlocks them. A session with an old state may lock one for a moment; it reads
 // state, and does nothing there.
 //
-// Entries move as they are, unwritten ones with the positions of their records. Neither their
-// leaves nor the log know in which bucket they are. If a bucket has no room for unwritten ones the
-// number stays as it is, until the log's writer has applied them.
+// Entries move as they are: their leaves do not know in which bucket they are. One for which there
+// is no room is dropped.
 //
 // Who looks at all buckets, one after the other, holds their number (hold).
 type rowParts struct {
@@ -190,8 +189,8 @@ func (r *rowParts) release() {
 }
 
 // resize adds a bucket, or removes one. It returns false if that cannot be now: a bucket that it
-// needs may be locked while its holder waits for dirty.mu. Then it does not wait, because others
-// would wait for the buckets that it has locked by then.
+// needs is locked. Then it does not wait, because others would wait for the buckets that it has
+// locked by then.
 func (e *rowCache) resize(x *dex, more bool) bool {
 	e.changing.Lock()
 	defer e.changing.Unlock()
@@ -213,14 +212,13 @@ func (e *rowCache) resize(x *dex, more bool) bool {
 			return false
 		}
 	}
-	b, done := e.at(last), false
-	locked := more && atomic.CompareAndSwapUint64(&b[0], removed, 1) || x.tryBucket(b)
-	if locked {
-		if done = e.haveRoom(offset, parts, more); done && more {
-			e.addLast(last, offset, parts)
-		} else if done {
-			e.removeLast(last, offset, parts)
-		}
+	b := e.at(last)
+	done := more && atomic.CompareAndSwapUint64(&b[0], removed, 1) || x.tryBucket(b)
+	switch {
+	case done && more:
+		e.addLast(last, offset, parts)
+	case done:
+		e.removeLast(last, offset, parts)
 	}
 	e.pause()
 	if done {
@@ -235,10 +233,9 @@ func (e *rowCache) resize(x *dex, more bool) bool {
 	}
 	e.pause()
 	switch {
-	case !done || more:
-		if locked {
-			unlock(b)
-		}
+	case !done:
+	case more:
+		unlock(b)
 	default:
 		e.setHints(last, hints{})
 		atomic.StoreUint64(&e.ghosts[last], 0)
@@ -256,39 +253,6 @@ func (e *rowCache) change(last uint64, more bool) {
 	}
 	s := e.state.Load()
 	e.state.Store((s>>40+1)<<40 | n/e.part<<32 | n%e.part)
-}
-
-// haveRoom reports whether the unwritten entries that move have room, from the buckets of an offset
-// in so many parts to the next one, or back. Under their locks.
-func (e *rowCache) haveRoom(offset, parts uint64, more bool) bool {
-	if more {
-		words, n := 0, 0
-		for i := range parts {
-			e.moving(i*e.part+offset, parts+1, parts, &words, &n)
-		}
-		return bucketBegin+words <= int(e.size) && n < mostEntries
-	}
-	for i := range parts {
-		words, n := 0, 0
-		e.moving(i*e.part+offset, parts, i, &words, &n)
-		e.moving(parts*e.part+offset, parts, i, &words, &n)
-		if bucketBegin+words > int(e.size) || n >= mostEntries {
-			return false
-		}
-	}
-	return true
-}
-
-// moving adds the words of unwritten entries of bucket i that are of one of so many parts, and
-// their number.
-func (e *rowCache) moving(i, parts, to uint64, words, n *int) {
-	b := e.at(i)
-	for at := bucketBegin; at < len(b) && b[at] != 0; at += extent(b[at]) {
-		if b[at]&unwritten != 0 && e.owner(b[at], parts) == to {
-			*words += extent(b[at])
-			*n++
-		}
-	}
 }
 
 // addLast moves entries to the new last bucket.
@@ -326,14 +290,10 @@ func (e *rowCache) removeLast(last, offset, parts uint64) {
 // accept puts an entry of another bucket into bucket i, if it is worth its room there.
 func (e *rowCache) accept(i uint64, entry []uint64, uses uint8) {
 	b := e.at(i)
-	if entry[0]&unwritten == 0 && !worthRoom(b, len(entry), uses) {
+	if !worthRoom(b, len(entry), uses) {
 		return
 	}
-	v, ok := makeRoom(b, len(entry), e.ghosts.of(i))
-	if !ok {
-		invariants.Check(entry[0]&unwritten == 0, "an entry whose leaf lacks its value finds no room in bucket %d", i)
-		return // the leaf has its value
-	}
+	v := makeRoom(b, len(entry), e.ghosts.of(i))
 	for k, w := range entry {
 		seqlock.Store(&b[v.at+k], w)
 	}
@@ -345,7 +305,7 @@ func (e *rowCache) accept(i uint64, entry []uint64, uses uint8) {
 func worthRoom(b []uint64, size int, uses uint8) bool {
 	number, at, less := 0, bucketBegin, false
 	for ; at < len(b) && b[at] != 0; number++ {
-		less = less || b[at]&unwritten == 0 && count(b, number) <= uses
+		less = less || count(b, number) <= uses
 		at += extent(b[at])
 	}
 	return less || at+size <= len(b) && number < mostEntries

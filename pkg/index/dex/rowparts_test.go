@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
+	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -33,19 +35,13 @@ func TestOwnersOfSlots(t *testing.T) {
 }
 
 // TestEntriesMove keeps, changes and drops entries while the number of buckets goes up and down.
-// Every unwritten entry is there all the time, with its last value and position; others have the
-// last value or are not there; and of what is kept when there is room for all, all is there when
-// the number is as it was.
+// An entry has the last value, or is not there.
 func TestEntriesMove(t *testing.T) {
 	x, e := fewEntries(t, 32<<10)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 1))
-	type state struct {
-		value    []byte
-		position uint64
-	}
-	model := map[string]state{}
+	model := map[string][]byte{}
 	key := func() []byte { return binary.BigEndian.AppendUint64(nil, r.Uint64N(3000)<<20) }
 	refused, up, down, moved := 0, 0, 0, 0
 	steps := 100_000
@@ -56,37 +52,21 @@ func TestEntriesMove(t *testing.T) {
 		k := key()
 		switch r.IntN(8) {
 		case 0:
-			if _, _, st := e.look(x, k, nil); st == absentee {
+			if _, st := e.look(x, k, nil); st == absentee {
 				v := fmt.Appendf(nil, "%d", step)[:r.IntN(3)]
 				e.keep(x, k, v, pool.NewAddr(1, 4096), 0)
-				model[string(k)] = state{value: v}
+				model[string(k)] = v
 			}
-		case 1: // as changeEntry does
-			p, b, ok := e.acquire(k)
-			if !ok {
+		case 1:
+			if _, ok := e.drop(x, k); !ok {
 				t.Fatal("somebody has the bucket")
 			}
-			if number, at, head := seek(b, p.head, k); head != 0 && head&stale == 0 {
-				used, v := 0, fmt.Appendf(nil, "%d", step)[:valueLen(head)]
-				for at := bucketBegin; at < len(b) && b[at] != 0; at += extent(b[at]) {
-					used += int(b[at]&unwritten/unwritten) * extent(b[at])
-				}
-				if head&unwritten != 0 || used < (len(b)-bucketBegin)/unwrittenShare-4 {
-					e.rewrite(p.bucket, number, at, p.head|unwritten, k, v, count(b, number), uint64(step+1))
-					model[string(k)] = state{v, uint64(step + 1)}
-				}
-			}
-			unlock(b)
+			delete(model, string(k))
 		case 2: // as a frame does
-			p, b, ok := e.acquire(k)
-			if !ok {
-				t.Fatal("somebody has the bucket")
+			if _, err := x.takeOutEntry(k); err != nil {
+				t.Fatal(err)
 			}
-			if number, at, head := seek(b, p.head, k); head&unwritten != 0 {
-				e.rewrite(p.bucket, number, at, p.head|stale, k, nil, count(b, number), 0)
-				delete(model, string(k))
-			}
-			unlock(b)
+			delete(model, string(k))
 		case 3, 4:
 			before, more := e.buckets(), r.IntN(2) == 0
 			ok := e.resize(x, more)
@@ -102,19 +82,13 @@ func TestEntriesMove(t *testing.T) {
 				t.Fatalf("%d buckets, before %d", n, before)
 			}
 		default:
-			value, lsn, st := e.look(x, k, nil)
-			want, there := model[string(k)]
-			if st == busy || st == done && (!there || !bytes.Equal(value, want.value) || lsn != want.position) || st == absentee && want.position != 0 {
-				t.Fatalf("step %d: key %x: %q at %d, state %d, want %q at %d", step, k, value, lsn, st, want.value, want.position)
+			value, st := e.look(x, k, nil)
+			if want, there := model[string(k)]; st == busy || st == done && (!there || !bytes.Equal(value, want)) {
+				t.Fatalf("step %d: key %x: %q, state %d, want %q", step, k, value, st, want)
 			}
 			if st == done {
 				moved++
 			}
-		}
-	}
-	for k, want := range model {
-		if _, lsn, st := e.look(x, []byte(k), nil); want.position != 0 && (st != done || lsn != want.position) {
-			t.Errorf("key %x is not there, or with position %d in place of %d", k, lsn, want.position)
 		}
 	}
 	t.Logf("%d added, %d removed, %d refused, %d found", up, down, refused, moved)
@@ -123,66 +97,77 @@ func TestEntriesMove(t *testing.T) {
 	}
 }
 
-// TestUnwrittenEntriesKeepTheirBuckets: a bucket is not removed if its unwritten entries have no
-// room elsewhere, and is when they have.
-func TestUnwrittenEntriesKeepTheirBuckets(t *testing.T) {
+// TestEntriesKeepTheirPlaces: entries for which there is room are there after a bucket has come and
+// gone. While somebody goes through all buckets their number stays.
+func TestEntriesKeepTheirPlaces(t *testing.T) {
 	x, e := fewEntries(t, 8<<10)
-	for e.buckets() > e.part {
-		if !e.resize(x, false) {
-			t.Fatal("not removed")
-		}
-	}
-	last := e.buckets()
-	if !e.resize(x, true) {
-		t.Fatal("not added")
-	}
 	var keys [][]byte
-	for n := uint64(0); len(keys) < 22; n++ { // some 16 have room in a bucket
+	for n := range e.buckets() * 4 {
 		k := binary.BigEndian.AppendUint64(nil, n)
-		p, b, ok := e.acquire(k)
-		if !ok {
-			t.Fatal("somebody has the bucket")
-		}
-		words := 0
-		for at := bucketBegin; at < len(b) && b[at] != 0; at += extent(b[at]) {
-			words += extent(b[at])
-		}
-		if p.bucket%e.part == last%e.part && words < 44 {
-			end := e.insert(p.bucket, p.head|unwritten, k, k, 4, 1)
-			b[end] = n + 1
-			e.hint(p.bucket)
-			e.some.Store(true)
-			keys = append(keys, k)
-		}
-		unlock(b)
+		e.keep(x, k, k, pool.NewAddr(1, 4096), 0)
+		keys = append(keys, k)
 	}
-	check := func() {
-		t.Helper()
+	for _, more := range []bool{true, false} {
+		if !e.resize(x, more) {
+			t.Fatal("the number stays")
+		}
 		for _, k := range keys {
-			if v, lsn, st := e.look(x, k, nil); st != done || !bytes.Equal(v, k) || lsn != binary.BigEndian.Uint64(k)+1 {
-				t.Fatalf("key %x has %x at %d, state %d", k, v, lsn, st)
-			}
+			mustFind(t, x, k, k)
 		}
 	}
-	check()
-	if e.resize(x, false) {
-		t.Fatal("removed")
-	}
-	check()
-	for _, k := range keys[10:] { // these leaves got frames
-		p, b, _ := e.acquire(k)
-		number, at, _ := seek(b, p.head, k)
-		e.rewrite(p.bucket, number, at, p.head|stale, k, k, 1, 0)
-		unlock(b)
-	}
-	keys = keys[:10]
-	if !e.resize(x, false) {
-		t.Fatal("not removed")
-	}
-	check()
 	e.hold()
 	if e.resize(x, true) {
 		t.Error("added while somebody goes through all buckets")
 	}
 	e.release()
+}
+
+// TestValuesGrowWhileEntriesMove: values of keys with entries change, two buckets become one, and
+// the values grow. Each key has its last value, and the log's records are written back.
+func TestValuesGrowWhileEntriesMove(t *testing.T) {
+	x, s := openedBy(t, "shm", index.Options{MaxKeyBytes: 8, MaxValueBytes: 16, NodeBytes: 256, CacheBytes: 64 << 10})
+	e := &x.cache.rows
+	key := func(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n)[3:] }
+	const keys = 6000
+	for n := range uint64(keys) {
+		mustDo(t, s.Insert(key(n), []byte("12345678")))
+	}
+	to := func(n uint64) { // buckets
+		for tries := 0; e.buckets() != n; tries++ {
+			if e.resize(x, e.buckets() < n); tries > 10_000 {
+				t.Fatalf("there are %d buckets still, and not %d", e.buckets(), n)
+			}
+		}
+	}
+	to(e.part + 1)
+	e.hold()
+	model := map[string]string{}
+	for range 3 {
+		for n := range uint64(keys) {
+			if b := e.place(key(n)).bucket; b != 0 && b != e.part {
+				continue
+			}
+			_, err := s.Lookup(key(n), nil)
+			mustDo(t, err)
+			v := fmt.Sprintf("%08d", n)
+			mustDo(t, s.Update(key(n), []byte(v)))
+			model[string(key(n))] = v
+		}
+	}
+	e.release()
+	to(e.part)
+	s.SetLimit(time.Second)
+	for k, v := range model {
+		mustDo(t, s.Update([]byte(k), []byte(v+"9")))
+	}
+	for k, v := range model {
+		if got, err := s.Lookup([]byte(k), nil); err != nil || string(got) != v+"9" {
+			t.Fatalf("key %x has %q, want %q: %v", k, got, v+"9", err)
+		}
+	}
+	mustDo(t, x.flushAll(false))
+	const head = 16 // of a batch without records
+	if x.dirty.truncate(); x.log.Used() > head {
+		t.Fatalf("%d bytes of the log are in use, and all is written back", x.log.Used())
+	}
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
-	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -112,21 +111,17 @@ func (x *dex) Admit(b *btree.Session, a pool.Addr, low, high []byte, rightmost b
 	if err := s.x.balance.shift(s); err != nil {
 		return false, err
 	}
-	// Entries are looked for before it is checked that the leaf had no frame meanwhile: one that
-	// was made a frame's between the READ and now is not found, but the frame is.
-	lacks := s.lacks(a, image)
-	s.x.pause()
-	if (s.x.with.entryChanges || s.x.missesNeedProof(a)) && !lacks && !s.x.cache.still(a, since) {
+	if s.x.missesNeedProof(a) && !s.x.cache.still(a, since) {
 		return false, nil
 	}
 	s.ahead = ahead{done: true} // nothing is READ with what is written back
-	f, fresh, err := s.x.cache.reserve(a, lacks, s.yield)
+	f, fresh, err := s.x.cache.reserve(a, false, s.yield)
 	if err != nil || !fresh {
-		return !lacks, err
+		return true, err
 	}
 	if !s.x.ranges.Load().whole(low, high, rightmost) || s.x.cache.evictions.after(a, since) {
 		s.x.cache.drop(f)
-		return !lacks, nil
+		return true, nil
 	}
 	if err := s.fill(f, image); err != nil {
 		s.x.cache.drop(f)
@@ -134,29 +129,5 @@ func (x *dex) Admit(b *btree.Session, a pool.Addr, low, high []byte, rightmost b
 	}
 	f.hit()
 	f.unlock()
-	return !lacks, nil
-}
-
-// lacks reports whether there may be unwritten entries of keys of the leaf at a, which was READ.
-func (s *session) lacks(a pool.Addr, image []byte) bool {
-	if s.x.dirty.unwritten.Load() == 0 {
-		return false
-	}
-	var l slotted.Leaf
-	if !l.Open(s.x.lay, a, image) {
-		return false
-	}
-	for i := range l.Count {
-		w := l.SlotWord(i)
-		if w&0xfff == 0 {
-			continue
-		}
-		if e := l.EntryAt(w); e != nil {
-			key := s.x.lay.KeyOf(e)
-			if s.x.cache.rows.isUnwritten(key) {
-				return true
-			}
-		}
-	}
-	return false
+	return true, nil
 }

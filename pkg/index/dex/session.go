@@ -34,7 +34,7 @@ type session struct {
 	limit   time.Duration
 	value   []byte // on its way out of a frame
 	leaving []byte // an entry of a frame that is evicted
-	filling filling
+	filling []byte // an entry of the leaf that a frame is filled with
 	entry   []byte // on its way into one
 	mod     modification
 	record  []byte
@@ -93,7 +93,7 @@ func (x *dex) newSession() (*session, error) {
 		return nil, err
 	}
 	s := &session{x: x, b: b, log: x.log.Appender(), limit: index.DefaultLimit,
-		entry: make([]byte, slotted.MaxEntryBytes), record: make([]byte, 0, recordFixed+slotted.MaxEntryBytes), filling: filling{put: make([]byte, slotted.MaxEntryBytes)}}
+		entry: make([]byte, slotted.MaxEntryBytes), record: make([]byte, 0, recordFixed+slotted.MaxEntryBytes)}
 	if s.asker, err = newAsker(&b.Session); err != nil {
 		return nil, errors.Join(op.Failure(err, false), b.Close())
 	}
@@ -219,9 +219,6 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	if s.x.with.direct() {
 		return s.b.Find(key, dst)
 	}
-	if value, found, err := s.lookEntry(key, dst); found || err != nil {
-		return value, op.Failure(err, false)
-	}
 	var p btree.Path
 	var err error
 	if s.x.with.offloading && !s.prefetched {
@@ -325,13 +322,10 @@ func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool)
 			return value, st != absentee, true
 		}
 	}
-	value, lsn, st := x.cache.rows.look(x, key, dst)
-	if sure = st == done && (lsn <= x.log.Durable() || s.deferred); !sure {
-		return dst, false, false
+	if value, found = x.cache.rows.find(x, key, dst); found {
+		s.b.CountCached()
 	}
-	_ = s.seen(lsn) // nothing is left to wait for
-	s.b.CountCached()
-	return value, true, true
+	return value, found, found
 }
 
 // searchFrame searches the leaf at a, in f, without its lock, for key. It appends the value to dst,

@@ -25,28 +25,25 @@ type techniques struct {
 	// the cache also keeps single entries and values of blocks. off = whole leaves only, as in the
 	// paper
 	entries bool
-	// the owner changes an entry that is kept without the leaf. off = changes fetch their leaves
-	entryChanges bool
 
 	smallPairs bool // of the index: see keepsAll
 }
 
 // Switches are the names of the techniques in options.
-var Switches = []string{"partitioning", "caching", "coolingMap", "leafAdmission", "offloading", "costAware", "frequencies", "entries", "pathAware", "entryChanges"}
+var Switches = []string{"partitioning", "caching", "coolingMap", "leafAdmission", "offloading", "costAware", "frequencies", "entries", "pathAware"}
 
 // techniquesOf reads switches; nil or missing is on.
 func techniquesOf(switches map[string]bool) (t techniques, err error) {
 	if err := index.CheckSwitches(Name, Switches, switches); err != nil {
 		return t, err
 	}
-	for i, on := range []*bool{&t.partitioning, &t.caching, &t.coolingMap, &t.leafAdmission, &t.offloading, &t.costAware, &t.frequencies, &t.entries, &t.pathAware, &t.entryChanges} {
+	for i, on := range []*bool{&t.partitioning, &t.caching, &t.coolingMap, &t.leafAdmission, &t.offloading, &t.costAware, &t.frequencies, &t.entries, &t.pathAware} {
 		v, given := switches[Switches[i]]
 		*on = v || !given
 	}
 	t.pathAware = t.pathAware && !t.frequencies && !t.direct()
 	t.offloading = t.offloading && !t.direct()
 	t.entries = t.entries && !t.direct()
-	t.entryChanges = t.entryChanges && t.entries
 	return t, nil
 }
 

@@ -113,7 +113,7 @@ func mixtures(c *poolsim.Cluster, p *simenv.Process) error {
 	const keys, node = 400, 256
 	device := &hookedDevice{Device: c.Fabric.Device(p)}
 	x, reader, err := openAll(c, p, device, index.Options{Uint64: true, MaxValueBytes: 16, NodeBytes: node, CacheBytes: 16 << 10,
-		Switches: map[string]bool{"offloading": false, "entryChanges": false}})
+		Switches: map[string]bool{"offloading": false}})
 	if err != nil {
 		return err
 	}

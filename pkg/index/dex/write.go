@@ -77,7 +77,7 @@ func (s *session) change(key, value []byte, m mode) error {
 	if in < 0 {
 		return index.ErrNotOwner
 	}
-	if made, err := s.changeCached(key, value, r.spans[in].epoch, m); made || err != nil {
+	if made, err := s.changeForeseen(key, value, r.spans[in].epoch, m); made || err != nil {
 		return err
 	}
 	var p btree.Path
@@ -303,8 +303,7 @@ func (s *session) applyIn(f *frame, a pool.Addr, key []byte, fp byte, epoch uint
 	} else {
 		f.put(s.x.lay, &v, i, at, fp, s.entry)
 	}
-	// a record beside the READ may be older than an entry's that came into the frame with it
-	f.lsn.Store(max(f.lsn.Load(), lsn))
+	f.lsn.Store(lsn)
 	o.lsn = lsn
 	switch {
 	case was != recordRefer:

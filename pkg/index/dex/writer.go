@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // writer is the goroutine that writes leaves back when the log is half full, until it is a quarter
@@ -38,9 +39,10 @@ func (w *writer) start(x *dex) (err error) {
 // writerLooks is how often the writer checks the log without a notification.
 const writerLooks = 100 * time.Millisecond
 
+// run ends when the index is closed, or with the client: a log that nobody makes room in would let
+// every later change time out.
 func (w *writer) run() {
 	defer w.ended.Set()
-	size := uint64(w.x.log.Ref().Bytes)
 	for {
 		w.wake.Wait(writerLooks)
 		w.x.dirty.mu.Lock()
@@ -49,31 +51,35 @@ func (w *writer) run() {
 		if stopped {
 			return
 		}
-		if w.retire() != nil {
+		if err := w.makeRoom(); err != nil {
+			_ = w.x.giveUp(fmt.Errorf("write leaves back to make room in the redo log: %w", err))
 			return
 		}
-		w.x.dirty.truncate()
-		if w.x.log.Used() < size/2 {
-			continue
-		}
-		w.s.b.Begin()
-		all := ranges{spans: []span{{start: []byte{}}}}
-		// sessions that defer may all wait for room, so that nobody posts this record
-		applied := w.s.durable(w.x.dirty.lastSuperseding())
-		if w.x.dirty.truncate(); applied == nil {
-			applied = w.s.applyEntries(&all, w.x.log.Tail()+w.x.log.Used()-size/4+size/16)
-		}
-		for left := applied == nil; left && w.x.log.Used() > size/4; w.x.dirty.truncate() {
-			var err error
-			if left, err = w.some(); err != nil {
-				break
-			}
-		}
-		w.s.b.End()
-		if w.s.b.PS.Err() != nil || w.many.ps.Err() != nil {
-			return // this client is given up
+	}
+}
+
+// makeRoom gives back what changes have replaced, and writes leaves back if the log is half full.
+// Where a wait takes too long it is tried again at the next look. After an error its sessions
+// cannot be used any more, or the log.
+func (w *writer) makeRoom() error {
+	size := uint64(w.x.log.Ref().Bytes)
+	w.s.b.Begin()
+	defer w.s.b.End()
+	if err := w.s.retire(1); err != nil {
+		return err
+	}
+	if w.x.dirty.truncate(); w.x.log.Used() < size/2 {
+		return nil
+	}
+	for left := true; left && w.x.log.Used() > size/4; w.x.dirty.truncate() {
+		var err error
+		if left, err = w.some(); errors.Is(err, pool.ErrTimeout) {
+			return nil
+		} else if err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // some writes the leaves with the oldest records back. It returns false if there are none.

@@ -1,6 +1,7 @@
 package dex_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -9,7 +10,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex"
+	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // TestWriterKeepsUp changes many leaves, all in the cache: the writer is woken when the log is half
@@ -42,5 +45,38 @@ func TestWriterKeepsUp(t *testing.T) {
 			return fmt.Errorf("%d leaves were written back for the log, in %d round trips", leaves, trips)
 		}
 		return s.Close()
+	})
+}
+
+// TestWriterEndsWithItsClient: the log cannot be written any more, and no session has noticed. The
+// writer gives the client up, with the reason: nobody else would make room in the log.
+func TestWriterEndsWithItsClient(t *testing.T) {
+	inSimulation(t, poolsim.Options{Servers: 1, Chunks: 60, ChunkBytes: 64 << 10, Locks: 64}, func(c *poolsim.Cluster, p *simenv.Process) error {
+		var x index.Partitioned
+		d := &hookedDevice{Device: c.Fabric.Device(p), begin: func(list []verbs.Request) error {
+			if x != nil && len(list) > 0 && list[0].Op == verbs.Write && dex.InLog(x, pool.NewAddr(1, list[0].Remote)) {
+				return verbs.ErrTimeout
+			}
+			return nil
+		}}
+		i, s, err := openAll(c, p, d, index.Options{Uint64: true, MaxValueBytes: 16, NodeBytes: 256, CacheBytes: 64 << 10})
+		if err != nil {
+			return err
+		}
+		if err := s.Insert(simKey(0), []byte("first")); err != nil {
+			return err
+		}
+		x = i
+		s.Defer(true)
+		for used, all := dex.LogUse(x); used <= all/2+64; used, _ = dex.LogUse(x) {
+			if err := s.Update(simKey(0), []byte("deferred")); err != nil {
+				return err
+			}
+		}
+		p.Sleep(time.Second)
+		if err := dex.Alive(x); !errors.Is(err, index.ErrFenced) || !errors.Is(err, verbs.ErrTimeout) {
+			return fmt.Errorf("nobody makes room in the log, and the client: %v", err)
+		}
+		return nil
 	})
 }

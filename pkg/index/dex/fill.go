@@ -1,0 +1,125 @@
+package dex
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index/internal/seqlock"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// fill makes the frame f, whose lock the caller holds, the leaf b, and takes out the entries of the
+// leaf's keys: from the unlock on sessions change them in the frame. After an error the client is
+// given up.
+func (s *session) fill(f *frame, b []byte) error {
+	f.fill(b)
+	f.mark(s.x.with.caching, s.x.wholeLeaf(pool.Addr(f.addr.Load())))
+	e := &s.x.cache.rows
+	if e.empty() || !e.some.Load() {
+		return nil
+	}
+	var v view
+	f.open(&v)
+	for i := range v.count {
+		w := f.word(v.dir + i)
+		if w&0xfff == 0 || f.refers(w, s.x.lay) {
+			continue
+		}
+		key, lacks := s.lacksEntry(f, w)
+		if lacks { // and none is put in as long as the leaf has a frame
+			continue
+		}
+		had, err := s.x.takeOutEntry(key)
+		if err != nil {
+			return s.x.giveUp(err)
+		}
+		if had {
+			*f.changed() |= 1 << (i % 64) // it is put in again when the leaf leaves its frame
+		}
+	}
+	return nil
+}
+
+// lacksEntry reports whether the hints say that the key in the slot with word w has no entry.
+// Otherwise it returns the key, which stays until the next call.
+func (s *session) lacksEntry(f *frame, w uint64) (key []byte, lacks bool) {
+	e := &s.x.cache.rows
+	_, off, n := slotted.Slot(w)
+	if !s.x.lay.Uint64 {
+		s.filling = f.bytes(off, n, s.filling[:0])
+		key = s.x.lay.KeyOf(s.filling)
+		return key, e.lacks(e.place(key))
+	}
+	number := f.word(off / 8)
+	if e.lacks(e.placeOf(hashOfNumber(number), 8)) {
+		return nil, true
+	}
+	s.filling = binary.LittleEndian.AppendUint64(s.filling[:0], number)
+	return s.filling, false
+}
+
+// takeOutEntry invalidates the entry of key. It reports whether there was one, valid or not.
+func (x *dex) takeOutEntry(key []byte) (had bool, err error) {
+	p, b, err := x.lockPlace(key)
+	if err != nil {
+		return false, err
+	}
+	defer unlock(b)
+	_, at, head := seek(b, p.head, key)
+	if head == 0 {
+		return false, nil
+	}
+	seqlock.Store(&b[at], head|stale)
+	return true, nil
+}
+
+// lockPlace locks the bucket of key, which may be another one each time that it tries: removed ones
+// stay locked. Whoever has it holds it for a few instructions, and waits for nothing.
+func (x *dex) lockPlace(key []byte) (p spot, b []uint64, err error) {
+	for try := 0; ; try++ {
+		var ok bool
+		if p, b, ok = x.cache.rows.acquire(key); ok {
+			return p, b, nil
+		}
+		switch {
+		case try < bucketTries:
+			x.env.Yield()
+		case try < bucketTries+int(bucketLimit/bucketPause):
+			x.env.Sleep(bucketPause)
+		default:
+			return p, nil, fmt.Errorf("the bucket of an entry is locked for %v", bucketLimit)
+		}
+	}
+}
+
+// tryBucket locks b, unless somebody has it for more than a few instructions.
+func (x *dex) tryBucket(b []uint64) bool {
+	for range bucketTries {
+		if lock(b) {
+			return true
+		}
+		x.env.Yield()
+	}
+	return false
+}
+
+const (
+	bucketTries = 100
+	bucketPause = time.Millisecond
+	bucketLimit = 10 * time.Second
+)
+
+// checkNoEntry panics if an entry of key is valid, whose leaf has a frame that the caller has
+// locked.
+func (x *dex) checkNoEntry(key []byte) {
+	st := busy
+	for st == busy {
+		if _, st = x.cache.rows.look(x, key, nil); st == busy {
+			x.env.Yield()
+		}
+	}
+	invariants.Check(st == absentee, "an entry of key %x is valid, and its leaf has a frame", key)
+}
