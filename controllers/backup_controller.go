@@ -148,11 +148,16 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 	}
 	switch {
 	case s.job.job == nil:
-		why := r.waitsFor(ctx, b)
+		index, why := r.waitsFor(ctx, b)
 		if why == nil {
 			if left <= 0 {
 				s.failed, s.reason = "it was not begun in time: there was no Job", dmv1.ReasonTimedOut
 				return nil
+			}
+			if b.Annotations[dmv1.AnnotationIdentity] == "" {
+				if err := r.Annotate(ctx, b, map[string]string{dmv1.AnnotationIdentity: identityOf(index)}); err != nil {
+					return err
+				}
 			}
 			if err := r.makeJob(ctx, b, build.DumpJob(b, orElse(b.Spec.Image, r.image), left)); err != nil {
 				return err
@@ -199,8 +204,12 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 // record writes down what a Job that succeeded reported. From then on the backup is complete.
 func (r *DMBackupReconciler) record(ctx context.Context, s *backupScope) error {
 	report := s.job.report
+	identity, err := r.dumped(ctx, s.backup)
+	if err != nil {
+		return err
+	}
 	result := &dmv1.BackupResult{
-		Artifact: build.ArtifactOf(s.backup), Keys: int64(report.Keys), Bytes: report.Bytes, Digest: report.Digest,
+		Index: identity, Artifact: build.ArtifactOf(s.backup), Keys: int64(report.Keys), Bytes: report.Bytes, Digest: report.Digest,
 		Started: s.job.job.CreationTimestamp, Finished: metav1.NewTime(r.now().UTC().Truncate(time.Second)),
 	}
 	if t := s.job.job.Status.CompletionTime; t != nil {
@@ -217,33 +226,52 @@ func (r *DMBackupReconciler) record(ctx context.Context, s *backupScope) error {
 	return nil
 }
 
-// waitsFor says what a backup that has not begun waits for; nil = nothing.
-func (r *DMBackupReconciler) waitsFor(ctx context.Context, b *dmv1.DMBackup) error {
+// dumped says which incarnation of the index was dumped. It is that for which the first Job was
+// made, if the index is still that: identities never come back. Else a Job may have dumped either,
+// and retention takes the backup for neither. The API server is asked: a cache that is behind would
+// hide that the index was made anew. Empty = an earlier operator made the Job, and did not say.
+func (r *DMBackupReconciler) dumped(ctx context.Context, b *dmv1.DMBackup) (string, error) {
+	begun := b.Annotations[dmv1.AnnotationIdentity]
+	index := &dmv1.DMIndex{}
+	switch err := r.Live.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.IndexName}, index); {
+	case apierrors.IsNotFound(err) && begun != "":
+		return begun + " or a later one", nil
+	case client.IgnoreNotFound(err) != nil:
+		return "", err
+	case begun == "" || begun == identityOf(index):
+		return begun, nil
+	}
+	return begun + " or " + identityOf(index), nil
+}
+
+// waitsFor says what a backup that has not begun waits for; nil = nothing, and the index is
+// returned.
+func (r *DMBackupReconciler) waitsFor(ctx context.Context, b *dmv1.DMBackup) (*dmv1.DMIndex, error) {
 	index := &dmv1.DMIndex{}
 	switch err := r.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.IndexName}, index); {
 	case apierrors.IsNotFound(err):
-		return &waitFor{dmv1.ReasonIndexUnavailable, "there is no DMIndex " + b.Spec.IndexName, 0}
+		return nil, &waitFor{dmv1.ReasonIndexUnavailable, "there is no DMIndex " + b.Spec.IndexName, 0}
 	case err != nil:
-		return err
+		return nil, err
 	}
 	if c := find(index.Status.Conditions, dmv1.ConditionAvailable); c == nil || c.Status != metav1.ConditionTrue || !index.DeletionTimestamp.IsZero() {
 		message := "index " + index.Name + " does not answer requests"
 		if c != nil {
 			message += ": " + c.Message
 		}
-		return &waitFor{dmv1.ReasonIndexUnavailable, message, 0}
+		return nil, &waitFor{dmv1.ReasonIndexUnavailable, message, 0}
 	}
 	if problem := r.storageProblem(ctx, b); problem != "" {
-		return &waitFor{dmv1.ReasonSecretMissing, problem, 0}
+		return nil, &waitFor{dmv1.ReasonSecretMissing, problem, 0}
 	}
 	list := &dmv1.DMBackupList{}
 	if err := r.List(ctx, list, client.InNamespace(b.Namespace)); err != nil {
-		return err
+		return nil, err
 	}
 	if other := ahead(b, list.Items); other != "" {
-		return &waitFor{dmv1.ReasonQueued, fmt.Sprintf("backup %s of the same index goes first", other), 0}
+		return nil, &waitFor{dmv1.ReasonQueued, fmt.Sprintf("backup %s of the same index goes first", other), 0}
 	}
-	return nil
+	return index, nil
 }
 
 // storageProblem says what the Secret of a backup's storage lacks; empty = nothing, or the operator

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -137,14 +138,14 @@ func (r *DMBackupScheduleReconciler) makeBackup(ctx context.Context, backup *dmv
 
 // scheduled is what counts of a backup of a schedule.
 func scheduled(b *dmv1.DMBackup) scheduledBackup {
-	s := scheduledBackup{name: b.Name, at: b.CreationTimestamp.Time, begun: b.CreationTimestamp.Time, failed: backupFailed(b), going: !b.DeletionTimestamp.IsZero()}
+	s := scheduledBackup{name: b.Name, index: b.Spec.IndexName, at: b.CreationTimestamp.Time, begun: b.CreationTimestamp.Time, failed: backupFailed(b), going: !b.DeletionTimestamp.IsZero()}
 	if t, err := time.Parse(time.RFC3339, b.Annotations[dmv1.AnnotationScheduled]); err == nil {
 		s.at = t
 	}
 	result, err := backupResult(b)
 	s.complete, s.broken = err == nil && result != nil, err != nil
 	if s.complete {
-		s.begun = result.Started.Time
+		s.begun, s.identity, s.keys = result.Started.Time, result.Index, result.Keys
 	}
 	return s
 }
@@ -155,20 +156,42 @@ func (r *DMBackupScheduleReconciler) summarize(schedule *dmv1.DMBackupSchedule, 
 	if !schedule.Spec.Suspend {
 		status.NextScheduleTime = ptr.To(metav1.NewTime(v.times.Next(v.now)))
 	}
-	var newest time.Time
+	sorted := byAge(v.backups)
+	last := newestOf(sorted, schedule.Spec.Template.IndexName)
 	for i, b := range v.backups {
 		switch {
 		case b.active() && len(status.Active) < 16:
 			status.Active = append(status.Active, b.name)
 		case b.complete && !b.going:
 			status.Complete++
-			if result, err := backupResult(&backups[i]); err == nil && result.Started.After(newest) {
-				newest, status.LastComplete, status.LastCompleteTime = result.Started.Time, b.name, &result.Finished
+			if result, err := backupResult(&backups[i]); err == nil && last != nil && b.name == last.name {
+				status.LastComplete, status.LastCompleteTime = b.name, &result.Finished
 			}
 		}
 	}
 	slices.Sort(status.Active)
+	r.judgeKeys(schedule, sorted, last)
 	condition(&status.Conditions, schedule.Generation, dmv1.ConditionScheduled, a.reason == dmv1.ReasonScheduled, a.reason, a.message)
+}
+
+// judgeKeys sets the condition KeysCollapsed by the newest backup of the index, if there is one.
+// The newest come first.
+func (r *DMBackupScheduleReconciler) judgeKeys(schedule *dmv1.DMBackupSchedule, newest []scheduledBackup, last *scheduledBackup) {
+	conditions := &schedule.Status.Conditions
+	if last == nil {
+		apimeta.RemoveStatusCondition(conditions, dmv1.ConditionKeysCollapsed)
+		return
+	}
+	from := collapsedFrom(newest, last.index)
+	if from == nil {
+		condition(conditions, schedule.Generation, dmv1.ConditionKeysCollapsed, false, dmv1.ReasonKeysAsBefore, "")
+		return
+	}
+	message := fmt.Sprintf("backup %s has %d keys, and backup %s before it %d: load the index from %s if data was lost; it is kept until it is deleted or the keys are back", last.name, last.keys, from.name, from.keys, from.name)
+	if !apimeta.IsStatusConditionTrue(*conditions, dmv1.ConditionKeysCollapsed) {
+		r.events.Eventf(schedule, nil, corev1.EventTypeWarning, dmv1.ReasonFewerKeys, "Judge", "%s", message)
+	}
+	condition(conditions, schedule.Generation, dmv1.ConditionKeysCollapsed, true, dmv1.ReasonFewerKeys, message)
 }
 
 // scheduleOfBackup is the schedule that made a backup.

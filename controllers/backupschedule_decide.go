@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -75,6 +74,9 @@ type scheduleView struct {
 // scheduledBackup is a backup of a schedule.
 type scheduledBackup struct {
 	name     string
+	index    string    // by name
+	identity string    // of the incarnation of the index that was dumped; empty = not known
+	keys     int64     // of a complete one
 	at       time.Time // for which it was made, by the operator's clock
 	begun    time.Time // by the API server's clock
 	complete bool
@@ -137,44 +139,4 @@ func decideSchedule(v scheduleView) (a scheduleActions) {
 		}
 	}
 	return a
-}
-
-// expired are the backups that retention deletes: complete ones beyond keepLast or maxAgeHours, but
-// never the newest complete one, and failed ones beyond keepFailed. Ones that are not over stay.
-//
-// Which one is newer is said by the API server's clock, not by the times for which they were made:
-// the operator's clock may have been wrong. Nor do backups get old by that clock alone: their age
-// is counted until the time that follows the newest complete one, at most. So neither a clock that
-// jumps nor a schedule that makes nothing any more deletes what is left.
-func expired(v scheduleView) (names []string) {
-	newest := slices.Clone(v.backups)
-	slices.SortFunc(newest, func(a, b scheduledBackup) int {
-		if c := b.begun.Compare(a.begun); c != 0 {
-			return c
-		}
-		return strings.Compare(b.name, a.name)
-	})
-	complete, failed := 0, 0
-	age := time.Duration(v.spec.Retention.MaxAgeHours) * time.Hour
-	until := v.now
-	for _, b := range newest {
-		switch {
-		case b.going, b.broken, b.active():
-		case b.complete:
-			if complete++; complete == 1 {
-				if next := v.times.Next(b.begun); !next.IsZero() && next.Before(until) {
-					until = next
-				}
-				continue
-			}
-			if complete > int(v.spec.Retention.KeepLast) || age > 0 && until.Sub(b.begun) > age {
-				names = append(names, b.name)
-			}
-		default:
-			if failed++; failed > int(v.spec.Retention.KeepFailed) {
-				names = append(names, b.name)
-			}
-		}
-	}
-	return names
 }

@@ -136,7 +136,7 @@ func (r *DMIndexReconciler) findBackup(ctx context.Context, namespace string, fr
 			return nil, err
 		}
 		if b := newestComplete(list.Items); b != nil {
-			return b, nil
+			return b, stillHasKeys(b, list.Items)
 		}
 		return nil, &waitFor{dmv1.ReasonWaitingForBackup, "no backup of schedule " + from.Schedule + " is complete: make one, or name a backup in spec.recovery.fromBackup", 0}
 	}
@@ -162,6 +162,22 @@ func newestComplete(backups []dmv1.DMBackup) (newest *dmv1.DMBackup) {
 		}
 	}
 	return newest
+}
+
+// stillHasKeys halts the loading of an index from the newest backup of a schedule if the keys have
+// collapsed in it: it may be of an index that was made anew, empty, after the loss for which this
+// one is to be loaded.
+func stillHasKeys(newest *dmv1.DMBackup, all []dmv1.DMBackup) error {
+	var backups []scheduledBackup
+	for i := range all {
+		backups = append(backups, scheduled(&all[i]))
+	}
+	from := collapsedFrom(byAge(backups), newest.Spec.IndexName)
+	if from == nil {
+		return nil
+	}
+	return &waitFor{dmv1.ReasonWaitingForBackup, fmt.Sprintf("the newest backup %s of the schedule has %d keys, and backup %s before it %d: name the one that is meant in spec.recovery.fromBackup.name",
+		newest.Name, scheduled(newest).keys, from.name, from.keys), 0}
 }
 
 // loadBackup has a Job load the index from the backup that was chosen. Until that is done the index

@@ -15,6 +15,8 @@ var (
 		"1 if the newest backup of the index that is over has failed, 0 if it is complete; of each schedule, and of those that none made.", []string{"namespace", "index", "schedule"}, nil)
 	descScheduleComplete = prometheus.NewDesc("dmindex_backup_schedule_last_complete_timestamp_seconds",
 		"When the newest complete backup of the schedule was begun: the index can be loaded as it was then. Not shown before there is one.", []string{"namespace", "index", "schedule"}, nil)
+	descScheduleCollapsed = prometheus.NewDesc("dmindex_backup_schedule_keys_collapsed",
+		"1 if the newest complete backup of the schedule has a tenth of the keys of an earlier one, or fewer, else 0. Not shown before there is one.", []string{"namespace", "index", "schedule"}, nil)
 	descScheduleDue = prometheus.NewDesc("dmindex_backup_schedule_due_timestamp_seconds",
 		"By when the next backup of the schedule should be complete: the time that follows the newest complete one, or the making of the schedule, and its spec.template.timeoutSeconds, but at most until the time after that. Not shown while the schedule is suspended.",
 		[]string{"namespace", "index", "schedule"}, nil)
@@ -33,7 +35,7 @@ type backupFigures struct {
 // showBackups shows backups and schedules. What is being deleted is no backup any more.
 func showBackups(backups []dmv1.DMBackup, schedules []dmv1.DMBackupSchedule, gauge func(*prometheus.Desc, float64, ...string)) {
 	groups := map[backupGroup]*backupFigures{}
-	bySchedule := map[[2]string]time.Time{}
+	bySchedule := map[backupGroup][]scheduledBackup{}
 	for i := range backups {
 		b := &backups[i]
 		g := backupGroup{b.Namespace, b.Spec.IndexName, b.Labels[dmv1.LabelSchedule]}
@@ -43,15 +45,13 @@ func showBackups(backups []dmv1.DMBackup, schedules []dmv1.DMBackupSchedule, gau
 			groups[g] = f
 		}
 		s := scheduled(b)
+		bySchedule[g] = append(bySchedule[g], s)
 		f.phases[dmv1.BackupPhase(orElse(string(b.Status.Phase), string(dmv1.BackupPending)))]++
 		if s.going || !s.complete && !s.failed {
 			continue
 		}
 		if f.over.IsZero() || s.begun.After(f.over) {
 			f.over, f.failed = s.begun, s.failed && !s.complete
-		}
-		if name := [2]string{g.namespace, g.schedule}; s.complete && s.begun.After(bySchedule[name]) {
-			bySchedule[name] = s.begun
 		}
 	}
 	for g, f := range groups {
@@ -68,12 +68,20 @@ func showBackups(backups []dmv1.DMBackup, schedules []dmv1.DMBackupSchedule, gau
 	}
 	for i := range schedules {
 		s := &schedules[i]
-		complete := bySchedule[[2]string{s.Namespace, s.Name}]
-		if !complete.IsZero() {
-			gauge(descScheduleComplete, float64(complete.Unix()), s.Namespace, s.Spec.Template.IndexName, s.Name)
+		index := s.Spec.Template.IndexName
+		newest := byAge(bySchedule[backupGroup{s.Namespace, index, s.Name}])
+		var complete time.Time
+		if last := newestOf(newest, index); last != nil {
+			complete = last.begun
+			gauge(descScheduleComplete, float64(complete.Unix()), s.Namespace, index, s.Name)
+			collapsed := 0.0
+			if collapsedFrom(newest, index) != nil {
+				collapsed = 1
+			}
+			gauge(descScheduleCollapsed, collapsed, s.Namespace, index, s.Name)
 		}
 		if !s.Spec.Suspend {
-			gauge(descScheduleDue, float64(dueBackup(s, complete).Unix()), s.Namespace, s.Spec.Template.IndexName, s.Name)
+			gauge(descScheduleDue, float64(dueBackup(s, complete).Unix()), s.Namespace, index, s.Name)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 // and a schedule says by when it owes the next one.
 func TestBackupMetrics(t *testing.T) {
 	var backups []dmv1.DMBackup
+	keys := int64(7)
 	add := func(schedule, begun, kind string) {
 		b := dmv1.DMBackup{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(len(backups)), Namespace: "shop", CreationTimestamp: metav1.NewTime(at(t, begun))}}
 		b.Spec.IndexName, b.Status.Phase = "demo", dmv1.BackupPhase(kind)
@@ -26,7 +27,7 @@ func TestBackupMetrics(t *testing.T) {
 		}
 		switch dmv1.BackupPhase(kind) {
 		case dmv1.BackupComplete:
-			text, err := json.Marshal(dmv1.BackupResult{Artifact: "a.dump", Digest: strings.Repeat("a", 64), Started: b.CreationTimestamp})
+			text, err := json.Marshal(dmv1.BackupResult{Artifact: "a.dump", Digest: strings.Repeat("a", 64), Keys: keys, Started: b.CreationTimestamp})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,10 +52,18 @@ func TestBackupMetrics(t *testing.T) {
 	add("", "01T00:00:00Z", "Failed")
 	add("", "02T00:00:00Z", "Complete")
 	add("", "03T00:00:00Z", "")
+	keys = 1000
+	add("shrunk", "01T02:30:00Z", "Complete")
+	keys = 100
+	add("shrunk", "02T02:30:00Z", "Complete")
+	// of the index that the schedule was for before: it owes one of the other
+	add("shrunk", "04T02:30:00Z", "Complete")
+	backups[len(backups)-1].Spec.IndexName = "other"
 	suspended := schedule("suspended", "@hourly", "01T00:10:00Z", 60)
 	suspended.Spec.Suspend = true
 	schedules := []dmv1.DMBackupSchedule{
 		schedule("nightly", "30 2 * * *", "01T00:00:00Z", 3600),
+		schedule("shrunk", "30 2 * * *", "01T00:00:00Z", 3600),
 		schedule("new", "30 2 * * *", "01T03:00:00Z", 3600),
 		schedule("hourly", "@hourly", "01T00:10:00Z", 6*3600),
 		schedule("bad", "now and then", "01T00:10:00Z", 60),
@@ -70,6 +79,7 @@ func TestBackupMetrics(t *testing.T) {
 		}
 		got[name+" "+strings.Join(labels, " ")] = text
 	})
+	const collapsed = "_schedule_keys_collapsed shop demo "
 	const complete, due = "_schedule_last_complete_timestamp_seconds shop demo ", "_schedule_due_timestamp_seconds shop demo "
 	want := map[string]string{
 		"s shop demo nightly Complete":     "2",
@@ -81,8 +91,16 @@ func TestBackupMetrics(t *testing.T) {
 		"s shop demo  Pending":             "1",
 		"_newest_failed shop demo nightly": "1",
 		"_newest_failed shop demo ":        "0",
+		"s shop demo shrunk Complete":      "2",
+		"_newest_failed shop demo shrunk":  "0",
+		"s shop other shrunk Complete":     "1",
+		"_newest_failed shop other shrunk": "0",
 		complete + "nightly":               "03T02:30:00Z",
+		collapsed + "nightly":              "0",
+		complete + "shrunk":                "02T02:30:00Z",
+		collapsed + "shrunk":               "1",
 		due + "nightly":                    "04T03:30:00Z",
+		due + "shrunk":                     "03T03:30:00Z",
 		due + "new":                        "02T03:30:00Z",
 		due + "hourly":                     "01T02:00:00Z",
 		due + "bad":                        "01T00:10:00Z",

@@ -221,6 +221,9 @@ type DMBackupList struct {
 // BackupResult is what AnnotationBackup of a complete DMBackup says, as JSON.
 // +kubebuilder:object:generate=false
 type BackupResult struct {
+	// Index is the identity of the incarnation of the index that was dumped, as in the status of
+	// the index. If the index was made anew meanwhile, both are named. Empty = not known.
+	Index    string      `json:"index,omitempty"`
 	Artifact string      `json:"artifact"`
 	Keys     int64       `json:"keys"`
 	Bytes    int64       `json:"bytes"`

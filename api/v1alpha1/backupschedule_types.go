@@ -17,9 +17,10 @@ const (
 	ConcurrencyReplace BackupConcurrency = "Replace"
 )
 
-// BackupRetention says which backups of a schedule are deleted. The newest complete one never is.
+// BackupRetention says which backups of a schedule are deleted. The newest complete one of each
+// incarnation of an index never is, nor is the one that the keys of the newest have collapsed from.
 type BackupRetention struct {
-	// KeepLast is how many complete backups are kept.
+	// KeepLast is how many complete backups of an index are kept.
 	// +optional
 	// +default=7
 	// +kubebuilder:validation:Minimum=1
@@ -27,8 +28,8 @@ type BackupRetention struct {
 	KeepLast int32 `json:"keepLast,omitempty"`
 
 	// MaxAgeHours is how old a complete backup may get. Ages are counted until the time that
-	// follows the newest complete one, at most: where no more are made, none is deleted. Default:
-	// any age.
+	// follows the newest complete one of the index, at most: where no more are made, none is
+	// deleted. Default: any age.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=876000
@@ -100,7 +101,7 @@ type DMBackupScheduleStatus struct {
 	// +optional
 	NextScheduleTime *metav1.Time `json:"nextScheduleTime,omitempty"`
 
-	// LastComplete is the newest complete backup.
+	// LastComplete is the newest complete backup of the index that the template names.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	LastComplete string `json:"lastComplete,omitempty"`
@@ -119,7 +120,7 @@ type DMBackupScheduleStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Active []string `json:"active,omitempty"`
 
-	// Conditions: Scheduled.
+	// Conditions: Scheduled, KeysCollapsed.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -162,8 +163,26 @@ type DMBackupScheduleList struct {
 	Items           []DMBackupSchedule `json:"items"`
 }
 
-// ConditionScheduled of a DMBackupSchedule: backups are made at their times.
-const ConditionScheduled = "Scheduled"
+// Types of conditions of a DMBackupSchedule.
+const (
+	// ConditionScheduled of a DMBackupSchedule: backups are made at their times.
+	ConditionScheduled = "Scheduled"
+
+	// ConditionKeysCollapsed of a DMBackupSchedule: the newest complete backup of the index has a
+	// tenth of the keys of an earlier one, or fewer. The earlier one is kept.
+	ConditionKeysCollapsed = "KeysCollapsed"
+)
+
+// Reasons of the condition KeysCollapsed.
+const (
+	// ReasonKeysAsBefore: no complete backup has ten times the keys of the newest.
+	ReasonKeysAsBefore = "KeysAsBefore"
+
+	// ReasonFewerKeys: the newest complete backup has far fewer keys than an earlier one; the
+	// message names both. To do: if data was lost, load the index from the earlier one, which is
+	// kept. Else delete the earlier DMBackup.
+	ReasonFewerKeys = "FewerKeys"
+)
 
 // Reasons of the condition Scheduled.
 const (

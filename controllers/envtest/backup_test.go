@@ -187,6 +187,9 @@ func TestBackup(t *testing.T) {
 	c.end("first-dump", false)
 	c.phase("first", dmv1.BackupComplete, dmv1.ReasonVerified, "7 keys in 1234 bytes")
 	b := c.backup("first")
+	if identity := string(c.index("demo").UID); !strings.Contains(b.Annotations[dmv1.AnnotationBackup], `"index":"`+identity+`"`) {
+		t.Errorf("the result does not say that it is of %s: %s", identity, b.Annotations[dmv1.AnnotationBackup])
+	}
 	if b.Status.Artifact != artifact || *b.Status.Keys != 7 || *b.Status.Bytes != 1234 || b.Status.Digest != "sha256:"+good.Digest || b.Status.Started == nil || b.Status.Finished == nil {
 		t.Errorf("status %+v", b.Status)
 	}
@@ -240,9 +243,16 @@ func TestBackupWithoutReport(t *testing.T) {
 	if again.UID == first.UID {
 		t.Fatal("the Job is still there")
 	}
+	// The index was made anew since the first Job: the artifact may be of before.
+	b := c.backup("a")
+	identity := b.Annotations[dmv1.AnnotationIdentity]
+	c.patch("a", b, func() { b.Annotations[dmv1.AnnotationIdentity] = "earlier" })
 	c.attempt(again, 1, &good)
 	c.end("a-dump", false)
 	c.phase("a", dmv1.BackupComplete, dmv1.ReasonVerified, "")
+	if result := c.backup("a").Annotations[dmv1.AnnotationBackup]; identity == "" || !strings.Contains(result, `"index":"earlier or `+identity+`"`) {
+		t.Errorf("the result does not say that it is of either: %s", result)
+	}
 }
 
 // TestBackupFails: the Job's last error is the backup's, which stays failed; and it goes without

@@ -1,0 +1,102 @@
+package controllers
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Retention must not delete the last copy of what an index had. An index that was made anew is
+// empty, and dumps of it are complete and new; so may be those of an index whose keys somebody
+// deleted, and those of another index that the schedule was pointed at. None of these is a
+// successor of the data, so age and number alone do not say which backup is the last good one.
+
+// incarnation is an index from its making until it is made anew or deleted.
+type incarnation struct{ index, identity string }
+
+// byAge are backups, the newest first, by the API server's clock: the times for which they were
+// made are of the operator's clock, which may have been wrong.
+func byAge(backups []scheduledBackup) []scheduledBackup {
+	sorted := slices.Clone(backups)
+	slices.SortFunc(sorted, func(a, b scheduledBackup) int {
+		if c := b.begun.Compare(a.begun); c != 0 {
+			return c
+		}
+		return strings.Compare(b.name, a.name)
+	})
+	return sorted
+}
+
+// expired are the backups that retention deletes: complete ones beyond keepLast or maxAgeHours,
+// counted for each index, and failed ones beyond keepFailed. Ones that are not over stay. Complete
+// ones that are never deleted, whatever their number and age: the newest of each incarnation of an
+// index, and the one that the newest of the index has collapsed from.
+//
+// Nor do backups get old by the operator's clock alone: their age is counted until the time that
+// follows the newest complete one of the index, at most. So neither a clock that jumps nor a
+// schedule that makes nothing any more deletes what is left.
+func expired(v scheduleView) (names []string) {
+	newest := byAge(v.backups)
+	complete, until := map[string]int{}, map[string]time.Time{} // by index
+	seen, before := map[incarnation]bool{}, map[string]string{}
+	failed := 0
+	age := time.Duration(v.spec.Retention.MaxAgeHours) * time.Hour
+	for _, b := range newest {
+		switch {
+		case b.going, b.broken, b.active():
+		case b.complete:
+			if complete[b.index]++; complete[b.index] == 1 {
+				until[b.index] = v.now
+				if next := v.times.Next(b.begun); !next.IsZero() && next.Before(v.now) {
+					until[b.index] = next
+				}
+				if from := collapsedFrom(newest, b.index); from != nil {
+					before[b.index] = from.name
+				}
+			}
+			of := incarnation{b.index, b.identity}
+			kept := !seen[of] || before[b.index] == b.name
+			seen[of] = true
+			if !kept && (complete[b.index] > int(v.spec.Retention.KeepLast) || age > 0 && until[b.index].Sub(b.begun) > age) {
+				names = append(names, b.name)
+			}
+		default:
+			if failed++; failed > int(v.spec.Retention.KeepFailed) {
+				names = append(names, b.name)
+			}
+		}
+	}
+	return names
+}
+
+// collapsedBy is how many times fewer keys than an earlier backup the newest one has at least, if
+// the keys of an index have collapsed. Indexes whose keys expire may have a few times fewer at
+// night than by day.
+const collapsedBy = 10
+
+// newestOf is the newest complete backup of an index; nil = there is none. The newest come first.
+func newestOf(newest []scheduledBackup, index string) *scheduledBackup {
+	i := slices.IndexFunc(newest, func(b scheduledBackup) bool { return b.index == index && b.complete && !b.going })
+	if i < 0 {
+		return nil
+	}
+	return &newest[i]
+}
+
+// collapsedFrom is the newest backup of an index with at least collapsedBy times the keys of the
+// newest complete one; nil = there is none. The newest come first. It is one backup at most, so
+// that what is kept for it is bounded, and there is none once the keys are back or the backup is
+// deleted.
+func collapsedFrom(newest []scheduledBackup, index string) *scheduledBackup {
+	last := newestOf(newest, index)
+	if last == nil {
+		return nil
+	}
+	i := slices.IndexFunc(newest, func(b scheduledBackup) bool {
+		return b.index == index && b.complete && !b.going && b.keys > last.keys && b.keys/collapsedBy >= last.keys
+	})
+	if i < 0 {
+		return nil
+	}
+	return &newest[i]
+}
