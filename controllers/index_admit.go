@@ -85,10 +85,7 @@ func (r *DMIndexReconciler) carryOut(ctx context.Context, s *indexScope) (v gran
 	var told grantNotes
 	defer func() { r.tellGrants(s, told) }()
 	for range rounds {
-		for i := range s.memoryPools {
-			p := &s.memoryPools[i]
-			p.described, p.problems = r.describeMemory(ctx, p.pods, p.authority)
-		}
+		r.describePools(ctx, s.pools()...)
 		var pods map[string]*grantServer
 		if v, pods, err = r.decideGrants(ctx, s); err != nil || len(v.Steps) == 0 {
 			return v, err

@@ -11,6 +11,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/pki"
 )
 
 const (
@@ -82,6 +83,7 @@ func (r *DMMemoryPoolReconciler) computeTrust(ctx context.Context, pool *dmv1.DM
 	if err := r.List(ctx, indexes, client.InNamespace(pool.Namespace)); err != nil {
 		return nil, err
 	}
+	var authorities []*pki.Authority // of the pods in all
 	for i := range indexes.Items {
 		index := &indexes.Items[i]
 		if !usesMemoryPool(index, pool.Name) {
@@ -98,22 +100,22 @@ func (r *DMMemoryPoolReconciler) computeTrust(ctx context.Context, pool *dmv1.DM
 		if err != nil {
 			return nil, err
 		}
-		said := make([]trust, len(pods.Items))
-		each(len(said), func(i int) {
-			p := &pods.Items[i]
-			said[i] = trust{pod: p}
-			if p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning || a == nil {
-				return
-			}
-			server, err := r.dialer.Compute(target(p, config.PortRPC, a))
-			if err != nil {
-				return
-			}
-			defer server.Close()
-			d, err := server.Describe(ctx)
-			said[i] = trustOf(p, err == nil, d)
-		})
-		all = append(all, said...)
+		for i := range pods.Items {
+			all, authorities = append(all, trust{pod: &pods.Items[i]}), append(authorities, a)
+		}
 	}
+	each(len(all), func(i int) {
+		p, a := all[i].pod, authorities[i]
+		if p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning || a == nil {
+			return
+		}
+		server, err := r.dialer.Compute(target(p, config.PortRPC, a))
+		if err != nil {
+			return
+		}
+		defer server.Close()
+		d, err := server.Describe(ctx)
+		all[i] = trustOf(p, err == nil, d)
+	})
 	return all, nil
 }

@@ -45,19 +45,24 @@ func (r *DMIndexReconciler) decideGrants(ctx context.Context, s *indexScope) (gr
 		return v, pods, nil
 	}
 	// Somebody older goes first. Perhaps it cannot have what it asks for elsewhere.
+	var found []*memoryPoolOfIndex
 	for i := range list.Items {
 		if other := &list.Items[i]; other.UID != s.index.UID && sharesPool(other, pools) {
-			if err := r.gatherPools(ctx, other, pools); err != nil {
+			more, err := r.gatherPools(ctx, other, pools)
+			if err != nil {
 				return grant.Verdict{}, nil, err
 			}
+			found = append(found, more...)
 		}
 	}
+	r.describePools(ctx, found...)
 	v, pods = decideAmong(s.index, list.Items, pools)
 	return v, pods, nil
 }
 
-// gatherPools looks at those memory pools of an index that nobody looked at yet.
-func (r *DMIndexReconciler) gatherPools(ctx context.Context, index *dmv1.DMIndex, pools map[string]*memoryPoolOfIndex) error {
+// gatherPools adds those memory pools of an index that are not in pools yet, and returns them.
+// Their servers are not asked yet.
+func (r *DMIndexReconciler) gatherPools(ctx context.Context, index *dmv1.DMIndex, pools map[string]*memoryPoolOfIndex) (found []*memoryPoolOfIndex, err error) {
 	for _, spec := range index.Spec.MemoryPools {
 		name := build.MemoryPoolOf(index, spec)
 		if pools[name] != nil {
@@ -67,18 +72,18 @@ func (r *DMIndexReconciler) gatherPools(ctx context.Context, index *dmv1.DMIndex
 		err := r.Get(ctx, types.NamespacedName{Namespace: index.Namespace, Name: name}, p.pool)
 		if err == nil {
 			if p.authority, err = r.readAuthority(ctx, p.pool); err != nil {
-				return err
+				return nil, err
 			}
 			if p.pods, err = listPods(ctx, r, p.pool, dmv1.ComponentMemory); err != nil {
-				return err
+				return nil, err
 			}
-			p.described, p.problems = r.describeMemory(ctx, p.pods, p.authority)
+			found = append(found, p)
 		} else if !apierrors.IsNotFound(err) {
-			return err
+			return nil, err
 		}
 		pools[name] = p
 	}
-	return nil
+	return found, nil
 }
 
 func sharesPool(index *dmv1.DMIndex, pools map[string]*memoryPoolOfIndex) bool {

@@ -29,8 +29,7 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 		return err
 	}
 	var wanted []int
-	var observed []memoryObserved
-	for ordinal, spec := range s.index.Spec.MemoryPools {
+	for _, spec := range s.index.Spec.MemoryPools {
 		p := memoryPoolOfIndex{spec: spec}
 		name := build.MemoryPoolOf(s.index, spec)
 		pool := &dmv1.DMMemoryPool{}
@@ -50,7 +49,12 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 		if p.pods, err = listPods(ctx, r, pool, dmv1.ComponentMemory); err != nil {
 			return err
 		}
-		p.described, p.problems = r.describeMemory(ctx, p.pods, p.authority)
+		s.memoryPools = append(s.memoryPools, p)
+		wanted = append(wanted, int(pool.Spec.Servers))
+	}
+	r.describePools(ctx, s.pools()...)
+	var observed []memoryObserved
+	for ordinal, p := range s.memoryPools {
 		for _, pod := range p.pods {
 			o := memoryObserved{id: build.MemoryServerID(ordinal, podID(pod)), pod: pod.Name, gone: going(pod) || ended(pod)}
 			if d := p.described[podID(pod)]; d != nil {
@@ -58,8 +62,6 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 			}
 			observed = append(observed, o)
 		}
-		s.memoryPools = append(s.memoryPools, p)
-		wanted = append(wanted, int(pool.Spec.Servers))
 	}
 	ordinal := func(id uint16) int { n, _ := build.MemoryServerPod(id); return n }
 	podName := func(id uint16) string {

@@ -160,13 +160,18 @@ func (r *DMIndexReconciler) move(ctx context.Context, s *indexScope, home server
 		}
 	}
 	reasons := map[string]string{}
-	for _, server := range actions.Drain {
-		reasons[server.Pod] = "it leaves, and has finished what it had"
+	drained := make([]bool, len(actions.Drain))
+	each(len(drained), func(i int) {
+		server := actions.Drain[i]
 		if s.logsDrain(r.logged, server.Pod) {
 			logf.FromContext(ctx).Info("drain compute server", "pod", server.Pod, "reason", "it leaves, and owns no keys any more")
 		}
 		done, err := r.drain(ctx, s, server)
-		if err != nil || !done {
+		drained[i] = done && err == nil
+	})
+	for i, server := range actions.Drain {
+		reasons[server.Pod] = "it leaves, and has finished what it had"
+		if !drained[i] {
 			s.waiting = "compute server " + server.Pod + " finishes what it has"
 			continue // the others need not wait for it
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -47,6 +48,23 @@ func (b *base) describeMemory(ctx context.Context, pods []*corev1.Pod, a *pki.Au
 	return byID, problems
 }
 
+// describePools asks the memory servers of all pools at once: a node that is lost may have servers
+// of each.
+func (b *base) describePools(ctx context.Context, pools ...*memoryPoolOfIndex) {
+	each(len(pools), func(i int) {
+		p := pools[i]
+		p.described, p.problems = b.describeMemory(ctx, p.pods, p.authority)
+	})
+}
+
+// pools are the memory pools of the index.
+func (s *indexScope) pools() (pools []*memoryPoolOfIndex) {
+	for i := range s.memoryPools {
+		pools = append(pools, &s.memoryPools[i])
+	}
+	return pools
+}
+
 // withMemory runs f with a connection to a pod's server, if the pod can have one.
 func (b *base) withMemory(p *corev1.Pod, a *pki.Authority, f func(servers.Memory) error) error {
 	if p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning || a == nil {
@@ -60,11 +78,19 @@ func (b *base) withMemory(p *corev1.Pod, a *pki.Authority, f func(servers.Memory
 	return f(m)
 }
 
-// each runs f for 0 to n-1 at once and waits for all.
+// mostAtOnce is how many calls one use of each makes at once.
+const mostAtOnce = 128
+
+// each runs f for 0 to n-1, up to mostAtOnce at once, and waits for all.
 func each(n int, f func(i int)) {
 	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { f(i) })
+	var next atomic.Int64
+	for range min(n, mostAtOnce) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				f(i)
+			}
+		})
 	}
 	wg.Wait()
 }

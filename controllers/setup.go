@@ -80,8 +80,9 @@ type Options struct {
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 
-	// Concurrency is how many objects of a kind are worked on at once. Default: 4. One that waits
-	// for a server that does not answer keeps one of them busy for some seconds.
+	// Concurrency is how many objects of a kind are worked on at once, and half of it in one
+	// namespace. Default: 16. One whose servers begin to be silent keeps one of them busy for some
+	// seconds, once (servers.Patient).
 	Concurrency int
 
 	// Metrics gets the metrics of indexes. Default: nobody gets them.
@@ -122,8 +123,9 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	o.Dialer = servers.NewPatient(o.Dialer)
 	if o.Concurrency == 0 {
-		o.Concurrency = 4
+		o.Concurrency = 16
 	}
 	b := base{
 		Writer: kube.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
@@ -150,7 +152,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Watches(&corev1.Secret{}, b.viaIndex(memoryPoolsOfIndex)).
 		// of compute servers: see allOverTLS
 		Watches(&corev1.Pod{}, b.viaIndex(memoryPoolsOfIndex), comeAndGo).
-		Complete(&DMMemoryPoolReconciler{b})
+		Complete(newFair(&DMMemoryPoolReconciler{b}, o.Concurrency))
 	if err != nil {
 		return err
 	}
@@ -160,7 +162,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Watches(&corev1.ConfigMap{}, b.viaIndex(computePoolsOfIndex)).
 		Watches(&corev1.Secret{}, b.viaIndex(computePoolsOfIndex)).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(b.computePoolsOfAuthority)).
-		Complete(&DMComputePoolReconciler{b})
+		Complete(newFair(&DMComputePoolReconciler{b}, o.Concurrency))
 	if err != nil {
 		return err
 	}
@@ -175,7 +177,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Watches(&dmv1.DMComputePool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool), changed(stateOfComputePool)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPod)).
 		WatchesRawSource(source.Channel(b.handovers.events, &handler.TypedEnqueueRequestForObject[*dmv1.DMIndex]{})).
-		Complete(&DMIndexReconciler{base: b})
+		Complete(newFair(&DMIndexReconciler{base: b}, o.Concurrency))
 }
 
 func request(namespace, name string) reconcile.Request {

@@ -1,0 +1,93 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
+)
+
+// TestFair: a namespace whose objects keep their workers leaves half of them to others, and what it
+// could not do comes back.
+func TestFair(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := make(chan struct{})
+		f := newFair(reconcile.Func(func(_ context.Context, r ctrl.Request) (ctrl.Result, error) {
+			if r.Namespace == "slow" {
+				<-stuck
+			}
+			return ctrl.Result{}, nil
+		}), 4)
+		for i := range 2 {
+			go func() { _, _ = f.Reconcile(t.Context(), request("slow", fmt.Sprint(i))) }()
+		}
+		synctest.Wait()
+		for namespace, want := range map[string]time.Duration{"slow": fairAgain, "other": 0} {
+			if result, err := f.Reconcile(t.Context(), request(namespace, "b")); err != nil || result.RequeueAfter != want {
+				t.Errorf("%s: %v %v, want to come back after %v", namespace, result, err, want)
+			}
+		}
+		close(stuck)
+		synctest.Wait()
+		if result, err := f.Reconcile(t.Context(), request("slow", "b")); err != nil || result.RequeueAfter != 0 || len(f.busy) != 0 {
+			t.Errorf("afterwards: %v %v, %v are busy", result, err, f.busy)
+		}
+	})
+}
+
+// lostNodes dials memory servers that let each call wait for 5 s.
+type lostNodes struct{ servers.Dialer }
+
+type lostMemory struct{ servers.Memory }
+
+func (lostNodes) Memory(servers.Target) (servers.Memory, error) { return lostMemory{}, nil }
+func (lostMemory) Close()                                       {}
+func (lostMemory) Describe(ctx context.Context) (*rpcv1.DescribeMemoryReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestSilentPools: servers of several pools that do not answer are waited for once, and together.
+func TestSilentPools(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &base{dialer: servers.NewPatient(lostNodes{})}
+		s := &indexScope{memoryPools: make([]memoryPoolOfIndex, 4)}
+		for i := range s.memoryPools {
+			p := &s.memoryPools[i]
+			p.authority = &pki.Authority{}
+			for id := range 3 {
+				one := pod("m", id)
+				one.UID, one.Status.PodIP, one.Status.Phase = types.UID(fmt.Sprint(i, id)), "10.0.0.1", corev1.PodRunning
+				p.pods = append(p.pods, one)
+			}
+		}
+		f := func(what string, want time.Duration) {
+			t.Helper()
+			begun := time.Now()
+			b.describePools(t.Context(), s.pools()...)
+			if took := time.Since(begun); took > want {
+				t.Errorf("%s takes %v, want %v at most", what, took, want)
+			}
+			for i := range s.memoryPools {
+				if len(s.memoryPools[i].described) != 0 {
+					t.Errorf("%s: a silent server of pool %d answers", what, i)
+				}
+			}
+		}
+		f("the first look", 5*time.Second)
+		f("the second look", time.Second)
+		<-time.After(10 * time.Second) // what is asked in the background ends
+	})
+}
