@@ -324,6 +324,11 @@ func TestSuperblockIsMadeOnce(t *testing.T) {
 		if sb.Design != "toy" || string(sb.Options) != `{"n":3}` || sb.Identity != pooltest.Identity {
 			t.Errorf("superblock is %+v", sb)
 		}
+		again, _, err := session(t, c.Open(t)).ReadSuperblock()
+		must(t, err)
+		if sb.Secret != again.Secret || sb.Secret[0] == 0 || sb.Secret[1] == 0 {
+			t.Errorf("two clients read the secrets %x and %x", sb.Secret, again.Secret)
+		}
 		for i, r := range roots {
 			if r != root {
 				t.Errorf("creator %d was told root %v, it is %v", i, r, root)

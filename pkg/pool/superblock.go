@@ -14,8 +14,10 @@ import (
 // of version 3 would take the table for nodes. Version 5: records of DEX's log may have a
 // condition, or take another one back (pkg/index/dex/record.go). A client of version 4 cannot
 // replay them. Version 6: a leaf of SMART has all of its key before its cells
-// (pkg/index/smart/leaf.go). A client of version 5 would look for the rest behind them.
-const FormatVersion = 6
+// (pkg/index/smart/leaf.go). A client of version 5 would look for the rest behind them. Version 7:
+// an index has a secret, under which CHIME hashes keys (pkg/index/chime/layout.go). A client of
+// version 6 would look for them elsewhere.
+const FormatVersion = 7
 
 // The superblock is 4 KiB at a place on the index's home server that the server knows:
 //
@@ -25,14 +27,21 @@ const FormatVersion = 6
 //	12      4     length of the body
 //	16      4     CRC-32C of the body
 //	64      8     root: address of the root node; 0 until the index is made; changed atomically
+//	72      16    secret: two words, each 0 until a creator swaps a random number for it
 //	128     ...   body: JSON of Superblock
 //
 // All integers are little-endian. A creator WRITEs header and body and then swaps the root from 0.
 // Creators of the same index write the same bytes, so it does not matter whose stand; the root is
 // decided by the swap, and by G1 whoever sees a root sees header and body.
+//
+// The secret is not the same with each creator, so it is decided by swaps, too, of each word by
+// itself, before the swap of the root. A word that is not 0 never changes: whoever sees a root sees
+// the secret that all others see, whichever creators its words are from. Clients of the index know
+// it, and so does whoever may read all of the index's memory. Users of the index do not.
 const (
 	superblockBytes  = 4096
 	superblockRoot   = 64
+	superblockSecret = 72
 	superblockBody   = 128
 	superblockHeader = 20
 )
@@ -46,6 +55,9 @@ type Superblock struct {
 	Identity string          `json:"identity"`
 	Design   string          `json:"design"`
 	Options  json.RawMessage `json:"options"` // the design's own
+
+	// Secret is random and known to the index's clients only; its words are not 0.
+	Secret [2]uint64 `json:"-"`
 }
 
 // marshal encodes sb as header and body.
@@ -84,6 +96,11 @@ func unmarshalSuperblock(b []byte) (*Superblock, error) {
 	var sb Superblock
 	if err := json.Unmarshal(body, &sb); err != nil {
 		return nil, fmt.Errorf("superblock: %w: %w", err, ErrFormat)
+	}
+	for i := range sb.Secret {
+		if sb.Secret[i] = binary.LittleEndian.Uint64(b[superblockSecret+8*i:]); sb.Secret[i] == 0 {
+			return nil, fmt.Errorf("superblock has a root and no secret: %w", ErrFormat)
+		}
 	}
 	return &sb, nil
 }
@@ -130,6 +147,12 @@ func (s *Session) CreateSuperblock(design string, options json.RawMessage, root 
 	buf, err := s.Buffer(superblockBytes)
 	if err != nil {
 		return Nil, err
+	}
+	for i := range sb.Secret {
+		a := s.superblockAddr(superblockSecret + 8*uint64(i))
+		if _, err := s.SwapWord(a, 0, max(1, s.pool.env.Uint64())); err != nil {
+			return Nil, err
+		}
 	}
 	s.write(s.superblockAddr(0), buf[:copy(buf, header)])
 	s.write(s.superblockAddr(superblockBody), buf[superblockBody:superblockBody+copy(buf[superblockBody:], body)])

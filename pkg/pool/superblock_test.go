@@ -18,12 +18,15 @@ func encodedSuperblock(t testing.TB) []byte {
 	b := make([]byte, superblockBytes)
 	copy(b, header)
 	copy(b[superblockBody:], body)
+	for i := range 2 {
+		binary.LittleEndian.PutUint64(b[superblockSecret+8*i:], uint64(i)+5)
+	}
 	return b
 }
 
 func TestSuperblockRoundTrip(t *testing.T) {
 	sb, err := unmarshalSuperblock(encodedSuperblock(t))
-	if err != nil || sb.Identity != "i" || sb.Design != "d" || string(sb.Options) != `{"a":1}` {
+	if err != nil || sb.Identity != "i" || sb.Design != "d" || string(sb.Options) != `{"a":1}` || sb.Secret != [2]uint64{5, 6} {
 		t.Fatalf("%+v, %v", sb, err)
 	}
 }
@@ -39,11 +42,12 @@ func TestSuperblockRefusals(t *testing.T) {
 		}
 	}
 	check(func(b []byte) { b[0] ^= 1 }, "not dmindex")
-	check(func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 77) }, "version 77, this program reads version 6")
-	check(func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 3) }, "version 3, this program reads version 6")
+	check(func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 77) }, "version 77, this program reads version 7")
+	check(func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 3) }, "version 3, this program reads version 7")
 	check(func(b []byte) { binary.LittleEndian.PutUint32(b[12:], 1<<20) }, "1048576 bytes")
 	check(func(b []byte) { b[superblockBody+3] ^= 1 }, "checksum")
 	check(func(b []byte) { b[16] ^= 1 }, "checksum")
+	check(func(b []byte) { clear(b[superblockSecret:superblockBody]) }, "no secret")
 }
 
 func TestSuperblockThatIsTooLong(t *testing.T) {

@@ -75,7 +75,7 @@ func (c *leafChecker) checkBlocks(s *btree.Session, r *checker.Report, h *fence.
 			return err
 		}
 		var want [8]byte
-		fingerprint(&want, key)
+		c.t.fingerprint(&want, key)
 		if !bytes.Equal(want[:], c.t.codec.KeyOf(p.Entry(i))) {
 			r.Fault("leaf %v has another fingerprint for key %x", p.l.addr, key)
 		}

@@ -62,8 +62,8 @@ func (h *hotspots) bucket(a pool.Addr, fp uint16) *bucket {
 	return &h.buckets[x>>32&h.mask]
 }
 
-// find returns the slot of the leaf at a that is hottest of those with a fingerprint. ok is false
-// if there is none.
+// find returns the slot of the leaf at a that is hottest of those with a fingerprint: the lower
+// bits of a hash, of which the upper ones decide the home. ok is false if there is none.
 func (h *hotspots) find(a pool.Addr, fp uint16) (slot int, ok bool) {
 	if h == nil {
 		return 0, false
@@ -111,9 +111,4 @@ func (h *hotspots) hit(a pool.Addr, slot int, fp uint16) {
 	}
 	b[least][0].Store(uint64(a))
 	b[least][1].Store(uint64(uint16(slot)) | uint64(fp)<<16 | 1<<32)
-}
-
-// fingerprint16 is that of a key as leaves have it, for the buffer.
-func (s *shape) fingerprint16(key []byte) uint16 {
-	return uint16(s.hash(key) >> 8)
 }

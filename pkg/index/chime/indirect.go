@@ -7,7 +7,6 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
-	"github.com/dmindex/dmindex/pkg/index/internal/crc"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 )
@@ -23,8 +22,9 @@ import (
 // To a leaf the fingerprint is the key, and the pair the value. Several keys of a leaf can have one
 // fingerprint, and each an entry of its own: their blocks are READ together. The fingerprint is a
 // hash and not the key's beginning, as in the paper: keys with a common prefix would all have one
-// home. So a leaf says nothing of the order of its keys, and its blocks are READ where that
-// matters: in scans and splits, not in merges.
+// home. Nobody chooses keys with one fingerprint, of which a leaf takes no more than a
+// neighbourhood has slots, since the hash is under the index's secret. A leaf says nothing of the
+// order of its keys, so its blocks are READ where that matters: in scans and splits, not in merges.
 const (
 	// longestKey is the longest key that lies in the leaf. Slots are all of one size.
 	longestKey = 32
@@ -44,15 +44,8 @@ func codecOf(l *fence.Layout) *item.Codec {
 }
 
 // fingerprint writes the fingerprint of key to b.
-func fingerprint(b *[8]byte, key []byte) {
-	// CRCs of one key from two starts differ by a constant, so the second one is of mixed bytes
-	h := uint64(crc.Sum(0x1B873593, key)) | uint64(len(key))<<32
-	for _, c := range key {
-		h = (h ^ uint64(c)) * 0x100000001B3
-		h ^= h >> 29
-	}
-	h *= 0x9E3779B97F4A7C15
-	binary.BigEndian.PutUint64(b[:], (h^h>>32)&fingerprintMask)
+func (s *shape) fingerprint(b *[8]byte, key []byte) {
+	binary.BigEndian.PutUint64(b[:], s.hash(key)&fingerprintMask)
 }
 
 // fingerprintMask has the bits of fingerprints that are used: all, but in tests of keys that have
@@ -65,7 +58,7 @@ func (s *session) leafKey(key []byte) []byte {
 	if !s.t.indirect {
 		return key
 	}
-	fingerprint(&s.fingerprint, key)
+	s.t.fingerprint(&s.fingerprint, key)
 	return s.fingerprint[:]
 }
 

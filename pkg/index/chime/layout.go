@@ -5,9 +5,9 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
-	"github.com/dmindex/dmindex/pkg/index/internal/crc"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 )
 
 // A leaf is a hopscotch table (CHIME, sections 4.1 and 4.2; Herlihy, Shavit, Tzafrir: DISC 2008).
@@ -36,9 +36,12 @@ import (
 // content, sealed by the CRC, which begins with the address, the version and the slot's number. Its
 // home word, bytes 8 to 15, is one aligned word, which is never torn: so digest and bitmap change
 // in one WRITE, and the CRC has no part in them. The digest is a sum of a term for each key, which
-// is a mixed CRC-32C of the key that begins with the address, the version, the slot's number and
-// where the key is. So a key that comes, goes or hops changes it, and what else there is need not
-// be known.
+// mixes the key's hash with the address, the version, the slot's number and where the key is. So a
+// key that comes, goes or hops changes it, and what else there is need not be known.
+//
+// Keys are hashed under the index's secret, which its users do not know. Users choose keys. Without
+// a secret they could choose such as have one home, of which a leaf takes no more than H, or such
+// as have one term, whose digest says nothing.
 const (
 	replicaBytes = 16
 	slotHead     = 16
@@ -140,14 +143,14 @@ func (s *shape) ahead(from, i int) int {
 	return i
 }
 
-// home is the slot that a key hashes to. It is a part of the format.
-func (s *shape) home(key []byte) int {
-	return int(s.hash(key) >> 32 * uint64(s.n) >> 32)
-}
+// hash is that of a key as leaves have it, under the index's secret. It is a part of the format:
+// the upper half decides the home, and all of it the term in the home's digest.
+func (s *shape) hash(key []byte) uint64 { return siphash.Sum(s.lay.Secret, key) }
 
-func (*shape) hash(key []byte) uint64 {
-	return uint64(crc.Sum(0x9747B28C, key)) * 0x9E3779B97F4A7C15
-}
+// home is the slot that a key hashes to; homeOf that of a hash.
+func (s *shape) home(key []byte) int { return s.homeOf(s.hash(key)) }
+
+func (s *shape) homeOf(hash uint64) int { return int(hash >> 32 * uint64(s.n) >> 32) }
 
 // span is a piece of a leaf.
 type span struct{ from, to int }

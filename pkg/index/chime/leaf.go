@@ -117,9 +117,9 @@ func (l *leaf) digest(home int, version uint32) (digest uint32, bitmap uint16, o
 		if !ok {
 			return 0, 0, false
 		}
-		if l.home(key) == home {
+		if hash := l.hash(key); l.homeOf(hash) == home {
 			bitmap |= 1 << j
-			digest += l.term(home, j, version, key)
+			digest += l.term(home, j, version, hash)
 		}
 	}
 	return digest, bitmap, true
@@ -130,13 +130,14 @@ func (l *leaf) noKeys(home int, version uint32) uint32 {
 	return unit.SlotSeed(unit.Seed(l.addr, version), seedHome+home)
 }
 
-// term is what a key in slot home+j adds to the digest of its home. CRCs are linear, so that of a
-// key in another slot may differ by a constant: what is added is mixed.
-func (l *leaf) term(home, j int, version uint32, key []byte) uint32 {
-	x := crc.Sum(l.noKeys(home, version)+uint32(j+1)*0x9E3779B1, key)
-	x = (x ^ x>>16) * 0x7FEB352D
-	x = (x ^ x>>15) * 0x846CA68B
-	return x ^ x>>16
+// term is what a key with a hash adds to the digest of its home if it is in slot home+j. The digest
+// is a sum, so terms of one key must not differ by what is the same for others: they are mixed. Who
+// does not know hashes does not know terms either.
+func (l *leaf) term(home, j int, version uint32, hash uint64) uint32 {
+	x := hash ^ uint64(l.noKeys(home, version)+uint32(j+1)*0x9E3779B1)*0x9E3779B97F4A7C15
+	x = (x ^ x>>32) * 0xD6E8FEB86659FD93
+	x = (x ^ x>>32) * 0xD6E8FEB86659FD93
+	return uint32(x >> 32)
 }
 
 // setHome makes the home word of slot home.
@@ -151,13 +152,13 @@ func (l *leaf) setHome(home int, digest uint32, bitmap uint16) {
 func (l *leaf) arrived(home, i int, version uint32, key []byte) {
 	j := l.ahead(home, i)
 	d, m := l.homeWord(home)
-	l.setHome(home, d+l.term(home, j, version, key), m|1<<j)
+	l.setHome(home, d+l.term(home, j, version, l.hash(key)), m|1<<j)
 }
 
 func (l *leaf) removed(home, i int, version uint32, key []byte) {
 	j := l.ahead(home, i)
 	d, m := l.homeWord(home)
-	l.setHome(home, d-l.term(home, j, version, key), m&^(1<<j))
+	l.setHome(home, d-l.term(home, j, version, l.hash(key)), m&^(1<<j))
 }
 
 // hit looks for key in slot i alone. A slot that verifies and has the key is the truth: see the
@@ -176,10 +177,10 @@ func (l *leaf) hit(i int, key []byte) []byte {
 // find looks for key, whose home is known, in its neighbourhood, at the version of the leaf's
 // replica or head.
 //
-// present: the entry's slot verified. absent: all slots verified at that version, and the home word
-// is what the keys in them make of it (section 4.1.2). So these keys are all that had this home at
-// the moment when that word was read, wherever the slots were read from, and whatever hopped
-// meanwhile.
+// present: the entry's slot verified. absent: all slots verified at that version, and the keys that
+// the home word names are those that it was made of (section 4.1.2). So these keys are all that had
+// this home at the moment when that word was read, whenever the slots were read, and whatever
+// hopped meanwhile.
 func (l *leaf) find(key []byte, home int, version uint32) (slot int, e []byte, o outcome) {
 	for j := range l.hood {
 		i := l.next(home, j)
@@ -193,12 +194,27 @@ func (l *leaf) find(key []byte, home int, version uint32) (slot int, e []byte, o
 	return -1, nil, absent
 }
 
-// complete reports whether the keys in the neighbourhood of home, which all verify at a version,
-// are those that its home word says.
+// complete reports whether all slots of the neighbourhood of home verify at a version, and the keys
+// in those that its home word names are the ones that it names. Keys of the home in other slots are
+// of changes that are under way or were cut short: the word, when it was read, did not name them.
 func (l *leaf) complete(home int, version uint32) bool {
-	d, m, ok := l.digest(home, version)
 	have, bitmap := l.homeWord(home)
-	return ok && have == d && bitmap == m
+	digest := l.noKeys(home, version)
+	for j := range l.hood {
+		e, v, ok := l.entry(l.next(home, j))
+		if !ok || v != version {
+			return false
+		}
+		if bitmap>>j&1 == 0 {
+			continue
+		}
+		key, _, ok := l.codec.Pair(e)
+		if e == nil || !ok {
+			return false
+		}
+		digest += l.term(home, j, version, l.hash(key))
+	}
+	return have == digest
 }
 
 // open decodes the head of a whole leaf.

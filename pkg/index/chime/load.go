@@ -62,7 +62,7 @@ func (ld *leafLoader) Add(key, value []byte) error {
 // entryOf makes the entry of a pair. Where keys lie in blocks, all of it gets one.
 func (ld *leafLoader) entryOf(key, value []byte) ([]byte, error) {
 	if indirect(ld.lay) {
-		fingerprint(&ld.mark, key)
+		ld.fingerprint(&ld.mark, key)
 		ld.content = appendPair(ld.content[:0], key, value)
 		key, value = ld.mark[:], ld.content
 	}

@@ -36,8 +36,9 @@ func (s *session) find(key, dst []byte) ([]byte, error) {
 		return dst, explain("look up", err)
 	}
 	k := s.leafKey(key)
-	home, e := s.t.home(k), asNeeded
-	if v, ok, err := s.speculate(p.Addr(), home, key, k, dst); ok || err != nil {
+	hash := s.t.hash(k)
+	home, fp, e := s.t.homeOf(hash), uint16(hash), asNeeded
+	if v, ok, err := s.speculate(p.Addr(), home, fp, key, k, dst); ok || err != nil {
 		return v, err
 	}
 	for hops := 0; ; {
@@ -51,11 +52,11 @@ func (s *session) find(key, dst []byte) ([]byte, error) {
 		case err != nil:
 			return dst, explain("look up", err)
 		case o == present && s.t.indirect:
-			s.t.hot.hit(l.addr, slot, s.t.fingerprint16(k))
+			s.t.hot.hit(l.addr, slot, fp)
 			return append(dst, value...), nil
 		case o == present:
 			if v, ok, err := s.value(dst, entry); ok || err != nil {
-				s.t.hot.hit(l.addr, slot, s.t.fingerprint16(k))
+				s.t.hot.hit(l.addr, slot, fp)
 				return v, err
 			}
 			holds = true
@@ -71,9 +72,8 @@ func (s *session) find(key, dst []byte) ([]byte, error) {
 // speculate READs the slot alone in which the hotspot buffer says that key is (section 4.3), of the
 // leaf at a, where the descent led. A slot that verifies and has the key says all. ok is false if
 // there is none, or it does not have the key: then the neighbourhood is to be READ.
-func (s *session) speculate(a pool.Addr, home int, key, k, dst []byte) (v []byte, ok bool, err error) {
+func (s *session) speculate(a pool.Addr, home int, fp uint16, key, k, dst []byte) (v []byte, ok bool, err error) {
 	t := s.t
-	fp := t.fingerprint16(k)
 	slot, ok := t.hot.find(a, fp)
 	if !ok || slot >= t.n || t.ahead(home, slot) >= t.hood {
 		return dst, false, nil

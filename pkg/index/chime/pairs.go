@@ -86,12 +86,13 @@ func (p *pairs) collect(l leaf, h *fence.Header) (ok bool) {
 		if !ok {
 			return false
 		}
-		home := l.home(key)
+		hash := l.hash(key)
+		home := l.homeOf(hash)
 		j := l.ahead(home, i)
 		if j >= l.hood {
 			return false
 		}
-		p.digest[home] += l.term(home, j, h.Version, key)
+		p.digest[home] += l.term(home, j, h.Version, hash)
 		p.bitmap[home] |= 1 << j
 		p.list = append(p.list, pairAt{prefix: item.PrefixOf(key), slot: int16(i)})
 	}

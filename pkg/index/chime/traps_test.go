@@ -238,7 +238,7 @@ func TestMuchToMend(t *testing.T) {
 	o := small
 	o.NodeBytes = 8 << 10
 	x, s := open(t, c, o)
-	const n = 150
+	const n = 100
 	for i := range uint64(n) {
 		must(t, s.Insert(number(i), number(i)))
 	}

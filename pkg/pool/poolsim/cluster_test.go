@@ -151,6 +151,7 @@ func TestSuperblockIsMadeOnceUnderTheAdversary(t *testing.T) {
 		simulate(t, seed, poolsim.Options{}, func(c *poolsim.Cluster, p *simenv.Process) {
 			g := env.NewWaitGroup(p)
 			var roots []pool.Addr
+			var secrets [][2]uint64
 			for n := 1; n <= 4; n++ {
 				client(t, c, p, g, n, func(cl *pool.Pool) error {
 					s, err := cl.NewSession(64 << 10)
@@ -166,6 +167,9 @@ func TestSuperblockIsMadeOnceUnderTheAdversary(t *testing.T) {
 						err = fmt.Errorf("made with root %v, read as %+v with root %v", root, sb, again)
 					}
 					roots = append(roots, root)
+					if err == nil {
+						secrets = append(secrets, sb.Secret)
+					}
 					return errors.Join(err, s.Close())
 				})
 			}
@@ -173,6 +177,11 @@ func TestSuperblockIsMadeOnceUnderTheAdversary(t *testing.T) {
 			for _, r := range roots {
 				if r != roots[0] {
 					t.Errorf("roots %v", roots)
+				}
+			}
+			for _, s := range secrets {
+				if s != secrets[0] {
+					t.Errorf("secrets %x", secrets)
 				}
 			}
 		})

@@ -1,6 +1,9 @@
 package fence
 
-import "github.com/dmindex/dmindex/pkg/index/internal/item"
+import (
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
+)
 
 // Limits of nodes, in bytes.
 const (
@@ -19,6 +22,9 @@ type Layout struct {
 	// of leaves that are hash tables, as the options have it; 0 = the design's default, or it has
 	// none
 	Neighbourhood int
+	// of the index, for leaves that are hash tables. The leaf of an empty index does not depend on
+	// it: it is made before the index has one.
+	Secret siphash.Key
 }
 
 // Room returns how many bytes of a node lie behind a header with these fences.

@@ -19,6 +19,9 @@ type Options struct {
 	NodeBytes     int  `json:"nodeBytes"`
 	// of CHIME; 0 = the default, or the design has none
 	Neighbourhood int `json:"neighbourhood,omitempty"`
+
+	// Secret is that of the index; Open sets it
+	Secret [2]uint64 `json:"-"`
 }
 
 // Index returns the options as package index has them.
@@ -94,6 +97,7 @@ func Open(ps *pool.Session, r *Request) (have Options, root pool.Addr, err error
 		return have, pool.Nil, fmt.Errorf("the index was created with %v, not %v: %w",
 			have, want, index.ErrFormat)
 	}
+	have.Secret = sb.Secret
 	return have, root, nil
 }
 
