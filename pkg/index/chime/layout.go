@@ -213,7 +213,7 @@ func newLayout(o index.Options) (l fence.Layout, err error) {
 	}
 	if least := leastNode(&l); l.NodeBytes < least || l.NodeBytes > fence.MaxNodeBytes || l.NodeBytes%64 != 0 {
 		return l, fmt.Errorf("nodes of %d bytes: keys of %d and values of %d bytes need a multiple of 64 from %d to %d",
-			l.NodeBytes, l.MaxKey, l.MaxValue, (least+63)&^63, fence.MaxNodeBytes)
+			l.NodeBytes, l.MaxKey, l.MaxValue, least, fence.MaxNodeBytes)
 	}
 	return l, nil
 }
@@ -245,15 +245,18 @@ func defaultNode(l *fence.Layout) int {
 	for slots > leastSlots && size() > fence.MaxNodeBytes-64 {
 		slots--
 	}
-	return max((size()+63)&^63, leastNode(l))
+	return max(roundNode(size()), leastNode(l))
 }
 
 // leastSlots is how many slots a leaf has at least. A split then makes room for one key more.
 const leastSlots = 2
 
+// roundNode is the size of a node for so many bytes.
+func roundNode(n int) int { return (n + 63) &^ 63 }
+
 // leastNode is the smallest node: a leaf of leastSlots, and an inner node of more than four
 // children.
 func leastNode(l *fence.Layout) int {
 	k := fence.RoundUp(l.MaxKey + 2)
-	return max(fence.MinNodeBytes, l.HeadBytes()+replicaBytes+leastSlots*slotBytes(l), 2*fence.HeaderBytes+6*k)
+	return roundNode(max(fence.MinNodeBytes, l.HeadBytes()+replicaBytes+leastSlots*slotBytes(l), 2*fence.HeaderBytes+6*k))
 }

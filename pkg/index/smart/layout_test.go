@@ -204,3 +204,21 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+// TestDefaultsFitEveryLength: an index whose options name no size of nodes can be made for keys and
+// values of every length, and opened again with the options that its superblock then has.
+func TestDefaultsFitEveryLength(t *testing.T) {
+	for _, value := range []int{0, 1, 8, 100, 256, 257, 4096, blocks.MaxValue} {
+		for key := 1; key < 4<<10; key++ {
+			o := index.Options{MaxKeyBytes: key, MaxValueBytes: value}
+			l, err := newLayout(o)
+			if err != nil {
+				t.Fatalf("%+v: %v", o, err)
+			}
+			o.NodeBytes, o.InlineBytes = l.nodeSize, l.Inline
+			if again, err := newLayout(o); err != nil || again.Inline != l.Inline || again.Blocks != l.Blocks || again.maxLeaf != l.maxLeaf {
+				t.Fatalf("%+v: %d in place and leaves of %d bytes, opened with %d and %d: %v", o, l.Inline, l.maxLeaf, again.Inline, again.maxLeaf, err)
+			}
+		}
+	}
+}

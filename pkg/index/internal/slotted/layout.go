@@ -51,20 +51,20 @@ func NewLayout(o index.Options) (l fence.Layout, err error) {
 }
 
 // defaultInline sets the inline size that a design without a wish has: all values, if they are
-// short; else what fits leaves that are large enough for short ones. A longer value costs a lookup
-// a round trip more, but a larger leaf costs all of them.
+// short; else what fits leaves that are large enough for short ones, and entries beside the longest
+// key. A longer value costs a lookup a round trip more, but a larger leaf costs all of them.
 func defaultInline(l *fence.Layout) {
 	l.SetInline(min(l.MaxValue, mostInline))
-	if !l.Blocks {
+	if !l.Blocks && l.LongestEntry() <= MaxEntryBytes {
 		return
 	}
 	node := l.NodeBytes
 	if node == 0 {
-		l.SetInline(leastInline)
+		l.SetInline(min(leastInline, l.MaxValue))
 		node = defaultNodeFor(LeastNode(l))
 	}
 	for n := mostInline; n > 0; n -= fence.Grain {
-		if l.SetInline(n); LeastNode(l) <= node {
+		if l.SetInline(min(n, l.MaxValue)); LeastNode(l) <= node && l.LongestEntry() <= MaxEntryBytes {
 			return
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
@@ -316,6 +317,25 @@ func TestHeapMap(t *testing.T) {
 				if got := m.Next(at, n, set); got != want {
 					t.Fatal(fmt.Sprint(at, set, got, want))
 				}
+			}
+		}
+	}
+}
+
+// TestDefaultsFitEveryLength: an index whose options name no size of nodes can be made for keys and
+// values of every length, and opened again with the options that its superblock then has.
+func TestDefaultsFitEveryLength(t *testing.T) {
+	for _, value := range []int{0, 1, 8, 100, 256, 257, 4096, blocks.MaxValue} {
+		for key := 1; key <= MaxEntryBytes-64; key++ {
+			o := index.Options{MaxKeyBytes: key, MaxValueBytes: value}
+			l, err := NewLayout(o)
+			if err != nil {
+				t.Fatalf("%+v: %v", o, err)
+			}
+			o.NodeBytes, o.InlineBytes = l.NodeBytes, l.Inline
+			again, err := NewLayout(o)
+			if err != nil || again.NodeBytes != l.NodeBytes || again.Inline != l.Inline || again.Blocks != l.Blocks {
+				t.Fatalf("%+v: nodes of %d bytes and %d in place, opened with %d and %d: %v", o, l.NodeBytes, l.Inline, again.NodeBytes, again.Inline, err)
 			}
 		}
 	}
