@@ -13,45 +13,48 @@ import (
 	"github.com/dmindex/dmindex/computeserver/computeservertest"
 )
 
-// TestMultiDoesNothing: what stands between MULTI and EXEC is queued and refused as a whole; the
-// dialogue around it is that of Redis.
+// What is answered within MULTI and EXEC.
+const (
+	notInMulti = "-ERR an index has no transactions: between MULTI and EXEC nothing is done; send the commands without them\r\n"
+	execAbort  = "-EXECABORT Transaction discarded because of previous errors. Nothing was done: an index has no transactions; send the commands without MULTI and EXEC.\r\n"
+)
+
+// TestMultiDoesNothing: what stands between MULTI and EXEC is refused, each command by itself; the
+// dialogue around it is that of Redis about commands that cannot be queued. A client that was
+// answered QUEUED may wait for results of EXEC, so none is.
 func TestMultiDoesNothing(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, nil, 1)
 	r := c.raw(1)
-	const (
-		ok, queued = "+OK\r\n", "+QUEUED\r\n"
-		refused    = "-EXECABORT Transaction discarded: an index has no transactions. Nothing was done; send the commands without MULTI and EXEC.\r\n"
-		previous   = "-EXECABORT Transaction discarded because of previous errors.\r\n"
-	)
+	const ok = "+OK\r\n"
 	for _, turn := range []struct{ send, want string }{
 		// redis-py's pipeline()
 		{"*1\r\n$5\r\nMULTI\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nEXEC\r\n",
-			ok + queued + queued + refused},
+			ok + notInMulti + notInMulti + execAbort},
 		{computeservertest.Command("GET", "a"), "$-1\r\n"},
 		{computeservertest.Command("EXEC") + computeservertest.Command("DISCARD"), "-ERR EXEC without MULTI\r\n-ERR DISCARD without MULTI\r\n"},
 		{computeservertest.Command("MULTI") + computeservertest.Command("EXEC"), ok + "*0\r\n"},
 		{computeservertest.Command("MULTI") + computeservertest.Command("MULTI") + computeservertest.Command("WATCH", "a") + computeservertest.Command("EXEC"), ok + "-ERR MULTI calls can not be nested\r\n-ERR WATCH inside MULTI is not allowed\r\n*0\r\n"},
-		{computeservertest.Command("MULTI") + computeservertest.Command("NOPE") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("EXEC"), ok + "-ERR unknown command 'NOPE', with args beginning with: \r\n" + queued + previous},
-		{computeservertest.Command("MULTI") + computeservertest.Command("SET", "a") + computeservertest.Command("EXEC"), ok + "-ERR wrong number of arguments for 'set' command\r\n" + previous},
-		{computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("EXEC", "x") + computeservertest.Command("EXEC"), ok + queued + "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n-ERR EXEC without MULTI\r\n"},
-		{computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("DISCARD") + computeservertest.Command("PING"), ok + queued + ok + "+PONG\r\n"},
-		{computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("RESET") + computeservertest.Command("EXEC"), ok + queued + "+RESET\r\n-ERR EXEC without MULTI\r\n"},
+		{computeservertest.Command("MULTI") + computeservertest.Command("NOPE") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("EXEC"), ok + "-ERR unknown command 'NOPE', with args beginning with: \r\n" + notInMulti + execAbort},
+		{computeservertest.Command("MULTI") + computeservertest.Command("SET", "a") + computeservertest.Command("EXEC"), ok + "-ERR wrong number of arguments for 'set' command\r\n" + execAbort},
+		{computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("EXEC", "x") + computeservertest.Command("EXEC"), ok + notInMulti + "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n-ERR EXEC without MULTI\r\n"},
+		{computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("DISCARD") + computeservertest.Command("PING"), ok + notInMulti + ok + "+PONG\r\n"},
+		{computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("RESET") + computeservertest.Command("EXEC"), ok + notInMulti + "+RESET\r\n-ERR EXEC without MULTI\r\n"},
 		{computeservertest.Command("WATCH", "a") + computeservertest.Command("UNWATCH") + computeservertest.Command("WATCH"), ok + ok + "-ERR wrong number of arguments for 'watch' command\r\n"},
 		{computeservertest.Command("MULTI") + computeservertest.Command("UNWATCH") + computeservertest.Command("PING") + computeservertest.Command("SELECT", "0") + computeservertest.Command("HELLO", "3") + computeservertest.Command("MSET", "a", "1", "b", "2") + computeservertest.Command("EXEC"),
-			ok + strings.Repeat(queued, 5) + refused},
+			ok + strings.Repeat(notInMulti, 5) + execAbort},
 		{computeservertest.Command("GET", "a"), "$-1\r\n"}, // RESP2 still
-		{"MULTI\r\nSET a 1\r\nEXEC\r\nDBSIZE\r\n", ok + queued + refused + ":0\r\n"},
+		{"MULTI\r\nSET a 1\r\nEXEC\r\nDBSIZE\r\n", ok + notInMulti + execAbort + ":0\r\n"},
 	} {
 		r.Send(turn.send)
 		r.Expect(turn.want)
 	}
 	r.Send(computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("QUIT"))
-	if rest := r.ExpectEnd(); rest != ok+queued+ok {
+	if rest := r.ExpectEnd(); rest != ok+notInMulti+ok {
 		t.Errorf("QUIT within MULTI gave %q", rest)
 	}
 	half := c.raw(1)
 	half.Send(computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1"))
-	half.Expect(ok + queued)
+	half.Expect(ok + notInMulti)
 	_ = half.NC.Close()
 	computeservertest.Await(t, "the connections are forgotten", func() bool { return c.servers[1].core.Count.Connections.Load() == 0 })
 	if n := c.store.Len(); n != 0 {

@@ -78,8 +78,8 @@ func (m *respModel) reply(args []string) string {
 		m.multi.failed = m.multi.begun
 		return "-ERR wrong number of arguments for '" + name + "' command\r\n"
 	case m.multi.begun && !slices.Contains([]string{"multi", "exec", "discard", "watch", "reset", "quit"}, name):
-		m.multi.queued = true
-		return "+QUEUED\r\n"
+		m.multi.failed = true
+		return notInMulti
 	}
 	const ok = "+OK\r\n"
 	number := func(n int) string { return fmt.Sprintf(":%d\r\n", n) }
@@ -203,9 +203,7 @@ func (m *respModel) transaction(name string) string {
 		m.multi = queue{}
 		switch {
 		case was.failed:
-			return "-EXECABORT Transaction discarded because of previous errors.\r\n"
-		case was.queued:
-			return "-EXECABORT Transaction discarded: an index has no transactions. Nothing was done; send the commands without MULTI and EXEC.\r\n"
+			return execAbort
 		}
 		return "*0\r\n"
 	}
@@ -355,7 +353,7 @@ func inline(rnd *rand.Rand, args []string) string {
 const inlineMost = 8 << 10
 
 // queue is what a connection's MULTI has come to.
-type queue struct{ begun, queued, failed bool }
+type queue struct{ begun, failed bool }
 
 // unknown is what Redis says of a command that it does not know.
 func unknown(args [][]byte) string {

@@ -77,11 +77,13 @@ type conn struct {
 
 	divided bool // commands on one key are set aside, to be divided among sessions
 	multi   transaction
-	login   users.Login // nobody's before AUTH
-	resp3   bool
-	closing bool // after the replies so far
-	refuse  bool // the commands of this pipeline: draining is nearly over
-	tally   count.Tally
+	// database is what the last SELECT asked for, if it was refused: see cmdSelect.
+	database string
+	login    users.Login // nobody's before AUTH
+	resp3    bool
+	closing  bool // after the replies so far
+	refuse   bool // the commands of this pipeline: draining is nearly over
+	tally    count.Tally
 }
 
 // serve runs the connection until it ends.

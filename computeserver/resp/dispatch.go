@@ -18,7 +18,7 @@ type command struct {
 	run   func(c *conn, args [][]byte)
 	open  bool // may be used before AUTH
 	data  bool // touches the index: refused while draining ends, and when data was lost
-	now   bool // runs between MULTI and EXEC, too, where others are queued
+	now   bool // runs between MULTI and EXEC, too, where others are refused
 	slot  int  // in tallies
 	needs right
 
@@ -140,7 +140,7 @@ func (c *conn) dispatch(p *pending) {
 	case !c.mayRun(k, args):
 		c.reject(noPermission(k, c.login.User()))
 	case c.multi.begun && !k.now:
-		c.queue()
+		c.reject(noTransactions)
 	default:
 		if k.data && !c.mayServe() {
 			return
@@ -158,6 +158,10 @@ func (c *conn) mayServe() bool {
 	}
 	if c.refuse {
 		c.replyError("UNAVAILABLE this server is shutting down; connect again")
+		return false
+	}
+	if c.database != "" {
+		c.replyError(fmt.Sprintf("ERR nothing is done on this connection: it asked for database %s, and an index is one database, 0; SELECT 0 goes on", c.database))
 		return false
 	}
 	return true

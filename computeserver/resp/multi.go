@@ -4,21 +4,19 @@ import (
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 )
 
-// Between MULTI and EXEC commands are queued, as in Redis, and then EXEC refuses them: an index has
-// no transactions. Clients that wrap pipelines in MULTI and EXEC unless told otherwise thus learn
-// that nothing was done. As nothing is ever run of the queue, the commands themselves are not kept.
+// An index has no transactions. Between MULTI and EXEC each command is answered with an error, as
+// Redis answers one that it cannot queue, and EXEC says that nothing was done.
+//
+//   - MULTI itself is accepted: clients send the commands behind it without waiting for its
+//     reply, and after an error they would be run one by one.
+//   - No command is answered QUEUED: clients exist that then wait for results of EXEC, whatever
+//     EXEC answers.
 type transaction struct {
 	begun  bool
-	queued bool // a command
-	failed bool // a command was refused when it was to be queued
+	failed bool // a command was refused
 }
 
-// queue takes a command between MULTI and EXEC.
-func (c *conn) queue() {
-	c.multi.queued = true
-	c.out = append(c.out, "+QUEUED\r\n"...)
-	c.tally.Count(count.OK)
-}
+const noTransactions = "ERR an index has no transactions: between MULTI and EXEC nothing is done; send the commands without them"
 
 // reject refuses a command before it is run. Between MULTI and EXEC that fails the transaction.
 func (c *conn) reject(text string) {
@@ -42,9 +40,7 @@ func (c *conn) cmdExec(_ [][]byte) {
 	case !was.begun:
 		c.replyError("ERR EXEC without MULTI")
 	case was.failed:
-		c.replyError("EXECABORT Transaction discarded because of previous errors.")
-	case was.queued:
-		c.replyError("EXECABORT Transaction discarded: an index has no transactions. Nothing was done; send the commands without MULTI and EXEC.")
+		c.replyError("EXECABORT Transaction discarded because of previous errors. Nothing was done: an index has no transactions; send the commands without MULTI and EXEC.")
 	default: // nothing was asked for
 		c.out = append(c.out, "*0\r\n"...)
 		c.tally.Count(count.OK)

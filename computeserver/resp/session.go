@@ -33,14 +33,18 @@ func (c *conn) cmdQuit(_ [][]byte) {
 func (c *conn) cmdReset(_ [][]byte) {
 	c.settle()
 	c.s.demote(c)
-	c.resp3, c.multi = false, transaction{}
+	c.resp3, c.multi, c.database = false, transaction{}, ""
 	c.who.name.Store(nil)
 	c.out = append(c.out, "+RESET\r\n"...)
 	c.tally.Count(count.OK)
 }
 
+// cmdSelect is SELECT 0. After another one, commands that touch the index are refused until SELECT
+// 0 or RESET. Clients send SELECT and commands behind it in one pipeline, or ignore its error: what
+// is meant for another database must not change this one.
 func (c *conn) cmdSelect(args [][]byte) {
-	if string(args[1]) != "0" {
+	if c.database = ""; string(args[1]) != "0" {
+		c.database = fmt.Sprintf("%.20q", args[1])
 		c.replyError("ERR DB index is out of range; an index is one database, 0")
 		return
 	}

@@ -228,7 +228,7 @@ func changesFrom(commands []pending) (n int) {
 func (c *conn) keysAhead(commands []pending, at int) *engine.Session {
 	w := c.window
 	w.n = 0
-	if c.s.core.Blocked() != nil {
+	if c.s.core.Blocked() != nil || c.database != "" {
 		return nil
 	}
 	before := c.session
