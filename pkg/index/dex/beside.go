@@ -75,12 +75,24 @@ import (
 // The record is in the queue of dirty frames until its frame takes its place, so the log keeps it
 // until the frame is written back, which needs the frame's lock. A leaf that is written back by
 // others meanwhile lacks the change, and the log has it. A cancelled record may be truncated at any
-// time; the cancellation comes after it, so it is truncated later. The ring keeps room for the
-// cancellation from the record on: it waits for no truncation, which this record may prevent.
+// time; the cancellation comes after it, so it is truncated later. The ring has a reserve for the
+// cancellations of all sessions (redo.Log.Reserve): they wait for no truncation, which their
+// records may prevent. A session for which there is no room in the reserve appends no such record.
 //
-// A leaf without room for the entry is changed by restructure, still under the frame's lock. The
-// record is made durable before that, as there. If that fails for want of memory, a plain record
-// says what the key had; it is appended before the claim is released.
+// # A leaf without room
+//
+// Its change is made in the memory servers, under the lock of its frame, once the record is durable
+// (restructure). Any change may come to that, so the record may be one that 3 has not appended. It
+// is appended then, plain, under the frame's lock: after the claim, as at 1, and with a place in
+// the queue of dirty frames, as at 3. If the claim is taken the change begins again: its holder
+// finds the frame, and fails at 5.
+//
+// If the leaf cannot be written back, or the record does not become durable within the limit of the
+// operation, or there is no memory, the change has not been made, and the record is cancelled as
+// above. Before it the key had what its records and the leaf say, since nobody else had a record of
+// the key under way; changes that follow the frame's unlock have plain records. So the limit of an
+// operation ends that operation only. The client is given up if the cancellation cannot be
+// appended, which waits for the log's batches only, and by the limit of these.
 //
 // Give: no session is in an operation on the range's keys, so none of its records is under way.
 //
@@ -92,7 +104,7 @@ type beside struct {
 	frame    frame
 	claim    *atomic.Bool // of the key; nil = none
 	position uint64       // of the record, until its change is made; 0 = none
-	later    int          // bytes of its cancellation, which has room in the log
+	reserved bool         // the ring has room for a cancellation: see redo.Log.Reserve
 	// the last cancellation: a failed change waits for it
 	cancelled uint64
 	note      []byte // the record of a cancellation
@@ -118,7 +130,7 @@ func (c *claims) try(key []byte) *atomic.Bool {
 
 // mayAppendBeside reports whether a change of a leaf without a frame may append its record at once.
 func (s *session) mayAppendBeside(p *btree.Path, m mode) bool {
-	if !s.x.with.caching || m > remove || s.record[0] == recordRefer {
+	if !s.x.with.caching || m > remove || s.record[0] == recordRefer || !s.reserve() {
 		return false
 	}
 	_, had := s.b.Remembers(p.Addr()) // then there is no READ
@@ -143,7 +155,7 @@ func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64,
 		q.release()
 		return o, false, nil
 	}
-	if ok, err := s.appendBeside(m, cancelBytes(key)); !ok {
+	if st, err := s.appendBeside(m); st != done || err != nil {
 		q.release()
 		return o, false, err
 	}
@@ -175,12 +187,28 @@ func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64,
 	return o, made, err
 }
 
-// cancelBytes is the length of the record that cancels one of key.
-func cancelBytes(key []byte) int { return recordFixed + len(key) + 8 }
+// reserve has the ring keep room for the session's cancellations, if it has not yet. It returns
+// false if too many sessions have some.
+func (s *session) reserve() bool {
+	q := &s.beside
+	q.reserved = q.reserved || s.x.log.Reserve(s.x.cancelBytes())
+	return q.reserved
+}
 
-// appendBeside appends the session's record, with the condition of m. It returns false if the log
-// has no room for it, and for a later record of so many bytes, its cancellation.
-func (s *session) appendBeside(m mode, later int) (bool, error) {
+// unreserve is called when the session owes no cancellation any more.
+func (q *beside) unreserve(x *dex) {
+	if q.reserved {
+		x.log.Unreserve(x.cancelBytes())
+	}
+	q.reserved = false
+}
+
+// cancelBytes is the length of the longest record that cancels one.
+func (x *dex) cancelBytes() int { return recordFixed + x.lay.MaxKey + 8 }
+
+// appendBeside appends the session's record, with the condition of m. done: it is in the queue of
+// dirty frames. logFull: the ring has no room for it.
+func (s *session) appendBeside(m mode) (state, error) {
 	plain := s.record[0]
 	switch m {
 	case insert:
@@ -188,17 +216,33 @@ func (s *session) appendBeside(m mode, later int) (bool, error) {
 	case update:
 		s.record[0] = recordPutPresent
 	}
+	defer func() { s.record[0] = plain }()
+	for {
+		st, err := s.appendFirst()
+		if st != logBusy || err != nil {
+			return st, err
+		}
+		if err := s.awaitLog(); err != nil {
+			return st, err
+		}
+	}
+}
+
+// appendFirst appends the session's record before its change, and puts it into the queue of dirty
+// frames. logFull, logBusy: nothing is appended.
+func (s *session) appendFirst() (state, error) {
 	q := &s.beside
-	position, err := s.x.dirty.appendFirst(s.log, &q.frame, s.record, later)
-	s.record[0] = plain
+	position, err := s.x.dirty.append(s.log, &q.frame, s.record)
 	switch {
 	case errors.Is(err, redo.ErrFull):
-		return false, nil
+		return logFull, nil
+	case err == redo.ErrBusy:
+		return logBusy, nil
 	case err != nil:
-		return false, s.x.giveUp(err)
+		return done, s.x.giveUp(err)
 	}
-	q.position, q.later = position, later
-	return true, nil
+	q.position = position
+	return done, nil
 }
 
 // fetchBeside READs the leaf, beside the record. It returns a frame, locked, with the leaf, if that
@@ -257,14 +301,8 @@ func (d *dirty) settle(q *beside, f *frame) uint64 {
 		}
 	}
 	f.first.Store(position)
-	q.over(d.x.log)
-	return position
-}
-
-// over is called when the record needs no cancellation.
-func (q *beside) over(log *redo.Log) {
-	log.Release(q.later)
 	q.forget()
+	return position
 }
 
 // cancel appends that the session's record was not, and will not be, made. After an error the
@@ -274,7 +312,7 @@ func (s *session) cancel(key []byte, epoch uint64) error {
 	defer q.forget()
 	binary.LittleEndian.PutUint64(q.value[:], q.position)
 	q.note = appendRecord(q.note[:0], recordCancel, epoch, key, q.value[:])
-	position, err := s.log.AppendKept(q.note)
+	position, err := s.log.AppendReserved(q.note)
 	if err != nil {
 		return s.x.giveUp(err)
 	}
@@ -283,7 +321,7 @@ func (s *session) cancel(key []byte, epoch uint64) error {
 	return nil
 }
 
-// forget removes the record from the queue of dirty frames.
+// forget removes the record from the queue of dirty frames: its change is made, or it is cancelled.
 func (q *beside) forget() {
 	q.frame.first.Store(0)
 	q.position = 0
@@ -306,22 +344,8 @@ func (s *session) unmadeRecord(err error) error {
 	if err == nil || cancelled == 0 || err == index.ErrNotFound || err == index.ErrExists || errors.Is(err, index.ErrUnknown) {
 		return err
 	}
-	if e := s.log.Wait(cancelled, s.limit); e != nil {
+	if e := s.durable(cancelled); e != nil {
 		return op.Failure(errors.Join(err, e), true)
 	}
 	return err
-}
-
-// recordFirst makes the change's record durable, which may be in the log already.
-func (s *session) recordFirst() error {
-	q := &s.beside
-	if q.position == 0 {
-		return s.appendRecord(s.record)
-	}
-	if err := s.durable(q.position); err != nil {
-		return s.x.giveUp(err)
-	}
-	// Until the change is in the memory servers it is not answered, so truncation may have it.
-	q.over(s.x.log)
-	return nil
 }

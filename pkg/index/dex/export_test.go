@@ -25,7 +25,7 @@ func LogOnly(i index.Index, keys, values [][]byte) error {
 		record := appendRecord(nil, op, r.spans[r.at(key)].epoch, key, values[n])
 		var err error
 		if n == 0 { // so that the log is not truncated beyond it: no frame has these changes
-			position, err = x.dirty.appendFirst(log, new(frame), record, 0)
+			position, err = x.dirty.append(log, new(frame), record)
 		} else {
 			position, err = log.Append(record)
 		}

@@ -3,8 +3,6 @@ package dex
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
@@ -36,35 +34,52 @@ import (
 //
 // Where one WRITE does all of it, it is that one (whole.go).
 
-// flush writes f back, whose lock the caller holds. After an error this client is given up, because
-// the effect of its requests is unknown.
-func (x *dex) flush(by *btree.Session, log *redo.Appender, limit time.Duration, f *frame) error {
-	return x.flushAnd(by, log, limit, f, by.Staging(), nil)
+// flush writes f back, whose lock the caller holds. pool.ErrTimeout: the operation's limit is over
+// before the log is durable up to the last change of f, which is as dirty as before. After another
+// error this client is given up, because the effect of its requests is unknown.
+func (x *dex) flush(by *btree.Session, log *redo.Appender, f *frame) error {
+	return x.flushAnd(by, log, f, by.Staging(), nil)
 }
 
 // flushAnd is flush with a buffer for what is written, and with the READ of a leaf in the same
 // round trip.
-func (x *dex) flushAnd(by *btree.Session, log *redo.Appender, limit time.Duration, f *frame, b []byte, next *ahead) error {
+func (x *dex) flushAnd(by *btree.Session, log *redo.Appender, f *frame, b []byte, next *ahead) error {
 	if f.first.Load() == 0 {
 		return nil
 	}
-	if err := log.Wait(f.lsn.Load(), limit); err != nil {
+	if err := log.WaitIn(by.PS, f.lsn.Load()); err != nil {
 		return op.Failure(err, false)
 	}
 	ps, queued := by.PS, 0
-	err := f.queue(ps, b, &queued)
-	if err == nil {
+	err := patiently(ps, func() error {
+		if err := f.queue(ps, b, &queued); err != nil {
+			return err
+		}
 		if next != nil && queued < verbs.MaxList {
 			ps.Read(next.addr, by.Staging())
 			next.done = true
 		}
-		err = postBeside(ps, log, next)
-	}
+		return postBeside(ps, log, next)
+	})
 	if err != nil {
 		return x.giveUp(err)
 	}
 	f.clean()
 	return nil
+}
+
+// patiently does what gives this client up if it fails. So a memory server may take as long for its
+// answers as for those to the client itself, however short the limit of the operation is that needs
+// them. That limit ends the operation where it waits for anything else.
+func patiently(ps *pool.Session, do func() error) error {
+	limit := ps.Limit()
+	if limit >= pool.DefaultLimit {
+		return do()
+	}
+	ps.Remaining() // so that the operation's clock runs, by its own limit
+	ps.SetLimit(pool.DefaultLimit)
+	defer ps.SetLimit(limit)
+	return do()
 }
 
 // postBeside posts what is queued, and the batch of next's record beside it, if there is one.
@@ -86,7 +101,7 @@ func (s *session) evict(f *frame) error {
 	if next.done {
 		next = nil
 	}
-	if err := s.x.flushAnd(&s.b.Session, s.log, s.limit, f, s.b.Spare, next); err != nil {
+	if err := s.x.flushAnd(&s.b.Session, s.log, f, s.b.Spare, next); err != nil {
 		return err
 	}
 	s.demote(f)
@@ -225,7 +240,7 @@ func (s *session) replaceLeaf(f *frame, change func() error) error {
 		return err
 	}
 	defer s.x.cache.drop(f)
-	return change()
+	return patiently(s.b.PS, change)
 }
 
 // flushAll writes all leaves back, and with drop it drops them too.
@@ -234,9 +249,10 @@ func (x *dex) flushAll(drop bool) error {
 	if err != nil {
 		return err
 	}
-	s.b.Begin()
 	all := ranges{spans: []span{{start: []byte{}}}}
 	err = x.cache.each(func(f *frame) error {
+		s.b.Begin() // the limit is of one leaf
+		defer s.b.End()
 		if drop {
 			return s.forget(f, &all)
 		}
@@ -253,9 +269,10 @@ func (x *dex) flushAll(drop bool) error {
 		return nil
 	})
 	if err == nil {
+		s.b.Begin()
 		err = s.retire(1)
+		s.b.End()
 	}
-	s.b.End()
 	return errors.Join(err, s.Close())
 }
 
@@ -280,40 +297,16 @@ func (d *dirty) start(x *dex) {
 
 // append appends a record of a change of f, whose lock the caller holds. While the first record of
 // a clean frame is appended, no other session appends such a one, so queue entries are in the order
-// of their positions, and none can be truncated before it is queued.
+// of their positions, and none can be truncated before it is queued. Where it would have to wait
+// for the log it returns redo.ErrBusy: nobody waits with the frame's lock, nor with dirty.mu, which
+// truncation needs.
 func (d *dirty) append(a *redo.Appender, f *frame, record []byte) (uint64, error) {
 	if f.first.Load() != 0 {
-		return a.Append(record)
+		return a.TryAppend(record)
 	}
-	return d.appendFirst(a, f, record, 0)
-}
-
-// appendFirst is append for a clean frame. The log keeps room for a later record of so many bytes.
-// It may have to wait for the log, but not with dirty.mu, which truncation needs.
-func (d *dirty) appendFirst(a *redo.Appender, f *frame, record []byte, later int) (uint64, error) {
-	for end := time.Duration(0); ; {
-		position, err := d.tryFirst(a, f, record, later)
-		if err != redo.ErrBusy {
-			return position, err
-		}
-		if end == 0 {
-			end = env.Deadline(d.x.env, redo.AppendWaits)
-		}
-		left := env.Remaining(d.x.env, end)
-		if left == 0 {
-			return 0, fmt.Errorf("wait for room in the redo log: %w", pool.ErrTimeout)
-		}
-		if err := a.Room(len(record), left); err != nil {
-			return 0, err
-		}
-	}
-}
-
-// tryFirst is appendFirst that does not wait.
-func (d *dirty) tryFirst(a *redo.Appender, f *frame, record []byte, later int) (uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	position, err := a.TryAppend(record, later)
+	position, err := a.TryAppend(record)
 	if err == nil {
 		f.first.Store(position)
 		d.trim()

@@ -40,7 +40,6 @@ func (g *flusher) start(s *session) (err error) {
 	if g.ps, err = s.x.pool.NewSession(n * (bytes + 64)); err != nil {
 		return op.Failure(err, false)
 	}
-	g.ps.SetLimit(s.limit)
 	for range n {
 		b, err := g.ps.Buffer(bytes)
 		if err != nil {

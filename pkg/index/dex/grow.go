@@ -269,7 +269,7 @@ func (s *session) lacksRoom(f *frame, keys, values [][]byte, group []int) bool {
 func (s *session) growLeaf(f *frame, a pool.Addr) (parts int, since uint64, err error) {
 	g := &s.batch.ready.growth
 	s.beginRound()
-	if err := s.log.Wait(f.lsn.Load(), s.limit); err != nil {
+	if err := s.log.WaitIn(s.b.PS, f.lsn.Load()); err != nil {
 		f.unlock()
 		return 0, 0, op.Failure(err, false)
 	}
@@ -278,7 +278,10 @@ func (s *session) growLeaf(f *frame, a pool.Addr) (parts int, since uint64, err 
 		binary.LittleEndian.PutUint64(image[8*i:], f.word(i))
 	}
 	since = s.x.cache.evictions.clock.Load()
-	parts, err = s.b.Grow(a, image, g.coming)
+	err = patiently(s.b.PS, func() (err error) {
+		parts, err = s.b.Grow(a, image, g.coming)
+		return err
+	})
 	switch {
 	case errors.Is(err, index.ErrUnknown): // the log has what f has, for who replays it
 		f.unlock()
@@ -358,7 +361,7 @@ func (s *session) tidyEmpty() error {
 		if !s.isEmpty(e.leaf) {
 			continue
 		}
-		if err := s.b.MergeAt(e.low); err != nil {
+		if err := patiently(s.b.PS, func() error { return s.b.MergeAt(e.low) }); err != nil {
 			return fmt.Errorf("merge a leaf that stayed empty: %w", err)
 		}
 		s.x.grown.tidied.Add(1)

@@ -3,7 +3,6 @@ package dex
 import (
 	"encoding/binary"
 
-	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -28,7 +27,7 @@ func (x *dex) Claim(s *btree.Session, a pool.Addr, low, high []byte, rightmost b
 		return true, nil
 	}
 	log := x.log.Appender()
-	flush := func(f *frame) error { return x.flush(s, log, index.DefaultLimit, f) }
+	flush := func(f *frame) error { return x.flush(s, log, f) }
 	f, fresh, err := x.cache.reserve(a, true, flush)
 	if f == nil || err != nil {
 		return false, err
@@ -80,7 +79,7 @@ func (x *dex) Copy(s *btree.Session, a pool.Addr, b []byte) (bool, error) {
 				if lsn <= x.log.Durable() {
 					return true, nil
 				}
-				return true, op.Failure(x.log.Appender().Wait(lsn, index.DefaultLimit), false)
+				return true, op.Failure(x.log.Appender().WaitIn(s.PS, lsn), false)
 			}
 		}
 		if err := s.Retry(); err != nil {

@@ -256,7 +256,7 @@ func (s *session) lockFull() error {
 	for _, c := range w.full[:w.n] {
 		upTo = max(upTo, c.f.lsn.Load())
 	}
-	if err := s.log.Wait(upTo, s.limit); err != nil {
+	if err := s.log.WaitIn(s.b.PS, upTo); err != nil {
 		return op.Failure(err, false)
 	}
 	s.x.pause()
@@ -285,7 +285,7 @@ func (w *readiness) unlock() {
 
 // postReady does steps 2 to 5. The first buffers are those of the leaves that are READ.
 func (s *session) postReady() error {
-	w, r := &s.batch.ready, s.batch
+	w := &s.batch.ready
 	if w.n+w.read == 0 {
 		return nil
 	}
@@ -294,28 +294,12 @@ func (s *session) postReady() error {
 		return err
 	}
 	defer w.unlock()
-	queued, ps := 0, s.b.PS
-	for i, f := range w.locked[:w.flush] {
-		if err := f.queue(ps, r.buffers[w.read+i], &queued); err != nil {
-			return s.x.giveUp(err)
-		}
-	}
-	for i := range w.read {
-		if queued == verbs.MaxList {
-			if err := ps.Post(); err != nil {
-				return s.x.giveUp(err)
-			}
-			queued = 0
-		}
-		ps.Read(w.leaf[i], r.buffers[i])
-		s.x.fetches(w.keys[i])
-		queued++
-	}
 	began := s.x.env.Now()
-	if err := ps.Post(); err != nil {
-		if w.flush > 0 {
+	if w.flush > 0 {
+		if err := patiently(s.b.PS, s.postLeaves); err != nil {
 			return s.x.giveUp(err)
 		}
+	} else if err := s.postLeaves(); err != nil {
 		return op.Failure(err, false)
 	}
 	w.measured(s.x.env.Now() - began)
@@ -323,6 +307,28 @@ func (s *session) postReady() error {
 		f.clean()
 	}
 	return nil
+}
+
+// postLeaves posts the WRITEs of the frames that are locked, and the READs.
+func (s *session) postLeaves() error {
+	w, r, ps, queued := &s.batch.ready, s.batch, s.b.PS, 0
+	for i, f := range w.locked[:w.flush] {
+		if err := f.queue(ps, r.buffers[w.read+i], &queued); err != nil {
+			return err
+		}
+	}
+	for i := range w.read {
+		if queued == verbs.MaxList {
+			if err := ps.Post(); err != nil {
+				return err
+			}
+			queued = 0
+		}
+		ps.Read(w.leaf[i], r.buffers[i])
+		s.x.fetches(w.keys[i])
+		queued++
+	}
+	return ps.Post()
 }
 
 // keepReady makes leaf i of those that were READ the image of a frame, unless it has one by now.

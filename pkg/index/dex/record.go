@@ -25,9 +25,9 @@ import (
 //	11      ...   key, value or reference
 //
 // A record of 1 to 3 is plain: it says what the key has, whatever the key had before. 5 and 6 are
-// appended before it is known what the key has (beside.go). Of each key a replay ends with what the
-// last record says that was not taken back; history.go has the conditions. Keys that have no record
-// after the last bulk load stay as they are.
+// appended before it is known what the key has (beside.go). 7 may follow either kind. Of each key a
+// replay ends with what the last record says that was not taken back; history.go has the
+// conditions. Keys that have no record after the last bulk load stay as they are.
 //
 // 5 to 7 came with version 5 of the pool's format (pool.FormatVersion).
 const (

@@ -102,7 +102,7 @@ func (x *dex) newSession() (*session, error) {
 	s.yield = s.evict
 	b.Owner = s
 	s.refers, s.still = s.leafRefers, s.leafStands
-	s.back = func(f *frame) error { return x.flush(&s.b.Session, s.log, s.limit, f) }
+	s.back = func(f *frame) error { return x.flush(&s.b.Session, s.log, f) }
 	if !x.with.caching {
 		s.turn = &turn{event: x.env.NewEvent()}
 	}
@@ -124,15 +124,17 @@ func (s *session) Close() error {
 		return nil
 	}
 	s.closed = true
+	s.beside.unreserve(s.x)
 	return s.b.Close()
 }
 
-// durable waits until all records up to position are durable.
+// durable waits until all records up to position are durable, within the limit of the operation
+// under way.
 func (s *session) durable(position uint64) error {
 	if position == 0 {
 		return nil
 	}
-	return s.log.Wait(position, s.limit)
+	return s.log.WaitIn(s.b.PS, position)
 }
 
 // seen waits until what was done, or read, is durable, which is so when all records up to position
@@ -165,7 +167,7 @@ func (s *session) Position() uint64 {
 // effect there. What was read was right at a moment of the operation, which lasts until it is
 // answered.
 func (s *session) Durable(position uint64) error {
-	if err := s.durable(position); err != nil {
+	if err := s.log.Wait(position, s.limit); err != nil {
 		return fmt.Errorf("wait for the log: %w", op.Failure(err, true))
 	}
 	return nil

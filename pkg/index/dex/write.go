@@ -185,7 +185,7 @@ func (s *session) answer(o *outcome, key []byte, a pool.Addr) error {
 		return op.Failure(err, o.answer == nil)
 	}
 	if o.underfull {
-		if err := s.b.Tidy(key, a, slottedtree.Load(o.count, o.bytes)); err != nil {
+		if err := patiently(s.b.PS, func() error { return s.b.Tidy(key, a, slottedtree.Load(o.count, o.bytes)) }); err != nil {
 			return err
 		}
 	}
@@ -275,13 +275,7 @@ func (s *session) applyIn(f *frame, a pool.Addr, key []byte, fp byte, epoch uint
 				break
 			}
 			if try > 0 || f.first.Load() == 0 || f.whole() {
-				switch was {
-				case recordDelete:
-					s.value = s.value[:0]
-				case recordPut:
-					s.value = f.value(word, s.x.lay, key, s.value[:0])
-				}
-				return s.restructure(f, key, was)
+				return s.restructure(f, key, epoch)
 			}
 			if err := s.back(f); err != nil {
 				return outcome{err: err}
@@ -289,10 +283,12 @@ func (s *session) applyIn(f *frame, a pool.Addr, key []byte, fp byte, epoch uint
 		}
 	}
 	lsn, err := s.append(f)
-	if errors.Is(err, redo.ErrFull) {
+	switch {
+	case errors.Is(err, redo.ErrFull):
 		return outcome{st: logFull}
-	}
-	if err != nil {
+	case err == redo.ErrBusy:
+		return outcome{st: logBusy}
+	case err != nil:
 		return outcome{err: s.x.giveUp(err)}
 	}
 	s.block = blocks.Reference{} // the log has it
@@ -331,59 +327,73 @@ func (s *session) append(f *frame) (uint64, error) {
 // restructure makes the change in the memory servers, where the leaf is compacted or divided for
 // it. The lock of f, which the caller holds, keeps the other sessions of this client from the leaf.
 // But a new leaf beside it can be found and read as soon as it is there, so the record is durable
-// before. If the change then fails, another record says what was there before: was is its kind, and
-// s.value its value or reference.
-func (s *session) restructure(f *frame, key []byte, was byte) outcome {
+// before. It is appended before its change, as one beside a READ, and with the same claim: if the
+// change fails, or the record is not durable in time, it is cancelled (beside.go). With caching off
+// there is none.
+func (s *session) restructure(f *frame, key []byte, epoch uint64) outcome {
+	q, first := &s.beside, s.beside.position == 0 && s.x.with.caching
+	if first {
+		if st, err := s.recordFirst(key); st != done || err != nil {
+			return outcome{st: st, err: err}
+		}
+	}
 	s.x.grown.met()
-	err := s.replaceLeaf(f, func() error { return s.putMade(key, was) })
+	block := s.block
+	s.block = blocks.Reference{} // the log has it
+	err := s.replaceLeaf(f, func() error { return s.putMade(key) })
+	if first {
+		if q.position != 0 {
+			err = errors.Join(err, s.cancel(key, epoch))
+		}
+		q.release()
+	}
+	if err != nil && block != (blocks.Reference{}) {
+		s.unrecorded(block)
+	}
 	return outcome{err: err, released: true}
 }
 
+// recordFirst claims key and appends the record of its change, under the lock of the leaf's frame.
+// Unless it returns done, nothing has happened.
+func (s *session) recordFirst(key []byte) (state, error) {
+	q := &s.beside
+	if !s.reserve() {
+		return done, fmt.Errorf("divide a leaf: the redo log of %d bytes has no room for the records of so many sessions: close some, or use larger chunks", s.x.log.Ref().Bytes)
+	}
+	// who has the claim finds that the leaf has a frame, and releases it
+	if q.claim = s.x.claims.try(key); q.claim == nil {
+		return busy, nil
+	}
+	st, err := s.appendFirst()
+	if st != done || err != nil {
+		q.release()
+	}
+	return st, err
+}
+
 // putMade is restructure between the write-back of the frame and its end.
-func (s *session) putMade(key []byte, was byte) error {
-	if err := s.recordFirst(); err != nil {
-		return err
+func (s *session) putMade(key []byte) error {
+	q := &s.beside
+	if err := s.durable(q.position); err != nil {
+		return op.Failure(err, false)
 	}
-	block := s.block
-	s.block = blocks.Reference{} // the log has it
 	err := s.b.PutMade(key, s.entry)
-	if err == nil {
-		return nil
-	}
-	var r record
-	_ = r.decode(s.record) // it was encoded above
-	undo := appendRecord(nil, was, r.epoch, key, s.value)
 	if errors.Is(err, index.ErrUnknown) { // a replay of the log makes it
 		err = s.x.giveUp(err)
-	} else if e := s.appendRecord(undo); e != nil {
-		// only unknown, and not the first error
-		err = s.x.giveUp(fmt.Errorf("%v, and that cannot be noted: %w", err, e))
-	} else {
-		s.block = block // no replay looks for it any more
+	}
+	if err == nil || s.x.pool.Alive() != nil {
+		q.forget()
 	}
 	return err
 }
 
-// appendRecord appends a record and waits until it is durable. After an error there is no record,
-// or this client is given up.
-func (s *session) appendRecord(r []byte) error {
-	if !s.x.with.caching {
-		return nil // nothing is replayed: see append
-	}
-	for {
-		lsn, err := s.log.Append(r)
-		if err == nil {
-			if err = s.durable(lsn); err != nil {
-				err = s.x.giveUp(err)
-			}
-			return err
-		}
-		if !errors.Is(err, redo.ErrFull) {
-			return s.x.giveUp(err)
-		}
-		s.x.writer.wake.Set()
-		if err := s.b.Retry(); err != nil {
-			return err // nothing was appended
-		}
+// unrecorded gives back the block of a change that was not made, once no replay looks for it: when
+// the cancellation of its record is durable.
+func (s *session) unrecorded(block blocks.Reference) {
+	switch {
+	case !s.x.with.caching:
+		s.block = block
+	case s.beside.cancelled != 0:
+		s.x.garbage.add(block, s.beside.cancelled)
 	}
 }

@@ -2,6 +2,7 @@ package redo
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,6 +19,7 @@ type Appender struct {
 	// An operation's limit. Its clock starts when it first has to wait, since reading the clock
 	// costs more than a batch on shared memory.
 	limit, deadline time.Duration
+	within          *pool.Session // whose operation has the limit; nil = limit
 	waits           bool
 
 	started *lane // that Start posted, until Finish
@@ -31,46 +33,19 @@ func (l *Log) Appender() *Appender { return &Appender{log: l, event: l.env.NewEv
 // batch under way, for which nothing but the memory server is needed; after another error the log
 // is dead. It allocates nothing.
 func (a *Appender) Append(record []byte) (position uint64, err error) {
-	return a.append(record, 0)
+	return a.put(record, false, true)
 }
 
-// AppendKeeping is Append if the ring also has room for a later record of so many bytes. That room
-// is kept until AppendKept, or Release, whatever others append. 0 = there is no later record.
-func (a *Appender) AppendKeeping(record []byte, later int) (position uint64, err error) {
-	if later == 0 {
-		return a.append(record, 0)
-	}
-	return a.append(record, kept(later))
+// TryAppend is Append that waits for no batch: ErrBusy if it would have to. Then Room waits. Who
+// holds a lock that others need appends so.
+func (a *Appender) TryAppend(record []byte) (position uint64, err error) {
+	return a.put(record, false, false)
 }
 
-// AppendKept appends the record for which AppendKeeping has kept room: it does not return ErrFull.
-func (a *Appender) AppendKept(record []byte) (position uint64, err error) {
-	a.log.Release(len(record))
-	return a.append(record, 0)
-}
-
-// Release gives the room back that AppendKeeping keeps for a record of so many bytes.
-func (l *Log) Release(later int) { l.kept.Add(-kept(later)) }
-
-// kept is the room for a record of so many bytes that is alone in its batch. As long as the room
-// that is kept is not more than what is left of the ring, from the end of the last record on, each
-// of these records has room: it takes no more than this, whatever batches end before it, because a
-// batch ends with a record.
-func kept(record int) int64 { return int64(align(uint64(batchHead+recordHead+record))) + 8 }
-
-// append is Append with room that is kept.
-func (a *Appender) append(record []byte, keep int64) (position uint64, err error) {
-	return a.put(record, keep, true)
-}
-
-// TryAppend is AppendKeeping that waits for no batch: ErrBusy if it would have to. Then Room waits.
-// Who holds a lock that others need appends so.
-func (a *Appender) TryAppend(record []byte, later int) (position uint64, err error) {
-	keep := int64(0)
-	if later > 0 {
-		keep = kept(later)
-	}
-	return a.put(record, keep, false)
+// AppendReserved is Append of a record for which Reserve has set room aside: at most one of so many
+// bytes after each record of this appender that was appended otherwise. It does not return ErrFull.
+func (a *Appender) AppendReserved(record []byte) (position uint64, err error) {
+	return a.put(record, true, true)
 }
 
 // Room waits until a record of so many bytes needs no wait for a batch, which others may have used
@@ -79,27 +54,27 @@ func (a *Appender) TryAppend(record []byte, later int) (position uint64, err err
 func (a *Appender) Room(bytes int, limit time.Duration) error {
 	l := a.log
 	a.Finish()
-	a.limit, a.waits = limit, false
+	a.limit, a.within, a.waits = limit, nil, false
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := a.makeRoom(recordHead+bytes, 0, true); err != nil && err != ErrFull {
+	if err := a.makeRoom(recordHead+bytes, false, true); err != nil && err != ErrFull {
 		return err
 	}
 	return nil
 }
 
-// put appends a record, and keeps room.
-func (a *Appender) put(record []byte, keep int64, wait bool) (position uint64, err error) {
+// put appends a record, also in the reserve.
+func (a *Appender) put(record []byte, reserved, wait bool) (position uint64, err error) {
 	l := a.log
 	a.Finish()
-	a.limit, a.waits = AppendWaits, false
+	a.limit, a.within, a.waits = AppendWaits, nil, false
 	need := recordHead + len(record)
 	if most := min(MaxRecord, int(l.ref.Bytes)/2); need > most {
 		return 0, fmt.Errorf("a redo record of %d bytes: at most %d", len(record), most-recordHead)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := a.makeRoom(need, keep, wait); err != nil {
+	if err := a.makeRoom(need, reserved, wait); err != nil {
 		return 0, err
 	}
 	n := len(l.open.batch)
@@ -108,20 +83,23 @@ func (a *Appender) put(record []byte, keep int64, wait bool) (position uint64, e
 	copy(b[n+recordHead:], record)
 	l.open.batch = b
 	l.counts.Records++
-	l.kept.Add(keep)
 	l.noteHalf()
 	return l.end(), nil
 }
 
 // makeRoom returns nil once the open batch and the ring have room for so many bytes. Called under
 // mu.
-func (a *Appender) makeRoom(need int, keep int64, wait bool) (err error) {
+func (a *Appender) makeRoom(need int, reserved, wait bool) (err error) {
 	l := a.log
 	for l.failed == nil {
+		ring := uint64(l.ref.Bytes)
+		if !reserved {
+			ring -= l.reserved
+		}
 		to := align(l.end() + uint64(need))
 		full, moves := len(l.open.batch)+need > batchBytes, to-l.tail > uint64(l.ref.Bytes)
 		switch {
-		case !full && to+uint64(l.kept.Load()+keep)-l.wanted > uint64(l.ref.Bytes):
+		case !full && to-l.wanted > ring:
 			return ErrFull
 		case !full && !moves:
 			return nil
@@ -143,6 +121,22 @@ func (a *Appender) makeRoom(need int, keep int64, wait bool) (err error) {
 // holds them, if not too many are under way. pool.ErrTimeout: it is not known whether they are
 // durable. After another error the log is dead.
 func (a *Appender) Wait(position uint64, limit time.Duration) error {
+	return a.await(position, limit, nil)
+}
+
+// WaitIn is Wait within what is left of the limit of the operation of s that is under way. It
+// returns the reason if this client is given up.
+func (a *Appender) WaitIn(s *pool.Session, position uint64) error {
+	err := a.await(position, 0, s)
+	if errors.Is(err, pool.ErrTimeout) {
+		if late := s.Overdue(); late != nil {
+			err = fmt.Errorf("wait for the redo log: %w", late)
+		}
+	}
+	return err
+}
+
+func (a *Appender) await(position uint64, limit time.Duration, within *pool.Session) error {
 	l := a.log
 	a.Finish()
 	if l.durable.Load() >= position {
@@ -150,7 +144,7 @@ func (a *Appender) Wait(position uint64, limit time.Duration) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a.limit, a.waits = limit, false
+	a.limit, a.within, a.waits = limit, within, false
 	for l.durable.Load() < position {
 		if err := a.postOrWait(position); err != nil {
 			return err
@@ -220,7 +214,11 @@ func (a *Appender) moveTail() error {
 func (a *Appender) wait(position uint64) error {
 	l := a.log
 	if !a.waits {
-		a.deadline, a.waits = env.Deadline(l.env, a.limit), true
+		limit := a.limit
+		if a.within != nil {
+			limit = a.within.Remaining()
+		}
+		a.deadline, a.waits = env.Deadline(l.env, limit), true
 	}
 	a.until = position
 	l.waiting = append(l.waiting, a)

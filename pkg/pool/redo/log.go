@@ -46,7 +46,6 @@ type Log struct {
 	ref  Ref
 
 	durable atomic.Uint64
-	kept    atomic.Int64 // bytes of the ring: see AppendKeeping
 
 	mu       env.Mutex
 	lanes    [underWayAtMost + 1]lane
@@ -61,6 +60,7 @@ type Log struct {
 	moving   bool        // a list that writes the tail is under way
 	marks    []uint64    // positions of some batches from tail on, ascending
 	counts   Counts
+	reserved uint64 // bytes of the ring
 	ended    bool
 
 	half  env.Event // nil = none: see WakeAtHalf
