@@ -125,13 +125,7 @@ func (p *Pool) allocate(s *Session, size int, near Addr, rewritten, reserved boo
 	if addr != Nil {
 		return addr, nil
 	}
-	return a.fetch(s, func() (Addr, error) {
-		addr, err := a.find(c, first)
-		if err == nil && reserved {
-			a.reserve(addr)
-		}
-		return addr, err
-	}, func(addr Addr) { a.giveNode(size, addr) })
+	return a.find(s, c, first, reserved)
 }
 
 // have pops a node that is there without a call, near that one: Nil if there is none. first is the
@@ -167,33 +161,53 @@ func (a *allocator) have(c *class, near Addr) (first int, addr Addr) {
 	return first, Nil
 }
 
-// find pops a node of any server, with calls if need be, beginning with server first.
-func (a *allocator) find(c *class, first int) (Addr, error) {
+// find fetches a node of any server, beginning with server first, for the operation of s, which may
+// be nil.
+func (a *allocator) find(s *Session, c *class, first int, reserved bool) (Addr, error) {
 	p := a.pool
-	now := p.env.Now()
 	// first without servers that said lately that they are full: it takes calls to hear it again
 	for _, patient := range []bool{false, true} {
 		passed := false
 		for i := range p.servers() {
-			s := (first + i) % len(p.servers())
-			if c.freedNodes[s] > 0 {
-				return a.popFreed(c, s), nil
-			}
-			if !patient && now < c.full[s] && !c.hasRoom(s) {
+			from := (first + i) % len(p.servers())
+			if !patient && a.isFull(c, from) {
 				passed = true
 				continue
 			}
-			addr, err := a.cut(c, s)
+			addr, err := a.fetch(s, from, func() (Addr, error) { return a.findOn(c, from, reserved) }, func(addr Addr) { a.giveNode(c.size, addr) })
 			if !errors.Is(err, ErrPoolFull) {
 				return addr, err
 			}
-			c.full[s] = now + fullFor
 		}
 		if !passed {
 			break
 		}
 	}
 	return Nil, fmt.Errorf("allocate a node of %d bytes on any of %d servers: %w", c.size, len(p.servers()), ErrPoolFull)
+}
+
+// isFull reports whether server i said lately that it is full, and nothing came back since.
+func (a *allocator) isFull(c *class, i int) bool {
+	now := a.pool.env.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return now < c.full[i] && c.freedNodes[i] == 0 && !c.hasRoom(i)
+}
+
+// findOn pops a node of server i, with calls if need be.
+func (a *allocator) findOn(c *class, i int, reserved bool) (addr Addr, err error) {
+	if c.freedNodes[i] > 0 {
+		addr = a.popFreed(c, i)
+	} else if addr, err = a.cut(c, i); err != nil {
+		if errors.Is(err, ErrPoolFull) {
+			c.full[i] = a.pool.env.Now() + fullFor
+		}
+		return Nil, err
+	}
+	if reserved {
+		a.reserve(addr)
+	}
+	return addr, nil
 }
 
 // class is that which nodes of a size are allocated from: the one with lock words, where these were

@@ -9,26 +9,31 @@ import (
 )
 
 // Memory that takes control calls to get is fetched by a goroutine of its own, one at a time for
-// each client. allocator.mu is never held across a call, so nodes and places for images that this
-// client has are handed out meanwhile. A session waits for the turn, and for what is fetched, until
-// its operation is overdue: it may hold a node's lock, which others wait for. The calls go on
-// without it, for Config.Limit, and what they bring stays this client's. If the session ended the
-// calls instead, chunks would be lost that a memory server had granted just then: as many as
-// operations try in vain while a server stands still.
+// each memory server: what it leaves half done when it gives up allocator.mu for a call is of that
+// server only, and nobody waits for a server that stands still but who wants memory of it.
+// allocator.mu is never held across a call, so nodes and places for images that this client has are
+// handed out meanwhile. A session waits for the turn, and for what is fetched, until its operation
+// is overdue: it may hold a node's lock, which others wait for. The calls go on without it, for
+// Config.Limit, and what they bring stays this client's. If the session ended the calls instead,
+// chunks would be lost that a memory server had granted just then: as many as operations try in
+// vain while a server stands still.
 
 // fetcher is how an allocator makes its control calls.
 type fetcher struct {
-	turn  *lockTable // of one lock: whose fetch it is
+	turn  *lockTable // a lock for each server: whose fetch it is
 	group *env.WaitGroup
 }
 
-func newFetcher(e env.Env) fetcher { return fetcher{newLockTable(e, 1), env.NewWaitGroup(e)} }
+// fetchTurns is how many servers can have a turn of their own. Those beyond share them.
+const fetchTurns = 64
 
-// fetch lets get find a node or a place for an image, and returns it. get is called under a.mu, by
-// one goroutine at a time, and gives it up for calls (calling). If the operation of s becomes
-// overdue before that, put is called with what get found, under a.mu, when it is found. A nil
-// session waits for as long as calls may take.
-func (a *allocator) fetch(s *Session, get func() (Addr, error), put func(Addr)) (Addr, error) {
+func newFetcher(e env.Env) fetcher { return fetcher{newLockTable(e, fetchTurns), env.NewWaitGroup(e)} }
+
+// fetch lets get find a node or a place for an image on a server, and returns it. get is called
+// under a.mu, by one goroutine at a time for each server, and gives it up for calls (calling). If
+// the operation of s becomes overdue before that, put is called with what get found, under a.mu,
+// when it is found. A nil session waits for as long as calls may take.
+func (a *allocator) fetch(s *Session, server int, get func() (Addr, error), put func(Addr)) (Addr, error) {
 	p := a.pool
 	w, deadline := (*lock.Waiter)(nil), env.Deadline(p.env, p.limit)
 	left := func() time.Duration { return env.Remaining(p.env, deadline) }
@@ -44,8 +49,9 @@ func (a *allocator) fetch(s *Session, get func() (Addr, error), put func(Addr)) 
 		}
 		return ErrTimeout // its clock and that of the wait are not quite the same
 	}
-	if _, ok := a.fetcher.turn.acquire(0, w, left()); !ok {
-		return Nil, fmt.Errorf("wait until another session has fetched memory: %w", overdue())
+	turn := uint32(server % fetchTurns)
+	if _, ok := a.fetcher.turn.acquire(turn, w, left()); !ok {
+		return Nil, fmt.Errorf("wait until another session has fetched memory of memory server %d: %w", p.servers()[server].id, overdue())
 	}
 	var f struct { // guarded by a.mu
 		addr       Addr
@@ -60,7 +66,7 @@ func (a *allocator) fetch(s *Session, get func() (Addr, error), put func(Addr)) 
 			put(f.addr)
 		}
 		a.mu.Unlock()
-		a.fetcher.turn.release(0, false)
+		a.fetcher.turn.release(turn, false)
 		done.Set()
 	})
 	done.Wait(left())
@@ -70,7 +76,7 @@ func (a *allocator) fetch(s *Session, get func() (Addr, error), put func(Addr)) 
 		return f.addr, f.err
 	}
 	f.left = true
-	return Nil, fmt.Errorf("wait for a memory server: %w", overdue())
+	return Nil, fmt.Errorf("wait for memory of memory server %d: %w", p.servers()[server].id, overdue())
 }
 
 // calling gives a.mu up for a call. What the caller knew of free nodes and chunks may have changed

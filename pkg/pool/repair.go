@@ -151,7 +151,7 @@ func (p *Pool) borrowImage(s *Session, server, size int) (image Addr, busy bool,
 	}
 	a.mu.Unlock()
 	if !ok {
-		image, err = a.fetch(s, func() (Addr, error) { return a.makeImage(c, i, server) }, i.push)
+		image, err = a.fetch(s, server, func() (Addr, error) { return a.makeImage(c, i, server) }, i.push)
 	}
 	if err != nil {
 		a.mu.Lock()

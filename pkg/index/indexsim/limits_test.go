@@ -37,7 +37,7 @@ func runLimits(t *testing.T, d index.Design) {
 			t.Fatal(err)
 		}
 	}
-	seeds := simtest.Read(t, limitsName+"-"+d.Name, "pkg/index/indexsim", 40, 6)
+	seeds := simtest.Read(t, limitsName+"-"+d.Name, "pkg/index/indexsim", 30, 6)
 	start := time.Now()
 	var mu sync.Mutex
 	var sum indexsim.LimitsReport
@@ -62,7 +62,7 @@ func runLimits(t *testing.T, d index.Design) {
 		}
 		return rep.Err == nil
 	})
-	if done >= 40 && (sum.Late == 0 || sum.Unknown == 0 || sum.Dead == 0 || sum.GivenUp == 0) {
+	if done >= 30 && (sum.Late == 0 || sum.Unknown == 0 || sum.Dead == 0 || sum.GivenUp == 0) {
 		t.Errorf("in %d seeds no operation was late, none ended without an answer, no session died, or no client was given up: %+v", done, sum)
 	}
 	t.Logf("%s: %d seeds from %d, %d operations, %d ended by their limit, %d of unknown outcome, %d refused for want of memory, %d sessions died, %d clients were given up, %d events: %.0f seeds per second; %d seeds fail",

@@ -17,12 +17,16 @@ import (
 type slowControl struct {
 	pool.Control
 	p     *simenv.Process
+	only  uint16 // the server that does; 0 = each
 	late  time.Duration
 	calls int
 }
 
 func (k *slowControl) AllocateChunk(server uint16, client uint32, nodeBytes int, adopt bool, limit time.Duration) (uint64, error) {
 	k.calls++
+	if k.only != 0 && k.only != server {
+		return k.Control.AllocateChunk(server, client, nodeBytes, adopt, limit)
+	}
 	if k.late > limit {
 		k.p.Sleep(limit)
 		return 0, verbs.ErrTimeout
@@ -97,4 +101,56 @@ func TestAllocationKeepsLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestAllocationWaitsForItsOwnServer: while a session waits for memory of a server that stands
+// still, another one gets memory of another server, node and place for an image, within the time of
+// its own calls. One more that has to wait for the first server ends with its limit.
+func TestAllocationWaitsForItsOwnServer(t *testing.T) {
+	const limit, late = 50 * time.Millisecond, 3 * time.Second
+	w := simenv.New(simenv.Options{Seed: 5})
+	c, err := poolsim.New(w, poolsim.Options{Servers: 2, Chunks: 2, ChunkBytes: 64 << 10, Fabric: sim.Options{Capabilities: verbs.Capabilities{WholeWrite: 8}}})
+	must(t, err)
+	must(t, w.Run(func(p *simenv.Process) {
+		control := &slowControl{Control: c.Control(p), p: p, only: 2, late: late}
+		cl, err := pool.Open(pool.Config{Env: p, Control: control, Devices: []verbs.Device{c.Fabric.Device(p)}, Identity: poolsim.Identity})
+		must(t, err)
+		session := func() (*pool.Session, []byte) {
+			s, err := cl.NewSession(4096)
+			must(t, err)
+			b, err := s.Buffer(1024)
+			must(t, err)
+			s.SetLimit(limit)
+			s.Begin()
+			return s, b
+		}
+		g := env.NewWaitGroup(p)
+		for range 2 {
+			s, _ := session()
+			g.Go("of the server that stands still", func() {
+				if _, err := s.Allocate(1024, pool.NewAddr(2, 1<<15)); !errors.Is(err, pool.ErrTimeout) {
+					t.Errorf("memory of a server that stands still: %v", err)
+				}
+				must(t, s.Close())
+			})
+		}
+		p.Sleep(limit / 10) // they wait
+		s, b := session()
+		began := p.Now()
+		node, err := s.Allocate(1024, pool.NewAddr(1, 1<<15))
+		if err != nil || node.Server() != 1 {
+			t.Errorf("memory of another server: %v, %v", node, err)
+		}
+		must(t, s.Lock(node, b))
+		if err := s.ReserveRewrite(node, 1024); err != nil {
+			t.Errorf("a place for an image on another server: %v", err)
+		}
+		if took := p.Now() - began; took > limit/10 {
+			t.Errorf("memory of another server took %v", took)
+		}
+		must(t, errors.Join(s.PostUnlock(), s.Close()))
+		g.Wait(env.Forever)
+		p.Sleep(10 * late)
+		must(t, cl.Close())
+	}))
 }
