@@ -32,10 +32,10 @@ type allocator struct {
 	chunks  [][]*chunk // by dense server number, sorted by address
 	emptied [][]*slab  // the same: slabs that became empty since they were last looked at
 
-	images    [][]*images // by dense server number
-	swept     *chunk      // that is being swept
-	lingering []leaving   // see strip.go
-	handed    []Addr      // nodes of it that were handed out since that began
+	images [][]*images // by dense server number
+	swept  *chunk      // that is being swept
+	handed []Addr      // nodes of it that were handed out since that began
+	limbo  [reaches][]*batch
 }
 
 // class is what there is of one node size, with lock words beside its nodes or without. Lists and
@@ -55,8 +55,7 @@ type class struct {
 	provisional [][]*slab // slabs whose opening failed, and is tried again: see openSlabs
 	failed      []bool    // the last opening failed: the next one is of one run
 	// until when it is not asked for a chunk as long as another server has room
-	full  []time.Duration
-	limbo []retired
+	full []time.Duration
 
 	rewritten bool // nodes of this size are rewritten in place: each server needs places for images
 }
@@ -183,7 +182,7 @@ func (a *allocator) find(s *Session, c *class, first int, reserved bool) (Addr, 
 			break
 		}
 	}
-	return Nil, fmt.Errorf("allocate a node of %d bytes on any of %d servers: %w", c.size, len(p.servers()), ErrPoolFull)
+	return Nil, a.explainFull(fmt.Errorf("allocate a node of %d bytes on any of %d servers: %w", c.size, len(p.servers()), ErrPoolFull))
 }
 
 // isFull reports whether server i said lately that it is full, and nothing came back since.

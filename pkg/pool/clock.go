@@ -122,6 +122,7 @@ func (ps *passing) hear(p *Pool, s *server, r *Renewal) (hurry, news bool) {
 		if told.epoch > w.epoch {
 			w.epoch, ps.lively, news = told.epoch, expectMore, true
 			e.known.Store(told.epoch)
+			p.learned.Add(1) // before the clock ticks: see batch
 			if reach(of) == cached {
 				w.since = p.pass()
 			} else {

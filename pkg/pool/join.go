@@ -63,9 +63,15 @@ import (
 // # A server that nothing depends on
 //
 // Until a session of this client posts something to a server that joined, nothing that the client
-// has comes from there. So the end of the lease there is no reason to give the client up: a server
-// that joins and dies at once harms nobody. A client that could not follow such an address when it
-// meets one gives itself up then (lose, strange): its next incarnation opens the index anew.
+// has comes from there. While the server is joining nothing lies there either, so the end of the
+// lease there is no reason to give the client up: a server that joins and dies at once harms
+// nobody. A client that could not follow such an address when it meets one gives itself up then
+// (lose, strange): its next incarnation opens the index anew.
+//
+// When the server is a member, others may have nodes there, with addresses in them of memory that
+// this client gives up: it waits for the epochs of the server, too (limbo.go). It learns of them as
+// long as it has a lease there. So once a client knows that a server is a member, the end of the
+// lease there ends the client. Who knows it as a member has told the home so before 7.
 
 // Joins is the part of the control path by which servers join an index. A Control may have it. Safe
 // for concurrent use.
@@ -132,6 +138,7 @@ func (p *Pool) joinMembers() error {
 				return fmt.Errorf("memory server %d, which joined the index: %w", j.ID, err)
 			}
 			p.add(s)
+			p.count(s)
 		}
 	}
 	p.joined.told.Store(list.Version)
@@ -187,19 +194,21 @@ func (p *Pool) joinNew() error {
 	if err != nil {
 		return p.refusedByHome(err)
 	}
-	var fresh []*server
+	var fresh []joining
 	var failed []error
 	for _, j := range list.Servers {
 		i := p.dense[j.ID].Load() - 1
 		switch {
 		case j.State == Left && i >= 0:
 			p.lose(p.servers()[i], fmt.Errorf("memory server %d left the index", j.ID))
+		case j.State == Member && i >= 0:
+			p.count(p.servers()[i])
 		case j.State == Left, i >= 0, slices.Contains(*p.joined.barred.Load(), j.ID):
 		default:
 			s, err := p.connect(j.ID)
 			switch {
 			case err == nil:
-				fresh = append(fresh, s)
+				fresh = append(fresh, joining{s, j.State})
 			case errors.Is(err, ErrFenced):
 				all := append(slices.Clone(*p.joined.barred.Load()), j.ID)
 				p.joined.barred.Store(&all)
@@ -217,8 +226,11 @@ func (p *Pool) joinNew() error {
 		}
 	}
 	for _, s := range fresh {
-		p.add(s)
-		p.keeper.begin(s)
+		p.add(s.server)
+		p.keeper.begin(s.server)
+		if s.state == Member {
+			p.count(s.server)
+		}
 	}
 	if p.condemned.Load() != nil { // who cut all connections may not have seen these
 		for _, s := range fresh {
@@ -246,8 +258,25 @@ func (p *Pool) refusedByHome(err error) error {
 func (p *Pool) lose(s *server, why error) {
 	s.lost.CompareAndSwap(nil, &why)
 	s.wake.Set()
-	if s.used.Load() {
+	if s.used.Load() || s.counts.Load() {
 		p.Condemn(why)
+	}
+}
+
+// joining is a server that this client has connected to, and does not use yet.
+type joining struct {
+	*server
+	state JoinState
+}
+
+// count lets what is given up from now on wait for the epochs of s, which is a member.
+func (p *Pool) count(s *server) {
+	if s.counts.Swap(true) {
+		return
+	}
+	p.learned.Add(1)
+	if why := s.lost.Load(); why != nil {
+		p.Condemn(*why)
 	}
 }
 

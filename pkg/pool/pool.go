@@ -70,8 +70,9 @@ type Pool struct {
 	sessions *sessions
 	keeper   *leaseKeeper
 
-	clock clock
-	marks atomic.Pointer[Marks]
+	clock   clock
+	learned atomic.Uint64 // grows with what is known of epochs, and of the servers that have some
+	marks   atomic.Pointer[Marks]
 
 	words   *lock.Queues // of lock words
 	rebuild atomic.Pointer[Rebuild]
@@ -101,8 +102,10 @@ type server struct {
 
 	// something of this client may depend on it; always true of servers that the index was made on
 	used atomic.Bool
-	lost atomic.Pointer[error] // why the lease there is over; see lose
-	wake env.Event             // of who renews the lease
+	// memory that is given up waits for its epochs: nodes of the index may lie there
+	counts atomic.Bool
+	lost   atomic.Pointer[error] // why the lease there is over; see lose
+	wake   env.Event             // of who renews the lease
 
 	epochs [reaches]epochs // by reach
 }
@@ -149,6 +152,7 @@ func Open(cfg Config) (*Pool, error) {
 		}
 		s.used.Store(true)
 		p.add(s)
+		p.count(s)
 	}
 	if len(p.servers()) == 0 {
 		return nil, errors.New("the index has no memory servers")

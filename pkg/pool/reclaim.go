@@ -1,7 +1,6 @@
 package pool
 
 import (
-	"slices"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
@@ -42,12 +41,13 @@ import (
 //
 //  1. The last pointer to it is taken out of the memory, and that is confirmed. Operations may have
 //     its address that READ the pointer before; caches have none. Who READs from now on finds none.
-//  2. It is retired under the epoch that this client learned last, e. Epoch e+2 comes after this
-//     client passed e+1, which it had not at 1: so after 1.
+//  2. It is retired under the epoch that this client learned last, e, of each server (limbo.go).
+//     Epoch e+2 comes after this client passed e+1, which it had not at 1: so after 1.
 //  3. Each client learns of e+2, ticks, and waits for its operations that began before the tick.
 //     All others began after 1, and got no address but from the memory or from caches: not this
 //     one.
-//  4. When all have passed e+2 the memory is used again: nobody has its address.
+//  4. When all have passed e+2 on each server the memory is used again: nobody has its address, and
+//     no request that compares it takes effect any more.
 //
 // It has a cached copy in step 1, and all is lost: an operation that begins after 3 may follow
 // that, since no floor tells it not to. TestWrongClassIsFound shows it.
@@ -77,13 +77,6 @@ import (
 // that is in it. Nodes that were never written are free at once: nobody knows them. Dead ones are
 // retired. What looks like anything else stays as it is: nodes that are in use, and with them the
 // few that the dead client had taken for images, or for a split that it did not finish.
-
-// retired is a node that waits until nobody can look at it any more.
-type retired struct {
-	addr  Addr
-	reach reach
-	epoch uint64 // of its server, that was known when it was out
-}
 
 // reach is the class of what is given up: what may lead to it, besides operations under way.
 type reach int
@@ -172,13 +165,12 @@ func (p *Pool) retire(addr Addr, size int, r reach) {
 // retire puts node n of b, which is not idle, where it waits. a.mu is held.
 func (a *allocator) retire(b *slab, n int, r reach) {
 	b.setIdle(n)
-	srv := a.pool.servers()[b.chunk.server]
-	epoch := srv.want(r)
-	b.class.limbo = append(b.class.limbo, retired{b.addr(n), srv.known(r), epoch})
+	w := a.batch(r)
+	w.nodes = append(w.nodes, b.addr(n))
 }
 
-// want asks for the epoch to become safe that what is given up now waits for. It returns the one
-// under which that is given up.
+// want asks for the epoch of s to become safe that what is given up now waits for. It returns the
+// one under which that is given up.
 func (s *server) want(r reach) (epoch uint64) {
 	e := &s.epochs[s.known(r)]
 	epoch = e.known.Load()
@@ -195,42 +187,33 @@ func (s *server) known(r reach) reach {
 	return r
 }
 
-// reap frees the retired nodes of server i that nobody can look at any more, and gives back the
-// chunks that are wholly free.
-func (a *allocator) reap(i int) {
-	srv := a.pool.servers()[i]
-	for _, l := range a.reapLocked(i) {
+// reap frees the retired nodes that nobody can look at any more, and gives back the chunks that are
+// wholly free.
+func (a *allocator) reap() {
+	for _, l := range a.reapLocked() {
+		i, _ := a.pool.serverOf(l.first)
 		// It is this client's no more even if the call fails, since it may have taken effect; if
 		// not, it is adopted one day.
 		switch acquired, err := a.pool.freeWords(i, l.strips); {
 		case err != nil:
 		case acquired:
-			a.linger(srv, l)
+			a.linger(l)
 		default:
-			_ = a.pool.control.FreeChunk(srv.id, a.pool.number, l.first.Offset(), a.pool.limit)
+			_ = a.pool.control.FreeChunk(l.first.Server(), a.pool.number, l.first.Offset(), a.pool.limit)
 		}
 	}
 }
 
 // reapLocked is reap without the calls: it returns the chunks to give back, which this client does
 // not know any more.
-func (a *allocator) reapLocked(i int) (gone []leaving) {
+func (a *allocator) reapLocked() (gone []leaving) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	srv := a.pool.servers()[i]
-	for _, c := range a.open {
-		kept := c.limbo[:0]
-		for _, r := range c.limbo {
-			if r.addr.Server() != srv.id || r.epoch+safeAfter > srv.epochs[r.reach].safe.Load() {
-				kept = append(kept, r)
-				continue
-			}
-			a.giveNode(c.size, r.addr)
-			a.pool.reclaimed.Add(1)
-		}
-		c.limbo = kept
+	gone = a.returned()
+	for i := range a.pool.servers() {
+		gone = append(gone, a.giveBack(i)...)
 	}
-	return append(a.lingered(srv), a.giveBack(i)...)
+	return gone
 }
 
 // Reclaiming says, to who found no memory, whether it is worth another try: whether nodes of this
@@ -240,7 +223,7 @@ func (p *Pool) Reclaiming(since uint64) bool {
 	a := p.alloc
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return p.Reclaimed() != since || len(a.lingering) > 0 || slices.ContainsFunc(a.open, func(c *class) bool { return len(c.limbo) > 0 })
+	return p.Reclaimed() != since || len(a.limbo[cached]) > 0 || len(a.limbo[uncached]) > 0
 }
 
 // Reclaimed is how many dead nodes this client has made free.
@@ -294,9 +277,7 @@ func (k *leaseKeeper) tidy() {
 		if k.stopped.Load() || k.pool.condemned.Load() != nil {
 			return
 		}
-		for i := range k.pool.servers() {
-			a.reap(i)
-		}
+		a.reap()
 		switch {
 		case sw == nil && sweeping:
 			if sw = a.beginSweep(turn); sw == nil {

@@ -3,7 +3,6 @@ package pool
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 
 	"github.com/dmindex/dmindex/pkg/pool/internal/lock"
 )
@@ -28,30 +27,16 @@ import (
 // leaving is a chunk that goes back to its memory server.
 type leaving struct {
 	first  Addr
-	strips []strip // of words that may not be free
-	// of the server, from step 3 on
-	reach reach
-	epoch uint64
+	strips []strip // of words that may not be free; none from step 3 on
 }
 
 // linger is step 3.
-func (a *allocator) linger(s *server, l leaving) {
-	l.strips, l.reach, l.epoch = nil, s.known(uncached), s.want(uncached)
+func (a *allocator) linger(l leaving) {
+	l.strips = nil
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.lingering = append(a.lingering, l)
-}
-
-// lingered pops the chunks of a server that linger no more. a.mu is held.
-func (a *allocator) lingered(s *server) (gone []leaving) {
-	a.lingering = slices.DeleteFunc(a.lingering, func(l leaving) bool {
-		over := l.first.Server() == s.id && l.epoch+safeAfter <= s.epochs[l.reach].safe.Load()
-		if over {
-			gone = append(gone, l)
-		}
-		return over
-	})
-	return gone
+	w := a.batch(uncached)
+	w.chunks = append(w.chunks, l)
 }
 
 // strip is the lock words of nodes side by side.

@@ -26,7 +26,7 @@ func openIn(t *testing.T, c *poolsim.Cluster, p *simenv.Process, renew time.Dura
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := Open(pl, index.Options{Uint64: true, MaxValueBytes: 8})
+	x, err := Open(pl, index.Options{Uint64: true, MaxValueBytes: 64})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,8 +54,14 @@ func NewStop(p *simenv.Process, skip int) *Stop {
 	return &Stop{Env: p, armed: true, skip: skip, stopped: p.NewEvent(), goOn: p.NewEvent()}
 }
 
-// Await returns when the session stands still.
-func (s *Stop) Await() { s.stopped.Wait(env.Forever) }
+// Await returns when the session stands still, or has ended. It reports whether it stands still.
+func (s *Stop) Await() bool {
+	s.stopped.Wait(env.Forever)
+	return !s.armed
+}
+
+// End says that what the session was to do is over.
+func (s *Stop) End() { s.stopped.Set() }
 
 // GoOn lets the session go on.
 func (s *Stop) GoOn() { s.goOn.Set() }

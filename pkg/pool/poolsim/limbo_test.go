@@ -1,0 +1,197 @@
+package poolsim_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+)
+
+// inLimbo is a run with a lease, or without, in which memory is given up.
+func inLimbo(t *testing.T, o poolsim.Options, body func(c *poolsim.Cluster, p *simenv.Process)) {
+	t.Helper()
+	w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 5_000_000})
+	c, err := poolsim.New(w, o)
+	must(t, err)
+	must(t, w.Run(func(p *simenv.Process) { body(c, p) }))
+}
+
+// comesBack reports whether what cl gave up since before comes back within a time.
+func comesBack(p *simenv.Process, cl *pool.Pool, before uint64, within time.Duration) bool {
+	for end := p.Now() + within; p.Now() < end && cl.Reclaimed() == before; {
+		p.Sleep(within / 100)
+	}
+	return cl.Reclaimed() > before
+}
+
+// TestRetiredWaitsForAllServers: a client stands still in an operation and is fenced on one server.
+// What another client gives up there, or elsewhere, does not come back before the first one is
+// fenced on the other server, where its requests take effect until then.
+func TestRetiredWaitsForAllServers(t *testing.T) {
+	for _, uncached := range []bool{false, true} {
+		for on := range uint16(2) {
+			t.Run(fmt.Sprintf("uncached %v, fenced on %d", uncached, 1+on), func(t *testing.T) {
+				inLimbo(t, poolsim.Options{Lease: lease, RenewEvery: lease / 200}, func(c *poolsim.Cluster, p *simenv.Process) {
+					retiredWaitsForAll(t, c, p, 1+on, uncached)
+				})
+			})
+		}
+	}
+}
+
+func retiredWaitsForAll(t *testing.T, c *poolsim.Cluster, p *simenv.Process, on uint16, uncached bool) {
+	owner, err := c.Open(p)
+	must(t, err)
+	proc, begun := p.World().NewProcess("half fenced"), p.NewEvent()
+	proc.Go("main", func() {
+		cl, err := c.Open(proc)
+		must(t, err)
+		s, err := cl.NewSession(64)
+		must(t, err)
+		s.Begin()
+		begun.Set()
+		proc.Sleep(time.Hour)
+	})
+	begun.Wait(env.Forever)
+	p.Sleep(lease / 4)
+	proc.Freeze()
+	must(t, c.Control(p).Fence(on, []uint32{c.Newest()}, lease/10))
+	give := func() {
+		for server := range uint16(2) {
+			a, err := owner.Allocate(256, pool.NewAddr(1+server, 64))
+			must(t, err)
+			if uncached {
+				owner.RetireUncached(a, 256)
+			} else {
+				owner.Retire(a, 256)
+			}
+		}
+	}
+	before := owner.Reclaimed()
+	give()
+	if comesBack(p, owner, before, lease/2) {
+		t.Error("memory comes back, and a client has its address that is alive on the other server")
+	}
+	if !comesBack(p, owner, before, 2*lease) {
+		t.Error("memory does not come back when the client is fenced on both")
+	}
+}
+
+// TestServerThatDoesNotAnswer: while a server has no answer for a client, nothing that the client
+// gave up comes back, and who finds no memory is told which server that is. When it answers,
+// everything comes back. With leases the client ends when that on the server has.
+func TestServerThatDoesNotAnswer(t *testing.T) {
+	const chunk, node = 16 << 10, 1024
+	inLimbo(t, poolsim.Options{Chunks: 2, ChunkBytes: chunk, RenewEvery: time.Millisecond}, func(c *poolsim.Cluster, p *simenv.Process) {
+		late := c.NewLate(p)
+		owner, err := c.OpenWith(p, late, time.Millisecond)
+		must(t, err)
+		late.Server = 2
+		p.Sleep(5 * time.Millisecond)
+		given := 0
+		for {
+			a, err := owner.AllocateBlock(node, pool.Nil)
+			if err != nil {
+				if !errors.Is(err, pool.ErrPoolFull) || !strings.Contains(err.Error(), "memory server 2 ") {
+					t.Errorf("no memory: %v", err)
+				}
+				break
+			}
+			owner.Retire(a, node)
+			given++
+			p.Sleep(time.Millisecond)
+		}
+		if n := owner.Reclaimed(); n > 0 {
+			t.Errorf("%d nodes of %d come back", n, given)
+		}
+		late.Server = 0
+		for n := 0; owner.Reclaimed() < uint64(given); n++ {
+			if n == 1000 {
+				t.Fatalf("%d nodes of %d come back when the server answers", owner.Reclaimed(), given)
+			}
+			p.Sleep(time.Millisecond)
+		}
+	})
+	inLimbo(t, poolsim.Options{Lease: lease}, func(c *poolsim.Cluster, p *simenv.Process) {
+		late := c.NewLate(p)
+		owner, err := c.OpenWith(p, late, 0)
+		must(t, err)
+		late.Server = 2
+		p.Sleep(2 * lease)
+		if err := owner.Alive(); !errors.Is(err, pool.ErrFenced) || !strings.Contains(err.Error(), "memory server 2 ") {
+			t.Errorf("alive: %v", err)
+		}
+	})
+}
+
+// TestMemberCounts: a server that joins holds up what a client gives up from when the client knows
+// that it is a member. Before, its end harms nobody; afterwards the end of the lease there ends the
+// client.
+func TestMemberCounts(t *testing.T) {
+	for _, member := range []bool{false, true} {
+		t.Run(fmt.Sprint("member: ", member), func(t *testing.T) {
+			inLimbo(t, poolsim.Options{Servers: 1, Lease: lease, RenewEvery: lease / 200}, func(c *poolsim.Cluster, p *simenv.Process) {
+				memberCounts(t, c, p, member)
+			})
+		})
+	}
+}
+
+func memberCounts(t *testing.T, c *poolsim.Cluster, p *simenv.Process, member bool) {
+	late := c.NewLate(p)
+	owner, err := c.OpenWith(p, joinLate{late, c.Control(p).(pool.Joins)}, lease/200)
+	must(t, err)
+	added, err := c.Start()
+	must(t, err)
+	note := func(state pool.JoinState) {
+		t.Helper()
+		must(t, c.Note(p, added, state, lease))
+		for n := 0; ; n++ {
+			behind, err := c.Behind(p, lease)
+			must(t, err)
+			if behind == 0 {
+				return
+			}
+			if n == 100 {
+				t.Fatal("the client does not reach the server")
+			}
+			p.Sleep(lease / 100)
+		}
+	}
+	note(pool.Joining)
+	if member {
+		note(pool.Member)
+	}
+	give := func() uint64 {
+		t.Helper()
+		a, err := owner.Allocate(256, pool.NewAddr(1, 64))
+		must(t, err)
+		before := owner.Reclaimed()
+		owner.Retire(a, 256)
+		return before
+	}
+	if !comesBack(p, owner, give(), lease) {
+		t.Error("nothing comes back while all servers answer")
+	}
+	late.Server = added
+	p.Sleep(lease / 50)
+	if comesBack(p, owner, give(), lease/2) == member {
+		t.Error("what is given up waits for a server that is not a member, or does not for one that is")
+	}
+	p.Sleep(2 * lease)
+	if ended := owner.Alive() != nil; ended != member {
+		t.Errorf("the lease on the server is over: the client has ended: %v", ended)
+	}
+}
+
+// joinLate is a late control path of servers that join.
+type joinLate struct {
+	*poolsim.Late
+	pool.Joins
+}
