@@ -266,8 +266,10 @@ func (s *clientSet) has(id uint16) bool { return s[id/64]>>(id%64)&1 == 1 }
 
 func (s *clientSet) add(id uint16) { s[id/64] |= 1 << (id % 64) }
 
-// dead adds the clients to s whose fence is complete.
+// dead adds the clients to s whose chunks may be adopted: those whose fence is complete, and
+// NoClient, for those that are forgotten.
 func (p *place) dead(s *clientSet) {
+	s.add(NoClient)
 	for _, c := range p.clients {
 		if c.state == clientFenced {
 			s.add(c.id)

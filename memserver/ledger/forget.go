@@ -14,9 +14,12 @@ import (
 //   - its fence is complete. So nothing of it takes effect any more, wherever it was delayed, its
 //     tokens are void, the epochs do not wait for it, and no lock and no lock word has its id;
 //   - no fence of it is being finished by a second call;
-//   - it owns no chunk: all were adopted, or given back;
 //   - it holds no keys, and no holding inherits a log of it;
 //   - no intent slot is its own, so no change of it is owed under a lock word.
+//
+// It may own chunks. They become NoClient's, and are adopted as before. Were they kept by the id,
+// clients that died with a chunk each could have all ids there are; then nobody could register, and
+// only who is registered adopts.
 //
 // Its lease need not be over: a lease matters to the keys that the client held, and these are
 // granted to another client only when the lease is over.
@@ -59,8 +62,8 @@ func (l *Ledger) Forget(identity string, numbers []uint32, busy func(id uint16) 
 			return nil, false, invalid(number)
 		}
 	}
-	var left clientSet
-	l.remains(&left, p, owner)
+	var left, orphans clientSet
+	p.remains(&left)
 	for _, number := range numbers {
 		switch s, at := p.standing(number); s {
 		case past:
@@ -72,26 +75,32 @@ func (l *Ledger) Forget(identity string, numbers []uint32, busy func(id uint16) 
 				continue
 			}
 			p.put(at, client{id: uint16(number), generation: uint16(number >> 16), state: clientForgotten})
+			orphans.add(uint16(number))
 			news = true
 		default:
 			continue
 		}
 		gone = append(gone, number)
 	}
+	for n := range l.chunks {
+		if c := &l.chunks[n]; news && c.owner == owner && orphans.has(c.client) {
+			c.client = NoClient
+		}
+	}
 	return gone, news, nil
 }
 
 // Forgettable returns at most so many clients of an index that are fenced and of which the ledger
-// has nothing left, if ids run short: when fewer than a quarter of them are known to be free. Each
-// call goes on where the last one ended, so that clients which cannot be forgotten do not stand in
-// the way of others.
+// has no keys nor logs left, if ids run short: when fewer than a quarter of them are known to be
+// free. Each call goes on where the last one ended, so that clients which cannot be forgotten do
+// not stand in the way of others.
 func (l *Ledger) Forgettable(identity string, most int) (numbers []uint32) {
-	p, owner := l.find(identity)
+	p, _ := l.find(identity)
 	if p == nil || len(p.clients)-p.forgotten <= int(l.shape.ids())*3/4 {
 		return nil
 	}
 	var left clientSet
-	l.remains(&left, p, owner)
+	p.remains(&left)
 	from, _ := p.search(p.offered + 1)
 	for i := range p.clients {
 		c := &p.clients[(from+i)%len(p.clients)]
@@ -106,14 +115,8 @@ func (l *Ledger) Forgettable(identity string, most int) (numbers []uint32) {
 	return numbers
 }
 
-// remains adds the clients of an index to s that own chunks, hold keys, or have a log to be
-// replayed.
-func (l *Ledger) remains(s *clientSet, p *place, owner uint8) {
-	for _, c := range l.chunks {
-		if c.owner == owner {
-			s.add(c.client)
-		}
-	}
+// remains adds the clients of an index to s that hold keys, or have a log to be replayed.
+func (p *place) remains(s *clientSet) {
 	for i := range p.holdings {
 		s.add(uint16(p.holdings[i].Client))
 		for _, in := range p.holdings[i].Inherits {

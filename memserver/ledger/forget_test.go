@@ -104,16 +104,12 @@ func TestRemains(t *testing.T) {
 	l.Fence("a", one)
 	forgotten(false, one)
 	end(t, l, one)
-	forgotten(false, one) // a chunk, and keys
+	forgotten(false, one) // keys
 	claim(two, "a", "m", one)
-	forgotten(false, one) // a chunk, and a log
+	forgotten(false, one) // a log
 	all, _ := l.Holdings("a")
 	if _, err := l.Settle("a", two, []byte("a"), []byte("m"), all[0].Epoch); err != nil {
 		t.Fatal(err)
-	}
-	forgotten(false, one) // a chunk
-	if n, err := l.Adopt("a", two, 64); n != chunk || err != nil {
-		t.Fatal(n, err)
 	}
 	if gone, _, err := l.Forget("a", []uint32{one}, func(id uint16) bool { return uint32(id) == one }); len(gone) > 0 || err != nil {
 		t.Fatalf("forgotten though it is busy: %v", err)
@@ -121,6 +117,9 @@ func TestRemains(t *testing.T) {
 	forgotten(true, one)
 	if gone, news, err := l.Forget("a", []uint32{one}, nothing); !slices.Equal(gone, []uint32{one}) || news || err != nil {
 		t.Errorf("forgotten again: %v, %v, %v", gone, news, err)
+	}
+	if n, err := l.Adopt("a", two, 64); n != chunk || err != nil {
+		t.Errorf("the chunk of a forgotten client: %d, %v", n, err)
 	}
 	for what, err := range map[string]error{
 		"live":     l.Live("a", one),
@@ -166,6 +165,59 @@ func TestNamesakes(t *testing.T) {
 	}
 	if gone, news, _ := l.Forget("a", []uint32{first}, nothing); len(gone) != 1 || news || l.Live("a", second) != nil {
 		t.Errorf("%v are forgotten again", gone)
+	}
+}
+
+// TestIdsComeBackFromClientsWithChunks: all ids are those of clients that died, each with a chunk.
+// Nobody lives who could adopt these. The next clients register all the same, and adopt them.
+func TestIdsComeBackFromClientsWithChunks(t *testing.T) {
+	const ids = 4
+	l := ledgerOf(t, ids)
+	have := map[uint32]bool{}
+	for range ids {
+		id, err := l.Register("a", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		chunk, err := l.Allocate("a", id, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have[chunk] = true
+		end(t, l, id)
+	}
+	if _, err := l.Register("a", ""); !errors.Is(err, ErrExhausted) {
+		t.Fatal(err)
+	}
+	gone, _, err := l.Forget("a", l.Forgettable("a", ids), nothing)
+	if len(gone) != ids || err != nil {
+		t.Fatalf("%v are forgotten, %v", gone, err)
+	}
+	l, err = Decode(l.Append(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := l.Adoptable(); n != ids {
+		t.Errorf("%d chunks can be adopted, want %d", n, ids)
+	}
+	for range ids {
+		id, err := l.Register("a", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for chunk := range have {
+			if err := l.Free("a", id, chunk); !errors.Is(err, ErrNotOwned) {
+				t.Fatalf("client %d frees chunk %d of an earlier one with its id: %v", id, chunk, err)
+			}
+		}
+		chunk, err := l.Adopt("a", id, 64)
+		if err != nil || !have[chunk] {
+			t.Fatal(chunk, err)
+		}
+		delete(have, chunk)
+	}
+	if err := l.Check(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -21,7 +21,8 @@
 //   - A client that is fenced stays fenced, also when it is forgotten: no call of the ledger makes
 //     a client live again. A later client with its id has another number.
 //   - A chunk goes from one client to another only by Adopt, once the fence of the first is
-//     complete, and keeps its size of nodes.
+//     complete, and keeps its size of nodes. When the first is forgotten before that, the chunk is
+//     NoClient's until it is adopted.
 //   - A key has one holder at most. It goes from one to another only by Release, or once the fence
 //     of the first is complete; then with the name of the log of the first, which stays until
 //     Settle. Each grant has an epoch above all before it.
@@ -43,7 +44,8 @@ const (
 	MaxLease      = 1 << 32   // milliseconds
 	LockAlign     = 4         // slices of the lock table are whole 8-byte words of 16-bit locks
 
-	// NoClient is an id that no client has: in a lock it says that the holder was fenced.
+	// NoClient is an id that no client has: in a lock it says that the holder was fenced, of a
+	// chunk that its owner was forgotten.
 	NoClient = 1<<16 - 1
 )
 
@@ -96,7 +98,7 @@ type Ledger struct {
 // chunk is who owns a chunk. The zero value is free and zeroed.
 type chunk struct {
 	owner  uint8  // chunkFree, chunkDirty or the owner's slot + 1
-	client uint16 // who allocated or adopted it; 0 unless owned
+	client uint16 // who allocated or adopted it; NoClient = one that is forgotten; 0 unless owned
 	node   uint32 // bytes of the nodes that it is for; 0 if that was not said, and unless owned
 }
 
@@ -253,8 +255,8 @@ func (l *Ledger) mayAllocate(identity string, client, node uint32) (p *place, ow
 	switch {
 	case p == nil:
 		return nil, 0, fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
-	case uint16(client) == 0:
-		return nil, 0, fmt.Errorf("%w: client %d is nobody", ErrInvalid, client)
+	case !isNumber(client):
+		return nil, 0, invalid(client)
 	case uint64(node) > l.shape.ChunkBytes:
 		return nil, 0, fmt.Errorf("%w: nodes of %d bytes; a chunk has %d", ErrInvalid, node, l.shape.ChunkBytes)
 	case p.isRefused(client):
@@ -266,7 +268,8 @@ func (l *Ledger) mayAllocate(identity string, client, node uint32) (p *place, ow
 }
 
 // Adopt gives a client a chunk that another client of its index had for nodes of so many bytes, if
-// the fence of that one is complete: nothing of it takes effect there any more. The quota does not
+// the fence of that one is complete, or it is forgotten: nothing of it takes effect there any more.
+// The quota does not
 // change, nor does the content. Errors: as of Allocate; ErrExhausted: there is no such chunk.
 func (l *Ledger) Adopt(identity string, client, node uint32) (number uint32, err error) {
 	p, owner, err := l.mayAllocate(identity, client, node)
@@ -288,11 +291,14 @@ func (l *Ledger) Adopt(identity string, client, node uint32) (number uint32, err
 }
 
 // Free takes a chunk back from the client that has it. Client 0 is the server itself, which may
-// free any. Errors: ErrUnknownIndex, ErrFenced (its chunks are adopted), ErrNotOwned.
+// free any. Errors: ErrUnknownIndex, ErrInvalid, ErrFenced (its chunks are adopted), ErrNotOwned.
 func (l *Ledger) Free(identity string, client, number uint32) error {
 	p, owner := l.find(identity)
 	if p == nil {
 		return fmt.Errorf("%w: %q", ErrUnknownIndex, identity)
+	}
+	if client != 0 && !isNumber(client) {
+		return invalid(client)
 	}
 	if p.isRefused(client) {
 		return fenced(identity, client)

@@ -32,7 +32,7 @@ func (x *machine) Forget(t *rapid.T) {
 		c := i.clients[now]
 		switch {
 		case i.isPast(n):
-		case is && (!c.fenced || c.open) || busy[uint16(n)] || x.m.remains(identity, n) || left[n]:
+		case is && (!c.fenced || c.open) || busy[uint16(n)] || left[n]:
 			continue
 		default:
 			if is {
@@ -40,22 +40,17 @@ func (x *machine) Forget(t *rapid.T) {
 			}
 			i.clients[n] = modelClient{fenced: true, gone: true}
 			changed = true
+			for number, c := range x.m.chunks {
+				if c.owner == identity && uint16(c.client) == uint16(n) {
+					x.m.chunks[number] = modelChunk{identity, NoClient, c.node}
+				}
+			}
 		}
 		want = append(want, n)
 	}
 	if !slices.Equal(gone, want) || news != changed {
 		t.Fatalf("of %v %v were forgotten (%v), want %v (%v)", numbers, gone, news, want, changed)
 	}
-}
-
-// remains reports whether a client with the id of a number owns a chunk.
-func (m *model) remains(identity string, number uint32) bool {
-	for _, c := range m.chunks {
-		if c.owner == identity && uint16(c.client) == uint16(number) {
-			return true
-		}
-	}
-	return false
 }
 
 // leaves reports whether a client with the id of a number holds keys, or left a log.
@@ -71,7 +66,7 @@ func (x *machine) Forgettable(t *rapid.T) {
 	identity := anIndex(t)
 	i := x.m.indexes[identity]
 	for _, n := range x.l.Forgettable(identity, 3) {
-		if c := i.clients[n]; !c.fenced || c.open || c.gone || x.m.remains(identity, n) || x.leaves(identity, n) {
+		if c := i.clients[n]; !c.fenced || c.open || c.gone || x.leaves(identity, n) {
 			t.Fatalf("client %d cannot be forgotten: %+v", n, c)
 		}
 	}

@@ -103,7 +103,7 @@ func (x *machine) Allocate(t *rapid.T) {
 	switch {
 	case i == nil:
 		expect(t, "unknown", err, ErrUnknownIndex)
-	case uint16(client) == 0:
+	case !isNumber(client):
 		expect(t, "nobody", err, ErrInvalid)
 	case uint64(node) > m.shape.ChunkBytes:
 		expect(t, "too large", err, ErrInvalid)
@@ -126,7 +126,7 @@ func (x *machine) Allocate(t *rapid.T) {
 
 // anOwner is mostly a client that may have chunks.
 func anOwner(t *rapid.T) uint32 {
-	return rapid.SampledFrom([]uint32{1, 2, 300, 65533, 3, 0, Number(1, 1), Number(1, 2), Number(2, 1)}).Draw(t, "client")
+	return rapid.SampledFrom([]uint32{1, 2, 300, 65533, 3, 0, NoClient, Number(1, 1), Number(1, 2), Number(2, 1)}).Draw(t, "client")
 }
 
 // aNode is a size of nodes; mostly one that a chunk can have, and not always said.
@@ -141,7 +141,7 @@ func (x *machine) Adopt(t *rapid.T) {
 	switch {
 	case i == nil:
 		expect(t, "unknown", err, ErrUnknownIndex)
-	case uint16(client) == 0 || uint64(node) > m.shape.ChunkBytes:
+	case !isNumber(client) || uint64(node) > m.shape.ChunkBytes:
 		expect(t, "nobody, or too large", err, ErrInvalid)
 	case i.isRefused(client):
 		expect(t, "fenced", err, ErrFenced)
@@ -174,6 +174,8 @@ func (x *machine) Free(t *rapid.T) {
 	switch i := x.m.indexes[identity]; {
 	case i == nil:
 		expect(t, "unknown", err, ErrUnknownIndex)
+	case client == NoClient:
+		expect(t, "nobody", err, ErrInvalid)
 	case i.isRefused(client):
 		expect(t, "fenced", err, ErrFenced)
 	case x.m.chunks[n].owner != identity || client != 0 && uint16(client) != uint16(x.m.chunks[n].client):

@@ -145,7 +145,7 @@ func (m *model) longestFree() (longest uint64) {
 func (m *model) orphan(c modelChunk, identity string) bool {
 	i := m.indexes[identity]
 	who := i.clients[i.owner(c)]
-	return c.owner == identity && who.fenced && !who.open
+	return c.owner == identity && (c.client == NoClient || who.fenced && !who.open)
 }
 
 // Check is run after every step.

@@ -39,13 +39,22 @@ func TestLateFenceAtAServerThatJoined(t *testing.T) {
 		t.Errorf("a fence of the earlier client concerns the next one: %v", err)
 	}
 
-	// one that left a chunk did not end as the home says
+	// one that left a chunk is forgotten for the next one, and one that left keys did not end as
+	// the home says
 	must(allocate(c, number(1)))
 	must(c.Fence("x", []uint32{number(1)}, false, time.Minute))
-	if err := connect(number(2)); !errors.Is(err, ledger.ErrUnknownClient) {
+	if err := connect(number(2)); err != nil {
+		t.Errorf("connect beside a chunk that the earlier client left: %v", err)
+	}
+	must(0, a.Change(func(l *ledger.Ledger) error {
+		_, _, _, err := l.Acquire("x", ledger.Claim{Client: number(2), Start: []byte("a")}, nil)
+		return err
+	}))
+	must(c.Fence("x", []uint32{number(2)}, false, time.Minute))
+	if err := connect(number(3)); !errors.Is(err, ledger.ErrUnknownClient) {
 		t.Errorf("connect beside what the earlier client left: %v", err)
 	}
-	if gone, _, err := c.Forget("x", []uint32{number(2)}); err != nil || len(gone) > 0 {
+	if gone, _, err := c.Forget("x", []uint32{number(3)}); err != nil || len(gone) > 0 {
 		t.Errorf("%v is forgotten beside what the earlier client left, %v", gone, err)
 	}
 
