@@ -99,14 +99,14 @@ func (p *grpcPeers) refused(to partition.Server, l *peerLink, err error) {
 	time.AfterFunc(2*p.limit, l.close) // what is under way may still be answered
 }
 
-func (p *grpcPeers) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration) ([]*rpcv1.Outcome, error) {
+func (p *grpcPeers) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, early func(n int, o *rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
 	l, err := p.link(to)
 	if err != nil {
 		return nil, unreachable(to, err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	reply, err := l.stream.Do(ctx, ops)
+	reply, err := l.stream.DoEarly(ctx, ops, early)
 	if err == nil {
 		return reply.Outcomes, nil
 	}

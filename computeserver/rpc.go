@@ -33,9 +33,13 @@ const (
 	// batches of one stream, and their bytes if it is more than one; what comes beyond is not read
 	rpcUnanswered      = 256
 	rpcUnansweredBytes = 32 << 20
-	rpcScanMessage     = 64 << 10
-	rpcMaxStreams      = 1024     // of one connection
-	rpcMaxRequest      = 64 << 10 // bytes of a request that is no batch
+	// lanes of one stream that are parked, and the bytes of their batches; what would wait beyond
+	// is answered UNAVAILABLE
+	rpcParked      = 1024
+	rpcParkedBytes = 8 << 20
+	rpcScanMessage = 64 << 10
+	rpcMaxStreams  = 1024     // of one connection
+	rpcMaxRequest  = 64 << 10 // bytes of a request that is no batch
 	// bytes of the headers of a call, and 32 for each: the password is one of them
 	rpcMaxHeaders = 8 << 10
 )
@@ -65,9 +69,11 @@ type rpcServer struct {
 	files    *identity.Files // nil = without TLS
 	hider    func() keyrange.Hider
 
+	mostParked int // rpcParked, but in tests
+
 	cut     chan struct{} // closed when requests are refused, since the server drains
 	running atomic.Int64  // batches and scans
-	pending atomic.Int64  // batches that are queued or run
+	pending atomic.Int64  // batches that are queued, or that have no answer
 	latest  atomic.Int64  // when the last of them began
 }
 

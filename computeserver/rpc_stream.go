@@ -4,7 +4,6 @@ package computeserver
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -16,26 +15,28 @@ import (
 
 	"github.com/dmindex/dmindex/api/rpc/dostream"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
-	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/users"
-	"github.com/dmindex/dmindex/pkg/keyrange"
 )
 
 // doStream is one Do stream: a receiver puts batches into a queue, a bounded number of workers take
 // them, so that one slow batch does not hold up the others. There is a worker for each pending
-// batch, up to the bound: a batch counts as pending from before it is queued until after it ran, so
-// a worker that has taken a batch and not begun it is never taken for an idle one.
+// batch, up to the bound: a batch counts as pending from before it is queued until its worker is
+// done with it, so a worker that has taken a batch and not begun it is never taken for an idle one.
+//
+// A worker does not wait for keys that have no server, or for another server: what waits is parked
+// (rpc_answers.go).
 type doStream struct {
 	r       *rpcServer
 	stream  grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]
 	caller  *caller // the receiver's
 	term    uint64
 	batches chan received
-	workers sync.WaitGroup
-	running int           // workers; the receiver's
-	pending atomic.Int32  // batches that are queued or run
-	bytes   atomic.Int64  // of these
+	workers sync.WaitGroup // and lanes that are parked
+	running int            // workers; the receiver's
+	pending atomic.Int32   // batches that are queued, or that workers have
+	bytes   atomic.Int64   // of batches without any answer
+	parked  parked
 	room    chan struct{} // one of them was answered
 	mute    atomic.Bool   // an answer could not be sent
 	sending sync.Mutex    // of stream.Send
@@ -139,75 +140,41 @@ func (w *doStream) work() {
 	for b := range w.batches {
 		w.batch(b)
 		w.pending.Add(-1)
-		w.r.pending.Add(-1)
-		w.bytes.Add(-b.size)
-		select {
-		case w.room <- struct{}{}:
-		default: // it is told already
-		}
 	}
 }
 
+// batch runs what need not wait of a batch, and answers it, unless all is to be answered at once
+// and some of it waits.
 func (w *doStream) batch(b received) {
 	c, req := w.r.core, b.req
+	a := &answers{w: w, received: b, began: c.Env.Now(), end: w.r.begin(), open: len(req.Operations)}
 	if w.stream.Context().Err() != nil {
-		return // who sent it is gone, and may have asked another server by now
+		a.leave() // who sent it is gone, and may have asked another server by now
+		return
 	}
-	defer w.r.begin()()
-	began := c.Env.Now()
 	limit := c.Limit
 	if asked := time.Duration(req.LimitMilliseconds) * time.Millisecond; asked > 0 {
 		limit = min(limit, asked)
 	}
-	reply := &rpcv1.DoReply{Id: req.Id, Outcomes: w.do(b, limit-(began-b.at)), MapGeneration: c.View.Generation()}
-	var t count.Tally
-	for i, o := range reply.Outcomes {
-		t.Slot = int(req.Operations[i].Kind)
-		if t.Slot < 0 || t.Slot >= rpcScanSlot {
-			t.Slot = 0
-		}
-		t.Count(engine.KindOf(o))
+	limit -= a.began - b.at
+	ops := a.allowed()
+	if len(ops) == 0 {
+		a.first(nil, nil)
+		return
 	}
-	t.Publish(&w.r.metrics.rpc, c.Env.Now()-began)
+	a.first(c.DoParts(ops, req.Forwarded, limit, w.term, a))
+}
+
+// send sends one answer, and counts what it answers.
+func (w *doStream) send(a *answers, outcomes []*rpcv1.Outcome, t *count.Tally) {
+	c := w.r.core
+	t.Publish(&w.r.metrics.rpc, c.Env.Now()-a.began)
 	w.sending.Lock()
 	defer w.sending.Unlock()
 	// a broken stream ends Recv as well; what is too large to be sent does not
-	if w.stream.Send(reply) != nil {
+	if w.stream.Send(&rpcv1.DoReply{Id: a.req.Id, Outcomes: outcomes, MapGeneration: c.View.Generation()}) != nil {
 		w.mute.Store(true)
 	}
-}
-
-// do runs the operations that the user may do. The others are answered INVALID.
-func (w *doStream) do(b received, limit time.Duration) []*rpcv1.Outcome {
-	e, all := w.r.core, b.req.Operations
-	allowed := all
-	if b.user != nil && !mayDoAll(b.user, all) {
-		allowed = make([]*rpcv1.Operation, 0, len(all))
-		for _, op := range all {
-			if mayDo(b.user, op) {
-				allowed = append(allowed, op)
-			}
-		}
-	}
-	var outcomes []*rpcv1.Outcome
-	if len(allowed) > 0 {
-		outcomes = w.r.shown(b.user, e.Do(allowed, b.req.Forwarded, limit, w.term))
-	}
-	if len(allowed) == len(all) {
-		return outcomes
-	}
-	merged := make([]*rpcv1.Outcome, len(all))
-	for i, op := range all {
-		if mayDo(b.user, op) {
-			merged[i], outcomes = outcomes[0], outcomes[1:]
-			continue
-		}
-		merged[i] = &rpcv1.Outcome{
-			Code:    rpcv1.Outcome_INVALID,
-			Message: fmt.Sprintf("the user %s may not do this to the key %s", b.user.Name(), keyrange.Quote(op.GetKey())),
-		}
-	}
-	return merged
 }
 
 // mayDo reports whether a user may do an operation.

@@ -94,7 +94,7 @@ func New(cfg Config) (*Server, error) {
 		MaxConnections: cfg.MaxConnections, AuthLimit: cfg.AuthLimit, Idle: cfg.Idle,
 		WriteLimit: cfg.WriteLimit, MaxReply: cfg.MaxReply, MaxBuffers: cfg.MaxBuffers,
 	})
-	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor, describe: s.describe, users: directory, files: cfg.TLS, hider: hider, cut: make(chan struct{})}
+	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor, describe: s.describe, users: directory, files: cfg.TLS, hider: hider, cut: make(chan struct{}), mostParked: rpcParked}
 	s.gate = newGate(&cfg, directory, logins)
 	s.rpc = newRPC(s.gate, &cfg, s.calls)
 	m.ofRESP, m.ofRPC = s.resp.Anonymous, s.gate.strangers

@@ -106,8 +106,10 @@ func (c *Engine) End() {
 
 // Peers are the other compute servers, as reached over the network.
 type Peers interface {
-	// Do runs operations at another server, marked as forwarded. An error holds for all of them.
-	Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration) ([]*rpcv1.Outcome, error)
+	// Do runs operations at another server, marked as forwarded. early, unless nil, is called
+	// during Do, by its goroutine, with outcomes that come before the last, with some more than
+	// once; n is the operation. An error holds for all operations of which it was not called.
+	Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, early func(n int, o *rpcv1.Outcome)) ([]*rpcv1.Outcome, error)
 
 	// Scan runs a scan at another server, marked as forwarded, until visit returns false or
 	// between returns an error, which Scan then returns. between is called after each message,

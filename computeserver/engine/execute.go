@@ -4,7 +4,6 @@ import (
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
-	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -30,38 +29,26 @@ const (
 // No session is held while another server is waited for, so two servers that forward to each other
 // cannot exhaust each other's sessions.
 func (c *Engine) Do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration, term uint64) []*rpcv1.Outcome {
-	out := make([]*rpcv1.Outcome, len(ops))
-	if err := c.Blocked(); err != nil {
-		return fill(out, OutcomeOf(err))
+	l := lanes{c: c, ops: ops, forwarded: forwarded, term: term}
+	if todo := l.begin(limit); len(todo) > 0 {
+		l.lane(todo, true)
 	}
-	if limit <= 0 {
-		return fill(out, OutcomeOf(ErrLate))
+	if l.group != nil {
+		l.group.Wait(env.Forever) // each of them ends within the limit
 	}
-	t := NewTiming(env.Deadline(c.Env, limit), limit)
-	todo := make([]int, 0, len(ops))
-	for i, op := range ops {
-		if err := c.check(op); err != nil {
-			out[i] = OutcomeOf(err)
-			continue
-		}
-		todo = append(todo, i)
+	return l.out
+}
+
+// DoParts is Do without waiting: it returns when all is done that need not wait. Operations that
+// wait, for another server or for this one to take their keys over, are parked. waits are their
+// positions in ops, whose outcomes parts gets as they come; the others are in out. ops is read, and
+// the outcomes of what waits are written, until parts has the last of them.
+func (c *Engine) DoParts(ops []*rpcv1.Operation, forwarded bool, limit time.Duration, term uint64, parts Parts) (out []*rpcv1.Outcome, waits []int) {
+	l := &lanes{c: c, ops: ops, forwarded: forwarded, term: term, parts: parts}
+	if todo := l.begin(limit); len(todo) > 0 {
+		l.lane(todo, false)
 	}
-	for pause := retryFirst; len(todo) > 0; pause = min(2*pause, retrySlowest) {
-		m := c.View.Route()
-		again := c.round(m, ops, out, todo, forwarded, t, term)
-		// With little or no time left, the reason of this failure says more than "too late". (None
-		// may be left because the pause took longer.)
-		if left := env.Remaining(c.Env, t.Deadline); left <= 2*pause || c.ending() {
-			break
-		}
-		if todo = again; len(todo) > 0 {
-			c.View.AwaitOther(m, pause)
-			if env.Remaining(c.Env, t.Deadline) == 0 {
-				break
-			}
-		}
-	}
-	return out
+	return l.out, l.parked
 }
 
 // check returns an error for operations that the index cannot run. A kind that this server does not
@@ -75,57 +62,6 @@ func (c *Engine) check(op *rpcv1.Operation) error {
 		return err
 	}
 	return c.CheckValue(op.Value)
-}
-
-// round tries the operations at todo once, by one map, so that all operations on a key go the same
-// way. It returns those that are worth another try.
-func (c *Engine) round(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, forwarded bool, t Timing, term uint64) (again []int) {
-	var here []int
-	var there []remote
-	for _, i := range todo {
-		place, owner := c.View.Place(m, ops[i].Key)
-		switch {
-		case place == ownership.Here:
-			here = append(here, i)
-		case place == ownership.Unknown:
-			out[i] = OutcomeOf(c.unowned())
-			if !forwarded {
-				again = append(again, i)
-			}
-		case forwarded:
-			out[i] = &rpcv1.Outcome{Code: rpcv1.Outcome_NOT_OWNER, Message: c.At(m, ops[i].Key, "this server is not in charge of them")}
-		default:
-			there = addRemote(there, owner, i, len(todo))
-		}
-	}
-	if len(there) == 0 {
-		return append(again, c.here(m, ops, out, here, t, term)...)
-	}
-	if err := c.Sessions.inTerm(term); err != nil {
-		for _, i := range todo {
-			out[i] = OutcomeOf(err)
-		}
-		return nil
-	}
-	if len(there) == 1 && len(here) == 0 {
-		c.there(m, &there[0], ops, out, t)
-	} else {
-		group := env.NewWaitGroup(c.Env)
-		for g := range there {
-			group.Go("forward", func() { c.there(m, &there[g], ops, out, t) })
-		}
-		if len(here) > 0 {
-			again = append(again, c.here(m, ops, out, here, t, term)...)
-		}
-		group.Wait(env.Forever) // each of them ends within the limit
-	}
-	for _, r := range there {
-		again = append(again, r.again...)
-		for _, i := range r.todo {
-			c.failed(r.owner, ops[i].Key, false, out[i].Code)
-		}
-	}
-	return again
 }
 
 // inSession runs operations in one session of this server. It returns those whose keys this server,
@@ -220,8 +156,10 @@ func addRemote(groups []remote, owner uint32, i, most int) []remote {
 // MaxForward bounds the operations that are forwarded in one call.
 const MaxForward = 1024
 
-// there runs operations at their owner.
-func (c *Engine) there(m *partition.Map, r *remote, ops []*rpcv1.Operation, out []*rpcv1.Outcome, t Timing) {
+// there runs operations at their owner. What it answers before the rest, and is not tried again, is
+// handed on at once.
+func (l *lanes) there(m *partition.Map, r *remote) {
+	c, ops, out := l.c, l.ops, l.out
 	to, _ := m.Server(r.owner)
 	for rest := r.todo; len(rest) > 0; {
 		part := rest[:min(len(rest), MaxForward)]
@@ -230,13 +168,16 @@ func (c *Engine) there(m *partition.Map, r *remote, ops []*rpcv1.Operation, out 
 		for n, i := range part {
 			send[n] = ops[i]
 		}
-		outcomes, err := c.Peers.Do(to, send, env.Remaining(c.Env, t.Deadline))
+		early, told := l.early(part)
+		outcomes, err := c.Peers.Do(to, send, env.Remaining(c.Env, l.t.Deadline), early)
 		c.Count.Forwarded.Add(uint64(len(part)))
 		for n, i := range part {
-			if err != nil {
+			switch {
+			case told != nil && told[n]:
+			case err != nil:
 				out[i] = OutcomeOf(err)
 				out[i].Message = c.At(m, ops[i].Key, out[i].Message)
-			} else {
+			default:
 				out[i] = outcomes[n]
 			}
 		}

@@ -223,14 +223,26 @@ func (w *ownWorld) checkTree() {
 	}
 }
 
-func (w *ownWorld) check(p *simenv.Process) error {
+func (w *ownWorld) openTree(p *simenv.Process) (*pool.Pool, index.Index, error) {
 	opened, err := w.openPool(p, &path{w: w, p: p, name: p.Name()})
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	x, err := dex.Open(opened, w.dexOptions())
 	if err != nil {
-		return errors.Join(err, opened.Close())
+		return nil, nil, errors.Join(err, opened.Close())
+	}
+	return opened, x, nil
+}
+
+func (w *ownWorld) check(p *simenv.Process) error {
+	opened, x, err := w.openTree(p)
+	// Servers of keys may need no memory server for a while. So one may begin anew still.
+	for begun := p.Now(); errors.Is(err, verbs.ErrDisconnected) && p.Now()-begun < settleBound/4; opened, x, err = w.openTree(p) {
+		p.Sleep(time.Second)
+	}
+	if err != nil {
+		return err
 	}
 	for begun := p.Now(); ; p.Sleep(time.Second) {
 		before := w.atRest()

@@ -254,7 +254,7 @@ func (w *ownWorld) ask(p *simenv.Process, d *pod, ops []*rpcv1.Operation, forwar
 	w.asked++
 	w.serving[there]++
 	there.Go("request", func() {
-		answer := c.Do(ops, forwarded, min(limit, ownLimit), 0)
+		answer := w.run(there, c, ops, forwarded, min(limit, ownLimit))
 		w.serving[there]--
 		there.Sleep(w.UpTo(time.Millisecond))
 		out = answer
@@ -274,10 +274,15 @@ type simPeers struct {
 
 func (s *simPeers) Keep([]partition.Server) {}
 
-func (s *simPeers) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration) ([]*rpcv1.Outcome, error) {
+func (s *simPeers) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, early func(n int, o *rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
 	out := s.w.ask(s.p, s.w.podOf(to.ID), ops, true, limit)
 	if out == nil {
 		return nil, &Failure{Code: rpcv1.Outcome_UNKNOWN, Message: "it did not answer"}
+	}
+	for n, o := range out {
+		if early != nil && s.w.OneIn(2) {
+			early(n, o)
+		}
 	}
 	return out, nil
 }

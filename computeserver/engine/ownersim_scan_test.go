@@ -112,6 +112,7 @@ func (w *ownWorld) scan(p *simenv.Process, program int, d *pod, from, to int, re
 		last = from
 	}
 	var before []byte
+	ready := d.ready
 	err := w.scanAt(p, d, r, false, 2*ownLimit, func(piece []pairOf) bool {
 		for _, pair := range piece {
 			n, ok := w.keyNumber(pair.key)
@@ -158,7 +159,7 @@ func (w *ownWorld) scan(p *simenv.Process, program int, d *pod, from, to int, re
 	if !slices.Contains([]rpcv1.Outcome_Code{rpcv1.Outcome_UNAVAILABLE, rpcv1.Outcome_NOT_OWNER, rpcv1.Outcome_TIMED_OUT, rpcv1.Outcome_POOL_FULL}, o.Code) {
 		w.Report("a scan of keys %d to %d ends with %v", from, to, err)
 	}
-	if !d.gone {
+	if ready && !d.gone {
 		h.failed++
 	}
 	h.reason = "a scan: " + err.Error()

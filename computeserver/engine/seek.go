@@ -36,6 +36,9 @@ import (
 // A forwarded request is never forwarded again, so there are no loops. The owner by the map refuses
 // it once it knows better, and the sender looks for itself.
 //
+// A server whose index is not open makes no looks, since it is no client of the home memory server.
+// It is not ready then, so programs are led to others.
+//
 // Looks are few: one at a time in each server, two a second with the usual limit, each with one
 // call at the home and at most one at each other server. Slow handovers and dead owners start looks
 // too. These find no server for the keys.
@@ -144,7 +147,7 @@ func (c *Engine) serving(to partition.Server, spans []partition.Span) (serves []
 			}
 			ops[i] = &rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: key}
 		}
-		out, err := c.Peers.Do(to, ops, c.Limit/seekAfter)
+		out, err := c.Peers.Do(to, ops, c.Limit/seekAfter, nil)
 		if err != nil {
 			return serves
 		}

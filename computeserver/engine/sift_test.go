@@ -55,7 +55,7 @@ func (u *unruly) finish() {
 	u.under = nil
 }
 
-func (u *unruly) Do(_ partition.Server, ops []*rpcv1.Operation, _ time.Duration) (out []*rpcv1.Outcome, err error) {
+func (u *unruly) Do(_ partition.Server, ops []*rpcv1.Operation, _ time.Duration, _ func(n int, o *rpcv1.Outcome)) (out []*rpcv1.Outcome, err error) {
 	if u.rnd.IntN(2) == 0 {
 		u.finish()
 	}

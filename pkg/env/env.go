@@ -94,7 +94,7 @@ func (g *WaitGroup) done() {
 }
 
 // Wait blocks until every goroutine of the group has ended and returns true, or returns false once
-// limit has gone by. Only one goroutine may wait, after all calls of Go.
+// limit has gone by. Only one goroutine may wait, after all calls of Go but those of members.
 func (g *WaitGroup) Wait(limit time.Duration) bool {
 	deadline := Deadline(g.env, limit)
 	for {

@@ -22,7 +22,7 @@ func requests() []*rpcv1.DoRequest {
 	return []*rpcv1.DoRequest{
 		{},
 		{Id: 1},
-		{Id: 1 << 60, Forwarded: true, LimitMilliseconds: 1<<32 - 1},
+		{Id: 1 << 60, Forwarded: true, LimitMilliseconds: 1<<32 - 1, InParts: true},
 		{Id: 2, Operations: []*rpcv1.Operation{{}}},
 		{Id: 3, Operations: []*rpcv1.Operation{{Kind: -1, Key: long, Value: long}, {}, {Value: []byte{0}}}},
 		{Id: 4, Operations: many, LimitMilliseconds: 3000},
@@ -33,7 +33,7 @@ func replies() []*rpcv1.DoReply {
 	long := bytes.Repeat([]byte("y"), 20000)
 	var many []*rpcv1.Outcome
 	for i := range 64 {
-		many = append(many, &rpcv1.Outcome{Code: rpcv1.Outcome_Code(i % 10), Value: long[:i*13], Message: strings.Repeat("é", i%5)})
+		many = append(many, &rpcv1.Outcome{Code: rpcv1.Outcome_Code(i % 12), Value: long[:i*13], Message: strings.Repeat("é", i%5)})
 	}
 	return []*rpcv1.DoReply{
 		{},

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,7 +18,10 @@ import (
 
 // Bounds of one stream.
 const (
-	MaxUnanswered = 64 // batches under way; a server takes 256
+	MaxUnanswered = 64 // batches without any answer; a server takes 256
+	// batches of which a part is answered; those beyond count as unanswered. A server that lets
+	// fewer operations wait answers the others UNAVAILABLE.
+	MaxParked = 4096
 	// operations of one batch, unless one call has more; a server runs batches side by side
 	MaxBatch  = 64
 	MaxCall   = 1024  // operations of one call
@@ -87,8 +91,11 @@ type call struct {
 	gone  bool // its caller does not wait any more
 	moved bool // from a stream that ended to the next one
 	done  chan struct{}
-	reply Reply
+	reply Reply // until done is closed, LATER stands in place of some outcomes
 	err   error
+
+	// one element: outcomes came before the last; nil: nobody takes them early
+	some chan struct{}
 }
 
 // New makes a stream to the server behind client.
@@ -98,15 +105,30 @@ func New(client rpcv1.ComputeClient, o Options) *Stream { return &Stream{client:
 // begins none of them after that, counted from when it received them. The operations and what they
 // point to belong to the stream from then on, even after an error. Every error is an *Error.
 func (s *Stream) Do(ctx context.Context, ops []*rpcv1.Operation) (Reply, error) {
+	return s.DoEarly(ctx, ops, nil)
+}
+
+// DoEarly is Do for several operations of which some may wait long. Unless early is nil, it is
+// called meanwhile, by the same goroutine, with outcomes that came before the last, with some of
+// them more than once; n is the operation. An error says nothing of these.
+func (s *Stream) DoEarly(ctx context.Context, ops []*rpcv1.Operation, early func(n int, o *rpcv1.Outcome)) (Reply, error) {
 	c := &call{ops: ops, done: make(chan struct{})}
+	if early != nil {
+		c.some = make(chan struct{}, 1)
+	}
 	c.until, _ = ctx.Deadline()
 	if err := s.enqueue(c); err != nil {
 		return Reply{}, &Error{Err: err}
 	}
-	select {
-	case <-c.done:
-		return c.reply, c.err
-	case <-ctx.Done():
+	for waits := true; waits; {
+		select {
+		case <-c.done:
+			return c.reply, c.err
+		case <-c.some:
+			s.tell(c, early)
+		case <-ctx.Done():
+			waits = false
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,6 +142,18 @@ func (s *Stream) Do(ctx context.Context, ops []*rpcv1.Operation) (Reply, error) 
 		s.unqueue(c)
 	}
 	return Reply{}, &Error{Sent: c.sent, Err: context.Cause(ctx)}
+}
+
+// tell calls early with the outcomes of a call that are there. It may do so again.
+func (s *Stream) tell(c *call, early func(n int, o *rpcv1.Outcome)) {
+	s.mu.Lock()
+	some := slices.Clone(c.reply.Outcomes)
+	s.mu.Unlock()
+	for n, o := range some {
+		if o.Code != rpcv1.Outcome_LATER {
+			early(n, o)
+		}
+	}
 }
 
 // Close fails everything that is under way.

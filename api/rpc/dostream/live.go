@@ -25,15 +25,21 @@ type live struct {
 	wake   chan struct{} // one element: there is something to send, or room to send it
 
 	// Under Stream.mu.
-	unanswered map[uint64]*batch
+	unanswered map[uint64]*batch // wholly, or in part
+	parked     int               // of these, those that are answered in part
 	next       uint64
 }
 
-// batch is the calls of one DoRequest, in order.
+// waiting is how many batches have no answer, not even in part: what operations wait for whose keys
+// have no server does not keep others from being sent. Called under Stream.mu.
+func (l *live) waiting() int { return len(l.unanswered) - min(l.parked, MaxParked) }
+
+// batch is the calls of one DoRequest that have no reply yet, in order.
 type batch struct {
-	id    uint64
-	calls []*call
-	count int
+	id     uint64
+	calls  []*call
+	count  int  // their operations that have no outcome yet
+	parked bool // it is answered in part
 	// that the server has: until the first of the callers stops waiting; 0 = there is no limit
 	left time.Duration
 }
@@ -86,13 +92,50 @@ func (b *batch) operations() []*rpcv1.Operation {
 	return all
 }
 
+// part takes the outcomes of a reply to a batch, of which some are LATER, or some were before. It
+// returns the calls that have all of theirs now. Called under Stream.mu.
+func (b *batch) part(reply *rpcv1.DoReply) (ready []*call) {
+	outcomes := reply.Outcomes
+	b.count = 0
+	b.calls = slices.DeleteFunc(b.calls, func(c *call) bool {
+		if c.reply.Outcomes == nil {
+			c.reply.Outcomes, outcomes = outcomes[:len(c.ops):len(c.ops)], outcomes[len(c.ops):]
+		} else {
+			for i, o := range c.reply.Outcomes {
+				if o.Code == rpcv1.Outcome_LATER {
+					c.reply.Outcomes[i], outcomes = outcomes[0], outcomes[1:]
+				}
+			}
+		}
+		c.reply.Generation = reply.MapGeneration
+		open := 0
+		for _, o := range c.reply.Outcomes {
+			if o.Code == rpcv1.Outcome_LATER {
+				open++
+			}
+		}
+		b.count += open
+		if open > 0 {
+			if c.some != nil && open < len(c.ops) {
+				poke(c.some)
+			}
+			return false
+		}
+		ready = append(ready, c)
+		return true
+	})
+	return ready
+}
+
 // limit is b.left in milliseconds, as requests have it.
 func (b *batch) limit() uint32 { return uint32((b.left + time.Millisecond - 1) / time.Millisecond) }
 
-func (l *live) poke() {
+func (l *live) poke() { poke(l.wake) }
+
+func poke(c chan struct{}) {
 	select {
-	case l.wake <- struct{}{}:
-	default:
+	case c <- struct{}{}:
+	default: // it has its element
 	}
 }
 
@@ -126,7 +169,7 @@ func (s *Stream) send(l *live, stream rpcv1.Compute_DoClient) {
 				return
 			}
 		}
-		req := &rpcv1.DoRequest{Id: b.id, Operations: b.operations(), Forwarded: s.o.Forwarded, LimitMilliseconds: b.limit()}
+		req := &rpcv1.DoRequest{Id: b.id, Operations: b.operations(), Forwarded: s.o.Forwarded, LimitMilliseconds: b.limit(), InParts: true}
 		if err := stream.Send(req); err != nil {
 			// The reason arrives at the receiving end; Send only says that there is one.
 			return
@@ -145,14 +188,14 @@ const spread = 8
 func (s *Stream) gathers(l *live) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.queued < MaxBatch && (s.awake > 0 || len(s.queue) > 1 || len(l.unanswered) > 0)
+	return s.queued < MaxBatch && (s.awake > 0 || len(s.queue) > 1 || l.waiting() > 0)
 }
 
 // take makes a batch of what is queued; nil when there is nothing, or too much is unanswered.
 func (s *Stream) take(l *live) *batch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.queue) == 0 || len(l.unanswered) >= MaxUnanswered || s.live != l {
+	if len(s.queue) == 0 || l.waiting() >= MaxUnanswered || s.live != l {
 		return nil
 	}
 	l.next++
@@ -180,12 +223,21 @@ func (s *Stream) receive(l *live, stream rpcv1.Compute_DoClient) {
 			s.fail(l, err, status.Code(err) == codes.Aborted && len(stream.Trailer().Get(TrailerAgain)) > 0)
 			return
 		}
+		later := slices.ContainsFunc(reply.Outcomes, func(o *rpcv1.Outcome) bool { return o.GetCode() == rpcv1.Outcome_LATER })
 		s.mu.Lock()
 		b := l.unanswered[reply.Id]
 		fits := b != nil && len(reply.Outcomes) == b.count
+		whole := fits && !later && !b.parked
+		var ready []*call
+		switch {
+		case whole:
+			ready = b.calls
+		case fits:
+			ready = b.part(reply)
+		}
 		if fits {
-			delete(l.unanswered, reply.Id)
-			s.awake = len(b.calls)
+			l.answered(b, later)
+			s.awake = len(ready)
 		}
 		s.mu.Unlock()
 		if !fits {
@@ -194,18 +246,35 @@ func (s *Stream) receive(l *live, stream rpcv1.Compute_DoClient) {
 		}
 		l.poke()
 		outcomes := reply.Outcomes
-		for _, c := range b.calls {
-			c.reply = Reply{Outcomes: outcomes[:len(c.ops):len(c.ops)], Generation: reply.MapGeneration}
-			outcomes = outcomes[len(c.ops):]
+		for _, c := range ready {
+			if whole {
+				c.reply = Reply{Outcomes: outcomes[:len(c.ops):len(c.ops)], Generation: reply.MapGeneration}
+				outcomes = outcomes[len(c.ops):]
+			}
 			close(c.done)
 		}
+	}
+}
+
+// answered notes that a batch was answered, with later only in part. Called under Stream.mu.
+func (l *live) answered(b *batch, later bool) {
+	if later != b.parked {
+		b.parked = later
+		if later {
+			l.parked++
+		} else {
+			l.parked--
+		}
+	}
+	if !later {
+		delete(l.unanswered, b.id)
 	}
 }
 
 // fail ends a stream and all calls that wait for it or for being sent. With again they move to
 // another stream, in their order, since the server did nothing of them. A call moves once. One
 // whose caller waits no more does not: the caller was told that it may have been done, and may have
-// tried again elsewhere.
+// tried again elsewhere. Nor does one that was answered in part.
 func (s *Stream) fail(l *live, err error, again bool) {
 	l.cancel()
 	s.mu.Lock()
@@ -226,12 +295,13 @@ func (s *Stream) fail(l *live, err error, again bool) {
 	l.unanswered = nil // an answer that is under way still finds nobody
 	s.live, s.queue, s.queued = nil, nil, 0
 	for _, c := range waiting {
-		if again && !s.closed && !c.moved && !c.gone {
+		partly := c.reply.Outcomes != nil
+		if again && !s.closed && !c.moved && !c.gone && !partly {
 			c.moved, c.sent = true, false
 			s.queue, s.queued = append(s.queue, c), s.queued+len(c.ops)
 			continue
 		}
-		c.err = &Error{Sent: c.sent && taken, Err: err}
+		c.err = &Error{Sent: c.sent && (taken || partly), Err: err}
 		close(c.done)
 	}
 	if len(s.queue) > 0 {

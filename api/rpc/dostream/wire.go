@@ -16,6 +16,7 @@ const (
 	fieldElements   = 2 // operations or outcomes
 	fieldForwarded  = 3
 	fieldLimit      = 4
+	fieldInParts    = 5
 	fieldGeneration = 3
 
 	fieldKind  = 1
@@ -68,7 +69,7 @@ func sizeOfOperation(op *rpcv1.Operation) int {
 
 // Size is how long a batch is on the wire.
 func Size(m *rpcv1.DoRequest) int {
-	size := sizeOfNumber(m.Id) + sizeOfNumber(uint64(m.LimitMilliseconds)) + sizeOfNumber(protowire.EncodeBool(m.Forwarded))
+	size := sizeOfNumber(m.Id) + sizeOfNumber(uint64(m.LimitMilliseconds)) + sizeOfNumber(protowire.EncodeBool(m.Forwarded)) + sizeOfNumber(protowire.EncodeBool(m.InParts))
 	for _, op := range m.Operations {
 		size += tagBytes + protowire.SizeBytes(sizeOfOperation(op))
 	}
@@ -84,7 +85,8 @@ func appendRequest(dst []byte, m *rpcv1.DoRequest) []byte {
 		dst = appendBytes(dst, fieldValue, op.GetValue())
 	}
 	dst = appendNumber(dst, fieldForwarded, protowire.EncodeBool(m.Forwarded))
-	return appendNumber(dst, fieldLimit, uint64(m.LimitMilliseconds))
+	dst = appendNumber(dst, fieldLimit, uint64(m.LimitMilliseconds))
+	return appendNumber(dst, fieldInParts, protowire.EncodeBool(m.InParts))
 }
 
 // sizeOfOutcome is at least how long an outcome is, and exactly if its message is UTF-8.
@@ -224,6 +226,8 @@ func decodeRequest(b []byte, m *rpcv1.DoRequest) (err error) {
 			m.Forwarded = protowire.DecodeBool(f.value)
 		case f.isNumber(fieldLimit):
 			m.LimitMilliseconds = uint32(f.value)
+		case f.isNumber(fieldInParts):
+			m.InParts = protowire.DecodeBool(f.value)
 		}
 	})
 	return err

@@ -97,6 +97,7 @@ const (
 	Outcome_DATA_LOST      Outcome_Code = 8  // nothing was done: a memory server lost its content; the index is blocked until it is recreated
 	Outcome_TIMED_OUT      Outcome_Code = 9  // nothing was done within the limit
 	Outcome_UNSUPPORTED    Outcome_Code = 10 // nothing was done: the server does not know the operation, as of a newer version; the same server will not know it later
+	Outcome_LATER          Outcome_Code = 11 // no outcome: the operation waits, and its outcome comes in a later reply to its batch; only if that has in_parts
 )
 
 // Enum value maps for Outcome_Code.
@@ -113,6 +114,7 @@ var (
 		8:  "DATA_LOST",
 		9:  "TIMED_OUT",
 		10: "UNSUPPORTED",
+		11: "LATER",
 	}
 	Outcome_Code_value = map[string]int32{
 		"OK":             0,
@@ -126,6 +128,7 @@ var (
 		"DATA_LOST":      8,
 		"TIMED_OUT":      9,
 		"UNSUPPORTED":    10,
+		"LATER":          11,
 	}
 )
 
@@ -282,6 +285,7 @@ type DoRequest struct {
 	Operations        []*Operation           `protobuf:"bytes,2,rep,name=operations,proto3" json:"operations,omitempty"`                                         // 1 to 1024
 	Forwarded         bool                   `protobuf:"varint,3,opt,name=forwarded,proto3" json:"forwarded,omitempty"`                                          // by another compute server: answer NOT_OWNER rather than forward again
 	LimitMilliseconds uint32                 `protobuf:"varint,4,opt,name=limit_milliseconds,json=limitMilliseconds,proto3" json:"limit_milliseconds,omitempty"` // no operation is begun later than that after the batch was received; 0 = the server's default, which is also the most
+	InParts           bool                   `protobuf:"varint,5,opt,name=in_parts,json=inParts,proto3" json:"in_parts,omitempty"`                               // outcomes may come in several replies, so that those that are there need not wait for the others
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -344,10 +348,17 @@ func (x *DoRequest) GetLimitMilliseconds() uint32 {
 	return 0
 }
 
+func (x *DoRequest) GetInParts() bool {
+	if x != nil {
+		return x.InParts
+	}
+	return false
+}
+
 type DoReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Outcomes      []*Outcome             `protobuf:"bytes,2,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	Outcomes      []*Outcome             `protobuf:"bytes,2,rep,name=outcomes,proto3" json:"outcomes,omitempty"` // of the operations of which every reply before said LATER, in their order
 	MapGeneration uint64                 `protobuf:"varint,3,opt,name=map_generation,json=mapGeneration,proto3" json:"map_generation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1501,11 +1512,11 @@ const file_compute_proto_rawDesc = "" +
 	"\n" +
 	"\x06UPSERT\x10\x04\x12\n" +
 	"\n" +
-	"\x06DELETE\x10\x05\"\x97\x02\n" +
+	"\x06DELETE\x10\x05\"\xa2\x02\n" +
 	"\aOutcome\x120\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1c.dmindex.rpc.v1.Outcome.CodeR\x04code\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"\xa9\x01\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\xb4\x01\n" +
 	"\x04Code\x12\x06\n" +
 	"\x02OK\x10\x00\x12\r\n" +
 	"\tNOT_FOUND\x10\x01\x12\x12\n" +
@@ -1518,14 +1529,16 @@ const file_compute_proto_rawDesc = "" +
 	"\tDATA_LOST\x10\b\x12\r\n" +
 	"\tTIMED_OUT\x10\t\x12\x0f\n" +
 	"\vUNSUPPORTED\x10\n" +
-	"\"\xa3\x01\n" +
+	"\x12\t\n" +
+	"\x05LATER\x10\v\"\xbe\x01\n" +
 	"\tDoRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x129\n" +
 	"\n" +
 	"operations\x18\x02 \x03(\v2\x19.dmindex.rpc.v1.OperationR\n" +
 	"operations\x12\x1c\n" +
 	"\tforwarded\x18\x03 \x01(\bR\tforwarded\x12-\n" +
-	"\x12limit_milliseconds\x18\x04 \x01(\rR\x11limitMilliseconds\"u\n" +
+	"\x12limit_milliseconds\x18\x04 \x01(\rR\x11limitMilliseconds\x12\x19\n" +
+	"\bin_parts\x18\x05 \x01(\bR\ainParts\"u\n" +
 	"\aDoReply\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x123\n" +
 	"\boutcomes\x18\x02 \x03(\v2\x17.dmindex.rpc.v1.OutcomeR\boutcomes\x12%\n" +

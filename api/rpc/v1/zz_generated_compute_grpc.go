@@ -36,7 +36,8 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type ComputeClient interface {
 	// Do runs batches of point operations. Batches are answered in any order; the operations of one batch on the same key take
-	// effect in their order. A stream has at most 256 unanswered batches.
+	// effect in their order. A stream has at most 256 unanswered batches. A batch with in_parts may have several answers, of which
+	// the first one counts for that.
 	// ABORTED: the server drains; with the trailer dmindex-again, it takes the rest on another stream of the same caller: the connection is
 	// old, or what the caller showed counts no more. INVALID_ARGUMENT: a batch has too many operations, or none. It answered every batch that it took before the
 	// stream ends so; of the others nothing was done.
@@ -140,7 +141,8 @@ func (c *computeClient) Block(ctx context.Context, in *BlockComputeRequest, opts
 // for forward compatibility.
 type ComputeServer interface {
 	// Do runs batches of point operations. Batches are answered in any order; the operations of one batch on the same key take
-	// effect in their order. A stream has at most 256 unanswered batches.
+	// effect in their order. A stream has at most 256 unanswered batches. A batch with in_parts may have several answers, of which
+	// the first one counts for that.
 	// ABORTED: the server drains; with the trailer dmindex-again, it takes the rest on another stream of the same caller: the connection is
 	// old, or what the caller showed counts no more. INVALID_ARGUMENT: a batch has too many operations, or none. It answered every batch that it took before the
 	// stream ends so; of the others nothing was done.

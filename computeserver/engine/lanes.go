@@ -1,0 +1,267 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/ownership"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/partition"
+)
+
+// Some keys have no server for a while: they are being taken over, or their owner does not answer.
+// Operations on them wait, and no other operation waits with them, though strangers share a batch.
+// So a batch runs in lanes. A lane is operations that go the same way: to sessions of this server,
+// or to one other server. It tries them until each has its outcome, and waits only for its own.
+//
+//   - A lane begins with all operations on a key that the batch has. It is divided by the map by
+//     which it tries them, which gives a key to one server, so these stay together and keep their
+//     order. Operations on different keys have none.
+//   - A lane ends within the batch's limit: it tries nothing after the deadline, and nothing of it
+//     waits for longer than that.
+//   - There are no more lanes of a batch than operations, and of a stream no more than its Parts
+//     admits.
+//
+// The worker of a stream runs what need not wait, and nothing else (DoParts): a lane that comes to
+// wait is parked, with a goroutine of its own.
+
+// Parts takes the outcomes of operations that wait (DoParts). Its methods are called by several
+// goroutines, do not call the engine, and wait for nothing but the network.
+type Parts interface {
+	// Park counts one more lane. It returns false if too many wait already: then its operations are
+	// answered UNAVAILABLE.
+	Park() bool
+	// Leave is called when a lane that Park counted has ended.
+	Leave()
+	// Answered takes the outcomes in out at some positions, which will not change. One that was
+	// given before may be among them.
+	Answered(at []int, out []*rpcv1.Outcome)
+	// Gone reports whether nobody waits for the outcomes any more. Nothing is tried then.
+	Gone() bool
+}
+
+// lanes is one call of Do or DoParts.
+type lanes struct {
+	c         *Engine
+	ops       []*rpcv1.Operation
+	forwarded bool
+	term      uint64
+	t         Timing
+	out       []*rpcv1.Outcome // each is written by the lane that has its operation
+
+	// Do waits for its lanes. nil while there is none but the caller's.
+	group *env.WaitGroup
+
+	parts  Parts  // of DoParts
+	parked []int  // what the caller's lane parked
+	open   []bool // in a lane that is parked: it has no outcome yet
+}
+
+var errGone error = &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "nothing was done: nobody waits for the answer"}
+
+var errParked error = &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "too many requests wait already for keys that have no server; try again"}
+
+// begin gives outcomes to what cannot run, and returns what can.
+func (l *lanes) begin(limit time.Duration) (todo []int) {
+	c := l.c
+	l.out = make([]*rpcv1.Outcome, len(l.ops))
+	if err := c.Blocked(); err != nil {
+		fill(l.out, OutcomeOf(err))
+		return nil
+	}
+	if limit <= 0 {
+		fill(l.out, OutcomeOf(ErrLate))
+		return nil
+	}
+	l.t = NewTiming(env.Deadline(c.Env, limit), limit)
+	todo = make([]int, 0, len(l.ops))
+	for i, op := range l.ops {
+		if err := c.check(op); err != nil {
+			l.out[i] = OutcomeOf(err)
+			continue
+		}
+		todo = append(todo, i)
+	}
+	return todo
+}
+
+// lane brings operations to their outcomes. Where it must not wait, what would wait is parked.
+func (l *lanes) lane(todo []int, waits bool) {
+	c := l.c
+	for pause := retryFirst; ; pause = min(2*pause, retrySlowest) {
+		if l.parts != nil && waits && l.parts.Gone() {
+			for _, i := range todo {
+				l.out[i] = OutcomeOf(errGone)
+			}
+			l.end(todo, nil)
+			return
+		}
+		m := c.View.Route()
+		mine, again := l.round(m, todo, waits)
+		// With little or no time left, the reason of this failure says more than "too late". (None
+		// may be left because the pause took longer.)
+		if len(again) > 0 && (env.Remaining(c.Env, l.t.Deadline) <= 2*pause || c.ending()) {
+			again = nil
+		}
+		if !waits {
+			l.park(again, waits)
+			return
+		}
+		l.end(mine, again)
+		if todo = again; len(todo) == 0 {
+			return
+		}
+		c.View.AwaitOther(m, pause)
+		if env.Remaining(c.Env, l.t.Deadline) == 0 {
+			l.end(todo, nil)
+			return
+		}
+	}
+}
+
+// park lets operations of a lane go on in one of their own. It returns false, and gives them
+// outcomes, if too many lanes are parked.
+func (l *lanes) park(todo []int, waits bool) bool {
+	c := l.c
+	if len(todo) == 0 {
+		return true
+	}
+	if l.parts == nil {
+		if l.group == nil {
+			l.group = env.NewWaitGroup(c.Env)
+		}
+		l.group.Go("lane of a batch", func() { l.lane(todo, true) })
+		return true
+	}
+	if !l.parts.Park() {
+		for _, i := range todo {
+			l.out[i] = OutcomeOf(errParked)
+		}
+		return false
+	}
+	if l.open == nil { // before there is another lane
+		l.open = make([]bool, len(l.ops))
+	}
+	if !waits {
+		l.parked = append(l.parked, todo...)
+	}
+	c.Env.Go("lane of a batch", func() {
+		defer l.parts.Leave()
+		l.lane(todo, true)
+	})
+	return true
+}
+
+// end hands on the outcomes of operations but those that are tried again.
+func (l *lanes) end(todo, again []int) {
+	if l.parts == nil || len(todo) == 0 {
+		return
+	}
+	for _, i := range again {
+		l.open[i] = true
+	}
+	done := make([]int, 0, len(todo))
+	for _, i := range todo {
+		if !l.open[i] {
+			done = append(done, i)
+		}
+		l.open[i] = false
+	}
+	if len(done) == 0 {
+		return
+	}
+	l.parts.Answered(done, l.out)
+	for _, i := range done {
+		if len(l.out[i].Value) > 0 {
+			l.out[i] = handedOn
+		}
+	}
+}
+
+// handedOn stands for the outcome of a lookup in a batch of which other operations still wait: the
+// value is not kept for as long.
+var handedOn = &rpcv1.Outcome{Code: rpcv1.Outcome_OK}
+
+// round tries operations once, by one map, so that all operations on a key go the same way. What
+// goes another way than the lane's goes on in a lane of its own. It returns the others, and those
+// of them that are worth another try.
+func (l *lanes) round(m *partition.Map, todo []int, waits bool) (mine, again []int) {
+	here, again, there := l.place(m, todo)
+	if len(there) == 0 {
+		return todo, append(again, l.c.here(m, l.ops, l.out, here, l.t, l.term)...)
+	}
+	if err := l.c.Sessions.inTerm(l.term); err != nil {
+		for _, i := range todo {
+			l.out[i] = OutcomeOf(err)
+		}
+		return todo, nil
+	}
+	var own *remote
+	if n := len(there) - 1; waits && len(here)+len(again) == 0 {
+		own, there = &there[n], there[:n]
+	}
+	mine = slices.Clone(todo)
+	for _, r := range there {
+		if l.park(r.todo, waits) {
+			mine = slices.DeleteFunc(mine, func(i int) bool { return slices.Contains(r.todo, i) })
+		}
+	}
+	if own == nil {
+		if len(here) > 0 {
+			again = append(again, l.c.here(m, l.ops, l.out, here, l.t, l.term)...)
+		}
+		return mine, again
+	}
+	l.there(m, own)
+	for _, i := range own.todo {
+		l.c.failed(own.owner, l.ops[i].Key, false, l.out[i].Code)
+	}
+	return mine, own.again
+}
+
+// place divides operations into those of this server, those whose server is not known yet, and
+// those of each other server. What was forwarded here and belongs elsewhere has its outcome then.
+func (l *lanes) place(m *partition.Map, todo []int) (here, again []int, there []remote) {
+	c, n := l.c, 0
+	for ; n < len(todo); n++ {
+		if place, _ := c.View.Place(m, l.ops[todo[n]].Key); place != ownership.Here {
+			break
+		}
+	}
+	if here = todo[:n:n]; n == len(todo) { // the usual case
+		return here, nil, nil
+	}
+	for _, i := range todo[n:] {
+		place, owner := c.View.Place(m, l.ops[i].Key)
+		switch {
+		case place == ownership.Here:
+			here = append(here, i)
+		case place == ownership.Unknown:
+			l.out[i] = OutcomeOf(c.unowned())
+			if !l.forwarded {
+				again = append(again, i)
+			}
+		case l.forwarded:
+			l.out[i] = &rpcv1.Outcome{Code: rpcv1.Outcome_NOT_OWNER, Message: c.At(m, l.ops[i].Key, "this server is not in charge of them")}
+		default:
+			there = addRemote(there, owner, i, len(todo))
+		}
+	}
+	return here, again, there
+}
+
+// early returns a function for what another server answers before the rest; told says of what it
+// was called. Both are nil if nobody takes outcomes before all are there.
+func (l *lanes) early(part []int) (early func(n int, o *rpcv1.Outcome), told []bool) {
+	if l.parts == nil {
+		return nil, nil
+	}
+	told = make([]bool, len(part))
+	return func(n int, o *rpcv1.Outcome) {
+		if i := part[n]; !repeatable(l.ops[i], o) {
+			l.out[i], told[n] = o, true
+			l.end([]int{i}, nil)
+		}
+	}, told
+}
