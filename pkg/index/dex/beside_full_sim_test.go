@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/dex"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // TestFullPoolBesideRead inserts keys into leaves that have neither a frame nor room, in a pool
@@ -90,5 +91,63 @@ func TestFullPoolBesideRead(t *testing.T) {
 			return err
 		}
 		return look(s)
+	})
+}
+
+// TestGivenUpBesideRecord: a client is given up when it is about to make a change in the memory
+// servers, whose record is durable: the server does not answer to the lock of the leaf. The answer
+// says that the outcome is unknown, since a replay makes the change.
+func TestGivenUpBesideRecord(t *testing.T) {
+	inSimulation(t, poolsim.Options{Servers: 1, Chunks: 40, ChunkBytes: 64 << 10, Locks: 64, Lease: time.Second}, func(c *poolsim.Cluster, p *simenv.Process) error {
+		armed := false
+		d := &hookedDevice{Device: c.Fabric.Device(p), begin: func(list []verbs.Request) error {
+			for i := range list {
+				if armed && list[i].Op != verbs.Read && list[i].Op != verbs.Write {
+					armed = false
+					return verbs.ErrTimeout
+				}
+			}
+			return nil
+		}}
+		o := index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 256, CacheBytes: 64 << 10, Switches: map[string]bool{"offloading": false}}
+		x, s, err := openAll(c, p, d, o)
+		if err != nil {
+			return err
+		}
+		n := uint64(0)
+		for armed = true; armed; n++ {
+			if err = s.Insert(simKey(n), []byte("as long as values can be")); err != nil && armed {
+				return err
+			}
+		}
+		failed := simKey(n - 1)
+		if dex.Alive(x) == nil {
+			return fmt.Errorf("the client lives: this tests nothing")
+		}
+		if !errors.Is(err, index.ErrUnknown) {
+			return fmt.Errorf("insertion %d, whose record is durable, ends with %w", n, err)
+		}
+		for c.Control(p).Fence(1, []uint32{1}, time.Second) != nil {
+			p.Yield()
+		}
+		pl, err := c.Open(p)
+		if err != nil {
+			return err
+		}
+		i, err := dex.Open(pl, o)
+		if err != nil {
+			return err
+		}
+		next := i.(index.Partitioned)
+		if err := next.Take(pool.Holding{Epoch: 2, Inherits: []pool.Inherited{{Client: 1, Epoch: 1, Log: x.Log()}}}); err != nil {
+			return err
+		}
+		if s, err = next.Session(); err != nil {
+			return err
+		}
+		if _, err := s.Lookup(failed, nil); err != nil {
+			return fmt.Errorf("the replay has not made the change: %w: this tests nothing", err)
+		}
+		return nil
 	})
 }

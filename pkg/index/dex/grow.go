@@ -329,7 +329,7 @@ func (s *session) adoptParts(parts int, since uint64) error {
 			s.b.HoldPart(i)
 		}
 	}
-	return s.b.ConnectParts()
+	return patiently(s.b.PS, func() error { return s.b.ConnectParts() })
 }
 
 // frameFor gives the leaf at a, which this session wrote as b when the eviction clock had shown

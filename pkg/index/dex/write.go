@@ -380,8 +380,8 @@ func (s *session) putMade(key []byte) error {
 	err := s.b.PutMade(key, s.entry)
 	if errors.Is(err, index.ErrUnknown) { // a replay of the log makes it
 		err = s.x.giveUp(err)
-	}
-	if err == nil || s.x.pool.Alive() != nil {
+		q.forget()
+	} else if err == nil {
 		q.forget()
 	}
 	return err
