@@ -49,16 +49,26 @@ func (r *DMBackupReconciler) Reconcile(ctx context.Context, request ctrl.Request
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	before := s.backup.Status.DeepCopy()
-	result, err := backupResult(s.backup)
-	s.result = result
+	going := !s.backup.DeletionTimestamp.IsZero()
+	var err error
+	if !going {
+		err = r.keepState(ctx, s.backup)
+	}
+	if err == nil {
+		s.result, err = backupResult(s.backup)
+	}
 	switch {
-	case !s.backup.DeletionTimestamp.IsZero():
+	case going:
 		if err = r.finalize(ctx, s); err == nil {
 			return ctrl.Result{}, nil
 		}
-	case err != nil, s.result != nil, backupFailed(s.backup):
+	case err != nil:
+	case s.result != nil && s.result.Artifact != build.ArtifactOf(s.backup):
+		// a copy, which owns no artifact
 	default:
-		err = r.dump(ctx, s)
+		if err = r.holdBackup(ctx, s.backup); err == nil && s.result == nil && !backupFailed(s.backup) {
+			err = r.dump(ctx, s)
+		}
 	}
 	return r.finish(ctx, s, before, err)
 }
@@ -117,16 +127,20 @@ func backupOver(b *dmv1.DMBackup) bool {
 // itself, but not before its pods have ended, and never while it is suspended.
 const endsWithin = 5 * time.Minute
 
+// holdBackup adds the finalizer of a backup that has an artifact, or is to have one: also again,
+// after somebody replaced the object.
+func (r *DMBackupReconciler) holdBackup(ctx context.Context, b *dmv1.DMBackup) error {
+	if controllerutil.ContainsFinalizer(b, dmv1.FinalizerArtifact) {
+		return nil
+	}
+	base := b.DeepCopy()
+	controllerutil.AddFinalizer(b, dmv1.FinalizerArtifact)
+	return r.Patch(ctx, b, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}), kube.Owner)
+}
+
 // dump brings a backup a step further.
 func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err error) {
 	b := s.backup
-	if !controllerutil.ContainsFinalizer(b, dmv1.FinalizerArtifact) {
-		base := b.DeepCopy()
-		controllerutil.AddFinalizer(b, dmv1.FinalizerArtifact)
-		if err := r.Patch(ctx, b, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}), kube.Owner); err != nil {
-			return client.IgnoreNotFound(err)
-		}
-	}
 	left := time.Duration(b.Spec.TimeoutSeconds)*time.Second - r.now().Sub(b.CreationTimestamp.Time)
 	if s.job, err = r.look(ctx, b, build.DumpJobName(b.Name)); err != nil {
 		if errors.Is(err, kube.ErrNameTaken) && left <= 0 {

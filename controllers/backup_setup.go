@@ -23,7 +23,7 @@ func (b *base) setupBackups(mgr ctrl.Manager, options func() controller.Options)
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMBackup{}).WithOptions(options()).
-		Owns(&batchv1.Job{}).
+		Owns(&batchv1.Job{}).Owns(&corev1.ConfigMap{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(backupOfPod)).
 		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(b.backupsOfIndex), changed(answers)).
 		Watches(&dmv1.DMBackup{}, handler.EnqueueRequestsFromMapFunc(b.backupsBehind)).

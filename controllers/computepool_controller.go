@@ -47,6 +47,9 @@ func (r *DMComputePoolReconciler) Reconcile(ctx context.Context, request ctrl.Re
 	}
 	before := s.pool.Status.DeepCopy()
 	if err = r.gather(ctx, s); err == nil {
+		err = r.keepState(ctx, s.pool)
+	}
+	if err == nil {
 		err = r.reconcile(ctx, s)
 	}
 	if passing(err) {

@@ -50,15 +50,9 @@ import (
 // The bound is raised before pods get numbers beyond it, many at a time.
 
 const (
-	// annotationUsedIDs of a memory pool are the numbers on whose servers indexes were made, as
-	// ranges ("0-1,5"); noIDs = none. A pool without it is of an older operator: then all below
-	// next-id are used.
-	annotationUsedIDs = "dmindex.io/used-ids"
-	noIDs             = "-"
-
-	// annotationComputeIDs of an index is, for each of its compute pools by name, whose numbers lie
-	// below which bound.
-	annotationComputeIDs = "dmindex.io/compute-ids"
+	// noIDs is AnnotationUsedIDs of a memory pool on whose servers no index was made. A pool
+	// without the annotation is of an older operator: then all below next-id are used.
+	noIDs = "-"
 
 	// idsAtOnce is by how much the bound is raised, so that the index is seldom written for it.
 	idsAtOnce = 64
@@ -71,7 +65,7 @@ type idSet map[int]bool
 // annotation cannot be read.
 func usedIDs(pool client.Object, next int) (idSet, error) {
 	used := idSet{}
-	text, known := pool.GetAnnotations()[annotationUsedIDs]
+	text, known := pool.GetAnnotations()[dmv1.AnnotationUsedIDs]
 	switch {
 	case !known:
 		for id := range next {
@@ -89,7 +83,7 @@ func usedIDs(pool client.Object, next int) (idSet, error) {
 		from, err := strconv.Atoi(first)
 		to, err2 := strconv.Atoi(last)
 		if err != nil || err2 != nil || from < 0 || to < from || to > build.MaxMemoryPodID {
-			return nil, fmt.Errorf("annotation %s of pool %s cannot be read at %q: put it back as it was, or remove it; then all numbers that were given out count as used", annotationUsedIDs, pool.GetName(), part)
+			return nil, fmt.Errorf("annotation %s of pool %s cannot be read at %q: put it back as it was, or remove it; then all numbers that were given out count as used", dmv1.AnnotationUsedIDs, pool.GetName(), part)
 		}
 		for id := from; id <= to; id++ {
 			used[id] = true
@@ -133,7 +127,7 @@ func (b *base) markUsed(ctx context.Context, p *memoryPoolOfIndex, ids []int) er
 	for _, id := range ids {
 		used[id] = true
 	}
-	return b.Annotate(ctx, p.pool, map[string]string{annotationUsedIDs: used.String()})
+	return b.Annotate(ctx, p.pool, map[string]string{dmv1.AnnotationUsedIDs: used.String()})
 }
 
 // addRecorded adds the pods of a pool on whose servers an index was made. They are in used-ids,
@@ -166,7 +160,7 @@ func memoryIDs(pool client.Object, pods []*corev1.Pod, recorded idSet) (ids numb
 			ids.free = append(ids.free, id)
 		}
 	}
-	ids.also = map[string]string{annotationUsedIDs: used.String()}
+	ids.also = map[string]string{dmv1.AnnotationUsedIDs: used.String()}
 	return ids, nil
 }
 
@@ -181,9 +175,9 @@ type computeIDs struct {
 // for the next n pods.
 func (r *DMComputePoolReconciler) reserveIDs(ctx context.Context, s *computePoolScope, n int) error {
 	all := map[string]computeIDs{}
-	if text := s.index.Annotations[annotationComputeIDs]; text != "" {
+	if text := s.index.Annotations[dmv1.AnnotationComputeIDs]; text != "" {
 		if err := json.Unmarshal([]byte(text), &all); err != nil {
-			return fmt.Errorf("annotation %s of index %s cannot be read (%w): put it back as it was, or remove it if none of its compute pools was ever deleted", annotationComputeIDs, s.index.Name, err)
+			return fmt.Errorf("annotation %s of index %s cannot be read (%w): put it back as it was, or remove it if none of its compute pools was ever deleted", dmv1.AnnotationComputeIDs, s.index.Name, err)
 		}
 	}
 	has := all[s.pool.Name]
@@ -201,5 +195,5 @@ func (r *DMComputePoolReconciler) reserveIDs(ctx context.Context, s *computePool
 	if err != nil {
 		return err
 	}
-	return r.Annotate(ctx, s.index, map[string]string{annotationComputeIDs: string(text)})
+	return r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationComputeIDs: string(text)})
 }

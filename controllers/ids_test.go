@@ -16,7 +16,7 @@ func TestUsedIDs(t *testing.T) {
 		t.Helper()
 		pool := &dmv1.DMMemoryPool{}
 		if text != "" {
-			pool.Annotations = map[string]string{annotationUsedIDs: text}
+			pool.Annotations = map[string]string{dmv1.AnnotationUsedIDs: text}
 		}
 		used, err := usedIDs(pool, next)
 		if got := fmt.Sprint(used, err != nil); got != want {
@@ -42,7 +42,7 @@ func TestMemoryIDs(t *testing.T) {
 		pool := &dmv1.DMMemoryPool{}
 		pool.Annotations = map[string]string{dmv1.AnnotationNextID: "6"}
 		if used != "" {
-			pool.Annotations[annotationUsedIDs] = used
+			pool.Annotations[dmv1.AnnotationUsedIDs] = used
 		}
 		var pods []*corev1.Pod
 		for _, id := range there {
@@ -79,7 +79,7 @@ func TestRecordedIDs(t *testing.T) {
 func TestIDsLast(t *testing.T) {
 	const servers, rounds = 64, 100
 	pool, now := &dmv1.DMMemoryPool{}, noon
-	pool.Annotations = map[string]string{dmv1.AnnotationNextID: "0", annotationUsedIDs: noIDs}
+	pool.Annotations = map[string]string{dmv1.AnnotationNextID: "0", dmv1.AnnotationUsedIDs: noIDs}
 	var pods []*corev1.Pod
 	made := 0
 	for range rounds {

@@ -39,14 +39,15 @@ func (r *DMIndexReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 			return ctrl.Result{}, nil
 		}
 		return r.finish(ctx, s, before, err)
-	case s.index.Spec.Paused:
-		return r.finish(ctx, s, before, r.run(ctx, s, whilePaused))
 	case !controllerutil.ContainsFinalizer(s.index, dmv1.Finalizer):
 		base := s.index.DeepCopy()
 		controllerutil.AddFinalizer(s.index, dmv1.Finalizer)
 		if err := r.Patch(ctx, s.index, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}), kube.Owner); err != nil {
 			return result(client.IgnoreNotFound(err))
 		}
+	}
+	if s.index.Spec.Paused {
+		return r.finish(ctx, s, before, r.run(ctx, s, whilePaused))
 	}
 	steps := lifecycle
 	if moving := r.handovers.claim(s.index, r.now()); moving != nil {
@@ -61,7 +62,11 @@ func (r *DMIndexReconciler) finish(ctx context.Context, s *indexScope, before *d
 	if passing(err) {
 		return result(err)
 	}
-	s.summarize(err)
+	if conflicting(err) {
+		s.summarizeConflict(err)
+	} else {
+		s.summarize(err)
+	}
 	r.served.record(s)
 	r.tell(s.index, before)
 	if err := writeStatus(ctx, &r.base, s.index, before, &s.index.Status, holdIndex(&s.index.Status, before)); err != nil {

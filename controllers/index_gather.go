@@ -63,6 +63,9 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 			observed = append(observed, o)
 		}
 	}
+	if err := s.compareHeld(recorded != nil); err != nil {
+		return err
+	}
 	ordinal := func(id uint16) int { n, _ := build.MemoryServerPod(id); return n }
 	podName := func(id uint16) string {
 		n, pod := build.MemoryServerPod(id)

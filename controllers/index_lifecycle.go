@@ -36,6 +36,7 @@ type step struct {
 
 // The steps that every list has.
 var (
+	keepState     = step{"keep what was decided", true, (*DMIndexReconciler).keepIndexState}
 	issueSecrets  = step{"issue the index's authority and password", false, (*DMIndexReconciler).issueSecrets}
 	ensurePools   = step{"make the pools of templates", false, (*DMIndexReconciler).ensurePools}
 	gatherMemory  = step{"look at the memory servers", true, (*DMIndexReconciler).gatherMemory}
@@ -47,6 +48,7 @@ var (
 
 // lifecycle is how an index comes to be and is kept.
 var lifecycle = []step{
+	keepState,
 	{"pin the image", false, (*DMIndexReconciler).pinImage},
 	issueSecrets,
 	ensurePools,
@@ -70,7 +72,12 @@ var lifecycle = []step{
 
 // whilePaused is what is done for an index with spec.paused: that is handed on to the pools of its
 // templates, and what fails is repaired. Nothing else changes.
-var whilePaused = []step{issueSecrets, ensurePools, gatherMemory, gatherCompute, checkDataLoss, {"look whether it was made", true, pausedBefore}, fenceGone, divideKeys}
+var whilePaused = []step{keepState, issueSecrets, ensurePools, gatherMemory, gatherCompute, checkDataLoss, {"look whether it was made", true, pausedBefore}, fenceGone, divideKeys}
+
+// keepIndexState comes first: what the steps after it rely on is in force, and written down.
+func (r *DMIndexReconciler) keepIndexState(ctx context.Context, s *indexScope) error {
+	return r.keepState(ctx, s.index)
+}
 
 // pausedBefore halts an index that was paused before it was made: there is nothing to repair.
 func pausedBefore(_ *DMIndexReconciler, _ context.Context, s *indexScope) error {

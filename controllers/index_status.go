@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -59,6 +60,27 @@ func (s *indexScope) summarize(err error) {
 	}
 	if err == nil {
 		status.ObservedGeneration = s.index.Generation
+	}
+}
+
+// conflicting reports whether it is not known what was decided about an index.
+func conflicting(err error) bool {
+	return slices.ContainsFunc(flat(err), func(err error) bool {
+		reason, _ := explainOne(err)
+		return reason == dmv1.ReasonStateConflict
+	})
+}
+
+// summarizeConflict writes into the index's status that nothing is done about it. What else it says
+// stays, such as lost data: the servers were not looked at, and go on.
+func (s *indexScope) summarizeConflict(err error) {
+	conditions, generation := &s.index.Status.Conditions, s.index.Generation
+	_, message := explain(err)
+	for _, kind := range []string{dmv1.ConditionProgressing, dmv1.ConditionDegraded} {
+		condition(conditions, generation, kind, true, dmv1.ReasonStateConflict, message)
+	}
+	if find(*conditions, dmv1.ConditionAvailable) == nil {
+		condition(conditions, generation, dmv1.ConditionAvailable, false, dmv1.ReasonStateConflict, message)
 	}
 }
 

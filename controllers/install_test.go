@@ -18,8 +18,8 @@ import (
 // device plugin and the base with its component. The kustomize base is read file by file, with the
 // image and the namespace that config/default sets.
 func TestChartAndKustomizeAgree(t *testing.T) {
-	agree(t, renderChart(t, ""), readBase(t, "admission", "crd", "manager", "rbac"), 10)
-	agree(t, renderChart(t, "devicePlugin: {enabled: true}"), readBase(t, "admission", "crd", "manager", "rbac", "device-plugin"), 17)
+	agree(t, renderChart(t, ""), readBase(t, "admission", "crd", "manager", "rbac"), 14)
+	agree(t, renderChart(t, "devicePlugin: {enabled: true}"), readBase(t, "admission", "crd", "manager", "rbac", "device-plugin"), 21)
 }
 
 func agree(t *testing.T, chart, base map[string]map[string]any, least int) {

@@ -88,6 +88,9 @@ func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) e
 	case !s.pool.DeletionTimestamp.IsZero():
 		return r.keepServing(ctx, s)
 	}
+	if err := r.keepState(ctx, s.pool); err != nil {
+		return err
+	}
 	return r.reconcile(ctx, s)
 }
 
@@ -322,6 +325,8 @@ func kindOf(object client.Object) schema.GroupVersionKind {
 		return dmv1.GroupVersion.WithKind(dmv1.KindComputePool)
 	case *dmv1.DMIndex:
 		return dmv1.GroupVersion.WithKind(dmv1.KindIndex)
+	case *dmv1.DMBackup:
+		return dmv1.GroupVersion.WithKind(dmv1.KindBackup)
 	}
 	panic(fmt.Sprintf("kindOf: %T is no kind of this group", object))
 }

@@ -78,6 +78,12 @@ func podsOf(index *dmv1.DMIndex, pool string) (pods []int) {
 		return nil // the index says so
 	}
 	ids := slices.Collect(maps.Keys(recorded))
+	if index.Status.Map != nil && len(valuesOf(index)) == 0 {
+		// It is not known what was decided (StateConflict): what was seen last is protected.
+		for _, server := range index.Status.MemoryServers {
+			ids = append(ids, uint16(server.ID))
+		}
+	}
 	for id, j := range joined {
 		if j.State != hasLeft {
 			ids = append(ids, id)

@@ -128,7 +128,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		o.Concurrency = 16
 	}
 	b := base{
-		Writer: kube.Writer{Client: mgr.GetClient(), Live: mgr.GetAPIReader()},
+		Writer: kube.Writer{Client: witnessed{mgr.GetClient()}, Live: witnessedReader{mgr.GetAPIReader()}},
 		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, policies: o.NetworkPolicies, logs: o.ServerLogs, now: o.Now, spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
 		events: shortNotes{mgr.GetEventRecorder("dmindex-operator")}, handovers: newHandovers(o.Dialer), logged: newLogged(), served: newServed(), figures: newFigures(),
 	}
@@ -147,7 +147,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		}
 	}
 	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMMemoryPool{}, changed(nothing[*dmv1.DMMemoryPool])).WithOptions(options()).
-		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).
+		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&corev1.ConfigMap{}).
 		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(memoryPoolsOfIndex), changed(nothing[*dmv1.DMIndex])).
 		Watches(&corev1.Secret{}, b.viaIndex(memoryPoolsOfIndex)).
 		// of compute servers: see allOverTLS
@@ -157,7 +157,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		return err
 	}
 	err = ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMComputePool{}, changed(nothing[*dmv1.DMComputePool])).WithOptions(options()).
-		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).
+		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&corev1.ConfigMap{}).
 		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(computePoolsOfIndex), changed(problemsOf)).
 		Watches(&corev1.ConfigMap{}, b.viaIndex(computePoolsOfIndex)).
 		Watches(&corev1.Secret{}, b.viaIndex(computePoolsOfIndex)).

@@ -1,7 +1,7 @@
 package v1alpha1
 
-// Labels and annotations. What must survive without status is kept in annotations: backup tools
-// drop status.
+// Labels and annotations. What must survive without status is kept in annotations, and in a record
+// beside the object.
 const (
 	// LabelManagedBy has the value ManagedBy on all that the operator makes. It watches no other
 	// Secrets and pods.
@@ -13,6 +13,7 @@ const (
 	LabelComponent   = "app.kubernetes.io/component"
 	ComponentMemory  = "memory"
 	ComponentCompute = "compute"
+	ComponentState   = "state" // of ConfigMaps: the records of what was decided
 
 	// LabelIndex names the DMIndex that an object belongs to, LabelPool the pool.
 	LabelIndex = "dmindex.io/index"
@@ -20,6 +21,26 @@ const (
 
 	// LabelServerID is the number of a pod in its pool, which is never given to another one.
 	LabelServerID = "dmindex.io/server-id"
+
+	// AnnotationState of an index, a pool or a DMBackup stamps its annotations in which the
+	// operator wrote down what it decided: UID, sequence number, hash. They are in a ConfigMap too,
+	// and restored from there.
+	AnnotationState = "dmindex.io/state"
+
+	// AnnotationStateOf of such a ConfigMap is the kind and the name of the object that it is of.
+	AnnotationStateOf = "dmindex.io/state-of"
+
+	// AnnotationUsedIDs of a memory pool are the numbers on whose servers indexes were made, as
+	// ranges ("0-1,5"); "-" = none.
+	AnnotationUsedIDs = "dmindex.io/used-ids"
+
+	// AnnotationComputeIDs of an index is, for each of its compute pools by name, whose numbers lie
+	// below which bound: JSON.
+	AnnotationComputeIDs = "dmindex.io/compute-ids"
+
+	// AnnotationPausedSize of a pool is how many servers it had when spec.paused was seen first. It
+	// is not there while spec.paused is false.
+	AnnotationPausedSize = "dmindex.io/paused-size"
 
 	// AnnotationNextID of a pool is the number of the next pod.
 	AnnotationNextID = "dmindex.io/next-id"
@@ -45,8 +66,8 @@ const (
 	// AnnotationIndexIncarnation of an index counts how often it was made anew.
 	AnnotationIndexIncarnation = "dmindex.io/index-incarnation"
 
-	// AnnotationIdentity of a compute pod and of index.json's ConfigMap is the identity of the
-	// index that it is made for.
+	// AnnotationIdentity of a compute pod, of index.json's ConfigMap and of a DMBackup is the
+	// identity of the index that it is made for.
 	AnnotationIdentity = "dmindex.io/identity"
 
 	// AnnotationTemplate of a pod is a hash of what it was made of.

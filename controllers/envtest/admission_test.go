@@ -23,8 +23,8 @@ import (
 // share the API server.
 func (c *cluster) admission() {
 	c.t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", "..", "config", "admission", "memory_*.yaml"))
-	if err != nil || len(files) != 3 {
+	files, err := filepath.Glob(filepath.Join("..", "..", "config", "admission", "[ms][et]*.yaml"))
+	if err != nil || len(files) != 4 {
 		c.t.Fatal(files, err)
 	}
 	for _, file := range files {
@@ -131,7 +131,7 @@ func TestAdmissionPolicies(t *testing.T) {
 		allowed(user, cl.Delete(t.Context(), c.pod("pool-0"), dry))
 		allowed(user, cl.Delete(t.Context(), c.memoryPool("pool"), dry))
 	}
-	allowed("the operator", c.as("system:serviceaccount:dmindex-system:dmindex").Delete(t.Context(), c.pod("pool-0"), dry))
+	allowed("the operator", c.as(operatorUser).Delete(t.Context(), c.pod("pool-0"), dry))
 	allowed("a kubelet", c.as("system:node:a", "system:nodes").Delete(t.Context(), c.pod("pool-0"), dry))
 	// Their budget has no controller here that would count them.
 	if err := evict("demo-compute-0"); err != nil && !apierrors.IsTooManyRequests(err) {
@@ -165,6 +165,62 @@ func TestAdmissionPolicies(t *testing.T) {
 	})
 	c.protected("pool", metav1.ConditionFalse, dmv1.ReasonNotInUse, "")
 	allowed("its pods are deleted", api.Delete(t.Context(), c.pod("pool-0"), dry))
+}
+
+// TestStateIsTheOperators: people may drop the annotations of its state, as manifests do, and set
+// none of them; its records they neither make, nor change, nor delete.
+func TestStateIsTheOperators(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.admission()
+	c.start(0)
+	c.create(index, "demo")
+	c.available("demo")
+	dry, i := client.DryRunAll, c.index("demo")
+	try := func(change func(annotations map[string]string)) func() error {
+		return func() error {
+			i := c.index("demo")
+			change(i.Annotations)
+			return api.Update(t.Context(), i, dry)
+		}
+	}
+	refused := func(what, want string, try func() error) {
+		t.Helper()
+		// Policies take effect some time after they were made.
+		c.eventually(what+" is refused", func() string {
+			if err := try(); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), want) {
+				return fmt.Sprintf("%v\nwant %s", err, want)
+			}
+			return ""
+		})
+	}
+	own := "are the operator's own: leave them out of the manifest"
+	refused("another value", own, try(func(a map[string]string) { a[dmv1.AnnotationMemory] = "{}" }))
+	refused("another stamp", own, try(func(a map[string]string) { a[dmv1.AnnotationState] = "x" }))
+	refused("one more", own, try(func(a map[string]string) { a[dmv1.AnnotationIndexIncarnation] = "7" }))
+	record := c.record(i)
+	refused("deleting a record", "of DMIndex/demo", func() error { return api.Delete(t.Context(), record, dry) })
+	refused("changing a record", "of DMIndex/demo", func() error {
+		changed := record.DeepCopy()
+		changed.Labels = nil
+		return api.Update(t.Context(), changed, dry)
+	})
+	refused("making a record", "is the operator's", func() error {
+		made := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "dmindex-state-x", Namespace: c.namespace, Labels: record.Labels}}
+		return api.Create(t.Context(), made, dry)
+	})
+	for what, err := range map[string]error{
+		"replace":            try(func(a map[string]string) { clear(a) })(),
+		"annotate":           try(func(a map[string]string) { a[dmv1.AnnotationRotatePassword] = "monday" })(),
+		"other ConfigMaps":   api.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: c.namespace}}, dry),
+		"the operator":       c.as(operatorUser).Delete(t.Context(), record, dry),
+		"the collector":      c.as("system:serviceaccount:kube-system:generic-garbage-collector").Delete(t.Context(), record, dry),
+		"a copy of an index": api.Create(t.Context(), &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "copied", Namespace: c.namespace, Annotations: i.Annotations}, Spec: i.Spec}, dry),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 }
 
 // evictBare evicts a pod that is not the operator's.

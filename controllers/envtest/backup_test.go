@@ -17,6 +17,7 @@ import (
 
 	opconfig "github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/state"
 )
 
 const backup = `
@@ -246,7 +247,9 @@ func TestBackupWithoutReport(t *testing.T) {
 	// The index was made anew since the first Job: the artifact may be of before.
 	b := c.backup("a")
 	identity := b.Annotations[dmv1.AnnotationIdentity]
-	c.patch("a", b, func() { b.Annotations[dmv1.AnnotationIdentity] = "earlier" })
+	earlier := map[string]string{dmv1.AnnotationIdentity: "earlier"}
+	earlier[dmv1.AnnotationState] = state.Stamp(string(b.UID), 9, earlier)
+	c.patch("a", b, func() { b.SetAnnotations(earlier) })
 	c.attempt(again, 1, &good)
 	c.end("a-dump", false)
 	c.phase("a", dmv1.BackupComplete, dmv1.ReasonVerified, "")

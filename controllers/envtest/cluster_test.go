@@ -76,6 +76,9 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
+// operatorUser is who the operator is to the API server, and to the admission policies.
+const operatorUser = "system:serviceaccount:dmindex-system:dmindex"
+
 var errCutOff = errors.New("the operator is cut off")
 
 // transport counts what is written, and cuts off.
@@ -129,6 +132,7 @@ func (c *cluster) start(limit int64) {
 	o.limit.Store(limit)
 	mine := rest.CopyConfig(config)
 	mine.QPS = -1
+	mine.Impersonate = rest.ImpersonationConfig{UserName: operatorUser, Groups: []string{"system:masters"}}
 	mine.Wrap(func(next http.RoundTripper) http.RoundTripper { return transport{o, next} })
 	mgr, err := ctrl.NewManager(mine, ctrl.Options{
 		Scheme:  scheme.Scheme,

@@ -60,7 +60,6 @@ func TestManyRefusedMemoryPods(t *testing.T) {
 	c.startable.Store(false)
 	// so far ahead that each refused pod is replaced at once
 	c.now = func() time.Time { return time.Now().Add(time.Hour) }
-	c.start(0)
 	pool := &dmv1.DMMemoryPool{}
 	pool.Name, pool.Namespace = "pool", c.namespace
 	pool.Spec.Servers, pool.Spec.Memory = servers, resource.MustParse("64Mi")
@@ -70,6 +69,10 @@ func TestManyRefusedMemoryPods(t *testing.T) {
 	if err := api.Create(t.Context(), pool); err != nil {
 		t.Fatal(err)
 	}
+	if refusedBefore > 0 {
+		c.seenBefore("pool")
+	}
+	c.start(0)
 	var refused atomic.Int64
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -200,6 +200,7 @@ func TestPodsOfEarlierOperators(t *testing.T) {
 		if err := api.Create(t.Context(), pool); err != nil {
 			t.Fatal(err)
 		}
+		c.seenBefore("pool")
 		typed := c.memoryPool("pool")
 		uids := ""
 		for id := range 2 {

@@ -1,0 +1,239 @@
+package controllers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/state"
+	"github.com/dmindex/dmindex/pkg/grant"
+)
+
+// What the operator decides about an object for good is in two places, and package state says which
+// of them counts. Here is what reads and writes them:
+//
+//   - Objects that are read have in their annotations what is in force, whatever the API server has
+//     there (witnessed). The annotations that others write are as they are.
+//   - The reconciler of an object begins with keepState: it reads the record at the API server, and
+//     restores what is behind. So nothing follows from a cache that is behind, and a decision that
+//     was written by halves is complete before anything follows from it.
+//   - Annotate writes a decision into both, unless it was made from what is not in force any more.
+//
+// What others read of the object meanwhile may be as old as their cache, as ever.
+
+// stateOf are the annotations of an object that are state; nil if it is of no kind that has any.
+func stateOf(object client.Object) []string {
+	switch object.(type) {
+	case *dmv1.DMIndex:
+		return []string{dmv1.AnnotationComputeIDs, dmv1.AnnotationCreated, dmv1.AnnotationImage, dmv1.AnnotationImageRDMA,
+			dmv1.AnnotationIndexIncarnation, dmv1.AnnotationJoined, dmv1.AnnotationMemory, dmv1.AnnotationRestore}
+	case *dmv1.DMMemoryPool:
+		return []string{dmv1.AnnotationImage, dmv1.AnnotationNextID, dmv1.AnnotationPausedSize, dmv1.AnnotationUsedIDs}
+	case *dmv1.DMComputePool:
+		return []string{dmv1.AnnotationNextID, dmv1.AnnotationPausedSize}
+	case *dmv1.DMBackup:
+		return []string{dmv1.AnnotationBackup, dmv1.AnnotationIdentity}
+	}
+	return nil
+}
+
+// valuesOf are the annotations of an object that are state.
+func valuesOf(object client.Object) map[string]string {
+	values, annotations := map[string]string{}, object.GetAnnotations()
+	for _, key := range stateOf(object) {
+		if value := annotations[key]; value != "" {
+			values[key] = value
+		}
+	}
+	return values
+}
+
+// stateConflict is an error of an object about which nothing is decided.
+func stateConflict(object client.Object, what, toDo string) error {
+	return &waitFor{dmv1.ReasonStateConflict, fmt.Sprintf("what was decided about %s is not known: %s. Nothing is taken back or made anew, and its servers go on: %s (record: ConfigMap %s)",
+		object.GetName(), what, toDo, build.StateRecordName(object.GetUID())), recheck}
+}
+
+// stateInForce is what is in force of an object, by its annotations and its record; nil = there is
+// no record.
+//
+// Annotations that were not stamped are of an operator of an earlier version, or came with the
+// manifest. The status tells: it is not made with an object, nor replaced with it.
+func stateInForce(object client.Object, record *corev1.ConfigMap) (state.State, error) {
+	keys, uid := stateOf(object), string(object.GetUID())
+	var recorded *state.Witness
+	if record != nil {
+		recorded = &state.Witness{}
+		recorded.Stamp, recorded.Values = build.ReadStateRecord(record, keys)
+	}
+	values := valuesOf(object)
+	s, err := state.Judge(uid, state.Witness{Stamp: object.GetAnnotations()[dmv1.AnnotationState], Values: values}, recorded)
+	switch {
+	case errors.Is(err, state.ErrDiffer):
+		return s, stateConflict(object, err.Error(), "remove the annotation "+dmv1.AnnotationState+" if the record is right, or delete the record if the annotations are")
+	case err != nil:
+		return s, stateConflict(object, err.Error(), "put back the annotations from a copy of the object, with "+dmv1.AnnotationState+", or delete the object")
+	case s.Sequence > 0:
+		return s, nil
+	}
+	adopted, err := adopts(object, values)
+	if err != nil || !adopted {
+		return s, err
+	}
+	return s.With(values), nil
+}
+
+// adopts reports whether annotations without a stamp are the object's own. It fails if something
+// was decided about the object, and they are not that.
+func adopts(object client.Object, values map[string]string) (bool, error) {
+	switch object := object.(type) {
+	case *dmv1.DMIndex:
+		uid, shown := string(object.UID), object.Status.Identity
+		annotated := uid
+		if n := values[dmv1.AnnotationIndexIncarnation]; n != "" {
+			annotated += "/" + n
+		}
+		older := !grant.Of(shown, uid) || grant.Incarnation(annotated, uid) < grant.Incarnation(shown, uid)
+		if made := object.Status.Map != nil; made && (older || len(values) == 0) {
+			return false, stateConflict(object, "the index was made as "+shown+", and neither its annotations nor the record say so", "put back the annotations from a copy of the object, or delete it and load a backup into another one")
+		}
+		return !older && len(values) > 0, nil
+	case *dmv1.DMMemoryPool:
+		return object.Status.ObservedGeneration > 0 && len(values) > 0, nil
+	case *dmv1.DMComputePool:
+		return object.Status.ObservedGeneration > 0 && len(values) > 0, nil
+	case *dmv1.DMBackup:
+		// One that is made with a result is complete at once (docs/design/backup.md).
+		result, err := backupResult(object)
+		return result != nil, err
+	}
+	return false, nil
+}
+
+// keepState gives an object the annotations that are in force, here and at the API server, and
+// restores its record. It comes before everything that follows from them.
+func (b *base) keepState(ctx context.Context, object client.Object) error {
+	record, err := readRecord(ctx, b.Live, object)
+	if err != nil {
+		return err
+	}
+	s, err := stateInForce(object, record)
+	if err != nil {
+		return err
+	}
+	return b.writeState(ctx, object, record, s)
+}
+
+// Annotate sets annotations (empty values remove them), unless the object changed since it was
+// read: then it fails with a conflict, and whoever decided decides again. Of annotations that are
+// state the record is written as well.
+func (b *base) Annotate(ctx context.Context, object client.Object, values map[string]string) error {
+	isState, changes := false, false
+	for _, key := range stateOf(object) {
+		value, is := values[key]
+		isState, changes = isState || is, changes || is && value != object.GetAnnotations()[key]
+	}
+	switch {
+	case !isState:
+		return b.Writer.Annotate(ctx, object, values)
+	case !changes:
+		return nil
+	}
+	record, err := readRecord(ctx, b.Live, object)
+	if err != nil {
+		return err
+	}
+	s, err := stateInForce(object, record)
+	switch {
+	case err != nil:
+		return err
+	case !maps.Equal(s.Values, valuesOf(object)):
+		return apierrors.NewConflict(dmv1.GroupVersion.WithResource("").GroupResource(), object.GetName(), errors.New("more was decided about it meanwhile"))
+	}
+	return b.writeState(ctx, object, record, s.With(values))
+}
+
+// writeState writes what is behind: first the object, then the record, and each only if it is as it
+// was read.
+func (b *base) writeState(ctx context.Context, object client.Object, record *corev1.ConfigMap, s state.State) error {
+	if s.ObjectBehind {
+		if err := b.writeAnnotations(ctx, object, s); err != nil {
+			return fmt.Errorf("write down the state of %s: %w", object.GetName(), err)
+		}
+	}
+	takeState(object, s)
+	if s.Sequence == 0 || !s.RecordBehind && metav1.IsControlledBy(record, object) && record.Labels[dmv1.LabelComponent] == dmv1.ComponentState {
+		return nil
+	}
+	if err := b.writeRecord(ctx, object, record, s); err != nil {
+		return fmt.Errorf("write the record of %s: %w", object.GetName(), err)
+	}
+	return nil
+}
+
+// writeAnnotations writes all of the state, whatever the object has of it at the API server.
+func (b *base) writeAnnotations(ctx context.Context, object client.Object, s state.State) error {
+	annotations := map[string]any{dmv1.AnnotationState: state.Stamp(string(object.GetUID()), s.Sequence, s.Values)}
+	for _, key := range stateOf(object) {
+		annotations[key] = nil
+		if value, is := s.Values[key]; is {
+			annotations[key] = value
+		}
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": object.GetResourceVersion(), "annotations": annotations,
+	}})
+	if err != nil {
+		return err
+	}
+	return b.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), kube.Owner)
+}
+
+func (b *base) writeRecord(ctx context.Context, object client.Object, record *corev1.ConfigMap, s state.State) error {
+	uid := object.GetUID()
+	desired := build.StateRecord(kindOf(object).Kind, object.GetName(), object.GetNamespace(), uid, state.Stamp(string(uid), s.Sequence, s.Values), s.Values)
+	if err := ctrl.SetControllerReference(object, desired, b.Scheme()); err != nil {
+		return err
+	}
+	if record == nil {
+		err := b.Create(ctx, desired, kube.Owner)
+		if apierrors.IsAlreadyExists(err) { // another operator was faster
+			err = apierrors.NewConflict(corev1.Resource("configmaps"), desired.Name, err)
+		}
+		return err
+	}
+	changed := record.DeepCopy()
+	changed.Labels, changed.Annotations, changed.OwnerReferences = desired.Labels, desired.Annotations, desired.OwnerReferences
+	changed.Data, changed.BinaryData = desired.Data, nil
+	return b.Patch(ctx, changed, client.MergeFromWithOptions(record, client.MergeFromWithOptimisticLock{}), kube.Owner)
+}
+
+// takeState gives an object in memory the annotations that are in force. While the API server has
+// others it has no stamp.
+func takeState(object client.Object, s state.State) {
+	annotations := maps.Clone(object.GetAnnotations())
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	before := valuesOf(object)
+	for _, key := range stateOf(object) {
+		delete(annotations, key)
+	}
+	maps.Copy(annotations, s.Values)
+	if !maps.Equal(before, s.Values) {
+		delete(annotations, dmv1.AnnotationState)
+	}
+	object.SetAnnotations(annotations)
+}
