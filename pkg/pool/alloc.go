@@ -57,6 +57,7 @@ type class struct {
 	// until when it is not asked for a chunk as long as another server has room
 	full []time.Duration
 
+	reserved  int  // nodes that are (reserve.go)
 	rewritten bool // nodes of this size are rewritten in place: each server needs places for images
 }
 
@@ -116,10 +117,7 @@ func (p *Pool) allocate(s *Session, size int, near Addr, rewritten, reserved boo
 	a.mu.Lock()
 	c := a.class(size)
 	c.rewritten = c.rewritten || rewritten
-	first, addr := a.have(c, near)
-	if addr != Nil && reserved {
-		a.reserve(addr)
-	}
+	first, addr := a.have(c, near, reserved)
 	a.mu.Unlock()
 	if addr != Nil {
 		return addr, nil
@@ -129,7 +127,7 @@ func (p *Pool) allocate(s *Session, size int, near Addr, rewritten, reserved boo
 
 // have pops a node that is there without a call, near that one: Nil if there is none. first is the
 // server to ask first.
-func (a *allocator) have(c *class, near Addr) (first int, addr Addr) {
+func (a *allocator) have(c *class, near Addr, reserved bool) (first int, addr Addr) {
 	p := a.pool
 	first, ok := p.serverOf(near)
 	if near == Nil || !ok {
@@ -137,7 +135,7 @@ func (a *allocator) have(c *class, near Addr) (first int, addr Addr) {
 		a.next = (a.next + 1) % len(p.servers())
 		for i := range p.servers() {
 			if s := (first + i) % len(p.servers()); c.freedNodes[s] > 0 {
-				return first, a.popFreed(c, s)
+				return first, a.popFreed(c, s, reserved)
 			}
 		}
 	}
@@ -147,7 +145,7 @@ func (a *allocator) have(c *class, near Addr) (first int, addr Addr) {
 		s := (first + i) % len(p.servers())
 		switch {
 		case c.freedNodes[s] > 0:
-			return first, a.popFreed(c, s)
+			return first, a.popFreed(c, s, reserved)
 		case c.hasRoom(s):
 			return first, a.cutNext(c, s)
 		case now == 0:
@@ -196,15 +194,12 @@ func (a *allocator) isFull(c *class, i int) bool {
 // findOn pops a node of server i, with calls if need be.
 func (a *allocator) findOn(c *class, i int, reserved bool) (addr Addr, err error) {
 	if c.freedNodes[i] > 0 {
-		addr = a.popFreed(c, i)
-	} else if addr, err = a.cut(c, i); err != nil {
+		addr = a.popFreed(c, i, reserved)
+	} else if addr, err = a.cut(c, i, reserved); err != nil {
 		if errors.Is(err, ErrPoolFull) {
 			c.full[i] = a.pool.env.Now() + fullFor
 		}
 		return Nil, err
-	}
-	if reserved {
-		a.reserve(addr)
 	}
 	return addr, nil
 }
@@ -242,13 +237,13 @@ func (a *allocator) classOf(size int, strip bool) *class {
 
 // cut pops a node of an open slab on server i; if these are used up, one of a slab that it opens,
 // in a new chunk or one that it adopts if need be.
-func (a *allocator) cut(c *class, i int) (Addr, error) {
+func (a *allocator) cut(c *class, i int, reserved bool) (Addr, error) {
 	if !c.hasRoom(i) {
 		if err := a.renew(c, i); err != nil {
 			return Nil, err
 		}
 		if c.freedNodes[i] > 0 {
-			return a.popFreed(c, i), nil
+			return a.popFreed(c, i, reserved), nil
 		}
 	}
 	return a.cutNext(c, i), nil

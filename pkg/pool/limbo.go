@@ -140,8 +140,10 @@ func (a *allocator) returned() (gone []leaving) {
 }
 
 // explainFull adds to err, that there is no memory, which server memory that was given up waits
-// for. a.mu is held.
+// for.
 func (a *allocator) explainFull(err error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for r := range a.limbo {
 		if len(a.limbo[r]) == 0 {
 			continue

@@ -118,8 +118,8 @@ func (a *allocator) pushFree(b *slab, n int) {
 }
 
 // popFreed pops a node of server i that was given back, which there is: the last one of the slab
-// that comes first.
-func (a *allocator) popFreed(c *class, i int) Addr {
+// that comes first. It is reserved, or not.
+func (a *allocator) popFreed(c *class, i int, reserved bool) Addr {
 	b := c.freed[i][len(c.freed[i])-1]
 	if b.empty() {
 		b.chunk.busy++
@@ -131,6 +131,7 @@ func (a *allocator) popFreed(c *class, i int) Addr {
 	}
 	c.freedNodes[i]--
 	b.setBusy(n)
+	b.setReserved(n, reserved)
 	addr := b.addr(n)
 	a.noteHanded(b, addr)
 	return addr

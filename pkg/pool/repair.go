@@ -169,7 +169,7 @@ func (a *allocator) makeImage(c *class, i *images, server int) (image Addr, err 
 	if ok {
 		return image, nil
 	}
-	if image, err = a.cut(c, server); err != nil {
+	if image, err = a.cut(c, server, false); err != nil {
 		return Nil, err
 	}
 	a.setIdle(c, image)

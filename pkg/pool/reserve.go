@@ -1,6 +1,10 @@
 package pool
 
-import "github.com/dmindex/dmindex/pkg/verbs"
+import (
+	"slices"
+
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
 
 // A sweep takes a node for dead whose head says so, and a node that is used again says so until it
 // is written. So whatever is handed out and not written yet is in somebody's hands, and the sweep
@@ -10,8 +14,9 @@ import "github.com/dmindex/dmindex/pkg/verbs"
 //     operations under way, and leaves what was handed out since it began (dead.go).
 //   - A bulk load allocates nodes long before it writes them, since nodes refer to each other, and
 //     its source may take its time. It is no operation meanwhile: epochs would wait for the source,
-//     and nobody's memory would come back. Its nodes are reserved: a sweep leaves them alone until
-//     they are Written, whether they look dead or not.
+//     and nobody's memory would come back. Those of its nodes that were used
+//     before are reserved: a sweep leaves them alone until they are Written. Others are zero, and
+//     do not look dead.
 //   - A session that died may have a WRITE under way that has no answer. The node stays reserved
 //     for as long as this client lives: else the WRITE could reach a node that somebody else uses
 //     by then.
@@ -42,20 +47,14 @@ func (r Reserved) Written(nodes []Addr) {
 	a := r.pool.alloc
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, addr := range nodes {
-		b := a.slabAt(addr)
-		if b == nil {
-			continue
-		}
-		b.setReserved(b.index(addr), false)
-		a.noteHanded(b, addr)
+	if !slices.ContainsFunc(a.open, func(c *class) bool { return c.reserved > 0 }) {
+		return
 	}
-}
-
-// reserve reserves the node at addr, which was just handed out. a.mu is held.
-func (a *allocator) reserve(addr Addr) {
-	if b := a.slabAt(addr); b != nil {
-		b.setReserved(b.index(addr), true)
+	for _, addr := range nodes {
+		if b := a.slabAt(addr); b != nil && b.isReserved(b.index(addr)) {
+			b.setReserved(b.index(addr), false)
+			a.noteHanded(b, addr)
+		}
 	}
 }
 
@@ -105,13 +104,16 @@ func (s *Session) reserveDoubtful() {
 
 // setReserved notes that node i is reserved, or is not.
 func (b *slab) setReserved(i int, is bool) {
-	switch {
-	case is && b.reserved == nil:
+	if b.isReserved(i) == is {
+		return
+	}
+	if b.reserved == nil {
 		b.reserved = make([]uint64, len(b.idle))
-		fallthrough
-	case is:
-		b.reserved[i/64] |= 1 << (i % 64)
-	case b.reserved != nil:
-		b.reserved[i/64] &^= 1 << (i % 64)
+	}
+	b.reserved[i/64] ^= 1 << (i % 64)
+	if is {
+		b.class.reserved++
+	} else {
+		b.class.reserved--
 	}
 }

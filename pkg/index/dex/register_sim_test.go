@@ -27,7 +27,7 @@ func TestRegisters(t *testing.T) {
 	seeds := simtest.Read(t, "dex-registers", "pkg/index/dex", 60, 15)
 	var sum registersCounts
 	for seed := range seeds.OneByOne() {
-		g := &registers{owners: &owners{t: t, r: rand.New(rand.NewPCG(seed, 21)), seed: seed}}
+		g := &registers{owners: &owners{t: t, r: rand.New(rand.NewPCG(seed, 21)), seed: seed, used: true}}
 		if err := g.run(); err != nil {
 			t.Fatalf("seed %d: %v\nplan: %v\n%s", seed, err, g.plan, seeds.Replay(seed))
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex"
+	"github.com/dmindex/dmindex/pkg/index/indexsim"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -57,6 +58,11 @@ func (o *owners) make() bool {
 			return err
 		}
 		c.client, c.pool = p.Client(), p
+		if o.used {
+			if err := indexsim.UseMemory(p, []int{64, 128, 192, 256}, 6); err != nil {
+				return err
+			}
+		}
 		x, err := dex.Open(p, o.switched())
 		if err != nil {
 			return err
