@@ -47,7 +47,7 @@ func TestMemoryIDs(t *testing.T) {
 		var pods []*corev1.Pod
 		for _, id := range there {
 			p := &corev1.Pod{}
-			p.Labels = map[string]string{dmv1.LabelServerID: fmt.Sprint(id)}
+			p.Name = build.PodName("pool", id)
 			pods = append(pods, p)
 		}
 		ids, err := memoryIDs(pool, pods, idSet{})
@@ -108,7 +108,8 @@ func TestIDsLast(t *testing.T) {
 				t.Fatalf("no number is left after %d pods", made)
 			}
 			p := &corev1.Pod{}
-			p.Labels = map[string]string{dmv1.LabelServerID: fmt.Sprint(id), dmv1.LabelComponent: dmv1.ComponentMemory}
+			p.Name = build.PodName("pool", id)
+			p.Labels = map[string]string{dmv1.LabelComponent: dmv1.ComponentMemory}
 			p.Spec.NodeName, p.Spec.Containers = "n", []corev1.Container{{Name: dmv1.ComponentMemory, Image: "a"}}
 			p.Status.Phase, p.CreationTimestamp.Time = corev1.PodFailed, now
 			pods = append(pods, p)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,9 +32,10 @@ func listPods(ctx context.Context, from client.Reader, pool client.Object, compo
 	return pods, nil
 }
 
-// podID is the number of a pod in its pool; -1 if it has none.
+// podID is the number of a pod in its pool; -1 if it has none. It is read from the name, which
+// nobody can change. With another label a memory server would seem to be a new one beside itself.
 func podID(p *corev1.Pod) int {
-	id, err := strconv.Atoi(p.Labels[dmv1.LabelServerID])
+	id, err := strconv.Atoi(p.Name[strings.LastIndexByte(p.Name, '-')+1:])
 	if err != nil {
 		return -1
 	}

@@ -112,7 +112,11 @@ func TestWhereStateLives(t *testing.T) {
 		"record deleted":         func() { c.deleteRecord(c.index("demo")) },
 		"record emptied":         func() { edit(func() { m.Data = nil }) },
 		"record edited":          func() { edit(func() { m.Data["memory"] = `{"1":1}` }) },
-		"record without owner":   func() { edit(func() { m.OwnerReferences, m.Labels = nil, nil }) },
+		"another pod's number": func() {
+			p := &corev1.Pod{}
+			c.patch("demo-memory-0", p, func() { p.Labels[dmv1.LabelServerID] = "7" })
+		},
+		"record without owner": func() { edit(func() { m.OwnerReferences, m.Labels = nil, nil }) },
 	} {
 		do()
 		c.restored(what, "demo", want)
@@ -138,6 +142,17 @@ func TestWhereStateLives(t *testing.T) {
 		})
 	}
 	c.available("demo")
+	// Both at once, while nobody looks: what is in force then is older than what the servers hold.
+	kept := c.index("demo").Annotations
+	c.stop()
+	c.deleteRecord(c.index("demo"))
+	c.patch("demo", i, func() { i.Annotations = maps.Clone(exported.Annotations) })
+	c.start(0)
+	c.condition("demo", dmv1.ConditionDegraded, metav1.ConditionTrue, dmv1.ReasonStateConflict, "holds "+uid+"/1")
+	c.condition("demo", dmv1.ConditionAvailable, metav1.ConditionTrue, "", "") // its servers go on
+	c.patch("demo", i, func() { i.Annotations = maps.Clone(kept) })
+	c.restored("the newest annotations are put back", "demo", want)
+	c.condition("demo", dmv1.ConditionDegraded, metav1.ConditionFalse, "", "")
 	for _, call := range c.fleet.Changes()[calls:] {
 		if !strings.HasPrefix(call, "swap") {
 			t.Errorf("a call: %s", call)
