@@ -18,19 +18,22 @@ import (
 // that is new gets a slot of its neighbourhood that is empty in the memory; a slot that the list
 // empties is not used in the same list. So each slot is of one key through the list, which has:
 //
-//  1. WRITE of each slot that changes, with its last state: the new entry, or none;
-//  2. behind all of these, WRITE of the home word of each home whose keys changed, unless its slot
+//  1. WRITE of each slot whose key goes, from the last slot to the first;
+//  2. WRITE of each other slot that changes, with its last state;
+//  3. behind all of these, WRITE of the home word of each home whose keys changed, unless its slot
 //     is among these;
-//  3. the release of the word, with the new own bits.
+//  4. the release of the word, with the new own bits.
 //
-// Where one key comes or goes, 1 and 2 are as of one change (writeBoth).
+// Where one key comes, 2 and 3 are as of one change (writeBoth).
 //
 // After any part of the list, each slot has its old state or its last one, or is the one that is
 // being written and does not verify. So a key is found where it is, or was, with one of its values.
 // A reader that does not find a key saw its slot without it, and a home word that names exactly the
 // keys that it saw (docs/design/chime.md, "A miss"). That word can be ahead of other slots, as the
-// words of slots in 1 are: then it says that a key is gone whose slot still has it, or is there
-// whose slot has it not yet, and what such a reader sees does not match.
+// words of slots in 1 and 2 are: then it names a key whose slot has it not yet, and what such a
+// reader sees does not match. It never says that a key is gone whose slot still has it. A key lies
+// behind its home, so its slot is WRITTEN before that of its home if keys of both go. Where it lies
+// before, past the last slot, both do not go in one list (mayGo).
 //
 // A client that dies leaves a slot that does not verify, if it was cut within it: of a key that is
 // new, or that goes. Nobody was told of either. An entry that replaces another one is WRITTEN by
@@ -76,7 +79,38 @@ func (s *session) combine(t *target, c *btree.Change) (done bool, err error) {
 }
 
 // Add implements btree.Together.
-func (g *group) Add(c *combine.Change) bool { return g.AddTo(g, c) }
+func (g *group) Add(c *combine.Change) bool {
+	return (c.Mode != combine.Delete || g.mayGo(c.Key)) && g.AddTo(g, c)
+}
+
+// mayGo reports whether key may go in one list with the keys that go already: none of them has its
+// home behind its slot and where another one lies.
+func (g *group) mayGo(key []byte) bool {
+	var at place
+	known := false
+	for i := range g.Keys() {
+		if k := &g.Keys()[i]; bytes.Equal(k.Key, key) {
+			at, known = k.At, true
+		}
+	}
+	for i := range g.Keys() {
+		k := &g.Keys()[i]
+		if !k.Was || k.Is || bytes.Equal(k.Key, key) {
+			continue
+		}
+		if !known {
+			at, _, _ = g.Find(key)
+			known = true
+		}
+		if at.wrapsTo(k.At) || k.At.wrapsTo(at) {
+			return false
+		}
+	}
+	return true
+}
+
+// wrapsTo reports whether p lies past the last slot, and its home is the slot of o.
+func (p place) wrapsTo(o place) bool { return p.slot < p.home && p.home == o.slot }
 
 // Taken implements btree.Together.
 func (g *group) Taken(c *btree.Change, n int) error {
@@ -203,10 +237,21 @@ func (g *group) Queue() (bool, error) {
 	if changed == 0 {
 		return false, nil
 	}
+	for last := t.n; last >= 0; { // those that go, from the last slot to the first
+		next := -1
+		for i := range keys {
+			if k := &keys[i]; !k.Is && k.At.slot < last {
+				next = max(next, k.At.slot)
+			}
+		}
+		if last = next; next >= 0 {
+			s.writeSlot(t, next)
+		}
+	}
 	for i := range keys {
 		switch k := &keys[i]; {
-		case k.At.slot < 0:
-		case changed == 1 && k.Was != k.Is && k.At.home == t.home:
+		case k.At.slot < 0 || !k.Is:
+		case changed == 1 && !k.Was && k.At.home == t.home:
 			s.writeBoth(t, k.At.slot)
 		case k.Was && k.Is && !s.whole(t):
 			at := t.slotAt(k.At.slot)
@@ -217,7 +262,7 @@ func (g *group) Queue() (bool, error) {
 		}
 	}
 	for i := range keys {
-		if k := &keys[i]; k.At.slot >= 0 && k.Was != k.Is && !g.covers(i, k.At.home) && !(changed == 1 && k.At.home == t.home) {
+		if k := &keys[i]; k.At.slot >= 0 && k.Was != k.Is && !g.covers(i, k.At.home) && !(changed == 1 && k.Is && k.At.home == t.home) {
 			s.writeHome(t, k.At.home)
 		}
 	}

@@ -32,3 +32,22 @@ func HomeWords(x index.Index, a pool.Addr) (homes []int, word pool.Addr, err err
 	word, err = s.Words.WordOf(a)
 	return homes, word, err
 }
+
+// Unnamed reports whether key is in the leaf at a, of which node is the content, and its home word,
+// which names what is in other slots, does not name it.
+func Unnamed(x index.Index, a pool.Addr, node, key []byte) (is bool) {
+	l := leaf{&x.(*tree).shape, a, node}
+	home := l.home(key)
+	_, bitmap := l.homeWord(home)
+	version, _, _ := l.replica(l.replicaOf(home))
+	for j := range l.hood {
+		if l.hit(l.next(home, j), key) == nil {
+			continue
+		}
+		if bitmap>>j&1 != 0 {
+			return false
+		}
+		is = l.complete(home, version)
+	}
+	return is
+}

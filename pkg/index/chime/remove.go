@@ -50,12 +50,15 @@ func (s *session) deleteOnce(key []byte) error {
 }
 
 // removeLocked takes key, whose entry e is in slot i, out of the locked leaf, and releases the
-// word. The requests, in one list: WRITE of the empty slot, of 16 bytes; WRITE of the home word, if
-// that is another slot's, or both in one (writeBoth); the release with the new own bits.
+// word. The requests, in one list: WRITE of the empty slot, of 16 bytes; behind it WRITE of the
+// home word, if that is another slot's; the release with the new own bits.
 //
-// Who reads the home word before its WRITE, and the slot after, finds that they do not match. A
-// client that dies in between leaves a slot that does not verify, or a home word that RebuildWord
-// makes anew: the key is gone, or it is still there.
+// Who reads the home word before its WRITE, and the slot after, finds that they do not match. No
+// WRITE has both, since its words change in any order: a reader that has seen the slot as it was
+// before the key hopped there would take the home word's word for it that the key is gone, and
+// another one would find it in the slot afterwards. A client that dies in between leaves a slot
+// that does not verify, or a home word that RebuildWord makes anew: the key is gone, or it is
+// still there.
 func (s *session) removeLocked(t *target, i int, e, key []byte) error {
 	// With many slots the count does not show that the leaf is underfull: it is looked at now and
 	// then.
@@ -70,7 +73,10 @@ func (s *session) removeLocked(t *target, i int, e, key []byte) error {
 	s.Blocks.Replace(e)
 	t.put(i, t.version, nil)
 	t.removed(t.home, i, t.version, t.key)
-	s.writeBoth(t, i)
+	s.writeSlot(t, i)
+	if i != t.home {
+		s.writeHome(t, t.home)
+	}
 	if t.whole {
 		t.own = t.ownOf(s.table(t))
 	} else {

@@ -332,11 +332,12 @@ func (s *session) writeHome(t *target, i int) {
 	s.PS.Write(pool.Shared, t.addr+pool.Addr(at), t.b[at:at+homeWord])
 }
 
-// writeBoth queues the WRITEs of slot i, whose key came or went, and of the target's home word.
-// Where the slot lies a little behind its home, one WRITE has both, and what lies between. That is
-// what the memory holds there, so no reader, and no repair of a WRITE that was cut short, finds it
-// changed. In which order the words of the slot and of the home change is no matter: each is of
-// one key, and a reader that sees one of them without the other finds that they do not match.
+// writeBoth queues the WRITEs of slot i, whose key came, and of the target's home word. Where the
+// slot lies a little behind its home, one WRITE has both, and what lies between. That is what the
+// memory holds there, so no reader, and no repair of a WRITE that was cut short, finds it changed.
+// In which order the words of the slot and of the home change is no matter: each is of one key that
+// comes, and a reader that sees one of them without the other finds that they do not match, or that
+// the key is not there yet.
 func (s *session) writeBoth(t *target, i int) {
 	from, to := t.slotAt(t.home)+atDigest, t.slotAt(i)+t.used(i)
 	if i <= t.home || !together(to-from, t.used(i), homeWord) {
