@@ -20,6 +20,9 @@ type ScanRange struct {
 	Limit      uint64 // pairs; 0 = all
 	Reverse    bool   // from end downwards
 	KeysOnly   bool
+	// Wait is how long the scan waits for a session, or for keys that nobody serves, before it ends
+	// with an error. 0 = the limit of each request.
+	Wait time.Duration
 }
 
 // Bounds of one piece of a scan: a session is held only for as long.
@@ -54,9 +57,10 @@ func (c *Engine) Scan(ctx context.Context, r ScanRange, forwarded bool, visit fu
 	if err := errors.Join(c.checkBound(r.Start), c.checkBound(r.End)); err != nil {
 		return err
 	}
+	r.Wait = cmp.Or(r.Wait, c.Limit)
 	s := &scan{ctx: ctx, c: c, rest: r, forwarded: forwarded, visit: visit, between: between}
 	s.rest.Start, s.rest.End = bytes.Clone(r.Start), bytes.Clone(r.End)
-	deadline, pause := env.Deadline(c.Env, c.Limit), retryFirst
+	deadline, pause := env.Deadline(c.Env, r.Wait), retryFirst
 	for !s.ended && !s.empty() {
 		if err := c.Blocked(); err != nil {
 			return err
@@ -71,7 +75,7 @@ func (c *Engine) Scan(ctx context.Context, r ScanRange, forwarded bool, visit fu
 			return s.broken
 		}
 		if err == nil || s.delivered > before {
-			deadline, pause = env.Deadline(c.Env, c.Limit), retryFirst
+			deadline, pause = env.Deadline(c.Env, r.Wait), retryFirst
 		}
 		if err == nil {
 			continue
@@ -166,7 +170,7 @@ func (s *scan) fixed(part ScanRange) ScanRange {
 // local delivers pairs of part from a session of this server, as many as fit one piece. It delivers
 // them after the session was returned, because only then it is known that they may be answered.
 func (s *scan) local(m *partition.Map, part ScanRange) error {
-	session, err := s.c.Sessions.Borrow(s.c.Limit, 0)
+	session, err := s.c.Sessions.Borrow(part.Wait, 0)
 	if err != nil {
 		return err
 	}
@@ -357,8 +361,8 @@ const (
 	countAtMost  = 50_000_000
 )
 
-// Size counts the keys of the whole index.
-func (c *Engine) Size(memo *Counting) (int64, error) {
+// Size counts the keys of the whole index. wait is that of the scan (ScanRange).
+func (c *Engine) Size(memo *Counting, wait time.Duration) (int64, error) {
 	memo.mu.Lock()
 	defer memo.mu.Unlock()
 	client := c.Sessions.Opened()
@@ -366,7 +370,7 @@ func (c *Engine) Size(memo *Counting) (int64, error) {
 		return memo.value, nil
 	}
 	n := int64(0)
-	err := c.Scan(context.Background(), ScanRange{KeysOnly: true}, false, func(_, _ []byte) bool { n++; return n <= countAtMost }, func() error { return nil })
+	err := c.Scan(context.Background(), ScanRange{KeysOnly: true, Wait: wait}, false, func(_, _ []byte) bool { n++; return n <= countAtMost }, func() error { return nil })
 	if err == nil && n > countAtMost {
 		err = &Failure{Code: rpcv1.Outcome_INVALID, Message: "the index has more than 50,000,000 keys, which takes too long to count; ask the operator's metrics"}
 	}

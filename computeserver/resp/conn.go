@@ -75,6 +75,11 @@ type conn struct {
 	place     *accept.Place // in the lobby; nil once it has authenticated
 	gone      chan struct{} // closed when the connection lost its place
 
+	// What the pipeline waited for in vain. It waits once: what comes behind is tried, and waits
+	// for no more than is left of the limit, which counts from when the pipeline was read.
+	unopened bool // a session; the commands behind are set aside, or answered at once
+	waited   bool // a session, or a server that has some keys
+
 	divided bool // commands on one key are set aside, to be divided among sessions
 	multi   transaction
 	// database is what the last SELECT asked for, if it was refused: see cmdSelect.
@@ -95,6 +100,7 @@ func (c *conn) serve() {
 		}
 		began := c.s.core.Env.Now()
 		c.time = engine.NewTiming(began+c.s.core.Limit, c.s.core.Limit)
+		c.unopened, c.waited = false, false
 		err := c.run()
 		c.settle()
 		c.closing = c.closing || c.refuse
@@ -268,7 +274,9 @@ func (c *conn) settle() {
 	if len(a.ops) == 0 || c.session == nil || c.session.Position() == 0 { // nobody waits
 		c.release()
 		if len(a.ops) > 0 {
-			c.fillHoles(c.s.core.Do(a.ops, false, c.left(a.changes), c.term))
+			outcomes := c.s.core.Do(a.ops, false, c.left(a.changes), c.term)
+			c.noteWaits(outcomes)
+			c.fillHoles(outcomes)
 		}
 		return
 	}
@@ -278,26 +286,51 @@ func (c *conn) settle() {
 	group.Go("forward", func() { outcomes = c.s.core.Do(ops, false, limit, c.term) })
 	c.release()
 	group.Wait(env.Forever) // Do ends within the limit
+	c.noteWaits(outcomes)
 	c.fillHoles(outcomes)
 }
 
 // hold borrows a session until settle, unless one is held. The error has been replied.
 func (c *conn) hold() *engine.Session {
 	if c.session == nil {
-		s, err := c.s.core.Sessions.Borrow(c.s.core.Limit, c.term)
-		if err != nil {
+		if err := c.borrow(); err != nil {
 			c.fail(err)
 			return nil
 		}
-		c.session = s
 	}
 	return c.session
 }
 
-// left is how much time changes have that go through Engine.Do. Reads have all of the limit: when
-// they are made is nobody else's business.
+// borrow borrows a session until settle. It waits for one, but once for all of the pipeline.
+func (c *conn) borrow() error {
+	limit := c.s.core.Limit
+	if c.unopened {
+		limit = 0
+	}
+	s, err := c.s.core.Sessions.Borrow(limit, c.term)
+	if err != nil {
+		c.unopened, c.waited = true, true
+		return err
+	}
+	c.session = s
+	return nil
+}
+
+// noteWaits notes whether some of what went through the engine waited in vain.
+func (c *conn) noteWaits(outcomes []*rpcv1.Outcome) {
+	for _, o := range outcomes {
+		c.noteWait(o.Code)
+	}
+}
+
+func (c *conn) noteWait(code rpcv1.Outcome_Code) {
+	c.waited = c.waited || code == rpcv1.Outcome_UNAVAILABLE || code == rpcv1.Outcome_TIMED_OUT
+}
+
+// left is how much time commands have that go through the engine. Reads have all of the limit, as
+// when they are made is nobody else's business, until something waited in vain.
 func (c *conn) left(changes bool) time.Duration {
-	if limit := c.s.core.Limit; !changes || c.time.Deadline == 0 {
+	if limit := c.s.core.Limit; !changes && !c.waited || c.time.Deadline == 0 {
 		return limit
 	}
 	return env.Remaining(c.s.core.Env, c.time.Deadline)

@@ -68,15 +68,13 @@ func (c *conn) elsewhere(key []byte) bool {
 		return c.divided
 	}
 	if c.session == nil {
-		if c.forwards.waiting {
+		if c.forwards.waiting && !c.unopened {
 			c.settle() // what the next session serves may be more than what the last one did
 		}
-		s, err := c.s.core.Sessions.Borrow(c.s.core.Limit, c.term)
-		if err != nil {
+		if c.unopened || c.borrow() != nil {
 			c.forwards.waiting = true
 			return true // it is told, or tried again, in its place
 		}
-		c.session = s
 	}
 	served := c.session.Serves(key)
 	c.forwards.waiting = c.forwards.waiting || !served

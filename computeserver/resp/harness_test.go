@@ -2,6 +2,7 @@ package resp
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"testing"
@@ -44,6 +45,9 @@ type limits struct {
 	// of clients that have authenticated
 	MaxConnections int
 	DivideAlways   bool
+	Owned          bool          // the design's ranges have owners
+	Away           bool          // the index cannot be opened
+	Limit          time.Duration // of each request
 	Logger         *slog.Logger
 }
 
@@ -51,15 +55,20 @@ type limits struct {
 func newCluster(t testing.TB, routing string, adjust func(*limits), ids ...uint32) *cluster {
 	t.Helper()
 	c := &cluster{t: t, store: memindex.New(env.Real(), 512, 2048), servers: map[uint32]*running{}}
-	l := limits{MaxReply: 16 << 20, MaxBuffers: 256 << 20, WriteLimit: 30 * time.Second, AuthLimit: time.Minute, Users: directory(t, users.Config{}), MaxConnections: 10_000, Logger: computeservertest.Logger(t)}
+	l := limits{MaxReply: 16 << 20, MaxBuffers: 256 << 20, WriteLimit: 30 * time.Second, AuthLimit: time.Minute, Users: directory(t, users.Config{}), MaxConnections: 10_000, Limit: 30 * time.Second, Logger: computeservertest.Logger(t)}
 	if adjust != nil {
 		adjust(&l)
 	}
 	for _, id := range ids {
 		e := engine.New(engine.Options{
-			Env: env.Real(), Index: computeservertest.Config(routing), Self: id, SharesAll: true,
-			Open:  func() (ownership.Opened, error) { return c.store.Open(), nil },
-			Limit: 30 * time.Second, MaxSessions: 64, MaxWaiting: 4096, DivideAlways: l.DivideAlways, Log: l.Logger,
+			Env: env.Real(), Index: computeservertest.Config(routing), Self: id, SharesAll: !l.Owned,
+			Open: func() (ownership.Opened, error) {
+				if l.Away {
+					return nil, errors.New("a memory server is away")
+				}
+				return c.store.Open(), nil
+			},
+			Limit: l.Limit, MaxSessions: 64, MaxWaiting: 4096, DivideAlways: l.DivideAlways, Log: l.Logger,
 		})
 		e.Sessions.Standstill = computeservertest.Standstill
 		e.Peers = others{c}
@@ -83,7 +92,7 @@ func newCluster(t testing.TB, routing string, adjust func(*limits), ids ...uint3
 		c.servers[id] = &running{e, s, listener.Addr().String()}
 	}
 	for _, r := range c.servers {
-		computeservertest.Await(t, "the index is open", func() bool { return r.core.Sessions.State() == nil })
+		computeservertest.Await(t, "the index is open", func() bool { return l.Away || r.core.Sessions.State() == nil })
 	}
 	return c
 }

@@ -71,6 +71,7 @@ func (c *conn) many(kind rpcv1.Operation_Kind, args [][]byte, step int, visit fu
 			}
 		}
 		for _, o := range core.Do(ops, false, c.left(kind != rpcv1.Operation_LOOKUP), c.term) {
+			c.noteWait(o.Code)
 			switch {
 			case o.Code == rpcv1.Outcome_OK:
 				n.done++

@@ -3,6 +3,7 @@ package resp
 import (
 	"context"
 	"strconv"
+	"time"
 
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
@@ -49,6 +50,7 @@ func (c *conn) collect(r engine.ScanRange, keep func(key []byte) (keep, end bool
 	c.settle()
 	b = c.newBody()
 	var full error
+	r.Wait = c.patience()
 	err = c.s.core.Scan(context.Background(), r, false, func(key, value []byte) bool {
 		end := false
 		if keep != nil {
@@ -70,8 +72,12 @@ func (c *conn) collect(r engine.ScanRange, keep func(key []byte) (keep, end bool
 	if err == nil {
 		err = full
 	}
+	c.noteWait(engine.CodeOf(err))
 	return b, pairs, err
 }
+
+// patience is how long a scan waits for keys or a session.
+func (c *conn) patience() time.Duration { return max(c.left(false), time.Millisecond) }
 
 // Bounds of SCAN.
 const (
@@ -159,7 +165,8 @@ func (c *conn) scanStep(r engine.ScanRange, pattern *glob) {
 
 func (c *conn) cmdDBSize(_ [][]byte) {
 	c.settle()
-	n, err := c.s.core.Size(c.s.size)
+	n, err := c.s.core.Size(c.s.size, c.patience())
+	c.noteWait(engine.CodeOf(err))
 	if err != nil {
 		c.fail(err)
 		return

@@ -254,12 +254,8 @@ func (c *conn) keysAhead(commands []pending, at int) *engine.Session {
 	if w.n < 2 {
 		return nil
 	}
-	if c.session == nil {
-		s, err := c.s.core.Sessions.Borrow(c.s.core.Limit, c.term)
-		if err != nil {
-			return nil // the commands themselves are told
-		}
-		c.session = s
+	if c.session == nil && c.borrow() != nil {
+		return nil // the commands themselves are told
 	}
 	return c.session
 }
