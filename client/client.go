@@ -149,7 +149,8 @@ func (c *Client) fetch(ctx context.Context) error {
 	return first
 }
 
-// learn takes a map over unless a newer one is known.
+// learn takes a map over unless a newer one is known. One goroutine calls it at a time: that of
+// Connect, then that of follow.
 func (c *Client) learn(reply *rpcv1.ComputeMapReply) error {
 	if reply.Generation == 0 {
 		return fmt.Errorf("%w: the server has no partition map yet", ErrUnavailable)
@@ -158,16 +159,20 @@ func (c *Client) learn(reply *rpcv1.ComputeMapReply) error {
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if v := c.view.Load(); v != nil {
-		if v.m.Index != m.Index {
+		switch {
+		case madeAnew(v.m.Index, m.Index):
+			if c.o.OnMadeAnew != nil {
+				c.o.OnMadeAnew()
+			}
+		case v.m.Index != m.Index:
 			return fmt.Errorf("%w: the server belongs to index %s, not to %s", ErrUnavailable, m.Index, v.m.Index)
-		}
-		if v.m.Generation >= m.Generation {
+		case v.m.Generation >= m.Generation:
 			return nil
 		}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.view.Store(&view{m, reply.Any})
 	close(c.changed)
 	c.changed = make(chan struct{})

@@ -17,13 +17,15 @@ import (
 
 // run brings all tasks to an outcome, until ctx ends. Tasks of the same key take effect in any
 // order.
-func (c *Client) run(ctx context.Context, tasks []*task) { c.runBy(ctx, tasks, maxCall) }
+func (c *Client) run(ctx context.Context, tasks []*task) {
+	c.runBy(ctx, c.view.Load(), tasks, maxCall)
+}
 
-// runBy is run with so many tasks in one call at most.
-func (c *Client) runBy(ctx context.Context, tasks []*task, most int) {
+// runBy is run with so many tasks in one call at most, for a call that began under a view.
+func (c *Client) runBy(ctx context.Context, began *view, tasks []*task, most int) {
 	ctx, stop := withLimit(ctx, c.o.Limit)
 	defer stop()
-	c.rounds(ctx, tasks, most)
+	c.rounds(ctx, began, tasks, most)
 	if over := ctx.Err(); over != nil {
 		for _, t := range tasks {
 			t.over = over
@@ -31,10 +33,14 @@ func (c *Client) runBy(ctx context.Context, tasks []*task, most int) {
 	}
 }
 
-func (c *Client) rounds(ctx context.Context, tasks []*task, most int) {
+func (c *Client) rounds(ctx context.Context, began *view, tasks []*task, most int) {
 	pause := retryFirst
 	for todo := tasks; ; pause = min(2*pause, retrySlowest) {
 		v := c.view.Load()
+		if err := v.other(began); err != nil {
+			endAll(todo, nil, err)
+			return
+		}
 		c.round(ctx, v, todo, most)
 		var left []*task
 		for _, t := range todo {
@@ -173,8 +179,11 @@ func (c *Client) send(ctx context.Context, tasks []*task) {
 		for i, t := range tasks {
 			t.ended(reply.Outcomes[i], nil)
 		}
-		if code := reply.Outcomes[0].Code; code == rpcv1.Outcome_UNAVAILABLE {
+		switch reply.Outcomes[0].Code {
+		case rpcv1.Outcome_UNAVAILABLE:
 			l.failed()
+		case rpcv1.Outcome_DATA_LOST: // it may have been made anew
+			c.heardOf(0)
 		}
 		c.heardOf(reply.Generation)
 		return

@@ -35,8 +35,9 @@ var (
 	// attempt was answered. The change may have been done or not, and may still be done for a
 	// bounded time (see Client). No read ends with it.
 	ErrUnknown = errors.New("outcome is unknown")
-	// ErrDataLost is returned when a memory server lost its content; the index answers nothing
-	// until its owner decides. Nothing was done.
+	// ErrDataLost is returned when a memory server lost its content: the index answers nothing
+	// until its owner decides. It is also returned by calls under way when the client learns that
+	// the index was made anew (Options.OnMadeAnew). Nothing was done.
 	ErrDataLost = errors.New("index has lost data")
 	// ErrUnsupported is returned when the servers are older than this package and do not know the
 	// operation. Nothing was done.

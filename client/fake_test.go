@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"sync"
@@ -54,6 +55,7 @@ type fake struct {
 	key     string // of the call; requests of earlier ones may arrive late
 	script  []ending
 	over    func()
+	index   string // the identity that it names; empty = "index"
 	value   []byte // of the key; nil = it is not there
 	effects int    // changes made
 	doubts  int    // attempts that a client cannot know the outcome of
@@ -109,7 +111,10 @@ func (f *fake) end() (effects, doubts int) {
 
 // GetMap implements rpcv1.ComputeServer.
 func (f *fake) GetMap(context.Context, *rpcv1.GetComputeMapRequest) (*rpcv1.ComputeMapReply, error) {
-	m, err := partition.ByBoundaries("index", []partition.Server{{ID: 1, Name: "pod-1", RPC: f.address}}, nil)
+	f.mu.Lock()
+	index := cmp.Or(f.index, "index")
+	f.mu.Unlock()
+	m, err := partition.ByBoundaries(index, []partition.Server{{ID: 1, Name: "pod-1", RPC: f.address}}, nil)
 	if err != nil {
 		return nil, err
 	}

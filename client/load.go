@@ -32,6 +32,7 @@ func (c *Client) Load(ctx context.Context, pairs iter.Seq[Pair], o LoadOptions) 
 	if o.Parallel <= 0 {
 		o.Parallel = 16
 	}
+	began := c.view.Load() // all pairs go into one incarnation of the index
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	batches := make(chan []Pair)
@@ -45,7 +46,7 @@ func (c *Client) Load(ctx context.Context, pairs iter.Seq[Pair], o LoadOptions) 
 				if ctx.Err() != nil {
 					continue
 				}
-				err := c.putInTurn(ctx, batch, o.KeepExisting, func(stored int) {
+				err := c.putInTurn(ctx, began, batch, o.KeepExisting, func(stored int) {
 					n := count.Add(uint64(stored))
 					if o.Progress != nil {
 						telling.Lock()
@@ -90,7 +91,7 @@ const loadCall = 256
 // each time. Pairs that are sorted lie next to each other in the index. Calls side by side would
 // change the same leaf, wait for each other there, and divide it in the middle instead of at its
 // end. Batches that run side by side are some way apart.
-func (c *Client) putInTurn(ctx context.Context, pairs []Pair, keep bool, progress func(stored int)) error {
+func (c *Client) putInTurn(ctx context.Context, began *view, pairs []Pair, keep bool, progress func(stored int)) error {
 	tasks, err := putTasks(pairs, keep)
 	if err != nil {
 		return err
@@ -111,7 +112,7 @@ func (c *Client) putInTurn(ctx context.Context, pairs []Pair, keep bool, progres
 		if len(turn) == 0 {
 			return nil
 		}
-		c.runBy(ctx, turn, loadCall)
+		c.runBy(ctx, began, turn, loadCall)
 		if err := c.stored(turn); err != nil {
 			return err
 		}

@@ -43,6 +43,13 @@ type Options struct {
 	// tests. Nothing but the program sets it.
 	Insecure bool
 
+	// OnMadeAnew is called when the index lost its data and its owner decided to make it anew
+	// (spec.recovery.onDataLoss: Recreate): it is empty then, or loaded from a backup. The client
+	// goes on with it. Calls under way end with ErrDataLost, or ErrUnknown where a change may have
+	// been made, and no scan has pairs of both. No call uses the new index before OnMadeAnew
+	// returns; it must not call the client. Default: not called.
+	OnMadeAnew func()
+
 	// Limit bounds a call whose context has no deadline. Default 10 s.
 	Limit time.Duration
 	// Attempt bounds one try of an operation at a server; what is safe to repeat is tried again

@@ -30,7 +30,8 @@ type ScanOptions struct {
 //
 // Pairs stream from one server after the other. When one fails, the scan goes on after the last key
 // that it delivered. The deadline of ctx is one for the whole scan; without one, a scan fails when
-// nothing arrives for Options.Limit while it waits.
+// nothing arrives for Options.Limit while it waits. If the index is made anew meanwhile, the scan
+// ends with ErrDataLost.
 func (c *Client) Scan(ctx context.Context, start, end []byte, o ScanOptions) iter.Seq2[Pair, error] {
 	start, end = bytes.Clone(start), bytes.Clone(end)
 	return func(yield func(Pair, error) bool) {
@@ -64,10 +65,14 @@ func (s *scan) run(ctx context.Context) error {
 		return &Error{Op: "scan", Err: ErrInvalid, Message: fmt.Sprintf("start and end have %d bytes; no index has keys of more than %d", n, maxOperation)}
 	}
 	pause := retryFirst
+	began := s.c.view.Load()
 	var why error // says more than that time is over
 	for !s.over {
 		v := s.c.view.Load()
 		server, span, last := s.next(v)
+		if err := v.other(began); err != nil {
+			return s.failure(err, nil, span, server)
+		}
 		before := s.delivered
 		err := s.stream(ctx, v, server, span)
 		if s.delivered > before || err == nil {
@@ -153,7 +158,7 @@ func (s *scan) stream(ctx context.Context, v *view, server partition.Server, spa
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	request := &rpcv1.ScanRequest{Start: span.Start, End: span.End, Reverse: s.o.Reverse, KeysOnly: s.o.KeysOnly}
+	request := &rpcv1.ScanRequest{Index: v.m.Index, Start: span.Start, End: span.End, Reverse: s.o.Reverse, KeysOnly: s.o.KeysOnly}
 	if s.o.Limit > 0 {
 		request.Limit = s.o.Limit - s.delivered
 		if s.skip {
@@ -244,6 +249,8 @@ func (s *scan) failure(err, over error, span partition.Span, server partition.Se
 		return e
 	case errors.As(err, &inner):
 		*e = *inner
+	case errors.Is(err, ErrDataLost):
+		e.Err, e.Message = ErrDataLost, err.Error()
 	case code == codes.Unauthenticated, code == codes.PermissionDenied:
 		e.Err, e.Message = ErrUnauthorized, status.Convert(err).Message()
 	case code == codes.InvalidArgument:

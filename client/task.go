@@ -14,7 +14,8 @@ type task struct {
 	outcome *rpcv1.Outcome    // of the last attempt
 	server  *partition.Server // of the last attempt; nil = none was made
 	at      int               // where server is in the map
-	// instead of an outcome: ErrClosed, or one that wraps ErrUnauthorized; the attempt did nothing
+	// instead of an outcome: ErrClosed, or one that wraps ErrUnauthorized or ErrDataLost; the
+	// attempt did nothing
 	err   error
 	tries int
 	keep  bool // an Insert to which it is all the same who stored a value for the key
@@ -138,7 +139,7 @@ func (c *Client) failure(t *task) error {
 
 // sentinel is which error of this package err wraps, and what it says beyond that.
 func sentinel(err error) (message string, which error) {
-	for _, which = range []error{ErrClosed, ErrUnauthorized} {
+	for _, which = range []error{ErrClosed, ErrUnauthorized, ErrDataLost} {
 		if err == which {
 			return "", which
 		}

@@ -19,6 +19,8 @@ import (
 	"github.com/dmindex/dmindex/client"
 	"github.com/dmindex/dmindex/computeserver/computeservertest"
 	"github.com/dmindex/dmindex/pkg/index"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 func (r *running) get(t testing.TB, path string) (int, string) {
@@ -275,6 +277,18 @@ func TestRPCAnswersInvalid(t *testing.T) {
 	}
 	if err == nil || !strings.Contains(err.Error(), "1 to 1024 are possible") {
 		t.Errorf("an empty batch: %v", err)
+	}
+	for name, want := range map[string]codes.Code{"": codes.OK, computeservertest.Index: codes.OK, computeservertest.Index + "/1": codes.FailedPrecondition} {
+		scan, err := l.client.Scan(ctx, &rpcv1.ScanRequest{Index: name})
+		if err == nil {
+			_, err = scan.Recv()
+		}
+		if err == io.EOF {
+			err = nil
+		}
+		if status.Code(err) != want {
+			t.Errorf("a scan of the index %q: %v", name, err)
+		}
 	}
 	describe, err := l.client.Describe(ctx, &rpcv1.DescribeComputeRequest{})
 	if err != nil || describe.Id != 1 || describe.Index != computeservertest.Index || describe.MapGeneration != 1 {

@@ -126,6 +126,9 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 	if r.isCut() {
 		return status.Error(codes.Unavailable, "this server is shutting down; ask another one")
 	}
+	if has := r.core.Index.Identity; req.Index != "" && req.Index != has {
+		return status.Errorf(codes.FailedPrecondition, "this server has the index %s, not %s; ask for the map again", has, req.Index)
+	}
 	allowed := func() error { return callerOf(stream.Context()).mayScan(req) }
 	if err := allowed(); err != nil {
 		return err

@@ -416,13 +416,16 @@ func (x *DoReply) GetMapGeneration() uint64 {
 }
 
 type ScanRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Start         []byte                 `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`          // inclusive
-	End           []byte                 `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`              // exclusive; empty = unbounded
-	Limit         uint64                 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`         // 0 = unbounded
-	Reverse       bool                   `protobuf:"varint,4,opt,name=reverse,proto3" json:"reverse,omitempty"`     // from the end downwards
-	Forwarded     bool                   `protobuf:"varint,5,opt,name=forwarded,proto3" json:"forwarded,omitempty"` // only the part that this server is in charge of
-	KeysOnly      bool                   `protobuf:"varint,6,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Start     []byte                 `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`          // inclusive
+	End       []byte                 `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`              // exclusive; empty = unbounded
+	Limit     uint64                 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`         // 0 = unbounded
+	Reverse   bool                   `protobuf:"varint,4,opt,name=reverse,proto3" json:"reverse,omitempty"`     // from the end downwards
+	Forwarded bool                   `protobuf:"varint,5,opt,name=forwarded,proto3" json:"forwarded,omitempty"` // only the part that this server is in charge of
+	KeysOnly  bool                   `protobuf:"varint,6,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"`
+	// The identity of the index that is meant. FAILED_PRECONDITION: the server has another one; nothing was read. Empty = any. The index may have been made
+	// anew since the scan began, and the server may have the address of a former one.
+	Index         string `protobuf:"bytes,7,opt,name=index,proto3" json:"index,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -497,6 +500,13 @@ func (x *ScanRequest) GetKeysOnly() bool {
 		return x.KeysOnly
 	}
 	return false
+}
+
+func (x *ScanRequest) GetIndex() string {
+	if x != nil {
+		return x.Index
+	}
+	return ""
 }
 
 type Pair struct {
@@ -1542,14 +1552,15 @@ const file_compute_proto_rawDesc = "" +
 	"\aDoReply\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x123\n" +
 	"\boutcomes\x18\x02 \x03(\v2\x17.dmindex.rpc.v1.OutcomeR\boutcomes\x12%\n" +
-	"\x0emap_generation\x18\x03 \x01(\x04R\rmapGeneration\"\xa0\x01\n" +
+	"\x0emap_generation\x18\x03 \x01(\x04R\rmapGeneration\"\xb6\x01\n" +
 	"\vScanRequest\x12\x14\n" +
 	"\x05start\x18\x01 \x01(\fR\x05start\x12\x10\n" +
 	"\x03end\x18\x02 \x01(\fR\x03end\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\x04R\x05limit\x12\x18\n" +
 	"\areverse\x18\x04 \x01(\bR\areverse\x12\x1c\n" +
 	"\tforwarded\x18\x05 \x01(\bR\tforwarded\x12\x1b\n" +
-	"\tkeys_only\x18\x06 \x01(\bR\bkeysOnly\".\n" +
+	"\tkeys_only\x18\x06 \x01(\bR\bkeysOnly\x12\x14\n" +
+	"\x05index\x18\a \x01(\tR\x05index\".\n" +
 	"\x04Pair\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\"\x8d\x01\n" +
