@@ -105,7 +105,7 @@ func (x *limits) draw(w *simenv.World) poolsim.Options {
 	}
 	plan := sim.NewPlan(w.Faults(), sim.Menu{})
 	plan.Delay, plan.Gap = min(plan.Delay, 1000), min(plan.Gap, 1000)
-	x.late, x.most, x.least = 4+r.IntN(60), 4*time.Millisecond, 10*time.Microsecond
+	x.late, x.most, x.least = 2<<r.IntN(6), 4*time.Millisecond, 10*time.Microsecond
 	if x.gentle = r.IntN(3) == 0; x.gentle {
 		plan.Delay, plan.Gap, plan.Stall, x.least = 100, 100, 0, 100*time.Microsecond
 	} else {
