@@ -354,7 +354,7 @@ func (p *Pool) Free(addr Addr, size int) {
 
 // giveNode is Free under a.mu.
 func (a *allocator) giveNode(size int, addr Addr) {
-	if b := a.slabOf(size, addr); b != nil {
+	if b := a.givenBack(size, addr); b != nil {
 		a.pushFree(b, b.index(addr))
 	}
 }

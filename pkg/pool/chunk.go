@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+
+	"github.com/dmindex/dmindex/pkg/env/invariants"
 )
 
 // chunk is a chunk of this client, divided into slabs. allocator.mu guards it.
@@ -99,6 +101,16 @@ func (a *allocator) slabOf(size int, addr Addr) *slab {
 		return b
 	}
 	return nil
+}
+
+// givenBack is slabOf of a node that is given back. In builds with invariants its size is what the
+// slab says: else it would stay in use for as long as this client lives, and nobody would know.
+func (a *allocator) givenBack(size int, addr Addr) *slab {
+	if invariants.Enabled {
+		b := a.slabAt(addr)
+		invariants.Check(b == nil || b.class.size == size || a.pool.Alive() != nil, "node %v is given back as one of %d bytes, and is one of another size", addr, size)
+	}
+	return a.slabOf(size, addr)
 }
 
 // slabAt is the open run of this client in which a node begins at addr; nil if there is none.

@@ -59,16 +59,34 @@ func TestOperationsThatLeaveSomething(t *testing.T) {
 	} {
 		s := session(t, p)
 		leave(s, buffer(t, s, 64))
-		found := false
-		func() {
-			defer func() { found = recover() != nil }()
-			s.Begin()
-		}()
-		if found != invariants.Enabled {
+		if found := panics(s.Begin); found != invariants.Enabled {
 			t.Errorf("an operation begins behind one that left %s: found %v", what, found)
 		}
 		if s.Holds() {
 			must(t, s.PostUnlock())
 		}
 	}
+}
+
+// TestGivenBackAsAnotherSize: in builds with invariants nobody gives a node back as one of another
+// size than it has, which would lose it.
+func TestGivenBackAsAnotherSize(t *testing.T) {
+	p := pooltest.New(t, pooltest.Options{Servers: 1}).Open(t)
+	for what, give := range map[string]func(a pool.Addr, size int){"freed": p.Free, "retired": p.Retire, "retired, uncached": p.RetireUncached} {
+		a, err := p.Allocate(1000, pool.Nil)
+		must(t, err)
+		if found := panics(func() { give(a, 512) }); found != invariants.Enabled {
+			t.Errorf("a node is %s as one of another size: found %v", what, found)
+		}
+		if panics(func() { give(a, 1000) }) {
+			t.Errorf("a node is not %s as what it is", what)
+		}
+	}
+}
+
+// panics reports whether do panics.
+func panics(do func()) (found bool) {
+	defer func() { found = recover() != nil }()
+	do()
+	return false
 }

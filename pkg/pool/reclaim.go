@@ -158,7 +158,7 @@ func (p *Pool) retire(addr Addr, size int, r reach) {
 	// Who does not own the node wants the epochs to grow all the same: that is how its owner learns
 	// that there is something to find.
 	p.servers()[i].want(r)
-	if b := a.slabOf(roundNode(size), addr); b != nil && !b.isIdle(b.index(addr)) {
+	if b := a.givenBack(roundNode(size), addr); b != nil && !b.isIdle(b.index(addr)) {
 		a.retire(b, b.index(addr), r)
 	}
 }
