@@ -168,6 +168,7 @@ func (s *Session) checkIdle() {
 	}
 	invariants.Check(s.queued == 0, "an operation begins with %d requests queued", s.queued)
 	invariants.Check(!s.Holds(), "an operation begins with a lock held")
+	invariants.Check(s.image == Nil && len(s.taken) == 0, "an operation begins with place %v for an image, and %d changes of others", s.image, len(s.taken))
 	invariants.Check(dropped == "", "the operation before ended with a %s queued that was not posted", dropped)
 }
 
