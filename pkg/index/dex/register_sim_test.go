@@ -36,12 +36,13 @@ func TestRegisters(t *testing.T) {
 		sum.told += g.sum.told
 		sum.toldAgain += g.sum.toldAgain
 		sum.deaths += g.counts.deaths
+		sum.restarts += g.restarts()
 		sum.early.add(g.early())
 		sum.resized += g.resized()
 		sum.grown.add(g.grown())
 	}
 	t.Logf("%d seeds: %+v", seeds.Count, sum)
-	if seeds.Count > 10 && (sum.deferred == 0 || sum.toldAgain == 0 || sum.deaths == 0) {
+	if seeds.Count > 10 && (sum.deferred == 0 || sum.toldAgain == 0 || sum.deaths == 0 || sum.restarts == 0) {
 		t.Errorf("%+v: something never happened", sum)
 	}
 	if seeds.Count > 10 {
@@ -52,12 +53,13 @@ func TestRegisters(t *testing.T) {
 }
 
 // registersCounts are operations, those of them that were deferred, how often modifications were
-// told of a pair, and how often once more, and how many clients died.
+// told of a pair, and how often once more, how many clients died, and how often a memory server's
+// process.
 type registersCounts struct {
-	ops, deferred, told, toldAgain, deaths int
-	early                                  earlyCounts
-	resized                                int
-	grown                                  grownCounts
+	ops, deferred, told, toldAgain, deaths, restarts int
+	early                                            earlyCounts
+	resized                                          int
+	grown                                            grownCounts
 }
 
 // registers is one run.
@@ -89,7 +91,7 @@ func (g *registers) run() error {
 	for i := range 2 * registerRounds {
 		names = append(names, fmt.Sprint("client-", i+1))
 	}
-	g.plan = sim.NewPlan(g.r, sim.Menu{Kinds: []sim.Kind{sim.Crash}, Processes: names, Parts: 1500, Most: 5})
+	g.plan = sim.NewPlan(g.r, sim.Menu{Kinds: []sim.Kind{sim.Crash, sim.Crash, sim.Restart}, Processes: names, Parts: 1500, Most: 5})
 	g.plan.Capabilities.DeviceMemory = 0
 	g.opts = index.Options{Uint64: true, MaxValueBytes: 40, NodeBytes: 256, CacheBytes: []int{3, 5, 8, 1 << 10}[g.seed/3%4] << 10}
 	if g.seed%4 > 1 { // many entries and few frames
@@ -130,19 +132,24 @@ func (g *registers) play() error {
 		if err := g.moveTo(all, g.living[g.r.IntN(2)]); err != nil {
 			return err
 		}
-		c, group := all.by, env.NewWaitGroup(g.main)
+		c, group, lost := all.by, env.NewWaitGroup(g.main), false
 		for i := range registerSessions {
 			seed, over := g.r.Uint64(), g.main.NewEvent()
 			c.p.Go("serve", func() {
 				defer over.Set()
 				w := &registerSession{g: g, id: i, r: rand.New(rand.NewPCG(seed, 2))}
-				if err := w.serve(c); err != nil {
+				if err := w.serve(c); g.lostServer(c, err) {
+					lost = true
+				} else if err != nil {
 					g.w.Fail(err)
 				}
 			})
 			group.Go("wait", func() { over.Wait(env.Forever) })
 		}
 		group.Wait(env.Forever)
+		if lost {
+			c.p.Kill()
+		}
 		if c.p.Dead() {
 			g.died(c)
 		}

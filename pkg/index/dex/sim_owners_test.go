@@ -1,6 +1,7 @@
 package dex_test
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -9,9 +10,11 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/dex"
 	"github.com/dmindex/dmindex/pkg/index/indexsim"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// in runs do in the process of a client and waits; false: the process died.
+// in runs do in the process of a client and waits; false: the process died, also because a memory
+// server did (lostServer).
 func (o *owners) in(c *owner, what string, do func() error) (alive bool, err error) {
 	if c.p.Dead() {
 		return false, nil
@@ -22,10 +25,36 @@ func (o *owners) in(c *owner, what string, do func() error) (alive bool, err err
 		err = do()
 	})
 	over.Wait(env.Forever)
+	if o.lostServer(c, err) {
+		c.p.Kill()
+	}
 	if c.p.Dead() {
 		return false, nil
 	}
 	return true, err
+}
+
+// lostServer reports whether err may be what a client finds since the process of a memory server
+// has died and come back. The client is given up then, as a compute server does that opens its
+// index again.
+func (o *owners) lostServer(c *owner, err error) bool {
+	if err == nil || o.restarts() == c.restarts {
+		return false
+	}
+	for _, cause := range []error{index.ErrUnreachable, index.ErrUnknown, index.ErrFenced, index.ErrClosed, verbs.ErrDisconnected} {
+		if errors.Is(err, cause) {
+			return true
+		}
+	}
+	return false
+}
+
+// restarts is how often a memory server's process died.
+func (o *owners) restarts() (n int) {
+	for id := range o.c.Options.Servers {
+		n += o.c.Server(uint16(id + 1)).Restarts()
+	}
+	return n
 }
 
 // switched are the options of a client: in every third run some techniques are off, others with
@@ -50,7 +79,7 @@ func (o *owners) switched() index.Options {
 // make makes a client; false: it died.
 func (o *owners) make() bool {
 	o.made++
-	c := &owner{p: o.w.NewProcess(fmt.Sprint("client-", o.made))}
+	c := &owner{p: o.w.NewProcess(fmt.Sprint("client-", o.made)), restarts: o.restarts()}
 	o.all = append(o.all, c)
 	alive, err := o.in(c, "open", func() error {
 		p, err := o.c.Open(c.p)

@@ -32,6 +32,7 @@ func TestSeeds(t *testing.T) {
 			t.Fatalf("seed %d: %v\nplan: %v\n%s", seed, err, o.plan, seeds.Replay(seed))
 		}
 		sum.deaths += o.counts.deaths
+		sum.restarts += o.restarts()
 		sum.gives += o.counts.gives
 		sum.beside += o.counts.beside
 		sum.takes += o.counts.takes
@@ -51,6 +52,9 @@ func TestSeeds(t *testing.T) {
 	if seeds.Count > 10 {
 		sum.early.check(t)
 		checkResized(t, sum.resized)
+		if sum.restarts == 0 {
+			t.Error("no memory server was restarted")
+		}
 		sum.grown.check(t)
 	}
 	t.Logf("%d seeds, %.0f a second: %+v", seeds.Count, float64(seeds.Count)/time.Since(began).Seconds(), sum)
@@ -59,10 +63,10 @@ func TestSeeds(t *testing.T) {
 // blocks is how many the indexes had in the end, reclaimed what came back of memory to clients that
 // lived then, lost what nobody has any more, resized how often the number of buckets changed.
 type ownersCounts struct {
-	ops, deaths, beside, gives, takes, replays, calls, blocks, reclaimed, lost int
-	early                                                                      earlyCounts
-	resized                                                                    int
-	grown                                                                      grownCounts
+	ops, deaths, restarts, beside, gives, takes, replays, calls, blocks, reclaimed, lost int
+	early                                                                                earlyCounts
+	resized                                                                              int
+	grown                                                                                grownCounts
 }
 
 // earlyCounts are records that were appended beside the READ of their leaf: whose change was made,
@@ -145,6 +149,8 @@ type owner struct {
 	x      index.Partitioned
 	log    []byte
 	gone   bool // it died, and is fenced or about to be
+
+	restarts int // of memory servers when it was opened
 }
 
 // owned is a range: the keys from low up to high.
@@ -180,7 +186,7 @@ func (o *owners) run() error {
 	for i := range 12 {
 		names = append(names, fmt.Sprint("client-", i+1))
 	}
-	o.plan = sim.NewPlan(o.r, sim.Menu{Kinds: []sim.Kind{sim.Crash}, Processes: names, Parts: 3000, Most: 6})
+	o.plan = sim.NewPlan(o.r, sim.Menu{Kinds: []sim.Kind{sim.Crash, sim.Crash, sim.Restart}, Processes: names, Parts: 3000, Most: 6})
 	o.plan.Capabilities.DeviceMemory = 0
 	o.opts = index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 256, CacheBytes: 12 << 10}
 	switch {
@@ -259,7 +265,8 @@ func (o *owners) work() error {
 			}
 		})
 	}
-	for _, c := range all {
+	lost := make([]bool, len(all))
+	for i, c := range all {
 		for k := range o.sessions {
 			if c.p.Dead() {
 				break
@@ -268,7 +275,9 @@ func (o *owners) work() error {
 			over := o.main.NewEvent()
 			c.p.Go("serve", func() {
 				defer over.Set()
-				if err := o.serve(c, rand.New(rand.NewPCG(seed, 1)), k); err != nil {
+				if err := o.serve(c, rand.New(rand.NewPCG(seed, 1)), k); o.lostServer(c, err) {
+					lost[i] = true
+				} else if err != nil {
 					o.w.Fail(err)
 				}
 			})
@@ -279,7 +288,10 @@ func (o *owners) work() error {
 	for _, m := range o.ranges {
 		m.moving = false
 	}
-	for _, c := range all {
+	for i, c := range all {
+		if lost[i] {
+			c.p.Kill()
+		}
 		if c.p.Dead() {
 			o.died(c)
 		}
