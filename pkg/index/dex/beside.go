@@ -263,7 +263,7 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 		s.x.cache.drop(f)
 		return nil, nil
 	}
-	s.x.fetches(key)
+	s.x.fetched.Add(1)
 	if !s.ahead.done {
 		ps := s.b.PS
 		ps.Read(a, b)

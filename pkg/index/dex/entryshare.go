@@ -5,12 +5,13 @@ import "sync/atomic"
 // What another byte of entries would save, and what another byte of frames.
 //
 // Entries and frames share bytes of the cache. Both sides remember a little more than they have
-// room for, without the content: ghosts. A leaf that is READ, or searched by a memory server, for a
-// key whose entry is a ghost would not have been READ if there were more entries, by as many bytes
-// as ghosts stand for. It is the same with leaves that are ghosts. The side whose ghosts are found
-// more often for each of these bytes gets bytes of the other one, step by step, until both are
-// worth the same. What both have is counted in the same way, by the keys that are asked for, so it
-// does not matter which share is good for which load.
+// room for, without the content: ghosts. A leaf that a lookup READs, or has a memory server search,
+// for a key whose entry is a ghost would not have been READ if there were more entries, by as many
+// bytes as ghosts stand for. It is the same with leaves that are ghosts, for changes, too: a change
+// READs its leaf whether there is an entry of its key or not. The side whose ghosts are found more
+// often for each of these bytes gets bytes of the other one, step by step, until both are worth the
+// same. What both have is counted in the same way, by the keys that are asked for, so it does not
+// matter which share is good for which load.
 //
 //   - Entries: the last entries that a bucket evicted (ghosts).
 //   - Frames: the most used of the leaves without a frame (shard.ghosts).
@@ -111,7 +112,7 @@ func (g ghosts) has(i, head uint64) bool {
 	return false
 }
 
-// missed counts that a leaf is READ, or searched elsewhere, for key.
+// missed counts that a lookup of key READs a leaf, or has it searched elsewhere.
 func (e *rowCache) missed(key []byte) {
 	if e.ghosts == nil || !e.some.Load() {
 		return
@@ -310,7 +311,8 @@ func (h *shard) inUse() int {
 	return h.live
 }
 
-// fetches counts that a leaf is READ, because the cache has neither that nor the entry of key.
+// fetches counts that a lookup READs a leaf, because the cache has neither that nor the entry of
+// key.
 func (x *dex) fetches(key []byte) {
 	x.fetched.Add(1)
 	x.cache.rows.missed(key)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
 )
 
 // TestShareOfEntries: the side whose bytes are worth more by a quarter gets some, step by step. Few
@@ -123,5 +124,46 @@ func TestChanceMovesNothing(t *testing.T) {
 				t.Errorf("parts of %d buckets: %d buckets in the end, want %d", part, n, room.most)
 			}
 		}
+	}
+}
+
+// TestOnlyLookupsWantEntries: a change READs its leaf whether there is an entry of its key or not.
+// So it does not count for entries, and a lookup does.
+func TestOnlyLookupsWantEntries(t *testing.T) {
+	x, s := openedBy(t, "shm", index.Options{Uint64: true, MaxValueBytes: 16, NodeBytes: 256, CacheBytes: 16 << 10, Switches: map[string]bool{"offloading": false}})
+	e := &x.cache.rows
+	const keys = 2000
+	for n := range uint64(keys) {
+		mustDo(t, s.Insert(scanKey(n), []byte("12345678")))
+	}
+	found := func(do func(key []byte) error) (n int64) {
+		t.Helper()
+		tried := 0
+		for round := 0; round < 100 && tried < 20; round++ { // entries come and go
+			for i := range uint64(keys) {
+				_, err := s.Lookup(scanKey(i), nil)
+				mustDo(t, err)
+			}
+			for i := range uint64(keys) {
+				p := e.place(scanKey(i))
+				if _, kept := e.find(x, scanKey(i), nil); kept || tried == 20 || !e.ghosts.has(p.bucket, p.head) {
+					continue
+				}
+				x.cache.finds.entries.Store(0)
+				mustDo(t, do(scanKey(i)))
+				n += x.cache.finds.entries.Load()
+				tried++
+			}
+		}
+		if tried < 20 {
+			t.Fatalf("%d ghosts: this tests nothing", tried)
+		}
+		return n
+	}
+	if n := found(func(key []byte) error { return s.Update(key, []byte("changed ")) }); n != 0 {
+		t.Errorf("changes count for entries %d times", n)
+	}
+	if n := found(func(key []byte) error { _, err := s.Lookup(key, nil); return err }); n == 0 {
+		t.Error("lookups do not count for entries")
 	}
 }

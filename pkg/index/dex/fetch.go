@@ -81,7 +81,11 @@ func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, m
 		return false, false, s.b.Retry()
 	}
 	old := f != nil && s.x.cache.evictions.after(a, since)
-	if !had || old {
+	switch {
+	case had && !old:
+	case must:
+		s.x.fetched.Add(1) // an entry would not do
+	default:
 		s.x.fetches(key)
 	}
 	if !s.ahead.done || old {

@@ -38,7 +38,9 @@ func (s *session) seek(q *sought, key []byte, leaf bool) (err error) {
 	c.called(s.x.env.Now()-began, level, q.near || w.Level < level)
 	if q.near {
 		q.path = btree.At(q.found.leaf)
-		s.x.cache.rows.missed(key)
+		if !leaf {
+			s.x.cache.rows.missed(key)
+		}
 		return nil
 	}
 	q.path, err = s.b.GoOn(w, key)

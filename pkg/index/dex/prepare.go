@@ -325,7 +325,7 @@ func (s *session) postLeaves() error {
 			queued = 0
 		}
 		ps.Read(w.leaf[i], r.buffers[i])
-		s.x.fetches(w.keys[i])
+		s.x.fetched.Add(1)
 		queued++
 	}
 	return ps.Post()
