@@ -32,6 +32,8 @@ func (s *computePoolScope) summarize(err error) {
 	reason, message := explain(err)
 	switch {
 	case err != nil:
+	case all && s.outdated() > 0 && imageProblem(s.pods...) != "":
+		reason, message = dmv1.ReasonImageUnavailable, imageProblem(s.pods...)
 	case all && status.Leaving > 0:
 		reason, message = dmv1.ReasonReplacing, fmt.Sprintf("%d servers are leaving", status.Leaving)
 	case all && s.outdated() > 0:
@@ -43,6 +45,8 @@ func (s *computePoolScope) summarize(err error) {
 		message = fmt.Sprintf("%d of %d compute servers are ready", status.ReadyReplicas, s.pool.Spec.Replicas)
 		if problems := s.problems(); len(problems) > 0 {
 			reason, message = dmv1.ReasonNodeUnfit, message+unfitPods(s.pods, problems)
+		} else if why := imageProblem(s.pods...); why != "" {
+			reason, message = dmv1.ReasonImageUnavailable, message+"; "+why
 		} else if why := unschedulable(s.pods); why != "" {
 			reason, message = dmv1.ReasonUnschedulable, message+"; "+why
 		}

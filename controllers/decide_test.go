@@ -20,7 +20,11 @@ func TestDecideMemoryPool(t *testing.T) {
 	with := func(p memoryPodView, change func(*memoryPodView)) memoryPodView { change(&p); return p }
 	f := func(name string, servers int, image string, want string, pods ...memoryPodView) {
 		t.Helper()
-		a := decideMemoryPool(memoryPoolView{servers: servers, image: image, now: noon, pods: pods})
+		v := memoryPoolView{servers: servers, image: image, now: noon, pods: pods}
+		for _, p := range pods { // where an image is proven is for TestImageIsProven
+			v.probes = append(v.probes, imageProbeView{id: p.id, image: image, proven: true})
+		}
+		a := decideMemoryPool(v)
 		if got := fmt.Sprintf("create %d remove %v restart %d", a.create, a.remove, a.restart); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -114,10 +115,18 @@ func (s *indexScope) missingMemory() string {
 			}
 		}
 		if answering < int(p.pool.Spec.Servers) {
-			missing = append(missing, fmt.Sprintf("%d of %d memory servers of pool %s answer", answering, p.pool.Spec.Servers, p.pool.Name)+unfitPods(p.pods, p.problems))
+			missing = append(missing, fmt.Sprintf("%d of %d memory servers of pool %s answer", answering, p.pool.Spec.Servers, p.pool.Name)+unfitPods(p.pods, p.problems)+startless(p.pods))
 		}
 	}
 	return strings.Join(missing, ", ")
+}
+
+// startless says which pods do not start with their image, behind a sentence.
+func startless(pods []*corev1.Pod) string {
+	if why := imageProblem(pods...); why != "" {
+		return "; " + why
+	}
+	return ""
 }
 
 // unfitPods says what keeps servers from starting, behind a sentence.
@@ -141,9 +150,36 @@ func (s *indexScope) unfitCompute() string {
 	return strings.Join(list, "; ")
 }
 
-// replacing says which compute pools are not through with the newest template; empty if all are.
+// imageProblem says which pools have pods that do not start with their image; empty if none has.
+func (s *indexScope) imageProblem() string {
+	var list []string
+	say := func(kind, name string, conditions []metav1.Condition) {
+		if c := find(conditions, dmv1.ConditionPoolReady); c != nil && c.Reason == dmv1.ReasonImageUnavailable {
+			list = append(list, kind+" pool "+name+": "+c.Message)
+		}
+	}
+	for _, p := range s.memoryPools {
+		if p.pool != nil {
+			say("memory", p.pool.Name, p.pool.Status.Conditions)
+		}
+	}
+	for _, pool := range s.computePools {
+		say("compute", pool.Name, pool.Status.Conditions)
+	}
+	return strings.Join(list, "; ")
+}
+
+// replacing says which pools are not through with the newest template or image; empty if all are.
 func (s *indexScope) replacing() string {
 	var list []string
+	for _, p := range s.memoryPools {
+		if p.pool == nil {
+			continue
+		}
+		if c := find(p.pool.Status.Conditions, dmv1.ConditionPoolReady); c != nil && c.Reason == dmv1.ReasonReplacing {
+			list = append(list, "memory pool "+p.pool.Name+": "+c.Message)
+		}
+	}
 	for _, pool := range s.computePools {
 		if slices.Contains(s.rewritten, pool.Name) || pool.Status.ObservedGeneration < pool.Generation {
 			list = append(list, "compute pool "+pool.Name+" has not acted on its new specification yet")

@@ -199,6 +199,8 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonMoving, s.waiting)
 	case s.unfenced != "":
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonFencing, "not done yet: "+s.unfenced)
+	case s.imageProblem() != "":
+		set(dmv1.ConditionProgressing, true, dmv1.ReasonImageUnavailable, s.imageProblem())
 	case computeReady < s.view.Desired:
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonWaitingForCompute, fmt.Sprintf("%d of %d compute servers are ready", computeReady, s.view.Desired))
 	case s.replacing() != "":

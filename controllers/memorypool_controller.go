@@ -12,12 +12,10 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
-	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 )
 
@@ -33,7 +31,8 @@ type memoryPoolScope struct {
 	image     string
 	authority *pki.Authority
 	pods      []*corev1.Pod
-	size      int // servers that there shall be
+	probes    []*corev1.Pod // of images (memorypool_image.go)
+	size      int           // servers that there shall be
 	// pods on whose servers there are indexes
 	recorded  idSet
 	described map[int]*rpcv1.DescribeMemoryReply // by pod
@@ -97,6 +96,9 @@ func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) e
 // gatherUse looks at the pool's pods, and at who has memory there.
 func (r *DMMemoryPoolReconciler) gatherUse(ctx context.Context, s *memoryPoolScope) (err error) {
 	if s.pods, err = listPods(ctx, r, s.pool, dmv1.ComponentMemory); err != nil {
+		return err
+	}
+	if s.probes, err = listPods(ctx, r, s.pool, dmv1.ComponentProbe); err != nil {
 		return err
 	}
 	indexes := &dmv1.DMIndexList{}
@@ -260,6 +262,9 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 			}
 		}
 	}
+	if err := r.keepProbes(ctx, s, actions); err != nil {
+		return err
+	}
 	if wait := refusal(s.pods, actions.next, r.now()); wait != nil {
 		return wait
 	}
@@ -278,30 +283,16 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 	})
 }
 
-// restart changes the image of a server in place: its container starts anew in the same pod and
-// finds its region again.
-func (r *DMMemoryPoolReconciler) restart(ctx context.Context, s *memoryPoolScope, p *corev1.Pod, reason string) error {
-	changed := p.DeepCopy()
-	container(changed).Image = s.image
-	if changed.Annotations == nil {
-		changed.Annotations = map[string]string{}
-	}
-	changed.Annotations[annotationRestarted] = r.now().UTC().Format(time.RFC3339)
-	r.events.Eventf(s.pool, p, corev1.EventTypeNormal, "MemoryServerRestarting", "ChangeImage", "pod %s restarts in place with image %s", p.Name, s.image)
-	if err := r.Patch(ctx, changed, client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{}), kube.Owner); err != nil {
-		return err
-	}
-	logf.FromContext(ctx).Info("restart pod in place", "pod", p.Name, "image", s.image, "reason", reason)
-	return nil
-}
-
 func (s *memoryPoolScope) view(now time.Time) memoryPoolView {
 	v := memoryPoolView{servers: s.size, image: s.image, paused: s.pool.Spec.Paused, now: now}
 	for _, p := range s.pods {
 		is, since := ready(p)
 		restarted, _ := time.Parse(time.RFC3339, p.Annotations[annotationRestarted])
 		v.pods = append(v.pods, memoryPodView{id: podID(p), going: going(p), ended: ended(p), ready: is, readySince: since,
-			image: container(p).Image, restarted: restarted, attempt: attempt(p), stuck: stuck(p), unfit: s.problems[podID(p)] != ""})
+			image: asked(p), node: p.Spec.NodeName, restarted: restarted, attempt: attempt(p), stuck: stuck(p), unfit: s.problems[podID(p)] != ""})
+	}
+	for _, p := range s.probes {
+		v.probes = append(v.probes, imageProbe(p))
 	}
 	return v
 }

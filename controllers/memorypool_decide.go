@@ -12,6 +12,7 @@ type memoryPoolView struct {
 	paused  bool // what is lost is replaced; no image is changed
 	now     time.Time
 	pods    []memoryPodView
+	probes  []imageProbeView
 }
 
 type memoryPodView struct {
@@ -23,7 +24,8 @@ type memoryPodView struct {
 	stuck      bool // its container does not run, and will not with its image
 	ready      bool
 	readySince time.Time
-	image      string
+	image      string // that was asked for
+	node       string
 	restarted  time.Time // when its image was last changed in place
 }
 
@@ -38,14 +40,25 @@ type memoryPoolActions struct {
 	createWhy, restartWhy string
 	remove                []int // pods that ended
 	restart               int   // pod whose image is to be changed in place; -1 = none
+	probe                 int   // pod on whose node the image is to be proven; -1 = none
+	drop                  []int // probes that are of no use, by their places in the view
 	// when the next pod may be made, since kubelets refused the last ones
 	next time.Time
 }
 
 // decideMemoryPool replaces what is lost and changes images one server after the other. It never
-// takes a server away: it holds data. A server that serves nothing gets the image that is wanted at
-// once, whatever the others do, so that an image which was mistyped and then corrected heals.
+// takes a server away: it holds data. A server that serves nothing does not wait for its turn to
+// get the image that is wanted, so that a server whose image was the reason heals.
+//
+// No image is changed before it is proven on the server's node (memorypool_image.go).
 func decideMemoryPool(v memoryPoolView) memoryPoolActions {
+	a := decideServers(v)
+	a.prove(v)
+	return a
+}
+
+// decideServers is all of it but the proof of images.
+func decideServers(v memoryPoolView) memoryPoolActions {
 	a := memoryPoolActions{restart: -1}
 	there, quiet, outdated := 0, true, -1
 	var attempts []podAttempt

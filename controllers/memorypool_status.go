@@ -24,6 +24,10 @@ func (s *memoryPoolScope) summarize(err error) {
 	reason, message := explain(err)
 	switch {
 	case err != nil:
+	case all && s.imageProblem() != "":
+		reason, message = dmv1.ReasonImageUnavailable, s.imageProblem()
+	case all && s.outdated() > 0 && !s.pool.Spec.Paused:
+		reason, message = dmv1.ReasonReplacing, fmt.Sprintf("%d of %d servers run another image than %s, which they get one after the other", s.outdated(), len(s.pods), s.image)
 	case all:
 		message = fmt.Sprintf("all %d memory servers answer", answering)
 	default:
@@ -31,6 +35,8 @@ func (s *memoryPoolScope) summarize(err error) {
 		message = fmt.Sprintf("%d of %d memory servers answer", answering, s.pool.Spec.Servers)
 		if len(s.problems) > 0 {
 			reason, message = dmv1.ReasonNodeUnfit, message+unfitPods(s.pods, s.problems)
+		} else if why := s.imageProblem(); why != "" {
+			reason, message = dmv1.ReasonImageUnavailable, message+"; "+why
 		} else if why := unschedulable(s.pods); why != "" {
 			reason, message = dmv1.ReasonUnschedulable, message+"; "+why
 		}

@@ -189,8 +189,14 @@ const (
 	// data: they may be evicted and deleted.
 	ReasonReleased = "Released"
 
-	// ReasonReplacing: pods of a compute pool with an old template are being replaced.
+	// ReasonReplacing: pods of a compute pool with an old template are being replaced, or servers
+	// of a memory pool change their image.
 	ReasonReplacing = "Replacing"
+
+	// ReasonImageUnavailable: a pod with the image that is wanted does not start; the message names
+	// the image and says why. Servers that run go on with the image that they have. To do: correct
+	// spec.image, or what the message names: the registry, the pull secrets, the node.
+	ReasonImageUnavailable = "ImageUnavailable"
 
 	// ReasonDeleting: the object is being deleted; the message names what it waits for.
 	ReasonDeleting = "Deleting"

@@ -14,6 +14,8 @@ const (
 	ComponentMemory  = "memory"
 	ComponentCompute = "compute"
 	ComponentState   = "state" // of ConfigMaps: the records of what was decided
+	// of pods that find out whether a node has an image
+	ComponentProbe = "image-probe"
 
 	// LabelIndex names the DMIndex that an object belongs to, LabelPool the pool.
 	LabelIndex = "dmindex.io/index"
@@ -46,7 +48,8 @@ const (
 	AnnotationNextID = "dmindex.io/next-id"
 
 	// AnnotationImage of an index or a pool is the image that an operator pinned because spec.image
-	// is empty.
+	// is empty. That of a memory pod or a probe is the image that was asked for: an admission
+	// webhook may have written another one into the pod.
 	AnnotationImage = "dmindex.io/image"
 
 	// AnnotationImageRDMA of an index is the same for its pools with transport RDMA.

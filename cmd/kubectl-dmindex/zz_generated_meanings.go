@@ -72,6 +72,7 @@ var meanings = map[string]meaning{
 	"InUse":             {when: "indexes with spec.recovery.onDataLoss: Block have memory in a memory pool.", do: "before pods of the pool are evicted or deleted, dump these indexes, then name the pods in the pool's annotation dmindex.io/release."},
 	"NotInUse":          {when: "no index with spec.recovery.onDataLoss: Block has memory in a memory pool.", do: ""},
 	"Released":          {when: "the annotation dmindex.io/release names all pods of a memory pool that have data: they may be evicted and deleted.", do: ""},
-	"Replacing":         {when: "pods of a compute pool with an old template are being replaced.", do: ""},
+	"Replacing":         {when: "pods of a compute pool with an old template are being replaced, or servers of a memory pool change their image.", do: ""},
+	"ImageUnavailable":  {when: "a pod with the image that is wanted does not start; the message names the image and says why. Servers that run go on with the image that they have.", do: "correct spec.image, or what the message names: the registry, the pull secrets, the node."},
 	"Deleting":          {when: "the object is being deleted; the message names what it waits for.", do: ""},
 }

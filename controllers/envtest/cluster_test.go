@@ -195,11 +195,24 @@ func (c *cluster) kubelet(ctx context.Context) {
 					c.fleet.Follow(string(p.UID), uint64(index.Status.Map.Generation))
 				}
 			}
+			if p.Labels[dmv1.LabelComponent] == dmv1.ComponentProbe {
+				if !strings.HasPrefix(p.Spec.Containers[0].Image, "typo") && len(p.Status.ContainerStatuses) == 0 {
+					ended := corev1.ContainerStatus{Name: dmv1.ComponentProbe, Image: p.Spec.Containers[0].Image}
+					ended.State.Terminated = &corev1.ContainerStateTerminated{Reason: "Completed"}
+					p.Status.Phase, p.Status.ContainerStatuses = corev1.PodSucceeded, []corev1.ContainerStatus{ended}
+					_ = api.Status().Update(ctx, p) // a conflict is tried again at the next tick
+				}
+				continue
+			}
 			is := corev1.ConditionTrue
 			if c.fleet.Problem(c.namespace, p.Name) != "" {
 				is = corev1.ConditionFalse
 			}
-			if p.Status.PodIP != "" && p.Status.Conditions[0].Status == is || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded || p.DeletionTimestamp != nil || !c.startable.Load() {
+			// a container that restarts in place is ready again a second later
+			restarted, _ := time.Parse(time.RFC3339, p.Annotations["dmindex.io/restarted"])
+			settled := p.Status.PodIP != "" && p.Status.Conditions[0].Status == is &&
+				(p.Status.Conditions[0].LastTransitionTime.After(restarted) || time.Since(restarted) < time.Second)
+			if settled || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded || p.DeletionTimestamp != nil || !c.startable.Load() {
 				continue
 			}
 			if p.Labels[dmv1.LabelComponent] == dmv1.ComponentCompute {
@@ -261,7 +274,9 @@ func (c *cluster) pods(pool string) (names []string) {
 		c.t.Fatal(err)
 	}
 	for _, p := range list.Items {
-		names = append(names, p.Name)
+		if p.Labels[dmv1.LabelComponent] != dmv1.ComponentProbe {
+			names = append(names, p.Name)
+		}
 	}
 	return names
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,8 +39,9 @@ func (c *cluster) noImage() {
 	}
 }
 
-// TestImageMistyped: an image that cannot be had stops a change where it is, and all is well as
-// soon as there is one that can, be it the former one or another.
+// TestImageMistyped: an image that cannot be had changes no memory server, the index serves on and
+// says which image it is, and all is well as soon as there is one that can be had, be it the former
+// one or another.
 func TestImageMistyped(t *testing.T) {
 	t.Parallel()
 	for _, image := range []string{"server:1", "server:3"} {
@@ -52,25 +54,40 @@ func TestImageMistyped(t *testing.T) {
 			c.startable.Store(false)
 			i := &dmv1.DMIndex{}
 			c.patch("demo", i, func() { i.Spec.Image = "typo:1" })
-			c.eventually("a memory pod and one more compute pod have the image", func() string {
+			c.eventually("a probe and one more compute pod have the image", func() string {
 				c.noImage()
-				if pods := c.pods("demo-compute"); len(pods) == 3 && c.pod("demo-memory-0").Spec.Containers[0].Image == "typo:1" && len(c.pod(pods[2]).Status.ContainerStatuses) > 0 {
+				probe := &corev1.Pod{}
+				if pods := c.pods("demo-compute"); len(pods) == 3 && c.get("demo-memory-image-0", probe) == nil && len(c.pod(pods[2]).Status.ContainerStatuses) > 0 {
 					return ""
 				}
-				return fmt.Sprint(c.pods("demo-compute"))
+				return fmt.Sprint(c.pods("demo-compute"), probe.Name)
 			})
-			c.condition("demo", dmv1.ConditionAvailable, metav1.ConditionFalse, dmv1.ReasonMemoryUnreachable, "demo-memory-0")
+			c.eventually("the status names image and reason", func() string {
+				c.noImage()
+				p := apimeta.FindStatusCondition(c.index("demo").Status.Conditions, dmv1.ConditionProgressing)
+				for _, want := range []string{"memory pool demo-memory: pod demo-memory-image-0", "compute pool demo-compute: pod demo-compute-2", "image typo:1: ImagePullBackOff"} {
+					if p == nil || p.Reason != dmv1.ReasonImageUnavailable || !strings.Contains(p.Message, want) {
+						return fmt.Sprintf("%+v", p)
+					}
+				}
+				return ""
+			})
 			c.quiet(time.Second)
-			if image := c.pod("demo-memory-1").Spec.Containers[0].Image; image != "server:1" {
-				t.Errorf("the other memory pod has the image %s", image)
+			c.condition("demo", dmv1.ConditionAvailable, metav1.ConditionTrue, dmv1.ReasonServing, "")
+			for _, pod := range []string{"demo-memory-0", "demo-memory-1"} {
+				if image := c.pod(pod).Spec.Containers[0].Image; image != "server:1" {
+					t.Errorf("pod %s has the image %s", pod, image)
+				}
 			}
 			uid := c.pod("demo-memory-0").UID
 			c.patch("demo", i, func() { i.Spec.Image = image })
 			c.equal("image of the memory pod", image, func() any { return c.pod("demo-memory-0").Spec.Containers[0].Image })
-			c.fleet.SetAway(c.namespace, "demo-memory-0", false)
-			c.podStatus("demo-memory-0", func(s *corev1.PodStatus) { s.ContainerStatuses = nil })
-			// a container that is ready in the second of its restart is not noticed at once
+			// the compute pod with the typo is gone before kubelets start anything, and a container
+			// that is ready in the second of its restart is not noticed at once
 			c.quiet(2 * time.Second)
+			if image != "server:1" {
+				c.podStatus("demo-memory-0", func(s *corev1.PodStatus) { s.Conditions[0].Status = corev1.ConditionFalse })
+			}
 			c.startable.Store(true)
 			want := "[demo-compute-0 demo-compute-1]"
 			if image != "server:1" {

@@ -31,8 +31,9 @@ func (s *space) settledWithin(limit time.Duration, memory, compute string) {
 	}
 }
 
-// TestMistypedImage: an image that cannot be had stops the change where it is. Put back, or
-// replaced by one that can be had, the index heals within a minute, with all that it had.
+// TestMistypedImage: an image that cannot be had changes nothing that runs, and the status names
+// it. Put back, or replaced by one that can be had, the index is as desired within a minute, with
+// all that it had.
 func TestMistypedImage(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
@@ -40,15 +41,19 @@ func TestMistypedImage(t *testing.T) {
 	incarnations := s.incarnations()
 	for _, image := range []string{"null", `"` + target.nextImage + `"`} {
 		s.patch("dmi/x", `{"image":"`+noImage+`"}`)
-		s.eventually(long, "a memory server and one more compute server wait for the image", func() (bool, string) {
+		s.eventually(long, "a probe and one more compute server wait for the image", func() (bool, string) {
 			waiting := s.jsonpath("pods", `{range .items[*]}{.metadata.labels.app\.kubernetes\.io/component}={.status.containerStatuses[0].state.waiting.reason} {end}`)
 			is := func(component string) bool {
-				// of a container that ran before its kubelet says that it backs off
-				return strings.Contains(waiting, component+"=ErrImagePull") || strings.Contains(waiting, component+"=ImagePullBackOff") || strings.Contains(waiting, component+"=CrashLoopBackOff")
+				return strings.Contains(waiting, component+"=ErrImagePull") || strings.Contains(waiting, component+"=ImagePullBackOff")
 			}
-			return is("memory") && is("compute"), waiting
+			return is("image-probe") && is("compute"), waiting
 		})
-		s.condition("Available", "False")
+		s.eventually(short, "the status names the image", func() (bool, string) {
+			message := s.jsonpath("dmi/x", `{.status.conditions[?(@.reason=="ImageUnavailable")].message}`)
+			return strings.Contains(message, noImage), message
+		})
+		s.condition("Available", "True")
+		s.filled()
 		s.patch("dmi/x", `{"image":`+image+`}`)
 		s.settledWithin(time.Minute, "2/2", "2/2")
 		s.eventually(short, "no pod has the image", func() (bool, string) {

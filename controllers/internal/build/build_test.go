@@ -72,6 +72,7 @@ func TestGolden(t *testing.T) {
 		"memory_pool":           memory,
 		"compute_pool":          compute,
 		"memory_pod":            MemoryPod(memory, 3, "server:1"),
+		"image_probe":           ImageProbe(memory, 3, "node-1", "server:1"),
 		"compute_pod":           ComputePod(compute, 1, 3, "uid/1", "server:1", "hash"),
 		"headless":              Headless("demo-memory", "ns", dmv1.ComponentMemory),
 		"client_service":        ClientService(index),

@@ -58,6 +58,7 @@ func TestKeepMemoryPod(t *testing.T) {
 	pool := &dmv1.DMMemoryPool{}
 	pool.Spec.Pod.Annotations = map[string]string{"karpenter.sh/do-not-disrupt": "false"}
 	p := MemoryPod(pool, 0, "i")
+	delete(p.Annotations, dmv1.AnnotationImage)
 	g := func(want string, kept string, released bool) {
 		t.Helper()
 		KeepMemoryPod(p, pool, kept, released)

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -67,7 +68,25 @@ func MemoryPod(pool *dmv1.DMMemoryPool, id int, image string) *corev1.Pod {
 		c.Args = append(c.Args, "--on-chip", "--reserve") // a NIC pins all pages at once
 		rdma(p, spec.RDMA)
 	}
+	p.Annotations[dmv1.AnnotationImage] = image
 	KeepMemoryPod(p, pool, "", false)
+	return p
+}
+
+// ImageProbe is a pod that finds out whether a node can have the image that a memory server of a
+// pool is to get: it does nothing but start its program and end. It has what a kubelet pulls images
+// with, and what admission looks at, and lies on the very node of the server: where the image of
+// one node can be had, that of another one may not.
+func ImageProbe(pool *dmv1.DMMemoryPool, id int, node, image string) *corev1.Pod {
+	p := pod(pool.Name, pool.Namespace, dmv1.ComponentProbe, id, pool.Spec.Pod, image, []string{"memserver", "--help"})
+	p.Name, p.Annotations[dmv1.AnnotationImage] = PodName(pool.Name+"-image", id), image
+	s, c := &p.Spec, &p.Spec.Containers[0]
+	s.NodeName, s.RestartPolicy, s.TerminationGracePeriodSeconds = node, corev1.RestartPolicyNever, ptr.To(int64(1))
+	s.Hostname, s.Subdomain, s.Volumes, s.NodeSelector, s.Affinity, s.TopologySpreadConstraints = "", "", nil, nil, nil, nil
+	c.VolumeMounts, c.Ports, c.StartupProbe, c.LivenessProbe, c.ReadinessProbe = nil, nil, nil, nil, nil
+	c.Resources = resources(
+		corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
+		corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}, dmv1.Resources{})
 	return p
 }
 

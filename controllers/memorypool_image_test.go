@@ -1,0 +1,163 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+)
+
+// TestImageIsProven: a server's image is changed only after a probe of the wanted image has ended
+// well on the server's node, and probes that nobody waits for are deleted.
+func TestImageIsProven(t *testing.T) {
+	pods := []memoryPodView{
+		{id: 0, ready: true, readySince: noon.Add(-time.Hour), image: "b", node: "x"},
+		{id: 1, ready: true, readySince: noon.Add(-time.Hour), image: "a", node: "y"},
+	}
+	f := func(name, image, want string, probes ...imageProbeView) {
+		t.Helper()
+		a := decideMemoryPool(memoryPoolView{servers: 2, image: image, now: noon, pods: pods, probes: probes})
+		if got := fmt.Sprintf("probe %d restart %d drop %v", a.probe, a.restart, a.drop); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	probe := func(change func(*imageProbeView)) imageProbeView {
+		p := imageProbeView{id: 1, image: "b", node: "y", made: noon.Add(-time.Hour)}
+		change(&p)
+		return p
+	}
+	proven := probe(func(p *imageProbeView) { p.proven = true })
+	f("none", "b", "probe 1 restart -1 drop []")
+	f("it does not start", "b", "probe -1 restart -1 drop []", probe(func(*imageProbeView) {}))
+	f("proven", "b", "probe -1 restart 1 drop []", proven)
+	f("proven elsewhere", "b", "probe -1 restart -1 drop [0]", probe(func(p *imageProbeView) { p.proven, p.node = true, "x" }))
+	f("another image is proven", "b", "probe -1 restart -1 drop [0]", probe(func(p *imageProbeView) { p.proven, p.image = true, "c" }))
+	f("that goes", "b", "probe -1 restart -1 drop []", probe(func(p *imageProbeView) { p.proven, p.image, p.going = true, "c", true }))
+	f("it failed just now", "b", "probe -1 restart -1 drop []", probe(func(p *imageProbeView) { p.failed, p.made = true, noon }))
+	f("it failed a while ago", "b", "probe -1 restart -1 drop [0]", probe(func(p *imageProbeView) { p.failed = true }))
+	f("of a server that has its image, or is gone", "b", "probe -1 restart 1 drop [0 2]",
+		probe(func(p *imageProbeView) { p.id, p.node, p.proven = 0, "x", true }), proven, probe(func(p *imageProbeView) { p.id = 7 }))
+	f("the other server goes back", "a", "probe 0 restart -1 drop [0]", proven)
+	pods[0].image = "a"
+	f("all is as before", "a", "probe -1 restart -1 drop [0]", proven)
+}
+
+// TestImageThatIsRewritten: where a webhook writes a mirror into pods, when they are made or
+// whenever they are written, an image reaches all servers, each once, and settled pools stay.
+func TestImageThatIsRewritten(t *testing.T) {
+	mirror := func(image string) string {
+		if strings.HasPrefix(image, "mirror/") {
+			return image
+		}
+		return "mirror/" + image
+	}
+	twice := func(image string) string { return "mirror/" + image }
+	same := func(image string) string { return image }
+	for name, change := range map[string]func(string) string{"only new pods": same, "all writes": mirror, "all writes, whatever they have": twice} {
+		ctx := t.Context()
+		pool := &dmv1.DMMemoryPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: "ns", UID: "u"}}
+		pool.Spec.Servers = 2
+		scheme := runtime.NewScheme()
+		for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, dmv1.AddToScheme} {
+			if err := add(scheme); err != nil {
+				t.Fatal(err)
+			}
+		}
+		hooks := interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+				if p, is := o.(*corev1.Pod); is {
+					container(p).Image = mirror(container(p).Image)
+				}
+				return c.Create(ctx, o, options...)
+			},
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
+				p, is := o.(*corev1.Pod)
+				if is {
+					was := &corev1.Pod{}
+					if err := c.Get(ctx, client.ObjectKeyFromObject(o), was); err != nil {
+						return err
+					}
+					if container(p).Image != container(was).Image || name == "all writes" {
+						container(p).Image = change(container(p).Image)
+					}
+				}
+				return c.Patch(ctx, o, patch, options...)
+			},
+		}
+		c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).WithStatusSubresource(&corev1.Pod{}).WithInterceptorFuncs(hooks).Build()
+		now := noon
+		r := &DMMemoryPoolReconciler{base{Writer: kube.Writer{Client: c, Live: c}, events: &lastNote{}, spare: newSpareIDs(), now: func() time.Time { return now }}}
+		patched := 0
+		look := func(image string) (s *memoryPoolScope) {
+			s = &memoryPoolScope{pool: pool, image: image, size: 2, recorded: idSet{}}
+			if err := r.gatherUse(ctx, s); err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range slices.Concat(s.pods, s.probes) { // as kubelets do
+				p.Spec.NodeName = orElse(p.Spec.NodeName, "node-"+p.Name)
+				status := corev1.ContainerStatus{Name: container(p).Name}
+				if p.Labels[dmv1.LabelComponent] == dmv1.ComponentProbe {
+					status.State.Terminated = &corev1.ContainerStateTerminated{}
+				}
+				p.Status.ContainerStatuses = []corev1.ContainerStatus{status}
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)}}
+				now = now.Add(time.Second)
+			}
+			before := s.view(now)
+			if err := r.act(ctx, s, "tls"); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			if decideMemoryPool(before).restart >= 0 {
+				patched++
+			}
+			return s
+		}
+		for _, image := range []string{"a", "b"} {
+			for range 12 {
+				look(image)
+			}
+			s := look(image)
+			for _, p := range s.pods {
+				if got := container(p).Image; got != "mirror/"+image {
+					t.Errorf("%s: server %s has image %s, want that of %s", name, p.Name, got, image)
+				}
+			}
+			if want := map[string]int{"a": 0, "b": 2}[image]; len(s.pods) != 2 || len(s.probes) != 0 || patched != want {
+				t.Errorf("%s: %d servers, %d probes, %d changes of image to %s, want %d", name, len(s.pods), len(s.probes), patched, image, want)
+			}
+		}
+	}
+}
+
+// TestImageProblem: the status names the image that was asked for, and what the kubelet says.
+func TestImageProblem(t *testing.T) {
+	f := func(component, container, reason, want string) {
+		t.Helper()
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{dmv1.LabelComponent: component}, Annotations: map[string]string{dmv1.AnnotationImage: "asked"}}}
+		p.Spec.NodeName, p.Spec.Containers = "n", []corev1.Container{{Name: component, Image: "mirror/asked"}}
+		status := corev1.ContainerStatus{Name: container, Image: "as it is"}
+		status.State.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: "told"}
+		p.Status.InitContainerStatuses = []corev1.ContainerStatus{status}
+		if got := imageProblem(p); got != want {
+			t.Errorf("%s: %q, want %q", reason, got, want)
+		}
+	}
+	const on = "pod p on node n does not start with image "
+	f("memory", "memory", "ErrImagePull", on+"asked: ErrImagePull: told")
+	f("memory", "memory", "InvalidImageName", on+"asked: InvalidImageName: told")
+	f("compute", "istio-init", "ImagePullBackOff", on+"as it is: ImagePullBackOff: told")
+	f("memory", "memory", "CrashLoopBackOff", "")
+	f("memory", "memory", "ContainerCreating", "")
+}
