@@ -110,7 +110,7 @@ func TestHalfKnownSplits(t *testing.T) {
 	}
 	for i, k := range keys {
 		must(t, s.Insert(k, k))
-		if i == 1000 { // now it knows some inner nodes
+		if i == 500 { // now it knows some inner nodes
 			for _, k := range keys[:i] {
 				wantValue(t, old, k, k)
 			}
