@@ -168,10 +168,11 @@ func TestPipelinesAgainstRedis(t *testing.T) {
 	for range 150 {
 		var send strings.Builder
 		var sent [][]string
+		var unlike []bool // Redis queues the command, and this server refuses it
 		for range 1 + rnd.IntN(40) {
 			k.multi = model.multi
 			args := k.command()
-			model.reply(args)
+			unlike = append(unlike, model.reply(args) == notInMulti)
 			sent = append(sent, args)
 			if rnd.IntN(6) == 0 {
 				send.WriteString(inline(rnd, args))
@@ -185,7 +186,7 @@ func TestPipelinesAgainstRedis(t *testing.T) {
 			}
 		}
 		for i, args := range sent {
-			if got, want := readReply(t, fromOurs), readReply(t, fromRedis); got != want {
+			if got, want := readReply(t, fromOurs), readReply(t, fromRedis); got != want && !(unlike[i] && got == "-ERR" && want == "+QUEUED\r\n") {
 				t.Fatalf("%q gave %q; Redis says %q\n%q", args, got, want, sent[:i+1])
 			}
 		}

@@ -64,7 +64,7 @@ func (m *respModel) reply(args []string) string {
 	arity, known := arities[name]
 	switch {
 	case !known:
-		m.multi.failed = m.multi.begun
+		m.multi.failed, m.multi.wrong = m.multi.begun, m.multi.begun
 		bytes := make([][]byte, len(args))
 		for i, a := range args {
 			bytes[i] = []byte(a)
@@ -75,7 +75,7 @@ func (m *respModel) reply(args []string) string {
 			m.multi = queue{}
 			return "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n"
 		}
-		m.multi.failed = m.multi.begun
+		m.multi.failed, m.multi.wrong = m.multi.begun, m.multi.begun
 		return "-ERR wrong number of arguments for '" + name + "' command\r\n"
 	case m.multi.begun && !slices.Contains([]string{"multi", "exec", "discard", "watch", "reset", "quit"}, name):
 		m.multi.failed = true
@@ -275,7 +275,7 @@ func (k *talker) text() string {
 // command is any command, as a client may send it.
 func (k *talker) command() []string {
 	args := k.any()
-	if name := strings.ToLower(args[0]); k.common && k.multi.begun && name == "exec" && !k.multi.failed {
+	if name := strings.ToLower(args[0]); k.common && k.multi.begun && name == "exec" && !k.multi.wrong {
 		args = []string{"DISCARD"} // Redis would run what was queued
 	}
 	if k.rnd.IntN(8) == 0 {
@@ -353,7 +353,10 @@ func inline(rnd *rand.Rand, args []string) string {
 const inlineMost = 8 << 10
 
 // queue is what a connection's MULTI has come to.
-type queue struct{ begun, failed bool }
+type queue struct {
+	begun, failed bool
+	wrong         bool // a command was refused that Redis would not queue either
+}
 
 // unknown is what Redis says of a command that it does not know.
 func unknown(args [][]byte) string {
