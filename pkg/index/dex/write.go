@@ -378,10 +378,11 @@ func (s *session) putMade(key []byte) error {
 		return op.Failure(err, false)
 	}
 	err := s.b.PutMade(key, s.entry)
-	if errors.Is(err, index.ErrUnknown) { // a replay of the log makes it
+	unknown := errors.Is(err, index.ErrUnknown)
+	if unknown { // a replay of the log makes it
 		err = s.x.giveUp(err)
-		q.forget()
-	} else if err == nil {
+	}
+	if err == nil || unknown {
 		q.forget()
 	}
 	return err
