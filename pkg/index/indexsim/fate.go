@@ -19,7 +19,7 @@ type state string
 
 const (
 	absent  state = "-"
-	present       = "="
+	present state = "="
 )
 
 // there reports whether the key is there.
@@ -35,7 +35,7 @@ func stateOf(value []byte, found bool) state {
 	if !found {
 		return absent
 	}
-	return state(present + string(value))
+	return present + state(value)
 }
 
 // fate is what a key may have: one of now, or, from any moment on, one of late.

@@ -105,10 +105,9 @@ func TestReserveOnThreads(t *testing.T) {
 		t.Fatal("there is no room for a reserve")
 	}
 	for first, taken := make([]byte, 20), 0; taken < 5000 && !t.Failed(); {
-		at, err := a.Append(first)
-		if err == nil {
+		if _, err := a.Append(first); err == nil {
 			taken++
-			at, err = a.AppendReserved(make([]byte, 40))
+			at, err := a.AppendReserved(make([]byte, 40))
 			if err != nil {
 				t.Errorf("after %d records that were taken back: %v", taken, err)
 				break
