@@ -148,6 +148,8 @@ func (a *allocator) have(c *class, near Addr, reserved bool) (first int, addr Ad
 			return first, a.popFreed(c, s, reserved)
 		case c.hasRoom(s):
 			return first, a.cutNext(c, s)
+		case !p.servers()[s].counts.Load():
+			continue // nobody may have memory of it: see join.go
 		case now == 0:
 			now = p.env.Now()
 		}
@@ -167,6 +169,9 @@ func (a *allocator) find(s *Session, c *class, first int, reserved bool) (Addr, 
 		passed := false
 		for i := range p.servers() {
 			from := (first + i) % len(p.servers())
+			if !p.servers()[from].counts.Load() {
+				continue
+			}
 			if !patient && a.isFull(c, from) {
 				passed = true
 				continue

@@ -68,6 +68,9 @@ import (
 // nobody. A client that could not follow such an address when it meets one gives itself up then
 // (lose, strange): its next incarnation opens the index anew.
 //
+// So it asks no server for memory, and waits for the epochs of none, before it knows that the server
+// is a member: one that was joining when it died stays in the list of the client's servers.
+//
 // When the server is a member, others may have nodes there, with addresses in them of memory that
 // this client gives up: it waits for the epochs of the server, too (limbo.go). It learns of them as
 // long as it has a lease there. So once a client knows that a server is a member, the end of the
@@ -278,6 +281,16 @@ func (p *Pool) count(s *server) {
 	if why := s.lost.Load(); why != nil {
 		p.Condemn(*why)
 	}
+}
+
+// members are the servers on which nodes of the index may lie.
+func (p *Pool) members() (all []*server) {
+	for _, s := range p.servers() {
+		if s.counts.Load() {
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 // depend is called before this client uses a server for the first time.

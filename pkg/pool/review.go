@@ -202,7 +202,7 @@ func (a *allocator) eachChunk(do func(k *chunk)) {
 // server. ErrTimeout: not within limit. An error of goOn ends the wait.
 func (p *Pool) AwaitOperations(limit time.Duration, goOn func() error) error {
 	for deadline := env.Deadline(p.env, limit); ; {
-		all := p.servers()
+		all := p.members()
 		until := make([]uint64, len(all))
 		for i, s := range all {
 			until[i] = s.want(cached) + safeAfter
@@ -223,7 +223,7 @@ func (p *Pool) AwaitOperations(limit time.Duration, goOn func() error) error {
 				p.env.Sleep(min(left, hurried(s.lease.between())))
 			}
 		}
-		if len(p.servers()) == len(all) { // else others joined, and a client may be at work there
+		if len(p.members()) == len(all) { // else others joined, and a client may be at work there
 			return nil
 		}
 	}

@@ -149,24 +149,9 @@ func memberCounts(t *testing.T, c *poolsim.Cluster, p *simenv.Process, member bo
 	must(t, err)
 	added, err := c.Start()
 	must(t, err)
-	note := func(state pool.JoinState) {
-		t.Helper()
-		must(t, c.Note(p, added, state, lease))
-		for n := 0; ; n++ {
-			behind, err := c.Behind(p, lease)
-			must(t, err)
-			if behind == 0 {
-				return
-			}
-			if n == 100 {
-				t.Fatal("the client does not reach the server")
-			}
-			p.Sleep(lease / 100)
-		}
-	}
-	note(pool.Joining)
+	note(t, c, p, added, pool.Joining)
 	if member {
-		note(pool.Member)
+		note(t, c, p, added, pool.Member)
 	}
 	give := func() uint64 {
 		t.Helper()
@@ -187,6 +172,52 @@ func memberCounts(t *testing.T, c *poolsim.Cluster, p *simenv.Process, member bo
 	p.Sleep(2 * lease)
 	if ended := owner.Alive() != nil; ended != member {
 		t.Errorf("the lease on the server is over: the client has ended: %v", ended)
+	}
+}
+
+// TestJoiningServerThatDies: a server dies before it is a member. Nothing lies there, so no
+// allocation asks it for memory, and who waits for operations does not wait for it.
+func TestJoiningServerThatDies(t *testing.T) {
+	inLimbo(t, poolsim.Options{Servers: 1, Lease: lease, RenewEvery: lease / 200}, func(c *poolsim.Cluster, p *simenv.Process) {
+		owner, err := c.Open(p)
+		must(t, err)
+		added, err := c.Start()
+		must(t, err)
+		note(t, c, p, added, pool.Joining)
+		must(t, c.Server(added).Close())
+		s, err := owner.NewSession(64)
+		must(t, err)
+		s.SetLimit(lease / 100)
+		for n := range 4 {
+			s.Begin()
+			if _, err := s.Allocate(256+64*n, pool.Nil); err != nil {
+				t.Errorf("beside a server that was joining, a node is not allocated: %v", err)
+			}
+			s.End()
+		}
+		p.Sleep(2 * lease)
+		must(t, owner.Alive())
+		must(t, c.Note(p, added, pool.Left, lease))
+		if err := owner.AwaitOperations(lease, func() error { return nil }); err != nil {
+			t.Errorf("beside a server that left: %v", err)
+		}
+	})
+}
+
+// note lets the home note how far a server is, and waits until all clients have heard it.
+func note(t *testing.T, c *poolsim.Cluster, p *simenv.Process, id uint16, state pool.JoinState) {
+	t.Helper()
+	must(t, c.Note(p, id, state, lease))
+	for n := 0; ; n++ {
+		behind, err := c.Behind(p, lease)
+		must(t, err)
+		if behind == 0 {
+			return
+		}
+		if n == 100 {
+			t.Fatal("the clients do not reach the server")
+		}
+		p.Sleep(lease / 100)
 	}
 }
 
