@@ -68,13 +68,14 @@ import (
 // nobody. A client that could not follow such an address when it meets one gives itself up then
 // (lose, strange): its next incarnation opens the index anew.
 //
-// So it asks no server for memory, and waits for the epochs of none, before it knows that the server
-// is a member: one that was joining when it died stays in the list of the client's servers.
+// So it asks no server for memory, and waits for the epochs of none, before it knows that the
+// server is a member: one that was joining when it died stays in the list of the client's servers.
 //
 // When the server is a member, others may have nodes there, with addresses in them of memory that
 // this client gives up: it waits for the epochs of the server, too (limbo.go). It learns of them as
 // long as it has a lease there. So once a client knows that a server is a member, the end of the
-// lease there ends the client. Who knows it as a member has told the home so before 7.
+// lease there ends the client, also if that was fenced there before it used the server. Who knows
+// it as a member has told the home so before 7.
 
 // Joins is the part of the control path by which servers join an index. A Control may have it. Safe
 // for concurrent use.
@@ -113,16 +114,12 @@ type joined struct {
 	told    atomic.Uint64 // the version that the home told of last
 	news    env.Event     // told has grown, or somebody met a strange address
 	strange atomic.Bool   // somebody did
-
-	// ids of servers that this client will never reach, since they fenced it before it used them
-	barred atomic.Pointer[[]uint16]
 }
 
 // joinMembers connects to the members of the list, as a part of Open. Those that are joining are
 // left to the keeper: whether they are there must not matter to who opens the index.
 func (p *Pool) joinMembers() error {
 	p.joined.news = p.env.NewEvent()
-	p.joined.barred.Store(new([]uint16))
 	if p.joins == nil {
 		return nil
 	}
@@ -206,15 +203,15 @@ func (p *Pool) joinNew() error {
 			p.lose(p.servers()[i], fmt.Errorf("memory server %d left the index", j.ID))
 		case j.State == Member && i >= 0:
 			p.count(p.servers()[i])
-		case j.State == Left, i >= 0, slices.Contains(*p.joined.barred.Load(), j.ID):
+		case j.State == Left, i >= 0:
 		default:
 			s, err := p.connect(j.ID)
 			switch {
 			case err == nil:
 				fresh = append(fresh, joining{s, j.State})
-			case errors.Is(err, ErrFenced):
-				all := append(slices.Clone(*p.joined.barred.Load()), j.ID)
-				p.joined.barred.Store(&all)
+			case errors.Is(err, ErrFenced) && j.State == Member:
+				p.Condemn(fmt.Errorf("memory server %d, which joined the index: %w", j.ID, err))
+			case errors.Is(err, ErrFenced): // it stays so
 			default:
 				failed = append(failed, fmt.Errorf("join memory server %d: %w", j.ID, err))
 			}
@@ -305,16 +302,11 @@ func (p *Pool) depend(s *server) {
 func (s *server) needed() bool { return s.used.Load() || s.lost.Load() == nil }
 
 // strange is called where an address is of no server that this client reaches.
-func (p *Pool) strange(id uint16) {
-	if p.joins == nil {
-		return
+func (p *Pool) strange() {
+	if p.joins != nil {
+		p.joined.strange.Store(true)
+		p.joined.news.Set()
 	}
-	if slices.Contains(*p.joined.barred.Load(), id) {
-		p.Condemn(fmt.Errorf("memory server %d, which joined the index, fenced this client", id))
-		return
-	}
-	p.joined.strange.Store(true)
-	p.joined.news.Set()
 }
 
 // Others are all memory servers that may hold memory of the index, but the home, as the home knows

@@ -216,7 +216,7 @@ func (s *Session) Read(a Addr, local []byte) {
 func (s *Session) queue(a Addr, r verbs.Request) {
 	i, ok := s.pool.serverOf(a)
 	if !ok {
-		s.pool.strange(a.Server())
+		s.pool.strange()
 		s.reject(fmt.Errorf("address %v is of no memory server of this index", a))
 		return
 	}

@@ -221,6 +221,28 @@ func note(t *testing.T, c *poolsim.Cluster, p *simenv.Process, id uint16, state 
 	}
 }
 
+// TestFencedWhereItJoins: a client was fenced on a server before it used it, so it never hears of
+// the epochs there. While the server is joining that does not matter. As a member it may have words
+// with addresses of memory that the client gives up, so the client ends.
+func TestFencedWhereItJoins(t *testing.T) {
+	inLimbo(t, poolsim.Options{Servers: 1, Lease: lease, RenewEvery: lease / 200}, func(c *poolsim.Cluster, p *simenv.Process) {
+		owner, err := c.Open(p)
+		must(t, err)
+		added, err := c.Start()
+		must(t, err)
+		must(t, c.Control(p).Fence(added, []uint32{owner.Client()}, lease))
+		note(t, c, p, added, pool.Joining)
+		if err := owner.Alive(); err != nil {
+			t.Errorf("the server is joining: %v", err)
+		}
+		must(t, c.Note(p, added, pool.Member, lease))
+		p.Sleep(lease / 10)
+		if err := owner.Alive(); !errors.Is(err, pool.ErrFenced) || !strings.Contains(err.Error(), fmt.Sprintf("memory server %d", added)) {
+			t.Errorf("the server is a member: %v", err)
+		}
+	})
+}
+
 // joinLate is a late control path of servers that join.
 type joinLate struct {
 	*poolsim.Late
