@@ -214,4 +214,4 @@ func (a *answers) Leave() {
 }
 
 // Gone implements engine.Parts.
-func (a *answers) Gone() bool { return a.w.stream.Context().Err() != nil }
+func (a *answers) Gone() bool { return a.w.ends.Load() || a.w.stream.Context().Err() != nil }

@@ -39,6 +39,7 @@ type doStream struct {
 	parked  parked
 	room    chan struct{} // one of them was answered
 	mute    atomic.Bool   // an answer could not be sent
+	ends    atomic.Bool   // before its sender ended it
 	sending sync.Mutex    // of stream.Send
 
 	mu    sync.Mutex // held while a batch is queued
@@ -67,7 +68,8 @@ func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.Do
 		err = errDrained
 	}
 	// What was queued by now is answered. What the receiver still reads is dropped, and the sender
-	// learns from errDrained that it was.
+	// learns that it was when the stream ends. So that is not put off by what waits.
+	w.ends.Store(err != nil)
 	w.mu.Lock()
 	w.ended = true
 	w.mu.Unlock()

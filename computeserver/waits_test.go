@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/computeservertest"
@@ -184,5 +187,28 @@ func TestParkedBatchesEnd(t *testing.T) {
 	computeservertest.Await(t, "nothing runs", func() bool { return c.servers[2].calls.running.Load() == 0 })
 	if took, limit := time.Since(began), c.servers[2].core.Limit; took > limit/2 {
 		t.Errorf("it ended after %v, and its time was %v", took, limit)
+	}
+}
+
+// TestEndsBeforeWhatWaits: a stream that takes no more batches, since its server drains, does not
+// end only when there is a server for what waits. Its sender would not learn before that what it
+// sent meanwhile was dropped, also on keys that are served.
+func TestEndsBeforeWhatWaits(t *testing.T) {
+	c, _ := waitingKeys(t, 10*time.Second)
+	b := c.batches(2)
+	if err := b.stream.Send(&rpcv1.DoRequest{Id: 1, Operations: []*rpcv1.Operation{lookup("x"), lookup("n")}, InParts: true}); err != nil {
+		t.Fatal(err)
+	}
+	b.receive()
+	began := time.Now()
+	go c.servers[2].drainFor(time.Minute)
+	if reply := b.receive(); len(reply.Outcomes) != 1 || reply.Outcomes[0].Code != rpcv1.Outcome_UNAVAILABLE {
+		t.Errorf("what waits is answered %v", reply)
+	}
+	if _, err := b.stream.Recv(); status.Code(err) != codes.Aborted {
+		t.Errorf("the stream ended with %v", err)
+	}
+	if took, limit := time.Since(began), c.servers[2].core.Limit; took > limit/2 {
+		t.Errorf("it ended after %v, and the time of what waits was %v", took, limit)
 	}
 }

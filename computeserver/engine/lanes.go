@@ -37,7 +37,8 @@ type Parts interface {
 	// Answered takes the outcomes in out at some positions, which will not change. One that was
 	// given before may be among them.
 	Answered(at []int, out []*rpcv1.Outcome)
-	// Gone reports whether nobody waits for the outcomes any more. Nothing is tried then.
+	// Gone reports whether what waits ends now: the way of its outcomes does, or nobody waits for
+	// them any more. Nothing is tried then.
 	Gone() bool
 }
 
@@ -58,7 +59,7 @@ type lanes struct {
 	open   []bool // in a lane that is parked: it has no outcome yet
 }
 
-var errGone error = &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "nothing was done: nobody waits for the answer"}
+var errGone error = &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "nothing was done: the stream of this request ends; try again"}
 
 var errParked error = &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "too many requests wait already for keys that have no server; try again"}
 
