@@ -171,6 +171,37 @@ func TestForwardedAnswersInParts(t *testing.T) {
 	}
 }
 
+// TestOneAnswerForWhatCame: what another server answers together is answered together, so a large
+// batch with one operation that waits does not cost as many answers as it has operations.
+func TestOneAnswerForWhatCame(t *testing.T) {
+	c, release := waitingKeys(t, time.Minute)
+	b := c.batches(1)
+	ops := []*rpcv1.Operation{lookup("x")}
+	for n := range rpcMaxOperations - 1 {
+		ops = append(ops, lookup(fmt.Sprint("n", n)))
+	}
+	if err := b.stream.Send(&rpcv1.DoRequest{Id: 1, Operations: ops, InParts: true}); err != nil {
+		t.Fatal(err)
+	}
+	const most = 4 // all wait for server 2; all but one, or in two parts; the last
+	answers, said := 0, 0
+	for waiting := len(ops); waiting > 0; answers++ {
+		reply := b.receive()
+		said += len(reply.Outcomes)
+		for _, o := range reply.Outcomes {
+			if o.Code != rpcv1.Outcome_LATER {
+				waiting--
+			}
+		}
+		if waiting == 1 {
+			release()
+		}
+	}
+	if answers > most {
+		t.Errorf("%d operations took %d answers with %d outcomes together", len(ops), answers, said)
+	}
+}
+
 // TestParkedBatchesEnd: a stream whose sender is gone keeps nothing that waits until its time is
 // over.
 func TestParkedBatchesEnd(t *testing.T) {

@@ -107,9 +107,9 @@ func (c *Engine) End() {
 // Peers are the other compute servers, as reached over the network.
 type Peers interface {
 	// Do runs operations at another server, marked as forwarded. early, unless nil, is called
-	// during Do, by its goroutine, with outcomes that come before the last, with some more than
-	// once; n is the operation. An error holds for all operations of which it was not called.
-	Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, early func(n int, o *rpcv1.Outcome)) ([]*rpcv1.Outcome, error)
+	// during Do, by its goroutine, when outcomes came and others are still to come. It gets all
+	// that are there, and LATER in place of the others. An error holds for those that it never got.
+	Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, early func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error)
 
 	// Scan runs a scan at another server, marked as forwarded, until visit returns false or
 	// between returns an error, which Scan then returns. between is called after each message,

@@ -252,17 +252,20 @@ func (l *lanes) place(m *partition.Map, todo []int) (here, again []int, there []
 	return here, again, there
 }
 
-// early returns a function for what another server answers before the rest; told says of what it
-// was called. Both are nil if nobody takes outcomes before all are there.
-func (l *lanes) early(part []int) (early func(n int, o *rpcv1.Outcome), told []bool) {
+// early returns a function for what another server answers before the rest; told says which
+// outcomes it took. Both are nil if nobody takes outcomes before all are there.
+func (l *lanes) early(part []int) (early func(some []*rpcv1.Outcome), told []bool) {
 	if l.parts == nil {
 		return nil, nil
 	}
 	told = make([]bool, len(part))
-	return func(n int, o *rpcv1.Outcome) {
-		if i := part[n]; !repeatable(l.ops[i], o) {
-			l.out[i], told[n] = o, true
-			l.end([]int{i}, nil)
+	return func(some []*rpcv1.Outcome) {
+		var done []int
+		for n, o := range some {
+			if i := part[n]; !told[n] && o.Code != rpcv1.Outcome_LATER && !repeatable(l.ops[i], o) {
+				l.out[i], told[n], done = o, true, append(done, i)
+			}
 		}
+		l.end(done, nil)
 	}, told
 }

@@ -274,15 +274,19 @@ type simPeers struct {
 
 func (s *simPeers) Keep([]partition.Server) {}
 
-func (s *simPeers) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, early func(n int, o *rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
+func (s *simPeers) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, early func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
 	out := s.w.ask(s.p, s.w.podOf(to.ID), ops, true, limit)
 	if out == nil {
 		return nil, &Failure{Code: rpcv1.Outcome_UNKNOWN, Message: "it did not answer"}
 	}
-	for n, o := range out {
-		if early != nil && s.w.OneIn(2) {
-			early(n, o)
+	if early != nil && s.w.OneIn(2) {
+		some := slices.Clone(out)
+		for n := range some {
+			if s.w.OneIn(2) {
+				some[n] = &rpcv1.Outcome{Code: rpcv1.Outcome_LATER}
+			}
 		}
+		early(some)
 	}
 	return out, nil
 }

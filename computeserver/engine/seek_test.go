@@ -23,7 +23,7 @@ type scriptedPeers struct {
 	asked map[uint32]int // operations
 }
 
-func (s *scriptedPeers) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, _ func(n int, o *rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
+func (s *scriptedPeers) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, _ func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
 	s.env.Sleep(100 * time.Microsecond)
 	s.asked[to.ID] += len(ops)
 	code, err := rpcv1.Outcome_NOT_OWNER, error(nil)

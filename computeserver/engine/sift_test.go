@@ -55,7 +55,7 @@ func (u *unruly) finish() {
 	u.under = nil
 }
 
-func (u *unruly) Do(_ partition.Server, ops []*rpcv1.Operation, _ time.Duration, _ func(n int, o *rpcv1.Outcome)) (out []*rpcv1.Outcome, err error) {
+func (u *unruly) Do(_ partition.Server, ops []*rpcv1.Operation, _ time.Duration, early func(some []*rpcv1.Outcome)) (out []*rpcv1.Outcome, err error) {
 	if u.rnd.IntN(2) == 0 {
 		u.finish()
 	}
@@ -97,10 +97,39 @@ func (u *unruly) Do(_ partition.Server, ops []*rpcv1.Operation, _ time.Duration,
 		}
 		out = append(out, o)
 	}
+	for early != nil && u.rnd.IntN(2) == 0 { // some are there before the others
+		some := make([]*rpcv1.Outcome, len(ops))
+		for i := range some {
+			if some[i] = laterOutcome; i < len(out) && u.rnd.IntN(2) == 0 {
+				some[i] = out[i]
+			}
+		}
+		early(some)
+	}
 	if how == 1 {
 		return nil, &Failure{Code: rpcv1.Outcome_UNKNOWN, Message: "the connection was lost"}
 	}
 	return out, nil
+}
+
+var laterOutcome = &rpcv1.Outcome{Code: rpcv1.Outcome_LATER}
+
+// gathered takes the outcomes of operations that wait. Each counts when it first comes.
+type gathered struct {
+	out   []*rpcv1.Outcome
+	ended env.Event
+}
+
+func (g *gathered) Park() bool { return true }
+func (g *gathered) Leave()     { g.ended.Set() }
+func (g *gathered) Gone() bool { return false }
+
+func (g *gathered) Answered(at []int, out []*rpcv1.Outcome) {
+	for _, i := range at {
+		if g.out[i] == nil {
+			g.out[i] = out[i]
+		}
+	}
 }
 
 // explained reports whether operations, run in their order, give these outcomes and this end: a
@@ -146,7 +175,15 @@ func TestForwardedOperationsKeepTheirOrder(t *testing.T) {
 			ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_Kind(1 + rnd.IntN(5)), Key: []byte(key), Value: fmt.Append(nil, i)})
 			mine[key] = append(mine[key], i)
 		}
-		out := c.servers[0].Do(ops, false, time.Minute, 0)
+		var out []*rpcv1.Outcome
+		if rnd.IntN(2) == 0 {
+			out = c.servers[0].Do(ops, false, time.Minute, 0)
+		} else {
+			g := &gathered{out: make([]*rpcv1.Outcome, len(ops)), ended: c.servers[0].Env.NewEvent()}
+			c.servers[0].DoParts(ops, false, time.Minute, 0, g)
+			g.ended.Wait(env.Forever) // all of them wait for the other server, in one lane
+			out = g.out
+		}
 		owner.finish()
 		for key, at := range mine {
 			var o []*rpcv1.Operation

@@ -109,9 +109,9 @@ func (s *Stream) Do(ctx context.Context, ops []*rpcv1.Operation) (Reply, error) 
 }
 
 // DoEarly is Do for several operations of which some may wait long. Unless early is nil, it is
-// called meanwhile, by the same goroutine, with outcomes that came before the last, with some of
-// them more than once; n is the operation. An error says nothing of these.
-func (s *Stream) DoEarly(ctx context.Context, ops []*rpcv1.Operation, early func(n int, o *rpcv1.Outcome)) (Reply, error) {
+// called meanwhile, by the same goroutine, when outcomes came and others are still to come. It gets
+// all that are there, and LATER in place of the others. An error says nothing of what it got.
+func (s *Stream) DoEarly(ctx context.Context, ops []*rpcv1.Operation, early func(some []*rpcv1.Outcome)) (Reply, error) {
 	c := &call{ops: ops, done: make(chan struct{})}
 	if early != nil {
 		c.some = make(chan struct{}, 1)
@@ -125,7 +125,10 @@ func (s *Stream) DoEarly(ctx context.Context, ops []*rpcv1.Operation, early func
 		case <-c.done:
 			return c.reply, c.err
 		case <-c.some:
-			s.tell(c, early)
+			s.mu.Lock()
+			some := slices.Clone(c.reply.Outcomes)
+			s.mu.Unlock()
+			early(some)
 		case <-ctx.Done():
 			waits = false
 		}
@@ -142,18 +145,6 @@ func (s *Stream) DoEarly(ctx context.Context, ops []*rpcv1.Operation, early func
 		s.unqueue(c)
 	}
 	return Reply{}, &Error{Sent: c.sent, Err: context.Cause(ctx)}
-}
-
-// tell calls early with the outcomes of a call that are there. It may do so again.
-func (s *Stream) tell(c *call, early func(n int, o *rpcv1.Outcome)) {
-	s.mu.Lock()
-	some := slices.Clone(c.reply.Outcomes)
-	s.mu.Unlock()
-	for n, o := range some {
-		if o.Code != rpcv1.Outcome_LATER {
-			early(n, o)
-		}
-	}
 }
 
 // Close fails everything that is under way.

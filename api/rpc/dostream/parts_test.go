@@ -142,11 +142,10 @@ func TestEarlyOutcomes(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		w, s := newWaiter(t)
 		early := make([]string, 2)
-		reply, err := s.DoEarly(within(t), append(get("wait"), get("quick")...), func(n int, o *rpcv1.Outcome) {
-			if early[n] != "" {
-				return
+		reply, err := s.DoEarly(within(t), append(get("wait"), get("quick")...), func(some []*rpcv1.Outcome) {
+			for n, o := range some {
+				early[n] = string(o.Value)
 			}
-			early[n] = string(o.Value)
 			w.again = again
 			close(w.let)
 		})
