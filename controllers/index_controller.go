@@ -2,16 +2,19 @@ package controllers
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/pkg/grant"
 )
 
 // DMIndexReconciler reconciles DMIndex.
@@ -28,6 +31,9 @@ func (r *DMIndexReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 			r.told.forget(request.NamespacedName)
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if err := r.dropOthersStatus(ctx, s.index); err != nil {
+		return result(client.IgnoreNotFound(err))
 	}
 	before := s.index.Status.DeepCopy()
 	switch {
@@ -55,6 +61,21 @@ func (r *DMIndexReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 		steps = fromDividing
 	}
 	return r.finish(ctx, s, before, r.run(ctx, s, steps))
+}
+
+// dropOthersStatus removes a status that names another object: a backup tool restored it with an
+// index that is a new one. Its map and its conditions would be taken for this one's.
+func (r *DMIndexReconciler) dropOthersStatus(ctx context.Context, index *dmv1.DMIndex) error {
+	if shown := index.Status.Identity; shown == "" || grant.Of(shown, string(index.UID)) {
+		return nil
+	}
+	written := index.DeepCopy()
+	patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"status":null}`, index.ResourceVersion)
+	if err := r.Status().Patch(ctx, written, client.RawPatch(types.MergePatchType, patch), kube.Owner); err != nil {
+		return err
+	}
+	index.ResourceVersion, index.Status = written.ResourceVersion, dmv1.DMIndexStatus{}
+	return nil
 }
 
 // finish writes the status and says when to look again.

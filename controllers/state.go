@@ -70,7 +70,8 @@ func stateConflict(object client.Object, what, toDo string) error {
 // no record.
 //
 // Annotations that were not stamped are of an operator of an earlier version, or came with the
-// manifest. The status tells: it is not made with an object, nor replaced with it.
+// manifest. The status tells: it is not made with an object, nor replaced with it. Those with the
+// stamp of another object are that object's: only the result of a DMBackup counts.
 func stateInForce(object client.Object, record *corev1.ConfigMap) (state.State, error) {
 	keys, uid := stateOf(object), string(object.GetUID())
 	var recorded *state.Witness
@@ -88,6 +89,9 @@ func stateInForce(object client.Object, record *corev1.ConfigMap) (state.State, 
 	case s.Sequence > 0:
 		return s, nil
 	}
+	if _, is := object.(*dmv1.DMBackup); !is && object.GetAnnotations()[dmv1.AnnotationState] != "" {
+		values = nil
+	}
 	adopted, err := adopts(object, values)
 	if err != nil || !adopted {
 		return s, err
@@ -96,24 +100,28 @@ func stateInForce(object client.Object, record *corev1.ConfigMap) (state.State, 
 }
 
 // adopts reports whether annotations without a stamp are the object's own. It fails if something
-// was decided about the object, and they are not that.
+// was decided about the object, and they are not that. A status that names another object came with
+// it from a backup: it says nothing of this one.
 func adopts(object client.Object, values map[string]string) (bool, error) {
 	switch object := object.(type) {
 	case *dmv1.DMIndex:
 		uid, shown := string(object.UID), object.Status.Identity
+		if !grant.Of(shown, uid) {
+			return false, nil
+		}
 		annotated := uid
 		if n := values[dmv1.AnnotationIndexIncarnation]; n != "" {
 			annotated += "/" + n
 		}
-		older := !grant.Of(shown, uid) || grant.Incarnation(annotated, uid) < grant.Incarnation(shown, uid)
-		if made := object.Status.Map != nil; made && (older || len(values) == 0) {
+		older := len(values) == 0 || grant.Incarnation(annotated, uid) < grant.Incarnation(shown, uid)
+		if older && object.Status.Map != nil {
 			return false, stateConflict(object, "the index was made as "+shown+", and neither its annotations nor the record say so", "put back the annotations from a copy of the object, or delete it and load a backup into another one")
 		}
-		return !older && len(values) > 0, nil
+		return !older, nil
 	case *dmv1.DMMemoryPool:
-		return object.Status.ObservedGeneration > 0 && len(values) > 0, nil
+		return len(object.Status.Conditions) > 0 && len(values) > 0, nil
 	case *dmv1.DMComputePool:
-		return object.Status.ObservedGeneration > 0 && len(values) > 0, nil
+		return len(object.Status.Conditions) > 0 && len(values) > 0, nil
 	case *dmv1.DMBackup:
 		// One that is made with a result is complete at once (docs/design/backup.md).
 		result, err := backupResult(object)

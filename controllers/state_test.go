@@ -61,10 +61,43 @@ func TestStateInForce(t *testing.T) {
 	f("of an operator before records", index(func(i *dmv1.DMIndex) { i.Status.Identity, i.Status.Map = uid, &dmv1.PartitionMap{} }), all)
 	f("of one that is being made", index(func(i *dmv1.DMIndex) { i.Status.Identity = uid }), all)
 	f("made anew since", index(func(i *dmv1.DMIndex) { i.Status.Identity, i.Status.Map = uid+"/2", &dmv1.PartitionMap{} }), "conflict")
+	f("restored with the status of the other one", index(func(i *dmv1.DMIndex) {
+		i.Annotations[dmv1.AnnotationState], i.Status.Identity, i.Status.Map = state.Stamp("v", 3, values), "v", &dmv1.PartitionMap{}
+	}), "people")
+	f("the annotations of another one in one that was made", index(func(i *dmv1.DMIndex) {
+		i.Annotations[dmv1.AnnotationState], i.Status.Identity, i.Status.Map = state.Stamp("v", 3, values), uid, &dmv1.PartitionMap{}
+	}), "conflict")
 	f("nothing of one that was made", index(func(i *dmv1.DMIndex) {
 		i.Annotations, i.Status.Identity, i.Status.Map = nil, uid, &dmv1.PartitionMap{}
 	}), "conflict")
 	f("edited", index(func(i *dmv1.DMIndex) { i.Annotations[dmv1.AnnotationState] = state.Stamp(uid, 3, nil) }), "conflict")
+}
+
+// TestPoolsThatWereSeen: the numbers that an operator of an earlier version gave out stay given
+// out, also by a pool that never had all that it asked for. Those of another pool are not this
+// one's.
+func TestPoolsThatWereSeen(t *testing.T) {
+	values := map[string]string{dmv1.AnnotationNextID: "7"}
+	seen := []metav1.Condition{{Type: dmv1.ConditionPoolReady, Status: metav1.ConditionFalse}}
+	for _, c := range []struct {
+		name, stamp string
+		seen        []metav1.Condition
+		want        map[string]string
+	}{
+		{"seen", "", seen, values},
+		{"made from a manifest", "", nil, map[string]string{}},
+		{"restored with its status", state.Stamp("v", 3, values), seen, map[string]string{}},
+	} {
+		meta := metav1.ObjectMeta{Name: "pool", UID: "u", Annotations: maps.Clone(values)}
+		meta.Annotations[dmv1.AnnotationState] = c.stamp
+		memory, compute := &dmv1.DMMemoryPool{ObjectMeta: meta}, &dmv1.DMComputePool{ObjectMeta: meta}
+		memory.Status.Conditions, compute.Status.Conditions = c.seen, c.seen
+		for _, pool := range []client.Object{memory, compute} {
+			if s, err := stateInForce(pool, nil); err != nil || !maps.Equal(s.Values, c.want) {
+				t.Errorf("%s, %T: %v, %v", c.name, pool, s.Values, err)
+			}
+		}
+	}
 }
 
 // TestStateRecord: a record says what the object says.

@@ -68,7 +68,7 @@ func (c *cluster) restored(what, name, want string) {
 func (c *cluster) seenBefore(pool string) {
 	c.t.Helper()
 	p := c.memoryPool(pool)
-	p.Status.ObservedGeneration = 1
+	p.Status.Conditions = []metav1.Condition{{Type: dmv1.ConditionPoolReady, Status: metav1.ConditionFalse, Reason: dmv1.ReasonServersStarting, LastTransitionTime: metav1.Now()}}
 	if err := api.Status().Update(c.t.Context(), p); err != nil {
 		c.t.Fatal(err)
 	}
@@ -327,6 +327,23 @@ func TestCopyOfAnIndex(t *testing.T) {
 	}
 	want := c.state(demo)
 	c.replaced("demo", &dmv1.DMIndex{})
+	// A tool restores the status as well, before the operator sees the copy.
+	c.stop()
+	restored := copied.DeepCopy()
+	restored.ObjectMeta = metav1.ObjectMeta{Name: "restored", Namespace: c.namespace, Annotations: demo.Annotations}
+	restored.Spec.Image = "img"
+	if err := api.Create(t.Context(), restored); err != nil {
+		t.Fatal(err)
+	}
+	restored.Status = demo.Status
+	if err := api.Status().Update(t.Context(), restored); err != nil {
+		t.Fatal(err)
+	}
+	c.start(0)
+	c.available("restored")
+	if now := c.index("restored"); now.Status.Identity != string(now.UID) {
+		t.Errorf("the restored index is %s", now.Status.Identity)
+	}
 	c.available("copied")
 	if now := c.index("copied"); now.Status.Identity != string(now.UID) || c.record(now).Data["created"] != "true" {
 		t.Errorf("the copy is %s, its record: %v", now.Status.Identity, c.record(now).Data)
