@@ -104,15 +104,16 @@ func TestFloor(t *testing.T) {
 }
 
 // TestReadsAreNearTheOptimum: the leaves that are counted are those of the index, and its cache is
-// as good as the best one of whole leaves, or better: it keeps entries, too.
+// as good as the best one of whole leaves, or better: it keeps entries, too. Half of what A does are
+// changes, and a change needs its leaf, whether there is an entry of its key or not.
 func TestReadsAreNearTheOptimum(t *testing.T) {
-	for _, w := range []string{"A", "B", "C"} {
+	for w, most := range map[string]float64{"A": 1.22, "B": 1.15, "C": 1.15} {
 		for _, keys := range []int{8, 24} {
 			r := smallRun(t, w, "shm")
 			r.Design, r.BulkLoad, r.Records, r.Ops, r.Warmup, r.CachePercent = "dex", true, 20_000, 40_000, 40_000, 12
 			r.Uint64, r.KeyBytes = keys == 8, keys
 			s := do(t, r).Summary()
-			if s.OptimumReads < 0.2 || s.OptimumReads > 0.6 || s.ReadsOverOptimum < 0.5 || s.ReadsOverOptimum > 1.15 {
+			if s.OptimumReads < 0.2 || s.OptimumReads > 0.6 || s.ReadsOverOptimum < 0.5 || s.ReadsOverOptimum > most {
 				t.Errorf("%s, keys of %d bytes: %.3f READs, the optimum is %.3f", w, keys, s.Verbs.Read, s.OptimumReads)
 			}
 		}
