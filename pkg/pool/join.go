@@ -3,6 +3,7 @@ package pool
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -68,8 +69,9 @@ import (
 // nobody. A client that could not follow such an address when it meets one gives itself up then
 // (lose, strange): its next incarnation opens the index anew.
 //
-// So it asks no server for memory, and waits for the epochs of none, before it knows that the
-// server is a member: one that was joining when it died stays in the list of the client's servers.
+// So what is done on all servers is done on members: memory is asked for there, epochs are waited
+// for, and half-made changes are looked for. One that was joining when it died stays in the list of
+// the client's servers.
 //
 // When the server is a member, others may have nodes there, with addresses in them of memory that
 // this client gives up: it waits for the epochs of the server, too (limbo.go). It learns of them as
@@ -280,14 +282,15 @@ func (p *Pool) count(s *server) {
 	}
 }
 
-// members are the servers on which nodes of the index may lie.
-func (p *Pool) members() (all []*server) {
-	for _, s := range p.servers() {
-		if s.counts.Load() {
-			all = append(all, s)
+// members are the servers on which nodes of the index may lie, by dense number.
+func (p *Pool) members() iter.Seq2[int, *server] {
+	return func(yield func(int, *server) bool) {
+		for i, s := range p.servers() {
+			if s.counts.Load() && !yield(i, s) {
+				return
+			}
 		}
 	}
-	return all
 }
 
 // depend is called before this client uses a server for the first time.

@@ -13,7 +13,7 @@ import (
 // buffers of the session: for locks, 2 bytes each, a multiple of 8; and for a part of a node. Each
 // READ of locks, and each lock that has a repair record, is an operation of the session.
 func (s *Session) RepairAll(table, room []byte) error {
-	for i, srv := range s.pool.servers() {
+	for i, srv := range s.pool.members() {
 		for from := uint64(0); from < srv.grant.Locks; from += uint64(len(table) / 2) {
 			part := table[:min(uint64(len(table)), 2*(srv.grant.Locks-from))]
 			s.Begin()

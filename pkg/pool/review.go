@@ -202,10 +202,10 @@ func (a *allocator) eachChunk(do func(k *chunk)) {
 // server. ErrTimeout: not within limit. An error of goOn ends the wait.
 func (p *Pool) AwaitOperations(limit time.Duration, goOn func() error) error {
 	for deadline := env.Deadline(p.env, limit); ; {
-		all := p.members()
-		until := make([]uint64, len(all))
-		for i, s := range all {
-			until[i] = s.want(cached) + safeAfter
+		var all []*server
+		var until []uint64
+		for _, s := range p.members() {
+			all, until = append(all, s), append(until, s.want(cached)+safeAfter)
 			s.wake.Set()
 		}
 		for i, s := range all {
@@ -223,7 +223,11 @@ func (p *Pool) AwaitOperations(limit time.Duration, goOn func() error) error {
 				p.env.Sleep(min(left, hurried(s.lease.between())))
 			}
 		}
-		if len(p.members()) == len(all) { // else others joined, and a client may be at work there
+		now := 0
+		for range p.members() {
+			now++
+		}
+		if now == len(all) { // else others joined, and a client may be at work there
 			return nil
 		}
 	}

@@ -6,7 +6,7 @@ package pool
 // StockRewrites reserves places for images of nodes of size bytes on each server, as many as the
 // largest RewriteAll needs, as far as there is memory for them.
 func (p *Pool) StockRewrites(size int) {
-	for i := range p.servers() {
+	for i := range p.members() {
 		var places []Addr
 		for range maxChanges {
 			image, _, err := p.borrowImage(nil, i, size)

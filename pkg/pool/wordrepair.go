@@ -188,7 +188,7 @@ func (s *Session) redoChange(c *lock.Change, l *wordLock) error {
 // are fenced by now: RepairAll for lock words. Each READ of slots, and each word, is an operation
 // of the session.
 func (s *Session) RepairWords() error {
-	for i, srv := range s.pool.servers() {
+	for i, srv := range s.pool.members() {
 		if err := s.repairOwed(i, true); err != nil {
 			return fmt.Errorf("repair all lock words of memory server %d: %w", srv.id, err)
 		}

@@ -277,7 +277,7 @@ func (k *leaseKeeper) clearSlots() {
 		return
 	}
 	defer s.Close()
-	for i := range p.servers() { // what nobody else came to repair would keep its slot for ever
+	for i := range p.members() { // what nobody else came to repair would keep its slot for ever
 		_ = s.repairOwed(i, false) // who wants such a word is told
 		if err = s.broken; err != nil {
 			break

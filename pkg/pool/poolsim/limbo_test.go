@@ -176,31 +176,57 @@ func memberCounts(t *testing.T, c *poolsim.Cluster, p *simenv.Process, member bo
 }
 
 // TestJoiningServerThatDies: a server dies before it is a member. Nothing lies there, so no
-// allocation asks it for memory, and who waits for operations does not wait for it.
+// allocation asks it for memory, no repair looks for work there, who waits for operations does not
+// wait for it, and its end ends no client.
 func TestJoiningServerThatDies(t *testing.T) {
 	inLimbo(t, poolsim.Options{Servers: 1, Lease: lease, RenewEvery: lease / 200}, func(c *poolsim.Cluster, p *simenv.Process) {
 		owner, err := c.Open(p)
 		must(t, err)
+		s, err := owner.NewSession(4096)
+		must(t, err)
+		s.SetLimit(lease / 100)
+		table, err := s.Buffer(64)
+		must(t, err)
+		size := 256
+		work := func(when string) {
+			t.Helper()
+			s.Begin()
+			a, err := s.Allocate(size, pool.Nil)
+			size += 64 // of none a server has some without a call
+			if err == nil {
+				_, err = s.Acquire(pool.Word{At: a + 248, Node: a})
+			}
+			if err == nil {
+				err = s.PostRelease(0, 0)
+			}
+			s.End()
+			if err != nil {
+				t.Errorf("%s: change a node: %v", when, err)
+			}
+			if err := s.RepairAll(table, table); err != nil {
+				t.Errorf("%s: %v", when, err)
+			}
+			if err := s.RepairWords(); err != nil {
+				t.Errorf("%s: %v", when, err)
+			}
+			owner.StockRewrites(size)
+			if err := owner.AwaitOperations(lease, func() error { return nil }); err != nil {
+				t.Errorf("%s: %v", when, err)
+			}
+		}
 		added, err := c.Start()
 		must(t, err)
 		note(t, c, p, added, pool.Joining)
+		work("a server is joining")
 		must(t, c.Server(added).Close())
-		s, err := owner.NewSession(64)
-		must(t, err)
-		s.SetLimit(lease / 100)
-		for n := range 4 {
-			s.Begin()
-			if _, err := s.Allocate(256+64*n, pool.Nil); err != nil {
-				t.Errorf("beside a server that was joining, a node is not allocated: %v", err)
-			}
-			s.End()
-		}
+		work("it has died")
 		p.Sleep(2 * lease)
 		must(t, owner.Alive())
+		work("the lease there is over")
 		must(t, c.Note(p, added, pool.Left, lease))
-		if err := owner.AwaitOperations(lease, func() error { return nil }); err != nil {
-			t.Errorf("beside a server that left: %v", err)
-		}
+		p.Sleep(lease / 100)
+		work("it has left")
+		must(t, owner.Alive())
 	})
 }
 
