@@ -104,8 +104,8 @@ func TestFloor(t *testing.T) {
 }
 
 // TestReadsAreNearTheOptimum: the leaves that are counted are those of the index, and its cache is
-// as good as the best one of whole leaves, or better: it keeps entries, too. Half of what A does are
-// changes, and a change needs its leaf, whether there is an entry of its key or not.
+// as good as the best one of whole leaves, or better: it keeps entries, too. Half of what A does
+// are changes, and a change needs its leaf, whether there is an entry of its key or not.
 func TestReadsAreNearTheOptimum(t *testing.T) {
 	for w, most := range map[string]float64{"A": 1.22, "B": 1.15, "C": 1.15} {
 		for _, keys := range []int{8, 24} {
