@@ -74,9 +74,17 @@ var lifecycle = []step{
 // templates, and what fails is repaired. Nothing else changes.
 var whilePaused = []step{keepState, issueSecrets, ensurePools, gatherMemory, gatherCompute, checkDataLoss, {"look whether it was made", true, pausedBefore}, fenceGone, divideKeys}
 
-// keepIndexState comes first: what the steps after it rely on is in force, and written down.
+// keepIndexState comes first: what the steps after it rely on is in force, and written down. Where
+// no record can be made, an index that was made is repaired all the same: that follows from what
+// was acted upon before, and nothing more is decided (Annotate). Should its annotations be lost as
+// well, it stops.
 func (r *DMIndexReconciler) keepIndexState(ctx context.Context, s *indexScope) error {
-	return r.keepState(ctx, s.index)
+	err := r.keepState(ctx, s.index)
+	if errors.Is(err, errNoRecord) {
+		s.problems.add(err)
+		return nil
+	}
+	return err
 }
 
 // pausedBefore halts an index that was paused before it was made: there is nothing to repair.

@@ -83,9 +83,9 @@ func stateInForce(object client.Object, record *corev1.ConfigMap) (state.State, 
 	s, err := state.Judge(uid, state.Witness{Stamp: object.GetAnnotations()[dmv1.AnnotationState], Values: values}, recorded)
 	switch {
 	case errors.Is(err, state.ErrDiffer):
-		return s, stateConflict(object, err.Error(), "remove the annotation "+dmv1.AnnotationState+" if the record is right, or delete the record if the annotations are")
+		return s, stateConflict(object, err.Error(), "remove the annotation "+dmv1.AnnotationState+" if the record is right, or delete the record if the annotations are; the admission policy of records refuses that while it is bound")
 	case err != nil:
-		return s, stateConflict(object, err.Error(), "put back the annotations from a copy of the object, with "+dmv1.AnnotationState+", or delete the object")
+		return s, stateConflict(object, err.Error(), "replace the object by a manifest without annotations, then put them back from a copy of the object, with "+dmv1.AnnotationState+", or delete it")
 	case s.Sequence > 0:
 		return s, nil
 	}
@@ -146,7 +146,8 @@ func (b *base) keepState(ctx context.Context, object client.Object) error {
 
 // Annotate sets annotations (empty values remove them), unless the object changed since it was
 // read: then it fails with a conflict, and whoever decided decides again. Of annotations that are
-// state the record is written as well.
+// state the record is written as well. So it fails while the record of what was decided before is
+// not there: perhaps it cannot be made.
 func (b *base) Annotate(ctx context.Context, object client.Object, values map[string]string) error {
 	isState, changes := false, false
 	for _, key := range stateOf(object) {
@@ -167,11 +168,17 @@ func (b *base) Annotate(ctx context.Context, object client.Object, values map[st
 	switch {
 	case err != nil:
 		return err
+	case record == nil && s.Sequence > 0:
+		return &waitFor{dmv1.ReasonFailed, "nothing more is decided about " + object.GetName() + " before its record " + build.StateRecordName(object.GetUID()) + " is made again", requeueSoon}
 	case !maps.Equal(s.Values, valuesOf(object)):
 		return apierrors.NewConflict(dmv1.GroupVersion.WithResource("").GroupResource(), object.GetName(), errors.New("more was decided about it meanwhile"))
 	}
 	return b.writeState(ctx, object, record, s.With(values))
 }
+
+// errNoRecord is returned when there is no record, and the API server refuses to make one: a quota
+// of the namespace, or an admission policy.
+var errNoRecord = errors.New("the record of what was decided cannot be made: raise the quota of ConfigMaps, or let the operator's user pass the admission policy")
 
 // writeState writes what is behind: first the object, then the record, and each only if it is as it
 // was read.
@@ -217,8 +224,11 @@ func (b *base) writeRecord(ctx context.Context, object client.Object, record *co
 	}
 	if record == nil {
 		err := b.Create(ctx, desired, kube.Owner)
-		if apierrors.IsAlreadyExists(err) { // another operator was faster
+		switch {
+		case apierrors.IsAlreadyExists(err): // another operator was faster
 			err = apierrors.NewConflict(corev1.Resource("configmaps"), desired.Name, err)
+		case err != nil && refused(err):
+			err = fmt.Errorf("%w: %w", errNoRecord, err)
 		}
 		return err
 	}

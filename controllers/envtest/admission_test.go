@@ -198,6 +198,13 @@ func TestStateIsTheOperators(t *testing.T) {
 	refused("another value", own, try(func(a map[string]string) { a[dmv1.AnnotationMemory] = "{}" }))
 	refused("another stamp", own, try(func(a map[string]string) { a[dmv1.AnnotationState] = "x" }))
 	refused("one more", own, try(func(a map[string]string) { a[dmv1.AnnotationIndexIncarnation] = "7" }))
+	stamped := func(uid, sequence string) func() error {
+		return try(func(a map[string]string) {
+			a[dmv1.AnnotationMemory], a[dmv1.AnnotationState] = "{}", uid+"/"+sequence+"/x"
+		})
+	}
+	refused("an earlier copy", own, stamped(string(i.UID), "1"))
+	refused("a later copy of another index", own, stamped("u", "9999"))
 	record := c.record(i)
 	refused("deleting a record", "of DMIndex/demo", func() error { return api.Delete(t.Context(), record, dry) })
 	refused("changing a record", "of DMIndex/demo", func() error {
@@ -211,6 +218,7 @@ func TestStateIsTheOperators(t *testing.T) {
 	})
 	for what, err := range map[string]error{
 		"replace":            try(func(a map[string]string) { clear(a) })(),
+		"a later copy":       stamped(string(i.UID), "9999")(),
 		"annotate":           try(func(a map[string]string) { a[dmv1.AnnotationRotatePassword] = "monday" })(),
 		"other ConfigMaps":   api.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: c.namespace}}, dry),
 		"the operator":       c.as(operatorUser).Delete(t.Context(), record, dry),
