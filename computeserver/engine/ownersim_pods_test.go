@@ -84,8 +84,13 @@ func (w *ownWorld) runPod(d *pod) {
 	})
 }
 
+// setReady notes whether a pod is ready. Requests to one that is not do not count as failed, so one
+// that was ready stays so while there is no trouble.
 func (w *ownWorld) setReady(d *pod, ready bool) {
 	if d.ready != ready {
+		if !ready && w.begun && w.calm && !w.doom.only && !w.quiet && !d.gone {
+			w.Report("%s is not ready any more, though there was no trouble", d.name)
+		}
 		d.ready, d.since = ready, w.Now()
 	}
 }
