@@ -11,13 +11,19 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/computeservertest"
+	"github.com/dmindex/dmindex/computeserver/computeservertest/memindex"
+	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // waitingKeys are servers 1 and 2, of which 2 has the keys from m on, but for those from x on: a
 // client holds these that lives, until release. limit is that of requests.
 func waitingKeys(t *testing.T, limit time.Duration) (c *cluster, release func()) {
-	own := owners(t)
+	return waitingKeysOf(t, owners(t), func(cfg *Config) { cfg.Limit = limit })
+}
+
+// waitingKeysOf is waitingKeys of servers that are otherwise as configure says.
+func waitingKeysOf(t *testing.T, own, configure func(*Config)) (c *cluster, release func()) {
 	other := Config{ID: 9}
 	own(&other)
 	opened, err := other.Open()
@@ -31,7 +37,7 @@ func waitingKeys(t *testing.T, limit time.Duration) (c *cluster, release func())
 	}
 	c = newCluster(t, config.RoutingOwner, func(cfg *Config) {
 		own(cfg)
-		cfg.Limit = limit
+		configure(cfg)
 	}, 1, 2)
 	c.split([]uint32{1, 2}, "m")
 	r := c.raw(2)
@@ -241,5 +247,41 @@ func TestEndsBeforeWhatWaits(t *testing.T) {
 	}
 	if took, limit := time.Since(began), c.servers[2].core.Limit; took > limit/2 {
 		t.Errorf("it ended after %v, and the time of what waits was %v", took, limit)
+	}
+}
+
+// TestParkedTurnAwayNoOthers: when what is parked goes on, it does not take all places of those
+// that wait for a session, and what finds none goes on waiting. So a request that comes is not
+// refused.
+func TestParkedTurnAwayNoOthers(t *testing.T) {
+	const sessions, waiters, parked = 4, 16, 50
+	store := memindex.New(env.Real(), 512, 2048)
+	c, release := waitingKeysOf(t, ownersOf(t, store), func(cfg *Config) {
+		cfg.Limit, cfg.MaxSessions, cfg.MaxWaiting = time.Minute, sessions, waiters
+	})
+	b := c.batches(2)
+	for n := range parked {
+		if err := b.stream.Send(&rpcv1.DoRequest{Id: uint64(n), Operations: []*rpcv1.Operation{lookup("x")}, InParts: true}); err != nil {
+			t.Fatal(err)
+		}
+		b.receive()
+	}
+	let := make(chan struct{})
+	store.Before(func(key []byte) {
+		if string(key) == "x" {
+			<-let
+		}
+	})
+	release()
+	computeservertest.Await(t, "they wait for sessions", func() bool { return c.servers[2].core.Sessions.Waiters() >= waiters/2 })
+	r := c.raw(2)
+	r.Send(computeservertest.Command("GET", "n"))
+	computeservertest.Await(t, "another request waits, too", func() bool { return c.servers[2].core.Sessions.Waiters() > waiters/2 })
+	close(let)
+	r.Expect("$1\r\n1\r\n")
+	for range parked {
+		if o := b.receive().Outcomes[0]; o.Code != rpcv1.Outcome_NOT_FOUND {
+			t.Errorf("after the keys have a server: %v", o)
+		}
 	}
 }

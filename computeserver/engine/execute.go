@@ -65,13 +65,21 @@ func (c *Engine) check(op *rpcv1.Operation) error {
 }
 
 // inSession runs operations in one session of this server. It returns those whose keys this server,
-// or this session, does not serve yet; nothing was done for them.
+// or this session, does not serve yet, and those of a parked lane for which there are too many that
+// wait for a session; nothing was done for them.
 func (c *Engine) inSession(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, t Timing, term uint64) (again []int) {
-	s, err := c.Sessions.Borrow(env.Remaining(c.Env, t.Deadline), term)
+	most := c.Sessions.maxWaiting
+	if t.parked { // many may go on at once, and must not turn away what comes
+		most = (most + 1) / 2
+	}
+	s, err := c.Sessions.borrow(env.Remaining(c.Env, t.Deadline), term, most)
 	if err != nil {
 		o := OutcomeOf(err)
 		for _, i := range todo {
 			out[i] = o
+		}
+		if t.parked && err == errOverloaded {
+			return todo
 		}
 		return nil
 	}

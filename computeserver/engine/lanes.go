@@ -56,7 +56,7 @@ type lanes struct {
 
 	parts  Parts  // of DoParts
 	parked []int  // what the caller's lane parked
-	open   []bool // in a lane that is parked: it has no outcome yet
+	open   []bool // of end: is tried again
 }
 
 var errGone error = &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "nothing was done: the stream of this request ends; try again"}
@@ -190,7 +190,7 @@ var handedOn = &rpcv1.Outcome{Code: rpcv1.Outcome_OK}
 func (l *lanes) round(m *partition.Map, todo []int, waits bool) (mine, again []int) {
 	here, again, there := l.place(m, todo)
 	if len(there) == 0 {
-		return todo, append(again, l.c.here(m, l.ops, l.out, here, l.t, l.term)...)
+		return todo, append(again, l.here(m, here, waits)...)
 	}
 	if err := l.c.Sessions.inTerm(l.term); err != nil {
 		for _, i := range todo {
@@ -210,7 +210,7 @@ func (l *lanes) round(m *partition.Map, todo []int, waits bool) (mine, again []i
 	}
 	if own == nil {
 		if len(here) > 0 {
-			again = append(again, l.c.here(m, l.ops, l.out, here, l.t, l.term)...)
+			again = append(again, l.here(m, here, waits)...)
 		}
 		return mine, again
 	}
@@ -219,6 +219,13 @@ func (l *lanes) round(m *partition.Map, todo []int, waits bool) (mine, again []i
 		l.c.failed(own.owner, l.ops[i].Key, false, l.out[i].Code)
 	}
 	return mine, own.again
+}
+
+// here runs operations in sessions of this server.
+func (l *lanes) here(m *partition.Map, todo []int, waits bool) (again []int) {
+	t := l.t
+	t.parked = waits && l.parts != nil
+	return l.c.here(m, l.ops, l.out, todo, t, l.term)
 }
 
 // place divides operations into those of this server, those whose server is not known yet, and

@@ -10,10 +10,13 @@ import (
 type Timing struct {
 	Deadline time.Duration // of the environment's clock
 	short    bool          // too short for the published time
+	parked   bool          // of operations in a lane that is parked
 }
 
 // NewTiming returns the timing of operations whose limit ends at a deadline.
-func NewTiming(deadline, limit time.Duration) Timing { return Timing{deadline, limit < shortLimit} }
+func NewTiming(deadline, limit time.Duration) Timing {
+	return Timing{Deadline: deadline, short: limit < shortLimit}
+}
 
 // Clock returns the time, up to leaseLooks old, while the index is open.
 func (g *Sessions) Clock() time.Duration { return time.Duration(g.hand.Load()) }

@@ -35,14 +35,19 @@ func (g *Sessions) wakeAll() {
 // Borrow lends a session, which must be returned with Repay. It waits for at most limit. A request
 // of an earlier term is refused; 0 stands for every term.
 func (g *Sessions) Borrow(limit time.Duration, term uint64) (*Session, error) {
-	s, err := g.lend(limit, term)
+	return g.borrow(limit, term, g.maxWaiting)
+}
+
+// borrow is Borrow, with so many waiters at most.
+func (g *Sessions) borrow(limit time.Duration, term uint64, most int) (*Session, error) {
+	s, err := g.lend(limit, term, most)
 	if err == nil && g.tables != nil {
 		s.by = g.tables.Enter()
 	}
 	return s, err
 }
 
-func (g *Sessions) lend(limit time.Duration, term uint64) (*Session, error) {
+func (g *Sessions) lend(limit time.Duration, term uint64, most int) (*Session, error) {
 	g.mu.Lock()
 	if s := g.take(term); s != nil { // the usual case
 		g.mu.Unlock()
@@ -74,7 +79,7 @@ func (g *Sessions) lend(limit time.Duration, term uint64) (*Session, error) {
 			g.lent++
 			g.mu.Unlock()
 			return g.makeSession(ix)
-		case len(g.waiting) >= g.maxWaiting:
+		case len(g.waiting) >= most:
 			g.mu.Unlock()
 			return nil, errOverloaded
 		case env.Remaining(g.env, deadline) == 0:
