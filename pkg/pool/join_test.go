@@ -3,6 +3,7 @@ package pool_test
 import (
 	"encoding/binary"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,6 +62,29 @@ func TestServerJoins(t *testing.T) {
 			t.Errorf("servers are %v", servers)
 		}
 	})
+}
+
+// TestSlabsOpenBesideJoin: slabs are opened, without the allocator's lock, while servers join, for
+// which the allocator makes room. The race detector looks at it.
+func TestSlabsOpenBesideJoin(t *testing.T) {
+	c := pooltest.New(t, pooltest.Options{Chunks: 64, RenewEvery: time.Millisecond})
+	p := c.Open(t)
+	var over atomic.Bool
+	failed := make(chan error)
+	go func() {
+		var err error
+		for err == nil && !over.Load() {
+			_, err = p.Allocate(8<<10, pool.Nil)
+		}
+		failed <- err
+	}()
+	for range 3 {
+		c.Join(t)
+	}
+	over.Store(true)
+	if err := <-failed; err != nil && !errors.Is(err, pool.ErrPoolFull) {
+		t.Error(err)
+	}
 }
 
 // TestJoiningHoldsNothingUp: as long as a server joins, it gives no memory, it is none at which

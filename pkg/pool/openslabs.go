@@ -47,7 +47,7 @@ func (a *allocator) openSlabs(c *class, i, nodes int) (some bool, err error) {
 	}
 	begun := false
 	var cleared []tableWord
-	err = a.calling(func() (err error) { begun, cleared, err = a.pool.writeSlabs(i, opened); return err })
+	err = a.calling(func() (err error) { begun, cleared, err = a.pool.writeSlabs(i, s, opened); return err })
 	if c.failed[i] = err != nil; c.failed[i] {
 		for _, w := range cleared {
 			w.k.late[w.n] = true
@@ -102,9 +102,9 @@ type tableWord struct {
 // zeroPiece is how much of a run one WRITE zeroes.
 const zeroPiece = 16 << 10
 
-// writeSlabs writes the headers of runs on server i: see slab.go. begun is false if nothing can
-// have taken effect, as no session was to be had. cleared are the words of closed runs.
-func (p *Pool) writeSlabs(i int, opened []*slab) (begun bool, cleared []tableWord, err error) {
+// writeSlabs writes the headers of runs of sh on server i: see slab.go. begun is false if nothing
+// can have taken effect, as no session was to be had. cleared are the words of closed runs.
+func (p *Pool) writeSlabs(i int, sh shape, opened []*slab) (begun bool, cleared []tableWord, err error) {
 	g := &p.servers()[i].geometry
 	s, err := p.NewSession(zeroPiece + 64*mostOpened)
 	if err != nil {
@@ -124,7 +124,7 @@ func (p *Pool) writeSlabs(i int, opened []*slab) (begun bool, cleared []tableWor
 		if err != nil {
 			break
 		}
-		k, sh := b.chunk, b.class.shapes[i]
+		k := b.chunk
 		b.plain = true
 		for n := range k.stale(b) {
 			if !b.late { // else it is the run's own
