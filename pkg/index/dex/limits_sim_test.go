@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
+	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // stalled has so many batches under way that the next record has to wait for one. The result lets
@@ -144,5 +145,49 @@ func TestWaitForTheLogEnds(t *testing.T) {
 			}
 		}
 		return errors.Join(hasty.Update(key, []byte("then")), hasty.Close(), x.pool.Alive())
+	})
+}
+
+// TestLateEvictionEndsAChange: the frame that a change needs is written back, which takes longer
+// than the limit of the change. It ends with that, and was not made.
+func TestLateEvictionEndsAChange(t *testing.T) {
+	simulated(t, func(p *simenv.Process, x *dex, s *session) error {
+		hasty, err := x.newSession()
+		if err != nil {
+			return err
+		}
+		key := func(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n<<20) }
+		late := 0
+		for round := range 400 {
+			n := uint64(round * 37 % 400)
+			if err := s.Upsert(key(n), []byte("value")); err != nil {
+				return err
+			}
+			n = (n + 200) % 400
+			hasty.SetLimit(time.Nanosecond)
+			wrote := hasty.Counters().Requests[verbs.Write]
+			err := hasty.Upsert(key(n), []byte("late"))
+			wrote = hasty.Counters().Requests[verbs.Write] - wrote
+			hasty.SetLimit(time.Second)
+			if wrote > 0 && errors.Is(err, pool.ErrTimeout) {
+				late++
+				if got, e := s.Lookup(key(n), nil); !errors.Is(e, index.ErrNotFound) && string(got) == "late" {
+					return fmt.Errorf("round %d: a change that needed %d WRITEs, and ended with %w, is made", round, wrote, err)
+				}
+			}
+			if err := s.Upsert(key(n), []byte("value")); err != nil {
+				return err
+			}
+			if hasty.b.PS.Err() != nil { // a READ was late
+				_ = hasty.Close()
+				if hasty, err = x.newSession(); err != nil {
+					return err
+				}
+			}
+		}
+		if late == 0 {
+			return errors.New("no change was late because of an eviction")
+		}
+		return errors.Join(hasty.Close(), x.pool.Alive())
 	})
 }
