@@ -34,9 +34,11 @@ func (c *service) AcquireRange(_ context.Context, r *rpcv1.AcquireRangeRequest) 
 		reply.Own = append(reply.Own, holdingReply(core.Held(h), h.Client, h.Log))
 	}
 	for _, b := range blocked {
-		reply.Blocked = append(reply.Blocked, &rpcv1.BlockedRange{
-			Start: b.Start, End: b.End, Client: b.Client, Why: rpcv1.BlockedRange_Why(b.Why),
-		})
+		out := &rpcv1.BlockedRange{Start: b.Start, End: b.End, Client: b.Client}
+		if out.Crowded = b.Why == ledger.Crowded; !out.Crowded {
+			out.Why = rpcv1.BlockedRange_Why(b.Why)
+		}
+		reply.Blocked = append(reply.Blocked, out)
 	}
 	return reply, nil
 }

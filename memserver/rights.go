@@ -115,6 +115,7 @@ var statuses = []struct {
 	{core.ErrEvicting, codes.NotFound},
 	{ledger.ErrCleaning, codes.Unavailable},
 	{ledger.ErrExhausted, codes.ResourceExhausted},
+	{ledger.ErrHoldings, codes.OutOfRange},
 	{ledger.ErrInUse, codes.FailedPrecondition},
 	{ledger.ErrOtherMap, codes.FailedPrecondition},
 	{ledger.ErrDraining, codes.FailedPrecondition},

@@ -24,3 +24,15 @@ func (w *ownWorld) isFull() error {
 	w.counts.deferred++
 	return index.ErrPoolFull
 }
+
+// fewHoldings is how many holdings of keys there may be at most; 0 = many. In some runs there are
+// so few that moves are put off, and hardly twice as many as there are servers.
+func fewHoldings(r ownRun) int {
+	if r.doomed > 0 || r.wrong != noMistake || r.seed%8 > 3 || r.seed%8 < 2 {
+		return 0
+	}
+	return 6 + int(r.seed/8%4)
+}
+
+// separate is how many separate ranges a planned map may have; 0 = partition.MaxSeparate.
+func (w *ownWorld) separate() int { return w.holdings / 2 }

@@ -57,7 +57,7 @@ const ownFollowed = 2 * time.Second / ownHaste
 
 // observe is what the operator sees.
 func (w *ownWorld) observe(p *simenv.Process, k *path) (v partition.View, ok bool) {
-	v = partition.View{Index: ownIndex, Keys: partition.Bytes, Desired: w.desired, Owned: true}
+	v = partition.View{Index: ownIndex, Keys: partition.Bytes, Desired: w.desired, Owned: true, Separate: w.separate()}
 	if !w.observeHome(k, &v) {
 		return v, false
 	}

@@ -218,7 +218,7 @@ func (k *path) Settle(client uint32, start, end []byte, epoch uint64, limit time
 }
 
 func (k *path) Release(client uint32, start, end []byte, epoch uint64, limit time.Duration) error {
-	return k.call(1, limit, func(b *memservertest.Bare) error {
+	err := k.call(1, limit, func(b *memservertest.Bare) error {
 		if k.w.wrong == releaseAnyEpoch {
 			all, _ := b.Holdings(ownIndex)
 			for _, h := range all {
@@ -230,6 +230,11 @@ func (k *path) Release(client uint32, start, end []byte, epoch uint64, limit tim
 		}
 		return b.Release(ownIndex, client, start, end, epoch)
 	})
+	if errors.Is(err, ledger.ErrHoldings) {
+		k.w.counts.crowded++
+		return fmt.Errorf("%w: %w", pool.ErrHoldings, err)
+	}
+	return err
 }
 
 func (k *path) Holdings(limit time.Duration) (all []pool.Held, err error) {

@@ -31,7 +31,7 @@ type ownReport struct {
 	err                                                                                    error
 	hash                                                                                   uint64
 	acks, failed, grants, orphans, replays, gives, swaps, thaws, deaths, confirmed, lapses int
-	leveled, scaled, joined, blocks, doomed, logs, deferred, forgotten                     int
+	leveled, scaled, joined, blocks, doomed, logs, deferred, forgotten, crowded            int
 	wide                                                                                   wideWorld
 	additions                                                                              additions
 }
@@ -59,9 +59,13 @@ func (r ownRun) do() ownReport {
 			}
 		}
 	}
+	w.holdings = fewHoldings(r)
 	w.scarce = scarcityOf(r)
 	w.calm = w.calm || w.scarce.calm(r)
 	w.newLoadWorld()
+	if w.holdings > 0 {
+		w.load.held = 1
+	}
 	switch {
 	case r.doomed > 0:
 		// few requests, as many have no outcome
@@ -137,7 +141,7 @@ func (r ownRun) do() ownReport {
 		w.judge()
 	})
 	c := w.counts
-	rep := ownReport{errors.Join(w.Problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.confirmed, c.lapses, w.load.leveled, w.load.scaled, w.load.joined, c.blocks, w.doom.done, w.doom.most, c.deferred, c.forgotten, w.wide, w.additions}
+	rep := ownReport{errors.Join(w.Problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.confirmed, c.lapses, w.load.leveled, w.load.scaled, w.load.joined, c.blocks, w.doom.done, w.doom.most, c.deferred, c.forgotten, c.crowded, w.wide, w.additions}
 	if w.Problem != nil {
 		rep.err = fmt.Errorf("seed %d: %w", r.seed, w.Problem)
 	}

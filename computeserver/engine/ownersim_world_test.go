@@ -51,7 +51,9 @@ type ownWorld struct {
 	asked   int                     // requests so far
 	serving map[*simenv.Process]int // requests under way
 	ids     uint16                  // there are so few for clients; 0 = many
-	counts  struct{ grants, orphans, replays, gives, swaps, thaws, deaths, confirmed, lapses, blocks, deferred, forgotten int }
+	// there are so few holdings of keys; 0 = many
+	holdings int
+	counts   struct{ grants, orphans, replays, gives, swaps, thaws, deaths, confirmed, lapses, blocks, deferred, forgotten, crowded int }
 }
 
 // mistake is a fault put in on purpose.
@@ -148,7 +150,7 @@ func (w *ownWorld) open(m *memoryServer, p *simenv.Process) error {
 		bare, err = memservertest.NewBare(p, memservertest.BareOptions{
 			Locks: m.memory[1].Bytes, Shape: ledger.Shape{Incarnation: 1, ChunkBytes: w.chunkBytes(), Chunks: uint32(w.chunks()), Slots: 2, Locks: uint64(len(m.memory[1].Bytes)) / 2, Clients: w.ids},
 			Zero:   func(chunk uint32) { clear(m.memory[0].Bytes[w.chunkAt(chunk):][:w.chunkBytes()]) },
-			Stored: append([]byte(nil), m.disk.Stored...), Save: save, Lease: ownLease, Log: slog.New(slog.DiscardHandler),
+			Stored: append([]byte(nil), m.disk.Stored...), Save: save, Holdings: w.holdings, Lease: ownLease, Log: slog.New(slog.DiscardHandler),
 			Random: func() (t verbs.Token) {
 				binary.NativeEndian.PutUint64(t[:], p.Uint64())
 				return t

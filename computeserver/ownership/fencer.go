@@ -174,7 +174,7 @@ func (f *fencer) want(blocked []pool.Blocked) {
 	})
 	for _, b := range blocked {
 		known := slices.ContainsFunc(f.work, func(w fencing) bool { return b.Client == w.client })
-		if b.Why == pool.HeldByOther || known {
+		if b.Why == pool.HeldByOther || b.Why == pool.Crowded || known {
 			continue
 		}
 		f.work = append(f.work, fencing{client: b.Client, left: []unfenced{{server: f.home}}})

@@ -49,15 +49,16 @@ type Manager struct {
 // heldRange is a range that the home granted to this client.
 type heldRange struct {
 	pool.Holding
-	began  time.Duration // when the map gave it to this server
-	state  RangeState
-	failed int           // consecutive failed steps
-	next   time.Duration // when the next one is tried
-	why    error
+	began       time.Duration // when the map gave it to this server
+	state       RangeState
+	failed      int           // consecutive failed steps
+	provisional bool          // a Release of it without an answer may still be under way
+	next        time.Duration // when the next one is tried
+	why         error
 
 	// served although the map gives it to another server (manager_defer.go)
 	deferred  bool
-	deferrals int // attempts to give it that found no memory
+	deferrals int // attempts to give and release it that were put off
 
 	since   time.Duration    // when it entered its state
 	took    [2]time.Duration // how long it was in the two states before
@@ -275,20 +276,20 @@ func (h *Manager) step(i int) {
 		written, err = h.ix.Give(r.Start, r.End)
 		next = RangeReleasing
 	case RangeReleasing:
-		err = h.ix.Release(r.Start, r.End, r.Epoch)
+		r.provisional, err = h.release(&r)
 	}
 	h.mu.Lock()
 	if h.stopped && r.state == RangeClosing {
 		return // the caller of End waits for the sessions
 	}
 	p := &h.held[i]
-	p.written += written
+	p.written, p.provisional = p.written+written, r.provisional
 	if err != nil || p.deferrals == 0 {
 		p.why = err
 	}
 	switch {
 	case err == nil:
-	case r.state == RangeGiving && errors.Is(err, index.ErrPoolFull) && !h.stopped:
+	case (r.state == RangeGiving && errors.Is(err, index.ErrPoolFull) || errors.Is(err, errKept)) && !h.stopped:
 		h.putOff(p, err)
 		return
 	default:
@@ -327,11 +328,11 @@ func (h *Manager) enter(r *heldRange, s RangeState) {
 }
 
 // stumbled records that a step failed. A client that was fenced is given up, and so is one whose
-// step fails too often. ErrPoolFull does not count, because another client would find the pool as
-// full. Called under mu.
+// step fails too often. Want of memory or of holdings does not count, because another client would
+// find as little. Called under mu.
 func (h *Manager) stumbled(r *heldRange, err error) {
-	slowest := holdSlowest
-	if errors.Is(err, index.ErrPoolFull) { // each attempt repeats the whole replay
+	slowest, full := holdSlowest, errors.Is(err, index.ErrPoolFull) || errors.Is(err, pool.ErrHoldings)
+	if full { // each attempt may repeat a whole replay
 		slowest = holdIdle
 	}
 	pause := min(holdAgain<<min(r.failed, 10), slowest)
@@ -340,7 +341,7 @@ func (h *Manager) stumbled(r *heldRange, err error) {
 	if r.failed == 1 || r.failed == holdTries {
 		h.log.Warn("a step of a range failed", "keys", partition.Interval(r.Start, r.End), "state", r.state, "tries", r.failed, "error", err)
 	}
-	if hopeless(err) || r.failed >= holdTries && !errors.Is(err, index.ErrPoolFull) {
+	if hopeless(err) || r.failed >= holdTries && !full {
 		h.giveUp(h.ix, fmt.Errorf("keys %s, %s: %w", partition.Interval(r.Start, r.End), r.state, err))
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/partition"
+	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // A range that finds no memory to be given. A new boundary divides a leaf, and a full pool has no
@@ -18,8 +19,19 @@ import (
 // wait during each attempt.
 //
 //	Serving -> Closing -> Giving -> Releasing
-//	   ^                    | no memory
-//	   +---- deferred ------+
+//	   ^                    | no memory | too many holdings
+//	   +---- deferred ------+-----------+
+//
+// So is the move of a range whose Release would make the holdings of the index too many
+// (pool.ErrHoldings): its keys would have no holder when the next owner finds no room. Its changes
+// are written back by then and it has left the cache, so it is taken again first, under the same
+// grant. That grant has settled all that it inherited, so there is nothing to replay; and nobody
+// else can have changed the keys since Give, as the holding was this client's all the time.
+//
+// That holds only if no other Release of these keys is under way: it would take them away while
+// they are served, as the grant is the same. So a range is taken again only if each Release of it
+// was answered. After one without an answer the release is repeated until there is room, and the
+// keys wait. The refusal is an answer of the home alone, which says that nothing was released.
 //
 // Serving the range again is safe. The holding at the home memory server is this client's from its
 // grant until Release, which follows a successful Give. The home grants a held key to another
@@ -38,15 +50,32 @@ const (
 	deferSlowest = 30 * time.Second
 )
 
-// putOff defers the move of a range whose Give found no memory. Called under mu.
+// errKept is returned when keys could not be released and are taken again.
+var errKept = errors.New("they are kept")
+
+// release gives a range back to the home. If the home refuses, since holdings would be too many, it
+// takes the range again where that is safe. provisional reports whether a Release of the range may
+// still be under way.
+func (h *Manager) release(r *heldRange) (provisional bool, err error) {
+	err = h.ix.Release(r.Start, r.End, r.Epoch)
+	if err == nil || r.provisional || !errors.Is(err, pool.ErrHoldings) {
+		return err != nil, err
+	}
+	if again := h.ix.Take(r.Holding); again != nil { // the release is repeated first
+		return false, fmt.Errorf("serve them again: %w", again)
+	}
+	return false, fmt.Errorf("%w: %w", errKept, err)
+}
+
+// putOff defers the move of a range that could not be given or released. Called under mu.
 func (h *Manager) putOff(r *heldRange, err error) {
 	pause := min(deferFirst<<min(r.deferrals, 10), deferSlowest)
 	if r.deferrals++; r.deferrals == 1 {
-		h.log.Warn("keys are served on, since there is no memory to move them; tried again, ever less often",
+		h.log.Warn("keys are served on, since they cannot be moved yet; tried again, ever less often",
 			"keys", partition.Interval(r.Start, r.End), "epoch", r.Epoch, "again_after", pause, "error", err)
 	}
 	r.deferred, r.next = true, h.env.Now()+pause
-	r.why = fmt.Errorf("the map gives them to another server; this one serves them until there is memory to move them: %w", err)
+	r.why = fmt.Errorf("the map gives them to another server; this one serves them until they can be moved: %w", err)
 	h.enter(r, RangeServing)
 	h.publish()
 }

@@ -38,6 +38,9 @@ func (h *Manager) Status() (all []RangeStatus) {
 
 // obstacle describes what a claim waits for. Called under mu.
 func (h *Manager) obstacle(b pool.Blocked) (reason string, unfenced uint16) {
+	if b.Client == 0 {
+		return b.Why.String(), 0
+	}
 	reason = fmt.Sprintf("client %d: %v", b.Client, b.Why)
 	server, err := h.fence.pending(b.Client)
 	if err != nil {

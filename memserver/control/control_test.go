@@ -53,6 +53,16 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// TestRefusedRelease: only the ledger's refusal proves that nothing was released, so only after it
+// keys may be served again.
+func TestRefusedRelease(t *testing.T) {
+	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
+		if err := errorOf(released(status.Error(code, "what the server said"))); errors.Is(err, pool.ErrHoldings) != (code == codes.OutOfRange) {
+			t.Errorf("%v: %v", code, err)
+		}
+	}
+}
+
 func TestNew(t *testing.T) {
 	f := func(c Config, want string) {
 		t.Helper()

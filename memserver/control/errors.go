@@ -46,6 +46,13 @@ func fenced(err error) error {
 	return err
 }
 
+// released is the error of Release as pool.Ranges promises it. OutOfRange comes from the ledger of
+// the home alone, so it proves that nothing was released. ResourceExhausted proves nothing: gRPC
+// makes it, and so does a server that has no room for the reply to a call that was done.
+func released(err error) error {
+	return fenced(kind(kind(err, codes.OutOfRange, pool.ErrHoldings), codes.FailedPrecondition, pool.ErrNotHeld))
+}
+
 // errorOf is the error of a call as pool.Control promises it. The server's message stays.
 func errorOf(err error) error {
 	s, ok := status.FromError(err)

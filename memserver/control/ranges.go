@@ -28,7 +28,11 @@ func (c *Client) Acquire(claim pool.Claim, limit time.Duration) (got pool.Acquir
 			got.Own = append(got.Own, holding(h))
 		}
 		for _, b := range reply.GetBlocked() {
-			got.Blocked = append(got.Blocked, pool.Blocked{Start: b.Start, End: b.End, Client: b.Client, Why: pool.Obstacle(b.Why)})
+			why := pool.Obstacle(b.Why)
+			if b.Crowded {
+				why = pool.Crowded
+			}
+			got.Blocked = append(got.Blocked, pool.Blocked{Start: b.Start, End: b.End, Client: b.Client, Why: why})
 		}
 		return fenced(kind(err, codes.FailedPrecondition, pool.ErrOtherMap))
 	})
@@ -63,7 +67,7 @@ func (c *Client) Settle(client uint32, start, end []byte, epoch uint64, limit ti
 func (c *Client) Release(client uint32, start, end []byte, epoch uint64, limit time.Duration) error {
 	return c.call("release keys", c.ids[0], limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		_, err := m.ReleaseRange(ctx, &rpcv1.ReleaseRangeRequest{Index: c.config.Index, Client: uint32(client), Start: start, End: end, Epoch: epoch})
-		return fenced(kind(err, codes.FailedPrecondition, pool.ErrNotHeld))
+		return released(err)
 	})
 }
 

@@ -7,6 +7,9 @@ var (
 	// ErrExhausted is returned when there is not as much left as was asked: chunks, locks,
 	// superblock slots, client ids. The message has the figures.
 	ErrExhausted = errors.New("exhausted")
+	// ErrHoldings is returned when a release would make the holdings of an index too many. The
+	// client holds the keys still.
+	ErrHoldings = errors.New("too many holdings of keys")
 	// ErrInUse is returned when a change would take away what is in use.
 	ErrInUse = errors.New("in use")
 	// ErrUnknownIndex is returned when the index was never admitted or was evicted.

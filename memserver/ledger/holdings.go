@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -10,7 +11,7 @@ import (
 
 // Limits of the holdings of one index. They are stored with every change of the ledger.
 const (
-	MaxHoldings     = 1024
+	MaxHoldings     = 1024    // pool.MaxHoldings
 	MaxInherits     = 64      // logs that one holding has to replay
 	MaxLog          = 64      // bytes of the name of a log
 	MaxHoldingKey   = 1024    // bytes of a start or end
@@ -49,9 +50,11 @@ const (
 	Leased                  // its holder may still believe in its lease
 	// the caller did not say that the holder is fenced at all other servers
 	Elsewhere
+	// it could be granted, but the holdings would become too many
+	Crowded
 )
 
-// Blocked is a part of a range that is not granted yet, and who holds it.
+// Blocked is a part of a range that is not granted yet, and who holds it; client 0 is nobody.
 type Blocked struct {
 	Start, End []byte
 	Client     uint32
@@ -77,10 +80,12 @@ type Claim struct {
 // answers the same.
 //
 // own is all that the client then holds of the range, blocked all that it does not. news reports
-// whether the ledger changed.
+// whether the ledger changed. If the holdings would become too many nothing is granted. That is no
+// error, since the claimant must learn whom else to fence: once all orphans of the range can be
+// granted the claim may need fewer holdings than they have.
 //
 // Errors, which change nothing: ErrUnknownIndex, ErrUnknownClient, ErrFenced, ErrOtherMap,
-// ErrInvalid, ErrExhausted (too many holdings, or logs to replay).
+// ErrInvalid, ErrExhausted (too many logs to replay).
 func (l *Ledger) Acquire(identity string, c Claim, outlasted func(client uint32) bool) (own []Holding, blocked []Blocked, news bool, err error) {
 	p, err := l.holder(identity, c.Client, c.Start, c.End)
 	switch {
@@ -94,6 +99,7 @@ func (l *Ledger) Acquire(identity string, c Claim, outlasted func(client uint32)
 	}
 	below, inside, above := carve(p.holdings, c.Start, c.End)
 	g := granting{claim: &c, epoch: p.epoch}
+	var crowded []Blocked // all that is not held, should nothing be granted
 	for _, piece := range filled(inside, c.Start, c.End) {
 		switch why, is := p.obstacle(piece.Client, &c, outlasted); {
 		case piece.Client == c.Client:
@@ -101,7 +107,9 @@ func (l *Ledger) Acquire(identity string, c Claim, outlasted func(client uint32)
 		case is:
 			g.keep(piece)
 			blocked = append(blocked, Blocked{piece.Start, piece.End, piece.Client, why})
+			crowded = append(crowded, blocked[len(blocked)-1])
 		default:
+			crowded = append(crowded, Blocked{piece.Start, piece.End, piece.Client, Crowded})
 			g.grant(piece)
 		}
 	}
@@ -117,8 +125,9 @@ func (l *Ledger) Acquire(identity string, c Claim, outlasted func(client uint32)
 	if g.epoch == p.epoch {
 		return own, blocked, false, nil
 	}
-	if err := p.hold(slices.Concat(below, g.pieces, above)); err != nil {
-		return nil, nil, false, fmt.Errorf("index %s: %w", identity, err)
+	if err := p.hold(slices.Concat(below, g.pieces, above), l.MostHoldings()); err != nil {
+		own = slices.DeleteFunc(own, func(h Holding) bool { return h.Epoch > p.epoch })
+		return own, crowded, false, nil
 	}
 	p.epoch = g.epoch
 	return own, blocked, true, nil
@@ -226,13 +235,19 @@ func (l *Ledger) Settle(identity string, client uint32, start, end []byte, epoch
 	for i := range inside {
 		inside[i].Inherits = nil
 	}
-	return true, p.hold(slices.Concat(below, inside, above))
+	return true, p.hold(slices.Concat(below, inside, above), l.MostHoldings())
 }
 
 // Release takes the keys from start up to end back from a client, as far as it holds them by the
 // grant of that epoch: all that it changed of them is written back. A call that is late takes
 // nothing that was granted after it was made. Errors: ErrUnknownIndex, ErrUnknownClient, ErrFenced,
-// ErrInvalid; ErrInUse: it has logs of theirs to replay.
+// ErrInvalid; ErrInUse: it has logs of theirs to replay; ErrHoldings: the holdings would become too
+// many, and nothing is released.
+//
+// A release must leave room for the grant that follows it, or the keys would have no holder for
+// good. So keys that nobody holds count as holdings, and of what an index may have, an eighth is
+// left to grants: claims divide these keys, and the keys of orphans, as the map does. A release by
+// which the count does not grow is always possible, so a client can join what it holds.
 func (l *Ledger) Release(identity string, client uint32, start, end []byte, epoch uint64) (news bool, err error) {
 	p, err := l.holder(identity, client, start, end)
 	if err != nil {
@@ -254,8 +269,40 @@ func (l *Ledger) Release(identity string, client uint32, start, end []byte, epoc
 	if !news {
 		return false, nil
 	}
-	return true, p.hold(slices.Concat(below, kept, above))
+	next, most := joined(slices.Concat(below, kept, above)), l.MostHoldings()
+	if n := needed(next); n > needed(p.holdings) {
+		if n > most-most/grantsPart || len(appendHoldings(nil, next)) > MaxHoldingBytes-MaxHoldingBytes/grantsPart {
+			return false, fmt.Errorf("%w: index %s would need %d holdings for keys that change hands, and has room for %d, or for %d bytes: the client keeps keys %s until some were joined",
+				ErrHoldings, identity, n, most-most/grantsPart, MaxHoldingBytes-MaxHoldingBytes/grantsPart, keyrange.Format(start, end))
+		}
+	}
+	return true, p.hold(next, most)
 }
+
+// grantsPart is the part of what an index may have that is left to grants.
+const grantsPart = 8
+
+// needed is how many holdings there are, and ranges between them that nobody holds.
+func needed(all []Holding) int {
+	n, at, open := len(all), []byte(nil), true // the keys from at on are to be looked at, if open
+	for i := range all {
+		if !bytes.Equal(all[i].Start, at) {
+			n++
+		}
+		at, open = all[i].End, len(all[i].End) > 0
+	}
+	if open {
+		n++
+	}
+	return n
+}
+
+// LimitHoldings lets each index have fewer holdings than MaxHoldings. It is not stored: tests ask
+// for it.
+func (l *Ledger) LimitHoldings(most int) { l.most = most }
+
+// MostHoldings is how many holdings each index may have.
+func (l *Ledger) MostHoldings() int { return cmp.Or(l.most, MaxHoldings) }
 
 // Holdings are those of an index, in the order of keys. The caller must not change them.
 func (l *Ledger) Holdings(identity string) ([]Holding, error) {
@@ -285,10 +332,10 @@ func (l *Ledger) holder(identity string, client uint32, start, end []byte) (*pla
 }
 
 // hold makes all the holdings, unless they are too many; then nothing is changed.
-func (p *place) hold(all []Holding) error {
+func (p *place) hold(all []Holding, most int) error {
 	all = joined(all)
-	if len(all) > MaxHoldings {
-		return fmt.Errorf("%w: there would be %d holdings, at most %d are possible: use fewer ranges", ErrExhausted, len(all), MaxHoldings)
+	if len(all) > most && len(all) > len(p.holdings) {
+		return fmt.Errorf("%w: there would be %d holdings, at most %d are possible: use fewer ranges", ErrExhausted, len(all), most)
 	}
 	if n := len(appendHoldings(nil, all)); n > MaxHoldingBytes {
 		return fmt.Errorf("%w: the holdings would take %d bytes, at most %d are possible: use fewer ranges, or shorter keys", ErrExhausted, n, MaxHoldingBytes)

@@ -93,6 +93,7 @@ type Ledger struct {
 	dirty    uint64  // chunks that wait for zeroing
 	cursor   uint32  // where the search for a free chunk goes on
 	scrubbed uint32  // where the search for a dirty chunk goes on
+	most     int     // holdings of each index; 0 = MaxHoldings
 }
 
 // chunk is who owns a chunk. The zero value is free and zeroed.

@@ -30,6 +30,8 @@ type BareOptions struct {
 	Log    *slog.Logger
 
 	Zero func(chunk uint32) // clears the memory of a chunk; nil where none is handed out
+
+	Holdings int // of an index, at most; 0 = ledger.MaxHoldings
 }
 
 // NewBare returns a Bare. Offer a provider, then call Start, then Run.
@@ -43,6 +45,9 @@ func NewBare(e env.Env, o BareOptions) (*Bare, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if o.Holdings > 0 {
+		a.Note(func(l *ledger.Ledger) { l.LimitHoldings(o.Holdings) })
 	}
 	return &Bare{core.New(e, a, o.Random, o.Locks, o.Lease, o.Log), o.Zero}, nil
 }

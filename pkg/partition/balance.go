@@ -216,11 +216,6 @@ func (p *plan) give() {
 			p.hand(part, to)
 		}
 	}
-	for at := range p.pieces {
-		if c := &p.pieces[at]; c.owner != p.members[c.member].ID {
-			c.owner, c.epoch = p.members[c.member].ID, p.current.Generation+1
-		}
-	}
 }
 
 // littleRoom is the part of the total below which no piece is made for a neighbour.
@@ -277,6 +272,11 @@ func (p *plan) lightest() int {
 // result puts the pieces together. Adjacent pieces of the same owner and epoch become one range. If
 // there are more than half of MaxRanges, adjacent ones of the same owner do, under a new epoch.
 func (p *plan) result() *Map {
+	for at := range p.pieces {
+		if c := &p.pieces[at]; c.owner != p.members[c.member].ID {
+			c.owner, c.epoch = p.members[c.member].ID, p.current.Generation+1
+		}
+	}
 	next := &Map{Generation: p.current.Generation + 1, Index: p.current.Index, Servers: p.members}
 	for _, c := range p.pieces {
 		if n := len(next.Ranges); n > 0 && next.Ranges[n-1].Owner == c.owner && next.Ranges[n-1].Epoch == c.epoch {

@@ -26,6 +26,16 @@ const (
 	maxText     = 255     // bytes of a name or an address
 )
 
+// Bounds of the separate ranges of a planned map, where adjacent ones of one owner count once. Each
+// needs a holding of its own, of which an index may have only so many (pool.MaxHoldings), in number
+// and in bytes. So a plan makes at most half as many, with boundaries that take a quarter of the
+// bytes, as holdings have two ends each. The rest is for holdings that are not joined yet, and for
+// keys that change hands. Each server has one range at least, however many there are.
+const (
+	MaxSeparate      = 512
+	maxSeparateBytes = 128 << 10
+)
+
 // KeyType is the type of the keys of an index. The values are those of the CRD and of config.Index.
 type KeyType string
 
@@ -138,6 +148,16 @@ func (m *Map) Server(id uint32) (Server, bool) {
 // owns reports whether a server has a range.
 func (m *Map) owns(id uint32) bool {
 	return slices.ContainsFunc(m.Ranges, func(r Range) bool { return r.Owner == id })
+}
+
+// Separate returns how many separate ranges there are: adjacent ones of one owner count once.
+func (m *Map) Separate() (n int) {
+	for i, r := range m.Ranges {
+		if i == 0 || r.Owner != m.Ranges[i-1].Owner {
+			n++
+		}
+	}
+	return n
 }
 
 // Validate returns what is wrong with m.

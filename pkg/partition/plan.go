@@ -2,6 +2,7 @@ package partition
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,6 +20,8 @@ type Options struct {
 
 	// Tolerance is the excess over its share that a server may keep, in percent of the share.
 	Tolerance int
+
+	Separate int // ranges that there may be, counted as by Map.Separate; 0 = MaxSeparate
 }
 
 // KeyLoad is a key and the operations a second that it stands for.
@@ -93,7 +96,8 @@ func ByBoundaries(index string, servers []Server, boundaries [][]byte) (*Map, er
 // Plan returns the map that follows current if the servers are members, and the moves that lead
 // there. Equal input gives equal output. The ranges of servers that are gone move, and from each
 // remaining server its excess over its share. They go to servers below their share, preferably to
-// neighbours. Ranges that do not move keep their epochs; the others get the new generation as
+// neighbours. Where there would be too many separate ranges (MaxSeparate), the lightest go to
+// neighbours too. Ranges that do not move keep their epochs; the others get the new generation as
 // theirs.
 //
 // Members whose addresses changed make a new generation without moves. If nothing changes at all,
@@ -112,6 +116,7 @@ func Plan(current *Map, members []Server, o Options) (next *Map, moves []Move, e
 	p := newPlan(current, sorted, o)
 	p.shed()
 	p.give()
+	p.unite(cmp.Or(o.Separate, MaxSeparate))
 	next = p.result()
 	if slices.Equal(next.Servers, current.Servers) && slices.EqualFunc(next.Ranges, current.Ranges, Range.equal) {
 		return current, nil, nil

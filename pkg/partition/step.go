@@ -66,6 +66,7 @@ type View struct {
 	Owned    bool
 	Holdings []Holding
 
+	Separate  int // ranges that a planned map may have; 0 = MaxSeparate
 	Rebalance Rebalance
 	Memory    Memory // that the last step returned
 }

@@ -11,7 +11,7 @@ import (
 // there before it is answered; a repeated call answers the same. A Control may have it. Safe for
 // concurrent use. Every call ends within limit.
 //
-// Errors: those of Control; ErrOtherMap; ErrNotHeld.
+// Errors: those of Control; ErrOtherMap; ErrNotHeld; ErrHoldings.
 type Ranges interface {
 	// Acquire gives this client what it claims, as far as nobody stands in the way.
 	Acquire(c Claim, limit time.Duration) (Acquired, error)
@@ -21,7 +21,8 @@ type Ranges interface {
 	Settle(client uint32, start, end []byte, epoch uint64, limit time.Duration) error
 
 	// Release gives keys back, as far as the client holds them by the grant of that epoch: all that
-	// it changed of them is written back. ErrNotHeld: it has not settled them.
+	// it changed of them is written back. ErrNotHeld: it has not settled them. ErrHoldings: this
+	// call released nothing.
 	Release(client uint32, start, end []byte, epoch uint64, limit time.Duration) error
 
 	// Holdings are all of the index, in the order of keys.
@@ -33,6 +34,9 @@ type Ranges interface {
 	// docs/design/ownership.md.
 	FenceDead(clients []uint32, limit time.Duration) error
 }
+
+// MaxHoldings is how many holdings an index may have. All of its clients share them.
+const MaxHoldings = 1024
 
 // Holding is a range of keys that this client has for itself: as long as it does, nobody else
 // serves a key of it.
@@ -81,11 +85,11 @@ type Acquired struct {
 // Blocked is a part of a claim that is not granted yet.
 type Blocked struct {
 	Start, End []byte
-	Client     uint32 // who holds it
+	Client     uint32 // who holds it; 0 = nobody
 	Why        Obstacle
 }
 
-// Obstacle is why a part of a claim is not granted yet. Only the last is for the claimant to
+// Obstacle is why a part of a claim is not granted yet. Only ToBeFenced is for the claimant to
 // remove; it may do so early.
 type Obstacle uint8
 
@@ -96,6 +100,7 @@ const (
 	BeingFenced
 	StillLeased // its holder may still believe in its lease
 	ToBeFenced  // the claimant has to fence its holder at all other memory servers
+	Crowded     // nothing else stands in the way, but the index would have too many holdings
 )
 
 // String is the obstacle for people.
@@ -109,12 +114,17 @@ func (o Obstacle) String() string {
 		return "its holder is fenced, and its lease is waited out"
 	case ToBeFenced:
 		return "its holder has to be fenced at all memory servers"
+	case Crowded:
+		return "the index has too many holdings, until servers have joined theirs"
 	}
 	return fmt.Sprintf("obstacle %d", uint8(o))
 }
 
 // Errors of Ranges.
 var (
+	// ErrHoldings is returned when an index would have more holdings than it may, so keys stay with
+	// their holder until some were joined.
+	ErrHoldings = errors.New("too many holdings of keys")
 	// ErrOtherMap is returned when keys are claimed by another partition map than that of the home
 	// server. Read it and look again.
 	ErrOtherMap = errors.New("claimed by another partition map")

@@ -2278,11 +2278,14 @@ func (x *InheritedLog) GetLog() []byte {
 }
 
 type BlockedRange struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Start         []byte                 `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
-	End           []byte                 `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`
-	Client        uint32                 `protobuf:"varint,3,opt,name=client,proto3" json:"client,omitempty"` // its holder
-	Why           BlockedRange_Why       `protobuf:"varint,4,opt,name=why,proto3,enum=dmindex.rpc.v1.BlockedRange_Why" json:"why,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Start  []byte                 `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`
+	End    []byte                 `protobuf:"bytes,2,opt,name=end,proto3" json:"end,omitempty"`
+	Client uint32                 `protobuf:"varint,3,opt,name=client,proto3" json:"client,omitempty"` // its holder; 0 = none
+	Why    BlockedRange_Why       `protobuf:"varint,4,opt,name=why,proto3,enum=dmindex.rpc.v1.BlockedRange_Why" json:"why,omitempty"`
+	// It could be granted, but the index would have too many holdings. Then why is HELD, so that
+	// clients that do not know this field fence nobody.
+	Crowded       bool `protobuf:"varint,5,opt,name=crowded,proto3" json:"crowded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2343,6 +2346,13 @@ func (x *BlockedRange) GetWhy() BlockedRange_Why {
 		return x.Why
 	}
 	return BlockedRange_HELD
+}
+
+func (x *BlockedRange) GetCrowded() bool {
+	if x != nil {
+		return x.Crowded
+	}
+	return false
 }
 
 type SettleRangeRequest struct {
@@ -3324,12 +3334,13 @@ const file_memory_proto_rawDesc = "" +
 	"\x03end\x18\x02 \x01(\fR\x03end\x12\x16\n" +
 	"\x06client\x18\x03 \x01(\rR\x06client\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x04R\x05epoch\x12\x10\n" +
-	"\x03log\x18\x05 \x01(\fR\x03log\"\xc3\x01\n" +
+	"\x03log\x18\x05 \x01(\fR\x03log\"\xdd\x01\n" +
 	"\fBlockedRange\x12\x14\n" +
 	"\x05start\x18\x01 \x01(\fR\x05start\x12\x10\n" +
 	"\x03end\x18\x02 \x01(\fR\x03end\x12\x16\n" +
 	"\x06client\x18\x03 \x01(\rR\x06client\x122\n" +
-	"\x03why\x18\x04 \x01(\x0e2 .dmindex.rpc.v1.BlockedRange.WhyR\x03why\"?\n" +
+	"\x03why\x18\x04 \x01(\x0e2 .dmindex.rpc.v1.BlockedRange.WhyR\x03why\x12\x18\n" +
+	"\acrowded\x18\x05 \x01(\bR\acrowded\"?\n" +
 	"\x03Why\x12\b\n" +
 	"\x04HELD\x10\x00\x12\x10\n" +
 	"\fBEING_FENCED\x10\x01\x12\n" +

@@ -166,6 +166,7 @@ func (a *Accounts) undo(cause error) error {
 	if err != nil {
 		panic(fmt.Sprintf("memserver: the ledger that was stored cannot be read: %v", err))
 	}
+	l.LimitHoldings(a.ledger.MostHoldings())
 	a.ledger = l
 	for _, index := range l.Indexes() { // what was noted since is forgotten, so it is done again
 		for _, id := range l.Unfinished(index.Identity) {
