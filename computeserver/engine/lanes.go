@@ -202,12 +202,15 @@ func (l *lanes) round(m *partition.Map, todo []int, waits bool) (mine, again []i
 	if n := len(there) - 1; waits && len(here)+len(again) == 0 {
 		own, there = &there[n], there[:n]
 	}
-	mine = slices.Clone(todo)
+	left := make([]bool, len(l.ops)) // for another lane
 	for _, r := range there {
 		if l.park(r.todo, waits) {
-			mine = slices.DeleteFunc(mine, func(i int) bool { return slices.Contains(r.todo, i) })
+			for _, i := range r.todo {
+				left[i] = true
+			}
 		}
 	}
+	mine = slices.DeleteFunc(slices.Clone(todo), func(i int) bool { return left[i] })
 	if own == nil {
 		if len(here) > 0 {
 			again = append(again, l.here(m, here, waits)...)
