@@ -13,11 +13,13 @@ import (
 //     goes back, and never to an index of another object.
 //   - A call belongs to the incarnation that its client knew when it began. If that is over before
 //     the call has an answer, the call ends: with ErrUnknown if an attempt may have made a change,
-//     in whichever index the server had that it reached, else with ErrDataLost. An operation on
-//     one key runs in one index, so it needs no more than that.
-//   - A scan is many requests. Each names its incarnation (ScanRequest.index), because a server of
-//     a later one may have the address of a former one, and its pairs must not come behind those
-//     of the former index.
+//     else with ErrDataLost.
+//   - A server of a later incarnation may have the address of a former one, and the client does not
+//     know yet. So requests name their incarnation, streams of operations (dostream.HeaderIndex)
+//     and scans (ScanRequest.index), and a server of another one does nothing of them. Otherwise a
+//     load could succeed of which a part went into the former index, and pairs of the new index
+//     could come behind those of the former one. Servers of versions that do not know the header
+//     take the operations: then it is as long as the client does not know.
 
 // madeAnew reports whether an identity is that of a later incarnation of the same index.
 func madeAnew(former, identity string) bool {

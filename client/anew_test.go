@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -128,6 +129,51 @@ func TestIndexMadeAnew(t *testing.T) {
 	if told.Load() != 4 {
 		t.Errorf("the program was told %d times", told.Load())
 	}
+}
+
+// TestLaterIncarnationAtTheAddress: a server of a later incarnation may have the address of one of
+// the former, before the client knows. No call that began before uses the new index, so none can
+// succeed of which a part is lost, and none uses it before the program was told.
+func TestLaterIncarnationAtTheAddress(t *testing.T) {
+	f := newFake(t)
+	c := f.connect(t, time.Minute)
+	var told atomic.Int64
+	c.o.OnMadeAnew = func() { told.Add(1) }
+	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
+	defer stop()
+	put := func() error { return c.Put(ctx, theKey, []byte("v")) }
+	// with ErrUnknown where it was sent to the former server
+	ended := func(what string, err error, times int64) {
+		t.Helper()
+		effects, _ := f.end()
+		if !errors.Is(err, ErrDataLost) && !errors.Is(err, ErrUnknown) || effects != 0 || told.Load() != times {
+			t.Errorf("%s: %v; %d changes in the new index; the program was told %d times, want %d", what, err, effects, told.Load(), times)
+		}
+	}
+	f.begin(nil, func() {}, answers)
+	if err := put(); err != nil {
+		t.Fatal(err)
+	}
+	f.replace(t, "index/2")
+	f.begin(nil, func() {}, answers)
+	ended("a call", put(), 1)
+	if err := put(); err != nil {
+		t.Errorf("the next call: %v", err)
+	}
+
+	f.begin(nil, func() {}, answers)
+	_, err := c.Load(ctx, func(yield func(Pair) bool) {
+		if !yield(Pair{Key: theKey}) {
+			return
+		}
+		for stored := 0; stored == 0; stored, _ = f.end() {
+			runtime.Gosched()
+		}
+		f.replace(t, "index/3")
+		f.begin(nil, func() {}, answers)
+		yield(Pair{Key: theKey})
+	}, LoadOptions{Batch: 1, Parallel: 1})
+	ended("a load whose first pair is lost", err, 2)
 }
 
 func TestIncarnations(t *testing.T) {

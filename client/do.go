@@ -67,7 +67,7 @@ func (c *Client) rounds(ctx context.Context, began *view, tasks []*task, most in
 func (c *Client) round(ctx context.Context, v *view, todo []*task, most int) {
 	if len(todo) == 1 { // the usual case, without a goroutine
 		c.place(v, nil, todo[0])
-		c.send(ctx, todo)
+		c.send(ctx, v, todo)
 		return
 	}
 	usable, ends := make([]usability, len(v.m.Servers)), make([]int, len(v.m.Servers))
@@ -88,7 +88,7 @@ func (c *Client) round(ctx context.Context, v *view, todo []*task, most int) {
 		for rest := sorted[start:ends[i]]; len(rest) > 0; {
 			part := rest[:min(len(rest), most)]
 			rest = rest[len(part):]
-			all.Go(func() { c.send(ctx, part) })
+			all.Go(func() { c.send(ctx, v, part) })
 		}
 	}
 	all.Wait()
@@ -151,8 +151,8 @@ func (c *Client) usable(v *view, seen []usability, i int) bool {
 	return is
 }
 
-// send runs tasks at the server that they were placed at.
-func (c *Client) send(ctx context.Context, tasks []*task) {
+// send runs tasks at the server that they were placed at by v, in the index that v is of.
+func (c *Client) send(ctx context.Context, v *view, tasks []*task) {
 	s := tasks[0].server
 	ops := make([]*rpcv1.Operation, len(tasks))
 	for i, t := range tasks {
@@ -163,10 +163,14 @@ func (c *Client) send(ctx context.Context, tasks []*task) {
 		endAll(tasks, &rpcv1.Outcome{Code: rpcv1.Outcome_UNAVAILABLE, Message: "the time was over before the operation was sent"}, nil)
 		return
 	}
+	var stream *dostream.Stream
 	l, err := c.links.to(s.RPC, "")
+	if err == nil {
+		stream, err = l.streamFor(v.m.Index)
+	}
 	switch {
-	case errors.Is(err, ErrClosed):
-		endAll(tasks, nil, ErrClosed)
+	case errors.Is(err, ErrClosed), errors.Is(err, ErrDataLost):
+		endAll(tasks, nil, err)
 		return
 	case err != nil:
 		endAll(tasks, &rpcv1.Outcome{Code: rpcv1.Outcome_UNAVAILABLE, Message: err.Error()}, nil)
@@ -174,7 +178,7 @@ func (c *Client) send(ctx context.Context, tasks []*task) {
 	}
 	attempt, stop := context.WithTimeoutCause(ctx, c.o.Attempt+c.slack, errNoAnswer)
 	defer stop()
-	reply, err := l.stream.Do(attempt, ops)
+	reply, err := stream.Do(attempt, ops)
 	if err == nil {
 		for i, t := range tasks {
 			t.ended(reply.Outcomes[i], nil)

@@ -4,14 +4,17 @@ import (
 	"cmp"
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/dmindex/dmindex/api/rpc/dostream"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -49,6 +52,7 @@ func (e ending) String() string {
 type fake struct {
 	rpcv1.UnimplementedComputeServer
 	address string
+	server  *grpc.Server
 	patient bool // clients wait for longer than tests: silence has to end the call
 
 	mu      sync.Mutex
@@ -70,11 +74,28 @@ func newFake(t *testing.T) *fake {
 		t.Fatal(err)
 	}
 	f := &fake{address: listener.Addr().String()}
+	f.serve(listener)
+	t.Cleanup(func() { f.server.Stop() })
+	return f
+}
+
+func (f *fake) serve(listener net.Listener) {
 	g := grpc.NewServer()
 	rpcv1.RegisterComputeServer(g, f)
+	f.server = g
 	go func() { _ = g.Serve(listener) }()
-	t.Cleanup(g.Stop)
-	return f
+}
+
+// replace puts a server of another identity in the place of this one, at its address.
+func (f *fake) replace(t *testing.T, index string) {
+	t.Helper()
+	f.server.Stop()
+	f.become(index)
+	listener, err := net.Listen("tcp", f.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.serve(listener)
 }
 
 // connect makes a client that gives up an attempt after so long.
@@ -124,6 +145,12 @@ func (f *fake) GetMap(context.Context, *rpcv1.GetComputeMapRequest) (*rpcv1.Comp
 
 // Do implements rpcv1.ComputeServer.
 func (f *fake) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
+	f.mu.Lock()
+	index := cmp.Or(f.index, "index")
+	f.mu.Unlock()
+	if meant := metadata.ValueFromIncomingContext(stream.Context(), dostream.HeaderIndex); !slices.Equal(meant, []string{index}) {
+		return status.Errorf(codes.FailedPrecondition, "this server has the index %s", index)
+	}
 	for {
 		req, err := stream.Recv()
 		if err != nil {

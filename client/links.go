@@ -40,10 +40,44 @@ type link struct {
 	address string
 	conn    *grpc.ClientConn
 	client  rpcv1.ComputeClient
-	stream  *dostream.Stream
+	limit   time.Duration            // of an attempt
+	ops     atomic.Pointer[indexOps] // nil before the first operation
+	mu      sync.Mutex               // held while ops changes
+	closed  bool
 	// until when (Unix nanoseconds) other servers are preferred, since this one did not answer or
 	// refused
 	avoid atomic.Int64
+}
+
+// indexOps is the stream of operations for an index.
+type indexOps struct {
+	index  string
+	stream *dostream.Stream
+}
+
+// streamFor is the stream of operations for an incarnation of the index. That of an earlier one
+// ends some time later: what is under way may still be answered. The error says that there is a
+// later one.
+func (l *link) streamFor(index string) (*dostream.Stream, error) {
+	if o := l.ops.Load(); o != nil && o.index == index {
+		return o.stream, nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o := l.ops.Load()
+	switch {
+	case l.closed:
+		return nil, dostream.ErrClosed
+	case o != nil && o.index == index:
+		return o.stream, nil
+	case o != nil && madeAnew(index, o.index):
+		return nil, anewError{o.index}
+	case o != nil:
+		time.AfterFunc(2*l.limit, o.stream.Close)
+	}
+	o = &indexOps{index, dostream.New(l.client, dostream.Options{Limit: l.limit, Index: index})}
+	l.ops.Store(o)
+	return o.stream, nil
 }
 
 // avoidFor is how long a server that failed is left alone where another one will do.
@@ -53,7 +87,13 @@ func (l *link) failed()       { l.avoid.Store(time.Now().Add(avoidFor).UnixNano(
 func (l *link) avoided() bool { return time.Now().UnixNano() < l.avoid.Load() }
 
 func (l *link) close() {
-	l.stream.Close()
+	l.mu.Lock()
+	l.closed = true
+	o := l.ops.Load()
+	l.mu.Unlock()
+	if o != nil {
+		o.stream.Close()
+	}
 	_ = l.conn.Close() // nothing of it is needed any more
 }
 
@@ -97,8 +137,7 @@ func (ls *links) to(address, serverName string) (*link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server %s: %w", address, err)
 	}
-	client := rpcv1.NewComputeClient(conn)
-	l := &link{address: address, conn: conn, client: client, stream: dostream.New(client, dostream.Options{Limit: ls.o.Attempt})}
+	l := &link{address: address, conn: conn, client: rpcv1.NewComputeClient(conn), limit: ls.o.Attempt}
 	ls.byAddr[address] = l
 	return l, nil
 }

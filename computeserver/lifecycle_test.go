@@ -289,6 +289,18 @@ func TestRPCAnswersInvalid(t *testing.T) {
 		if status.Code(err) != want {
 			t.Errorf("a scan of the index %q: %v", name, err)
 		}
+		ops := dostream.New(l.client, dostream.Options{Index: name})
+		_, err = ops.Do(ctx, []*rpcv1.Operation{{Kind: rpcv1.Operation_UPSERT, Key: []byte("a"), Value: []byte(name)}})
+		var refused *dostream.Error
+		switch {
+		case want == codes.OK && err == nil:
+		case !errors.As(err, &refused) || refused.Sent || status.Code(refused.Err) != want:
+			t.Errorf("an operation for the index %q: %v", name, err)
+		}
+		ops.Close()
+	}
+	if reply, err := l.stream.Do(ctx, []*rpcv1.Operation{lookup("a")}); err != nil || strings.HasSuffix(string(reply.Outcomes[0].Value), "/1") {
+		t.Errorf("what was meant for another index: %v, %v", reply.Outcomes, err)
 	}
 	describe, err := l.client.Describe(ctx, &rpcv1.DescribeComputeRequest{})
 	if err != nil || describe.Id != 1 || describe.Index != computeservertest.Index || describe.MapGeneration != 1 {

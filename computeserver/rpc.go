@@ -121,13 +121,21 @@ func (r *rpcServer) begin() (end func()) {
 	return func() { r.running.Add(-1) }
 }
 
+// isOf returns an error if a request means another index than the server has; empty = any.
+func (r *rpcServer) isOf(index string) error {
+	if has := r.core.Index.Identity; index != "" && index != has {
+		return status.Errorf(codes.FailedPrecondition, "this server has the index %s, not %s; ask for the map again", has, index)
+	}
+	return nil
+}
+
 // Scan streams pairs. Messages are sent between pieces, while no session is held.
 func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServer[rpcv1.ScanReply]) error {
 	if r.isCut() {
 		return status.Error(codes.Unavailable, "this server is shutting down; ask another one")
 	}
-	if has := r.core.Index.Identity; req.Index != "" && req.Index != has {
-		return status.Errorf(codes.FailedPrecondition, "this server has the index %s, not %s; ask for the map again", has, req.Index)
+	if err := r.isOf(req.Index); err != nil {
+		return err
 	}
 	allowed := func() error { return callerOf(stream.Context()).mayScan(req) }
 	if err := allowed(); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/dmindex/dmindex/api/rpc/dostream"
@@ -56,6 +57,11 @@ type received struct {
 
 // Do runs batches until the stream or the server ends.
 func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
+	for _, index := range metadata.ValueFromIncomingContext(stream.Context(), dostream.HeaderIndex) {
+		if err := r.isOf(index); err != nil {
+			return err
+		}
+	}
 	w := &doStream{r: r, stream: stream, caller: callerOf(stream.Context()), term: termOf(stream.Context()), batches: make(chan received, rpcUnanswered-rpcWorkers), room: make(chan struct{}, 1)}
 	received := make(chan error, 1)
 	go func() { received <- w.receive() }()

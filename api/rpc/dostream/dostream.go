@@ -33,6 +33,11 @@ const (
 // of what is not answered, and the same server takes it. A server that drains does not set it.
 const TrailerAgain = "dmindex-again"
 
+// HeaderIndex names the index that the operations of a stream are for: its identity. A server of
+// another one refuses the stream with FAILED_PRECONDITION. So operations that are meant for an
+// index never take effect in one that was made anew, at the address of a server of the former one.
+const HeaderIndex = "dmindex-index"
+
 // ErrQueueFull is returned when MaxQueued operations wait to be sent already. Nothing was done.
 var ErrQueueFull = errors.New("too many operations wait for the server")
 
@@ -65,6 +70,7 @@ type Options struct {
 	Forwarded bool // the caller is a compute server: the server may not forward again
 	// of each operation at the server, if its caller waits for that long; 0 = the server's default
 	Limit time.Duration
+	Index string // the identity of the index that is meant; empty: any
 }
 
 // Stream is a Do stream that is opened when it is first needed and again after it broke. Safe for

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -142,6 +143,9 @@ func poke(c chan struct{}) {
 // open starts a stream. Called under s.mu.
 func (s *Stream) open() *live {
 	ctx, cancel := context.WithCancel(context.Background())
+	if s.o.Index != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, HeaderIndex, s.o.Index)
+	}
 	l := &live{ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), unanswered: map[uint64]*batch{}}
 	go func() {
 		stream, err := s.client.Do(ctx, grpc.ForceCodecV2(Codec()))
@@ -284,7 +288,7 @@ func (s *Stream) fail(l *live, err error, again bool) {
 	}
 	taken := true
 	switch status.Code(err) { // see rpc.Compute.Do
-	case codes.Aborted, codes.Unauthenticated, codes.PermissionDenied:
+	case codes.Aborted, codes.Unauthenticated, codes.PermissionDenied, codes.FailedPrecondition:
 		taken = false
 	}
 	var waiting []*call

@@ -42,6 +42,7 @@ type ComputeClient interface {
 	// old, or what the caller showed counts no more. INVALID_ARGUMENT: a batch has too many operations, or none. It answered every batch that it took before the
 	// stream ends so; of the others nothing was done.
 	// UNAUTHENTICATED, PERMISSION_DENIED: the stream was refused before any of it was read; nothing was done.
+	// FAILED_PRECONDITION: so it was because the server has another index than the metadata dmindex-index names, its identity.
 	Do(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[DoRequest, DoReply], error)
 	// Scan streams pairs in order.
 	Scan(ctx context.Context, in *ScanRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ScanReply], error)
@@ -147,6 +148,7 @@ type ComputeServer interface {
 	// old, or what the caller showed counts no more. INVALID_ARGUMENT: a batch has too many operations, or none. It answered every batch that it took before the
 	// stream ends so; of the others nothing was done.
 	// UNAUTHENTICATED, PERMISSION_DENIED: the stream was refused before any of it was read; nothing was done.
+	// FAILED_PRECONDITION: so it was because the server has another index than the metadata dmindex-index names, its identity.
 	Do(grpc.BidiStreamingServer[DoRequest, DoReply]) error
 	// Scan streams pairs in order.
 	Scan(*ScanRequest, grpc.ServerStreamingServer[ScanReply]) error
