@@ -34,7 +34,6 @@ type allocator struct {
 
 	images [][]*images // by dense server number
 	swept  *chunk      // that is being swept
-	handed []Addr      // nodes of it that were handed out since that began
 	limbo  [reaches][]*batch
 }
 

@@ -40,6 +40,9 @@ type slab struct {
 	suspects []uint64
 	// a bit for each of these that is handed out and not written yet (reserve.go); nil = none is
 	reserved []uint64
+	// a bit for each of these that was handed out since the sweep began that is under way
+	// (dead.go); nil = there is none
+	handed []uint64
 
 	inFreed   int  // place in class.freed; -1 = there is nothing in freed
 	candidate bool // it is in allocator.emptied

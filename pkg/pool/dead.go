@@ -1,9 +1,6 @@
 package pool
 
-import (
-	"errors"
-	"slices"
-)
+import "errors"
 
 // Marks tell the pool what a design's dead nodes look like. head is the first HeadBytes of the node
 // at a. A function of nothing else, safe for concurrent use. It must depend on the address: images
@@ -152,9 +149,10 @@ func (a *allocator) beginSweep(turn Addr) *sweep {
 		return nil
 	}
 	for b := range sw.k.open() {
+		b.handed = make([]uint64, len(b.idle))
 		sw.parts = append(sw.parts, sweptSlab{b, b.cut})
 	}
-	a.swept, a.handed = sw.k, a.handed[:0]
+	a.swept = sw.k
 	sw.since = a.pool.tick()
 	return sw
 }
@@ -167,19 +165,17 @@ func (a *allocator) finish(sw *sweep) (many bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.swept = nil
-	if err != nil {
-		return false, err
+	for _, d := range dead {
+		if err == nil && a.mayBeDead(d.slab, d.n) && d.handed[d.n/64]>>(d.n%64)&1 == 0 {
+			a.retire(d.slab, d.n, d.reach)
+		}
 	}
 	all := 0
 	for _, part := range sw.parts {
 		all += part.end
+		part.handed = nil
 	}
-	for _, d := range dead {
-		if a.mayBeDead(d.slab, d.n) && !slices.Contains(a.handed, d.addr(d.n)) {
-			a.retire(d.slab, d.n, d.reach)
-		}
-	}
-	return len(dead) > all/manyDead, nil
+	return err == nil && len(dead) > all/manyDead, err
 }
 
 // manyDead is the part of a chunk's nodes that are many: then the sweeps of the next chunks come

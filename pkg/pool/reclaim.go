@@ -132,9 +132,8 @@ func (a *allocator) popFreed(c *class, i int, reserved bool) Addr {
 	c.freedNodes[i]--
 	b.setBusy(n)
 	b.setReserved(n, reserved)
-	addr := b.addr(n)
-	a.noteHanded(b, addr)
-	return addr
+	b.noteHanded(n)
+	return b.addr(n)
 }
 
 // Retire gives back the node of size bytes at addr, which is dead: whoever begins now cannot find

@@ -53,16 +53,16 @@ func (r Reserved) Written(nodes []Addr) {
 	for _, addr := range nodes {
 		if b := a.slabAt(addr); b != nil && b.isReserved(b.index(addr)) {
 			b.setReserved(b.index(addr), false)
-			a.noteHanded(b, addr)
+			b.noteHanded(b.index(addr))
 		}
 	}
 }
 
-// noteHanded notes that the node of b at addr is in somebody's hands whatever the sweep under way
-// has READ of it.
-func (a *allocator) noteHanded(b *slab, addr Addr) {
-	if a.swept == b.chunk {
-		a.handed = append(a.handed, addr)
+// noteHanded notes that node n of b is in somebody's hands whatever the sweep under way has READ of
+// it.
+func (b *slab) noteHanded(n int) {
+	if b.handed != nil {
+		b.handed[n/64] |= 1 << (n % 64)
 	}
 }
 

@@ -1,6 +1,7 @@
 package poolsim_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -104,6 +105,48 @@ func TestFreeEndsReservation(t *testing.T) {
 		r.sweeps()
 		r.inUse(false, "it looks dead, and no operation has it")
 	})
+}
+
+// TestHandedOutBesideSweep: a sweep has begun, and waits for an operation. What is handed out then,
+// or was reserved and is written then, may look dead in what the sweep READs. The sweep leaves it
+// alone.
+func TestHandedOutBesideSweep(t *testing.T) {
+	for _, written := range []bool{false, true} {
+		inLimbo(t, poolsim.Options{Servers: 1, Lease: lease}, func(c *poolsim.Cluster, p *simenv.Process) {
+			r := newReserving(t, c, p)
+			before, _ := r.session()
+			during, _ := r.session()
+			reserved := r.owner.Reserve()
+			take := func(from func(size int, near pool.Addr) (pool.Addr, error)) {
+				t.Helper()
+				a, err := from(256, pool.Nil)
+				must(t, err)
+				if a != r.used {
+					t.Fatalf("the next node is %v, want %v", a, r.used)
+				}
+			}
+			if written {
+				take(reserved.Allocate)
+			}
+			before.Begin()
+			garbage, err := r.owner.Allocate(512, pool.Nil)
+			must(t, err)
+			r.owner.Retire(garbage, 512)
+			p.Sleep(2 * lease) // the sweep that this brings waits for an operation
+			during.Begin()     // later ones wait for this one
+			if written {
+				reserved.Written([]pool.Addr{r.used})
+			} else {
+				take(r.owner.Allocate)
+			}
+			before.End()
+			p.Sleep(2 * lease)
+			r.inUse(true, fmt.Sprintf("written %v, as the sweep ended", written))
+			during.End()
+			p.Sleep(2 * lease)
+			r.inUse(false, fmt.Sprintf("written %v, it looks dead, and no operation has it", written))
+		})
+	}
 }
 
 // TestWriteWithoutAnswer: the WRITE of a session that died may come late. So no sweep takes its
