@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -47,10 +48,7 @@ func (r *DMComputePoolReconciler) Reconcile(ctx context.Context, request ctrl.Re
 	}
 	before := s.pool.Status.DeepCopy()
 	if err = r.gather(ctx, s); err == nil {
-		err = r.keepState(ctx, s.pool)
-	}
-	if err == nil {
-		err = r.reconcile(ctx, s)
+		err = r.work(ctx, s)
 	}
 	if passing(err) {
 		return result(err)
@@ -60,6 +58,24 @@ func (r *DMComputePoolReconciler) Reconcile(ctx context.Context, request ctrl.Re
 		return ctrl.Result{}, err
 	}
 	return result(err)
+}
+
+// work is all that follows from what was gathered.
+func (r *DMComputePoolReconciler) work(ctx context.Context, s *computePoolScope) error {
+	var problems collected
+	switch err := r.keepState(ctx, s.pool); {
+	case err == nil:
+		return r.reconcile(ctx, s)
+	case errors.Is(err, errNoRecord):
+		problems.add(err)
+		problems.add(r.reconcile(ctx, s))
+	case passing(err):
+		return err
+	default: // it is not known what was decided: the servers keep their certificates
+		problems.add(err)
+		problems.add(r.keepServing(ctx, s))
+	}
+	return problems.err()
 }
 
 func (r *DMComputePoolReconciler) gather(ctx context.Context, s *computePoolScope) (err error) {
@@ -119,19 +135,10 @@ func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolS
 	for _, object := range objects {
 		problems.add(r.Apply(ctx, s.pool, object))
 	}
-	configMap := &corev1.ConfigMap{}
-	switch err := r.Get(ctx, types.NamespacedName{Namespace: s.pool.Namespace, Name: build.ConfigMapName(s.index.Name)}, configMap); {
-	case apierrors.IsNotFound(err):
-		problems.add(&waitFor{dmv1.ReasonWaitingForIndex, "index " + s.index.Name + " has no memory yet", 0})
-		return problems.err()
-	case err != nil:
+	if err := r.identify(ctx, s); err != nil {
 		problems.add(err)
 		return problems.err()
-	case configMap.Annotations[dmv1.AnnotationIdentity] != identityOf(s.index):
-		problems.add(&waitFor{dmv1.ReasonWaitingForIndex, "index " + s.index.Name + " is made anew", 0})
-		return problems.err()
 	}
-	s.identity = identityOf(s.index)
 	tls, err := r.security(ctx, s)
 	if err != nil {
 		problems.add(err)
@@ -148,6 +155,33 @@ func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolS
 	}
 	problems.add(err)
 	return problems.err()
+}
+
+// identify finds out which incarnation of the index there is to be served.
+func (r *DMComputePoolReconciler) identify(ctx context.Context, s *computePoolScope) error {
+	configMap := &corev1.ConfigMap{}
+	switch err := r.Get(ctx, types.NamespacedName{Namespace: s.pool.Namespace, Name: build.ConfigMapName(s.index.Name)}, configMap); {
+	case apierrors.IsNotFound(err):
+		return &waitFor{dmv1.ReasonWaitingForIndex, "index " + s.index.Name + " has no memory yet", 0}
+	case err != nil:
+		return err
+	case configMap.Annotations[dmv1.AnnotationIdentity] != identityOf(s.index):
+		return &waitFor{dmv1.ReasonWaitingForIndex, "index " + s.index.Name + " is made anew", 0}
+	}
+	s.identity = identityOf(s.index)
+	return nil
+}
+
+// keepServing renews certificates, and does nothing else.
+func (r *DMComputePoolReconciler) keepServing(ctx context.Context, s *computePoolScope) error {
+	if err := r.identify(ctx, s); err != nil {
+		return err
+	}
+	tls, err := r.security(ctx, s)
+	if err != nil {
+		return err
+	}
+	return r.renewTLS(ctx, s.pods, tls)
 }
 
 // security makes the TLS Secret of the pool's servers. The index's authority speaks to them for the

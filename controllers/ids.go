@@ -47,7 +47,8 @@ import (
 //
 //	new pool: next-id = bound of the one before    ->    index: its UID, a new bound    ->    pods
 //
-// The bound is raised before pods get numbers beyond it, many at a time.
+// The bound is raised before pods get numbers beyond it, many at a time. A pool that lost its own
+// number goes on from there as well.
 
 const (
 	// noIDs is AnnotationUsedIDs of a memory pool on whose servers no index was made. A pool
@@ -154,6 +155,9 @@ func memoryIDs(pool client.Object, pods []*corev1.Pod, recorded idSet) (ids numb
 		return ids, err
 	}
 	maps.Copy(used, recorded)
+	for id := range recorded {
+		ids.next = max(ids.next, id+1) // the annotation may have been lost
+	}
 	for id := range ids.next {
 		is := func(p *corev1.Pod) bool { return podID(p) == id }
 		if !used[id] && !slices.ContainsFunc(pods, is) {
@@ -181,13 +185,22 @@ func (r *DMComputePoolReconciler) reserveIDs(ctx context.Context, s *computePool
 		}
 	}
 	has := all[s.pool.Name]
-	if next := nextID(s.pool, s.pods); has.UID != s.pool.UID && next < has.End {
-		if err := r.Annotate(ctx, s.pool, map[string]string{dmv1.AnnotationNextID: strconv.Itoa(has.End)}); err != nil {
+	from := nextID(s.pool, s.pods)
+	if from+n == 0 {
+		return nil
+	}
+	// A pool has a number before the index has the pool's UID: one without a number lost it.
+	_, known := s.pool.Annotations[dmv1.AnnotationNextID]
+	if from < has.End && (has.UID != s.pool.UID || !known) {
+		from, known = has.End, false
+	}
+	if !known {
+		if err := r.Annotate(ctx, s.pool, map[string]string{dmv1.AnnotationNextID: strconv.Itoa(from)}); err != nil {
 			return err
 		}
 	}
-	next := nextID(s.pool, s.pods) + n
-	if next == 0 || has.UID == s.pool.UID && next <= has.End {
+	next := from + n
+	if has.UID == s.pool.UID && next <= has.End {
 		return nil
 	}
 	all[s.pool.Name] = computeIDs{s.pool.UID, max(has.End, (next+idsAtOnce-1)/idsAtOnce*idsAtOnce)}

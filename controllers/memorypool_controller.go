@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -87,10 +88,20 @@ func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) e
 	case !s.pool.DeletionTimestamp.IsZero():
 		return r.keepServing(ctx, s)
 	}
-	if err := r.keepState(ctx, s.pool); err != nil {
+	var problems collected
+	switch err := r.keepState(ctx, s.pool); {
+	case err == nil:
+		return r.reconcile(ctx, s)
+	case errors.Is(err, errNoRecord):
+		problems.add(err)
+		problems.add(r.reconcile(ctx, s))
+	case passing(err):
 		return err
+	default:
+		problems.add(err)
+		problems.add(r.keepServing(ctx, s))
 	}
-	return r.reconcile(ctx, s)
+	return problems.err()
 }
 
 // gatherUse looks at the pool's pods, and at who has memory there.
@@ -164,8 +175,8 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 }
 
 // keepServing is what is still done for a pool that is to be deleted while indexes are served from
-// it: no pod is made any more, those that are there keep their certificates. With foreground
-// deletion the garbage collector is at work already.
+// it, or of which it is not known what was decided: no pod is made any more, those that are there
+// keep their certificates. With foreground deletion the garbage collector is at work already.
 func (r *DMMemoryPoolReconciler) keepServing(ctx context.Context, s *memoryPoolScope) error {
 	if controllerutil.ContainsFinalizer(s.pool, metav1.FinalizerDeleteDependents) {
 		return nil

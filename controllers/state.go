@@ -80,7 +80,11 @@ func stateInForce(object client.Object, record *corev1.ConfigMap) (state.State, 
 		recorded.Stamp, recorded.Values = build.ReadStateRecord(record, keys)
 	}
 	values := valuesOf(object)
-	s, err := state.Judge(uid, state.Witness{Stamp: object.GetAnnotations()[dmv1.AnnotationState], Values: values}, recorded)
+	shown := state.Witness{Stamp: object.GetAnnotations()[dmv1.AnnotationState], Values: values}
+	if recorded != nil && !maps.Equal(values, recorded.Values) {
+		shown.Predecessor = byPredecessor(object, values, recorded.Values)
+	}
+	s, err := state.Judge(uid, shown, recorded)
 	switch {
 	case errors.Is(err, state.ErrDiffer):
 		return s, stateConflict(object, err.Error(), "remove the annotation "+dmv1.AnnotationState+" if the record is right, or delete the record if the annotations are; the admission policy of records refuses that while it is bound")
@@ -147,7 +151,7 @@ func (b *base) keepState(ctx context.Context, object client.Object) error {
 // Annotate sets annotations (empty values remove them), unless the object changed since it was
 // read: then it fails with a conflict, and whoever decided decides again. Of annotations that are
 // state the record is written as well. So it fails while the record of what was decided before is
-// not there: perhaps it cannot be made.
+// not there: perhaps it cannot be made. Pools do without (goesOn).
 func (b *base) Annotate(ctx context.Context, object client.Object, values map[string]string) error {
 	isState, changes := false, false
 	for _, key := range stateOf(object) {
@@ -168,12 +172,29 @@ func (b *base) Annotate(ctx context.Context, object client.Object, values map[st
 	switch {
 	case err != nil:
 		return err
-	case record == nil && s.Sequence > 0:
+	case record == nil && s.Sequence > 0 && !goesOn(object):
 		return &waitFor{dmv1.ReasonFailed, "nothing more is decided about " + object.GetName() + " before its record " + build.StateRecordName(object.GetUID()) + " is made again", requeueSoon}
 	case !maps.Equal(s.Values, valuesOf(object)):
 		return apierrors.NewConflict(dmv1.GroupVersion.WithResource("").GroupResource(), object.GetName(), errors.New("more was decided about it meanwhile"))
 	}
-	return b.writeState(ctx, object, record, s.With(values))
+	err = b.writeState(ctx, object, record, s.With(values))
+	if goesOn(object) && errors.Is(err, errNoRecord) {
+		return nil // keepState tells
+	}
+	return err
+}
+
+// goesOn reports whether more is decided about an object while its record cannot be made: about
+// pools, whose servers are to be replaced and whose certificates are to be renewed. Should the
+// object be replaced meanwhile, what pools need is found out from others: which numbers of memory
+// pods were given out from the pods, from the indexes that were made on them and from incarnations,
+// and those of compute pods from the bound in the index (ids.go).
+func goesOn(object client.Object) bool {
+	switch object.(type) {
+	case *dmv1.DMMemoryPool, *dmv1.DMComputePool:
+		return true
+	}
+	return false
 }
 
 // errNoRecord is returned when there is no record, and the API server refuses to make one: a quota
@@ -213,7 +234,7 @@ func (b *base) writeAnnotations(ctx context.Context, object client.Object, s sta
 	if err != nil {
 		return err
 	}
-	return b.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), kube.Owner)
+	return b.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), stateOwner)
 }
 
 func (b *base) writeRecord(ctx context.Context, object client.Object, record *corev1.ConfigMap, s state.State) error {

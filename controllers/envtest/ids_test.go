@@ -169,6 +169,27 @@ func TestComputePoolMadeAgain(t *testing.T) {
 	c.settled("demo")
 }
 
+// TestNumbersWithoutWitnesses: of a compute pool of which neither witness says anything no number
+// is given out again.
+func TestNumbersWithoutWitnesses(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.start(0)
+	c.create(index, "demo")
+	c.available("demo")
+	c.deletePod("demo-compute-1")
+	c.equal("compute pods", "[demo-compute-0 demo-compute-2]", func() any { return c.pods("demo-compute") })
+	c.lookAgain("demo")
+	c.stop()
+	pool := &dmv1.DMComputePool{}
+	c.patch("demo-compute", pool, func() { pool.Annotations = nil })
+	c.deleteRecord(pool)
+	c.deletePod("demo-compute-2")
+	c.start(0)
+	c.equal("compute pods", "[demo-compute-0 demo-compute-64]", func() any { return c.pods("demo-compute") })
+	c.available("demo")
+}
+
 // makeLate makes the Secret of a pool that is gone once more, as a reconciler does that read the
 // pool before. It stands in the way of the next pool of the name until the collector comes again.
 func (c *cluster) makeLate(pool *dmv1.DMComputePool) {

@@ -17,10 +17,15 @@
 //	object of another UID    nothing is known   stop             the record
 //	object damaged           stop               stop             the record
 //	object with m            the object         the object       the higher; m = n: see below
+//	object of a predecessor  see above          see above        the object
 //
 // With equal numbers both are in force if they are equal, else it is to stop.
 // Damaged means that stamp and values do not fit together. What is not in force is restored from
 // what is. To stop means that nothing is decided about the object until somebody settles it.
+//
+// A predecessor is an operator of a version that knows no stamps, and ran after one that does. It
+// read the object's values alone, changed them, and acted upon them: so they are in force, and get
+// a number above both. Only the field manager of a value tells its writes from damage.
 //
 // A decision is written into the object first, by compare-and-swap with its resourceVersion, so
 // that it stands only if the object is still what was decided upon, spec included. Then it is
@@ -61,6 +66,9 @@ var ErrDiffer = errors.New("the annotations and the record have the same sequenc
 type Witness struct {
 	Stamp  string
 	Values map[string]string // never empty ones
+
+	// Predecessor says that an operator that knows no stamps wrote a value that the record has not.
+	Predecessor bool
 }
 
 // State is what is in force.
@@ -106,7 +114,7 @@ func (w *Witness) read(uid string) (worth, uint64) {
 	case of != uid:
 		return absent, 0
 	case Stamp(uid, sequence, w.values()) != w.Stamp:
-		return damaged, 0
+		return damaged, sequence
 	}
 	return whole, sequence
 }
@@ -131,6 +139,8 @@ func Judge(uid string, object Witness, record *Witness) (State, error) {
 		return State{}, fmt.Errorf("%w (%d)", ErrDiffer, m)
 	case o == whole && (r != whole || m >= n):
 		return State{Sequence: m, Values: maps.Clone(object.values()), RecordBehind: r != whole || m > n}, nil
+	case r == whole && o != whole && object.Predecessor:
+		return State{Sequence: max(m, n) + 1, Values: maps.Clone(object.values()), ObjectBehind: true, RecordBehind: true}, nil
 	case r == whole:
 		return State{Sequence: n, Values: maps.Clone(record.values()), ObjectBehind: true}, nil
 	case o == absent && r == absent:

@@ -15,7 +15,7 @@ const uid = "u"
 // of is a witness with a number of its own, and a value that says which.
 func of(uid string, n uint64, value string) Witness {
 	values := map[string]string{"a": value}
-	return Witness{Stamp(uid, n, values), values}
+	return Witness{Stamp: Stamp(uid, n, values), Values: values}
 }
 
 // bad is a witness whose value was changed.
@@ -59,6 +59,13 @@ func TestJudge(t *testing.T) {
 	f("edited, and no record", *bad(two), nil, "damaged")
 	f("stripped, and an edited record", Witness{}, bad(two), "damaged")
 	f("stripped, and an emptied record", Witness{}, &Witness{}, "damaged")
+	predecessor := func(w *Witness) Witness { w.Predecessor = true; return *w }
+	f("a predecessor wrote", predecessor(bad(two)), &two, "3 two' object true record true")
+	f("it wrote after an operator died", predecessor(bad(two)), &one, "3 two' object true record true")
+	f("it wrote into what was stripped", predecessor(&Witness{Values: map[string]string{"a": "x"}}), &two, "3 x object true record true")
+	f("it wrote what is whole", predecessor(&Witness{Stamp: two.Stamp, Values: two.Values}), &two, "2 two object false record false")
+	f("it wrote, and an old manifest is back", predecessor(&Witness{Stamp: one.Stamp, Values: one.Values}), &two, "2 two object true record false")
+	f("it wrote, and the record is damaged", predecessor(bad(two)), bad(one), "damaged")
 	third := of(uid, 2, "third")
 	f("the same number", two, &third, "differ")
 }
@@ -118,16 +125,16 @@ func operatorsAndOthers(t *rapid.T) {
 			return ok
 		}
 		if s.ObjectBehind {
-			object.Witness, object.version = Witness{Stamp(uid, s.Sequence, s.Values), s.Values}, object.version+1
+			object.Witness, object.version = Witness{Stamp: Stamp(uid, s.Sequence, s.Values), Values: s.Values}, object.version+1
 		}
 		if s.RecordBehind {
-			record = side{Witness{Stamp(uid, s.Sequence, s.Values), s.Values}, true, record.version + 1}
+			record = side{Witness{Stamp: Stamp(uid, s.Sequence, s.Values), Values: s.Values}, true, record.version + 1}
 		}
 		return true
 	}
 	finish := func(p pending) {
 		if record.version == p.recordVersion {
-			record = side{Witness{Stamp(uid, p.now.Sequence, p.now.Values), p.now.Values}, true, record.version + 1}
+			record = side{Witness{Stamp: Stamp(uid, p.now.Sequence, p.now.Values), Values: p.now.Values}, true, record.version + 1}
 			acted = p.now.Values["a"]
 		}
 	}
@@ -146,7 +153,7 @@ func operatorsAndOthers(t *rapid.T) {
 			decided++
 			next := s.With(map[string]string{"a": fmt.Sprint(s.Values["a"], decided, ".")})
 			p := pending{next, record.version}
-			object.Witness, object.version = Witness{Stamp(uid, next.Sequence, next.Values), next.Values}, object.version+1
+			object.Witness, object.version = Witness{Stamp: Stamp(uid, next.Sequence, next.Values), Values: next.Values}, object.version+1
 			switch rapid.IntRange(0, 2).Draw(t, "then") {
 			case 0:
 				finish(p)
