@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -175,4 +176,35 @@ func FuzzDecode(f *testing.F) {
 		check(request, new(rpcv1.DoRequest), decodeRequest(bytes.Clone(b), request))
 		check(reply, new(rpcv1.DoReply), decodeReply(bytes.Clone(b), reply))
 	})
+}
+
+// TestPaddingIsNotKept: fields that nobody knows, or that come twice, are dropped with their bytes,
+// so that a batch keeps about as much memory as Size says, by which servers bound what they take.
+func TestPaddingIsNotKept(t *testing.T) {
+	m := &rpcv1.DoRequest{Id: 1, Operations: []*rpcv1.Operation{{Kind: rpcv1.Operation_UPSERT, Key: []byte("k"), Value: []byte("v")}, {Kind: rpcv1.Operation_LOOKUP}}}
+	plain := appendRequest(nil, m)
+	padding := protowire.AppendBytes(protowire.AppendTag(nil, 9, protowire.BytesType), make([]byte, 64<<10))
+	twice := protowire.AppendBytes(protowire.AppendTag(nil, fieldKey, protowire.BytesType), make([]byte, 64<<10))
+	twice = appendBytes(twice, fieldKey, []byte("k"))
+	twice = appendBytes(twice, fieldValue, []byte("v"))
+	for what, b := range map[string][]byte{
+		"an unknown field":      append(bytes.Clone(plain), padding...),
+		"a field that is twice": protowire.AppendBytes(protowire.AppendTag(nil, fieldElements, protowire.BytesType), twice),
+	} {
+		var got rpcv1.DoRequest
+		if err := decodeRequest(b, &got); err != nil {
+			t.Fatal(err)
+		}
+		clear(b)
+		if op := got.Operations[0]; string(op.Key) != "k" || string(op.Value) != "v" || cap(op.Key) != 1 {
+			t.Errorf("%s: the batch refers to the message of %d bytes, of which it has %d: %v", what, len(b), Size(&got), &got)
+		}
+	}
+	var got rpcv1.DoRequest
+	if err := decodeRequest(plain, &got); err != nil {
+		t.Fatal(err)
+	}
+	if plain[bytes.IndexByte(plain, 'k')] = 'K'; string(got.Operations[0].Key) != "K" {
+		t.Error("a message without padding was copied")
+	}
 }

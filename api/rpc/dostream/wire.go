@@ -216,7 +216,12 @@ func decodeMessage[E any](b []byte, element func(b []byte, e *E) error, other fu
 	return all, nil
 }
 
-// decodeRequest decodes a batch, which is empty before. Keys and values lie in b afterwards.
+// mostPadding is how many bytes of a message that mean nothing are kept with its batch.
+const mostPadding = 4 << 10
+
+// decodeRequest decodes a batch, which is empty before. Keys and values lie in b afterwards; where
+// much of b is something else, they lie in a copy, so that a batch keeps about as much memory as
+// Size says, by which its receiver bounds what it takes.
 func decodeRequest(b []byte, m *rpcv1.DoRequest) (err error) {
 	m.Operations, err = decodeMessage(b, decodeOperation, func(f field) {
 		switch {
@@ -230,6 +235,16 @@ func decodeRequest(b []byte, m *rpcv1.DoRequest) (err error) {
 			m.InParts = protowire.DecodeBool(f.value)
 		}
 	})
+	if len(b) > mostPadding && len(b) > 2*Size(m)+mostPadding {
+		copied := make([]byte, 0, Size(m))
+		for _, op := range m.Operations {
+			if op != nil {
+				copied = append(append(copied, op.Key...), op.Value...)
+				end := len(copied) - len(op.Value)
+				op.Key, op.Value = own(copied[end-len(op.Key):end]), own(copied[end:])
+			}
+		}
+	}
 	return err
 }
 
