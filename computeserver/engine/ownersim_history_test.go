@@ -17,7 +17,7 @@ type history struct {
 	ops    []porcupine.Operation
 	clock  int64
 	acks   int
-	failed int // operations that were not done
+	failed int // operations that were not done, or may not have been
 	reason string
 	// changes of a key of which it is not known whether they were done
 	doubts map[int]int
@@ -92,7 +92,7 @@ func (w *ownWorld) requests(p *simenv.Process, program int, d *pod, all []asked,
 		for _, in := range all {
 			h.doubt(in)
 		}
-		return errors.New("no answer")
+		return w.fails(ready && !d.gone, d.name+" did not answer")
 	}
 	for n, o := range out {
 		if e := w.answer(ready && !d.gone, all[n], places[n], o); err == nil {
@@ -104,8 +104,8 @@ func (w *ownWorld) requests(p *simenv.Process, program int, d *pod, all []asked,
 
 // answer notes the outcome of one operation. What says that nothing was done is believed: if it was
 // done, a value turns up that nobody wrote. It counts as failed at a server that programs are led
-// to, which is ready. Another one has no open index, so it cannot ask the home memory server who
-// serves keys whose move is deferred.
+// to, which is ready, and so does one of which it is not known. A server that is not ready has no
+// open index, so it cannot ask the home memory server who serves keys whose move is deferred.
 func (w *ownWorld) answer(serves bool, in asked, at int, o *rpcv1.Outcome) error {
 	h := w.log
 	h.told[o.Code]++
@@ -127,14 +127,19 @@ func (w *ownWorld) answer(serves bool, in asked, at int, o *rpcv1.Outcome) error
 		if strings.Contains(o.Message, "is not open") {
 			w.Report("%v of key %d was not begun, and is answered by %v: %s", in.kind, in.key, o.Code, o.Message)
 		}
-		return errors.New(o.Message)
+		return w.fails(serves, fmt.Sprintf("%v: %s", o.Code, o.Message))
 	case rpcv1.Outcome_INVALID, rpcv1.Outcome_DATA_LOST:
 		w.Report("%v of key %d is answered by %v: %s", in.kind, in.key, o.Code, o.Message)
 	}
 	h.undone(at)
+	return w.fails(serves, fmt.Sprintf("%v: %s", o.Code, o.Message))
+}
+
+// fails notes why an operation has no answer of the index. It counts at a server that serves.
+func (w *ownWorld) fails(serves bool, why string) error {
 	if serves {
-		h.failed++
+		w.log.failed++
 	}
-	h.reason = fmt.Sprintf("%v: %s", o.Code, o.Message)
-	return errors.New(h.reason)
+	w.log.reason = why
+	return errors.New(why)
 }

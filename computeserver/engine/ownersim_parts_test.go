@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -30,16 +31,23 @@ func (w *ownWorld) run(p *simenv.Process, c *Engine, ops []*rpcv1.Operation, for
 	return s.out
 }
 
-// simParts takes the outcomes of lanes. It admits most of them.
+// simParts takes the outcomes of lanes. It admits most of them, and some streams end meanwhile.
 type simParts struct {
 	w   *ownWorld
 	out []*rpcv1.Outcome
 	all env.Event
 }
 
-func (s *simParts) Park() bool { return s.w.calm || !s.w.OneIn(20) }
+func (s *simParts) Park() bool { return !s.fails(20) }
 func (s *simParts) Leave()     {}
-func (s *simParts) Gone() bool { return false }
+func (s *simParts) Gone() bool { return s.fails(50) }
+
+func (*simParts) Context() context.Context { return context.Background() }
+
+// fails happens in one of n cases, but not where every key has to be served within a time.
+func (s *simParts) fails(n int) bool {
+	return s.w.begun && !s.w.quiet && !s.w.calm && s.w.OneIn(n)
+}
 
 func (s *simParts) Answered(at []int, out []*rpcv1.Outcome) {
 	for _, i := range at {
