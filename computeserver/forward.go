@@ -99,12 +99,12 @@ func (p *grpcPeers) refused(to partition.Server, l *peerLink, err error) {
 	time.AfterFunc(2*p.limit, l.close) // what is under way may still be answered
 }
 
-func (p *grpcPeers) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, early func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
+func (p *grpcPeers) Do(ctx context.Context, to partition.Server, ops []*rpcv1.Operation, limit time.Duration, early func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
 	l, err := p.link(to)
 	if err != nil {
 		return nil, unreachable(to, err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	reply, err := l.stream.DoEarly(ctx, ops, early)
 	if err == nil {

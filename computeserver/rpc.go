@@ -37,6 +37,7 @@ const (
 	// is answered UNAVAILABLE
 	rpcParked      = 1024
 	rpcParkedBytes = 8 << 20
+	rpcForwardsEnd = 500 * time.Millisecond // that they wait for other servers after their stream
 	rpcScanMessage = 64 << 10
 	rpcMaxStreams  = 1024     // of one connection
 	rpcMaxRequest  = 64 << 10 // bytes of a request that is no batch

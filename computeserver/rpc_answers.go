@@ -3,6 +3,7 @@
 package computeserver
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -215,3 +216,6 @@ func (a *answers) Leave() {
 
 // Gone implements engine.Parts.
 func (a *answers) Gone() bool { return a.w.ends.Load() || a.w.stream.Context().Err() != nil }
+
+// Context implements engine.Parts.
+func (a *answers) Context() context.Context { return a.w.forwards }

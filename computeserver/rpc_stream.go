@@ -3,6 +3,7 @@
 package computeserver
 
 import (
+	"context"
 	"errors"
 	"io"
 	"sync"
@@ -43,6 +44,8 @@ type doStream struct {
 	ends    atomic.Bool   // before its sender ended it
 	sending sync.Mutex    // of stream.Send
 
+	forwards context.Context // of what waits for other servers
+
 	mu    sync.Mutex // held while a batch is queued
 	ended bool       // nothing more is queued
 }
@@ -62,7 +65,9 @@ func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.Do
 			return err
 		}
 	}
-	w := &doStream{r: r, stream: stream, caller: callerOf(stream.Context()), term: termOf(stream.Context()), batches: make(chan received, rpcUnanswered-rpcWorkers), room: make(chan struct{}, 1)}
+	forwards, cut := context.WithCancelCause(stream.Context())
+	defer cut(nil)
+	w := &doStream{r: r, stream: stream, forwards: forwards, caller: callerOf(stream.Context()), term: termOf(stream.Context()), batches: make(chan received, rpcUnanswered-rpcWorkers), room: make(chan struct{}, 1)}
 	received := make(chan error, 1)
 	go func() { received <- w.receive() }()
 	var err error
@@ -74,8 +79,11 @@ func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.Do
 		err = errDrained
 	}
 	// What was queued by now is answered. What the receiver still reads is dropped, and the sender
-	// learns that it was when the stream ends. So that is not put off by what waits.
-	w.ends.Store(err != nil)
+	// learns that it was when the stream ends. So that is not put off by what waits, here or, for
+	// long, at another server.
+	if w.ends.Store(err != nil); err != nil {
+		defer time.AfterFunc(rpcForwardsEnd, func() { cut(errEnds) }).Stop()
+	}
 	w.mu.Lock()
 	w.ended = true
 	w.mu.Unlock()
@@ -97,6 +105,9 @@ var errCredentialGone = status.Error(codes.Aborted, "the password or certificate
 
 // errOld is how the streams of a connection end that is to be replaced.
 var errOld = status.Error(codes.Aborted, "the connection of this stream is old; this server took no more of it")
+
+// errEnds is why what waits for another server does not wait on.
+var errEnds = errors.New("the stream of this request ends")
 
 // errMute is how a stream ends that took a batch and could not answer it.
 var errMute = status.Error(codes.Internal, "a batch was taken, and its answer could not be sent")

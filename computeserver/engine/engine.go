@@ -106,10 +106,11 @@ func (c *Engine) End() {
 
 // Peers are the other compute servers, as reached over the network.
 type Peers interface {
-	// Do runs operations at another server, marked as forwarded. early, unless nil, is called
+	// Do runs operations at another server, marked as forwarded. When ctx is done, Do ends at once,
+	// and what that server has by then may be done. early, unless nil, is called
 	// during Do, by its goroutine, when outcomes came and others are still to come. It gets all
 	// that are there, and LATER in place of the others. An error holds for those that it never got.
-	Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, early func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error)
+	Do(ctx context.Context, to partition.Server, ops []*rpcv1.Operation, limit time.Duration, early func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error)
 
 	// Scan runs a scan at another server, marked as forwarded, until visit returns false or
 	// between returns an error, which Scan then returns. between is called after each message,

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -40,9 +41,9 @@ func (c *Engine) Do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration,
 }
 
 // DoParts is Do without waiting: it returns when all is done that need not wait. Operations that
-// wait, for another server or for this one to take their keys over, are parked. waits are their
-// positions in ops, whose outcomes parts gets as they come; the others are in out. ops is read, and
-// the outcomes of what waits are written, until parts has the last of them.
+// wait, for another server or for this one to open its index or take their keys over, are parked.
+// waits are their positions in ops, whose outcomes parts gets as they come; the others are in out.
+// ops is read, and the outcomes of what waits are written, until parts has the last of them.
 func (c *Engine) DoParts(ops []*rpcv1.Operation, forwarded bool, limit time.Duration, term uint64, parts Parts) (out []*rpcv1.Outcome, waits []int) {
 	l := &lanes{c: c, ops: ops, forwarded: forwarded, term: term, parts: parts}
 	if todo := l.begin(limit); len(todo) > 0 {
@@ -65,20 +66,23 @@ func (c *Engine) check(op *rpcv1.Operation) error {
 }
 
 // inSession runs operations in one session of this server. It returns those whose keys this server,
-// or this session, does not serve yet, and those of a parked lane for which there are too many that
-// wait for a session; nothing was done for them.
+// or this session, does not serve yet; all of a parked lane if too many wait for a session; and all
+// of a lane that must not wait if the index is not open. Nothing was done for them.
 func (c *Engine) inSession(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, t Timing, term uint64) (again []int) {
-	most := c.Sessions.maxWaiting
-	if t.parked { // many may go on at once, and must not turn away what comes
+	most, opening := c.Sessions.maxWaiting, notOpenWaitsAtMost
+	switch {
+	case t.parked: // many may go on at once, and must not turn away what comes
 		most = (most + 1) / 2
+	case t.parks:
+		opening = 0
 	}
-	s, err := c.Sessions.borrow(env.Remaining(c.Env, t.Deadline), term, most)
+	s, err := c.Sessions.borrow(env.Remaining(c.Env, t.Deadline), opening, term, most)
 	if err != nil {
 		o := OutcomeOf(err)
 		for _, i := range todo {
 			out[i] = o
 		}
-		if t.parked && err == errOverloaded {
+		if t.parked && err == errOverloaded || t.parks && errors.Is(err, errNotOpen) {
 			return todo
 		}
 		return nil
@@ -177,7 +181,7 @@ func (l *lanes) there(m *partition.Map, r *remote) {
 			send[n] = ops[i]
 		}
 		early, told := l.early(part)
-		outcomes, err := c.Peers.Do(to, send, env.Remaining(c.Env, l.t.Deadline), early)
+		outcomes, err := c.Peers.Do(l.context(), to, send, env.Remaining(c.Env, l.t.Deadline), early)
 		c.Count.Forwarded.Add(uint64(len(part)))
 		for n, i := range part {
 			switch {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -40,6 +41,8 @@ type Parts interface {
 	// Gone reports whether what waits ends now: the way of its outcomes does, or nobody waits for
 	// them any more. Nothing is tried then.
 	Gone() bool
+	// Context ends what waits for another server. It is done some time after Gone.
+	Context() context.Context
 }
 
 // lanes is one call of Do or DoParts.
@@ -227,7 +230,7 @@ func (l *lanes) round(m *partition.Map, todo []int, waits bool) (mine, again []i
 // here runs operations in sessions of this server.
 func (l *lanes) here(m *partition.Map, todo []int, waits bool) (again []int) {
 	t := l.t
-	t.parked = waits && l.parts != nil
+	t.parked, t.parks = waits && l.parts != nil, !waits
 	return l.c.here(m, l.ops, l.out, todo, t, l.term)
 }
 
@@ -260,6 +263,14 @@ func (l *lanes) place(m *partition.Map, todo []int) (here, again []int, there []
 		}
 	}
 	return here, again, there
+}
+
+// context ends what waits for another server.
+func (l *lanes) context() context.Context {
+	if l.parts == nil {
+		return context.Background()
+	}
+	return l.parts.Context()
 }
 
 // early returns a function for what another server answers before the rest; told says which

@@ -11,6 +11,7 @@ type Timing struct {
 	Deadline time.Duration // of the environment's clock
 	short    bool          // too short for the published time
 	parked   bool          // of operations in a lane that is parked
+	parks    bool          // of operations in a lane that must not wait, and parks what would
 }
 
 // NewTiming returns the timing of operations whose limit ends at a deadline.

@@ -35,26 +35,27 @@ func (g *Sessions) wakeAll() {
 // Borrow lends a session, which must be returned with Repay. It waits for at most limit. A request
 // of an earlier term is refused; 0 stands for every term.
 func (g *Sessions) Borrow(limit time.Duration, term uint64) (*Session, error) {
-	return g.borrow(limit, term, g.maxWaiting)
+	return g.borrow(limit, notOpenWaitsAtMost, term, g.maxWaiting)
 }
 
-// borrow is Borrow, with so many waiters at most.
-func (g *Sessions) borrow(limit time.Duration, term uint64, most int) (*Session, error) {
-	s, err := g.lend(limit, term, most)
+// borrow is Borrow, with so many waiters at most. It waits for the index to be opened for at most
+// opening.
+func (g *Sessions) borrow(limit, opening time.Duration, term uint64, most int) (*Session, error) {
+	s, err := g.lend(limit, opening, term, most)
 	if err == nil && g.tables != nil {
 		s.by = g.tables.Enter()
 	}
 	return s, err
 }
 
-func (g *Sessions) lend(limit time.Duration, term uint64, most int) (*Session, error) {
+func (g *Sessions) lend(limit, opening time.Duration, term uint64, most int) (*Session, error) {
 	g.mu.Lock()
 	if s := g.take(term); s != nil { // the usual case
 		g.mu.Unlock()
 		return s, nil
 	}
 	deadline := env.Deadline(g.env, limit)
-	opening := env.Deadline(g.env, min(limit, notOpenWaitsAtMost))
+	opening = env.Deadline(g.env, min(limit, opening))
 	for {
 		if g.stopped {
 			g.mu.Unlock()
@@ -100,7 +101,9 @@ func (g *Sessions) lend(limit time.Duration, term uint64, most int) (*Session, e
 }
 
 // notOpen is the error of a request that found no open index. It did not begin.
-func notOpen(why error) error { return fmt.Errorf("the index is not open: %w", undone{why}) }
+func notOpen(why error) error { return fmt.Errorf("%w: %w", errNotOpen, undone{why}) }
+
+var errNotOpen = errors.New("the index is not open")
 
 // undone wraps the error of an operation without effect: it did not begin, or only reads. Its cause
 // may be that another operation's change is unknown. An error that wraps index.ErrUnknown is

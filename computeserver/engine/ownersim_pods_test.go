@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -279,7 +280,7 @@ type simPeers struct {
 
 func (s *simPeers) Keep([]partition.Server) {}
 
-func (s *simPeers) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, early func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
+func (s *simPeers) Do(_ context.Context, to partition.Server, ops []*rpcv1.Operation, limit time.Duration, early func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
 	out := s.w.ask(s.p, s.w.podOf(to.ID), ops, true, limit)
 	if out == nil {
 		return nil, &Failure{Code: rpcv1.Outcome_UNKNOWN, Message: "it did not answer"}

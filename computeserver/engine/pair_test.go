@@ -53,7 +53,7 @@ func newPair(t *testing.T, e env.Env, gate func(open func() (ownership.Opened, e
 // neighbour are the servers of a pair to each other.
 type neighbour struct{ p *pair }
 
-func (n neighbour) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, _ func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
+func (n neighbour) Do(_ context.Context, to partition.Server, ops []*rpcv1.Operation, limit time.Duration, _ func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
 	return n.p.servers[to.ID-1].Do(ops, true, limit, 0), nil
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -147,7 +148,7 @@ func (c *Engine) serving(to partition.Server, spans []partition.Span) (serves []
 			}
 			ops[i] = &rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: key}
 		}
-		out, err := c.Peers.Do(to, ops, c.Limit/seekAfter, nil)
+		out, err := c.Peers.Do(context.Background(), to, ops, c.Limit/seekAfter, nil)
 		if err != nil {
 			return serves
 		}

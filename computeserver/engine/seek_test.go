@@ -23,7 +23,7 @@ type scriptedPeers struct {
 	asked map[uint32]int // operations
 }
 
-func (s *scriptedPeers) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, _ func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
+func (s *scriptedPeers) Do(_ context.Context, to partition.Server, ops []*rpcv1.Operation, limit time.Duration, _ func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
 	s.env.Sleep(100 * time.Microsecond)
 	s.asked[to.ID] += len(ops)
 	code, err := rpcv1.Outcome_NOT_OWNER, error(nil)
@@ -37,7 +37,7 @@ func (s *scriptedPeers) Do(to partition.Server, ops []*rpcv1.Operation, limit ti
 }
 
 func (s *scriptedPeers) Scan(_ context.Context, to partition.Server, _ ScanRange, limit time.Duration, _ func(key, value []byte) bool, _ func() error) error {
-	out, err := s.Do(to, make([]*rpcv1.Operation, 1), limit, nil)
+	out, err := s.Do(context.Background(), to, make([]*rpcv1.Operation, 1), limit, nil)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -55,7 +56,7 @@ func (u *unruly) finish() {
 	u.under = nil
 }
 
-func (u *unruly) Do(_ partition.Server, ops []*rpcv1.Operation, _ time.Duration, early func(some []*rpcv1.Outcome)) (out []*rpcv1.Outcome, err error) {
+func (u *unruly) Do(_ context.Context, _ partition.Server, ops []*rpcv1.Operation, _ time.Duration, early func(some []*rpcv1.Outcome)) (out []*rpcv1.Outcome, err error) {
 	if u.rnd.IntN(2) == 0 {
 		u.finish()
 	}
@@ -123,6 +124,8 @@ type gathered struct {
 func (g *gathered) Park() bool { return true }
 func (g *gathered) Leave()     { g.ended.Set() }
 func (g *gathered) Gone() bool { return false }
+
+func (*gathered) Context() context.Context { return context.Background() }
 
 func (g *gathered) Answered(at []int, out []*rpcv1.Outcome) {
 	for _, i := range at {

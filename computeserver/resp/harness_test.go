@@ -125,7 +125,7 @@ func (c *cluster) raw(id uint32) *computeservertest.Conn {
 // others are the servers of a cluster to each other.
 type others struct{ c *cluster }
 
-func (o others) Do(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, _ func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
+func (o others) Do(_ context.Context, to partition.Server, ops []*rpcv1.Operation, limit time.Duration, _ func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
 	return o.c.servers[to.ID].core.Do(ops, true, limit, 0), nil
 }
 

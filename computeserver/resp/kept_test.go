@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -19,7 +20,7 @@ type keepers struct {
 	kept []*rpcv1.Operation
 }
 
-func (k *keepers) Do(_ partition.Server, ops []*rpcv1.Operation, _ time.Duration, _ func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
+func (k *keepers) Do(_ context.Context, _ partition.Server, ops []*rpcv1.Operation, _ time.Duration, _ func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
 	k.kept = append(k.kept, ops...)
 	return nil, &engine.Failure{Code: rpcv1.Outcome_TIMED_OUT, Message: "not in time"}
 }
