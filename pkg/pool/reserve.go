@@ -19,7 +19,9 @@ import (
 //     do not look dead.
 //   - A session that died may have a WRITE under way that has no answer. The node stays reserved
 //     for as long as this client lives: else the WRITE could reach a node that somebody else uses
-//     by then.
+//     by then. It need not be if the WRITE is that of its dead mark, which comes when the node was
+//     written, and its change is confirmed: a sweep that finds the mark finds the WRITE over, and
+//     one that finds none leaves the node alone.
 //
 // Reserved nodes are a bit each beside those of idle nodes. A client that dies takes the bits with
 // it, and whoever adopts its chunks needs none: the fence of the client is complete, so none of its
@@ -91,15 +93,23 @@ func (s *Session) reserveDoubtful() {
 	defer a.mu.Unlock()
 	for i, list := range s.lists {
 		for k := range list {
-			if list[k].Op != verbs.Write {
+			r := &list[k]
+			if r.Op != verbs.Write || r.Region != verbs.RegionData {
 				continue
 			}
-			addr := NewAddr(p.servers()[i].id, list[k].Remote)
-			if b := a.slabAt(addr); b != nil && a.mayBeDead(b, b.index(addr)) {
+			addr := NewAddr(p.servers()[i].id, r.Remote)
+			if b := a.slabAt(addr); b != nil && a.mayBeDead(b, b.index(addr)) && !p.isMark(addr, r.Local) {
 				b.setReserved(b.index(addr), true)
 			}
 		}
 	}
+}
+
+// isMark reports whether a WRITE of b to the node at addr is that of its dead mark.
+func (p *Pool) isMark(addr Addr, b []byte) bool {
+	head := make([]byte, HeadBytes)
+	copy(head, b)
+	return p.Marked(addr, head)
 }
 
 // setReserved notes that node i is reserved, or is not.

@@ -154,18 +154,40 @@ func TestHandedOutBesideSweep(t *testing.T) {
 func TestWriteWithoutAnswer(t *testing.T) {
 	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
 		r := newReserving(t, c, p)
+		a := r.unanswered("alive")
 		s, b := r.session()
-		s.SetLimit(time.Nanosecond)
-		s.Begin()
-		a, err := r.owner.Allocate(256, pool.Nil)
-		must(t, err)
-		s.Write(pool.Sole, a, append(b[:0], deadMark...)) // as if it had not come yet
-		if s.Post() == nil {
-			t.Fatal("the WRITE has an answer")
-		}
-		s.End()
-		must(t, s.Close())
+		s.Write(pool.Sole, a, append(b[:0], deadMark...)) // as if the other had not come yet
+		must(t, s.Post())
 		r.sweeps()
 		r.inUse(true, "a WRITE of it has no answer")
 	})
+}
+
+// TestMarkWithoutAnswer: the dead mark of a node has no answer. Once it is there the WRITE is over,
+// and a sweep takes the node, as any that is marked.
+func TestMarkWithoutAnswer(t *testing.T) {
+	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
+		r := newReserving(t, c, p)
+		r.unanswered(string(deadMark))
+		r.sweeps()
+		r.inUse(false, "its mark came")
+	})
+}
+
+// unanswered takes the node, and posts a WRITE of it that has no answer.
+func (r *reserving) unanswered(text string) pool.Addr {
+	r.Helper()
+	s, b := r.session()
+	s.SetLimit(time.Nanosecond)
+	s.Begin()
+	a, err := r.owner.Allocate(256, pool.Nil)
+	must(r.T, err)
+	s.Write(pool.Sole, a, append(b[:0], text...))
+	if s.Post() == nil {
+		r.Fatal("the WRITE has an answer")
+	}
+	s.End()
+	must(r.T, s.Close())
+	r.p.Sleep(lease)
+	return a
 }
