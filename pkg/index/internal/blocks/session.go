@@ -237,7 +237,7 @@ func (s *Session) Free(r Reference) {
 // Retire gives back up to MostTogether blocks that no operation which begins now can come to. They
 // are marked dead, in one list for each server, and used again when the operations that are under
 // way now are over. After an error the session is dead, and which of them are marked is unknown:
-// they are lost.
+// their owners' sweeps find those that are, and the others are lost.
 func (s *Session) Retire(list []Reference) error {
 	for i := range list {
 		m := s.room[i*HeadBytes : (i+1)*HeadBytes]

@@ -77,18 +77,3 @@ func (b *Batch) appendAll(dst []pool.Addr) []pool.Addr {
 	}
 	return dst
 }
-
-// has reports whether the node or block at a is in the batch.
-func (b *Batch) has(a pool.Addr) bool {
-	for i := range b.blocks {
-		if b.blocks[i].Addr == a {
-			return true
-		}
-	}
-	for i := range b.nodes {
-		if b.nodes[i].addr == a {
-			return true
-		}
-	}
-	return false
-}

@@ -149,14 +149,23 @@ func (l *Load) note(a pool.Addr, size int) {
 // GiveBack frees what was allocated and is known to nobody, but for nodes and blocks that a session
 // which died may still be writing to. by is the operation that has written the batch, if any has.
 func (l *Load) GiveBack(by *op.Op) {
+	doubtful := map[pool.Addr]bool{}
+	note := func(o *op.Op, b *Batch) {
+		if o.PS.Err() == nil {
+			return
+		}
+		for _, a := range b.appendAll(nil) {
+			doubtful[a] = true
+		}
+	}
+	note(by, l.Batch)
+	for _, w := range l.writers {
+		note(w.s.Op, w.b)
+	}
 	for _, m := range l.made {
 		for i := range m.runs {
 			m.runs[i].all(func(a pool.Addr) {
-				doubt := by.PS.Err() != nil && l.Batch.has(a)
-				for _, w := range l.writers {
-					doubt = doubt || w.s.Op.PS.Err() != nil && w.b.has(a)
-				}
-				if !doubt {
+				if !doubtful[a] {
 					l.pool.Free(a, m.size)
 				}
 			})
