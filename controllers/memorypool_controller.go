@@ -34,6 +34,7 @@ type memoryPoolScope struct {
 	pods      []*corev1.Pod
 	probes    []*corev1.Pod // of images (memorypool_image.go)
 	size      int           // servers that there shall be
+	looked    time.Time
 	// pods on whose servers there are indexes
 	recorded  idSet
 	described map[int]*rpcv1.DescribeMemoryReply // by pod
@@ -49,7 +50,7 @@ type memoryPoolScope struct {
 
 // Reconcile makes one memory pool true.
 func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
-	s := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}}
+	s := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}, looked: r.now()}
 	if err := r.Get(ctx, request.NamespacedName, s.pool); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -243,7 +244,8 @@ func (r *DMMemoryPoolReconciler) allOverTLS(ctx context.Context, index *dmv1.DMI
 	return !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return !build.OverTLS(&p) }), nil
 }
 
-// act does what decideMemoryPool says.
+// act does what decideMemoryPool says. A change of an image that cannot be made, or proven, does
+// not keep lost servers from being replaced.
 func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tls string) (err error) {
 	actions := decideMemoryPool(s.view(r.now()))
 	if actions.create > 0 {
@@ -254,27 +256,29 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 		}
 		actions = decideMemoryPool(s.view(r.now()))
 	}
+	var problems collected
+	problems.add(r.replace(ctx, s, actions, tls))
 	for _, p := range s.pods {
-		for _, id := range actions.remove {
-			if podID(p) == id && refusedByKubelet(p) {
-				if err := r.deletePod(ctx, p, uselessBecause(p)); err != nil {
-					return err
-				}
-			} else if podID(p) == id {
-				r.events.Eventf(s.pool, p, corev1.EventTypeWarning, "MemoryServerEnded", "Replace", "pod %s ended (%s); it is replaced by a new one; its content is lost", p.Name, p.Status.Reason)
-				if err := r.deletePod(ctx, p, uselessBecause(p)); err != nil {
-					return err
-				}
-			}
-		}
 		if podID(p) == actions.restart {
-			if err := r.restart(ctx, s, p, actions.restartWhy); err != nil {
-				return err
-			}
+			problems.add(r.restart(ctx, s, p, actions.restartWhy))
 		}
 	}
-	if err := r.keepProbes(ctx, s, actions); err != nil {
-		return err
+	problems.add(r.keepProbes(ctx, s, actions))
+	return problems.err()
+}
+
+// replace deletes the pods of servers that ended, and makes new ones.
+func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope, actions memoryPoolActions, tls string) error {
+	for _, p := range s.pods {
+		if !slices.Contains(actions.remove, podID(p)) {
+			continue
+		}
+		if !refusedByKubelet(p) {
+			r.events.Eventf(s.pool, p, corev1.EventTypeWarning, "MemoryServerEnded", "Replace", "pod %s ended (%s); it is replaced by a new one; its content is lost", p.Name, p.Status.Reason)
+		}
+		if err := r.deletePod(ctx, p, uselessBecause(p)); err != nil {
+			return err
+		}
 	}
 	if wait := refusal(s.pods, actions.next, r.now()); wait != nil {
 		return wait
@@ -300,7 +304,7 @@ func (s *memoryPoolScope) view(now time.Time) memoryPoolView {
 		is, since := ready(p)
 		restarted, _ := time.Parse(time.RFC3339, p.Annotations[annotationRestarted])
 		v.pods = append(v.pods, memoryPodView{id: podID(p), going: going(p), ended: ended(p), ready: is, readySince: since,
-			image: asked(p), node: p.Spec.NodeName, restarted: restarted, attempt: attempt(p), stuck: stuck(p), unfit: s.problems[podID(p)] != ""})
+			image: asked(p), node: p.Spec.NodeName, restarted: restarted, attempt: attempt(p), stuck: stuck(p), idle: idle(p, now), unfit: s.problems[podID(p)] != ""})
 	}
 	for _, p := range s.probes {
 		v.probes = append(v.probes, imageProbe(p))

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -22,6 +23,7 @@ type memoryPodView struct {
 	attempt    podAttempt
 	unfit      bool // its server cannot start on its node, or with its image
 	stuck      bool // its container does not run, and will not with its image
+	idle       bool // its container has run for long, and serves nothing
 	ready      bool
 	readySince time.Time
 	image      string // that was asked for
@@ -87,9 +89,13 @@ func decideServers(v memoryPoolView) memoryPoolActions {
 	if quiet && a.create == 0 {
 		a.restart, a.restartWhy = outdated, "its image is not that of the pool"
 	}
+	useless := func(p memoryPodView) bool { return p.unfit || p.stuck }
+	if !slices.ContainsFunc(v.pods, useless) {
+		useless = func(p memoryPodView) bool { return p.idle }
+	}
 	for _, p := range v.pods {
 		// Whoever serves nothing need not wait for its turn: perhaps the image was the reason.
-		if (p.unfit || p.stuck) && p.image != v.image && !p.ended && !p.going && a.restart < 0 {
+		if useless(p) && p.image != v.image && !p.ended && !p.going && a.restart < 0 {
 			a.restart, a.restartWhy = p.id, "it serves nothing, and its image is not that of the pool"
 		}
 	}

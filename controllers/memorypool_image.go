@@ -47,6 +47,10 @@ type imageProbeView struct {
 // does not fail: its kubelet goes on trying.
 const probeAgain = time.Minute
 
+// probeRuns is how long a probe's program may run before that is told: the one of dmindex ends at
+// once.
+const probeRuns = 30 * time.Second
+
 // prove lets a restart through once its image is proven on the server's node, and else has that
 // done. Probes that nobody waits for are dropped.
 func (a *memoryPoolActions) prove(v memoryPoolView) {
@@ -95,10 +99,14 @@ func (r *DMMemoryPoolReconciler) keepProbes(ctx context.Context, s *memoryPoolSc
 		if podID(p) != a.probe {
 			continue
 		}
-		probe := build.ImageProbe(s.pool, a.probe, p.Spec.NodeName, s.image)
+		probe := build.ImageProbe(s.pool, p, a.probe, s.image)
 		probe.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kindOf(s.pool))}
 		switch err := r.Create(ctx, probe); {
 		case apierrors.IsAlreadyExists(err):
+			there := &corev1.Pod{}
+			if err := r.Live.Get(ctx, client.ObjectKeyFromObject(probe), there); err == nil && metav1.IsControlledBy(there, s.pool) {
+				return nil // the cache does not have it yet, or has it still
+			}
 			return &waitFor{dmv1.ReasonNameTaken, fmt.Sprintf("pod %s exists: unless it goes by itself, delete it, so that a pod can look whether node %s has image %s", probe.Name, p.Spec.NodeName, s.image), requeueSoon}
 		case err != nil:
 			return fmt.Errorf("make pod %s, which looks whether node %s has image %s: %w", probe.Name, p.Spec.NodeName, s.image, err)
@@ -201,10 +209,17 @@ func (s *memoryPoolScope) imageProblem() string {
 			continue
 		}
 		if text := imageProblem(p); text != "" {
+			for _, of := range s.pool.Spec.Pod.ImagePullSecrets {
+				if !slices.Contains(p.Spec.ImagePullSecrets, of) {
+					text += fmt.Sprintf(" (running servers keep the pull secrets that they were made with, without %s: add its credentials to those)", of.Name)
+				}
+			}
 			return text + "; the servers go on with the image that they have"
 		}
 		v := imageProbe(p)
-		if c := containerStatus(p); v.failed && c != nil && c.State.Terminated != nil {
+		if c := containerStatus(p); c != nil && c.State.Running != nil && s.looked.Sub(c.State.Running.StartedAt.Time) > probeRuns {
+			return fmt.Sprintf("pod %s on node %s does not end: is %s an image of dmindex? The servers go on with the image that they have", p.Name, v.node, s.image)
+		} else if v.failed && c != nil && c.State.Terminated != nil {
 			return fmt.Sprintf("pod %s on node %s ended with code %d (%s): is %s an image of dmindex?", p.Name, v.node, c.State.Terminated.ExitCode, c.State.Terminated.Reason, s.image)
 		} else if v.failed {
 			return fmt.Sprintf("pod %s, which looks whether node %s has image %s, failed: %s %s; another one follows", p.Name, v.node, s.image, p.Status.Reason, p.Status.Message)

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -54,6 +56,129 @@ func TestImageIsProven(t *testing.T) {
 	f("all is as before", "a", "probe -1 restart -1 drop [0]", proven)
 }
 
+// poolOf is a memory pool of two servers without pods, and its reconciler.
+func poolOf(t *testing.T, hooks interceptor.Funcs, now *time.Time) (*DMMemoryPoolReconciler, *dmv1.DMMemoryPool) {
+	t.Helper()
+	pool := &dmv1.DMMemoryPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: "ns", UID: "u"}}
+	pool.Spec.Servers = 2
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, dmv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).WithStatusSubresource(&corev1.Pod{}).WithInterceptorFuncs(hooks).Build()
+	return &DMMemoryPoolReconciler{base{Writer: kube.Writer{Client: c, Live: c}, events: &lastNote{}, spare: newSpareIDs(), now: func() time.Time { return *now }}}, pool
+}
+
+// TestProbeThatCannotBeMade: where no probe can be made, lost servers are replaced all the same. A
+// probe that the cache does not have is in nobody's way.
+func TestProbeThatCannotBeMade(t *testing.T) {
+	full, now := false, noon
+	r, pool := poolOf(t, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+		if full && o.GetLabels()[dmv1.LabelComponent] == dmv1.ComponentProbe {
+			return apierrors.NewForbidden(corev1.Resource("pods"), o.GetName(), errors.New("exceeded quota"))
+		}
+		return c.Create(ctx, o, options...)
+	}}, &now)
+	look := func(image string) (*memoryPoolScope, error) {
+		t.Helper()
+		s := &memoryPoolScope{pool: pool, image: image, size: 2, recorded: idSet{}}
+		if err := r.gatherUse(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range s.pods { // the image cannot be had
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: dmv1.ComponentMemory, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}}}}
+			if err := r.Status().Update(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return s, r.act(t.Context(), s, "tls")
+	}
+	s, err := look("typo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s, err = look("typo"); err != nil || len(s.pods) != 2 {
+		t.Fatalf("%d pods: %v", len(s.pods), err)
+	}
+	if err := r.Delete(t.Context(), s.pods[1]); err != nil {
+		t.Fatal(err)
+	}
+	full = true
+	if _, err := look("good"); !apierrors.IsForbidden(err) {
+		t.Errorf("the probe: %v", err)
+	}
+	full = false
+	for range 2 { // the second time as a cache that is behind has it
+		if s, err = look("good"); err != nil || len(s.pods) != 2 {
+			t.Errorf("%d pods: %v", len(s.pods), err)
+		}
+		s.probes = nil
+		if err := r.act(t.Context(), s, "tls"); err != nil {
+			t.Errorf("a probe that is there: %v", err)
+		}
+	}
+	if s, _ = look("good"); len(s.probes) != 1 {
+		t.Errorf("%d probes", len(s.probes))
+	}
+}
+
+// TestIdleServers: a server whose container runs and serves nothing gets the wanted image without
+// its turn, after those that do not run; one whose node is not heard of does not.
+func TestIdleServers(t *testing.T) {
+	is := func(change func(*corev1.Pod)) bool {
+		p := &corev1.Pod{}
+		p.Status.Phase = corev1.PodRunning
+		p.Status.Conditions = []corev1.PodCondition{
+			{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(noon.Add(-time.Hour))},
+			{Type: corev1.ContainersReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(noon.Add(-time.Hour))},
+		}
+		change(p)
+		return idle(p, noon)
+	}
+	if !is(func(*corev1.Pod) {}) ||
+		is(func(p *corev1.Pod) { p.Status.Conditions[1].Status = corev1.ConditionTrue }) ||
+		is(func(p *corev1.Pod) {
+			p.Status.Conditions[1].LastTransitionTime = metav1.NewTime(noon.Add(-restartLimit))
+		}) ||
+		is(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }) {
+		t.Error("who is idle")
+	}
+	pods := []memoryPodView{{id: 0, image: "b", idle: true, node: "x"}, {id: 1, image: "a", ready: true, readySince: noon, node: "y"}}
+	if a := decideMemoryPool(memoryPoolView{servers: 2, image: "a", now: noon, pods: pods}); a.probe != 0 {
+		t.Errorf("back to the former image: probe %d", a.probe)
+	}
+	if a := decideMemoryPool(memoryPoolView{servers: 2, image: "b", now: noon, pods: pods}); a.probe != -1 {
+		t.Errorf("the new image does not serve: probe %d", a.probe)
+	}
+	pods[1] = memoryPodView{id: 1, image: "b", stuck: true, node: "y"}
+	if a := decideMemoryPool(memoryPoolView{servers: 2, image: "a", now: noon, pods: pods}); a.probe != 1 {
+		t.Errorf("one does not run: probe %d", a.probe)
+	}
+}
+
+// TestProbeProblems: the status tells of a probe that does not end, and of credentials that a
+// running server cannot have.
+func TestProbeProblems(t *testing.T) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p-0", Annotations: map[string]string{dmv1.AnnotationImage: "i"}}}
+	p.Spec.Containers = []corev1.Container{{Name: dmv1.ComponentProbe}}
+	p.Labels = map[string]string{dmv1.LabelComponent: dmv1.ComponentProbe}
+	pool := &dmv1.DMMemoryPool{}
+	pool.Spec.Pod.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "new"}}
+	f := func(state corev1.ContainerState, want string) {
+		t.Helper()
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: dmv1.ComponentProbe, State: state}}
+		s := &memoryPoolScope{pool: pool, image: "i", looked: noon, probes: []*corev1.Pod{p}}
+		if got := s.imageProblem(); !strings.Contains(got, want) || want == "" && got != "" {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	f(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(noon.Add(-time.Minute))}}, "does not end: is i an image of dmindex?")
+	f(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(noon)}}, "")
+	f(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}}, "without new: add its credentials")
+}
+
 // TestImageThatIsRewritten: where a webhook writes a mirror into pods, when they are made or
 // whenever they are written, an image reaches all servers, each once, and settled pools stay.
 func TestImageThatIsRewritten(t *testing.T) {
@@ -67,14 +192,6 @@ func TestImageThatIsRewritten(t *testing.T) {
 	same := func(image string) string { return image }
 	for name, change := range map[string]func(string) string{"only new pods": same, "all writes": mirror, "all writes, whatever they have": twice} {
 		ctx := t.Context()
-		pool := &dmv1.DMMemoryPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: "ns", UID: "u"}}
-		pool.Spec.Servers = 2
-		scheme := runtime.NewScheme()
-		for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, dmv1.AddToScheme} {
-			if err := add(scheme); err != nil {
-				t.Fatal(err)
-			}
-		}
 		hooks := interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 				if p, is := o.(*corev1.Pod); is {
@@ -96,9 +213,8 @@ func TestImageThatIsRewritten(t *testing.T) {
 				return c.Patch(ctx, o, patch, options...)
 			},
 		}
-		c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).WithStatusSubresource(&corev1.Pod{}).WithInterceptorFuncs(hooks).Build()
 		now := noon
-		r := &DMMemoryPoolReconciler{base{Writer: kube.Writer{Client: c, Live: c}, events: &lastNote{}, spare: newSpareIDs(), now: func() time.Time { return now }}}
+		r, pool := poolOf(t, hooks, &now)
 		patched := 0
 		look := func(image string) (s *memoryPoolScope) {
 			s = &memoryPoolScope{pool: pool, image: image, size: 2, recorded: idSet{}}

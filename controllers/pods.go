@@ -101,6 +101,17 @@ func stuck(p *corev1.Pod) bool {
 	return w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing"
 }
 
+// idle reports whether the server of a pod has served nothing for longer than a restart may take,
+// as its kubelet says: of a node that is not heard of, others say that its pods are not ready.
+func idle(p *corev1.Pod, now time.Time) bool {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.ContainersReady {
+			return c.Status == corev1.ConditionFalse && p.Status.Phase == corev1.PodRunning && now.Sub(c.LastTransitionTime.Time) > restartLimit
+		}
+	}
+	return false
+}
+
 // nextID is the number that a pool gives to its next pod. Numbers of pods that are there count too:
 // an annotation may have been lost with a backup.
 func nextID(pool client.Object, pods []*corev1.Pod) int {

@@ -57,7 +57,7 @@ func TestImageMistyped(t *testing.T) {
 			c.eventually("a probe and one more compute pod have the image", func() string {
 				c.noImage()
 				probe := &corev1.Pod{}
-				if pods := c.pods("demo-compute"); len(pods) == 3 && c.get("demo-memory-image-0", probe) == nil && len(c.pod(pods[2]).Status.ContainerStatuses) > 0 {
+				if pods := c.pods("demo-compute"); len(pods) == 3 && c.get("demo-memory.image-0", probe) == nil && len(c.pod(pods[2]).Status.ContainerStatuses) > 0 {
 					return ""
 				}
 				return fmt.Sprint(c.pods("demo-compute"), probe.Name)
@@ -65,7 +65,7 @@ func TestImageMistyped(t *testing.T) {
 			c.eventually("the status names image and reason", func() string {
 				c.noImage()
 				p := apimeta.FindStatusCondition(c.index("demo").Status.Conditions, dmv1.ConditionProgressing)
-				for _, want := range []string{"memory pool demo-memory: pod demo-memory-image-0", "compute pool demo-compute: pod demo-compute-2", "image typo:1: ImagePullBackOff"} {
+				for _, want := range []string{"memory pool demo-memory: pod demo-memory.image-0", "compute pool demo-compute: pod demo-compute-2", "image typo:1: ImagePullBackOff"} {
 					if p == nil || p.Reason != dmv1.ReasonImageUnavailable || !strings.Contains(p.Message, want) {
 						return fmt.Sprintf("%+v", p)
 					}

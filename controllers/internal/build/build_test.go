@@ -51,6 +51,14 @@ func testTLS(index *dmv1.DMIndex, memory *dmv1.DMMemoryPool) (*corev1.Secret, er
 	return s, err
 }
 
+// serverOnNode is the pod of a memory server, made with other credentials than the pool has.
+func serverOnNode(pool *dmv1.DMMemoryPool) *corev1.Pod {
+	p := MemoryPod(pool, 3, "server:0")
+	p.Spec.NodeName, p.Spec.ImagePullSecrets = "node-1", []corev1.LocalObjectReference{{Name: "its-own"}}
+	p.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
+	return p
+}
+
 // TestGolden compares what is built with testdata. DMINDEX_REWRITE=1 writes it anew.
 func TestGolden(t *testing.T) {
 	index := testIndex()
@@ -72,7 +80,7 @@ func TestGolden(t *testing.T) {
 		"memory_pool":           memory,
 		"compute_pool":          compute,
 		"memory_pod":            MemoryPod(memory, 3, "server:1"),
-		"image_probe":           ImageProbe(memory, 3, "node-1", "server:1"),
+		"image_probe":           ImageProbe(memory, serverOnNode(memory), 3, "server:1"),
 		"compute_pod":           ComputePod(compute, 1, 3, "uid/1", "server:1", "hash"),
 		"headless":              Headless("demo-memory", "ns", dmv1.ComponentMemory),
 		"client_service":        ClientService(index),

@@ -75,18 +75,26 @@ func MemoryPod(pool *dmv1.DMMemoryPool, id int, image string) *corev1.Pod {
 
 // ImageProbe is a pod that finds out whether a node can have the image that a memory server of a
 // pool is to get: it does nothing but start its program and end. It has what a kubelet pulls images
-// with, and what admission looks at, and lies on the very node of the server: where the image of
-// one node can be had, that of another one may not.
-func ImageProbe(pool *dmv1.DMMemoryPool, id int, node, image string) *corev1.Pod {
+// with, as the server's pod has it, which cannot be given other pull secrets, and what admission
+// looks at, and lies on the very node of the server: where the image of one node can be had, that
+// of another one may not. No pool has pods of such a name: pools have no dots in theirs.
+func ImageProbe(pool *dmv1.DMMemoryPool, server *corev1.Pod, id int, image string) *corev1.Pod {
 	p := pod(pool.Name, pool.Namespace, dmv1.ComponentProbe, id, pool.Spec.Pod, image, []string{"memserver", "--help"})
-	p.Name, p.Annotations[dmv1.AnnotationImage] = PodName(pool.Name+"-image", id), image
+	p.Name, p.Annotations[dmv1.AnnotationImage] = PodName(pool.Name+".image", id), image
 	s, c := &p.Spec, &p.Spec.Containers[0]
-	s.NodeName, s.RestartPolicy, s.TerminationGracePeriodSeconds = node, corev1.RestartPolicyNever, ptr.To(int64(1))
-	s.Hostname, s.Subdomain, s.Volumes, s.NodeSelector, s.Affinity, s.TopologySpreadConstraints = "", "", nil, nil, nil, nil
+	s.NodeName, s.RestartPolicy, s.TerminationGracePeriodSeconds = server.Spec.NodeName, corev1.RestartPolicyNever, ptr.To(int64(1))
+	s.ImagePullSecrets, s.Tolerations = server.Spec.ImagePullSecrets, server.Spec.Tolerations
+	for _, of := range server.Spec.Containers {
+		if of.Name == dmv1.ComponentMemory {
+			c.ImagePullPolicy = of.ImagePullPolicy
+		}
+	}
+	s.Hostname, s.Subdomain, s.Volumes, s.NodeSelector, s.Affinity, s.TopologySpreadConstraints = "image", "", nil, nil, nil, nil
 	c.VolumeMounts, c.Ports, c.StartupProbe, c.LivenessProbe, c.ReadinessProbe = nil, nil, nil, nil, nil
+	// A quota of the namespace may refuse pods that do not say all of it.
 	c.Resources = resources(
-		corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
-		corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}, dmv1.Resources{})
+		corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi"), corev1.ResourceEphemeralStorage: resource.MustParse("1Mi")},
+		corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi"), corev1.ResourceEphemeralStorage: logBytes}, dmv1.Resources{})
 	return p
 }
 
