@@ -145,6 +145,7 @@ func scheduled(b *dmv1.DMBackup) scheduledBackup {
 	result, err := backupResult(b)
 	s.complete, s.broken = err == nil && result != nil, err != nil
 	if s.complete {
+		s.copied = result.Artifact != build.ArtifactOf(b)
 		s.begun, s.identity, s.keys = result.Started.Time, result.Index, result.Keys
 	}
 	return s

@@ -83,6 +83,7 @@ type scheduledBackup struct {
 	failed   bool
 	going    bool // it is being deleted
 	broken   bool // its result cannot be read: it is left alone
+	copied   bool // its artifact is that of another one
 }
 
 func (b *scheduledBackup) active() bool { return !b.complete && !b.failed && !b.going && !b.broken }

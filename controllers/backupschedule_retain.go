@@ -11,16 +11,29 @@ import (
 // deleted, and those of another index that the schedule was pointed at. None of these is a
 // successor of the data, so age and number alone do not say which backup is the last good one.
 
+// succession are the backups of an index that follow each other: those that have artifacts, or
+// copies of such, which somebody made or restored. A copy has no artifact, so it stands for none.
+type succession struct {
+	index  string
+	copied bool
+}
+
 // incarnation is an index from its making until it is made anew or deleted.
-type incarnation struct{ index, identity string }
+type incarnation struct {
+	of       succession
+	identity string
+}
 
 // byAge are backups, the newest first, by the API server's clock: the times for which they were
-// made are of the operator's clock, which may have been wrong.
+// made are of the operator's clock, which may have been wrong. A copy comes after what it is of.
 func byAge(backups []scheduledBackup) []scheduledBackup {
 	sorted := slices.Clone(backups)
 	slices.SortFunc(sorted, func(a, b scheduledBackup) int {
 		if c := b.begun.Compare(a.begun); c != 0 {
 			return c
+		}
+		if a.copied != b.copied {
+			return map[bool]int{true: 1, false: -1}[a.copied]
 		}
 		return strings.Compare(b.name, a.name)
 	})
@@ -37,7 +50,7 @@ func byAge(backups []scheduledBackup) []scheduledBackup {
 // schedule that makes nothing any more deletes what is left.
 func expired(v scheduleView) (names []string) {
 	newest := byAge(v.backups)
-	complete, until := map[string]int{}, map[string]time.Time{} // by index
+	complete, until := map[succession]int{}, map[succession]time.Time{}
 	seen, before := map[incarnation]bool{}, map[string]string{}
 	failed := 0
 	age := time.Duration(v.spec.Retention.MaxAgeHours) * time.Hour
@@ -45,19 +58,23 @@ func expired(v scheduleView) (names []string) {
 		switch {
 		case b.going, b.broken, b.active():
 		case b.complete:
-			if complete[b.index]++; complete[b.index] == 1 {
-				until[b.index] = v.now
+			of := succession{b.index, b.copied}
+			if complete[of]++; complete[of] == 1 {
+				until[of] = v.now
 				if next := v.times.Next(b.begun); !next.IsZero() && next.Before(v.now) {
-					until[b.index] = next
+					until[of] = next
 				}
+			}
+			if _, judged := before[b.index]; !judged {
+				before[b.index] = ""
 				if from := collapsedFrom(newest, b.index); from != nil {
 					before[b.index] = from.name
 				}
 			}
-			of := incarnation{b.index, b.identity}
-			kept := !seen[of] || before[b.index] == b.name
-			seen[of] = true
-			if !kept && (complete[b.index] > int(v.spec.Retention.KeepLast) || age > 0 && until[b.index].Sub(b.begun) > age) {
+			is := incarnation{of, b.identity}
+			kept := !seen[is] || before[b.index] == b.name
+			seen[is] = true
+			if !kept && (complete[of] > int(v.spec.Retention.KeepLast) || age > 0 && until[of].Sub(b.begun) > age) {
 				names = append(names, b.name)
 			}
 		default:

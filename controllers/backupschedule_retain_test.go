@@ -10,19 +10,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
 )
 
 // dumps are complete backups, the oldest first, each an hour older than the next: the name of the
-// index, the identity of its incarnation, and how many keys there are.
+// index, the identity of its incarnation, and how many keys there are. "~" is a copy of the one
+// before it.
 func dumps(t *testing.T, list string) (all []dmv1.DMBackup) {
 	t.Helper()
 	fields := strings.Fields(list)
 	for i, field := range fields {
 		b := dmv1.DMBackup{}
 		b.Name = fmt.Sprint(i)
-		result := dmv1.BackupResult{Artifact: "a.dump", Digest: strings.Repeat("a", 64), Started: metav1.NewTime(at(t, "20T00:00:00Z").Add(-time.Duration(len(fields)-i) * time.Hour))}
+		if field == "~" {
+			b.Annotations, b.Spec = all[i-1].Annotations, all[i-1].Spec
+			all = append(all, b)
+			continue
+		}
+		result := dmv1.BackupResult{Digest: strings.Repeat("a", 64), Started: metav1.NewTime(at(t, "20T00:00:00Z").Add(-time.Duration(len(fields)-i) * time.Hour))}
 		parts := strings.Split(field, ":")
 		b.Spec.IndexName, result.Index = parts[0], parts[1]
+		result.Artifact = build.ArtifactOf(&b)
 		if _, err := fmt.Sscan(parts[2], &result.Keys); err != nil {
 			t.Fatal(err)
 		}
@@ -67,6 +75,9 @@ func TestRetentionKeepsTheLastGoodCopy(t *testing.T) {
 	f("deleted keys, incarnation not known", "a::1000 a::1000 a::0 a::0", 1, 0, "2 0")
 	f("deleted keys, by age", "a:u:1000 a:u:1000 a:u:100 a:u:100 a:u:100", 9, 1, "3 2 0")
 	f("keys that are back", "a:u:1000 a:u:1000 a:u:0 a:u:0 a:u:101", 1, 0, "3 2 1 0")
+	f("a copy by hand", "a:u:9 ~ a:u/1:9", 1, 0, "")
+	f("copies take nobody's place", "a:u:9 a:u:9 ~ ~ ~", 2, 0, "2")
+	f("a copy of what was before the collapse", "a:u:1000 ~ a:u:0", 1, 0, "")
 	f("a few times fewer", "a:u:1000 a:u:1000 a:u:101 a:u:101", 1, 0, "2 1 0")
 }
 
