@@ -106,6 +106,45 @@ func TestDamagedSlots(t *testing.T) {
 	}
 }
 
+// TestErrorsNameNoOtherKey: the error of an operation that comes to a leaf of another key, as
+// damaged memory may have it, does not say which key that is. Its caller may have no right to it.
+func TestErrorsNameNoOtherKey(t *testing.T) {
+	c := pooltest.New(t, pooltest.Options{})
+	x, err := Open(c.Open(t), index.Options{MaxKeyBytes: 20, MaxValueBytes: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := x.Session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := s.(*Session)
+	for _, key := range []string{"a1", "a2", "mine", "secret"} {
+		if err := s.Insert([]byte(key), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root := w.path[0].node.Addr
+	word := func(b byte) pool.Addr { return root + pool.Addr(slotAt(w.lay.base()+int(b))) }
+	w.Begin()
+	var at [2]slot
+	for i, b := range []byte("ms") {
+		if err := w.Read(word(b), w.words[:8]); err != nil {
+			t.Fatal(err)
+		}
+		at[i] = slot(binary.LittleEndian.Uint64(w.words))
+	}
+	w.PS.Write(pool.Sole, word('m'), binary.LittleEndian.AppendUint64(w.words[:0], uint64(at[0]&^addrMask|at[1]&addrMask)))
+	if err := w.PS.Post(); err != nil {
+		t.Fatal(err)
+	}
+	w.End()
+	err = s.Insert([]byte("my own"), nil)
+	if !errors.Is(err, index.ErrFormat) || bytes.Contains([]byte(err.Error()), []byte("secret")) || bytes.Contains([]byte(err.Error()), fmt.Appendf(nil, "%x", "secret")) {
+		t.Errorf("insert: %v", err)
+	}
+}
+
 // TestServersBeyond: memory of a server whose number is too large for a slot is not used. What was
 // answered is there.
 func TestServersBeyond(t *testing.T) {

@@ -24,7 +24,7 @@ func (s *Session) leafSplit(key, value []byte) (done bool, err error) {
 	from := st.node.end() + 1 // the slot stands for the byte before
 	common := item.CommonPrefix(key, s.other)
 	if common < from {
-		return false, fmt.Errorf("leaf %v has key %x, and lies in a node for keys that begin with %x: %w", other.addr(), s.other, key[:from], index.ErrFormat)
+		return false, fmt.Errorf("leaf %v lies in a node for keys that begin with %x, as its own key does not: %w", other.addr(), key[:from], index.ErrFormat)
 	}
 	p, err := s.planLeaf(key, value, s.place(st))
 	near := p.at
