@@ -6,8 +6,8 @@ import (
 )
 
 // Memory is what the caller of Step keeps from one step to the next. It affects only how soon load
-// moves ranges: without it, as after a restart, that takes longer. It is a value; each step returns
-// a new one.
+// moves ranges, and a change goes on that stands still: without it, as after a restart, that takes
+// longer. It is a value; each step returns a new one.
 type Memory struct {
 	generation uint64        // of the map that was seen last
 	since      time.Duration // when it was seen first

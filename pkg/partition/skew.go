@@ -52,7 +52,7 @@ func (v View) level(members []Server, a *Actions) (target *Map, reason string, e
 	if !m.skewed {
 		m.skewed, m.skewedSince = true, v.Now
 	}
-	if v.Now-m.skewedSince < SkewPatience || v.Now-m.since < v.Rebalance.MinInterval || v.Owned && len(v.busy()) > 0 {
+	if v.Now-m.skewedSince < SkewPatience || v.Now-m.since < v.Rebalance.MinInterval || v.Owned && len(v.busy(false)) > 0 {
 		return nil, "", nil
 	}
 	return target, fmt.Sprintf("compute server %s had %.0f%% of the mean load", v.Map.name(is.server), is.percent), nil

@@ -13,6 +13,12 @@ import (
 // ranges. The next stage waits until its servers are done with the last one. Ranges of servers that
 // are gone move at once. The rest of a change is stored in the map, so that the next stage is not
 // planned anew.
+//
+// A server may keep keys that the map gives to another one, for want of memory or of holdings, and
+// serve them for as long as that lasts. That does not stop a change for good: after Stalled the
+// next stage does not wait for these keys. So a leaving server has no keys by the map in the end,
+// and is deleted. When it ends it gives its grants as a whole, which needs no memory and no
+// holding.
 
 // together bounds the ranges that one stage moves from one server to another. Keys of all of them
 // wait until each was written back and taken.
@@ -32,7 +38,7 @@ type Holding struct {
 // serve it, and other servers get their address from the map. It returns nil if everything left has
 // to wait; waits then names a server that it waits for.
 func (v View) stage(target *Map, gone func(id uint32) bool) (next *Map, moves []Move, waits string) {
-	busy := v.busy()
+	busy := v.busy(v.Memory.MapAge(v.Now) >= Stalled)
 	type pair struct{ from, to uint32 }
 	var chosen []Move
 	count := map[pair]int{}
@@ -93,8 +99,9 @@ func (m Move) covers(key []byte) bool {
 }
 
 // busy returns the servers that are not done with the map: owners by the map that do not hold their
-// keys, settled, and holders of keys that it gives to others.
-func (v View) busy() map[uint32]bool {
+// keys, settled, and holders of keys that it gives to others. With stalled, keys that are served by
+// a living holder make nobody busy.
+func (v View) busy(stalled bool) map[uint32]bool {
 	busy := map[uint32]bool{}
 	for i := range v.Map.Ranges {
 		s := v.Map.Span(i)
@@ -104,10 +111,12 @@ func (v View) busy() map[uint32]bool {
 			if ended || len(h.End) > 0 && bytes.Compare(h.End, at) <= 0 || len(s.End) > 0 && bytes.Compare(h.Start, s.End) >= 0 {
 				continue
 			}
-			if bytes.Compare(at, h.Start) < 0 || h.Pod != name || h.Orphan || !h.Settled {
+			others := h.Pod != name && !h.Orphan
+			kept := others && stalled && h.Settled && h.Pod != ""
+			if bytes.Compare(at, h.Start) < 0 || !kept && (h.Pod != name || h.Orphan || !h.Settled) {
 				busy[s.Owner] = true
 			}
-			if !h.Orphan && h.Pod != name {
+			if others && !kept {
 				for _, o := range v.Map.Servers {
 					busy[o.ID] = busy[o.ID] || o.Name == h.Pod
 				}

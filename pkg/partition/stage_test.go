@@ -120,6 +120,40 @@ func TestLeaverHolds(t *testing.T) {
 	step("it is in the map no more", heldAs(v.Map), "drain p1 ")
 }
 
+// TestLeaverThatKeepsWhatMoves: a leaving server has keys for two others, and keeps those of the
+// first stage, since there is no memory to give them, or no room for more holdings. The second
+// stage is not put off for good, so the server owns nothing in the end and is deleted. Who takes
+// over what a dead server had is waited for as long as that takes.
+func TestLeaverThatKeepsWhatMoves(t *testing.T) {
+	for _, takes := range []bool{false, true} {
+		v := View{Index: "uid", Keys: Uint64, Desired: 2, Map: mapOf(t, 1, 2, 3), Owned: true, Servers: []Observed{observed(1), observed(2), observed(3)}}
+		v.Servers[1].Leaving = true
+		v.Holdings = heldAs(v.Map)
+		if takes {
+			v.Holdings[0].Settled, v.Holdings[2].Settled = false, false
+		}
+		deleted, moves, last := false, 0, time.Duration(0)
+		for ; v.Now < time.Hour && !deleted; v.Now += 5 * time.Second {
+			v.Servers[1].LeftFor = v.Now
+			a, err := Step(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.Memory = a.Memory
+			if a.Swap != nil {
+				if moves > 0 && v.Now-last < Stalled {
+					t.Errorf("the stages follow each other after %v", v.Now-last)
+				}
+				v.Map, last, moves = a.Swap, v.Now, moves+len(a.Moves)
+			}
+			deleted = len(a.Delete) == 1 && a.Delete[0].ID == 2
+		}
+		if deleted == takes || moves == 0 != takes {
+			t.Errorf("the others take over: %v; after %v it is deleted: %v, with %d moves", takes, v.Now, deleted, moves)
+		}
+	}
+}
+
 // TestLapse: an owner whose clients have ended, and who does not answer, keeps its keys for a
 // moment, for its process may come again; then the others get them, although its pod is called
 // ready. It does not come back into the map before it answers.

@@ -29,6 +29,10 @@ const (
 	// FarewellLimit is how long a leaving server that owns nothing any more may take to learn of it
 	// and to drain.
 	FarewellLimit = 2 * time.Minute
+
+	// Stalled is how long the next stage of a change waits for keys that their owner keeps although
+	// the map gives them to another one.
+	Stalled = 2 * time.Minute
 )
 
 // Observed is a compute server as observed.
@@ -235,6 +239,7 @@ func (v View) unsuited(final *Map, members []Server) string {
 
 // nextStage is next for a design whose ranges have owners.
 func (v View) nextStage(target *Map, reason string, a *Actions) *Map {
+	v.Memory = a.Memory // which knows this map
 	next, moves, waits := v.stage(target, v.isGone)
 	switch {
 	case next == nil:
@@ -244,7 +249,7 @@ func (v View) nextStage(target *Map, reason string, a *Actions) *Map {
 		a.Swap, a.Moves, a.Reason = next, moves, reason
 		return next
 	}
-	busy := v.busy()
+	busy := v.busy(false)
 	for _, s := range v.Servers {
 		if busy[s.ID] {
 			a.Waiting = "compute server " + s.Pod + " does not hold yet what the partition map gives it"
