@@ -34,5 +34,10 @@ func fewHoldings(r ownRun) int {
 	return 6 + int(r.seed/8%4)
 }
 
+// calmHoldings reports whether a run with so few holdings is one in which nothing else is wrong.
+// With fewer, the stages of a change need more than there may be, and keys have no server for a
+// moment.
+func calmHoldings(few int) bool { return few >= 8 }
+
 // separate is how many separate ranges a planned map may have; 0 = partition.MaxSeparate.
 func (w *ownWorld) separate() int { return w.holdings / 2 }

@@ -61,7 +61,7 @@ func (r ownRun) do() ownReport {
 	}
 	w.holdings = fewHoldings(r)
 	w.scarce = scarcityOf(r)
-	w.calm = w.calm || w.scarce.calm(r)
+	w.calm = w.calm || w.scarce.calm(r) || calmHoldings(w.holdings)
 	w.newLoadWorld()
 	if w.holdings > 0 {
 		w.load.held = 1
