@@ -48,6 +48,9 @@ import (
 //	holder of a lock, intent slot    a client's id, which is purged from all tables before it is
 //	                                 given again
 //	word of a chunk's table          the chunk's owner alone writes it
+//	root word of a new index, and    are set once, from 0
+//	the words of its secret
+//	nonce of a redo log              is a random number
 //
 // # What it costs, and who bounds it
 //
