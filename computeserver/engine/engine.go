@@ -146,6 +146,14 @@ func (c *Engine) CheckKey(key []byte) error {
 	return nil
 }
 
+// Bound is the least key that is not below prefix; an empty one stays.
+func (c *Engine) Bound(prefix []byte) []byte {
+	if c.Index.KeyType == config.KeyUint64 && len(prefix) > 0 && len(prefix) < 8 {
+		return append(append(make([]byte, 0, 8), prefix...), make([]byte, 8-len(prefix))...)
+	}
+	return prefix
+}
+
 // checkBound returns an error for bounds of scans that cannot be keys. An empty bound is the end of
 // the key space.
 func (c *Engine) checkBound(bound []byte) error {

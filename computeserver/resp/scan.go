@@ -36,7 +36,9 @@ func (c *conn) cmdRange(args [][]byte) {
 			return
 		}
 	}
-	b, pairs, err := c.collect(r, nil)
+	c.settle()
+	b := c.newBody()
+	pairs, err := c.collect(b, r, nil)
 	if err != nil {
 		b.fail(err)
 		return
@@ -44,11 +46,9 @@ func (c *conn) cmdRange(args [][]byte) {
 	b.send(appendHead(nil, 2*pairs))
 }
 
-// collect puts the pairs of r, or the keys if it is keys only, into a body, as many as one reply
-// may hold. keep may turn keys down, and end the scan behind a key.
-func (c *conn) collect(r engine.ScanRange, keep func(key []byte) (keep, end bool)) (b body, pairs int, err error) {
-	c.settle()
-	b = c.newBody()
+// collect adds the pairs of r, or the keys if it is keys only, to a body, as many as one reply may
+// hold. keep may turn keys down, and end the scan behind a key. No session is held.
+func (c *conn) collect(b body, r engine.ScanRange, keep func(key []byte) (keep, end bool)) (pairs int, err error) {
 	var full error
 	r.Wait = c.patience()
 	err = c.s.core.Scan(context.Background(), r, false, func(key, value []byte) bool {
@@ -73,7 +73,7 @@ func (c *conn) collect(r engine.ScanRange, keep func(key []byte) (keep, end bool
 		err = full
 	}
 	c.noteWait(engine.CodeOf(err))
-	return b, pairs, err
+	return pairs, err
 }
 
 // patience is how long a scan waits for keys or a session.
@@ -127,39 +127,53 @@ func (c *conn) cmdScan(args [][]byte) {
 			return
 		}
 	}
-	c.scanStep(engine.ScanRange{Start: start, Limit: count, KeysOnly: true}, pattern)
+	c.scanStep(start, count, pattern)
 }
 
-// scanStep is one step of a scan: up to r.limit keys, those that match pattern and that the user
-// may read; a nil pattern matches all. A step whose comparisons take long ends early.
-func (c *conn) scanStep(r engine.ScanRange, pattern *glob) {
+// scanStep is one step of a scan from start on: up to count keys that the user may read, those of
+// them that match pattern; nil matches all. It goes from one range that the user may read to the
+// next: other keys are not read, and may have no server. A step whose comparisons take long ends
+// early.
+func (c *conn) scanStep(start []byte, count uint64, pattern *glob) {
 	user := c.login.User()
 	var last []byte
 	seen, effort := uint64(0), 0
-	b, keys, err := c.collect(r, func(key []byte) (keep, end bool) {
+	keep := func(key []byte) (keep, end bool) {
 		seen++
 		last = append(last[:0], key...)
-		if !user.MayRead(key) {
-			return false, false
-		}
 		if pattern == nil {
 			return true, false
 		}
 		matched, steps := pattern.match(key)
 		effort += steps
 		return matched, effort > matchEffort
-	})
-	if err != nil {
-		b.fail(err)
-		return
 	}
-	next := uint64(0)
-	if seen == r.Limit || effort > matchEffort {
-		if key, more := c.s.core.Successor(nil, last); more {
-			next = c.s.cursors.put(key)
+	c.settle()
+	b, keys, full := c.newBody(), 0, false
+	next := func() (from, end []byte, more bool) { return user.Readable(start, c.s.core.Index.MaxKeyBytes) }
+	from, end, more := next()
+	for more && !full {
+		r := engine.ScanRange{Start: c.s.core.Bound(from), End: c.s.core.Bound(end), Limit: count - seen, KeysOnly: true}
+		n, err := c.collect(b, r, keep)
+		if err != nil {
+			b.fail(err)
+			return
+		}
+		keys += n
+		if full = seen == count || effort > matchEffort; full {
+			start, more = c.s.core.Successor(nil, last)
+		} else {
+			start, more = r.End, len(r.End) > 0
+		}
+		if more {
+			from, end, more = next()
 		}
 	}
-	head := redcon.AppendBulkString(appendHead(nil, 2), strconv.FormatUint(next, 10))
+	cursor := uint64(0)
+	if more {
+		cursor = c.s.cursors.put(start)
+	}
+	head := redcon.AppendBulkString(appendHead(nil, 2), strconv.FormatUint(cursor, 10))
 	b.send(appendHead(head, keys))
 }
 

@@ -87,6 +87,27 @@ func (u *User) MayReadRange(start, end []byte) bool {
 	return false
 }
 
+// Readable is the first range of keys that the user may read, of those from start on: from where,
+// up to where (exclusive, empty: no end). Keys have at most longest bytes. ok is false if there is
+// none.
+func (u *User) Readable(start []byte, longest int) (from, end []byte, ok bool) {
+	for i := range u.keys {
+		r := &u.keys[i]
+		if !u.read || !r.read || len(r.prefix) > longest || len(r.end) > 0 && bytes.Compare(start, r.end) >= 0 {
+			continue
+		}
+		at := start
+		if bytes.Compare(start, r.prefix) < 0 {
+			at = r.prefix
+		}
+		further := len(end) > 0 && (len(r.end) == 0 || bytes.Compare(r.end, end) > 0)
+		if c := bytes.Compare(at, from); !ok || c < 0 || c == 0 && further {
+			from, end, ok = at, r.end, true
+		}
+	}
+	return from, end, ok
+}
+
 // ReadsAll reports whether the user may read every key.
 func (u *User) ReadsAll() bool { return u.MayRead(nil) }
 
