@@ -251,12 +251,38 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 	if err := r.reserveIDs(ctx, s, actions.create); err != nil {
 		return err
 	}
+	former, formerTemplate, err := s.former()
+	if err != nil {
+		return err
+	}
+	made := 0
 	return r.createPods(ctx, s.pool, actions.create, actions.createWhy, numbers{next: nextID(s.pool, s.pods)}, func(id int) (*corev1.Pod, error) {
-		pod := build.ComputePod(s.pool, s.ordinal, id, s.identity, s.image, s.template)
+		image, template := s.image, s.template
+		if made++; made <= actions.former {
+			image, template = former, formerTemplate
+		}
+		pod := build.ComputePod(s.pool, s.ordinal, id, s.identity, image, template)
 		build.UseIndex(pod, s.index)
 		pod.Annotations[dmv1.AnnotationTLS] = tls
 		return pod, nil
 	})
+}
+
+// former is the image of a server that runs an old template, and the template with it: of one that
+// is ready, if there is one.
+func (s *computePoolScope) former() (image, template string, err error) {
+	image = s.image
+	for _, p := range s.pods {
+		if going(p) || ended(p) || leaving(p) || neverRan(p) || p.Annotations[dmv1.AnnotationIdentity] != s.identity || p.Annotations[dmv1.AnnotationTemplate] == s.template {
+			continue
+		}
+		image = asked(p)
+		if is, _ := ready(p); is {
+			break
+		}
+	}
+	template, err = kube.Hash(templateOf(s.pool, s.index, image))
+	return image, template, err
 }
 
 func (s *computePoolScope) view(now time.Time) computePoolView {
@@ -264,7 +290,7 @@ func (s *computePoolScope) view(now time.Time) computePoolView {
 	for _, p := range s.pods {
 		is, since := ready(p)
 		v.pods = append(v.pods, computePodView{id: podID(p), going: going(p), ended: ended(p), leaving: leaving(p), neverRan: neverRan(p), ready: is, readySince: since, attempt: attempt(p),
-			identity: p.Annotations[dmv1.AnnotationIdentity], template: p.Annotations[dmv1.AnnotationTemplate]})
+			identity: p.Annotations[dmv1.AnnotationIdentity], template: p.Annotations[dmv1.AnnotationTemplate], image: asked(p)})
 	}
 	return v
 }

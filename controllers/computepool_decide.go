@@ -30,11 +30,13 @@ type computePodView struct {
 	attempt    podAttempt
 	identity   string
 	template   string
+	image      string // that was asked for
 }
 
 // computePoolActions is what to do next.
 type computePoolActions struct {
 	create int // pods to be made
+	former int // so many of them with the image of those that run an old template
 	// why they are made, and why others leave
 	createWhy, leaveWhy string
 	leave               []int // pods to be told to leave: they hand over their ranges first
@@ -52,9 +54,21 @@ type computePoolActions struct {
 // than enough. So a template that cannot run, which is then put right, leaves nobody behind that
 // would count as the one more. But it leaves only if enough others are ready, or one of the new
 // template: else all may be waiting for memory that is away, and the new template may never run.
+//
+// Until one of the new template is ready nobody knows whether its image can be had. So there is one
+// of it, and whoever is lost meanwhile is replaced by one with an image that runs, which may stay
+// though it has not run yet.
 func decideComputePool(v computePoolView) (a computePoolActions) {
 	var staying, outdated, idle []int
 	ready, leaving, works := 0, 0, false // works: a server of the template is ready
+	runs := map[string]bool{}            // images of servers of other templates that ran
+	for _, p := range v.pods {
+		if p.going || p.ended || p.leaving || p.identity != v.identity {
+			continue
+		}
+		works = works || p.ready && p.template == v.template
+		runs[p.image] = runs[p.image] || !p.neverRan && p.template != v.template
+	}
 	var attempts []podAttempt
 	for _, p := range v.pods {
 		attempts = append(attempts, p.attempt)
@@ -70,10 +84,9 @@ func decideComputePool(v computePoolView) (a computePoolActions) {
 		}
 		if p.ready {
 			ready++
-			works = works || p.template == v.template
 		}
 		old := p.template != v.template && !v.paused
-		if old && p.neverRan {
+		if old && p.neverRan && (works || !runs[p.image]) {
 			a.remove = append(a.remove, p.id)
 			continue
 		}
@@ -98,6 +111,9 @@ func decideComputePool(v computePoolView) (a computePoolActions) {
 		a.createWhy = fmt.Sprintf("%d servers run an old template and are replaced", len(outdated))
 	}
 	a.create, a.remove, a.next = replaceRefused(attempts, a.create, a.remove, v.now)
+	if len(outdated) > 0 && !works {
+		a.former = max(0, a.create-max(0, 1-len(staying)))
+	}
 
 	if v.paused {
 		return a

@@ -65,7 +65,7 @@ func TestDecideMemoryPool(t *testing.T) {
 
 func TestDecideComputePool(t *testing.T) {
 	pod := func(id int) computePodView {
-		return computePodView{id: id, ready: true, readySince: noon.Add(-time.Hour), identity: "uid", template: "t"}
+		return computePodView{id: id, ready: true, readySince: noon.Add(-time.Hour), identity: "uid", template: "t", image: "i"}
 	}
 	with := func(p computePodView, change func(*computePodView)) computePodView { change(&p); return p }
 	old := func(id int) computePodView {
@@ -75,7 +75,11 @@ func TestDecideComputePool(t *testing.T) {
 	f := func(name string, replicas int, want string, pods ...computePodView) {
 		t.Helper()
 		a := decideComputePool(computePoolView{replicas: replicas, identity: "uid", template: "t", now: noon, pods: pods})
-		if got := fmt.Sprintf("create %d leave %v remove %v", a.create, a.leave, a.remove); got != want {
+		got := fmt.Sprintf("create %d leave %v remove %v", a.create, a.leave, a.remove)
+		if a.former > 0 {
+			got += fmt.Sprint(" former ", a.former)
+		}
+		if got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
 	}
@@ -94,6 +98,13 @@ func TestDecideComputePool(t *testing.T) {
 	f("new template, ready", 2, "create 0 leave [1] remove []", old(0), old(1), pod(2))
 	f("new template, one leaves", 2, "create 1 leave [] remove []", old(0), with(old(1), gone), pod(2))
 	f("new template, last", 2, "create 0 leave [0] remove []", old(0), pod(2), pod(3))
+	starting := func(p *computePodView) { p.ready, p.neverRan = false, true }
+	f("new template, not ready, and one is lost", 2, "create 1 leave [] remove [] former 1", old(0), with(pod(2), starting))
+	f("new template, and one is lost", 2, "create 2 leave [] remove [] former 1", old(0))
+	f("new template, the one instead starts", 2, "create 0 leave [] remove []", old(0), with(pod(2), starting), with(old(3), starting))
+	f("new template, ready, the one instead starts", 2, "create 1 leave [] remove [3]", old(0), pod(2), with(old(3), starting))
+	f("new template, ready, and one is lost", 2, "create 1 leave [] remove []", old(0), pod(2))
+	f("new template, not ready, and up", 4, "create 2 leave [] remove [] former 2", old(0), old(1), with(pod(2), starting))
 	paused := func(name, want string, pods ...computePodView) {
 		t.Helper()
 		a := decideComputePool(computePoolView{replicas: 2, identity: "uid", template: "t", paused: true, now: noon, pods: pods})
@@ -106,7 +117,7 @@ func TestDecideComputePool(t *testing.T) {
 	paused("deleted", "create 1 leave [] remove []", old(0), with(old(1), func(p *computePodView) { p.going = true }))
 	paused("ended", "create 1 leave [] remove [1]", old(0), with(old(1), func(p *computePodView) { p.ended = true }))
 	typo := func(id int) computePodView {
-		return with(old(id), func(p *computePodView) { p.template, p.ready, p.neverRan = "typo", false, true })
+		return with(old(id), func(p *computePodView) { p.template, p.image, p.ready, p.neverRan = "typo", "typo", false, true })
 	}
 	unready := func(p *computePodView) { p.ready, p.readySince = false, noon.Add(-time.Minute) }
 	f("template mistyped, put right", 2, "create 0 leave [] remove [2]", pod(0), pod(1), typo(2))

@@ -45,6 +45,30 @@ func TestFair(t *testing.T) {
 	})
 }
 
+// TestFairRetries: an object that fails is tried ever more seldom, also if it is sent back to the
+// queue in between, and at once again after it succeeded.
+func TestFairRetries(t *testing.T) {
+	f := newFair(nil, 2)
+	object := request("ns", "a")
+	want := firstRetry
+	for range 5 {
+		if wait := f.When(object); wait != want {
+			t.Errorf("again after %v, want %v", wait, want)
+		}
+		want *= 2
+		f.enter(request("ns", "other"))
+		if f.enter(object) {
+			t.Error("it has a worker")
+		}
+		f.Forget(object) // as the queue does
+		f.leave("ns")
+	}
+	f.Forget(object)
+	if wait := f.When(object); wait != firstRetry || len(f.sentBack) != 0 {
+		t.Errorf("after it succeeded: again after %v, want %v; sent back %v", wait, firstRetry, f.sentBack)
+	}
+}
+
 // lostNodes dials memory servers that let each call wait for 5 s.
 type lostNodes struct{ servers.Dialer }
 

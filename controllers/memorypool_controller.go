@@ -291,7 +291,7 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 		if id > build.MaxMemoryPodID {
 			return nil, &waitFor{dmv1.ReasonIDsExhausted, fmt.Sprintf("indexes were made on all %d server ids of the pool: create a new pool and restore a dump into it", build.MaxMemoryPodID+1), 0}
 		}
-		pod := build.MemoryPod(s.pool, id, s.image)
+		pod := build.MemoryPod(s.pool, id, s.imageOfNew())
 		build.UseLog(pod, s.log)
 		pod.Annotations[dmv1.AnnotationTLS] = tls
 		return pod, nil

@@ -228,6 +228,21 @@ func (s *memoryPoolScope) imageProblem() string {
 	return imageProblem(s.pods...)
 }
 
+// imageOfNew is the image that a new server gets: the wanted one, unless servers are ready and none
+// with that. Then it gets one that runs, and later the wanted one, as the others do.
+func (s *memoryPoolScope) imageOfNew() string {
+	runs := ""
+	for _, p := range s.pods {
+		if is, _ := ready(p); is && !going(p) && runs != s.image {
+			runs = asked(p)
+		}
+	}
+	if s.pool.Spec.Paused {
+		return s.image
+	}
+	return orElse(runs, s.image)
+}
+
 // outdated is how many servers that are to go on have another image than the wanted one.
 func (s *memoryPoolScope) outdated() (n int) {
 	for _, p := range s.pods {

@@ -158,6 +158,30 @@ func TestIdleServers(t *testing.T) {
 	}
 }
 
+// TestImageOfNewServers: a new server has the wanted image if one of that is ready, or none is.
+func TestImageOfNewServers(t *testing.T) {
+	f := func(want string, images ...string) {
+		t.Helper()
+		s := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}, image: "b"}
+		for _, image := range images {
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{dmv1.AnnotationImage: strings.TrimSuffix(image, "?")}}}
+			p.Spec.Containers = make([]corev1.Container, 1)
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			if strings.HasSuffix(image, "?") {
+				p.Status.Conditions = nil
+			}
+			s.pods = append(s.pods, p)
+		}
+		if got := s.imageOfNew(); got != want {
+			t.Errorf("%v: %s, want %s", images, got, want)
+		}
+	}
+	f("b")
+	f("a", "a", "a", "b?")
+	f("b", "a", "b", "a")
+	f("b", "a?")
+}
+
 // TestProbeProblems: the status tells of a probe that does not end, and of credentials that a
 // running server cannot have.
 func TestProbeProblems(t *testing.T) {

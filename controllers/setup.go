@@ -140,36 +140,37 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	if err := mgr.Add(b.handovers); err != nil {
 		return err
 	}
-	options := func() controller.Options {
-		return controller.Options{
-			MaxConcurrentReconciles: o.Concurrency, SkipNameValidation: &o.SharedProcess,
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, slowestRetry),
-		}
+	options := func(limiter workqueue.TypedRateLimiter[reconcile.Request]) controller.Options {
+		return controller.Options{MaxConcurrentReconciles: o.Concurrency, SkipNameValidation: &o.SharedProcess, RateLimiter: limiter}
 	}
-	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMMemoryPool{}, changed(nothing[*dmv1.DMMemoryPool])).WithOptions(options()).
+	memory, compute, indexes := newFair(&DMMemoryPoolReconciler{b}, o.Concurrency), newFair(&DMComputePoolReconciler{b}, o.Concurrency), newFair(&DMIndexReconciler{base: b}, o.Concurrency)
+	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMMemoryPool{}, changed(nothing[*dmv1.DMMemoryPool])).WithOptions(options(memory)).
 		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&corev1.ConfigMap{}).
 		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(memoryPoolsOfIndex), changed(nothing[*dmv1.DMIndex])).
 		Watches(&corev1.Secret{}, b.viaIndex(memoryPoolsOfIndex)).
 		// of compute servers: see allOverTLS
 		Watches(&corev1.Pod{}, b.viaIndex(memoryPoolsOfIndex), comeAndGo).
-		Complete(newFair(&DMMemoryPoolReconciler{b}, o.Concurrency))
+		Complete(memory)
 	if err != nil {
 		return err
 	}
-	err = ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMComputePool{}, changed(nothing[*dmv1.DMComputePool])).WithOptions(options()).
+	err = ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMComputePool{}, changed(nothing[*dmv1.DMComputePool])).WithOptions(options(compute)).
 		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&corev1.ConfigMap{}).
 		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(computePoolsOfIndex), changed(problemsOf)).
 		Watches(&corev1.ConfigMap{}, b.viaIndex(computePoolsOfIndex)).
 		Watches(&corev1.Secret{}, b.viaIndex(computePoolsOfIndex)).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(b.computePoolsOfAuthority)).
-		Complete(newFair(&DMComputePoolReconciler{b}, o.Concurrency))
+		Complete(compute)
 	if err != nil {
 		return err
 	}
-	if err := b.setupBackups(mgr, options); err != nil {
+	alone := func() controller.Options {
+		return options(workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, slowestRetry))
+	}
+	if err := b.setupBackups(mgr, alone); err != nil {
 		return err
 	}
-	return ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMIndex{}, changed(nothing[*dmv1.DMIndex])).WithOptions(options()).
+	return ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMIndex{}, changed(nothing[*dmv1.DMIndex])).WithOptions(options(indexes)).
 		Owns(&dmv1.DMMemoryPool{}, changed(stateOfMemoryPool)).Owns(&dmv1.DMComputePool{}, changed(stateOfComputePool)).
 		Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&corev1.ConfigMap{}).Owns(&batchv1.Job{}).
 		Watches(&dmv1.DMBackup{}, handler.EnqueueRequestsFromMapFunc(b.indexesFromBackup)).
@@ -177,7 +178,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Watches(&dmv1.DMComputePool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool), changed(stateOfComputePool)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPod)).
 		WatchesRawSource(source.Channel(b.handovers.events, &handler.TypedEnqueueRequestForObject[*dmv1.DMIndex]{})).
-		Complete(newFair(&DMIndexReconciler{base: b}, o.Concurrency))
+		Complete(indexes)
 }
 
 func request(namespace, name string) reconcile.Request {

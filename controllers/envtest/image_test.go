@@ -105,6 +105,34 @@ func TestImageMistyped(t *testing.T) {
 	}
 }
 
+// TestLostBesideAnImageMistyped: a compute server that is lost while the wanted image cannot be had
+// is replaced by one of the image that the others have, which serves as they do.
+func TestLostBesideAnImageMistyped(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.start(0)
+	c.create(index, "demo")
+	c.available("demo")
+	c.startable.Store(false)
+	i := &dmv1.DMIndex{}
+	c.patch("demo", i, func() { i.Spec.Image = "typo:1" })
+	c.equal("one more", "[demo-compute-0 demo-compute-1 demo-compute-2]", func() any { return c.pods("demo-compute") })
+	c.noImage()
+	c.deletePod("demo-compute-0")
+	c.equal("one instead", "[demo-compute-1 demo-compute-2 demo-compute-3]", func() any { return c.pods("demo-compute") })
+	for pod, want := range map[string]string{"demo-compute-2": "typo:1", "demo-compute-3": "server:1"} {
+		if image := c.pod(pod).Spec.Containers[0].Image; image != want {
+			t.Errorf("pod %s has image %s, want %s", pod, image, want)
+		}
+	}
+	c.quiet(time.Second)
+	c.patch("demo", i, func() { i.Spec.Image = "server:1" })
+	c.equal("put right", "[demo-compute-1 demo-compute-3]", func() any { return c.pods("demo-compute") })
+	c.startable.Store(true)
+	c.available("demo")
+	c.settled("demo")
+}
+
 // TestSidecarFirst: the image of a server is that of its container, also where a mesh put a sidecar
 // before it.
 func TestSidecarFirst(t *testing.T) {

@@ -30,6 +30,7 @@ func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, temp
 	p.Labels[dmv1.LabelIndex] = pool.Spec.IndexName
 	p.Annotations[dmv1.AnnotationIdentity] = identity
 	p.Annotations[dmv1.AnnotationTemplate] = template
+	p.Annotations[dmv1.AnnotationImage] = image
 	c := &p.Spec.Containers[0]
 	c.Ports = append(c.Ports,
 		corev1.ContainerPort{Name: "resp", ContainerPort: config.PortRESP},

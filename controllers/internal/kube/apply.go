@@ -59,7 +59,11 @@ func (w *Writer) ApplyTold(ctx context.Context, owner, desired client.Object, ex
 	case err != nil:
 		return false, fmt.Errorf("read %s: %w", what, err)
 	case !metav1.IsControlledBy(live, owner):
-		return false, fmt.Errorf("%w: %s exists and is not of %s: rename one of them or delete it", ErrNameTaken, what, owner.GetName())
+		toDo := "rename one of them or delete it"
+		if _, data := live.(*dmv1.DMMemoryPool); data && metav1.GetControllerOf(live) == nil {
+			toDo = fmt.Sprintf("rename one of them. If it was made for %s and lost its owner, do not delete it, it has the data: put back its ownerReferences, with controller: true and uid: %s", owner.GetName(), owner.GetUID())
+		}
+		return false, fmt.Errorf("%w: %s exists and is not of %s: %s", ErrNameTaken, what, owner.GetName(), toDo)
 	case live.GetAnnotations()[dmv1.AnnotationApplied] == hash && w.has(live, content):
 		return false, nil
 	}

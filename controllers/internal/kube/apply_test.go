@@ -1,6 +1,31 @@
 package kube
 
-import "testing"
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+// TestPoolWithoutOwner: nobody is told to delete a memory pool that lost its owner.
+func TestPoolWithoutOwner(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := dmv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	index := &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "ns", UID: "u"}}
+	pool := &dmv1.DMMemoryPool{ObjectMeta: metav1.ObjectMeta{Name: "demo-memory", Namespace: "ns"}}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).Build()
+	err := (&Writer{Client: c, Live: c}).Apply(t.Context(), index, pool)
+	if !errors.Is(err, ErrNameTaken) || !strings.Contains(err.Error(), "do not delete it") || !strings.Contains(err.Error(), "uid: u") {
+		t.Error(err)
+	}
+}
 
 func TestWithin(t *testing.T) {
 	type m = map[string]any
