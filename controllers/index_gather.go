@@ -43,6 +43,9 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 			continue
 		case err != nil:
 			return err
+		case !pool.DeletionTimestamp.IsZero() && recorded == nil:
+			// Its other users may be gone, and its pods going, before anybody sees this one.
+			return &waitFor{dmv1.ReasonPoolMissing, "DMMemoryPool " + name + " is being deleted, and no index is made in it any more: make it again once it is gone, or name another one in spec.memoryPools", requeueSoon}
 		}
 		p.pool = pool
 		p.authority, err = r.readAuthority(ctx, pool)

@@ -130,6 +130,25 @@ func TestMemoryPodsAreKept(t *testing.T) {
 	}
 }
 
+// TestNoIndexInAPoolThatGoes: a pool that is to go once nobody has memory in it gets no new users.
+func TestNoIndexInAPoolThatGoes(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.start(0)
+	c.create(memoryPool, "pool")
+	c.create(strings.Replace(shared, "320Mi", "160Mi", 1), "one")
+	c.available("one")
+	c.protected("pool", metav1.ConditionTrue, dmv1.ReasonInUse, "(one)")
+	c.delete(c.memoryPool("pool"))
+	c.create(strings.Replace(shared, "320Mi", "160Mi", 1), "two")
+	c.condition("two", dmv1.ConditionProgressing, metav1.ConditionTrue, dmv1.ReasonPoolMissing, "DMMemoryPool pool is being deleted")
+	c.delete(c.index("one"))
+	c.gone("pool", &dmv1.DMMemoryPool{})
+	if memory := c.index("two").Annotations[dmv1.AnnotationMemory]; memory != "" {
+		t.Errorf("it was made on %s", memory)
+	}
+}
+
 // TestPodsWithoutDataAreEvicted: a server that was added to a pool, on which no index has memory,
 // is evicted without a question, until an index is made there.
 func TestPodsWithoutDataAreEvicted(t *testing.T) {
