@@ -13,7 +13,8 @@ import (
 // fairAgain is when an object comes back whose namespace had its share of the workers.
 const fairAgain = 200 * time.Millisecond
 
-// fair leaves workers to others: objects of one namespace have a share of them. A lost node may
+// fair leaves workers to others: each namespace that has some may have as many as leave the same
+// number to one more: half of them, a third if two have some, and so on. A lost node may
 // have servers of all indexes of a namespace, and each keeps a worker until it is noticed. Nobody
 // waits inside of a worker for a share: the object goes back to the queue, and the worker takes the
 // next one.
@@ -24,7 +25,7 @@ const fairAgain = 200 * time.Millisecond
 type fair struct {
 	reconcile.Reconciler
 	workqueue.TypedRateLimiter[reconcile.Request]
-	share int // of workers, for a namespace
+	workers int
 
 	mu       sync.Mutex
 	busy     map[string]int             // workers, by namespace
@@ -34,7 +35,7 @@ type fair struct {
 func newFair(r reconcile.Reconciler, workers int) *fair {
 	return &fair{
 		Reconciler: r, TypedRateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, slowestRetry),
-		share: max(1, workers/2), busy: map[string]int{}, sentBack: map[reconcile.Request]bool{},
+		workers: workers, busy: map[string]int{}, sentBack: map[reconcile.Request]bool{},
 	}
 }
 
@@ -61,7 +62,11 @@ func (f *fair) Forget(request reconcile.Request) {
 func (f *fair) enter(request reconcile.Request) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.busy[request.Namespace] >= f.share {
+	has, namespaces := f.busy[request.Namespace], len(f.busy)
+	if has == 0 {
+		namespaces++
+	}
+	if has >= max(1, f.workers/(namespaces+1)) {
 		f.sentBack[request] = true
 		return false
 	}

@@ -45,6 +45,30 @@ func TestFair(t *testing.T) {
 	})
 }
 
+// TestFairShares: however many namespaces keep workers, one more gets as many as each of them.
+func TestFairShares(t *testing.T) {
+	f := newFair(nil, 16)
+	for n, want := range []int{8, 5, 4, 3} {
+		namespace, got := fmt.Sprint(n), 0
+		for f.enter(request(namespace, "a")) {
+			got++
+		}
+		if got != want {
+			t.Errorf("namespace %d has %d workers, want %d", n, got, want)
+		}
+	}
+	for f.busy["0"] > 0 {
+		f.leave("0")
+	}
+	got := 0
+	for f.enter(request("0", "a")) {
+		got++
+	}
+	if got != 3 {
+		t.Errorf("beside three others it has %d workers again", got)
+	}
+}
+
 // TestFairRetries: an object that fails is tried ever more seldom, also if it is sent back to the
 // queue in between, and at once again after it succeeded.
 func TestFairRetries(t *testing.T) {

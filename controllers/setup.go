@@ -80,9 +80,9 @@ type Options struct {
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 
-	// Concurrency is how many objects of a kind are worked on at once, and half of it in one
-	// namespace. Default: 16. One whose servers begin to be silent keeps one of them busy for some
-	// seconds, once (servers.Patient).
+	// Concurrency is how many objects of a kind are worked on at once, and at most half of it in
+	// one namespace. Default: 16. One whose servers begin to be silent keeps one of them busy for
+	// some seconds, once (servers.Patient).
 	Concurrency int
 
 	// Metrics gets the metrics of indexes. Default: nobody gets them.
