@@ -119,9 +119,9 @@ type claims struct {
 	made, refused, cancelled atomic.Uint64
 }
 
-// try acquires the claim for key; nil if it is taken.
-func (c *claims) try(key []byte) *atomic.Bool {
-	at := &c.taken[hashOf(key)>>32%uint64(len(c.taken))]
+// try acquires the claim for a key with a hash; nil if it is taken.
+func (c *claims) try(hash uint64) *atomic.Bool {
+	at := &c.taken[hash>>32%uint64(len(c.taken))]
 	if at.Load() || !at.CompareAndSwap(false, true) {
 		return nil
 	}
@@ -145,7 +145,7 @@ func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64,
 		return o, false, err
 	}
 	q := &s.beside
-	if q.claim = s.x.claims.try(key); q.claim == nil {
+	if q.claim = s.x.claims.try(s.x.cache.rows.hash.of(key)); q.claim == nil {
 		return o, false, nil
 	}
 	a := p.Addr()

@@ -118,6 +118,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	}
 	x.with.smallPairs = keepsAll(x.lay)
 	x.cache = newCache(x.env, x.with, frames, x.lay.NodeBytes)
+	x.cache.rows.hash = rowHashOf(x.lay.Secret)
 	if with.pathAware {
 		x.cache.paper.inners = x.tree
 	}

@@ -54,7 +54,7 @@ func (s *session) lacksEntry(f *frame, w uint64) (key []byte, lacks bool) {
 		return key, e.lacks(e.place(key))
 	}
 	number := f.word(off / 8)
-	if e.lacks(e.placeOf(hashOfNumber(number), 8)) {
+	if e.lacks(e.placeOf(e.hash.ofNumber(number), 8)) {
 		return nil, true
 	}
 	s.filling = binary.LittleEndian.AppendUint64(s.filling[:0], number)

@@ -1,8 +1,6 @@
 package dex
 
 import (
-	"encoding/binary"
-	"math/bits"
 	"sync/atomic"
 
 	"github.com/dmindex/dmindex/pkg/env"
@@ -106,37 +104,6 @@ func (e *rowCache) make(in env.Env, room entryRoom, size, longest int) {
 func (e *rowCache) at(i uint64) []uint64 {
 	at := i * e.size
 	return e.words[at : at+e.size : at+e.size]
-}
-
-// hashOf is a hash of key.
-func hashOf(key []byte) uint64 {
-	h := uint64(len(key))
-	rest := key
-	for ; len(rest) >= 8; rest = rest[8:] {
-		h = hashWord(h, binary.LittleEndian.Uint64(rest))
-	}
-	if len(rest) > 0 {
-		h = hashWord(h, tail(rest))
-	}
-	return hashEnd(h)
-}
-
-// hashOfNumber is hashOf for a key of one word.
-func hashOfNumber(w uint64) uint64 { return hashEnd(hashWord(8, w)) }
-
-func hashWord(h, w uint64) uint64 { return (bits.RotateLeft64(h, 29) ^ w) * 0x9E3779B97F4A7C15 }
-
-func hashEnd(h uint64) uint64 {
-	h = (h ^ h>>32) * 0xD6E8FEB86659FD93
-	return h ^ h>>32
-}
-
-// tail is b, of less than 8 bytes, as a word.
-func tail(b []byte) (w uint64) {
-	for i, c := range b {
-		w |= uint64(c) << (8 * i)
-	}
-	return w
 }
 
 // find appends the value of key to dst, if its entry is there. It takes no lock.

@@ -8,6 +8,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index/internal/memory"
 	"github.com/dmindex/dmindex/pkg/index/internal/seqlock"
+	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 )
 
 // rowParts says in which bucket the entry of a key is. The number of buckets changes, by one at a
@@ -49,6 +50,7 @@ type rowParts struct {
 	// the whole parts (bits 32 to 39), the buckets of the next part (0 to 31), and a number that
 	// each change increments
 	state  atomic.Uint64
+	hash   rowHash
 	ghosts ghosts
 	env    env.Env
 
@@ -87,7 +89,7 @@ func (r entryRoom) taken(size int) int64 {
 }
 
 func (r *rowParts) start(in env.Env, room entryRoom) {
-	r.entryRoom, r.env = room, in
+	r.entryRoom, r.env, r.hash = room, in, rowHashOf(siphash.Key{})
 	if r.part == 0 {
 		return
 	}
@@ -129,7 +131,7 @@ func (r *rowParts) buckets() uint64 {
 }
 
 // place is where the entry of key is.
-func (r *rowParts) place(key []byte) spot { return r.placeOf(hashOf(key), len(key)) }
+func (r *rowParts) place(key []byte) spot { return r.placeOf(r.hash.of(key), len(key)) }
 
 // placeOf is place for a key of so many bytes with a hash.
 func (r *rowParts) placeOf(h uint64, length int) spot {

@@ -361,7 +361,7 @@ func (s *session) recordFirst(key []byte) (state, error) {
 		return done, fmt.Errorf("divide a leaf: the redo log of %d bytes has no room for the records of so many sessions: close some, or use larger chunks", s.x.log.Ref().Bytes)
 	}
 	// who has the claim finds that the leaf has a frame, and releases it
-	if q.claim = s.x.claims.try(key); q.claim == nil {
+	if q.claim = s.x.claims.try(s.x.cache.rows.hash.of(key)); q.claim == nil {
 		return busy, nil
 	}
 	st, err := s.appendFirst()
