@@ -187,6 +187,10 @@ func (s *server) known(r reach) reach {
 	return r
 }
 
+// GiveChunksBack has the chunks that are wholly free given back soon. Who frees many nodes that
+// were never published calls it: of these no epoch has news.
+func (p *Pool) GiveChunksBack() { p.keeper.news.Set() }
+
 // reap frees the retired nodes that nobody can look at any more, and gives back the chunks that are
 // wholly free.
 func (a *allocator) reap() {

@@ -171,6 +171,7 @@ func (l *Load) GiveBack(by *op.Op) {
 			})
 		}
 	}
+	l.pool.GiveChunksBack()
 }
 
 // mostValues is how many bytes of long values a batch has, but for those of its last leaf.
