@@ -45,10 +45,7 @@ func (w *writer) run() {
 	defer w.ended.Set()
 	for {
 		w.wake.Wait(writerLooks)
-		w.x.dirty.mu.Lock()
-		stopped := w.stopped
-		w.x.dirty.mu.Unlock()
-		if stopped {
+		if w.isStopped() {
 			return
 		}
 		if err := w.makeRoom(); err != nil {
@@ -56,6 +53,12 @@ func (w *writer) run() {
 			return
 		}
 	}
+}
+
+func (w *writer) isStopped() bool {
+	w.x.dirty.mu.Lock()
+	defer w.x.dirty.mu.Unlock()
+	return w.stopped
 }
 
 // makeRoom gives back what changes have replaced, and writes leaves back if the log is half full.
@@ -71,7 +74,7 @@ func (w *writer) makeRoom() error {
 	if w.x.dirty.truncate(); w.x.log.Used() < size/2 {
 		return nil
 	}
-	for left := true; left && w.x.log.Used() > size/4; w.x.dirty.truncate() {
+	for left := true; left && w.x.log.Used() > size/4 && !w.isStopped(); w.x.dirty.truncate() {
 		var err error
 		if left, err = w.some(); errors.Is(err, pool.ErrTimeout) {
 			return nil

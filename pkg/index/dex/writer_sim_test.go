@@ -80,3 +80,41 @@ func TestWriterEndsWithItsClient(t *testing.T) {
 		return nil
 	})
 }
+
+// TestWriterStops: an index is closed while its writer makes room in the log, and every list takes
+// long. The writer stops in the middle, and nobody closes what it uses.
+func TestWriterStops(t *testing.T) {
+	inSimulation(t, poolsim.Options{Servers: 1, Chunks: 60, ChunkBytes: 64 << 10, Locks: 64}, func(c *poolsim.Cluster, p *simenv.Process) error {
+		slow := false
+		d := &hookedDevice{Device: c.Fabric.Device(p), begin: func([]verbs.Request) error {
+			if slow {
+				p.Sleep(8 * time.Second)
+			}
+			return nil
+		}}
+		x, s, err := openAll(c, p, d, index.Options{Uint64: true, MaxValueBytes: 16, NodeBytes: 256, CacheBytes: 1 << 20})
+		if err != nil {
+			return err
+		}
+		const keys = 1500
+		for n := range uint64(keys) {
+			if err := s.Insert(simKey(n), []byte("first")); err != nil {
+				return err
+			}
+		}
+		if _, err := x.(index.Checker).Check(); err != nil { // which writes all back
+			return err
+		}
+		s.Defer(true)
+		n := uint64(0)
+		for used, all := dex.LogUse(x); used <= all/2+64; used, all = dex.LogUse(x) {
+			slow = used > all/4
+			if err := s.Update(simKey(n*7%keys), []byte("deferred")); err != nil {
+				return err
+			}
+			n++
+		}
+		p.Sleep(time.Second)
+		return errors.Join(s.Close(), x.Close())
+	})
+}
