@@ -27,8 +27,8 @@ import (
 //	        31), and a part of the hash (32 to 63); bit 63 is set. Bit 15 = the entry is
 //	        invalid: its value does not hold any more
 //
-// An invalidated entry keeps its place and its count until others need the place (again). Otherwise
-// a key that is looked up and changed often would start from zero after each change.
+// An invalidated entry keeps its place and its count until others need the place. Otherwise a key
+// that is looked up and changed often would start from zero after each change.
 //
 // An entry is valid only while it is what a lookup of the key must answer. This client owns the
 // key, so no other client changes its value. A session of this client changes it in the frame of
@@ -63,7 +63,6 @@ type rowCache struct {
 	hints   []hints     // of each bucket
 	size    uint64      // words of a bucket
 	longest int         // words of the largest entry that is kept, with its head
-	again   bool        // invalidated entries keep their place and count
 	some    atomic.Bool // there was an entry
 	full    atomic.Bool // an entry was evicted for another one
 }
@@ -88,7 +87,7 @@ func keepsAll(lay *fence.Layout) bool {
 
 // start makes room for entries.
 func (e *rowCache) start(c *cache, room entryRoom) {
-	e.cache, e.again = c, true
+	e.cache = c
 	e.make(c.env, room, bucketWords, mostEntryWords)
 }
 
@@ -215,8 +214,8 @@ func (e *rowCache) insert(i, head uint64, key, value []byte, size int, uses uint
 	setCount(b, v.number, uses)
 }
 
-// drop takes the entry of key out, whose value is about to change; had: there was one. ok is false
-// if somebody has the bucket; try again.
+// drop takes the entry of key out, and its place with it; had: there was one. ok is false if
+// somebody has the bucket; try again. Entries of leaves keep their places (takeOutEntry).
 func (e *rowCache) drop(x *dex, key []byte) (had, ok bool) {
 	if !e.some.Load() {
 		return false, true
@@ -228,22 +227,18 @@ func (e *rowCache) drop(x *dex, key []byte) (had, ok bool) {
 		return false, false
 	}
 	x.pause()
-	if _, _, head := seek(b, p.head, key); head == 0 || head&stale != 0 {
+	if _, _, head := seek(b, p.head, key); head == 0 {
 		return false, e.unchanged(p, version)
 	}
 	if p, b, ok = e.acquire(key); !ok {
 		return false, false
 	}
 	number, at, head := seek(b, p.head, key)
-	switch {
-	case head == 0:
-	case e.again:
-		seqlock.Store(&b[at], head|stale)
-	default:
+	if head != 0 {
 		takeOut(b, number, at)
 	}
 	unlock(b)
-	return head != 0 && head&stale == 0, true
+	return head != 0, true
 }
 
 // forget takes out what lies in given; again is called when somebody has a bucket.

@@ -36,6 +36,14 @@ func mustFind(t *testing.T, x *dex, key, want []byte) {
 	}
 }
 
+// mustTakeOut takes the entry of key out, as a frame that gets its leaf does.
+func mustTakeOut(t *testing.T, x *dex, key []byte) {
+	t.Helper()
+	if had, err := x.takeOutEntry(key); !had || err != nil {
+		t.Fatalf("key %x: there was an entry: %v, %v", key, had, err)
+	}
+}
+
 // TestEntriesAreThoseKept keeps, drops and looks up entries with keys and values of all lengths: an
 // entry that is there has the value that was kept last, and those that were dropped are gone.
 func TestEntriesAreThoseKept(t *testing.T) {
@@ -128,7 +136,7 @@ func TestEntriesOfLeavesInUse(t *testing.T) {
 	if f, fresh, err = x.cache.reserve(a, true, nil); err != nil || !fresh {
 		t.Fatal(err, fresh)
 	}
-	e.drop(x, key)
+	mustTakeOut(t, x, key)
 	e.keep(x, key, value, a, since) // it has kept its place, but it is not for this value
 	mustFind(t, x, key, nil)
 	x.cache.drop(f)
@@ -201,9 +209,7 @@ func TestEntriesThatAreChangedStay(t *testing.T) {
 		}
 	}
 	for n := range uint64(4) {
-		if had, ok := e.drop(x, key(1)); !had || !ok {
-			t.Fatal("somebody has the bucket")
-		}
+		mustTakeOut(t, x, key(1))
 		mustFind(t, x, key(1), nil)
 		many(2*n + 1)
 		mustFind(t, x, key(1), nil)
@@ -214,13 +220,7 @@ func TestEntriesThatAreChangedStay(t *testing.T) {
 		mustFind(t, x, key(1), append([]byte{}, value...))
 	}
 	b, head := e.bucket(key(1))
-	if had, ok := e.drop(x, key(1)); !had || !ok {
-		t.Fatal("somebody has the bucket")
-	}
-	version := b[0]
-	if had, ok := e.drop(x, key(1)); had || !ok || b[0] != version {
-		t.Error("an entry that was taken out is taken out under the lock")
-	}
+	mustTakeOut(t, x, key(1))
 	if _, _, there := seek(b, head, key(1)); there&stale == 0 {
 		t.Error("it has not kept its place")
 	}
