@@ -319,17 +319,16 @@ func (s *session) adoptParts(parts int, since uint64) error {
 		}
 		g.held = g.held[:0]
 	}()
-	for i := 1; i < parts; i++ {
-		f, err := s.frameFor(s.b.Part(i), since, s.b.Ring[i])
-		if err != nil {
-			return err
-		}
-		if f != nil {
+	var err error
+	for i := 1; i < parts && err == nil; i++ {
+		var f *frame
+		if f, err = s.frameFor(s.b.Part(i), since, s.b.Ring[i]); f != nil {
 			g.held = append(g.held, f)
 			s.b.HoldPart(i)
 		}
 	}
-	return patiently(s.b.PS, func() error { return s.b.ConnectParts() })
+	// however that ended: whoever looks for their keys would READ the parent each time
+	return errors.Join(err, patiently(s.b.PS, s.b.ConnectParts))
 }
 
 // frameFor gives the leaf at a, which this session wrote as b when the eviction clock had shown
@@ -354,6 +353,7 @@ func (s *session) frameFor(a pool.Addr, since uint64, b []byte) (*frame, error) 
 
 // tidyEmpty merges leaves that this session made without a pair, and that are empty still.
 func (s *session) tidyEmpty() error {
+	defer s.endRound()
 	g := &s.batch.ready.growth
 	for len(g.empty) > 0 {
 		e := &g.empty[len(g.empty)-1]
@@ -361,10 +361,15 @@ func (s *session) tidyEmpty() error {
 		if !s.isEmpty(e.leaf) {
 			continue
 		}
-		if err := patiently(s.b.PS, func() error { return s.b.MergeAt(e.low) }); err != nil {
+		s.beginRound() // the limit is of all that is prepared
+		if err := patiently(s.b.PS, func() error { return s.b.TidyAt(e.low) }); err != nil {
 			return fmt.Errorf("merge a leaf that stayed empty: %w", err)
 		}
+		if late := s.b.PS.Overdue(); late != nil {
+			return fmt.Errorf("merge a leaf that stayed empty: %w", op.Failure(late, false))
+		}
 		s.x.grown.tidied.Add(1)
+		s.endRound() // so that epochs wait for one merge only
 	}
 	return nil
 }

@@ -84,3 +84,13 @@ func (s *session) divide(f *frame, p *btree.Path, key []byte) (state, error) {
 	}
 	return done, err
 }
+
+// afterwards is called when a change is made. It retires garbage, and makes a leaf that the change
+// has met, and that its parent does not know, known to that: who divided it has died, or found no
+// memory. Else everybody who looks for its keys would READ the parent anew.
+func (s *session) afterwards() error {
+	if err := s.retired(); err != nil || !s.b.Unconnected() {
+		return err
+	}
+	return patiently(s.b.PS, s.b.ConnectMet)
+}

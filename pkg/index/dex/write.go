@@ -59,7 +59,7 @@ func (s *session) write(key, value []byte, m mode) error {
 		err = s.change(key, value, m)
 	}
 	if err == nil {
-		err = s.retired()
+		err = s.afterwards()
 	}
 	err = s.unmadeRecord(err)
 	if err != nil && err != index.ErrNotFound && err != index.ErrExists && err != errKept {

@@ -72,6 +72,11 @@ func (s *Session) AwaitBelow(key []byte) error {
 func (s *Session) MergeAt(key []byte) error {
 	s.Begin()
 	defer s.End()
+	return s.TidyAt(key)
+}
+
+// TidyAt is MergeAt as a part of an operation.
+func (s *Session) TidyAt(key []byte) error {
 	err := s.mergeAt(key)
 	if s.PS.Err() != nil {
 		return fmt.Errorf("merge at a key: %w", err)

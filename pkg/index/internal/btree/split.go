@@ -31,6 +31,9 @@ func (s *Session) connect(run []sibling) error {
 	return nil
 }
 
+// Unconnected reports whether the operation has met a leaf that its parent does not know.
+func (s *Session) Unconnected() bool { return s.unconnected != pool.Nil }
+
 // ConnectMet makes a leaf that the operation has met, and that its parent does not know, known to
 // that. Call it where no lock is held, when the operation is done.
 func (s *Session) ConnectMet() error {
