@@ -35,12 +35,13 @@ const (
 	rpcUnansweredBytes = 32 << 20
 	// lanes of one stream that are parked, and the bytes of their batches; what would wait beyond
 	// is answered UNAVAILABLE
-	rpcParked      = 1024
-	rpcParkedBytes = 8 << 20
-	rpcForwardsEnd = 500 * time.Millisecond // that they wait for other servers after their stream
-	rpcScanMessage = 64 << 10
-	rpcMaxStreams  = 1024     // of one connection
-	rpcMaxRequest  = 64 << 10 // bytes of a request that is no batch
+	rpcParked       = 1024
+	rpcParkedBytes  = 8 << 20
+	rpcParkedValues = 32 << 20               // bytes of values that wait with such batches
+	rpcForwardsEnd  = 500 * time.Millisecond // that they wait for other servers after their stream
+	rpcScanMessage  = 64 << 10
+	rpcMaxStreams   = 1024     // of one connection
+	rpcMaxRequest   = 64 << 10 // bytes of a request that is no batch
 	// bytes of the headers of a call, and 32 for each: the password is one of them
 	rpcMaxHeaders = 8 << 10
 )

@@ -38,7 +38,7 @@ type answers struct {
 	open     int              // operations whose outcome was not sent
 	begun    bool             // the worker is done with it
 	left     bool             // it counts as unanswered no more
-	charged  bool             // its bytes are among those of what is parked
+	charged  bool             // its bytes, and its values, are among those of what is parked
 }
 
 var sentOutcome, laterOutcome = &rpcv1.Outcome{}, &rpcv1.Outcome{Code: rpcv1.Outcome_LATER}
@@ -48,6 +48,8 @@ type parked struct {
 	mu    sync.Mutex
 	lanes int
 	bytes int64
+	// at most, of batches that are answered at once: they wait with the rest
+	values int64
 }
 
 // allowed returns the operations that the user may do. The others are answered INVALID.
@@ -182,6 +184,7 @@ func (a *answers) leave() {
 	if a.charged {
 		w.parked.mu.Lock()
 		w.parked.bytes -= a.size
+		w.parked.values -= a.values()
 		w.parked.mu.Unlock()
 	}
 }
@@ -193,16 +196,26 @@ func (a *answers) Park() bool {
 	p := &a.w.parked
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lanes >= a.w.r.mostParked || !a.charged && p.bytes > 0 && p.bytes+a.size > rpcParkedBytes {
+	values := a.values()
+	if p.lanes >= a.w.r.mostParked || !a.charged && p.bytes > 0 && (p.bytes+a.size > rpcParkedBytes || p.values+values > rpcParkedValues) {
 		return false
 	}
 	p.lanes++
 	if !a.charged {
 		a.charged = true
 		p.bytes += a.size
+		p.values += values
 	}
 	a.w.workers.Add(1) // the caller is one of them
 	return true
+}
+
+// values is how many bytes the values may have that wait with the last outcome of the batch.
+func (a *answers) values() int64 {
+	if a.req.InParts {
+		return 0
+	}
+	return int64(len(a.req.Operations) * a.w.r.core.Index.MaxValueBytes)
 }
 
 // Leave implements engine.Parts.

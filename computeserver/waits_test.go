@@ -136,6 +136,35 @@ func TestAnswersInParts(t *testing.T) {
 	})
 }
 
+// TestValuesThatWaitAreBounded: what is there of a batch that is answered at once waits for the
+// rest. It may be far more than the batch. So few large batches wait, and of the others what is
+// there is answered.
+func TestValuesThatWaitAreBounded(t *testing.T) {
+	c, release := waitingKeys(t, time.Minute)
+	b := c.batches(2)
+	ops := []*rpcv1.Operation{lookup("x")}
+	for range rpcMaxOperations - 1 {
+		ops = append(ops, lookup("n"))
+	}
+	most := rpcParkedValues / (rpcMaxOperations * c.servers[2].core.Index.MaxValueBytes)
+	for range most + 1 {
+		b.send(0, ops...)
+	}
+	if out := b.receive().Outcomes; out[0].Code != rpcv1.Outcome_UNAVAILABLE || string(out[1].Value) != "1" {
+		t.Errorf("one batch more than may wait is answered %v, %v", out[0], out[1])
+	}
+	release()
+	for range most {
+		if out := b.receive().Outcomes; out[0].Code != rpcv1.Outcome_NOT_FOUND || string(out[1].Value) != "1" {
+			t.Errorf("after the keys have a server: %v, %v", out[0], out[1])
+		}
+	}
+	b.send(0, ops...)
+	if out := b.receive().Outcomes; out[0].Code != rpcv1.Outcome_NOT_FOUND {
+		t.Errorf("%v", out[0])
+	}
+}
+
 // TestForwardedAnswersInParts: a program whose map is old sends server 1 a batch with keys of both
 // servers, also such that wait. Server 1 answers its own at once, and those of server 2 as they
 // come from there.
