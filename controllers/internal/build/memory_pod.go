@@ -77,7 +77,8 @@ func MemoryPod(pool *dmv1.DMMemoryPool, id int, image string) *corev1.Pod {
 // pool is to get: it does nothing but start its program and end. It has what a kubelet pulls images
 // with, as the server's pod has it, which cannot be given other pull secrets, and what admission
 // looks at, and lies on the very node of the server: where the image of one node can be had, that
-// of another one may not. No pool has pods of such a name: pools have no dots in theirs.
+// of another one may not. The scheduler is not asked: it would keep the pod from a node that is
+// cordoned. No pool has pods of such a name: pools have no dots in theirs.
 func ImageProbe(pool *dmv1.DMMemoryPool, server *corev1.Pod, id int, image string) *corev1.Pod {
 	p := pod(pool.Name, pool.Namespace, dmv1.ComponentProbe, id, pool.Spec.Pod, image, []string{"memserver", "--help"})
 	p.Name, p.Annotations[dmv1.AnnotationImage] = PodName(pool.Name+".image", id), image
