@@ -82,8 +82,10 @@ func (w *worker) step(n int) error {
 // session makes a session: of the client that there is, or if that is given up or cut off, of a new
 // one.
 func (w *worker) session() (err error) {
-	for range 20 {
-		if w.s, err = w.x.index.Session(); err == nil {
+	for range 2 * halfFences {
+		var s index.Session
+		if s, err = w.x.index.Session(); err == nil {
+			w.s = s
 			w.s.SetLimit(w.sh.limit)
 			return nil
 		}
@@ -93,11 +95,13 @@ func (w *worker) session() (err error) {
 		if w.rand.IntN(2) == 0 {
 			_ = w.x.pool.Close() // else its lease has to run out
 		}
-		if w.x, err = w.run.openAgain(w.c, w.p, w.sh); err != nil {
-			return err
+		x, again := w.run.openAgain(w.c, w.p, w.sh)
+		if again != nil {
+			return again
 		}
+		w.x = x
 	}
-	return err
+	return fmt.Errorf("client after client dies before it has a session: %w", err)
 }
 
 // died reports whether err is of a session that lives no more, or of a client.
