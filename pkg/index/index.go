@@ -100,7 +100,9 @@ type Session interface {
 	Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error
 
 	// SetLimit bounds every later operation of the session: it ends in time with ErrTimeout. The
-	// default is DefaultLimit.
+	// default is DefaultLimit. It begins no change after its limit. A list of requests that changes
+	// something, or that a lock depends on, may take DefaultLimit, whatever the limit is: else its
+	// outcome would be unknown, or more than the session would end.
 	SetLimit(limit time.Duration)
 
 	// Counters is the exact count of what the session posted.

@@ -383,6 +383,6 @@ func (s *Session) reaches(i int) bool {
 		s.reject(fmt.Errorf("connect to memory server %d, which joined the index: %w", srv.id, err))
 		return false
 	}
-	s.qps[i].SetLimit(s.limit)
+	s.qps[i].SetLimit(s.waits)
 	return true
 }

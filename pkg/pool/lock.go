@@ -77,7 +77,9 @@ func (s *Session) Lock(a Addr, node []byte) error {
 		return err
 	}
 	s.resolved = foundMember{} // an earlier Lock may have failed when it had resolved one
+	defer func() { s.locking = false }()
 	for mains, waits := 0, 0; mains < maxMains; {
+		s.locking = true // repairMain ends it
 		main, err := s.lockOnce(&l, a, node)
 		if err != nil && s.broken == nil {
 			if held := heldIn(err); held != nil {
@@ -125,7 +127,10 @@ func (s *Session) TryLock(a Addr, node []byte) (bool, error) {
 	}
 	s.queueTo(l.server, s.claimLock(&l, 0, 0))
 	s.Read(a, node)
-	if err := s.Post(); err != nil {
+	s.locking = true
+	err = s.Post()
+	s.locking = false
+	if err != nil {
 		s.leaveLocal(&l)
 		return false, s.died(err)
 	}
@@ -299,7 +304,9 @@ func (s *Session) PostUnlock() error {
 	}
 	l, image := s.lock, s.handOn
 	s.lock, s.handOn = tableLock{}, lock.Image{}
+	s.locking = true
 	err := s.postUnlock(&l, image)
+	s.locking = false
 	if len(s.taken) > 0 {
 		s.answerTaken(&l, err)
 	}

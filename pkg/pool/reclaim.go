@@ -242,6 +242,7 @@ func (a *allocator) leaveImages() {
 	}
 	defer s.Close()
 	s.SetLimit(partingLimit)
+	s.certain = true // nobody uses these places any more
 	s.Begin()
 	zero, err := s.Buffer(HeadBytes)
 	if err != nil {

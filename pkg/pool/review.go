@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // A review finds the nodes that no sweep finds: those that look as if they were in use, and are no
@@ -251,12 +250,7 @@ func (s *Session) doubt(err error) {
 		s.reserveDoubtful()
 		return
 	}
-	for _, list := range s.lists {
-		for i := range list {
-			if list[i].Op != verbs.Read {
-				s.pool.Condemn(fmt.Errorf("a change has no answer: %w", err))
-				return
-			}
-		}
+	if s.changing {
+		s.pool.Condemn(fmt.Errorf("a change has no answer: %w", err))
 	}
 }

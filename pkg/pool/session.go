@@ -36,6 +36,9 @@ type Session struct {
 	certain   bool  // whoever posts allows for changes that have no answer: see GiveUpInDoubt
 	limit     time.Duration
 	deadline  time.Duration // on env's clock, of the operation under way
+	waits     time.Duration // the limit that the queue pairs have; see bound
+	locking   bool          // a lock is acquired, or given up: it may be this client's
+	changing  bool          // what is queued is not only READs
 	// the client's time when the operation under way began; 0 = there is none
 	active atomic.Uint64
 
@@ -79,7 +82,7 @@ func (p *Pool) NewSession(bytes int) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{pool: p, arena: arena, limit: DefaultLimit, deadline: env.Forever, spare: make([]verbs.Request, 0, 1)}
+	s := &Session{pool: p, arena: arena, limit: DefaultLimit, waits: DefaultLimit, deadline: env.Forever, spare: make([]verbs.Request, 0, 1)}
 	s.wait, s.taken, s.back = lock.NewWaiter(p.env), newTaken(), newTaken()
 	for _, b := range []struct {
 		buffer *[]byte
@@ -117,14 +120,7 @@ func (s *Session) Buffer(n int) ([]byte, error) { return s.arena.Alloc(n) }
 func (s *Session) Pool() *Pool { return s.pool }
 
 // SetLimit bounds every later operation (see Begin).
-func (s *Session) SetLimit(limit time.Duration) {
-	s.limit = limit
-	for _, qp := range s.qps {
-		if qp != nil {
-			qp.SetLimit(limit)
-		}
-	}
-}
+func (s *Session) SetLimit(limit time.Duration) { s.limit = limit }
 
 // Limit is what SetLimit set.
 func (s *Session) Limit() time.Duration { return s.limit }
@@ -132,8 +128,8 @@ func (s *Session) Limit() time.Duration { return s.limit }
 // Begin starts an operation, which End ends: until then, nodes whose addresses it gets are not used
 // again (reclaim.go), and waits end at the session's limit. Its clock starts when the operation
 // first has to wait or asks Overdue, since reading the clock costs as much as a request that meets
-// no obstacle; each request before that is bounded by the limit of its queue pair. Nothing is
-// queued then, and the session holds no lock.
+// no obstacle. If the session's limit is below DefaultLimit, it starts with the first list. Nothing
+// is queued then, and the session holds no lock.
 func (s *Session) Begin() {
 	s.deadline = notStarted
 	s.show(s.pool.clock.time.Load())
@@ -202,6 +198,16 @@ func (s *Session) Overdue() error {
 	return ErrTimeout
 }
 
+// Late is Overdue, but does not start the operation's clock. An operation asks it when it has the
+// lock of what it is to change: its lists may each have been late by less than the limit. It holds
+// no lock in vain, and its caller, who may have given up, meets no change later.
+func (s *Session) Late() error {
+	if s.deadline == notStarted {
+		return nil
+	}
+	return s.Overdue()
+}
+
 // Err is nil while the session can be used.
 func (s *Session) Err() error { return s.broken }
 
@@ -237,6 +243,7 @@ func (s *Session) queueTo(i int, r verbs.Request) {
 	}
 	s.lists[i] = append(s.lists[i], r)
 	s.queued++
+	s.changing = s.changing || r.Op != verbs.Read
 }
 
 func (s *Session) reject(err error) {
@@ -284,7 +291,35 @@ func (s *Session) posts() bool {
 		s.clear()
 		return false
 	}
+	s.bound()
 	return true
+}
+
+// bound bounds the lists that are about to be posted. READs have the session's limit: one that
+// takes longer ends the session. A change that is given up would be in doubt, and without a lock's
+// answer all of the client ends. So a list that changes something, or that a lock depends on, may
+// take as long as the client's own, and the limit of one operation ends no other session.
+//
+// The clock of an operation that is bounded more tightly starts here: see Late.
+func (s *Session) bound() {
+	limit := s.limit
+	if limit < DefaultLimit {
+		if s.deadline == notStarted {
+			s.deadline = env.Deadline(s.pool.env, limit)
+		}
+		if s.changing && !s.certain || s.locking || s.Holds() {
+			limit = DefaultLimit
+		}
+	}
+	if limit == s.waits {
+		return
+	}
+	s.waits = limit
+	for _, qp := range s.qps {
+		if qp != nil {
+			qp.SetLimit(limit)
+		}
+	}
 }
 
 // posted is called when what was posted is over.
@@ -323,7 +358,7 @@ func (s *Session) clear() {
 	for i := range s.lists {
 		s.lists[i] = s.lists[i][:0]
 	}
-	s.queued = 0
+	s.queued, s.changing = 0, false
 	if s.fences > 0 {
 		clear(s.fenced)
 		s.fences = 0

@@ -215,6 +215,8 @@ func (s *Session) checkWord(w Word, spans []Span) (l wordLock, err error) {
 // acquire is lines 1 and 3 to 7 of the protocol, for the session that is the word's among those of
 // this client. Where it does not get the lock, it gives up that place.
 func (s *Session) acquire(l *wordLock, spans []Span, try bool) (ok bool, err error) {
+	s.locking = true
+	defer func() { s.locking = false }()
 	if !l.word.InStrip || !s.pool.servers()[l.server].grant.SweepsStrips {
 		err = s.useSlot(l)
 	}
@@ -324,7 +326,9 @@ func (s *Session) PostRelease(mask, own uint64) error {
 	}
 	l := s.lockWord
 	s.lockWord = wordLock{}
+	s.locking = true
 	err := s.postRelease(&l, mask, own)
+	s.locking = false
 	if len(s.taken) > 0 {
 		s.answerTakenWord(&l, err)
 	}

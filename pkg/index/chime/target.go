@@ -46,7 +46,7 @@ func (s *session) acquireOr(key []byte, c *btree.Change) (t *target, answered bo
 			return nil, answered, err
 		}
 		if done {
-			return &s.target, false, nil
+			return &s.target, false, s.Late()
 		}
 	}
 }

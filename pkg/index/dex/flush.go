@@ -95,20 +95,14 @@ func postBeside(ps *pool.Session, log *redo.Appender, next *ahead) error {
 }
 
 // evict is flush for a frame that the fetched leaf needs. The frame may be clean; then only its
-// entries are kept. A write-back may take longer than the limit of the operation. Its change would
-// come too late then: after others of the key, whose sessions did not wait for this frame.
+// entries are kept.
 func (s *session) evict(f *frame) error {
-	next, dirty := &s.ahead, f.first.Load() != 0
+	next := &s.ahead
 	if next.done {
 		next = nil
 	}
 	if err := s.x.flushAnd(&s.b.Session, s.log, f, s.b.Spare, next); err != nil {
 		return err
-	}
-	if dirty {
-		if late := s.b.PS.Overdue(); late != nil {
-			return op.Failure(late, false)
-		}
 	}
 	s.demote(f)
 	return nil

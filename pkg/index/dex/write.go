@@ -247,6 +247,11 @@ func (s *session) applyIn(f *frame, a pool.Addr, key []byte, fp byte, epoch uint
 	case i < 0 && (m == update || m == remove):
 		return outcome{lsn: f.lsn.Load(), answer: index.ErrNotFound}
 	}
+	// What came before may have taken longer than the limit of the operation. The change would come
+	// too late then: after others of the key, whose sessions did not wait for this frame.
+	if late := s.b.PS.Late(); late != nil {
+		return outcome{err: op.Failure(late, false)}
+	}
 	at, was := 0, byte(recordDelete)
 	if i >= 0 {
 		if was = recordPut; f.refers(word, s.x.lay) {

@@ -18,6 +18,7 @@ type unsteady struct {
 	rand *rand.Rand
 	late int           // one of how many lists is late
 	most time.Duration // by how much at most
+	each time.Duration // every list is late by that much; 0 = by chance
 	fail int           // one of how many lists of READs fails; 0 = none does
 	over bool          // nothing happens any more
 }
@@ -58,6 +59,8 @@ func (q *unsteadyQP) Start(list []verbs.Request) error {
 	case q.failed != nil:
 		return q.failed
 	case d.over:
+	case d.each > 0:
+		d.p.Sleep(d.each)
 	case d.rand.IntN(d.late) == 0:
 		d.p.Sleep(d.most >> d.rand.IntN(12))
 	case d.fail > 0 && reads(list) && d.rand.IntN(d.fail) == 0:

@@ -13,16 +13,17 @@ import "github.com/dmindex/dmindex/pkg/index/internal/op"
 // that a leaf is taken out of its slot, is done without the node's; and the slots of a node that is
 // replaced are frozen under no lock.
 
-// lockNode acquires the lock of the node of st, unless inner nodes are lock-free. No lock may be
-// held, and nothing be queued. publish, or discard, releases it.
+// lockNode acquires the lock of the node of st, unless inner nodes are lock-free. It fails if the
+// operation's limit is over, since its change begins next. No lock may be held, and nothing be
+// queued. publish, or discard, releases it.
 func (s *Session) lockNode(st *step) error {
 	if s.t.with.lockFreeInternal {
-		return nil
+		return op.Failure(s.PS.Late(), false)
 	}
 	if err := s.PS.Lock(st.node.Addr, s.words[:headBytes]); err != nil {
 		return op.Failure(err, false)
 	}
-	return nil
+	return op.Failure(s.PS.Late(), false)
 }
 
 // postSwap posts what is queued, and releases the node's lock if there is one.

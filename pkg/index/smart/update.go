@@ -117,6 +117,9 @@ func (s *Session) lockLeafOr(key []byte, c *combine.Change) (out outcome, got ho
 		}
 		v = s.leaf.open(b, w.addr())
 		if v == whole && s.leaf.stays() && s.leaf.has(key) {
+			if late := s.Late(); late != nil {
+				return out, nothing, v, late
+			}
 			return out, locked, v, nil
 		}
 		if err := s.Unlock(nil); err != nil || v != torn {

@@ -3,7 +3,6 @@ package poolsim_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -178,11 +177,11 @@ func TestMarkWithoutAnswer(t *testing.T) {
 func (r *reserving) unanswered(text string) pool.Addr {
 	r.Helper()
 	s, b := r.session()
-	s.SetLimit(time.Nanosecond)
 	s.Begin()
 	a, err := r.owner.Allocate(256, pool.Nil)
 	must(r.T, err)
 	s.Write(pool.Sole, a, append(b[:0], text...))
+	s.Read(a+1<<40, b[128:136]) // refused, and with it the list
 	if s.Post() == nil {
 		r.Fatal("the WRITE has an answer")
 	}

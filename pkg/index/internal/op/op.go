@@ -141,6 +141,17 @@ func (o *Op) Refuse(err error) error {
 	return o.Unlock(err)
 }
 
+// Late is called under the lock of what the operation is about to change. If its limit is over, it
+// releases the lock, and returns an error: its caller may have given up, and no change may come
+// later than that.
+func (o *Op) Late() error {
+	late := o.PS.Late()
+	if late == nil {
+		return nil
+	}
+	return o.Unlock(Failure(late, false))
+}
+
 // memoryPause is how long a write that found no memory waits before it looks again.
 const memoryPause = 5 * time.Millisecond
 

@@ -147,7 +147,7 @@ func (s *Session) lockLeafOr(l *slotted.Leaf, key []byte, c *btree.Change) (answ
 		var h *fence.Header
 		if l.Open(s.Lay, p.Addr(), s.Node) {
 			if !l.Below(key) && !l.Above(key) {
-				return false, nil
+				return false, s.Late()
 			}
 			h = &l.Header
 		}
