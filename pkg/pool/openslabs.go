@@ -25,8 +25,9 @@ const mostOpened = 32
 //   - A run whose slabs were used before has WRITEs of zero over them. One that is late would
 //     destroy nodes. So nobody gets these slabs before this client ends, and no run begins where a
 //     late WRITE of zero would meet its word. An adopter finds the slabs as never used, or as a run
-//     that nobody wrote. Openings are of one run each until one succeeds, so a server that stands
-//     still for long costs few slabs.
+//     that nobody wrote. The words of closed runs that it was to clear may stay for good: whoever
+//     opens other slabs that they name clears them again. Openings are of one run each until one
+//     succeeds, so a server that stands still for long costs few slabs.
 func (a *allocator) openSlabs(c *class, i, nodes int) (some bool, err error) {
 	s := c.shapes[i]
 	opened, slabs := a.provisionalSlabs(c, i)
@@ -51,6 +52,7 @@ func (a *allocator) openSlabs(c *class, i, nodes int) (some bool, err error) {
 	if c.failed[i] = err != nil; c.failed[i] {
 		for _, w := range cleared {
 			w.k.late[w.n] = true
+			w.k.written[w.n] = max(w.k.written[w.n], w.run)
 		}
 		for _, b := range opened {
 			switch {
@@ -93,10 +95,10 @@ func (k *chunk) stale(b *slab) iter.Seq[int] {
 	}
 }
 
-// tableWord is word n of the table of k.
+// tableWord is word n of the table of k, which names run slabs.
 type tableWord struct {
-	k *chunk
-	n int
+	k      *chunk
+	n, run int
 }
 
 // zeroPiece is how much of a run one WRITE zeroes.
@@ -129,7 +131,7 @@ func (p *Pool) writeSlabs(i int, sh shape, opened []*slab) (begun bool, cleared 
 		for n := range k.stale(b) {
 			if !b.late { // else it is the run's own
 				write(k.first+Addr(8*n), s.zero)
-				cleared = append(cleared, tableWord{k, n})
+				cleared = append(cleared, tableWord{k, n, k.written[n]})
 				k.written[n], b.plain = 0, false
 			}
 		}
