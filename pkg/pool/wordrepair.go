@@ -254,3 +254,17 @@ func (s *Session) repairSlot(server int, offset uint64, wait bool) error {
 	}
 	return err
 }
+
+// Rebuild makes the own bits of a lock word from what the word guards, where its holder died: those
+// in mask become bits'. The session holds the lock, which Rebuild must not release, and w.Node is
+// whole. It makes no Rewrite: a change of its own could be owed beside the one that it repairs. own
+// is what the bits were. room is a buffer of the session, of RebuildRoom bytes. With ErrTimeout the
+// word says Repair again, for the next one. Safe for concurrent use.
+type Rebuild func(s *Session, w Word, own uint64, room []byte) (mask, bits uint64, err error)
+
+// RebuildRoom is the size of the buffer that Rebuild gets.
+const RebuildRoom = partBytes
+
+// SetRebuild says how own bits of lock words are made from the data. Before that they stay as they
+// were.
+func (p *Pool) SetRebuild(f Rebuild) { p.rebuild.Store(&f) }

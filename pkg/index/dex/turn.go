@@ -4,8 +4,10 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -292,4 +294,23 @@ func (t *turns) wanted(a pool.Addr) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.queue(a).first != nil
+}
+
+// answer waits until what was done, or read, is durable.
+func (s *session) answer(o *outcome, key []byte, a pool.Addr) error {
+	if err := s.leave(); err != nil {
+		return err
+	}
+	if o.replaced != (blocks.Reference{}) {
+		s.x.garbage.add(o.replaced, o.lsn)
+	}
+	if err := s.seen(o.lsn); err != nil {
+		return op.Failure(err, o.answer == nil)
+	}
+	if o.underfull {
+		if err := patiently(s.b.PS, func() error { return s.b.Tidy(key, a, slottedtree.Load(o.count, o.bytes)) }); err != nil {
+			return err
+		}
+	}
+	return o.answer
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
-	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
@@ -171,25 +170,6 @@ type outcome struct {
 	count     int
 	bytes     int
 	replaced  blocks.Reference // by a change that is not yet written back, with caching off
-}
-
-// answer waits until what was done, or read, is durable.
-func (s *session) answer(o *outcome, key []byte, a pool.Addr) error {
-	if err := s.leave(); err != nil {
-		return err
-	}
-	if o.replaced != (blocks.Reference{}) {
-		s.x.garbage.add(o.replaced, o.lsn)
-	}
-	if err := s.seen(o.lsn); err != nil {
-		return op.Failure(err, o.answer == nil)
-	}
-	if o.underfull {
-		if err := patiently(s.b.PS, func() error { return s.b.Tidy(key, a, slottedtree.Load(o.count, o.bytes)) }); err != nil {
-			return err
-		}
-	}
-	return o.answer
 }
 
 // apply changes the leaf at a in f, whose lock it acquires. The range was taken in an epoch.

@@ -15,8 +15,8 @@ import (
 )
 
 // Limits is a run in which operations end in the middle. Their limits are random, down to less than
-// a round trip takes, queue pairs are late, lists have no answer, and memory may be short. Sessions go on
-// after every error that allows it, and what a change leaves undone is judged at each answer
+// a round trip takes, queue pairs are late, lists have no answer, and memory may be short. Sessions
+// go on after every error that allows it, and what a change leaves undone is judged at each answer
 // (fate). Each session changes keys of its own, which lie between those of the others: so they meet
 // in leaves, and each knows what its keys have.
 type Limits struct {
