@@ -76,8 +76,8 @@ import (
 // until the frame is written back, which needs the frame's lock. A leaf that is written back by
 // others meanwhile lacks the change, and the log has it. A cancelled record may be truncated at any
 // time; the cancellation comes after it, so it is truncated later. The ring has a reserve for the
-// cancellations of all sessions (redo.Log.Reserve): they wait for no truncation, which their
-// records may prevent. A session for which there is no room in the reserve appends no such record.
+// cancellations of all records under way (redo.Log.Reserve): they wait for no truncation, which
+// their records may prevent. Where it has no room for one more, no such record is appended.
 //
 // # A leaf without room
 //
@@ -104,7 +104,6 @@ type beside struct {
 	frame    frame
 	claim    *atomic.Bool // of the key; nil = none
 	position uint64       // of the record, until its change is made; 0 = none
-	reserved bool         // the ring has room for a cancellation: see redo.Log.Reserve
 	// the last cancellation: a failed change waits for it
 	cancelled uint64
 	note      []byte // the record of a cancellation
@@ -130,7 +129,7 @@ func (c *claims) try(hash uint64) *atomic.Bool {
 
 // mayAppendBeside reports whether a change of a leaf without a frame may append its record at once.
 func (s *session) mayAppendBeside(p *btree.Path, m mode) bool {
-	if !s.x.with.caching || m > remove || s.record[0] == recordRefer || !s.reserve() {
+	if !s.x.with.caching || m > remove || s.record[0] == recordRefer {
 		return false
 	}
 	_, had := s.b.Remembers(p.Addr()) // then there is no READ
@@ -145,18 +144,18 @@ func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64,
 		return o, false, err
 	}
 	q := &s.beside
-	if q.claim = s.x.claims.try(s.x.cache.rows.hash.of(key)); q.claim == nil {
+	if !s.claim(key) {
 		return o, false, nil
 	}
 	a := p.Addr()
 	since := s.x.cache.evictions.clock.Load()
 	s.x.pause()
 	if s.x.cache.find(a) != nil {
-		q.release()
+		s.unclaim()
 		return o, false, nil
 	}
 	if st, err := s.appendBeside(m); st != done || err != nil {
-		q.release()
+		s.unclaim()
 		return o, false, err
 	}
 	f, err := s.fetchBeside(p, key, since, hops)
@@ -183,24 +182,29 @@ func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64,
 		}
 	}
 	s.x.pause()
-	q.release()
+	s.unclaim()
 	return o, made, err
 }
 
-// reserve has the ring keep room for the session's cancellations, if it has not yet. It returns
-// false if too many sessions have some.
-func (s *session) reserve() bool {
+// claim acquires the claim for key, with room in the ring for the cancellation of its record. It
+// returns false if one of them is not to be had now.
+func (s *session) claim(key []byte) bool {
 	q := &s.beside
-	q.reserved = q.reserved || s.x.log.Reserve(s.x.cancelBytes())
-	return q.reserved
+	if q.claim = s.x.claims.try(s.x.cache.rows.hash.of(key)); q.claim == nil {
+		return false
+	}
+	if !s.x.log.Reserve(s.x.cancelBytes()) {
+		q.claim.Store(false)
+		q.claim = nil
+	}
+	return q.claim != nil
 }
 
-// unreserve is called when the session owes no cancellation any more.
-func (q *beside) unreserve(x *dex) {
-	if q.reserved {
-		x.log.Unreserve(x.cancelBytes())
-	}
-	q.reserved = false
+// unclaim releases it, when the session owes no cancellation any more.
+func (s *session) unclaim() {
+	s.x.log.Unreserve(s.x.cancelBytes())
+	s.beside.claim.Store(false)
+	s.beside.claim = nil
 }
 
 // cancelBytes is the length of the longest record that cancels one.
@@ -325,11 +329,6 @@ func (s *session) cancel(key []byte, epoch uint64) error {
 func (q *beside) forget() {
 	q.frame.first.Store(0)
 	q.position = 0
-}
-
-func (q *beside) release() {
-	q.claim.Store(false)
-	q.claim = nil
 }
 
 // unmadeRecord is called when a change ends. After a failure it waits until the cancellation of its

@@ -124,7 +124,6 @@ func (s *session) Close() error {
 		return nil
 	}
 	s.closed = true
-	s.beside.unreserve(s.x)
 	return s.b.Close()
 }
 

@@ -330,7 +330,7 @@ func (s *session) restructure(f *frame, key []byte, epoch uint64) outcome {
 		if q.position != 0 {
 			err = errors.Join(err, s.cancel(key, epoch))
 		}
-		q.release()
+		s.unclaim()
 	}
 	if err != nil && block != (blocks.Reference{}) {
 		s.unrecorded(block)
@@ -341,17 +341,12 @@ func (s *session) restructure(f *frame, key []byte, epoch uint64) outcome {
 // recordFirst claims key and appends the record of its change, under the lock of the leaf's frame.
 // Unless it returns done, nothing has happened.
 func (s *session) recordFirst(key []byte) (state, error) {
-	q := &s.beside
-	if !s.reserve() {
-		return done, fmt.Errorf("divide a leaf: the redo log of %d bytes has no room for the records of so many sessions: close some, or use larger chunks", s.x.log.Ref().Bytes)
-	}
-	// who has the claim finds that the leaf has a frame, and releases it
-	if q.claim = s.x.claims.try(s.x.cache.rows.hash.of(key)); q.claim == nil {
+	if !s.claim(key) { // who has the claim finds that the leaf has a frame, and releases it
 		return busy, nil
 	}
 	st, err := s.appendFirst()
 	if st != done || err != nil {
-		q.release()
+		s.unclaim()
 	}
 	return st, err
 }

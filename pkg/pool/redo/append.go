@@ -94,7 +94,7 @@ func (a *Appender) makeRoom(need int, reserved, wait bool) (err error) {
 	for l.failed == nil {
 		ring := uint64(l.ref.Bytes)
 		if !reserved {
-			ring -= l.reserved
+			ring -= l.reserved.Load()
 		}
 		to := align(l.end() + uint64(need))
 		full, moves := len(l.open.batch)+need > batchBytes, to-l.tail > uint64(l.ref.Bytes)

@@ -45,7 +45,8 @@ type Log struct {
 	env  env.Env
 	ref  Ref
 
-	durable atomic.Uint64
+	durable  atomic.Uint64
+	reserved atomic.Uint64 // bytes of the ring
 
 	mu       env.Mutex
 	lanes    [underWayAtMost + 1]lane
@@ -60,7 +61,6 @@ type Log struct {
 	moving   bool        // a list that writes the tail is under way
 	marks    []uint64    // positions of some batches from tail on, ascending
 	counts   Counts
-	reserved uint64 // bytes of the ring
 	ended    bool
 
 	half  env.Event // nil = none: see WakeAtHalf

@@ -6,33 +6,33 @@ package redo
 //
 //   - Append and TryAppend leave the reserve free behind the record. So after each of them all of
 //     the reserve is free.
-//   - Between two of them each appender uses its share once at most: what it owes, it owes for a
-//     record that it appended otherwise, before.
+//   - An appender sets its share aside before it appends the record for which it may owe one, and
+//     gives it back when it owes none. It owes one record at most.
 //
-// So AppendReserved always finds room, and nothing is counted.
+// So between two records that were appended otherwise each share is used once at most, and one that
+// was set aside in between not at all. AppendReserved always finds room, and nothing is counted.
 
 // reserveShare is the part of the ring that is set aside at most. A record of half of the ring has
 // room besides.
 const reserveShare = 4
 
-// Reserve sets room aside for one more appender, which owes one record of so many bytes at a time.
-// ok is false if the reserve would be larger than a quarter of the ring.
+// Reserve sets room aside for a record of so many bytes, which one more appender may owe. ok is
+// false if the reserve would be larger than a quarter of the ring.
 func (l *Log) Reserve(record int) (ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	more := l.reserved + room(record)
-	if ok = more <= uint64(l.ref.Bytes)/reserveShare; ok {
-		l.reserved = more
+	for {
+		was := l.reserved.Load()
+		more := was + room(record)
+		if more > uint64(l.ref.Bytes)/reserveShare {
+			return false
+		}
+		if l.reserved.CompareAndSwap(was, more) {
+			return true
+		}
 	}
-	return ok
 }
 
 // Unreserve gives back what Reserve has set aside for an appender that owes nothing.
-func (l *Log) Unreserve(record int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.reserved -= room(record)
-}
+func (l *Log) Unreserve(record int) { l.reserved.Add(-room(record)) }
 
 // room is what a record of so many bytes takes at most, whatever batches end before it: a batch of
 // its own.
