@@ -162,25 +162,36 @@ func (o *dexOwner) Take(r pool.Holding) error {
 	return err
 }
 
-// mustBeFenced complains unless a client that had the keys of r is fenced at all memory servers.
+// mustBeFenced complains unless a client that had the keys of r is fenced at all memory servers. Or
+// the one that takes them is: it stood still since they were granted to it, does not know yet, and
+// nothing of it takes effect.
 func (w *ownWorld) mustBeFenced(client, by uint32, r pool.Holding) {
+	if id, err := w.notFencedAt(client); id != 0 {
+		if of, _ := w.notFencedAt(by); of != 0 {
+			w.Report("client %d takes keys %s, which client %d serves, who is not fenced at memory server %d (%v)", by, partition.Interval(r.Start, r.End), client, id, err)
+		}
+	}
+}
+
+// notFencedAt is a memory server where a client is not fenced, and what the server says of it; 0 =
+// there is none.
+func (w *ownWorld) notFencedAt(client uint32) (uint16, error) {
 	for _, m := range w.memory {
 		if m.step == comes {
 			continue // nothing is there
 		}
 		stored, err := ledger.Decode(m.disk.Stored)
-		if err != nil {
-			w.Report("the ledger of memory server %d: %v", m.id, err)
-			return
+		if err == nil {
+			err = stored.Live(ownIndex, client)
 		}
-		err = stored.Live(ownIndex, client)
 		if m.step == isMember && errors.Is(err, ledger.ErrUnknownClient) {
 			continue // it was fenced at the home before it could connect there
 		}
 		if !errors.Is(err, ledger.ErrFenced) {
-			w.Report("client %d takes keys %s, which client %d serves, who is not fenced at memory server %d (%v)", by, partition.Interval(r.Start, r.End), client, m.id, err)
+			return m.id, err
 		}
 	}
+	return 0, nil
 }
 
 // Give implements index.Partitioned.
