@@ -198,9 +198,10 @@ func (g *Sessions) makeSession(ix ownership.Opened) (*Session, error) {
 func (g *Sessions) Repay(s *Session, err error) (withheld error) {
 	s.counts.repaid()
 	withheld = g.awaitLog(s)
-	// every error but a time-out ends the log
+	// A time-out ends neither the log nor the session, which goes on to wait for what it did before
+	// with what it does next. Every other error ends the log.
 	broken := withheld != nil && !errors.Is(withheld, index.ErrTimeout)
-	if withheld != nil && !Kills(err) {
+	if broken && !Kills(err) {
 		err = withheld
 	}
 	if lapsed := s.of.Alive(); lapsed != nil {

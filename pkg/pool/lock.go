@@ -72,6 +72,9 @@ func (s *Session) Lock(a Addr, node []byte) error {
 	if s.Holds() || s.queued != 0 {
 		panic("pool: Lock with a lock held or requests queued")
 	}
+	if s.broken != nil { // it posts nothing any more, so no lock is in doubt
+		return s.broken
+	}
 	l, err := s.pool.lockOf(a)
 	if err != nil {
 		return err
@@ -116,6 +119,9 @@ const maxMains = 16
 func (s *Session) TryLock(a Addr, node []byte) (bool, error) {
 	if s.Holds() || s.queued != 0 {
 		panic("pool: TryLock with a lock held or requests queued")
+	}
+	if s.broken != nil {
+		return false, s.broken
 	}
 	l, err := s.pool.lockOf(a)
 	if err != nil {

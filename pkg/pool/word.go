@@ -180,6 +180,9 @@ func (s *Session) checkWord(w Word, spans []Span) (l wordLock, err error) {
 	if s.Holds() || s.queued != 0 {
 		panic("pool: a lock word is acquired with a lock held or requests queued")
 	}
+	if s.broken != nil {
+		return l, s.broken
+	}
 	if invariants.Enabled {
 		invariants.Check(s.active.Load() != 0, "lock word %v is acquired outside of an operation", w.At)
 	}

@@ -47,6 +47,9 @@ func (x *dex) flushAnd(by *btree.Session, log *redo.Appender, f *frame, b []byte
 	if f.first.Load() == 0 {
 		return nil
 	}
+	if dead := by.PS.Err(); dead != nil { // it posts nothing any more, so nothing is in doubt
+		return op.Failure(dead, false)
+	}
 	if err := log.WaitIn(by.PS, f.lsn.Load()); err != nil {
 		return op.Failure(err, false)
 	}

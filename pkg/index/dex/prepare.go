@@ -289,6 +289,9 @@ func (s *session) postReady() error {
 	if w.n+w.read == 0 {
 		return nil
 	}
+	if dead := s.b.PS.Err(); dead != nil {
+		return op.Failure(dead, false)
+	}
 	s.beginRound()
 	if err := s.lockFull(); err != nil {
 		return err
