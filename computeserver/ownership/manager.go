@@ -28,7 +28,7 @@ type Manager struct {
 	tables *Tables
 	giveUp func(of Opened, why error)
 	log    *slog.Logger
-	limit  time.Duration // of a request; a range that closes waits twice as long
+	limit  time.Duration // of a request
 	taken  *TakeOvers
 
 	ix    Owner
@@ -252,6 +252,10 @@ func (h *Manager) due() int {
 	return found
 }
 
+// closes is how long a range that closes waits for sessions. The limit of an operation under way
+// ends it, but not its last list of requests (index.Session.SetLimit). Then it waits for the log.
+func (h *Manager) closes() time.Duration { return h.limit + pool.DefaultLimit + h.limit }
+
 // step takes a range one state further. Called under mu, which it releases meanwhile.
 func (h *Manager) step(i int) {
 	r := h.held[i]
@@ -268,9 +272,9 @@ func (h *Manager) step(i int) {
 		}
 	case RangeClosing:
 		next = RangeGiving
-		if !h.tables.awaitQuiet(2*h.limit, h.isStopped) && !h.isStopped() {
+		if most := h.closes(); !h.tables.awaitQuiet(most, h.isStopped) && !h.isStopped() {
 			// only a fence ends them
-			err = fmt.Errorf("requests did not end within %v: %w", 2*h.limit, index.ErrFenced)
+			err = fmt.Errorf("requests did not end within %v: %w", most, index.ErrFenced)
 		}
 	case RangeGiving:
 		written, err = h.ix.Give(r.Start, r.End)

@@ -100,9 +100,10 @@ type Session interface {
 	Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error
 
 	// SetLimit bounds every later operation of the session: it ends in time with ErrTimeout. The
-	// default is DefaultLimit. It begins no change after its limit. A list of requests that changes
-	// something, or that a lock depends on, may take DefaultLimit, whatever the limit is: else its
-	// outcome would be unknown, or more than the session would end.
+	// default is DefaultLimit. With a limit below that it changes nothing if it has the lock of
+	// what it is to change only after its limit. A list of requests that changes something, or that
+	// a lock depends on, may take DefaultLimit, whatever the limit is: else its outcome would be
+	// unknown, or more than the session would end.
 	SetLimit(limit time.Duration)
 
 	// Counters is the exact count of what the session posted.
