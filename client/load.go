@@ -24,7 +24,8 @@ type LoadOptions struct {
 
 // Load puts all pairs, as fast as the servers take them, and returns how many were stored. It ends
 // with the first error; pairs before it may then be missing, and pairs after it may be stored. Each
-// pair must stay as it is until its batch is stored. Of pairs with the same key any may win.
+// pair must stay as it is until its batch is stored. Of pairs with the same key any may win. When
+// Load ends, by a panic of pairs too, nothing of it is under way.
 func (c *Client) Load(ctx context.Context, pairs iter.Seq[Pair], o LoadOptions) (stored uint64, err error) {
 	if o.Batch <= 0 {
 		o.Batch = 1024
@@ -33,20 +34,21 @@ func (c *Client) Load(ctx context.Context, pairs iter.Seq[Pair], o LoadOptions) 
 		o.Parallel = 16
 	}
 	began := c.view.Load() // all pairs go into one incarnation of the index
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
+	ctx, stop := context.WithCancel(ctx)
 	batches := make(chan []Pair)
 	var workers sync.WaitGroup
+	finish := sync.OnceFunc(func() { close(batches); workers.Wait() })
+	defer finish()
+	defer stop() // first: what is under way when pairs panics ends early
+	var failed sync.Once
 	var count atomic.Uint64
 	var telling sync.Mutex
 	told := uint64(0)
 	for range o.Parallel {
 		workers.Go(func() {
 			for batch := range batches {
-				if ctx.Err() != nil {
-					continue
-				}
-				err := c.putInTurn(ctx, began, batch, o.KeepExisting, func(stored int) {
+				// Once ctx has ended, this sends nothing and says so as any operation.
+				failure := c.putInTurn(ctx, began, batch, o.KeepExisting, func(stored int) {
 					n := count.Add(uint64(stored))
 					if o.Progress != nil {
 						telling.Lock()
@@ -55,8 +57,9 @@ func (c *Client) Load(ctx context.Context, pairs iter.Seq[Pair], o LoadOptions) 
 						o.Progress(told)
 					}
 				})
-				if err != nil {
-					stop(err)
+				if failure != nil {
+					failed.Do(func() { err = failure })
+					stop()
 				}
 			}
 		})
@@ -64,20 +67,19 @@ func (c *Client) Load(ctx context.Context, pairs iter.Seq[Pair], o LoadOptions) 
 	batch, size := make([]Pair, 0, o.Batch), 0
 	for p := range pairs {
 		batch, size = append(batch, p), size+len(p.Key)+len(p.Value)
+		if ctx.Err() != nil {
+			break // p is not stored, so the error of its batch tells of what was left out
+		}
 		if len(batch) == o.Batch || size >= loadBytes {
 			batches <- batch
 			batch, size = make([]Pair, 0, o.Batch), 0
-		}
-		if ctx.Err() != nil {
-			break
 		}
 	}
 	if len(batch) > 0 {
 		batches <- batch
 	}
-	close(batches)
-	workers.Wait()
-	return count.Load(), context.Cause(ctx)
+	finish()
+	return count.Load(), err
 }
 
 // loadBytes bounds the keys and values of a batch of Load.

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -120,5 +122,57 @@ func TestLoadStoresInTurn(t *testing.T) {
 		if test.err == nil && (len(told) != 4 || told[0] != loadCall || told[3] != 1000) {
 			t.Errorf("the progress was %d", told)
 		}
+	}
+}
+
+// TestLoadThatIsGivenUp: a load whose context ends says what became of a pair, as any operation
+// does, and that some were left out.
+func TestLoadThatIsGivenUp(t *testing.T) {
+	theKey = []byte("given up")
+	f := newFake(t)
+	f.patient = true
+	c := f.connect(t, time.Hour)
+	for _, test := range []struct {
+		script ending
+		after  int // pairs that come after the source of pairs ended the context
+		want   error
+	}{{silentDone, 0, ErrUnknown}, {answers, 1, ErrUnavailable}} {
+		ctx, cancel := context.WithCancel(context.Background())
+		f.begin(nil, cancel, test.script)
+		_, err := c.Load(ctx, func(yield func(Pair) bool) {
+			more := yield(Pair{theKey, []byte("new")})
+			for i := 1; more && i <= test.after; i++ {
+				cancel()
+				more = yield(Pair{theKey, []byte("new")})
+			}
+		}, LoadOptions{Batch: 2})
+		effects, doubts := f.end()
+		if fault := judge(call{"load", true, nil}, err, effects, doubts); fault != "" || !errors.Is(err, test.want) || !errors.Is(err, context.Canceled) {
+			t.Errorf("%v, %d pairs after the end: %v: %s; want %v", test.script, test.after, err, fault, test.want)
+		}
+		cancel()
+	}
+}
+
+// TestLoadOfPairsThatPanic: nothing of a load is left when its source of pairs panicked.
+func TestLoadOfPairsThatPanic(t *testing.T) {
+	theKey = []byte("panics")
+	f := newFake(t)
+	c := f.connect(t, time.Hour)
+	f.begin(nil, func() {}, silent)
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic did not reach the caller")
+			}
+		}()
+		_, _ = c.Load(context.Background(), func(yield func(Pair) bool) {
+			yield(Pair{theKey, nil})
+			panic("no more pairs")
+		}, LoadOptions{Batch: 1})
+	}()
+	stacks := make([]byte, 1<<20)
+	if n := strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "client.(*Client).Load.func"); n > 0 {
+		t.Errorf("%d workers are left", n)
 	}
 }

@@ -53,7 +53,7 @@ type scan struct {
 	delivered  uint64
 	over       bool // all was delivered, or the caller has enough
 	tries      int
-	progress   time.Time // since when nothing arrived
+	progress   time.Time // since when the scan waits and nothing arrived
 }
 
 // errMoved is how a stream ends when the keys that are left have another owner than the server that
@@ -180,6 +180,8 @@ func (s *scan) stream(ctx context.Context, v *view, server partition.Server, spa
 				return nil
 			}
 		}
+		// The caller takes its time with the pairs. Only what follows is waited for.
+		s.progress = time.Now()
 		if reply.Error != nil {
 			return &Error{Op: "scan", Message: reply.Error.Message, Err: cause(reply.Error.Code, false)}
 		}
@@ -187,7 +189,6 @@ func (s *scan) stream(ctx context.Context, v *view, server partition.Server, spa
 		if s.moved(v) {
 			return errMoved
 		}
-		s.progress = time.Now()
 		watchdog.Reset(s.c.o.Limit)
 	}
 	if errors.Is(err, io.EOF) {
