@@ -46,10 +46,15 @@ var errTurn = errors.New("tcp: no buffer for a large frame became free")
 //   - A holder waits for its client alone, to send the rest of the frame and to take answers that
 //     do not fit into outBuffer. Both end frameLimit after it got the buffer, by the end of the
 //     session.
-//   - Sessions that wait get buffers in the order in which they came.
-//   - Long answers take a buffer only while half of them are left for long frames, and go out in
-//     pieces otherwise. So they wait for no buffer, and slow readers take no more than half of
-//     them.
+//   - An index takes a buffer only while more are left than it holds. Alone it gets half of them,
+//     and whoever comes next gets half of the rest. So clients that begin frames and do not end
+//     them keep the buffers from their own index, and not from another one.
+//   - Sessions that wait get buffers in the order in which they came, as far as their indexes may
+//     take one. Where the first of them may not, its index holds some that come back in time. An
+//     index that holds none may take any that is left.
+//   - Long answers take a buffer only while half of them are left for long frames, and twice as
+//     many as their index holds. They go out in pieces otherwise. So they wait for no buffer, and
+//     slow readers take no more than half of them, nor all that their index may have.
 //
 // A large buffer passes between clients with its content. A frame is looked at only once it has
 // overwritten all bytes of it, so no client's bytes reach another one.
@@ -61,30 +66,41 @@ type buffers struct {
 		sync.Mutex
 		made    int // at most largeBuffers
 		free    [][]byte
-		waiting []chan []byte // each has room for a buffer
+		holds   map[string]int // by index, of those that hold any
+		waiting []turn
 	}
 }
 
-func newBuffers() *buffers { return &buffers{frame: frameLimit, turn: turnLimit} }
+// turn is a session's that waits for a buffer.
+type turn struct {
+	index string
+	large chan []byte // has room for a buffer
+}
 
-// take returns a large buffer, and waits for one if it must. It fails if none is free in time or
-// the session is cut.
-func (b *buffers) take(cut <-chan struct{}) ([]byte, error) {
+func newBuffers() *buffers {
+	b := &buffers{frame: frameLimit, turn: turnLimit}
+	b.mu.holds = map[string]int{}
+	return b
+}
+
+// take returns a large buffer for a session of index, and waits for one if it must. It fails if
+// there is none for it in time or the session is cut.
+func (b *buffers) take(index string, cut <-chan struct{}) ([]byte, error) {
 	b.mu.Lock()
-	if len(b.mu.free) > 0 || b.mu.made < largeBuffers {
-		large := b.popLocked()
+	if b.mu.holds[index] < b.leftLocked() {
+		large := b.popLocked(index)
 		b.mu.Unlock()
 		return large, nil
 	}
-	turn := make(chan []byte, 1)
-	b.mu.waiting = append(b.mu.waiting, turn)
+	mine := turn{index, make(chan []byte, 1)}
+	b.mu.waiting = append(b.mu.waiting, mine)
 	b.mu.Unlock()
 
 	limit := time.NewTimer(b.turn)
 	defer limit.Stop()
 	err := errTurn
 	select {
-	case large := <-turn:
+	case large := <-mine.large:
 		return large, nil
 	case <-cut:
 		err = net.ErrClosed
@@ -92,26 +108,31 @@ func (b *buffers) take(cut <-chan struct{}) ([]byte, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if i := slices.Index(b.mu.waiting, turn); i >= 0 {
+	if i := slices.Index(b.mu.waiting, mine); i >= 0 {
 		b.mu.waiting = slices.Delete(b.mu.waiting, i, i+1)
 		return nil, err
 	}
-	return <-turn, nil // give was faster, and has sent it before it released mu
+	return <-mine.large, nil // give was faster, and has sent it before it released mu
 }
 
-// spare returns a large buffer, or nil if half of them or fewer are left.
-func (b *buffers) spare() []byte {
+// spare returns a large buffer for an answer to a session of index, or nil if there is none to
+// spare.
+func (b *buffers) spare(index string) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if largeBuffers-b.mu.made+len(b.mu.free) <= largeBuffers/2 {
+	if left := b.leftLocked(); left <= largeBuffers/2 || left <= 2*b.mu.holds[index] {
 		return nil
 	}
-	return b.popLocked()
+	return b.popLocked(index)
 }
+
+// leftLocked is how many buffers nobody holds.
+func (b *buffers) leftLocked() int { return largeBuffers - b.mu.made + len(b.mu.free) }
 
 // popLocked returns one of the buffers that are left. The last one that came back is the likeliest
 // to be in the processor's cache.
-func (b *buffers) popLocked() []byte {
+func (b *buffers) popLocked(index string) []byte {
+	b.mu.holds[index]++
 	n := len(b.mu.free)
 	if n == 0 {
 		b.mu.made++
@@ -122,17 +143,23 @@ func (b *buffers) popLocked() []byte {
 	return large
 }
 
-// give gives a buffer back.
-func (b *buffers) give(large []byte) {
-	large = large[:maxFrame]
+// give gives back a buffer that a session of index holds.
+func (b *buffers) give(index string, large []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.mu.waiting) == 0 {
-		b.mu.free = append(b.mu.free, large)
-		return
+	b.mu.free = append(b.mu.free, large[:maxFrame])
+	if b.mu.holds[index]--; b.mu.holds[index] == 0 {
+		delete(b.mu.holds, index)
 	}
-	b.mu.waiting[0] <- large
-	b.mu.waiting = slices.Delete(b.mu.waiting, 0, 1)
+	mayTake := func(t turn) bool { return b.mu.holds[t.index] < b.leftLocked() }
+	for {
+		i := slices.IndexFunc(b.mu.waiting, mayTake)
+		if i < 0 {
+			return
+		}
+		b.mu.waiting[i].large <- b.popLocked(b.mu.waiting[i].index)
+		b.mu.waiting = slices.Delete(b.mu.waiting, i, i+1)
+	}
 }
 
 // held is how many bytes of buffers there are.

@@ -73,7 +73,7 @@ func (s *session) run() {
 // frame takes, so that nothing but this frame decides when the buffer is given back.
 func (s *session) fill() error {
 	if s.large == nil && s.in.need() > len(s.own) {
-		large, err := s.shared.take(s.wasCut)
+		large, err := s.shared.take(s.peer.Index, s.wasCut)
 		if err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func (s *session) fill() error {
 // giveLarge goes back to the session's own buffer.
 func (s *session) giveLarge() {
 	if s.large != nil {
-		s.shared.give(s.large)
+		s.shared.give(s.peer.Index, s.large)
 		s.large, s.in = nil, inbox{buf: s.own}
 	}
 }
@@ -208,7 +208,7 @@ func (s *session) long(h *header, list []request, answer int) error {
 	if err := s.flush(); err != nil {
 		return err
 	}
-	large := s.shared.spare()
+	large := s.shared.spare(s.peer.Index)
 	if large == nil {
 		return s.pieces(h, list, answer)
 	}
@@ -218,7 +218,7 @@ func (s *session) long(h *header, list []request, answer int) error {
 	own := s.out
 	defer func() {
 		s.out = own
-		s.shared.give(large)
+		s.shared.give(s.peer.Index, large)
 	}()
 	s.out = large[:0]
 	if err := s.apply(h, list, answer); err != nil {
