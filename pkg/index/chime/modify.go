@@ -55,6 +55,11 @@ func (s *session) modifyOnce(key []byte, change index.Change) (value []byte, err
 		return nil, s.Unlock(err)
 	case action == index.Keep:
 		return nil, s.Unlock(nil)
+	}
+	if late := s.Late(); late != nil { // the READ of the value, or change, took its time
+		return nil, late
+	}
+	switch {
 	case action == index.Remove:
 		return nil, s.removeLocked(t, i, e, key)
 	case found:

@@ -3,7 +3,6 @@ package indexsim
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -24,7 +23,6 @@ import (
 // its way. The change is not made, its session and its client go on, and nobody holds a lock.
 func TestLateListsEndAChange(t *testing.T) {
 	const each, limit = 2 * time.Millisecond, time.Millisecond
-	number := func(n int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 	key, none, old, changed := number(500), number(501), []byte("old"), []byte("new")
 	for _, design := range []string{"sherman", "smart", "chime", "dex"} {
 		for _, change := range []struct {
@@ -40,40 +38,13 @@ func TestLateListsEndAChange(t *testing.T) {
 			}},
 		} {
 			t.Run(design+"/"+change.name, func(t *testing.T) {
-				d, err := index.Lookup(design)
-				if err != nil {
-					t.Fatal(err)
-				}
-				w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 5_000_000})
-				x := &limits{Limits: Limits{Design: d}, lease: time.Second, rand: rand.New(rand.NewPCG(1, 1))}
-				x.options = index.Options{MaxKeyBytes: 16, MaxValueBytes: 24, CacheBytes: 64 << 10}
-				plan := &sim.Plan{Capabilities: verbs.Capabilities{MaskedAtomics: true, WholeWrite: 8}, Tear: 1}
-				x.c, err = poolsim.New(w, poolsim.Options{
-					Servers: 2, Chunks: 60, ChunkBytes: 32 << 10, Locks: 64, Lease: x.lease, Executor: index.Executor(), Fabric: sim.Options{Plan: plan},
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				err = w.Run(func(p *simenv.Process) {
-					c := &limitsClient{x: x, p: p, d: x.device(p), mu: p.NewMutex()}
-					c.d.each, c.d.over = each, true
+				hasty(t, design, limit, func(p *simenv.Process, c *limitsClient, s index.Session) {
 					must := func(err error) {
 						if err != nil {
 							t.Error(err)
 						}
 					}
-					must(c.open())
-					s, err := c.at.index.Session()
-					must(err)
-					for n := range 400 {
-						must(s.Insert(number(10*n), old))
-					}
-					must(s.Close())
-					must(c.renew(c.at)) // its cache is cold
-					s, err = c.at.index.Session()
-					must(err)
-					s.SetLimit(limit)
-					c.d.over = false
+					c.d.each, c.d.over = each, false
 					began := p.Now()
 					if err := change.do(s); !errors.Is(err, index.ErrTimeout) || errors.Is(err, index.ErrUnknown) {
 						t.Errorf("a change that is late, after %v: %v", p.Now()-began, err)
@@ -86,15 +57,87 @@ func TestLateListsEndAChange(t *testing.T) {
 					if v, err := s.Lookup(none, nil); !errors.Is(err, index.ErrNotFound) {
 						t.Errorf("the key that was to be inserted has %q, %v", v, err)
 					}
-					must(locksFree(x.c, false))
+					must(locksFree(c.x.c, false))
 					s.SetLimit(time.Second)
 					must(change.do(s))
-					must(errors.Join(s.Close(), c.at.pool.Close()))
 				})
-				if err != nil {
-					t.Fatal(fmt.Errorf("%s, %s: %w", design, change.name, err))
+			})
+		}
+	}
+}
+
+// TestModifyThatTakesLong: what an index.Change has to do takes longer than the limit of its
+// operation. Then the pair stays as it is.
+func TestModifyThatTakesLong(t *testing.T) {
+	const limit = time.Millisecond
+	for _, design := range []string{"sherman", "smart", "chime", "dex"} {
+		for _, says := range []index.Action{index.Put, index.Remove} {
+			hasty(t, design, limit, func(p *simenv.Process, c *limitsClient, s index.Session) {
+				takes := 2 * limit
+				modify := func() error {
+					return s.Modify(number(500), func([]byte, bool) ([]byte, index.Action) {
+						p.Sleep(takes)
+						return []byte("new"), says
+					})
+				}
+				if err := modify(); !errors.Is(err, index.ErrTimeout) || errors.Is(err, index.ErrUnknown) {
+					t.Errorf("%s, %v: %v", design, says, err)
+				}
+				if v, err := s.Lookup(number(500), nil); err != nil || string(v) != "old" {
+					t.Errorf("%s, %v: the key has %q, %v", design, says, v, err)
+				}
+				takes = 0
+				if err := errors.Join(locksFree(c.x.c, false), modify()); err != nil {
+					t.Errorf("%s, %v: %v", design, says, err)
 				}
 			})
 		}
+	}
+}
+
+func number(n int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
+
+// hasty lets do work with a session that has a limit, of an index of a design in which each tenth
+// number has the value old. The client's cache is cold, and its lists are not late yet.
+func hasty(t *testing.T, design string, limit time.Duration, do func(p *simenv.Process, c *limitsClient, s index.Session)) {
+	t.Helper()
+	d, err := index.Lookup(design)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 5_000_000})
+	x := &limits{Limits: Limits{Design: d}, lease: time.Second, rand: rand.New(rand.NewPCG(1, 1))}
+	x.options = index.Options{MaxKeyBytes: 16, MaxValueBytes: 24, CacheBytes: 64 << 10}
+	plan := &sim.Plan{Capabilities: verbs.Capabilities{MaskedAtomics: true, WholeWrite: 8}, Tear: 1}
+	x.c, err = poolsim.New(w, poolsim.Options{
+		Servers: 2, Chunks: 60, ChunkBytes: 32 << 10, Locks: 64, Lease: x.lease, Executor: index.Executor(), Fabric: sim.Options{Plan: plan},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = w.Run(func(p *simenv.Process) {
+		c := &limitsClient{x: x, p: p, d: x.device(p), mu: p.NewMutex()}
+		c.d.over = true
+		must := func(err error) {
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		must(c.open())
+		s, err := c.at.index.Session()
+		must(err)
+		for n := range 400 {
+			must(s.Insert(number(10*n), []byte("old")))
+		}
+		must(s.Close())
+		must(c.renew(c.at)) // its cache is cold
+		s, err = c.at.index.Session()
+		must(err)
+		s.SetLimit(limit)
+		do(p, c, s)
+		must(errors.Join(s.Close(), c.at.pool.Close()))
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", design, err)
 	}
 }

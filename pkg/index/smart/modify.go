@@ -93,7 +93,11 @@ func (s *Session) modifyLocked(key []byte, change index.Change) error {
 		return s.Unlock(err)
 	case action == index.Keep:
 		return s.Unlock(nil)
-	case action == index.Remove:
+	}
+	if late := s.Late(); late != nil { // the READ of the value, or change, took its time
+		return late
+	}
+	if action == index.Remove {
 		return s.changeLocked(s.offers(combine.Delete, key, nil))
 	}
 	return s.changeLocked(s.offers(combine.Upsert, key, value))

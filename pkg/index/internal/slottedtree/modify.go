@@ -55,6 +55,11 @@ func (s *Session) modifyOnce(key []byte, change index.Change) (value []byte, err
 		return nil, s.Unlock(fmt.Errorf("modify: %w", err))
 	case action == index.Keep:
 		return nil, s.Unlock(nil)
+	}
+	if late := s.Late(); late != nil { // the READ of the value, or change, took its time
+		return nil, fmt.Errorf("modify: %w", late)
+	}
+	switch {
 	case action == index.Remove:
 		return nil, s.removeLocked(&l, i, e, key, "modify")
 	case found:
