@@ -16,23 +16,31 @@ type MapSource interface {
 }
 
 const (
-	mapWait         = 20 * time.Second       // of one long poll
-	mapRetry        = 200 * time.Millisecond // after a failed one, doubled up to
+	mapWait = 20 * time.Second // of one long poll
+	// The pause after one that failed, or from the begin of one to the next if it brought nothing
+	// new. Doubled up to mapRetrySlowest.
+	mapRetry        = 200 * time.Millisecond
 	mapRetrySlowest = 5 * time.Second
 )
 
 // Follow keeps the server's map as new as its source, until End. While the source cannot be reached
-// the map stays.
+// the map stays. A source at which too many wait ends waits early (memserver/waits.go), so an early
+// answer without news is a reason to ask less often.
 func (c *Engine) Follow(source MapSource) {
 	retry := mapRetry
 	for !c.stopped.Load() {
+		known, begun := c.View.Generation(), c.Env.Now()
 		err := c.poll(source)
 		c.setMapError(err)
+		pause := retry
 		if err == nil {
+			pause -= c.Env.Now() - begun
+		}
+		if pause <= 0 || err == nil && c.View.Generation() != known {
 			retry = mapRetry
 			continue
 		}
-		c.stop.Wait(retry)
+		c.stop.Wait(pause)
 		retry = min(2*retry, mapRetrySlowest)
 	}
 }
