@@ -74,7 +74,8 @@ type Config struct {
 	Limit time.Duration
 	// Idle is after how long a silent RESP connection is closed. Default 1 h.
 	Idle time.Duration
-	// WriteLimit is how long a RESP client may take to take its replies. Default 30 s.
+	// WriteLimit is how long a RESP client may take to take its replies, or to send the rest of a
+	// command. Default 30 s.
 	WriteLimit time.Duration
 	// DrainLimit bounds the shutdown when Run's context ends. Default 20 s.
 	DrainLimit time.Duration

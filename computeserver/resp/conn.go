@@ -8,8 +8,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/tidwall/redcon"
-
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
@@ -49,12 +47,14 @@ type conn struct {
 	term uint64        // in which it was accepted
 	time engine.Timing // that the changes have which were read together
 
-	in     []byte // bytes read; in[:begin] are done
-	begin  int
-	frames frames
-	args   [][]byte   // of the window's commands
-	alone  [1]pending // the window of who sends no pipelines
-	window *window    // nil before its first pipeline
+	in    []byte // bytes read; in[:begin] are done
+	begin int
+	// until when the rest of a command has to be here of which some bytes are; zero if none are
+	halfUntil time.Time
+	frames    frames
+	args      [][]byte   // of the window's commands
+	alone     [1]pending // the window of who sends no pipelines
+	window    *window    // nil before its first pipeline
 
 	out     []byte // replies
 	value   []byte // of a lookup
@@ -94,29 +94,23 @@ type conn struct {
 // serve runs the connection until it ends.
 func (c *conn) serve() {
 	defer c.end()
-	for !c.closing {
-		if err := c.read(); err != nil {
-			return
+	var why error
+	for why == nil && !c.closing {
+		if why = c.read(); why != nil {
+			break
 		}
 		began := c.s.core.Env.Now()
 		c.time = engine.NewTiming(began+c.s.core.Limit, c.s.core.Limit)
 		c.unopened, c.waited = false, false
-		err := c.run()
+		why = c.run()
 		c.settle()
 		c.closing = c.closing || c.refuse
 		c.tally.Publish(c.s.front, c.s.core.Env.Now()-began)
-		if err != nil {
-			var protocol protocolError
-			if errors.As(err, &protocol) {
-				c.out = redcon.AppendError(c.out, "ERR "+protocol.Error())
-				_ = c.flush() // the connection ends in any case
-			}
-			return
-		}
-		if c.flush() != nil {
-			return
+		if why == nil && !c.closing {
+			why = c.flush()
 		}
 	}
+	c.part(why)
 }
 
 // authed reports whether the client has logged in.
@@ -125,8 +119,14 @@ func (c *conn) authed() bool { return c.login.User() != nil }
 // errRevoked is why a connection ends whose password is not right any more.
 var errRevoked = errors.New("the password of this connection is not right any more")
 
+// errHalf ends a connection that keeps a buffer for a command that does not come.
+const errHalf = protocolError("the rest of the command did not arrive in time")
+
 // read waits for bytes. It returns an error when the connection is over.
 func (c *conn) read() error {
+	if c.begin > 0 { // what follows is another command
+		c.halfUntil = time.Time{}
+	}
 	c.trim()
 	if len(c.in) == cap(c.in) {
 		if err := c.grow(); err != nil {
@@ -134,7 +134,15 @@ func (c *conn) read() error {
 		}
 	}
 	for {
-		until := time.Now().Add(c.s.idle)
+		until, half := time.Now().Add(c.s.idle), len(c.in) > 0
+		if half {
+			if c.halfUntil.IsZero() {
+				c.halfUntil = time.Now().Add(c.s.writeLimit)
+			}
+			if c.halfUntil.Before(until) {
+				until = c.halfUntil
+			}
+		}
 		if err := c.nc.SetReadDeadline(until); err != nil {
 			return err
 		}
@@ -143,7 +151,7 @@ func (c *conn) read() error {
 		draining := c.s.core.Draining()
 		if draining {
 			limit := c.s.drainGrace
-			if len(c.in) > c.begin { // half a command is here: give the other half a chance
+			if half { // give the other half a chance
 				limit = max(limit, time.Until(c.s.drainUntil()))
 			}
 			until = time.Now().Add(limit)
@@ -156,7 +164,6 @@ func (c *conn) read() error {
 		if c.authed() && !c.login.Renew() {
 			return errRevoked
 		}
-		half := len(c.in) > c.begin
 		n, err := c.nc.Read(c.in[len(c.in):cap(c.in)])
 		if n > 0 {
 			c.refuse = draining && !half && c.s.PastDrain()
@@ -165,6 +172,9 @@ func (c *conn) read() error {
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) && time.Now().Before(until) {
 			continue // woken by Drain or Recheck
+		}
+		if half && !draining && errors.Is(err, os.ErrDeadlineExceeded) {
+			return errHalf
 		}
 		if err != nil {
 			return err
@@ -205,8 +215,6 @@ func (c *conn) trim() {
 func (c *conn) grow() error {
 	more := cap(c.in)
 	if err := c.account.set(holdIn, 2*more); err != nil {
-		c.out = c.appendFailure(c.out, engine.OutcomeOf(err))
-		_ = c.flush() // the connection ends in any case
 		return err
 	}
 	in := make([]byte, len(c.in), 2*more)
@@ -357,35 +365,4 @@ func (c *conn) release() {
 	if c.window != nil {
 		c.window.forget()
 	}
-}
-
-// flush sends the replies. A client that does not take them in time loses its connection.
-func (c *conn) flush() error {
-	if len(c.out) == 0 {
-		return nil
-	}
-	c.account.force(holdOut, cap(c.out))
-	err := c.nc.SetWriteDeadline(time.Now().Add(c.s.writeLimit))
-	if err == nil {
-		_, err = c.nc.Write(c.out)
-	}
-	c.out = c.out[:0]
-	if keep := cap(c.out); keep > 2*respKeep || keep > respBuffer && c.s.budget.tight() {
-		c.out = nil
-		c.account.force(holdOut, 0)
-	}
-	if tc := socketOf(c.nc); tc != nil && errors.Is(err, os.ErrDeadlineExceeded) {
-		// What it did not take is thrown away at the close. Otherwise the kernel keeps it, and the
-		// client, for minutes: neither side's window is open, so nothing would tell the client that
-		// the connection is over.
-		_ = tc.SetLinger(0)
-	}
-	return err
-}
-
-func (c *conn) end() {
-	c.settle()
-	c.account.close()
-	c.s.forget(c)
-	_ = c.nc.Close() // whatever it says, the connection is over
 }

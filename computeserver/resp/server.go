@@ -32,7 +32,7 @@ type Server struct {
 	logins     *accept.Logins
 	maxConns   int           // that have authenticated
 	idle       time.Duration // that a client may be silent
-	writeLimit time.Duration // that a client may take to take its replies
+	writeLimit time.Duration // that a client may take to take its replies, or to send a command
 	maxReply   int           // bytes of one reply
 	budget     budget
 	failedSeen atomic.Int64  // when a wrong password was logged last
@@ -67,7 +67,7 @@ type Config struct {
 	MaxConnections int           // that have authenticated
 	AuthLimit      time.Duration // that a client may take to authenticate
 	Idle           time.Duration // that a client may be silent
-	WriteLimit     time.Duration // that a client may take to take its replies
+	WriteLimit     time.Duration // that a client may take to take its replies, or to send a command
 	MaxReply       int           // bytes of one reply
 	MaxBuffers     int64         // bytes of all connections' buffers together
 }
