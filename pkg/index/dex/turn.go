@@ -40,7 +40,9 @@ import (
 // The frame is unlocked between 2 and 4. Merges, divisions of leaves, Give and evictions do not
 // take turns. They write a dirty frame back under its lock before they use the memory server's
 // leaf, or drop the frame. So at 4 a frame that is gone, or clean, is written back, unless this
-// client has been given up since; that is the case after every flush that failed.
+// client has been given up since. That is the case after every flush that failed, but for those of
+// a session that died before: such a frame is as dirty as it was, and the changes in it, which
+// somebody else writes back, are of unknown outcome.
 //
 // A session has one turn at a time. While it has the turn it waits for memory servers and for locks
 // of frames, and no holder of such a lock waits for a turn. It does not wait for memory with it
@@ -272,7 +274,8 @@ func (s *session) writeThrough(a pool.Addr) error {
 				f.unlock()
 				continue
 			}
-			err := s.back(f)
+			// If this session is dead, whoever comes next writes the frame back.
+			err := op.Failure(s.back(f), true)
 			if err == nil && !s.x.turns.wanted(a) {
 				s.x.cache.drop(f)
 			} else {
