@@ -184,15 +184,9 @@ func (p *Pool) Condemn(reason error) {
 	p.env.Go("cut the connections of a client that was given up", func() { _ = p.cut() })
 }
 
-// cut closes all connections.
+// cut closes all connections, side by side: each may wait for a server that does not answer.
 func (p *Pool) cut() error {
-	var errs []error
-	for _, s := range p.servers() {
-		if err := s.conn.Close(); err != nil && s.needed() {
-			errs = append(errs, fmt.Errorf("close the connection to memory server %d: %w", s.id, err))
-		}
-	}
-	return errors.Join(errs...)
+	return p.atAll("cut the connection to", func(s *server) error { return s.conn.Close() })
 }
 
 // fencePredecessors ends earlier clients of this process's name on every server, the home last, so
@@ -249,20 +243,23 @@ const maxFence = 256
 // part fences this client on every server, so that its locks and keys need not wait for the end of
 // its lease. Alive says no before, so whatever is answered was read before.
 func (p *Pool) part() error {
-	var errs []error
-	mu := p.env.NewMutex()
+	return p.atAll("part from", func(s *server) error { return p.fence(s.id, []uint32{p.number}, true) })
+}
+
+// atAll does something at every server, side by side, and waits for all, since what is done has a
+// limit of its own. Where it fails does not matter at servers that nothing of this client depends
+// on.
+func (p *Pool) atAll(what string, do func(*server) error) error {
+	servers := p.servers()
+	errs := make([]error, len(servers))
 	g := env.NewWaitGroup(p.env)
-	for _, s := range p.servers() {
-		g.Go(fmt.Sprintf("part from memory server %d", s.id), func() {
-			if err := p.fence(s.id, []uint32{p.number}, true); err != nil && s.needed() {
-				mu.Lock()
-				defer mu.Unlock()
-				errs = append(errs, fmt.Errorf("part from memory server %d: %w", s.id, err))
+	for i, s := range servers {
+		g.Go(fmt.Sprintf("%s memory server %d", what, s.id), func() {
+			if err := do(s); err != nil && s.needed() {
+				errs[i] = fmt.Errorf("%s memory server %d: %w", what, s.id, err)
 			}
 		})
 	}
-	g.Wait(2 * partingLimit)
-	mu.Lock()
-	defer mu.Unlock()
+	g.Wait(env.Forever)
 	return errors.Join(errs...)
 }

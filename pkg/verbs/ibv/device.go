@@ -109,9 +109,9 @@ func (d *device) Close() error {
 	if closed {
 		return nil
 	}
-	for _, c := range left {
-		c.Close() // an error where something may still arrive, of which nobody asks any more
-	}
+	together(len(left), func(i int) {
+		left[i].Close() // an error where something may still arrive, of which nobody asks any more
+	})
 	return d.hca.close()
 }
 

@@ -5,8 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// destroyers is how many queue pairs of a connection are destroyed at the same time: the kernel
-// lets some wait for milliseconds.
+// destroyers is how many queue pairs of a connection are destroyed at the same time, since the
+// kernel lets some wait for milliseconds, and how many connections are closed so, since some
+// servers may not answer.
 const destroyers = 16
 
 // together calls f for 0 to n-1, some at the same time, and returns when all have returned.
