@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
@@ -224,7 +225,9 @@ func (g *Sessions) Repay(s *Session, err error) (withheld error) {
 		g.idle = append(g.idle, s)
 	default:
 		g.noteLost(err)
-		g.deaths++
+		if CodeOf(err) != rpcv1.Outcome_TIMED_OUT { // what it waited for may be another client's
+			g.deaths++
+		}
 		if broken || errors.Is(err, index.ErrFenced) || errors.Is(err, index.ErrClosed) || g.deaths >= deathsTolerated {
 			g.breakDown(s.of, err)
 		}
