@@ -31,7 +31,7 @@ type conn struct {
 
 	asking  sync.Mutex // held while the server is asked for something: one at a time
 	seq     uint32     // of the last question
-	answers chan frame // to it
+	answers chan frame // the last one, to this or an earlier question
 
 	writing sync.Mutex
 
@@ -90,9 +90,22 @@ func (c *conn) read() {
 			close(c.bye)
 			return
 		}
+		c.hand(f)
+	}
+}
+
+// hand hands an answer to whoever asked. One that nobody took was to a question that was given up,
+// since the server answers in order: the newer one takes its place. Only read calls it.
+func (c *conn) hand(f frame) {
+	for {
 		select {
 		case c.answers <- f:
-		default: // nobody asked
+			return
+		default:
+		}
+		select {
+		case <-c.answers:
+		default: // it was taken meanwhile
 		}
 	}
 }
@@ -212,10 +225,6 @@ func (c *conn) pair(r *requester, slot uint16) error {
 func (c *conn) ask(question frame) (answer frame, err error) {
 	c.asking.Lock()
 	defer c.asking.Unlock()
-	select {
-	case <-c.answers: // to one that was given up
-	default:
-	}
 	c.seq++
 	question.seq = c.seq
 	if err := c.send(&question); err != nil {
