@@ -15,8 +15,8 @@ import (
 // TestBudgetOfSentReplies: what replies took of the budget is back when they are sent, even while
 // half of the next command is here.
 func TestBudgetOfSentReplies(t *testing.T) {
-	const limit = 2 << 20
-	c := newCluster(t, config.RoutingOwner, func(cfg *limits) { cfg.MaxBuffers, cfg.MaxReply = limit, 1<<20 }, 1)
+	const share = 2 << 20 // of the user
+	c := newCluster(t, config.RoutingOwner, func(cfg *limits) { cfg.MaxBuffers, cfg.MaxReply = share*4/3, 1<<20 }, 1)
 	c.split([]uint32{1})
 	r := c.raw(1)
 	const keys = 300
@@ -58,7 +58,7 @@ func TestBudgetRefusesReplies(t *testing.T) {
 		r.Send(computeservertest.Command("SET", fmt.Sprintf("k%03d", i), strings.Repeat("v", 2000)))
 		r.Expect("+OK\r\n")
 	}
-	const full = "-UNAVAILABLE the buffers of all connections are full; send less at once, or ask for less with LIMIT\r\n"
+	const full = "-UNAVAILABLE the buffers of all connections, or of those of this user, are full; send less at once, or ask for less with LIMIT\r\n"
 	many := []string{"MGET"}
 	for range 700 {
 		many = append(many, "k000")
@@ -288,7 +288,7 @@ func TestBuffersAreBounded(t *testing.T) {
 	big := c.raw(1)
 	// the server may close before it has all
 	_, _ = big.NC.Write([]byte("*1\r\n$1000000\r\n" + strings.Repeat("x", 600<<10)))
-	if got := big.ExpectEnd(); got != "" && !strings.HasPrefix(got, "-UNAVAILABLE the buffers of all connections are full") {
+	if got := big.ExpectEnd(); got != "" && !strings.HasPrefix(got, "-UNAVAILABLE the buffers of all connections, or of those of this user, are full") {
 		t.Errorf("half a megabyte got %q", got)
 	}
 	computeservertest.Await(t, "the bytes are given back", func() bool { return c.servers[1].resp.budget.used.Load() == 0 })

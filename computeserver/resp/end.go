@@ -68,7 +68,7 @@ func (c *conn) part(why error) {
 		most = maxAnonymousBytes
 	}
 	c.in, c.begin, c.out, c.args, c.window = nil, 0, nil, nil, nil
-	c.account.close()
+	c.account.empty()
 	if socket.SetReadDeadline(time.Now().Add(limit)) == nil {
 		_, _ = io.Copy(io.Discard, io.LimitReader(socket, most))
 	}

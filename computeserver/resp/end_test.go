@@ -35,7 +35,7 @@ func TestReasonReachesClient(t *testing.T) {
 	}
 }
 
-const errBudgetText = "-UNAVAILABLE the buffers of all connections are full; send less at once, or ask for less with LIMIT\r\n"
+const errBudgetText = "-UNAVAILABLE the buffers of all connections, or of those of this user, are full; send less at once, or ask for less with LIMIT\r\n"
 
 // TestHalfCommandEnds: a connection that does not send the rest of a command ends, however it
 // dawdles. One that sends nothing between commands stays.

@@ -36,6 +36,7 @@ func (c *conn) enter() {
 	var open bool
 	if c.login, open = s.users.Anyone(); open {
 		s.authed++
+		c.account.belong(users.DefaultName)
 		c.in = make([]byte, 0, respBuffer)
 		return
 	}
@@ -73,11 +74,15 @@ func (s *Server) demote(c *conn) {
 	defer s.mu.Unlock()
 	login, open := s.users.Anyone()
 	c.login = login
+	if open {
+		c.account.belong(users.DefaultName)
+	}
 	if c.place != nil || open {
 		return
 	}
 	c.anonymous = 0
 	s.authed--
+	c.account.belong("")
 	c.place = s.lobby.Enter(c.from, c.leave)
 }
 
@@ -119,6 +124,7 @@ func (c *conn) logIn(args [][]byte) bool {
 		return false
 	}
 	c.login = login
+	c.account.belong(login.User().Name())
 	return true
 }
 

@@ -84,7 +84,7 @@ func New(c Config) *Server {
 		core: c.Engine, users: c.Users, front: c.Front, batches: c.Batches, version: c.Version, hide: c.Hide,
 		cursors: newCursors(c.Engine.Env, maxCursors, cursorsKept), size: engine.NewCounting(c.Engine.Env), started: time.Now(),
 		lobby: accept.NewLobby(maxAnonymousConns, c.AuthLimit), logins: c.Logins,
-		maxConns: c.MaxConnections, idle: c.Idle, writeLimit: c.WriteLimit, maxReply: c.MaxReply, budget: budget{limit: c.MaxBuffers},
+		maxConns: c.MaxConnections, idle: c.Idle, writeLimit: c.WriteLimit, maxReply: c.MaxReply, budget: budget{limit: c.MaxBuffers, mu: c.Engine.Env.NewMutex()},
 		tls: c.TLS, handshake: c.AuthLimit,
 		drainGrace: drainGrace, conns: map[uint64]*conn{},
 	}
