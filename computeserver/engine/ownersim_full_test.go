@@ -26,18 +26,26 @@ func (w *ownWorld) isFull() error {
 }
 
 // fewHoldings is how many holdings of keys there may be at most; 0 = many. In some runs there are
-// so few that moves are put off, and hardly twice as many as there are servers.
+// so few that moves are put off: hardly twice as many as there are servers, or four times.
 func fewHoldings(r ownRun) int {
 	if r.doomed > 0 || r.wrong != noMistake || r.seed%8 > 3 || r.seed%8 < 2 {
 		return 0
 	}
-	return 6 + int(r.seed/8%4)
+	return []int{6, 8, 16, 20}[r.seed/8%4]
 }
 
-// calmHoldings reports whether a run with so few holdings is one in which nothing else is wrong.
-// With fewer, the stages of a change need more than there may be, and keys have no server for a
-// moment.
-func calmHoldings(few int) bool { return few >= 8 }
+// calmHoldings reports whether a run with so few holdings is one in which nothing else is wrong:
+// with four for each server there is room in the end. With fewer, what changes hands at once may
+// need more than there may be, and keys have no server for a moment.
+func calmHoldings(few int) bool { return few >= 16 }
 
 // separate is how many separate ranges a planned map may have; 0 = partition.MaxSeparate.
 func (w *ownWorld) separate() int { return w.holdings / 2 }
+
+// mostSeparate is how many those of the mover may have.
+func (w *ownWorld) mostSeparate() int {
+	if calmHoldings(w.holdings) {
+		return w.separate()
+	}
+	return w.holdings * 3 / 4
+}

@@ -264,7 +264,7 @@ func (w *ownWorld) mover() {
 			if encoded, err = next.Marshal(nil); err != nil {
 				w.Report("the mover's map: %v", err)
 			}
-			if len(next.Ranges) > 40 || w.holdings > 0 && next.Separate() > max(w.holdings*3/4, m.Separate()) || k.call(1, ownLimit, func(b *memservertest.Bare) error { return b.SwapMap(ownIndex, m.Generation, next.Generation, encoded) }) != nil {
+			if len(next.Ranges) > 40 || w.holdings > 0 && next.Separate() > max(w.mostSeparate(), m.Separate()) || k.call(1, ownLimit, func(b *memservertest.Bare) error { return b.SwapMap(ownIndex, m.Generation, next.Generation, encoded) }) != nil {
 				continue
 			}
 			w.wide.moves++

@@ -95,6 +95,7 @@ func (o *owners) rivalry(g *owned) (ended bool, err error) {
 		var turn [2]int
 		for id := range turn {
 			over := o.main.NewEvent()
+			c.p.AtKill(over.Set) // as in owners.in
 			c.p.Go("insert", func() {
 				defer over.Set()
 				if err := o.insertAll(c, id, &turn, inserted); err != nil {

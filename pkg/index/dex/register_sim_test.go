@@ -135,6 +135,7 @@ func (g *registers) play() error {
 		c, group, lost := all.by, env.NewWaitGroup(g.main), false
 		for i := range registerSessions {
 			seed, over := g.r.Uint64(), g.main.NewEvent()
+			c.p.AtKill(over.Set) // as in owners.in
 			c.p.Go("serve", func() {
 				defer over.Set()
 				w := &registerSession{g: g, id: i, r: rand.New(rand.NewPCG(seed, 2))}

@@ -20,6 +20,7 @@ func (o *owners) in(c *owner, what string, do func() error) (alive bool, err err
 		return false, nil
 	}
 	over := o.main.NewEvent()
+	c.p.AtKill(over.Set) // it may die before do begins
 	c.p.Go(what, func() {
 		defer over.Set()
 		err = do()

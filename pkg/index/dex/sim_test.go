@@ -273,6 +273,7 @@ func (o *owners) work() error {
 			}
 			seed := o.r.Uint64()
 			over := o.main.NewEvent()
+			c.p.AtKill(over.Set) // as in owners.in
 			c.p.Go("serve", func() {
 				defer over.Set()
 				if err := o.serve(c, rand.New(rand.NewPCG(seed, 1)), k); o.lostServer(c, err) {
