@@ -27,7 +27,7 @@ type conn struct {
 	answer  *hello.Answer
 	caps    verbs.Capabilities
 	regions [verbs.RegionLocks + 1]remoteRegion
-	broke   func() // called once if the connection ends without a farewell
+	session hello.Session
 
 	asking  sync.Mutex // held while the server is asked for something: one at a time
 	seq     uint32     // of the last question
@@ -50,9 +50,9 @@ type conn struct {
 	closed   chan struct{}
 }
 
-func newConn(d *device, socket net.Conn, a *hello.Answer, regions [verbs.RegionLocks + 1]remoteRegion, broke func()) *conn {
+func newConn(d *device, socket net.Conn, a *hello.Answer, regions [verbs.RegionLocks + 1]remoteRegion, session hello.Session) *conn {
 	c := &conn{
-		device: d, socket: socket, answer: a, caps: a.Capabilities, regions: regions, broke: broke, answers: make(chan frame, 1),
+		device: d, socket: socket, answer: a, caps: a.Capabilities, regions: regions, session: session, answers: make(chan frame, 1),
 		qps: map[*qp]struct{}{}, dead: make(chan struct{}), bye: make(chan struct{}), closed: make(chan struct{}),
 	}
 	// What both sides can do: the path's MTU is the smaller one, and a raw entry needs a NIC here
@@ -116,7 +116,7 @@ func (c *conn) fail(reason error) {
 	if c.err == nil {
 		c.err = reason
 		if !errors.Is(reason, verbs.ErrClosed) {
-			c.broke() // before anybody sees it, and connects anew
+			c.session.Broke() // before anybody sees it, and connects anew
 		}
 	}
 	reason = c.err
@@ -267,7 +267,9 @@ func (c *conn) Close() error {
 	broken := c.err
 	c.mu.Unlock()
 	if c.closeErr = broken; broken == nil {
+		left := c.session.Leave()
 		c.closeErr = c.farewell()
+		left()
 	}
 	c.socket.Close()
 	c.ended.Wait()
@@ -296,6 +298,6 @@ func (c *conn) farewell() (err error) {
 		return nil
 	default:
 	}
-	c.broke()
+	c.session.Broke()
 	return fmt.Errorf("ibv: close the connection to %v: its last requests may still take effect: %w", c.socket.RemoteAddr(), err)
 }

@@ -28,16 +28,15 @@ func NewDevice(o Options) (verbs.Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ibv: %w", err)
 	}
-	return &device{hca: h, broken: map[string][]uint64{}, arenas: map[*verbs.Arena]*C.struct_ibv_mr{}, conns: map[*conn]struct{}{}}, nil
+	return &device{hca: h, arenas: map[*verbs.Arena]*C.struct_ibv_mr{}, conns: map[*conn]struct{}{}}, nil
 }
 
 type device struct {
-	hca *hca
+	hca     *hca
+	earlier hello.Earlier
 
 	mu     sync.Mutex
 	closed bool
-	// by address: sessions that ended without a farewell, at most hello.MaxEarlier
-	broken map[string][]uint64
 	arenas map[*verbs.Arena]*C.struct_ibv_mr
 	conns  map[*conn]struct{} // that were not closed
 }
@@ -143,23 +142,22 @@ func (d *device) Connect(t verbs.Target, limit time.Duration) (verbs.Conn, error
 
 func (d *device) connect(t verbs.Target, limit time.Duration) (*conn, error) {
 	deadline := time.Now().Add(limit)
-	socket, err := net.DialTimeout("tcp", t.Address, limit)
+	if err := d.earlier.Await(t.Address, limit); err != nil {
+		return nil, err
+	}
+	socket, err := net.DialTimeout("tcp", t.Address, max(time.Until(deadline), 1))
 	if err != nil {
 		return nil, hello.StreamError(err)
 	}
-	d.mu.Lock()
-	earlier := slices.Clone(d.broken[t.Address])
-	d.mu.Unlock()
-	answer, regions, err := greet(socket, &hello.Hello{Token: t.Token, Incarnation: t.Incarnation, Earlier: earlier}, deadline)
+	named := d.earlier.Broken(t.Address)
+	answer, regions, err := greet(socket, &hello.Hello{Token: t.Token, Incarnation: t.Incarnation, Earlier: named}, deadline)
 	if err != nil {
 		socket.Close()
 		return nil, hello.StreamError(err)
 	}
-	d.mu.Lock()
-	d.broken[t.Address] = slices.DeleteFunc(d.broken[t.Address], func(id uint64) bool { return slices.Contains(earlier, id) })
-	d.mu.Unlock()
+	d.earlier.Ended(t.Address, named)
 	keepAlive(socket)
-	c := newConn(d, socket, answer, regions, func() { d.remember(t.Address, answer.Session) })
+	c := newConn(d, socket, answer, regions, hello.Session{Earlier: &d.earlier, Address: t.Address, ID: answer.Session})
 	if !d.keep(c) {
 		c.Close() // an error where nobody would hear of it
 		return nil, verbs.ErrClosed
@@ -189,15 +187,6 @@ func greet(socket net.Conn, h *hello.Hello, deadline time.Time) (*hello.Answer, 
 	}
 	socket.SetDeadline(time.Time{})
 	return answer, regions, nil
-}
-
-// remember notes a session that ended without a farewell. The oldest is forgotten where there are
-// too many: the server can hold no more connections than that either.
-func (d *device) remember(address string, session uint64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	list := append(d.broken[address], session)
-	d.broken[address] = list[max(0, len(list)-hello.MaxEarlier):]
 }
 
 // keepAlive lets a connection to a machine that is gone end within half a minute.

@@ -20,7 +20,9 @@ func (c *conn) Close() error {
 		c.mu.Unlock()
 		c.closeErr = broken
 	} else {
+		left := c.session.Leave()
 		c.closeErr = c.farewell()
+		left()
 	}
 	c.socket.Close()
 	c.ended.Wait()
@@ -52,7 +54,7 @@ func (c *conn) farewell() (err error) {
 	case <-c.bye: // unread is closed with it
 		err = nil
 	default:
-		c.broke()
+		c.session.Broke()
 		err = fmt.Errorf("tcp: close the connection to %v: its last requests may still take effect: %w", c.socket.RemoteAddr(), err)
 	}
 	close(c.dead)

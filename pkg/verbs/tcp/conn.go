@@ -40,13 +40,13 @@ const (
 //
 // Answers. See answers.go.
 type conn struct {
-	socket net.Conn
-	raw    syscall.RawConn // nil = the stream has no descriptor to write to without blocking
-	spill  *spill          // below TLS; nil = in the clear
-	answer *hello.Answer
-	caps   verbs.Capabilities
-	sizes  [verbs.RegionLocks + 1]uint64
-	broke  func() // called once if the connection ends without a farewell
+	socket  net.Conn
+	raw     syscall.RawConn // nil = the stream has no descriptor to write to without blocking
+	spill   *spill          // below TLS; nil = in the clear
+	answer  *hello.Answer
+	caps    verbs.Capabilities
+	sizes   [verbs.RegionLocks + 1]uint64
+	session hello.Session
 
 	active atomic.Int32 // queue pairs with a list under way
 	awake  atomic.Int32 // owners that the last answers woke and that have not posted since; a guess
@@ -94,9 +94,9 @@ type conn struct {
 	arrived bool
 }
 
-func newConn(socket net.Conn, a *hello.Answer, broke func()) *conn {
+func newConn(socket net.Conn, a *hello.Answer, session hello.Session) *conn {
 	c := &conn{
-		socket: newStream(socket), answer: a, caps: a.Capabilities, broke: broke,
+		socket: newStream(socket), answer: a, caps: a.Capabilities, session: session,
 		out: make([]byte, 0, postBuffer), sending: make([]byte, 0, postBuffer),
 		in: newInbox(answerBuffer), woken: make([]*qp, 0, MaxQPs), appoint: make(chan struct{}, 1),
 		handOver: make(chan struct{}, 1), dead: make(chan struct{}), bye: make(chan struct{}),
@@ -310,7 +310,7 @@ func (c *conn) fail(err error) {
 	first := c.err == nil
 	if first {
 		c.err = err
-		c.broke()
+		c.session.Broke()
 	}
 	c.mu.Unlock()
 	if first {

@@ -11,16 +11,15 @@
 // nothing takes effect after Close has returned nil. If the server does not answer within five
 // seconds, or the connection broke before, Close returns an error, and requests that are still on
 // their way may take effect. The next Connect of the same Device to the same address names such
-// connections, and the server ends them before it admits the new one. A client that connects in
-// another way must be fenced first (Server.Disconnect).
+// connections, and the server ends them before it admits the new one. While a connection says
+// farewell, Connect waits for that (hello.Earlier). A client that connects in another way must be
+// fenced first (Server.Disconnect).
 package tcp
 
 import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -30,21 +29,19 @@ import (
 // NewDevice makes the client's half. The token crosses the network in clear: it is of no use to who
 // reads it, since the server admits it once, but who changes what is underway can take the
 // connection over. See NewTLSDevice.
-func NewDevice() verbs.Device { return &device{broken: map[string][]uint64{}} }
+func NewDevice() verbs.Device { return &device{} }
 
 // NewTLSDevice makes the client's half for servers with ServerOptions.TLS. config is asked for each
 // connection, by the name that the server's certificate must have, so it may follow files. Nothing
 // is sent before the server is verified, and nothing is ever sent in the clear.
 func NewTLSDevice(config func(server string) *tls.Config) verbs.Device {
-	return &device{broken: map[string][]uint64{}, tls: config}
+	return &device{tls: config}
 }
 
 type device struct {
 	tls func(server string) *tls.Config // nil = plain TCP
 
-	mu sync.Mutex
-	// by address: sessions that ended without a farewell, at most hello.MaxEarlier
-	broken map[string][]uint64
+	earlier hello.Earlier
 }
 
 func (*device) Provider() string                        { return "tcp" }
@@ -65,23 +62,22 @@ func (d *device) Connect(t verbs.Target, limit time.Duration) (verbs.Conn, error
 
 func (d *device) connect(t verbs.Target, limit time.Duration) (*conn, error) {
 	deadline := time.Now().Add(limit)
-	socket, err := d.dial(&t, limit)
+	if err := d.earlier.Await(t.Address, limit); err != nil {
+		return nil, err
+	}
+	socket, err := d.dial(&t, max(time.Until(deadline), 1))
 	if err != nil {
 		return nil, hello.StreamError(err)
 	}
-	d.mu.Lock()
-	earlier := slices.Clone(d.broken[t.Address])
-	d.mu.Unlock()
-	answer, err := greet(socket, &hello.Hello{Token: t.Token, Incarnation: t.Incarnation, Earlier: earlier}, deadline)
+	named := d.earlier.Broken(t.Address)
+	answer, err := greet(socket, &hello.Hello{Token: t.Token, Incarnation: t.Incarnation, Earlier: named}, deadline)
 	if err != nil {
 		socket.Close()
 		return nil, hello.StreamError(errOf(err))
 	}
-	d.mu.Lock()
-	d.broken[t.Address] = slices.DeleteFunc(d.broken[t.Address], func(id uint64) bool { return slices.Contains(earlier, id) })
-	d.mu.Unlock()
+	d.earlier.Ended(t.Address, named)
 	keepAlive(socket)
-	return newConn(socket, answer, func() { d.remember(t.Address, answer.Session) }), nil
+	return newConn(socket, answer, hello.Session{Earlier: &d.earlier, Address: t.Address, ID: answer.Session}), nil
 }
 
 // dial opens the stream. TLS shakes hands with the first write, within its deadline.
@@ -122,13 +118,4 @@ func greet(socket net.Conn, h *hello.Hello, deadline time.Time) (*hello.Answer, 
 	}
 	socket.SetDeadline(time.Time{})
 	return answer, nil
-}
-
-// remember notes a session that ended without a farewell. The oldest is forgotten where there are
-// too many: the server can hold no more connections than that either.
-func (d *device) remember(address string, session uint64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	list := append(d.broken[address], session)
-	d.broken[address] = list[max(0, len(list)-hello.MaxEarlier):]
 }

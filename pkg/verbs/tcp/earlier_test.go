@@ -2,7 +2,9 @@ package tcp
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ type holding struct {
 	net.Listener
 	to      string
 	hold    atomic.Bool
+	late    bool // they are held back, and nothing breaks
 	release chan struct{}
 	// what the server did with the requests that were held back: it answered, or it had ended the
 	// connection
@@ -53,7 +56,9 @@ func (h *holding) requests(c, s net.Conn, first bool) {
 	for {
 		n, err := c.Read(b)
 		if first && h.hold.Load() {
-			c.Close() // the client's end breaks
+			if !h.late {
+				c.Close() // the client's end breaks
+			}
 			<-h.release
 		}
 		s.Write(b[:n])
@@ -67,7 +72,7 @@ func (h *holding) answers(c, s net.Conn, first bool) {
 	b := make([]byte, 64<<10)
 	for {
 		n, err := s.Read(b)
-		if first && h.hold.Load() {
+		if first && h.hold.Load() && !h.late {
 			h.came <- n > 0
 			return
 		}
@@ -129,5 +134,64 @@ func TestEarlierIsQuiet(t *testing.T) {
 		if v := binary.NativeEndian.Uint64(b); v != 0 {
 			t.Errorf("%d peers between: a WRITE of the earlier connection took effect: %#x", between, v)
 		}
+	}
+}
+
+// TestConnectBesideClose: what a connection that says farewell has under way in the network takes
+// no effect once a new connection is usable (G3).
+func TestConnectBesideClose(t *testing.T) {
+	_, direct, tokens := rawServer(t)
+	path, d := hold(t, direct), NewDevice()
+	path.late = true
+	arena, err := d.NewArena(1 << 12)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := arena.Alloc(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	connect := func(limit time.Duration) (verbs.Conn, error) {
+		return d.Connect(verbs.Target{Address: path.Addr().String(), Token: tokens.Issue(verbs.Peer{Client: 5})}, limit)
+	}
+	pair := func(c verbs.Conn) verbs.QP {
+		q, err := c.NewQP(arena)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q
+	}
+	first, err := connect(patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := pair(first)
+	path.hold.Store(true)
+	binary.NativeEndian.PutUint64(b, 7)
+	if err := q.Start([]verbs.Request{{Op: verbs.Write, Local: b}}); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- first.Close() }()
+	for q.Err() == nil {
+		runtime.Gosched()
+	}
+	if _, err := connect(50 * time.Millisecond); !errors.Is(err, verbs.ErrTimeout) {
+		t.Errorf("a client whose queue pairs are dead and not quiet connects: %v", err)
+	}
+	close(path.release)
+	if err := <-closed; err != nil {
+		t.Errorf("Close of the first connection: %v", err)
+	}
+	again, err := connect(patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if err := verbs.Post(pair(again), []verbs.Request{{Op: verbs.Read, Local: b}}); err != nil {
+		t.Fatal(err)
+	}
+	if v := binary.NativeEndian.Uint64(b); v != 7 {
+		t.Errorf("a WRITE that was sent before the farewell is not in: %d", v)
 	}
 }
