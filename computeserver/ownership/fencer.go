@@ -165,12 +165,14 @@ func (f *fencer) note(server uint16, clients []uint32, others []uint16, err erro
 	}
 }
 
-// want sets the clients to fence: the holders that blocked the last claim. It forgets all others.
-func (f *fencer) want(blocked []pool.Blocked) {
+// want adds the clients to fence: the holders that blocked a claim. If these are all that blocked
+// it, the others are forgotten. A claim without a whole answer forgets none: a client that is
+// fenced stays so, and each attempt to fence it may take long.
+func (f *fencer) want(blocked []pool.Blocked, all bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.work = slices.DeleteFunc(f.work, func(w fencing) bool {
-		return !slices.ContainsFunc(blocked, func(b pool.Blocked) bool { return b.Client == w.client })
+		return all && !slices.ContainsFunc(blocked, func(b pool.Blocked) bool { return b.Client == w.client })
 	})
 	for _, b := range blocked {
 		known := slices.ContainsFunc(f.work, func(w fencing) bool { return b.Client == w.client })
