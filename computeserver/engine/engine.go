@@ -14,6 +14,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -153,6 +154,9 @@ func (c *Engine) Bound(prefix []byte) []byte {
 	}
 	return prefix
 }
+
+// Beyond is the least bound above all keys that begin with prefix; empty if nothing is above them.
+func (c *Engine) Beyond(prefix []byte) []byte { return keyrange.PrefixEnd(prefix) }
 
 // checkBound returns an error for bounds of scans that cannot be keys. An empty bound is the end of
 // the key space.

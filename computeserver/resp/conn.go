@@ -82,6 +82,7 @@ type conn struct {
 
 	divided bool // commands on one key are set aside, to be divided among sessions
 	multi   transaction
+	cursors ownCursors
 	// database is what the last SELECT asked for, if it was refused: see cmdSelect.
 	database string
 	login    users.Login // nobody's before AUTH

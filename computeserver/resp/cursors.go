@@ -9,8 +9,10 @@ import (
 )
 
 // cursors remembers where the SCANs of RESP clients go on. It is bounded: the cursor that was not
-// used for longest goes first, and one that was not used for a while goes in any case. A cursor
-// stays good after it was used, so that a client may repeat a step.
+// used for longest goes first, and one that was not used for a while goes in any case. A connection
+// has cursorsEach, and its oldest one goes for another: so nobody's many steps take the cursors of
+// others. A cursor stays good after it was used, so that a client may repeat a step, and after its
+// connection has ended, since clients take another one of their pool.
 type cursors struct {
 	env  env.Env
 	max  int
@@ -27,15 +29,41 @@ type cursor struct {
 	at  time.Duration
 }
 
+// cursorsEach is how many cursors one connection has.
+const cursorsEach = 64
+
+// ownCursors are the numbers of a connection's cursors.
+type ownCursors struct {
+	ids    []uint64
+	oldest int // where in ids, once there are cursorsEach
+}
+
 func newCursors(e env.Env, max int, keep time.Duration) *cursors {
 	return &cursors{env: e, max: max, keep: keep, mu: e.NewMutex(), byID: map[uint64]*list.Element{}, used: list.New()}
 }
 
-// put remembers key under a new number. Numbers are random, so that one of another server is hardly
-// ever mistaken for one of this, and below 2^53, which every client can hold.
-func (t *cursors) put(key []byte) uint64 {
+// put remembers key under a new number, for the connection that has own. Numbers are random, so
+// that one of another server is hardly ever mistaken for one of this, and below 2^53, which every
+// client can hold.
+func (t *cursors) put(key []byte, own *ownCursors) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	id := t.add(key)
+	if len(own.ids) < cursorsEach {
+		own.ids = append(own.ids, id)
+		return id
+	}
+	if e, ok := t.byID[own.ids[own.oldest]]; ok {
+		t.used.Remove(e)
+		delete(t.byID, own.ids[own.oldest])
+	}
+	own.ids[own.oldest] = id
+	own.oldest = (own.oldest + 1) % cursorsEach
+	return id
+}
+
+// add is put without regard to who asks. Called under mu.
+func (t *cursors) add(key []byte) uint64 {
 	now := t.env.Now()
 	for t.used.Len() > 0 {
 		oldest := t.used.Back().Value.(*cursor)

@@ -59,6 +59,18 @@ func newGlob(pattern []byte, longest int) *glob {
 	return g
 }
 
+// none reports whether no key can match. A nil glob matches all.
+func (g *glob) none() bool { return g != nil && g.never }
+
+// prefix is what every key begins with that matches.
+func (g *glob) prefix() []byte {
+	var p []byte
+	for i := 0; g != nil && i < len(g.items) && g.items[i].kind == globByte; i++ {
+		p = append(p, g.items[i].b)
+	}
+	return p
+}
+
 // readSet reads a set from behind its opening bracket. It returns what follows the closing one.
 func readSet(p []byte) (set *[4]uint64, rest []byte) {
 	set = new([4]uint64)

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"bytes"
 	"context"
 	"strconv"
 	"time"
@@ -59,7 +60,7 @@ func (c *conn) collect(b body, r engine.ScanRange, keep func(key []byte) (keep, 
 				return !end
 			}
 		}
-		if full = b.add(len(key)+len(value)+32, "use LIMIT, then go on after the last key"); full != nil {
+		if full = b.add(keyRoom(key)+len(value), "use LIMIT, then go on after the last key"); full != nil {
 			return false
 		}
 		pairs++
@@ -132,37 +133,57 @@ func (c *conn) cmdScan(args [][]byte) {
 
 // scanStep is one step of a scan from start on: up to count keys that the user may read, those of
 // them that match pattern; nil matches all. It goes from one range that the user may read to the
-// next: other keys are not read, and may have no server. A step whose comparisons take long ends
-// early.
+// next, within the keys that begin as the pattern does: other keys are not read, and may have no
+// server. A step whose comparisons take long, or whose keys fill the reply, ends early.
 func (c *conn) scanStep(start []byte, count uint64, pattern *glob) {
-	user := c.login.User()
+	user, longest := c.login.User(), c.s.core.Index.MaxKeyBytes
+	prefix := pattern.prefix()
+	beyond := c.s.core.Beyond(prefix)
 	var last []byte
 	seen, effort := uint64(0), 0
-	keep := func(key []byte) (keep, end bool) {
-		seen++
-		last = append(last[:0], key...)
-		if pattern == nil {
-			return true, false
-		}
-		matched, steps := pattern.match(key)
-		effort += steps
-		return matched, effort > matchEffort
-	}
 	c.settle()
 	b, keys, full := c.newBody(), 0, false
-	next := func() (from, end []byte, more bool) { return user.Readable(start, c.s.core.Index.MaxKeyBytes) }
+	fits := true // last does
+	keep := func(key []byte) (keep, end bool) {
+		last, keep = append(last[:0], key...), true
+		if pattern != nil {
+			var steps int
+			keep, steps = pattern.match(key)
+			effort += steps
+		}
+		// A key that does not even fit alone is an error.
+		if fits = !keep || keys == 0 || b.add(keyRoom(key), "") == nil; !fits {
+			return false, true
+		}
+		seen++
+		if keep {
+			keys++
+		}
+		return keep, effort > matchEffort
+	}
+	next := func() (from, end []byte, more bool) {
+		if bytes.Compare(start, prefix) < 0 {
+			start = prefix
+		}
+		from, end, more = user.Readable(start, longest)
+		if len(beyond) > 0 && (len(end) == 0 || bytes.Compare(end, beyond) > 0) {
+			end = beyond
+		}
+		return from, end, more && !pattern.none() && (len(end) == 0 || bytes.Compare(from, end) < 0)
+	}
 	from, end, more := next()
 	for more && !full {
 		r := engine.ScanRange{Start: c.s.core.Bound(from), End: c.s.core.Bound(end), Limit: count - seen, KeysOnly: true}
-		n, err := c.collect(b, r, keep)
-		if err != nil {
+		if _, err := c.collect(b, r, keep); err != nil {
 			b.fail(err)
 			return
 		}
-		keys += n
-		if full = seen == count || effort > matchEffort; full {
+		switch full = !fits || seen == count || effort > matchEffort; {
+		case !fits:
+			start = last
+		case full:
 			start, more = c.s.core.Successor(nil, last)
-		} else {
+		default:
 			start, more = r.End, len(r.End) > 0
 		}
 		if more {
@@ -171,11 +192,14 @@ func (c *conn) scanStep(start []byte, count uint64, pattern *glob) {
 	}
 	cursor := uint64(0)
 	if more {
-		cursor = c.s.cursors.put(start)
+		cursor = c.s.cursors.put(start, &c.cursors)
 	}
 	head := redcon.AppendBulkString(appendHead(nil, 2), strconv.FormatUint(cursor, 10))
 	b.send(appendHead(head, keys))
 }
+
+// keyRoom is how many bytes of a reply a key takes at most.
+func keyRoom(key []byte) int { return len(key) + 32 }
 
 func (c *conn) cmdDBSize(_ [][]byte) {
 	c.settle()

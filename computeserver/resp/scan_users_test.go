@@ -44,24 +44,7 @@ func TestScanReadsNoKeysOfOthers(t *testing.T) {
 	r = c.raw(2)
 	r.Send(x("AUTH", "u", "u"))
 	r.Expect("+OK\r\n")
-	var keys []string
-	steps := 0
-	for cursor := "0"; steps == 0 || cursor != "0"; steps++ {
-		r.Send(x("SCAN", cursor, "COUNT", "4"))
-		if got := strings.TrimSpace(r.Line()); got != "*2" || steps > 100 {
-			t.Fatalf("step %d: %s", steps, got)
-		}
-		r.Line()
-		cursor = strings.TrimSpace(r.Line())
-		var n int
-		if _, err := fmt.Sscanf(r.Line(), "*%d", &n); err != nil {
-			t.Fatal(err)
-		}
-		for range n {
-			r.Line()
-			keys = append(keys, strings.TrimSpace(r.Line()))
-		}
-	}
+	keys, steps := scanned(r, "COUNT", "4")
 	if len(keys) != 40 || keys[0] != "n:00" || keys[19] != "n:19" || keys[20] != "q:00" || keys[39] != "q:19" || steps > 40/4+1 {
 		t.Errorf("%d steps, %d keys: %q", steps, len(keys), keys)
 	}
