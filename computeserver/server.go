@@ -135,8 +135,14 @@ func (s *Server) cutAll() {
 	}
 }
 
-// lastWords is how long the answers of calls that have ended may take to be sent.
-const lastWords = 5 * time.Second
+const (
+	// lastWords is how long the answers of calls that have ended may take to be sent.
+	lastWords = 5 * time.Second
+	// partLimit is how long the index may take to be closed: what it holds is written back and
+	// given to others, and its client parts from all memory servers. With the default DrainLimit a
+	// pod has ended before its grace period of 60 s is over.
+	partLimit = 30 * time.Second
+)
 
 func newRPC(g *gate, cfg *Config, r *rpcServer) *grpc.Server {
 	server := grpc.NewServer(
@@ -215,7 +221,9 @@ func (s *Server) Run(ctx context.Context) error {
 	s.peers.close()
 	stopLooking()
 	shells.Wait()
-	c.Sessions.Halt(s.cfg.Limit)
+	if !c.Sessions.Halt(partLimit) {
+		c.Log.Error("the index is not closed: others wait for the lease of this client", "after", partLimit)
+	}
 	if closer, ok := s.cfg.Maps.(interface{ Close() }); ok {
 		closer.Close()
 		followed.Wait(s.cfg.Limit)

@@ -215,13 +215,14 @@ func (g *Sessions) awaitLent(limit time.Duration) bool {
 	}
 }
 
-// Halt ends Run and waits for it.
-func (g *Sessions) Halt(limit time.Duration) {
+// Halt ends Run and waits for it. It reports whether Run ended within limit: then what the client
+// held is given back, and it has parted from its memory servers.
+func (g *Sessions) Halt(limit time.Duration) bool {
 	g.mu.Lock()
 	g.stopped = true
 	g.mu.Unlock()
 	g.wake.Set()
-	g.ended.Wait(limit)
+	return g.ended.Wait(limit)
 }
 
 // breakDown makes run give ix up and open it anew, if it is the one that is open. Called under mu.
