@@ -29,7 +29,7 @@ func TestProtocolErrorsEndTheConnection(t *testing.T) {
 	f("*2\r\n$3\r\nGET\r\n$-1\r\n", "invalid bulk length")
 	f("*2\r\n$3\r\nGETxx", "invalid bulk length")
 	f("*100000000\r\n", "invalid multibulk length")
-	f("*-5\r\n", "invalid multibulk length")
+	f("*-\r\n", "invalid multibulk length")
 	f("*x\r\n", "invalid multibulk length")
 	f("*1\r\n:1\r\n", `expected '$', got ":"`)
 	f("$3\r\nGET\r\n", "expected '*', got '$'")

@@ -1,9 +1,9 @@
 package resp
 
 import (
+	"bytes"
 	"fmt"
 	"net"
-	"sort"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -106,18 +106,28 @@ func (c *conn) cmdClient(args [][]byte) {
 func (c *conn) cmdCommand(args [][]byte) {
 	switch {
 	case len(args) == 1, is(args[1], "INFO"):
-		c.out = redcon.AppendArray(c.out, len(commands))
+		names := CommandNames[:len(commands)]
+		if len(args) > 2 {
+			names = make([]string, len(args)-2)
+			for i, name := range args[2:] {
+				names[i] = string(name)
+			}
+		}
+		c.out = redcon.AppendArray(c.out, len(names))
 		c.tally.Count(count.OK)
-		for _, name := range CommandNames[:len(commands)] {
+		for _, name := range names {
 			k := lookupCommand([]byte(name))
+			if k == nil {
+				c.out = c.appendNull(c.out)
+				continue
+			}
 			c.out = redcon.AppendArray(c.out, 6)
 			c.out = redcon.AppendBulkString(c.out, k.name)
 			c.out = redcon.AppendInt(c.out, int64(k.arity))
 			c.out = redcon.AppendArray(c.out, 0) // flags
-			first, last, step := k.keys()
-			c.out = redcon.AppendInt(c.out, first)
-			c.out = redcon.AppendInt(c.out, last)
-			c.out = redcon.AppendInt(c.out, step)
+			c.out = redcon.AppendInt(c.out, int64(k.keys.first))
+			c.out = redcon.AppendInt(c.out, int64(k.keys.last))
+			c.out = redcon.AppendInt(c.out, int64(k.keys.step))
 		}
 	case is(args[1], "COUNT"):
 		c.replyInt(int64(len(commands)))
@@ -135,37 +145,24 @@ func (c *conn) cmdCommand(args [][]byte) {
 	}
 }
 
-// keys are the positions of the keys among the arguments, as COMMAND shows them.
-func (k *command) keys() (first, last, step int64) {
-	switch k.name {
-	case "get", "set", "setnx":
-		return 1, 1, 1
-	case "del", "unlink", "exists", "mget":
-		return 1, -1, 1
-	case "mset":
-		return 1, -1, 2
-	}
-	return 0, 0, 0
-}
-
 // cmdConfig answers what clients ask before they start; there is nothing to set.
 func (c *conn) cmdConfig(args [][]byte) {
 	if !is(args[1], "GET") || len(args) < 3 {
 		c.replyError("ERR CONFIG GET is possible; the configuration of an index is its DMIndex object")
 		return
 	}
-	known := map[string]string{"save": "", "appendonly": "no", "databases": "1", "maxclients": strconv.Itoa(c.s.maxConns)}
-	var found []string
-	for _, a := range args[2:] {
-		if name := strings.ToLower(string(a)); known[name] != "" || name == "save" {
-			found = append(found, name)
+	var found [][2]string
+	for _, known := range [][2]string{{"appendonly", "no"}, {"databases", "1"}, {"maxclients", strconv.Itoa(c.s.maxConns)}, {"save", ""}} {
+		for _, pattern := range args[2:] {
+			if matches, _ := newGlob(bytes.ToLower(pattern), maxNameBytes).match([]byte(known[0])); matches {
+				found = append(found, known)
+				break
+			}
 		}
 	}
-	sort.Strings(found)
 	c.out = c.appendMap(c.out, len(found))
 	c.tally.Count(count.OK)
-	for _, name := range found {
-		c.out = redcon.AppendBulkString(c.out, name)
-		c.out = redcon.AppendBulkString(c.out, known[name])
+	for _, f := range found {
+		c.out = appendPair(c.out, f[0], f[1])
 	}
 }

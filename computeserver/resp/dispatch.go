@@ -21,9 +21,20 @@ type command struct {
 	now   bool // runs between MULTI and EXEC, too, where others are refused
 	slot  int  // in tallies
 	needs right
+	keys  keysAt
 
 	changes bool // it changes one key, if it has as many arguments as that takes
 }
+
+// keysAt says which arguments are keys: from first to last, each step-th. A negative last counts
+// from the end. With step 0 none is.
+type keysAt struct{ first, last, step int }
+
+var (
+	oneKey   = keysAt{1, 1, 1}
+	allKeys  = keysAt{1, -1, 1}
+	keyPairs = keysAt{1, -1, 2}
+)
 
 // onOneKey reports whether a command with so many arguments, its name included, reads or changes
 // the one key that is its first argument.
@@ -50,14 +61,14 @@ var CommandNames []string
 
 func init() {
 	for _, k := range []command{
-		{name: "get", arity: 2, run: (*conn).cmdGet, data: true, needs: toRead},
-		{name: "set", arity: -3, run: (*conn).cmdSet, data: true, needs: toWrite, changes: true},
-		{name: "setnx", arity: 3, run: (*conn).cmdSetNX, data: true, needs: toWrite, changes: true},
-		{name: "del", arity: -2, run: (*conn).cmdDel, data: true, needs: toWrite, changes: true},
-		{name: "unlink", arity: -2, run: (*conn).cmdDel, data: true, needs: toWrite, changes: true},
-		{name: "exists", arity: -2, run: (*conn).cmdExists, data: true, needs: toRead},
-		{name: "mget", arity: -2, run: (*conn).cmdMGet, data: true, needs: toRead},
-		{name: "mset", arity: -3, run: (*conn).cmdMSet, data: true, needs: toWrite},
+		{name: "get", arity: 2, run: (*conn).cmdGet, data: true, needs: toRead, keys: oneKey},
+		{name: "set", arity: -3, run: (*conn).cmdSet, data: true, needs: toWrite, keys: oneKey, changes: true},
+		{name: "setnx", arity: 3, run: (*conn).cmdSetNX, data: true, needs: toWrite, keys: oneKey, changes: true},
+		{name: "del", arity: -2, run: (*conn).cmdDel, data: true, needs: toWrite, keys: allKeys, changes: true},
+		{name: "unlink", arity: -2, run: (*conn).cmdDel, data: true, needs: toWrite, keys: allKeys, changes: true},
+		{name: "exists", arity: -2, run: (*conn).cmdExists, data: true, needs: toRead, keys: allKeys},
+		{name: "mget", arity: -2, run: (*conn).cmdMGet, data: true, needs: toRead, keys: allKeys},
+		{name: "mset", arity: -3, run: (*conn).cmdMSet, data: true, needs: toWrite, keys: keyPairs},
 		{name: "range", arity: -3, run: (*conn).cmdRange, data: true, needs: toReadRange},
 		{name: "scan", arity: -2, run: (*conn).cmdScan, data: true},
 		{name: "dbsize", arity: 1, run: (*conn).cmdDBSize, data: true, needs: toReadAll},

@@ -48,7 +48,14 @@ func (f *frames) next(b []byte, anonymous bool) (int, error) {
 		if b[0] != '*' {
 			return f.inline(b)
 		}
-		count, end, err := header(b, 0, "invalid multibulk length")
+		from, negative := 0, len(b) > 1 && b[1] == '-'
+		if negative {
+			from = 1
+		}
+		count, end, err := header(b, from, "invalid multibulk length")
+		if negative {
+			count = 0 // no command, as in Redis
+		}
 		switch {
 		case err != nil:
 			return 0, err
@@ -121,6 +128,9 @@ func (f *frames) inline(b []byte) (int, error) {
 func split(b []byte, args [][]byte) ([][]byte, bool) {
 	if b[0] != '*' {
 		return splitInline(b, args)
+	}
+	if b[1] == '-' {
+		return args[:0], true
 	}
 	_, args, _, _, err := redcon.ReadNextCommand(b, args)
 	return args, err == nil

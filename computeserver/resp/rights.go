@@ -27,11 +27,11 @@ func (c *conn) mayRun(k *command, args [][]byte) bool {
 	case toReadAll:
 		return user.ReadsAll()
 	case toRead, toWrite:
-		first, last, step := k.keys()
+		last := k.keys.last
 		if last < 0 {
-			last = int64(len(args)) - 1
+			last += len(args)
 		}
-		for i := first; i <= last; i += step {
+		for i := k.keys.first; i <= last; i += max(k.keys.step, 1) {
 			if k.needs == toRead && !user.MayRead(args[i]) || k.needs == toWrite && !user.MayWrite(args[i]) {
 				return false
 			}

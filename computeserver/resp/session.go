@@ -154,12 +154,25 @@ func appendPair(b []byte, key, value string) []byte {
 // ratio is a share of b to two digits; 0 if there is none.
 func ratio(a, b float64) string { return strconv.FormatFloat(a/max(b, 1), 'f', 2, 64) }
 
-// cmdInfo is INFO [section ...]: always everything.
-func (c *conn) cmdInfo(_ [][]byte) {
+// cmdInfo is INFO [section ...]: everything if no section is named.
+func (c *conn) cmdInfo(args [][]byte) {
 	s := c.s
 	var b strings.Builder
-	section := func(name string) { fmt.Fprintf(&b, "# %s\r\n", name) }
-	line := func(key string, value any) { fmt.Fprintf(&b, "%s:%v\r\n", key, value) }
+	wanted := true // the section
+	section := func(name string) {
+		wanted = len(args) == 1
+		for _, a := range args[1:] {
+			wanted = wanted || is(a, strings.ToUpper(name)) || is(a, "ALL") || is(a, "DEFAULT") || is(a, "EVERYTHING")
+		}
+		if wanted {
+			fmt.Fprintf(&b, "# %s\r\n", name)
+		}
+	}
+	line := func(key string, value any) {
+		if wanted {
+			fmt.Fprintf(&b, "%s:%v\r\n", key, value)
+		}
+	}
 	section("Server")
 	line("redis_version", respVersion)
 	line("redis_mode", "standalone")

@@ -19,16 +19,16 @@ const (
 // Names are those of the kinds, as metrics have them.
 var Names = [outcomeKinds]string{"ok", "miss", "error"}
 
-// maxSlots is more than there are commands.
-const maxSlots = 32
+// MaxSlots bounds the slots of a front end, as a Tally has a bit for each.
+const MaxSlots = 64
 
 // Tally counts the requests of one pipeline or batch without sharing anything; publish adds them to
 // what is shared.
 type Tally struct {
 	Slot  int // what is counted next
-	n     [maxSlots][outcomeKinds]uint32
+	n     [MaxSlots][outcomeKinds]uint32
 	total uint64
-	dirty uint32 // bit a slot
+	dirty uint64 // bit a slot
 }
 
 // Count counts a request under Slot.
@@ -46,7 +46,7 @@ func (t *Tally) Recount(slot int, was, is Kind) {
 
 // Front is what one front end counted.
 type Front struct {
-	N       [maxSlots][outcomeKinds]atomic.Uint64
+	N       [MaxSlots][outcomeKinds]atomic.Uint64
 	Latency Histogram
 	Sizes   Sizes // of pipelines and batches
 	Sum     *Counters
@@ -82,7 +82,7 @@ func (t *Tally) Publish(f *Front, took time.Duration) {
 	}
 	failed := uint64(0)
 	for dirty := t.dirty; dirty != 0; dirty &= dirty - 1 {
-		slot := bits.TrailingZeros32(dirty)
+		slot := bits.TrailingZeros64(dirty)
 		for kind := range t.n[slot] {
 			if n := t.n[slot][kind]; n > 0 {
 				f.N[slot][kind].Add(uint64(n))

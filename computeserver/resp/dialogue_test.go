@@ -1,0 +1,69 @@
+package resp
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
+	"github.com/dmindex/dmindex/computeserver/internal/count"
+)
+
+// TestTableOfCommands: a command that needs a right on keys says where they are, and each one has a
+// slot in which it is counted.
+func TestTableOfCommands(t *testing.T) {
+	if len(CommandNames) > count.MaxSlots {
+		t.Errorf("%d commands are to be counted in %d slots", len(CommandNames), count.MaxSlots)
+	}
+	for name, k := range commands {
+		if onKeys := k.needs == toRead || k.needs == toWrite; onKeys != (k.keys.step > 0) || onKeys && k.keys.first != 1 {
+			t.Errorf("%s needs right %d on its keys, and has them at %+v", name, k.needs, k.keys)
+		}
+	}
+	var tally count.Tally
+	tally.Slot = count.MaxSlots - 1
+	tally.Count(count.OK)
+	front := count.Front{Sum: &count.Counters{}}
+	tally.Publish(&front, 0)
+	if n := front.N[count.MaxSlots-1][count.OK].Load(); n != 1 {
+		t.Errorf("the last slot counted %d of 1", n)
+	}
+}
+
+// TestDialogue: what clients and tools ask before they start is answered for what they name.
+func TestDialogue(t *testing.T) {
+	c := newCluster(t, config.RoutingOwner, nil, 1)
+	c.split([]uint32{1})
+	r := c.raw(1)
+	f := func(want string, command ...string) {
+		t.Helper()
+		r.Send(computeservertest.Command(command...))
+		r.Expect(want)
+	}
+	const get = "*6\r\n$3\r\nget\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n"
+	const mset = "*6\r\n$4\r\nmset\r\n:-3\r\n*0\r\n:1\r\n:-1\r\n:2\r\n"
+	f("*3\r\n"+get+"$-1\r\n"+mset, "COMMAND", "INFO", "GET", "nope", "mset")
+	f("*4\r\n$10\r\nappendonly\r\n$2\r\nno\r\n$4\r\nsave\r\n$0\r\n\r\n", "CONFIG", "GET", "[a-b]*", "SAVE", "sa?e")
+	f("*0\r\n", "CONFIG", "GET", "maxmemory*")
+	f("$12\r\n# Keyspace\r\n\r\n", "INFO", "keyspace")
+	f("$0\r\n\r\n", "INFO", "replication")
+	for _, all := range [][]string{{"INFO"}, {"INFO", "everything"}, {"INFO", "Server", "default"}} {
+		r.Send(computeservertest.Command(all...) + computeservertest.Command("ECHO", "end"))
+		var text strings.Builder
+		for line := ""; line != "$3\r\n"; text.WriteString(line) {
+			line = r.Line()
+		}
+		r.Expect("end\r\n")
+		for _, section := range []string{"Server", "Clients", "Stats", "Partition", "Keyspace"} {
+			if n := strings.Count(text.String(), "# "+section+"\r\n"); n != 1 {
+				t.Errorf("%q shows section %s %d times", all, section, n)
+			}
+		}
+	}
+	// no command, and no reply
+	for _, nothing := range []string{"*0\r\n", "*-1\r\n", "*-5\r\n", "\r\n"} {
+		r.Send(nothing + "PING\r\n" + nothing)
+		r.Expect("+PONG\r\n")
+	}
+	f("+PONG\r\n", "PING")
+}
