@@ -133,7 +133,11 @@ func (c *conn) dispatch(h *header, frame []byte) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.closing {
-			close(c.bye)
+			select {
+			case <-c.bye: // a second one
+			default:
+				close(c.bye)
+			}
 			return errBye
 		}
 	case h.kind == frameError && h.code == codeOutOfRange:
