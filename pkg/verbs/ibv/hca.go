@@ -163,7 +163,9 @@ func (h *hca) openEvents() (err error) {
 	return nil
 }
 
-// dispatch wakes the waiter of every completion event, until the channel is closed.
+// dispatch wakes the waiter of every completion event, until the channel is closed or fails. It
+// fails for good when the device is gone: its driver was started anew, or its firmware was reset.
+// Then reads fail at once and there is always something to read. Waits end by their limits.
 func (h *hca) dispatch(raw syscall.RawConn) {
 	handle := new(C.uint64_t)
 	rc := C.int(0)
@@ -175,8 +177,11 @@ func (h *hca) dispatch(raw syscall.RawConn) {
 		if raw.Read(take) != nil {
 			return
 		}
+		if rc == C.EINTR {
+			continue
+		}
 		if rc != 0 {
-			continue // interrupted; a device that is gone ends waits by their limit
+			return
 		}
 		h.mu.Lock()
 		wake := h.waiters[uint64(*handle)]
