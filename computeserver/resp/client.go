@@ -15,6 +15,7 @@ import (
 // clientInfo is what CLIENT LIST shows of a connection; other connections read it.
 type clientInfo struct {
 	address, local string
+	user           atomic.Pointer[string] // nil before it has authenticated
 	name           atomic.Pointer[string]
 	library        atomic.Pointer[string]
 	last           atomic.Pointer[command]
@@ -49,19 +50,21 @@ func (c *conn) line() string {
 	if k := c.who.last.Load(); k != nil {
 		cmd = k.name
 	}
-	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s db=0 cmd=%s lib-name=%s\n",
-		c.id, c.who.address, c.who.local, text(&c.who.name), cmd, text(&c.who.library))
+	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s db=0 cmd=%s user=%s lib-name=%s\n",
+		c.id, c.who.address, c.who.local, text(&c.who.name), cmd, text(&c.who.user), text(&c.who.library))
 }
 
-// clientLines is CLIENT LIST: a line a connection, in the order in which they came, at most
-// maxClientLines.
-func (s *Server) clientLines() string {
+// clientLines is CLIENT LIST: a line a connection, in the order in which they came, as many as half
+// a reply has. A user that may not read every key sees the connections of its own name.
+func (c *conn) clientLines() string {
 	var b strings.Builder
-	for _, c := range s.connections() {
-		if b.Len() > s.maxReply/2 {
+	for _, of := range c.s.connections() {
+		if b.Len() > c.s.maxReply/2 {
 			break
 		}
-		b.WriteString(c.line())
+		if u := c.login.User(); u.ReadsAll() || text(&of.who.user) == u.Name() {
+			b.WriteString(of.line())
+		}
 	}
 	return b.String()
 }
@@ -88,7 +91,7 @@ func (c *conn) cmdClient(args [][]byte) {
 	case is(sub, "INFO") && len(args) == 2:
 		c.replyBulk([]byte(c.line()))
 	case is(sub, "LIST"):
-		c.replyBulk([]byte(c.s.clientLines()))
+		c.replyBulk([]byte(c.clientLines()))
 	case is(sub, "SETINFO") && len(args) == 4:
 		if is(args[2], "LIB-NAME") && printable(args[3]) {
 			library := string(args[3])

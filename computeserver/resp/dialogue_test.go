@@ -1,12 +1,15 @@
 package resp
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/computeserver/computeservertest"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/dmindex/dmindex/computeserver/users"
 )
 
 // TestTableOfCommands: a command that needs a right on keys says where they are, and each one has a
@@ -66,4 +69,38 @@ func TestDialogue(t *testing.T) {
 		r.Expect("+PONG\r\n")
 	}
 	f("+PONG\r\n", "PING")
+}
+
+// TestClientListShowsOwn: a user that may not read every key sees the connections of its own name.
+func TestClientListShowsOwn(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"password": "secret", "users.acl": "user u on >u ~a* +@all\nuser v on >v ~b* +@all\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := newCluster(t, config.RoutingOwner, func(l *limits) {
+		l.Users = directory(t, users.Config{PasswordFile: filepath.Join(dir, "password"), UsersFile: filepath.Join(dir, "users.acl")})
+	}, 1)
+	c.split([]uint32{1})
+	var all []*computeservertest.Conn
+	for _, login := range [][]string{{"default", "secret"}, {"u", "u"}, {"u", "u"}, {"v", "v"}} {
+		r := c.raw(1)
+		r.Send(computeservertest.Command("AUTH", login[0], login[1]))
+		r.Expect("+OK\r\n")
+		all = append(all, r)
+	}
+	for i, want := range []map[string]int{{"default": 1, "u": 2, "v": 1}, {"u": 2}, {"u": 2}, {"v": 1}} {
+		all[i].Send(computeservertest.Command("CLIENT", "LIST") + computeservertest.Command("ECHO", "end"))
+		var text strings.Builder
+		for line := ""; line != "$3\r\n"; text.WriteString(line) {
+			line = all[i].Line()
+		}
+		all[i].Expect("end\r\n")
+		for _, user := range []string{"default", "u", "v"} {
+			if n := strings.Count(text.String(), " user="+user+" "); n != want[user] {
+				t.Errorf("connection %d sees %d of user %s, want %d", i, n, user, want[user])
+			}
+		}
+	}
 }

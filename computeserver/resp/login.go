@@ -36,7 +36,7 @@ func (c *conn) enter() {
 	var open bool
 	if c.login, open = s.users.Anyone(); open {
 		s.authed++
-		c.account.belong(users.DefaultName)
+		c.belong(users.DefaultName)
 		c.in = make([]byte, 0, respBuffer)
 		return
 	}
@@ -48,6 +48,12 @@ func (c *conn) enter() {
 func (c *conn) leave() {
 	_ = c.nc.Close() // whatever it says, the connection is over
 	close(c.gone)
+}
+
+// belong makes the connection one of the user of this name; of nobody, if it is empty.
+func (c *conn) belong(name string) {
+	c.account.belong(name)
+	c.who.user.Store(&name)
 }
 
 // promote counts a connection among those that have authenticated, as a user. Errors: errTooMany;
@@ -75,14 +81,14 @@ func (s *Server) demote(c *conn) {
 	login, open := s.users.Anyone()
 	c.login = login
 	if open {
-		c.account.belong(users.DefaultName)
+		c.belong(users.DefaultName)
 	}
 	if c.place != nil || open {
 		return
 	}
 	c.anonymous = 0
 	s.authed--
-	c.account.belong("")
+	c.belong("")
 	c.place = s.lobby.Enter(c.from, c.leave)
 }
 
@@ -124,7 +130,7 @@ func (c *conn) logIn(args [][]byte) bool {
 		return false
 	}
 	c.login = login
-	c.account.belong(login.User().Name())
+	c.belong(login.User().Name())
 	return true
 }
 
