@@ -13,7 +13,8 @@ import (
 // TestDividedPipelines: commands of a pipeline whose changes are divided keep their order for each
 // key, also if the buffers have no room for all of them, or there are more than travel together.
 func TestDividedPipelines(t *testing.T) {
-	for _, buffers := range []int64{64 << 10, 256 << 20} {
+	for _, share := range []int64{64 << 10, 192 << 20} { // of the user
+		buffers := (share*4 + 2) / 3
 		for _, routing := range []string{config.RoutingAny, config.RoutingOwner} {
 			c := newCluster(t, routing, func(cfg *limits) { cfg.MaxBuffers, cfg.DivideAlways = buffers, true }, 1)
 			c.split([]uint32{1})
