@@ -139,7 +139,7 @@ func (w *ownWorld) answer(serves bool, in asked, at int, o *rpcv1.Outcome) error
 func (w *ownWorld) fails(serves bool, why string) error {
 	if serves {
 		w.log.failed++
+		w.log.reason = why
 	}
-	w.log.reason = why
 	return errors.New(why)
 }

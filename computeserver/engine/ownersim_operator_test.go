@@ -130,7 +130,7 @@ func (w *ownWorld) act(p *simenv.Process, k *path, v partition.View, memory *ope
 	w.autoscale(p, v, a, memory)
 	for _, s := range append(slices.Clone(a.Drain), a.Delete...) {
 		w.mayDie(p)
-		w.endPod(w.podOf(s.ID), w.OneIn(2))
+		w.endPod(w.podOf(s.ID), w.calm || w.OneIn(2))
 	}
 	return a, true
 }

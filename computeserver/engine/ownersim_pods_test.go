@@ -111,6 +111,9 @@ func (w *ownWorld) endPod(d *pod, gently bool) {
 		c.Drain()
 		c.End()
 		c.Sessions.Halt(20 * time.Second)
+		for n := 0; n < 5000 && w.serving[p] > 0; n++ { // answers are on their way
+			p.Sleep(time.Millisecond)
+		}
 		p.Kill()
 	})
 }
@@ -261,10 +264,10 @@ func (w *ownWorld) ask(p *simenv.Process, d *pod, ops []*rpcv1.Operation, forwar
 	w.serving[there]++
 	there.Go("request", func() {
 		answer := w.run(there, c, ops, forwarded, min(limit, ownLimit))
-		w.serving[there]--
 		there.Sleep(w.UpTo(time.Millisecond))
 		out = answer
 		done.Set()
+		w.serving[there]--
 	})
 	if !done.Wait(limit + 100*time.Millisecond) {
 		return nil
