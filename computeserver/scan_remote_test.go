@@ -198,7 +198,7 @@ func TestEmptyKeyComesOnce(t *testing.T) {
 // TestNothingOutlastsADrain: commands that go on in steps end with the first one after the drain's
 // time.
 func TestNothingOutlastsADrain(t *testing.T) {
-	for _, command := range []string{computeservertest.Command("DBSIZE"), computeservertest.Command("RANGE", "", ""), computeservertest.Command("SCAN", "0", "COUNT", "100000"), computeservertest.Command("SCAN", "0", "COUNT", "100000", "MATCH", "none*")} {
+	for _, command := range []string{computeservertest.Command("DBSIZE"), computeservertest.Command("RANGE", "", ""), computeservertest.Command("SCAN", "0", "COUNT", "100000"), computeservertest.Command("SCAN", "0", "COUNT", "100000", "MATCH", "*none")} {
 		c := newCluster(t, config.RoutingAny, func(cfg *Config) { cfg.DrainLimit = 50 * time.Millisecond }, 1)
 		c.split([]uint32{1})
 		c.fill(20*engine.ScanPiecePairs, 10)
