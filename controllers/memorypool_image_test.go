@@ -95,11 +95,11 @@ func TestProbeThatCannotBeMade(t *testing.T) {
 		}
 		return s, r.act(t.Context(), s, "tls")
 	}
-	s, err := look("typo")
-	if err != nil {
+	if _, err := look("typo"); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = look("typo"); err != nil || len(s.pods) != 2 {
+	s, err := look("typo")
+	if err != nil || len(s.pods) != 2 {
 		t.Fatalf("%d pods: %v", len(s.pods), err)
 	}
 	if err := r.Delete(t.Context(), s.pods[1]); err != nil {
