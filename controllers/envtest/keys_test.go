@@ -28,7 +28,13 @@ func TestKeysAreHidden(t *testing.T) {
 	c.start(0)
 	c.create(index, "demo")
 	c.condition("demo", dmv1.ConditionDegraded, metav1.ConditionTrue, dmv1.ReasonPoolFull, ", end) are not served, since the index has no memory left")
-	status := c.index("demo").Status
+	var status dmv1.DMIndexStatus
+	c.eventually("a map in the status", func() string { // the condition may be there before it
+		if status = c.index("demo").Status; status.Map == nil {
+			return "there is none"
+		}
+		return ""
+	})
 	text, err := json.Marshal(status)
 	if err != nil {
 		t.Fatal(err)
