@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,6 +120,45 @@ func TestScheduledNameIsTaken(t *testing.T) {
 		r := &DMBackupScheduleReconciler{base{Writer: kube.Writer{Client: api, Live: api}}}
 		if err := r.makeBackup(t.Context(), backup.DeepCopy()); !errors.Is(err, test.want) {
 			t.Errorf("%v: %v", test.there.Labels, err)
+		}
+	}
+}
+
+// TestDeletedWhileNamesAreTaken: somebody else's Job under the name of a dump's holds no backup
+// that is deleted. One under the name of the deletion's holds it only while the artifact is to go.
+func TestDeletedWhileNamesAreTaken(t *testing.T) {
+	started := metav1.NewTime(time.Date(2026, 3, 1, 11, 0, 0, 0, time.UTC))
+	backup := &dmv1.DMBackup{ObjectMeta: metav1.ObjectMeta{
+		Name: "a", Namespace: "shop", UID: "1", Finalizers: []string{dmv1.FinalizerArtifact}, DeletionTimestamp: &started}}
+	backup.Status.Started = &started
+	for _, test := range []struct {
+		job    string
+		policy dmv1.BackupDeletionPolicy
+		held   string
+	}{
+		{build.DumpJobName("a"), dmv1.BackupRetain, ""},
+		{build.DeleteJobName("a"), dmv1.BackupRetain, ""},
+		{build.DumpJobName("a"), dmv1.BackupDelete, "the artifact is being deleted"}, // by a Job of its own
+		{build.DeleteJobName("a"), dmv1.BackupDelete, "delete it; set spec.deletionPolicy to Retain"},
+	} {
+		b := backup.DeepCopy()
+		b.Spec.DeletionPolicy = test.policy
+		foreign := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: test.job, Namespace: "shop", UID: "2"}}
+		api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(b, foreign).WithStatusSubresource(b).Build()
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil {
+			t.Fatal(err)
+		}
+		r := &DMBackupReconciler{base{Writer: kube.Writer{Client: api, Live: api}, image: "server:1", now: time.Now}}
+		err := r.finalize(t.Context(), &backupScope{backup: b})
+		switch {
+		case test.held == "" && err != nil, test.held != "" && (err == nil || !strings.Contains(err.Error(), test.held)):
+			t.Errorf("%s with %s: %v, want %q", test.job, test.policy, err, test.held)
+		}
+		if gone := apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKeyFromObject(b), b)); gone != (test.held == "") {
+			t.Errorf("%s with %s: the backup is gone: %v", test.job, test.policy, gone)
+		}
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign); err != nil {
+			t.Errorf("%s with %s: somebody else's Job: %v", test.job, test.policy, err)
 		}
 	}
 }

@@ -2,6 +2,8 @@ package controllers
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,7 +31,8 @@ func (r *DMBackupReconciler) finalize(ctx context.Context, s *backupScope) (err 
 	if !controllerutil.ContainsFinalizer(b, dmv1.FinalizerArtifact) {
 		return nil
 	}
-	if s.job, err = r.look(ctx, b, build.DumpJobName(b.Name)); err != nil {
+	// Another object's Job is none of this backup, and nothing that a deletion could wait for.
+	if s.job, err = r.look(ctx, b, build.DumpJobName(b.Name)); err != nil && !errors.Is(err, kube.ErrNameTaken) {
 		return err
 	}
 	if j := s.job.job; j != nil && !s.job.done && s.job.failed == "" {
@@ -55,12 +58,13 @@ func (r *DMBackupReconciler) finalize(ctx context.Context, s *backupScope) (err 
 // deleteArtifact returns nil once a Job has deleted the artifact.
 func (r *DMBackupReconciler) deleteArtifact(ctx context.Context, s *backupScope) error {
 	b := s.backup
-	job, err := r.look(ctx, b, build.DeleteJobName(b.Name))
-	if err != nil {
-		return err
-	}
 	const leave = "; set spec.deletionPolicy to Retain to leave the artifact where it is"
+	job, err := r.look(ctx, b, build.DeleteJobName(b.Name))
 	switch {
+	case errors.Is(err, kube.ErrNameTaken):
+		return fmt.Errorf("%w%s", err, leave)
+	case err != nil:
+		return err
 	case job.job == nil:
 		if index, err := r.loadedFrom(ctx, b); err != nil {
 			return err

@@ -5,29 +5,10 @@ import (
 	"strings"
 	"time"
 
-	// the image has no database of time zones
-	_ "time/tzdata"
-
 	"github.com/robfig/cron/v3"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
-
-// parseSchedule reads a schedule.
-func parseSchedule(spec *dmv1.DMBackupScheduleSpec) (cron.Schedule, error) {
-	zone := orElse(spec.TimeZone, "Etc/UTC")
-	if _, err := time.LoadLocation(zone); err != nil || zone == "Local" {
-		return nil, fmt.Errorf("timeZone %q: write a name of the IANA database, such as Europe/Berlin", zone)
-	}
-	if strings.Contains(spec.Schedule, "TZ") || strings.HasPrefix(spec.Schedule, "@every") {
-		return nil, fmt.Errorf("schedule %q: write the time zone in timeZone, and times instead of @every", spec.Schedule)
-	}
-	s, err := cron.ParseStandard("CRON_TZ=" + zone + " " + spec.Schedule)
-	if err != nil {
-		return nil, fmt.Errorf("schedule %q: %w: write five fields, such as 30 2 * * *", spec.Schedule, err)
-	}
-	return s, nil
-}
 
 // newestTime is the newest of some times that is not after now; zero = there is none. A time in the
 // future is of a clock that was wrong, and the schedule does not wait until then.

@@ -148,7 +148,7 @@ func TestBackupWhoseJobDoesNotEnd(t *testing.T) {
 }
 
 // TestBackupWhoseNameIsTaken: somebody else's Job of the name does not keep others waiting for
-// ever.
+// ever, and does not hold the backup when that is deleted.
 func TestBackupWhoseNameIsTaken(t *testing.T) {
 	t.Parallel()
 	c, clock := withClock(t)
@@ -163,6 +163,11 @@ func TestBackupWhoseNameIsTaken(t *testing.T) {
 	c.phase("a", dmv1.BackupPending, dmv1.ReasonNameTaken, "Job a-dump exists")
 	c.lookAt("a", clock.n.Add(1))
 	c.phase("a", dmv1.BackupFailed, dmv1.ReasonTimedOut, "Job a-dump exists")
+	c.delete(c.backup("a"))
+	c.gone("a", &dmv1.DMBackup{})
+	if err := c.get("a-dump", &batchv1.Job{}); err != nil {
+		t.Errorf("somebody else's Job went with the backup: %v", err)
+	}
 }
 
 // TestBackupWithoutDigest: a Job that says nothing of an artifact has made none.
