@@ -74,7 +74,7 @@ func (r *DMBackupScheduleReconciler) reconcile(ctx context.Context, schedule *dm
 		return 0, err
 	}
 	status := &schedule.Status
-	v := scheduleView{spec: &schedule.Spec, times: times, now: r.now()}
+	v := scheduleView{spec: &schedule.Spec, times: times, now: r.now(), spread: spreadOf(schedule)}
 	known := []time.Time{schedule.CreationTimestamp.Time}
 	if t := status.LastScheduleTime; t != nil {
 		known = append(known, t.Time)
@@ -155,7 +155,7 @@ func (r *DMBackupScheduleReconciler) summarize(schedule *dmv1.DMBackupSchedule, 
 	status := &schedule.Status
 	status.NextScheduleTime, status.LastComplete, status.LastCompleteTime, status.Complete, status.Active = nil, "", nil, 0, nil
 	if !schedule.Spec.Suspend {
-		status.NextScheduleTime = ptr.To(metav1.NewTime(v.times.Next(v.now)))
+		status.NextScheduleTime = ptr.To(metav1.NewTime(v.next()))
 	}
 	sorted := byAge(v.backups)
 	last := newestOf(sorted, schedule.Spec.Template.IndexName)

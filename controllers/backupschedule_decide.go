@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"fmt"
+	"hash/fnv"
 	"strings"
 	"time"
 
@@ -48,6 +49,8 @@ type scheduleView struct {
 	times cron.Schedule
 	since time.Time // the time of the newest backup that was made or missed, or its creation
 	now   time.Time
+	// spread is how much later than at its times this schedule's backups are made
+	spread time.Duration
 
 	backups []scheduledBackup
 }
@@ -79,6 +82,21 @@ type scheduleActions struct {
 	reason, message string // of the condition Scheduled
 }
 
+// spreadOf is how much later than at its times the backups of a schedule are made: schedules of the
+// same times, of which a cluster may have hundreds, do not all begin at once. It follows from the
+// UID, so it is the same each time, and two backups of a schedule are as far apart as their times.
+func spreadOf(s *dmv1.DMBackupSchedule) time.Duration {
+	if s.Spec.SpreadSeconds == 0 {
+		return 0
+	}
+	h := fnv.New64a()
+	h.Write([]byte(s.UID))
+	return time.Duration(h.Sum64()%uint64(s.Spec.SpreadSeconds)) * time.Second
+}
+
+// next is when the next backup is made.
+func (v *scheduleView) next() time.Time { return v.times.Next(v.now.Add(-v.spread)).Add(v.spread) }
+
 // decideSchedule says which backup is to be made now, and which are to be deleted.
 //
 // Of several times that passed, the newest counts. A backup that is later than
@@ -86,18 +104,19 @@ type scheduleActions struct {
 // Forbid, and is missed when its deadline is over or the next one is due.
 func decideSchedule(v scheduleView) (a scheduleActions) {
 	a.reason, a.remove = dmv1.ReasonScheduled, expired(v)
+	now := v.now.Add(-v.spread) // by which the schedule's times are judged
+	due := latest(v.times, v.since, now)
 	if v.spec.Suspend {
 		a.reason, a.message = dmv1.ReasonSuspended, "spec.suspend is set"
-		a.missed = latest(v.times, v.since, v.now)
+		a.missed = due
 		return a
 	}
-	a.next = v.times.Next(v.now)
-	due := latest(v.times, v.since, v.now)
+	a.next = v.next()
 	if due.IsZero() {
 		return a
 	}
 	deadline := time.Duration(v.spec.StartingDeadlineSeconds) * time.Second
-	if late := v.now.Sub(due); deadline > 0 && late > deadline {
+	if late := now.Sub(due); deadline > 0 && late > deadline {
 		a.missed, a.reason = due, dmv1.ReasonMissed
 		a.message = fmt.Sprintf("the backup of %s was not made within %v", due.UTC().Format(time.RFC3339), deadline)
 		return a
@@ -116,7 +135,7 @@ func decideSchedule(v scheduleView) (a scheduleActions) {
 	default:
 		a.reason = dmv1.ReasonStillRunning
 		a.message = fmt.Sprintf("the backup of %s waits for %s", due.UTC().Format(time.RFC3339), strings.Join(active, ", "))
-		if end := due.Add(deadline); deadline > 0 && end.Before(a.next) {
+		if end := due.Add(v.spread + deadline); deadline > 0 && end.Before(a.next) {
 			a.next = end.Add(time.Second)
 		}
 	}

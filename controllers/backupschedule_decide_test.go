@@ -41,7 +41,7 @@ func TestLatest(t *testing.T) {
 	f("0 0 10 * *", "", "01T10:30:00Z", "30T15:30:00Z", "10T00:00:00Z") // weeks ago
 	f("@daily", "", "01T10:30:00Z", "02T15:30:00Z", "02T00:00:00Z")
 	f("30 2 * * *", "Europe/Berlin", "01T00:00:00Z", "01T12:00:00Z", "01T01:30:00Z")
-	f("30 2 * * *", "Europe/Berlin", "28T12:00:00Z", "29T12:00:00Z", "") // a night without 2:30
+	f("30 2 * * *", "Europe/Berlin", "28T12:00:00Z", "29T12:00:00Z", "29T01:00:00Z") // a night without 2:30
 	f("30 2 * * *", "Europe/Berlin", "29T12:00:00Z", "30T12:00:00Z", "30T00:30:00Z")
 }
 
@@ -55,7 +55,9 @@ func TestParseSchedule(t *testing.T) {
 	f("nightly", "", "write five fields")
 	f("0 0 2 * * *", "", "write five fields")
 	f("61 * * * *", "", "write five fields")
-	f("@every 5m", "", "instead of @every")
+	f("@every 5m", "", "write five fields")
+	f(" @every 1s", "", "write five fields")
+	f("\t@every 1s", "", "write five fields")
 	f("TZ=Europe/Berlin 0 2 * * *", "", "in timeZone")
 	f("0 2 * * *", "Mars/Olympus", "IANA")
 	f("0 2 * * *", "Local", "IANA")
@@ -102,6 +104,12 @@ func TestDecideSchedule(t *testing.T) {
 	f("one is at work, in place of it", func(v *scheduleView) {
 		v.backups, v.spec.ConcurrencyPolicy = []scheduledBackup{running}, dmv1.ConcurrencyReplace
 	}, "01T11:00:00Z", "", dmv1.ReasonScheduled, "01T12:00:00Z")
+	f("due, and later for its spread", func(v *scheduleView) { v.spread = 40 * time.Second }, "", "", dmv1.ReasonScheduled, "01T11:00:40Z")
+	f("due with its spread", func(v *scheduleView) { v.spread = 30 * time.Second }, "01T11:00:00Z", "", dmv1.ReasonScheduled, "01T12:00:30Z")
+	f("its spread does not count as lateness", func(v *scheduleView) { v.spread, v.spec.StartingDeadlineSeconds = 20*time.Second, 10 }, "01T11:00:00Z", "", dmv1.ReasonScheduled, "01T12:00:20Z")
+	f("its deadline begins with its spread", func(v *scheduleView) {
+		v.backups, v.spread, v.spec.StartingDeadlineSeconds = []scheduledBackup{running}, 20*time.Second, 60
+	}, "", "", dmv1.ReasonStillRunning, "01T11:01:21Z")
 	for _, over := range []scheduledBackup{{complete: true}, {failed: true}, {going: true}, {broken: true}} {
 		f("one is over", func(v *scheduleView) { v.backups = []scheduledBackup{over} }, "01T11:00:00Z", "", dmv1.ReasonScheduled, "01T12:00:00Z")
 	}

@@ -77,12 +77,12 @@ func (s *wallTimes) Next(after time.Time) time.Time {
 			return next
 		}
 		if due := t.Add(next.Sub(wall(t))); until.IsZero() || due.Before(until) {
-			return due
+			return due.In(after.Location())
 		}
 		t = until.In(s.zone)
 		shown = wall(t).Add(-time.Second) // what is shown at the change itself counts
 		if next.Before(wall(t)) && !s.everyHour {
-			return t // it was left out
+			return t.In(after.Location()) // it was left out
 		}
 	}
 	return time.Time{}

@@ -97,7 +97,8 @@ func dueBackup(s *dmv1.DMBackupSchedule, complete time.Time) time.Time {
 	if err != nil {
 		return since
 	}
-	next := times.Next(since)
+	spread := spreadOf(s)
+	next := times.Next(since.Add(-spread))
 	if next.IsZero() {
 		return since
 	}
@@ -105,5 +106,5 @@ func dueBackup(s *dmv1.DMBackupSchedule, complete time.Time) time.Time {
 	if after := times.Next(next); !after.IsZero() && after.Before(due) {
 		due = after
 	}
-	return due
+	return due.Add(spread)
 }

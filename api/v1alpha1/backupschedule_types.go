@@ -50,7 +50,7 @@ type DMBackupScheduleSpec struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
-	// +kubebuilder:validation:XValidation:rule="!self.contains('TZ') && !self.startsWith('@every')",message="write the time zone in timeZone, and times instead of @every"
+	// +kubebuilder:validation:XValidation:rule="!self.contains('TZ') && self.matches('^\\\\s*(@[a-z]+|[^@\\\\s]+(\\\\s+[^@\\\\s]+){4})\\\\s*$')",message="write five fields, such as 30 2 * * *, or @daily, and the time zone in timeZone; times instead of @every"
 	Schedule string `json:"schedule"`
 
 	// TimeZone of the schedule, by its name in the IANA database, such as Europe/Berlin.
@@ -66,6 +66,15 @@ type DMBackupScheduleSpec struct {
 	// +kubebuilder:validation:Minimum=10
 	// +kubebuilder:validation:Maximum=31536000
 	StartingDeadlineSeconds int32 `json:"startingDeadlineSeconds,omitempty"`
+
+	// SpreadSeconds is within how long after its times the schedule's backups are made, so that
+	// schedules of the same times do not all begin at once. How much later follows from the
+	// schedule's UID and is the same each time. 0 = at the times themselves.
+	// +optional
+	// +default=60
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=21600
+	SpreadSeconds int32 `json:"spreadSeconds,omitempty"`
 
 	// ConcurrencyPolicy is what happens when a backup is due while an earlier one is not over.
 	// +optional
@@ -97,7 +106,7 @@ type DMBackupScheduleStatus struct {
 	// +optional
 	LastScheduleTime *metav1.Time `json:"lastScheduleTime,omitempty"`
 
-	// NextScheduleTime is when the next backup is due.
+	// NextScheduleTime is when the next backup is made.
 	// +optional
 	NextScheduleTime *metav1.Time `json:"nextScheduleTime,omitempty"`
 

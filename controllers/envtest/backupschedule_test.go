@@ -154,7 +154,7 @@ func TestBackupScheduleThatCannotBeRead(t *testing.T) {
 	c := newCluster(t)
 	c.start(0)
 	for name, bad := range map[string][2]string{
-		"bad":   {"nightly", "write five fields"},
+		"bad":   {"61 * * * *", "write five fields"},
 		"never": {"0 0 30 2 *", "no such time"},
 	} {
 		c.create(strings.Replace(schedule, "0 * * * *", bad[0], 1), name)
@@ -178,7 +178,9 @@ func TestBackupScheduleThatCannotBeRead(t *testing.T) {
 			t.Errorf("%s -> %s: %v; want %q", old, new, err, want)
 		}
 	}
-	f("0 * * * *", "@every 5m", "instead of @every")
+	for _, wrong := range []string{"@every 5m", " @every 1s", "\\t@every 1s", "nightly", "TZ=UTC 0 2 * * *", "0 2 * * * *"} {
+		f("0 * * * *", wrong, "write five fields")
+	}
 	f("keepLast: 1", "keepLast: 0", "greater than or equal to 1")
 	f("name: NAME", "name: "+strings.Repeat("a", 41), "at most 40 characters")
 }
