@@ -138,7 +138,8 @@ func TestDeletedWhileNamesAreTaken(t *testing.T) {
 	}{
 		{build.DumpJobName("a"), dmv1.BackupRetain, ""},
 		{build.DeleteJobName("a"), dmv1.BackupRetain, ""},
-		{build.DumpJobName("a"), dmv1.BackupDelete, "the artifact is being deleted"}, // by a Job of its own
+		// by a Job of its own
+		{build.DumpJobName("a"), dmv1.BackupDelete, "the artifact is being deleted"},
 		{build.DeleteJobName("a"), dmv1.BackupDelete, "delete it; set spec.deletionPolicy to Retain"},
 	} {
 		b := backup.DeepCopy()

@@ -41,7 +41,8 @@ func TestLatest(t *testing.T) {
 	f("0 0 10 * *", "", "01T10:30:00Z", "30T15:30:00Z", "10T00:00:00Z") // weeks ago
 	f("@daily", "", "01T10:30:00Z", "02T15:30:00Z", "02T00:00:00Z")
 	f("30 2 * * *", "Europe/Berlin", "01T00:00:00Z", "01T12:00:00Z", "01T01:30:00Z")
-	f("30 2 * * *", "Europe/Berlin", "28T12:00:00Z", "29T12:00:00Z", "29T01:00:00Z") // a night without 2:30
+	// a night without 2:30
+	f("30 2 * * *", "Europe/Berlin", "28T12:00:00Z", "29T12:00:00Z", "29T01:00:00Z")
 	f("30 2 * * *", "Europe/Berlin", "29T12:00:00Z", "30T12:00:00Z", "30T00:30:00Z")
 }
 

@@ -12,8 +12,8 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// TestClockChanges: times of chosen hours are due once a day where the clock is set forward or back,
-// also at midnight. Those of every hour are due whenever the clock shows them.
+// TestClockChanges: times of chosen hours are due once a day where the clock is set forward or
+// back, also at midnight. Those of every hour are due whenever the clock shows them.
 func TestClockChanges(t *testing.T) {
 	f := func(schedule, zone, first, last, want string) {
 		t.Helper()
@@ -38,7 +38,8 @@ func TestClockChanges(t *testing.T) {
 		}
 	}
 	f("30 2 * * *", "Europe/Berlin", "2026-10-24 12:00", "2026-10-27 00:00", "25 00:30, 26 01:30")
-	f("30 2 * * *", "Europe/Berlin", "2026-10-25 01:10", "2026-10-27 00:00", "26 01:30") // begins in the second hour
+	// within the hour that is shown for the second time
+	f("30 2 * * *", "Europe/Berlin", "2026-10-25 01:10", "2026-10-27 00:00", "26 01:30")
 	f("30 2 * * *", "Europe/Berlin", "2026-03-28 12:00", "2026-03-31 00:00", "29 01:00, 30 00:30")
 	f("0,30 2,3 * * *", "Europe/Berlin", "2026-03-28 12:00", "2026-03-29 12:00", "29 01:00, 29 01:30")
 	f("0 3 * * *", "Europe/Berlin", "2026-10-24 12:00", "2026-10-26 12:00", "25 02:00, 26 02:00")

@@ -101,6 +101,7 @@ kind: DMBackupSchedule
 metadata: {name: often}
 spec:
   schedule: "* * * * *"
+  spreadSeconds: 0
   template:
     indexName: x
     storage: {volume: {claimName: dumps}}
