@@ -168,22 +168,35 @@ func (s *session) foresee(p *btree.Path, key []byte, fp byte, m mode) (o outcome
 	return o
 }
 
-// unmade frees the block that was written for a change that was not made, unless the log has it.
+// unmade gives back the block that was written for a change that was not made, unless the log has
+// it. If the log had it, and its record is cancelled, a replay looks for it until the cancellation
+// is durable.
 func (s *session) unmade() {
-	if s.block != (blocks.Reference{}) {
+	cancelled := s.beside.cancelled
+	switch {
+	case s.block == (blocks.Reference{}):
+		return
+	case cancelled != 0 && s.x.log.Durable() < cancelled:
+		s.x.garbage.add(s.block, cancelled)
+	default:
 		s.b.Blocks.Free(s.block)
-		s.block = blocks.Reference{}
 	}
+	s.block = blocks.Reference{}
 }
 
 // again reports, after err, whether a change that needs a block is worth another try: there was no
 // memory, and some is on its way back. It has waited for that memory then. Blocks that deferred
 // changes replaced are garbage when the log is durable, and possibly nothing else waits for that.
+// The block of this change is free by then, and no garbage: else each try would wait for it alone.
 func (s *session) again(err error, value []byte, m mode) bool {
 	if m == remove || !s.x.lay.InBlock(len(value)) || !errors.Is(err, index.ErrPoolFull) {
 		return false
 	}
-	return s.durable(s.x.garbage.last()) == nil && s.retire(1) == nil && s.b.AwaitMemory()
+	if s.durable(max(s.beside.cancelled, s.x.garbage.last())) != nil {
+		return false
+	}
+	s.unmade()
+	return s.retire(1) == nil && s.b.AwaitMemory()
 }
 
 // appendRemote appends the value of the entry of key that was READ, or found by a memory server, in

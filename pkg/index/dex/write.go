@@ -52,7 +52,8 @@ func (s *session) write(key, value []byte, m mode) error {
 		if m == modify {
 			wanted = s.mod.value
 		}
-		if s.unmade(); !s.again(err, wanted, m) {
+		if !s.again(err, wanted, m) {
+			s.unmade()
 			break
 		}
 		err = s.change(key, value, m)
@@ -323,8 +324,6 @@ func (s *session) restructure(f *frame, key []byte, epoch uint64) outcome {
 		}
 	}
 	s.x.grown.met()
-	block := s.block
-	s.block = blocks.Reference{} // the log has it
 	err := s.replaceLeaf(f, func() error { return s.putMade(key) })
 	if first {
 		if q.position != 0 {
@@ -332,8 +331,8 @@ func (s *session) restructure(f *frame, key []byte, epoch uint64) outcome {
 		}
 		s.unclaim()
 	}
-	if err != nil && block != (blocks.Reference{}) {
-		s.unrecorded(block)
+	if err == nil || errors.Is(err, index.ErrUnknown) {
+		s.block = blocks.Reference{} // the leaf has it, or the log, for who replays it
 	}
 	return outcome{err: err, released: true}
 }
@@ -366,15 +365,4 @@ func (s *session) putMade(key []byte) error {
 		q.forget()
 	}
 	return err
-}
-
-// unrecorded gives back the block of a change that was not made, once no replay looks for it: when
-// the cancellation of its record is durable.
-func (s *session) unrecorded(block blocks.Reference) {
-	switch {
-	case !s.x.with.caching:
-		s.block = block
-	case s.beside.cancelled != 0:
-		s.x.garbage.add(block, s.beside.cancelled)
-	}
 }

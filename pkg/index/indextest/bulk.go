@@ -136,7 +136,7 @@ func (r *runner) bulkRefusals(t *testing.T) {
 	random := seeded(t)
 	o := index.Options{Uint64: true, MaxValueBytes: 8}
 	all := sorted(random, o, 4000)
-	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Chunks: 2, ChunkBytes: 128 << 10})
+	c := r.start(t, pooltest.Options{Chunks: 2, ChunkBytes: 128 << 10})
 	x := r.open(t, c.Open(t), o)
 	s := session(t, x)
 	twice := slices.Clone(all)

@@ -34,7 +34,7 @@ func (r *runner) fullOn(t *testing.T, o index.Options) {
 	if !o.Uint64 {
 		chunks = 2
 	}
-	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Chunks: chunks, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
+	c := r.start(t, pooltest.Options{Chunks: chunks, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
 	x := r.open(t, c.Open(t), o)
 	s := session(t, x)
 	value := func(k uint64, n int) []byte { return append(number(k), make([]byte, n)...)[:min(n, 8)] }
@@ -113,7 +113,7 @@ func (r *runner) mostWaits() int {
 // is written than there is room for: writes wait for the memory that others have given up.
 func (r *runner) longFull(t *testing.T) {
 	random := seeded(t)
-	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Servers: 1, Chunks: 8, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
+	c := r.start(t, pooltest.Options{Servers: 1, Chunks: 8, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
 	x := r.open(t, c.Open(t), index.Options{Uint64: true, MaxValueBytes: 2000, InlineBytes: 100})
 	s := session(t, x)
 	value := func(k uint64) []byte { return bytes.Repeat(number(k), []int{40, 240}[k%2]) }

@@ -127,8 +127,15 @@ func seeded(t testing.TB) *rand.Rand {
 // cluster starts memory servers; large is for tests that need more than a few MiB.
 func (r *runner) cluster(t testing.TB, chunks int) *pooltest.Cluster {
 	t.Helper()
+	return r.start(t, pooltest.Options{Chunks: chunks})
+}
+
+// start is cluster with options of the test.
+func (r *runner) start(t testing.TB, o pooltest.Options) *pooltest.Cluster {
+	t.Helper()
 	r.fleet = &fleet{}
-	return pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Chunks: chunks})
+	o.Provider, o.Executor = r.provider, r.Design.Executor
+	return pooltest.New(t, o)
 }
 
 // open opens the index in p.

@@ -23,7 +23,7 @@ import (
 // one, and all keys share a few locks.
 func (r *runner) killed(t *testing.T) {
 	random := seeded(t)
-	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Chunks: 64, Locks: 8})
+	c := r.start(t, pooltest.Options{Chunks: 64, Locks: 8})
 	o := order{
 		Design: r.Design.Name, Control: serveControl(t, c), Options: index.Options{Uint64: true, MaxValueBytes: 40, InlineBytes: 24}, Each: 400, Writer: true,
 	}

@@ -56,7 +56,7 @@ func (r *runner) spaceBack(t *testing.T) {
 	const servers, all = 2, 20000
 	n := scale(all)
 	r.fleet = &fleet{}
-	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Servers: servers, Chunks: 512, ChunkBytes: 16 << 10, RenewEvery: time.Millisecond})
+	c := r.start(t, pooltest.Options{Servers: servers, Chunks: 512, ChunkBytes: 16 << 10, RenewEvery: time.Millisecond})
 	most, nodes := 2*servers+1, 8
 	if !r.Design.SharesAll {
 		// Each client has an open chunk on each server, and a redo log. No leaf belongs to two
@@ -151,7 +151,7 @@ func (r *runner) longSpaceBack(t *testing.T) {
 	if testing.Short() {
 		n /= 4
 	}
-	c := pooltest.New(t, pooltest.Options{Provider: r.provider, Executor: r.Design.Executor, Servers: servers, Chunks: 256, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
+	c := r.start(t, pooltest.Options{Servers: servers, Chunks: 256, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
 	o := index.Options{Uint64: true, MaxValueBytes: 1000, InlineBytes: 50}
 	x := r.open(t, c.Open(t), o)
 	loader, changer, deleter := session(t, x), session(t, r.open(t, c.Open(t), o)), session(t, r.open(t, c.Open(t), o))
