@@ -30,6 +30,10 @@ import (
 // dies before it did nothing, and one that dies behind it goes on. Then ca.crt or the servers'
 // files may be behind for as long as no operator runs, which they report, so the next step waits. A
 // request that is taken back in step 1 ends there. One that comes meanwhile begins behind step 3.
+//
+// An authority that a clock made which was ahead (pki.Authority.Early) is accepted by nobody, so
+// there is nothing to wait for: mendAuthority takes it out at once, as the next one or as the
+// present one, whose place a new one takes.
 type authorities struct {
 	// Done is the request (dmv1.AnnotationRotateAuthority) that was carried out last.
 	Done string `json:"done,omitempty"`
@@ -62,6 +66,7 @@ type saying struct {
 // authorityStep is what is to be done: at most one of the first four.
 type authorityStep struct {
 	introduce, takeBack, replace, retire bool
+	renew                                bool // see mendAuthority
 
 	after    authorities
 	waitsFor []string      // servers

@@ -85,7 +85,7 @@ func (r *DMBackupReconciler) deleteArtifact(ctx context.Context, s *backupScope)
 		return &waitFor{dmv1.ReasonDeleting, message, 0}
 	}
 	for _, c := range job.job.Status.Conditions {
-		if r.now().Sub(c.LastTransitionTime.Time) > deleteAgain {
+		if r.now().Sub(kube.Stamp(job.job, "", c.LastTransitionTime.Time, r.now())) > deleteAgain {
 			if err := r.endJob(ctx, job.job); err != nil {
 				return err
 			}

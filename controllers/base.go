@@ -172,17 +172,21 @@ func terminating(err error) bool {
 // passing reports whether an object changed under the reconciler: it is called again for it.
 func passing(err error) bool { return slices.ContainsFunc(flat(err), apierrors.IsConflict) }
 
-// authority reads the certificate authority of owner, and makes it if there is none.
+// authority reads the certificate authority of owner, and makes it if there is none that can be
+// used.
 func (b *base) authority(ctx context.Context, owner client.Object, labels map[string]string) (*pki.Authority, error) {
-	a, err := b.readAuthority(ctx, owner)
-	if err != nil || a != nil {
-		return a, err
+	secret, err := b.authoritySecret(ctx, owner)
+	if err != nil {
+		return nil, err
+	}
+	if secret != nil {
+		return b.mendAuthority(ctx, owner, secret)
 	}
 	pair, err := newAuthority(owner, b.now())
 	if err != nil {
 		return nil, err
 	}
-	secret := build.AuthoritySecret(owner.GetName(), owner.GetNamespace(), labels, pair)
+	secret = build.AuthoritySecret(owner.GetName(), owner.GetNamespace(), labels, pair)
 	if err := ctrl.SetControllerReference(owner, secret, b.Scheme()); err != nil {
 		return nil, err
 	}
@@ -215,7 +219,7 @@ func (b *base) serverTLS(ctx context.Context, owner client.Object, component str
 		return "", err
 	}
 	p := pair(secret)
-	if a.Review(p, leaf, b.now()) != "" {
+	if a.Review(p, leaf, b.now(), kube.Written(secret, kube.Owner)) != "" {
 		var err error
 		if p, err = a.Issue(leaf, b.now()); err != nil {
 			return "", err

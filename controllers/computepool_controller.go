@@ -289,7 +289,7 @@ func (s *computePoolScope) view(now time.Time) computePoolView {
 	v := computePoolView{replicas: s.size, paused: s.pool.Spec.Paused, identity: s.identity, template: s.template, now: now}
 	for _, p := range s.pods {
 		is, since := ready(p)
-		v.pods = append(v.pods, computePodView{id: podID(p), going: going(p), ended: ended(p), leaving: leaving(p), neverRan: neverRan(p), ready: is, readySince: since, attempt: attempt(p),
+		v.pods = append(v.pods, computePodView{id: podID(p), going: going(p), ended: ended(p), leaving: leaving(p), neverRan: neverRan(p), ready: is, readySince: kube.Stamp(p, "", since, now), attempt: attempt(p),
 			identity: p.Annotations[dmv1.AnnotationIdentity], template: p.Annotations[dmv1.AnnotationTemplate], image: asked(p)})
 	}
 	return v

@@ -12,6 +12,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -97,12 +98,12 @@ func (s *indexScope) observe(now time.Time) {
 			ID: c.id(), Pod: c.pod.Name,
 			RPC:   build.RPC(c.pod.Name, c.pool, s.index.Namespace),
 			RESP:  build.RESP(c.pod.Name, c.pool, s.index.Namespace),
-			Ready: is, ReadyFor: now.Sub(since),
+			Ready: is, ReadyFor: now.Sub(kube.Stamp(c.pod, "", since, now)),
 			Gone:    going(c.pod) || ended(c.pod),
 			Leaving: leaving(c.pod),
 		}
 		if at, err := time.Parse(time.RFC3339, c.pod.Annotations[dmv1.AnnotationLeaving]); err == nil {
-			server.LeftFor = now.Sub(at)
+			server.LeftFor = now.Sub(kube.Stamp(c.pod, kube.Owner, at, now))
 		}
 		if d := c.described; d != nil {
 			server.Answered = true

@@ -85,7 +85,8 @@ func (r *DMIndexReconciler) keepPasswords(ctx context.Context, s *indexScope) er
 }
 
 // storedPasswords reads what is known of the passwords. A Secret that somebody broke is begun anew
-// with the password that programs have.
+// with the password that programs have. No former password is right for longer than the grace from
+// when it was stored, whatever the clock said then.
 func (r *DMIndexReconciler) storedPasswords(ctx context.Context, index *dmv1.DMIndex) (p passwords, err error) {
 	secret := &corev1.Secret{}
 	secret.Name, secret.Namespace = build.AuthName(index.Name), index.Namespace
@@ -96,6 +97,10 @@ func (r *DMIndexReconciler) storedPasswords(ctx context.Context, index *dmv1.DMI
 	}
 	if json.Unmarshal(secret.Data[build.KeyPasswords], &p) != nil {
 		return passwords{}, nil
+	}
+	grace := passwordGrace(index)
+	for i, f := range p.Former {
+		p.Former[i].Until = kube.Stamp(secret, kube.Owner, f.Until.Add(-grace), r.now()).Add(grace)
 	}
 	return p, nil
 }

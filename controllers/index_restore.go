@@ -16,6 +16,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
 )
 
 // restoreRecord is what AnnotationRestore of an index says: which artifact this incarnation of the
@@ -224,7 +225,7 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 		return wait("an earlier Job is being deleted")
 	case job.failed != "":
 		ended, pause := restorePause(job.job)
-		if r.now().Sub(ended) > pause {
+		if r.now().Sub(kube.Stamp(job.job, "", ended, r.now())) > pause {
 			if err := r.endJob(ctx, job.job); err != nil {
 				return err
 			}

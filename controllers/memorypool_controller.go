@@ -17,6 +17,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 )
 
@@ -303,8 +304,8 @@ func (s *memoryPoolScope) view(now time.Time) memoryPoolView {
 	for _, p := range s.pods {
 		is, since := ready(p)
 		restarted, _ := time.Parse(time.RFC3339, p.Annotations[annotationRestarted])
-		v.pods = append(v.pods, memoryPodView{id: podID(p), going: going(p), ended: ended(p), ready: is, readySince: since,
-			image: asked(p), node: p.Spec.NodeName, restarted: restarted, attempt: attempt(p), stuck: stuck(p), idle: idle(p, now), unfit: s.problems[podID(p)] != ""})
+		v.pods = append(v.pods, memoryPodView{id: podID(p), going: going(p), ended: ended(p), ready: is, readySince: kube.Stamp(p, "", since, now),
+			image: asked(p), node: p.Spec.NodeName, restarted: kube.Stamp(p, kube.Owner, restarted, now), attempt: attempt(p), stuck: stuck(p), idle: idle(p, now), unfit: s.problems[podID(p)] != ""})
 	}
 	for _, p := range s.probes {
 		v.probes = append(v.probes, imageProbe(p))

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
 )
 
 // listPods are the pods of a pool, ascending by number.
@@ -106,7 +107,7 @@ func stuck(p *corev1.Pod) bool {
 func idle(p *corev1.Pod, now time.Time) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.ContainersReady {
-			return c.Status == corev1.ConditionFalse && p.Status.Phase == corev1.PodRunning && now.Sub(c.LastTransitionTime.Time) > restartLimit
+			return c.Status == corev1.ConditionFalse && p.Status.Phase == corev1.PodRunning && now.Sub(kube.Stamp(p, "", c.LastTransitionTime.Time, now)) > restartLimit
 		}
 	}
 	return false

@@ -114,6 +114,7 @@ func (b *base) keepAuthority(ctx context.Context, owner client.Object, v authori
 	}
 	next := nextAuthority(secret)
 	v.now, v.request = b.now(), owner.GetAnnotations()[dmv1.AnnotationRotateAuthority]
+	stored.Since = kube.Stamp(secret, kube.Owner, stored.Since, v.now)
 	v.next, v.former, v.expires = next != nil, len(secret.Data[build.KeyFormerAuthority]) > 0, present.NotAfter()
 	if v.next {
 		more, err := others()
@@ -130,7 +131,7 @@ func (b *base) keepAuthority(ctx context.Context, owner client.Object, v authori
 		v.certified = say(own, func(t trust) bool { return bytes.Equal(t.signer, present.ID()) })
 	}
 	step := stored.decide(v)
-	if err := b.writeAuthority(ctx, owner, secret, step); err != nil {
+	if _, err := b.writeAuthority(ctx, owner, secret, step); err != nil {
 		return 0, err
 	}
 	b.tellAuthority(owner, secret, step, v)
@@ -140,17 +141,26 @@ func (b *base) keepAuthority(ctx context.Context, owner client.Object, v authori
 	return step.nextLook, nil
 }
 
-// writeAuthority stores a step: the authorities and what is known of them are one Secret.
-func (b *base) writeAuthority(ctx context.Context, owner client.Object, secret *corev1.Secret, step authorityStep) error {
+// writeAuthority stores a step: the authorities and what is known of them are one Secret. It
+// returns the Secret as it is then.
+func (b *base) writeAuthority(ctx context.Context, owner client.Object, secret *corev1.Secret, step authorityStep) (*corev1.Secret, error) {
 	changed := secret.DeepCopy()
 	data := changed.Data
-	switch {
-	case step.introduce:
+	var made pki.Pair
+	if step.introduce || step.renew {
 		p, err := newAuthority(owner, b.now())
 		if err != nil {
-			return err
+			return nil, err
 		}
-		data[build.KeyNextAuthority], data[build.KeyNextAuthorityKey] = p.Cert, p.Key
+		made = p
+	}
+	switch {
+	case step.introduce:
+		data[build.KeyNextAuthority], data[build.KeyNextAuthorityKey] = made.Cert, made.Key
+	case step.renew:
+		data[identity.CertFile], data[identity.KeyFile] = made.Cert, made.Key
+		delete(data, build.KeyNextAuthority)
+		delete(data, build.KeyNextAuthorityKey)
 	case step.replace:
 		data[build.KeyFormerAuthority] = data[identity.CertFile]
 		data[identity.CertFile], data[identity.KeyFile] = data[build.KeyNextAuthority], data[build.KeyNextAuthorityKey]
@@ -165,14 +175,14 @@ func (b *base) writeAuthority(ctx context.Context, owner client.Object, secret *
 	if step.after != (authorities{}) || len(data[build.KeyRotation]) > 0 {
 		text, err := json.Marshal(step.after)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		data[build.KeyRotation] = text
 	}
 	if maps.EqualFunc(data, secret.Data, bytes.Equal) {
-		return nil
+		return secret, nil
 	}
-	return b.Patch(ctx, changed, client.MergeFromWithOptions(secret, client.MergeFromWithOptimisticLock{}), kube.Owner)
+	return changed, b.Patch(ctx, changed, client.MergeFromWithOptions(secret, client.MergeFromWithOptimisticLock{}), kube.Owner)
 }
 
 // tellAuthority makes the event of a step.

@@ -202,7 +202,7 @@ func TestAuthorityOfAPoolRotates(t *testing.T) {
 }
 
 // TestCertificatesAreRenewed: certificates are renewed after 60 days, and authorities in their last
-// year.
+// year. Those of a clock that was ahead are replaced once it is right.
 func TestCertificatesAreRenewed(t *testing.T) {
 	t.Parallel()
 	c := newCertified(t)
@@ -247,6 +247,16 @@ func TestCertificatesAreRenewed(t *testing.T) {
 			return ""
 		})
 	}
+	c.later(-time.Duration(c.ahead.Load()))
+	for _, name := range []string{"demo-ca", "demo-memory-ca", "demo-compute-tls", "demo-memory-tls"} {
+		c.eventually("what a clock that was ahead made is replaced", func() string {
+			if cert, err := pki.Parse(c.secret(name)[identity.CertFile]); err != nil || cert.NotBefore.After(time.Now()) {
+				return fmt.Sprintf("the certificate of %s is not good yet (%v)", name, err)
+			}
+			return ""
+		})
+	}
+	c.quiet(500 * time.Millisecond)
 }
 
 // TestDeletedCertificates: what somebody deletes by hand is made again, and fits together.

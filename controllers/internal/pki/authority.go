@@ -43,6 +43,16 @@ func (a *Authority) Trusted() [][]byte { return append([][]byte{a.PEM}, a.Others
 // NotAfter is when the authority ends, and all that it signed.
 func (a *Authority) NotAfter() time.Time { return a.cert.NotAfter }
 
+// Early reports whether the authority was made by a clock that was ahead: it begins after now, and
+// after it was stored, by another clock. Nobody accepts what it signed. One that begins after now
+// but not after it was stored is good, and now is of a clock that is behind: what that would be
+// replaced by would have ended before its time.
+func (a *Authority) Early(now, stored time.Time) bool { return early(a.cert, now, stored) }
+
+func early(c *x509.Certificate, now, stored time.Time) bool {
+	return c.NotBefore.After(now) && c.NotBefore.After(stored)
+}
+
 // ID is how servers name the authority that signed their certificate.
 func (a *Authority) ID() []byte { return a.cert.SubjectKeyId }
 

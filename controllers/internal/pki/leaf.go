@@ -58,8 +58,9 @@ func (a *Authority) leafEnd(now time.Time) time.Time {
 	return a.cert.NotAfter
 }
 
-// Review says why a certificate must be replaced by a new one; empty if it is good.
-func (a *Authority) Review(p Pair, l Leaf, now time.Time) (reason string) {
+// Review says why a certificate must be replaced by a new one; empty if it is good. stored is when
+// it was stored, by another clock than now: see Early.
+func (a *Authority) Review(p Pair, l Leaf, now, stored time.Time) (reason string) {
 	if len(p.Cert) == 0 || len(p.Key) == 0 {
 		return "there is none yet"
 	}
@@ -85,6 +86,8 @@ func (a *Authority) Review(p Pair, l Leaf, now time.Time) (reason string) {
 		return "it carries another identity"
 	case !slices.Equal(cert.ExtKeyUsage, l.usages()):
 		return "it is for another use"
+	case early(cert, now, stored):
+		return fmt.Sprintf("it begins on %s", cert.NotBefore.UTC().Format(time.DateOnly))
 	case cert.NotAfter.Sub(now) < RenewBefore && cert.NotAfter.Before(a.leafEnd(now).Truncate(time.Second)):
 		return fmt.Sprintf("it ends on %s", cert.NotAfter.UTC().Format(time.DateOnly))
 	}

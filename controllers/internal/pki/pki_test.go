@@ -39,7 +39,7 @@ func TestReview(t *testing.T) {
 		t.Helper()
 		l := leaf
 		change(&l)
-		got := by.Review(pair, l, now.Add(after))
+		got := by.Review(pair, l, now.Add(after), now)
 		if want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -53,10 +53,19 @@ func TestReview(t *testing.T) {
 	f(a, func(l *Leaf) { l.URI = identity.Compute("uid/2") }, 0, "another identity")
 	f(a, func(l *Leaf) { l.URI = nil }, 0, "another identity")
 	f(a, func(l *Leaf) { l.Client = false }, 0, "another use")
-	if got := a.Review(Pair{}, leaf, now); got != "there is none yet" {
+	for stored, want := range map[time.Duration]string{
+		-48 * time.Hour: "it begins on 2026-11-20", // the clock was ahead when it was made
+		0:               "",                        // the clock is behind now
+	} {
+		back := now.Add(-48 * time.Hour)
+		if got := a.Review(pair, leaf, back, now.Add(stored)); got != want || a.Early(back, now.Add(stored)) != (want != "") {
+			t.Errorf("stored at %v: %q, want %q", stored, got, want)
+		}
+	}
+	if got := a.Review(Pair{}, leaf, now, now); got != "there is none yet" {
 		t.Errorf("no certificate: %q", got)
 	}
-	if got := a.Review(Pair{Cert: pair.Cert, Key: []byte("x")}, leaf, now); !strings.Contains(got, "cannot be read") {
+	if got := a.Review(Pair{Cert: pair.Cert, Key: []byte("x")}, leaf, now, now); !strings.Contains(got, "cannot be read") {
 		t.Errorf("a broken key: %q", got)
 	}
 	if got := RenewAfter(pair.Cert, now); got != LeafLife-RenewBefore {

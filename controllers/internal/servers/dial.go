@@ -27,7 +27,7 @@ const (
 // GRPC dials servers over mutual TLS, as the operator. Its certificates are made when needed and
 // never stored.
 type GRPC struct {
-	now func() time.Time // of how long connections are kept
+	now func() time.Time
 
 	mu    sync.Mutex
 	pairs map[string]issued // by the authority's certificate
@@ -68,13 +68,14 @@ func (g *GRPC) dial(t Target) (*sharedConn, error) {
 	return conn, nil
 }
 
-// pair is the operator's certificate under an authority, renewed every day.
+// pair is the operator's certificate under an authority, renewed every day. Its age is that by the
+// clock on the wall, by which servers judge it: one of a clock that was ahead is renewed as well.
 func (g *GRPC) pair(a *pki.Authority) (pki.Pair, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := time.Now()
+	now := g.now().Round(0) // without the reading of the monotonic clock
 	for ca, i := range g.pairs {
-		if now.Sub(i.at) > 24*time.Hour {
+		if now.Before(i.at) || now.Sub(i.at) > 24*time.Hour {
 			delete(g.pairs, ca)
 		}
 	}

@@ -173,3 +173,24 @@ func TestOlderServer(t *testing.T) {
 		t.Errorf("ListHoldings: %v", err)
 	}
 }
+
+// TestOperatorsCertificate: it is renewed every day by the clock on the wall, and once a clock that
+// was ahead is right.
+func TestOperatorsCertificate(t *testing.T) {
+	a, g, now := newAuthority(t), NewGRPC(), time.Now()
+	g.now = func() time.Time { return now }
+	f := func(what string, after time.Duration, renewed bool) {
+		t.Helper()
+		before, err := g.pair(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(after)
+		if got, err := g.pair(a); err != nil || (string(got.Cert) != string(before.Cert)) != renewed {
+			t.Errorf("%s: renewed %v, want %v (%v)", what, !renewed, renewed, err)
+		}
+	}
+	f("soon", time.Hour, false)
+	f("a day later", 24*time.Hour, true)
+	f("the clock was ahead", -3*time.Hour, true)
+}

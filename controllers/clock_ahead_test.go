@@ -1,0 +1,135 @@
+package controllers
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/pkg/identity"
+)
+
+// How far the clock was ahead in these tests, and when the API server stored what was written then.
+const jump = 70 * 24 * time.Hour
+
+var stored = noon.Add(-time.Hour)
+
+// aheadPod is a pod that was written to while clocks were ahead.
+func aheadPod(annotation string) *corev1.Pod {
+	p := pod("pool-0", 0)
+	p.Spec.Containers = []corev1.Container{{Image: "b"}}
+	p.Annotations = map[string]string{annotation: stored.Add(jump).Format(time.RFC3339)}
+	p.CreationTimestamp = metav1.NewTime(stored)
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(stored.Add(jump))}}
+	return p
+}
+
+// TestStampsOfAClockThatWasAhead: they count from when they were stored, and nothing waits until
+// the clock gets there.
+func TestStampsOfAClockThatWasAhead(t *testing.T) {
+	old := pod("pool-1", 1)
+	old.Spec.Containers = []corev1.Container{{Image: "a"}}
+	old.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	restarted := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}, image: "b", size: 2, pods: []*corev1.Pod{aheadPod(annotationRestarted), old}}
+	if a := decideServers(restarted.view(noon)); a.restart != 1 {
+		t.Errorf("the next server to get its image: %d, want 1", a.restart)
+	}
+	left := &indexScope{index: &dmv1.DMIndex{}, compute: []computeServer{{pod: aheadPod(dmv1.AnnotationLeaving)}}}
+	left.observe(noon)
+	if s := left.view.Servers[0]; s.LeftFor != time.Hour || s.ReadyFor != time.Hour {
+		t.Errorf("a server left %v and was ready %v ago, want 1h each", s.LeftFor, s.ReadyFor)
+	}
+}
+
+// TestFormerPasswordOfAClockThatWasAhead ends with the grace.
+func TestFormerPasswordOfAClockThatWasAhead(t *testing.T) {
+	r, index := ownerOf(t)
+	text, err := json.Marshal(passwords{Former: []formerPassword{{"a", stored.Add(jump)}, {"b", noon.Add(time.Minute)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := build.AuthSecret(index, "", text)
+	secret.CreationTimestamp = metav1.NewTime(stored)
+	if err := r.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	p, err := (&DMIndexReconciler{base: *r}).storedPasswords(t.Context(), index)
+	if err != nil || len(p.Former) != 2 || !p.Former[0].Until.Equal(stored.Add(defaultPasswordGrace)) || !p.Former[1].Until.Equal(noon.Add(time.Minute)) {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// ownerOf is what reconcilers have at noon, and an index.
+func ownerOf(t *testing.T) (*base, *dmv1.DMIndex) {
+	t.Helper()
+	index := &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "ns", UID: "u"}}
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, dmv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(index).Build()
+	return &base{Writer: kube.Writer{Client: c, Live: c}, events: &lastNote{}, now: func() time.Time { return noon }}, index
+}
+
+// TestAuthorityOfAClockThatWasAhead is taken out at once: nobody accepts it. One that is good stays
+// where the clock is behind.
+func TestAuthorityOfAClockThatWasAhead(t *testing.T) {
+	f := func(name string, present, next time.Duration, now time.Time, renewed, nextStays bool) {
+		t.Helper()
+		r, index := ownerOf(t)
+		r.now = func() time.Time { return now }
+		made := func(after time.Duration) pki.Pair {
+			p, err := newAuthority(index, stored.Add(after))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		was, waiting := made(present), made(next)
+		secret := build.AuthoritySecret(index.Name, index.Namespace, nil, was)
+		secret.CreationTimestamp = metav1.NewTime(stored)
+		secret.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(index, dmv1.GroupVersion.WithKind("DMIndex"))}
+		secret.Data[build.KeyNextAuthority], secret.Data[build.KeyNextAuthorityKey] = waiting.Cert, waiting.Key
+		secret.Data[build.KeyRotation] = []byte(`{"done":"monday","for":"friday","since":"2027-06-01T00:00:00Z"}`)
+		if err := r.Create(t.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // what is right stays
+			a, err := r.authority(t.Context(), index, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Get(t.Context(), client.ObjectKeyFromObject(secret), secret); err != nil {
+				t.Fatal(err)
+			}
+			if is := string(a.PEM) != string(was.Cert); is != renewed || string(a.PEM) != string(secret.Data[identity.CertFile]) {
+				t.Errorf("%s: renewed %v, want %v", name, is, renewed)
+			}
+			if is := len(secret.Data[build.KeyNextAuthority]) > 0; is != nextStays || (len(a.Others) > 0) != nextStays {
+				t.Errorf("%s: the next one stays: %v, want %v", name, is, nextStays)
+			}
+			if a.Early(now, stored) {
+				t.Errorf("%s: the authority is not good yet", name)
+			}
+		}
+		var after authorities
+		if err := json.Unmarshal(secret.Data[build.KeyRotation], &after); err != nil || after.Done != "monday" || (after.For != "") != nextStays {
+			t.Errorf("%s: %+v, %v", name, after, err)
+		}
+	}
+	f("both are good", 0, 0, noon, false, true)
+	f("the next one is early", 0, jump, noon, false, false)
+	f("both are early", jump, jump, noon, true, false)
+	f("the clock is behind", 0, 0, noon.Add(-jump), false, true)
+}
