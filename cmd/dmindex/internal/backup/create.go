@@ -25,7 +25,8 @@ type Index interface {
 // Create dumps an index to an artifact and reads that back.
 //
 //  1. An artifact that is there under the name was completed by an earlier attempt. It is read
-//     back and reported; nothing is dumped again. One that is damaged is deleted.
+//     back and reported; nothing is dumped again. One that is damaged is deleted. One that may not
+//     be read is not replaced either: 2 fails when it is there.
 //  2. The index is dumped. The artifact appears once it is complete and durable.
 //  3. The artifact is read back. One that is not what was written is deleted, and the attempt has
 //     failed.
@@ -40,7 +41,7 @@ func Create(ctx context.Context, index Index, s Store, name string, d dumpfile.D
 		if err := s.Delete(ctx, name); err != nil {
 			return r, fmt.Errorf("delete the damaged %s: %w", name, err)
 		}
-	case !errors.Is(err, ErrNoArtifact):
+	case !errors.Is(err, ErrNoArtifact) && !errors.Is(err, ErrNotShown):
 		return r, err
 	}
 	digest := ""

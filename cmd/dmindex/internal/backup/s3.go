@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -29,16 +26,12 @@ type S3Config struct {
 	// config.S3SessionToken and config.S3CA.
 	CredentialsDir string
 
-	partBytes int           // of an upload; 0 = partBytes
+	partBytes int           // of an upload; 0 = as the constant
 	pause     time.Duration // before a read goes on; 0 = readPause
 	retries   int           // of a request; 0 = the library's
 }
 
 const (
-	// partBytes is how large the parts of an upload are: one of them is in memory, and S3 has
-	// 10,000 of them in an object, so an artifact has at most 320 GB.
-	partBytes = 32 << 20
-
 	// readTries is how often a read goes on in a row without getting a byte further.
 	readTries = 5
 	readPause = time.Second
@@ -48,7 +41,8 @@ const (
 //
 // An object is there once its upload is completed, so nobody reads half of one. An upload that
 // fails is aborted. That of a process that died is aborted by the next attempt at the same name, as
-// far as the credentials may list uploads. Requests that fail are tried again by the library; reads
+// far as the credentials may list uploads. They need s3:GetObject, s3:PutObject, s3:DeleteObject and
+// s3:AbortMultipartUpload, and no right to list anything. Requests that fail are tried again by the library; reads
 // that are cut go on where they were, in the same version of the object.
 type S3 struct {
 	core   minio.Core
@@ -62,34 +56,18 @@ func OpenS3(c S3Config) (*S3, error) {
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || strings.Trim(u.Path, "/") != "" {
 		return nil, fmt.Errorf("S3 endpoint %q: write a URL without a path, such as https://s3.example.com", c.Endpoint)
 	}
-	secret := func(name string) (string, error) {
-		text, err := os.ReadFile(filepath.Join(c.CredentialsDir, name))
-		if err != nil {
-			return "", fmt.Errorf("read the Secret with the credentials of S3: %w", err)
-		}
-		return strings.TrimSpace(string(text)), nil
-	}
-	access, err := secret(config.S3AccessKey)
-	if err != nil {
-		return nil, err
-	}
-	key, err := secret(config.S3SecretKey)
-	if err != nil {
-		return nil, err
-	}
-	token, err := secret(config.S3SessionToken)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	secret := s3Secret{c.CredentialsDir}
+	if _, err := secret.Retrieve(); err != nil {
 		return nil, err
 	}
 	transport, err := minio.DefaultTransport(u.Scheme == "https")
 	if err != nil {
 		return nil, err
 	}
-	switch ca, err := secret(config.S3CA); {
-	case errors.Is(err, fs.ErrNotExist):
+	switch ca, err := secret.read(c.CredentialsDir, config.S3CA, false); {
 	case err != nil:
 		return nil, err
-	case transport.TLSClientConfig != nil:
+	case ca != "" && transport.TLSClientConfig != nil:
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM([]byte(ca)) {
 			return nil, fmt.Errorf("%s of the Secret with the credentials of S3 has no certificate: write PEM", config.S3CA)
@@ -97,7 +75,7 @@ func OpenS3(c S3Config) (*S3, error) {
 		transport.TLSClientConfig.RootCAs = pool
 	}
 	client, err := minio.New(u.Host, &minio.Options{
-		Creds: credentials.NewStaticV4(access, key, token), Secure: u.Scheme == "https", Region: c.Region, Transport: transport, MaxRetries: c.retries,
+		Creds: credentials.New(secret), Secure: u.Scheme == "https", Region: c.Region, Transport: transport, MaxRetries: c.retries,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("S3 endpoint %s: %w", c.Endpoint, err)
@@ -114,43 +92,6 @@ func OpenS3(c S3Config) (*S3, error) {
 // Close is for symmetry with Directory.
 func (*S3) Close() error { return nil }
 
-// errComplete is returned when another attempt completed an artifact meanwhile.
-var errComplete = errors.New("another attempt completed the artifact meanwhile")
-
-// Create is Store's. What is written goes to the server part by part, the last one when all is
-// written.
-func (s *S3) Create(ctx context.Context, name string, write func(io.Writer) error) error {
-	if err := s.clean(ctx, name); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	out, in := io.Pipe()
-	wrote := make(chan error, 1)
-	go func() {
-		err := write(in)
-		if err == nil {
-			if _, there := s.stat(ctx, name); !errors.Is(there, ErrNoArtifact) {
-				err = errors.Join(errComplete, there)
-			}
-		}
-		if err != nil {
-			// Not io.EOF itself, which would be the end of the content, and complete the upload.
-			err = fmt.Errorf("dump: %w", err)
-		}
-		in.CloseWithError(err) // always nil
-		wrote <- err
-	}()
-	_, err := s.core.Client.PutObject(ctx, s.bucket, name, out, -1, minio.PutObjectOptions{
-		PartSize: uint64(s.config.partBytes), SendContentMd5: true, ContentType: "application/octet-stream",
-	})
-	out.CloseWithError(fmt.Errorf("the upload ended: %w", err)) // ends write; always nil
-	if failed := <-wrote; failed != nil && err == nil {
-		err = failed
-	}
-	return err
-}
-
 // Open is Store's.
 func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	info, err := s.stat(ctx, name)
@@ -160,29 +101,56 @@ func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	return &s3Reader{ctx: ctx, s: s, name: name, etag: info.ETag, size: info.Size}, nil
 }
 
-// stat looks for an artifact. The error wraps ErrNoArtifact if there is none.
+// stat looks for an artifact. The error wraps ErrNoArtifact if there is none. S3 says so (404) only
+// to credentials that may list the bucket (s3:ListBucket). Others are denied the object (403), as if
+// they might not read it: the error wraps ErrNotShown.
 func (s *S3) stat(ctx context.Context, name string) (minio.ObjectInfo, error) {
 	info, err := s.core.Client.StatObject(ctx, s.bucket, name, minio.StatObjectOptions{})
-	if code := minio.ToErrorResponse(err).Code; code == minio.NoSuchKey {
+	if r := minio.ToErrorResponse(err); r.StatusCode == http.StatusForbidden || r.StatusCode == http.StatusBadRequest {
+		err = s.refusal(ctx, name, err)
+	}
+	switch minio.ToErrorResponse(err).Code {
+	case minio.NoSuchKey:
 		err = fmt.Errorf("%w: %w", ErrNoArtifact, err)
+	case minio.AccessDenied:
+		err = fmt.Errorf("%w: the server denies %s in bucket %s. Either there is none, or the credentials lack s3:GetObject; with s3:ListBucket the server would say which (%w)", ErrNotShown, name, s.bucket, err)
 	}
 	return info, err
 }
 
-// Delete is Store's.
+// refusal asks once more why a server refused to say anything of an object: the answer to HEAD has
+// no body, and keys that are wrong or over look there like rights that lack.
+func (s *S3) refusal(ctx context.Context, name string, refused error) error {
+	body, _, _, err := s.core.GetObject(ctx, s.bucket, name, minio.GetObjectOptions{})
+	if err != nil {
+		return err
+	}
+	body.Close() // it was not read
+	return refused
+}
+
+// lacks adds to the refusal of a request which right it needs.
+func (s *S3) lacks(err error, right, name string) error {
+	if minio.ToErrorResponse(err).Code == minio.AccessDenied {
+		return fmt.Errorf("%w: give the credentials %s on %s/%s", err, right, s.bucket, name)
+	}
+	return err
+}
+
+// Delete is Store's. The server answers alike whether there was an object.
 func (s *S3) Delete(ctx context.Context, name string) error {
 	if err := s.clean(ctx, name); err != nil {
 		return err
 	}
-	return s.core.Client.RemoveObject(ctx, s.bucket, name, minio.RemoveObjectOptions{})
+	return s.lacks(s.core.Client.RemoveObject(ctx, s.bucket, name, minio.RemoveObjectOptions{}), "s3:DeleteObject", name)
 }
 
-// clean aborts uploads of a name. Credentials that may not look for them leave them to the rules of
-// the bucket.
+// clean aborts uploads of a name. Credentials that may not look for them
+// (s3:ListBucketMultipartUploads) or not abort them leave them to the rules of the bucket.
 func (s *S3) clean(ctx context.Context, name string) error {
 	err := s.core.Client.RemoveIncompleteUpload(ctx, s.bucket, name)
 	switch r := minio.ToErrorResponse(err); {
-	case err == nil, r.Code == minio.AccessDenied, r.StatusCode == http.StatusNotImplemented, r.Code == minio.NoSuchUpload:
+	case err == nil, r.StatusCode == http.StatusForbidden, r.StatusCode == http.StatusNotImplemented, r.Code == minio.AccessDenied, r.Code == minio.NoSuchUpload:
 		return nil
 	}
 	return fmt.Errorf("abort unfinished uploads of %s: %w", name, err)
@@ -244,7 +212,7 @@ func (r *s3Reader) open() (err error) {
 		return err
 	}
 	r.body, _, _, err = r.s.core.GetObject(r.ctx, r.s.bucket, r.name, o)
-	return err
+	return r.s.lacks(err, "s3:GetObject", r.name)
 }
 
 func (r *s3Reader) Close() error {

@@ -65,6 +65,11 @@ func (s *s3Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if fault != nil && fault(w, r) {
 		return
 	}
+	if r.Method == http.MethodPost && r.Header.Get("If-None-Match") == "*" && len(s.objects()) > 0 {
+		// gofakes3 knows the condition of objects that come in one piece only
+		w.WriteHeader(http.StatusPreconditionFailed)
+		return
+	}
 	s.next.ServeHTTP(w, r)
 }
 
@@ -367,4 +372,11 @@ func TestS3Config(t *testing.T) {
 
 func s3PutOptions(s *S3) minio.PutObjectOptions {
 	return minio.PutObjectOptions{PartSize: uint64(s.config.partBytes)}
+}
+
+// denied answers as S3 does to credentials without a right.
+func denied(w http.ResponseWriter, code string) bool {
+	w.WriteHeader(http.StatusForbidden)
+	_, _ = io.WriteString(w, `<?xml version="1.0"?><Error><Code>`+code+`</Code><Message>`+code+` is the answer</Message></Error>`)
+	return true
 }

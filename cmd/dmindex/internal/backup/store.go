@@ -15,6 +15,9 @@ import (
 // ErrNoArtifact is returned when a store has no artifact of a name.
 var ErrNoArtifact = errors.New("there is no such artifact")
 
+// ErrNotShown is returned when a store does not say whether it has an artifact of a name.
+var ErrNotShown = errors.New("the artifact is not shown")
+
 // ErrOtherDigest is returned when an artifact is whole, but not the one that is asked for.
 var ErrOtherDigest = errors.New("the artifact has another digest")
 
@@ -26,7 +29,8 @@ type Store interface {
 	// behind is deleted first. An artifact that is there already is not replaced.
 	Create(ctx context.Context, name string, write func(io.Writer) error) error
 
-	// Open reads an artifact from its beginning. The error wraps ErrNoArtifact if there is none.
+	// Open reads an artifact from its beginning. The error wraps ErrNoArtifact if there is none, and
+	// ErrNotShown if the store does not say.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
 
 	// Delete deletes an artifact, and what unfinished attempts at its name left behind. It is no
@@ -74,7 +78,7 @@ func read(ctx context.Context, s Store, name, digest string, add func(key, value
 }
 
 // Verify reads a whole artifact back and reports what it is. The error wraps ErrNoArtifact,
-// dumpfile.ErrDamaged or ErrOtherDigest if the artifact is not what it should be.
+// ErrNotShown, dumpfile.ErrDamaged or ErrOtherDigest if the artifact is not what it should be.
 func Verify(ctx context.Context, s Store, name, digest string) (config.BackupReport, error) {
 	if digest != "" && len(digest) != 2*sha256.Size {
 		return config.BackupReport{}, fmt.Errorf("digest %q: write the %d hexadecimal digits of a SHA-256", digest, 2*sha256.Size)

@@ -1,0 +1,158 @@
+package backup
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dmindex/dmindex/api/config"
+)
+
+// s3Action is the right that a request needs, as S3 names it.
+func s3Action(r *http.Request) string {
+	q := r.URL.Query()
+	switch {
+	case q.Has("location"):
+		return "s3:GetBucketLocation"
+	case q.Has("uploads") && r.Method == http.MethodGet:
+		return "s3:ListBucketMultipartUploads"
+	case q.Has("uploadId") && r.Method == http.MethodDelete:
+		return "s3:AbortMultipartUpload"
+	case r.Method == http.MethodDelete:
+		return "s3:DeleteObject"
+	case r.Method == http.MethodGet, r.Method == http.MethodHead:
+		return "s3:GetObject"
+	}
+	return "s3:PutObject"
+}
+
+// grant lets requests through that need one of some rights. Without s3:ListBucket, what is not
+// there is denied like what may not be read. Requests for objects that are not there come to the
+// server, whose answer is changed.
+func (s *s3Server) grant(rights ...string) {
+	may := map[string]bool{}
+	for _, right := range rights {
+		may[right] = true
+	}
+	s.inject(func(w http.ResponseWriter, r *http.Request) bool {
+		action := s3Action(r)
+		if may[action] && (action != "s3:GetObject" || may["s3:ListBucket"] || len(s.objects()) > 0) {
+			return false
+		}
+		return denied(w, "AccessDenied")
+	})
+}
+
+// minimal are the rights that the documentation asks for.
+var minimal = []string{"s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"}
+
+// TestS3MinimalRights: credentials that may list nothing make, find, restore and delete backups,
+// and clean up behind an attempt that failed.
+func TestS3MinimalRights(t *testing.T) {
+	server := newS3Server(t)
+	s := server.store(func(c *S3Config) { c.Region = "" })
+	server.grant(minimal...)
+	failing := newFake(3)
+	failing.scanErr, failing.scanned = io.ErrUnexpectedEOF, 2
+	if _, err := Create(t.Context(), failing, s, artifact, description, quiet); !errors.Is(err, io.ErrUnexpectedEOF) || server.requests(http.MethodDelete, "uploadId=") != 1 {
+		t.Errorf("a scan that failed: %v", err)
+	}
+	index := newFake(3)
+	for range 2 {
+		if r, err := Create(t.Context(), index, s, artifact, description, quiet); err != nil || r.Keys != 3 || index.scans != 1 {
+			t.Errorf("%+v, %v after %d scans", r, err, index.scans)
+		}
+	}
+	for range 2 {
+		if err := s.Delete(t.Context(), artifact); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := Verify(t.Context(), s, artifact, ""); !errors.Is(err, ErrNotShown) || !strings.Contains(err.Error(), "there is none, or the credentials lack s3:GetObject") {
+		t.Errorf("what is not there: %v", err)
+	}
+}
+
+// TestS3LacksRights: each right that lacks is named, and nothing that is there is replaced.
+func TestS3LacksRights(t *testing.T) {
+	server := newS3Server(t)
+	s := server.store(nil)
+	for _, lacks := range minimal {
+		var rights []string
+		for _, right := range minimal {
+			if right != lacks {
+				rights = append(rights, right)
+			}
+		}
+		server.grant(rights...)
+		index := newFake(3)
+		if lacks == "s3:AbortMultipartUpload" {
+			index.scanErr, index.scanned = io.ErrUnexpectedEOF, 2
+		}
+		_, err := Create(t.Context(), index, s, artifact, description, quiet)
+		if lacks == "s3:DeleteObject" {
+			err = errors.Join(err, s.Delete(t.Context(), artifact))
+		}
+		if err == nil || !strings.Contains(err.Error(), lacks) {
+			t.Errorf("without %s: %v", lacks, err)
+		}
+		if lacks == "s3:GetObject" {
+			first := server.objects()
+			if _, err := Create(t.Context(), newFake(9), s, artifact, description, quiet); !errors.Is(err, errComplete) || !strings.Contains(err.Error(), lacks) {
+				t.Errorf("over an artifact that may not be read: %v", err)
+			}
+			server.inject(nil)
+			if r, err := Verify(t.Context(), s, artifact, ""); err != nil || r.Keys != 3 {
+				t.Errorf("%v had 3 keys, and has %+v, %v", first, r, err)
+			}
+		}
+		server.inject(nil)
+		if err := s.Delete(t.Context(), artifact); err != nil {
+			t.Error(err)
+		}
+	}
+	server.inject(func(w http.ResponseWriter, _ *http.Request) bool { return denied(w, "InvalidAccessKeyId") })
+	if _, err := Verify(t.Context(), s, artifact, ""); err == nil || errors.Is(err, ErrNotShown) || !strings.Contains(err.Error(), "InvalidAccessKeyId is the answer") {
+		t.Errorf("keys that are wrong: %v", err)
+	}
+}
+
+// TestS3TokenIsReplaced: temporary keys that are replaced in their Secret while an upload goes on
+// are used from then on.
+func TestS3TokenIsReplaced(t *testing.T) {
+	server := newS3Server(t)
+	var dir string
+	s := server.store(func(c *S3Config) { dir = c.CredentialsDir })
+	mount := func(token string) {
+		version := filepath.Join(dir, "..version-"+token)
+		err := os.Mkdir(version, 0o700)
+		for name, text := range map[string]string{config.S3AccessKey: "access-" + token, config.S3SecretKey: "secret", config.S3SessionToken: token} {
+			err = errors.Join(err, os.WriteFile(filepath.Join(version, name), []byte(text), 0o600))
+		}
+		err = errors.Join(err, os.Symlink(version, filepath.Join(dir, "..new")), os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, mounted)))
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	mount("first")
+	valid := "first"
+	server.inject(func(w http.ResponseWriter, r *http.Request) bool {
+		server.mu.Lock()
+		defer server.mu.Unlock()
+		if valid == "first" && r.URL.Query().Get("partNumber") == "2" {
+			valid = "second"
+			mount(valid)
+		}
+		if r.Header.Get("X-Amz-Security-Token") == valid && strings.Contains(r.Header.Get("Authorization"), "access-"+valid+"/") {
+			return false
+		}
+		return denied(w, "ExpiredToken")
+	})
+	if r, err := Create(t.Context(), bigIndex(), s, artifact, description, quiet); err != nil || r.Keys != 3000 || valid != "second" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
