@@ -41,9 +41,9 @@ const (
 //
 // An object is there once its upload is completed, so nobody reads half of one. An upload that
 // fails is aborted. That of a process that died is aborted by the next attempt at the same name, as
-// far as the credentials may list uploads. They need s3:GetObject, s3:PutObject, s3:DeleteObject and
-// s3:AbortMultipartUpload, and no right to list anything. Requests that fail are tried again by the library; reads
-// that are cut go on where they were, in the same version of the object.
+// far as the credentials may list uploads. They need s3:GetObject, s3:PutObject, s3:DeleteObject
+// and s3:AbortMultipartUpload, and no right to list anything. Requests that fail are tried again by
+// the library; reads that are cut go on where they were, in the same version of the object.
 type S3 struct {
 	core   minio.Core
 	bucket string
@@ -102,8 +102,8 @@ func (s *S3) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 }
 
 // stat looks for an artifact. The error wraps ErrNoArtifact if there is none. S3 says so (404) only
-// to credentials that may list the bucket (s3:ListBucket). Others are denied the object (403), as if
-// they might not read it: the error wraps ErrNotShown.
+// to credentials that may list the bucket (s3:ListBucket). Others are denied the object (403), as
+// if they might not read it: the error wraps ErrNotShown.
 func (s *S3) stat(ctx context.Context, name string) (minio.ObjectInfo, error) {
 	info, err := s.core.Client.StatObject(ctx, s.bucket, name, minio.StatObjectOptions{})
 	if r := minio.ToErrorResponse(err); r.StatusCode == http.StatusForbidden || r.StatusCode == http.StatusBadRequest {

@@ -40,8 +40,8 @@ type s3Upload struct {
 
 // Create is Store's. The upload is completed on the condition that there is no object of the name,
 // which the server checks (If-None-Match). A server that does not know the condition is asked
-// before: there two attempts may complete within the same moment, and an object that may not be read
-// is replaced. No backup is complete by such an object, for its content was never read back.
+// before: there two attempts may complete within the same moment, and an object that may not be
+// read is replaced. No backup is complete by such an object: its content was never read back.
 func (s *S3) Create(ctx context.Context, name string, write func(io.Writer) error) error {
 	if err := s.clean(ctx, name); err != nil {
 		return err

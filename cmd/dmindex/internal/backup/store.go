@@ -15,7 +15,7 @@ import (
 // ErrNoArtifact is returned when a store has no artifact of a name.
 var ErrNoArtifact = errors.New("there is no such artifact")
 
-// ErrNotShown is returned when a store does not say whether it has an artifact of a name.
+// ErrNotShown is returned when a store hides what it has, if anything, under a name.
 var ErrNotShown = errors.New("the artifact is not shown")
 
 // ErrOtherDigest is returned when an artifact is whole, but not the one that is asked for.
@@ -29,8 +29,8 @@ type Store interface {
 	// behind is deleted first. An artifact that is there already is not replaced.
 	Create(ctx context.Context, name string, write func(io.Writer) error) error
 
-	// Open reads an artifact from its beginning. The error wraps ErrNoArtifact if there is none, and
-	// ErrNotShown if the store does not say.
+	// Open reads an artifact from its beginning. The error wraps ErrNoArtifact if there is none,
+	// and ErrNotShown if the store hides what there is.
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
 
 	// Delete deletes an artifact, and what unfinished attempts at its name left behind. It is no
