@@ -19,13 +19,14 @@ const (
 	fineTick  = time.Millisecond
 )
 
-// clock lets waits be bounded without a timer each: owners write down when they want to be woken,
-// and one goroutine of the connection looks.
+// clock lets waits be bounded without a timer each: one goroutine of the connection, the watch,
+// looks at them. Owners write down when a wait with a short limit ends. A long limit costs its owner
+// no look at a clock: the watch counts it from when it first sees the wait. That is after the wait
+// began, however late the watch comes, so a wait may end late and never early.
 type clock struct {
-	base   time.Time
-	coarse atomic.Int64  // now, at most idleTick old
-	next   atomic.Int64  // when the watch looks next
-	kick   chan struct{} // look now
+	base time.Time
+	next atomic.Int64  // when the watch looks next
+	kick chan struct{} // look now
 }
 
 func (k *clock) init() {
@@ -48,19 +49,27 @@ func (k *clock) see(deadline int64) {
 	}
 }
 
-// setDeadline writes down the deadline of a wait that begins now, and returns it. A long limit
-// reads the coarse clock and gets its error on top: a wait may end idleTick late, never early.
+// setDeadline writes down when a wait that begins now ends, and returns it; MaxInt64 = the watch
+// counts the limit.
 func (q *qp) setDeadline() (deadline int64) {
-	k := &q.conn.clock
-	limit := q.limit.Load()
-	if limit >= int64(fineLimit) {
-		now := k.coarse.Load() + int64(idleTick)
-		deadline = now + min(limit, math.MaxInt64-now)
-	} else {
-		deadline = k.now() + max(0, limit)
+	deadline = math.MaxInt64
+	if limit := q.limit.Load(); limit < int64(fineLimit) {
+		deadline = q.conn.clock.now() + max(0, limit)
 	}
 	q.deadline.Store(deadline)
 	return deadline
+}
+
+// left is how much time a wait has at now, or before; s is the state of q with it. Only the watch
+// calls it.
+func (q *qp) left(s uint64, now int64) time.Duration {
+	if deadline := q.deadline.Load(); deadline != math.MaxInt64 {
+		return time.Duration(deadline - now)
+	}
+	if number := s >> stateBits; number != q.seen {
+		q.seen, q.seenAt = number, q.conn.clock.now() // not now, when it may not have begun
+	}
+	return time.Duration(q.limit.Load() - max(0, now-q.seenAt))
 }
 
 // watch kills queue pairs whose owner waits longer than its limit.
@@ -76,7 +85,6 @@ func (c *conn) watch() {
 		case <-timer.C:
 		}
 		now := k.now()
-		k.coarse.Store(now)
 		// From here on a shorter deadline kicks: next is lowered only after all of them were looked
 		// at.
 		k.next.Store(math.MaxInt64)
@@ -91,8 +99,8 @@ func (c *conn) watch() {
 				continue
 			}
 			// The deadline was written before the bit was set, and the state's number tells this
-			// list from the next.
-			left := time.Duration(q.deadline.Load() - now)
+			// list from the next: killIn does nothing if the owner has gone on.
+			left := q.left(s, now)
 			if left <= 0 {
 				limit := time.Duration(q.limit.Load())
 				q.killIn(s, fmt.Errorf("tcp: no answer of %v within %v: %w", c.socket.RemoteAddr(), limit, verbs.ErrTimeout))

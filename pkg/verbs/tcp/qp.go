@@ -39,7 +39,7 @@ type qp struct {
 
 	state    atomic.Uint64
 	limit    atomic.Int64 // nanoseconds, of SetLimit
-	deadline atomic.Int64 // of the owner's sleep, on the conn's clock
+	deadline atomic.Int64 // of the owner's wait, on the conn's clock; see setDeadline
 	dying    sync.Mutex   // held while killing
 	reason   error        // written before dead is set, never again
 
@@ -47,6 +47,10 @@ type qp struct {
 	encoded  int    // of list, moved to the conn's out; under conn.mu
 	answered int    // of list; the reader's while delivering
 	expect   uint32 // sequence of the next answer; the reader's while delivering
+
+	// Only the watch.
+	seen   uint64 // number of the list with a long limit whose wait it saw last
+	seenAt int64  // when it saw that first
 
 	// Only the owner.
 	started bool
