@@ -1,12 +1,25 @@
 package ownership
 
 import (
+	"errors"
+
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
+// errEnds is why a client is given up whose range manager is in a step that takes too long to wait
+// for.
+var errEnds = errors.New("the index is closed, and a step of a range did not end in time")
+
 // End stops the range manager, before its index is closed. With gently, it first gives all ranges
 // back, so that no other client has to wait for this client's lease. No session may be lent then.
+//
+// The step under way goes on beside End, and the index must not be closed beside it: the step uses
+// sessions and caches of the index. A Take can replay a log for minutes. So a client whose step
+// does not end is condemned. Nothing that the step posts takes effect from then on, and each of its
+// waits ends, so the step fails. That is to everybody else what the death of this client at the
+// same moment is: what it holds stays held with the logs to be replayed, and the next holder fences
+// it, as it does with a client that died during Take, and replays them again.
 func (h *Manager) End(gently bool) {
 	h.mu.Lock()
 	h.stopped = true
@@ -16,8 +29,12 @@ func (h *Manager) End(gently bool) {
 	h.fence.stop()
 	h.own.onChange(nil)
 	if !h.ended.Wait(holdParting) {
-		h.log.Error("the range manager does not end")
-		return
+		h.ix.Condemn(errEnds)
+		gently = false
+		// Calls to the home have a limit of their own, which Condemn does not end.
+		if !h.ended.Wait(h.closes()) {
+			h.log.Error("the range manager does not end, though its client was given up")
+		}
 	}
 	if !gently {
 		return

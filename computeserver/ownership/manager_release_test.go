@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/partition"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -72,5 +73,53 @@ func TestReleaseThatMayComeLate(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// replaying is a client whose Take goes on until the client is given up.
+type replaying struct {
+	holder
+	under, condemned env.Event
+	took             bool
+	taking           bool
+	alive            error
+}
+
+func (x *replaying) Alive() error { return x.alive }
+
+func (x *replaying) Condemn(reason error) {
+	x.alive = reason
+	x.condemned.Set()
+}
+
+func (x *replaying) Take(pool.Holding) error {
+	x.taking = true
+	x.under.Set()
+	x.condemned.Wait(env.Forever)
+	x.taking, x.took = false, true
+	return x.alive
+}
+
+// TestEndDuringTake: a range manager that is ended while a range is taken, which may last for
+// minutes, gives the client up, so that its index is not closed beside the Take.
+func TestEndDuringTake(t *testing.T) {
+	err := simenv.New(simenv.Options{Seed: 1}).Run(func(p *simenv.Process) {
+		x, v, tables := &replaying{under: p.NewEvent(), condemned: p.NewEvent()}, NewView(p, 1, false), NewTables(p)
+		h := NewManager(x, Options{
+			Env: p, View: v, Tables: tables, Limit: time.Second, TakeOvers: NewTakeOvers(p), Log: slog.New(slog.DiscardHandler),
+			GiveUp: func(Opened, error) {},
+		})
+		v.Apply(&partition.Map{Generation: 1, Index: "uid", Servers: []partition.Server{{ID: 1}}, Ranges: []partition.Range{{Owner: 1, Epoch: 1}}})
+		h.known = 1
+		h.held = []heldRange{{Holding: pool.Holding{Epoch: 1, Inherits: []pool.Inherited{{Client: 7}}}, state: RangeTaking}}
+		p.Go("manager", h.Run)
+		x.under.Wait(env.Forever)
+		h.End(true)
+		if x.taking || !x.took || x.alive == nil {
+			t.Errorf("End returns beside a Take: %v, which ended: %v, client given up: %v", x.taking, x.took, x.alive)
+		}
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
