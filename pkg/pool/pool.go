@@ -294,6 +294,9 @@ func (p *Pool) Close() error {
 	}
 	if p.alloc != nil && p.condemned.Load() == nil {
 		p.alloc.fetcher.group.Wait(partingLimit) // of what is fetched for no session any more
+		// Of what sessions freed last no epoch had news. What is not given back now is adopted
+		// later, and seems to be in use.
+		p.alloc.reap(partingLimit)
 		p.alloc.leaveImages()
 	}
 	p.condemned.CompareAndSwap(nil, &errParted) // from here on it answers nothing: part says so

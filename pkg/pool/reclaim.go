@@ -192,18 +192,24 @@ func (s *server) known(r reach) reach {
 func (p *Pool) GiveChunksBack() { p.keeper.news.Set() }
 
 // reap frees the retired nodes that nobody can look at any more, and gives back the chunks that are
-// wholly free.
-func (a *allocator) reap() {
+// wholly free. It begins no call after limit.
+func (a *allocator) reap(limit time.Duration) {
+	p := a.pool
+	deadline := env.Deadline(p.env, limit)
 	for _, l := range a.reapLocked() {
-		i, _ := a.pool.serverOf(l.first)
+		i, _ := p.serverOf(l.first)
+		left := min(env.Remaining(p.env, deadline), p.limit)
+		if left <= 0 {
+			return
+		}
 		// It is this client's no more even if the call fails, since it may have taken effect; if
 		// not, it is adopted one day.
-		switch acquired, err := a.pool.freeWords(i, l.strips); {
+		switch acquired, err := p.freeWords(i, l.strips, left); {
 		case err != nil:
 		case acquired:
 			a.linger(l)
 		default:
-			_ = a.pool.control.FreeChunk(l.first.Server(), a.pool.number, l.first.Offset(), a.pool.limit)
+			_ = p.control.FreeChunk(l.first.Server(), p.number, l.first.Offset(), left)
 		}
 	}
 }
@@ -282,7 +288,7 @@ func (k *leaseKeeper) tidy() {
 		if k.stopped.Load() || k.pool.condemned.Load() != nil {
 			return
 		}
-		a.reap()
+		a.reap(env.Forever)
 		switch {
 		case sw == nil && sweeping:
 			if sw = a.beginSweep(turn); sw == nil {

@@ -3,6 +3,7 @@ package pool
 import (
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"github.com/dmindex/dmindex/pkg/pool/internal/lock"
 )
@@ -60,7 +61,7 @@ const wordsRead = 512
 
 // freeWords acquires all words of strips on server i that are not free, and reports whether there
 // were any. The words are in no memory that is used.
-func (p *Pool) freeWords(i int, strips []strip) (some bool, err error) {
+func (p *Pool) freeWords(i int, strips []strip, limit time.Duration) (some bool, err error) {
 	if len(strips) == 0 {
 		return false, nil
 	}
@@ -69,7 +70,7 @@ func (p *Pool) freeWords(i int, strips []strip) (some bool, err error) {
 		return false, err
 	}
 	defer s.Close()
-	s.SetLimit(p.limit)
+	s.SetLimit(limit)
 	b, err := s.Buffer(8 * wordsRead)
 	if err != nil {
 		return false, err

@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // inLimbo is a run with a lease, or without, in which memory is given up.
@@ -273,4 +274,58 @@ func TestFencedWhereItJoins(t *testing.T) {
 type joinLate struct {
 	*poolsim.Late
 	pool.Joins
+}
+
+// TestCloseGivesChunksBack: a client that frees much and is closed at once gives its chunks back:
+// whoever adopts them would find nodes that seem to be in use. A server that does not answer holds
+// its Close up for no longer than parting may take.
+func TestCloseGivesChunksBack(t *testing.T) {
+	const size, chunk, parting = 1024, 16 << 10, 2 * time.Second
+	for _, silent := range []bool{false, true} {
+		inLimbo(t, poolsim.Options{Servers: 1, Chunks: 16, ChunkBytes: chunk, Lease: lease}, func(c *poolsim.Cluster, p *simenv.Process) {
+			owner, err := c.OpenWith(p, &noFrees{c.Control(p), p, silent}, 0)
+			must(t, err)
+			s, err := owner.NewSession(size)
+			must(t, err)
+			b, err := s.Buffer(size)
+			must(t, err)
+			b[0] = 1
+			var nodes []pool.Addr
+			for range 10 * chunk / size {
+				a, err := owner.AllocateBlock(size, pool.Nil)
+				must(t, err)
+				s.Write(pool.Sole, a, b)
+				must(t, s.Post())
+				nodes = append(nodes, a)
+			}
+			had := len(c.Chunks())
+			for _, a := range nodes {
+				owner.Free(a, size)
+			}
+			must(t, s.Close())
+			began := p.Now()
+			must(t, owner.Close())
+			if took := p.Now() - began; took > parting+parting/2 {
+				t.Errorf("Close takes %v, where a server is silent: %v", took, silent)
+			}
+			if left := len(c.Chunks()); !silent && left > 2 {
+				t.Errorf("%d chunks of %d are left", left, had)
+			}
+		})
+	}
+}
+
+// noFrees is a control path on which, if silent, no FreeChunk has an answer.
+type noFrees struct {
+	pool.Control
+	p      *simenv.Process
+	silent bool
+}
+
+func (f *noFrees) FreeChunk(server uint16, client uint32, offset uint64, limit time.Duration) error {
+	if f.silent {
+		f.p.Sleep(limit)
+		return verbs.ErrTimeout
+	}
+	return f.Control.FreeChunk(server, client, offset, limit)
 }
