@@ -26,6 +26,7 @@ import (
 type metrics struct {
 	registry *prometheus.Registry
 	calls    *prometheus.CounterVec
+	rdma     *prometheus.CounterVec // what the RDMA device reports, by event
 }
 
 const namespace = "dmindex_memserver_"
@@ -63,8 +64,11 @@ func newMetrics(c *service, id uint16, files *identity.Files) *metrics {
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: namespace + "control_calls_total", Help: "Control calls by method and gRPC code.",
 		}, []string{"method", "code"}),
+		rdma: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: namespace + "rdma_events_total", Help: "Asynchronous events of the RDMA device by their name in libibverbs: PORT_ERR, PORT_ACTIVE, DEVICE_FATAL.",
+		}, []string{"event"}),
 	}
-	m.registry.MustRegister(m.calls, collector{c, id, files},
+	m.registry.MustRegister(m.calls, m.rdma, collector{c, id, files},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

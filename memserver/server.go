@@ -126,15 +126,19 @@ func (s *Server) open(c *Config) error {
 			return err
 		}
 	}
+	metrics := newMetrics(s.control, c.ID, files)
 	if c.RDMA != "" {
+		report := func(device, event string) {
+			s.log.Warn("the RDMA device reports an event", "device", device, "event", event)
+			metrics.rdma.WithLabelValues(event).Inc()
+		}
 		build := func(o verbs.ServerOptions) (verbs.Server, error) {
-			return ibv.NewServer(ibv.Options{Device: c.RDMADevice, DeviceMemory: c.OnChip}, o)
+			return ibv.NewServer(ibv.Options{Device: c.RDMADevice, DeviceMemory: c.OnChip, Report: report}, o)
 		}
 		if s.addresses.RDMA, err = s.offerOnChip("ibv", "tcp", c.RDMA, c.OnChip, build); err != nil {
 			return err
 		}
 	}
-	metrics := newMetrics(s.control, c.ID, files)
 	s.callers = newCallers(files, c.replyLimit, s.log)
 	s.grpc, s.health = newGRPC(s.control, metrics, s.callers, c.maxAge)
 	if c.Metrics != "" {

@@ -79,6 +79,9 @@ func computeserverCommand() *cobra.Command {
 				return err
 			}
 			log = log.With("server", c.ID)
+			fabric.Report = func(device, event string) {
+				log.Warn("the RDMA device reports an event", "device", device, "event", event)
+			}
 			var proof pool.Guard
 			if guardDir != "" {
 				if name == "" {

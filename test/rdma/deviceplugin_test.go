@@ -102,15 +102,28 @@ func TestDevicePlugin(t *testing.T) {
 	if nodes != 1 {
 		t.Errorf("the device nodes are %v", given.Devices)
 	}
-	device, err := ibv.NewDevice(ibv.Options{Device: env[deviceplugin.EnvDevice]})
+	events := make(chan string, 64)
+	device, err := ibv.NewDevice(ibv.Options{Device: env[deviceplugin.EnvDevice], Report: func(device, event string) { events <- device + " " + event }})
 	if err != nil {
 		t.Fatalf("the fabric cannot use what it was given: %v", err)
 	}
-	if err := device.Close(); err != nil {
-		t.Error(err)
+	reports := func(want string) {
+		t.Helper()
+		giveUp := time.After(limit)
+		for {
+			select {
+			case got := <-events:
+				if got == want {
+					return
+				}
+			case <-giveUp:
+				t.Fatalf("the fabric does not hear of %s within %v", want, limit)
+			}
+		}
 	}
 
 	run(t, "ip", "link", "set", link, "down")
+	reports("rxe0 PORT_ERR")
 	k.Has(resource, 2, 0)
 	if _, err := k.Allocate(resource, "rxe0/0"); err == nil || !strings.Contains(err.Error(), "port 1 is DOWN: bring its link up") {
 		t.Errorf("a slot of a device without a link: %v", err)
@@ -119,6 +132,10 @@ func TestDevicePlugin(t *testing.T) {
 		t.Errorf("the fabric thinks otherwise: %v", err)
 	}
 	run(t, "ip", "link", "set", link, "up")
+	reports("rxe0 PORT_ACTIVE")
+	if err := device.Close(); err != nil {
+		t.Error(err)
+	}
 	k.Has(resource, 2, 2)
 
 	run(t, "rdma", "link", "delete", "rxe0")

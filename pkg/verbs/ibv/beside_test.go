@@ -19,7 +19,7 @@ func TestConnectBesideClose(t *testing.T) {
 	defer far.Close()
 	d := &device{hca: &hca{}}
 	const address = "127.0.0.1:1" // where nothing listens
-	c := newConn(d, socket, &hello.Answer{}, [verbs.RegionLocks + 1]remoteRegion{}, hello.Session{Earlier: &d.earlier, Address: address, ID: 1})
+	c := newConn(d, d.hca, socket, &hello.Answer{}, [verbs.RegionLocks + 1]remoteRegion{}, hello.Session{Earlier: &d.earlier, Address: address, ID: 1})
 	closed := make(chan error, 1)
 	go func() { closed <- c.Close() }()
 	if f, err := readFrame(far); err != nil || f.kind != frameBye {

@@ -23,6 +23,8 @@ const (
 // queue pairs.
 type conn struct {
 	device  *device
+	hca     *hca   // of its queue pairs
+	owner   uint64 // of them: they end together
 	socket  net.Conn
 	answer  *hello.Answer
 	caps    verbs.Capabilities
@@ -34,6 +36,7 @@ type conn struct {
 	answers chan frame // the last one, to this or an earlier question
 
 	writing sync.Mutex
+	making  sync.WaitGroup // a member for each NewQP; added to under mu, as long as err is nil
 
 	mu      sync.Mutex
 	err     error // not nil once no queue pair may be made any more
@@ -50,17 +53,18 @@ type conn struct {
 	closed   chan struct{}
 }
 
-func newConn(d *device, socket net.Conn, a *hello.Answer, regions [verbs.RegionLocks + 1]remoteRegion, session hello.Session) *conn {
+func newConn(d *device, h *hca, socket net.Conn, a *hello.Answer, regions [verbs.RegionLocks + 1]remoteRegion, session hello.Session) *conn {
 	c := &conn{
-		device: d, socket: socket, answer: a, caps: a.Capabilities, regions: regions, session: session, answers: make(chan frame, 1),
+		device: d, hca: h, socket: socket, answer: a, caps: a.Capabilities, regions: regions, session: session, answers: make(chan frame, 1),
 		qps: map[*qp]struct{}{}, dead: make(chan struct{}), bye: make(chan struct{}), closed: make(chan struct{}),
 	}
 	// What both sides can do: the path's MTU is the smaller one, and a raw entry needs a NIC here
 	// that takes it.
-	c.caps.WholeWrite = min(c.caps.WholeWrite, mtuBytes(uint8(d.hca.about.mtu)))
-	c.caps.MaskedAtomics = c.caps.MaskedAtomics && d.hca.raw
+	c.caps.WholeWrite = min(c.caps.WholeWrite, mtuBytes(uint8(h.about.mtu)))
+	c.caps.MaskedAtomics = c.caps.MaskedAtomics && h.raw
 	c.caps.Calls = regions[verbs.RegionData].calls
 	c.ended.Go(c.read)
+	c.owner = h.owns(c.lose)
 	return c
 }
 
@@ -110,6 +114,13 @@ func (c *conn) hand(f frame) {
 	}
 }
 
+// lose ends the connection, since the NIC ended one of its queue pairs or is gone. The server hears
+// of it by the end of the bootstrap connection.
+func (c *conn) lose(reason error) {
+	c.fail(fmt.Errorf("ibv: connection to %v: %w", c.socket.RemoteAddr(), reason))
+	c.socket.Close()
+}
+
 // fail ends all queue pairs. The first reason counts.
 func (c *conn) fail(reason error) {
 	c.mu.Lock()
@@ -153,7 +164,8 @@ func (c *conn) NewQP(a *verbs.Arena) (verbs.QP, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := c.device.hca.newRequester()
+	defer c.making.Done()
+	r, err := c.hca.newRequester(c.owner)
 	if err != nil {
 		c.free(slot)
 		return nil, fmt.Errorf("ibv: %w", err)
@@ -196,6 +208,7 @@ func (c *conn) reserve() (slot uint16, err error) {
 	slot = uint16(c.next)
 	c.used[slot] = true
 	c.count++
+	c.making.Add(1)
 	c.next = (c.next + 1) % most
 	return slot, nil
 }
@@ -210,7 +223,7 @@ func (c *conn) free(slot uint16) {
 // pair lets the server make a queue pair for r and connects the two. Where it fails the server may
 // have made one.
 func (c *conn) pair(r *requester, slot uint16) error {
-	mine := c.device.hca.endpoint(r.c.qp.qp_num)
+	mine := c.hca.endpoint(r.c.qp.qp_num)
 	f, err := c.ask(frame{kind: framePair, slot: slot, endpoint: mine})
 	if err != nil {
 		return err
@@ -273,6 +286,8 @@ func (c *conn) Close() error {
 	}
 	c.socket.Close()
 	c.ended.Wait()
+	c.making.Wait()
+	c.hca.ownsNoMore(c.owner)
 	c.device.forget(c)
 	close(c.closed)
 	return c.closeErr

@@ -28,23 +28,83 @@ func NewDevice(o Options) (verbs.Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ibv: %w", err)
 	}
-	return &device{hca: h, arenas: map[*verbs.Arena]*C.struct_ibv_mr{}, conns: map[*conn]struct{}{}}, nil
+	return &device{options: o, hca: h, arenas: map[*verbs.Arena]*registered{}, conns: map[*conn]struct{}{}}, nil
 }
 
 type device struct {
-	hca     *hca
+	options Options
 	earlier hello.Earlier
 
 	mu     sync.Mutex
 	closed bool
-	arenas map[*verbs.Arena]*C.struct_ibv_mr
+	hca    *hca // of new connections; presentLocked replaces one that is gone
+	arenas map[*verbs.Arena]*registered
 	conns  map[*conn]struct{} // that were not closed
+}
+
+// registered is an arena's memory and its registration with the hca of new connections.
+type registered struct {
+	pages []byte
+	mr    *C.struct_ibv_mr
 }
 
 func (*device) Provider() string { return "ibv" }
 
 // DeviceName implements verbs.OfDevice.
-func (d *device) DeviceName() string { return d.hca.name }
+func (d *device) DeviceName() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.hca.name
+}
+
+// presentLocked returns the hca of new connections. In place of one that is gone it opens what the
+// options ask for now, and registers all arenas with that.
+func (d *device) presentLocked() (*hca, error) {
+	if d.closed {
+		return nil, verbs.ErrClosed
+	}
+	gone := d.hca.lost()
+	if gone == nil {
+		return d.hca, nil
+	}
+	h, err := openHCA(d.options)
+	if err != nil {
+		return nil, fmt.Errorf("%w; open one anew: %w", gone, err)
+	}
+	mrs := map[*registered]*C.struct_ibv_mr{}
+	for _, r := range d.arenas {
+		mr, err := h.register("an arena", r.pages, false)
+		if err != nil {
+			for _, mr := range mrs {
+				C.ibv_dereg_mr(mr)
+			}
+			h.close()
+			return nil, fmt.Errorf("%w; open it anew: %w", gone, err)
+		}
+		mrs[r] = mr
+	}
+	for r, mr := range mrs {
+		C.ibv_dereg_mr(r.mr) // fails at most because the kernel has done so before
+		r.mr = mr
+	}
+	old := d.hca
+	d.hca = h
+	d.retireLocked(old)
+	return h, nil
+}
+
+// retireLocked closes an hca that is gone once no connection has queue pairs there.
+func (d *device) retireLocked(h *hca) {
+	if h == d.hca {
+		return
+	}
+	for c := range d.conns {
+		if c.hca == h {
+			return
+		}
+	}
+	h.close()
+}
 
 // NewArena implements verbs.Device: the arena is registered with the NIC, on huge pages if there
 // are any.
@@ -64,36 +124,45 @@ func (d *device) newArena(size int) (*verbs.Arena, error) {
 	if err != nil {
 		return nil, err
 	}
-	mr, err := d.hca.register("an arena", pages, false)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h, err := d.presentLocked()
+	if err != nil {
+		unix.Munmap(pages)
+		return nil, err
+	}
+	mr, err := h.register("an arena", pages, false)
 	if err != nil {
 		unix.Munmap(pages)
 		return nil, err
 	}
 	var a *verbs.Arena
-	a = verbs.NewArena(pages[:size:size], func([]byte) error {
-		d.mu.Lock()
-		delete(d.arenas, a)
-		d.mu.Unlock()
-		if rc := C.ibv_dereg_mr(mr); rc != 0 {
-			return fmt.Errorf("ibv: release an arena: %w", syscall.Errno(rc))
-		}
-		return unix.Munmap(pages)
-	})
+	a = verbs.NewArena(pages[:size:size], func([]byte) error { return d.release(a) })
+	d.arenas[a] = &registered{pages, mr}
+	return a, nil
+}
+
+// release gives back an arena.
+func (d *device) release(a *verbs.Arena) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.arenas[a] = mr
-	return a, nil
+	r := d.arenas[a]
+	delete(d.arenas, a)
+	if rc := C.ibv_dereg_mr(r.mr); rc != 0 && d.hca.lost() == nil {
+		return fmt.Errorf("ibv: release an arena: %w", syscall.Errno(rc))
+	}
+	return unix.Munmap(r.pages)
 }
 
 // key is the lkey of an arena that this device made.
 func (d *device) key(a *verbs.Arena) (uint32, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	mr := d.arenas[a]
-	if mr == nil {
+	r := d.arenas[a]
+	if r == nil {
 		return 0, false
 	}
-	return uint32(mr.lkey), true
+	return uint32(r.mr.lkey), true
 }
 
 // Close implements verbs.Device. A connection that was not closed before is closed here: its queue
@@ -111,24 +180,16 @@ func (d *device) Close() error {
 	together(len(left), func(i int) {
 		left[i].Close() // an error where something may still arrive, of which nobody asks any more
 	})
-	return d.hca.close()
-}
-
-// keep notes a connection until forget; false: the device is closed.
-func (d *device) keep(c *conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
-		return false
-	}
-	d.conns[c] = struct{}{}
-	return true
+	return d.hca.close()
 }
 
 func (d *device) forget(c *conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.conns, c)
+	d.retireLocked(c.hca)
 }
 
 // Connect implements verbs.Device.
@@ -157,11 +218,15 @@ func (d *device) connect(t verbs.Target, limit time.Duration) (*conn, error) {
 	}
 	d.earlier.Ended(t.Address, named)
 	keepAlive(socket)
-	c := newConn(d, socket, answer, regions, hello.Session{Earlier: &d.earlier, Address: t.Address, ID: answer.Session})
-	if !d.keep(c) {
-		c.Close() // an error where nobody would hear of it
-		return nil, verbs.ErrClosed
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	h, err := d.presentLocked()
+	if err != nil {
+		socket.Close()
+		return nil, err
 	}
+	c := newConn(d, h, socket, answer, regions, hello.Session{Earlier: &d.earlier, Address: t.Address, ID: answer.Session})
+	d.conns[c] = struct{}{}
 	return c, nil
 }
 

@@ -48,6 +48,14 @@
 // through PCIe, so the server then READs a word of each region through its own queue pair: a READ's
 // answer does not overtake the WRITEs before it. Only then is the session over.
 //
+// # A device that goes away
+//
+// Its end is that of all its connections, on either side, with an error that names it. A Device
+// opens it anew, or another that fits its Options, when it next connects or makes an arena, and
+// registers its arenas with that. A server's regions have keys of the device that is gone: Serve
+// returns an error, and the process has to end. An event that ends a single queue pair ends the
+// connection that it belongs to (events.go).
+//
 // Conn.Close says farewell, and returns nil once the server has done that. As with tcp, a
 // connection that broke without a farewell is named by the next Connect of the same Device, and the
 // server ends it before it admits the new one.
@@ -68,6 +76,10 @@ type Options struct {
 	// start of the server, and again after its Close; a server that dies without Close loses them.
 	// Devices ignore it.
 	DeviceMemory bool
+	// Report is told of each asynchronous event of the device, with the name that libibverbs has
+	// for it (PORT_ERR). It is called on the goroutine that reads them, and returns soon. Nil =
+	// nobody is told.
+	Report func(device, event string)
 }
 
 // MaxQPs is how many queue pairs one connection may have.

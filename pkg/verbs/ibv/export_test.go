@@ -13,3 +13,13 @@ func SetCallers(n int) (was int) {
 
 // CallersOf is how many queue pairs of a server take calls.
 func CallersOf(s verbs.Server) int { return int(s.(*server).callMemory.Load() / callBytes) }
+
+// Lose lets the device of a Device or Server be gone, as far as this process is told.
+func Lose(of any) {
+	switch d := of.(type) {
+	case *device:
+		d.hca.happened(deviceFatal, 0)
+	case *server:
+		d.hca.happened(deviceFatal, 0)
+	}
+}

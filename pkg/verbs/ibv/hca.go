@@ -23,12 +23,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"sync"
 	"syscall"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -43,17 +39,13 @@ type hca struct {
 	gid     gidEntry // of a RoCE port
 	raw     bool     // it executes raw work queue entries: see probeMasked
 	channel *C.struct_ibv_comp_channel
-	events  *os.File // the channel's descriptor, for Go's poller
-	ended   sync.WaitGroup
-
-	mu      sync.Mutex
-	handle  uint64                   // the last one given out
-	waiters map[uint64]chan struct{} // whom completion events wake, by handle
+	report  func(device, event string) // Options.Report
+	events
 }
 
 // openHCA opens what o asks for.
 func openHCA(o Options) (h *hca, err error) {
-	h = &hca{waiters: map[uint64]chan struct{}{}}
+	h = &hca{report: o.Report}
 	defer func() {
 		if err != nil {
 			h.close()
@@ -78,7 +70,7 @@ func openHCA(o Options) (h *hca, err error) {
 		return h, fmt.Errorf("protection domain on %s: %w", h.name, err)
 	}
 	if err = h.openEvents(); err != nil {
-		return h, fmt.Errorf("completion events of %s: %w", h.name, err)
+		return h, fmt.Errorf("events of %s: %w", h.name, err)
 	}
 	if C.dm_raw_supported(h.ctx) != 0 {
 		h.raw = true
@@ -90,6 +82,7 @@ func openHCA(o Options) (h *hca, err error) {
 // open looks at all devices of the host and keeps the one whose port is chosen.
 func (h *hca) open(o Options) error {
 	var n C.int
+	C.dm_allow_gone()
 	list, err := C.ibv_get_device_list(&n)
 	if list == nil {
 		return fmt.Errorf("%w: list of devices: %w", ErrNoDevice, err)
@@ -140,93 +133,29 @@ func (h *hca) chooseGID() (gidEntry, error) {
 	return chooseGID(table)
 }
 
-// openEvents opens the completion channel and starts who reads it.
+// openEvents opens the completion channel, and starts whoever reads that and the asynchronous
+// events.
 func (h *hca) openEvents() (err error) {
 	if h.channel, err = C.ibv_create_comp_channel(h.ctx); h.channel == nil {
 		return err
 	}
-	// A descriptor of our own for the poller: the library closes the channel's.
-	fd, err := unix.FcntlInt(uintptr(h.channel.fd), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
+	if err := h.listen(h.channel.fd, "completion channel", h.completions()); err != nil {
 		return err
 	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
-		return err
-	}
-	h.events = os.NewFile(uintptr(fd), "completion channel")
-	raw, err := h.events.SyscallConn()
-	if err != nil {
-		return err
-	}
-	h.ended.Go(func() { h.dispatch(raw) })
-	return nil
+	return h.listen(h.ctx.async_fd, "asynchronous events", h.asynchronous())
 }
 
-// dispatch wakes the waiter of every completion event, until the channel is closed or fails. It
-// fails for good when the device is gone: its driver was started anew, or its firmware was reset.
-// Then reads fail at once and there is always something to read. Waits end by their limits.
-func (h *hca) dispatch(raw syscall.RawConn) {
-	handle := new(C.uint64_t)
-	rc := C.int(0)
-	take := func(uintptr) bool {
-		rc = C.dm_event(h.channel, handle)
-		return rc != C.EAGAIN
-	}
-	for {
-		if raw.Read(take) != nil {
-			return
-		}
-		if rc == C.EINTR {
-			continue
-		}
-		if rc != 0 {
-			return
-		}
-		h.mu.Lock()
-		wake := h.waiters[uint64(*handle)]
-		h.mu.Unlock()
-		nudge(wake)
-	}
-}
-
-// waits gives a handle whose completion events wake somebody.
-func (h *hca) waits(wake chan struct{}) (handle uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.handle++
-	h.waiters[h.handle] = wake
-	return h.handle
-}
-
-// waitsNoMore takes a handle back.
-func (h *hca) waitsNoMore(handle uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.waiters, handle)
-}
-
-// nudge wakes who waits, if anybody does or will.
-func nudge(wake chan struct{}) {
-	select {
-	case wake <- struct{}{}:
-	default: // nil, or woken already
-	}
-}
-
-// close gives everything back. Queue pairs, arenas and regions must be gone.
+// close gives everything back. Queue pairs, arenas and regions must be gone. Of a device that is
+// gone the kernel has taken everything back, and what fails here is that somebody says so.
 func (h *hca) close() error {
-	if h.events != nil {
-		h.events.Close()
-		h.ended.Wait()
-	}
+	h.stopListening()
 	var errs []error
 	for _, rc := range []C.int{h.destroyChannel(), h.deallocatePD(), h.closeDevice()} {
 		if rc != 0 {
 			errs = append(errs, syscall.Errno(rc))
 		}
 	}
-	if len(errs) > 0 {
+	if len(errs) > 0 && h.lost() == nil {
 		return fmt.Errorf("close %s: %w", h.name, errors.Join(errs...))
 	}
 	return nil

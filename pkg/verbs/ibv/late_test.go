@@ -28,7 +28,7 @@ func TestAnswerBehindLateOnes(t *testing.T) {
 			far.Write(out)
 		}
 	}()
-	c := newConn(&device{hca: &hca{}}, socket, &hello.Answer{}, [verbs.RegionLocks + 1]remoteRegion{}, hello.Session{Earlier: new(hello.Earlier)})
+	c := newConn(&device{}, &hca{}, socket, &hello.Answer{}, [verbs.RegionLocks + 1]remoteRegion{}, hello.Session{Earlier: new(hello.Earlier)})
 	defer socket.Close()
 	c.seq = 100
 	for n := range 2000 {

@@ -65,11 +65,11 @@ func (l *loopback) prepare() (err error) {
 // open makes and connects the two queue pairs. l.mu is held, or l is not shared yet.
 func (l *loopback) open() (err error) {
 	h := l.hca
-	if l.request, err = h.newRequester(); err != nil {
+	if l.request, err = h.newRequester(0); err != nil {
 		return err
 	}
 	var rc C.int
-	if l.answer = C.dm_passive_create(h.pd, l.cq, h.port, &rc); l.answer == nil {
+	if l.answer = C.dm_passive_create(h.pd, l.cq, h.port, 0, &rc); l.answer == nil {
 		err = fmt.Errorf("make a queue pair on %s: %w", h.name, syscall.Errno(rc))
 	} else {
 		l.request.encoder.lkey, l.request.encoder.regions = uint32(l.mr.lkey), l.regions
@@ -100,6 +100,9 @@ func (l *loopback) drop() {
 // post posts a list and waits for it. After an error the queue pairs are made anew for the next
 // one.
 func (l *loopback) post(limit time.Duration, list ...verbs.Request) error {
+	if err := l.hca.lost(); err != nil {
+		return fmt.Errorf("loopback: %w", err)
+	}
 	if l.request == nil {
 		if err := l.open(); err != nil {
 			return err

@@ -44,7 +44,8 @@ type requester struct {
 	c  *C.struct_dm_qp // nil = destroyed
 }
 
-func (h *hca) newRequester() (*requester, error) {
+// newRequester makes a queue pair of owner, a handle of owns; 0 = of nobody who ends with it.
+func (h *hca) newRequester(owner uint64) (*requester, error) {
 	r := &requester{hca: h, wake: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 	r.timer.Stop()
 	r.handle = h.waits(r.wake)
@@ -52,7 +53,7 @@ func (h *hca) newRequester() (*requester, error) {
 	if h.raw {
 		raw = 1
 	}
-	if rc := C.dm_qp_create(h.pd, h.channel, h.port, C.uint64_t(r.handle), raw, &r.c); rc != 0 {
+	if rc := C.dm_qp_create(h.pd, h.channel, h.port, C.uint64_t(r.handle), C.uint64_t(owner), raw, &r.c); rc != 0 {
 		r.destroy()
 		return nil, fmt.Errorf("make a queue pair on %s: %w", h.name, syscall.Errno(rc))
 	}

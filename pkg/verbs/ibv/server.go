@@ -101,6 +101,18 @@ func (s *server) open(options Options, o verbs.ServerOptions, list []verbs.Regio
 	return err
 }
 
+// Serve implements verbs.Server. It returns an error that names the RDMA device once that is gone:
+// nothing can be reached any more through this server, and only another one opens a device anew.
+func (s *server) Serve(l net.Listener) error {
+	owner := s.hca.owns(func(error) { l.Close() })
+	defer s.hca.ownsNoMore(owner)
+	err := s.Server.Serve(l)
+	if gone := s.hca.lost(); gone != nil {
+		return fmt.Errorf("ibv server: %w", gone)
+	}
+	return err
+}
+
 // registerOnChip puts the lock region, with what it holds, into the NIC's own memory; false = it
 // has none, or not enough.
 func (s *server) registerOnChip(m verbs.Memory) bool {
@@ -217,11 +229,14 @@ type session struct {
 	qps     [MaxQPs]*C.struct_ibv_qp
 	callers [MaxQPs]*caller // of those that take calls
 	calls   *calls          // nil = there are none, or no queue pair yet
+	owner   uint64          // of the queue pairs: the end of one is that of the connection
 }
 
 // run makes and destroys queue pairs as the client asks, until the connection ends. When it
 // returns, nothing of them takes effect any more.
 func (e *session) run() {
+	e.owner = e.server.hca.owns(func(error) { e.conn.Close() })
+	defer e.server.hca.ownsNoMore(e.owner)
 	clean := false
 	defer func() {
 		if !clean { // a panic: the queue pairs must not outlive the session
@@ -282,7 +297,7 @@ func (e *session) pair(slot uint16, theirs *endpoint) (mine endpoint, code uint8
 		cq = e.calls.cq
 	}
 	var rc C.int
-	qp := C.dm_passive_create(h.pd, cq, h.port, &rc)
+	qp := C.dm_passive_create(h.pd, cq, h.port, C.uint64_t(e.owner), &rc)
 	if qp == nil {
 		return mine, codeResource
 	}

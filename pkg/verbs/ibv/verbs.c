@@ -18,6 +18,10 @@ _Static_assert(IBV_WC_SUCCESS == 0 && IBV_WC_LOC_PROT_ERR == 4 && IBV_WC_WR_FLUS
 		IBV_WC_REM_ACCESS_ERR == 10 && IBV_WC_RETRY_EXC_ERR == 12 && IBV_WC_REM_ABORT_ERR == 16 && IBV_WC_RESP_TIMEOUT_ERR == 20 &&
 		IBV_WC_GENERAL_ERR == 21,
 	"status.go counts otherwise");
+_Static_assert(IBV_EVENT_CQ_ERR == 0 && IBV_EVENT_QP_FATAL == 1 && IBV_EVENT_QP_REQ_ERR == 2 && IBV_EVENT_QP_ACCESS_ERR == 3 &&
+		IBV_EVENT_DEVICE_FATAL == 8 && IBV_EVENT_PORT_ERR == 10 && IBV_EVENT_SRQ_ERR == 14 && IBV_EVENT_GID_CHANGE == 18 &&
+		IBV_EVENT_WQ_FATAL == 19,
+	"event.go counts otherwise");
 _Static_assert(IBV_GID_TYPE_ROCE_V1 == 1 && IBV_GID_TYPE_ROCE_V2 == 2, "choice.go counts otherwise");
 _Static_assert(MLX5_OPCODE_ATOMIC_MASKED_CS == 0x14 && MLX5_OPCODE_ATOMIC_MASKED_FA == 0x15 && MLX5_WQE_CTRL_FENCE == 4 << 5 &&
 		MLX5_WQE_CTRL_CQ_UPDATE == 2 << 2 && sizeof(struct mlx5_wqe_ctrl_seg) == 16 && offsetof(struct mlx5_wqe_ctrl_seg, qpn_ds) == 4 &&
@@ -87,8 +91,9 @@ static int to_init(struct ibv_qp *qp, int port) {
 
 int dm_raw_supported(struct ibv_context *ctx) { return mlx5dv_is_supported(ctx->device); }
 
-static struct ibv_qp *create_raw(struct ibv_pd *pd, struct ibv_cq *cq) {
+static struct ibv_qp *create_raw(struct ibv_pd *pd, struct ibv_cq *cq, uint64_t owner) {
 	struct ibv_qp_init_attr_ex a = {
+		.qp_context = (void *)(uintptr_t)owner,
 		.send_cq = cq,
 		.recv_cq = cq,
 		// A raw entry takes two of the queue's blocks, an ordinary one at most as many.
@@ -106,7 +111,7 @@ static struct ibv_qp *create_raw(struct ibv_pd *pd, struct ibv_cq *cq) {
 	return mlx5dv_create_qp(pd->context, &a, &d);
 }
 
-int dm_qp_create(struct ibv_pd *pd, struct ibv_comp_channel *channel, int port, uint64_t handle, int raw, struct dm_qp **out) {
+int dm_qp_create(struct ibv_pd *pd, struct ibv_comp_channel *channel, int port, uint64_t handle, uint64_t owner, int raw, struct dm_qp **out) {
 	struct dm_qp *q = calloc(1, sizeof *q);
 	if (!q) return ENOMEM;
 	int err = 0;
@@ -114,12 +119,13 @@ int dm_qp_create(struct ibv_pd *pd, struct ibv_comp_channel *channel, int port, 
 	q->cq = ibv_create_cq(pd->context, DM_MAX_LIST + 1, (void *)(uintptr_t)handle, channel, 0);
 	if (!q->cq) goto fail;
 	if (raw) {
-		q->qp = create_raw(pd, q->cq);
+		q->qp = create_raw(pd, q->cq, owner);
 		if (!q->qp) goto fail;
 		q->ex = ibv_qp_to_qp_ex(q->qp);
 		q->inlined = INLINE_WANTED;
 	} else {
 		struct ibv_qp_init_attr a = {
+			.qp_context = (void *)(uintptr_t)owner,
 			.send_cq = q->cq,
 			.recv_cq = q->cq,
 			.cap = {.max_send_wr = DM_MAX_LIST, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = INLINE_WANTED},
@@ -152,8 +158,9 @@ void dm_qp_destroy(struct dm_qp *q) {
 	free(q);
 }
 
-struct ibv_qp *dm_passive_create(struct ibv_pd *pd, struct ibv_cq *cq, int port, int *err) {
+struct ibv_qp *dm_passive_create(struct ibv_pd *pd, struct ibv_cq *cq, int port, uint64_t owner, int *err) {
 	struct ibv_qp_init_attr a = {
+		.qp_context = (void *)(uintptr_t)owner,
 		.send_cq = cq,
 		.recv_cq = cq,
 		.cap = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1},
@@ -333,11 +340,33 @@ int dm_arm(struct dm_qp *q) { return ibv_req_notify_cq(q->cq, 0); }
 int dm_event(struct ibv_comp_channel *channel, uint64_t *handle) {
 	struct ibv_cq *cq;
 	void *context;
+	errno = 0;
 	if (ibv_get_cq_event(channel, &cq, &context)) return errno ? errno : EIO;
 	*handle = (uintptr_t)context;
 	ibv_ack_cq_events(cq, 1); // who destroys the queue waits for this
 	return 0;
 }
+
+int dm_async(struct ibv_context *ctx, struct dm_async *out) {
+	struct ibv_async_event e;
+	errno = 0;
+	if (ibv_get_async_event(ctx, &e)) return errno ? errno : EIO;
+	out->kind = e.event_type;
+	out->owner = 0;
+	switch (e.event_type) {
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+		out->owner = (uintptr_t)e.element.qp->qp_context; // which lives until this is acknowledged
+		break;
+	default: break;
+	}
+	ibv_ack_async_event(&e);
+	return 0;
+}
+
+// The library reads this once, with its first list of devices.
+void dm_allow_gone(void) { setenv("RDMAV_ALLOW_DISASSOC_DESTROY", "1", 0); }
 
 static struct ibv_mr *registered(struct ibv_mr *mr, int *err) {
 	*err = mr ? 0 : errno ? errno : EINVAL;

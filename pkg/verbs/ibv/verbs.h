@@ -53,10 +53,11 @@ int dm_ports(struct ibv_context *ctx);
 int dm_gids(struct ibv_context *ctx, int port, struct ibv_gid_entry *out); // how many, at most DM_MAX_GIDS; < 0 = -errno
 
 // dm_qp_create makes a queue pair in the state INIT whose completions raise events with that handle. raw asks for one that takes raw entries.
-int dm_qp_create(struct ibv_pd *pd, struct ibv_comp_channel *channel, int port, uint64_t handle, int raw, struct dm_qp **out);
+// owner is in the asynchronous events that name the queue pair, here and below; 0 = nobody asks for them.
+int dm_qp_create(struct ibv_pd *pd, struct ibv_comp_channel *channel, int port, uint64_t handle, uint64_t owner, int raw, struct dm_qp **out);
 void dm_qp_destroy(struct dm_qp *q);
 // dm_passive_create makes a queue pair in the state INIT that only answers; error says that an errno is in *err.
-struct ibv_qp *dm_passive_create(struct ibv_pd *pd, struct ibv_cq *cq, int port, int *err);
+struct ibv_qp *dm_passive_create(struct ibv_pd *pd, struct ibv_cq *cq, int port, uint64_t owner, int *err);
 void dm_passive_destroy(struct ibv_qp *qp); // by way of the state ERROR
 int dm_connect(struct ibv_qp *qp, const struct dm_endpoint *mine, const struct dm_endpoint *theirs);
 
@@ -79,6 +80,16 @@ enum { DM_NONE = -1, DM_FAULT = -2 };             // of dm_poll: the list is und
 int dm_poll(struct dm_qp *q, int spins);          // else the status with which the list ended
 int dm_arm(struct dm_qp *q);                      // the next completion raises an event
 int dm_event(struct ibv_comp_channel *channel, uint64_t *handle); // EAGAIN = there is none
+
+// dm_async is an asynchronous event: an enum ibv_event_type, and for a queue pair its owner.
+struct dm_async {
+	uint64_t owner;
+	int kind;
+};
+int dm_async(struct ibv_context *ctx, struct dm_async *out); // takes and acknowledges one; EAGAIN = there is none
+
+// dm_allow_gone lets what belongs to a device that is gone be given back as if the kernel had done so. Before any device is opened.
+void dm_allow_gone(void);
 
 struct ibv_mr *dm_register(struct ibv_pd *pd, void *at, uint64_t size, int remote, int *err);
 struct ibv_dm *dm_memory(struct ibv_context *ctx, uint64_t size, int *err);

@@ -34,6 +34,8 @@ type Fabric struct {
 	Provider   string // one of Providers: of memory servers whose configuration names none
 	RDMADevice string // for "ibv"; empty = the first with an active port
 	TLS        bool   // memory is reached under TLS only, which "tcp" alone has
+	// is told of asynchronous events of an RDMA device, as ibv.Options says; nil = nobody is
+	Report func(device, event string)
 }
 
 // RDMA reports whether an index is reached by RDMA, all or a part of it.
@@ -57,7 +59,7 @@ func (f Fabric) device(provider string, files *identity.Files) (verbs.Device, er
 		}
 		return tcp.NewDevice(), nil
 	case "ibv":
-		return ibv.NewDevice(ibv.Options{Device: f.RDMADevice})
+		return ibv.NewDevice(ibv.Options{Device: f.RDMADevice, Report: f.Report})
 	}
 	return nil, fmt.Errorf("transport %q: there are %v", provider, Providers)
 }

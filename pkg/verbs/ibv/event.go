@@ -1,0 +1,66 @@
+package ibv
+
+import "fmt"
+
+// eventKind is an asynchronous event, with the values of libibverbs (enum ibv_event_type).
+type eventKind int
+
+// scope says what an event ends.
+type scope uint8
+
+const (
+	endsNothing scope = iota // it is reported; whoever waits for an answer ends by its limit
+	endsOwner                // the connection whose queue pair it names
+	endsDevice               // everything on the device
+)
+
+// eventKinds are what events are called and what they end. The C half (verbs.c) checks their number
+// and order at compile time.
+//
+// A port that is down ends nothing: a NIC sends again for a while, so a link that flaps is not
+// noticed, and a longer outage ends requests by the NIC's retries or by the limits of their queue
+// pairs.
+var eventKinds = [...]struct {
+	name string
+	ends scope
+}{
+	// a completion queue is over its bound; QP_FATAL follows for its queue pairs
+	0:  {"CQ_ERR", endsNothing},
+	1:  {"QP_FATAL", endsOwner},
+	2:  {"QP_REQ_ERR", endsOwner},
+	3:  {"QP_ACCESS_ERR", endsOwner},
+	4:  {"COMM_EST", endsNothing},
+	5:  {"SQ_DRAINED", endsNothing},
+	6:  {"PATH_MIG", endsNothing},
+	7:  {"PATH_MIG_ERR", endsNothing},
+	8:  {"DEVICE_FATAL", endsDevice},
+	9:  {"PORT_ACTIVE", endsNothing},
+	10: {"PORT_ERR", endsNothing},
+	11: {"LID_CHANGE", endsNothing},
+	12: {"PKEY_CHANGE", endsNothing},
+	13: {"SM_CHANGE", endsNothing},
+	14: {"SRQ_ERR", endsNothing},
+	15: {"SRQ_LIMIT_REACHED", endsNothing},
+	16: {"QP_LAST_WQE_REACHED", endsNothing},
+	17: {"CLIENT_REREGISTER", endsNothing},
+	18: {"GID_CHANGE", endsNothing},
+	19: {"WQ_FATAL", endsNothing}, // of a kind of queue that this package does not make
+}
+
+func (k eventKind) known() bool { return k >= 0 && int(k) < len(eventKinds) }
+
+// String is the event's name in libibverbs.
+func (k eventKind) String() string {
+	if !k.known() {
+		return fmt.Sprintf("event %d", int(k))
+	}
+	return eventKinds[k].name
+}
+
+// ends says what the event ends.
+func (k eventKind) ends() scope {
+	if !k.known() {
+		return endsNothing
+	}
+	return eventKinds[k].ends
+}
