@@ -20,9 +20,9 @@ const (
 )
 
 // clock lets waits be bounded without a timer each: one goroutine of the connection, the watch,
-// looks at them. Owners write down when a wait with a short limit ends. A long limit costs its owner
-// no look at a clock: the watch counts it from when it first sees the wait. That is after the wait
-// began, however late the watch comes, so a wait may end late and never early.
+// looks at them. Owners write down when a wait with a short limit ends. A long limit costs its
+// owner no look at a clock: the watch counts it from when it first sees the wait. That is after the
+// wait began, however late the watch comes, so a wait may end late and never early.
 type clock struct {
 	base time.Time
 	next atomic.Int64  // when the watch looks next

@@ -16,7 +16,8 @@ func TestWaitNeverEndsEarly(t *testing.T) {
 	for list, limit := range []int64{limit, int64(fineLimit), int64(fineLimit) - 1, math.MaxInt64} {
 		state := uint64(list+1)<<stateBits | pending | parked
 		looked := c.clock.now()
-		c.clock.base = c.clock.base.Add(-time.Hour) // the watch stands still so long after it has read the clock
+		// The watch stands still for so long after it has read the clock.
+		c.clock.base = c.clock.base.Add(-time.Hour)
 		q.limit.Store(limit)
 		began := c.clock.now()
 		q.setDeadline()
