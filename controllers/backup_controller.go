@@ -40,6 +40,7 @@ type backupScope struct {
 	job    jobState
 	failed string // why it failed, just now
 	reason string // of the failure
+	again  time.Duration
 }
 
 // Reconcile makes one backup true.
@@ -70,6 +71,9 @@ func (r *DMBackupReconciler) Reconcile(ctx context.Context, request ctrl.Request
 			err = r.dump(ctx, s)
 		}
 	}
+	if err == nil && (s.result != nil || backupFailed(s.backup)) {
+		s.again, err = r.dropJob(ctx, s.backup, build.DumpJobName(s.backup.Name))
+	}
 	return r.finish(ctx, s, before, err)
 }
 
@@ -90,7 +94,7 @@ func (r *DMBackupReconciler) finish(ctx context.Context, s *backupScope, before 
 		return ctrl.Result{}, err
 	}
 	if err == nil {
-		return ctrl.Result{}, nil // it is what it will be
+		return ctrl.Result{RequeueAfter: s.again}, nil // it is what it will be
 	}
 	return result(err)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -162,4 +163,34 @@ func (b *base) endJob(ctx context.Context, job *batchv1.Job) error {
 		return nil
 	}
 	return err
+}
+
+// keepJob is how long the Job of what is over stays, for the logs of its pods.
+const keepJob = 24 * time.Hour
+
+// dropJob deletes a Job of owner whose outcome is written down, once it is of no more use: there
+// may be thousands of backups. Until then it returns how long that is. A time to live of the Job
+// would do that as well before an operator that was away knew the outcome.
+func (b *base) dropJob(ctx context.Context, owner client.Object, name string) (time.Duration, error) {
+	job := &batchv1.Job{}
+	// The cache will do: a Job that it does not have yet is looked at when it does.
+	err := b.Get(ctx, client.ObjectKey{Namespace: owner.GetNamespace(), Name: name}, job)
+	if err != nil || !metav1.IsControlledBy(job, owner) {
+		return 0, client.IgnoreNotFound(err)
+	}
+	if left := keepJob - b.now().Sub(jobEnded(job)); left > 0 {
+		return left, nil
+	}
+	return 0, b.endJob(ctx, job)
+}
+
+// jobEnded is when a Job ended, or was made if it did not.
+func jobEnded(job *batchv1.Job) time.Time {
+	ended := job.CreationTimestamp.Time
+	for _, c := range job.Status.Conditions {
+		if c.LastTransitionTime.After(ended) {
+			ended = c.LastTransitionTime.Time
+		}
+	}
+	return ended
 }

@@ -1,19 +1,23 @@
 package controllers
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 )
 
@@ -70,4 +74,44 @@ func TestPodOfADeadNode(t *testing.T) {
 	if s := judgeJob(job, []corev1.Pod{pod}); strings.Contains(s.problem, "node3") {
 		t.Errorf("a pod that ended: %q", s.problem)
 	}
+}
+
+// TestJobsThatAreOver: the Job of a backup that is over goes a day after it ended, and nobody
+// else's.
+func TestJobsThatAreOver(t *testing.T) {
+	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	f := func(name string, failed, foreign bool, ended, again time.Duration, stays bool) {
+		t.Helper()
+		backup := &dmv1.DMBackup{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "shop", UID: "1", Finalizers: []string{dmv1.FinalizerArtifact}}}
+		if failed {
+			condition(&backup.Status.Conditions, 0, dmv1.ConditionFailed, true, dmv1.ReasonDumpFailed, "")
+		} else {
+			text, err := json.Marshal(dmv1.BackupResult{Artifact: build.ArtifactOf(backup), Digest: strings.Repeat("ab", 32)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			backup.Annotations = map[string]string{dmv1.AnnotationBackup: string(text)}
+		}
+		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: build.DumpJobName("a"), Namespace: "shop", UID: "2", CreationTimestamp: metav1.NewTime(now.Add(-48 * time.Hour))}}
+		job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-ended))}}
+		if !foreign {
+			if err := controllerutil.SetControllerReference(backup, job, testScheme(t)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(backup, job).WithStatusSubresource(backup).Build()
+		r := &DMBackupReconciler{base{Writer: kube.Writer{Client: api, Live: api}, now: func() time.Time { return now }, events: &recorder{}}}
+		result, err := r.Reconcile(t.Context(), request("shop", "a"))
+		if err != nil || result.RequeueAfter != again {
+			t.Errorf("%s: %+v, %v; want another look after %v", name, result, err, again)
+		}
+		if there := api.Get(t.Context(), client.ObjectKeyFromObject(job), job) == nil; there != stays {
+			t.Errorf("%s: the Job is there: %v", name, there)
+		}
+	}
+	f("complete", false, false, 23*time.Hour, time.Hour, true)
+	f("complete for long", false, false, 25*time.Hour, 0, false)
+	f("failed", true, false, time.Hour, 23*time.Hour, true)
+	f("failed for long", true, false, 25*time.Hour, 0, false)
+	f("somebody else's", false, true, 25*time.Hour, 0, true)
 }

@@ -186,10 +186,14 @@ func stillHasKeys(newest *dmv1.DMBackup, all []dmv1.DMBackup) error {
 // repeated.
 func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error {
 	record := recordedRestore(s.index)
-	if record == nil || record.Done || s.view.Map == nil {
+	if record == nil || s.view.Map == nil {
 		return nil
 	}
 	name := build.RestoreJobName(s.index.Name)
+	if record.Done {
+		_, err := r.dropJob(ctx, s.index, name)
+		return err
+	}
 	job, err := r.look(ctx, s.index, name)
 	if err != nil {
 		return err
@@ -263,11 +267,7 @@ const (
 
 // restorePause is when a Job that failed ended, and how long after that another one follows.
 func restorePause(job *batchv1.Job) (ended time.Time, pause time.Duration) {
-	for _, c := range job.Status.Conditions {
-		if c.LastTransitionTime.After(ended) {
-			ended = c.LastTransitionTime.Time
-		}
-	}
+	ended = jobEnded(job)
 	return ended, min(max(ended.Sub(job.CreationTimestamp.Time), restoreAgain), restoreAgainLast).Truncate(time.Second)
 }
 
