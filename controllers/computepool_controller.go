@@ -255,6 +255,7 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 	if err != nil {
 		return err
 	}
+	r.tellReserved(s.pool, &s.pool.Spec.Pod)
 	made := 0
 	return r.createPods(ctx, s.pool, actions.create, actions.createWhy, numbers{next: nextID(s.pool, s.pods)}, func(id int) (*corev1.Pod, error) {
 		image, template := s.image, s.template

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/pkg/logs"
 	"github.com/dmindex/dmindex/pkg/profile"
 )
@@ -28,11 +30,22 @@ type numbers struct {
 	also  map[string]string // annotations that are written with next
 }
 
+// tellReserved says which labels and annotations of a template the pods do not get. Templates that
+// are written now have none: their CRD refuses them.
+func (b *base) tellReserved(pool client.Object, template *dmv1.PodTemplate) {
+	keys := build.ReservedOf(template)
+	if len(keys) == 0 || !b.logged.once(pool.GetUID(), "reserved "+strings.Join(keys, " ")) {
+		return
+	}
+	b.events.Eventf(pool, nil, corev1.EventTypeWarning, "TemplateReserved", "CreatePods",
+		"the pods are made without %s of spec.pod: labels and annotations of %s/ are the operator's: write another prefix", some(keys), dmv1.GroupVersion.Group)
+}
+
 // createPods makes pods with the next numbers. The numbers are taken before the pods are made, so
 // that none is ever used twice. Numbers of pods that were refused are tried again first: an attempt
 // that is refused every time writes nothing but the first time, so that nothing but the queue's
 // backing off says when the next one follows.
-func (b *base) createPods(ctx context.Context, pool client.Object, count int, reason string, from numbers, build func(id int) (*corev1.Pod, error)) error {
+func (b *base) createPods(ctx context.Context, pool client.Object, count int, reason string, from numbers, made func(id int) (*corev1.Pod, error)) error {
 	if count == 0 {
 		return nil
 	}
@@ -54,7 +67,7 @@ func (b *base) createPods(ctx context.Context, pool client.Object, count int, re
 	}
 	var pods []*corev1.Pod
 	for _, id := range ids {
-		pod, err := build(id)
+		pod, err := made(id)
 		if err != nil {
 			back(ids[:count-fresh])
 			return err

@@ -2,10 +2,12 @@ package controllers
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/pkg/logs"
 	"github.com/dmindex/dmindex/pkg/profile"
 )
@@ -40,4 +42,22 @@ func TestPodsLog(t *testing.T) {
 	f(logs.Config{})
 	f(logs.Config{Level: "debug"}, corev1.EnvVar{Name: logs.EnvLevel, Value: "debug"})
 	f(logs.Config{Level: "warn", Format: logs.JSON}, corev1.EnvVar{Name: logs.EnvLevel, Value: "warn"}, corev1.EnvVar{Name: logs.EnvFormat, Value: "json"})
+}
+
+// TestReservedIsTold: what a template has of the operator's labels and annotations is named once.
+func TestReservedIsTold(t *testing.T) {
+	notes := &lastNote{}
+	b := base{events: notes, logged: newLogged()}
+	template := &dmv1.PodTemplate{Labels: map[string]string{"team": "a"}}
+	if b.tellReserved(&dmv1.DMMemoryPool{}, template); notes.note != "" {
+		t.Errorf("of a good template: %s", notes.note)
+	}
+	template.Annotations = map[string]string{dmv1.AnnotationLeaving: "now"}
+	if b.tellReserved(&dmv1.DMMemoryPool{}, template); !strings.Contains(notes.note, "without dmindex.io/leaving of spec.pod") {
+		t.Errorf("of a bad one: %q", notes.note)
+	}
+	notes.note = ""
+	if b.tellReserved(&dmv1.DMMemoryPool{}, template); notes.note != "" {
+		t.Errorf("again: %s", notes.note)
+	}
 }

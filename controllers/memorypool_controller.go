@@ -288,6 +288,7 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 	if err != nil {
 		return err
 	}
+	r.tellReserved(s.pool, &s.pool.Spec.Pod)
 	return r.createPods(ctx, s.pool, actions.create, actions.createWhy, ids, func(id int) (*corev1.Pod, error) {
 		if id > build.MaxMemoryPodID {
 			return nil, &waitFor{dmv1.ReasonIDsExhausted, fmt.Sprintf("indexes were made on all %d server ids of the pool: create a new pool and restore a dump into it", build.MaxMemoryPodID+1), 0}

@@ -50,6 +50,7 @@ type ServiceSpec struct {
 	// Annotations of the Service, as a cloud's load balancer reads them.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="!self.exists(k, k.startsWith('dmindex.io/'))",message="annotations of dmindex.io/ are the operator's: write another prefix"
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 

@@ -3,6 +3,8 @@ package v1alpha1
 import corev1 "k8s.io/api/core/v1"
 
 // PodTemplate is what can be said about the pods of a pool. All else about them is the operator's.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.labels) && self.labels.exists(k, k.startsWith('dmindex.io/')) || has(self.annotations) && self.annotations.exists(k, k.startsWith('dmindex.io/')))",message="labels and annotations of dmindex.io/ are the operator's: write another prefix"
 type PodTemplate struct {
 	// Labels are added to the pods.
 	// +optional

@@ -132,6 +132,10 @@ func TestRefusedAtCreation(t *testing.T) {
 	f(index, "spec:", "spec:\n  partitioning: {rebalance: {maxLoadPercent: 110}}", "should be greater than or equal to 120")
 	f(index, "spec:", "spec:\n  partitioning: {rebalance: {minIntervalSeconds: 1}}", "should be greater than or equal to 10")
 	f(index, "spec:", "spec:\n  partitioning: {routing: Best}", `supported values: "Any", "Owner"`)
+	const reserved = "of dmindex.io/ are the operator's: write another prefix"
+	f(index, "replicas: 2", `replicas: 2, pod: {annotations: {dmindex.io/leaving: "now"}}`, reserved)
+	f(memoryPool, "memory: 512Mi", `memory: 512Mi, pod: {labels: {a: b, dmindex.io/released: "true"}}`, reserved)
+	f(index, "design: DEX", "design: DEX\n  endpoints: {service: {annotations: {dmindex.io/applied: a}}}", reserved)
 	f(index, "spec:", "spec:\n  recovery: {onDataLoss: Ignore}", `supported values: "Block", "Recreate"`)
 	f(computePool, "replicas: 2", "replicas: 5", "write at most maxReplicas")
 	f(computePool, "name: NAME", "name: "+strings.Repeat("a", 51), "at most 50 characters")

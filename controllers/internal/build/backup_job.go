@@ -79,13 +79,8 @@ func artifactJob(name, namespace string, t dmv1.BackupTemplate, image string, li
 	j.Spec.ActiveDeadlineSeconds = ptr.To(max(int64(limit/time.Second), 1))
 	j.Spec.PodReplacementPolicy = ptr.To(batchv1.Failed)
 	p := &j.Spec.Template
-	p.Labels = map[string]string{dmv1.LabelName: "dmindex", dmv1.LabelManagedBy: dmv1.ManagedBy, dmv1.LabelComponent: dmv1.ComponentBackup}
-	for k, v := range t.Pod.Labels {
-		if _, ours := p.Labels[k]; !ours {
-			p.Labels[k] = v
-		}
-	}
-	p.Annotations = t.Pod.Annotations
+	p.Labels = beside(map[string]string{dmv1.LabelName: "dmindex", dmv1.LabelManagedBy: dmv1.ManagedBy, dmv1.LabelComponent: dmv1.ComponentBackup}, t.Pod.Labels)
+	p.Annotations = beside(nil, t.Pod.Annotations)
 	p.Spec = corev1.PodSpec{
 		RestartPolicy:                 corev1.RestartPolicyNever,
 		AutomountServiceAccountToken:  ptr.To(false),

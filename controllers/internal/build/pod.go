@@ -22,14 +22,9 @@ const tlsVolume = "tls"
 // completed.
 func pod(pool, namespace, component string, id int, t dmv1.PodTemplate, image string, args []string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: meta(PodName(pool, id), namespace, selector(pool, component))}
-	for k, v := range t.Labels {
-		if _, ours := p.Labels[k]; !ours {
-			p.Labels[k] = v
-		}
-	}
+	p.Labels = beside(p.Labels, t.Labels)
 	p.Labels[dmv1.LabelServerID] = strconv.Itoa(id)
-	p.Annotations = map[string]string{}
-	maps.Copy(p.Annotations, t.Annotations)
+	p.Annotations = beside(map[string]string{}, t.Annotations)
 	p.Spec = corev1.PodSpec{
 		Hostname:                      p.Name,
 		Subdomain:                     pool,

@@ -24,7 +24,7 @@ func Headless(pool, namespace, component string) *corev1.Service {
 // pools.
 func ClientService(index *dmv1.DMIndex) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: meta(index.Name, index.Namespace, map[string]string{dmv1.LabelIndex: index.Name})}
-	s.Annotations = index.Spec.Endpoints.Service.Annotations
+	s.Annotations = beside(nil, index.Spec.Endpoints.Service.Annotations)
 	s.Spec = corev1.ServiceSpec{
 		Type: index.Spec.Endpoints.Service.Type,
 		Selector: map[string]string{
