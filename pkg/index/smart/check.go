@@ -56,7 +56,11 @@ func (c *walker) roots() error {
 	if err := c.s.readRoot(); err != nil {
 		return err
 	}
-	for a := c.s.t.first; a != c.s.t.rootAddr(); {
+	n := 0
+	for a := c.s.t.first; a != c.s.t.rootAddr(); n++ {
+		if n > mostRoots {
+			return leadsBack(a)
+		}
 		if err := c.s.Read(a, c.s.node[:rootBytes]); err != nil {
 			return err
 		}
@@ -111,11 +115,7 @@ func (c *walker) node(w slot, level, end int) error {
 	}
 	n := len(c.path)
 	for b := f.from(beforeAll, false); b != behindAll; b = f.from(b+1, false) {
-		if v := f.word(b); v.inner() && !c.s.lay.damaged(v) {
-			if b == endBranch {
-				c.report.Fault("node %v has an inner node in its end slot", w.addr())
-				continue
-			}
+		if v := f.word(b); v.inner() && !c.s.lay.damaged(v, b == endBranch) {
 			c.path = append(c.path[:n], byte(b))
 			if err := c.node(v, level+1, f.end()); err != nil {
 				return err
@@ -150,7 +150,7 @@ func (c *walker) slots(f *frame, a pool.Addr) {
 		case w.empty():
 			empty = empty || i >= f.base
 			continue
-		case c.s.lay.damaged(w):
+		case c.s.lay.damaged(w, i < f.base):
 			c.report.Fault("node %v: slot %d says %#x, which leads to nothing that there is", a, i, uint64(w))
 		case i < f.base:
 			if w.key() != 0 {
@@ -174,7 +174,7 @@ func (c *walker) leaves(f *frame, level int) error {
 		c.s.ring.reset()
 		first := b
 		for ; b != behindAll; b = f.from(b+1, false) {
-			if w := f.word(b); w.leaf() && !c.s.lay.damaged(w) && c.s.fetch(w, 0, w.leafBytes()) < 0 {
+			if w := f.word(b); w.leaf() && !c.s.lay.damaged(w, b == endBranch) && c.s.fetch(w, 0, w.leafBytes()) < 0 {
 				break
 			}
 		}
@@ -182,7 +182,7 @@ func (c *walker) leaves(f *frame, level int) error {
 			return err
 		}
 		for i, b := 0, first; i < c.s.ring.n; b = f.from(b+1, false) {
-			if w := f.word(b); w.leaf() && !c.s.lay.damaged(w) {
+			if w := f.word(b); w.leaf() && !c.s.lay.damaged(w, b == endBranch) {
 				if err := c.leaf(f, b, w, i); err != nil {
 					return err
 				}
@@ -257,7 +257,7 @@ func (t *Tree) Survey(visit func(low []byte, bytes int) error) error {
 	c := &walker{s: s}
 	s.Begin()
 	if err = s.readRoot(); err == nil {
-		err = c.survey(t.rootSlot(), 0, visit)
+		err = c.survey(nil, pool.Nil, t.rootSlot(), 0, visit)
 	}
 	if err == nil && c.key == nil {
 		err = visit(c.low(nil), allocatedFor(direct.bytes()))
@@ -265,13 +265,18 @@ func (t *Tree) Survey(visit func(low []byte, bytes int) error) error {
 	return errors.Join(err, s.Close())
 }
 
-func (c *walker) survey(w slot, level int, visit func(low []byte, bytes int) error) error {
+// survey visits what is below the node where w leads, which is a slot of the node at a with head p;
+// nil = it is the root.
+func (c *walker) survey(p *head, a pool.Addr, w slot, level int, visit func(low []byte, bytes int) error) error {
 	if level == len(c.frames) {
 		c.frames = append(c.frames, new(frame))
 	}
 	f := c.frames[level]
 	if err := c.s.readFrame(f, w); err != nil {
 		return err
+	}
+	if p != nil && !f.under(p) {
+		return isAstray(a, p, w, &f.head)
 	}
 	n := len(c.path)
 	if depth := int(f.depth); depth <= n && f.end() >= n {
@@ -284,10 +289,10 @@ func (c *walker) survey(w slot, level int, visit func(low []byte, bytes int) err
 			c.path = append(c.path, byte(b))
 		}
 		var err error
-		if v := f.word(b); c.s.lay.damaged(v) {
+		if v := f.word(b); c.s.lay.damaged(v, b == endBranch) {
 			err = isDamaged(w.addr(), v)
 		} else if v.inner() {
-			err = c.survey(v, level+1, visit)
+			err = c.survey(&f.head, w.addr(), v, level+1, visit)
 		} else {
 			err = visit(c.low(c.path), allocatedFor(v.leafBytes()))
 		}

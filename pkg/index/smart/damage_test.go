@@ -32,15 +32,27 @@ func TestDamagedSlots(t *testing.T) {
 		}
 	}
 	at := func(b byte) pool.Addr { return w.path[0].node.Addr + pool.Addr(slotAt(w.lay.base()+int(b))) }
+	if _, err := s.Lookup([]byte("a1"), nil); err != nil || w.level != 1 {
+		t.Fatal(w.level, err)
+	}
+	deep := w.path[1].node.Addr + pool.Addr(slotAt(w.path[1].idx))
 	for n, change := range []func(v slot) slot{
 		// a leaf that is longer than any
 		func(v slot) slot { return v | 127<<48 },
 		// a node of a type that there is not
 		func(v slot) slot { return v&^(leafFlag|127<<48) | 100<<48 },
+		// the node itself, or one above it
+		func(v slot) slot { return w.t.rootSlot().withKey(v.key()) },
 		// a server that there is not
 		func(v slot) slot { return v&^addrMask | slot(8000)<<offsetBits | 1 },
 	} {
-		for _, key := range []string{"a1", "b"} {
+		for _, key := range []string{"a1", "b", "a1 below"} {
+			place := at(key[0])
+			if key == "a1 below" {
+				if place, key = deep, "a1"; n == 3 {
+					continue
+				}
+			}
 			t.Run(fmt.Sprint(n, " ", key), func(t *testing.T) {
 				y, err := Open(c.Open(t), o)
 				if err != nil {
@@ -55,12 +67,12 @@ func TestDamagedSlots(t *testing.T) {
 					return s
 				}
 				w.Begin()
-				if err := w.Read(at(key[0]), w.words[:8]); err != nil {
+				if err := w.Read(place, w.words[:8]); err != nil {
 					t.Fatal(err)
 				}
 				before := bytes.Clone(w.words[:8])
 				put := func(b []byte) {
-					w.PS.Write(pool.Sole, at(key[0]), append(w.words[:0], b...))
+					w.PS.Write(pool.Sole, place, append(w.words[:0], b...))
 					if err := w.PS.Post(); err != nil {
 						t.Fatal(err)
 					}
@@ -78,19 +90,20 @@ func TestDamagedSlots(t *testing.T) {
 						return s.Modify(k, func([]byte, bool) ([]byte, index.Action) { return nil, index.Keep })
 					},
 					"scan":   func(s index.Session) error { return s.Scan(nil, 100, false, func(_, _ []byte) bool { return true }) },
+					"up":     func(s index.Session) error { return s.Scan(nil, 100, true, func(_, _ []byte) bool { return true }) },
 					"check":  func(index.Session) error { _, err := y.(index.Checker).Check(); return err },
 					"survey": func(index.Session) error { return y.(index.Surveyor).Survey(func([]byte, int) error { return nil }) },
 				} {
-					if n > 1 && (what == "check" || what == "survey") {
+					if n > 2 && (what == "check" || what == "survey") {
 						continue // the session of such an address is dead, and these say so
 					}
 					s := open()
-					if err := do(s); err == nil || n < 2 && what != "check" && !errors.Is(err, index.ErrFormat) {
+					if err := do(s); err == nil || n < 3 && what != "check" && !errors.Is(err, index.ErrFormat) {
 						t.Errorf("%s: %v", what, err)
 					} else {
 						t.Logf("%s: %v", what, err)
 					}
-					if _, err := s.Lookup([]byte("c"), nil); n < 2 && err != nil {
+					if _, err := s.Lookup([]byte("c"), nil); n < 3 && err != nil {
 						t.Errorf("another key after %s: %v", what, err)
 					}
 					_ = s.Close()
@@ -103,6 +116,38 @@ func TestDamagedSlots(t *testing.T) {
 	}
 	if _, err := x.(index.Checker).Check(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestWayThatLeadsBack: the way of the root was damaged, and leads to the root itself. Every walk
+// along the ways ends, and says so.
+func TestWayThatLeadsBack(t *testing.T) {
+	c := pooltest.New(t, pooltest.Options{})
+	o := index.Options{MaxKeyBytes: 20, MaxValueBytes: 8}
+	x, err := Open(c.Open(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := x.Session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := s.(*Session)
+	w.Begin()
+	w.PS.Write(pool.Sole, w.t.rootAddr()+atWay, binary.LittleEndian.AppendUint64(w.words[:0], uint64(w.t.rootSlot())))
+	if err := w.PS.Post(); err != nil {
+		t.Fatal(err)
+	}
+	w.End()
+	for what, do := range map[string]func() error{
+		"lookup": func() error { _, err := s.Lookup([]byte("a"), nil); return err },
+		"check":  func() error { _, err := x.(index.Checker).Check(); return err },
+		"survey": func() error { return x.(index.Surveyor).Survey(func([]byte, int) error { return nil }) },
+		"sweep":  func() error { w.scanner(); return w.seeRoots() },
+	} {
+		if err := do(); !errors.Is(err, index.ErrFormat) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 

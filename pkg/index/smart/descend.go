@@ -83,7 +83,7 @@ func (s *Session) follow(key []byte, l int) (outcome, error) {
 			return vacant, nil
 		case st.word.tomb():
 			return tombed, nil
-		case s.lay.damaged(st.word):
+		case s.lay.damaged(st.word, st.idx < st.node.base()):
 			return vacant, isDamaged(st.node.Addr, st.word)
 		case st.word.leaf():
 			return leafed, nil
@@ -100,7 +100,13 @@ func (s *Session) follow(key []byte, l int) (outcome, error) {
 			}
 			continue
 		}
-		if below.node.mismatch(key) >= 0 {
+		if !below.node.under(&st.node.head) {
+			return vacant, isAstray(st.node.Addr, &st.node.head, st.word, &below.node.head)
+		}
+		if at := below.node.mismatch(key); at >= 0 {
+			if at <= st.node.end() { // the way here has the bytes before
+				return vacant, isAstray(st.node.Addr, &st.node.head, st.word, &below.node.head)
+			}
 			return mismatched, nil
 		}
 		b := branch(key, below.node.end())

@@ -74,9 +74,10 @@ func (s slot) withKey(k byte) slot { return s&^(255<<56) | slot(k)<<56 }
 func innerSlot(k byte, t nodeType, at slot) slot { return slot(k)<<56 | slot(t)<<48 | at }
 
 // damaged reports whether s says of a child what no client says: memory was damaged, or a program
-// wrote what it must not. Slots have no CRC; what they lead to has.
-func (l *layout) damaged(s slot) bool {
-	return s.inner() && nodeType(s.code()) > direct || s.leaf() && s.leafBytes() > l.maxRead
+// wrote what it must not. Slots have no CRC; what they lead to has. end: s is an end slot, which
+// leads to leaves only. What a slot of an inner node leads to is asked besides (head.under).
+func (l *layout) damaged(s slot, end bool) bool {
+	return s.inner() && (end || nodeType(s.code()) > direct) || s.leaf() && s.leafBytes() > l.maxRead
 }
 
 // leafSlot is the word of a leaf of which so many bytes are READ.

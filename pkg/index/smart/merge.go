@@ -72,7 +72,13 @@ func (s *Session) headerMerge(parent *step, c *copied, only slot) (w slot, merge
 		return 0, false, err
 	}
 	from := parent.node.end() + 1
-	if !b.decode(s.lay, only.addr(), t, s.node) || b.end()-from > s.t.with.longestPrefix() {
+	if !b.decode(s.lay, only.addr(), t, s.node) {
+		return 0, false, nil
+	}
+	if !b.under(&c.head) {
+		return 0, false, isAstray(c.Addr, &c.head, only, &b.head)
+	}
+	if b.end()-from > s.t.with.longestPrefix() {
 		return 0, false, nil
 	}
 	var room [mostPrefix]byte
@@ -143,6 +149,9 @@ func (s *Session) mergeable(l int, only slot) (bool, error) {
 		if err := s.Read(only.addr(), b); err != nil || !h.decode(b, only.addr()) {
 			return false, err
 		}
+	}
+	if n := s.path[l].node; !h.under(&n.head) {
+		return false, isAstray(n.Addr, &n.head, only, &h)
 	}
 	return h.end()-s.path[l-1].node.end()-1 <= s.t.with.longestPrefix(), nil
 }

@@ -48,6 +48,13 @@ func (h *head) setPrefix(depth int, p []byte) {
 	h.depth, h.length = uint16(depth), uint8(copy(h.prefix[:], p))
 }
 
+// under reports whether a slot of the node p can lead to h. The byte of the slot comes where p's
+// prefix ends, and h's prefix ends behind that, and begins there at the latest. So the prefixes on
+// a way from the root only grow, and every way ends, wherever a damaged slot leads.
+func (h *head) under(p *head) bool {
+	return h.end() > p.end() && int(h.depth) <= p.end()+1
+}
+
 // mismatch returns the first place at which key does not have the prefix; -1 if it has all of it.
 func (h *head) mismatch(key []byte) int {
 	for i := range int(h.length) {

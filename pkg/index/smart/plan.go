@@ -45,7 +45,7 @@ func (s *Session) readAhead() error {
 		if sc.bounded {
 			p.wanted++ // the first leaf may lie before the cursor
 		}
-		more = s.planNode(root, sc.bounded)
+		more = s.planNode(nil, root, sc.bounded)
 	}
 	for l := len(sc.stack) - 1; l >= 0 && more; l-- {
 		f := sc.stack[l]
@@ -97,13 +97,17 @@ func (s *Session) takeSlots(n *plannedNode, b []byte) bool {
 	return slices.ContainsFunc(f.words[n.first:n.first+len(b)/slotBytes], slot.frozen)
 }
 
-// planNode plans for the node where w leads, and what is below it. It reports false when enough is
-// planned.
-func (s *Session) planNode(w slot, tight bool) bool {
+// planNode plans for the node where w leads, and what is below it. parent has w; nil = it is the
+// root. It reports false when enough is planned, and where w leads astray: what is behind is not
+// reached, as the walk ends there.
+func (s *Session) planNode(parent *frame, w slot, tight bool) bool {
 	sc, p := s.scan, &s.scan.plan
 	for _, f := range sc.ahead {
 		if f.at == w&addrMask {
-			return !f.dead && (!sc.enter(f, tight) || s.planBelow(f, f.next))
+			if f.dead || parent != nil && !f.under(&parent.head) {
+				return false
+			}
+			return !sc.enter(f, tight) || s.planBelow(f, f.next)
 		}
 	}
 	c := s.copyAt(w)
@@ -118,6 +122,10 @@ func (s *Session) planNode(w slot, tight bool) bool {
 		p.wanted -= nodeType(w.code()).slots() / 2
 		s.Count.Misses++
 		return s.planRead(w) && p.wanted > 0
+	}
+	if parent != nil && !c.under(&parent.head) {
+		s.planRead(w) // which the walk takes, and ends
+		return false
 	}
 	f := sc.frame()
 	f.copy(w, c)
@@ -193,10 +201,10 @@ func (s *Session) planBelow(f *frame, place int) bool {
 		}
 		w := f.word(b)
 		switch {
-		case s.lay.damaged(w): // the walk says so, if it comes there
+		case s.lay.damaged(w, b == endBranch): // the walk says so, if it comes there
 			return false
 		case w.inner():
-			if !s.planNode(w, sc.leads(f, b)) {
+			if !s.planNode(f, w, sc.leads(f, b)) {
 				return false
 			}
 		case !p.blind && s.fetchLeaf(w) < 0:

@@ -22,6 +22,10 @@ import (
 const (
 	atWay     = headBytes + slotBytes*mostSlots
 	rootBytes = atWay + slotBytes
+
+	// mostRoots is how many ways lead on from one root to the next. A load replaces the first root
+	// only (publish.go), so there is one; where there are many a way was damaged, and leads back.
+	mostRoots = 8
 )
 
 // root returns where the root lies, as far as this client knows.
@@ -70,9 +74,14 @@ func (s *Session) rootMovedFrom(a pool.Addr) (bool, error) {
 	return true, nil
 }
 
+// leadsBack is the error of ways that do not end.
+func leadsBack(a pool.Addr) error {
+	return fmt.Errorf("root %v was replaced, and from it %d roots lead on, each of them replaced; if a check of the index finds it as well, restore a dump: %w", a, mostRoots, index.ErrFormat)
+}
+
 // readRoot READs the root, to s.node, following ways.
 func (s *Session) readRoot() error {
-	for {
+	for n := 0; ; {
 		a := s.t.rootAddr()
 		if err := s.Read(a, s.node[:rootBytes]); err != nil {
 			return err
@@ -87,6 +96,9 @@ func (s *Session) readRoot() error {
 		if way == 0 {
 			s.fresh.Stamp = s.PS.Stamp()
 			return nil
+		}
+		if n++; n > mostRoots {
+			return leadsBack(a)
 		}
 		s.t.followWay(a, way)
 	}

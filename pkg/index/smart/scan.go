@@ -2,7 +2,6 @@ package smart
 
 import (
 	"bytes"
-	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -208,7 +207,7 @@ func (s *Session) walk() (pause, error) {
 			continue
 		}
 		w := f.word(b)
-		if s.lay.damaged(w) {
+		if s.lay.damaged(w, b == endBranch) {
 			return lacking, isDamaged(f.at.addr(), w)
 		}
 		if w.leaf() {
@@ -229,8 +228,8 @@ func (s *Session) walk() (pause, error) {
 			sc.release(g)
 			return lacking, s.astray(w.addr())
 		}
-		if g.end() <= f.end() {
-			return lacking, fmt.Errorf("node %v, whose prefix ends at %d, has %v below it, whose ends at %d: %w", f.at.addr(), f.end(), w.addr(), g.end(), index.ErrFormat)
+		if !g.under(&f.head) {
+			return lacking, isAstray(f.at.addr(), &f.head, w, &g.head)
 		}
 		sc.see(g.at.addr())
 		f.next = sc.step(b)

@@ -167,6 +167,13 @@ func isDamaged(node pool.Addr, w slot) error {
 	return fmt.Errorf("node %v has the slot %#x, which leads to nothing that there is; if a check of the index finds it as well, restore a dump: %w", node, uint64(w), index.ErrFormat)
 }
 
+// isAstray is the error of the word w of the node at a, with head p, which leads to a node with head
+// h that cannot be below it.
+func isAstray(a pool.Addr, p *head, w slot, h *head) error {
+	return fmt.Errorf("node %v, whose prefix ends at byte %d of its keys, has the slot %#x, which leads to node %v with the prefix %x at byte %d, that belongs elsewhere; if a check of the index finds it as well, restore a dump: %w",
+		a, p.end(), uint64(w), w.addr(), h.prefix[:h.length], h.depth, index.ErrFormat)
+}
+
 // beyond is the error of an address that does not fit a slot.
 func beyond(a pool.Addr) error {
 	return fmt.Errorf("a node at %v: slots have room for servers up to %d and offsets below %#x: %w", a, 1<<serverBits-1, uint64(1)<<offsetBits*addrUnit, pool.ErrPoolFull)

@@ -116,11 +116,8 @@ func (s *Session) headerSplit(key, value []byte) (done bool, err error) {
 		return false, s.replace(s.level)
 	}
 	below := s.path[s.level+1].node
-	at := below.mismatch(key)
+	at := below.mismatch(key) // behind the slot's byte (follow)
 	from := st.node.end() + 1
-	if at < from {
-		return false, fmt.Errorf("node %v does not have bytes %d to %d of key %x, by which it was found: %w", below.Addr, at, from, key, index.ErrFormat)
-	}
 	near := st.node.Addr
 	p, err := s.planLeaf(key, value, near)
 	if err == nil {

@@ -236,7 +236,11 @@ func (s *Session) walkPiece(behind bool) (more bool, err error) {
 // seeRoots sees the roots that were replaced, and the one that is there: they lie on the ways from
 // the first one.
 func (s *Session) seeRoots() error {
-	for a := s.t.first; a != pool.Nil; {
+	n := 0
+	for a := s.t.first; a != pool.Nil; n++ {
+		if n > mostRoots {
+			return leadsBack(a)
+		}
 		s.scan.sees = append(s.scan.sees, a)
 		if err := s.Read(a+atWay, s.words[:slotBytes]); err != nil {
 			return err

@@ -80,12 +80,17 @@ func (s *Session) survey(visit func(low []byte, bytes int) error) error {
 		}
 		a = n.children[0]
 	}
-	for {
+	var last []byte
+	for first := true; ; first = false {
 		s.Begin()
 		n, err := s.readInner(a, 1)
 		if err != nil {
 			return err
 		}
+		if !first && !item.Below(last, n.low) {
+			return leadsLeft(a, 1, n.low, last)
+		}
+		last = n.low
 		for i := range n.children {
 			low := n.low
 			if i > 0 {
@@ -100,6 +105,11 @@ func (s *Session) survey(visit func(low []byte, bytes int) error) error {
 		}
 		a = n.sibling
 	}
+}
+
+// leadsLeft is the error of a chain of siblings that does not go right: it may have no end.
+func leadsLeft(a pool.Addr, level uint8, low, last []byte) error {
+	return fmt.Errorf("node %v of level %d begins at %x, and its left sibling at %x; restore a dump: %w", a, level, low, last, index.ErrFormat)
 }
 
 func (c *walker) walk() error {
@@ -125,8 +135,9 @@ func (c *walker) walk() error {
 
 // level walks the chain of a level from its first node on.
 func (c *walker) level(a pool.Addr, level uint8) error {
+	var last []byte // the low fence of the left sibling
 	low, known := c.s.Lay.Bottom, c.above
-	for {
+	for first := true; ; first = false {
 		c.s.Begin()
 		h, err := c.node(a, level)
 		if err != nil {
@@ -137,6 +148,10 @@ func (c *walker) level(a pool.Addr, level uint8) error {
 			kind = index.KindInner
 		}
 		c.report.Node(a, c.s.Lay.NodeBytes, kind)
+		if !first && !item.Below(last, h.Low) {
+			return leadsLeft(a, level, h.Low, last)
+		}
+		last = bytes.Clone(h.Low)
 		if !bytes.Equal(h.Low, low) {
 			c.report.Fault("node %v of level %d begins at %x, its left sibling ends at %x", a, level, h.Low, low)
 		}
