@@ -32,6 +32,7 @@ type shortage struct {
 	mu    struct {
 		env.Mutex
 		keys [][]byte // n of them; those behind are room
+		out  int      // keys that sessions took, and which may come back
 	}
 }
 
@@ -54,19 +55,36 @@ func (h *shortage) short(e env.Env) bool {
 func (h *shortage) leave(key []byte) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := int(h.n.Load())
-	if n == mostLeft {
+	if int(h.n.Load())+h.mu.out == mostLeft {
 		return false
 	}
-	if n == len(h.mu.keys) {
-		h.mu.keys = append(h.mu.keys, nil)
-	}
-	h.mu.keys[n] = append(h.mu.keys[n][:0], key...)
-	h.n.Store(int32(n + 1))
+	h.addLocked(key)
 	return true
 }
 
-// pop appends a noted key to dst.
+// addLocked notes a key, as the one that is popped last.
+func (h *shortage) addLocked(key []byte) {
+	n := int(h.n.Load())
+	if n == len(h.mu.keys) {
+		h.mu.keys = append(h.mu.keys, nil)
+	}
+	k := h.mu.keys
+	k[n] = append(k[n][:0], key...)
+	k[0], k[n] = k[n], k[0]
+	h.n.Store(int32(n + 1))
+}
+
+// putBack ends what pop began. kept: the leaf is in the tree still, so its key is noted again. There
+// is room for it.
+func (h *shortage) putBack(key []byte, kept bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.out--; kept {
+		h.addLocked(key)
+	}
+}
+
+// pop appends a noted key to dst. putBack follows.
 func (h *shortage) pop(dst []byte) ([]byte, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -75,6 +93,7 @@ func (h *shortage) pop(dst []byte) ([]byte, bool) {
 		return dst, false
 	}
 	h.n.Store(int32(n - 1))
+	h.mu.out++
 	return append(dst, h.mu.keys[n-1]...), true
 }
 
@@ -89,7 +108,9 @@ func (s *Session) burySome(n int) error {
 		if s.left, ok = s.t.shortage.pop(s.left[:0]); !ok {
 			return nil
 		}
-		if err := s.bury(s.left); err != nil {
+		err := s.bury(s.left)
+		s.t.shortage.putBack(s.left, err != nil)
+		if err != nil {
 			return err
 		}
 	}
@@ -99,14 +120,21 @@ func (s *Session) burySome(n int) error {
 // bury takes the leaf of key out of the tree, if it is dead. The requests are those of
 // removeLocked.
 func (s *Session) bury(key []byte) error {
-	_, found, _, err := s.lockLeaf(key)
-	switch {
-	case err != nil || !found:
-		return err
-	case s.leaf.ctl.state() != dead:
-		return s.Unlock(nil)
+	for {
+		ended, found, v, err := s.lockLeaf(key)
+		switch {
+		case err != nil:
+			return err
+		case !found:
+			if absent, err := s.lacks(key, ended, v); absent || err != nil {
+				return err
+			}
+			continue
+		case s.leaf.ctl.state() != dead:
+			return s.Unlock(nil)
+		}
+		return s.takeOut(key)
 	}
-	return s.takeOut(key)
 }
 
 // leaveLocked deletes key, whose locked leaf is in s.leaf, and releases the lock. The leaf stays in
