@@ -64,13 +64,14 @@ type Session struct {
 	list        []byte        // of RewriteAll
 	resolved    foundMember   // under a lock that is about to be acquired again; see repairMain
 	zero        []byte        // 8 bytes
+	superblock  []byte        // room for it; nil until it is first read or made
 	conflicts   atomic.Uint64 // counted for others to read, as the next
 	handovers   atomic.Uint64
 	combined    atomic.Uint64 // changes of others
 }
 
 // sessionScratch is what a session needs of its arena for itself.
-const sessionScratch = 256 + 2*superblockBytes + 128 + slotsRead*lock.SlotBytes + partBytes
+const sessionScratch = 256 + superblockBytes + 128 + slotsRead*lock.SlotBytes + partBytes
 
 // partBytes is how much of an image is copied at once where lock words are repaired.
 const partBytes = 2048

@@ -344,6 +344,18 @@ func TestSuperblockIsMadeOnce(t *testing.T) {
 	})
 }
 
+// TestSuperblockNeedsOneBuffer: who makes an index reads the superblock, makes it, and reads it
+// again. The room of a session for that does not grow with each.
+func TestSuperblockNeedsOneBuffer(t *testing.T) {
+	s := session(t, pooltest.New(t, pooltest.Options{}).Open(t))
+	for range 20 {
+		_, _, err := s.ReadSuperblock()
+		must(t, err)
+		_, err = s.CreateSuperblock("toy", []byte("{}"), pool.NewAddr(1, 1<<16))
+		must(t, err)
+	}
+}
+
 func TestOperationsDoNotAllocate(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{})
 	p := c.Open(t)

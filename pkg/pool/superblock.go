@@ -110,11 +110,20 @@ func (s *Session) superblockAddr(offset uint64) Addr {
 	return NewAddr(home.id, home.grant.Superblock+offset)
 }
 
+// superblockRoom is a buffer of the session for a superblock. Whoever opens an index reads one,
+// makes it, and reads it again, each time after the requests before.
+func (s *Session) superblockRoom() (b []byte, err error) {
+	if s.superblock == nil {
+		s.superblock, err = s.Buffer(superblockBytes)
+	}
+	return s.superblock, err
+}
+
 // ReadSuperblock reads superblock and root. A root of Nil, and no superblock, means that the index
 // was not made yet. The error wraps ErrFormat if the superblock is of another version, of another
 // index, or damaged. It allocates.
 func (s *Session) ReadSuperblock() (*Superblock, Addr, error) {
-	buf, err := s.Buffer(superblockBytes)
+	buf, err := s.superblockRoom()
 	if err != nil {
 		return nil, Nil, err
 	}
@@ -144,7 +153,7 @@ func (s *Session) CreateSuperblock(design string, options json.RawMessage, root 
 	if err != nil {
 		return Nil, err
 	}
-	buf, err := s.Buffer(superblockBytes)
+	buf, err := s.superblockRoom()
 	if err != nil {
 		return Nil, err
 	}
