@@ -16,56 +16,55 @@ func (s *session) Modify(key []byte, change index.Change) error {
 		return explain("modify", err)
 	}
 	for {
-		value, err := s.modifyOnce(key, change)
+		err := s.modifyOnce(key, change)
 		switch {
 		case err == nil:
 			return nil
-		case err == errDivided, errors.Is(err, index.ErrPoolFull) && s.mayWait(value):
+		case err == errDivided, errors.Is(err, index.ErrPoolFull) && s.AwaitMemory():
 			continue
 		}
 		return explain("modify", err)
 	}
 }
 
-// modifyOnce is Modify, but waits for no memory, and divides one leaf at most. value is what was to
-// be put.
-func (s *session) modifyOnce(key []byte, change index.Change) (value []byte, err error) {
+// modifyOnce is Modify, but waits for no memory, and divides one leaf at most.
+func (s *session) modifyOnce(key []byte, change index.Change) error {
 	t, err := s.acquire(key)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	i, e, was, o, err := s.match(&t.leaf, key, t.key, t.home, t.version)
 	if err != nil {
-		return nil, s.Unlock(err)
+		return s.Unlock(err)
 	}
 	if o == torn {
-		return nil, s.damaged(t)
+		return s.damaged(t)
 	}
 	var old []byte
 	found := o == present
 	if found {
 		if err := s.readOld(e, was); err != nil {
-			return nil, s.Unlock(err)
+			return s.Unlock(err)
 		}
 		old = s.old
 	}
 	value, action, err := s.Lay.Decide(change, key, old, found)
 	switch {
 	case err != nil:
-		return nil, s.Unlock(err)
+		return s.Unlock(err)
 	case action == index.Keep:
-		return nil, s.Unlock(nil)
+		return s.Unlock(nil)
 	}
 	if late := s.Late(); late != nil { // the READ of the value, or change, took its time
-		return nil, late
+		return late
 	}
 	switch {
 	case action == index.Remove:
-		return nil, s.removeLocked(t, i, e, key)
+		return s.removeLocked(t, i, e, key)
 	case found:
-		return value, s.replaceLocked(t, i, e, key, value)
+		return s.replaceLocked(t, i, e, key, value)
 	}
-	return value, s.insertLocked(t, key, value)
+	return s.insertLocked(t, key, value)
 }
 
 // readOld copies the value of entry e of the locked leaf to s.old, which nothing else uses: what

@@ -39,17 +39,11 @@ func (s *session) write(key, value []byte, m combine.Mode, what string) error {
 		switch {
 		case err == nil || err == index.ErrExists || err == index.ErrNotFound:
 			return err
-		case err == errDivided, errors.Is(err, index.ErrPoolFull) && s.mayWait(value):
+		case err == errDivided, errors.Is(err, index.ErrPoolFull) && s.AwaitMemory():
 			continue
 		}
 		return explain(what, err)
 	}
-}
-
-// mayWait says, where there is no memory, whether value needs a block and the wait for one is worth
-// it, and waits a little.
-func (s *session) mayWait(value []byte) bool {
-	return s.t.codec.InBlock(len(s.leafValue(nil, value))) && s.AwaitMemory()
 }
 
 // errDivided is returned where the leaf was divided, and the key has still to come into a half.

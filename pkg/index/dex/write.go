@@ -48,11 +48,7 @@ func (s *session) write(key, value []byte, m mode) error {
 	err := s.change(key, value, m)
 	for err != nil {
 		_ = s.leave() // others wait for what they did, which is not this change
-		wanted := value
-		if m == modify {
-			wanted = s.mod.value
-		}
-		if !s.again(err, wanted, m) {
+		if !s.again(err, m) {
 			s.unmade()
 			break
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -88,6 +89,13 @@ func (r *runner) fullOn(t *testing.T, o index.Options) {
 	}
 	r.audited(t, c, x)
 
+	// A design with a leaf for each pair has nodes of many sizes, and what it gives up may be of
+	// others than it needs.
+	if found.Pairs > uint64(found.Nodes) {
+		r.dividedFull(t, s, there, random)
+		r.audited(t, c, x)
+	}
+
 	// a server joins: there is room again, for the session that was there
 	added := c.Join(t)
 	before := c.UsedChunks()
@@ -99,6 +107,27 @@ func (r *runner) fullOn(t *testing.T, o index.Options) {
 		there[k] = true
 	}
 	r.audited(t, c, x)
+}
+
+// dividedFull deletes all pairs of one half of a full pool, and inserts in the other half: inserts
+// that divide a leaf wait for the memory of leaves that were merged.
+func (r *runner) dividedFull(t *testing.T, s index.Session, there map[uint64]bool, random *rand.Rand) {
+	const middle = uint64(1) << 63
+	gone := 0
+	for k := range there {
+		if k >= middle {
+			must(t, s.Delete(number(k)))
+			delete(there, k)
+			gone++
+		}
+	}
+	for range gone / 4 {
+		k := random.Uint64() % middle
+		if err := s.Insert(number(k), number(k)); err != nil {
+			t.Fatalf("insert after %d of %d pairs were deleted elsewhere: %v", gone, gone+len(there), err)
+		}
+		there[k] = true
+	}
 }
 
 // mostWaits is how many changes of each kind a full pool gets.

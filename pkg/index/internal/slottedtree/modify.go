@@ -21,23 +21,23 @@ func (s *Session) Modify(key []byte, change index.Change) error {
 		return fmt.Errorf("modify: %w", err)
 	}
 	for {
-		value, err := s.modifyOnce(key, change)
-		if !errors.Is(err, index.ErrPoolFull) || !s.mayWait(value) {
+		err := s.modifyOnce(key, change)
+		if !errors.Is(err, index.ErrPoolFull) || !s.AwaitMemory() {
 			return err
 		}
 	}
 }
 
-// modifyOnce is Modify, but does not wait for memory. value is what was to be put.
-func (s *Session) modifyOnce(key []byte, change index.Change) (value []byte, err error) {
+// modifyOnce is Modify, but does not wait for memory.
+func (s *Session) modifyOnce(key []byte, change index.Change) (err error) {
 	var l slotted.Leaf
 	if err := s.lockLeaf(&l, key); err != nil {
-		return nil, fmt.Errorf("modify: %w", err)
+		return fmt.Errorf("modify: %w", err)
 	}
 	fp := s.Lay.Fingerprint(key)
 	i, e, o := l.Find(key, fp)
 	if o == slotted.Torn {
-		return nil, s.Unlock(fmt.Errorf("modify: leaf %v does not verify under its lock: %w", l.Addr, index.ErrFormat))
+		return s.Unlock(fmt.Errorf("modify: leaf %v does not verify under its lock: %w", l.Addr, index.ErrFormat))
 	}
 	var old []byte
 	found := o == slotted.Present
@@ -45,27 +45,27 @@ func (s *Session) modifyOnce(key []byte, change index.Change) (value []byte, err
 		// nothing else uses s.old: what change says may be a part of it, also while the entry is
 		// made and the leaf is split
 		if s.old, err = s.Blocks.AppendOf(s.old[:0], e); err != nil {
-			return nil, s.Unlock(fmt.Errorf("modify: %w", err))
+			return s.Unlock(fmt.Errorf("modify: %w", err))
 		}
 		old = s.old
 	}
 	value, action, err := s.Lay.Decide(change, key, old, found)
 	switch {
 	case err != nil:
-		return nil, s.Unlock(fmt.Errorf("modify: %w", err))
+		return s.Unlock(fmt.Errorf("modify: %w", err))
 	case action == index.Keep:
-		return nil, s.Unlock(nil)
+		return s.Unlock(nil)
 	}
 	if late := s.Late(); late != nil { // the READ of the value, or change, took its time
-		return nil, fmt.Errorf("modify: %w", late)
+		return fmt.Errorf("modify: %w", late)
 	}
 	switch {
 	case action == index.Remove:
-		return nil, s.removeLocked(&l, i, e, key, "modify")
+		return s.removeLocked(&l, i, e, key, "modify")
 	case found:
 		s.Blocks.Replace(e)
 	default:
 		i = l.Vacant()
 	}
-	return value, s.putLocked(&l, i, fp, key, value, found, "modify")
+	return s.putLocked(&l, i, fp, key, value, found, "modify")
 }

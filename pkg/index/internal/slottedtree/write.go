@@ -44,16 +44,10 @@ func (s *Session) put(key, value []byte, m combine.Mode, what string) error {
 	}
 	for {
 		err := s.writeOnce(key, value, m, what)
-		if !errors.Is(err, index.ErrPoolFull) || !s.mayWait(value) {
+		if !errors.Is(err, index.ErrPoolFull) || !s.AwaitMemory() {
 			return err
 		}
 	}
-}
-
-// mayWait says, where there is no memory, whether value needs a block and the wait for one is worth
-// it, and waits a little.
-func (s *Session) mayWait(value []byte) bool {
-	return len(value) > s.Lay.Inline && s.AwaitMemory()
 }
 
 // writeOnce is write, but does not wait for memory.
