@@ -185,9 +185,10 @@ func (s *session) unmade() {
 }
 
 // again reports, after err, whether a change that needs a block, or a leaf to divide one, is worth
-// another try: there was no memory, and some is on its way back. It has waited for that memory then. Blocks that deferred
-// changes replaced are garbage when the log is durable, and possibly nothing else waits for that.
-// The block of this change is free by then, and no garbage: else each try would wait for it alone.
+// another try: there was no memory, and some is on its way back. It has waited for that memory
+// then. Blocks that deferred changes replaced are garbage when the log is durable, and possibly
+// nothing else waits for that. The block of this change is free by then, and no garbage: else each
+// try would wait for it alone.
 func (s *session) again(err error, m mode) bool {
 	if m == remove || !errors.Is(err, index.ErrPoolFull) {
 		return false

@@ -167,8 +167,8 @@ func isDamaged(node pool.Addr, w slot) error {
 	return fmt.Errorf("node %v has the slot %#x, which leads to nothing that there is; if a check of the index finds it as well, restore a dump: %w", node, uint64(w), index.ErrFormat)
 }
 
-// isAstray is the error of the word w of the node at a, with head p, which leads to a node with head
-// h that cannot be below it.
+// isAstray is the error of the word w of the node at a, with head p, which leads to a node with
+// head h that cannot be below it.
 func isAstray(a pool.Addr, p *head, w slot, h *head) error {
 	const what = "node %v, whose prefix ends at byte %d of its keys, has the slot %#x, which leads to node %v with the prefix %x at byte %d, that belongs elsewhere; if a check of the index finds it as well, restore a dump: %w"
 	return fmt.Errorf(what,

@@ -74,8 +74,8 @@ func (h *shortage) addLocked(key []byte) {
 	h.n.Store(int32(n + 1))
 }
 
-// putBack ends what pop began. kept: the leaf is in the tree still, so its key is noted again. There
-// is room for it.
+// putBack ends what pop began. kept: the leaf is in the tree still, so its key is noted again.
+// There is room for it.
 func (h *shortage) putBack(key []byte, kept bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

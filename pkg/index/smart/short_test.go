@@ -9,8 +9,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
-// TestLeftLeafThatIsNotTakenOut: memory was short, and a delete left its leaf in the tree. Who wants
-// to take it out does not get the leaf's lock. The leaf stays noted, until somebody gets it.
+// TestLeftLeafThatIsNotTakenOut: memory was short, and a delete left its leaf in the tree. Who
+// wants to take it out does not get the leaf's lock. The leaf stays noted until somebody gets it.
 func TestLeftLeafThatIsNotTakenOut(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{})
 	x, err := Open(c.Open(t), index.Options{MaxKeyBytes: 20, MaxValueBytes: 8})
