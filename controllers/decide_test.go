@@ -2,13 +2,16 @@ package controllers
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -176,8 +179,12 @@ func TestSuspectClients(t *testing.T) {
 			alive[pod] = true
 		}
 		var got []uint32
-		for _, c := range suspectClients(listed, []string{"demo-fast", "demo"}, alive) {
+		suspects, more := suspectClients(listed, []string{"demo-fast", "demo"}, alive)
+		for _, c := range suspects {
 			got = append(got, c.Client)
+		}
+		if more != 0 {
+			t.Errorf("%s: %d more", name, more)
 		}
 		if fmt.Sprint(got) != want {
 			t.Errorf("%s: %v, want %s", name, got, want)
@@ -190,6 +197,45 @@ func TestSuspectClients(t *testing.T) {
 	f("fenced already", "[2]", nil, fenced(1, "demo-0"), client(2, "demo-0"))
 	f("the former process of a pod that is there", "[]", []string{"demo-0"}, client(1, "demo-0"), client(2, "demo-0"))
 	f("nobody's pod", "[]", nil, client(1, ""), client(2, "me"), client(3, "demo"), client(4, "demo-"), client(5, "demo-x"), client(6, "demo-slow-0"), client(7, "demo-00"), client(8, "demo--1"))
+}
+
+// TestServersThatListWithoutEnd: a server may say what it likes. What the operator does and keeps
+// because of it is bounded, and the API server takes what the status has of it.
+func TestServersThatListWithoutEnd(t *testing.T) {
+	const many = 6306
+	var listed []*rpcv1.ClientUse
+	for i := range many {
+		listed = append(listed, &rpcv1.ClientUse{Client: uint32(i), Name: fmt.Sprintf("demo-%d", i)})
+	}
+	suspects, more := suspectClients(listed, []string{"demo"}, nil)
+	if len(suspects) != mostSuspects || more != many-mostSuspects || suspects[0] != listed[0] {
+		t.Errorf("%d clients are looked at, %d more", len(suspects), more)
+	}
+	names := (&told{}).names(types.NamespacedName{}, "uid", listed)
+	if len(names) > mostNames || names[many-1] != "demo-6305" {
+		t.Errorf("%d names are known", len(names))
+	}
+	long := strings.Repeat("x", 10_000)
+	if paths := pathsOf([]*rpcv1.MemoryPath{{Device: long}, {Device: long}}); len(paths) != 1 || len(paths[0].Device) > longestDevice {
+		t.Errorf("%d paths", len(paths))
+	}
+	s := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}, pods: []*corev1.Pod{pod("pool-0", 0)}, described: map[int]*rpcv1.DescribeMemoryReply{}}
+	d := &rpcv1.DescribeMemoryReply{Transports: []*rpcv1.Transport{{Device: long}}}
+	s.use.keptFor = map[int][]string{}
+	for i := range many {
+		d.Indexes = append(d.Indexes, &rpcv1.IndexUse{Index: fmt.Sprint(long, i)}, &rpcv1.IndexUse{Index: fmt.Sprint(i)})
+		s.use.keptFor[0] = append(s.use.keptFor[0], fmt.Sprint(i))
+	}
+	s.described[0] = d
+	s.account()
+	server, grants := s.pool.Status.Servers[0], s.pool.Status.Grants
+	if len(server.Device) > longestDevice || len(server.KeptFor) > dmv1.MaxShownKeptFor || len(grants) != dmv1.MaxShownGrants || len(grants[0].Identity) > dmv1.MaxShownIdentity {
+		t.Errorf("device %d bytes, kept for %d, %d grants", len(server.Device), len(server.KeptFor), len(grants))
+	}
+	i := &indexScope{index: &dmv1.DMIndex{}, memoryPools: []memoryPoolOfIndex{{pods: s.pods, described: s.described}}}
+	if m := i.memoryState(memoryServer{id: 1, pod: "pool-0"}, nil); len(m.Device) != longestDevice {
+		t.Errorf("a device of %d bytes", len(m.Device))
+	}
 }
 
 func TestAlive(t *testing.T) {

@@ -130,7 +130,8 @@ type known struct {
 	names    map[uint32]string
 }
 
-// mostNames bounds the clients of an index that are known by name.
+// mostNames bounds the clients of an index that are known by name. When there are so many all are
+// forgotten, and some messages name a client by its number.
 const mostNames = 1024
 
 // names are the pods of an index's clients of memory servers: of those that are listed, and of such
@@ -142,14 +143,18 @@ func (t *told) names(index types.NamespacedName, identity string, listed []*rpcv
 		t.clients = map[types.NamespacedName]known{}
 	}
 	k := t.clients[index]
-	if k.identity != identity || len(k.names) > mostNames {
+	if k.identity != identity {
 		k = known{identity, map[uint32]string{}}
 		t.clients[index] = k
 	}
 	for _, c := range listed {
-		if c.Name != "" {
-			k.names[c.Client] = c.Name
+		if c.Name == "" {
+			continue
 		}
+		if len(k.names) >= mostNames {
+			clear(k.names)
+		}
+		k.names[c.Client] = cut(c.Name, 253)
 	}
 	return maps.Clone(k.names)
 }

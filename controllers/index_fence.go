@@ -26,38 +26,45 @@ import (
 // Clients whose process started anew in the same pod are its own business, and all others that of
 // their leases.
 
+// mostSuspects bounds the clients that one look concerns itself with: the pod of each is looked up
+// at the API server. A memory server runs the image that its pool's author names, and lists what it
+// likes, tens of thousands of clients in one reply. Those that were fenced are none of the next.
+const mostSuspects = servers.MaxFence / 2
+
 // fenceGone fences the clients of pods that are gone. It never stops the steps after it: what it
 // could not do is told, and tried again.
 func (r *DMIndexReconciler) fenceGone(ctx context.Context, s *indexScope) error {
-	clients, err := r.clientsOfGone(ctx, s)
-	if err != nil {
+	clients, more, err := r.clientsOfGone(ctx, s)
+	switch {
+	case err != nil:
 		s.unfenced = err.Error()
 		return nil
+	case more > 0:
+		s.unfenced = fmt.Sprintf("%d more clients that are listed as those of pods that may be gone are looked at next", more)
 	}
-	for len(clients) > 0 {
-		some := clients[:min(len(clients), servers.MaxFence)]
-		clients = clients[len(some):]
-		if problems := r.fenceEverywhere(ctx, s, some); len(problems) > 0 {
-			s.unfenced = fmt.Sprintf("fence %s: %s", clientNames(some), strings.Join(problems, ", "))
-			if r.logged.once(s.index.UID, s.unfenced) {
-				logf.FromContext(ctx).Info("clients cannot be fenced yet", "clients", clientNames(some), "reason", strings.Join(problems, ", "))
-			}
-			return nil
+	if len(clients) == 0 {
+		return nil
+	}
+	if problems := r.fenceEverywhere(ctx, s, clients); len(problems) > 0 {
+		s.unfenced = fmt.Sprintf("fence %s: %s", clientNames(clients), strings.Join(problems, ", "))
+		if r.logged.once(s.index.UID, s.unfenced) {
+			logf.FromContext(ctx).Info("clients cannot be fenced yet", "clients", clientNames(clients), "reason", strings.Join(problems, ", "))
 		}
-		r.events.Eventf(s.index, nil, corev1.EventTypeNormal, "ClientsFenced", "Fence", "fenced at all memory servers: %s", clientNames(some))
-		logf.FromContext(ctx).Info("fence clients", "clients", clientNames(some), "servers", len(s.verdict.servers), "reason", "their pods are gone")
+		return nil
 	}
+	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, "ClientsFenced", "Fence", "fenced at all memory servers: %s", clientNames(clients))
+	logf.FromContext(ctx).Info("fence clients", "clients", clientNames(clients), "servers", len(s.verdict.servers), "reason", "their pods are gone")
 	return nil
 }
 
-// clientsOfGone lists the clients that are to be fenced. Pods are looked up after the list was
-// read, at the API server: whoever is in the list registered before, from a pod that was there, and
-// a pod's name is never used again.
-func (r *DMIndexReconciler) clientsOfGone(ctx context.Context, s *indexScope) ([]*rpcv1.ClientUse, error) {
+// clientsOfGone lists the clients that are to be fenced, and says how many more it has not looked
+// at. Pods are looked up after the list was read, at the API server: whoever is in the list
+// registered before, from a pod that was there, and a pod's name is never used again.
+func (r *DMIndexReconciler) clientsOfGone(ctx context.Context, s *indexScope) (_ []*rpcv1.ClientUse, more int, _ error) {
 	home := s.verdict.servers[0]
 	p, pod, described := s.memoryPod(home)
 	if described == nil {
-		return nil, nil // the next step tells
+		return nil, 0, nil // the next step tells
 	}
 	var listed []*rpcv1.ClientUse
 	err := r.withMemory(pod, p.authority, func(m servers.Memory) (err error) {
@@ -65,17 +72,17 @@ func (r *DMIndexReconciler) clientsOfGone(ctx context.Context, s *indexScope) ([
 		return err
 	})
 	if errors.Is(err, servers.ErrNotOffered) {
-		return nil, nil
+		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	s.clients = r.told.names(client.ObjectKeyFromObject(s.index), identityOf(s.index), listed)
 	there := map[string]bool{}
 	for i := range s.compute {
 		there[s.compute[i].pod.Name] = alive(s.compute[i].pod, r.now())
 	}
-	suspects := suspectClients(listed, s.computePoolNames(), there)
+	suspects, more := suspectClients(listed, s.computePoolNames(), there)
 	gone := map[string]bool{}
 	for _, c := range suspects {
 		if _, known := gone[c.Name]; known {
@@ -86,24 +93,25 @@ func (r *DMIndexReconciler) clientsOfGone(ctx context.Context, s *indexScope) ([
 		case apierrors.IsNotFound(err):
 			gone[c.Name] = true
 		case err != nil:
-			return nil, err
+			return nil, 0, err
 		default:
 			gone[c.Name] = !alive(live, r.now())
 		}
 	}
-	return slices.DeleteFunc(suspects, func(c *rpcv1.ClientUse) bool { return !gone[c.Name] }), nil
+	return slices.DeleteFunc(suspects, func(c *rpcv1.ClientUse) bool { return !gone[c.Name] }), more, nil
 }
 
 // suspectClients are those that are not fenced and bear the name of a pod of these pools which is
-// not there.
-func suspectClients(listed []*rpcv1.ClientUse, pools []string, there map[string]bool) (suspects []*rpcv1.ClientUse) {
+// not there: the first mostSuspects of them, and how many more there are.
+func suspectClients(listed []*rpcv1.ClientUse, pools []string, there map[string]bool) (suspects []*rpcv1.ClientUse, more int) {
 	for _, c := range listed {
 		ours := slices.ContainsFunc(pools, func(pool string) bool { return build.IsPodName(pool, c.Name) })
 		if ours && !c.Fenced && !there[c.Name] {
 			suspects = append(suspects, c)
 		}
 	}
-	return suspects
+	looked := min(len(suspects), mostSuspects)
+	return suspects[:looked], len(suspects) - looked
 }
 
 // afterGrace is how long a pod that is being deleted may take, beyond its grace period, until its

@@ -22,6 +22,10 @@ func (c *computeServer) paths(before []dmv1.IndexComputeServer) []dmv1.MemoryPat
 	return nil
 }
 
+// longestDevice is how much of the name of a device a status has room for. The API server refuses
+// the whole of a status with a longer text, and a server may say what it likes.
+const longestDevice = 64
+
 // pathsOf puts memory servers together that are reached in the same way.
 func pathsOf(list []*rpcv1.MemoryPath) (paths []dmv1.MemoryPath) {
 	for _, p := range list {
@@ -29,13 +33,14 @@ func pathsOf(list []*rpcv1.MemoryPath) (paths []dmv1.MemoryPath) {
 		if p.Provider == config.TransportIBV {
 			transport = dmv1.TransportRDMA
 		}
-		i := slices.IndexFunc(paths, func(q dmv1.MemoryPath) bool { return q.Transport == transport && q.Device == p.Device })
+		device := cut(p.Device, longestDevice)
+		i := slices.IndexFunc(paths, func(q dmv1.MemoryPath) bool { return q.Transport == transport && q.Device == device })
 		if i < 0 {
 			if len(paths) == dmv1.MaxShownPaths {
 				continue
 			}
 			i = len(paths)
-			paths = append(paths, dmv1.MemoryPath{Transport: transport, Device: p.Device})
+			paths = append(paths, dmv1.MemoryPath{Transport: transport, Device: device})
 		}
 		if paths[i].Count++; len(paths[i].MemoryServers) < dmv1.MaxShownOnPath {
 			paths[i].MemoryServers = append(paths[i].MemoryServers, int32(p.Server))

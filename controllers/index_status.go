@@ -98,7 +98,7 @@ func (s *indexScope) memoryState(m memoryServer, before []dmv1.IndexMemoryServer
 		server.Transport = p.pool.Spec.Transport
 	}
 	for _, t := range d.GetTransports() {
-		server.Device = orElse(server.Device, t.Device)
+		server.Device = orElse(server.Device, cut(t.Device, longestDevice))
 	}
 	if use := useOf(d, identityOf(s.index)); use != nil {
 		server.QuotaChunks, server.UsedChunks, server.Locks = int64(use.QuotaChunks), int64(use.UsedChunks), int64(use.Locks)

@@ -61,6 +61,7 @@ func (s *memoryPoolScope) account() (answering int) {
 			continue
 		}
 		state := dmv1.MemoryServerState{Pod: p.Name, Node: p.Spec.NodeName, Problem: cut(s.problems[podID(p)], 1024), KeptFor: s.use.keeps(p)}
+		state.KeptFor = state.KeptFor[:min(len(state.KeptFor), dmv1.MaxShownKeptFor)]
 		if d := s.described[podID(p)]; d != nil {
 			answering++
 			s.serverState(&state, d, grants)
@@ -80,7 +81,7 @@ func (s *memoryPoolScope) account() (answering int) {
 	}
 	status.Grants = nil
 	for _, identity := range slices.Sorted(maps.Keys(grants)) {
-		if len(status.Grants) < dmv1.MaxShownGrants {
+		if len(status.Grants) < dmv1.MaxShownGrants && len(identity) <= dmv1.MaxShownIdentity {
 			status.Grants = append(status.Grants, *grants[identity])
 		}
 	}
@@ -94,7 +95,7 @@ func (s *memoryPoolScope) serverState(state *dmv1.MemoryServerState, d *rpcv1.De
 	state.Chunks, state.ChunksGranted, state.ChunksUsed = int64(d.ChunksTotal), int64(d.ChunksGranted), int64(d.ChunksUsed)
 	state.Locks, state.LocksGranted, state.OnChipLocks = int64(d.LocksTotal), int64(d.LocksGranted), int64(d.OnChipBytes/2)
 	for _, t := range d.Transports {
-		state.Device = orElse(state.Device, t.Device)
+		state.Device = orElse(state.Device, cut(t.Device, longestDevice))
 	}
 	for _, use := range d.Indexes {
 		g := grants[use.Index]

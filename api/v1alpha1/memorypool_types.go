@@ -168,8 +168,13 @@ type MemoryGrant struct {
 	OnChipLocks int64 `json:"onChipLocks,omitempty"`
 }
 
-// MaxShownGrants is how many grants the status shows.
-const MaxShownGrants = 64
+// What the status shows at most: grants, bytes of their identities, and indexes that a pod is kept
+// for. What servers say beyond that is left out.
+const (
+	MaxShownGrants   = 64
+	MaxShownIdentity = 128
+	MaxShownKeptFor  = 64
+)
 
 // DMMemoryPoolStatus is what was last seen of a memory pool. Nothing is decided by it.
 type DMMemoryPoolStatus struct {
