@@ -9,7 +9,6 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
-	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -342,41 +341,4 @@ func clip(r ScanRange, span partition.Span) ScanRange {
 		r.End = span.End
 	}
 	return r
-}
-
-// Counting caches the answer to "how many keys are there".
-type Counting struct {
-	mu    env.Mutex // held during a count, so that others wait for its result
-	value int64
-	at    time.Duration
-	by    ownership.Opened // the client of this server that counted; nil = none
-}
-
-// NewCounting returns an empty cache.
-func NewCounting(e env.Env) *Counting { return &Counting{mu: e.NewMutex()} }
-
-// Counting scans all keys; its answer is good for a moment, and it gives up after a number of keys.
-const (
-	countKeptFor = time.Second
-	countAtMost  = 50_000_000
-)
-
-// Size counts the keys of the whole index. wait is that of the scan (ScanRange).
-func (c *Engine) Size(memo *Counting, wait time.Duration) (int64, error) {
-	memo.mu.Lock()
-	defer memo.mu.Unlock()
-	client := c.Sessions.Opened()
-	if client != nil && client == memo.by && client.Alive() == nil && c.Env.Now()-memo.at < countKeptFor {
-		return memo.value, nil
-	}
-	n := int64(0)
-	err := c.Scan(context.Background(), ScanRange{KeysOnly: true, Wait: wait}, false, func(_, _ []byte) bool { n++; return n <= countAtMost }, func() error { return nil })
-	if err == nil && n > countAtMost {
-		err = &Failure{Code: rpcv1.Outcome_INVALID, Message: "the index has more than 50,000,000 keys, which takes too long to count; ask the operator's metrics"}
-	}
-	if err != nil {
-		return 0, err
-	}
-	memo.value, memo.at, memo.by = n, c.Env.Now(), client
-	return n, nil
 }
