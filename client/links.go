@@ -1,11 +1,11 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +20,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/rpc/dostream"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -130,7 +131,7 @@ func (ls *links) to(address, serverName string) (*link, error) {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		grpc.WithStaticStreamWindowSize(dostream.StreamWindow), grpc.WithStaticConnWindowSize(dostream.ConnWindow),
 	}
-	if ls.o.Password != "" || ls.o.PasswordFile != "" {
+	if ls.o.User != "" || ls.o.Password != "" || ls.o.PasswordFile != "" {
 		options = append(options, grpc.WithPerRPCCredentials(login{ls.o}))
 	}
 	conn, err := grpc.NewClient("dns:///"+address, options...)
@@ -175,21 +176,24 @@ func (ls *links) close() {
 // login shows a user's password with every call.
 type login struct{ o Options }
 
+// GetRequestMetadata implements credentials.PerRPCCredentials. A user of whom every password is
+// right (nopass) may have none.
 func (l login) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
 	password := l.o.Password
-	if password == "" {
+	if password == "" && l.o.PasswordFile != "" {
 		text, err := os.ReadFile(l.o.PasswordFile)
 		if err != nil {
 			return nil, status.Errorf(codes.Unauthenticated, "read the password: %v", err)
 		}
-		password = strings.TrimSpace(string(text))
+		password = identity.TrimPassword(string(text))
 	}
-	if l.o.User == "" {
-		return map[string]string{"authorization": "Bearer " + password}, nil
-	}
-	both := base64.StdEncoding.EncodeToString([]byte(l.o.User + ":" + password))
-	return map[string]string{"authorization": "Basic " + both}, nil
+	// In base64, since a header of its own takes no other bytes than those of ASCII that print.
+	both := cmp.Or(l.o.User, defaultUser) + ":" + password
+	return map[string]string{"authorization": "Basic " + base64.StdEncoding.EncodeToString([]byte(both))}, nil
 }
+
+// defaultUser is who shows a password and no name.
+const defaultUser = "default"
 
 // RequireTransportSecurity keeps the password off connections without TLS, unless the options say
 // so.

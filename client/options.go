@@ -23,10 +23,12 @@ type Options struct {
 	Endpoints []string
 	// User is who logs in. Default: the user default, which may do everything.
 	User string
-	// Password of the user. Servers without password ignore it.
+	// Password of the user. Servers without password ignore it. A user of whom every password is
+	// right (nopass) needs none.
 	Password string
-	// PasswordFile has the password, if Password is empty. It is read for each new stream and call,
-	// so a program goes on when the password is changed and the file with it.
+	// PasswordFile has the password, if Password is empty. White space at its end is none of it. It
+	// is read for each new stream and call, so a program goes on when the password is changed and
+	// the file with it.
 	PasswordFile string
 
 	// CA is the PEM bundle that the servers' certificates are of. It, CAFile or Insecure must be

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"crypto/x509"
+	"encoding/base64"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -94,4 +95,23 @@ func TestCAFile(t *testing.T) {
 	if config, err := o.tlsConfig(); err != nil || config.RootCAs == nil {
 		t.Errorf("without the file: %v", err)
 	}
+}
+
+// TestPasswordFile: of the content of a file, what a server takes as its password is shown.
+func TestPasswordFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "password")
+	f := func(user, content, want string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		shown, err := login{Options{User: user, PasswordFile: file}}.GetRequestMetadata(t.Context())
+		if err != nil || shown["authorization"] != "Basic "+base64.StdEncoding.EncodeToString([]byte(want)) {
+			t.Errorf("%q of %q: %v, %v; want %q", content, user, shown, err, want)
+		}
+	}
+	f("", "secret\n", "default:secret")
+	f("reader", "secret \r\n", "reader:secret")
+	f("reader", "\t secret", "reader:\t secret")
+	f("", "p\u00e4ss", "default:p\u00e4ss")
 }

@@ -122,7 +122,7 @@ func TestUsersOverRESP(t *testing.T) {
 
 // TestUsersOfTheSDK does the same with the SDK, whose calls show name and password.
 func TestUsersOfTheSDK(t *testing.T) {
-	c, _, _ := withUsers(t, "user reader on >r ~a:* ~z:* +@read\n")
+	c, _, _ := withUsers(t, "user reader on >r ~a:* ~z:* +@read\nuser anyone on nopass ~a:* +@read\nuser other on >p\xc3\xa4ss ~a:* +@read\n")
 	ctx := context.Background()
 	all, err := c.secureSDK("", "secret")
 	if err != nil {
@@ -147,6 +147,15 @@ func TestUsersOfTheSDK(t *testing.T) {
 	}
 	if _, err := reader.Get(ctx, []byte("b:1")); !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), "reader may not") {
 		t.Errorf("a reader may read another prefix: %v", err)
+	}
+	for user, password := range map[string]string{"anyone": "", "other": "p\xc3\xa4ss"} {
+		cl, err := c.secureSDK(user, password)
+		if err == nil {
+			_, err = cl.Get(ctx, []byte("a:1"))
+		}
+		if err != nil {
+			t.Errorf("the user %s: %v", user, err)
+		}
 	}
 	// One operation of a batch that is refused leaves the others as they are.
 	values, err := reader.GetMany(ctx, [][]byte{[]byte("a:1"), []byte("b:1"), []byte("z:1")})

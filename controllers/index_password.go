@@ -17,6 +17,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/pkg/identity"
 )
 
 // defaultPasswordGrace is for how long a former password is right where the index says nothing.
@@ -30,7 +31,7 @@ func (r *DMIndexReconciler) keepPasswords(ctx context.Context, s *indexScope) er
 	if err := r.Find(ctx, conn, conn); err != nil {
 		return client.IgnoreNotFound(err) // issueSecrets says why
 	}
-	if trimmed(string(conn.Data[build.KeyPassword])) == "" {
+	if identity.TrimPassword(string(conn.Data[build.KeyPassword])) == "" {
 		return nil // issueSecrets makes another one
 	}
 	stored, err := r.storedPasswords(ctx, s.index)

@@ -19,6 +19,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/pkg/identity"
 )
 
 // pinImage remembers the image of the operator that first saw the index: later operators do not
@@ -118,7 +119,7 @@ func (r *DMIndexReconciler) issueSecrets(ctx context.Context, s *indexScope) (er
 	case err != nil:
 		return err
 	}
-	if secret.Data[build.KeyPassword] = live.Data[build.KeyPassword]; trimmed(string(live.Data[build.KeyPassword])) == "" {
+	if secret.Data[build.KeyPassword] = live.Data[build.KeyPassword]; identity.TrimPassword(string(live.Data[build.KeyPassword])) == "" {
 		secret.Data[build.KeyPassword] = []byte(rand.Text())
 	}
 	secret.UID = live.UID // a Secret that was deleted since does not return with its password

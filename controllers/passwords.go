@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/dmindex/dmindex/pkg/identity"
 )
 
 // passwords is what the operator knows of the passwords of an index. It is kept in the Secret
@@ -134,10 +136,6 @@ func (p passwords) acl() string {
 // digestOf is the SHA-256 of a password, as servers compute it: white space at the end does not
 // count.
 func digestOf(password string) string {
-	d := sha256.Sum256([]byte(trimmed(password)))
+	d := sha256.Sum256([]byte(identity.TrimPassword(password)))
 	return hex.EncodeToString(d[:])
 }
-
-// trimmed is a password as servers read it. An empty one is none: were its digest given to servers,
-// everybody could log in. `echo "$UNSET" | base64` makes one of a line's end.
-func trimmed(password string) string { return strings.TrimRight(password, " \t\r\n") }

@@ -3,7 +3,6 @@
 package users
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/dmindex/dmindex/pkg/identity"
 )
 
 // LookEvery is how often the files are to be looked at ([Directory.Look]).
@@ -97,7 +98,7 @@ func (d *Directory) Password() string {
 	if err != nil {
 		return ""
 	}
-	return string(bytes.TrimRight(text, " \t\r\n"))
+	return identity.TrimPassword(string(text))
 }
 
 // Err is why a file could not be read when it was looked at last, or nil. The users are those of
@@ -203,14 +204,14 @@ func (s *source) look(parse func([]byte) (map[string]*User, error)) bool {
 
 // readPassword reads the password of the user default.
 func (d *Directory) readPassword(data []byte) (map[string]*User, error) {
-	text := bytes.TrimRight(data, " \t\r\n")
+	text := identity.TrimPassword(string(data))
 	if len(text) == 0 {
 		return nil, fmt.Errorf("%s is empty; it must have a password", d.cfg.PasswordFile)
 	}
 	d.digest = [sha256.Size]byte{}
 	return map[string]*User{DefaultName: {
 		name: DefaultName, enabled: true, read: true, write: true, keys: everything(),
-		passwords: []digest{sha256.Sum256(text)},
+		passwords: []digest{sha256.Sum256([]byte(text))},
 	}}, nil
 }
 
