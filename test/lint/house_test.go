@@ -113,7 +113,7 @@ var rooms = []struct {
 		"computeserver/ownership", "computeserver/internal/count",
 		"pkg/index", "pkg/partition", "pkg/verbs", "pkg/env", "pkg/keyrange", "api/rpc", "api/config",
 	}},
-	{"computeserver/users", []string{"pkg/keyrange"}},
+	{"computeserver/users", []string{"pkg/identity", "pkg/keyrange"}},
 	{"computeserver/resp", []string{
 		"pkg/accept", "computeserver/users", "computeserver/engine", "computeserver/ownership", "computeserver/internal/count", "pkg/index", "pkg/partition", "pkg/env", "api/rpc",
 	}},
