@@ -45,6 +45,8 @@ type Client struct {
 	view atomic.Pointer[view] // never nil
 	turn atomic.Uint64        // spreads scans
 
+	reach reach
+
 	slack time.Duration // attemptSlack
 
 	ctx     context.Context // ends with Close

@@ -180,6 +180,7 @@ func (c *Client) send(ctx context.Context, v *view, tasks []*task) {
 	defer stop()
 	reply, err := stream.Do(attempt, ops)
 	if err == nil {
+		c.reach.answered()
 		for i, t := range tasks {
 			t.ended(reply.Outcomes[i], nil)
 		}
@@ -196,6 +197,9 @@ func (c *Client) send(ctx context.Context, v *view, tasks []*task) {
 		l.failed()
 	}
 	var broken *dostream.Error
+	if errors.As(err, &broken) && !broken.Sent {
+		c.reach.failed(l, broken.Err)
+	}
 	switch st, _ := status.FromError(errors.Unwrap(err)); {
 	case st.Code() == codes.Unauthenticated || st.Code() == codes.PermissionDenied:
 		// of the stream: the server took nothing of it

@@ -52,6 +52,7 @@ func (e ending) String() string {
 type fake struct {
 	rpcv1.UnimplementedComputeServer
 	address string
+	pod     string // its address in the map; empty = address
 	server  *grpc.Server
 	patient bool // clients wait for longer than tests: silence has to end the call
 
@@ -135,7 +136,7 @@ func (f *fake) GetMap(context.Context, *rpcv1.GetComputeMapRequest) (*rpcv1.Comp
 	f.mu.Lock()
 	index := cmp.Or(f.index, "index")
 	f.mu.Unlock()
-	m, err := partition.ByBoundaries(index, []partition.Server{{ID: 1, Name: "pod-1", RPC: f.address}}, nil)
+	m, err := partition.ByBoundaries(index, []partition.Server{{ID: 1, Name: "pod-1", RPC: cmp.Or(f.pod, f.address)}}, nil)
 	if err != nil {
 		return nil, err
 	}

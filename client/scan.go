@@ -175,6 +175,7 @@ func (s *scan) stream(ctx context.Context, v *view, server partition.Server, spa
 			break
 		}
 		watchdog.Stop()
+		s.c.reach.answered()
 		for _, pair := range reply.Pairs {
 			if !s.deliver(pair) {
 				return nil
@@ -192,9 +193,11 @@ func (s *scan) stream(ctx context.Context, v *view, server partition.Server, spa
 		watchdog.Reset(s.c.o.Limit)
 	}
 	if errors.Is(err, io.EOF) {
+		s.c.reach.answered()
 		return nil
 	}
 	l.failed()
+	s.c.reach.failed(l, err)
 	return err
 }
 
@@ -259,6 +262,7 @@ func (s *scan) failure(err, over error, span partition.Span, server partition.Se
 	default:
 		e.Message = err.Error()
 	}
+	s.c.reach.explain(e)
 	if e.Err == ErrUnavailable {
 		e.Cause = over
 	}

@@ -131,6 +131,7 @@ func (c *Client) failure(t *task) error {
 	if e.Err == ErrUnavailable || e.Err == ErrUnknown {
 		e.Cause = t.over
 	}
+	c.reach.explain(e)
 	if t.server != nil {
 		e.at(c.Map().Range(t.op.Key), *t.server)
 	}
