@@ -48,6 +48,10 @@
 // through PCIe, so the server then READs a word of each region through its own queue pair: a READ's
 // answer does not overtake the WRITEs before it. Only then is the session over.
 //
+// Conn.Close says farewell, and returns nil once the server has done that. As with tcp, a
+// connection that broke without a farewell is named by the next Connect of the same Device, and the
+// server ends it before it admits the new one.
+//
 // # A device that goes away
 //
 // Its end is that of all its connections, on either side, with an error that names it. A Device
@@ -55,10 +59,6 @@
 // registers its arenas with that. A server's regions have keys of the device that is gone: Serve
 // returns an error, and the process has to end. An event that ends a single queue pair ends the
 // connection that it belongs to (events.go).
-//
-// Conn.Close says farewell, and returns nil once the server has done that. As with tcp, a
-// connection that broke without a farewell is named by the next Connect of the same Device, and the
-// server ends it before it admits the new one.
 package ibv
 
 import "errors"
