@@ -21,6 +21,9 @@ import (
 // One of the changes can be that of the root word (RewriteAndSwap). It has no image: the list has
 // its new value, and step 3 is a compare-and-swap.
 //
+// An image, or the list, may lie on another server than the lock whose record names it, where that
+// one has no room. It is then posted and awaited before the line that it is in (repair.go).
+//
 // A client that is cut off before 2 is complete has changed no node. After that, whoever acquires
 // the main lock, which says Repair, does 3 again, in the same order. bundle_repair.go has the
 // requests of that, and why no late one does harm.
@@ -89,7 +92,6 @@ func rewriteBundle(size, main int, swap *RootSwap, changes []Change) error {
 		panic("pool: RewriteAndSwap to a root that is nowhere")
 	}
 	m := changes[main].Session
-	home := m.lock.server
 	list, err := reserveAll(size, m, changes)
 	if err != nil {
 		return err
@@ -103,7 +105,7 @@ func rewriteBundle(size, main int, swap *RootSwap, changes []Change) error {
 		}
 		return err
 	}
-	m.pool.returnImage(home, list, size)
+	m.pool.returnImage(list, size)
 	return nil
 }
 
@@ -134,7 +136,7 @@ func reserveAll(size int, main *Session, changes []Change) (list Addr, err error
 	}
 	if err != nil {
 		for _, c := range changes {
-			c.Session.doneRewriting(c.Session.lock.server)
+			c.Session.doneRewriting()
 		}
 	}
 	return list, err
@@ -157,7 +159,9 @@ func rewriteAll(main int, place Addr, swap *RootSwap, changes []Change) error {
 	for i, c := range changes {
 		r := recordFor(recordMember, c.Session.image, c.Node, c.Image)
 		list = r.appendTo(list)
-		c.Session.write(r.image, c.Image)
+		if err := c.Session.writeImage(r.image, c.Image); err != nil {
+			return err
+		}
 		if i == main {
 			continue
 		}
@@ -167,7 +171,9 @@ func rewriteAll(main int, place Addr, swap *RootSwap, changes []Change) error {
 		}
 	}
 	r := recordFor(recordBundle, place, m.Node, list)
-	s.write(place, list)
+	if err := s.writeImage(place, list); err != nil {
+		return err
+	}
 	if err := s.postRecord(&r); err != nil {
 		return err
 	}
@@ -209,6 +215,16 @@ func (r *record) appendTo(list []byte) []byte {
 	list = binary.LittleEndian.AppendUint64(list, uint64(r.image))
 	list = binary.LittleEndian.AppendUint32(list, uint32(r.length))
 	return binary.LittleEndian.AppendUint32(list, r.sum)
+}
+
+// writeImage queues the WRITE of an image, or of a list, that a record is to name. A list to another
+// server than the lock's is posted, so that it is confirmed before the record.
+func (s *Session) writeImage(place Addr, image []byte) error {
+	s.write(place, image)
+	if i, _ := s.pool.serverOf(place); i != s.lock.server {
+		return s.postOthers(s.lock.server)
+	}
+	return nil
 }
 
 // postRecord posts what is queued and, behind it, the record of the lock that the session holds.

@@ -330,7 +330,7 @@ func (s *Session) postUnlock(l *tableLock, image lock.Image) error {
 	if err == nil && keeps && local.handover(l.index) {
 		if err = s.Post(); err == nil && local.pass(l.index, true, image) {
 			s.handovers.Add(1)
-			s.doneRewriting(l.server)
+			s.doneRewriting()
 			return nil
 		}
 		// Else everybody who waited has given up meanwhile.
@@ -343,7 +343,7 @@ func (s *Session) postUnlock(l *tableLock, image lock.Image) error {
 		s.image = Nil // its place may still be needed for repair
 		return s.died(err)
 	}
-	s.doneRewriting(l.server)
+	s.doneRewriting()
 	return nil
 }
 

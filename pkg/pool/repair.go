@@ -28,6 +28,16 @@ import (
 // nothing. The image's place is used again only after the list has ended without an error, so after
 // 4. A client that dies while it repairs leaves the lock to the next one, who does all of it again.
 //
+// The image may lie on another server, where that of the node has no room for it: a server that
+// joined when the others were full makes room for what lies on these. Then 1 is a list of its own,
+// and is confirmed before the rest is posted (postOthers). So the image is complete before the
+// record names it, as above. It stays so for as long as the record may be found, since its place
+// has one user: the client that wrote it, which writes nothing else there before it knows 4 to have
+// taken effect, and nothing at all after an error. That holds also for a client that is fenced at
+// the node's server and not yet at the image's. Whoever adopts the chunk takes the image for a node
+// in use. Every client reaches the server, since no client has memory of one that others do not
+// reach (join.go).
+//
 // Where one WRITE as long as the image takes effect whole or not at all, whoever dies
 // (Pool.WholeAlways), 3 is all that there is to do: a client that is cut off leaves the node as it
 // was, or as it shall be. What readers see meanwhile is the same.
@@ -109,7 +119,11 @@ func (s *Session) ReserveRewrite(a Addr, size int) error {
 		}
 	}
 	for try := 0; ; try++ {
-		image, busy, err := s.pool.borrowImage(s, server, size)
+		borrow := s.pool.borrowImage
+		if s.lockWord.held { // whose slots name places of their own server
+			borrow = s.pool.borrowImageOn
+		}
+		image, busy, err := borrow(s, server, size)
 		if err == nil {
 			s.image, s.imageBytes = image, size
 			return nil
@@ -136,9 +150,28 @@ func (s *Session) lockedServer(a Addr) (int, error) {
 	return l.server, err
 }
 
-// borrowImage finds a place for an image, for the operation of s, which may be nil: see fetch.
-// busy: there are places, but all are in use.
+// borrowImage finds a place for an image of a node of server, for the operation of s, which may be
+// nil: see fetch. It is on another server where that one has none. busy: there are places, but all
+// are in use.
 func (p *Pool) borrowImage(s *Session, server, size int) (image Addr, busy bool, err error) {
+	image, busy, err = p.borrowImageOn(s, server, size)
+	for i, other := range p.servers() {
+		if busy || !errors.Is(err, ErrPoolFull) {
+			break
+		}
+		if i == server || !other.counts.Load() {
+			continue
+		}
+		var failed error
+		if image, busy, failed = p.borrowImageOn(s, i, size); failed == nil || !errors.Is(failed, ErrPoolFull) {
+			err = failed
+		}
+	}
+	return image, busy, err
+}
+
+// borrowImageOn is borrowImage of a place on that server.
+func (p *Pool) borrowImageOn(s *Session, server, size int) (image Addr, busy bool, err error) {
 	a := p.alloc
 	size = roundNode(size)
 	a.mu.Lock()
@@ -189,8 +222,10 @@ func (i *images) pop() (image Addr, ok bool) {
 	return image, true
 }
 
-func (p *Pool) returnImage(server int, image Addr, size int) {
+// returnImage gives back what borrowImage found.
+func (p *Pool) returnImage(image Addr, size int) {
 	a := p.alloc
+	server, _ := p.serverOf(image)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.imagesOf(server, roundNode(size)).push(image)
@@ -247,9 +282,9 @@ func (s *Session) rewriteWhole(a Addr, image []byte) {
 }
 
 // doneRewriting gives the image's place back, once nothing refers to it.
-func (s *Session) doneRewriting(server int) {
+func (s *Session) doneRewriting() {
 	if s.image != Nil {
-		s.pool.returnImage(server, s.image, s.imageBytes)
+		s.pool.returnImage(s.image, s.imageBytes)
 		s.image = Nil
 	}
 }

@@ -9,14 +9,14 @@ func (p *Pool) StockRewrites(size int) {
 	for i := range p.members() {
 		var places []Addr
 		for range maxChanges {
-			image, _, err := p.borrowImage(nil, i, size)
+			image, _, err := p.borrowImageOn(nil, i, size)
 			if err != nil {
 				break
 			}
 			places = append(places, image)
 		}
 		for _, image := range places {
-			p.returnImage(i, image, size)
+			p.returnImage(image, size)
 		}
 	}
 }

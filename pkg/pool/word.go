@@ -338,7 +338,7 @@ func (s *Session) postRelease(l *wordLock, mask, own uint64) error {
 		return s.died(err)
 	}
 	l.release(s.active.Load())
-	s.doneRewriting(l.server)
+	s.doneRewriting()
 	return nil
 }
 

@@ -164,13 +164,22 @@ func (b *bundler) tryAll(main int) error {
 
 // one counts one change of node i alone and says how many bundles it found.
 func (b *bundler) one(i int) uint64 {
+	must(b.t, b.tryOne(i))
+	return binary.LittleEndian.Uint64(b.image[i])
+}
+
+// tryOne is one for a client that may be fenced meanwhile.
+func (b *bundler) tryOne(i int) error {
 	s := b.sessions[i]
-	must(b.t, s.Lock(b.nodes[i], b.node[i]))
-	must(b.t, s.ReserveRewrite(b.nodes[i], bundleNode))
+	if err := s.Lock(b.nodes[i], b.node[i]); err != nil {
+		return err
+	}
+	if err := s.ReserveRewrite(b.nodes[i], bundleNode); err != nil {
+		return err
+	}
 	b.change(i, 0, 1)
 	s.Rewrite(b.nodes[i], b.image[i])
-	must(b.t, s.PostUnlock())
-	return binary.LittleEndian.Uint64(b.image[i])
+	return s.PostUnlock()
 }
 
 // look reads node i under its lock.

@@ -22,6 +22,8 @@ type halfFenced struct {
 	// the servers that fence who stopped while it stands still; the others do so later
 	fenced []uint16
 	masked bool
+	full   bool   // the first server has no memory for those who make changes: their images lie elsewhere
+	seed   uint64 // above 0, requests to one server are late beside those to another
 
 	crashed, stopped, repaired bool
 }
@@ -31,9 +33,13 @@ const standsStill = 60 * time.Millisecond
 // run runs body in a simulated cluster of so many memory servers.
 func (h *halfFenced) run(t *testing.T, servers int, body func(c *poolsim.Cluster, p *simenv.Process) error) error {
 	t.Helper()
-	w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 1_000_000})
+	w := simenv.New(simenv.Options{Seed: 1 + h.seed, MaxEvents: 1_000_000})
+	delay := 100 * time.Nanosecond
+	if h.seed > 0 {
+		delay *= 10
+	}
 	plan := &sim.Plan{
-		Capabilities: verbs.Capabilities{MaskedAtomics: h.masked, WholeWrite: 8}, Tear: 2, Delay: 100, Gap: 100, HoldFrozen: true,
+		Capabilities: verbs.Capabilities{MaskedAtomics: h.masked, WholeWrite: 8}, Tear: 2, Delay: delay, Gap: 100, HoldFrozen: true,
 		Faults: []sim.Fault{{Kind: sim.Freeze, Process: "stopped", Part: h.stop, For: standsStill}},
 	}
 	if h.part > 0 {
