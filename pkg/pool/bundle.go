@@ -217,8 +217,8 @@ func (r *record) appendTo(list []byte) []byte {
 	return binary.LittleEndian.AppendUint32(list, r.sum)
 }
 
-// writeImage queues the WRITE of an image, or of a list, that a record is to name. A list to another
-// server than the lock's is posted, so that it is confirmed before the record.
+// writeImage queues the WRITE of an image, or of a list, that a record is to name. To another
+// server than the lock's it is posted, so that it is confirmed before the record.
 func (s *Session) writeImage(place Addr, image []byte) error {
 	s.write(place, image)
 	if i, _ := s.pool.serverOf(place); i != s.lock.server {

@@ -37,8 +37,8 @@ func TestImageBeforeRecord(t *testing.T) {
 			b.one(i)
 			b.all(i)
 		}
-		// Of the first node a change alone, two bundles as another one's member, and one as the main
-		// one with its list.
+		// Of the first node a change alone, two bundles as another one's member, and one as the
+		// main one with its list.
 		if j.elsewhere != 4 || j.same != 8 {
 			t.Errorf("%d records name what is on another server, %d what is on theirs", j.elsewhere, j.same)
 		}

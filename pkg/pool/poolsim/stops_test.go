@@ -22,8 +22,9 @@ type halfFenced struct {
 	// the servers that fence who stopped while it stands still; the others do so later
 	fenced []uint16
 	masked bool
-	full   bool   // the first server has no memory for those who make changes: their images lie elsewhere
-	seed   uint64 // above 0, requests to one server are late beside those to another
+	// the first server has no memory for those who make changes: their images lie elsewhere
+	full bool
+	seed uint64 // above 0, requests to one server are late beside those to another
 
 	crashed, stopped, repaired bool
 }
