@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -58,9 +59,12 @@ func (r *DMIndexReconciler) evictFrom(ctx context.Context, s *indexScope, name s
 			return nil, err
 		}
 	}
-	// A pool that was made for this index goes with it, unless somebody else uses it too.
+	// A pool that was made for this index goes with it, unless somebody else uses it too, or the
+	// garbage collector leaves it behind (--cascade=orphan). Then the finalizer is there until the
+	// collector has taken off the pool's ownerReferences, and pool was read after the finalizer.
 	shared, err := r.usedByOthers(ctx, s.index, name)
-	if err != nil || kindOfOwner(pool) == dmv1.KindIndex && !shared {
+	goes := metav1.IsControlledBy(pool, s.index) && !controllerutil.ContainsFinalizer(s.index, metav1.FinalizerOrphanDependents)
+	if err != nil || goes && !shared {
 		return nil, err
 	}
 	authority, err := r.readAuthority(ctx, pool)
@@ -143,13 +147,4 @@ func (r *DMIndexReconciler) usedByOthers(ctx context.Context, index *dmv1.DMInde
 		}
 	}
 	return false, nil
-}
-
-func kindOfOwner(object client.Object) string {
-	for _, o := range object.GetOwnerReferences() {
-		if o.Controller != nil && *o.Controller {
-			return o.Kind
-		}
-	}
-	return ""
 }
