@@ -2,6 +2,7 @@ package dex
 
 import (
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"testing"
 
@@ -155,5 +156,13 @@ func TestRetiredFrames(t *testing.T) {
 	}
 	if left := c.revive(1 << 40); h.live != n || left != 1<<40-int64(n-h.least())*each {
 		t.Fatalf("%d bytes are left, %d frames", left, h.live)
+	}
+	// what came before one that cannot be written back is not counted any more
+	failed := errors.New("cannot be written back")
+	h.frames[n-3].first.Store(1)
+	bytes = c.bytes.Load()
+	got, err = c.retire(10*each, func(*frame) error { return failed })
+	if err != failed || got != 2*each || c.bytes.Load() != bytes-got {
+		t.Fatalf("%d bytes before an error, %d of %d are left, %v", got, c.bytes.Load(), bytes, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 // fewer if frames are locked.
 func (c *cache) retire(bytes int64, flush func(*frame) error) (got int64, err error) {
 	each := int64(8 * c.stride)
+	defer func() { c.bytes.Add(-got) }() // also of what it got before an error
 	for before := int64(-1); got < bytes && got > before; {
 		before = got
 		if !c.with.frequencies {
@@ -36,7 +37,6 @@ func (c *cache) retire(bytes int64, flush func(*frame) error) (got int64, err er
 			}
 		}
 	}
-	c.bytes.Add(-got)
 	return got, nil
 }
 

@@ -95,11 +95,20 @@ func (r *rowParts) start(in env.Env, room entryRoom) {
 	}
 	r.changing.Mutex = in.NewMutex()
 	r.state.Store(r.first/r.part<<32 | r.first%r.part)
-	r.owners = ownersOf(int((r.most + r.part - 1) / r.part))
+	if r.owners = sharedOwners; r.most > sharedParts*r.part {
+		r.owners = ownersOf(int((r.most + r.part - 1) / r.part))
+	}
 	if r.moves() {
 		r.ghosts = make(ghosts, r.most)
 	}
 }
+
+// sharedOwners is the table of owners of all caches of this process: for fewer parts it is the
+// beginning of the one for more. So it has no share in the bytes of any of them. What is rounded
+// down makes twice as many parts as there are least shares in the most at the outside.
+var sharedOwners = ownersOf(sharedParts)
+
+const sharedParts = 2 * leastEntryShare / mostEntryShare
 
 // ownersOf has for each number of parts up to n the owner of each slot.
 func ownersOf(n int) []uint8 {

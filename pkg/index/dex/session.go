@@ -305,14 +305,15 @@ func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool)
 	}
 	if a, hint := s.b.DescendCached(key); hint != 0 {
 		f := x.cache.hinted(hint)
+		version := f.version.Load()
 		value, lsn, st := s.searchFrame(f, a, key, dst, x.lay.Fingerprint(key))
 		sure = (st == done || st == absentee || st == inBlock) && (lsn <= x.log.Durable() || s.deferred)
 		if sure && st == inBlock {
 			s.tag.set(value[len(dst):], r.spans[in].epoch)
 			value, sure = x.values.find(x, &s.tag, dst)
-			// otherwise the block may have been reused: no epoch waits for such a lookup
-			s.asked = asked{f: f, leaf: a, key: key, fp: x.lay.Fingerprint(key)}
-			sure = sure && s.leafRefers()
+			// otherwise the block may have been reused, even with the same reference: no epoch waits
+			// for such a lookup
+			sure = sure && f.version.Load() == version
 		}
 		if sure {
 			if s.deferred {

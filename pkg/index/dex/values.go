@@ -34,7 +34,7 @@ import (
 // before b, then b removes the value. Otherwise 3 comes after b looked, so after a, and 4 sees the
 // frame locked, or what c left there. So when a block is retired its value is not kept. A lookup
 // that finds a value in an operation got the reference in the same operation. One without an
-// operation (lookupCached) checks the leaf again afterwards. In the next epoch of the range, which
+// operation (lookupCached) finds afterwards that the leaf's frame has not changed meanwhile. In the next epoch of the range, which
 // other clients may have owned in between, tags differ.
 //
 // A change that removes a kept value keeps its own one, as a reader does, so popular values stay.
@@ -82,15 +82,19 @@ func (v *values) start(e env.Env, cacheBytes, longest int, moves bool) int {
 	v.env = e
 	v.most = 1 + wordsOf(tagBytes) + wordsOf(longest)
 	v.size = (bucketBegin + valueRoom*v.most + 7) &^ 7
-	v.each, v.half = max(cacheBytes/balances, 8*v.size), cacheBytes/2
+	v.each, v.half = max(cacheBytes/balances, v.bucketBytes()), cacheBytes/2
 	v.bound = v.half
 	if moves {
 		return 0
 	}
-	v.each = cacheBytes / valueTiny
-	v.grow()
+	if v.each = cacheBytes / valueTiny; v.each >= v.bucketBytes() {
+		v.grow()
+	}
 	return int(v.bytes.Load())
 }
+
+// bucketBytes is what a bucket takes, with its hints.
+func (v *values) bucketBytes() int { return 8 * (v.size + hintWords) }
 
 // part returns the part that would have t; nil = there is none.
 func (v *values) part(t *tag) *rowCache {
@@ -147,7 +151,7 @@ func (v *values) wants() int64 {
 func (v *values) grow() {
 	n := int(v.live.Load())
 	for i := n; i < max(1, 2*n); i++ {
-		each := uint64(v.each / (8*v.size + 8))
+		each := uint64(v.each / v.bucketBytes())
 		room := entryRoom{each, each, each}
 		v.parts[i].make(v.env, room, v.size, v.most)
 		v.bytes.Add(room.taken(v.size))
