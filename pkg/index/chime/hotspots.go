@@ -84,7 +84,7 @@ func (h *hotspots) hit(a pool.Addr, slot int, fp uint16) {
 		return
 	}
 	b := h.bucket(a, fp)
-	least, count := 0, ^uint64(0)
+	least, word := 0, b[0][1].Load()
 	for i := range b {
 		w := b[i][1].Load()
 		same := pool.Addr(b[i][0].Load()) == a
@@ -98,15 +98,15 @@ func (h *hotspots) hit(a pool.Addr, slot int, fp uint16) {
 			// another key is in that slot by now, or the key is in another one
 			b[i][1].Store(uint64(uint16(slot)) | uint64(fp)<<16 | 1<<32)
 			return
-		case w>>32 < count:
-			least, count = i, w>>32
+		case w>>32 < word>>32:
+			least, word = i, w
 		}
 	}
-	if count > 1 {
+	if word>>32 > 1 {
 		// The least frequently used one goes when it was not hit as often as others wanted its
-		// place.
-		w := b[least][1].Load()
-		b[least][1].Store(w - 1<<32)
+		// place. The count is that of the word that was looked at: others may have lowered it since,
+		// and it would wrap if it were lowered again.
+		b[least][1].Store(word - 1<<32)
 		return
 	}
 	b[least][0].Store(uint64(a))
