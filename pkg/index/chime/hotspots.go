@@ -104,8 +104,8 @@ func (h *hotspots) hit(a pool.Addr, slot int, fp uint16) {
 	}
 	if word>>32 > 1 {
 		// The least frequently used one goes when it was not hit as often as others wanted its
-		// place. The count is that of the word that was looked at: others may have lowered it since,
-		// and it would wrap if it were lowered again.
+		// place. The count is that of the word that was looked at: others may have lowered it
+		// since, and it would wrap if it were lowered again.
 		b[least][1].Store(word - 1<<32)
 		return
 	}

@@ -311,8 +311,8 @@ func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool)
 		if sure && st == inBlock {
 			s.tag.set(value[len(dst):], r.spans[in].epoch)
 			value, sure = x.values.find(x, &s.tag, dst)
-			// otherwise the block may have been reused, even with the same reference: no epoch waits
-			// for such a lookup
+			// otherwise the block may have been reused, even with the same reference: no epoch
+			// waits for such a lookup
 			sure = sure && f.version.Load() == version
 		}
 		if sure {

@@ -34,8 +34,8 @@ import (
 // before b, then b removes the value. Otherwise 3 comes after b looked, so after a, and 4 sees the
 // frame locked, or what c left there. So when a block is retired its value is not kept. A lookup
 // that finds a value in an operation got the reference in the same operation. One without an
-// operation (lookupCached) finds afterwards that the leaf's frame has not changed meanwhile. In the next epoch of the range, which
-// other clients may have owned in between, tags differ.
+// operation (lookupCached) finds afterwards that the leaf's frame has not changed meanwhile. In the
+// next epoch of the range, which other clients may have owned in between, tags differ.
 //
 // A change that removes a kept value keeps its own one, as a reader does, so popular values stay.
 //
