@@ -8,9 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"github.com/dmindex/dmindex/controllers/internal/charttest"
@@ -241,5 +244,27 @@ func TestAggregatedRoles(t *testing.T) {
 	}
 	if kinds < 4 {
 		t.Errorf("%d kinds", kinds)
+	}
+}
+
+// TestChartBudget: a drain leaves one of several operators, and never waits for the only one.
+func TestChartBudget(t *testing.T) {
+	for replicas, want := range map[string]bool{"1": false, "2": true, "5": true} {
+		r := chart(t, "replicas: "+replicas, charttest.Options{})
+		o := r.Find("PodDisruptionBudget", "dmindex")
+		if (o != nil) != want {
+			t.Errorf("with %s replicas there is a budget: %v", replicas, !want)
+		}
+		if o == nil {
+			continue
+		}
+		budget, deployment := decode[policyv1.PodDisruptionBudget](t, o), decode[appsv1.Deployment](t, r.Find("Deployment", "dmindex"))
+		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
+		if err != nil || !selector.Matches(labels.Set(deployment.Spec.Template.Labels)) || selector.Empty() || budget.Namespace != deployment.Namespace {
+			t.Errorf("the budget is not for the operators: %+v (%v)", budget, err)
+		}
+		if most := budget.Spec.MaxUnavailable; most == nil || most.IntValue() != 1 || *budget.Spec.UnhealthyPodEvictionPolicy != policyv1.AlwaysAllow {
+			t.Errorf("the budget may hold up a drain: %+v", budget.Spec)
+		}
 	}
 }
