@@ -59,7 +59,7 @@ spec:
 // before it is available nobody reaches it, then it has the same keys. At the end the artifact goes
 // with its backup.
 func TestBackup(t *testing.T) {
-	s := newSpace(t)
+	s := newSpaceAlone(t)
 	s.claim()
 	s.newIndex(indexManifest, "2/2", "2/2")
 	s.fill()
@@ -91,7 +91,7 @@ func TestBackup(t *testing.T) {
 
 // TestBackupSchedule makes a backup each minute, twice.
 func TestBackupSchedule(t *testing.T) {
-	s := newSpace(t)
+	s := newSpaceAlone(t)
 	s.claim()
 	s.newIndex(indexManifest, "2/2", "2/2")
 	s.fill()

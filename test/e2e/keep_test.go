@@ -26,7 +26,7 @@ func (s *space) release(pod string) {
 // TestDrain: a drain, and whoever deletes a memory pod or its pool, is refused with the name of the
 // index that would lose data, and nothing is lost. A pod that is released goes, and no other.
 func TestDrain(t *testing.T) {
-	s := newSpace(t)
+	s := newSpaceAlone(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
 	s.fill()
 	pods := s.memoryPods()

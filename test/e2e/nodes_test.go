@@ -144,7 +144,7 @@ const leaseOver = "fencing a client that did not renew its lease"
 // leads: they are replaced on other nodes. The keys that were served there are away until the lease
 // of who served them is over and somebody leads, and not for as long as the node keeps its pods.
 func TestNodeLoss(t *testing.T) {
-	s := newSpace(t)
+	s := newSpaceAlone(t)
 	pinned := strings.Replace(indexManifest, "memory: 128Mi", "memory: 128Mi, pod: {nodeSelector: {kubernetes.io/hostname: node1}}", 1)
 	pinned = strings.Replace(pinned, "replicas: 2,", "pod: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "+
 		"{nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node2, node3]}]}]}}}}, replicas: 2,", 1)
@@ -188,7 +188,7 @@ func (s *space) newIndexOn(manifest, node string) {
 // TestNodeCutOff unplugs the network of the node with all memory for three times as long as
 // Kubernetes leaves pods on such a node: nothing is lost, and all keys are there when it is back.
 func TestNodeCutOff(t *testing.T) {
-	s := newSpace(t)
+	s := newSpaceAlone(t)
 	on := func(text, old, nodes string) string {
 		return strings.Replace(text, old, old+", pod: {affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "+
 			"{nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: ["+nodes+"]}]}]}}}}", 1)

@@ -32,7 +32,7 @@ func TestSettled(t *testing.T) {
 
 // TestOperatorUpgrade: an operator that starts anew, also with another image, restarts no data pod.
 func TestOperatorUpgrade(t *testing.T) {
-	s := newSpace(t)
+	s := newSpaceAlone(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
 	e := s.startExercise(1000)
 	dataPods := func() string {

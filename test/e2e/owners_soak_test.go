@@ -16,7 +16,7 @@ import (
 // a row is away for longer than they wait.
 func TestDeaths(t *testing.T) {
 	length, random := soak(t)
-	s := newSpace(t)
+	s := newSpaceAlone(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
 	s.fill()
 	e := s.startExercise(1000)
@@ -60,7 +60,7 @@ func TestDeaths(t *testing.T) {
 // a compute server meanwhile. The index says which memory server it waits for, and serves all that
 // it had when that goes on. Compute servers that try to open it all the while use up no clients.
 func TestMemoryStandsStill(t *testing.T) {
-	s := newSpace(t)
+	s := newSpaceAlone(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
 	s.fill()
 	memory := s.memoryPods()

@@ -30,7 +30,7 @@ func (s *space) killOperators() {
 // each time: each new one goes on where the last one ended. No request fails, no acknowledged write
 // is lost, and in the end every server has its share.
 func TestOperatorKilled(t *testing.T) {
-	s := newSpace(t)
+	s := newSpaceAlone(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
 	e := s.startExercise(1000)
 	for i, n := range []int{3, 2, 4, 2} {
@@ -53,7 +53,7 @@ func (s *space) generation() string { return s.jsonpath("dmi/x", "{.status.map.g
 // TestTwoOperators lets two operators act at the same time, as if both took themselves for the
 // leader: no request fails, nothing is lost, and the map comes to rest.
 func TestTwoOperators(t *testing.T) {
-	s := newSpace(t)
+	s := newSpaceAlone(t)
 	deployment := s.kubectlSystem("get", "deployments", "--selector="+operatorSelector, "--output=name")
 	args := s.kubectlSystem("get", deployment, "--output=jsonpath={.spec.template.spec.containers[0].args}")
 	replicas := s.kubectlSystem("get", deployment, "--output=jsonpath={.spec.replicas}")
@@ -88,7 +88,7 @@ func TestTwoOperators(t *testing.T) {
 // comes back with its own keys, without anybody's help. What was asked for meanwhile happens
 // afterwards.
 func TestAPIServerAway(t *testing.T) {
-	s := newSpace(t)
+	s := newSpaceAlone(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
 	e := s.startExercise(1000)
 	e.phase("before")

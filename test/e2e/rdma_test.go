@@ -131,7 +131,7 @@ func (s *space) system(args ...string) string {
 // that goes down and comes back; an HCA that is plugged in; labels, and who may set them; pools
 // with RDMA; its end.
 func TestDevicePlugin(t *testing.T) {
-	s := newSpace(t)
+	s := newSpaceAlone(t)
 	node1 := s.machine(1,
 		sysfstest.Device{Name: "mlx5_0", PCI: "0000:3b:00.0", Interface: "ens1"},
 		sysfstest.Device{Name: "mlx5_1", PCI: "0000:5e:00.0", Interface: "ens2"})

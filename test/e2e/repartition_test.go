@@ -45,7 +45,7 @@ func TestRepartition(t *testing.T) {
 	if err != nil {
 		t.Fatalf("E2E_RECORDS: %v", err)
 	}
-	s := newSpace(t)
+	s := newSpaceAlone(t)
 	memory := 256 + records*leafBytes/2>>20
 	for i, cache := range sizes {
 		if i > 0 {

@@ -9,7 +9,7 @@ import (
 
 // TestSettledForLong: nobody writes to a settled index for five minutes.
 func TestSettledForLong(t *testing.T) {
-	s := newSpace(t)
+	s := newSpaceAlone(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
 	s.fill()
 	s.rests(5*time.Minute, 8*time.Minute, "a settled index", func() string {

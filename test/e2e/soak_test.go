@@ -39,7 +39,7 @@ func soak(t *testing.T) (length time.Duration, random *rand.Rand) {
 // TestSoak scales, deletes, restarts and pauses at random under load.
 func TestSoak(t *testing.T) {
 	length, random := soak(t)
-	s := newSpace(t)
+	s := newSpaceAlone(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
 	s.fill()
 	e := s.startExercise(1000)
@@ -88,7 +88,7 @@ func TestKinds(t *testing.T) {
 	for _, routing := range []string{"DEX", "SMART", "CHIME", "Any", "Owner"} {
 		for name, key := range map[string]string{"uint64": "{type: Uint64}", "bytes16": "{type: Bytes, maxLength: 16}", "bytes1024": "{type: Bytes, maxLength: 1024}"} {
 			t.Run(routing+"-"+name, func(t *testing.T) {
-				s := newSpace(t)
+				s := newSpaceAlone(t)
 				manifest := strings.Replace(indexManifest, "{type: Bytes, maxLength: 64}", key, 1)
 				switch routing {
 				case "DEX":

@@ -35,7 +35,16 @@ type space struct {
 	namespace string
 }
 
+// newSpace is for a test that leaves nodes, API server and operator alone: it runs beside others,
+// when those that do not are over.
 func newSpace(t *testing.T) *space {
+	t.Helper()
+	t.Parallel()
+	return newSpaceAlone(t)
+}
+
+// newSpaceAlone is for a test that has the cluster for itself.
+func newSpaceAlone(t *testing.T) *space {
 	t.Helper()
 	name := strings.NewReplacer("/", "-", "_", "-").Replace(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")))
 	s := &space{t, "e2e-" + name + "-" + rand.String(4)}
