@@ -13,7 +13,7 @@ import (
 // memory servers and operators, no acknowledged write is lost, nobody reads anything else, and when
 // the trouble is over every key is served again.
 func TestSeeds(t *testing.T) {
-	seeds := simtest.Read(t, "ownership", "computeserver/engine", 200, 16)
+	seeds := simtest.Read(t, "ownership", "computeserver/engine", 200)
 	var mu sync.Mutex
 	var sum ownReport
 	begun := time.Now()
@@ -65,12 +65,7 @@ var inDex = []mistake{settleFirst, releaseAnyEpoch, leaseTooLong, fencedHere, ta
 // TestSeedsCatchMistakes: each fault that is put in on purpose is found.
 func TestSeedsCatchMistakes(t *testing.T) {
 	const within = 1500
-	mistakes := []mistake{settleFirst, giveUnflushed, replyEarly}
-	// these take up to 300 seeds; with the race detector each seed takes some 90 MiB that never
-	// come back
-	if !testing.Short() {
-		mistakes = append(mistakes, takenForDead, readNotHeld, releaseAnyEpoch, leaseTooLong, fencedHere, giveAtOnce, anyGeneration, clockStops)
-	}
+	mistakes := []mistake{settleFirst, giveUnflushed, replyEarly, takenForDead, readNotHeld, releaseAnyEpoch, leaseTooLong, fencedHere, giveAtOnce, anyGeneration, clockStops}
 	for _, wrong := range mistakes {
 		for _, real := range []bool{false, true} {
 			if !real && (wrong == replyEarly || wrong == readNotHeld) {

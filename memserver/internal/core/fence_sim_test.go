@@ -181,7 +181,7 @@ func (w *fenceWorld) settle() {
 // TestSeeds: no request of a fenced client takes effect after Fence returned, and no fenced or
 // expired owner answers anything.
 func TestSeeds(t *testing.T) {
-	seeds := simtest.Read(t, "fence", "memserver", 300, 40)
+	seeds := simtest.Read(t, "fence", "memserver", 300)
 	var plan *sim.Plan
 	if s := os.Getenv(simtest.PlanVariable); s != "" {
 		var err error

@@ -180,7 +180,7 @@ func (w *idWorld) lateCall(p *simenv.Process) {
 // TestNamesakes: an id is given to another client only when nothing is left of the one that had it,
 // on any memory server, and what comes late of that one does nothing to the other.
 func TestNamesakes(t *testing.T) {
-	seeds := simtest.Read(t, "namesakes", "memserver", 150, 20)
+	seeds := simtest.Read(t, "namesakes", "memserver", 150)
 	var born, again, late, refused, missing atomic.Int64
 	done, failed := seeds.Each(func(seed uint64) bool {
 		rep := namesakesRun{seed: seed}.do()

@@ -18,9 +18,6 @@ import (
 // the WRITE of a slot can be cut short, also a combined update is a Rewrite.
 func TestCrashInCombinedUpdates(t *testing.T) {
 	seeds, step := []uint64{3, 0, 1, 2}, 1
-	if testing.Short() {
-		seeds, step = seeds[:1], 7
-	}
 	for _, seed := range seeds {
 		runs, combined := 0, uint64(0)
 		for part := 1; ; part += step {

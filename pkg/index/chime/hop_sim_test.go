@@ -116,7 +116,7 @@ func (h *hopWorld) check(err error, parts ...any) {
 // TestHopsBesideReaders: a client inserts and deletes keys of nearly full leaves, while others look
 // up keys that stay, and keys that never were, and scan.
 func TestHopsBesideReaders(t *testing.T) {
-	seeds := simtest.Read(t, "chime", "pkg/index/chime", 100, 30)
+	seeds := simtest.Read(t, "chime", "pkg/index/chime", 100)
 	seeds.Each(func(seed uint64) bool {
 		h := newHopWorld(t, seed)
 		err := h.w.Run(func(p *simenv.Process) {
@@ -226,9 +226,6 @@ func (h *hopWorld) read(s index.Session, random *rand.Rand, over *bool) error {
 // lock word says is made anew.
 func TestCrashInHops(t *testing.T) {
 	seeds, step := []uint64{0, 1, 2, 3, 6}, 2
-	if testing.Short() {
-		seeds, step = seeds[:1], 9
-	}
 	for _, seed := range seeds {
 		runs := 0
 		for part := 1 + int(seed)%step; !crashInHops(t, hopOptions, seed, part); part += step {
@@ -244,9 +241,6 @@ func TestCrashInHops(t *testing.T) {
 func TestCrashBesideFingerprints(t *testing.T) {
 	defer chime.FewFingerprints(8)()
 	step := 3
-	if testing.Short() {
-		step = 31
-	}
 	runs := 0
 	for part := 1; !crashInHops(t, longOptions, 2, part); part += step {
 		runs++

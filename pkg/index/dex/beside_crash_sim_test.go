@@ -65,9 +65,6 @@ func (o *owners) load(g *owned) (c *owner, alive bool, err error) {
 // the client's own sessions found.
 func TestCrashInRivalry(t *testing.T) {
 	seeds, step := uint64(6), 5
-	if testing.Short() {
-		seeds, step = 2, 61
-	}
 	var early earlyCounts
 	afterEachPart(t, seeds, step, func(t *testing.T, seed uint64, part int) (ended bool, err error) {
 		err = besideWorld(t, seed, part, func(o *owners, g *owned) error {

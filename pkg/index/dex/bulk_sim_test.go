@@ -20,9 +20,6 @@ import (
 // not among it. See afterEachPart.
 func TestCrashInBulkLoad(t *testing.T) {
 	seeds, step := uint64(8), 13
-	if testing.Short() {
-		seeds, step = 2, 61
-	}
 	afterEachPart(t, seeds, step, crashInBulkLoad)
 }
 

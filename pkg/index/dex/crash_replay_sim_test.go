@@ -14,9 +14,6 @@ import (
 // The next one finds every acknowledged change, and a tree in order. See afterEachPart.
 func TestCrashInReplay(t *testing.T) {
 	seeds, step := uint64(6), 3
-	if testing.Short() {
-		seeds, step = 2, 101
-	}
 	afterEachPart(t, seeds, step, func(t *testing.T, seed uint64, part int) (ended bool, err error) {
 		return crashInReplayOf(t, seed, part, -1, (*owners).scribble)
 	})

@@ -20,10 +20,7 @@ import (
 // of them may die in that, and writes while the second one takes. They find every acknowledged
 // change. See afterEachPart.
 func TestCrashOverEntries(t *testing.T) {
-	seeds, step := uint64(8), 7
-	if testing.Short() {
-		step = 83
-	}
+	seeds, step := uint64(8), 17
 	countMixed(t, seeds, step, func(seed uint64, part int) (bool, *owners, error) {
 		return overEntries(t, seed, fmt.Sprint("client-", 1+seed%4/3), sim.Crash, part)
 	})
@@ -32,10 +29,7 @@ func TestCrashOverEntries(t *testing.T) {
 // TestRestartOverEntries kills the memory server's process in the place of the first client, whose
 // WRITEs are whole otherwise, as over tcp; its memory stays. The client cannot go on then.
 func TestRestartOverEntries(t *testing.T) {
-	seeds, step := uint64(4), 5
-	if testing.Short() {
-		step = 61
-	}
+	seeds, step := uint64(4), 13
 	countMixed(t, seeds, step, func(seed uint64, part int) (bool, *owners, error) {
 		return overEntries(t, seed, "client-1", sim.Restart, opened+part)
 	})
@@ -57,7 +51,7 @@ func countMixed(t *testing.T, seeds uint64, step int, run func(seed uint64, part
 		return ended, err
 	})
 	t.Logf("%d slots were mixed, %d of them in leaves with keys of both ranges", within+locked, locked)
-	if all && (within == 0 || locked == 0 && !testing.Short()) {
+	if all && (within == 0 || locked == 0) {
 		t.Error("that is not enough of both: this tests too little")
 	}
 }

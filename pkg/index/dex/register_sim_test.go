@@ -24,7 +24,7 @@ import (
 // Here the history of each key is to be linearizable. What was deferred counts as answered when all
 // of it is durable; what never is may have happened or not, and nobody else may have seen it.
 func TestRegisters(t *testing.T) {
-	seeds := simtest.Read(t, "dex-registers", "pkg/index/dex", 60, 15)
+	seeds := simtest.Read(t, "dex-registers", "pkg/index/dex", 60)
 	var sum registersCounts
 	for seed := range seeds.OneByOne() {
 		g := &registers{owners: &owners{t: t, r: rand.New(rand.NewPCG(seed, 21)), seed: seed, used: true}}

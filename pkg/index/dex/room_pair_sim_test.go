@@ -38,9 +38,6 @@ func TestPairInFullPool(t *testing.T) {
 // TestCrashInFullPair kills one of the two after parts of its requests. See afterEachPart.
 func TestCrashInFullPair(t *testing.T) {
 	seeds, step := uint64(6), 331
-	if testing.Short() {
-		seeds, step = 2, 701
-	}
 	afterEachPart(t, seeds, step, func(t *testing.T, seed uint64, part int) (bool, error) {
 		_, ended, err := pairInFullPool(t, seed, part)
 		return ended, err

@@ -47,9 +47,6 @@ func TestReplayInFullPool(t *testing.T) {
 // afterEachPart.
 func TestCrashInFullReplay(t *testing.T) {
 	seeds, step := uint64(4), 47
-	if testing.Short() {
-		seeds, step = 2, 211
-	}
 	afterEachPart(t, seeds, step, func(t *testing.T, seed uint64, part int) (bool, error) {
 		_, _, ended, err := replayInFullPool(t, seed, part, 60)
 		return ended, err

@@ -23,7 +23,7 @@ import (
 // inherits a range finds every acknowledged change, and of the others each as a whole or not at
 // all.
 func TestSeeds(t *testing.T) {
-	seeds := simtest.Read(t, "dex", "pkg/index/dex", 150, 25)
+	seeds := simtest.Read(t, "dex", "pkg/index/dex", 150)
 	var sum ownersCounts
 	began := time.Now()
 	for seed := range seeds.OneByOne() {

@@ -209,9 +209,6 @@ func (b *beside) judge(p *simenv.Process, models []map[string]string) error {
 func TestLoadsBesideInserts(t *testing.T) {
 	eachDesign(t, func(t *testing.T, d index.Design, _ bool) {
 		seeds := uint64(90)
-		if testing.Short() {
-			seeds = 30
-		}
 		loadsBesideInserts(t, d, seeds)
 	})
 }

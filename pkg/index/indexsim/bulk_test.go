@@ -109,10 +109,6 @@ func bulkCrash(t *testing.T, d index.Design, seed uint64, part int) (ended, comp
 
 // TestCrashInBulkLoad kills a loader after every part of every request that it makes.
 func TestCrashInBulkLoad(t *testing.T) {
-	if testing.Short() {
-		crashInBulkLoad(t, design(t), 2)
-		return
-	}
 	eachDesign(t, func(t *testing.T, d index.Design, less bool) {
 		seeds := uint64(6)
 		if less {

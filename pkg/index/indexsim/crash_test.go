@@ -191,11 +191,6 @@ func (c *crash) judge(cl *poolsim.Cluster, p *simenv.Process, ended bool) error 
 // each seed it tries every second one, even ones or odd ones; with DMINDEX_SIM_STEP=1 (make sim
 // DESIGN=crashes) every one.
 func TestCrashAtEveryStep(t *testing.T) {
-	if testing.Short() {
-		// one goroutine runs at a time here: the race detector has little to see
-		crashAtEveryStep(t, design(t), []uint64{0})
-		return
-	}
 	eachDesign(t, func(t *testing.T, d index.Design, less bool) {
 		seeds := []uint64{0, 1, 2, 3, 4, 5, withoutSwitches, withoutSwitches + 1, withoutSwitches + 2}
 		if less {
@@ -262,14 +257,12 @@ func crashAtEveryStep(t *testing.T, d index.Design, seeds []uint64) {
 	}
 	t.Run("merges", func(t *testing.T) { crashInMerges(t, d, seeds, 0) })
 	t.Run("splits", func(t *testing.T) { crashInSplits(t, d, seeds, 0) })
-	if !testing.Short() {
-		few := seeds
-		if len(few) > 2 {
-			few = []uint64{0, 1, withoutSwitches}
-		}
-		t.Run("long merges", func(t *testing.T) { crashInMerges(t, d, few, 15) })
-		t.Run("long splits", func(t *testing.T) { crashInSplits(t, d, few, 15) })
+	few := seeds
+	if len(few) > 2 {
+		few = []uint64{0, 1, withoutSwitches}
 	}
+	t.Run("long merges", func(t *testing.T) { crashInMerges(t, d, few, 15) })
+	t.Run("long splits", func(t *testing.T) { crashInSplits(t, d, few, 15) })
 }
 
 // crashInMerges: keys are deleted until leaves and inner nodes have been merged, and nearly all is

@@ -37,7 +37,7 @@ func runLimits(t *testing.T, d index.Design) {
 			t.Fatal(err)
 		}
 	}
-	seeds := simtest.Read(t, limitsName+"-"+d.Name, "pkg/index/indexsim", 30, 6)
+	seeds := simtest.Read(t, limitsName+"-"+d.Name, "pkg/index/indexsim", 30)
 	start := time.Now()
 	var mu sync.Mutex
 	var sum indexsim.LimitsReport

@@ -71,11 +71,11 @@ func runSeeds(t *testing.T, d index.Design, less bool) {
 			t.Fatal(err)
 		}
 	}
-	most, short := uint64(500), uint64(40)
+	most := uint64(500)
 	if less {
-		most, short = 150, 6
+		most = 150
 	}
-	seeds := simtest.Read(t, d.Name, "pkg/index/indexsim", most, short)
+	seeds := simtest.Read(t, d.Name, "pkg/index/indexsim", most)
 	start := time.Now()
 	var events, ops, inVain, refused, merged, reclaimed, combined, delegated, sweeps, swept atomic.Uint64
 	var mu sync.Mutex

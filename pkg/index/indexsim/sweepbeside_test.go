@@ -23,9 +23,6 @@ import (
 // in the end no memory is lost.
 func TestSweepsBesideOperations(t *testing.T) {
 	seeds := uint64(24)
-	if testing.Short() {
-		seeds = 3
-	}
 	sweeps := 0
 	for seed := range seeds {
 		sweeps += sweepsBeside(t, seed)

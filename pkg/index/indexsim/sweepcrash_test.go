@@ -315,15 +315,9 @@ func TestSweepAfterACrash(t *testing.T) {
 		t.Fatal(err)
 	}
 	seeds := 4
-	if testing.Short() {
-		seeds = 2
-	}
 	for _, change := range sweepChanges {
 		t.Run(change.name, func(t *testing.T) {
 			runs, lost, swept, stride := 0, 0, 0, change.stride
-			if testing.Short() {
-				stride *= 5
-			}
 			for seed := range seeds {
 				for part := 1 + seed*stride/seeds; ; part += stride {
 					c := sweepCrash{design: d, seed: uint64(seed), part: part, inline: 10 * (seed / 2 % 2), adopted: part/stride%2 == 0, change: change.change, empty: change.empty}
@@ -334,7 +328,7 @@ func TestSweepAfterACrash(t *testing.T) {
 				}
 			}
 			t.Logf("%d crashes, after which %d nodes were lost; sweeps gave back %d", runs, lost, swept)
-			if swept == 0 && !testing.Short() {
+			if swept == 0 {
 				t.Errorf("%d crashes left %d nodes, and sweeps gave back %d: this tests nothing", runs, lost, swept)
 			}
 		})

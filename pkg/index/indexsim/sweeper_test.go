@@ -15,9 +15,6 @@ func TestSweeperDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	stride := 7
-	if testing.Short() {
-		stride = 41
-	}
 	runs, swept := 0, 0
 	for seed := range 2 {
 		for part := 1 + seed; ; part += stride {

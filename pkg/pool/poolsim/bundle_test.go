@@ -22,9 +22,6 @@ const bundleNode = 128
 // nodes since.
 func TestCrashInBundle(t *testing.T) {
 	runs, seeds := 0, uint64(8)
-	if testing.Short() {
-		seeds = 2
-	}
 	for seed := range seeds {
 		for part := 1; ; part++ {
 			runs++

@@ -16,12 +16,7 @@ import (
 )
 
 // seeds is how many a test runs.
-func seeds() uint64 {
-	if testing.Short() {
-		return 30
-	}
-	return 300
-}
+const seeds uint64 = 300
 
 // kinds are faults that no lock is lost by.
 var kinds = []sim.Kind{sim.Freeze, sim.Drift, sim.Jump}
@@ -133,7 +128,7 @@ func lockedCounters(t *testing.T, seed uint64) *simenv.World {
 }
 
 func TestLocksExcludeUnderTheAdversary(t *testing.T) {
-	for seed := range seeds() {
+	for seed := range seeds {
 		lockedCounters(t, seed)
 	}
 }
@@ -147,7 +142,7 @@ func TestSeedReplays(t *testing.T) {
 }
 
 func TestSuperblockIsMadeOnceUnderTheAdversary(t *testing.T) {
-	for seed := range seeds() {
+	for seed := range seeds {
 		simulate(t, seed, poolsim.Options{}, func(c *poolsim.Cluster, p *simenv.Process) {
 			g := env.NewWaitGroup(p)
 			var roots []pool.Addr

@@ -312,7 +312,7 @@ func TestAnswersAreProved(t *testing.T) {
 func TestCombinedCounters(t *testing.T) {
 	const each = 15
 	combined := uint64(0)
-	for seed := range seeds() {
+	for seed := range seeds {
 		simulate(t, seed, poolsim.Options{Servers: 1, Locks: 2}, func(c *poolsim.Cluster, p *simenv.Process) {
 			mine, err := c.Open(p)
 			must(t, err)

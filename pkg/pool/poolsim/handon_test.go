@@ -221,7 +221,7 @@ func TestGivenImageIsProved(t *testing.T) {
 // adversary. Some hand their images on, some change nothing.
 func TestHandedOnCounters(t *testing.T) {
 	const each = 15
-	for seed := range seeds() {
+	for seed := range seeds {
 		var counts [3]uint64
 		simulate(t, seed, poolsim.Options{Servers: 1, Locks: 2}, func(c *poolsim.Cluster, p *simenv.Process) {
 			mine, err := c.Open(p)

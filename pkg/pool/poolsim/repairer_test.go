@@ -15,9 +15,6 @@ import (
 // whichever servers still take the repairer's requests.
 func TestRepairerHalfFenced(t *testing.T) {
 	runs, step := 0, 1
-	if testing.Short() {
-		step = 5
-	}
 	for part := 1; ; part += step {
 		whole := halfFenced{part: part, stop: 1 << 20, masked: true, full: part%2 == 0}
 		if err := whole.bundles(t); err != nil {

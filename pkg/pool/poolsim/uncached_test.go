@@ -160,7 +160,7 @@ func TestRetirementClasses(t *testing.T) {
 	}{{"cached", true, retireCached}, {"uncached", false, retireUncached}} {
 		t.Run(x.name, func(t *testing.T) {
 			reused, followed := 0, 0
-			for seed := range seeds() / 3 {
+			for seed := range seeds / 3 {
 				w := pointers{caches: x.caches, retire: x.retire}
 				w.run(t, seed)
 				if w.fault != nil {
@@ -185,7 +185,7 @@ func TestRetirementClasses(t *testing.T) {
 // TestWrongClassIsFound: a fault put in on purpose. Memory to which caches lead is given up as if
 // none did.
 func TestWrongClassIsFound(t *testing.T) {
-	for seed := range seeds() {
+	for seed := range seeds {
 		w := pointers{caches: true, retire: retireUncached}
 		w.run(t, seed)
 		if w.fault != nil {

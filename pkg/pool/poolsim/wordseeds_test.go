@@ -13,7 +13,7 @@ import (
 // TestSeeds: nodes that are counted under lock words are whole, no count is lost, and own bits say
 // what the node says, whoever dies when. It is what make sim DESIGN=words runs.
 func TestSeeds(t *testing.T) {
-	seeds := simtest.Read(t, "words", "pkg/pool/poolsim", 300, 30)
+	seeds := simtest.Read(t, "words", "pkg/pool/poolsim", 300)
 	var plan *sim.Plan
 	if s := os.Getenv(simtest.PlanVariable); s != "" {
 		var err error

@@ -165,9 +165,6 @@ func (h *wordStop) stands(ww *wordWorld, p *simenv.Process, i int) (rest func())
 // one that repairs what the first one left after every part of its own.
 func TestWordHolderDies(t *testing.T) {
 	seeds, step, runs, nested := uint64(12), 7, 0, 0
-	if testing.Short() {
-		seeds, step = 4, 11
-	}
 	for seed := range seeds {
 		for victim := 1; ; victim++ {
 			h := wordStop{seed: seed, victim: victim}
@@ -210,9 +207,6 @@ func owingAfter(t *testing.T, seed uint64) (parts []int) {
 // or repairs one, and fences it meanwhile. Then it goes on: nothing of it takes effect.
 func TestWordHolderStandsStill(t *testing.T) {
 	seeds, step, runs := uint64(8), 2, 0
-	if testing.Short() {
-		seeds, step = 4, 9
-	}
 	for seed := range seeds {
 		for _, victim := range append([]int{0}, owingAfter(t, seed)...) {
 			for stopped := 1; ; stopped += step {
@@ -232,9 +226,6 @@ func TestWordHolderStandsStill(t *testing.T) {
 // of which any words may be there.
 func TestNextChangeCutShort(t *testing.T) {
 	most, runs := 200, 0
-	if testing.Short() {
-		most = 30
-	}
 	for seed, n := uint64(0), 0; n < most; seed++ {
 		h := wordStop{seed: seed}
 		if inStrip := seed%3 == 2; !inStrip || h.always() || h.whole() > 8 || h.tear() == 1 {

@@ -25,9 +25,6 @@ import (
 // behind a gap, which are not replayed.
 func TestCrash(t *testing.T) {
 	seeds := uint64(30)
-	if testing.Short() {
-		seeds = 6
-	}
 	crashes, behind := 0, 0
 	for seed := range seeds {
 		step := 1 + int(seed)%7

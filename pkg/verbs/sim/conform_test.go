@@ -64,9 +64,6 @@ func TestConformance(t *testing.T) {
 // plan makes it fail.
 func TestConformanceUnderTheAdversary(t *testing.T) {
 	seeds := 12
-	if testing.Short() {
-		seeds = 3
-	}
 	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			conform(t, 60, seed, func(w *simenv.World) sim.Options {

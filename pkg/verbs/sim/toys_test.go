@@ -61,9 +61,6 @@ func TestAdversaryCatchesToys(t *testing.T) {
 
 func TestAdversaryLetsMendedToysPass(t *testing.T) {
 	n := uint64(mendedPasses)
-	if testing.Short() {
-		n = 300
-	}
 	for _, y := range toys {
 		t.Run(y.name, func(t *testing.T) {
 			for seed := range n {

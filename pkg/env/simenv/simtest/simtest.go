@@ -41,17 +41,13 @@ type Seeds struct {
 	design, folder, test string
 }
 
-// Read returns the seeds that the environment asks for; without it, count of them from 1 on, and
-// short of them with -short. design is the name of the simulation to hack/sim, folder is where the
-// test is.
-func Read(t testing.TB, design, folder string, count, short uint64) Seeds {
+// Read returns the seeds that the environment asks for; without it, count of them from 1 on. design
+// is the name of the simulation to hack/sim, folder is where the test is.
+func Read(t testing.TB, design, folder string, count uint64) Seeds {
 	t.Helper()
 	s := Seeds{First: number(t, seedVariable, 1), Count: number(t, seedsVariable, count), design: design, folder: folder, test: t.Name()}
 	if os.Getenv(seedVariable) != "" && os.Getenv(seedsVariable) == "" {
 		s.Count = 1
-	}
-	if testing.Short() {
-		s.Count = min(s.Count, short)
 	}
 	return s
 }

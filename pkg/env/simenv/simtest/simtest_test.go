@@ -12,7 +12,7 @@ func TestRead(t *testing.T) {
 		t.Helper()
 		t.Setenv(seedVariable, first)
 		t.Setenv(seedsVariable, count)
-		s := Read(t, "fence", "memserver", 30, 30)
+		s := Read(t, "fence", "memserver", 30)
 		if s.First != wantFirst || s.Count != wantCount {
 			t.Errorf("%q, %q: %d seeds from %d", first, count, s.Count, s.First)
 		}

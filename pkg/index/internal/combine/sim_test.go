@@ -153,7 +153,7 @@ func (x *toy) body(p *simenv.Process, keys int, r *rand.Rand) error {
 // TestSeeds: the toy is linearizable, whoever stands still or dies when. It is what make sim
 // DESIGN=combine runs.
 func TestSeeds(t *testing.T) {
-	seeds := simtest.Read(t, "combine", "pkg/index/internal/combine", 150, 20)
+	seeds := simtest.Read(t, "combine", "pkg/index/internal/combine", 150)
 	var plan *sim.Plan
 	if s := os.Getenv(simtest.PlanVariable); s != "" {
 		var err error
