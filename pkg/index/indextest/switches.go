@@ -11,7 +11,7 @@ import (
 )
 
 // mostSwitches are those of which all combinations are tested.
-const mostSwitches = 4
+const mostSwitches = 2
 
 // combinations are settings of switches: all, or of many switches, those with the first ones off,
 // and those with one off. In short tests it is only the former, and of many switches only that with
