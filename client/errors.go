@@ -25,6 +25,9 @@ var (
 	// ErrInvalid is returned when the index cannot have such a key or value; trying again is
 	// useless.
 	ErrInvalid = errors.New("key or value does not fit the index")
+	// ErrDenied is returned when the user has no right to the key, or to all keys of the range that
+	// a scan asks for. Servers of earlier versions refuse a key with ErrInvalid.
+	ErrDenied = errors.New("the user has no right to this")
 	// ErrPoolFull is returned when the index used up its quota of memory. Nothing was done; reads
 	// and deletes go on.
 	ErrPoolFull = errors.New("memory pool is full")
@@ -106,6 +109,7 @@ var causes = map[rpcv1.Outcome_Code]error{
 	rpcv1.Outcome_UNKNOWN:        ErrUnknown,
 	rpcv1.Outcome_DATA_LOST:      ErrDataLost,
 	rpcv1.Outcome_UNSUPPORTED:    ErrUnsupported,
+	rpcv1.Outcome_DENIED:         ErrDenied,
 }
 
 // cause is what an outcome of an operation means; changes is whether the operation changes

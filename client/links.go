@@ -76,7 +76,7 @@ func (l *link) streamFor(index string) (*dostream.Stream, error) {
 	case o != nil:
 		time.AfterFunc(2*l.limit, o.stream.Close)
 	}
-	o = &indexOps{index, dostream.New(l.client, dostream.Options{Limit: l.limit, Index: index})}
+	o = &indexOps{index, dostream.New(l.client, dostream.Options{Limit: l.limit, Index: index, KnowsDenied: true})}
 	l.ops.Store(o)
 	return o.stream, nil
 }

@@ -37,7 +37,7 @@ func (e *ended) end(err error) {
 	}
 }
 
-var sentinels = []error{ErrNotFound, ErrExists, ErrInvalid, ErrUnsupported, ErrPoolFull, ErrUnavailable, ErrUnknown, ErrDataLost, ErrUnauthorized, ErrClosed}
+var sentinels = []error{ErrNotFound, ErrExists, ErrInvalid, ErrDenied, ErrUnsupported, ErrPoolFull, ErrUnavailable, ErrUnknown, ErrDataLost, ErrUnauthorized, ErrClosed}
 
 // call is one operation of the API.
 type call struct {

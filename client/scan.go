@@ -196,7 +196,9 @@ func (s *scan) stream(ctx context.Context, v *view, server partition.Server, spa
 		s.c.reach.answered()
 		return nil
 	}
-	l.failed()
+	if temporary(err) { // else it answered
+		l.failed()
+	}
 	s.c.reach.failed(l, err)
 	return err
 }
@@ -255,8 +257,10 @@ func (s *scan) failure(err, over error, span partition.Span, server partition.Se
 		*e = *inner
 	case errors.Is(err, ErrDataLost):
 		e.Err, e.Message = ErrDataLost, err.Error()
-	case code == codes.Unauthenticated, code == codes.PermissionDenied:
+	case code == codes.Unauthenticated:
 		e.Err, e.Message = ErrUnauthorized, status.Convert(err).Message()
+	case code == codes.PermissionDenied: // to read all of the range
+		e.Err, e.Message = ErrDenied, status.Convert(err).Message()
 	case code == codes.InvalidArgument:
 		e.Err, e.Message = ErrInvalid, status.Convert(err).Message()
 	default:

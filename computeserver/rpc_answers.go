@@ -52,7 +52,7 @@ type parked struct {
 	values int64
 }
 
-// allowed returns the operations that the user may do. The others are answered INVALID.
+// allowed returns the operations that the user may do. The others are refused.
 func (a *answers) allowed() []*rpcv1.Operation {
 	all := a.req.Operations
 	if a.user == nil || mayDoAll(a.user, all) {
@@ -66,7 +66,7 @@ func (a *answers) allowed() []*rpcv1.Operation {
 			continue
 		}
 		a.outcomes[i] = &rpcv1.Outcome{
-			Code:    rpcv1.Outcome_INVALID,
+			Code:    a.w.refusal,
 			Message: fmt.Sprintf("the user %s may not do this to the key %s", a.user.Name(), keyrange.Quote(op.GetKey())),
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,7 @@ type doStream struct {
 	stream  grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]
 	caller  *caller // the receiver's
 	term    uint64
+	refusal rpcv1.Outcome_Code // of what the caller's user may not do
 	batches chan received
 	workers sync.WaitGroup // and lanes that are parked
 	running int            // workers; the receiver's
@@ -67,7 +69,11 @@ func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.Do
 	}
 	forwards, cut := context.WithCancelCause(stream.Context())
 	defer cut(nil)
-	w := &doStream{r: r, stream: stream, forwards: forwards, caller: callerOf(stream.Context()), term: termOf(stream.Context()), batches: make(chan received, rpcUnanswered-rpcWorkers), room: make(chan struct{}, 1)}
+	refusal := rpcv1.Outcome_INVALID
+	if slices.Contains(metadata.ValueFromIncomingContext(stream.Context(), dostream.HeaderKnows), dostream.KnowsDenied) {
+		refusal = rpcv1.Outcome_DENIED
+	}
+	w := &doStream{r: r, stream: stream, refusal: refusal, forwards: forwards, caller: callerOf(stream.Context()), term: termOf(stream.Context()), batches: make(chan received, rpcUnanswered-rpcWorkers), room: make(chan struct{}, 1)}
 	received := make(chan error, 1)
 	go func() { received <- w.receive() }()
 	var err error

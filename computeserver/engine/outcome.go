@@ -58,6 +58,8 @@ var classes = [...]class{
 	rpcv1.Outcome_DATA_LOST:      {kind: count.Error},
 	rpcv1.Outcome_TIMED_OUT:      {kind: count.Error},
 	rpcv1.Outcome_UNSUPPORTED:    {kind: count.Error, refusal: true},
+	rpcv1.Outcome_LATER:          {kind: count.Error},
+	rpcv1.Outcome_DENIED:         {kind: count.Error, refusal: true},
 }
 
 func classOf(code rpcv1.Outcome_Code) class {

@@ -68,10 +68,9 @@ func TestUnknownOperationsAreRefused(t *testing.T) {
 }
 
 // TestErrorsHaveOneClass: what an error means follows from its code alone, whether it is one of the
-// index, a failure of this package, or either wrapped. LATER is none: it says that the outcome is
-// still to come.
+// index, a failure of this package, or either wrapped.
 func TestErrorsHaveOneClass(t *testing.T) {
-	if all := len(rpcv1.Outcome_Code_name) - 1; len(classes) != all {
+	if all := len(rpcv1.Outcome_Code_name); len(classes) != all {
 		t.Errorf("%d codes have a class, there are %d", len(classes), all)
 	}
 	f := func(err error, code rpcv1.Outcome_Code, kills bool, kind count.Kind) {
@@ -98,6 +97,7 @@ func TestErrorsHaveOneClass(t *testing.T) {
 	f(index.ErrUnreachable, rpcv1.Outcome_UNAVAILABLE, true, count.Error)
 	f(&Failure{Code: rpcv1.Outcome_INVALID, Message: "no"}, rpcv1.Outcome_INVALID, false, count.Error)
 	f(unsupported(77), rpcv1.Outcome_UNSUPPORTED, false, count.Error)
+	f(&Failure{Code: rpcv1.Outcome_DENIED, Message: "no"}, rpcv1.Outcome_DENIED, false, count.Error)
 	f(ErrLate, rpcv1.Outcome_TIMED_OUT, true, count.Error)
 	f(&Failure{Code: 99, Message: "of a newer server"}, 99, true, count.Error)
 }

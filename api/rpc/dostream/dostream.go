@@ -38,6 +38,14 @@ const TrailerAgain = "dmindex-again"
 // index never take effect in one that was made anew, at the address of a server of the former one.
 const HeaderIndex = "dmindex-index"
 
+// HeaderKnows names what the sender of a stream knows beside the first version of the protocol.
+// Servers answer in other words to those that do not name it. KnowsDenied is the outcome DENIED; it
+// comes as INVALID to others.
+const (
+	HeaderKnows = "dmindex-knows"
+	KnowsDenied = "denied"
+)
+
 // ErrQueueFull is returned when MaxQueued operations wait to be sent already. Nothing was done.
 var ErrQueueFull = errors.New("too many operations wait for the server")
 
@@ -71,6 +79,9 @@ type Options struct {
 	// of each operation at the server, if its caller waits for that long; 0 = the server's default
 	Limit time.Duration
 	Index string // the identity of the index that is meant; empty: any
+	// The caller knows the outcome DENIED. A server that passes outcomes on does not: who asked it
+	// may not.
+	KnowsDenied bool
 }
 
 // Stream is a Do stream that is opened when it is first needed and again after it broke. Safe for

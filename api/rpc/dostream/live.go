@@ -146,6 +146,9 @@ func (s *Stream) open() *live {
 	if s.o.Index != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, HeaderIndex, s.o.Index)
 	}
+	if s.o.KnowsDenied {
+		ctx = metadata.AppendToOutgoingContext(ctx, HeaderKnows, KnowsDenied)
+	}
 	l := &live{ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), unanswered: map[uint64]*batch{}}
 	go func() {
 		stream, err := s.client.Do(ctx, grpc.ForceCodecV2(Codec()))
