@@ -98,10 +98,12 @@ func (c *conn) cmdClient(args [][]byte) {
 			c.who.library.Store(&library)
 		}
 		c.replyOK()
+	case is(sub, "REPLY") && len(args) == 3:
+		c.clientReply(args[2])
 	case (is(sub, "NO-EVICT") || is(sub, "NO-TOUCH")) && len(args) == 3: // nothing is ever evicted
 		c.replyOK()
 	default:
-		c.replyError(fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%.64s'. SETNAME, GETNAME, ID, INFO, LIST, SETINFO, NO-EVICT and NO-TOUCH are possible.", sub))
+		c.replyError(fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%.64s'. SETNAME, GETNAME, ID, INFO, LIST, SETINFO, REPLY, NO-EVICT and NO-TOUCH are possible.", sub))
 	}
 }
 

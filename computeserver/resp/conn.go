@@ -83,6 +83,10 @@ type conn struct {
 	divided bool // commands on one key are set aside, to be divided among sessions
 	multi   transaction
 	cursors ownCursors
+	// Of CLIENT REPLY (reply.go): while muted, replies from mutedFrom on are dropped.
+	replies   replies
+	muted     bool
+	mutedFrom int
 	// database is what the last SELECT asked for, if it was refused: see cmdSelect.
 	database string
 	login    users.Login // nobody's before AUTH
@@ -230,10 +234,11 @@ func (c *conn) run() error {
 		commands, broken := c.gather()
 		for i := 0; i < len(commands) && !c.closing; i++ {
 			c.lookAhead(commands, i)
-			if p := &commands[i]; len(p.args) > respArgs {
-				c.dispatchMany(p)
+			p := &commands[i]
+			if c.replies != repliesOn {
+				c.runQuietly(p)
 			} else {
-				c.dispatch(p)
+				c.dispatchAny(p)
 			}
 			if err := c.bound(); err != nil {
 				return err
@@ -258,6 +263,15 @@ func (c *conn) bound() error {
 		return c.flush()
 	}
 	return nil
+}
+
+// dispatchAny runs a command of few or many arguments.
+func (c *conn) dispatchAny(p *pending) {
+	if len(p.args) > respArgs {
+		c.dispatchMany(p)
+	} else {
+		c.dispatch(p)
+	}
 }
 
 // dispatchMany runs a command of many arguments.

@@ -15,6 +15,8 @@ import (
 
 // flush sends the replies. A client that does not take them in time loses its connection.
 func (c *conn) flush() error {
+	c.dropMuted()
+	c.mutedFrom = 0
 	if len(c.out) == 0 {
 		return nil
 	}

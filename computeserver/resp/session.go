@@ -31,6 +31,10 @@ func (c *conn) cmdQuit(_ [][]byte) {
 }
 
 func (c *conn) cmdReset(_ [][]byte) {
+	if c.replies == repliesOff {
+		c.replies = repliesOn
+		c.unmute()
+	}
 	c.settle()
 	c.s.demote(c)
 	c.resp3, c.multi, c.database = false, transaction{}, ""
