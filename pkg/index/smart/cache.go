@@ -111,9 +111,11 @@ func (c *copied) decode(lay *layout, a pool.Addr, t nodeType, b []byte) bool {
 		return false
 	}
 	c.Addr, c.ends = a, lay.ends
-	// nearer to the root is a higher level, of which nothing is evicted for a lower one; the cache
-	// has levels up to 254
-	c.Level = uint8(max(1, 254-int(c.depth)))
+	// All are of one level: each copy spares a descent that comes by one READ, wherever it lies, so
+	// it is worth as much as it is found. Those nearer to the root are found more often by
+	// themselves. Were they of higher levels, a path that is looked up all the time would be READ
+	// for ever below copies that nobody asks for.
+	c.Level = 1
 	c.adopt(b)
 	return true
 }
