@@ -44,6 +44,7 @@ type base struct {
 	policies  string      // --network-policies
 	logs      logs.Config // --server-log-level, --server-log-format
 	now       func() time.Time
+	settle    time.Duration // Options.Settle
 	spare     *spareIDs
 	turns     *turns // to have indexes admitted
 

@@ -72,7 +72,7 @@ func (r *DMIndexReconciler) divide(ctx context.Context, s *indexScope, home serv
 		return actions, 0, err
 	}
 	remembered := r.remembered.get(s.index.UID)
-	s.view.Now, s.view.Memory = r.remembered.at(r.now()), remembered.maps
+	s.view.Now, s.view.Memory, s.view.Settle = r.remembered.at(r.now()), remembered.maps, r.settle
 	if actions, err = partition.Step(s.view); err != nil {
 		return actions, 0, err
 	}

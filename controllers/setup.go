@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/logs"
+	"github.com/dmindex/dmindex/pkg/partition"
 )
 
 // Alphabetically, as everywhere:
@@ -80,6 +82,11 @@ type Options struct {
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
 
+	// Settle is how long the compute servers that an index should have must have been the same
+	// before its partition map changes because some join or leave. Default: partition.Settling.
+	// Below 0 the map does not wait.
+	Settle time.Duration
+
 	// Concurrency is how many objects of a kind are worked on at once, and at most half of it in
 	// one namespace. Default: 16. One whose servers begin to be silent keeps one of them busy for
 	// some seconds, once (servers.Patient).
@@ -129,7 +136,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	}
 	b := base{
 		Writer: kube.Writer{Client: witnessed{mgr.GetClient()}, Live: witnessedReader{mgr.GetAPIReader()}},
-		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, policies: o.NetworkPolicies, logs: o.ServerLogs, now: o.Now, spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
+		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, policies: o.NetworkPolicies, logs: o.ServerLogs, now: o.Now, settle: cmp.Or(o.Settle, partition.Settling), spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
 		events: shortNotes{mgr.GetEventRecorder("dmindex-operator")}, handovers: newHandovers(o.Dialer), logged: newLogged(), served: newServed(), figures: newFigures(),
 	}
 	if o.Metrics != nil {

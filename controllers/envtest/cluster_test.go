@@ -143,7 +143,10 @@ func (c *cluster) start(limit int64) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	err = controllers.SetupWithManager(mgr, controllers.Options{ServerImage: "server:1", ServerImageRDMA: "rdma:1", Dialer: c.fleet, SharedProcess: true, Now: c.now, Metrics: o.metrics, NetworkPolicies: c.policies})
+	err = controllers.SetupWithManager(mgr, controllers.Options{
+		ServerImage: "server:1", ServerImageRDMA: "rdma:1", Dialer: c.fleet, SharedProcess: true, Now: c.now, Metrics: o.metrics, NetworkPolicies: c.policies,
+		Settle: -1, // pkg/partition tests the wait
+	})
 	if err != nil {
 		c.t.Fatal(err)
 	}

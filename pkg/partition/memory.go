@@ -17,6 +17,8 @@ type Memory struct {
 
 	loads  []known // ascending by ID: the last reports of servers
 	lapses []lapse // owners that have no lease and do not answer; see Lapse
+
+	settling settling
 }
 
 // lapse says since when an owner has been seen without a lease.

@@ -70,6 +70,9 @@ type View struct {
 	Owned    bool
 	Holdings []Holding
 
+	// Settle is how long members must have been the same before the map changes because of servers
+	// that join or leave; see Settling. 0 = the map does not wait.
+	Settle    time.Duration
 	Separate  int // ranges that a planned map may have; 0 = MaxSeparate
 	Rebalance Rebalance
 	Memory    Memory // that the last step returned
@@ -102,12 +105,15 @@ type Actions struct {
 // Step decides the next actions.
 func Step(v View) (Actions, error) {
 	a := Actions{Memory: v.Memory.next(v)}
-	members := v.members()
+	members := v.settled(v.members(), &a.Memory.settling)
 	next, err := v.next(members, &a)
 	if err != nil {
 		return Actions{}, err
 	}
 	v.farewell(next, &a)
+	if a.Memory.settling.waits {
+		a.Waiting = "servers join or leave; the partition map changes once their number has settled"
+	}
 	if a.Waiting == "" {
 		a.Waiting = v.unheard(next)
 	}

@@ -87,13 +87,15 @@ func TestStep(t *testing.T) {
 // exactly the ready servers in the map.
 func TestStepSettles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		v := View{Index: "uid", Keys: Uint64, Desired: 3}
+		v := View{Index: "uid", Keys: Uint64, Desired: 3, Settle: time.Duration(rapid.IntRange(0, 3).Draw(t, "settle")) * time.Second}
 		next := uint32(1)
 		act := func() bool {
+			v.Now += time.Second
 			a, err := Step(v)
 			if err != nil {
 				t.Fatal(err)
 			}
+			v.Memory = a.Memory
 			if a.Swap != nil {
 				if v.Map != nil && a.Swap.Generation <= v.Map.Generation {
 					t.Fatalf("generation %d after %d", a.Swap.Generation, v.Map.Generation)
@@ -108,7 +110,7 @@ func TestStepSettles(t *testing.T) {
 				}
 				v.Servers = slices.DeleteFunc(v.Servers, func(o Observed) bool { return o.ID == s.ID })
 			}
-			return a.Swap != nil || len(a.Drain)+len(a.Delete) > 0
+			return a.Swap != nil || len(a.Drain)+len(a.Delete) > 0 || a.Memory.settling.waits
 		}
 		for range rapid.IntRange(1, 30).Draw(t, "events") {
 			switch rapid.IntRange(0, 5).Draw(t, "event") {
