@@ -8,9 +8,9 @@ import (
 // Servers that join, and servers that are chosen to leave, seldom come alone: a pool grows by
 // several, a template that changed brings a new server and takes an old one away, an autoscaler
 // changes its mind. Planned one by one, ranges move twice, or there and back. So the map waits
-// until the members that it should have were the same for a moment. Nothing is lost by that: whoever
-// leaves serves until then. An owner that is gone is another matter. Its keys wait, so the map
-// changes at once, and takes everything along.
+// until the members that it should have were the same for a moment. Nothing is lost by that: a
+// server that leaves serves until then. An owner that is gone is another matter. Its keys wait, so
+// the map changes at once, and takes everything along.
 
 const (
 	// Settling is how long the members that a map should have must have been the same before it
