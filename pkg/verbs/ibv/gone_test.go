@@ -134,6 +134,16 @@ func TestServerOfDeviceThatIsGone(t *testing.T) {
 	}
 }
 
+// TestLocksOfDeviceThatIsGone: the lock region in a NIC that is gone is not taken for what it reads
+// as, since zero is a lock that is free.
+func TestLocksOfDeviceThatIsGone(t *testing.T) {
+	s := &server{hca: &hca{name: "mlx5_3"}, memory: []verbs.Memory{{ID: verbs.RegionLocks, Bytes: make([]byte, 8)}}}
+	s.hca.happened(deviceFatal, 0)
+	if err := s.saveLocks(); err == nil || !strings.Contains(err.Error(), "lock region in the NIC is lost") {
+		t.Errorf("save the locks of a device that is gone: %v", err)
+	}
+}
+
 type refuseAll struct{}
 
 func (refuseAll) Admit(verbs.Token) (verbs.Peer, error) { return verbs.Peer{}, verbs.ErrRefused }

@@ -211,14 +211,28 @@ func (s *server) release() error {
 		check("release a region", C.ibv_dereg_mr(mr))
 	}
 	if s.dm != nil {
-		for _, m := range s.memory {
-			if m.ID == verbs.RegionLocks {
-				check("copy the lock region out of the NIC", C.dm_memory_out(s.dm, unsafe.Pointer(unsafe.SliceData(m.Bytes)), C.uint64_t(len(m.Bytes))))
-			}
-		}
+		errs = append(errs, s.saveLocks())
 		check("release device memory", C.ibv_free_dm(s.dm))
 	}
 	return errors.Join(append(errs, s.hca.close())...)
+}
+
+// saveLocks copies the lock region out of the NIC. The memory of a device that is gone reads as
+// zero, which would free all locks. So it looks before and after; the error tells the memory server
+// that the locks are lost.
+func (s *server) saveLocks() error {
+	for _, m := range s.memory {
+		if m.ID != verbs.RegionLocks || s.hca.lost() != nil {
+			continue
+		}
+		if rc := C.dm_memory_out(s.dm, unsafe.Pointer(unsafe.SliceData(m.Bytes)), C.uint64_t(len(m.Bytes))); rc != 0 {
+			return fmt.Errorf("ibv: copy the lock region out of the NIC: %w", syscall.Errno(rc))
+		}
+	}
+	if gone := s.hca.lost(); gone != nil {
+		return fmt.Errorf("ibv: the lock region in the NIC is lost: %w", gone)
+	}
+	return nil
 }
 
 // session is the server's side of one connection: its queue pairs, by slot.
