@@ -164,12 +164,18 @@ func TestErrorsNameNoOtherKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := s.(*Session)
-	for _, key := range []string{"a1", "a2", "mine", "secret"} {
+	for _, key := range []string{"a1", "a2", "mine", "zebra1", "zebra2", "secret"} {
 		if err := s.Insert([]byte(key), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	root := w.path[0].node.Addr
+	hides := func(what string, err error, secret string) {
+		t.Helper()
+		if !errors.Is(err, index.ErrFormat) || bytes.Contains([]byte(err.Error()), []byte(secret)) || bytes.Contains([]byte(err.Error()), fmt.Appendf(nil, "%x", secret)) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 	word := func(b byte) pool.Addr { return root + pool.Addr(slotAt(w.lay.base()+int(b))) }
 	w.Begin()
 	var at [2]slot
@@ -184,10 +190,33 @@ func TestErrorsNameNoOtherKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.End()
-	err = s.Insert([]byte("my own"), nil)
-	if !errors.Is(err, index.ErrFormat) || bytes.Contains([]byte(err.Error()), []byte("secret")) || bytes.Contains([]byte(err.Error()), fmt.Appendf(nil, "%x", "secret")) {
-		t.Errorf("insert: %v", err)
+	hides("insert", s.Insert([]byte("my own"), nil), "secret")
+
+	// the slot of a1 leads to the node of the zebras
+	if _, err := s.Lookup([]byte("a1"), nil); err != nil || w.level != 1 {
+		t.Fatal(w.level, err)
 	}
+	place, was := w.path[1].node.Addr+pool.Addr(slotAt(w.path[1].idx)), w.path[1].word
+	w.Begin()
+	if err := w.Read(word('z'), w.words[:8]); err != nil {
+		t.Fatal(err)
+	}
+	zebras := slot(binary.LittleEndian.Uint64(w.words))
+	w.PS.Write(pool.Sole, place, binary.LittleEndian.AppendUint64(w.words[:0], uint64(zebras.withKey(was.key()))))
+	if err := w.PS.Post(); err != nil {
+		t.Fatal(err)
+	}
+	w.End()
+	y, err := Open(c.Open(t), index.Options{MaxKeyBytes: 20, MaxValueBytes: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := y.Session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = other.Lookup([]byte("a1"), nil)
+	hides("lookup", err, "ebra")
 }
 
 // TestServersBeyond: memory of a server whose number is too large for a slot is not used. What was

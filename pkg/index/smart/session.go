@@ -170,9 +170,9 @@ func isDamaged(node pool.Addr, w slot) error {
 // isAstray is the error of the word w of the node at a, with head p, which leads to a node with
 // head h that cannot be below it.
 func isAstray(a pool.Addr, p *head, w slot, h *head) error {
-	const what = "node %v, whose prefix ends at byte %d of its keys, has the slot %#x, which leads to node %v with the prefix %x at byte %d, that belongs elsewhere; if a check of the index finds it as well, restore a dump: %w"
+	const what = "node %v, whose prefix ends at byte %d of its keys, has the slot %#x, which leads to node %v with the prefix of bytes %d to %d, that belongs elsewhere; if a check of the index finds it as well, restore a dump: %w"
 	return fmt.Errorf(what,
-		a, p.end(), uint64(w), w.addr(), h.prefix[:h.length], h.depth, index.ErrFormat)
+		a, p.end(), uint64(w), w.addr(), h.depth, h.end(), index.ErrFormat)
 }
 
 // beyond is the error of an address that does not fit a slot.
