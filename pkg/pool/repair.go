@@ -159,7 +159,7 @@ func (p *Pool) borrowImage(s *Session, server, size int) (image Addr, busy bool,
 		if busy || !errors.Is(err, ErrPoolFull) {
 			break
 		}
-		if i == server || !other.counts.Load() {
+		if i == server || !other.counts.Load() || !p.alloc.mayPlace(i, size) {
 			continue
 		}
 		var failed error
@@ -168,6 +168,16 @@ func (p *Pool) borrowImage(s *Session, server, size int) (image Addr, busy bool,
 		}
 	}
 	return image, busy, err
+}
+
+// mayPlace reports whether it is worth asking server i for a place: there are some, or it has not
+// said lately that it is full.
+func (a *allocator) mayPlace(i, size int) bool {
+	now := a.pool.env.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	size = roundNode(size)
+	return a.imagesOf(i, size).made > 0 || now >= a.class(size).full[i]
 }
 
 // borrowImageOn is borrowImage of a place on that server.
@@ -203,6 +213,9 @@ func (a *allocator) makeImage(c *class, i *images, server int) (image Addr, err 
 		return image, nil
 	}
 	if image, err = a.cut(c, server, false); err != nil {
+		if errors.Is(err, ErrPoolFull) {
+			c.full[server] = a.pool.env.Now() + fullFor
+		}
 		return Nil, err
 	}
 	a.setIdle(c, image)
