@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,18 +68,19 @@ func (r *DMIndexReconciler) evictFrom(ctx context.Context, s *indexScope, name s
 	if err != nil || goes && !shared {
 		return nil, err
 	}
-	authority, err := r.readAuthority(ctx, pool)
-	if err != nil {
-		return nil, err
-	}
 	pods, err := listPods(ctx, r.Live, pool, dmv1.ComponentMemory)
 	if err != nil {
 		return nil, err
 	}
+	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return going(p) || ended(p) || p.Status.Phase == corev1.PodPending })
+	if len(pods) == 0 {
+		return nil, nil // also where somebody else's Secret keeps the pool from being made
+	}
+	authority, err := r.readAuthority(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
 	for _, p := range pods {
-		if going(p) || ended(p) || p.Status.Phase == corev1.PodPending {
-			continue
-		}
 		if err := r.evictAll(ctx, s, func(f func(servers.Memory) error) error { return r.withMemory(p, authority, f) }); err != nil {
 			held = append(held, fmt.Sprintf("%s (%v)", p.Name, err))
 		}

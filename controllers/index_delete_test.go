@@ -1,8 +1,10 @@
 package controllers
 
 import (
+	"errors"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -59,4 +61,19 @@ func TestWhatADeletedIndexHad(t *testing.T) {
 	f("the pool will be left behind", true, func(i *dmv1.DMIndex, _ *dmv1.DMMemoryPool) { i.Finalizers = []string{metav1.FinalizerOrphanDependents} })
 	f("the pool was left behind", true, func(_ *dmv1.DMIndex, p *dmv1.DMMemoryPool) { p.OwnerReferences = nil })
 	f("the pool is another one's", true, func(_ *dmv1.DMIndex, p *dmv1.DMMemoryPool) { p.OwnerReferences[0].UID = "other" })
+}
+
+// TestDeletedBeforeItsPoolIsMade: an index whose pool has no servers, since somebody else's Secret
+// has the name of its authority, has nothing to give back.
+func TestDeletedBeforeItsPoolIsMade(t *testing.T) {
+	b, index := ownerOf(t)
+	pool := &dmv1.DMMemoryPool{ObjectMeta: metav1.ObjectMeta{Name: "shared", Namespace: index.Namespace, UID: "p"}}
+	foreign := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: build.AuthorityName(pool.Name), Namespace: index.Namespace}}
+	if err := errors.Join(b.Create(t.Context(), pool), b.Create(t.Context(), foreign)); err != nil {
+		t.Fatal(err)
+	}
+	held, err := (&DMIndexReconciler{base: *b}).evictFrom(t.Context(), &indexScope{index: index}, pool.Name)
+	if err != nil || len(held) > 0 {
+		t.Errorf("held by %v: %v", held, err)
+	}
 }
