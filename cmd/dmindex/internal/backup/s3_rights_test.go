@@ -121,6 +121,35 @@ func TestS3LacksRights(t *testing.T) {
 	}
 }
 
+// TestS3WithoutConditions: a server that refuses the condition on which an upload is completed is
+// asked whether there is an object. One that does not tell has it refused.
+func TestS3WithoutConditions(t *testing.T) {
+	server := newS3Server(t)
+	s := server.store(nil)
+	tells := true
+	server.inject(func(w http.ResponseWriter, r *http.Request) bool {
+		switch {
+		case r.Method == http.MethodPost && r.Header.Get("If-None-Match") != "":
+			w.WriteHeader(http.StatusNotImplemented)
+			return true
+		case s3Action(r) == "s3:GetObject" && !tells:
+			return denied(w, "AccessDenied")
+		}
+		return false
+	})
+	if r, err := Create(t.Context(), newFake(3), s, artifact, description, quiet); err != nil || r.Keys != 3 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	tells = false
+	if _, err := Create(t.Context(), newFake(9), s, artifact, description, quiet); err == nil || !strings.Contains(err.Error(), "complete the upload") {
+		t.Errorf("over an object that may not be read: %v", err)
+	}
+	tells = true
+	if r, err := Verify(t.Context(), s, artifact, ""); err != nil || r.Keys != 3 {
+		t.Errorf("the first one has %+v, %v", r, err)
+	}
+}
+
 // TestS3TokenIsReplaced: temporary keys that are replaced in their Secret while an upload goes on
 // are used from then on.
 func TestS3TokenIsReplaced(t *testing.T) {

@@ -111,7 +111,7 @@ func (u *s3Upload) complete() error {
 	var absent minio.PutObjectOptions
 	absent.SetMatchETagExcept("*")
 	_, err := u.s.core.CompleteMultipartUpload(u.ctx, u.s.bucket, u.name, u.id, u.parts, absent)
-	if minio.ToErrorResponse(err).StatusCode == http.StatusNotImplemented && errors.Is(there, ErrNoArtifact) {
+	if unknown := minio.ToErrorResponse(err).StatusCode; errors.Is(there, ErrNoArtifact) && (unknown == http.StatusNotImplemented || unknown == http.StatusBadRequest) {
 		_, err = u.s.core.CompleteMultipartUpload(u.ctx, u.s.bucket, u.name, u.id, u.parts, minio.PutObjectOptions{})
 	}
 	switch {
