@@ -18,6 +18,8 @@ func ScheduledBackup(s *dmv1.DMBackupSchedule, at time.Time) *dmv1.DMBackup {
 		Annotations: map[string]string{dmv1.AnnotationScheduled: at.UTC().Format(time.RFC3339)},
 	}}
 	b.Spec.BackupTemplate = *s.Spec.Template.DeepCopy()
+	// A schedule of before may have them, and the CRD would refuse each of its backups.
+	b.Spec.Pod.Labels, b.Spec.Pod.Annotations = beside(nil, b.Spec.Pod.Labels), beside(nil, b.Spec.Pod.Annotations)
 	if b.Spec.DeletionPolicy == "" {
 		b.Spec.DeletionPolicy = dmv1.BackupDelete
 	}

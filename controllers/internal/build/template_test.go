@@ -21,6 +21,9 @@ func TestReservedKeys(t *testing.T) {
 	index.Spec.Endpoints.Service.Annotations = template.Annotations
 	memory, compute := MemoryPool(index, index.Spec.MemoryPools[0], "i"), ComputePool(index, index.Spec.ComputePools[0], "i")
 	memory.Spec.Pod, compute.Spec.Pod = template, template
+	schedule := &dmv1.DMBackupSchedule{}
+	schedule.Spec.Template.Pod = template
+	scheduled := ScheduledBackup(schedule, time.Unix(0, 0)).Spec.Pod
 	job := artifactJob("job", "ns", dmv1.BackupTemplate{Pod: template}, "i", time.Minute)
 	for what, made := range map[string]metav1.ObjectMeta{
 		"memory pod":   MemoryPod(memory, 0, "i").ObjectMeta,
@@ -28,6 +31,7 @@ func TestReservedKeys(t *testing.T) {
 		"probe":        ImageProbe(memory, serverOnNode(memory), 0, "i").ObjectMeta,
 		"pod of a Job": job.Spec.Template.ObjectMeta,
 		"Service":      ClientService(index).ObjectMeta,
+		"backup":       {Labels: scheduled.Labels, Annotations: scheduled.Annotations},
 	} {
 		_, released := made.Labels[dmv1.LabelReleased]
 		_, leaving := made.Annotations[dmv1.AnnotationLeaving]
