@@ -41,14 +41,12 @@ func (r *runner) linearizableOn(t *testing.T, o index.Options, spread int) {
 	const pools, sessions = 3, 2
 	ops := scale(1500)
 	switch {
-	case r.brief:
+	case r.brief || testing.Short(): // who is judged by the race detector needs no long history
 		ops = scale(300)
 	case o.CacheBytes != 0 && !o.Uint64 && r.provider != "shm":
 		// These keys part at nearly each of their first hundred bytes. A radix tree with next to no
 		// copies READs a node for each.
 		ops = scale(300)
-	case testing.Short() && o.CacheBytes != 0:
-		ops = scale(500)
 	}
 	var indexes []index.Index
 	for range pools {
