@@ -47,8 +47,12 @@ func TestServersOutOfReach(t *testing.T) {
 			}
 		}
 	}
+	l, err := c.links.to(pod, "")
+	if err != nil {
+		t.Fatal(err)
+	}
 	c.reach.answered()
-	c.reach.failed(c.links.byAddr[pod], errors.New("connection refused"))
+	c.reach.failed(l, errors.New("connection refused"))
 	if hint := c.reach.hint(); hint != "" {
 		t.Errorf("one attempt after an answer: %s", hint)
 	}

@@ -75,7 +75,7 @@ func OpenS3(c S3Config) (*S3, error) {
 		transport.TLSClientConfig.RootCAs = pool
 	}
 	client, err := minio.New(u.Host, &minio.Options{
-		Creds: credentials.New(secret), Secure: u.Scheme == "https", Region: c.Region, Transport: transport, MaxRetries: c.retries,
+		Creds: credentials.New(secret), Secure: u.Scheme == "https", Region: c.Region, Transport: s3Transport{transport}, MaxRetries: c.retries,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("S3 endpoint %s: %w", c.Endpoint, err)

@@ -126,25 +126,27 @@ func TestS3LacksRights(t *testing.T) {
 func TestS3WithoutConditions(t *testing.T) {
 	server := newS3Server(t)
 	s := server.store(nil)
-	tells := true
-	server.inject(func(w http.ResponseWriter, r *http.Request) bool {
-		switch {
-		case r.Method == http.MethodPost && r.Header.Get("If-None-Match") != "":
-			w.WriteHeader(http.StatusNotImplemented)
-			return true
-		case s3Action(r) == "s3:GetObject" && !tells:
-			return denied(w, "AccessDenied")
-		}
-		return false
-	})
+	withoutConditions := func(tells bool) {
+		server.inject(func(w http.ResponseWriter, r *http.Request) bool {
+			switch {
+			case r.Method == http.MethodPost && r.Header.Get("If-None-Match") != "":
+				w.WriteHeader(http.StatusNotImplemented)
+				return true
+			case s3Action(r) == "s3:GetObject" && !tells:
+				return denied(w, "AccessDenied")
+			}
+			return false
+		})
+	}
+	withoutConditions(true)
 	if r, err := Create(t.Context(), newFake(3), s, artifact, description, quiet); err != nil || r.Keys != 3 {
 		t.Errorf("%+v, %v", r, err)
 	}
-	tells = false
+	withoutConditions(false)
 	if _, err := Create(t.Context(), newFake(9), s, artifact, description, quiet); err == nil || !strings.Contains(err.Error(), "complete the upload") {
 		t.Errorf("over an object that may not be read: %v", err)
 	}
-	tells = true
+	withoutConditions(true)
 	if r, err := Verify(t.Context(), s, artifact, ""); err != nil || r.Keys != 3 {
 		t.Errorf("the first one has %+v, %v", r, err)
 	}
@@ -181,7 +183,39 @@ func TestS3TokenIsReplaced(t *testing.T) {
 		}
 		return denied(w, "ExpiredToken")
 	})
-	if r, err := Create(t.Context(), bigIndex(), s, artifact, description, quiet); err != nil || r.Keys != 3000 || valid != "second" {
+	if r, err := Create(t.Context(), bigIndex(), s, artifact, description, quiet); err != nil || r.Keys != 3000 {
 		t.Errorf("%+v, %v", r, err)
+	}
+	server.mu.Lock()
+	defer server.mu.Unlock()
+	if valid != "second" {
+		t.Errorf("the upload used %q only", valid)
+	}
+}
+
+// answersEarly answers a request of which it has read some bytes, and keeps the body.
+type answersEarly struct{ body io.Reader }
+
+func (a *answersEarly) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.body = r.Body
+	_, err := io.ReadFull(r.Body, make([]byte, 3))
+	return &http.Response{StatusCode: http.StatusServiceUnavailable, Body: http.NoBody}, err
+}
+
+// TestS3AnswersEarly: what goes on sending a part after the answer gets nothing of it any more: the
+// next attempt reads the same part, and all of it.
+func TestS3AnswersEarly(t *testing.T) {
+	server, part := &answersEarly{}, strings.NewReader("a part")
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "https://s3.example.com", io.NopCloser(part))
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := s3Transport{server}.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close() // it is empty
+	if rest, err := io.ReadAll(server.body); len(rest) > 0 || !errors.Is(err, errAnswered) || part.Len() != 3 {
+		t.Errorf("after the answer %q was read, %v; %d bytes are left", rest, err, part.Len())
 	}
 }
