@@ -1,6 +1,7 @@
 package envtest
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,7 +25,7 @@ import (
 func (c *cluster) admission() {
 	c.t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", "..", "config", "admission", "[ms][et]*.yaml"))
-	if err != nil || len(files) != 4 {
+	if err != nil || len(files) != 5 {
 		c.t.Fatal(files, err)
 	}
 	for _, file := range files {
@@ -139,6 +140,49 @@ func TestAdmissionPolicies(t *testing.T) {
 	}
 	allowed("compute pods are deleted", api.Delete(t.Context(), c.pod("demo-compute-0"), dry))
 	allowed("other pods", evictBare(c))
+
+	// Of the taints of its node one alone ends a pod with data, and those whose end its template says.
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}}
+	taint := func(key string) {
+		t.Helper()
+		if key != "" {
+			node.Spec.Taints = []corev1.Taint{{Key: key, Effect: corev1.TaintEffectNoExecute}}
+		}
+		if err := api.Update(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := api.Create(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = api.Delete(context.Background(), node) })
+	binding := &corev1.Binding{Target: corev1.ObjectReference{Kind: "Node", Name: node.Name}}
+	if err := api.SubResource("binding").Create(t.Context(), c.pod("pool-0"), binding); err != nil {
+		t.Fatal(err)
+	}
+	taints := c.as("system:serviceaccount:kube-system:taint-eviction-controller")
+	ended := func() error { return taints.Delete(t.Context(), c.pod("pool-0"), dry) }
+	ends := func(what string) {
+		t.Helper()
+		c.eventually(what, func() string {
+			if err := ended(); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+	}
+	taint("maintenance")
+	refused("a taint", "pod pool-0 has data of one that is lost with it. "+fmt.Sprintf(release, "pool", "pool-0"), ended)
+	taint(corev1.TaintNodeOutOfService)
+	ends("a node is out of service")
+	taint("burn-in")
+	refused("another taint", "pod pool-0 has data of one", ended)
+	patient := c.pod("pool-0")
+	patient.Spec.Tolerations = append(patient.Spec.Tolerations, corev1.Toleration{Key: "burn-in", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: new(int64)})
+	if err := api.Update(t.Context(), patient); err != nil {
+		t.Fatal(err)
+	}
+	ends("its template said for how long it stays")
 
 	// What is released goes, and nothing else.
 	c.release("demo-memory", "demo-memory-1")

@@ -19,7 +19,8 @@ import (
 //   - autoscalers that choose which nodes to empty: annotations;
 //   - the kubelet, when its node is short of disk: a request for it (of memory, requests equal
 //     limits);
-//   - people and the scheduler: the chart's ValidatingAdmissionPolicies.
+//   - people, the scheduler and, on behalf of all other taints, the taint eviction controller: the
+//     chart's ValidatingAdmissionPolicies.
 
 // keepAnnotations tell programs that choose which pods to end that a memory pod is none of them.
 var keepAnnotations = map[string]string{
