@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -26,6 +27,11 @@ type Config struct {
 	// StateDir holds the ledger, and is kept and lost together with DataDir. It must be able to
 	// hold ordinary files, so a DataDir on a hugetlbfs needs one. Empty = DataDir.
 	StateDir string
+
+	// LedgerBytes is how large the ledger may become: the volume of StateDir must have room for two.
+	// From three quarters on no index is admitted, and nothing else is let in that would make it
+	// larger, so that fences can be stored. 0 = there is no limit.
+	LedgerBytes uint64
 
 	// MemoryBytes is the size of the data region. It is rounded down to whole chunks (and huge
 	// pages). The first chunk's room is header, superblocks, repair records and intent slots, of 28
@@ -117,6 +123,8 @@ const (
 const (
 	maxLockTableBytes = 1 << 30
 	maxCallThreads    = 1024
+	minLedgerBytes    = 8 * 2 * ledger.MaxMap // see core.Accounts: a change is less than an eighth
+	maxLedgerBytes    = 1 << 40
 	maxMemoryBytes    = 1 << 47 // offsets in global addresses have 48 bits
 )
 
@@ -165,6 +173,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.LockTableBytes%8 != 0 || c.LockTableBytes > maxLockTableBytes {
 		bad("LockTableBytes is %d; multiples of 8 up to %d are possible", c.LockTableBytes, maxLockTableBytes)
+	}
+	if c.LedgerBytes != 0 && (c.LedgerBytes < minLedgerBytes || c.LedgerBytes > maxLedgerBytes) {
+		bad("LedgerBytes is %d; 0, for no limit, and %d to %d are possible", c.LedgerBytes, minLedgerBytes, maxLedgerBytes)
 	}
 	if c.StateDir != "" && c.DataDir == "" {
 		bad("StateDir is set without DataDir: anonymous memory does not survive, so its ledger must not either")

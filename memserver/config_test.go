@@ -55,6 +55,8 @@ func TestConfig(t *testing.T) {
 	f(func(c *Config) { c.Lease = time.Hour })
 	f(func(c *Config) { c.LockTableBytes = 12 }, "multiples of 8")
 	f(func(c *Config) { c.CallThreads = -1 }, "CallThreads is -1", "0 to 1024")
+	f(func(c *Config) { c.LedgerBytes = 1 << 20 }, "LedgerBytes is 1048576", "16777216")
+	f(func(c *Config) { c.LedgerBytes = 31 << 20 })
 	f(func(c *Config) { c.ID = 1 << 15 }, "32768")
 	f(func(c *Config) { c.Control = "" }, "Control is empty")
 	f(func(c *Config) { c.StateDir = "/x" }, "StateDir is set without DataDir")

@@ -107,7 +107,7 @@ func (c *service) Evict(_ context.Context, r *rpcv1.EvictRequest) (*rpcv1.EvictR
 // Register implements rpcv1.MemoryServer.
 func (c *service) Register(_ context.Context, r *rpcv1.RegisterRequest) (*rpcv1.RegisterReply, error) {
 	var id uint32
-	err := c.Accounts.ChangeOf(r.Index, func(l *ledger.Ledger) (err error) {
+	err := c.Accounts.ChangeOf(r.Index, core.Grow, func(l *ledger.Ledger) (err error) {
 		id, err = l.Register(r.Index, r.Name)
 		return err
 	})
@@ -270,7 +270,7 @@ func (c *service) FreeChunk(_ context.Context, r *rpcv1.FreeChunkRequest) (*rpcv
 	if number == 0 {
 		return nil, fmt.Errorf("%w: no chunk starts at offset %#x; chunks start at multiples of %#x", ledger.ErrNotOwned, r.Offset, c.region.chunkBytes)
 	}
-	err = c.Accounts.ChangeOf(r.Index, func(l *ledger.Ledger) error { return l.Free(r.Index, client, number) })
+	err = c.Accounts.ChangeOf(r.Index, core.Mend, func(l *ledger.Ledger) error { return l.Free(r.Index, client, number) })
 	if err != nil {
 		return nil, err
 	}
@@ -312,7 +312,7 @@ func (c *service) AwaitHoldings(ctx context.Context, r *rpcv1.AwaitHoldingsReque
 
 // SwapMap implements rpcv1.MemoryServer.
 func (c *service) SwapMap(_ context.Context, r *rpcv1.SwapMapRequest) (*rpcv1.MapReply, error) {
-	err := c.Accounts.Change(func(l *ledger.Ledger) error {
+	err := c.Accounts.Change(core.Move, func(l *ledger.Ledger) error {
 		return l.SwapMap(r.Index, r.ExpectedGeneration, r.Generation, r.Map)
 	})
 	if err != nil {
@@ -325,7 +325,7 @@ func (c *service) SwapMap(_ context.Context, r *rpcv1.SwapMapRequest) (*rpcv1.Ma
 
 // Drain implements rpcv1.MemoryServer.
 func (c *service) Drain(_ context.Context, r *rpcv1.DrainRequest) (*rpcv1.DrainReply, error) {
-	err := c.Accounts.Change(func(l *ledger.Ledger) error {
+	err := c.Accounts.Change(core.Mend, func(l *ledger.Ledger) error {
 		l.Drain(r.On)
 		return nil
 	})

@@ -16,6 +16,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/control"
+	"github.com/dmindex/dmindex/memserver/internal/core"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/identity/identitytest"
@@ -319,7 +320,7 @@ func TestPanic(t *testing.T) {
 	s, _ := start(t, localConfig(t))
 	a := s.control.Accounts
 	_, err := s.control.recovered(context.Background(), nil, &grpc.UnaryServerInfo{FullMethod: "/x/Call"}, func(context.Context, any) (any, error) {
-		return nil, a.Change(func(l *ledger.Ledger) error {
+		return nil, a.Change(core.Grow, func(l *ledger.Ledger) error {
 			must(l.Admit("half", 1, 0))
 			panic("fault")
 		})

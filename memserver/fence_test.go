@@ -24,6 +24,32 @@ func TestRepairIsNobodysID(t *testing.T) {
 	}
 }
 
+// TestFullLedger: indexes at their limits do not keep the clients of another one from being fenced,
+// and what would fill the ledger is refused before.
+func TestFullLedger(t *testing.T) {
+	c := localConfig(t)
+	c.LedgerBytes = minLedgerBytes
+	s, _ := start(t, c)
+	m := admin(t, s.Addresses().Control, nil)
+	must(m.Admit(t.Context(), &rpcv1.AdmitRequest{Index: "a", QuotaChunks: 1}))
+	id := must(m.Register(t.Context(), &rpcv1.RegisterRequest{Index: "a"})).Client
+	for n := 0; ; n++ {
+		index := fmt.Sprint("large-", n)
+		if _, err := m.Admit(t.Context(), &rpcv1.AdmitRequest{Index: index}); err != nil || n > 26 {
+			wantCode(t, "one index more", err, codes.ResourceExhausted, "the ledger is full", "evict an index")
+			break
+		}
+		if _, err := m.SwapMap(t.Context(), &rpcv1.SwapMapRequest{Index: index, Generation: 1, Map: make([]byte, ledger.MaxMap)}); err != nil {
+			t.Fatalf("map of index %d: %v", n, err)
+		}
+	}
+	_, err := m.Register(t.Context(), &rpcv1.RegisterRequest{Index: "a"})
+	wantCode(t, "one client more", err, codes.ResourceExhausted, "the ledger is full")
+	must(m.Fence(t.Context(), &rpcv1.FenceRequest{Index: "a", Clients: []uint32{id}}))
+	must(m.Evict(t.Context(), &rpcv1.EvictRequest{Index: "large-0"}))
+	must(m.Register(t.Context(), &rpcv1.RegisterRequest{Index: "a"}))
+}
+
 // holder is a client with a connection that writes its id into locks.
 type holder struct {
 	t    *testing.T

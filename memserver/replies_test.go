@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/memserver/internal/core"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
@@ -33,7 +34,7 @@ func TestMessagesAreShort(t *testing.T) {
 // nothing else.
 func TestSlowReadersOfLists(t *testing.T) {
 	s, _, mine, _ := slowWorld(t, time.Hour)
-	err := s.control.Accounts.Change(func(l *ledger.Ledger) error {
+	err := s.control.Accounts.Change(core.Grow, func(l *ledger.Ledger) error {
 		for id := range ledger.MaxClients {
 			if _, err := l.Fence("mine", uint32(id+1)); err != nil {
 				return err

@@ -73,7 +73,7 @@ func (b *scrubber) sweep(stop <-chan struct{}) bool {
 		return true
 	}
 	b.log.Info("zeroed freed memory", "pieces", done, "took", time.Since(start))
-	if err := b.accounts.Change(func(*ledger.Ledger) error { return nil }); err != nil {
+	if err := b.accounts.Change(core.Mend, func(*ledger.Ledger) error { return nil }); err != nil {
 		b.log.Warn("what was zeroed could not be noted; after a restart it is zeroed again", "err", err)
 	}
 	return true

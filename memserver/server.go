@@ -200,6 +200,7 @@ func (s *Server) openMemory(c *Config) (*core.Accounts, error) {
 	if err != nil {
 		return nil, err
 	}
+	accounts.Limit(int(c.LedgerBytes))
 	if !s.region.existed {
 		s.region.publish()
 	}

@@ -129,7 +129,7 @@ func (w *waits) endWaitLocked(topic string, over chan struct{}) {
 func (w *waits) changeCleaned(ctx context.Context, a *core.Accounts, index string, f func(*ledger.Ledger) error) error {
 	for {
 		cleaned := w.untilCleaned()
-		err := a.ChangeOf(index, f)
+		err := a.ChangeOf(index, core.Grow, f)
 		if !errors.Is(err, ledger.ErrCleaning) {
 			return err
 		}

@@ -17,7 +17,7 @@ func TestWaitsForMaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, index := range []string{"a", "b", "few"} {
-		err := a.Change(func(l *ledger.Ledger) error {
+		err := a.Change(core.Grow, func(l *ledger.Ledger) error {
 			_, err := l.Admit(index, 1, 0)
 			return err
 		})

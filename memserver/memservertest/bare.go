@@ -73,12 +73,12 @@ func (b *Bare) Run() { b.core.Run() }
 
 // Admit admits an index; an admitted one stays.
 func (b *Bare) Admit(index string, quota, locks uint64) error {
-	return b.core.Accounts.Change(func(l *ledger.Ledger) error { _, err := l.Admit(index, quota, locks); return err })
+	return b.core.Accounts.Change(core.Grow, func(l *ledger.Ledger) error { _, err := l.Admit(index, quota, locks); return err })
 }
 
 // Register registers a client.
 func (b *Bare) Register(index, name string) (client uint32, err error) {
-	err = b.core.Accounts.Change(func(l *ledger.Ledger) (err error) { client, err = l.Register(index, name); return err })
+	err = b.core.Accounts.Change(core.Grow, func(l *ledger.Ledger) (err error) { client, err = l.Register(index, name); return err })
 	return client, err
 }
 
@@ -141,7 +141,7 @@ func (b *Bare) Allocate(index string, client uint32, nodeBytes int, adopt bool) 
 		return b.core.Adopt(index, client, uint32(nodeBytes))
 	}
 	b.clean()
-	err = b.core.Accounts.Change(func(l *ledger.Ledger) (err error) {
+	err = b.core.Accounts.Change(core.Grow, func(l *ledger.Ledger) (err error) {
 		number, err = l.Allocate(index, client, uint32(nodeBytes))
 		return err
 	})
@@ -150,7 +150,7 @@ func (b *Bare) Allocate(index string, client uint32, nodeBytes int, adopt bool) 
 
 // Free frees a client's chunk.
 func (b *Bare) Free(index string, client, number uint32) error {
-	return b.core.Accounts.Change(func(l *ledger.Ledger) error { return l.Free(index, client, number) })
+	return b.core.Accounts.Change(core.Mend, func(l *ledger.Ledger) error { return l.Free(index, client, number) })
 }
 
 // clean zeroes what was given back.
@@ -198,5 +198,5 @@ func (b *Bare) Map(index string) (generation uint64, encoded []byte, err error) 
 
 // SwapMap replaces the map if its generation is the expected one.
 func (b *Bare) SwapMap(index string, expected, generation uint64, encoded []byte) error {
-	return b.core.Accounts.Change(func(l *ledger.Ledger) error { return l.SwapMap(index, expected, generation, encoded) })
+	return b.core.Accounts.Change(core.Move, func(l *ledger.Ledger) error { return l.SwapMap(index, expected, generation, encoded) })
 }

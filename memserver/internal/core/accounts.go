@@ -14,6 +14,22 @@ import (
 // ErrStore is returned when a change could not be stored, and therefore was not made.
 var ErrStore = errors.New("the ledger cannot be stored")
 
+// ErrFull is returned, and nothing was changed, when the ledger has no room for a change of this
+// kind.
+var ErrFull = fmt.Errorf("%w: the ledger is full", ledger.ErrExhausted)
+
+// Kind is what a change is for. Where the ledger has a limit, some room is kept for each kind that
+// must not fail because of those before it: an index whose accounts fill the ledger, or many
+// indexes, would keep dead clients of all others from being fenced.
+type Kind int
+
+// Kinds of changes, and how many eighths of the limit the ledger may fill before one.
+const (
+	Grow Kind = 6 // an index is admitted, a client comes, a chunk is allocated
+	Move Kind = 7 // keys, chunks of the dead and maps go to other owners, servers join
+	Mend Kind = 8 // clients are fenced and forgotten, something is given back: never refused
+)
+
 // Accounts guard the ledger: a change is stored before anybody hears of it, or it is not made. So
 // whenever the lock is free, what is in memory is what is stored, but for what was noted since.
 //
@@ -21,6 +37,7 @@ var ErrStore = errors.New("the ledger cannot be stored")
 // its client is fenced or not at all.
 type Accounts struct {
 	store Store // nil = it is not stored
+	limit int   // bytes of the ledger; 0 = none. See Kind
 	turns turns // of the indexes
 
 	mu     env.Mutex
@@ -48,7 +65,7 @@ func NewAccounts(e env.Env, s Store, shape ledger.Shape) (*Accounts, error) {
 		return nil, err
 	}
 	a := &Accounts{store: s, turns: newTurns(e), mu: e.NewMutex(), ledger: l}
-	return a, a.Change(func(*ledger.Ledger) error { return nil })
+	return a, a.Change(Mend, func(*ledger.Ledger) error { return nil })
 }
 
 // FoundAccounts starts from a ledger that was stored.
@@ -67,26 +84,45 @@ func (a *Accounts) Read(f func(*ledger.Ledger)) {
 // Note lets f change what need not be stored at once: what is forgotten by that is done again.
 func (a *Accounts) Note(f func(*ledger.Ledger)) { a.Read(f) }
 
+// Limit says how many bytes the ledger may have stored: the room of its volume holds two, since a
+// new one is written beside the old one. It is called before the first change.
+func (a *Accounts) Limit(bytes int) { a.limit = bytes }
+
 // Change makes one change and stores it. f leaves the ledger as it was if it returns an error;
-// change returns that error.
-func (a *Accounts) Change(f func(*ledger.Ledger) error) error { return a.changeThen(f, nil) }
+// change returns that error. ErrFull is returned without a call of f.
+func (a *Accounts) Change(k Kind, f func(*ledger.Ledger) error) error {
+	return a.changeThen(k, f, nil)
+}
 
 // ChangeOf is change in its turn: for calls of clients of an index.
-func (a *Accounts) ChangeOf(index string, f func(*ledger.Ledger) error) error {
-	return a.changeThenOf(index, f, nil)
+func (a *Accounts) ChangeOf(index string, k Kind, f func(*ledger.Ledger) error) error {
+	return a.changeThenOf(index, k, f, nil)
 }
 
 // changeThenOf is changeThen in its turn.
-func (a *Accounts) changeThenOf(index string, f func(*ledger.Ledger) error, then func()) error {
+func (a *Accounts) changeThenOf(index string, k Kind, f func(*ledger.Ledger) error, then func()) error {
 	defer a.turns.begin(index)()
-	return a.changeThen(f, then)
+	return a.changeThen(k, f, then)
+}
+
+// room returns ErrFull if there is none for a change. What is stored counts, and not what it would
+// become: so a refusal costs nothing, and undoes nothing. A change adds 1 MiB at most, a map or an
+// index's holdings, which is less than an eighth of the limit that the operator sets.
+func (a *Accounts) room(k Kind) error {
+	if is, most := len(a.stored), a.limit/8*int(k); a.limit > 0 && k < Mend && is >= most {
+		return fmt.Errorf("%w: it has %d bytes, from %d on the rest of %d is for fences: evict an index, or let indexes have fewer servers, fewer ranges or shorter keys", ErrFull, is, most, a.limit)
+	}
+	return nil
 }
 
 // changeThen is Change; once the change is stored, and before anybody sees it, it calls then.
-func (a *Accounts) changeThen(f func(*ledger.Ledger) error, then func()) error {
+func (a *Accounts) changeThen(k Kind, f func(*ledger.Ledger) error, then func()) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	err := a.changeLocked(f)
+	err := a.room(k)
+	if err == nil {
+		err = a.changeLocked(f)
+	}
 	if err == nil && then != nil {
 		then()
 	}

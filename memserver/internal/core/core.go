@@ -103,7 +103,7 @@ func (c *Core) Start() error {
 		ids   []uint32
 	}
 	var left []fencing
-	err := c.Accounts.Change(func(l *ledger.Ledger) error {
+	err := c.Accounts.Change(Mend, func(l *ledger.Ledger) error {
 		if before := l.Lease(); before > granted {
 			first = time.Duration(before) * time.Millisecond
 			c.longer = c.env.Now() + first
@@ -171,7 +171,7 @@ func (c *Core) Connect(index string, client uint32, p *Provider, caller Caller) 
 		if !errors.Is(err, ledger.ErrUnknownClient) {
 			return view, token, now, err
 		}
-		err = c.Accounts.ChangeOf(index, func(l *ledger.Ledger) error { return l.Meet(index, client) })
+		err = c.Accounts.ChangeOf(index, Grow, func(l *ledger.Ledger) error { return l.Meet(index, client) })
 		if errors.Is(err, ledger.ErrUnknownClient) && c.forgetEarlier(index, client) {
 			continue
 		}
@@ -207,7 +207,7 @@ func (c *Core) Renew(index string, client uint32, e pool.Epochs) (r pool.Renewal
 // Adopt gives a client a chunk of a fenced client, with slabs for nodes of so many bytes. It is
 // stored before it is answered, so no two clients get the same chunk.
 func (c *Core) Adopt(index string, client, node uint32) (number uint32, err error) {
-	err = c.Accounts.ChangeOf(index, func(l *ledger.Ledger) (err error) {
+	err = c.Accounts.ChangeOf(index, Move, func(l *ledger.Ledger) (err error) {
 		number, err = l.Adopt(index, client, node)
 		return err
 	})
@@ -225,7 +225,7 @@ func (c *Core) Evict(index string) (freed uint64, cut int, err error) {
 	}
 	c.sweeping.Lock() // a sweep of its locks has ended then
 	defer c.sweeping.Unlock()
-	err = c.Accounts.changeThen(func(l *ledger.Ledger) error {
+	err = c.Accounts.changeThen(Mend, func(l *ledger.Ledger) error {
 		freed = l.Evict(index)
 		return nil
 	}, func() {

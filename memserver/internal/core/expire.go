@@ -39,7 +39,7 @@ func (c *Core) expire() {
 	}
 	var fenced []verbs.Peer
 	var clients []uint32 // their numbers
-	err := c.Accounts.changeThen(func(l *ledger.Ledger) error {
+	err := c.Accounts.changeThen(Mend, func(l *ledger.Ledger) error {
 		look(l)
 		for _, peer := range over {
 			client, err := l.NumberOf(peer.Index, peer.Client)
@@ -98,7 +98,7 @@ func (c *Core) forgetLonger() {
 	if c.longer == 0 || c.env.Now() < c.longer {
 		return
 	}
-	err := c.Accounts.Change(func(l *ledger.Ledger) error { return l.SetLease(uint64(c.Lease / time.Millisecond)) })
+	err := c.Accounts.Change(Mend, func(l *ledger.Ledger) error { return l.SetLease(uint64(c.Lease / time.Millisecond)) })
 	if err == nil {
 		c.longer = 0
 	}

@@ -52,7 +52,7 @@ func (c *Core) Fence(index string, clients []uint32, dead bool, limit time.Durat
 // refuse is steps 1 and 2.
 func (c *Core) refuse(index string, clients []uint32) error {
 	var fresh []uint32
-	err := c.Accounts.changeThenOf(index, func(l *ledger.Ledger) error {
+	err := c.Accounts.changeThenOf(index, Mend, func(l *ledger.Ledger) error {
 		for _, client := range clients {
 			if id := uint16(client); id == 0 || id == ledger.NoClient {
 				return fmt.Errorf("%w: client %d cannot be fenced; ids are 1 to %d", ledger.ErrInvalid, client, ledger.MaxClients)

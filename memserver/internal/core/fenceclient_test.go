@@ -60,7 +60,7 @@ func (h *simHolder) live(name string) {
 		}
 		var id uint32 // a call that was given up may still come through, and register one more
 		if h.patiently(func(c *Core) error {
-			return c.Accounts.Change(func(l *ledger.Ledger) (err error) { id, err = l.Register(simIndex, name); return err })
+			return c.Accounts.Change(Grow, func(l *ledger.Ledger) (err error) { id, err = l.Register(simIndex, name); return err })
 		}) == nil {
 			h.id = id
 		}

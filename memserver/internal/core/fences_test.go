@@ -106,7 +106,7 @@ func TestFenceAcrossAdmissions(t *testing.T) {
 	p := &meddling{}
 	c.Offer(Provider{"fake", "", p})
 	admit := func() {
-		err := a.Change(func(l *ledger.Ledger) error {
+		err := a.Change(Grow, func(l *ledger.Ledger) error {
 			if _, err := l.Admit("x", 1, 16); err != nil {
 				return err
 			}
@@ -171,7 +171,7 @@ func TestForgetWaitsForFences(t *testing.T) {
 	c := New(env.Real(), a, newToken, make([]byte, 128), time.Hour, slog.New(slog.DiscardHandler))
 	p := &meddling{}
 	c.Offer(Provider{"fake", "", p})
-	if err := a.Change(func(l *ledger.Ledger) error { _, err := l.Admit("x", 1, 16); return err }); err != nil {
+	if err := a.Change(Grow, func(l *ledger.Ledger) error { _, err := l.Admit("x", 1, 16); return err }); err != nil {
 		t.Fatal(err)
 	}
 	forget := func() int {

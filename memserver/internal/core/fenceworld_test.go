@@ -105,7 +105,7 @@ func (w *fenceWorld) open(p *simenv.Process) error {
 			a, err = NewAccounts(p, simDisk{w, p}, shape)
 		}
 		for err == nil {
-			err = a.Change(func(l *ledger.Ledger) error { _, err := l.Admit(simIndex, simChunks, simLocks); return err })
+			err = a.Change(Grow, func(l *ledger.Ledger) error { _, err := l.Admit(simIndex, simChunks, simLocks); return err })
 			if err == nil {
 				break
 			}

@@ -37,7 +37,7 @@ func (c *Core) forget(index string, clients []uint32) (gone []uint32, err error)
 	if err != nil {
 		return nil, err
 	}
-	err = c.Accounts.changeThenOf(index, func(l *ledger.Ledger) (err error) {
+	err = c.Accounts.changeThenOf(index, Mend, func(l *ledger.Ledger) (err error) {
 		if c.evictions.Load() != since {
 			return errAdmittedAnew
 		}

@@ -18,7 +18,7 @@ func TestLateFenceAtAServerThatJoined(t *testing.T) {
 	c := New(env.Real(), a, newToken, make([]byte, 128), time.Hour, slog.New(slog.DiscardHandler))
 	p := &meddling{}
 	c.Offer(Provider{"fake", "", p})
-	must(0, a.Change(func(l *ledger.Ledger) error { _, err := l.Admit("x", 4, 16); return err }))
+	must(0, a.Change(Grow, func(l *ledger.Ledger) error { _, err := l.Admit("x", 4, 16); return err }))
 	connect := func(client uint32) error {
 		_, _, _, err := c.Connect("x", client, c.Provider("fake"), Caller{})
 		return err
@@ -46,7 +46,7 @@ func TestLateFenceAtAServerThatJoined(t *testing.T) {
 	if err := connect(number(2)); err != nil {
 		t.Errorf("connect beside a chunk that the earlier client left: %v", err)
 	}
-	must(0, a.Change(func(l *ledger.Ledger) error {
+	must(0, a.Change(Grow, func(l *ledger.Ledger) error {
 		_, _, _, err := l.Acquire("x", ledger.Claim{Client: number(2), Start: []byte("a")}, nil)
 		return err
 	}))

@@ -19,7 +19,7 @@ import (
 // is under way at a time (see large), and behind other calls of its index it would delay those of
 // other indexes.
 func (c *Core) Acquire(index string, claim ledger.Claim) (own []ledger.Holding, blocked []ledger.Blocked, err error) {
-	err = c.Accounts.Change(func(l *ledger.Ledger) (err error) {
+	err = c.Accounts.Change(Move, func(l *ledger.Ledger) (err error) {
 		var news bool
 		own, blocked, news, err = l.Acquire(index, claim, func(client uint32) bool { return c.outlasted(peerOf(index, client)) })
 		return unlessNew(news, err)
@@ -62,7 +62,7 @@ func (c *Core) confirmDead(index string, clients []uint32) {
 
 // Settle records that a client replayed the logs that it inherited.
 func (c *Core) Settle(index string, client uint32, start, end []byte, epoch uint64) error {
-	err := c.Accounts.ChangeOf(index, func(l *ledger.Ledger) error { return unlessNew(l.Settle(index, client, start, end, epoch)) })
+	err := c.Accounts.ChangeOf(index, Mend, func(l *ledger.Ledger) error { return unlessNew(l.Settle(index, client, start, end, epoch)) })
 	if err == nil {
 		c.HoldingsChanged(index)
 	}
@@ -74,7 +74,7 @@ func (c *Core) Settle(index string, client uint32, start, end []byte, epoch uint
 
 // Release ends a client's holding of keys.
 func (c *Core) Release(index string, client uint32, start, end []byte, epoch uint64) error {
-	err := c.Accounts.ChangeOf(index, func(l *ledger.Ledger) error { return unlessNew(l.Release(index, client, start, end, epoch)) })
+	err := c.Accounts.ChangeOf(index, Mend, func(l *ledger.Ledger) error { return unlessNew(l.Release(index, client, start, end, epoch)) })
 	if err == nil {
 		c.HoldingsChanged(index)
 	}

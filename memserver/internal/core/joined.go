@@ -14,7 +14,7 @@ const MaxBehind = 64
 
 // Join notes how far a server is that joins an index.
 func (c *Core) Join(index string, s ledger.JoinedServer) (now ledger.JoinState, version uint64, err error) {
-	err = c.Accounts.ChangeOf(index, func(l *ledger.Ledger) (err error) {
+	err = c.Accounts.ChangeOf(index, Move, func(l *ledger.Ledger) (err error) {
 		var news bool
 		now, news, err = l.Join(index, s)
 		version = l.Joins(index)

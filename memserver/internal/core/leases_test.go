@@ -22,7 +22,7 @@ func TestConfirmedDead(t *testing.T) {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	err = a.Change(func(l *ledger.Ledger) error {
+	err = a.Change(Grow, func(l *ledger.Ledger) error {
 		must(l.Admit("x", 1, 16))
 		return l.SwapMap("x", 0, 1, []byte("map"))
 	})
@@ -30,7 +30,7 @@ func TestConfirmedDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := func() (id uint32) {
-		if err := a.Change(func(l *ledger.Ledger) (err error) { id, err = l.Register("x", ""); return err }); err != nil {
+		if err := a.Change(Grow, func(l *ledger.Ledger) (err error) { id, err = l.Register("x", ""); return err }); err != nil {
 			t.Fatal(err)
 		}
 		return id

@@ -108,7 +108,7 @@ func (h *idClient) live(name string) {
 func (h *idClient) register(name string) bool {
 	var number uint32
 	err := h.w.call(h.Process, h.w.servers[0], func(c *Core) error {
-		err := c.Accounts.Change(func(l *ledger.Ledger) (err error) { number, err = l.Register(simIndex, name); return err })
+		err := c.Accounts.Change(Grow, func(l *ledger.Ledger) (err error) { number, err = l.Register(simIndex, name); return err })
 		if errors.Is(err, ledger.ErrExhausted) {
 			h.w.missing++
 		}

@@ -109,7 +109,7 @@ func (s *idServer) open(p *simenv.Process) (err error) {
 		a, err = FoundAccounts(p, s, append([]byte(nil), s.disk.Stored...))
 	}
 	if err == nil {
-		err = a.Change(func(l *ledger.Ledger) error { _, err := l.Admit(simIndex, simChunks, idLocks); return err })
+		err = a.Change(Grow, func(l *ledger.Ledger) error { _, err := l.Admit(simIndex, simChunks, idLocks); return err })
 	}
 	if err != nil {
 		return err
@@ -187,14 +187,14 @@ func (w *idWorld) call(p *simenv.Process, s *idServer, f func(c *Core) error) er
 func allocate(c *Core, client uint32) (chunk uint32, err error) {
 	chunk, err = c.Adopt(simIndex, client, 64)
 	if errors.Is(err, ledger.ErrExhausted) {
-		err = c.Accounts.Change(func(l *ledger.Ledger) (err error) { chunk, err = l.Allocate(simIndex, client, 64); return err })
+		err = c.Accounts.Change(Grow, func(l *ledger.Ledger) (err error) { chunk, err = l.Allocate(simIndex, client, 64); return err })
 	}
 	return chunk, err
 }
 
 // free gives a chunk back.
 func free(c *Core, client, chunk uint32) error {
-	err := c.Accounts.Change(func(l *ledger.Ledger) error { return l.Free(simIndex, client, chunk) })
+	err := c.Accounts.Change(Grow, func(l *ledger.Ledger) error { return l.Free(simIndex, client, chunk) })
 	c.Accounts.Note(func(l *ledger.Ledger) {
 		for n, ok := l.DirtyChunk(); ok; n, ok = l.DirtyChunk() {
 			l.CleanedChunk(n)

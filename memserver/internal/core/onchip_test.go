@@ -30,7 +30,7 @@ func TestLockParts(t *testing.T) {
 	c := New(env.Real(), a, nil, make([]byte, 2*locks), time.Second, nil)
 	f := func(index string, asked uint64, host bool, want string) {
 		t.Helper()
-		err := a.Change(func(l *ledger.Ledger) error {
+		err := a.Change(Grow, func(l *ledger.Ledger) error {
 			_, err := l.AdmitIn(index, 1, asked, c.LockParts(host)...)
 			return err
 		})

@@ -189,7 +189,7 @@ func (h *simHolder) allocate() {
 		if adopt {
 			number, err = c.Adopt(simIndex, h.id, node)
 		} else {
-			err = c.Accounts.Change(func(l *ledger.Ledger) error { number, err = l.Allocate(simIndex, h.id, node); return err })
+			err = c.Accounts.Change(Grow, func(l *ledger.Ledger) error { number, err = l.Allocate(simIndex, h.id, node); return err })
 		}
 		if err == nil {
 			h.w.given(number, h.id, node, adopt)
