@@ -28,9 +28,9 @@ type Config struct {
 	// hold ordinary files, so a DataDir on a hugetlbfs needs one. Empty = DataDir.
 	StateDir string
 
-	// LedgerBytes is how large the ledger may become: the volume of StateDir must have room for two.
-	// From three quarters on no index is admitted, and nothing else is let in that would make it
-	// larger, so that fences can be stored. 0 = there is no limit.
+	// LedgerBytes is how large the ledger may become: the volume of StateDir must have room for
+	// two. From three quarters on no index is admitted, and nothing else is let in that would make
+	// it larger, so that fences can be stored. 0 = there is no limit.
 	LedgerBytes uint64
 
 	// MemoryBytes is the size of the data region. It is rounded down to whole chunks (and huge

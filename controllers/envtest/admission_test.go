@@ -141,7 +141,8 @@ func TestAdmissionPolicies(t *testing.T) {
 	allowed("compute pods are deleted", api.Delete(t.Context(), c.pod("demo-compute-0"), dry))
 	allowed("other pods", evictBare(c))
 
-	// Of the taints of its node one alone ends a pod with data, and those whose end its template says.
+	// One taint of its node alone ends a pod with data, and those that it tolerates for some
+	// time.
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}}
 	taint := func(key string) {
 		t.Helper()
