@@ -30,7 +30,7 @@ type Config struct {
 
 	// LedgerBytes is how large the ledger may become: the volume of StateDir must have room for
 	// two. From three quarters on no index is admitted, and nothing else is let in that would make
-	// it larger, so that fences can be stored. 0 = there is no limit.
+	// it larger, so that fences can be stored. 0 = DefaultLedgerBytes.
 	LedgerBytes uint64
 
 	// MemoryBytes is the size of the data region. It is rounded down to whole chunks (and huge
@@ -111,6 +111,7 @@ type Config struct {
 const (
 	DefaultChunkBytes     = 8 << 20
 	DefaultLockTableBytes = 256 << 10
+	DefaultLedgerBytes    = 31 << 20 // the operator's pods have room for two
 	DefaultLease          = 10 * time.Second
 )
 
@@ -135,6 +136,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.LockTableBytes == 0 {
 		c.LockTableBytes = DefaultLockTableBytes
+	}
+	if c.LedgerBytes == 0 {
+		c.LedgerBytes = DefaultLedgerBytes
 	}
 	if c.Lease == 0 {
 		c.Lease = DefaultLease
@@ -174,8 +178,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.LockTableBytes%8 != 0 || c.LockTableBytes > maxLockTableBytes {
 		bad("LockTableBytes is %d; multiples of 8 up to %d are possible", c.LockTableBytes, maxLockTableBytes)
 	}
-	if c.LedgerBytes != 0 && (c.LedgerBytes < minLedgerBytes || c.LedgerBytes > maxLedgerBytes) {
-		bad("LedgerBytes is %d; 0, for no limit, and %d to %d are possible", c.LedgerBytes, minLedgerBytes, maxLedgerBytes)
+	if c.LedgerBytes < minLedgerBytes || c.LedgerBytes > maxLedgerBytes {
+		bad("LedgerBytes is %d; %d to %d are possible", c.LedgerBytes, minLedgerBytes, uint64(maxLedgerBytes))
 	}
 	if c.StateDir != "" && c.DataDir == "" {
 		bad("StateDir is set without DataDir: anonymous memory does not survive, so its ledger must not either")

@@ -53,10 +53,6 @@ const (
 	EnvFabricTLS  = "DMINDEX_FABRIC_TLS" // "true": memory is reached under TLS only
 )
 
-// EnvLedgerLimit is for memory servers: how many bytes the ledger may have, of which its volume
-// holds two.
-const EnvLedgerLimit = "DMINDEX_LEDGER_LIMIT"
-
 // How a compute server speaks RESP: EnvRESPTLS.
 const (
 	RESPTLSOff      = "off"

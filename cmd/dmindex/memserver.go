@@ -3,15 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	apiconfig "github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/preflight"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
 	"github.com/dmindex/dmindex/memserver"
@@ -33,11 +30,8 @@ func memserverCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config.MemoryBytes, config.ChunkBytes, config.LockTableBytes = uint64(memory), uint64(chunk), uint64(locks)
-			err := given(cmd, "ledger-limit", apiconfig.EnvLedgerLimit)
-			if err != nil {
-				return err
-			}
 			config.LedgerBytes = uint64(room)
+			var err error
 			if config.Logger, err = logger(log); err != nil {
 				return err
 			}
@@ -61,7 +55,7 @@ func memserverCommand() *cobra.Command {
 	f.StringVar(&config.StateDir, "state-dir", "", "directory of the ledger; empty = the data directory")
 	f.Var(&memory, "memory", "size of the region, such as 1Gi")
 	f.Var(&chunk, "chunk-size", "unit in which memory is granted to clients; a power of two (default 8Mi)")
-	f.Var(&room, "ledger-limit", "size that the ledger may reach, of which the state directory holds two (or DMINDEX_LEDGER_LIMIT); 0 = no limit (default 0)")
+	f.Var(&room, "ledger-limit", "size that the ledger may reach; the state directory must have room for two (default 31Mi)")
 	f.Var(&locks, "lock-table", "size of the lock table, two bytes a lock (default 256Ki)")
 	f.DurationVar(&config.Lease, "lease", 0, "time after which a silent client is fenced (default 10s)")
 	f.BoolVar(&config.Reserve, "reserve", false, "allocate all memory at the start")
@@ -78,18 +72,6 @@ func memserverCommand() *cobra.Command {
 	f.StringVar(&config.TLSDir, "tls-dir", "", "directory with tls.crt, tls.key, ca.crt and perhaps authorities.crt, read again when they change")
 	f.BoolVar(&config.Insecure, "insecure", false, "serve without TLS, on loopback addresses only")
 	return cmd
-}
-
-// given sets a flag to what an environment variable says, if it was not set.
-func given(cmd *cobra.Command, flag, variable string) error {
-	text := os.Getenv(variable)
-	if text == "" || cmd.Flags().Changed(flag) {
-		return nil
-	}
-	if err := cmd.Flags().Set(flag, text); err != nil {
-		return fmt.Errorf("%s=%q: %w", variable, text, err)
-	}
-	return nil
 }
 
 // startMemserver makes the server. One with RDMA waits for its node to be fit, and says meanwhile

@@ -63,8 +63,7 @@ func MemoryPod(pool *dmv1.DMMemoryPool, id int, image string) *corev1.Pod {
 		demand(c, name, n)
 	}
 	limit := c.Resources.Limits[corev1.ResourceMemory]
-	c.Env = append(c.Env, heapLimit(limit.Value()-ordinary-config.MemoryServerOutside),
-		corev1.EnvVar{Name: config.EnvLedgerLimit, Value: strconv.Itoa(ledgerBytes)})
+	c.Env = append(c.Env, heapLimit(limit.Value()-ordinary-config.MemoryServerOutside))
 	if spec.Transport == dmv1.TransportRDMA {
 		c.Args = append(c.Args, "--on-chip", "--reserve") // a NIC pins all pages at once
 		rdma(p, spec.RDMA)
@@ -108,10 +107,6 @@ func heapLimit(bytes int64) corev1.EnvVar {
 
 // lockTableBytes is the size of a memory server's lock table.
 const lockTableBytes = 256 << 10
-
-// ledgerBytes is how large a memory server's ledger may become: a new one is written beside the old
-// one, and both lie in the headroom, with the lock table and some small files.
-const ledgerBytes = (volumeHeadroom - lockTableBytes - 1<<20) / 2
 
 // fabricFlag is the flag with the address at which clients reach the memory.
 func fabricFlag(t dmv1.Transport) string {
