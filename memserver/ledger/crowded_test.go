@@ -26,16 +26,16 @@ func TestReleaseLeavesRoomForGrants(t *testing.T) {
 	first := held()[0]
 	before := string(l.Append(nil))
 	for _, keys := range [][2]string{{"f", "g"}, {"", "g"}, {"f", "m00"}} {
-		if _, err := l.Release("a", d.last, []byte(keys[0]), []byte(keys[1]), first.Epoch); !errors.Is(err, ErrHoldings) || string(l.Append(nil)) != before {
+		if _, err := l.Release("a", d.last, []byte(keys[0]), []byte(keys[1]), first.Epoch, true); !errors.Is(err, ErrHoldings) || string(l.Append(nil)) != before {
 			t.Errorf("keys %q are taken back: %v", keys, err)
 		}
 	}
 	for _, h := range held()[1:5] {
-		if _, err := l.Release("a", d.last, h.Start, h.End, h.Epoch); err != nil {
+		if _, err := l.Release("a", d.last, h.Start, h.End, h.Epoch, true); err != nil {
 			t.Fatalf("a whole holding is not taken back: %v", err)
 		}
 	}
-	if _, err := l.Release("a", d.last, []byte("f"), []byte("g"), first.Epoch); err != nil {
+	if _, err := l.Release("a", d.last, []byte("f"), []byte("g"), first.Epoch, true); err != nil {
 		t.Fatalf("there is room, and keys are not taken back: %v", err)
 	}
 	// by as many claims as divide them, whatever their order

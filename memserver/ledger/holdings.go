@@ -246,9 +246,10 @@ func (l *Ledger) Settle(identity string, client uint32, start, end []byte, epoch
 //
 // A release must leave room for the grant that follows it, or the keys would have no holder for
 // good. So keys that nobody holds count as holdings, and of what an index may have, an eighth is
-// left to grants: claims divide these keys, and the keys of orphans, as the map does. A release by
-// which the count does not grow is always possible, so a client can join what it holds.
-func (l *Ledger) Release(identity string, client uint32, start, end []byte, epoch uint64) (news bool, err error) {
+// left to grants: claims divide these keys, and the keys of orphans, as the map does. Without divide
+// none is left: the ledger has no room for more holdings of any index. A release by which the count
+// does not grow is always possible, so a client can join what it holds.
+func (l *Ledger) Release(identity string, client uint32, start, end []byte, epoch uint64, divide bool) (news bool, err error) {
 	p, err := l.holder(identity, client, start, end)
 	if err != nil {
 		return false, err
@@ -271,6 +272,10 @@ func (l *Ledger) Release(identity string, client uint32, start, end []byte, epoc
 	}
 	next, most := joined(slices.Concat(below, kept, above)), l.MostHoldings()
 	if n := needed(next); n > needed(p.holdings) {
+		if !divide {
+			return false, fmt.Errorf("%w: index %s would need %d holdings for keys that change hands, and the ledger has no room for more: the client keeps keys %s until some were joined",
+				ErrHoldings, identity, n, keyrange.Format(start, end))
+		}
 		if n > most-most/grantsPart || len(appendHoldings(nil, next)) > MaxHoldingBytes-MaxHoldingBytes/grantsPart {
 			return false, fmt.Errorf("%w: index %s would need %d holdings for keys that change hands, and has room for %d, or for %d bytes: the client keeps keys %s until some were joined",
 				ErrHoldings, identity, n, most-most/grantsPart, MaxHoldingBytes-MaxHoldingBytes/grantsPart, keyrange.Format(start, end))

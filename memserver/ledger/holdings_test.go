@@ -192,7 +192,7 @@ func (x *machine) Release(t *rapid.T) {
 	if i := x.m.indexes[identity]; i != nil && from < to && rapid.IntRange(0, 4).Draw(t, "right") > 0 {
 		client, epoch = max(1, i.holdings.cells[from].client), i.holdings.cells[from].epoch
 	}
-	_, err := x.l.Release(identity, client, start, end, epoch)
+	_, err := x.l.Release(identity, client, start, end, epoch, true)
 	if x.refusesHolder(t, identity, client, from, to, err) {
 		return
 	}
@@ -374,7 +374,7 @@ func TestLimitsOfHoldings(t *testing.T) {
 	}
 	all, _ := l.Holdings("a")
 	for _, h := range slices.Clone(all) {
-		if _, err := l.Release("a", d.last, h.Start, h.End, h.Epoch); err != nil {
+		if _, err := l.Release("a", d.last, h.Start, h.End, h.Epoch, true); err != nil {
 			t.Error(err)
 		}
 	}

@@ -105,7 +105,7 @@ func (a *Accounts) changeThenOf(index string, k Kind, f func(*ledger.Ledger) err
 	return a.changeThen(k, f, then)
 }
 
-// room returns ErrFull if there is none for a change. What is stored counts, and not what it would
+// room returns ErrFull if there is none for a change. It is called under mu. What is stored counts, and not what it would
 // become: so a refusal costs nothing, and undoes nothing. A change adds 1 MiB at most, a map or an
 // index's holdings, which is less than an eighth of the limit that the operator sets.
 func (a *Accounts) room(k Kind) error {

@@ -67,3 +67,43 @@ func TestRoomForFences(t *testing.T) {
 		t.Errorf("another index, after the clients of the first are fenced: %v", err)
 	}
 }
+
+// TestReleaseLeavesRoomForFences: a release that divides what a client holds is refused where keys
+// could not be moved either, so that releases do not fill what is kept for fences. The client can
+// release all of it.
+func TestReleaseLeavesRoomForFences(t *testing.T) {
+	const limit = 64 << 10
+	a, err := NewAccounts(env.Real(), sized(2*limit), ledger.Shape{Incarnation: 1, ChunkBytes: 1 << 20, Chunks: 1 << 10, Slots: 8, Locks: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Limit(limit)
+	var id uint32
+	var epoch uint64
+	err = a.Change(Grow, func(l *ledger.Ledger) error {
+		_, admitted := l.Admit("a", 8, 4)
+		client, registered := l.Register("a", "pod")
+		id = client
+		granted, _, _, acquired := l.Acquire("a", ledger.Claim{Client: id}, nil)
+		if acquired == nil {
+			epoch = granted[0].Epoch
+		}
+		return errors.Join(admitted, registered, acquired)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Core{Accounts: a, HoldingsChanged: func(string) {}}
+	if err := c.Release("a", id, []byte("b"), []byte("c"), epoch); err != nil {
+		t.Errorf("while there is room: %v", err)
+	}
+	if err := a.Change(Move, func(l *ledger.Ledger) error { return l.SwapMap("a", 0, 1, make([]byte, limit*7/8)) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Release("a", id, []byte("d"), []byte("e"), epoch); !errors.Is(err, ledger.ErrHoldings) {
+		t.Errorf("a part in the middle: %v", err)
+	}
+	if err := c.Release("a", id, nil, nil, epoch); err != nil {
+		t.Errorf("all that is held: %v", err)
+	}
+}

@@ -72,9 +72,12 @@ func (c *Core) Settle(index string, client uint32, start, end []byte, epoch uint
 	return err
 }
 
-// Release ends a client's holding of keys.
+// Release ends a client's holding of keys. It is never refused, but for one that would divide a
+// holding: the ledger would grow by it, as by keys that others take.
 func (c *Core) Release(index string, client uint32, start, end []byte, epoch uint64) error {
-	err := c.Accounts.ChangeOf(index, Mend, func(l *ledger.Ledger) error { return unlessNew(l.Release(index, client, start, end, epoch)) })
+	err := c.Accounts.ChangeOf(index, Mend, func(l *ledger.Ledger) error {
+		return unlessNew(l.Release(index, client, start, end, epoch, c.Accounts.room(Move) == nil))
+	})
 	if err == nil {
 		c.HoldingsChanged(index)
 	}
