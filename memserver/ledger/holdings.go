@@ -246,9 +246,9 @@ func (l *Ledger) Settle(identity string, client uint32, start, end []byte, epoch
 //
 // A release must leave room for the grant that follows it, or the keys would have no holder for
 // good. So keys that nobody holds count as holdings, and of what an index may have, an eighth is
-// left to grants: claims divide these keys, and the keys of orphans, as the map does. Without divide
-// none is left: the ledger has no room for more holdings of any index. A release by which the count
-// does not grow is always possible, so a client can join what it holds.
+// left to grants: claims divide these keys, and the keys of orphans, as the map does. Without
+// divide none is left: the ledger has no room for more holdings of any index. A release by which
+// the count does not grow is always possible, so a client can join what it holds.
 func (l *Ledger) Release(identity string, client uint32, start, end []byte, epoch uint64, divide bool) (news bool, err error) {
 	p, err := l.holder(identity, client, start, end)
 	if err != nil {

@@ -105,9 +105,10 @@ func (a *Accounts) changeThenOf(index string, k Kind, f func(*ledger.Ledger) err
 	return a.changeThen(k, f, then)
 }
 
-// room returns ErrFull if there is none for a change. It is called under mu. What is stored counts, and not what it would
+// room returns ErrFull if there is none for a change. What is stored counts, and not what it would
 // become: so a refusal costs nothing, and undoes nothing. A change adds 1 MiB at most, a map or an
-// index's holdings, which is less than an eighth of the limit that the operator sets.
+// index's holdings, which is less than an eighth of the limit that the operator sets. It is called
+// under the lock.
 func (a *Accounts) room(k Kind) error {
 	if is, most := len(a.stored), a.limit/8*int(k); a.limit > 0 && k < Mend && is >= most {
 		return fmt.Errorf("%w: it has %d bytes, from %d on the rest of %d is for fences: evict an index, or let indexes have fewer servers, fewer ranges or shorter keys", ErrFull, is, most, a.limit)
