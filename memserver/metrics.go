@@ -40,6 +40,7 @@ var (
 	descChunkBytes   = describe("chunk_bytes", "Size of a chunk.")
 	descChunks       = describe("chunks", "Chunks by state: total, granted (sum of the quotas), used, dirty (freed, not zeroed yet), adoptable (used, of fenced clients).", "state")
 	descLocks        = describe("locks", "16-bit locks by state: total, granted, on_chip (of all, in the NIC's memory).", "state")
+	descLedger       = describe("ledger_bytes", "Size of the ledger by state: stored, limit. From three quarters of the limit on no index is admitted, no client comes and no chunk is allocated.", "state")
 	descDraining     = describe("draining", "1 while no index is admitted and no chunk handed out.")
 	descIndexQuota   = describe("index_chunks_quota", "Chunks that an index may own.", "index")
 	descIndexUsed    = describe("index_chunks_used", "Chunks that an index owns.", "index")
@@ -103,10 +104,14 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	var indexes []ledger.Index
 	var unfinished int
 	var adoptable uint64
+	var stored, most int
 	c.control.Accounts.Read(func(l *ledger.Ledger) {
 		totals, indexes, unfinished = l.Totals(), l.Indexes(), c.control.Accounts.Unfinished()
 		adoptable = l.Adoptable()
+		stored, most = c.control.Accounts.Size()
 	})
+	gauge(descLedger, float64(stored), "stored")
+	gauge(descLedger, float64(most), "limit")
 	gauge(descUnfinished, float64(unfinished))
 	count(descExpired, c.control.Expired.Load())
 	count(descTurned, c.control.Turned.Load())

@@ -53,6 +53,7 @@ func TestMetrics(t *testing.T) {
 		`dmindex_memserver_region_bytes{region="data"} 1.572864e+07`,
 		`dmindex_memserver_region_bytes{region="locks"} 262144`,
 		`dmindex_memserver_chunks{state="total"} 7`,
+		`dmindex_memserver_ledger_bytes{state="limit"} 3.2505856e+07`,
 		`dmindex_memserver_chunks{state="granted"} 2`,
 		`dmindex_memserver_chunks{state="used"} 2`,
 		`dmindex_memserver_chunks{state="dirty"} 0`,

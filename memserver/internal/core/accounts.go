@@ -88,6 +88,9 @@ func (a *Accounts) Note(f func(*ledger.Ledger)) { a.Read(f) }
 // new one is written beside the old one. It is called before the first change.
 func (a *Accounts) Limit(bytes int) { a.limit = bytes }
 
+// Size is how many bytes are stored, and the limit; 0 = there is none. It is called under the lock.
+func (a *Accounts) Size() (stored, limit int) { return len(a.stored), a.limit }
+
 // Change makes one change and stores it. f leaves the ledger as it was if it returns an error;
 // change returns that error. ErrFull is returned without a call of f.
 func (a *Accounts) Change(k Kind, f func(*ledger.Ledger) error) error {
