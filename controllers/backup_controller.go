@@ -357,7 +357,7 @@ func (s *backupScope) summarize(err error, now time.Time) {
 		status.Phase, status.Finished = dmv1.BackupFailed, ptr.To(metav1.NewTime(now.UTC().Truncate(time.Second)))
 		set(dmv1.ConditionComplete, false, s.reason, s.failed)
 		set(dmv1.ConditionFailed, true, s.reason, s.failed)
-	case err == nil: // it failed before
+	case err == nil, backupFailed(b): // it failed before, and stays so
 	default:
 		status.Phase = dmv1.BackupPending
 		if s.job.job != nil {

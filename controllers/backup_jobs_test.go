@@ -1,7 +1,9 @@
 package controllers
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/dmindex/dmindex/api/config"
@@ -114,4 +117,31 @@ func TestJobsThatAreOver(t *testing.T) {
 	f("failed", true, false, time.Hour, 23*time.Hour, true)
 	f("failed for long", true, false, 25*time.Hour, 0, false)
 	f("somebody else's", false, true, 25*time.Hour, 0, true)
+}
+
+// TestFailedBackupStaysFailed: whatever cannot be done for a backup that has failed does not make
+// it one that waits, and is dumped again.
+func TestFailedBackupStaysFailed(t *testing.T) {
+	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	backup := &dmv1.DMBackup{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "shop", UID: "1", Finalizers: []string{dmv1.FinalizerArtifact}}}
+	condition(&backup.Status.Conditions, 0, dmv1.ConditionFailed, true, dmv1.ReasonDumpFailed, "no space")
+	backup.Status.Phase = dmv1.BackupFailed
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: build.DumpJobName("a"), Namespace: "shop", UID: "2", CreationTimestamp: metav1.NewTime(now.Add(-48 * time.Hour))}}
+	if err := controllerutil.SetControllerReference(backup, job, testScheme(t)); err != nil {
+		t.Fatal(err)
+	}
+	busy := errors.New("the API server is busy")
+	api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(backup, job).WithStatusSubresource(backup).WithInterceptorFuncs(interceptor.Funcs{
+		Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return busy },
+	}).Build()
+	r := &DMBackupReconciler{base{Writer: kube.Writer{Client: api, Live: api}, now: func() time.Time { return now }, events: &recorder{}}}
+	if _, err := r.Reconcile(t.Context(), request("shop", "a")); !errors.Is(err, busy) {
+		t.Errorf("the Job cannot be deleted: %v", err)
+	}
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(backup), backup); err != nil {
+		t.Fatal(err)
+	}
+	if c := find(backup.Status.Conditions, dmv1.ConditionFailed); !backupFailed(backup) || c.Reason != dmv1.ReasonDumpFailed || backup.Status.Phase != dmv1.BackupFailed {
+		t.Errorf("the backup is %s: %+v", backup.Status.Phase, c)
+	}
 }
