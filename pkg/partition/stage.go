@@ -35,7 +35,8 @@ type Holding struct {
 // stage returns the next map on the way from current to target, and its moves. gone reports whether
 // a server need not be waited for. Leaving servers stay in the map while they own something, and
 // then while they hold something: if there is no memory to give a range to its new owner they still
-// serve it, and other servers get their address from the map. It returns nil if everything left has
+// serve it, and other servers get their address from the map. So does a server that holds something
+// and was taken for gone. It returns nil if everything left has
 // to wait; waits then names a server that it waits for.
 func (v View) stage(target *Map, gone func(id uint32) bool) (next *Map, moves []Move, waits string) {
 	busy := v.busy(v.Memory.MapAge(v.Now) >= Stalled)
@@ -63,7 +64,8 @@ func (v View) stage(target *Map, gone func(id uint32) bool) (next *Map, moves []
 		}
 		chosen = append(chosen, m)
 	}
-	if len(chosen) == 0 && waits != "" {
+	hidden := v.hidden(gone)
+	if len(chosen) == 0 && waits != "" && len(hidden) == 0 {
 		return nil, nil, waits
 	}
 	next = &Map{Generation: v.Map.Generation + 1, Index: v.Map.Index}
@@ -81,7 +83,7 @@ func (v View) stage(target *Map, gone func(id uint32) bool) (next *Map, moves []
 		next.Planned = append(next.Planned, Planned{m.Start, m.End, m.To})
 	}
 	next.Servers = slices.Clone(target.Servers)
-	for _, s := range v.Map.Servers {
+	for _, s := range append(hidden, v.Map.Servers...) {
 		stays := next.owns(s.ID) || v.holds(s.Name) && !gone(s.ID)
 		at, is := slices.BinarySearchFunc(next.Servers, s.ID, func(s Server, id uint32) int { return int(int64(s.ID) - int64(id)) })
 		if stays && !is {
@@ -92,6 +94,18 @@ func (v View) stage(target *Map, gone func(id uint32) bool) (next *Map, moves []
 		return v.Map, nil, waits
 	}
 	return next, chosen, waits
+}
+
+// hidden returns the living servers that hold something and are not in the map: they were away for
+// so long that their ranges went to others, and came back before these had them. Other servers know
+// their address by the map alone, so this waits for no range.
+func (v View) hidden(gone func(id uint32) bool) (servers []Server) {
+	for _, s := range v.Servers {
+		if _, known := v.Map.Server(s.ID); !known && v.holds(s.Pod) && !gone(s.ID) {
+			servers = append(servers, s.server())
+		}
+	}
+	return servers
 }
 
 func (m Move) covers(key []byte) bool {

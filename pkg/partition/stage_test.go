@@ -65,8 +65,9 @@ func TestStages(t *testing.T) {
 }
 
 // TestLeaverHolds: a leaving server that owns nothing by the map, and still holds keys, stays in
-// the map, for there may be no memory to give them. It is drained when it holds nothing and is in
-// the map no more; it is not waited for without end.
+// the map, for there may be no memory to give them. If it was away for so long that it was taken
+// for gone, it comes back into the map, since others find it by that. It is drained when it holds
+// nothing and is in the map no more; it is not waited for without end.
 func TestLeaverHolds(t *testing.T) {
 	v := View{Index: "uid", Keys: Uint64, Desired: 1, Map: mapOf(t, 1, 2), Owned: true, Servers: []Observed{observed(1), observed(2)}}
 	v.Servers[0].Leaving = true
@@ -113,6 +114,9 @@ func TestLeaverHolds(t *testing.T) {
 	v = late
 	v.Servers[0].Answered, v.Servers[0].Ready, v.Servers[0].ReadyFor = false, false, Grace
 	step("it does not answer any more", held, "swap 1 waiting")
+	v.Servers[0].Answered, v.Servers[0].Ready = true, true
+	step("it answers again, and holds them", held, "swap 2 waiting")
+	step("it still holds them", held, "waiting")
 	v = late
 	v.Servers[0] = observed(1)
 	v.Servers[0].Leaving = true

@@ -124,10 +124,14 @@ func Step(v View) (Actions, error) {
 func (v View) members() (members []Server) {
 	for _, s := range v.Servers {
 		if v.belongs(s) {
-			members = append(members, Server{ID: s.ID, Name: s.Pod, RPC: s.RPC, RESP: s.RESP})
+			members = append(members, s.server())
 		}
 	}
 	return members
+}
+
+func (s Observed) server() Server {
+	return Server{ID: s.ID, Name: s.Pod, RPC: s.RPC, RESP: s.RESP}
 }
 
 // belongs reports whether a server should be in the map. It joins when it is ready (and answers, if
