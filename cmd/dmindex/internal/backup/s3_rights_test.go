@@ -126,6 +126,19 @@ func TestS3LacksRights(t *testing.T) {
 func TestS3WithoutConditions(t *testing.T) {
 	server := newS3Server(t)
 	s := server.store(nil)
+	// One that refuses the request for another reason is not asked to do without.
+	server.inject(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPost && r.Header.Get("If-None-Match") != "" {
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = io.WriteString(w, `<?xml version="1.0"?><Error><Code>ExpiredToken</Code></Error>`)
+			return true
+		}
+		return false
+	})
+	once := server.store(func(c *S3Config) { c.retries = 1 })
+	if _, err := Create(t.Context(), newFake(3), once, artifact, description, quiet); err == nil || len(server.objects()) > 0 {
+		t.Errorf("a token that is over: %v, and %d objects", err, len(server.objects()))
+	}
 	withoutConditions := func(tells bool) {
 		server.inject(func(w http.ResponseWriter, r *http.Request) bool {
 			switch {

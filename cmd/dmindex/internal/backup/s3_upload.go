@@ -111,7 +111,7 @@ func (u *s3Upload) complete() error {
 	var absent minio.PutObjectOptions
 	absent.SetMatchETagExcept("*")
 	_, err := u.s.core.CompleteMultipartUpload(u.ctx, u.s.bucket, u.name, u.id, u.parts, absent)
-	if unknown := minio.ToErrorResponse(err).StatusCode; errors.Is(there, ErrNoArtifact) && (unknown == http.StatusNotImplemented || unknown == http.StatusBadRequest) {
+	if errors.Is(there, ErrNoArtifact) && knowsNoCondition(err) {
 		_, err = u.s.core.CompleteMultipartUpload(u.ctx, u.s.bucket, u.name, u.id, u.parts, minio.PutObjectOptions{})
 	}
 	switch {
@@ -123,4 +123,15 @@ func (u *s3Upload) complete() error {
 		return fmt.Errorf("%w, and the credentials may not read it: they need s3:GetObject (%w)", errComplete, err)
 	}
 	return fmt.Errorf("%w: %w", errComplete, err)
+}
+
+// knowsNoCondition reports whether a server may have refused a request for its condition. A token
+// that is over and a request that took too long are answered by 400, too, by servers that know it.
+func knowsNoCondition(err error) bool {
+	switch r := minio.ToErrorResponse(err); r.Code {
+	case "ExpiredToken", "ExpiredTokenException", "InvalidToken", "RequestTimeout":
+		return false
+	default:
+		return r.StatusCode == http.StatusNotImplemented || r.StatusCode == http.StatusBadRequest
+	}
 }
