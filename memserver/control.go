@@ -77,7 +77,7 @@ func (c *service) Describe(ctx context.Context, _ *rpcv1.DescribeMemoryRequest) 
 func (c *service) Admit(ctx context.Context, r *rpcv1.AdmitRequest) (*rpcv1.AdmitReply, error) {
 	var existed bool
 	var index ledger.Index
-	err := c.waits.changeCleaned(ctx, c.Accounts, r.Index, func(l *ledger.Ledger) (err error) {
+	err := c.waits.changeCleaned(ctx, c.Accounts, r.Index, core.Grow, func(l *ledger.Ledger) (err error) {
 		if existed, err = l.AdmitIn(r.Index, r.QuotaChunks, r.Locks, c.LockParts(r.HostLocks)...); err == nil {
 			index, err = l.Index(r.Index)
 		}
@@ -107,7 +107,7 @@ func (c *service) Evict(_ context.Context, r *rpcv1.EvictRequest) (*rpcv1.EvictR
 // Register implements rpcv1.MemoryServer.
 func (c *service) Register(_ context.Context, r *rpcv1.RegisterRequest) (*rpcv1.RegisterReply, error) {
 	var id uint32
-	err := c.Accounts.ChangeOf(r.Index, core.Grow, func(l *ledger.Ledger) (err error) {
+	err := c.Accounts.ChangeOf(r.Index, core.Move, func(l *ledger.Ledger) (err error) {
 		id, err = l.Register(r.Index, r.Name)
 		return err
 	})
@@ -253,7 +253,7 @@ func (c *service) allocate(ctx context.Context, index string, client, node uint3
 	if adopt {
 		return c.Adopt(index, client, node)
 	}
-	err = c.waits.changeCleaned(ctx, c.Accounts, index, func(l *ledger.Ledger) (err error) {
+	err = c.waits.changeCleaned(ctx, c.Accounts, index, core.Move, func(l *ledger.Ledger) (err error) {
 		number, err = l.Allocate(index, client, node)
 		return err
 	})

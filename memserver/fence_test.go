@@ -24,8 +24,8 @@ func TestRepairIsNobodysID(t *testing.T) {
 	}
 }
 
-// TestFullLedger: indexes at their limits do not keep the clients of another one from being fenced,
-// and what would fill the ledger is refused before.
+// TestFullLedger: indexes at their limits do not keep the clients of another one from coming and
+// from being fenced. What would fill the ledger is refused before.
 func TestFullLedger(t *testing.T) {
 	c := localConfig(t)
 	c.LedgerBytes = minLedgerBytes
@@ -43,11 +43,10 @@ func TestFullLedger(t *testing.T) {
 			t.Fatalf("map of index %d: %v", n, err)
 		}
 	}
-	_, err := m.Register(t.Context(), &rpcv1.RegisterRequest{Index: "a"})
-	wantCode(t, "one client more", err, codes.ResourceExhausted, "the ledger is full")
 	must(m.Fence(t.Context(), &rpcv1.FenceRequest{Index: "a", Clients: []uint32{id}}))
-	must(m.Evict(t.Context(), &rpcv1.EvictRequest{Index: "large-0"}))
 	must(m.Register(t.Context(), &rpcv1.RegisterRequest{Index: "a"}))
+	must(m.Evict(t.Context(), &rpcv1.EvictRequest{Index: "large-0"}))
+	must(m.Admit(t.Context(), &rpcv1.AdmitRequest{Index: "b", QuotaChunks: 1}))
 }
 
 // holder is a client with a connection that writes its id into locks.

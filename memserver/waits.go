@@ -126,10 +126,10 @@ func (w *waits) endWaitLocked(topic string, over chan struct{}) {
 }
 
 // changeCleaned is accounts.changeOf, but waits while all free memory is being zeroed.
-func (w *waits) changeCleaned(ctx context.Context, a *core.Accounts, index string, f func(*ledger.Ledger) error) error {
+func (w *waits) changeCleaned(ctx context.Context, a *core.Accounts, index string, k core.Kind, f func(*ledger.Ledger) error) error {
 	for {
 		cleaned := w.untilCleaned()
-		err := a.ChangeOf(index, core.Grow, f)
+		err := a.ChangeOf(index, k, f)
 		if !errors.Is(err, ledger.ErrCleaning) {
 			return err
 		}

@@ -78,7 +78,7 @@ func (b *Bare) Admit(index string, quota, locks uint64) error {
 
 // Register registers a client.
 func (b *Bare) Register(index, name string) (client uint32, err error) {
-	err = b.core.Accounts.Change(core.Grow, func(l *ledger.Ledger) (err error) { client, err = l.Register(index, name); return err })
+	err = b.core.Accounts.Change(core.Move, func(l *ledger.Ledger) (err error) { client, err = l.Register(index, name); return err })
 	return client, err
 }
 
@@ -141,7 +141,7 @@ func (b *Bare) Allocate(index string, client uint32, nodeBytes int, adopt bool) 
 		return b.core.Adopt(index, client, uint32(nodeBytes))
 	}
 	b.clean()
-	err = b.core.Accounts.Change(core.Grow, func(l *ledger.Ledger) (err error) {
+	err = b.core.Accounts.Change(core.Move, func(l *ledger.Ledger) (err error) {
 		number, err = l.Allocate(index, client, uint32(nodeBytes))
 		return err
 	})

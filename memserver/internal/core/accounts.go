@@ -25,8 +25,8 @@ type Kind int
 
 // Kinds of changes, and how many eighths of the limit the ledger may fill before one.
 const (
-	Grow Kind = 6 // an index is admitted, a client comes, a chunk is allocated
-	Move Kind = 7 // keys, chunks of the dead and maps go to other owners, servers join
+	Grow Kind = 5 // an index is admitted
+	Move Kind = 7 // clients come, chunks are allocated, keys and maps change, servers join
 	Mend Kind = 8 // clients are fenced and forgotten, something is given back: never refused
 )
 

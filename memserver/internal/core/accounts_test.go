@@ -41,7 +41,7 @@ func TestRoomForFences(t *testing.T) {
 	if err := a.Change(Grow, func(l *ledger.Ledger) error { _, err := l.Admit("a", 8, 4); return err }); err != nil {
 		t.Fatal(err)
 	}
-	err = change(Grow, func(l *ledger.Ledger, n uint64) error {
+	err = change(Move, func(l *ledger.Ledger, n uint64) error {
 		id, err := l.Register("a", fmt.Sprintf("%0*d", ledger.MaxClientName, n))
 		clients = append(clients, id)
 		return err

@@ -171,7 +171,7 @@ func (c *Core) Connect(index string, client uint32, p *Provider, caller Caller) 
 		if !errors.Is(err, ledger.ErrUnknownClient) {
 			return view, token, now, err
 		}
-		err = c.Accounts.ChangeOf(index, Grow, func(l *ledger.Ledger) error { return l.Meet(index, client) })
+		err = c.Accounts.ChangeOf(index, Move, func(l *ledger.Ledger) error { return l.Meet(index, client) })
 		if errors.Is(err, ledger.ErrUnknownClient) && c.forgetEarlier(index, client) {
 			continue
 		}
