@@ -29,8 +29,8 @@ type Config struct {
 	StateDir string
 
 	// LedgerBytes is how large the ledger may become: the volume of StateDir must have room for
-	// two. From three quarters on no index is admitted, and nothing else is let in that would make
-	// it larger, so that fences can be stored. 0 = DefaultLedgerBytes.
+	// two. From five eighths on no index is admitted, and from seven eighths on nothing else is let
+	// in that would make it larger, so that fences can be stored. 0 = DefaultLedgerBytes.
 	LedgerBytes uint64
 
 	// MemoryBytes is the size of the data region. It is rounded down to whole chunks (and huge

@@ -40,7 +40,7 @@ var (
 	descChunkBytes   = describe("chunk_bytes", "Size of a chunk.")
 	descChunks       = describe("chunks", "Chunks by state: total, granted (sum of the quotas), used, dirty (freed, not zeroed yet), adoptable (used, of fenced clients).", "state")
 	descLocks        = describe("locks", "16-bit locks by state: total, granted, on_chip (of all, in the NIC's memory).", "state")
-	descLedger       = describe("ledger_bytes", "Size of the ledger by state: stored, limit. From three quarters of the limit on no index is admitted, no client comes and no chunk is allocated.", "state")
+	descLedger       = describe("ledger_bytes", "Size of the ledger by state: stored, limit. From five eighths of the limit on no index is admitted, from seven eighths on no client comes and no chunk is allocated.", "state")
 	descDraining     = describe("draining", "1 while no index is admitted and no chunk handed out.")
 	descIndexQuota   = describe("index_chunks_quota", "Chunks that an index may own.", "index")
 	descIndexUsed    = describe("index_chunks_used", "Chunks that an index owns.", "index")
