@@ -132,7 +132,7 @@ func (r *runner) dividedFull(t *testing.T, s index.Session, there map[uint64]boo
 
 // mostWaits is how many changes of each kind a full pool gets.
 func (r *runner) mostWaits() int {
-	if r.brief || testing.Short() {
+	if r.brief {
 		return 50
 	}
 	return 200

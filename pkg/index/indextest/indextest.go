@@ -43,10 +43,13 @@ type Suite struct {
 func Run(t *testing.T, s Suite) {
 	if s.Format {
 		r := runner{Suite: s, provider: "shm"}
-		t.Run("Model", r.model)
 		t.Run("Linearizable", r.linearizable)
-		t.Run("SmallTree", r.smallTree)
 		t.Run("Scans", r.scans)
+		if testing.Short() {
+			return
+		}
+		t.Run("Model", r.model)
+		t.Run("SmallTree", r.smallTree)
 		t.Run("Cost", r.cost)
 		t.Run("LongCost", r.longCost)
 		t.Run("BulkLoad", r.bulkLoad)
@@ -55,43 +58,54 @@ func Run(t *testing.T, s Suite) {
 		return
 	}
 	for _, provider := range pooltest.Providers() {
-		// Under the race detector the fabric is that which writes buffers on goroutines of its own.
-		if testing.Short() && provider == "shm" {
-			continue
-		}
 		t.Run(provider, func(t *testing.T) {
 			r := runner{Suite: s, provider: provider}
-			t.Run("Model", r.model)
-			t.Run("Linearizable", r.linearizable)
-			t.Run("Counters", r.counters)
-			t.Run("SmallTree", r.smallTree)
-			t.Run("Scans", r.scans)
-			if s.Design.SharesAll { // who serves what is not decided here
-				t.Run("Processes", r.processes)
-				t.Run("Killed", r.killed)
+			// Under the race detector that fabric is enough which writes buffers on goroutines of
+			// its own.
+			if provider != "shm" || !testing.Short() {
+				r.onFabric(t)
 			}
-			t.Run("Cost", r.cost)
-			t.Run("LongCost", r.longCost)
-			t.Run("Full", r.full)
-			t.Run("BulkLoad", r.bulkLoad)
-			t.Run("SpaceBack", r.spaceBack)
-			t.Run("LongSpaceBack", r.longSpaceBack)
-			t.Run("LongFull", r.longFull)
-			t.Run("Format", r.format)
-			t.Run("Refusals", r.refusals)
-			t.Run("ModifyRefusals", r.modifyRefusals)
-			if s.Design.SharesAll { // others change leaves without their locks
-				t.Run("Deadline", r.deadline)
+			if provider != "shm" { // nothing of the fabric is in what follows
+				return
 			}
-			t.Run("Cut", r.cut)
-			if provider == "shm" || testing.Short() { // nothing of the fabric is in these
+			t.Run("Switches", r.switched)
+			if !testing.Short() {
 				t.Run("Space", r.space)
-				t.Run("Switches", r.switched)
-				if provider == "shm" && !invariants.Enabled { // checks allocate
+				if !invariants.Enabled { // checks allocate
 					t.Run("Allocations", r.allocations)
 				}
 			}
 		})
+	}
+}
+
+// onFabric runs what meets each fabric; under the race detector, what several sessions do at once.
+func (r *runner) onFabric(t *testing.T) {
+	t.Run("Linearizable", r.linearizable)
+	t.Run("Counters", r.counters)
+	t.Run("Scans", r.scans)
+	t.Run("BulkLoad", r.bulkLoad)
+	t.Run("SpaceBack", r.spaceBack)
+	t.Run("Cut", r.cut)
+	if testing.Short() {
+		return
+	}
+	t.Run("Model", r.model)
+	t.Run("SmallTree", r.smallTree)
+	if r.Design.SharesAll { // who serves what is not decided here
+		t.Run("Processes", r.processes)
+		t.Run("Killed", r.killed)
+	}
+	t.Run("Cost", r.cost)
+	t.Run("LongCost", r.longCost)
+	t.Run("Full", r.full)
+	t.Run("LongSpaceBack", r.longSpaceBack)
+	t.Run("LongFull", r.longFull)
+	t.Run("Format", r.format)
+	t.Run("Refusals", r.refusals)
+	t.Run("ModifyRefusals", r.modifyRefusals)
+	if r.Design.SharesAll { // others change leaves without their locks
+		t.Run("Deadline", r.deadline)
 	}
 }
 

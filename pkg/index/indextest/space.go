@@ -148,9 +148,6 @@ func awaitChunks(c *pooltest.Cluster, most int, do func()) {
 func (r *runner) longSpaceBack(t *testing.T) {
 	const servers, sizes = 2, 2
 	n := scale(6000)
-	if testing.Short() {
-		n /= 4
-	}
 	c := r.start(t, pooltest.Options{Servers: servers, Chunks: 256, ChunkBytes: 64 << 10, RenewEvery: time.Millisecond})
 	o := index.Options{Uint64: true, MaxValueBytes: 1000, InlineBytes: 50}
 	x := r.open(t, c.Open(t), o)

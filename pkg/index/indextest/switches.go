@@ -70,9 +70,12 @@ func (r *runner) switched(t *testing.T) {
 			v.Costs = r.CostsWith(c)
 		}
 		t.Run(off(names, c), func(t *testing.T) {
+			t.Run("Linearizable", v.linearizable)
+			if testing.Short() { // what follows is of one session
+				return
+			}
 			t.Run("Cost", v.cost)
 			t.Run("Model", v.model)
-			t.Run("Linearizable", v.linearizable)
 			t.Run("Full", v.full)
 		})
 	}
