@@ -10,13 +10,14 @@ import (
 // one sees the other: when both are through, the bytes are in the bound that was set.
 func TestBoundHoldsBesideTakes(t *testing.T) {
 	const large, small = 100, 50
-	var c Cache
+	c := Cache{shards: make([]shard, 1)}
 	var set bool
 	lost := 0
 	meettest.Rounds(300_000, func() {
 		c.bytes.Store(0)
+		c.shards[0].bytes = 0
 		c.bound.Store(large)
-	}, func() { set = c.SetBound(small) }, func() { c.take(large) }, func() {
+	}, func() { set = c.SetBound(small) }, func() { c.take(&c.shards[0], large) }, func() {
 		if set && c.bytes.Load() > small {
 			lost++
 		}

@@ -11,8 +11,9 @@
 //
 // What changes the table takes a lock. A large cache can be divided into shards (NewSharded), each
 // with a lock of its own, so that this costs no more where many processors do it at once. A shard
-// is a part of the table, and evicts of its own copies; the bytes are those of all. So there is no
-// order between copies of two shards, and one shard can lack a copy of the lowest level where
+// is a part of the table with a part of the bytes, and evicts of its own copies. Were the bytes
+// those of all, a shard whose few copies are in use could never get any that others have. So there
+// is no order between copies of two shards, and one shard can lack a copy of the lowest level where
 // another has some: a shard has room for many copies.
 package nodecache
 
@@ -79,6 +80,7 @@ type shard struct {
 	missed lfu.Sketch
 	hand   int      // where victims are looked for next
 	puts   int      // since counts were halved
+	bytes  int64    // of table and copies
 	kept   int      // copies
 	levels [256]int // of kept, how many are of each level
 }
@@ -124,7 +126,8 @@ func NewSharded(e env.Env, owner Owner, bound, copyBytes, most int) *Cache {
 		s := &c.shards[i]
 		s.Mutex, s.missed = e.NewMutex(), lfu.New(6*sets*ways)
 		s.places = c.places[i*sets*ways : (i+1)*sets*ways]
-		c.bytes.Add(int64(len(s.places)*placeBytes + s.missed.Bytes()))
+		s.bytes = int64(len(s.places)*placeBytes + s.missed.Bytes())
+		c.bytes.Add(s.bytes)
 	}
 	return c
 }
@@ -146,18 +149,24 @@ func (c *Cache) SetBound(n int64) bool {
 	return true
 }
 
-// take counts so many bytes if they are in the bound. It looks at the bound again when it has: who
-// made that smaller meanwhile (SetBound) may not have seen these bytes.
-func (c *Cache) take(bytes int64) bool {
+// fits reports whether s has so many bytes left of its part of the bound.
+func (c *Cache) fits(s *shard, bytes int64) bool {
+	return s.bytes+bytes <= c.bound.Load()/int64(len(c.shards))
+}
+
+// take counts so many bytes of s if they are in the bound. It looks at the bound again when it has:
+// who made that smaller meanwhile (SetBound) may not have seen these bytes.
+func (c *Cache) take(s *shard, bytes int64) bool {
 	for {
 		b := c.bytes.Load()
-		if b+bytes > c.bound.Load() {
+		if b+bytes > c.bound.Load() || !c.fits(s, bytes) {
 			return false
 		}
 		if !c.bytes.CompareAndSwap(b, b+bytes) {
 			continue
 		}
 		if b+bytes <= c.bound.Load() {
+			s.bytes += bytes
 			return true
 		}
 		c.bytes.Add(-bytes)
@@ -241,7 +250,7 @@ func (c *Cache) Put(n *Head) {
 		}
 		c.empty(s, free)
 	}
-	for !c.take(int64(c.owner.Bytes(n))) {
+	for !c.take(s, int64(c.owner.Bytes(n))) {
 		p := c.victim(s, n)
 		if p == nil {
 			c.short.Store(true)
@@ -280,7 +289,7 @@ func (c *Cache) Keeps(a pool.Addr, level uint8, bytes int) bool {
 		full = full && old != nil
 	}
 	if full && least(set, &n) != nil ||
-		!full && (c.bytes.Load()+int64(bytes) <= c.bound.Load() || c.victim(s, &n) != nil) {
+		!full && (c.fits(s, int64(bytes)) || c.victim(s, &n) != nil) {
 		return true
 	}
 	c.short.Store(!full || c.short.Load())
@@ -311,7 +320,9 @@ func (c *Cache) empty(s *shard, p *place) {
 	if old == nil {
 		return
 	}
-	c.bytes.Add(-int64(c.owner.Bytes(old)))
+	bytes := int64(c.owner.Bytes(old))
+	c.bytes.Add(-bytes)
+	s.bytes -= bytes
 	s.levels[old.Level]--
 	s.kept--
 	s.missed.Raise(old.Addr, uint8(old.used.Load()))
