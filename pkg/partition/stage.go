@@ -36,8 +36,8 @@ type Holding struct {
 // a server need not be waited for. Leaving servers stay in the map while they own something, and
 // then while they hold something: if there is no memory to give a range to its new owner they still
 // serve it, and other servers get their address from the map. So does a server that holds something
-// and was taken for gone. It returns nil if everything left has
-// to wait; waits then names a server that it waits for.
+// and was taken for gone. It returns nil if everything left has to wait; waits then names a server
+// that it waits for.
 func (v View) stage(target *Map, gone func(id uint32) bool) (next *Map, moves []Move, waits string) {
 	busy := v.busy(v.Memory.MapAge(v.Now) >= Stalled)
 	type pair struct{ from, to uint32 }
