@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench"
@@ -33,6 +34,7 @@ type benchFlags struct {
 	markdown                       bool
 	repartition                    []string
 	given                          func(flag string) bool
+	names                          []string // of the flags that were given
 }
 
 func benchCommand() *cobra.Command {
@@ -44,6 +46,7 @@ func benchCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.given = cmd.Flags().Changed
+			cmd.Flags().Visit(func(flag *pflag.Flag) { f.names = append(f.names, flag.Name) })
 			for _, name := range []string{f.json, f.html} { // better now than after the runs
 				if err := writable(name); err != nil {
 					return err
@@ -88,7 +91,7 @@ func benchCommand() *cobra.Command {
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of the operations and of the simulation")
 	flags.Float64Var(&f.processorTime, "processor-time", 1, "with the sim transport: how many times the measured processor time operations take, to see what a figure owes to it")
 	flags.Float64Var(&f.messageRate, "message-rate", 77, "with the sim transport: million messages a second that the NIC of a memory server passes in each direction, to see what a figure owes to it")
-	flags.StringVar(&f.figure, "figure", "", "repeat an experiment of a paper: sherman-5, sherman-6, sherman-table3, dex-6, dex-6-processor, dex-7, dex-8, dex-9, dex-11, dex-12, one of smart-3 to smart-22-items or of chime-3 to chime-19c (hack/figures list has all), or with processor measure what operations take of processors, over shared memory; takes --records, --ops, --clients and --servers")
+	flags.StringVar(&f.figure, "figure", "", "compare all designs: five is a summary, five-cache to five-processor are its parts; or repeat an experiment of a paper, sherman-5 to chime-19c (a name that is not there is answered with the list); or with processor measure what operations take of processors, over shared memory; takes --records, --ops, --clients and --servers where the figure does not set them")
 	flags.StringSliceVar(&f.repartition, "repartition", nil, "measure the addition of a compute server while clients read and write, in real time; the value is a list of cache sizes")
 	flags.Lookup("repartition").NoOptDefVal = "256Mi,512Mi,1Gi"
 	flags.StringVar(&f.secret, "secret", "", "with --repartition: measure a running index instead of servers in this process; the directory where its Secret NAME-conn is mounted. "+
@@ -164,15 +167,15 @@ func (f *benchFlags) runs(progress io.Writer) ([]*bench.Run, error) {
 	return runs, nil
 }
 
-// doFigure does an experiment of a paper. What was not given is the paper's, or as much of it as
-// takes a few minutes.
+// doFigure does an experiment. What was not given is the paper's, or as much of it as takes a few
+// minutes.
 func (f *benchFlags) doFigure(ctx context.Context, out, progress io.Writer) error {
 	figure, err := bench.LookupFigure(f.figure)
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{"design", "transport", "workload", "distribution", "scan", "switch", "cache-bytes", "cache-percent", "bulk-load"} {
-		if f.given(name) && !(name == "design" && f.figure == bench.ProcessorFigure) {
+	for _, name := range f.names {
+		if figure.Sets(name) {
 			return fmt.Errorf("--%s: figure %s says itself what it measures; leave it out", name, f.figure)
 		}
 	}

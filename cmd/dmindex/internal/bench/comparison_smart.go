@@ -150,4 +150,4 @@ var smartFigures = []Comparison{
 }
 
 // noCache is a cache that holds nothing.
-var noCache = setting{"no cache", func(r *Run) { r.CacheBytes, r.Warmup = 1, 2000 }}
+var noCache = with("no cache", func(r *Run) { r.CacheBytes, r.Warmup = 1, 2000 })

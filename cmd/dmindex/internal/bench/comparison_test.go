@@ -3,8 +3,11 @@ package bench
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/dmindex/dmindex/pkg/index"
 )
 
 // TestMessageRate: a message takes as long as the rate says, in each direction, and a run without
@@ -26,7 +29,7 @@ func TestMessageRate(t *testing.T) {
 
 // TestTinyComparisons does each of them with next to nothing.
 func TestTinyComparisons(t *testing.T) {
-	for _, c := range slices.Concat(smartFigures, chimeFigures) {
+	for _, c := range slices.Concat(smartFigures, chimeFigures, fiveFigures) {
 		if len(c.parts) > 1 {
 			c.parts = c.parts[len(c.parts)-1:]
 		}
@@ -35,8 +38,12 @@ func TestTinyComparisons(t *testing.T) {
 		if base.Clients != c.cluster.compute*c.cluster.each || base.MemoryServers != c.cluster.memory || base.Warmup != c.warmup {
 			t.Errorf("%s: defaults %+v", c.Name, base)
 		}
-		base.Records, base.Ops, base.Warmup, base.Clients, base.ComputeServers = 500, 60, 10, 2, 2
+		base.Records, base.Ops, base.Warmup, base.Clients, base.ComputeServers, base.MemoryServers = 500, 60, 10, 2, 2, 1
 		settings := slices.Clone(c.settings)
+		// those of all designs differ by a number only
+		if len(c.variants) == 0 && len(settings) > 2 {
+			settings = slices.Delete(settings, 1, len(settings)-1)
+		}
 		for i, s := range settings { // as many clients and records as a test has
 			settings[i].change = func(r *Run) {
 				s.change(r)
@@ -49,19 +56,52 @@ func TestTinyComparisons(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.Name, err)
 		}
-		if len(results) != len(c.parts)*len(c.variants)*max(1, len(settings)) {
+		variants := len(c.variants)
+		if variants == 0 {
+			variants = len(index.Names())
+		}
+		if len(results) != len(c.parts)*variants*max(1, len(settings)) {
 			t.Errorf("%s: %d results", c.Name, len(results))
+		}
+		if c.real == strings.Contains(out.String(), "simulated") {
+			t.Errorf("%s: the table is\n%s", c.Name, out.String())
 		}
 		for _, r := range results {
 			// above 1 where clients starve: throughput ends with the first client's work
-			if o := r.occupancy(); !(o > 0 && o < 2) {
+			if o := r.occupancy(); !c.real && !(o > 0 && o < 2) {
 				t.Errorf("%s, %s: the NICs of memory servers are busy in %v of the time", c.Name, r.Run.Label, o)
 			}
 		}
 		for _, p := range c.parts {
-			if len(p.claims) > len(c.variants) {
+			if len(p.claims) > variants {
 				t.Errorf("%s: %s has claims of %d variants", c.Name, p.workload, len(p.claims))
 			}
 		}
+	}
+}
+
+// TestEveryDesign: a comparison without variants has each registered design once, Sherman first,
+// with caches of the same bytes: so many percent of those of the items.
+func TestEveryDesign(t *testing.T) {
+	c := Comparison{share: 4, columns: fiveColumns, parts: []comparedPart{{workload: "C", distribution: "uniform"}}}
+	base := smallRun(t, "C", "sim")
+	base.Records, base.Ops, base.Warmup, base.Clients, base.ComputeServers, base.ValueBytes = 2000, 60, 10, 2, 2, 24
+	var out bytes.Buffer
+	results, err := c.Do(t.Context(), *base, &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var designs []string
+	for _, r := range results {
+		designs = append(designs, r.Run.Design)
+		if want := 2000 * (r.Run.KeyBytes + 24) * 4 / 100; r.Run.CacheBytes != want {
+			t.Errorf("%s has a cache of %d bytes, want %d", r.Run.Design, r.Run.CacheBytes, want)
+		}
+	}
+	if designs[0] != "sherman" || !slices.Equal(slices.Sorted(slices.Values(designs)), index.Names()) {
+		t.Errorf("designs %v, registered are %v", designs, index.Names())
+	}
+	if text := out.String(); strings.Contains(text, "paper") || !strings.Contains(text, "x sherman") || !strings.Contains(text, "log bytes") {
+		t.Errorf("the table is\n%s", text)
 	}
 }

@@ -109,7 +109,17 @@ type Experiment interface {
 	Do(ctx context.Context, base Run, out io.Writer) ([]*Result, error)
 	// Defaults changes what base has by the defaults of flags: given says of which this is not so.
 	Defaults(base *Run, given func(flag string) bool)
+	// Sets reports whether the experiment says itself what a flag of the command would say.
+	Sets(flag string) bool
 }
+
+// setByAll reports whether every experiment that compares something says itself what a flag would.
+func setByAll(flag string) bool {
+	return slices.Contains([]string{"design", "transport", "workload", "distribution", "scan", "switch", "cache-bytes", "cache-percent", "bulk-load"}, flag)
+}
+
+// Sets implements Experiment.
+func (f *Figure) Sets(flag string) bool { return setByAll(flag) }
 
 // LookupFigure finds an experiment by name; the error lists those that there are.
 func LookupFigure(name string) (Experiment, error) {
@@ -126,7 +136,7 @@ func LookupFigure(name string) (Experiment, error) {
 		}
 		names = append(names, sweeps[i].Name)
 	}
-	for _, list := range [][]Comparison{smartFigures, chimeFigures} {
+	for _, list := range [][]Comparison{smartFigures, chimeFigures, fiveFigures} {
 		for i := range list {
 			if list[i].Name == name {
 				return &list[i], nil

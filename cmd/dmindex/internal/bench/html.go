@@ -69,8 +69,8 @@ func htmlTable(b *strings.Builder, results []*Result) {
 		}
 		b.WriteString("</tr>\n")
 	}
-	row("th", columns)
+	row("th", runColumns)
 	for _, r := range results {
-		row("td", r.cells())
+		row("td", r.cells(runColumns))
 	}
 }

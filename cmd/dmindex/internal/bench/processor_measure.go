@@ -24,6 +24,9 @@ var processorMeasure = processorFigure{variants: []variant{shermanVariant, uncac
 // only ever adds to the time.
 const repeats = 7
 
+// Sets implements Experiment.
+func (f *processorFigure) Sets(flag string) bool { return setByAll(flag) && flag != "design" }
+
 // Defaults implements Experiment.
 func (f *processorFigure) Defaults(base *Run, given func(flag string) bool) {
 	defaults(base, given, 1, 1, 500_000, 200_000)

@@ -81,6 +81,11 @@ func (f *Sweep) Defaults(base *Run, given func(flag string) bool) {
 	}
 }
 
+// Sets implements Experiment.
+func (f *Sweep) Sets(flag string) bool {
+	return setByAll(flag) || flag == "processor-time" && f.over == overProcessor
+}
+
 // point is one run's place in a sweep.
 type point struct {
 	label            string

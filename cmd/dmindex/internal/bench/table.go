@@ -8,21 +8,8 @@ import (
 	"strings"
 )
 
-// columns of the table. docs/benchmarks/README.md says what they mean.
-var columns = strings.Split("design,transport,workload,keys,clients,Mop/s,p50 µs,p99 µs,p999 µs,cpu µs,READ,x best,x popular,WRITE,log,atomic,rpc,trips,bytes,skew,retries,conflicts,handovers,cache MiB,hits,B/item", ",")
-
-// cells of a result's line.
-func (r *Result) cells() []string {
-	s, ops := r.Summary(), float64(r.Ops)
-	return []string{
-		r.name(), s.Transport, s.Workload, s.Distribution, fmt.Sprint(s.Clients),
-		fmt.Sprintf("%.4g", s.Throughput/1e6), digits3(s.P50), digits3(s.P99), digits3(s.P999), digits3(float64(r.CPU) / ops / 1e3),
-		fmt.Sprintf("%.2f", s.Verbs.Read), given(s.ReadsOverOptimum), given(s.ReadsOverPopular), fmt.Sprintf("%.2f", s.Verbs.Write), fmt.Sprintf("%.2f", s.Verbs.Log), fmt.Sprintf("%.2f", s.Verbs.Atomic), digits3(s.Verbs.RPC),
-		fmt.Sprintf("%.2f", s.RoundTripsPerOp), fmt.Sprintf("%.0f", s.BytesPerOp), digits3(s.Skew),
-		digits3(float64(r.Stats.Retries) / ops), digits3(float64(r.Stats.LockConflicts) / ops), digits3(float64(r.Stats.Handovers) / ops),
-		digits3(float64(s.CacheBytes) / (1 << 20)), fmt.Sprintf("%.1f%%", 100*s.CacheHitRate), fmt.Sprintf("%.1f", s.MemoryBytesPerItem),
-	}
-}
+// runColumns are those of a table of runs.
+var runColumns = columns("design,transport,workload,keys,clients,Mop/s,p50 µs,p99 µs,p999 µs,cpu µs,READ,x best,x popular,WRITE,log,atomic,rpc,trips,bytes,skew,retries,conflicts,handovers,cache MiB,hits,B/item")
 
 // name is the run's label, or the design and what is off of it.
 func (r *Result) name() string {
@@ -55,9 +42,9 @@ func WriteTable(out io.Writer, results []*Result) error {
 	if markdown {
 		fmt.Fprintln(out)
 	}
-	w := newGrid(out, markdown, columns...)
+	w := newGrid(out, markdown, runColumns...)
 	for _, r := range results {
-		w.row(r.cells()...)
+		w.row(r.cells(runColumns)...)
 	}
 	return w.end()
 }

@@ -1,0 +1,105 @@
+package bench
+
+import (
+	"fmt"
+	"strings"
+)
+
+// setting is what differs from the experiment's other settings.
+type setting struct {
+	label  string
+	change func(r *Run)
+	flags  []string // of the command, whose place it takes
+}
+
+// paperRecords is how many records the papers of SMART and CHIME have.
+const paperRecords = 60_000_000
+
+// likePaper is a 256th of them. A radix tree over so many hashed keys of 8 bytes has one level less
+// than one over 60 million, and else the same shape: as many children of each node below.
+const likePaper = paperRecords / 256
+
+// scaledCache is a cache of so many MB for the papers' records, in proportion to ours.
+func scaledCache(mb float64, records uint64) int {
+	return max(1, int(mb*1e6*float64(records)/paperRecords))
+}
+
+// with is a setting that takes the place of flags.
+func with(label string, change func(r *Run), flags ...string) setting {
+	return setting{label, change, flags}
+}
+
+func withCache(mb float64) setting {
+	return with(fmt.Sprintf("%g MB", mb), func(r *Run) { r.CacheBytes = scaledCache(mb, r.Records) })
+}
+
+func withShare(percent float64) setting {
+	return with(fmt.Sprintf("cache of %g%%", percent), func(r *Run) { r.CacheBytes = r.itemsShare(percent) })
+}
+
+func withEach(n int) setting {
+	return with(fmt.Sprintf("%d clients", n), func(r *Run) { r.Clients = n * r.ComputeServers }, "clients")
+}
+
+func withKeys(n int) setting {
+	return with(fmt.Sprintf("keys of %d B", n), func(r *Run) { r.KeyBytes, r.Uint64 = n, n == 8 }, "key")
+}
+
+func withValues(n int) setting {
+	return with(fmt.Sprintf("values of %d B", n), func(r *Run) { r.ValueBytes = n }, "value")
+}
+
+func withMemory(n int) setting {
+	return with(fmt.Sprintf("%d memory servers", n), func(r *Run) { r.MemoryServers = n })
+}
+
+func withRecords(millions float64) setting {
+	return with(fmt.Sprintf("%g million", millions), func(r *Run) { r.Records = uint64(millions * 1e6 / 256) }, "records")
+}
+
+func withTheta(theta float64) setting {
+	return with(fmt.Sprintf("zipfian:%g", theta), func(r *Run) { r.Distribution = Distribution{theta: theta, ranks: 1e9} })
+}
+
+func withRanks(n uint64) setting {
+	return with(fmt.Sprintf("%.3g million ranks", float64(n)/1e6), func(r *Run) { r.Distribution.ranks = n })
+}
+
+func withRate(millions float64) setting {
+	return with(fmt.Sprintf("%g million messages", millions), func(r *Run) { r.MessageRate = millions }, "message-rate")
+}
+
+func withScan(n int) setting {
+	return with(fmt.Sprintf("scans of %d", n), func(r *Run) { r.ScanFrom, r.ScanTo = n, n })
+}
+
+func withUniform() setting {
+	return with("uniform", func(r *Run) { r.Distribution = Distribution{} })
+}
+
+func withItems(n uint64) setting {
+	return with(fmt.Sprintf("%d items", n), func(r *Run) { r.Records = n }, "records")
+}
+
+// withTransport is a fabric of this machine, where NICs and processors are what they are.
+func withTransport(name string) setting {
+	return with(name, func(r *Run) { r.Transport = name }, "message-rate", "processor-time")
+}
+
+// all is several changes.
+func all(list ...setting) setting {
+	labels, flags := make([]string, len(list)), []string(nil)
+	for i, s := range list {
+		labels[i], flags = s.label, append(flags, s.flags...)
+	}
+	return setting{strings.Join(labels, ", "), func(r *Run) {
+		for _, s := range list {
+			s.change(r)
+		}
+	}, flags}
+}
+
+// itemsShare is so many percent of the bytes of the keys and values that are loaded.
+func (r *Run) itemsShare(percent float64) int {
+	return max(1, int(percent/100*float64(r.Records)*float64(r.KeyBytes+r.ValueBytes)))
+}
