@@ -3,11 +3,11 @@ package chime
 import (
 	"bytes"
 	"encoding/binary"
-	"hash/crc32"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/crc/crctest"
 	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
@@ -18,27 +18,7 @@ import (
 
 // oneCRC are n keys that differ only in what a CRC-32C does not see, whatever it starts from.
 func oneCRC(n int) (keys [][]byte) {
-	table := crc32.MakeTable(crc32.Castagnoli)
-	of := func(k uint64) uint32 { return crc32.Checksum(key64(k), table) ^ crc32.Checksum(key64(0), table) }
-	var pivots [32]uint64 // by the highest bit of their CRC
-	var unseen []uint64   // a basis of the differences whose CRC is 0
-	for bit := range 64 {
-		k := uint64(1) << bit
-		for of(k) != 0 {
-			top := 31
-			for of(k)>>top == 0 {
-				top--
-			}
-			if pivots[top] == 0 {
-				pivots[top] = k
-				break
-			}
-			k ^= pivots[top]
-		}
-		if of(k) == 0 {
-			unseen = append(unseen, k)
-		}
-	}
+	unseen := crctest.Differences()
 	for i := range n {
 		k := uint64(0x0123456789ABCDEF)
 		for bit, d := range unseen {
