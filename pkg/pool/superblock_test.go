@@ -42,8 +42,9 @@ func TestSuperblockRefusals(t *testing.T) {
 		}
 	}
 	check(func(b []byte) { b[0] ^= 1 }, "not dmindex")
-	check(func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 77) }, "version 77, this program reads version 7")
-	check(func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 3) }, "version 3, this program reads version 7")
+	check(func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 77) }, "version 77, this program reads version 8")
+	check(func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 7) }, "version 7, this program reads version 8")
+	check(func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 3) }, "version 3, this program reads version 8")
 	check(func(b []byte) { binary.LittleEndian.PutUint32(b[12:], 1<<20) }, "1048576 bytes")
 	check(func(b []byte) { b[superblockBody+3] ^= 1 }, "checksum")
 	check(func(b []byte) { b[16] ^= 1 }, "checksum")

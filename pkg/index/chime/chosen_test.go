@@ -70,7 +70,7 @@ func TestMissedHopOfChosenKeys(t *testing.T) {
 // secret, so nobody who knows those of one index knows those of another.
 func TestHomesFollowTheSecret(t *testing.T) {
 	a, b := newTestLeaf(t, Span, Neighbourhood), newTestLeaf(t, Span, Neighbourhood)
-	b.lay.Secret = siphash.Key{K0: 1, K1: 2}
+	b.lay.SetSecret(siphash.Key{K0: 3, K1: 4})
 	var homes, terms, fingerprints int
 	const n = 1000
 	for i := range uint64(n) {

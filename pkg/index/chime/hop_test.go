@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 )
 
 // testShape is the shape of leaves of 8/8 pairs with so many slots and such a neighbourhood.
@@ -18,6 +19,7 @@ func testShape(t testing.TB, slots, hood int) *shape {
 	if *l, err = newLayout(o); err != nil {
 		t.Fatal(err)
 	}
+	l.SetSecret(siphash.Key{})
 	l.Neighbourhood = hood
 	l.NodeBytes = l.HeadBytes() + (slots+hood-1)/hood*replicaBytes + slots*slotBytes(l)
 	s := shapeOf(l)

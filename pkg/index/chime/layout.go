@@ -22,7 +22,7 @@ import (
 //	          8       8     address of the right sibling; 0 = there is none
 //	slot:     offset  size  field
 //	          0       4     version of the node
-//	          4       4     CRC-32C of bytes 14 to the entry's end
+//	          4       4     sum of bytes 14 to the entry's end (package sum)
 //	          8       4     digest of the keys whose home this slot is
 //	          12      2     bitmap of where they are: bit j = slot i+j
 //	          14      2     length of the entry; 0xFFFF = the slot is empty
@@ -33,11 +33,12 @@ import (
 // node's size. A node with less than H slots has that many for a neighbourhood.
 //
 // A slot has two parts that are written on their own. Its entry is a unit: version, length and
-// content, sealed by the CRC, which begins with the address, the version and the slot's number. Its
-// home word, bytes 8 to 15, is one aligned word, which is never torn: so digest and bitmap change
-// in one WRITE, and the CRC has no part in them. The digest is a sum of a term for each key, which
-// mixes the key's hash with the address, the version, the slot's number and where the key is. So a
-// key that comes, goes or hops changes it, and what else there is need not be known.
+// content, sealed by the sum, which starts with the address, the version and the slot's number; the
+// sum of an empty slot is the start. Its home word, bytes 8 to 15, is one aligned word, which is
+// never torn: so digest and bitmap change in one WRITE, and the sum has no part in them. The digest
+// adds up a term for each key, which mixes the key's hash with the address, the version, the slot's
+// number and where the key is. So a key that comes, goes or hops changes it, and what else there is
+// need not be known.
 //
 // Keys are hashed under the index's secret, which its users do not know. Users choose keys. Without
 // a secret they could choose such as have one home, of which a leaf takes no more than H, or such

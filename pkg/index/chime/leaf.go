@@ -17,8 +17,8 @@ type leaf struct {
 	b    []byte
 }
 
-// Start values of CRCs are those of package unit, with these numbers for slots, replicas and home
-// words.
+// Start values of CRCs, sums and digests are those of package unit. Replicas and home words have
+// these numbers there.
 const (
 	seedReplica = 1 << 16
 	seedHome    = 2 << 16
@@ -67,8 +67,16 @@ func (l *leaf) entry(i int) (e []byte, version uint32, ok bool) {
 		}
 		e = s[slotHead:end]
 	}
-	ok = binary.LittleEndian.Uint32(s[unit.AtCheck:]) == crc.Sum(unit.SlotSeed(unit.Seed(l.addr, version), i), s[atLength:end])
-	return e, version, ok
+	return e, version, binary.LittleEndian.Uint32(s[unit.AtCheck:]) == l.entrySum(i, version, s[atLength:end])
+}
+
+// entrySum is the sum of slot i at a version, whose length and entry are b.
+func (l *leaf) entrySum(i int, version uint32, b []byte) uint32 {
+	start := unit.SlotSeed(unit.Seed(l.addr, version), i)
+	if binary.LittleEndian.Uint16(b) == emptySlot {
+		return start
+	}
+	return l.lay.Sums.Of(start, b)
 }
 
 // keyAt is the key in slot i, which verified at version. ok is false if it does not, or is empty.
@@ -91,7 +99,7 @@ func (l *leaf) put(i int, version uint32, e []byte) {
 	}
 	binary.LittleEndian.PutUint32(s[unit.AtVersion:], version)
 	binary.LittleEndian.PutUint16(s[atLength:], uint16(n))
-	binary.LittleEndian.PutUint32(s[unit.AtCheck:], crc.Sum(unit.SlotSeed(unit.Seed(l.addr, version), i), s[atLength:end]))
+	binary.LittleEndian.PutUint32(s[unit.AtCheck:], l.entrySum(i, version, s[atLength:end]))
 }
 
 // homeWord returns what slot i says of the keys whose home it is.

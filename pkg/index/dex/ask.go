@@ -65,6 +65,8 @@ func (q *asker) ask(w *btree.Way, key []byte, what byte) (f answer, ok bool, err
 	binary.LittleEndian.PutUint64(b[atNode:], uint64(w.Addr))
 	binary.LittleEndian.PutUint16(b[atMaxKey:], uint16(s.Lay.MaxKey))
 	binary.LittleEndian.PutUint16(b[atKeyLength:], uint16(len(key)))
+	binary.LittleEndian.PutUint64(b[atSecret:], s.Lay.Secret.K0)
+	binary.LittleEndian.PutUint64(b[atSecret+8:], s.Lay.Secret.K1)
 	n := requestFixed + copy(b[requestFixed:], key)
 	said, err := s.PS.Call(w.Addr, b, n)
 	switch {

@@ -8,7 +8,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
+	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -30,7 +32,8 @@ import (
 //	18  2  length of the key
 //	20  1  level of that node
 //	21  3  zero
-//	24 ... the key
+//	24  16 the index's secret, by which entries are verified (package sum)
+//	40 ... the key
 //
 // The room for the answer is always that of its fixed part and a node, because nodes are read into
 // it.
@@ -39,7 +42,7 @@ type Executor struct {
 }
 
 const (
-	requestVersion = 2
+	requestVersion = 3
 
 	atDesign     = 0
 	atVersion    = 1
@@ -50,7 +53,8 @@ const (
 	atMaxKey     = 16
 	atKeyLength  = 18
 	atBegin      = 20
-	requestFixed = 24
+	atSecret     = 24
+	requestFixed = 40
 
 	layoutUint64 = 1 << 0
 	layoutLong   = 1 << 1
@@ -100,11 +104,11 @@ func (x *Executor) acquire() *walk {
 			return w
 		}
 	}
-	return new(walk)
+	return &walk{sums: new(sums)}
 }
 
 func (x *Executor) release(w *walk) {
-	*w = walk{}
+	*w = walk{sums: w.sums}
 	for i := range x.idle {
 		if x.idle[i].CompareAndSwap(nil, w) {
 			return
@@ -122,7 +126,23 @@ type walk struct {
 	out   []byte // the answer
 	node  []byte // the room behind its fixed part
 
+	sums *sums // of the call before, too
+
 	misled bool // the node begins above the key: the client must find out why (btree/misled.go)
+}
+
+// sums is the key of an index's sums. It is expanded anew for the call of another index only.
+type sums struct {
+	secret siphash.Key // words are not 0
+	key    sum.Key
+}
+
+func (s *sums) of(secret siphash.Key) *sum.Key {
+	if s.secret != secret {
+		s.secret = secret
+		s.key.Expand(secret)
+	}
+	return &s.key
 }
 
 func (w *walk) decode(b, answer []byte) error {
@@ -134,6 +154,7 @@ func (w *walk) decode(b, answer []byte) error {
 		Uint64: b[atLayout]&layoutUint64 != 0, Blocks: b[atLayout]&layoutLong != 0,
 		MaxKey: int(binary.LittleEndian.Uint16(b[atMaxKey:])),
 	}}
+	secret := siphash.Key{K0: binary.LittleEndian.Uint64(b[atSecret:]), K1: binary.LittleEndian.Uint64(b[atSecret+8:])}
 	w.asked, w.level, w.at = b[atAsked], b[atBegin], pool.Addr(binary.LittleEndian.Uint64(b[atNode:]))
 	switch {
 	case w.asked != askEntry && w.asked != askLeaf,
@@ -143,9 +164,11 @@ func (w *walk) decode(b, answer []byte) error {
 		fence.HeaderBytes+2*fence.RoundUp(w.lay.MaxKey) > size,
 		len(answer) < answerFixed+size,
 		key > w.lay.MaxKey || len(b) != requestFixed+key || w.lay.Uint64 && key != 8,
+		secret.K0 == 0 || secret.K1 == 0,
 		w.at.Swizzled() || w.at.Server() == 0:
 		return errRequest
 	}
+	w.lay.Secret, w.lay.Sums = secret, w.sums.of(secret)
 	w.key, w.out, w.node = b[requestFixed:], answer, answer[answerFixed:answerFixed+size]
 	clear(answer[:answerFixed])
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
@@ -129,6 +130,7 @@ func testLayout(t testing.TB, o index.Options) *fence.Layout {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.SetSecret(siphash.Key{K0: 1, K1: 2})
 	return &l
 }
 
@@ -186,6 +188,8 @@ func requestOf(l *fence.Layout, what byte, w btree.Way, key []byte) []byte {
 	binary.LittleEndian.PutUint64(b[atNode:], uint64(w.Addr))
 	binary.LittleEndian.PutUint16(b[atMaxKey:], uint16(l.MaxKey))
 	binary.LittleEndian.PutUint16(b[atKeyLength:], uint16(len(key)))
+	binary.LittleEndian.PutUint64(b[atSecret:], l.Secret.K0)
+	binary.LittleEndian.PutUint64(b[atSecret+8:], l.Secret.K1)
 	return append(b, key...)
 }
 
@@ -265,7 +269,7 @@ func TestExecutorRefuses(t *testing.T) {
 	}
 	for what, b := range map[string][]byte{
 		"nothing": nil, "a part": good[:10], "less than a key": good[:requestFixed+7], "more than a key": append(bytes.Clone(good), 0),
-		"another version": change(atVersion, 1), "another question": change(atAsked, 3), "a level above the subtree": change(atBegin, btree.SubtreeLevels),
+		"another version": change(atVersion, requestVersion-1), "half of a secret": change(atSecret, 0), "another question": change(atAsked, 3), "a level above the subtree": change(atBegin, btree.SubtreeLevels),
 		"nodes that are too small": change(atNodeBytes+1, 0), "nodes that are too large": change(atNodeBytes+2, 1), "nodes of odd size": change(atNodeBytes, 4),
 		"a key that is too long": change(atMaxKey, 7), "a short key": change(atKeyLength, 7), "no server": append(append(bytes.Clone(good[:atNode]), make([]byte, 8)...), good[atMaxKey:]...),
 		"a swizzled address": change(atNode+7, 0x80), "a place outside": change(atNode+5, 0x7f),
@@ -300,7 +304,9 @@ func TestExecutorFencesBeyondTheNode(t *testing.T) {
 
 // byteRequest is a request for an entry of an index of byte keys.
 func byteRequest(node, maxKey int, w btree.Way, key []byte) []byte {
-	b := requestOf(&fence.Layout{NodeBytes: node, Codec: item.Codec{MaxKey: maxKey}}, askEntry, w, key)
+	l := fence.Layout{NodeBytes: node, Codec: item.Codec{MaxKey: maxKey}}
+	l.SetSecret(siphash.Key{K0: 1, K1: 2})
+	b := requestOf(&l, askEntry, w, key)
 	b[atLayout] = 0
 	return b
 }

@@ -328,7 +328,7 @@ func (f *frame) put(l *fence.Layout, v *view, i, at int, fp byte, e []byte) {
 			f.store(at+k, binary.LittleEndian.Uint64(tail[:]))
 		}
 	}
-	f.store(v.dir+i, slotted.SlotOf(f.seed(), i, fp, 8*at, e))
+	f.store(v.dir+i, slotted.SlotOf(l, f.seed(), i, fp, 8*at, e))
 	f.sets()[i/64] |= 1 << (i % 64)
 	*f.changed() |= 1 << (i % 64)
 	low, high := f.written()
@@ -342,12 +342,12 @@ func (f *frame) put(l *fence.Layout, v *view, i, at int, fp byte, e []byte) {
 func (f *frame) remove(l *fence.Layout, v *view, i int) {
 	if f.whole() {
 		f.free(v, i)
-		f.store(v.dir+i, slotted.SlotOf(f.seed(), i, 0, 0, nil))
+		f.store(v.dir+i, slotted.SlotOf(l, f.seed(), i, 0, 0, nil))
 		f.sets()[i/64] |= 1 << (i % 64)
 		return
 	}
 	f.busy(v) // the memory server's slot leads to the entry's words
-	f.store(v.dir+i, slotted.SlotOf(f.seed(), i, 0, 0, nil))
+	f.store(v.dir+i, slotted.SlotOf(l, f.seed(), i, 0, 0, nil))
 	f.sets()[i/64] &^= 1 << (i % 64)
 	f.clears()[i/64] |= 1 << (i % 64)
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"pgregory.net/rapid"
 )
@@ -12,6 +13,7 @@ import (
 // unless the frame is written back as a whole, the memory server; whenever it is asked for them.
 func TestFrameLeavesBusyWordsAlone(t *testing.T) {
 	const count, size = 8, 80
+	lay := testLayout(t, index.Options{Uint64: true, MaxValueBytes: 40})
 	rapid.Check(t, func(t *rapid.T) {
 		f := frame{words: make([]uint64, size, size+notes(size))}
 		f.words[1] = count << 16
@@ -61,7 +63,7 @@ func TestFrameLeavesBusyWordsAlone(t *testing.T) {
 				if whole {
 					fill(words(i), false)
 				}
-				f.put(nil, &v, i, at, 1, e)
+				f.put(lay, &v, i, at, 1, e)
 				fill(words(i), true)
 			},
 			"remove": func(t *rapid.T) {
@@ -72,7 +74,7 @@ func TestFrameLeavesBusyWordsAlone(t *testing.T) {
 				if whole {
 					fill(words(i), false)
 				}
-				f.remove(nil, &v, i)
+				f.remove(lay, &v, i)
 			},
 			"write back": func(*rapid.T) {
 				f.clean()

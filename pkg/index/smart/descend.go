@@ -258,7 +258,7 @@ func (s *Session) readLeaf(w slot) (verdict, error) {
 	if err := s.Read(w.addr(), b); err != nil {
 		return torn, err
 	}
-	return s.leaf.open(b, w.addr()), nil
+	return s.leaf.open(s.lay.sums, b, w.addr()), nil
 }
 
 // failure names an error of a request that changes the index.

@@ -180,7 +180,7 @@ func (s *Session) writeLeaf(p *plan, key, value []byte, near pool.Addr) error {
 	if err != nil {
 		return err
 	}
-	s.PS.Write(pool.Sole, p.at, s.newLeaf.build(p.shape, s.image, p.at, unit.NewVersion(s.Env), key, &c))
+	s.PS.Write(pool.Sole, p.at, s.newLeaf.build(s.lay.sums, p.shape, s.image, p.at, unit.NewVersion(s.Env), key, &c))
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -158,6 +159,8 @@ type layout struct {
 	maxLeaf  int // bytes of the largest leaf
 	maxRead  int // what is READ of a leaf at most; smaller ones may fill their memory better
 	nodeSize int // what was asked for as the size of nodes: a leaf is not larger; 0 = any
+	// of leaves; nil until the index has a secret. No node depends on it.
+	sums *sum.Key
 }
 
 const (

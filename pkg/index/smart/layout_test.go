@@ -8,9 +8,13 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
+	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
+
+var testSums = sum.NewKey(siphash.Key{K0: 1, K1: 2})
 
 // TestSlots: what is packed into a word comes out again, and kinds of words are told apart.
 func TestSlots(t *testing.T) {
@@ -89,21 +93,21 @@ func TestLeafRoundTrip(t *testing.T) {
 		}
 		b := make([]byte, 2000)
 		var l leaf
-		b = l.build(newShape(len(key), c.bytes()), b, a, r.Uint32(), key, &c)
+		b = l.build(testSums, newShape(len(key), c.bytes()), b, a, r.Uint32(), key, &c)
 		see := func(st state, want *content) {
 			t.Helper()
 			var g leaf
-			if v := g.open(b, a); v != whole || g.ctl.state() != st || !g.has(key) || !bytes.Equal(g.appendKey(nil), key) {
+			if v := g.open(testSums, b, a); v != whole || g.ctl.state() != st || !g.has(key) || !bytes.Equal(g.appendKey(nil), key) {
 				t.Fatalf("key %x, value %x: verdict %d, state %d", key, value, v, g.ctl.state())
 			}
 			if v, long := g.value(); want != nil && (long != want.long || !long && !bytes.Equal(v, want.value) || long && reference(v) != want.ref) {
 				t.Fatalf("key %x: value %x, want %+v", key, v, want)
 			}
-			if g.open(b, a+64) == whole {
+			if g.open(testSums, b, a+64) == whole {
 				t.Fatal("a leaf verifies at another address")
 			}
 			before := b[atControl]
-			if b[atControl]++; g.open(b, a) != torn {
+			if b[atControl]++; g.open(testSums, b, a) != torn {
 				t.Fatal("a leaf verifies with another control word")
 			}
 			b[atControl] = before
@@ -128,7 +132,7 @@ func TestLeafRoundTrip(t *testing.T) {
 			t.Fatalf("moved to %#x, want %#x", l.forward(), to)
 		}
 		unit.PutDead(b, a, kindLeaf, r.Uint32())
-		if l.open(b, a) != out || marks(a, b[:pool.HeadBytes]) != pool.Over || marks(a+64, b[:pool.HeadBytes]) != pool.Used {
+		if l.open(testSums, b, a) != out || marks(a, b[:pool.HeadBytes]) != pool.Over || marks(a+64, b[:pool.HeadBytes]) != pool.Used {
 			t.Fatal("a dead mark is not seen")
 		}
 	}
@@ -178,7 +182,7 @@ func TestHeadRoundTrip(t *testing.T) {
 func FuzzOpen(f *testing.F) {
 	a := pool.NewAddr(1, 64)
 	var l leaf
-	f.Add(bytes.Clone(l.build(newShape(20, 8), make([]byte, 200), a, 7, make([]byte, 20), &content{value: make([]byte, 8)})))
+	f.Add(bytes.Clone(l.build(testSums, newShape(20, 8), make([]byte, 200), a, 7, make([]byte, 20), &content{value: make([]byte, 8)})))
 	h := head{kind: firstType}
 	f.Add(bytes.Clone(h.build(make([]byte, 64), a, 9)))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -186,7 +190,7 @@ func FuzzOpen(f *testing.F) {
 			return
 		}
 		var l leaf
-		if l.open(b, a) == whole {
+		if l.open(testSums, b, a) == whole {
 			l.value()
 			l.appendKey(nil)
 		}

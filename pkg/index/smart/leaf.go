@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
-	"github.com/dmindex/dmindex/pkg/index/internal/crc"
+	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -29,8 +29,8 @@ import (
 // The control word, little-endian:
 //
 //	bits   field
-//	0-31   CRC-32C of the head (bytes 0 to 24), the rest of the key, and the cell that counts, as
-//	       far as that is used; it starts from address, version and state
+//	0-31   sum (package sum) of three parts: the head (bytes 0 to 24), the rest of the key, and
+//	       the cell that counts, as far as that is used; it starts from address, version and state
 //	32-55  version
 //	56     which cell counts
 //	57-58  state
@@ -108,9 +108,10 @@ func (s shape) fits(n int) bool { return cellHead+n <= s.cell }
 // leaf is a leaf that was READ, and verified.
 type leaf struct {
 	shape
-	at  pool.Addr
-	b   []byte
-	ctl control
+	sums *sum.Key
+	at   pool.Addr
+	b    []byte
+	ctl  control
 	// b has only the cell that counts, in the place of cell 0
 	single bool
 }
@@ -126,8 +127,8 @@ const (
 )
 
 // open looks at b, READ from a.
-func (l *leaf) open(b []byte, a pool.Addr) verdict {
-	l.at, l.b, l.single = a, b, false
+func (l *leaf) open(k *sum.Key, b []byte, a pool.Addr) verdict {
+	l.sums, l.at, l.b, l.single = k, a, b, false
 	if v := l.decode(); v != whole {
 		return v
 	}
@@ -139,8 +140,8 @@ func (l *leaf) open(b []byte, a pool.Addr) verdict {
 
 // openPart looks at b, READ from a: a leaf of so many bytes up to the end of cell 0 at least, or,
 // with other, up to that cell, and then cell 1 (otherCell).
-func (l *leaf) openPart(b []byte, a pool.Addr, bytes int, other bool) verdict {
-	v := l.beginPart(b, a, bytes)
+func (l *leaf) openPart(k *sum.Key, b []byte, a pool.Addr, bytes int, other bool) verdict {
+	v := l.beginPart(k, b, a, bytes)
 	switch {
 	case v != whole:
 		return v
@@ -154,8 +155,8 @@ func (l *leaf) openPart(b []byte, a pool.Addr, bytes int, other bool) verdict {
 
 // beginPart looks at what of a leaf that was READ in part lies before its cells. It does not return
 // whole if that is of no leaf.
-func (l *leaf) beginPart(b []byte, a pool.Addr, bytes int) verdict {
-	l.at, l.b, l.single = a, b, true
+func (l *leaf) beginPart(k *sum.Key, b []byte, a pool.Addr, bytes int) verdict {
+	l.sums, l.at, l.b, l.single = k, a, b, true
 	if v := l.decode(); v != whole {
 		return v
 	}
@@ -188,7 +189,7 @@ func (l *leaf) decode() verdict {
 	return whole
 }
 
-// verify reports whether the control word has the CRC of the rest: whole, or torn.
+// verify reports whether the control word has the sum of the rest: whole, or torn.
 func (l *leaf) verify() verdict {
 	if l.used(l.ctl.cell()) > l.cell || l.sum(l.ctl.version(), l.ctl.cell(), l.ctl.state()) != l.ctl.check() {
 		return torn
@@ -216,14 +217,11 @@ func (l *leaf) used(i int) int {
 // keyRest is the part of the key that does not lie in the head.
 func (l *leaf) keyRest() []byte { return l.b[atCells:][:l.rest()] }
 
-// sum is the CRC of the leaf, if cell i counts.
+// sum is the sum of the leaf, if cell i counts.
 func (l *leaf) sum(version uint32, i int, st state) uint32 {
-	c := crc.Sum(unit.Seed(l.at, version<<3|uint32(i)<<2|uint32(st)), l.b[:headBytes])
-	if l.rest() > 0 {
-		c = crc.Sum(c, l.keyRest())
-	}
 	at := l.place(i)
-	return crc.Sum(c, l.b[at:at+l.used(i)])
+	return l.sums.OfParts(unit.Seed(l.at, version<<3|uint32(i)<<2|uint32(st)),
+		l.b[:headBytes], l.keyRest(), l.b[at:at+l.used(i)])
 }
 
 // stays reports whether the leaf is in the tree, if it ever was.
@@ -325,10 +323,10 @@ func (l *leaf) seal(version uint32, i int, st state) []byte {
 }
 
 // build makes the image of a new leaf in b, which is to lie at a.
-func (l *leaf) build(s shape, b []byte, a pool.Addr, version uint32, key []byte, c *content) []byte {
+func (l *leaf) build(k *sum.Key, s shape, b []byte, a pool.Addr, version uint32, key []byte, c *content) []byte {
 	b = b[:s.bytes()]
 	clear(b)
-	l.shape, l.at, l.b, l.single = s, a, b, false
+	l.sums, l.shape, l.at, l.b, l.single = k, s, a, b, false
 	binary.LittleEndian.PutUint16(b, uint16(s.key))
 	binary.LittleEndian.PutUint16(b[atCell:], uint16(s.cell))
 	b[unit.AtKind], b[unit.AtFlags] = kindLeaf, unit.Node

@@ -343,5 +343,5 @@ func (b *loadLeaves) Build(i int, dst []byte, a pool.Addr, version uint32) int {
 	key := b.bytes[n.at : n.at+n.key]
 	c := content{value: b.bytes[n.at+n.key:][:n.value], long: n.long, ref: n.ref}
 	var l leaf
-	return len(l.build(n.shape, dst, a, version, key, &c))
+	return len(l.build(b.lay.sums, n.shape, dst, a, version, key, &c))
 }

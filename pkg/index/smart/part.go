@@ -42,13 +42,13 @@ func (s *Session) readValue(w slot) (verdict, error) {
 	if err := s.Read(w.addr(), b); err != nil {
 		return torn, err
 	}
-	v := s.leaf.openPart(b, w.addr(), bytes, false)
+	v := s.leaf.openPart(s.lay.sums, b, w.addr(), bytes, false)
 	if v == apart {
 		offset, cell := s.leaf.otherCell()
 		if err := s.Read(w.addr()+pool.Addr(offset), cell); err != nil {
 			return torn, err
 		}
-		v = s.leaf.openPart(b, w.addr(), bytes, true)
+		v = s.leaf.openPart(s.lay.sums, b, w.addr(), bytes, true)
 	}
 	if v == whole {
 		s.seconds.note(s.leaf.ctl.cell())

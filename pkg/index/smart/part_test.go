@@ -104,7 +104,7 @@ func TestPartsBesideUpdates(t *testing.T) {
 	var l leaf
 	c := content{value: bytes.Repeat([]byte("old "), 50)}
 	s := newShape(30, len(c.value))
-	image := l.build(s, make([]byte, s.bytes()), 64, 7, bytes.Repeat([]byte("k"), 30), &c)
+	image := l.build(testSums, s, make([]byte, s.bytes()), 64, 7, bytes.Repeat([]byte("k"), 30), &c)
 	lay, err := newLayout(index.Options{MaxKeyBytes: 32, MaxValueBytes: 256})
 	if err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestPartsBesideUpdates(t *testing.T) {
 	change(1, "one ")
 	part := bytes.Clone(image[:lay.firstPart(len(image))])
 	var got leaf
-	open := func(other bool) verdict { return got.openPart(part, 64, len(image), other) }
+	open := func(other bool) verdict { return got.openPart(testSums, part, 64, len(image), other) }
 	if v := open(false); v != apart {
 		t.Fatalf("cell 1 counts and was not READ: %v", v)
 	}

@@ -3,6 +3,7 @@ package smart
 import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -32,6 +33,7 @@ func init() {
 // ring is the READs of one round, and their buffers. What lies side by side in memory is READ by
 // one request: a bulk load puts leaves there in the order of their keys.
 type ring struct {
+	sums *sum.Key // of the leaves
 	room []byte
 	used int
 	n    int
@@ -62,6 +64,7 @@ func (l *layout) arenaBytes() int { return l.ringRoom() + addrUnit }
 
 // allotRing makes the ring.
 func (s *Session) allotRing(ps *pool.Session) (err error) {
+	s.ring.sums = s.lay.sums
 	s.ring.room, err = ps.Buffer(s.lay.ringRoom())
 	return err
 }
@@ -194,7 +197,7 @@ func (s *Session) fetchOthers() error {
 			continue
 		}
 		var l leaf
-		if l.beginPart(r.bytes(i), p.start, p.leaf) == whole && l.ctl.cell() == 1 {
+		if l.beginPart(r.sums, r.bytes(i), p.start, p.leaf) == whole && l.ctl.cell() == 1 {
 			offset, b := l.otherCell()
 			s.PS.Read(p.start+pool.Addr(offset), b)
 			p.other, queued = true, true
@@ -214,9 +217,9 @@ func (s *Session) fetchOthers() error {
 func (r *ring) open(l *leaf, i int) verdict {
 	p := &r.read[i]
 	if p.leaf == 0 {
-		return l.open(r.bytes(i), p.start)
+		return l.open(r.sums, r.bytes(i), p.start)
 	}
-	return l.openPart(r.bytes(i), p.start, p.leaf, p.other)
+	return l.openPart(r.sums, r.bytes(i), p.start, p.leaf, p.other)
 }
 
 // openLeaf is open. A torn leaf is READ again until it is whole, or out of the tree.

@@ -26,6 +26,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/meta"
 	"github.com/dmindex/dmindex/pkg/index/internal/nodecache"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
+	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -120,6 +122,7 @@ func (t *Tree) openSuperblock(ps *pool.Session, lay layout, given *index.Options
 	if t.lay, err = newLayout(have.Index()); err != nil {
 		return fmt.Errorf("options in the superblock: %w: %w", err, index.ErrFormat)
 	}
+	t.lay.sums = sum.NewKey(siphash.Key{K0: have.Secret[0], K1: have.Secret[1]})
 	if _, ok := pack(root); !ok {
 		return beyond(root)
 	}

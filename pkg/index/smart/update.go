@@ -115,7 +115,7 @@ func (s *Session) lockLeafOr(key []byte, c *combine.Change) (out outcome, got ho
 		} else if made {
 			return out, answered, v, nil
 		}
-		v = s.leaf.open(b, w.addr())
+		v = s.leaf.open(s.lay.sums, b, w.addr())
 		if v == whole && s.leaf.stays() && s.leaf.has(key) {
 			if late := s.Late(); late != nil {
 				return out, nothing, v, late

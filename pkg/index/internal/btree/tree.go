@@ -173,7 +173,7 @@ func (t *Tree) openSuperblock(ps *pool.Session, lay fence.Layout, given *index.O
 	if t.Lay, err = t.config.Layout(have.Index()); err != nil {
 		return pool.Nil, fmt.Errorf("options in the superblock: %w: %w", err, index.ErrFormat)
 	}
-	t.Lay.Secret = siphash.Key{K0: have.Secret[0], K1: have.Secret[1]}
+	t.Lay.SetSecret(siphash.Key{K0: have.Secret[0], K1: have.Secret[1]})
 	return root, nil
 }
 

@@ -3,6 +3,7 @@ package fence
 import (
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
+	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 )
 
 // Limits of nodes, in bytes.
@@ -22,10 +23,15 @@ type Layout struct {
 	// of leaves that are hash tables, as the options have it; 0 = the design's default, or it has
 	// none
 	Neighbourhood int
-	// of the index, for leaves that are hash tables. The leaf of an empty index does not depend on
-	// it: it is made before the index has one.
+	// of the index, for leaves that are hash tables, and the sums of entries that follow from it
+	// (SetSecret). The leaf of an empty index does not depend on them: it is made before the index
+	// has a secret.
 	Secret siphash.Key
+	Sums   *sum.Key
 }
+
+// SetSecret makes s the secret of the index.
+func (l *Layout) SetSecret(s siphash.Key) { l.Secret, l.Sums = s, sum.NewKey(s) }
 
 // Room returns how many bytes of a node lie behind a header with these fences.
 func (l *Layout) Room(low, high []byte) int {

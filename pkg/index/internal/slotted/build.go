@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
-	"github.com/dmindex/dmindex/pkg/index/internal/crc"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
@@ -92,10 +91,10 @@ func BuildFor(b []byte, l *fence.Layout, addr pool.Addr, h *fence.Header, p *Pai
 	seed := unit.Seed(addr, h.Version)
 	at := h.End + SlotBytes*h.Count
 	for i := range h.Count {
-		w := slotWord(unit.SlotSeed(seed, i), 0, 0, 0)
+		w := SlotOf(l, seed, i, 0, 0, nil)
 		if from+i < to {
 			e := p.Entry(from + i)
-			w = slotWord(crc.Sum(unit.SlotSeed(seed, i), e), l.Fingerprint(l.KeyOf(e)), at, len(e))
+			w = SlotOf(l, seed, i, l.Fingerprint(l.KeyOf(e)), at, e)
 			n := at + copy(b[at:], e)
 			at = fence.RoundUp(n)
 			clear(b[n:at])

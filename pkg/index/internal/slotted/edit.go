@@ -5,9 +5,7 @@ import (
 	"math/bits"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
-	"github.com/dmindex/dmindex/pkg/index/internal/crc"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
-	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 )
 
 // Changes of a leaf's image under its lock. The caller posts them, from the places that these
@@ -127,8 +125,7 @@ func (l *Leaf) Put(i int, fp byte, off int, e []byte) {
 
 func (l *Leaf) put(i int, fp byte, off int, e []byte) {
 	copy(l.Bytes[off:], e)
-	w := slotWord(crc.Sum(unit.SlotSeed(l.seed, i), e), fp, off, len(e))
-	binary.LittleEndian.PutUint64(l.Bytes[l.SlotAt(i):], w)
+	binary.LittleEndian.PutUint64(l.Bytes[l.SlotAt(i):], SlotOf(l.Lay, l.seed, i, fp, off, e))
 }
 
 // Unmix makes mixed slots (Mixed) verify: their keys, which known has to know, have values of zeros

@@ -10,8 +10,8 @@
 // A slot word is one aligned word, so that it changes at once:
 //
 //	bits    field
-//	32-63   CRC-32C of the entry, started with the node's address and version and the slot's
-//	        number (package unit)
+//	32-63   sum of the entry (package sum), started with the node's address and version and the
+//	        slot's number (package unit)
 //	24-31   fingerprint of the key
 //	12-23   offset of the entry in the node, in units of 8 bytes
 //	0-11    length of the entry in bytes; 0 = the slot is empty, and so are offset and fingerprint
@@ -29,7 +29,6 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/crc"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/keyrange"
@@ -103,11 +102,11 @@ func (l *Leaf) EntryAt(w uint64) []byte {
 // verified reports whether slot i, whose word is w and whose entry e, was published under the
 // version of the header.
 func (l *Leaf) verified(i int, w uint64, e []byte) bool {
-	return slotCheck(w) == crc.Sum(unit.SlotSeed(l.seed, i), e)
+	return slotCheck(w) == l.Lay.Sums.Of(unit.SlotSeed(l.seed, i), e)
 }
 
 // empty returns the word of slot i when it holds nothing.
-func (l *Leaf) empty(i int) uint64 { return slotWord(unit.SlotSeed(l.seed, i), 0, 0, 0) }
+func (l *Leaf) empty(i int) uint64 { return SlotOf(l.Lay, l.seed, i, 0, 0, nil) }
 
 // Find looks for key. Present: i is its slot and e its verified entry. Absent: every slot verifies
 // and none has the key. Torn: READ the leaf again.
@@ -186,11 +185,11 @@ func (l *Leaf) EntryOf(key []byte) (e []byte, ok bool) {
 
 // SlotOf returns the word of slot i of a leaf with that seed, for entry e at offset off. An empty
 // entry makes that of an empty slot.
-func SlotOf(seed uint32, i int, fp byte, off int, e []byte) uint64 {
+func SlotOf(l *fence.Layout, seed uint32, i int, fp byte, off int, e []byte) uint64 {
 	if len(e) == 0 {
 		return slotWord(unit.SlotSeed(seed, i), 0, 0, 0)
 	}
-	return slotWord(crc.Sum(unit.SlotSeed(seed, i), e), fp, off, len(e))
+	return slotWord(l.Sums.Of(unit.SlotSeed(seed, i), e), fp, off, len(e))
 }
 
 // Slot takes a slot word apart.

@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -21,6 +22,7 @@ func mustLayout(t testing.TB, o index.Options) *fence.Layout {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.SetSecret(siphash.Key{K0: 1, K1: 2})
 	return &l
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
@@ -21,6 +22,7 @@ func testLayout(t testing.TB, o index.Options) *fence.Layout {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.SetSecret(siphash.Key{K0: 1, K1: 2})
 	return &l
 }
 

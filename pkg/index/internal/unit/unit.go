@@ -14,14 +14,15 @@
 // The CRC starts with a number that is made of the node's address, its version and the unit's
 // number: 0 for the first unit, 1+i for slot i. The start is a bijection of the version while the
 // number stays, and of the number while the version stays. So the same content never verifies at
-// another version or in another slot.
+// another version or in another slot. That is also true of entries, which have another checksum
+// with the same start.
 //
 // A CRC is linear. Whether it tells two contents of one length apart depends on their difference
 // alone, and on nothing that is the same in both: not on the start, nor on a sequence there. So of
 // units that are torn by chance it finds all but one in 2^32. It does not find one that is torn
 // between two contents which somebody has chosen, so that they differ in several places, and in
-// each by what it does not see. Such a unit verifies with some places old and some new, at the
-// version of either. To find that takes a sum which is not linear, under the index's secret.
+// each by what it does not see. Users choose entries, and what replaces them in place. So the
+// checksum of an entry is not linear, and under the index's secret (package sum).
 package unit
 
 import (
