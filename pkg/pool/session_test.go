@@ -335,6 +335,9 @@ func TestSuperblockIsMadeOnce(t *testing.T) {
 			}
 		}
 		s := session(t, p)
+		if secret, err := s.DecideSecret(); err != nil || secret != sb.Secret {
+			t.Errorf("the secret %x is decided again: %x, %v", sb.Secret, secret, err)
+		}
 		if won, old, err := s.SwapRoot(pool.NewAddr(1, 0), pool.NewAddr(1, 64)); won || old != root || err != nil {
 			t.Errorf("swap from a wrong root: won %v, old %v, %v", won, old, err)
 		}

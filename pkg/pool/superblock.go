@@ -16,8 +16,9 @@ import (
 // replay them. Version 6: a leaf of SMART has all of its key before its cells
 // (pkg/index/smart/leaf.go). A client of version 5 would look for the rest behind them. Version 7:
 // an index has a secret, under which CHIME hashes keys (pkg/index/chime/layout.go). A client of
-// version 6 would look for them elsewhere. Version 8: entries have sums under the secret
-// (pkg/index/internal/sum). For a client of version 7, which knows CRCs, none of them verifies.
+// version 6 would look for them elsewhere. Version 8: entries and nodes with fences have sums under
+// the secret (pkg/index/internal/sum). For a client of version 7, which knows CRCs, none of them
+// verifies.
 const FormatVersion = 8
 
 // The superblock is 4 KiB at a place on the index's home server that the server knows:
@@ -146,8 +147,25 @@ func (s *Session) ReadSuperblock() (*Superblock, Addr, error) {
 	return sb, root, nil
 }
 
+// DecideSecret returns the secret of an index that may not be made yet: of each word the creator's
+// that was the first to swap it.
+func (s *Session) DecideSecret() (secret [2]uint64, err error) {
+	for i := range secret {
+		secret[i] = max(1, s.pool.env.Uint64())
+		found, err := s.SwapWord(s.superblockAddr(superblockSecret+8*uint64(i)), 0, secret[i])
+		if err != nil {
+			return secret, err
+		}
+		if found != 0 {
+			secret[i] = found
+		}
+	}
+	return secret, nil
+}
+
 // CreateSuperblock makes the index with a root that is complete, and returns the root that counts:
-// another client may have been faster. It allocates.
+// another client may have been faster. It allocates. A root that depends on the secret is made
+// after DecideSecret.
 func (s *Session) CreateSuperblock(design string, options json.RawMessage, root Addr) (Addr, error) {
 	sb := &Superblock{Identity: s.pool.identity, Design: design, Options: options}
 	header, body, err := sb.marshal()
@@ -158,11 +176,8 @@ func (s *Session) CreateSuperblock(design string, options json.RawMessage, root 
 	if err != nil {
 		return Nil, err
 	}
-	for i := range sb.Secret {
-		a := s.superblockAddr(superblockSecret + 8*uint64(i))
-		if _, err := s.SwapWord(a, 0, max(1, s.pool.env.Uint64())); err != nil {
-			return Nil, err
-		}
+	if _, err := s.DecideSecret(); err != nil {
+		return Nil, err
 	}
 	s.write(s.superblockAddr(0), buf[:copy(buf, header)])
 	s.write(s.superblockAddr(superblockBody), buf[superblockBody:superblockBody+copy(buf[superblockBody:], body)])

@@ -14,7 +14,7 @@ import (
 // Little-endian:
 //
 //	leaf:     | head | replica 0 | slots 0 to H-1 | replica 1 | slots H to 2H-1 | ...
-//	head:     what every node begins with (package fence): version, CRC, fences, sibling; up to
+//	head:     what every node begins with (package fence): version, sum, fences, sibling; up to
 //	          Layout.HeadBytes. The unit ends with the fences.
 //	replica:  offset  size  field
 //	          0       4     version of the node
@@ -33,8 +33,8 @@ import (
 // node's size. A node with less than H slots has that many for a neighbourhood.
 //
 // A slot has two parts that are written on their own. Its entry is a unit: version, length and
-// content, sealed by the sum, which starts with the address, the version and the slot's number; the
-// sum of an empty slot is the start. Its home word, bytes 8 to 15, is one aligned word, which is
+// content, sealed by the sum, which starts with the address, the version and the slot's number.
+// Its home word, bytes 8 to 15, is one aligned word, which is
 // never torn: so digest and bitmap change in one WRITE, and the sum has no part in them. The digest
 // adds up a term for each key, which mixes the key's hash with the address, the version, the slot's
 // number and where the key is. So a key that comes, goes or hops changes it, and what else there is

@@ -72,11 +72,7 @@ func (l *leaf) entry(i int) (e []byte, version uint32, ok bool) {
 
 // entrySum is the sum of slot i at a version, whose length and entry are b.
 func (l *leaf) entrySum(i int, version uint32, b []byte) uint32 {
-	start := unit.SlotSeed(unit.Seed(l.addr, version), i)
-	if binary.LittleEndian.Uint16(b) == emptySlot {
-		return start
-	}
-	return l.lay.Sums.Of(start, b)
+	return l.lay.Sums.Of(unit.SlotSeed(unit.Seed(l.addr, version), i), b)
 }
 
 // keyAt is the key in slot i, which verified at version. ok is false if it does not, or is empty.
@@ -227,7 +223,7 @@ func (l *leaf) complete(home int, version uint32) bool {
 
 // open decodes the head of a whole leaf.
 func (l *leaf) open() (h fence.Header, ok bool) {
-	ok = len(l.b) >= l.end() && h.Decode(l.b, l.lay) && h.Level == 0 && h.Count == 0 && h.End <= l.head && unit.Verify(l.b, h.End, l.addr, h.Version)
+	ok = len(l.b) >= l.end() && h.Decode(l.b, l.lay) && h.Level == 0 && h.Count == 0 && h.End <= l.head && l.lay.Verify(l.b, h.End, l.addr, h.Version)
 	return h, ok
 }
 
@@ -243,7 +239,7 @@ func (l *leaf) build(h *fence.Header, t *table, entry func(it int) []byte) int {
 	clear(l.b[:l.lay.NodeBytes])
 	h.Level, h.Count = 0, 0
 	h.Encode(l.b)
-	unit.Seal(l.b, h.End, l.addr, h.Version)
+	l.lay.Seal(l.b, h.End, l.addr, h.Version)
 	for g := range l.groups() {
 		l.putReplica(g, h.Version, siblingOf(h))
 	}

@@ -2,7 +2,6 @@ package dex
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"net"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
-	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/shm"
 	"github.com/dmindex/dmindex/pkg/verbs/tcp"
@@ -170,7 +168,7 @@ func FuzzCalls(f *testing.F) {
 			}
 			for _, end := range ends {
 				if end > 0 {
-					unit.Seal(b, end, testAddr, binary.LittleEndian.Uint32(b))
+					sealFor(request, b, end)
 				}
 				w.wild.transfer(t, verbs.Write, 0, bytes.Clone(b))
 				w.wild.call(t, request, answerFixed+512)

@@ -9,7 +9,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
-	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
@@ -67,7 +66,7 @@ func TestExecutorLooksAtLowFences(t *testing.T) {
 		}
 		copy(children[at:at+8], children[at+8:])
 		end := h.End + 8*h.Count + 8*(h.Count-1)
-		unit.Seal(s.Node, end, p.Addr(), h.Version)
+		s.Lay.Seal(s.Node, end, p.Addr(), h.Version)
 		s.PS.Write(pool.Sole, p.Addr(), s.Node[:end])
 		if err := s.PS.Post(); err != nil {
 			t.Fatal(err)

@@ -363,12 +363,22 @@ func FuzzExecutor(f *testing.F) {
 		copy(b, memory)
 		if seal {
 			for end := fence.HeaderBytes; end <= 512; end += 8 { // some of these may verify
-				unit.Seal(b, end, testAddr, binary.LittleEndian.Uint32(b))
+				sealFor(request, b, end)
 				run(t, request, b)
 			}
 		}
 		run(t, request, b)
 	})
+}
+
+// sealFor seals what lies at testAddr for the index that a request names.
+func sealFor(request, b []byte, end int) {
+	var l fence.Layout
+	if len(request) >= requestFixed {
+		l.Secret = siphash.Key{K0: binary.LittleEndian.Uint64(request[atSecret:]), K1: binary.LittleEndian.Uint64(request[atSecret+8:])}
+	}
+	l.SetSecret(l.Secret)
+	l.Seal(b, end, testAddr, binary.LittleEndian.Uint32(b))
 }
 
 func run(t *testing.T, request, memory []byte) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
@@ -199,3 +200,6 @@ func WriteBack(i index.Index) error { return i.(*dex).flushAll(false) }
 
 // Alive is an error once a client was given up.
 func Alive(i index.Index) error { return i.(*dex).pool.Alive() }
+
+// LayoutOf is what the bytes of an index depend on.
+func LayoutOf(i index.Index) *fence.Layout { return i.(*dex).lay }

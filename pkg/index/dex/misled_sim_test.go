@@ -11,9 +11,8 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/crc"
+	"github.com/dmindex/dmindex/pkg/index/dex"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
-	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -48,6 +47,7 @@ func misled(t *testing.T, c *poolsim.Cluster, p *simenv.Process, opts index.Opti
 	if err != nil {
 		return err
 	}
+	d.lay = dex.LayoutOf(x)
 	s.SetLimit(time.Minute)
 	r, model := rand.New(rand.NewPCG(1, 2)), map[string]string{}
 	for n := uint64(0); n < misledKeys; n += 2 {
@@ -174,6 +174,7 @@ func misledScan(s index.Session, model map[string]string, number uint64, reverse
 type lyingDevice struct {
 	hookedDevice
 	lies, told int // how many more, and how many so far
+	lay        *fence.Layout
 }
 
 // newLyingDevice makes one for nodes of so many bytes, on the only memory server.
@@ -187,7 +188,7 @@ func newLyingDevice(d verbs.Device, node int) *lyingDevice {
 		}
 		for i := range list {
 			b := list[i].Local
-			if len(b) == node && lying.lies > 0 && shift(pool.NewAddr(1, list[i].Remote), b) {
+			if len(b) == node && lying.lies > 0 && shift(lying.lay, pool.NewAddr(1, list[i].Remote), b) {
 				lying.lies--
 				lying.told++
 			}
@@ -199,18 +200,18 @@ func newLyingDevice(d verbs.Device, node int) *lyingDevice {
 
 // shift makes the inner node of level 1 at a, of an index of numbers, lead each key to the leaf
 // after its own; false if b is no such node.
-func shift(a pool.Addr, b []byte) bool {
+func shift(l *fence.Layout, a pool.Addr, b []byte) bool {
 	const children = fence.HeaderBytes + 16
 	count := int(binary.LittleEndian.Uint16(b[10:]))
 	end := children + 8*count + 8*(count-1)
 	if b[8] != 1 || count < 2 || end > len(b) {
 		return false
 	}
-	seed := unit.Seed(a, binary.LittleEndian.Uint32(b))
-	if binary.LittleEndian.Uint32(b[4:]) != crc.Sum(seed, b[8:end]) {
+	version := binary.LittleEndian.Uint32(b)
+	if !l.Verify(b, end, a, version) {
 		return false
 	}
 	copy(b[children:children+8*(count-1)], b[children+8:])
-	binary.LittleEndian.PutUint32(b[4:], crc.Sum(seed, b[8:end]))
+	l.Seal(b, end, a, version)
 	return true
 }

@@ -113,7 +113,7 @@ func (t *Tree) openSuperblock(ps *pool.Session, lay layout, given *index.Options
 	want := meta.Options{Uint64: lay.Uint64, MaxKeyBytes: lay.MaxKey, MaxValueBytes: lay.MaxValue, InlineBytes: lay.Inline, NodeBytes: lay.nodeSize}
 	have, root, err := meta.Open(ps, &meta.Request{
 		Design: Name, Want: want, AnyNode: given.NodeBytes == 0, AnyInline: given.InlineBytes == 0,
-		Create:  func() (pool.Addr, error) { return t.firstNode(ps) },
+		Create:  func([2]uint64) (pool.Addr, error) { return t.firstNode(ps) },
 		Discard: func(a pool.Addr) { t.pool.Free(a, rootBytes) },
 	})
 	if err != nil {

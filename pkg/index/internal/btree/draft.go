@@ -7,7 +7,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
-	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -106,7 +105,7 @@ func (d *Draft) Build(b []byte, l *fence.Layout, a pool.Addr, version uint32) in
 			binary.LittleEndian.PutUint16(b[ends+2*i:], uint16(at-heap))
 		}
 	}
-	unit.Seal(b, at, a, version)
+	l.Seal(b, at, a, version)
 	if invariants.Enabled {
 		d.check(b, l, a)
 	}

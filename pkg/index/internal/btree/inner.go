@@ -11,11 +11,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/nodecache"
-	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// An inner node is one unit: it is written whole and its CRC covers all of it. It has n children
+// An inner node is one unit: it is written whole and its sum covers all of it. It has n children
 // and n-1 separators between them; child i holds the keys from separator i-1 (or the low fence) up
 // to separator i (or the high fence).
 //
@@ -81,7 +80,7 @@ func decodeInner(l *fence.Layout, a pool.Addr, b []byte) *inner {
 		return nil
 	}
 	end := unitEnd(l, &h, b)
-	if !unit.Verify(b, end, a, h.Version) || end == h.End {
+	if !l.Verify(b, end, a, h.Version) || end == h.End {
 		return nil
 	}
 	ends := h.End + childBytes*h.Count

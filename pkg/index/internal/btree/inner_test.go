@@ -12,8 +12,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
-	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -77,6 +77,7 @@ func testLayout(t testing.TB, o index.Options) *fence.Layout {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.SetSecret(siphash.Key{K0: 1, K1: 2})
 	return &l
 }
 
@@ -123,9 +124,9 @@ func FuzzInner(f *testing.F) {
 		b := make([]byte, l.NodeBytes)
 		copy(b, data)
 		n := decodeInner(l, testAddr, b)
-		// past the CRC
+		// past the sum
 		for end := fence.HeaderBytes; n == nil && end <= min(len(b), 256); end += 2 {
-			unit.Seal(b, end, testAddr, binary.LittleEndian.Uint32(b))
+			l.Seal(b, end, testAddr, binary.LittleEndian.Uint32(b))
 			n = decodeInner(l, testAddr, b)
 		}
 		if n == nil {

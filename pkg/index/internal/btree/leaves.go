@@ -9,7 +9,7 @@ import (
 // for how full a leaf is, and for what a merge makes. Operations on pairs, splits among them, are
 // the design's. Methods post nothing and keep none of the bytes that they get.
 //
-// A leaf has the size of an inner node. Like every node it begins with version, CRC, kind (0: it is
+// A leaf has the size of an inner node. Like every node it begins with version, sum, kind (0: it is
 // a leaf) and flags (package unit), and its dead mark is that of package unit.
 //
 // Several sessions use the format at once, but for Merge.

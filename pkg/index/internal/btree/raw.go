@@ -6,7 +6,6 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
-	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -19,7 +18,7 @@ func VerifyInner(l *fence.Layout, h *fence.Header, a pool.Addr, b []byte) bool {
 		return false
 	}
 	end := unitEnd(l, h, b)
-	return end != h.End && unit.Verify(b, end, a, h.Version)
+	return end != h.End && l.Verify(b, end, a, h.Version)
 }
 
 // ChildIn returns the child that holds key of the inner node in b, which has verified. ok is false

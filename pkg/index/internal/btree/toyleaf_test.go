@@ -12,7 +12,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/loader"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
-	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -31,7 +30,7 @@ func (toyLeaves) pairs(h *fence.Header, b []byte) []byte { return b[h.End : h.En
 func (f toyLeaves) Open(a pool.Addr, b []byte) (h fence.Header, ok bool) {
 	ok = h.Decode(b, f.lay) && h.Level == 0
 	end := h.End + toyPair*h.Count
-	return h, ok && end <= len(b) && unit.Verify(b, end, a, h.Version)
+	return h, ok && end <= len(b) && f.lay.Verify(b, end, a, h.Version)
 }
 
 func (f toyLeaves) Verify(a pool.Addr, b []byte) bool {
@@ -48,7 +47,7 @@ func (f toyLeaves) build(b []byte, a pool.Addr, h fence.Header, pairs []byte) in
 	h.Level, h.Count = 0, len(pairs)/toyPair
 	h.Encode(b)
 	end := h.End + copy(b[h.End:], pairs)
-	unit.Seal(b, end, a, h.Version)
+	f.lay.Seal(b, end, a, h.Version)
 	return end
 }
 

@@ -164,8 +164,11 @@ func (t *Tree) openSuperblock(ps *pool.Session, lay fence.Layout, given *index.O
 	have, root, err := meta.Open(ps, &meta.Request{
 		Design: t.config.Design.Name, Want: storedOptions(&lay), AnyNode: given.NodeBytes == 0, AnyInline: given.InlineBytes == 0,
 		AnyNeighbourhood: given.Neighbourhood == 0,
-		Create:           func() (pool.Addr, error) { return t.firstLeaf(ps, lay) },
-		Discard:          func(a pool.Addr) { t.Pool.Free(a, lay.NodeBytes) },
+		Create: func(secret [2]uint64) (pool.Addr, error) {
+			lay.SetSecret(siphash.Key{K0: secret[0], K1: secret[1]})
+			return t.firstLeaf(ps, lay)
+		},
+		Discard: func(a pool.Addr) { t.Pool.Free(a, lay.NodeBytes) },
 	})
 	if err != nil {
 		return pool.Nil, err

@@ -15,7 +15,7 @@ import (
 // inner node the whole node.
 //
 //	offset  size  field
-//	0       10    version, CRC, kind, flags: see package unit. The kind is the level; 0 is a leaf
+//	0       10    version, sum, kind, flags: see package unit. The kind is the level; 0 is a leaf
 //	              flags: bit 0 rightmost (no upper bound, no sibling), bit 1 dead, bit 7 set
 //	10      2     count: of a leaf's slots, of an inner node's children
 //	12      2     length of the low fence
@@ -53,7 +53,7 @@ type Header struct {
 }
 
 // Decode decodes b, which may be any bytes. It reports false if they are no header. It does not
-// verify the CRC.
+// verify it.
 func (h *Header) Decode(b []byte, l *Layout) bool {
 	flags := b[unit.AtFlags]
 	if flags&^rightmost != unit.Node {
@@ -77,7 +77,7 @@ func (h *Header) Decode(b []byte, l *Layout) bool {
 	return true
 }
 
-// Encode writes all of h but its CRC to b and sets h.End.
+// Encode writes all of h but its sum to b and sets h.End.
 func (h *Header) Encode(b []byte) {
 	binary.LittleEndian.PutUint32(b[unit.AtVersion:], h.Version)
 	b[unit.AtKind] = h.Level

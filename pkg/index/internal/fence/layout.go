@@ -1,9 +1,13 @@
 package fence
 
 import (
+	"encoding/binary"
+
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 	"github.com/dmindex/dmindex/pkg/index/internal/sum"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
+	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // Limits of nodes, in bytes.
@@ -23,15 +27,26 @@ type Layout struct {
 	// of leaves that are hash tables, as the options have it; 0 = the design's default, or it has
 	// none
 	Neighbourhood int
-	// of the index, for leaves that are hash tables, and the sums of entries that follow from it
-	// (SetSecret). The leaf of an empty index does not depend on them: it is made before the index
-	// has a secret.
+	// of the index, for leaves that are hash tables, and the sums of nodes and entries that follow
+	// from it (SetSecret)
 	Secret siphash.Key
 	Sums   *sum.Key
 }
 
 // SetSecret makes s the secret of the index.
 func (l *Layout) SetSecret(s siphash.Key) { l.Secret, l.Sums = s, sum.NewKey(s) }
+
+// Seal writes the sum of the first unit of the node in b, which ends at end. Users choose fences
+// and separators, so it is no CRC.
+func (l *Layout) Seal(b []byte, end int, a pool.Addr, version uint32) {
+	binary.LittleEndian.PutUint32(b[unit.AtCheck:], l.Sums.Of(unit.Seed(a, version), b[unit.AtKind:end]))
+}
+
+// Verify reports whether the first unit of the node in b, which ends at end, was sealed at a with
+// that version.
+func (l *Layout) Verify(b []byte, end int, a pool.Addr, version uint32) bool {
+	return binary.LittleEndian.Uint32(b[unit.AtCheck:]) == l.Sums.Of(unit.Seed(a, version), b[unit.AtKind:end])
+}
 
 // Room returns how many bytes of a node lie behind a header with these fences.
 func (l *Layout) Room(low, high []byte) int {

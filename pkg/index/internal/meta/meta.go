@@ -56,9 +56,9 @@ type Request struct {
 	// no neighbourhood. Then it takes those of the index, if there is one already.
 	AnyNode, AnyInline, AnyNeighbourhood bool
 
-	// Create makes the first node of a new index, complete, and returns its address. No other
-	// client knows it.
-	Create func() (pool.Addr, error)
+	// Create makes the first node of a new index, whose secret this is, complete, and returns its
+	// address. No other client knows it.
+	Create func(secret [2]uint64) (pool.Addr, error)
 
 	// Discard gives that node back: another client was faster, and its root counts.
 	Discard func(pool.Addr)
@@ -108,9 +108,13 @@ func create(ps *pool.Session, r *Request) (pool.Addr, error) {
 	if err != nil {
 		return pool.Nil, err
 	}
+	secret, err := ps.DecideSecret()
+	if err != nil {
+		return pool.Nil, err
+	}
 	ps.Begin() // until the node is written it may look like one that was given back
 	defer ps.End()
-	first, err := r.Create()
+	first, err := r.Create(secret)
 	if err != nil {
 		return pool.Nil, err
 	}

@@ -87,7 +87,7 @@ func Build(b []byte, l *fence.Layout, addr pool.Addr, h *fence.Header, p *Pairs,
 func BuildFor(b []byte, l *fence.Layout, addr pool.Addr, h *fence.Header, p *Pairs, from, to int, d Load) int {
 	h.Level, h.Count = 0, d.slots(l.Room(h.Low, h.High), typical(l))
 	h.Encode(b)
-	unit.Seal(b, h.End, addr, h.Version)
+	l.Seal(b, h.End, addr, h.Version)
 	seed := unit.Seed(addr, h.Version)
 	at := h.End + SlotBytes*h.Count
 	for i := range h.Count {

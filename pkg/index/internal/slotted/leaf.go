@@ -81,7 +81,7 @@ func (l *Leaf) Open(lay *fence.Layout, addr pool.Addr, b []byte) bool {
 		return false
 	}
 	l.seed = unit.Seed(addr, l.Version)
-	return unit.VerifyFrom(b, l.End, l.seed)
+	return lay.Verify(b, l.End, addr, l.Version)
 }
 
 // SlotWord returns word i of the directory.

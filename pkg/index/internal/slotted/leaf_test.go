@@ -12,7 +12,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
-	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -251,8 +250,8 @@ func FuzzLeaf(f *testing.F) {
 		b := make([]byte, l.NodeBytes)
 		copy(b, data)
 		var h fence.Header
-		if seal && h.Decode(b, l) { // past the CRC
-			unit.Seal(b, h.End, testAddr, h.Version)
+		if seal && h.Decode(b, l) { // past the sum
+			l.Seal(b, h.End, testAddr, h.Version)
 		}
 		var leaf Leaf
 		if !leaf.Open(l, testAddr, b) {

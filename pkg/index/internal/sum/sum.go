@@ -1,6 +1,6 @@
-// Package sum is the checksum of entries that are replaced in place: a universal hash of 32 bits
-// under the index's secret. A reader learns from it whether a READ beside a WRITE got a mixture of
-// two contents.
+// Package sum is the checksum of what users have a choice in and is replaced in place, entries and
+// nodes: a universal hash of 32 bits under the index's secret. A reader learns from it whether a
+// READ beside a WRITE got a mixture of two contents.
 //
 // Users choose contents, and see no sums. Any two different contents that are chosen without
 // knowledge of the key have one sum with a probability of at most 2^-32 + 2^-64 over all keys. So a
@@ -41,7 +41,7 @@ import (
 
 const (
 	// Most is how many bytes a content has at most.
-	Most = 9 << 10
+	Most = 32 << 10
 
 	blockBytes = 2 << 10
 	blockWords = blockBytes / 8

@@ -7,22 +7,22 @@
 //
 //	offset  size  field
 //	0       4     version: a rewrite adds 1, a new node begins with a random one
-//	4       4     CRC-32C of the first unit, from offset 8 to the unit's end
+//	4       4     checksum of the first unit, from offset 8 to the unit's end
 //	8       1     kind: of a node its level
 //	9       1     flags
 //
-// The CRC starts with a number that is made of the node's address, its version and the unit's
+// The checksum starts with a number that is made of the node's address, its version and the unit's
 // number: 0 for the first unit, 1+i for slot i. The start is a bijection of the version while the
 // number stays, and of the number while the version stays. So the same content never verifies at
-// another version or in another slot. That is also true of entries, which have another checksum
-// with the same start.
+// another version or in another slot.
 //
-// A CRC is linear. Whether it tells two contents of one length apart depends on their difference
-// alone, and on nothing that is the same in both: not on the start, nor on a sequence there. So of
-// units that are torn by chance it finds all but one in 2^32. It does not find one that is torn
-// between two contents which somebody has chosen, so that they differ in several places, and in
-// each by what it does not see. Users choose entries, and what replaces them in place. So the
-// checksum of an entry is not linear, and under the index's secret (package sum).
+// Users choose keys and values, and so what replaces what in entries, fences and separators. These
+// have sums under the index's secret (package sum, and fence.Layout). What is sealed here has a
+// CRC-32C: dead marks, blocks, heads of SMART's inner nodes. A CRC is linear. Whether it tells two
+// contents of one length apart depends on their difference alone, and on nothing that is the same
+// in both: not on the start, nor on a sequence there. So of units that are torn by chance it finds
+// all but one in 2^32. It does not find one that is torn between two contents which somebody has
+// chosen, so that they differ in several places, and in each by what it does not see.
 package unit
 
 import (
@@ -67,21 +67,13 @@ func Version(b []byte) uint32 { return binary.LittleEndian.Uint32(b[AtVersion:])
 func NewVersion(e env.Env) uint32 { return uint32(e.Uint64()) }
 
 // Seal writes the CRC of the first unit of b, which ends at end.
-func Seal(b []byte, end int, a pool.Addr, version uint32) { SealFrom(b, end, Seed(a, version)) }
-
-// SealFrom is Seal with a start value that the caller has already.
-func SealFrom(b []byte, end int, seed uint32) {
-	binary.LittleEndian.PutUint32(b[AtCheck:], crc.Sum(seed, b[AtKind:end]))
+func Seal(b []byte, end int, a pool.Addr, version uint32) {
+	binary.LittleEndian.PutUint32(b[AtCheck:], crc.Sum(Seed(a, version), b[AtKind:end]))
 }
 
 // Verify reports whether the first unit of b, which ends at end, was sealed at a with that version.
 func Verify(b []byte, end int, a pool.Addr, version uint32) bool {
-	return VerifyFrom(b, end, Seed(a, version))
-}
-
-// VerifyFrom is Verify with a start value that the caller has already.
-func VerifyFrom(b []byte, end int, seed uint32) bool {
-	return binary.LittleEndian.Uint32(b[AtCheck:]) == crc.Sum(seed, b[AtKind:end])
+	return binary.LittleEndian.Uint32(b[AtCheck:]) == crc.Sum(Seed(a, version), b[AtKind:end])
 }
 
 // IsDead reports whether b, of at least DeadBytes, is the image of a dead node or block at a.
