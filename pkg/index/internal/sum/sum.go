@@ -17,10 +17,11 @@
 // different blocks of one length have one hash with a probability of at most 2^-64.
 //
 // The four quarters of these 128 bits, and the length of the block, are five numbers below 2^32 for
-// each block. Each number is multiplied by a word of the key, and the products are added to one
-// more word, modulo 2^64. The upper half is the sum (multilinear hashing; Lemire, Kaser: Strongly
-// universal string hashing is fast, The Computer Journal 57, 2014). The sums of two different
-// lists of numbers differ by each value with a probability of 2^-32.
+// each block; those of an empty block are 0. Each number is multiplied by a word of the key, and
+// the products are added to one more word, modulo 2^64. The upper half is the sum (multilinear
+// hashing; Lemire, Kaser: Strongly universal string hashing is fast, The Computer Journal 57,
+// 2014). The sums of two different lists of numbers differ by each value with a probability of
+// 2^-32.
 //
 // All blocks share the words for NH, and each number has a word of its own. That is enough.
 // Contents that are not divided alike have another length in their lists. Others have the same
@@ -88,6 +89,17 @@ func (k *Key) Expand(secret siphash.Key) {
 
 // Of returns the sum of a content of one part, with a start. It allocates nothing.
 func (k *Key) Of(start uint32, p []byte) uint32 {
+	if n := len(p); n >= 8 && n <= 32 { // as block has it: most entries are as short
+		second := n - 8
+		if n > 16 {
+			second = 8
+		}
+		high, low := bits.Mul64(word(p)+k.words[0], word(p[second:])+k.words[1])
+		if n > 16 {
+			low, high = add(low, high, word(p[n-16:])+k.words[2], word(p[n-8:])+k.words[3])
+		}
+		return start ^ uint32((k.first+k.folds[0].of(low, high, n))>>32)
+	}
 	if len(p) < blockBytes {
 		return start ^ uint32((k.first+k.block(&k.folds[0], p))>>32)
 	}
@@ -116,8 +128,11 @@ func (k *Key) part(h uint64, n int, p []byte) (uint64, int) {
 //
 // The last two words of a block are its last 16 bytes, some of which may be in the words before,
 // too. Those of a shorter block overlap as well. Blocks of one length that differ have words that
-// differ.
+// differ. Those of an empty one do not count.
 func (k *Key) block(f *fold, p []byte) uint64 {
+	if len(p) == 0 {
+		return 0
+	}
 	var low, high uint64
 	i := 0
 	if len(p) > fewBytes {
@@ -136,8 +151,13 @@ func (k *Key) block(f *fold, p []byte) uint64 {
 	}
 	at := i / 8 % blockWords
 	low, high = add(low, high, a+k.words[at], b+k.words[at|1])
+	return f.of(low, high, len(p))
+}
+
+// of returns what the numbers of a block of n bytes with a hash add.
+func (f *fold) of(low, high uint64, n int) uint64 {
 	return f.low0*uint64(uint32(low)) + f.low1*(low>>32) +
-		f.high0*uint64(uint32(high)) + f.high1*(high>>32) + f.length*uint64(len(p))
+		f.high0*uint64(uint32(high)) + f.high1*(high>>32) + f.length*uint64(n)
 }
 
 // add adds the product of a and b to a number of 128 bits.
