@@ -34,11 +34,10 @@ import (
 //
 // A slot has two parts that are written on their own. Its entry is a unit: version, length and
 // content, sealed by the sum, which starts with the address, the version and the slot's number.
-// Its home word, bytes 8 to 15, is one aligned word, which is
-// never torn: so digest and bitmap change in one WRITE, and the sum has no part in them. The digest
-// adds up a term for each key, which mixes the key's hash with the address, the version, the slot's
-// number and where the key is. So a key that comes, goes or hops changes it, and what else there is
-// need not be known.
+// Its home word, bytes 8 to 15, is one aligned word, which is never torn: so digest and bitmap
+// change in one WRITE, and the sum has no part in them. The digest adds up a term for each key,
+// which mixes the key's hash with the address, the version, the slot's number and where the key is.
+// So a key that comes, goes or hops changes it, and what else there is need not be known.
 //
 // Keys are hashed under the index's secret, which its users do not know. Users choose keys. Without
 // a secret they could choose such as have one home, of which a leaf takes no more than H, or such

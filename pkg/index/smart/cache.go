@@ -107,7 +107,7 @@ func (c *copied) renewFrom(first int, b []byte) {
 
 // decode makes c the node that was READ from a. It reports false if b is no inner node of a type.
 func (c *copied) decode(lay *layout, a pool.Addr, t nodeType, b []byte) bool {
-	if !c.head.decode(b, a) || c.kind != t {
+	if !c.head.decode(lay.sums, b, a) || c.kind != t {
 		return false
 	}
 	c.Addr, c.ends = a, lay.ends

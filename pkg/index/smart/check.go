@@ -48,7 +48,7 @@ func (t *Tree) Check() (index.Structure, error) {
 func (t *Tree) Verifies(a pool.Addr, node []byte) bool {
 	var h head
 	var l leaf
-	return h.decode(node, a) || l.open(t.lay.sums, node, a) == whole
+	return h.decode(t.lay.sums, node, a) || l.open(t.lay.sums, node, a) == whole
 }
 
 // roots notes the roots that were replaced, and learns where the root is.

@@ -35,7 +35,7 @@ const (
 func (f *frame) take(lay *layout, w slot, b []byte) {
 	f.at, f.base = w&addrMask, lay.base()
 	t := nodeType(w.code())
-	if f.dead = !f.head.decode(b, w.addr()) || f.kind != t; f.dead {
+	if f.dead = !f.head.decode(lay.sums, b, w.addr()) || f.kind != t; f.dead {
 		return
 	}
 	f.resize(t.slots())

@@ -75,7 +75,7 @@ func (s slot) withKey(k byte) slot { return s&^(255<<56) | slot(k)<<56 }
 func innerSlot(k byte, t nodeType, at slot) slot { return slot(k)<<56 | slot(t)<<48 | at }
 
 // damaged reports whether s says of a child what no client says: memory was damaged, or a program
-// wrote what it must not. Slots have no CRC; what they lead to has. end: s is an end slot, which
+// wrote what it must not. Slots have no sum; what they lead to has. end: s is an end slot, which
 // leads to leaves only. What a slot of an inner node leads to is asked besides (head.under).
 func (l *layout) damaged(s slot, end bool) bool {
 	return s.inner() && (end || nodeType(s.code()) > direct) || s.leaf() && s.leafBytes() > l.maxRead
@@ -159,7 +159,7 @@ type layout struct {
 	maxLeaf  int // bytes of the largest leaf
 	maxRead  int // what is READ of a leaf at most; smaller ones may fill their memory better
 	nodeSize int // what was asked for as the size of nodes: a leaf is not larger; 0 = any
-	// of leaves; nil until the index has a secret. No node depends on it.
+	// of leaves and heads; nil until the index has a secret
 	sums *sum.Key
 }
 

@@ -156,9 +156,9 @@ func TestHeadRoundTrip(t *testing.T) {
 		h := head{kind: firstType + nodeType(r.IntN(int(direct)))}
 		h.setPrefix(depth, key[depth:depth+n])
 		a := pool.NewAddr(2, 64*(1+r.Uint64N(1<<30)))
-		b := h.build(make([]byte, direct.bytes()), a, r.Uint32())
+		b := h.build(testSums, make([]byte, direct.bytes()), a, r.Uint32())
 		var g head
-		if !g.decode(b, a) || g != h || g.decode(b, a+64) || marks(a, b[:pool.HeadBytes]) != pool.Used {
+		if !g.decode(testSums, b, a) || g != h || g.decode(testSums, b, a+64) || marks(a, b[:pool.HeadBytes]) != pool.Used {
 			t.Fatalf("%+v became %+v", h, g)
 		}
 		if at := h.mismatch(key); at != -1 {
@@ -184,7 +184,7 @@ func FuzzOpen(f *testing.F) {
 	var l leaf
 	f.Add(bytes.Clone(l.build(testSums, newShape(20, 8), make([]byte, 200), a, 7, make([]byte, 20), &content{value: make([]byte, 8)})))
 	h := head{kind: firstType}
-	f.Add(bytes.Clone(h.build(make([]byte, 64), a, 9)))
+	f.Add(bytes.Clone(h.build(testSums, make([]byte, 64), a, 9)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) < atCells {
 			return
@@ -195,13 +195,14 @@ func FuzzOpen(f *testing.F) {
 			l.appendKey(nil)
 		}
 		// A check that fits makes what follows it reached.
-		unit.Seal(b, headBytes, a, binary.LittleEndian.Uint32(b))
+		unit.SealUnder(testSums, b, headBytes, a, binary.LittleEndian.Uint32(b))
 		var h head
-		h.decode(b, a)
+		h.decode(testSums, b, a)
 		lay, err := newLayout(index.Options{MaxKeyBytes: 20, MaxValueBytes: 8})
 		if err != nil {
 			t.Fatal(err)
 		}
+		lay.sums = testSums
 		var c copied
 		if ty := nodeType(b[unit.AtKind]); ty >= firstType && ty <= direct && len(b) >= ty.bytes() {
 			c.decode(&lay, a, ty, b)

@@ -204,7 +204,7 @@ func (ld *builder) finish() (pool.Addr, error) {
 	ld.note(a)
 	n, base := ld.top(), ld.t.lay.base()
 	ld.Batch.AddImage(a, rootBytes, func(b []byte) int {
-		b = buildRoot(b, a, unit.NewVersion(ld.t.env))
+		b = buildRoot(ld.t.lay.sums, b, a, unit.NewVersion(ld.t.env))
 		n.put(b, base, direct)
 		return len(b)
 	})
@@ -253,7 +253,7 @@ func (ld *builder) node(h *head, put func(b []byte)) error {
 		return err
 	}
 	ld.Batch.AddImage(a, h.kind.bytes(), func(b []byte) int {
-		put(h.build(b, a, unit.NewVersion(ld.t.env)))
+		put(h.build(ld.t.lay.sums, b, a, unit.NewVersion(ld.t.env)))
 		return h.kind.bytes()
 	})
 	ld.word = innerSlot(0, h.kind, at)

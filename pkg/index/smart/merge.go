@@ -114,7 +114,7 @@ func (s *Session) headerMerge(parent *step, c *copied, only slot) (w slot, merge
 	s.made = append(s.made[:0], node)
 	h := head{kind: nt}
 	h.setPrefix(from, p)
-	image := h.build(s.nodes, node.at, unit.NewVersion(s.Env))
+	image := h.build(s.lay.sums, s.nodes, node.at, unit.NewVersion(s.Env))
 	fill(image, nt, b)
 	s.PS.Write(pool.Sole, node.at, image)
 	at, _ := pack(node.at)
@@ -146,7 +146,7 @@ func (s *Session) mergeable(l int, only slot) (bool, error) {
 		h = copyOf(c).head
 	} else {
 		b := s.node[:headBytes]
-		if err := s.Read(only.addr(), b); err != nil || !h.decode(b, only.addr()) {
+		if err := s.Read(only.addr(), b); err != nil || !h.decode(s.lay.sums, b, only.addr()) {
 			return false, err
 		}
 	}

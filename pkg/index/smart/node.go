@@ -3,6 +3,7 @@ package smart
 import (
 	"encoding/binary"
 
+	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -10,7 +11,7 @@ import (
 // An inner node:
 //
 //	offset  size  field
-//	0       8     version (random), CRC over bytes 8 to 24: see package unit
+//	0       8     version (random), sum of bytes 8 to 24: see package unit
 //	8       1     type
 //	9       1     flags
 //	10      2     depth: where its prefix begins in the keys below it, little-endian
@@ -20,7 +21,9 @@ import (
 //
 // The head never changes while the node lives. All keys below have it from the node's first moment
 // to its last one: a node that is put in above takes none of it away. When the node is out the head
-// becomes a dead mark; the slots, which are the targets of atomics, are never WRITTEN again.
+// becomes a dead mark; the slots, which are the targets of atomics, are never WRITTEN again. Users
+// choose prefixes, and a READ beside the mark may get a part of both. So the head has a sum under
+// the index's secret. A mixture that verified would say that keys below have another prefix.
 const (
 	headBytes  = 24
 	atDepth    = 10
@@ -66,7 +69,7 @@ func (h *head) mismatch(key []byte) int {
 }
 
 // build makes the head's image in b, whose slots are empty then. The node is to lie at a.
-func (h *head) build(b []byte, a pool.Addr, version uint32) []byte {
+func (h *head) build(k *sum.Key, b []byte, a pool.Addr, version uint32) []byte {
 	b = b[:h.kind.bytes()]
 	clear(b)
 	binary.LittleEndian.PutUint32(b[unit.AtVersion:], version)
@@ -74,14 +77,14 @@ func (h *head) build(b []byte, a pool.Addr, version uint32) []byte {
 	binary.LittleEndian.PutUint16(b[atDepth:], h.depth)
 	b[atLength] = h.length
 	copy(b[atPrefix:headBytes], h.prefix[:h.length])
-	unit.Seal(b, headBytes, a, version)
+	unit.SealUnder(k, b, headBytes, a, version)
 	return b
 }
 
-// decodeHead reports whether b, READ from a, begins as an inner node.
-func (h *head) decode(b []byte, a pool.Addr) bool {
+// decode reports whether b, READ from a, begins as an inner node.
+func (h *head) decode(k *sum.Key, b []byte, a pool.Addr) bool {
 	if b[unit.AtFlags] != unit.Node || b[unit.AtKind] == 0 || b[unit.AtKind] > byte(direct) ||
-		!unit.Verify(b, headBytes, a, unit.Version(b)) || b[atLength] > mostPrefix {
+		!unit.VerifyUnder(k, b, headBytes, a, unit.Version(b)) || b[atLength] > mostPrefix {
 		return false
 	}
 	h.kind = nodeType(b[unit.AtKind])

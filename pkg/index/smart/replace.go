@@ -219,7 +219,7 @@ func (s *Session) successor(parent *step, c *copied, t nodeType, add **addition)
 	}
 	h := c.head
 	h.kind = t
-	b := h.build(s.nodes, node.at, unit.NewVersion(s.Env))
+	b := h.build(s.lay.sums, s.nodes, node.at, unit.NewVersion(s.Env))
 	n := fill(b, t, c)
 	if leaf != 0 {
 		br := branch((*add).key, c.end())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -44,9 +45,9 @@ func wayOf(b []byte) slot { return getWay(b[atWay:]) }
 func getWay(b []byte) slot { return slot(binary.LittleEndian.Uint64(b)) }
 
 // buildRoot makes the image of a root in b.
-func buildRoot(b []byte, a pool.Addr, version uint32) []byte {
+func buildRoot(k *sum.Key, b []byte, a pool.Addr, version uint32) []byte {
 	h := head{kind: direct}
-	h.build(b, a, version)
+	h.build(k, b, a, version)
 	b = b[:rootBytes]
 	clear(b[atWay:])
 	return b
@@ -143,7 +144,7 @@ func (s *Session) replaceRoot(add *addition) (done bool, err error) {
 		return false, err
 	}
 	var full error
-	b := buildRoot(s.nodes, a, unit.NewVersion(s.Env))
+	b := buildRoot(s.lay.sums, s.nodes, a, unit.NewVersion(s.Env))
 	for i := range s.fresh.size() {
 		if w := s.fresh.word(i); w.child() {
 			putSlot(b, i, w.clean())

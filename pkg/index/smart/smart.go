@@ -113,7 +113,7 @@ func (t *Tree) openSuperblock(ps *pool.Session, lay layout, given *index.Options
 	want := meta.Options{Uint64: lay.Uint64, MaxKeyBytes: lay.MaxKey, MaxValueBytes: lay.MaxValue, InlineBytes: lay.Inline, NodeBytes: lay.nodeSize}
 	have, root, err := meta.Open(ps, &meta.Request{
 		Design: Name, Want: want, AnyNode: given.NodeBytes == 0, AnyInline: given.InlineBytes == 0,
-		Create:  func([2]uint64) (pool.Addr, error) { return t.firstNode(ps) },
+		Create:  func(secret [2]uint64) (pool.Addr, error) { return t.firstNode(ps, sumsOf(secret)) },
 		Discard: func(a pool.Addr) { t.pool.Free(a, rootBytes) },
 	})
 	if err != nil {
@@ -122,7 +122,7 @@ func (t *Tree) openSuperblock(ps *pool.Session, lay layout, given *index.Options
 	if t.lay, err = newLayout(have.Index()); err != nil {
 		return fmt.Errorf("options in the superblock: %w: %w", err, index.ErrFormat)
 	}
-	t.lay.sums = sum.NewKey(siphash.Key{K0: have.Secret[0], K1: have.Secret[1]})
+	t.lay.sums = sumsOf(have.Secret)
 	if _, ok := pack(root); !ok {
 		return beyond(root)
 	}
@@ -131,8 +131,13 @@ func (t *Tree) openSuperblock(ps *pool.Session, lay layout, given *index.Options
 	return nil
 }
 
+// sumsOf is the key of the sums of an index with a secret.
+func sumsOf(secret [2]uint64) *sum.Key {
+	return sum.NewKey(siphash.Key{K0: secret[0], K1: secret[1]})
+}
+
 // firstNode makes the root.
-func (t *Tree) firstNode(ps *pool.Session) (pool.Addr, error) {
+func (t *Tree) firstNode(ps *pool.Session, k *sum.Key) (pool.Addr, error) {
 	b, err := ps.Buffer(rootBytes)
 	if err != nil {
 		return pool.Nil, err
@@ -141,7 +146,7 @@ func (t *Tree) firstNode(ps *pool.Session) (pool.Addr, error) {
 	if err != nil {
 		return pool.Nil, err
 	}
-	ps.Write(pool.Sole, a, buildRoot(b, a, unit.NewVersion(t.env)))
+	ps.Write(pool.Sole, a, buildRoot(k, b, a, unit.NewVersion(t.env)))
 	return a, ps.Post()
 }
 

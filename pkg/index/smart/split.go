@@ -93,7 +93,7 @@ func (s *Session) makeNode(n *int, h *head, children [2]slot, branches [2]int) (
 	}
 	a := s.made[1+*n].at
 	*n++
-	b := h.build(s.nodes[at*room:], a, unit.NewVersion(s.Env))
+	b := h.build(s.lay.sums, s.nodes[at*room:], a, unit.NewVersion(s.Env))
 	next := s.lay.base()
 	for i, c := range children {
 		if c != 0 {

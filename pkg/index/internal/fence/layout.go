@@ -1,8 +1,6 @@
 package fence
 
 import (
-	"encoding/binary"
-
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 	"github.com/dmindex/dmindex/pkg/index/internal/sum"
@@ -39,13 +37,13 @@ func (l *Layout) SetSecret(s siphash.Key) { l.Secret, l.Sums = s, sum.NewKey(s) 
 // Seal writes the sum of the first unit of the node in b, which ends at end. Users choose fences
 // and separators, so it is no CRC.
 func (l *Layout) Seal(b []byte, end int, a pool.Addr, version uint32) {
-	binary.LittleEndian.PutUint32(b[unit.AtCheck:], l.Sums.Of(unit.Seed(a, version), b[unit.AtKind:end]))
+	unit.SealUnder(l.Sums, b, end, a, version)
 }
 
 // Verify reports whether the first unit of the node in b, which ends at end, was sealed at a with
 // that version.
 func (l *Layout) Verify(b []byte, end int, a pool.Addr, version uint32) bool {
-	return binary.LittleEndian.Uint32(b[unit.AtCheck:]) == l.Sums.Of(unit.Seed(a, version), b[unit.AtKind:end])
+	return unit.VerifyUnder(l.Sums, b, end, a, version)
 }
 
 // Room returns how many bytes of a node lie behind a header with these fences.

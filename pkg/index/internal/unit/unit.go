@@ -16,9 +16,9 @@
 // number stays, and of the number while the version stays. So the same content never verifies at
 // another version or in another slot.
 //
-// Users choose keys and values, and so what replaces what in entries, fences and separators. These
-// have sums under the index's secret (package sum, and fence.Layout). What is sealed here has a
-// CRC-32C: dead marks, blocks, heads of SMART's inner nodes. A CRC is linear. Whether it tells two
+// Users choose keys and values, and so what replaces what in entries, fences, separators and
+// prefixes. These have sums under the index's secret (package sum). Dead marks and blocks have a
+// CRC-32C. A CRC is linear. Whether it tells two
 // contents of one length apart depends on their difference alone, and on nothing that is the same
 // in both: not on the start, nor on a sequence there. So of units that are torn by chance it finds
 // all but one in 2^32. It does not find one that is torn between two contents which somebody has
@@ -30,6 +30,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index/internal/crc"
+	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -65,6 +66,17 @@ func Version(b []byte) uint32 { return binary.LittleEndian.Uint32(b[AtVersion:])
 // NewVersion returns the first version of a node. It is random, so that what an earlier node left
 // at its address does not verify.
 func NewVersion(e env.Env) uint32 { return uint32(e.Uint64()) }
+
+// SealUnder writes the sum under k of the first unit of b, which ends at end.
+func SealUnder(k *sum.Key, b []byte, end int, a pool.Addr, version uint32) {
+	binary.LittleEndian.PutUint32(b[AtCheck:], k.Of(Seed(a, version), b[AtKind:end]))
+}
+
+// VerifyUnder reports whether the first unit of b, which ends at end, was sealed under k at a with
+// that version.
+func VerifyUnder(k *sum.Key, b []byte, end int, a pool.Addr, version uint32) bool {
+	return binary.LittleEndian.Uint32(b[AtCheck:]) == k.Of(Seed(a, version), b[AtKind:end])
+}
 
 // Seal writes the CRC of the first unit of b, which ends at end.
 func Seal(b []byte, end int, a pool.Addr, version uint32) {
