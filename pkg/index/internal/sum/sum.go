@@ -52,8 +52,8 @@ const (
 // Key is the key of an index's sums. It does not change while it is in use.
 type Key struct {
 	first uint64
-	folds [mostBlocks]fold
 	words [blockWords]uint64 // of NH
+	folds [mostBlocks]fold
 }
 
 // fold has the words that a block's numbers are multiplied by.
@@ -67,8 +67,9 @@ func NewKey(secret siphash.Key) *Key {
 }
 
 // Expand makes k the key that follows from an index's secret. It is a part of the format: word i of
-// the key is the hash of i, little-endian, under the secret. CHIME hashes keys of users under the
-// secret, so a constant makes this another one.
+// the key is the hash of i, little-endian, under the secret. Those of blocks come last, so no sum
+// depends on Most. CHIME hashes keys of users under the secret, so a constant makes this another
+// one.
 func (k *Key) Expand(secret siphash.Key) {
 	secret.K1 ^= 0xC6A4A7935BD1E995
 	var counter [8]byte
@@ -79,11 +80,11 @@ func (k *Key) Expand(secret siphash.Key) {
 		return siphash.Sum(secret, counter[:])
 	}
 	k.first = next()
-	for i := range k.folds {
-		k.folds[i] = fold{low0: next(), low1: next(), high0: next(), high1: next(), length: next()}
-	}
 	for i := range k.words {
 		k.words[i] = next()
+	}
+	for i := range k.folds {
+		k.folds[i] = fold{low0: next(), low1: next(), high0: next(), high1: next(), length: next()}
 	}
 }
 
