@@ -39,6 +39,8 @@ import (
 // it.
 type Executor struct {
 	idle [8]atomic.Pointer[walk] // so that calls allocate nothing
+	// expanded keys of sums of the indexes that calls came for, by their secrets
+	sums [64]atomic.Pointer[sums]
 }
 
 const (
@@ -92,7 +94,7 @@ var errRequest = errors.New("no request of this version")
 func (x *Executor) Call(_ verbs.Peer, near verbs.Near, request, answer []byte) (int, error) {
 	w := x.acquire()
 	defer x.release(w)
-	if err := w.decode(request, answer); err != nil {
+	if err := w.decode(x, request, answer); err != nil {
 		return 0, err
 	}
 	return w.run(near)
@@ -104,11 +106,11 @@ func (x *Executor) acquire() *walk {
 			return w
 		}
 	}
-	return &walk{sums: new(sums)}
+	return new(walk)
 }
 
 func (x *Executor) release(w *walk) {
-	*w = walk{sums: w.sums}
+	*w = walk{}
 	for i := range x.idle {
 		if x.idle[i].CompareAndSwap(nil, w) {
 			return
@@ -126,26 +128,29 @@ type walk struct {
 	out   []byte // the answer
 	node  []byte // the room behind its fixed part
 
-	sums *sums // of the call before, too
-
 	misled bool // the node begins above the key: the client must find out why (btree/misled.go)
 }
 
-// sums is the key of an index's sums. It is expanded anew for the call of another index only.
+// sums is the key of the sums of an index with a secret. It never changes, so calls share it.
 type sums struct {
-	secret siphash.Key // words are not 0
+	secret siphash.Key
 	key    sum.Key
 }
 
-func (s *sums) of(secret siphash.Key) *sum.Key {
-	if s.secret != secret {
-		s.secret = secret
+// sumsOf is the key that follows from a secret. It is expanded again where another secret took its
+// place. So a client can make calls of others slower by what an expansion takes, and no more.
+func (x *Executor) sumsOf(secret siphash.Key) *sum.Key {
+	at := &x.sums[secret.K0%uint64(len(x.sums))]
+	s := at.Load()
+	if s == nil || s.secret != secret {
+		s = &sums{secret: secret}
 		s.key.Expand(secret)
+		at.Store(s)
 	}
 	return &s.key
 }
 
-func (w *walk) decode(b, answer []byte) error {
+func (w *walk) decode(x *Executor, b, answer []byte) error {
 	if len(b) < requestFixed || b[atVersion] != requestVersion {
 		return errRequest
 	}
@@ -168,7 +173,7 @@ func (w *walk) decode(b, answer []byte) error {
 		w.at.Swizzled() || w.at.Server() == 0:
 		return errRequest
 	}
-	w.lay.Secret, w.lay.Sums = secret, w.sums.of(secret)
+	w.lay.Secret, w.lay.Sums = secret, x.sumsOf(secret)
 	w.key, w.out, w.node = b[requestFixed:], answer, answer[answerFixed:answerFixed+size]
 	clear(answer[:answerFixed])
 	return nil

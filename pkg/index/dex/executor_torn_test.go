@@ -10,6 +10,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
+	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -58,4 +59,20 @@ func TestExecutorTornEntry(t *testing.T) {
 		calls(secret + 1)
 	}
 	calls(1)
+}
+
+// TestExecutorKeepsKeys: a server of several indexes expands no key for a call of each in turn. One
+// that takes the place of another's gets its own.
+func TestExecutorKeepsKeys(t *testing.T) {
+	x, content := new(Executor), []byte("an entry")
+	one, other, same := siphash.Key{K0: 1, K1: 2}, siphash.Key{K0: 2, K1: 2}, siphash.Key{K0: 65, K1: 2}
+	first := x.sumsOf(one)
+	for _, secret := range []siphash.Key{other, one, same, one} {
+		if got, want := x.sumsOf(secret).Of(7, content), sum.NewKey(secret).Of(7, content); got != want {
+			t.Errorf("secret %v: sum %#x, want %#x", secret, got, want)
+		}
+		if secret == other && x.sumsOf(one) != first {
+			t.Error("the key of an index was expanded again after a call of another one")
+		}
+	}
 }
