@@ -137,16 +137,24 @@ type sums struct {
 	key    sum.Key
 }
 
-// sumsOf is the key that follows from a secret. It is expanded again where another secret took its
-// place. So a client can make calls of others slower by what an expansion takes, and no more.
+// sumsOf is the key that follows from a secret. It has one of two places, so that a server of some
+// indexes rarely has two that take each other's place. One that is in neither is expanded, which
+// allocates. So a client can make calls of others slower by that, and no more.
 func (x *Executor) sumsOf(secret siphash.Key) *sum.Key {
-	at := &x.sums[secret.K0%uint64(len(x.sums))]
-	s := at.Load()
-	if s == nil || s.secret != secret {
-		s = &sums{secret: secret}
-		s.key.Expand(secret)
-		at.Store(s)
+	var at *atomic.Pointer[sums]
+	for _, word := range [...]uint64{secret.K0, secret.K1} {
+		at = &x.sums[word%uint64(len(x.sums))]
+		s := at.Load()
+		if s == nil {
+			break // a place is never empty again, so the key is not in the second one
+		}
+		if s.secret == secret {
+			return &s.key
+		}
 	}
+	s := &sums{secret: secret}
+	s.key.Expand(secret)
+	at.Store(s)
 	return &s.key
 }
 
