@@ -91,14 +91,14 @@ func (c *Comparison) run(base Run, p *comparedPart, v *variant, s *setting) (*Ru
 	if r.Workload, err = LookupWorkload(p.workload); err == nil && p.distribution != "" {
 		r.Distribution, err = ParseDistribution(p.distribution)
 	}
+	if s.change != nil {
+		s.change(&r)
+	}
 	if r.Workload.share[lookup]+r.Workload.share[update]+r.Workload.share[scan] == 0 {
 		r.Warmup = min(r.Warmup, r.Ops/2) // there is no reading that could warm a cache
 		if c.doubles {
 			r.Ops = int(r.Records)
 		}
-	}
-	if s.change != nil {
-		s.change(&r)
 	}
 	mb := c.cache
 	if v.cache > 0 {

@@ -105,3 +105,12 @@ func TestEveryDesign(t *testing.T) {
 		t.Errorf("the table is\n%s", text)
 	}
 }
+
+// TestComparisonDoubles: LOAD inserts as many items as its setting loads.
+func TestComparisonDoubles(t *testing.T) {
+	c, setting := Comparison{doubles: true}, withItems(5000)
+	r, err := c.run(*smallRun(t, "C", "sim"), &comparedPart{workload: "LOAD", distribution: "uniform"}, &variant{design: "sherman"}, &setting)
+	if err != nil || r.Records != 5000 || r.Ops != 5000 {
+		t.Errorf("%d items are loaded and %d inserted: %v", r.Records, r.Ops, err)
+	}
+}
