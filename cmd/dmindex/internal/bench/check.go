@@ -104,8 +104,12 @@ func (b *bencher) checkPair(key, value []byte) error {
 		ok = writer <= uint64(len(b.stream.ops))
 		if ok {
 			behind := b.behind[writer-1]
-			ok = behind > 0 && b.stream.ops[writer-1].item() == item
+			ok = (behind > 0 || b.doubt[writer-1]) && b.stream.ops[writer-1].item() == item
 			began += uint64(behind) - 1
+			// it may have taken effect at any time until its client was fenced
+			if b.doubt[writer-1] {
+				began = uint64(len(b.stream.ops))
+			}
 		}
 	}
 	if !ok {

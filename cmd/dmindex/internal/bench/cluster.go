@@ -40,7 +40,8 @@ type cluster interface {
 // member is an index that a compute server opened. Close closes its pool, too.
 type member struct {
 	index.Index
-	close func() error
+	close  func() error
+	client uint32 // of its pool; 0 = of a cluster in real time
 }
 
 // simulated is a cluster in virtual time with the papers' NICs and no adversary.
@@ -122,7 +123,7 @@ func (s *simulated) open(server int, o index.Options) (member, error) {
 	if err != nil {
 		return member{}, errors.Join(err, p.Close())
 	}
-	return member{x, func() error { return errors.Join(x.Close(), p.Close()) }}, nil
+	return member{x, func() error { return errors.Join(x.Close(), p.Close()) }, p.Client()}, nil
 }
 
 // real is memory servers in this process, on loopback; compute servers are clients in this process.
@@ -197,5 +198,5 @@ func (c *real) open(server int, o index.Options) (member, error) {
 	if err != nil {
 		return member{}, errors.Join(err, m.Close())
 	}
-	return member{x.Index, func() error { return errors.Join(x.Close(), m.Close()) }}, nil
+	return member{Index: x.Index, close: func() error { return errors.Join(x.Close(), m.Close()) }}, nil
 }

@@ -35,7 +35,7 @@ func (f *fakeCluster) chunks() (uint64, error)   { return 1, nil }
 func (f *fakeCluster) close() error              { return nil }
 
 func (f *fakeCluster) open(int, index.Options) (member, error) {
-	return member{&fakeIndex{f: f}, func() error { return nil }}, nil
+	return member{Index: &fakeIndex{f: f}, close: func() error { return nil }}, nil
 }
 
 type fakeIndex struct {

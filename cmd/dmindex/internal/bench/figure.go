@@ -147,7 +147,10 @@ func LookupFigure(name string) (Experiment, error) {
 	if name == ProcessorFigure {
 		return &processorMeasure, nil
 	}
-	return nil, fmt.Errorf("unknown figure %q: there are %s", name, strings.Join(append(names, ProcessorFigure), ", "))
+	if name == fiveCrash.name {
+		return &fiveCrash, nil
+	}
+	return nil, fmt.Errorf("unknown figure %q: there are %s", name, strings.Join(append(names, fiveCrash.name, ProcessorFigure), ", "))
 }
 
 // Defaults implements Experiment: 22 clients on each compute server, as in Sherman's paper.

@@ -52,6 +52,14 @@ func (h *histogram) add(o *histogram) {
 	h.sum += o.sum
 }
 
+// above is how many durations are longer than d, to the width of its bucket.
+func (h *histogram) above(d time.Duration) (n uint64) {
+	for _, count := range h.counts[bucketOf(d)+1:] {
+		n += uint64(count)
+	}
+	return n
+}
+
 // quantile is a time that a share q of all durations does not exceed; 0 if there are none.
 func (h *histogram) quantile(q float64) time.Duration {
 	if h.total == 0 {

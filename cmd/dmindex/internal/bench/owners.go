@@ -16,6 +16,15 @@ type owners struct {
 	keys  keys
 	n     int
 	epoch uint64 // of the last grant
+	dead  bool   // the last server died, and the one before it has its keys, too
+}
+
+// served is how many servers have keys.
+func (o *owners) served() int {
+	if o.dead {
+		return o.n - 1
+	}
+	return o.n
 }
 
 // of is the server that has an item.
@@ -99,12 +108,12 @@ func (b *bencher) eachOwn(name string, do func(index.Partitioned, pool.Holding) 
 	if b.owners == nil && !b.everyone {
 		return nil
 	}
-	for i := range b.members {
-		h := pool.Holding{Epoch: uint64(i) + 1}
+	for i := range b.run.ComputeServers {
+		h, server := pool.Holding{Epoch: uint64(i) + 1}, i
 		if b.owners != nil {
-			h = b.owners.holding(i, i)
+			h, server = b.owners.holding(i, i), min(i, b.owners.served()-1)
 		}
-		if err := b.inServer(i, name, func() error { return do(b.members[i].owner(), h) }); err != nil {
+		if err := b.inServer(server, name, func() error { return do(b.members[server].owner(), h) }); err != nil {
 			return err
 		}
 	}

@@ -26,6 +26,7 @@ type phase struct {
 	ended  atomic.Int64
 	began  time.Duration
 	report *progress
+	crash  *crash // of a compute server, in its middle; nil = none dies
 
 	// of all clients, once the phase is over
 	latency histogram
@@ -148,10 +149,14 @@ func (p *phase) run() error {
 			groups[i].Go(fmt.Sprint("client ", j+1), clients[j].work)
 		}
 	}
-	for _, g := range groups {
-		g.Wait(env.Forever)
-	}
 	var errs []error
+	if p.crash == nil {
+		for _, g := range groups {
+			g.Wait(env.Forever)
+		}
+	} else {
+		clients, errs = p.crash.survivors(clients, groups), []error{p.crash.err}
+	}
 	for _, c := range clients {
 		errs = append(errs, c.err, c.session.Close())
 		p.latency.add(&c.latency)
@@ -175,6 +180,9 @@ type client struct {
 	p       *phase
 	b       *bencher
 	queue   *queue
+	server  int
+	since   time.Duration // its first operation waits since then; 0 = it begins with its work
+	under   uint64        // place of the operation under way, counted from 1; 0 = none is
 	env     env.Env
 	session index.Session
 	err     error
@@ -195,7 +203,7 @@ type client struct {
 // newClient makes a client on a compute server.
 func newClient(p *phase, s index.Session, server int) *client {
 	r := p.b.run
-	c := &client{p: p, b: p.b, queue: p.queues[server%len(p.queues)], env: p.b.cluster.env(server), session: s, key: make([]byte, 0, r.KeyBytes), value: make([]byte, 0, r.ValueBytes+8),
+	c := &client{p: p, b: p.b, queue: p.queues[server%len(p.queues)], server: server, env: p.b.cluster.env(server), session: s, key: make([]byte, 0, r.KeyBytes), value: make([]byte, 0, r.ValueBytes+8),
 		dst: make([]byte, 0, r.ValueBytes), previous: make([]byte, 0, r.KeyBytes)}
 	c.visit = c.order
 	return c
@@ -205,7 +213,13 @@ func newClient(p *phase, s index.Session, server int) *client {
 func (c *client) work() {
 	p, q, now, charges := c.p, c.queue, c.b.cluster.now, c.b.cluster.processor()
 	last := now()
+	if c.since > 0 {
+		last = c.since
+	}
 	for {
+		if p.crash != nil {
+			p.crash.look(c.server)
+		}
 		n := q.next.Add(1) - 1
 		if n >= q.length {
 			c.empty()
@@ -213,6 +227,7 @@ func (c *client) work() {
 		}
 		i := q.place(n)
 		o, writer := p.operation(i)
+		c.under = i + 1
 		if charges != nil {
 			charges.begin(o)
 		}
@@ -223,6 +238,7 @@ func (c *client) work() {
 		if p.ops != nil && c.changed {
 			c.b.behind[p.first+i] = uint32(q.place(q.begun()-1) - i + 1)
 		}
+		c.under = 0
 		if charges != nil {
 			c.env.Sleep(charges.end(o))
 		}

@@ -23,6 +23,7 @@ type Summary struct {
 	P50             float64         `json:"p50_us"`
 	P99             float64         `json:"p99_us"`
 	P999            float64         `json:"p999_us"`
+	Longest         float64         `json:"longest_us"`
 	Verbs           VerbsPerOp      `json:"verbs_per_op"`
 	RoundTripsPerOp float64         `json:"round_trips_per_op"`
 	BytesPerOp      float64         `json:"bytes_per_op"`     // without those of the log
@@ -58,7 +59,7 @@ func (r *Result) Summary() Summary {
 	s := Summary{
 		Design: r.Run.Design, Transport: r.Run.Transport, Workload: r.Run.Workload.Name, Distribution: r.Run.Distribution.String(),
 		Switches: map[string]bool{}, Clients: r.Run.Clients, Records: r.Run.Records, Ops: r.Ops, Throughput: r.Throughput, CPU: float64(r.CPU) / ops / 1e3,
-		P50: r.micros(0.5), P99: r.micros(0.99), P999: r.micros(0.999),
+		P50: r.micros(0.5), P99: r.micros(0.99), P999: r.micros(0.999), Longest: r.micros(1),
 		Verbs: VerbsPerOp{Read: float64(v.Requests[verbs.Read]) / ops, Write: float64(v.Requests[verbs.Write]) / ops,
 			Atomic: float64(v.Atomics()) / ops, RPC: float64(r.Calls+v.Requests[verbs.Call]) / ops, Log: float64(log.Requests[verbs.Write]) / ops},
 		RoundTripsPerOp: float64(r.Stats.Verbs.RoundTrips) / ops, Skew: r.Skew, Apart: r.Apart, CacheBytes: r.Stats.CacheBytes, MemoryBytesPerItem: r.ItemBytes,

@@ -47,7 +47,10 @@ func (r *routed) of(server int) (index.Session, error) {
 }
 
 // at is the session of the owner of a key.
-func (r *routed) at(key []byte) (index.Session, error) { return r.of(r.b.owners.at(key)) }
+func (r *routed) at(key []byte) (index.Session, error) { return r.of(r.server(key)) }
+
+// server is the one that serves a key.
+func (r *routed) server(key []byte) int { return min(r.b.owners.at(key), r.b.owners.served()-1) }
 
 func (r *routed) Lookup(key, dst []byte) ([]byte, error) {
 	s, err := r.at(key)
@@ -103,7 +106,7 @@ func (r *routed) LookupBatch(keys [][]byte, visit func(i int, value []byte, err 
 		var some [][]byte
 		var number []int
 		for i, key := range keys {
-			if r.b.owners.at(key) == server {
+			if r.server(key) == server {
 				some, number = append(some, key), append(number, i)
 			}
 		}
@@ -138,12 +141,12 @@ func (r *routed) Scan(start []byte, limit int, reverse bool, visit func(key, val
 		return errReverse
 	}
 	r.visit, r.seen, r.enough = visit, 0, false
-	for server := r.b.owners.at(start); ; server++ {
+	for server := r.server(start); ; server++ {
 		s, err := r.of(server)
 		if err == nil {
 			err = s.Scan(start, limit-r.seen, false, r.count)
 		}
-		if err != nil || r.enough || r.seen == limit || server+1 == r.b.owners.n {
+		if err != nil || r.enough || r.seen == limit || server+1 == r.b.owners.served() {
 			return err
 		}
 		start = r.b.owners.low(server + 1)

@@ -85,14 +85,23 @@ type Result struct {
 }
 
 // Do does the run. ctx ends it early.
-func (r *Run) Do(ctx context.Context) (*Result, error) {
+func (r *Run) Do(ctx context.Context) (result *Result, err error) {
+	err = r.inCluster(ctx, func(b *bencher) (err error) {
+		result, err = b.all()
+		return err
+	})
+	return result, err
+}
+
+// inCluster calls do in the world of a cluster that is as the run says, and ends the cluster.
+func (r *Run) inCluster(ctx context.Context, do func(b *bencher) error) error {
 	design, err := r.check()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	k, err := newKeys(r.KeyBytes)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	b := newBencher(ctx, r, k)
 	if b.everyone = r.everyone(); !design.SharesAll && !b.everyone {
@@ -104,20 +113,16 @@ func (r *Run) Do(ctx context.Context) (*Result, error) {
 		b.cluster, err = newReal(r)
 	}
 	if err != nil {
-		return nil, err
-	}
-	var result *Result
-	err = b.cluster.run(func() (err error) {
-		result, err = b.all()
 		return err
-	})
+	}
+	err = b.cluster.run(func() error { return do(b) })
 	if errors.Is(err, index.ErrPoolFull) {
 		err = fmt.Errorf("%w (each memory server had %s; give more of them with --servers, or fewer --ops)", err, size(r.memoryNeeded()))
 	}
 	if err = errors.Join(err, b.cluster.close()); err != nil {
-		return nil, fmt.Errorf("bench %s over %s, workload %s: %w", r.Design, r.Transport, r.Workload.Name, err)
+		return fmt.Errorf("bench %s over %s, workload %s: %w", r.Design, r.Transport, r.Workload.Name, err)
 	}
-	return result, nil
+	return nil
 }
 
 // options of the index, with so many bytes of cache.
@@ -136,7 +141,8 @@ type bencher struct {
 	// included, from it on until it was answered: those after them began when it was over. 0 = it
 	// gave it none.
 	behind  []uint32
-	last    []uint64 // by item, for the check; see findLast
+	doubt   map[uint64]bool // operations whose client died before it had an answer
+	last    []uint64        // by item, for the check; see findLast
 	cluster cluster
 	members []member
 	cache   int     // bytes of each compute server's, once it is loaded; 0 = the design's default
@@ -148,7 +154,7 @@ type bencher struct {
 
 func newBencher(ctx context.Context, r *Run, k keys) *bencher {
 	s := newStream(r.Workload, r.Distribution, r.Records, r.Warmup+r.Ops, r.ScanFrom, r.ScanTo, 2*r.Clients, r.Seed)
-	return &bencher{ctx: ctx, run: r, keys: k, stream: s, present: newBitmap(s.items), behind: make([]uint32, len(s.ops))}
+	return &bencher{ctx: ctx, run: r, keys: k, stream: s, present: newBitmap(s.items), behind: make([]uint32, len(s.ops)), doubt: map[uint64]bool{}}
 }
 
 // all is what happens in the cluster's world.
@@ -160,7 +166,7 @@ func (b *bencher) all() (_ *Result, err error) {
 	if _, err := b.part("warm up", 0, b.run.Warmup); err != nil {
 		return nil, err
 	}
-	before, chunks, err := b.stats()
+	before, chunks, err := b.stats(b.members)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +182,7 @@ func (b *bencher) all() (_ *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	after, chunksAfter, err := b.stats()
+	after, chunksAfter, err := b.stats(b.members)
 	if err != nil {
 		return nil, err
 	}
@@ -190,9 +196,9 @@ func (b *bencher) all() (_ *Result, err error) {
 	return res, err
 }
 
-// stats of all compute servers together. They are exact while no session is open.
-func (b *bencher) stats() (sum index.Stats, chunks uint64, err error) {
-	for _, m := range b.members {
+// stats of compute servers together. They are exact while no session is open.
+func (b *bencher) stats(members []member) (sum index.Stats, chunks uint64, err error) {
+	for _, m := range members {
 		s := m.Stats()
 		sum.Verbs.Sum(&s.Verbs)
 		sum.Log.Sum(&s.Log)

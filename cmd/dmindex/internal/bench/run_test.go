@@ -222,7 +222,7 @@ func TestJSONShape(t *testing.T) {
 		t.Fatalf("%d members, %d runs", len(file), len(file["runs"]))
 	}
 	run := file["runs"][1]
-	want := strings.Fields("apart_ops bytes_per_op cache_bytes cache_hit_rate clients cpu_us_per_op design distribution log_bytes_per_op memory_bytes_per_item ops optimum_reads_per_op p50_us p999_us p99_us popular_reads_per_op " +
+	want := strings.Fields("apart_ops bytes_per_op cache_bytes cache_hit_rate clients cpu_us_per_op design distribution log_bytes_per_op longest_us memory_bytes_per_item ops optimum_reads_per_op p50_us p999_us p99_us popular_reads_per_op " +
 		"reads_over_optimum reads_over_popular records round_trips_per_op skew switches throughput_ops transport verbs_per_op workload")
 	if have := slices.Sorted(maps.Keys(run)); !slices.Equal(have, want) {
 		t.Errorf("members %v, want %v", have, want)
