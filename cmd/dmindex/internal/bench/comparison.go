@@ -59,6 +59,22 @@ func everyDesign() []variant {
 	return list
 }
 
+// title is how the part is called.
+func (p *comparedPart) title() string {
+	if p.name != "" {
+		return p.name
+	}
+	return p.workload
+}
+
+// compared are the variants whose designs are in this program.
+func (c *Comparison) compared() []variant {
+	if len(c.variants) == 0 {
+		return everyDesign()
+	}
+	return slices.DeleteFunc(slices.Clone(c.variants), func(v variant) bool { return !v.registered() })
+}
+
 // Sets implements Experiment.
 func (c *Comparison) Sets(flag string) bool {
 	return setByAll(flag) || slices.ContainsFunc(c.settings, func(s setting) bool { return slices.Contains(s.flags, flag) })
@@ -116,6 +132,23 @@ func (c *Comparison) run(base Run, p *comparedPart, v *variant, s *setting) (*Ru
 	return &r, err
 }
 
+// runAt implements runner.
+func (c *Comparison) runAt(base Run, at place) (*Run, error) {
+	part := max(0, slices.IndexFunc(c.parts, func(p comparedPart) bool { return p.title() == at.part }))
+	v := slices.IndexFunc(c.variants, func(v variant) bool { return v.label == at.variant })
+	s := len(c.settings) - 1
+	if at.setting != "" {
+		s = slices.IndexFunc(c.settings, func(s setting) bool { return s.label == at.setting })
+	}
+	if v < 0 || at.part != "" && c.parts[part].title() != at.part || at.setting != "" && s < 0 {
+		return nil, fmt.Errorf("figure %s has no run %+v", c.Name, at)
+	}
+	if s < 0 {
+		return c.run(base, &c.parts[part], &c.variants[v], &setting{})
+	}
+	return c.run(base, &c.parts[part], &c.variants[v], &c.settings[s])
+}
+
 // Do does the experiment again and writes our figures beside the paper's. base says all of a run
 // that the comparison does not.
 func (c *Comparison) Do(ctx context.Context, base Run, out io.Writer) (all []*Result, err error) {
@@ -123,10 +156,7 @@ func (c *Comparison) Do(ctx context.Context, base Run, out io.Writer) (all []*Re
 	if len(settings) == 0 {
 		settings = []setting{{}}
 	}
-	variants := c.variants
-	if len(variants) == 0 {
-		variants = everyDesign()
-	}
+	variants := c.compared()
 	names, head := c.columns, []string{"", "", "Mop/s", "x " + variants[0].label}
 	if names == nil {
 		names, head = comparedColumns, append(head, "paper")
@@ -140,10 +170,7 @@ func (c *Comparison) Do(ctx context.Context, base Run, out io.Writer) (all []*Re
 		base.MemoryServers, base.ComputeServers, base.Clients, base.Records, base.Ops, base.Warmup, time, base.scaled())
 	for i := range c.parts {
 		p := &c.parts[i]
-		name := p.name
-		if name == "" {
-			name = p.workload
-		}
+		name := p.title()
 		if p.distribution != "" {
 			name += ", " + p.distribution
 		}

@@ -136,7 +136,7 @@ func LookupFigure(name string) (Experiment, error) {
 		}
 		names = append(names, sweeps[i].Name)
 	}
-	for _, list := range [][]Comparison{smartFigures, chimeFigures, fiveFigures} {
+	for _, list := range [][]Comparison{smartFigures, chimeFigures, fiveFigures, claimComparisons} {
 		for i := range list {
 			if list[i].Name == name {
 				return &list[i], nil
@@ -144,13 +144,16 @@ func LookupFigure(name string) (Experiment, error) {
 			names = append(names, list[i].Name)
 		}
 	}
+	if name == ClaimsFigure {
+		return &claimsFigure{papers: slices.Concat(smartClaims, chimeClaims, dexClaims, dolphinClaims)}, nil
+	}
 	if name == ProcessorFigure {
 		return &processorMeasure, nil
 	}
 	if name == fiveCrash.name {
 		return &fiveCrash, nil
 	}
-	return nil, fmt.Errorf("unknown figure %q: there are %s", name, strings.Join(append(names, fiveCrash.name, ProcessorFigure), ", "))
+	return nil, fmt.Errorf("unknown figure %q: there are %s", name, strings.Join(append(names, ClaimsFigure, fiveCrash.name, ProcessorFigure), ", "))
 }
 
 // Defaults implements Experiment: 22 clients on each compute server, as in Sherman's paper.

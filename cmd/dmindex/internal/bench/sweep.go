@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
+
+	"github.com/dmindex/dmindex/pkg/index"
 )
 
 // Sweep is an experiment of a paper that compares variants of designs, for several workloads, over
@@ -55,6 +58,13 @@ func (v *variant) switches() map[string]bool {
 		m[name] = false
 	}
 	return m
+}
+
+// registered reports whether the variant's design is in this program. Comparisons leave out those
+// that are not.
+func (v *variant) registered() bool {
+	_, err := index.Lookup(v.design)
+	return err == nil
 }
 
 // sweepPart is one workload of a sweep.
@@ -146,6 +156,21 @@ func (f *Sweep) Do(ctx context.Context, base Run, out io.Writer) ([]*Result, err
 		fmt.Fprintln(out, text)
 	}
 	return all, nil
+}
+
+// runAt implements runner.
+func (f *Sweep) runAt(base Run, at place) (*Run, error) {
+	points := f.pointsOf(&base)
+	part := max(0, slices.IndexFunc(f.parts, func(p sweepPart) bool { return p.name == at.part }))
+	v := slices.IndexFunc(f.variants, func(v variant) bool { return v.label == at.variant })
+	k := len(points) - 1
+	if at.setting != "" {
+		k = slices.IndexFunc(points, func(p point) bool { return p.label == at.setting })
+	}
+	if v < 0 || k < 0 || at.part != "" && f.parts[part].name != at.part {
+		return nil, fmt.Errorf("figure %s has no run %+v", f.Name, at)
+	}
+	return f.run(base, part, v, points[k])
 }
 
 // run is the run of a part, with a variant, at a point.
