@@ -103,6 +103,8 @@ func TestBenchRefuses(t *testing.T) {
 		{"--figure smart-15 --key bytes:64", "--key: figure smart-15 says itself"},
 		{"--figure five-cache --cache-bytes 1Mi", "--cache-bytes: figure five-cache says itself"},
 		{"--figure five-speed", "five-cache"},
+		{"--figure five-claims --clients 8", "--clients: figure five-claims says itself"},
+		{"--figure five-claim", "five-claims"},
 		{"--repartition --figure dex-9", "--figure: --repartition says itself"},
 		{"--repartition=64Mi --transport sim", "in real time"},
 		{"--repartition=64Mi --servers 3", "write memory servers x compute servers before the change"},

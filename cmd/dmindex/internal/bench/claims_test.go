@@ -46,8 +46,8 @@ func TestClaimsHaveRuns(t *testing.T) {
 	}
 }
 
-// TestClaimsAreMeasured: a place that several claims name is run once, and a design that is not here
-// is said to be missing.
+// TestClaimsAreMeasured: a place that several claims name is run once, and claims about a design
+// that is not here are told apart.
 func TestClaimsAreMeasured(t *testing.T) {
 	smart, sherman := place{"C", "SMART", ""}, place{"C", "Sherman", ""}
 	f := claimsFigure{papers: []paperFigure{

@@ -1,6 +1,9 @@
 package bench
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // The papers measured SMART beside Sherman four times, and their ratios contradict each other: 6.1,
 // 0.88, 1.37 and 1.14 in A, 2.8, 0.84, 0.38 and below 1 in C, 1.6, 1.33 and 0.65 in LOAD. The
@@ -10,7 +13,7 @@ import "fmt"
 // lacking is a program of Sherman that has neither read delegation nor write combining, nor what is
 // off besides.
 func lacking(label string, off ...string) variant {
-	return variant{label: label, design: "sherman", off: append([]string{"writeCombining", "readDelegation"}, off...)}
+	return variant{label: label, design: "sherman", off: slices.Concat(publishedSherman.off, off)}
 }
 
 // withServers is so many servers of each kind, and clients on each compute server.
@@ -101,8 +104,8 @@ var claimComparisons = []Comparison{
 			lacking("locks in host memory", "onChip"),
 			lacking("neither", "hierarchical", "onChip"),
 			lacking("neither, and requests apart", "hierarchical", "onChip", "combine"),
-			{label: "leaves of 2 KiB", design: "sherman", off: []string{"writeCombining", "readDelegation"}, node: 2048},
-			{label: "leaves of 4 KiB", design: "sherman", off: []string{"writeCombining", "readDelegation"}, node: 4096},
+			{label: "leaves of 2 KiB", design: "sherman", off: publishedSherman.off, node: 2048},
+			{label: "leaves of 4 KiB", design: "sherman", off: publishedSherman.off, node: 4096},
 			smartVariant,
 		},
 		settings: []setting{all(withKeys(32), withValues(64), withMemory(1)), called("keys and values of 8 B")},
