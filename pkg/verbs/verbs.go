@@ -184,6 +184,12 @@ type QP interface {
 	// the QP: what of the list took effect is unknown, and every later call returns the same error.
 	Wait() error
 
+	// Poll waits at most for limit until the started list has ended, and reports whether it has:
+	// then Wait follows and returns at once. Else the list is under way as before, and Poll or Wait
+	// follows, perhaps on another goroutine. A limit of zero or less only looks. Poll never kills
+	// the QP.
+	Poll(limit time.Duration) bool
+
 	// SetLimit bounds every later Wait; one that takes longer fails with ErrTimeout and kills the
 	// QP. The default is DefaultLimit.
 	SetLimit(limit time.Duration)

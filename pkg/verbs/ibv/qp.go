@@ -24,6 +24,8 @@ type qp struct {
 
 	// Only the owner.
 	started bool
+	polled  bool // Poll has seen the end of the list, which is end
+	end     error
 	closed  bool
 	calls   callsState
 	call    []verbs.Request // the call that is under way; empty = a list is
@@ -101,7 +103,7 @@ func (q *qp) waitCall() error {
 		r.SetAnswer(verbs.CallBusy, 0)
 		return q.Err()
 	}
-	if err := q.r.wait(time.Duration(q.limit.Load())); err != nil {
+	if err := q.ended(); err != nil {
 		return q.failed(err)
 	}
 	if q.reason.Load() != nil { // the connection has ended; whoever wants the answer asks again
@@ -155,10 +157,29 @@ func (q *qp) Wait() error {
 		q.call = nil
 		return err
 	}
-	if err := q.r.wait(time.Duration(q.limit.Load())); err != nil {
+	if err := q.ended(); err != nil {
 		return q.failed(err)
 	}
 	return nil
+}
+
+// ended waits for the end of the list, and returns it.
+func (q *qp) ended() error {
+	if q.polled {
+		q.polled = false
+		return q.end
+	}
+	return q.r.wait(time.Duration(q.limit.Load()))
+}
+
+// Poll implements verbs.QP.
+func (q *qp) Poll(limit time.Duration) bool {
+	if !q.started || q.polled || len(q.call) > 0 && q.calls == callsRefused {
+		return true
+	}
+	q.end = q.r.wait(limit)
+	q.polled = !errors.Is(q.end, errLimit)
+	return q.polled
 }
 
 // SetLimit implements verbs.QP.

@@ -147,6 +147,9 @@ func (q *qp) Wait() error {
 	panic("shm: Wait without Start")
 }
 
+// Poll implements verbs.QP: Start has executed the list.
+func (q *qp) Poll(time.Duration) bool { return true }
+
 // SetLimit implements verbs.QP: no Wait takes any time.
 func (q *qp) SetLimit(time.Duration) {}
 

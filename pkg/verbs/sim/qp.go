@@ -19,6 +19,7 @@ type qp struct {
 	limit   time.Duration
 	err     error
 	started bool
+	polled  bool // Poll has seen the end
 	waiter  *simenv.Task
 
 	list  []verbs.Request // the last one that was posted
@@ -121,14 +122,39 @@ func (q *qp) Wait() error {
 		}
 		panic("sim: Wait without Start")
 	}
+	if !q.polled && !q.await(q.limit) {
+		q.abandon(fmt.Errorf("sim: a list on %s: %w", q.conn.server.address, verbs.ErrTimeout))
+	}
+	q.started, q.polled = false, false
+	if q.err == nil {
+		q.tally.Answered(q.list)
+	}
+	return q.err
+}
+
+// Poll implements verbs.QP.
+func (q *qp) Poll(limit time.Duration) bool {
+	switch {
+	case !q.started || q.polled:
+		return true
+	case limit <= 0: // a look is no wait that the model knows
+		now := q.conn.server.fabric.world.Now()
+		return q.err != nil || q.flight != nil && q.flight.known || q.flight == nil && q.done <= now
+	}
+	q.polled = q.await(limit)
+	return q.polled
+}
+
+// await waits at most for limit until the list has ended, or the queue pair; false = it is under
+// way.
+func (q *qp) await(limit time.Duration) bool {
 	w, p := q.conn.server.fabric.world, q.conn.device.process
-	deadline := p.Until(q.limit)
+	deadline := p.Until(limit)
 	q.begin(w)
 	for q.err == nil && !q.complete(w.Now()) {
 		t := w.Current()
 		if t == nil || w.Now() >= deadline {
-			q.abandon(fmt.Errorf("sim: a list on %s: %w", q.conn.server.address, verbs.ErrTimeout))
-			break
+			return false
 		}
 		t.Wake(q.wakeAt(deadline))
 		q.waiter = t
@@ -138,11 +164,7 @@ func (q *qp) Wait() error {
 			q.abandon(verbs.ErrClosed)
 		}
 	}
-	q.started = false
-	if q.err == nil {
-		q.tally.Answered(q.list)
-	}
-	return q.err
+	return true
 }
 
 // begin notes what the model wants to know of a wait that begins.

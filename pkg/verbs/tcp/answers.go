@@ -169,7 +169,7 @@ func (q *qp) deliver(h *header, frame []byte) (wake bool, err error) {
 		s := q.state.Load()
 		n := s &^ delivering
 		if done {
-			n &^= pending | parked | leading
+			n &^= pending | parked | leading | late
 		}
 		if !q.state.CompareAndSwap(s, n) {
 			continue

@@ -50,11 +50,11 @@ func (k *clock) see(deadline int64) {
 }
 
 // setDeadline writes down when a wait that begins now ends, and returns it; MaxInt64 = the watch
-// counts the limit.
-func (q *qp) setDeadline() (deadline int64) {
+// counts the limit, which is that of SetLimit.
+func (q *qp) setDeadline(limit time.Duration) (deadline int64) {
 	deadline = math.MaxInt64
-	if limit := q.limit.Load(); limit < int64(fineLimit) {
-		deadline = q.conn.clock.now() + max(0, limit)
+	if limit < fineLimit || q.polls.Load() {
+		deadline = q.conn.clock.now() + int64(max(0, limit))
 	}
 	q.deadline.Store(deadline)
 	return deadline
@@ -101,6 +101,10 @@ func (c *conn) watch() {
 			// The deadline was written before the bit was set, and the state's number tells this
 			// list from the next: killIn does nothing if the owner has gone on.
 			left := q.left(s, now)
+			if left <= 0 && q.polls.Load() {
+				q.expire(s)
+				continue
+			}
 			if left <= 0 {
 				limit := time.Duration(q.limit.Load())
 				q.killIn(s, fmt.Errorf("tcp: no answer of %v within %v: %w", c.socket.RemoteAddr(), limit, verbs.ErrTimeout))

@@ -20,7 +20,7 @@ func TestWaitNeverEndsEarly(t *testing.T) {
 		c.clock.base = c.clock.base.Add(-time.Hour)
 		q.limit.Store(limit)
 		began := c.clock.now()
-		q.setDeadline()
+		q.setDeadline(time.Duration(limit))
 		for _, ahead := range []int64{looked, began} {
 			if left := int64(q.left(state, ahead)); left < limit-(c.clock.now()-began) {
 				t.Errorf("a wait with a limit of %v that has just begun has %v left", time.Duration(limit), time.Duration(left))

@@ -18,12 +18,14 @@ import (
 //	0 ------------> pending <--------> +delivering ------------> 0
 //	any of them ----> +dead, -parked, for good
 //
-// parked and leading come and go while the owner waits.
+// parked and leading come and go while the owner waits. late comes when the limit of a Poll is
+// over; its owner takes it away, or the last answer.
 const (
 	pending    = 1 << iota // a list is under way
 	delivering             // the reader copies into the owner's buffers
 	parked                 // the owner sleeps until wake
 	leading                // the owner reads answers for all
+	late                   // the owner is to stop waiting
 	dead                   // reason says why
 	stateBits  = 8
 )
@@ -40,6 +42,7 @@ type qp struct {
 	state    atomic.Uint64
 	limit    atomic.Int64 // nanoseconds, of SetLimit
 	deadline atomic.Int64 // of the owner's wait, on the conn's clock; see setDeadline
+	polls    atomic.Bool  // that wait is a Poll; written before parked or leading
 	dying    sync.Mutex   // held while killing
 	reason   error        // written before dead is set, never again
 
@@ -137,22 +140,55 @@ func (q *qp) Wait() error {
 		}
 		panic("tcp: Wait without Start")
 	}
+	q.await(time.Duration(q.limit.Load()))
 	q.started = false
-	for {
+	if q.state.Load()&dead != 0 {
+		q.settle()
+		return q.reason
+	}
+	q.staged = false // somebody has sent it
+	q.tally.Answered(q.list)
+	return nil
+}
+
+// Poll implements verbs.QP.
+func (q *qp) Poll(limit time.Duration) bool {
+	switch {
+	case !q.started:
+		return true
+	case limit <= 0:
+		q.Flush()
+		return q.over(q.state.Load())
+	}
+	q.polls.Store(true)
+	over := q.await(limit)
+	q.polls.Store(false)
+	return over
+}
+
+// over reports whether nothing is under way in state s.
+func (q *qp) over(s uint64) bool { return s&dead != 0 || s&pending == 0 }
+
+// await waits until the list has ended, or the queue pair. Of a Poll it may end before, after
+// limit: then it returns false.
+func (q *qp) await(limit time.Duration) bool {
+	for deadline := int64(0); ; {
 		s := q.state.Load()
 		switch {
-		case s&dead != 0:
-			q.settle()
-			return q.reason
-		case s&pending == 0:
-			q.staged = false // somebody has sent it
-			q.tally.Answered(q.list)
-			return nil
+		case q.over(s):
+			return true
+		case s&late != 0:
+			if q.state.CompareAndSwap(s, s&^late) {
+				return false
+			}
+			continue
 		case q.staged:
 			q.Flush()
 			continue
 		}
-		deadline := q.setDeadline()
+		if deadline == 0 {
+			deadline = q.setDeadline(limit)
+		}
 		c := q.conn
 		c.waiting.Add(1)
 		if c.role.CompareAndSwap(false, true) {
@@ -175,7 +211,7 @@ func (q *qp) lead() bool {
 	for {
 		s := q.state.Load()
 		switch {
-		case s&dead != 0, s&pending == 0:
+		case q.over(s), s&late != 0:
 			return false
 		case s&leading != 0 || q.state.CompareAndSwap(s, s|leading):
 			if s&leading == 0 {
@@ -232,6 +268,20 @@ func (q *qp) killIn(s uint64, reason error) bool {
 		q.conn.interrupt()
 	}
 	return true
+}
+
+// expire ends the Poll that waits in state s, if it still does.
+func (q *qp) expire(s uint64) {
+	if !q.state.CompareAndSwap(s, s&^parked|late) {
+		return // there was an answer, or the end
+	}
+	if s&parked != 0 {
+		q.conn.waiting.Add(-1)
+		q.wake <- struct{}{} // has room: parked is taken away once
+	}
+	if s&leading != 0 {
+		q.conn.interrupt()
+	}
 }
 
 // SetLimit implements verbs.QP.

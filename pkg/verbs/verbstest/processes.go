@@ -14,6 +14,7 @@ var processTests = []test{
 	{"ClientDiesMidList", clientDies},
 	{"ServerDies", serverDies},
 	{"ServerFreezes", serverFreezes},
+	{"ServerFreezesPolls", serverFreezesPolls},
 	{"FenceAFrozenProcess", fenceFrozen},
 	{"FenceAProcessThatThaws", fenceThawed},
 	{"FenceAfterTheServersDeath", fenceAfterRestart},

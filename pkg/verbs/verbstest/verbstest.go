@@ -78,7 +78,7 @@ func Run(t *testing.T, h Harness) {
 		name  string
 		tests []test
 	}{
-		{"Order", orderTests}, {"Atomicity", atomicityTests}, {"Model", modelTests}, {"Tally", tallyTests},
+		{"Order", orderTests}, {"Atomicity", atomicityTests}, {"Model", modelTests}, {"Tally", tallyTests}, {"Poll", pollTests},
 		{"Refusal", refusalTests}, {"Admission", admissionTests}, {"End", endTests}, {"Fence", fenceTests}, {"Peers", peerTests},
 		{"Many", manyTests}, {"Call", callTests},
 	}
