@@ -31,9 +31,10 @@ type Session struct {
 	fenced    []bool // by dense server number: its next request is fenced (see Fence)
 	fences    int    // how many of these
 	broken    error
-	started   int   // queue pairs with lists under way, between Start and Await
-	unstarted error // why the next one has none
-	certain   bool  // whoever posts allows for changes that have no answer: see GiveUpInDoubt
+	started   int           // queue pairs with lists under way, between Start and Await
+	unstarted error         // why the next one has none
+	waited    time.Duration // of the limit of these lists, in AwaitFor
+	certain   bool          // who posts allows for changes without an answer: see GiveUpInDoubt
 	limit     time.Duration
 	deadline  time.Duration // on env's clock, of the operation under way
 	waits     time.Duration // the limit that the queue pairs have; see bound
@@ -219,7 +220,7 @@ func (s *Session) Post() error {
 // Start is the first half of Post: it posts what is queued and does not wait. Nothing may be queued
 // before Await, which always follows.
 func (s *Session) Start() {
-	s.started = 0
+	s.started, s.waited = 0, 0
 	if s.posts() {
 		s.started, s.unstarted = verbs.StartAll(s.qps, s.lists)
 	}
@@ -235,6 +236,28 @@ func (s *Session) Await() error {
 		err = s.unstarted
 	}
 	return s.posted(err)
+}
+
+// AwaitFor is Await of what was posted to one server, which stops waiting after limit. Then it
+// returns false, all is under way as before, and AwaitFor or Await follows, perhaps on another
+// goroutine: until then the session, the lists and their buffers are the fabric's. Together these
+// waits are bounded as one Await is; the time between them counts for nobody.
+func (s *Session) AwaitFor(limit time.Duration) (over bool, err error) {
+	left := s.waits - s.waited
+	for i, qp := range s.qps[:s.started] {
+		switch {
+		case len(s.lists[i]) == 0:
+		case limit < left:
+			if !qp.Poll(limit) {
+				s.waited += max(0, limit)
+				return false, nil
+			}
+		case s.waited > 0:
+			s.waits = left
+			qp.SetLimit(left)
+		}
+	}
+	return true, s.Await()
 }
 
 // posts reports whether there is anything to be posted.

@@ -84,7 +84,7 @@ func fullAndLate(c *poolsim.Cluster, p *simenv.Process) error {
 		if errors.Is(err, index.ErrTimeout) {
 			refused++
 		}
-		late.Finish()
+		late.Finish(nil)
 		s.Defer(false)
 		if err = s.Durable(s.Position()); err != nil {
 			return err

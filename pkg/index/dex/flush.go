@@ -93,7 +93,7 @@ func postBeside(ps *pool.Session, log *redo.Appender, next *ahead) error {
 	}
 	log.Start(next.record)
 	ps.Start()
-	log.Finish()
+	log.Finish(ps)
 	return ps.Await()
 }
 

@@ -60,7 +60,7 @@ func TestGrowthMeetsLateLog(t *testing.T) {
 			began := p.Now()
 			err := hasty.Prepare(pairs, values)
 			took := p.Now() - began
-			batch.Finish()
+			batch.Finish(nil)
 			s.Defer(false)
 			if err := s.Durable(s.Position()); err != nil {
 				return err

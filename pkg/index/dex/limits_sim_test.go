@@ -20,7 +20,7 @@ func stalled(x *dex) (end func(), err error) {
 	var lanes []*redo.Appender
 	end = func() {
 		for _, a := range lanes {
-			a.Finish()
+			a.Finish(nil)
 		}
 	}
 	for starts := true; ; {
@@ -56,7 +56,7 @@ func unstalled(x *dex, do func() error) error {
 		return err
 	}
 	late.Start(position)
-	defer late.Finish()
+	defer late.Finish(nil)
 	return do()
 }
 

@@ -53,8 +53,8 @@ func (a *Appender) AppendReserved(record []byte) (position uint64, err error) {
 // is over. After another error the log is dead.
 func (a *Appender) Room(bytes int, limit time.Duration) error {
 	l := a.log
-	a.Finish()
 	a.limit, a.within, a.waits = limit, nil, false
+	a.finish()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := a.makeRoom(recordHead+bytes, false, true); err != nil && err != ErrFull {
@@ -66,8 +66,8 @@ func (a *Appender) Room(bytes int, limit time.Duration) error {
 // put appends a record, also in the reserve.
 func (a *Appender) put(record []byte, reserved, wait bool) (position uint64, err error) {
 	l := a.log
-	a.Finish()
 	a.limit, a.within, a.waits = AppendWaits, nil, false
+	a.finish()
 	need := recordHead + len(record)
 	if most := min(MaxRecord, int(l.ref.Bytes)/2); need > most {
 		return 0, fmt.Errorf("a redo record of %d bytes: at most %d", len(record), most-recordHead)
@@ -118,8 +118,9 @@ func (a *Appender) makeRoom(need int, reserved, wait bool) (err error) {
 }
 
 // Wait waits until all records up to position are durable. Who waits first posts the batch that
-// holds them, if not too many are under way. pool.ErrTimeout: it is not known whether they are
-// durable. After another error the log is dead.
+// holds them, if not too many are under way. pool.ErrTimeout: the limit is over, and it is not
+// known whether they are durable; others wait for what this one posted. After another error the log
+// is dead.
 func (a *Appender) Wait(position uint64, limit time.Duration) error {
 	return a.await(position, limit, nil)
 }
@@ -138,13 +139,15 @@ func (a *Appender) WaitIn(s *pool.Session, position uint64) error {
 
 func (a *Appender) await(position uint64, limit time.Duration, within *pool.Session) error {
 	l := a.log
-	a.Finish()
+	a.limit, a.within, a.waits = limit, within, false
+	if a.started != nil {
+		a.finish()
+	}
 	if l.durable.Load() >= position {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a.limit, a.within, a.waits = limit, within, false
 	for l.durable.Load() < position {
 		if err := a.postOrWait(position); err != nil {
 			return err
@@ -164,24 +167,27 @@ func (a *Appender) Start(position uint64) {
 		l.mu.Unlock()
 		return
 	}
-	n := l.begin()
+	a.started = l.begin()
 	l.mu.Unlock()
-	l.queue(n)
-	n.s.Start()
-	a.started = n
+	l.launch(a.started)
 }
 
-// Finish waits until the batch that Start posted is over, if there is one. Its records are durable
-// then, or the log is dead, or an earlier batch is under way still: Wait says it.
-func (a *Appender) Finish() {
+// Finish waits until the batch that Start posted is over, if there is one, within what is left of
+// the limit of the operation of s that is under way; nil = as long as a memory server may take. Its
+// records are durable then, or the log is dead, or the batch or an earlier one is under way still:
+// Wait says it.
+func (a *Appender) Finish(s *pool.Session) {
+	a.limit, a.within, a.waits = AppendWaits, s, false
+	a.finish()
+}
+
+func (a *Appender) finish() {
 	n, l := a.started, a.log
 	if n == nil {
 		return
 	}
 	a.started = nil
-	err := n.s.Await()
-	l.mu.Lock()
-	l.over(n, err)
+	_ = a.attend(n)
 	l.mu.Unlock()
 }
 
@@ -194,8 +200,7 @@ func (a *Appender) postOrWait(position uint64) error {
 		return l.failed
 	}
 	if position > l.start && l.mayPost() {
-		l.post()
-		return l.failed
+		return a.post()
 	}
 	return a.wait(position)
 }
@@ -204,52 +209,21 @@ func (a *Appender) postOrWait(position uint64) error {
 // under mu.
 func (a *Appender) moveTail() error {
 	if l := a.log; !l.moving && l.mayPost() {
-		l.post()
-		return l.failed
+		return a.post()
 	}
 	return a.wait(0)
 }
 
-// wait waits to be woken. Called under mu.
-func (a *Appender) wait(position uint64) error {
-	l := a.log
-	if !a.waits {
-		limit := a.limit
-		if a.within != nil {
-			limit = a.within.Remaining()
-		}
-		a.deadline, a.waits = env.Deadline(l.env, limit), true
-	}
-	a.until = position
-	l.waiting = append(l.waiting, a)
-	l.mu.Unlock()
-	woken := a.event.Wait(env.Remaining(l.env, a.deadline))
-	l.mu.Lock()
-	if woken {
-		return l.failed
-	}
-	for i, w := range l.waiting {
-		if w == a {
-			l.waiting = append(l.waiting[:i], l.waiting[i+1:]...)
-			return fmt.Errorf("wait for the redo log: %w", pool.ErrTimeout)
-		}
-	}
-	a.event.Wait(0) // it was woken meanwhile
-	l.wake()        // perhaps it was its turn to post
-	return fmt.Errorf("wait for the redo log: %w", pool.ErrTimeout)
-}
-
 func (l *Log) mayPost() bool { return len(l.underWay) < underWayAtMost }
 
-// post posts the batch that is open, if it is not empty, behind the tail if that is to move. Called
-// under mu, which it gives up meanwhile, when mayPost.
-func (l *Log) post() {
+// post posts the batch that is open, if it is not empty, behind the tail if that is to move, and
+// waits for it. Called under mu, which it gives up meanwhile, when mayPost.
+func (a *Appender) post() error {
+	l := a.log
 	n := l.begin()
 	l.mu.Unlock()
-	l.queue(n)
-	err := n.s.Post()
-	l.mu.Lock()
-	l.over(n, err)
+	l.launch(n)
+	return a.attend(n)
 }
 
 // begin closes the batch that is open, opens another one, and counts the first as under way. Called
@@ -258,7 +232,7 @@ func (l *Log) begin() *lane {
 	n := l.open
 	n.tail, n.moves = l.wanted, l.wanted != l.tail && !l.moving
 	l.moving = l.moving || n.moves
-	n.start, n.end, n.over = l.start, 0, false
+	n.start, n.end, n.over, n.attended = l.start, 0, false, true
 	if len(n.batch) > batchHead {
 		n.end = l.end()
 		l.start = align(n.end)
@@ -271,8 +245,8 @@ func (l *Log) begin() *lane {
 	return n
 }
 
-// queue queues the requests of a batch that begin has closed. Called without mu.
-func (l *Log) queue(n *lane) {
+// launch posts the requests of a batch that begin has closed. Called without mu.
+func (l *Log) launch(n *lane) {
 	if n.moves {
 		binary.LittleEndian.PutUint64(n.word, n.tail)
 		n.s.Write(pool.Sole, l.ref.Addr+tailOffset, n.word)
@@ -281,6 +255,7 @@ func (l *Log) queue(n *lane) {
 		sealBatch(l.ref.Nonce, n.start, n.batch)
 		l.write(n)
 	}
+	n.s.Start()
 }
 
 // over is called when the requests of a batch are over. Called under mu.
@@ -338,22 +313,4 @@ func (l *Log) mark(position uint64) {
 	if position-last >= uint64(l.ref.Bytes)/marksAtMost {
 		l.marks = append(l.marks, position)
 	}
-}
-
-// wake wakes those whose records are durable, and one who posts the batch that is open, if that can
-// be. Called under mu.
-func (l *Log) wake() {
-	kept, posts := l.waiting[:0], false
-	for _, w := range l.waiting {
-		if l.failed == nil && w.until > l.durable.Load() {
-			if posts || w.until <= l.start || !l.mayPost() {
-				kept = append(kept, w)
-				continue
-			}
-			posts = true
-		}
-		w.event.Set()
-	}
-	clear(l.waiting[len(kept):])
-	l.waiting = kept
 }

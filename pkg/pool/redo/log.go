@@ -18,6 +18,21 @@
 // confirmed. What it releases is written over by batches that are posted after that, or that follow
 // it in its list (G1). So no replay begins at bytes that were written over.
 //
+// # Who waits for a batch
+//
+// A batch under way has one attendant, which waits at its queue pair: first the appender that
+// posted it. All others wait to be woken. An attendant whose limit is over leaves, and what it
+// waited for is in doubt for it alone. Then the first waiter that needs the batch becomes its
+// attendant; if there is none, the next that comes to need it. All of that is decided under mu. So
+// the lane's session belongs to one goroutine at a time.
+//
+// A batch that nobody attends is under way like any other. Its lane, with the buffer that the
+// fabric may still read, stays in underWay until somebody has seen its end: nothing is appended to
+// it, no later batch becomes durable, and the tail that its list writes counts as moving. The
+// fabric's limit counts the time that the batch was attended: while nobody looks, an answer may lie
+// there. So a memory server that answers nobody ends the log once its appenders have waited that
+// long, however short their limits are.
+//
 // A client that is replayed is fenced: nothing of it takes effect any more. Two clients may replay
 // one log at once, and any number of times.
 package redo
@@ -53,6 +68,7 @@ type Log struct {
 	open     *lane   // that records are appended to
 	free     []*lane // besides
 	underWay []*lane // in the order of their batches
+	left     int     // how many of them nobody attends, and are not over
 	start    uint64  // position of the batch that is open
 	failed   error
 	waiting  []*Appender // in the order of their coming
@@ -78,6 +94,7 @@ type lane struct {
 	batch      []byte        // its head is left free
 	start, end uint64        // its positions, once it is posted; end is 0 if it is empty
 	over       bool          // it is confirmed
+	attended   bool          // somebody waits for it, or will; see attend
 	tail       uint64        // that its list writes before, if moves
 	moves      bool
 }
@@ -249,6 +266,11 @@ func (l *Log) Close(discard bool) error {
 	var err error
 	l.mu.Lock()
 	l.ended = true
+	for discard && l.failed == nil && len(l.underWay) > 0 { // that everybody left
+		n := l.underWay[0]
+		err = n.s.Await()
+		l.over(n, err)
+	}
 	l.mu.Unlock()
 	if discard && l.failed == nil {
 		err = Discard(l.lanes[0].s, l.ref)

@@ -91,9 +91,16 @@ func TestReserveOnThreads(t *testing.T) {
 	for range 2 {
 		a := l.Appender()
 		others.Go(func() {
-			record := make([]byte, 8)
-			for !stop.Load() {
-				if _, err := a.Append(record); err != nil && !errors.Is(err, redo.ErrFull) {
+			last := uint64(0)
+			for record := make([]byte, 8); !stop.Load(); {
+				at, err := a.Append(record)
+				switch {
+				case err == nil:
+					last = at
+				case errors.Is(err, redo.ErrFull): // nobody else posts what it has appended
+					err = a.Wait(last, time.Minute)
+				}
+				if err != nil {
 					t.Error(err)
 					return
 				}
@@ -182,7 +189,7 @@ func TestTryAppend(t *testing.T) {
 		t.Fatalf("with %d batches under way: %v", len(lanes), err)
 	}
 	for _, b := range lanes {
-		b.Finish()
+		b.Finish(nil)
 	}
 	must(t, a.Room(len(record), time.Minute))
 

@@ -17,7 +17,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
-// TestCrash kills a client whose goroutines append, wait and truncate, or takes its connection
+// TestCrash kills a client whose goroutines append, wait, some of them not long enough, and
+// truncate, or takes its connection
 // away, after parts of its requests, so that what is under way may take effect or not. Of one seed
 // in seven it tries every part of every request, of the others every 2nd to 7th. What is replayed
 // are records one after the other as they were appended, from the last truncation at the latest to
@@ -177,20 +178,27 @@ func appends(e env.Env, l *redo.Log, r *rand.Rand, did *writers, n int) error {
 			a.Start(position)
 			e.Yield()
 			if r.IntN(2) == 0 {
-				a.Finish()
+				a.Finish(nil)
 			} // else what comes next finishes it
 		}
 		if r.IntN(3) > 0 {
-			if err := a.Wait(position, time.Minute); err != nil {
+			limit := time.Minute
+			if r.IntN(3) == 0 {
+				limit = time.Duration(r.IntN(8000))
+			}
+			err := a.Wait(position, limit)
+			switch {
+			case err == nil:
+				did.told = max(did.told, position)
+			case !errors.Is(err, pool.ErrTimeout) || limit == time.Minute:
 				return err
 			}
-			did.told = max(did.told, position)
 		}
 		if r.IntN(5) == 0 {
 			truncate()
 		}
 	}
-	a.Finish()
+	a.Finish(nil)
 	return nil
 }
 
