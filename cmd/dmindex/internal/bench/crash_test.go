@@ -41,7 +41,7 @@ func TestCrash(t *testing.T) {
 // TestCrashFigure does it with next to nothing.
 func TestCrashFigure(t *testing.T) {
 	f, base := fiveCrash, smallRun(t, "C", "sim")
-	f.runs = 1
+	f.runs, f.distributions = 1, f.distributions[:1]
 	f.Defaults(base, func(string) bool { return false })
 	if base.Clients != 64 || base.MemoryServers != 4 || base.ComputeServers != 4 {
 		t.Errorf("defaults %+v", base)

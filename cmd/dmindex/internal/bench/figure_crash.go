@@ -10,9 +10,10 @@ import (
 
 // crashFigure has a compute server die under each design, and says how long the others wait.
 type crashFigure struct {
-	name, title string
-	workload    string
-	runs        int // with different seeds: what the dead one had under way is chance
+	name, title   string
+	workload      string
+	distributions []string
+	runs          int // with different seeds: what the dead one had under way is chance
 }
 
 // noticed is how long nobody notices that a server is dead. In production that is what is left of
@@ -20,7 +21,7 @@ type crashFigure struct {
 // is short: operations that wait for it wait the longer for as much.
 const noticed = 10 * time.Millisecond
 
-var fiveCrash = crashFigure{name: "five-crash", title: "All designs: a compute server dies under half updates", workload: "A", runs: 5}
+var fiveCrash = crashFigure{name: "five-crash", title: "All designs: a compute server dies under half updates", workload: "A", distributions: []string{paperSkew, "uniform"}, runs: 5}
 
 // Sets implements Experiment.
 func (f *crashFigure) Sets(flag string) bool { return setByAll(flag) }
@@ -42,10 +43,7 @@ func (f *crashFigure) Do(ctx context.Context, base Run, out io.Writer) (all []*R
 		return nil, fmt.Errorf("--servers: %d compute server: one dies, and another one has to go on; give 2 or more", base.ComputeServers)
 	}
 	base.Transport, base.BulkLoad, base.CacheBytes = "sim", true, base.itemsShare(fiveShare)
-	if base.Workload, err = LookupWorkload(f.workload); err == nil {
-		base.Distribution, err = ParseDistribution(paperSkew)
-	}
-	if err != nil {
+	if base.Workload, err = LookupWorkload(f.workload); err != nil {
 		return nil, err
 	}
 	title(out, base.Markdown, f.title)
@@ -54,33 +52,50 @@ func (f *crashFigure) Do(ctx context.Context, base Run, out io.Writer) (all []*R
 	if base.Markdown {
 		fmt.Fprintln(out)
 	}
-	w := newGrid(out, base.Markdown, "", "longest wait ms", "in the median run", "all keys served again ms", "waited in a run")
-	for _, v := range everyDesign() {
-		var longest, settled []time.Duration
-		var waited uint64
-		for i := range f.runs {
-			r := base
-			r.Design, r.Label, r.Seed = v.design, v.label, base.Seed+uint64(i)
-			err := r.inCluster(ctx, func(b *bencher) error {
-				c, err := b.doCrash(noticed)
-				if err == nil {
-					all, settled = append(all, c.Result), append(settled, c.settled)
-					longest, waited = append(longest, c.Latency.quantile(1)), waited+c.Latency.above(noticed/10)
-				}
-				return err
-			})
+	w := newGrid(out, base.Markdown, "keys", "", "longest wait ms", "in the median run", "all keys served again ms", "waited in a run")
+	for _, keys := range f.distributions {
+		if base.Distribution, err = ParseDistribution(keys); err != nil {
+			return nil, err
+		}
+		for _, v := range everyDesign() {
+			results, settled, err := f.repeat(ctx, base, v)
 			if err != nil {
 				return nil, err
 			}
+			all = append(all, results...)
+			var longest []time.Duration
+			var waited uint64
+			for _, res := range results {
+				longest, waited = append(longest, res.Latency.quantile(1)), waited+res.Latency.above(noticed/10)
+			}
+			slices.Sort(longest)
+			w.row(keys, v.label, millis(longest[len(longest)-1]), millis(longest[len(longest)/2]), millis(settled), digits3(float64(waited)/float64(f.runs)))
 		}
-		slices.Sort(longest)
-		w.row(v.label, millis(longest[len(longest)-1]), millis(longest[len(longest)/2]), millis(slices.Max(settled)), digits3(float64(waited)/float64(f.runs)))
 	}
 	if err := w.end(); err != nil {
 		return nil, err
 	}
 	fmt.Fprintf(out, "\nwaited in a run: operations that took longer than %v. A client that waits does nothing else, and a run ends soon after the death.\n", noticed/10)
 	return all, nil
+}
+
+// repeat lets a server die once for each seed. settled is the longest time until all keys were
+// served again.
+func (f *crashFigure) repeat(ctx context.Context, base Run, v variant) (all []*Result, settled time.Duration, err error) {
+	for i := range f.runs {
+		r := base
+		r.Design, r.Label, r.Seed = v.design, v.label, base.Seed+uint64(i)
+		if err := r.inCluster(ctx, func(b *bencher) error {
+			c, err := b.doCrash(noticed)
+			if err == nil {
+				all, settled = append(all, c.Result), max(settled, c.settled)
+			}
+			return err
+		}); err != nil {
+			return nil, 0, err
+		}
+	}
+	return all, settled, nil
 }
 
 func millis(d time.Duration) string { return digits3(float64(d) / 1e6) }
