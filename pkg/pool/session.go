@@ -66,6 +66,7 @@ type Session struct {
 	resolved    foundMember   // under a lock that is about to be acquired again; see repairMain
 	zero        []byte        // 8 bytes
 	superblock  []byte        // room for it; nil until it is first read or made
+	secret      [2]uint64     // words of the index's that were decided; see DecideSecret
 	conflicts   atomic.Uint64 // counted for others to read, as the next
 	handovers   atomic.Uint64
 	combined    atomic.Uint64 // changes of others

@@ -147,19 +147,23 @@ func (s *Session) ReadSuperblock() (*Superblock, Addr, error) {
 }
 
 // DecideSecret returns the secret of an index that may not be made yet: of each word the creator's
-// that was the first to swap it.
+// that was the first to swap it. A session asks once, since no word ever changes again.
 func (s *Session) DecideSecret() (secret [2]uint64, err error) {
-	for i := range secret {
-		secret[i] = max(1, s.pool.env.Uint64())
-		found, err := s.SwapWord(s.superblockAddr(superblockSecret+8*uint64(i)), 0, secret[i])
+	for i, word := range s.secret {
+		if word != 0 {
+			continue
+		}
+		word = max(1, s.pool.env.Uint64())
+		found, err := s.SwapWord(s.superblockAddr(superblockSecret+8*uint64(i)), 0, word)
 		if err != nil {
-			return secret, err
+			return s.secret, err
 		}
 		if found != 0 {
-			secret[i] = found
+			word = found
 		}
+		s.secret[i] = word
 	}
-	return secret, nil
+	return s.secret, nil
 }
 
 // CreateSuperblock makes the index with a root that is complete, and returns the root that counts:
