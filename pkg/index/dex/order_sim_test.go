@@ -62,7 +62,8 @@ func watchedWorld(t *testing.T, i uint64, opts index.Options, do func(*owners) (
 const watchedKeys = 60
 
 // writeWatched writes keys in a random order, each value another one, while the memory is watched.
-// Some are deferred, and what comes next is prepared for before they are durable, as in a pipeline.
+// Some are deferred. What comes next is prepared for before they are durable, as in a pipeline, or
+// evicts their leaves, or their range is given.
 func (o *owners) writeWatched() (leaves int, err error) {
 	g := &owned{low: 0, high: watchedKeys, start: simKey(0)}
 	o.ranges = []*owned{g}
@@ -71,14 +72,16 @@ func (o *owners) writeWatched() (leaves int, err error) {
 	if err := o.moveTo(g, c); err != nil {
 		return 0, err
 	}
-	var value []byte
+	var value, deferred []byte
 	over, ended := false, o.main.NewEvent()
 	o.main.Go("watch", func() {
 		defer ended.Set()
 		for ; !over; o.main.Yield() {
-			if leaf, log := o.where(value); leaf && !log {
-				o.w.Fail(fmt.Errorf("value %s is in a leaf and not in the log", value))
-				return
+			for _, value := range [][]byte{value, deferred} {
+				if leaf, log := o.where(value); leaf && !log {
+					o.w.Fail(fmt.Errorf("value %s is in a leaf and not in the log", value))
+					return
+				}
 			}
 		}
 	})
@@ -91,10 +94,13 @@ func (o *owners) writeWatched() (leaves int, err error) {
 		for n, k := range append(r.Perm(watchedKeys), r.Perm(watchedKeys)...) {
 			value = fmt.Appendf(nil, "value %017d", n)
 			s.Defer(n%3 == 0)
+			if n%3 == 0 {
+				deferred = value
+			}
 			if err := s.Upsert(simKey(uint64(k)), value); err != nil {
 				return err
 			}
-			if n%3 > 0 {
+			if n%3 > 0 || n%2 > 0 { // what comes next may evict its leaf
 				continue
 			}
 			var keys, values [][]byte
@@ -107,6 +113,14 @@ func (o *owners) writeWatched() (leaves int, err error) {
 		}
 		if grown, _, _ := dex.Grown(c.x); grown == 0 && o.opts.CacheBytes > 1<<10 {
 			return errors.New("no leaf was divided beforehand")
+		}
+		deferred = []byte("value that is given away")
+		s.Defer(true)
+		if err := s.Upsert(simKey(watchedKeys/2), deferred); err != nil {
+			return err
+		}
+		if _, err := c.x.Give(g.start, g.end); err != nil {
+			return err
 		}
 		found, err := c.x.(index.Checker).Check()
 		leaves = found.Nodes
