@@ -23,10 +23,15 @@ const ClaimsFigure = "five-claims"
 type paperFigure struct {
 	paper  string // and its figure
 	figure string // the experiment that does it again
-	// of the experiment's runs, as many as make its ratios stable; 0 = its own default
+	sizes
+	claims []paperClaim
+}
+
+// sizes are how much of an experiment's runs is done: as much as makes its ratios stable. 0 = its
+// own default.
+type sizes struct {
 	records     uint64
 	warmup, ops int
-	claims      []paperClaim
 }
 
 // paperClaim is one sentence of a paper.
@@ -47,6 +52,13 @@ type place struct {
 	part    string // name of it; "" = the first
 	variant string // label of it
 	setting string // label of it, or of a point of a sweep; "" = the last
+}
+
+// run is one that several claims may be about.
+type run struct {
+	figure string
+	sizes
+	place
 }
 
 // runner is an experiment whose runs can be done one by one.
@@ -89,23 +101,21 @@ func (f *claimsFigure) Do(ctx context.Context, base Run, out io.Writer) (all []*
 		fmt.Fprintln(out)
 	}
 	w := newGrid(out, base.Markdown, "figure", "claim", "paper", "ours", "verdict", "why")
-	done := map[string]map[place]*Result{} // by experiment
+	done := map[run]*Result{}
 	for i := range f.papers {
 		p := &f.papers[i]
-		if done[p.figure] == nil {
-			done[p.figure] = map[place]*Result{}
-		}
 		for k := range p.claims {
 			c := &p.claims[k]
 			ours, verdict := "-", "the design is not here"
 			if c.there() {
 				v, err := c.measure(func(at place) (*Result, error) {
-					r, ok := done[p.figure][at]
+					key := run{p.figure, p.sizes, at}
+					r, ok := done[key]
 					if !ok {
 						if r, err = p.do(ctx, base, at, f.given); err != nil {
 							return nil, err
 						}
-						done[p.figure][at], all = r, append(all, r)
+						done[key], all = r, append(all, r)
 					}
 					return r, nil
 				})

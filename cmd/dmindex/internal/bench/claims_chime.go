@@ -11,14 +11,14 @@ const (
 // chimeClaims are those of CHIME's paper (SOSP 2024).
 var chimeClaims = []paperFigure{
 	{
-		paper: "CHIME 3b, c", figure: "chime-3", warmup: 60_000, ops: 20_000,
+		paper: "CHIME 3b, c", figure: "chime-3", sizes: sizes{warmup: 60_000, ops: 20_000},
 		claims: []paperClaim{
 			{"C, one memory server, caches of 1,000 MB: SMART over Sherman", 4.9, throughput, place{"", "SMART", oneServer}, place{"", "Sherman", oneServer}, ""},
 			{"C, ten memory servers, caches of 100 MB: Sherman over SMART", 5.9, throughput, place{"", "Sherman", tenServers}, place{"", "SMART", tenServers}, whySmart100},
 		},
 	},
 	{
-		paper: "CHIME 12", figure: "chime-12", warmup: 60_000, ops: 15_000,
+		paper: "CHIME 12", figure: "chime-12", sizes: sizes{warmup: 60_000, ops: 15_000},
 		claims: []paperClaim{
 			{"LOAD: CHIME over Sherman", 1.6, throughput, place{"LOAD", "CHIME", ""}, place{"LOAD", "Sherman", ""}, ""},
 			{"LOAD: CHIME over SMART", 1.2, throughput, place{"LOAD", "CHIME", ""}, place{"LOAD", "SMART", ""}, ""},
@@ -45,7 +45,7 @@ var chimeClaims = []paperFigure{
 		},
 	},
 	{
-		paper: "CHIME 13", figure: "chime-13", records: 60_000, warmup: 20_000, ops: 5_000,
+		paper: "CHIME 13", figure: "chime-13", sizes: sizes{records: 60_000, warmup: 20_000, ops: 5_000},
 		claims: []paperClaim{
 			{"C, long items: CHIME over Sherman", above, throughput, place{"C", "CHIME", longItems}, place{"C", "Sherman", longItems}, "theirs is Marlin, whose values lie outside of leaves, too"},
 			{"C, long items: CHIME over SMART", above, throughput, place{"C", "CHIME", longItems}, place{"C", "SMART", longItems}, "CHIME takes 2 round trips and 865 bytes, SMART 3.4 and 796; both fill the NIC"},
@@ -64,7 +64,7 @@ var chimeClaims = []paperFigure{
 		},
 	},
 	{
-		paper: "CHIME 18a", figure: "chime-18-skew", warmup: 60_000, ops: 15_000,
+		paper: "CHIME 18a", figure: "chime-18-skew", sizes: sizes{warmup: 60_000, ops: 15_000},
 		claims: []paperClaim{
 			{"A, theta 0.99 over 0.5: CHIME", above, throughput, place{"", "CHIME", "zipfian:0.99"}, place{"", "CHIME", "zipfian:0.5"}, "more changes find their lock taken (0.12 an operation, 0.01 with 0.5), 3% are combined"},
 			{"A, theta 0.99 over 0.5: Sherman", above, throughput, place{"", "Sherman", "zipfian:0.99"}, place{"", "Sherman", "zipfian:0.5"}, "as CHIME"},
@@ -72,7 +72,7 @@ var chimeClaims = []paperFigure{
 		},
 	},
 	{
-		paper: "CHIME 18b", figure: "chime-18-cache", warmup: 60_000, ops: 10_000,
+		paper: "CHIME 18b", figure: "chime-18-cache", sizes: sizes{warmup: 60_000, ops: 10_000},
 		claims: []paperClaim{
 			{"C, 100 MB over 1,600: Sherman", 1, throughput, place{"", "Sherman", "100 MB"}, place{"", "Sherman", "1600 MB"}, ""},
 			{"C, 100 MB over 1,600: CHIME", 1, throughput, place{"", "CHIME", "100 MB"}, place{"", "CHIME", "1600 MB"}, ""},
@@ -83,7 +83,7 @@ var chimeClaims = []paperFigure{
 		},
 	},
 	{
-		paper: "CHIME 18c", figure: "chime-18-size", warmup: 60_000, ops: 10_000,
+		paper: "CHIME 18c", figure: "chime-18-size", sizes: sizes{warmup: 60_000, ops: 10_000},
 		claims: []paperClaim{
 			{"C, values from 8 to 512 B: what CHIME loses", 9.4, throughput, place{"", "CHIME", "values of 8 B"}, place{"", "CHIME", "values of 256 B"}, "ours from 8 to 256 B: longer ones lie outside of leaves"},
 			{"C, values from 8 to 512 B: what Sherman loses", 9.4, throughput, place{"", "Sherman", "values of 8 B"}, place{"", "Sherman", "values of 256 B"}, whyGrows + "; from 8 to 256 B"},
@@ -91,14 +91,14 @@ var chimeClaims = []paperFigure{
 		},
 	},
 	{
-		paper: "CHIME 18e", figure: "chime-18-span", warmup: 60_000, ops: 10_000,
+		paper: "CHIME 18e", figure: "chime-18-span", sizes: sizes{warmup: 60_000, ops: 10_000},
 		claims: []paperClaim{
 			{"C, span of 8 over 512: Sherman", 18.6, throughput, place{"", "Sherman, 256 B", ""}, place{"", "Sherman, 16 KiB", ""}, "leaves of 256 bytes and 16 KiB"},
 			{"C, span of 32 over 512: CHIME", 1, throughput, place{"", "CHIME, span 32", ""}, place{"", "CHIME, span 512", ""}, "100 MB hold more of the inner nodes of larger leaves"},
 		},
 	},
 	{
-		paper: "CHIME 18f", figure: "chime-18-hood", warmup: 60_000, ops: 10_000,
+		paper: "CHIME 18f", figure: "chime-18-hood", sizes: sizes{warmup: 60_000, ops: 10_000},
 		claims: []paperClaim{
 			{"C, neighbourhoods of 2 over 16", 1.1, throughput, place{"C", "2", ""}, place{"C", "16", ""}, "a slot has 32 bytes here, and without hotspots for seven lookups of ten bytes are what bounds them"},
 		},
