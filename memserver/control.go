@@ -146,6 +146,7 @@ func (c *service) Connect(ctx context.Context, r *rpcv1.ConnectRequest) (*rpcv1.
 		RepairOffset:      repairOffset(index.FirstLock),
 		IntentOffset:      intentOffset(c.region.lockBytes, index.Slot),
 		IntentSlots:       uint32(intentSlots(c.region.lockBytes)),
+		PresenceOffset:    presenceOffset(c.region.chunkBytes, c.region.lockBytes, index.Slot),
 		LeaseMilliseconds: uint32(c.Lease / time.Millisecond),
 		Epoch:             now.Epoch,
 		UncachedEpoch:     now.Uncached,

@@ -16,19 +16,22 @@ import (
 //	4 KiB          64 x 4 KiB  superblock slots, one for each index
 //	260 KiB        32 x locks  repair records, one for each lock of the lock region
 //	...            64 x slots  intent slots, for each superblock slot the same number
+//	...            8 x slots   their presence words, if there is room for all before chunk 1
 //	...            ...         unused, up to a multiple of the chunk size
 //	f              chunk       chunk 1
 //	f + 1 x chunk  chunk       chunk 2
 //	...
 //
 // f is the first multiple of the chunk size behind the intent slots: one chunk, unless chunks are
-// small and locks many. In a tmpfs the unused part before it takes no memory. Offset 0 is nobody's,
+// small and locks many. Presence words move no chunk, so a region keeps its layout whether they are
+// used or not. In a tmpfs the unused part before it takes no memory. Offset 0 is nobody's,
 // so that address 0 can be nil.
 //
 // The repair record of lock n says what the lock's holder is about, so that it can be put right if
 // it is fenced; its content is the index's. Intent slots are what sessions that take lock words in
 // the index's own memory have for that (pool.SweepWords). An index has 768 of them with the default
-// lock table, and never less than 16.
+// lock table, and never less than 16. A presence word says which node the session of its slot has
+// entered (pool.Session.Enter).
 //
 // The lock region (verbs.RegionLocks) is a file of its own: 16-bit locks and nothing else.
 //
@@ -56,7 +59,8 @@ const (
 	repairBytes     = 32 // of a repair record
 	repairStart     = superblockStart + superblockSlots*superblockBytes
 
-	leastIntents = 16 // of an index
+	leastIntents  = 16 // of an index
+	presenceBytes = 8  // of a presence word
 
 	// MinChunkBytes and MaxChunkBytes bound Config.ChunkBytes.
 	MinChunkBytes = 1 << 20
@@ -145,6 +149,16 @@ func intentSlots(lockBytes uint64) uint64 {
 
 func intentOffset(lockBytes uint64, slot int) uint64 {
 	return roundUp(repairOffset(lockBytes/2), pool.IntentBytes) + uint64(slot)*intentSlots(lockBytes)*pool.IntentBytes
+}
+
+// presenceOffset is where the presence words of a superblock slot begin, one for each intent slot;
+// 0 = the region has no room for them.
+func presenceOffset(chunkBytes, lockBytes uint64, slot int) uint64 {
+	first, each := intentOffset(lockBytes, superblockSlots), intentSlots(lockBytes)*presenceBytes
+	if first+superblockSlots*each > chunksStart(chunkBytes, lockBytes) {
+		return 0
+	}
+	return first + uint64(slot)*each
 }
 
 // chunksStart is where chunk 1 lies.

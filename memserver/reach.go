@@ -44,10 +44,14 @@ func spansOf(h *header, i *ledger.Index) []verbs.Span {
 	span := func(region verbs.RegionID, first, bytes uint64) verbs.Span {
 		return verbs.Span{Region: region, First: first, End: first + bytes}
 	}
-	return []verbs.Span{
+	spans := []verbs.Span{
 		span(verbs.RegionLocks, 2*i.FirstLock, 2*i.Locks),
 		span(verbs.RegionData, superblockOffset(i.Slot), superblockBytes),
 		span(verbs.RegionData, repairOffset(i.FirstLock), i.Locks*repairBytes),
 		span(verbs.RegionData, intentOffset(h.lockBytes, i.Slot), intentSlots(h.lockBytes)*pool.IntentBytes),
 	}
+	if at := presenceOffset(h.chunkBytes, h.lockBytes, i.Slot); at != 0 {
+		spans = append(spans, span(verbs.RegionData, at, intentSlots(h.lockBytes)*presenceBytes))
+	}
+	return spans
 }

@@ -282,7 +282,7 @@ func (c *Client) Connect(server uint16, client uint32, limit time.Duration) (gra
 				Server: hostOf(s.Control),
 			},
 			Superblock: reply.SuperblockOffset, LockOffset: reply.LockOffset, Locks: reply.Locks, ChunkBytes: reply.ChunkBytes,
-			Repair: reply.RepairOffset, Intents: reply.IntentOffset, IntentSlots: int(reply.IntentSlots),
+			Repair: reply.RepairOffset, Intents: reply.IntentOffset, IntentSlots: int(reply.IntentSlots), Presence: reply.PresenceOffset,
 			Lease: time.Duration(reply.LeaseMilliseconds) * time.Millisecond, Epoch: reply.Epoch,
 			UncachedEpoch: reply.UncachedEpoch, SweepsStrips: reply.SweepsStrips,
 		}

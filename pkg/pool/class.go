@@ -25,7 +25,8 @@ const (
 	// Sole is a change of what one writer can reach: its own log, leaves of a range that it owns,
 	// blocks and nodes that nobody knows yet, or that are out.
 	Sole Class = iota
-	// Shared is a change of what is published to others. The session holds the lock of it.
+	// Shared is a change of what is published to others. The session holds the lock of it, or has
+	// entered it (Enter).
 	Shared
 	// Swap is a compare-and-swap of a data word.
 	Swap
@@ -35,8 +36,8 @@ const (
 // same server. A Shared one without a lock breaks the program's rules: Post then fails without
 // posting anything.
 func (s *Session) Write(class Class, a Addr, local []byte) {
-	if class != Sole && (class != Shared || !s.Holds()) {
-		s.reject(fmt.Errorf("a WRITE of class %d to %v, and a lock is held: %v", class, a, s.Holds()))
+	if class != Sole && (class != Shared || !s.Holds() && s.present.slot == nil) {
+		s.reject(fmt.Errorf("a WRITE of class %d to %v, and a lock is held: %v, a node is entered: %v", class, a, s.Holds(), s.present.slot != nil))
 		return
 	}
 	s.write(a, local)

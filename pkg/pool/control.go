@@ -89,6 +89,8 @@ type Grant struct {
 	// each; 0 = lock words cannot be used
 	Intents     uint64
 	IntentSlots int
+	// offset of their presence words in the data region, 8 bytes each; 0 = there are none
+	Presence uint64
 	// a fence looks at all lock words of strips (SweepWords); else, as with an older server, only
 	// at those that intent slots name
 	SweepsStrips bool

@@ -64,7 +64,7 @@ func (s *Session) bound() {
 		if s.deadline == notStarted {
 			s.deadline = env.Deadline(s.pool.env, limit)
 		}
-		if s.changing && !s.certain || s.locking || s.Holds() {
+		if s.changing && !s.certain || s.locking || s.Holds() || s.present.slot != nil {
 			limit = DefaultLimit
 		}
 	}

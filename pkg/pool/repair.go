@@ -391,8 +391,8 @@ func (s *Session) eachPart(r *record, room []byte, do func(at int, part []byte) 
 // Repaired is how many half-made changes of fenced clients this client has brought to their end.
 func (p *Pool) Repaired() uint64 { return p.repaired.Load() }
 
-// died says that the session can do no more. With a lock in its hand it takes its client with it:
-// the lock is this client's until that is fenced.
+// died says that the session can do no more. With a lock in its hand, or in a node that it entered,
+// it takes its client with it: the lock is this client's until that is fenced.
 func (s *Session) died(err error) error {
 	s.pool.Condemn(fmt.Errorf("a session died with a lock: %w", err))
 	return err

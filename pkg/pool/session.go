@@ -58,6 +58,9 @@ type Session struct {
 	name        []byte        // of intent
 	change      []byte        // likewise
 	area        []byte        // for slots that are read
+	present     presence      // where it is; see Enter
+	there       []byte        // 8 bytes: its presence word
+	crowd       []byte        // room for all presence words of a server; nil until AwaitAbsent
 	part        []byte        // of an image
 	old         []byte        // 8 bytes: old value of a lock word
 	word        []byte        // 8 bytes: old value of another atomic
@@ -90,7 +93,7 @@ func (p *Pool) NewSession(bytes int) (*Session, error) {
 	for _, b := range []struct {
 		buffer *[]byte
 		size   int
-	}{{&s.old, 8}, {&s.word, 8}, {&s.record, repairBytes}, {&s.list, maxChanges * changeBytes}, {&s.zero, 8},
+	}{{&s.old, 8}, {&s.word, 8}, {&s.record, repairBytes}, {&s.list, maxChanges * changeBytes}, {&s.zero, 8}, {&s.there, 8},
 		{&s.intent, lock.NameBytes + lock.ChangeBytes}, {&s.area, slotsRead * lock.SlotBytes}, {&s.part, partBytes}} {
 		if err == nil {
 			*b.buffer, err = s.Buffer(b.size)
@@ -161,6 +164,7 @@ func (s *Session) checkIdle() {
 	}
 	invariants.Check(s.queued == 0, "an operation begins with %d requests queued", s.queued)
 	invariants.Check(!s.Holds(), "an operation begins with a lock held")
+	invariants.Check(s.present.slot == nil, "an operation begins in a node that the session entered and did not leave")
 	invariants.Check(s.image == Nil && len(s.taken) == 0, "an operation begins with place %v for an image, and %d changes of others", s.image, len(s.taken))
 	invariants.Check(dropped == "", "the operation before ended with a %s queued that was not posted", dropped)
 }
@@ -278,6 +282,9 @@ func (s *Session) posts() bool {
 func (s *Session) posted(err error) error {
 	if err != nil {
 		s.doubt(err)
+		if s.present.slot != nil {
+			s.pool.Condemn(fmt.Errorf("a session died in a node that it entered: %w", err))
+		}
 	}
 	s.clear()
 	if err != nil {
@@ -344,8 +351,8 @@ func (s *Session) Published() (c verbs.Counters) {
 	return c
 }
 
-// Close ends the session. If it still holds a lock, its client is given up, and so are those whose
-// changes it took.
+// Close ends the session. If it still holds a lock, or has not left what it entered, its client is
+// given up, and so are those whose changes it took.
 func (s *Session) Close() error {
 	if s.Holds() {
 		l, w := s.lock, s.lockWord
@@ -356,6 +363,9 @@ func (s *Session) Close() error {
 		case len(s.taken) > 0:
 			s.answerTaken(&l, err)
 		}
+	}
+	if s.present.slot != nil {
+		s.died(verbs.ErrClosed)
 	}
 	s.leaveSlots()
 	s.pool.sessions.remove(s)

@@ -176,6 +176,11 @@ func (s *Session) claimSlot(server int) (at uint64, err error) {
 		}
 		return at == 0, err
 	})
+	if err == nil && at != 0 && srv.grant.Presence != 0 {
+		// what a dead client left there
+		s.write(s.presenceAddr(server, at), s.zero)
+		err = s.Post()
+	}
 	if err == nil && at == 0 {
 		err = fmt.Errorf("%w on memory server %d: all %d of the index are taken; close sessions of any of its clients, or end clients", ErrNoIntent, srv.id, n)
 	}

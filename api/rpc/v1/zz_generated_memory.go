@@ -887,8 +887,10 @@ type ConnectReply struct {
 	UncachedEpoch     uint64                 `protobuf:"varint,13,opt,name=uncached_epoch,json=uncachedEpoch,proto3" json:"uncached_epoch,omitempty"`            // the same for memory that no cache leads to
 	Tls               bool                   `protobuf:"varint,14,opt,name=tls,proto3" json:"tls,omitempty"`                                                     // the token admits a connection under TLS, and no other
 	SweepsStrips      bool                   `protobuf:"varint,15,opt,name=sweeps_strips,json=sweepsStrips,proto3" json:"sweeps_strips,omitempty"`               // a fence looks at all lock words of strips, not only at those that intent slots name
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// in the data region: the presence words of the index, 8 bytes for each intent slot; 0 = the server has none
+	PresenceOffset uint64 `protobuf:"varint,16,opt,name=presence_offset,json=presenceOffset,proto3" json:"presence_offset,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ConnectReply) Reset() {
@@ -1024,6 +1026,13 @@ func (x *ConnectReply) GetSweepsStrips() bool {
 		return x.SweepsStrips
 	}
 	return false
+}
+
+func (x *ConnectReply) GetPresenceOffset() uint64 {
+	if x != nil {
+		return x.PresenceOffset
+	}
+	return 0
 }
 
 type RenewRequest struct {
@@ -3219,7 +3228,7 @@ const file_memory_proto_rawDesc = "" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\rR\x06client\x12\x1a\n" +
 	"\bprovider\x18\x03 \x01(\tR\bprovider\x12\x10\n" +
-	"\x03tls\x18\x04 \x01(\bR\x03tls\"\xf5\x03\n" +
+	"\x03tls\x18\x04 \x01(\bR\x03tls\"\x9e\x04\n" +
 	"\fConnectReply\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\fR\x05token\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12 \n" +
@@ -3238,7 +3247,8 @@ const file_memory_proto_rawDesc = "" +
 	"\fintent_slots\x18\f \x01(\rR\vintentSlots\x12%\n" +
 	"\x0euncached_epoch\x18\r \x01(\x04R\runcachedEpoch\x12\x10\n" +
 	"\x03tls\x18\x0e \x01(\bR\x03tls\x12#\n" +
-	"\rsweeps_strips\x18\x0f \x01(\bR\fsweepsStrips\"\xd8\x01\n" +
+	"\rsweeps_strips\x18\x0f \x01(\bR\fsweepsStrips\x12'\n" +
+	"\x0fpresence_offset\x18\x10 \x01(\x04R\x0epresenceOffset\"\xd8\x01\n" +
 	"\fRenewRequest\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\tR\x05index\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\rR\x06client\x12\x16\n" +

@@ -22,11 +22,13 @@ const Identity = "poolsim"
 // them.
 const repairFrom = 8 << 10
 
-// intentsFrom is where the intent slots begin, behind the repair records; chunksFrom, where chunks
-// begin, behind these, at multiples of their size.
-func (c *Cluster) intentsFrom() int { return repairFrom + (32*c.Options.Locks+4095)&^4095 }
+// intentsFrom is where the intent slots begin, behind the repair records; presenceFrom, where their
+// presence words begin, behind these; chunksFrom, where chunks begin, behind these, at multiples of
+// their size.
+func (c *Cluster) intentsFrom() int  { return repairFrom + (32*c.Options.Locks+4095)&^4095 }
+func (c *Cluster) presenceFrom() int { return c.intentsFrom() + pool.IntentBytes*c.Options.Intents }
 func (c *Cluster) chunksFrom() int {
-	from, size := c.intentsFrom()+pool.IntentBytes*c.Options.Intents, c.Options.ChunkBytes
+	from, size := c.presenceFrom()+8*c.Options.Intents, c.Options.ChunkBytes
 	return (from + size - 1) / size * size
 }
 
@@ -279,7 +281,7 @@ func (k *control) Connect(id uint16, client uint32, limit time.Duration) (g pool
 			Superblock: 4096,
 			Locks:      uint64(k.c.Options.Locks),
 			Repair:     repairFrom,
-			Intents:    uint64(k.c.intentsFrom()), IntentSlots: k.c.Options.Intents, SweepsStrips: !k.c.Options.NamesAlone,
+			Intents:    uint64(k.c.intentsFrom()), IntentSlots: k.c.Options.Intents, Presence: uint64(k.c.presenceFrom()), SweepsStrips: !k.c.Options.NamesAlone,
 			Lease: k.c.Options.Lease,
 			Epoch: epoch, UncachedEpoch: uncached,
 			ChunkBytes: uint64(k.c.Options.ChunkBytes),

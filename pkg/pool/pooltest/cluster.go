@@ -28,11 +28,13 @@ const superblocks = 64 << 10
 // intents is how many intent slots each server has.
 const intents = 256
 
-// intentsFrom is where intent slots begin, behind the repair records; chunks, where chunks begin,
-// behind these, at multiples of their size.
-func (c *Cluster) intentsFrom() uint64 { return superblocks + uint64(32*c.Options.Locks+4095)&^4095 }
+// intentsFrom is where intent slots begin, behind the repair records; presenceFrom, where their
+// presence words begin, behind these; chunks, where chunks begin, behind these, at multiples of
+// their size.
+func (c *Cluster) intentsFrom() uint64  { return superblocks + uint64(32*c.Options.Locks+4095)&^4095 }
+func (c *Cluster) presenceFrom() uint64 { return c.intentsFrom() + intents*pool.IntentBytes }
 func (c *Cluster) chunks() uint64 {
-	from, size := c.intentsFrom()+intents*pool.IntentBytes, uint64(c.Options.ChunkBytes)
+	from, size := c.presenceFrom()+8*intents, uint64(c.Options.ChunkBytes)
 	return (from + size - 1) / size * size
 }
 
@@ -335,7 +337,7 @@ func (c control) Connect(id uint16, number uint32, _ time.Duration) (pool.Grant,
 		LockOffset: 0,
 		Locks:      uint64(c.Options.Locks),
 		Repair:     superblocks,
-		Intents:    c.intentsFrom(), IntentSlots: intents, SweepsStrips: true,
+		Intents:    c.intentsFrom(), IntentSlots: intents, Presence: c.presenceFrom(), SweepsStrips: true,
 		ChunkBytes: uint64(c.Options.ChunkBytes),
 		Epoch:      epoch, UncachedEpoch: uncached,
 	}, nil
