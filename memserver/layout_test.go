@@ -30,6 +30,13 @@ func TestHeader(t *testing.T) {
 	if n, at := intentSlots(8), intentOffset(8, 0); n != 16 || at != 260<<10+128 {
 		t.Errorf("%d intent slots from %#x on", n, at)
 	}
+	if at, want := presenceOffset(8<<20, 256<<10, 0), uint64(260<<10+4<<20+64*768*64); at != want || presenceOffset(8<<20, 256<<10, 2) != want+2*768*8 {
+		t.Errorf("presence words from %#x on, want %#x", at, want)
+	}
+	// the intent slots end 12 KiB before chunk 1, and the words of 64 indexes take 150
+	if at := presenceOffset(1<<20, 100<<10, 1); at != 0 {
+		t.Errorf("presence words from %#x on, where there is no room", at)
+	}
 }
 
 // TestChunksLieBehindTheIntentSlots: the first multiple of the chunk size behind them, and

@@ -103,3 +103,42 @@ func TestZeroPlaceZeroesIntents(t *testing.T) {
 		}
 	}
 }
+
+// TestPresenceWords: the word that says where a session is lies in its own index's array, and it is
+// cleared when the session has left.
+func TestPresenceWords(t *testing.T) {
+	for _, provider := range []string{"tcp", "shm"} {
+		t.Run(provider, func(t *testing.T) {
+			s, _ := start(t, dirConfig(t.TempDir()))
+			h, data := &s.region.header, s.region.data.bytes
+			words := func(slot int) (n int) {
+				at, each := presenceOffset(h.chunkBytes, h.lockBytes, slot), intentSlots(h.lockBytes)*presenceBytes
+				for _, b := range data[at:][:each] {
+					n += min(1, int(b))
+				}
+				return n
+			}
+			for slot, index := range []string{"a", "b"} {
+				c := client(t, s.Addresses().Control, index, provider, nil)
+				must(c.Admit(2, 1024, limit))
+				p := must(pool.Open(pool.Config{Env: env.Real(), Control: c, Devices: []verbs.Device{deviceOf(provider)}, Identity: index}))
+				session := must(p.NewSession(1 << 12))
+				node := must(p.Allocate(128, pool.Nil))
+				session.Begin()
+				if err := errors.Join(session.Enter(node), session.Post()); err != nil {
+					t.Fatal(err)
+				}
+				if words(slot) == 0 || words(1-slot) != 0 {
+					t.Errorf("in node %v: %d bytes of index %s say so, %d of the other one's", node, words(slot), index, words(1-slot))
+				}
+				if err := session.PostLeave(); err != nil || words(slot) != 0 {
+					t.Errorf("it has left: %v, %d bytes", err, words(slot))
+				}
+				session.End()
+				if err := errors.Join(session.Close(), p.Close()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
