@@ -15,13 +15,15 @@ import (
 // repaired by the next client that takes any word, so that its slot is not lost.
 func TestOwedIsRepairedByWhoComes(t *testing.T) {
 	owed := 0
-	for part := 1; ; part++ {
-		found, died := owedAfter(t, part)
-		if !died {
-			break
-		}
-		if found {
-			owed++
+	for seed := range uint64(4) {
+		for part := 1; ; part++ {
+			found, died := owedAfter(t, seed, part)
+			if !died {
+				break
+			}
+			if found {
+				owed++
+			}
 		}
 	}
 	if t.Logf("%d deaths with a change that was owed", owed); owed == 0 {
@@ -30,8 +32,8 @@ func TestOwedIsRepairedByWhoComes(t *testing.T) {
 }
 
 // owedAfter lets a client die after a part of its requests while it counts a node.
-func owedAfter(t *testing.T, part int) (found, died bool) {
-	w := simenv.New(simenv.Options{Seed: 3, MaxEvents: 1_000_000})
+func owedAfter(t *testing.T, seed uint64, part int) (found, died bool) {
+	w := simenv.New(simenv.Options{Seed: seed, MaxEvents: 1_000_000})
 	plan := &sim.Plan{
 		Capabilities: verbs.Capabilities{MaskedAtomics: true, WholeWrite: 8}, Tear: 4, Delay: 100, Gap: 100,
 		Faults: []sim.Fault{{Kind: sim.Crash, Process: "victim", Part: part}},
@@ -70,14 +72,14 @@ func owedAfter(t *testing.T, part int) (found, died bool) {
 		p.Sleep(10 * time.Millisecond)
 		// a session's, and that of what clears slots
 		if used := ww.c.UsedIntents(1); used != 2 || cl.Repaired() != 1 {
-			t.Errorf("dead after part %d: %d intent slots are in use, and %d changes were repaired", part, used, cl.Repaired())
+			t.Errorf("seed %d, dead after part %d: %d intent slots are in use, and %d changes were repaired", seed, part, used, cl.Repaired())
 		}
 		node := ww.words[0].Node
 		ww.whole("when it is repaired", ww.words[0], ww.c.Memory(1, verbs.RegionData)[node.Offset():][:wordImage])
 		must(t, k.s.Close())
 	})
 	if err != nil {
-		t.Fatalf("dead after part %d: %v", part, err)
+		t.Fatalf("seed %d, dead after part %d: %v", seed, part, err)
 	}
 	return found, died
 }
