@@ -18,7 +18,7 @@ import (
 //
 // # The protocol
 //
-// N is a node, G a word of N that says whether N is shut: only who holds N's lock changes it. P is a
+// N is a node, G a word of N that reports whether N is shut: only who holds N's lock changes it. P is a
 // session's presence word, on the server of N. Each line is one list, posted and awaited before the
 // next. A session that changes a part of N:
 //
