@@ -18,9 +18,9 @@ import (
 //
 // # The protocol
 //
-// N is a node, G a word of N that reports whether N is shut: only who holds N's lock changes it. P is a
-// session's presence word, on the server of N. Each line is one list, posted and awaited before the
-// next. A session that changes a part of N:
+// N is a node, G a word of N that reports whether N is shut: only who holds N's lock changes it. P
+// is a session's presence word, on the server of N. Each line is one list, posted and awaited
+// before the next. A session that changes a part of N:
 //
 //	Enter      1. WRITE of P: N; the caller's READs of N, of G too
 //	PostLeave  2. the caller's WRITEs, if N was not shut; WRITE of P: zero
@@ -35,31 +35,32 @@ import (
 // says in G where N has gone.
 //
 // Why nothing is lost. Let 1 see that N is not shut. G was READ behind the WRITE of P (G1), and
-// before the WRITE of 3 took effect; so the READ of 3, behind that WRITE, finds P naming N, unless 2
-// has cleared it. The holder goes on when P is another word: P is cleared behind the WRITEs of 2
+// before the WRITE of 3 took effect; so the READ of 3, behind that WRITE, finds P naming N, unless
+// 2 has cleared it. The holder goes on when P is another word: P is cleared behind the WRITEs of 2
 // (G1), so the holder's READs see them. Let 1 see that N is shut: the session changes nothing.
 //
-//   - Sessions that enter behind 3 see that N is shut, so nobody waits for them: 4 waits for the very
-//     words that 3 found. They cannot keep the holder waiting, however many come.
-//   - A client dies between 1 and 2: its word stays. Its fence gives its slots back, or marks them as
-//     owed, when nothing of it takes effect any more (lock.Sweep). Then its WRITEs have taken effect,
-//     or never will. So the fence does not look at presence words.
-//   - Another client claims that slot: its first request clears the word (claimSlot). Until then the
-//     holder waits for a word of nobody's. What the new client enters, it enters behind 3.
+//   - Sessions that enter behind 3 see that N is shut, so nobody waits for them: 4 waits for the
+//     very words that 3 found. They cannot keep the holder waiting, however many come.
+//   - A client dies between 1 and 2: its word stays. Its fence gives its slots back, or marks them
+//     as owed, when nothing of it takes effect any more (lock.Sweep). Then its WRITEs have taken
+//     effect, or never will. So the fence does not look at presence words.
+//   - Another client claims that slot: its first request clears the word (claimSlot). Until then
+//     the holder waits for a word of nobody's. What the new client enters, it enters behind 3.
 //   - A client stands still between 1 and 2: the holder's wait ends with its operation's limit, and
-//     the message names the client. It is like a holder of a lock that stands still: its lease ends.
+//     the message names the client. It is like a holder of a lock that stands still: its lease
+//     ends.
 //   - A session dies between 1 and 2 while its client lives: it gives its client up, as one with a
-//     lock does, since nobody else clears its word. Lists in between may take as long as those under
-//     a lock (bound).
-//   - A client that is fenced at one server and alive at another: N, G, P and the slot are all at one
-//     server.
+//     lock does, since nobody else clears its word. Lists in between may take as long as those
+//     under a lock (bound).
+//   - A client that is fenced at one server and alive at another: N, G, P and the slot are all at
+//     one server.
 //   - A memory server restarts: the array is in its data region. Connections end, and so do the
 //     sessions of both sides.
 //   - An idle slot is given back, or passes to another session of its client, only when no session
 //     uses it: between 1 and 2 it is in use. Behind 2 its word is zero.
 //   - Memory of N in another use: a session that entered does not let the epoch of its operation
-//     pass, and one that finds N shut or gone changes nothing. A word of a dead client that names what
-//     is another node now costs who shuts that node a READ of the slot's owner.
+//     pass, and one that finds N shut or gone changes nothing. A word of a dead client that names
+//     what is another node now costs who shuts that node a READ of the slot's owner.
 //   - The clients of one index trust each other, as with locks: one that lies can delay a holder.
 //     Those of another index do not reach the words.
 
@@ -101,8 +102,8 @@ func (s *Session) presenceAddr(server int, slot uint64) Addr {
 
 // Enter says that the session is about to change a part of a node without a lock, and queues that:
 // READs that the caller queues then see whether the node is shut. If it is not, whoever shuts it
-// waits until PostLeave. The session must hold no lock, and nothing may be queued. An operation must
-// be under way. The first time on a server it claims an intent slot, by requests of its own:
+// waits until PostLeave. The session must hold no lock, and nothing may be queued. An operation
+// must be under way. The first time on a server it claims an intent slot, by requests of its own:
 // ErrNoIntent as from Acquire. The server of the node must have presence words (HasPresence).
 //
 // PostLeave always follows, whatever the READs find, unless the session died: then its client is
