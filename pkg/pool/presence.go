@@ -14,7 +14,7 @@ import (
 // its word, and no atomic touches it (G2):
 //
 //	bit 0-47   offset of the node where the session is; all zero = it is nowhere
-//	bit 48-63  sequence number of the slot's use, so that the same node named again is another word
+//	bit 48-63  sequence number of the slot's use, so that a node named again is another word
 //
 // # The protocol
 //
@@ -28,8 +28,8 @@ import (
 // A session that holds N's lock and needs N to itself:
 //
 //	AwaitAbsent  3. the caller's WRITE of G: shut; READ of all presence words
-//	             4. READ of a word that named N, and of its slot's owner, again and again until the
-//	                word is another one, or the slot is nobody's, or says that its client is fenced
+//	             4. READ of a word that named N, and of its slot's owner, again and again, until
+//	                the word is another one, the slot is nobody's, or its client is fenced
 //
 // After 4 it READs N, and changes it or copies it. Before it gives the lock up it opens N again, or
 // says in G where N has gone.
