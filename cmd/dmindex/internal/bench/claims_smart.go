@@ -32,11 +32,11 @@ var smartClaims = []paperFigure{
 		claims: []paperClaim{
 			{"LOAD: SMART over Sherman", 1.6, throughput, place{"LOAD", "SMART", ""}, place{"LOAD", publishedSherman.label, ""}, "60,000 records get 120,000 more, so leaves of Sherman split all the time: 1.9 with 234,375 records, 1.3 with 45 million messages (five-claims-causes)"},
 			{"A: SMART over Sherman", 6.1, throughput, place{"A", "SMART", ""}, place{"A", publishedSherman.label, ""}, whyNoCollapse},
-			{"B: SMART over Sherman", 2.4, throughput, place{"B", "SMART", ""}, place{"B", publishedSherman.label, ""}, "77 million messages a second here, 45 there"},
+			{"B: SMART over Sherman", 2.4, throughput, place{"B", "SMART", ""}, place{"B", publishedSherman.label, ""}, "77 million messages a second here, 45 there (then 2.6, to Sherman with delegation and combining)"},
 			{"C: SMART over Sherman", 2.8, throughput, place{"C", "SMART", ""}, place{"C", publishedSherman.label, ""}, "77 million messages a second here, 45 there (then 3.4); and their Sherman READs 730 bytes by our count, ours 1,024"},
 			{"D: SMART over Sherman", 2.4, throughput, place{"D", "SMART", ""}, place{"D", publishedSherman.label, ""}, "as B"},
 			{"uniform A: SMART over Sherman", 1.7, throughput, place{"uniform A", "SMART", ""}, place{"uniform A", publishedSherman.label, ""}, ""},
-			{"uniform C: SMART over Sherman", 2.5, throughput, place{"uniform C", "SMART", ""}, place{"uniform C", publishedSherman.label, ""}, "77 million messages a second here, 45 there"},
+			{"uniform C: SMART over Sherman", 2.5, throughput, place{"uniform C", "SMART", ""}, place{"uniform C", publishedSherman.label, ""}, "as C"},
 			{"A to Sherman with delegation and combining", 4.7, throughput, place{"A", "SMART", ""}, place{"A", "Sherman", ""}, whyNoCollapse},
 			{"A: p99 of Sherman over SMART's", 1.4, p99, place{"A", publishedSherman.label, ""}, place{"A", "SMART", ""}, "ours is at the same number of clients, with both NICs full; theirs does not say"},
 			{"C: million lookups a second", 96, throughput, place{"C", "SMART", ""}, place{}, ""},
