@@ -68,8 +68,8 @@ type Cache struct {
 	sets   uint64      // a multiple of the number of shards
 	places []place
 	shards []shard
-	bound  atomic.Int64
-	bytes  atomic.Int64
+	bound  int64        // it changes under the lock of the only shard, if at all
+	bytes  atomic.Int64 // of all shards
 }
 
 // shard is a part of the places.
@@ -114,20 +114,19 @@ func init() {
 	}
 }
 
-// NewSharded is New of a cache with several shards, at most so many, if it is large. Locked, and a
-// path-aware cache, need one of a single shard.
+// NewSharded is New of a cache with several shards, at most so many, if it is large. Locked,
+// SetBound, and a path-aware cache, need one of a single shard.
 func NewSharded(e env.Env, owner Owner, bound, copyBytes, most int) *Cache {
 	const placeBytes = int(unsafe.Sizeof(place{}))
 	n := max(1, min(most, bound/copyBytes/shardCopies))
 	sets := max(1, bound*3/2/copyBytes/ways/n)
 	c := &Cache{owner: owner, sets: uint64(n * sets), places: make([]place, n*sets*ways), shards: make([]shard, n)}
-	c.bound.Store(int64(bound))
+	c.bound = int64(bound)
 	for i := range c.shards {
 		s := &c.shards[i]
 		s.Mutex, s.missed = e.NewMutex(), lfu.New(6*sets*ways)
 		s.places = c.places[i*sets*ways : (i+1)*sets*ways]
-		s.bytes = int64(len(s.places)*placeBytes + s.missed.Bytes())
-		c.bytes.Add(s.bytes)
+		c.count(s, len(s.places)*placeBytes+s.missed.Bytes())
 	}
 	return c
 }
@@ -138,39 +137,28 @@ func (c *Cache) Bytes() int64 { return c.bytes.Load() }
 // Short reports whether copies that are in use have had no room since it was asked the last time.
 func (c *Cache) Short() bool { return c.short.Load() && c.short.Swap(false) }
 
-// SetBound makes n the bound. It reports false, and changes nothing, if there are more bytes. The
-// table has room for half as many copies again as fitted the first bound. Not safe beside itself.
+// SetBound makes n the bound of a cache with one shard. It reports false, and changes nothing, if
+// there are more bytes. The table has room for half as many copies again as fitted the first bound.
 func (c *Cache) SetBound(n int64) bool {
-	old := c.bound.Swap(n)
-	if c.bytes.Load() > n {
-		c.bound.Store(old)
+	s := c.only()
+	s.Lock()
+	defer s.Unlock()
+	if s.bytes > n {
 		return false
 	}
+	c.bound = n
 	return true
 }
 
-// fits reports whether s has so many bytes left of its part of the bound.
-func (c *Cache) fits(s *shard, bytes int64) bool {
-	return s.bytes+bytes <= c.bound.Load()/int64(len(c.shards))
+// fits reports whether s, which is locked, has so many bytes left of its part of the bound.
+func (c *Cache) fits(s *shard, bytes int) bool {
+	return s.bytes+int64(bytes) <= c.bound/int64(len(c.shards))
 }
 
-// take counts so many bytes of s if they are in the bound. It looks at the bound again when it has:
-// who made that smaller meanwhile (SetBound) may not have seen these bytes.
-func (c *Cache) take(s *shard, bytes int64) bool {
-	for {
-		b := c.bytes.Load()
-		if b+bytes > c.bound.Load() || !c.fits(s, bytes) {
-			return false
-		}
-		if !c.bytes.CompareAndSwap(b, b+bytes) {
-			continue
-		}
-		if b+bytes <= c.bound.Load() {
-			s.bytes += bytes
-			return true
-		}
-		c.bytes.Add(-bytes)
-	}
+// count counts so many bytes more, or fewer, of s, which is locked.
+func (c *Cache) count(s *shard, bytes int) {
+	s.bytes += int64(bytes)
+	c.bytes.Add(int64(bytes))
 }
 
 // Locked calls do with a and b under the cache's lock, if it has both copies.
@@ -250,7 +238,8 @@ func (c *Cache) Put(n *Head) {
 		}
 		c.empty(s, free)
 	}
-	for !c.take(s, int64(c.owner.Bytes(n))) {
+	bytes := c.owner.Bytes(n)
+	for !c.fits(s, bytes) {
 		p := c.victim(s, n)
 		if p == nil {
 			c.short.Store(true)
@@ -261,6 +250,7 @@ func (c *Cache) Put(n *Head) {
 		}
 		c.empty(s, p)
 	}
+	c.count(s, bytes)
 	s.levels[n.Level]++
 	s.kept++
 	n.kept.Store(true)
@@ -289,7 +279,7 @@ func (c *Cache) Keeps(a pool.Addr, level uint8, bytes int) bool {
 		full = full && old != nil
 	}
 	if full && least(set, &n) != nil ||
-		!full && (c.fits(s, int64(bytes)) || c.victim(s, &n) != nil) {
+		!full && (c.fits(s, bytes) || c.victim(s, &n) != nil) {
 		return true
 	}
 	c.short.Store(!full || c.short.Load())
@@ -320,9 +310,7 @@ func (c *Cache) empty(s *shard, p *place) {
 	if old == nil {
 		return
 	}
-	bytes := int64(c.owner.Bytes(old))
-	c.bytes.Add(-bytes)
-	s.bytes -= bytes
+	c.count(s, -c.owner.Bytes(old))
 	s.levels[old.Level]--
 	s.kept--
 	s.missed.Raise(old.Addr, uint8(old.used.Load()))

@@ -306,9 +306,6 @@ func TestShards(t *testing.T) {
 					t.Errorf("%d bytes, the bound is %d", b, bound)
 					return
 				}
-				if n == 0 && i%1000 == 0 {
-					k.SetBound(bound - int64(i%3000)*100) // refused if there is more
-				}
 			}
 		})
 	}
