@@ -17,7 +17,7 @@ import (
 // (pkg/index/smart/leaf.go). A client of version 5 would look for the rest behind them. Version 7:
 // an index has a secret, under which CHIME hashes keys (pkg/index/chime/layout.go). A client of
 // version 6 would look for them elsewhere. Version 8: entries and nodes have sums under the secret
-// (pkg/index/internal/sum). For a client of version 7, which knows CRCs, none of them verifies.
+// (pkg/sum). For a client of version 7, which knows CRCs, none of them verifies.
 const FormatVersion = 8
 
 // The superblock is 4 KiB at a place on the index's home server that the server knows:

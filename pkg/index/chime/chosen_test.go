@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/crc/crctest"
-	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
+	"github.com/dmindex/dmindex/pkg/sum/crctest"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 // Users choose keys. These tests have keys that a user chose who knows the program, but not the

@@ -7,7 +7,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
-	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 // testShape is the shape of leaves of 8/8 pairs with so many slots and such a neighbourhood.

@@ -7,7 +7,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
-	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 // A leaf is a hopscotch table (CHIME, sections 4.1 and 4.2; Herlihy, Shavit, Tzafrir: DISC 2008).

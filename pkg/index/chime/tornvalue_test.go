@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/crc/crctest"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
-	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/sum/crctest"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 // TestTornChosenValues: a user changes a value in several places, in each by what a CRC-32C does

@@ -8,11 +8,11 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
-	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
-	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/sum"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 

@@ -6,11 +6,11 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
-	"github.com/dmindex/dmindex/pkg/index/internal/crc/crctest"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
-	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
-	"github.com/dmindex/dmindex/pkg/index/internal/sum"
+	"github.com/dmindex/dmindex/pkg/sum"
+	"github.com/dmindex/dmindex/pkg/sum/crctest"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 

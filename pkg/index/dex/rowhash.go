@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 
-	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 // rowHash places entries by their keys. Users choose keys. If they knew where entries lie they

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 // TestEntriesFollowTheSecret: where entries lie depends on the secret of the index, so nobody can

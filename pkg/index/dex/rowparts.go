@@ -8,7 +8,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index/internal/memory"
 	"github.com/dmindex/dmindex/pkg/index/internal/seqlock"
-	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 // rowParts says in which bucket the entry of a key is. The number of buckets changes, by one at a

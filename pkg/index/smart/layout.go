@@ -7,8 +7,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
-	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/sum"
 )
 
 // slot is a word of an inner node (section 4.1.1): all that is known of one child.

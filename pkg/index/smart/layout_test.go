@@ -8,10 +8,10 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
-	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
-	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/sum"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 var testSums = sum.NewKey(siphash.Key{K0: 1, K1: 2})

@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
-	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/sum"
 )
 
 // A leaf has one key, and two cells for its value, of which one counts:

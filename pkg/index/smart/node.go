@@ -3,9 +3,9 @@ package smart
 import (
 	"encoding/binary"
 
-	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/sum"
 )
 
 // An inner node:

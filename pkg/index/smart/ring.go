@@ -3,8 +3,8 @@ package smart
 import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
-	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/sum"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 

@@ -6,9 +6,9 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/sum"
 )
 
 // The root is the one node that has no parent's slot. It is of type direct, and has a word behind

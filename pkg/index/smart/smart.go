@@ -26,10 +26,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/meta"
 	"github.com/dmindex/dmindex/pkg/index/internal/nodecache"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
-	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
-	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/sum"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 // Name of the design.

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/dmindex/dmindex/pkg/index/internal/crc/crctest"
-	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
-	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/sum"
+	"github.com/dmindex/dmindex/pkg/sum/crctest"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 // TestTornChosenPrefix: users choose keys below a node, so that a CRC-32C does not tell the last

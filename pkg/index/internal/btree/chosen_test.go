@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/crc/crctest"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/sum/crctest"
 )
 
 // TestTornChosenSeparator: a user inserts keys such that a separator of an inner node takes the

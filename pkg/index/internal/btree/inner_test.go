@@ -12,9 +12,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
-	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 // cached makes a copy of an inner node of uint64 keys.

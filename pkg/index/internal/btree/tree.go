@@ -14,9 +14,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/meta"
 	"github.com/dmindex/dmindex/pkg/index/internal/nodecache"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
-	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 // Config is what a design makes its tree of.

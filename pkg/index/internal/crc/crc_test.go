@@ -1,6 +1,7 @@
 package crc
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 )
@@ -22,9 +23,14 @@ func TestSum(t *testing.T) {
 	}
 }
 
-func BenchmarkSum16(b *testing.B) {
-	p, s := make([]byte, 16), uint32(0)
-	for range b.N {
-		s = Sum(s, p)
+// BenchmarkSum has a peer in package sum.
+func BenchmarkSum(b *testing.B) {
+	for _, n := range []int{18, 128, 4095} {
+		p, total := make([]byte, n), uint32(0)
+		b.Run(fmt.Sprintf("crc/%d", n), func(b *testing.B) {
+			for i := range b.N {
+				total += Sum(uint32(i), p)
+			}
+		})
 	}
 }

@@ -2,10 +2,10 @@ package fence
 
 import (
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
-	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
-	"github.com/dmindex/dmindex/pkg/index/internal/sum"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/sum"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 // Limits of nodes, in bytes.

@@ -11,8 +11,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
-	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 func mustLayout(t testing.TB, o index.Options) *fence.Layout {

@@ -6,10 +6,10 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
-	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 var testAddr = pool.NewAddr(7, 0x12345640)

@@ -3,15 +3,16 @@ package crctest
 
 import (
 	"encoding/binary"
-
-	"github.com/dmindex/dmindex/pkg/index/internal/crc"
+	"hash/crc32"
 )
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Differences returns a basis of the differences of 8 bytes that no CRC-32C shows, wherever they
 // stand and whatever it starts from: each is the XOR of two words, big-endian.
 func Differences() (basis []uint64) {
 	sum := func(w uint64) uint32 {
-		return crc.Sum(0, binary.BigEndian.AppendUint64(nil, w)) ^ crc.Sum(0, make([]byte, 8))
+		return crc32.Checksum(binary.BigEndian.AppendUint64(nil, w), castagnoli) ^ crc32.Checksum(make([]byte, 8), castagnoli)
 	}
 	var pivots [32]uint64 // by the highest bit of their CRC
 	for bit := range 64 {

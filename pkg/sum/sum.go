@@ -1,6 +1,7 @@
-// Package sum is the checksum of what users have a choice in and is replaced in place, entries and
-// nodes: a universal hash of 32 bits under the index's secret. A reader learns from it whether a
-// READ beside a WRITE got a mixture of two contents.
+// Package sum is the checksum of what users have a choice in and is replaced in place: a universal
+// hash of 32 bits under a secret, that of an index for its entries and nodes, or that of a redo log
+// for its batches. A reader learns from it whether a READ beside a WRITE, or behind one that was
+// cut short, got a mixture of two contents.
 //
 // Users choose contents, and see no sums. Any two different contents that are chosen without
 // knowledge of the key have one sum with a probability of at most 2^-32 + 2^-64 over all keys. So a
@@ -37,19 +38,19 @@ import (
 	"encoding/binary"
 	"math/bits"
 
-	"github.com/dmindex/dmindex/pkg/index/internal/siphash"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 const (
 	// Most is how many bytes a content has at most.
-	Most = 32 << 10
+	Most = 64 << 10
 
 	blockBytes = 2 << 10
 	blockWords = blockBytes / 8
 	mostBlocks = Most/blockBytes + 3
 )
 
-// Key is the key of an index's sums. It does not change while it is in use.
+// Key is the key of an index's sums, or of a log's. It does not change while it is in use.
 type Key struct {
 	first uint64
 	words [blockWords]uint64 // of NH
@@ -59,14 +60,14 @@ type Key struct {
 // fold has the words that a block's numbers are multiplied by.
 type fold struct{ low0, low1, high0, high1, length uint64 }
 
-// NewKey returns the key that follows from an index's secret.
+// NewKey returns the key that follows from a secret.
 func NewKey(secret siphash.Key) *Key {
 	k := new(Key)
 	k.Expand(secret)
 	return k
 }
 
-// Expand makes k the key that follows from an index's secret. It is a part of the format: word i of
+// Expand makes k the key that follows from a secret. It is a part of the format: word i of
 // the key is the hash of i, little-endian, under the secret. Those of blocks come last, so no sum
 // depends on Most. CHIME hashes keys of users under the secret, so a constant makes this another
 // one.
