@@ -355,7 +355,8 @@ func (s *Session) redo(l *tableLock, r *record, room []byte) (done bool, err err
 // verifyImage reads the image of a record, in parts of the size of room. It does not match if the
 // record turns out to have been cut short after all: an earlier record of the same node and image
 // place comes to life again with its first word, while the others of the new one are still missing.
-// The image is the new one by then, so its checksum is not the old one's.
+// The image is the new one by then, so its checksum is not the old one's. Users choose much of an
+// image, but nobody chooses two with one CRC: each has sums under the index's secret (package sum).
 func (s *Session) verifyImage(r *record, room []byte) (matches bool, err error) {
 	var have uint32
 	err = s.eachPart(r, room, func(_ int, part []byte) error {

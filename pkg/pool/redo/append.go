@@ -252,7 +252,7 @@ func (l *Log) launch(n *lane) {
 		n.s.Write(pool.Sole, l.ref.Addr+tailOffset, n.word)
 	}
 	if n.end > 0 {
-		sealBatch(l.ref.Nonce, n.start, n.batch)
+		sealBatch(l.sums, n.start, n.batch)
 		l.write(n)
 	}
 	n.s.Start()

@@ -4,7 +4,7 @@ import "encoding/binary"
 
 // Behind reports whether a batch verifies that lies behind the end of the log whose node this is.
 func Behind(r Ref, node []byte) bool {
-	ring, size := node[headBytes:], uint64(r.Bytes)
+	ring, size, sums := node[headBytes:], uint64(r.Bytes), sumsOf(r.Nonce)
 	tail := binary.LittleEndian.Uint64(node[tailOffset:])
 	at := func(position uint64) []byte {
 		from := position % size
@@ -12,14 +12,14 @@ func Behind(r Ref, node []byte) bool {
 	}
 	end := tail
 	for end-tail < size {
-		batch, ok := verifyBatch(r.Nonce, end, at(end))
+		batch, ok := verifyBatch(sums, end, at(end))
 		if !ok {
 			break
 		}
 		end = align(end + uint64(len(batch)))
 	}
 	for position := end + 8; position-tail < size; position += 8 {
-		if _, ok := verifyBatch(r.Nonce, position, at(position)); ok {
+		if _, ok := verifyBatch(sums, position, at(position)); ok {
 			return true
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"hash/crc32"
 
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/sum"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 // A log is one node of a pool: its head, then the ring. All integers are little-endian.
@@ -28,14 +30,20 @@ import (
 //	offset  size  field
 //	0       8     position of this batch
 //	8       4     bytes of its records
-//	12      4     CRC-32C that begins with both halves of the nonce, one over the other, of bytes
-//	              0 to 12 and the records
+//	12      4     sum (package sum) of two parts, bytes 0 to 12 and the records
 //	16      ...   records: each 4 bytes of length, then so many bytes
 //
-// So neither the rest of an earlier round, nor that of an earlier log in the same memory, nor a
-// batch that was written in part verifies.
+// The key of the sums follows from the nonce. The client that has the log knows it, and whoever
+// replays the log. Users choose records, and do not know it.
+//
+// No other batch verifies in the place of one: that of an earlier round has another position, and
+// that of an earlier log in the same memory a sum under another key. A batch that was written in
+// part is a mixture with what was there before, which may be records that the same user chose. So
+// may the word of length and sum, which is never torn: it is that of the batch, or one that was
+// there before. The sum of a mixture is that of the batch with a probability of 2^-32 + 2^-64 at
+// most, whatever the records are, and a word that somebody chose with one of 2^-32.
 const (
-	magic = 0x32304f4445524d44 // "DMREDO02"
+	magic = 0x33304f4445524d44 // "DMREDO03"
 
 	headBytes   = 64
 	nonceOffset = 8
@@ -57,21 +65,23 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// batchSum is the checksum of a batch.
-func batchSum(nonce uint64, batch []byte) uint32 {
-	sum := crc32.Update(uint32(nonce^nonce>>32), castagnoli, batch[:12])
-	return crc32.Update(sum, castagnoli, batch[batchHead:])
+// sumsOf returns the key of the sums of the log with a nonce.
+func sumsOf(nonce uint64) *sum.Key { return sum.NewKey(siphash.Key{K0: nonce}) }
+
+// batchSum is the sum of a batch, which has at most sum.Most bytes.
+func batchSum(k *sum.Key, batch []byte) uint32 {
+	return k.OfParts(0, batch[:12], batch[batchHead:], nil)
 }
 
 // sealBatch writes the head of a batch that begins at position.
-func sealBatch(nonce, position uint64, batch []byte) {
+func sealBatch(k *sum.Key, position uint64, batch []byte) {
 	binary.LittleEndian.PutUint64(batch[0:], position)
 	binary.LittleEndian.PutUint32(batch[8:], uint32(len(batch)-batchHead))
-	binary.LittleEndian.PutUint32(batch[12:], batchSum(nonce, batch))
+	binary.LittleEndian.PutUint32(batch[12:], batchSum(k, batch))
 }
 
 // verifyBatch is the batch at the beginning of b, if the one of position is there as a whole.
-func verifyBatch(nonce, position uint64, b []byte) ([]byte, bool) {
+func verifyBatch(k *sum.Key, position uint64, b []byte) ([]byte, bool) {
 	if len(b) < batchHead || binary.LittleEndian.Uint64(b) != position {
 		return nil, false
 	}
@@ -80,7 +90,7 @@ func verifyBatch(nonce, position uint64, b []byte) ([]byte, bool) {
 		return nil, false
 	}
 	b = b[:batchHead+int(n)]
-	return b, binary.LittleEndian.Uint32(b[12:]) == batchSum(nonce, b)
+	return b, binary.LittleEndian.Uint32(b[12:]) == batchSum(k, b)
 }
 
 func align(n uint64) uint64 { return (n + 7) &^ 7 }

@@ -44,6 +44,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/sum"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -59,6 +60,7 @@ type Log struct {
 	pool *pool.Pool
 	env  env.Env
 	ref  Ref
+	sums *sum.Key // of its batches
 
 	durable  atomic.Uint64
 	reserved atomic.Uint64 // bytes of the ring
@@ -165,6 +167,7 @@ func (l *Log) place(bytes int) error {
 		return err
 	}
 	l.ref = Ref{at, uint32(bytes), max(1, l.env.Uint64())}
+	l.sums = sumsOf(l.ref.Nonce)
 	l.start = uint64(bytes)
 	l.tail, l.wanted = l.start, l.start
 	l.durable.Store(l.start)

@@ -42,6 +42,7 @@ func replay(s *pool.Session, r Ref, visit func(uint64, []byte) error) error {
 	if err != nil {
 		return err
 	}
+	sums := sumsOf(r.Nonce)
 	for position := tail; position-tail < uint64(r.Bytes); {
 		window := window[:min(batchBytes, uint64(r.Bytes)-(position-tail))]
 		readRing(s, r, position, window)
@@ -53,7 +54,7 @@ func replay(s *pool.Session, r Ref, visit func(uint64, []byte) error) error {
 			if position-from > uint64(len(window)) {
 				break
 			}
-			batch, ok := verifyBatch(r.Nonce, position, window[position-from:])
+			batch, ok := verifyBatch(sums, position, window[position-from:])
 			if !ok {
 				break
 			}

@@ -62,6 +62,9 @@ func Own(word uint64) uint64 { return word >> HolderBits }
 // name and change that is cut short may have any of its words, and the others are those of the
 // change before: with its checksum there, that one would come to life again under its own name, as
 // it does if its first word is taken out, and the next image has the same place.
+//
+// Users choose much of an image, but not its CRC: it has sums under the index's secret (package
+// sum). So nobody chooses changes of which a mixture verifies.
 const (
 	SlotBytes   = 64
 	NameAt      = 8
