@@ -128,8 +128,10 @@ func (s *Server) open(c *Config) error {
 	}
 	metrics := newMetrics(s.control, c.ID, files)
 	if c.RDMA != "" {
-		report := func(device, event string) {
-			s.log.Warn("the RDMA device reports an event", "device", device, "event", event)
+		report := func(device, event string, note bool) {
+			if note {
+				s.log.Warn("the RDMA device reports an event", "device", device, "event", event)
+			}
 			metrics.rdma.WithLabelValues(event).Inc()
 		}
 		build := func(o verbs.ServerOptions) (verbs.Server, error) {

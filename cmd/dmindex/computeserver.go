@@ -79,8 +79,10 @@ func computeserverCommand() *cobra.Command {
 				return err
 			}
 			log = log.With("server", c.ID)
-			fabric.Report = func(device, event string) {
-				log.Warn("the RDMA device reports an event", "device", device, "event", event)
+			fabric.Report = func(device, event string, note bool) {
+				if note {
+					log.Warn("the RDMA device reports an event", "device", device, "event", event)
+				}
 			}
 			var proof pool.Guard
 			if guardDir != "" {

@@ -103,7 +103,7 @@ func TestDevicePlugin(t *testing.T) {
 		t.Errorf("the device nodes are %v", given.Devices)
 	}
 	events := make(chan string, 64)
-	device, err := ibv.NewDevice(ibv.Options{Device: env[deviceplugin.EnvDevice], Report: func(device, event string) { events <- device + " " + event }})
+	device, err := ibv.NewDevice(ibv.Options{Device: env[deviceplugin.EnvDevice], Report: func(device, event string, _ bool) { events <- device + " " + event }})
 	if err != nil {
 		t.Fatalf("the fabric cannot use what it was given: %v", err)
 	}

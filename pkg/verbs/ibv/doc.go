@@ -77,9 +77,9 @@ type Options struct {
 	// Devices ignore it.
 	DeviceMemory bool
 	// Report is told of each asynchronous event of the device, with the name that libibverbs has
-	// for it (PORT_ERR). It is called on the goroutine that reads them, and returns soon. Nil =
-	// nobody is told.
-	Report func(device, event string)
+	// for it (PORT_ERR). note is true for one of each kind in a minute, which a log has room for.
+	// It is called on the goroutine that reads them, and returns soon. Nil = nobody is told.
+	Report func(device, event string, note bool)
 }
 
 // MaxQPs is how many queue pairs one connection may have.

@@ -1,6 +1,9 @@
 package ibv
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // eventKind is an asynchronous event, with the values of libibverbs (enum ibv_event_type).
 type eventKind int
@@ -63,4 +66,25 @@ func (k eventKind) ends() scope {
 		return endsNothing
 	}
 	return eventKinds[k].ends
+}
+
+// noteEvery is how often an event of one kind is noted in a log at most. What raises events again
+// and again, such as a port that flaps, or a peer that breaks one queue pair after the other, would
+// fill it otherwise.
+const noteEvery = time.Minute
+
+// notes bounds how often the events of a device are noted. One goroutine uses it.
+type notes [len(eventKinds) + 1]time.Time // when each kind was last; all unknown kinds are one
+
+// due reports whether an event that comes at now is to be noted.
+func (n *notes) due(k eventKind, now time.Time) bool {
+	of := len(eventKinds)
+	if k.known() {
+		of = int(k)
+	}
+	if last := n[of]; !last.IsZero() && now.Sub(last) < noteEvery {
+		return false
+	}
+	n[of] = now
+	return true
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -113,7 +114,7 @@ func (h *hca) asynchronous() (take func() C.int) {
 // happened acts on an asynchronous event; owner is the handle with which its queue pair was made.
 func (h *hca) happened(k eventKind, owner uint64) {
 	if h.report != nil {
-		h.report(h.name, k.String())
+		h.report(h.name, k.String(), h.notes.due(k, time.Now()))
 	}
 	switch k.ends() {
 	case endsDevice:

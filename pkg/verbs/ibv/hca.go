@@ -39,7 +39,8 @@ type hca struct {
 	gid     gidEntry // of a RoCE port
 	raw     bool     // it executes raw work queue entries: see probeMasked
 	channel *C.struct_ibv_comp_channel
-	report  func(device, event string) // Options.Report
+	report  func(device, event string, note bool) // Options.Report
+	notes   notes                                 // of the goroutine that reads asynchronous events
 	events
 }
 

@@ -35,7 +35,7 @@ type Fabric struct {
 	RDMADevice string // for "ibv"; empty = the first with an active port
 	TLS        bool   // memory is reached under TLS only, which "tcp" alone has
 	// is told of asynchronous events of an RDMA device, as ibv.Options says; nil = nobody is
-	Report func(device, event string)
+	Report func(device, event string, note bool)
 }
 
 // RDMA reports whether an index is reached by RDMA, all or a part of it.
