@@ -49,7 +49,7 @@ func TestDescriptorOfDeviceThatIsGone(t *testing.T) {
 // hears of it at once.
 func TestEvents(t *testing.T) {
 	var reports []string
-	h := &hca{name: "mlx5_3", report: func(device, event string) { reports = append(reports, device+" "+event) }}
+	h := &hca{name: "mlx5_3", report: func(device, event string, _ bool) { reports = append(reports, device+" "+event) }}
 	var first, second, late int
 	a := h.owns(func(error) { first++ })
 	h.owns(func(error) { second++ })
