@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 )
 
 // round is the part of a batch of which the leaves are READ together.
@@ -99,9 +100,9 @@ func (s *Session) readRound(keys [][]byte) error {
 			k.read = -1
 			continue
 		case k.searched():
-			k.read = s.fetch(k.nodeSlot(), 0, k.node.kind.bytes())
+			k.read = s.fetch(k.nodeSlot(), 0, k.node.Kind.Bytes())
 		default:
-			k.read = s.fetch(k.nodeSlot(), slotAt(k.idx), slotBytes)
+			k.read = s.fetch(k.nodeSlot(), art.SlotAt(k.idx), art.SlotBytes)
 		}
 		if k.read < 0 {
 			break
@@ -111,14 +112,14 @@ func (s *Session) readRound(keys [][]byte) error {
 }
 
 // nodeSlot is a word that leads to the node where the descent ended.
-func (k *sought) nodeSlot() slot {
-	at, _ := pack(k.node.Addr)
+func (k *sought) nodeSlot() art.Slot {
+	at, _ := art.Pack(k.node.Addr)
 	return at
 }
 
 // searched reports whether all of the node is needed to prove that it has not the key.
 func (k *sought) searched() bool {
-	return k.ended == vacant && k.node.kind != direct && branch(k.key, k.node.end()) != endBranch
+	return k.ended == vacant && k.node.Kind != art.Direct && art.Branch(k.key, k.node.End()) != art.EndBranch
 }
 
 // absent reports whether what was READ for a key proves that it is not there (confirm).
@@ -128,19 +129,19 @@ func (s *Session) absent(k *sought) bool {
 	}
 	b := s.ring.bytes(k.read)
 	if !k.searched() {
-		w := slot(binary.LittleEndian.Uint64(b))
-		return w == k.word && !w.frozen()
+		w := art.Slot(binary.LittleEndian.Uint64(b))
+		return w == k.word && !w.Frozen()
 	}
 	unfrozen := false
 	for i := k.node.base(); i < k.node.size(); i++ {
-		w := getSlot(b, i)
-		if w.empty() {
-			return !w.frozen()
+		w := art.GetSlot(b, i)
+		if w.Empty() {
+			return !w.Frozen()
 		}
-		if int(w.key()) == branch(k.key, k.node.end()) {
+		if int(w.Key()) == art.Branch(k.key, k.node.End()) {
 			return false
 		}
-		unfrozen = unfrozen || !w.frozen()
+		unfrozen = unfrozen || !w.Frozen()
 	}
 	return unfrozen
 }

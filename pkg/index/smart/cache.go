@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/nodecache"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -25,7 +26,7 @@ import (
 // lines of the processor's cache. It has no pointers.
 type copied struct {
 	nodecache.Head
-	head
+	art.Header
 	ends bool // slot 0 is the end slot
 	// how many partial keys lie behind the struct: those of the first slots from base on that had
 	// one when the copy was made, and which keep it
@@ -39,7 +40,7 @@ const (
 	copyBytes = int(unsafe.Sizeof(copied{}))
 	// typicalCopy is what most copies take, at least: those of nodes with a few children.
 	typicalCopy = copyBytes + 104
-	mostKeys    = mostSlots
+	mostKeys    = art.MostSlots
 )
 
 // newCopied makes a copy with room for so many keys and slots.
@@ -85,32 +86,32 @@ func (copies) Bytes(h *nodecache.Head) int { return copyOf(h).memory() }
 // Evicted implements nodecache.Owner.
 func (copies) Evicted(*nodecache.Head) {}
 
-func (c *copied) memory() int { return copyBytes + slotBytes*(int(c.at)+c.size()) }
+func (c *copied) memory() int { return copyBytes + art.SlotBytes*(int(c.at)+c.size()) }
 
 // word returns the word of a slot.
-func (c *copied) word(i int) slot { return slot(c.words()[i].Load()) }
+func (c *copied) word(i int) art.Slot { return art.Slot(c.words()[i].Load()) }
 
 // store keeps a word that was READ or changed by an operation under way.
-func (c *copied) store(i int, s slot) { c.words()[i].Store(uint64(s)) }
+func (c *copied) store(i int, s art.Slot) { c.words()[i].Store(uint64(s)) }
 
 // renew keeps the slots of b, READ by an operation under way, whatever became of the head.
-func (c *copied) renew(b []byte) { c.renewFrom(0, b[headBytes:slotAt(c.size())]) }
+func (c *copied) renew(b []byte) { c.renewFrom(0, b[art.HeadBytes:art.SlotAt(c.size())]) }
 
 // renewFrom is renew with slots only, of which the first one is number first.
 func (c *copied) renewFrom(first int, b []byte) {
-	for i := range len(b) / slotBytes {
-		if w := slot(binary.LittleEndian.Uint64(b[i*slotBytes:])); c.word(first+i) != w {
+	for i := range len(b) / art.SlotBytes {
+		if w := art.Slot(binary.LittleEndian.Uint64(b[i*art.SlotBytes:])); c.word(first+i) != w {
 			c.store(first+i, w)
 		}
 	}
 }
 
 // decode makes c the node that was READ from a. It reports false if b is no inner node of a type.
-func (c *copied) decode(lay *layout, a pool.Addr, t nodeType, b []byte) bool {
-	if !c.head.decode(lay.sums, b, a) || c.kind != t {
+func (c *copied) decode(lay *art.Layout, a pool.Addr, t art.NodeType, b []byte) bool {
+	if !c.Header.Decode(lay.Sums, b, a) || c.Kind != t {
 		return false
 	}
-	c.Addr, c.ends = a, lay.ends
+	c.Addr, c.ends = a, lay.Ends
 	// All are of one level: each copy spares a descent that comes by one READ, wherever it lies, so
 	// it is worth as much as it is found. Those nearer to the root are found more often by
 	// themselves. Were they of higher levels, a path that is looked up all the time would be READ
@@ -122,16 +123,16 @@ func (c *copied) decode(lay *layout, a pool.Addr, t nodeType, b []byte) bool {
 
 // adopt takes the slots from b, a node like c, which has room for them.
 func (c *copied) adopt(b []byte) {
-	c.n, c.keys = uint16(c.kind.slots()), 0
+	c.n, c.keys = uint16(c.Kind.Slots()), 0
 	words, base := c.words(), c.base()
-	inOrder := c.kind != direct
+	inOrder := c.Kind != art.Direct
 	for i := range words {
-		w := getSlot(b, i)
+		w := art.GetSlot(b, i)
 		words[i].Store(uint64(w))
 		if i >= base && inOrder {
-			if inOrder = !w.empty(); inOrder {
+			if inOrder = !w.Empty(); inOrder {
 				c.keys++
-				c.partial()[c.keys-1] = w.key()
+				c.partial()[c.keys-1] = w.Key()
 			}
 		}
 	}
@@ -141,7 +142,7 @@ func (c *copied) adopt(b []byte) {
 func (c *copied) clone() *copied {
 	n := newCopied(int(c.keys), c.size())
 	n.Addr, n.Level, n.Version, n.Stamp = c.Addr, c.Level, c.Version, c.Stamp
-	n.head, n.ends, n.keys = c.head, c.ends, c.keys
+	n.Header, n.ends, n.keys = c.Header, c.ends, c.keys
 	copy(n.partial(), c.partial())
 	from, to := c.words(), n.words()
 	for i := range from {
@@ -153,11 +154,11 @@ func (c *copied) clone() *copied {
 // find returns the slot of a branch, and its word. If there is none it returns the first empty
 // slot, which is the one that may get it; -1 if there is no empty one. A node of type direct, and
 // the end slot, have one place for a branch.
-func (c *copied) find(b int) (i int, w slot) {
+func (c *copied) find(b int) (i int, w art.Slot) {
 	switch {
-	case b == endBranch:
+	case b == art.EndBranch:
 		return 0, c.word(0)
-	case c.kind == direct:
+	case c.Kind == art.Direct:
 		i := c.base() + b
 		return i, c.word(i)
 	}
@@ -166,7 +167,7 @@ func (c *copied) find(b int) (i int, w slot) {
 		return i, c.word(i)
 	}
 	for i := c.base() + int(c.keys); i < c.size(); i++ {
-		if w := c.word(i); w.empty() || w.key() == byte(b) {
+		if w := c.word(i); w.Empty() || w.Key() == byte(b) {
 			return i, w
 		}
 	}
@@ -176,7 +177,7 @@ func (c *copied) find(b int) (i int, w slot) {
 // children counts the children in the words.
 func (c *copied) children() (n int) {
 	for i := range c.size() {
-		if c.word(i).child() {
+		if c.word(i).Child() {
 			n++
 		}
 	}
@@ -186,7 +187,7 @@ func (c *copied) children() (n int) {
 // allFrozen reports whether all words are.
 func (c *copied) allFrozen() bool {
 	for i := range c.size() {
-		if !c.word(i).frozen() {
+		if !c.word(i).Frozen() {
 			return false
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/checker"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -46,9 +47,9 @@ func (t *Tree) Check() (index.Structure, error) {
 
 // Verifies implements index.Checker.
 func (t *Tree) Verifies(a pool.Addr, node []byte) bool {
-	var h head
+	var h art.Header
 	var l leaf
-	return h.decode(t.lay.sums, node, a) || l.open(t.lay.sums, node, a) == whole
+	return h.Decode(t.lay.Sums, node, a) || l.open(t.lay.Sums, node, a) == whole
 }
 
 // roots notes the roots that were replaced, and learns where the root is.
@@ -64,35 +65,35 @@ func (c *walker) roots() error {
 		if err := c.s.Read(a, c.s.node[:rootBytes]); err != nil {
 			return err
 		}
-		if !c.s.fresh.decode(c.s.lay, a, direct, c.s.node) {
+		if !c.s.fresh.decode(&c.s.lay.Layout, a, art.Direct, c.s.node) {
 			return fmt.Errorf("root %v, which was replaced, does not verify: %w", a, index.ErrFormat)
 		}
 		if !c.s.fresh.allFrozen() {
 			c.report.Fault("root %v was replaced, and is not frozen", a)
 		}
 		c.report.Node(a, allocatedFor(rootBytes), index.KindInner)
-		a = wayOf(c.s.node).addr()
+		a = wayOf(c.s.node).Addr()
 	}
 	return nil
 }
 
 // readFrame READs the node where w leads to f.
-func (s *Session) readFrame(f *frame, w slot) error {
+func (s *Session) readFrame(f *frame, w art.Slot) error {
 	for {
-		if err := s.Read(w.addr(), s.node[:nodeType(w.code()).bytes()]); err != nil {
+		if err := s.Read(w.Addr(), s.node[:art.NodeType(w.Code()).Bytes()]); err != nil {
 			return err
 		}
-		if f.take(s.lay, w, s.node); !f.dead {
+		if f.take(&s.lay.Layout, w, s.node); !f.dead {
 			return nil
 		}
-		if err := s.Reread(w.addr()); err != nil {
+		if err := s.Reread(w.Addr()); err != nil {
 			return err
 		}
 	}
 }
 
 // node checks the node of slot w, of a level, whose parent's prefix ends at end.
-func (c *walker) node(w slot, level, end int) error {
+func (c *walker) node(w art.Slot, level, end int) error {
 	if level == len(c.frames) {
 		c.frames = append(c.frames, new(frame))
 	}
@@ -100,24 +101,24 @@ func (c *walker) node(w slot, level, end int) error {
 	if err := c.s.readFrame(f, w); err != nil {
 		return err
 	}
-	size := allocatedFor(f.kind.bytes())
+	size := allocatedFor(f.Kind.Bytes())
 	if level == 0 {
 		size = allocatedFor(rootBytes)
 	}
-	c.report.Node(w.addr(), size, index.KindInner)
+	c.report.Node(w.Addr(), size, index.KindInner)
 	c.report.Found.Levels = max(c.report.Found.Levels, level+1)
-	if !c.prefix(f, w.addr(), end) {
+	if !c.prefix(f, w.Addr(), end) {
 		return nil // what is below would be wrong as well
 	}
-	c.slots(f, w.addr())
+	c.slots(f, w.Addr())
 	if err := c.leaves(f, level); err != nil {
 		return err
 	}
 	n := len(c.path)
 	for b := f.from(beforeAll, false); b != behindAll; b = f.from(b+1, false) {
-		if v := f.word(b); v.inner() && !c.s.lay.damaged(v, b == endBranch) {
+		if v := f.word(b); v.Inner() && !c.s.lay.Damaged(v, b == art.EndBranch) {
 			c.path = append(c.path[:n], byte(b))
-			if err := c.node(v, level+1, f.end()); err != nil {
+			if err := c.node(v, level+1, f.End()); err != nil {
 				return err
 			}
 		}
@@ -128,12 +129,12 @@ func (c *walker) node(w slot, level, end int) error {
 
 // prefix checks the head of f, and makes path what it says. It reports false if they differ.
 func (c *walker) prefix(f *frame, a pool.Addr, end int) bool {
-	known := len(c.path) - int(f.depth) // bytes of the prefix that the path has
-	if int(f.depth) > len(c.path) || int(f.length) < known || f.end() <= end || !bytes.Equal(c.path[f.depth:], f.head.prefix[:known]) {
-		c.report.Fault("node %v has prefix %x at %d, and is where keys begin with %x", a, f.head.prefix[:f.length], f.depth, c.path)
+	known := len(c.path) - int(f.Depth) // bytes of the prefix that the path has
+	if int(f.Depth) > len(c.path) || int(f.Length) < known || f.End() <= end || !bytes.Equal(c.path[f.Depth:], f.Header.Prefix[:known]) {
+		c.report.Fault("node %v has prefix %x at %d, and is where keys begin with %x", a, f.Header.Prefix[:f.Length], f.Depth, c.path)
 		return false
 	}
-	c.path = append(c.path, f.head.prefix[known:f.length]...)
+	c.path = append(c.path, f.Header.Prefix[known:f.Length]...)
 	if len(c.path) > c.s.lay.MaxKey {
 		c.report.Fault("node %v is for keys that begin with %x, keys have at most %d bytes", a, c.path, c.s.lay.MaxKey)
 		return false
@@ -147,24 +148,24 @@ func (c *walker) slots(f *frame, a pool.Addr) {
 	empty := false
 	for i, w := range f.words {
 		switch {
-		case w.empty():
+		case w.Empty():
 			empty = empty || i >= f.base
 			continue
-		case c.s.lay.damaged(w, i < f.base):
+		case c.s.lay.Damaged(w, i < f.base):
 			c.report.Fault("node %v: slot %d says %#x, which leads to nothing that there is", a, i, uint64(w))
 		case i < f.base:
-			if w.key() != 0 {
-				c.report.Fault("node %v: its end slot has partial key %02x", a, w.key())
+			if w.Key() != 0 {
+				c.report.Fault("node %v: its end slot has partial key %02x", a, w.Key())
 			}
 			continue
-		case f.kind == direct && int(w.key()) != i-f.base:
-			c.report.Fault("node %v: slot %d has partial key %02x", a, i, w.key())
-		case f.kind != direct && empty:
+		case f.Kind == art.Direct && int(w.Key()) != i-f.base:
+			c.report.Fault("node %v: slot %d has partial key %02x", a, i, w.Key())
+		case f.Kind != art.Direct && empty:
 			c.report.Fault("node %v: slot %d is filled, and one before it is empty", a, i)
-		case seen[w.key()]:
-			c.report.Fault("node %v has partial key %02x twice", a, w.key())
+		case seen[w.Key()]:
+			c.report.Fault("node %v has partial key %02x twice", a, w.Key())
 		}
-		seen[w.key()] = true
+		seen[w.Key()] = true
 	}
 }
 
@@ -174,7 +175,7 @@ func (c *walker) leaves(f *frame, level int) error {
 		c.s.ring.reset()
 		first := b
 		for ; b != behindAll; b = f.from(b+1, false) {
-			if w := f.word(b); w.leaf() && !c.s.lay.damaged(w, b == endBranch) && c.s.fetch(w, 0, w.leafBytes()) < 0 {
+			if w := f.word(b); w.Leaf() && !c.s.lay.Damaged(w, b == art.EndBranch) && c.s.fetch(w, 0, w.LeafBytes()) < 0 {
 				break
 			}
 		}
@@ -182,7 +183,7 @@ func (c *walker) leaves(f *frame, level int) error {
 			return err
 		}
 		for i, b := 0, first; i < c.s.ring.n; b = f.from(b+1, false) {
-			if w := f.word(b); w.leaf() && !c.s.lay.damaged(w, b == endBranch) {
+			if w := f.word(b); w.Leaf() && !c.s.lay.Damaged(w, b == art.EndBranch) {
 				if err := c.leaf(f, b, w, i); err != nil {
 					return err
 				}
@@ -195,21 +196,21 @@ func (c *walker) leaves(f *frame, level int) error {
 }
 
 // leaf checks the leaf of slot w at branch b of f, which the i-th READ got.
-func (c *walker) leaf(f *frame, b int, w slot, i int) error {
+func (c *walker) leaf(f *frame, b int, w art.Slot, i int) error {
 	var l leaf
 	v, err := c.s.openLeaf(&l, i)
 	for err == nil {
-		c.report.Node(w.addr(), allocatedFor(w.leafBytes()), index.KindLeaf)
+		c.report.Node(w.Addr(), allocatedFor(w.LeafBytes()), index.KindLeaf)
 		if v == out {
-			c.report.Fault("leaf %v is in the tree, and marked dead", w.addr())
+			c.report.Fault("leaf %v is in the tree, and marked dead", w.Addr())
 			return nil
 		}
-		if leafCode(l.bytes()) != int(w.code()) {
-			c.report.Fault("leaf %v has %d bytes, its slot says %d", l.at, l.bytes(), w.leafBytes())
+		if art.LeafCode(l.bytes()) != int(w.Code()) {
+			c.report.Fault("leaf %v has %d bytes, its slot says %d", l.at, l.bytes(), w.LeafBytes())
 		}
 		c.key = l.appendKey(c.key[:0])
 		n := len(c.path)
-		if len(c.key) > c.s.lay.MaxKey || !bytes.HasPrefix(c.key, c.path) || branch(c.key, n) != b {
+		if len(c.key) > c.s.lay.MaxKey || !bytes.HasPrefix(c.key, c.path) || art.Branch(c.key, n) != b {
 			c.report.Fault("leaf %v has key %x, and is at branch %d where keys begin with %x", l.at, c.key, b, c.path)
 		}
 		switch l.ctl.state() {
@@ -260,14 +261,14 @@ func (t *Tree) Survey(visit func(low []byte, bytes int) error) error {
 		err = c.survey(nil, pool.Nil, t.rootSlot(), 0, visit)
 	}
 	if err == nil && c.key == nil {
-		err = visit(c.low(nil), allocatedFor(direct.bytes()))
+		err = visit(c.low(nil), allocatedFor(art.Direct.Bytes()))
 	}
 	return errors.Join(err, s.Close())
 }
 
 // survey visits what is below the node where w leads, which is a slot of the node at a with head p;
 // nil = it is the root.
-func (c *walker) survey(p *head, a pool.Addr, w slot, level int, visit func(low []byte, bytes int) error) error {
+func (c *walker) survey(p *art.Header, a pool.Addr, w art.Slot, level int, visit func(low []byte, bytes int) error) error {
 	if level == len(c.frames) {
 		c.frames = append(c.frames, new(frame))
 	}
@@ -275,26 +276,26 @@ func (c *walker) survey(p *head, a pool.Addr, w slot, level int, visit func(low 
 	if err := c.s.readFrame(f, w); err != nil {
 		return err
 	}
-	if p != nil && !f.under(p) {
-		return isAstray(a, p, w, &f.head)
+	if p != nil && !f.Under(p) {
+		return isAstray(a, p, w, &f.Header)
 	}
 	n := len(c.path)
-	if depth := int(f.depth); depth <= n && f.end() >= n {
-		c.path = append(c.path, f.head.prefix[n-depth:f.length]...)
+	if depth := int(f.Depth); depth <= n && f.End() >= n {
+		c.path = append(c.path, f.Header.Prefix[n-depth:f.Length]...)
 	}
 	at := len(c.path)
 	for b := f.from(beforeAll, false); b != behindAll; b = f.from(b+1, false) {
 		c.path = c.path[:at]
-		if b != endBranch {
+		if b != art.EndBranch {
 			c.path = append(c.path, byte(b))
 		}
 		var err error
-		if v := f.word(b); c.s.lay.damaged(v, b == endBranch) {
-			err = isDamaged(w.addr(), v)
-		} else if v.inner() {
-			err = c.survey(&f.head, w.addr(), v, level+1, visit)
+		if v := f.word(b); c.s.lay.Damaged(v, b == art.EndBranch) {
+			err = isDamaged(w.Addr(), v)
+		} else if v.Inner() {
+			err = c.survey(&f.Header, w.Addr(), v, level+1, visit)
 		} else {
-			err = visit(c.low(c.path), allocatedFor(v.leafBytes()))
+			err = visit(c.low(c.path), allocatedFor(v.LeafBytes()))
 		}
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
@@ -31,20 +32,20 @@ func TestDamagedSlots(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	at := func(b byte) pool.Addr { return w.path[0].node.Addr + pool.Addr(slotAt(w.lay.base()+int(b))) }
+	at := func(b byte) pool.Addr { return w.path[0].node.Addr + pool.Addr(art.SlotAt(w.lay.Base()+int(b))) }
 	if _, err := s.Lookup([]byte("a1"), nil); err != nil || w.level != 1 {
 		t.Fatal(w.level, err)
 	}
-	deep := w.path[1].node.Addr + pool.Addr(slotAt(w.path[1].idx))
-	for n, change := range []func(v slot) slot{
+	deep := w.path[1].node.Addr + pool.Addr(art.SlotAt(w.path[1].idx))
+	for n, change := range []func(v art.Slot) art.Slot{
 		// a leaf that is longer than any
-		func(v slot) slot { return v | 127<<48 },
+		func(v art.Slot) art.Slot { return v | 127<<48 },
 		// a node of a type that there is not
-		func(v slot) slot { return v&^(leafFlag|127<<48) | 100<<48 },
+		func(v art.Slot) art.Slot { return v&^(art.LeafFlag|127<<48) | 100<<48 },
 		// the node itself, or one above it
-		func(v slot) slot { return w.t.rootSlot().withKey(v.key()) },
+		func(v art.Slot) art.Slot { return w.t.rootSlot().WithKey(v.Key()) },
 		// a server that there is not
-		func(v slot) slot { return v&^addrMask | slot(8000)<<offsetBits | 1 },
+		func(v art.Slot) art.Slot { return v&^art.AddrMask | art.Slot(8000)<<art.OffsetBits | 1 },
 	} {
 		for _, key := range []string{"a1", "b", "a1 below"} {
 			place := at(key[0])
@@ -77,7 +78,7 @@ func TestDamagedSlots(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				put(binary.LittleEndian.AppendUint64(nil, uint64(change(slot(binary.LittleEndian.Uint64(before))))))
+				put(binary.LittleEndian.AppendUint64(nil, uint64(change(art.Slot(binary.LittleEndian.Uint64(before))))))
 				w.End()
 				k := []byte(key)
 				for what, do := range map[string]func(s index.Session) error{
@@ -176,16 +177,16 @@ func TestErrorsNameNoOtherKey(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	word := func(b byte) pool.Addr { return root + pool.Addr(slotAt(w.lay.base()+int(b))) }
+	word := func(b byte) pool.Addr { return root + pool.Addr(art.SlotAt(w.lay.Base()+int(b))) }
 	w.Begin()
-	var at [2]slot
+	var at [2]art.Slot
 	for i, b := range []byte("ms") {
 		if err := w.Read(word(b), w.words[:8]); err != nil {
 			t.Fatal(err)
 		}
-		at[i] = slot(binary.LittleEndian.Uint64(w.words))
+		at[i] = art.Slot(binary.LittleEndian.Uint64(w.words))
 	}
-	w.PS.Write(pool.Sole, word('m'), binary.LittleEndian.AppendUint64(w.words[:0], uint64(at[0]&^addrMask|at[1]&addrMask)))
+	w.PS.Write(pool.Sole, word('m'), binary.LittleEndian.AppendUint64(w.words[:0], uint64(at[0]&^art.AddrMask|at[1]&art.AddrMask)))
 	if err := w.PS.Post(); err != nil {
 		t.Fatal(err)
 	}
@@ -196,13 +197,13 @@ func TestErrorsNameNoOtherKey(t *testing.T) {
 	if _, err := s.Lookup([]byte("a1"), nil); err != nil || w.level != 1 {
 		t.Fatal(w.level, err)
 	}
-	place, was := w.path[1].node.Addr+pool.Addr(slotAt(w.path[1].idx)), w.path[1].word
+	place, was := w.path[1].node.Addr+pool.Addr(art.SlotAt(w.path[1].idx)), w.path[1].word
 	w.Begin()
 	if err := w.Read(word('z'), w.words[:8]); err != nil {
 		t.Fatal(err)
 	}
-	zebras := slot(binary.LittleEndian.Uint64(w.words))
-	w.PS.Write(pool.Sole, place, binary.LittleEndian.AppendUint64(w.words[:0], uint64(zebras.withKey(was.key()))))
+	zebras := art.Slot(binary.LittleEndian.Uint64(w.words))
+	w.PS.Write(pool.Sole, place, binary.LittleEndian.AppendUint64(w.words[:0], uint64(zebras.WithKey(was.Key()))))
 	if err := w.PS.Post(); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +223,7 @@ func TestErrorsNameNoOtherKey(t *testing.T) {
 // TestServersBeyond: memory of a server whose number is too large for a slot is not used. What was
 // answered is there.
 func TestServersBeyond(t *testing.T) {
-	c := pooltest.New(t, pooltest.Options{FirstID: 1<<serverBits - 1, Servers: 2, Chunks: 3, ChunkBytes: 256 << 10})
+	c := pooltest.New(t, pooltest.Options{FirstID: 1<<art.ServerBits - 1, Servers: 2, Chunks: 3, ChunkBytes: 256 << 10})
 	x, err := Open(c.Open(t), index.Options{MaxKeyBytes: 20, MaxValueBytes: 5000, InlineBytes: 10})
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -15,8 +16,8 @@ import (
 // step is a node on the way of a descent, and the slot where the key went on.
 type step struct {
 	node *copied
-	idx  int  // -1: it is full, and has no slot for the key
-	word slot // of the slot
+	idx  int      // -1: it is full, and has no slot for the key
+	word art.Slot // of the slot
 	// the word was READ by this operation, and not frozen then; of a full node that has no slot for
 	// the key, any word: so the node was in the tree
 	fresh bool
@@ -28,7 +29,7 @@ func (c *copied) wasIn(st *step) bool {
 	if st.idx < 0 {
 		return !c.allFrozen()
 	}
-	return !st.word.frozen()
+	return !st.word.Frozen()
 }
 
 // outcome is where a descent ended.
@@ -68,7 +69,7 @@ func (s *Session) rootCopy() (*copied, error) {
 // descend goes on from path[l], whose node is set.
 func (s *Session) descend(key []byte, l int) (outcome, error) {
 	st := &s.path[l]
-	st.idx, st.word = st.node.find(branch(key, st.node.end()))
+	st.idx, st.word = st.node.find(art.Branch(key, st.node.End()))
 	st.fresh = false
 	return s.follow(key, l)
 }
@@ -79,13 +80,13 @@ func (s *Session) follow(key []byte, l int) (outcome, error) {
 		s.level = l
 		st := &s.path[l]
 		switch {
-		case st.idx < 0 || st.word.empty():
+		case st.idx < 0 || st.word.Empty():
 			return vacant, nil
-		case st.word.tomb():
+		case st.word.Tomb():
 			return tombed, nil
-		case s.lay.damaged(st.word, st.idx < st.node.base()):
+		case s.lay.Damaged(st.word, st.idx < st.node.base()):
 			return vacant, isDamaged(st.node.Addr, st.word)
-		case st.word.leaf():
+		case st.word.Leaf():
 			return leafed, nil
 		}
 		below := &s.path[l+1]
@@ -100,16 +101,16 @@ func (s *Session) follow(key []byte, l int) (outcome, error) {
 			}
 			continue
 		}
-		if !below.node.under(&st.node.head) {
-			return vacant, isAstray(st.node.Addr, &st.node.head, st.word, &below.node.head)
+		if !below.node.Under(&st.node.Header) {
+			return vacant, isAstray(st.node.Addr, &st.node.Header, st.word, &below.node.Header)
 		}
-		if at := below.node.mismatch(key); at >= 0 {
-			if at <= st.node.end() { // the way here has the bytes before
-				return vacant, isAstray(st.node.Addr, &st.node.head, st.word, &below.node.head)
+		if at := below.node.Mismatch(key); at >= 0 {
+			if at <= st.node.End() { // the way here has the bytes before
+				return vacant, isAstray(st.node.Addr, &st.node.Header, st.word, &below.node.Header)
 			}
 			return mismatched, nil
 		}
-		b := branch(key, below.node.end())
+		b := art.Branch(key, below.node.End())
 		if read {
 			below.idx, below.word = s.fresh.find(b)
 			below.fresh = s.fresh.wasIn(below)
@@ -124,9 +125,9 @@ func (s *Session) follow(key []byte, l int) (outcome, error) {
 // child finds the node where st leads: below.node is its copy, or nil if it was replaced. read: it
 // was READ just now, and is in s.fresh.
 func (s *Session) child(st, below *step) (read bool, err error) {
-	a, t := st.word.addr(), nodeType(st.word.code())
+	a, t := st.word.Addr(), art.NodeType(st.word.Code())
 	if h := s.t.cache.Get(a, s.Floor); h != nil {
-		if c := copyOf(h); c.kind == t {
+		if c := copyOf(h); c.Kind == t {
 			s.PS.Follows(c.Stamp)
 			s.Count.Hits++
 			below.node = c
@@ -135,10 +136,10 @@ func (s *Session) child(st, below *step) (read bool, err error) {
 	}
 	s.Count.Misses++
 	below.node = nil
-	if err := s.Read(a, s.node[:t.bytes()]); err != nil {
+	if err := s.Read(a, s.node[:t.Bytes()]); err != nil {
 		return false, err
 	}
-	if !s.fresh.decode(s.lay, a, t, s.node) {
+	if !s.fresh.decode(&s.lay.Layout, a, t, s.node) {
 		return false, nil
 	}
 	s.fresh.Stamp = s.PS.Stamp()
@@ -148,11 +149,11 @@ func (s *Session) child(st, below *step) (read bool, err error) {
 }
 
 // readWord READs a slot of the node of st, and keeps it in the copy.
-func (s *Session) readWord(st *step) (slot, error) {
-	if err := s.Read(st.node.Addr+pool.Addr(slotAt(st.idx)), s.words[:8]); err != nil {
+func (s *Session) readWord(st *step) (art.Slot, error) {
+	if err := s.Read(st.node.Addr+pool.Addr(art.SlotAt(st.idx)), s.words[:8]); err != nil {
 		return 0, err
 	}
-	w := slot(binary.LittleEndian.Uint64(s.words))
+	w := art.Slot(binary.LittleEndian.Uint64(s.words))
 	st.node.store(st.idx, w)
 	return w, nil
 }
@@ -171,8 +172,8 @@ func (s *Session) renew(key []byte, l int) (int, error) {
 			return 0, err
 		}
 		before := st.word
-		st.word, st.fresh = w, !w.frozen()
-		if !w.frozen() || w.clean() != before.clean() {
+		st.word, st.fresh = w, !w.Frozen()
+		if !w.Frozen() || w.Clean() != before.Clean() {
 			return l, nil
 		}
 		if l == 0 {
@@ -184,7 +185,7 @@ func (s *Session) renew(key []byte, l int) (int, error) {
 				return 0, err
 			}
 			st.node, st.fresh = root, false
-			st.idx, st.word = root.find(branch(key, 0))
+			st.idx, st.word = root.find(art.Branch(key, 0))
 			return 0, nil
 		}
 	}
@@ -199,13 +200,13 @@ func (s *Session) confirm(key []byte, ended outcome) (absent bool, out outcome, 
 	if st.fresh {
 		return true, ended, nil
 	}
-	if ended == vacant && st.node.kind != direct && branch(key, st.node.end()) != endBranch {
+	if ended == vacant && st.node.Kind != art.Direct && art.Branch(key, st.node.End()) != art.EndBranch {
 		// Any of the empty slots may have got the key.
 		absent, err := s.reread(key, st)
 		if err != nil || absent {
 			return absent, ended, err
 		}
-		if !st.word.empty() && st.idx >= 0 {
+		if !st.word.Empty() && st.idx >= 0 {
 			out, err = s.follow(key, l)
 			return false, out, err
 		}
@@ -217,12 +218,12 @@ func (s *Session) confirm(key []byte, ended outcome) (absent bool, out outcome, 
 		if err != nil {
 			return false, ended, err
 		}
-		if w.clean() != st.word.clean() {
-			st.word, st.fresh = w, !w.frozen()
+		if w.Clean() != st.word.Clean() {
+			st.word, st.fresh = w, !w.Frozen()
 			out, err = s.follow(key, l)
 			return false, out, err
 		}
-		if !w.frozen() {
+		if !w.Frozen() {
 			return true, ended, nil
 		}
 		if l == 0 {
@@ -239,26 +240,26 @@ func (s *Session) confirm(key []byte, ended outcome) (absent bool, out outcome, 
 // slot again. absent: the node was in the tree when it was READ, and has none.
 func (s *Session) reread(key []byte, st *step) (absent bool, err error) {
 	c := st.node
-	if err := s.Read(c.Addr, s.node[:c.kind.bytes()]); err != nil {
+	if err := s.Read(c.Addr, s.node[:c.Kind.Bytes()]); err != nil {
 		return false, err
 	}
 	f := s.fresh
 	// A dead mark may be over the head, not over the slots.
 	c.renew(s.node)
-	f.head, f.ends, f.Addr = c.head, c.ends, c.Addr
+	f.Header, f.ends, f.Addr = c.Header, c.ends, c.Addr
 	f.adopt(s.node)
-	st.idx, st.word = f.find(branch(key, c.end()))
+	st.idx, st.word = f.find(art.Branch(key, c.End()))
 	st.fresh = f.wasIn(st)
-	return st.fresh && (st.idx < 0 || st.word.empty()), nil
+	return st.fresh && (st.idx < 0 || st.word.Empty()), nil
 }
 
 // readLeaf READs the leaf of slot w.
-func (s *Session) readLeaf(w slot) (verdict, error) {
-	b := s.leafRoom[:w.leafBytes()]
-	if err := s.Read(w.addr(), b); err != nil {
+func (s *Session) readLeaf(w art.Slot) (verdict, error) {
+	b := s.leafRoom[:w.LeafBytes()]
+	if err := s.Read(w.Addr(), b); err != nil {
 		return torn, err
 	}
-	return s.leaf.open(s.lay.sums, b, w.addr()), nil
+	return s.leaf.open(s.lay.Sums, b, w.Addr()), nil
 }
 
 // failure names an error of a request that changes the index.

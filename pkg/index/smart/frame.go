@@ -3,15 +3,17 @@ package smart
 import (
 	"encoding/binary"
 	"math/bits"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 )
 
 // frame is an inner node with its children in the order of their keys, and a place in that order.
 // A place is a branch; the end slot comes before all bytes.
 type frame struct {
-	head
-	at    slot // its address, packed
+	art.Header
+	at    art.Slot // its address, packed
 	base  int
-	words []slot
+	words []art.Slot
 	has   [4]uint64  // the bytes that have children
 	where [256]uint8 // their slots, unless it is of type direct
 	dead  bool       // what was READ is not the node: it was replaced
@@ -26,29 +28,29 @@ type frame struct {
 
 // Places before the first branch and behind the last one, of a walk downwards and upwards.
 const (
-	beforeAll = endBranch - 1
+	beforeAll = art.EndBranch - 1
 	behindAll = 256
 	highest   = behindAll - 1
 )
 
 // take makes f the node of the type that was READ from where w leads.
-func (f *frame) take(lay *layout, w slot, b []byte) {
-	f.at, f.base = w&addrMask, lay.base()
-	t := nodeType(w.code())
-	if f.dead = !f.head.decode(lay.sums, b, w.addr()) || f.kind != t; f.dead {
+func (f *frame) take(lay *art.Layout, w art.Slot, b []byte) {
+	f.at, f.base = w&art.AddrMask, lay.Base()
+	t := art.NodeType(w.Code())
+	if f.dead = !f.Header.Decode(lay.Sums, b, w.Addr()) || f.Kind != t; f.dead {
 		return
 	}
-	f.resize(t.slots())
+	f.resize(t.Slots())
 	for i := range f.words {
-		f.words[i] = getSlot(b, i)
+		f.words[i] = art.GetSlot(b, i)
 	}
 	f.rank()
 	f.lo, f.hi = f.lowest(), highest
 }
 
 // copy makes f what a copy says of the node where w leads.
-func (f *frame) copy(w slot, c *copied) {
-	f.at, f.head, f.base, f.dead = w&addrMask, c.head, c.base(), false
+func (f *frame) copy(w art.Slot, c *copied) {
+	f.at, f.Header, f.base, f.dead = w&art.AddrMask, c.Header, c.base(), false
 	f.resize(c.size())
 	for i := range f.words {
 		f.words[i] = c.word(i)
@@ -60,13 +62,13 @@ func (f *frame) copy(w slot, c *copied) {
 // learn notes the slots from first on that were READ. Those of a node that is searched are all of
 // its slots.
 func (f *frame) learn(first int, b []byte) {
-	n := len(b) / slotBytes
+	n := len(b) / art.SlotBytes
 	for i := range n {
-		f.words[first+i] = slot(binary.LittleEndian.Uint64(b[i*slotBytes:]))
+		f.words[first+i] = art.Slot(binary.LittleEndian.Uint64(b[i*art.SlotBytes:]))
 	}
 	f.rank()
 	lo, hi := f.lowest(), highest
-	if f.kind == direct {
+	if f.Kind == art.Direct {
 		lo, hi = first-f.base, first-f.base+n-1
 	}
 	switch { // what is READ of a node by several READs lies side by side
@@ -131,8 +133,8 @@ func (f *frame) reach(b, wanted int, reverse bool) int {
 		case b == beforeAll:
 			return f.lowest()
 		}
-		if w := f.word(b); w.inner() {
-			wanted -= max(2, nodeType(w.code()).slots()/3)
+		if w := f.word(b); w.Inner() {
+			wanted -= max(2, art.NodeType(w.Code()).Slots()/3)
 		} else {
 			wanted--
 		}
@@ -147,7 +149,7 @@ func (f *frame) reach(b, wanted int, reverse bool) int {
 
 func (f *frame) resize(n int) {
 	if cap(f.words) < n {
-		f.words = make([]slot, n)
+		f.words = make([]art.Slot, n)
 	}
 	f.words = f.words[:n]
 }
@@ -156,10 +158,10 @@ func (f *frame) resize(n int) {
 func (f *frame) rank() {
 	f.has = [4]uint64{}
 	for i := f.base; i < len(f.words); i++ {
-		if w := f.words[i]; w.child() {
-			k := w.key()
+		if w := f.words[i]; w.Child() {
+			k := w.Key()
 			f.has[k>>6] |= 1 << (k & 63)
-			if f.kind != direct {
+			if f.Kind != art.Direct {
 				f.where[k] = uint8(i)
 			}
 		}
@@ -167,18 +169,18 @@ func (f *frame) rank() {
 }
 
 // word is that of a branch with a child.
-func (f *frame) word(b int) slot {
+func (f *frame) word(b int) art.Slot {
 	switch {
-	case b == endBranch:
+	case b == art.EndBranch:
 		return f.words[0]
-	case f.kind == direct:
+	case f.Kind == art.Direct:
 		return f.words[f.base+b]
 	}
 	return f.words[f.where[b]]
 }
 
 // ends reports whether a key ends at the node.
-func (f *frame) ends() bool { return f.base == 1 && f.words[0].child() }
+func (f *frame) ends() bool { return f.base == 1 && f.words[0].Child() }
 
 // from returns the first branch with a child from place b on, upwards or downwards; behindAll or
 // beforeAll if there is none.
@@ -186,8 +188,8 @@ func (f *frame) from(b int, reverse bool) int {
 	if reverse {
 		return f.below(b)
 	}
-	if b <= endBranch && f.ends() {
-		return endBranch
+	if b <= art.EndBranch && f.ends() {
+		return art.EndBranch
 	}
 	for b = max(b, 0); b < 256; b = b&^63 + 64 {
 		if m := f.has[b>>6] >> (b & 63); m != 0 {
@@ -203,8 +205,8 @@ func (f *frame) below(b int) int {
 			return b - bits.LeadingZeros64(m)
 		}
 	}
-	if b >= endBranch && f.ends() {
-		return endBranch
+	if b >= art.EndBranch && f.ends() {
+		return art.EndBranch
 	}
 	return beforeAll
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 )
 
@@ -98,7 +99,7 @@ func (x *halfFence) run(t *testing.T, skip int) (repeats, more bool) {
 		})
 		ready.Wait(env.Forever)
 		p.Sleep(3 * halfLease)
-		half.late.Server = word.addr().Server() // from here on its renewals there have no answer
+		half.late.Server = word.Addr().Server() // from here on its renewals there have no answer
 		p.Sleep(halfLease / 2)
 		stop = poolsim.NewStop(pc, skip)
 		half.Session.Env = stop
@@ -161,7 +162,7 @@ func (o *other) delete(last byte) {
 }
 
 // word is what the slot of the root has.
-func (o *other) word() slot {
+func (o *other) word() art.Slot {
 	o.t.Helper()
 	o.Session.Begin()
 	defer o.Session.End()
@@ -173,9 +174,9 @@ func (o *other) word() slot {
 }
 
 // prepare lets a slot of the root lead to a full node, or to a leaf, on the other server.
-func (o *other) prepare(node bool) slot {
+func (o *other) prepare(node bool) art.Slot {
 	for {
-		n := byte(firstType.slots())
+		n := byte(art.FirstType.Slots())
 		if !node {
 			n = 2
 		}
@@ -185,7 +186,7 @@ func (o *other) prepare(node bool) slot {
 		if !node {
 			o.delete(1) // the node, which lies elsewhere, is replaced by its only leaf
 		}
-		if w := o.word(); w.addr().Server() != o.rootAddr().Server() && w.inner() == node {
+		if w := o.word(); w.Addr().Server() != o.rootAddr().Server() && w.Inner() == node {
 			return w
 		}
 		for last := range n {
@@ -202,7 +203,7 @@ func (o *other) takeOut(node bool) {
 	o.t.Helper()
 	before := o.pool.Reclaimed()
 	if node { // and what took its place
-		for last := byte(firstType.slots()); last < 14; last++ {
+		for last := byte(art.FirstType.Slots()); last < 14; last++ {
 			o.insert(last)
 		}
 		before++
@@ -215,7 +216,7 @@ func (o *other) takeOut(node bool) {
 }
 
 // repeat tries to get the same word into the slot, for something else, and reports whether it did.
-func (o *other) repeat(node bool, word slot) bool {
+func (o *other) repeat(node bool, word art.Slot) bool {
 	if node {
 		for last := byte(3); last < 14; last++ {
 			o.delete(last)

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/combine"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
@@ -90,7 +91,7 @@ func (s *Session) insertAt(key, value []byte, out outcome) (done bool, err error
 	switch {
 	case out == mismatched:
 		return s.headerSplit(key, value)
-	case st.idx < 0 || st.word.frozen():
+	case st.idx < 0 || st.word.Frozen():
 		return s.switchType(key, value)
 	}
 	return s.normalInsert(key, value, st)
@@ -103,7 +104,7 @@ func (s *Session) besideLeaf(key, value []byte, v verdict) (done bool, err error
 	case v == whole && s.leaf.ctl.state() == moved:
 		_, err := s.swingMoved(st, s.leaf.forward())
 		return false, err
-	case st.word.frozen():
+	case st.word.Frozen():
 		return false, s.replace(s.level)
 	case v == whole && s.leaf.stays():
 		return s.leafSplit(key, value)
@@ -133,12 +134,12 @@ func (s *Session) normalInsert(key, value []byte, st *step) (done bool, err erro
 		return false, err
 	}
 	before := st.word
-	w := p.word.withKey(branchKey(branch(key, st.node.end())))
+	w := p.word.WithKey(art.BranchKey(art.Branch(key, st.node.End())))
 	won, err := s.publish(st, w)
 	if !won || err != nil {
 		return false, err
 	}
-	if before.leaf() {
+	if before.Leaf() {
 		return true, s.retireChild(before)
 	}
 	return true, nil
@@ -149,11 +150,11 @@ func (s *Session) normalInsert(key, value []byte, st *step) (done bool, err erro
 type plan struct {
 	shape
 	at   pool.Addr
-	word slot // lacks the partial key
+	word art.Slot // lacks the partial key
 }
 
 // makeLeaf allocates the leaf of a pair and queues its WRITE. The word lacks the partial key.
-func (s *Session) makeLeaf(key, value []byte, near pool.Addr) (slot, error) {
+func (s *Session) makeLeaf(key, value []byte, near pool.Addr) (art.Slot, error) {
 	p, err := s.planLeaf(key, value, near)
 	if err == nil {
 		err = s.writeLeaf(&p, key, value, near)
@@ -169,7 +170,7 @@ func (s *Session) planLeaf(key, value []byte, near pool.Addr) (p plan, err error
 	}
 	p.shape = newShape(len(key), n)
 	a, at, err := s.allocate(p.bytes(), near)
-	p.at, p.word = a, leafSlot(0, p.bytes(), at)
+	p.at, p.word = a, art.LeafSlot(0, p.bytes(), at)
 	return p, err
 }
 
@@ -180,7 +181,7 @@ func (s *Session) writeLeaf(p *plan, key, value []byte, near pool.Addr) error {
 	if err != nil {
 		return err
 	}
-	s.PS.Write(pool.Sole, p.at, s.newLeaf.build(s.lay.sums, p.shape, s.image, p.at, unit.NewVersion(s.Env), key, &c))
+	s.PS.Write(pool.Sole, p.at, s.newLeaf.build(s.lay.Sums, p.shape, s.image, p.at, unit.NewVersion(s.Env), key, &c))
 	return nil
 }
 
@@ -196,7 +197,7 @@ func (s *Session) content(key, value []byte, near pool.Addr) (content, error) {
 		return content{}, err
 	}
 	r, _ := blocks.ReferenceIn(&s.lay.Codec, e)
-	if _, ok := pack(r.Addr); !ok {
+	if _, ok := art.Pack(r.Addr); !ok {
 		// The WRITE of the block is queued: it has to be over before the block is given back.
 		if err := s.PS.Post(); err != nil {
 			return content{}, op.Failure(err, false)
@@ -211,17 +212,17 @@ func (s *Session) content(key, value []byte, near pool.Addr) (content, error) {
 // publish posts what is queued, and then swaps the word of st to w, under the node's lock if
 // lockNode acquired that. won: what was made is known now. Else it is given back, and the copy has
 // the word that was found.
-func (s *Session) publish(st *step, w slot) (won bool, err error) {
+func (s *Session) publish(st *step, w art.Slot) (won bool, err error) {
 	if err := s.awaitStrayed(st.node.Addr); err != nil {
 		return false, err
 	}
 	s.Pause()
-	s.PS.CompareSwap(st.node.Addr+pool.Addr(slotAt(st.idx)), uint64(st.word), uint64(w), s.words[:8])
+	s.PS.CompareSwap(st.node.Addr+pool.Addr(art.SlotAt(st.idx)), uint64(st.word), uint64(w), s.words[:8])
 	if err := s.postSwap(); err != nil {
 		s.forget()
 		return false, failure(err)
 	}
-	found := slot(binary.NativeEndian.Uint64(s.words))
+	found := art.Slot(binary.NativeEndian.Uint64(s.words))
 	if found != st.word {
 		st.node.store(st.idx, found)
 		s.discard()
@@ -237,8 +238,8 @@ func (s *Session) publish(st *step, w slot) (won bool, err error) {
 
 // unblock is called where the word of path[s.level] was another one than expected. If it is that
 // word, frozen, somebody replaces the node, and may have died: so this session does it, too.
-func (s *Session) unblock(st *step, found slot) error {
-	if found.frozen() && found.clean() == st.word {
+func (s *Session) unblock(st *step, found art.Slot) error {
+	if found.Frozen() && found.Clean() == st.word {
 		st.word = found
 		return s.replace(s.level)
 	}

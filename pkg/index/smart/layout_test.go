@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -16,68 +17,18 @@ import (
 
 var testSums = sum.NewKey(siphash.Key{K0: 1, K1: 2})
 
-// TestSlots: what is packed into a word comes out again, and kinds of words are told apart.
-func TestSlots(t *testing.T) {
-	for _, a := range []pool.Addr{pool.NewAddr(1, 64), pool.NewAddr(1<<serverBits-1, 1<<(offsetBits+6)-64)} {
-		at, ok := pack(a)
-		if !ok || at.addr() != a {
-			t.Errorf("%v is packed as %#x, which is %v", a, at, at.addr())
-		}
-		inner, leaf := innerSlot(200, direct, at), leafSlot(7, 64, at)
-		for _, c := range []struct {
-			s                        slot
-			empty, tomb, inner, leaf bool
-		}{{0, true, false, false, false}, {inner, false, false, true, false}, {leaf, false, false, false, true}, {tombOf(inner, 0), false, true, false, false}, {tombOf(leaf, 7), false, true, false, false}} {
-			for _, s := range []slot{c.s, c.s | frozen} {
-				if s.empty() != c.empty || s.tomb() != c.tomb || s.inner() != c.inner || s.leaf() != c.leaf || s.child() != (c.inner || c.leaf) || s.clean() != c.s {
-					t.Errorf("%#x is taken for another kind", s)
-				}
-			}
-			if !c.empty && !c.tomb && (c.s.addr() != a || c.s.withKey(9).key() != 9 || c.s.withKey(9).addr() != a) {
-				t.Errorf("%#x: address %v", c.s, c.s.addr())
-			}
-		}
-		if inner.key() != 200 || nodeType(inner.code()) != direct || tombOf(inner, 5).key() != 200 || tombOf(inner, 2) == tombOf(inner, 4) {
-			t.Errorf("%#x, %#x", inner, leaf)
-		}
-	}
-	for _, a := range []pool.Addr{pool.NewAddr(1<<serverBits, 64), pool.NewAddr(1, 1<<(offsetBits+6))} {
-		if _, ok := pack(a); ok {
-			t.Errorf("%v is packed", a)
-		}
-	}
-}
-
-// TestSizes: codes of leaves cover what is READ and stay within what is allocated; types have room.
+// TestSizes: leaves have room for their values, and lie within what is allocated.
 func TestSizes(t *testing.T) {
-	last := 0
-	for n := 1; n <= mostLeaf; n++ {
-		w := leafSlot(0, n, 0)
-		if got := w.leafBytes(); got < n || got > n+coarseUnit || got < last || leafCode(n) > 127 {
-			t.Fatalf("a leaf of %d bytes is READ with %d", n, got)
-		}
-		last = w.leafBytes()
-	}
 	for key := range 100 {
 		for value := range 600 {
 			s := newShape(key, value)
-			if !s.fits(value) || s.bytes() > s.allocated() || leafSlot(0, s.bytes(), 0).leafBytes() > s.allocated() || s.cell%8 != 0 || s.allocated()%addrUnit != 0 {
+			if !s.fits(value) || s.bytes() > s.allocated() || art.LeafSlot(0, s.bytes(), 0).LeafBytes() > s.allocated() || s.cell%8 != 0 || s.allocated()%art.AddrUnit != 0 {
 				t.Fatalf("key of %d, value of %d: %+v", key, value, s)
 			}
 		}
 	}
 	if n := newShape(8, 8).allocated(); n != 64 {
 		t.Errorf("an 8/8 leaf takes %d bytes", n)
-	}
-	for n := 1; n <= mostSlots; n++ {
-		if s := typeFor(n).slots(); s < n {
-			t.Errorf("the type for %d slots has %d", n, s)
-		}
-	}
-	for ty := firstType; ty < direct; ty++ {
-		if ty.bytes()%addrUnit != 0 {
-			t.Errorf("type %d has %d bytes", ty, ty.bytes())
-		}
 	}
 }
 
@@ -124,15 +75,15 @@ func TestLeafRoundTrip(t *testing.T) {
 		}
 		l.setControl(1, dead)
 		see(dead, nil)
-		to := leafSlot(3, 64, slot(r.Uint64())&addrMask)
+		to := art.LeafSlot(3, 64, art.Slot(r.Uint64())&art.AddrMask)
 		l.putForward(0, to)
 		l.setControl(0, moved)
 		see(moved, nil)
 		if l.forward() != to {
 			t.Fatalf("moved to %#x, want %#x", l.forward(), to)
 		}
-		unit.PutDead(b, a, kindLeaf, r.Uint32())
-		if l.open(testSums, b, a) != out || marks(a, b[:pool.HeadBytes]) != pool.Over || marks(a+64, b[:pool.HeadBytes]) != pool.Used {
+		unit.PutDead(b, a, art.KindLeaf, r.Uint32())
+		if l.open(testSums, b, a) != out || art.Marks(a, b[:pool.HeadBytes]) != pool.Over || art.Marks(a+64, b[:pool.HeadBytes]) != pool.Used {
 			t.Fatal("a dead mark is not seen")
 		}
 	}
@@ -146,45 +97,13 @@ func random(r *rand.Rand, n int) []byte {
 	return b
 }
 
-// TestHeadRoundTrip builds heads of inner nodes, and compares prefixes.
-func TestHeadRoundTrip(t *testing.T) {
-	r := rand.New(rand.NewPCG(4, 4))
-	for range 2000 {
-		key := random(r, r.IntN(40))
-		depth := r.IntN(len(key) + 1)
-		n := min(mostPrefix, r.IntN(len(key)-depth+1))
-		h := head{kind: firstType + nodeType(r.IntN(int(direct)))}
-		h.setPrefix(depth, key[depth:depth+n])
-		a := pool.NewAddr(2, 64*(1+r.Uint64N(1<<30)))
-		b := h.build(testSums, make([]byte, direct.bytes()), a, r.Uint32())
-		var g head
-		if !g.decode(testSums, b, a) || g != h || g.decode(testSums, b, a+64) || marks(a, b[:pool.HeadBytes]) != pool.Used {
-			t.Fatalf("%+v became %+v", h, g)
-		}
-		if at := h.mismatch(key); at != -1 {
-			t.Fatalf("%x does not have its own bytes at %d", key, at)
-		}
-		if n > 0 {
-			at := depth + r.IntN(n)
-			other := bytes.Clone(key)
-			other[at]++
-			if got := h.mismatch(other); got != at {
-				t.Fatalf("%x and %x differ at %d, not %d", key, other, at, got)
-			}
-			if got := h.mismatch(key[:at]); got != at {
-				t.Fatalf("%x ends at %d, not %d", key[:at], at, got)
-			}
-		}
-	}
-}
-
 // FuzzOpen: any bytes are a leaf, a node, or neither.
 func FuzzOpen(f *testing.F) {
 	a := pool.NewAddr(1, 64)
 	var l leaf
 	f.Add(bytes.Clone(l.build(testSums, newShape(20, 8), make([]byte, 200), a, 7, make([]byte, 20), &content{value: make([]byte, 8)})))
-	h := head{kind: firstType}
-	f.Add(bytes.Clone(h.build(testSums, make([]byte, 64), a, 9)))
+	h := art.Header{Kind: art.FirstType}
+	f.Add(bytes.Clone(h.Build(testSums, make([]byte, 64), a, 9)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) < atCells {
 			return
@@ -195,17 +114,17 @@ func FuzzOpen(f *testing.F) {
 			l.appendKey(nil)
 		}
 		// A check that fits makes what follows it reached.
-		unit.SealUnder(testSums, b, headBytes, a, binary.LittleEndian.Uint32(b))
-		var h head
-		h.decode(testSums, b, a)
+		unit.SealUnder(testSums, b, art.HeadBytes, a, binary.LittleEndian.Uint32(b))
+		var h art.Header
+		h.Decode(testSums, b, a)
 		lay, err := newLayout(index.Options{MaxKeyBytes: 20, MaxValueBytes: 8})
 		if err != nil {
 			t.Fatal(err)
 		}
-		lay.sums = testSums
+		lay.Sums = testSums
 		var c copied
-		if ty := nodeType(b[unit.AtKind]); ty >= firstType && ty <= direct && len(b) >= ty.bytes() {
-			c.decode(&lay, a, ty, b)
+		if ty := art.NodeType(b[unit.AtKind]); ty >= art.FirstType && ty <= art.Direct && len(b) >= ty.Bytes() {
+			c.decode(&lay.Layout, a, ty, b)
 		}
 	})
 }

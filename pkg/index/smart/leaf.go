@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -49,8 +50,8 @@ import (
 const (
 	atCell      = 2
 	atKey       = 10
-	keyInHead   = headBytes - atKey
-	atControl   = headBytes
+	keyInHead   = art.HeadBytes - atKey
+	atControl   = art.HeadBytes
 	atCells     = atControl + 8
 	cellHead    = 2
 	leastCell   = 16
@@ -95,10 +96,10 @@ func (s shape) rest() int { return max(0, s.key-keyInHead) }
 func (s shape) bytes() int { return s.cellAt(2) }
 
 // allocated is what it takes of memory.
-func (s shape) allocated() int { return allocatedFor(leafSlot(0, s.bytes(), 0).leafBytes()) }
+func (s shape) allocated() int { return allocatedFor(art.LeafSlot(0, s.bytes(), 0).LeafBytes()) }
 
 // allocatedFor is what is allocated for a node or leaf of which so many bytes are READ.
-func allocatedFor(bytes int) int { return (bytes + addrUnit - 1) &^ (addrUnit - 1) }
+func allocatedFor(bytes int) int { return (bytes + art.AddrUnit - 1) &^ (art.AddrUnit - 1) }
 
 func (s shape) cellAt(i int) int { return atCells + (s.rest()+7)&^7 + i*s.cell }
 
@@ -174,8 +175,8 @@ func (l *leaf) otherCell() (offset int, b []byte) {
 // decode takes what bytes 0 to 32 say. It does not return whole if they are of no leaf.
 func (l *leaf) decode() verdict {
 	b := l.b
-	if len(b) < atCells || b[unit.AtFlags] != unit.Node || b[unit.AtKind] != kindLeaf {
-		if len(b) >= headBytes && isDead(l.at, b) {
+	if len(b) < atCells || b[unit.AtFlags] != unit.Node || b[unit.AtKind] != art.KindLeaf {
+		if len(b) >= art.HeadBytes && unit.IsDead(l.at, b) {
 			return out
 		}
 		return torn
@@ -221,7 +222,7 @@ func (l *leaf) keyRest() []byte { return l.b[atCells:][:l.rest()] }
 func (l *leaf) sum(version uint32, i int, st state) uint32 {
 	at := l.place(i)
 	return l.sums.OfParts(unit.Seed(l.at, version<<3|uint32(i)<<2|uint32(st)),
-		l.b[:headBytes], l.keyRest(), l.b[at:at+l.used(i)])
+		l.b[:art.HeadBytes], l.keyRest(), l.b[at:at+l.used(i)])
 }
 
 // stays reports whether the leaf is in the tree, if it ever was.
@@ -254,16 +255,16 @@ func reference(v []byte) blocks.Reference {
 	var w [8]byte
 	copy(w[:], v[:6])
 	return blocks.Reference{
-		Addr:   slot(binary.LittleEndian.Uint64(w[:])).addr(),
+		Addr:   art.Slot(binary.LittleEndian.Uint64(w[:])).Addr(),
 		Check:  binary.LittleEndian.Uint32(v[6:]),
 		Length: int(binary.LittleEndian.Uint16(v[10:])),
-		Size:   int(binary.LittleEndian.Uint16(v[12:])) * addrUnit,
+		Size:   int(binary.LittleEndian.Uint16(v[12:])) * art.AddrUnit,
 	}
 }
 
 // forward is where a leaf that moved is now.
-func (l *leaf) forward() slot {
-	return slot(binary.LittleEndian.Uint64(l.b[l.place(l.ctl.cell())+cellHead:]))
+func (l *leaf) forward() art.Slot {
+	return art.Slot(binary.LittleEndian.Uint64(l.b[l.place(l.ctl.cell())+cellHead:]))
 }
 
 // content is what is put into a cell.
@@ -289,19 +290,19 @@ func (l *leaf) putCell(i int, c *content) []byte {
 		copy(b[cellHead:], c.value)
 		return b
 	}
-	at, _ := pack(c.ref.Addr)
+	at, _ := art.Pack(c.ref.Addr)
 	var w [8]byte
 	binary.LittleEndian.PutUint64(w[:], uint64(at))
 	binary.LittleEndian.PutUint16(b, flagInBlock)
 	copy(b[cellHead:], w[:6])
 	binary.LittleEndian.PutUint32(b[cellHead+6:], c.ref.Check)
 	binary.LittleEndian.PutUint16(b[cellHead+10:], uint16(c.ref.Length))
-	binary.LittleEndian.PutUint16(b[cellHead+12:], uint16(c.ref.Size/addrUnit))
+	binary.LittleEndian.PutUint16(b[cellHead+12:], uint16(c.ref.Size/art.AddrUnit))
 	return b
 }
 
 // putForward writes to cell i where the leaf is now.
-func (l *leaf) putForward(i int, to slot) []byte {
+func (l *leaf) putForward(i int, to art.Slot) []byte {
 	b := l.b[l.cellAt(i):][:cellHead+8]
 	binary.LittleEndian.PutUint16(b, 8)
 	binary.LittleEndian.PutUint64(b[cellHead:], uint64(to))
@@ -329,9 +330,9 @@ func (l *leaf) build(k *sum.Key, s shape, b []byte, a pool.Addr, version uint32,
 	l.sums, l.shape, l.at, l.b, l.single = k, s, a, b, false
 	binary.LittleEndian.PutUint16(b, uint16(s.key))
 	binary.LittleEndian.PutUint16(b[atCell:], uint16(s.cell))
-	b[unit.AtKind], b[unit.AtFlags] = kindLeaf, unit.Node
+	b[unit.AtKind], b[unit.AtFlags] = art.KindLeaf, unit.Node
 	n := min(len(key), keyInHead)
-	copy(b[atKey:headBytes], key[:n])
+	copy(b[atKey:art.HeadBytes], key[:n])
 	copy(b[atCells:], key[n:])
 	l.putCell(0, c)
 	l.seal(version, 0, alive)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/loader"
@@ -36,8 +37,8 @@ type builder struct {
 
 	open []*opened // the nodes that lead to the last pair, from the root on
 	free []*opened
-	last []byte // key of the last pair
-	word slot   // of what was made last, which has no parent yet; lacks the partial key
+	last []byte   // key of the last pair
+	word art.Slot // of what was made last, which has no parent yet; lacks the partial key
 	home pool.Addr
 	n    int         // pairs
 	on   []pool.Addr // of each memory server that has something of it, one address
@@ -45,9 +46,9 @@ type builder struct {
 
 // opened is a node that is being filled.
 type opened struct {
-	end      int  // of its prefix
-	ending   slot // of the key that ends here; 0 = there is none
-	children []slot
+	end      int      // of its prefix
+	ending   art.Slot // of the key that ends here; 0 = there is none
+	children []art.Slot
 }
 
 // BulkLoad implements index.Index.
@@ -168,10 +169,10 @@ func (ld *builder) push(end int) {
 // attach makes what was made last a child of the lowest open node.
 func (ld *builder) attach() {
 	n := ld.top()
-	if b := branch(ld.last, n.end); b == endBranch {
+	if b := art.Branch(ld.last, n.end); b == art.EndBranch {
 		n.ending = ld.word
 	} else {
-		n.children = append(n.children, ld.word.withKey(byte(b)))
+		n.children = append(n.children, ld.word.WithKey(byte(b)))
 	}
 }
 
@@ -202,25 +203,25 @@ func (ld *builder) finish() (pool.Addr, error) {
 		return pool.Nil, err
 	}
 	ld.note(a)
-	n, base := ld.top(), ld.t.lay.base()
+	n, base := ld.top(), ld.t.lay.Base()
 	ld.Batch.AddImage(a, rootBytes, func(b []byte) int {
-		b = buildRoot(ld.t.lay.sums, b, a, unit.NewVersion(ld.t.env))
-		n.put(b, base, direct)
+		b = buildRoot(ld.t.lay.Sums, b, a, unit.NewVersion(ld.t.env))
+		n.put(b, base, art.Direct)
 		return len(b)
 	})
 	return a, nil
 }
 
 // put puts the children of n into b, a node of a type.
-func (n *opened) put(b []byte, base int, t nodeType) {
+func (n *opened) put(b []byte, base int, t art.NodeType) {
 	if n.ending != 0 {
-		putSlot(b, 0, n.ending)
+		art.PutSlot(b, 0, n.ending)
 	}
 	for i, w := range n.children {
-		if t == direct {
-			i = int(w.key())
+		if t == art.Direct {
+			i = int(w.Key())
 		}
-		putSlot(b, base+i, w)
+		art.PutSlot(b, base+i, w)
 	}
 }
 
@@ -228,40 +229,40 @@ func (n *opened) put(b []byte, base int, t nodeType) {
 // slots stand for the bytes before from. Where its prefix is too long for one node, nodes with one
 // child stand above it.
 func (ld *builder) close(n *opened, from int) error {
-	base := ld.t.lay.base()
+	base := ld.t.lay.Base()
 	k := len(n.children)
 	with := &ld.t.with
-	h, most := head{kind: with.typeFor(base + k + k/8)}, with.longestPrefix()
+	h, most := art.Header{Kind: with.typeFor(base + k + k/8)}, with.longestPrefix()
 	depth := from + (n.end-from)/(most+1)*(most+1)
-	h.setPrefix(depth, ld.last[depth:n.end])
-	err := ld.node(&h, func(b []byte) { n.put(b, base, h.kind) })
+	h.SetPrefix(depth, ld.last[depth:n.end])
+	err := ld.node(&h, func(b []byte) { n.put(b, base, h.Kind) })
 	for err == nil && depth > from {
 		depth -= most + 1
-		h = head{kind: with.typeFor(0)}
-		h.setPrefix(depth, ld.last[depth:depth+most])
+		h = art.Header{Kind: with.typeFor(0)}
+		h.SetPrefix(depth, ld.last[depth:depth+most])
 		below, br, next := ld.word, int(ld.last[depth+most]), base
-		err = ld.node(&h, func(b []byte) { place(b, h.kind, base, &next, br, below) })
+		err = ld.node(&h, func(b []byte) { place(b, h.Kind, base, &next, br, below) })
 	}
 	ld.open, ld.free = ld.open[:len(ld.open)-1], append(ld.free, n)
 	return err
 }
 
 // node adds a node to the batch. put gives it its children.
-func (ld *builder) node(h *head, put func(b []byte)) error {
-	a, at, err := ld.place(h.kind.bytes())
+func (ld *builder) node(h *art.Header, put func(b []byte)) error {
+	a, at, err := ld.place(h.Kind.Bytes())
 	if err != nil {
 		return err
 	}
-	ld.Batch.AddImage(a, h.kind.bytes(), func(b []byte) int {
-		put(h.build(ld.t.lay.sums, b, a, unit.NewVersion(ld.t.env)))
-		return h.kind.bytes()
+	ld.Batch.AddImage(a, h.Kind.Bytes(), func(b []byte) int {
+		put(h.Build(ld.t.lay.Sums, b, a, unit.NewVersion(ld.t.env)))
+		return h.Kind.Bytes()
 	})
-	ld.word = innerSlot(0, h.kind, at)
+	ld.word = art.InnerSlot(0, h.Kind, at)
 	return ld.MayHandOver()
 }
 
 // place allocates a node or leaf of which so many bytes are READ.
-func (ld *builder) place(bytes int) (pool.Addr, slot, error) {
+func (ld *builder) place(bytes int) (pool.Addr, art.Slot, error) {
 	a, err := ld.AllocateBlock(allocatedFor(bytes), ld.home)
 	if err != nil {
 		return pool.Nil, 0, err
@@ -270,7 +271,7 @@ func (ld *builder) place(bytes int) (pool.Addr, slot, error) {
 	if ld.home == pool.Nil {
 		ld.home = a
 	}
-	at, ok := pack(a)
+	at, ok := art.Pack(a)
 	if !ok {
 		return pool.Nil, 0, beyond(a)
 	}
@@ -292,7 +293,7 @@ func (ld *builder) leaf(key, value []byte) (err error) {
 		n = referenceBytes
 	}
 	l.shape = newShape(len(key), n)
-	a, at, err := ld.place(leafSlot(0, l.bytes(), 0).leafBytes())
+	a, at, err := ld.place(art.LeafSlot(0, l.bytes(), 0).LeafBytes())
 	if err != nil {
 		return err
 	}
@@ -301,13 +302,13 @@ func (ld *builder) leaf(key, value []byte) (err error) {
 			return err
 		}
 		ld.note(l.ref.Addr)
-		if _, ok := pack(l.ref.Addr); !ok {
+		if _, ok := art.Pack(l.ref.Addr); !ok {
 			return beyond(l.ref.Addr)
 		}
 		value = nil
 	}
 	ld.Batch.AddLeaf(ld.Batch.Leaves.(*loadLeaves).add(l, key, value), a, unit.NewVersion(ld.t.env))
-	ld.word = leafSlot(0, l.bytes(), at)
+	ld.word = art.LeafSlot(0, l.bytes(), at)
 	return nil
 }
 
@@ -343,5 +344,5 @@ func (b *loadLeaves) Build(i int, dst []byte, a pool.Addr, version uint32) int {
 	key := b.bytes[n.at : n.at+n.key]
 	c := content{value: b.bytes[n.at+n.key:][:n.value], long: n.long, ref: n.ref}
 	var l leaf
-	return len(l.build(b.lay.sums, n.shape, dst, a, version, key, &c))
+	return len(l.build(b.lay.Sums, n.shape, dst, a, version, key, &c))
 }

@@ -2,6 +2,7 @@ package smart
 
 import (
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 )
 
 // Lookup implements index.Session (section 4.5, "Search"). One round trip if the inner nodes are in
@@ -46,7 +47,7 @@ func (s *Session) find(key, dst []byte) ([]byte, error) {
 func (s *Session) locate(key []byte) (bool, error) {
 	ended, err := s.seek(key)
 	for err == nil {
-		var to slot // where the leaf moved
+		var to art.Slot // where the leaf moved
 		if ended == leafed {
 			w := s.path[s.level].word
 			var v verdict
@@ -55,7 +56,7 @@ func (s *Session) locate(key []byte) (bool, error) {
 			}
 			switch {
 			case v == torn:
-				if err = s.Reread(w.addr()); err != nil {
+				if err = s.Reread(w.Addr()); err != nil {
 					return false, err
 				}
 				// Or it is out, and who marked it died meanwhile.
@@ -91,14 +92,14 @@ func (s *Session) locate(key []byte) (bool, error) {
 // and still did: so the new one was not taken out before this operation began. A slot of a copy may
 // lead to a leaf that is out, and what that says may be out, too, and its memory another leaf's.
 // again: the key is to be looked for again.
-func (s *Session) locateMoved(key []byte, to slot) (there, again bool, err error) {
+func (s *Session) locateMoved(key []byte, to art.Slot) (there, again bool, err error) {
 	for {
 		v, err := s.readValue(to)
 		switch {
 		case err != nil:
 			return false, false, err
 		case v == torn || v == out:
-			return false, true, s.Reread(to.addr())
+			return false, true, s.Reread(to.Addr())
 		case s.leaf.ctl.state() != moved:
 			return s.leaf.ctl.state() == alive && s.leaf.has(key), false, nil
 		}

@@ -4,14 +4,15 @@ import (
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // single is the only child of c; 0 if it has none, or several.
-func (c *copied) single() (only slot) {
+func (c *copied) single() (only art.Slot) {
 	for i := range c.size() {
-		if w := c.word(i); w.child() {
+		if w := c.word(i); w.Child() {
 			if only != 0 {
 				return 0
 			}
@@ -23,31 +24,31 @@ func (c *copied) single() (only slot) {
 
 // fill puts the children of c into the slots of the image b of a node of a type. It returns the
 // slot where the next one goes, unless the type is direct.
-func fill(b []byte, t nodeType, c *copied) int {
+func fill(b []byte, t art.NodeType, c *copied) int {
 	next := c.base()
 	for i := range c.size() {
 		w := c.word(i)
 		switch {
-		case !w.child():
+		case !w.Child():
 		case i < c.base():
-			place(b, t, c.base(), &next, endBranch, w)
+			place(b, t, c.base(), &next, art.EndBranch, w)
 		default:
-			place(b, t, c.base(), &next, int(w.key()), w)
+			place(b, t, c.base(), &next, int(w.Key()), w)
 		}
 	}
 	return next
 }
 
 // place puts w into the slot of a branch.
-func place(b []byte, t nodeType, base int, next *int, br int, w slot) {
-	w = w.clean().withKey(branchKey(br))
+func place(b []byte, t art.NodeType, base int, next *int, br int, w art.Slot) {
+	w = w.Clean().WithKey(art.BranchKey(br))
 	switch {
-	case br == endBranch:
-		putSlot(b, 0, w)
-	case t == direct:
-		putSlot(b, base+br, w)
+	case br == art.EndBranch:
+		art.PutSlot(b, 0, w)
+	case t == art.Direct:
+		art.PutSlot(b, base+br, w)
 	default:
-		putSlot(b, *next, w)
+		art.PutSlot(b, *next, w)
 		*next++
 	}
 }
@@ -66,28 +67,28 @@ func place(b []byte, t nodeType, base int, next *int, br int, w slot) {
 // the lower one is below that, frozen, and is replaced by whoever changes it next.
 //
 // merged is false if the prefixes are too long for one node, or there is no memory.
-func (s *Session) headerMerge(parent *step, c *copied, only slot) (w slot, merged bool, err error) {
-	b, t := s.lower, nodeType(only.code())
-	if err := s.Read(only.addr(), s.node[:t.bytes()]); err != nil {
+func (s *Session) headerMerge(parent *step, c *copied, only art.Slot) (w art.Slot, merged bool, err error) {
+	b, t := s.lower, art.NodeType(only.Code())
+	if err := s.Read(only.Addr(), s.node[:t.Bytes()]); err != nil {
 		return 0, false, err
 	}
-	from := parent.node.end() + 1
-	if !b.decode(s.lay, only.addr(), t, s.node) {
+	from := parent.node.End() + 1
+	if !b.decode(&s.lay.Layout, only.Addr(), t, s.node) {
 		return 0, false, nil
 	}
-	if !b.under(&c.head) {
-		return 0, false, isAstray(c.Addr, &c.head, only, &b.head)
+	if !b.Under(&c.Header) {
+		return 0, false, isAstray(c.Addr, &c.Header, only, &b.Header)
 	}
-	if b.end()-from > s.t.with.longestPrefix() {
+	if b.End()-from > s.t.with.longestPrefix() {
 		return 0, false, nil
 	}
-	var room [mostPrefix]byte
-	p := append(room[:0], c.prefix[from-int(c.depth):c.length]...)
-	p = append(p, only.key())
-	p = append(p, b.prefix[c.end()+1-int(b.depth):b.length]...)
+	var room [art.MostPrefix]byte
+	p := append(room[:0], c.Prefix[from-int(c.Depth):c.Length]...)
+	p = append(p, only.Key())
+	p = append(p, b.Prefix[c.End()+1-int(b.Depth):b.Length]...)
 	reserved := len(s.made)
 	nt := s.t.with.typeOf(b, false)
-	if full, err := s.also(nt, reserved, only.addr()); full || err != nil {
+	if full, err := s.also(nt, reserved, only.Addr()); full || err != nil {
 		return 0, false, err
 	}
 	if err := s.freeze(b, b); err != nil {
@@ -95,35 +96,35 @@ func (s *Session) headerMerge(parent *step, c *copied, only slot) (w slot, merge
 	}
 	if now := s.t.with.typeOf(b, false); now != nt { // it has changed meanwhile
 		nt = now
-		if full, err := s.also(nt, reserved, only.addr()); full || err != nil {
+		if full, err := s.also(nt, reserved, only.Addr()); full || err != nil {
 			return 0, false, err
 		}
 	}
 	last := b.single()
 	if nt == 0 {
 		s.giveBack()
-		if last.leaf() {
-			return last.clean().withKey(parent.word.key()), true, nil
+		if last.Leaf() {
+			return last.Clean().WithKey(parent.word.Key()), true, nil
 		}
-		return tombOf(parent.word, s.Env.Uint64()), true, nil
+		return art.TombOf(parent.word, s.Env.Uint64()), true, nil
 	}
 	node := s.made[reserved]
 	for _, m := range s.made[:reserved] {
 		s.t.pool.Free(m.at, m.size)
 	}
 	s.made = append(s.made[:0], node)
-	h := head{kind: nt}
-	h.setPrefix(from, p)
-	image := h.build(s.lay.sums, s.nodes, node.at, unit.NewVersion(s.Env))
+	h := art.Header{Kind: nt}
+	h.SetPrefix(from, p)
+	image := h.Build(s.lay.Sums, s.nodes, node.at, unit.NewVersion(s.Env))
 	fill(image, nt, b)
 	s.PS.Write(pool.Sole, node.at, image)
-	at, _ := pack(node.at)
-	return innerSlot(parent.word.key(), nt, at), true, nil
+	at, _ := art.Pack(node.at)
+	return art.InnerSlot(parent.word.Key(), nt, at), true, nil
 }
 
 // also makes the node of type t, or none if that is 0, the one that is allocated behind the first
 // ones in made. full: there is no memory for it, and none is allocated.
-func (s *Session) also(t nodeType, first int, near pool.Addr) (full bool, err error) {
+func (s *Session) also(t art.NodeType, first int, near pool.Addr) (full bool, err error) {
 	for _, m := range s.made[first:] {
 		s.t.pool.Free(m.at, m.size)
 	}
@@ -131,7 +132,7 @@ func (s *Session) also(t nodeType, first int, near pool.Addr) (full bool, err er
 	if t == 0 {
 		return false, nil
 	}
-	if _, _, err = s.allocate(t.bytes(), near); errors.Is(err, index.ErrPoolFull) {
+	if _, _, err = s.allocate(t.Bytes(), near); errors.Is(err, index.ErrPoolFull) {
 		return true, nil
 	}
 	return false, err
@@ -139,19 +140,19 @@ func (s *Session) also(t nodeType, first int, near pool.Addr) (full bool, err er
 
 // mergeable reports whether the only child of the node of path[l], an inner node, can have the
 // prefixes of both.
-func (s *Session) mergeable(l int, only slot) (bool, error) {
-	var h head
-	if c := s.t.cache.Get(only.addr(), s.Floor); c != nil {
+func (s *Session) mergeable(l int, only art.Slot) (bool, error) {
+	var h art.Header
+	if c := s.t.cache.Get(only.Addr(), s.Floor); c != nil {
 		s.PS.Follows(c.Stamp)
-		h = copyOf(c).head
+		h = copyOf(c).Header
 	} else {
-		b := s.node[:headBytes]
-		if err := s.Read(only.addr(), b); err != nil || !h.decode(s.lay.sums, b, only.addr()) {
+		b := s.node[:art.HeadBytes]
+		if err := s.Read(only.Addr(), b); err != nil || !h.Decode(s.lay.Sums, b, only.Addr()) {
 			return false, err
 		}
 	}
-	if n := s.path[l].node; !h.under(&n.head) {
-		return false, isAstray(n.Addr, &n.head, only, &h)
+	if n := s.path[l].node; !h.Under(&n.Header) {
+		return false, isAstray(n.Addr, &n.Header, only, &h)
 	}
-	return h.end()-s.path[l-1].node.end()-1 <= s.t.with.longestPrefix(), nil
+	return h.End()-s.path[l-1].node.End()-1 <= s.t.with.longestPrefix(), nil
 }

@@ -1,6 +1,9 @@
 package smart
 
-import "github.com/dmindex/dmindex/pkg/index/internal/op"
+import (
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+)
 
 // Without lock-free inner nodes (section 4.1.2) a session inserts into a node, and replaces one
 // that its slot leads to, under the node's lock, as in an adaptive radix tree whose writers exclude
@@ -20,7 +23,7 @@ func (s *Session) lockNode(st *step) error {
 	if s.t.with.lockFreeInternal {
 		return op.Failure(s.PS.Late(), false)
 	}
-	if err := s.PS.Lock(st.node.Addr, s.words[:headBytes]); err != nil {
+	if err := s.PS.Lock(st.node.Addr, s.words[:art.HeadBytes]); err != nil {
 		return op.Failure(err, false)
 	}
 	return op.Failure(s.PS.Late(), false)

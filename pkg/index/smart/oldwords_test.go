@@ -9,6 +9,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 )
 
@@ -78,7 +79,7 @@ func TestOldWordsInNewCopy(t *testing.T) {
 		b, a := openIn(t, c, p, renew), openIn(t, c, p, renew)
 		scan, look := a.Session, sessionOf(t, a.Tree)
 		// the node below slot 7 of the root is full: it is replaced when a key more comes
-		for last := range byte(firstType.slots()) {
+		for last := range byte(art.FirstType.Slots()) {
 			must(b.Insert(key(7, last), key(7, last)))
 		}
 		must(b.Insert(key(5, 0), nil))
@@ -122,7 +123,7 @@ func TestOldWordsInNewCopy(t *testing.T) {
 		stop.GoOn()
 		over.Wait(env.Forever)
 		if a.root.Load() != made || made.word(7) != word {
-			t.Errorf("the copy of stamp %d leads to %v, and a scan that began before makes it lead to %v", made.Stamp, word.addr(), a.root.Load().word(7).addr())
+			t.Errorf("the copy of stamp %d leads to %v, and a scan that began before makes it lead to %v", made.Stamp, word.Addr(), a.root.Load().word(7).Addr())
 		}
 
 		reclaimed := b.pool.Reclaimed()

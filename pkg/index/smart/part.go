@@ -1,6 +1,9 @@
 package smart
 
-import "github.com/dmindex/dmindex/pkg/pool"
+import (
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
 
 // A lookup READs the first part of a leaf, up to the end of cell 0, where that spares much. A leaf
 // that was changed in place an odd number of times has its value in cell 1, so the lookup takes a
@@ -25,8 +28,8 @@ func (n *seconds) note(cell int) {
 func (n *seconds) often() bool { return n.share > mostSeconds }
 
 // readValue READs the leaf of slot w, as far as its value takes.
-func (s *Session) readValue(w slot) (verdict, error) {
-	bytes := w.leafBytes()
+func (s *Session) readValue(w art.Slot) (verdict, error) {
+	bytes := w.LeafBytes()
 	part := s.lay.firstPart(bytes)
 	if bytes-part < leastSpared {
 		return s.readLeaf(w)
@@ -39,16 +42,16 @@ func (s *Session) readValue(w slot) (verdict, error) {
 		return v, err
 	}
 	b := s.leafRoom[:part]
-	if err := s.Read(w.addr(), b); err != nil {
+	if err := s.Read(w.Addr(), b); err != nil {
 		return torn, err
 	}
-	v := s.leaf.openPart(s.lay.sums, b, w.addr(), bytes, false)
+	v := s.leaf.openPart(s.lay.Sums, b, w.Addr(), bytes, false)
 	if v == apart {
 		offset, cell := s.leaf.otherCell()
-		if err := s.Read(w.addr()+pool.Addr(offset), cell); err != nil {
+		if err := s.Read(w.Addr()+pool.Addr(offset), cell); err != nil {
 			return torn, err
 		}
-		v = s.leaf.openPart(s.lay.sums, b, w.addr(), bytes, true)
+		v = s.leaf.openPart(s.lay.Sums, b, w.Addr(), bytes, true)
 	}
 	if v == whole {
 		s.seconds.note(s.leaf.ctl.cell())

@@ -1,6 +1,10 @@
 package smart
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
+)
 
 // What a scan READs in one round: in the order of its walk, the slots of the nodes that it comes to
 // and the leaves below them, as copies of nodes say, and nodes that it has READ ahead. So with all
@@ -25,8 +29,8 @@ type plans struct {
 
 // plannedNode is a node, or slots of it, that a round READs.
 type plannedNode struct {
-	node  slot   // where it lies, with its type
-	known *frame // the slots from first on are READ; nil = all of the node is
+	node  art.Slot // where it lies, with its type
+	known *frame   // the slots from first on are READ; nil = all of the node is
 	first int
 	read  int // its number in the round
 }
@@ -59,7 +63,7 @@ func (s *Session) readAhead() error {
 		n := &p.nodes[i]
 		if b := s.ring.bytes(n.read); n.known == nil {
 			s.takeNode(n.node, b)
-		} else if s.takeSlots(n, b) && n.node.addr() == root.addr() {
+		} else if s.takeSlots(n, b) && n.node.Addr() == root.Addr() {
 			frozen = true
 		}
 	}
@@ -67,18 +71,18 @@ func (s *Session) readAhead() error {
 		return nil
 	}
 	// A slot of the root that is frozen says what the tree has only if the root's way is 0.
-	if moved, err := s.rootMovedFrom(root.addr()); !moved || err != nil {
+	if moved, err := s.rootMovedFrom(root.Addr()); !moved || err != nil {
 		return err
 	}
-	return s.astray(root.addr())
+	return s.astray(root.Addr())
 }
 
 // takeNode notes the node where w leads, all of which was READ.
-func (s *Session) takeNode(w slot, b []byte) {
+func (s *Session) takeNode(w art.Slot, b []byte) {
 	f := s.scan.frame()
-	f.take(s.lay, w, b)
+	f.take(&s.lay.Layout, w, b)
 	if len(b) == rootBytes && wayOf(b) != 0 {
-		s.t.followWay(w.addr(), wayOf(b))
+		s.t.followWay(w.Addr(), wayOf(b))
 		f.dead = true
 	}
 	s.scan.ahead = append(s.scan.ahead, f)
@@ -94,17 +98,17 @@ func (s *Session) takeSlots(n *plannedNode, b []byte) bool {
 	if c := s.copyAt(n.node); c != nil && s.mayRenew(c) && c.size() == len(f.words) {
 		c.renewFrom(n.first, b)
 	}
-	return slices.ContainsFunc(f.words[n.first:n.first+len(b)/slotBytes], slot.frozen)
+	return slices.ContainsFunc(f.words[n.first:n.first+len(b)/art.SlotBytes], art.Slot.Frozen)
 }
 
 // planNode plans for the node where w leads, and what is below it. parent has w; nil = it is the
 // root. It reports false when enough is planned, and where w leads astray: what is behind is not
 // reached, as the walk ends there.
-func (s *Session) planNode(parent *frame, w slot, tight bool) bool {
+func (s *Session) planNode(parent *frame, w art.Slot, tight bool) bool {
 	sc, p := s.scan, &s.scan.plan
 	for _, f := range sc.ahead {
-		if f.at == w&addrMask {
-			if f.dead || parent != nil && !f.under(&parent.head) {
+		if f.at == w&art.AddrMask {
+			if f.dead || parent != nil && !f.Under(&parent.Header) {
 				return false
 			}
 			return !sc.enter(f, tight) || s.planBelow(f, f.next)
@@ -119,11 +123,11 @@ func (s *Session) planNode(parent *frame, w slot, tight bool) bool {
 			return false
 		}
 		p.blind = true
-		p.wanted -= nodeType(w.code()).slots() / 2
+		p.wanted -= art.NodeType(w.Code()).Slots() / 2
 		s.Count.Misses++
 		return s.planRead(w) && p.wanted > 0
 	}
-	if parent != nil && !c.under(&parent.head) {
+	if parent != nil && !c.Under(&parent.Header) {
 		s.planRead(w) // which the walk takes, and ends
 		return false
 	}
@@ -139,10 +143,10 @@ func (s *Session) planNode(parent *frame, w slot, tight bool) bool {
 }
 
 // planRead plans the READ of the node where w leads.
-func (s *Session) planRead(w slot) bool {
+func (s *Session) planRead(w art.Slot) bool {
 	p := &s.scan.plan
-	size := nodeType(w.code()).bytes()
-	if w.addr() == s.t.rootAddr() {
+	size := art.NodeType(w.Code()).Bytes()
+	if w.Addr() == s.t.rootAddr() {
 		size = rootBytes
 	}
 	i := s.fetch(w, 0, size)
@@ -159,13 +163,13 @@ func (s *Session) planRead(w slot) bool {
 func (s *Session) planSlots(f *frame, k, first, last int) (to, in int) {
 	sc, p := s.scan, &s.scan.plan
 	lo, hi := f.base+min(first, last), f.base+max(first, last)+1
-	if f.kind != direct {
+	if f.Kind != art.Direct {
 		lo, hi, last = 0, len(f.words), highest
 		if sc.reverse {
 			last = f.lowest()
 		}
 	}
-	bytes := slotBytes * (hi - lo)
+	bytes := art.SlotBytes * (hi - lo)
 	if k >= 0 {
 		if !s.ring.grow(p.nodes[k].read, bytes, sc.reverse) {
 			return 0, -1
@@ -173,11 +177,11 @@ func (s *Session) planSlots(f *frame, k, first, last int) (to, in int) {
 		p.nodes[k].first = min(p.nodes[k].first, lo)
 		return last, k
 	}
-	i := s.fetch(f.at, slotAt(lo), bytes)
+	i := s.fetch(f.at, art.SlotAt(lo), bytes)
 	if i < 0 {
 		return 0, -1
 	}
-	p.nodes = append(p.nodes, plannedNode{node: innerSlot(0, f.kind, f.at), known: f, first: lo, read: i})
+	p.nodes = append(p.nodes, plannedNode{node: art.InnerSlot(0, f.Kind, f.at), known: f, first: lo, read: i})
 	return last, len(p.nodes) - 1
 }
 
@@ -201,9 +205,9 @@ func (s *Session) planBelow(f *frame, place int) bool {
 		}
 		w := f.word(b)
 		switch {
-		case s.lay.damaged(w, b == endBranch): // the walk says so, if it comes there
+		case s.lay.Damaged(w, b == art.EndBranch): // the walk says so, if it comes there
 			return false
-		case w.inner():
+		case w.Inner():
 			if !s.planNode(f, w, sc.leads(f, b)) {
 				return false
 			}
@@ -220,12 +224,12 @@ func (s *Session) planBelow(f *frame, place int) bool {
 }
 
 // copyAt returns the copy of the node where w leads, if this operation may follow it.
-func (s *Session) copyAt(w slot) *copied {
-	if w.addr() == s.t.rootAddr() {
+func (s *Session) copyAt(w art.Slot) *copied {
+	if w.Addr() == s.t.rootAddr() {
 		return s.rootCopied()
 	}
-	h := s.t.cache.Get(w.addr(), s.Floor)
-	if h == nil || copyOf(h).kind != nodeType(w.code()) {
+	h := s.t.cache.Get(w.Addr(), s.Floor)
+	if h == nil || copyOf(h).Kind != art.NodeType(w.Code()) {
 		return nil
 	}
 	s.PS.Follows(h.Stamp)
@@ -238,19 +242,19 @@ func (s *Session) mayRenew(c *copied) bool { return c.Stamp <= s.PS.Stamp() }
 
 // keep makes b, READ from where w leads by this operation, what the node's copy says. A copy that a
 // later operation made meanwhile stays as it is.
-func (s *Session) keep(w slot, b []byte) {
+func (s *Session) keep(w art.Slot, b []byte) {
 	if c := s.copyAt(w); c != nil {
 		if s.mayRenew(c) {
 			c.renew(b)
 		}
 		return
 	}
-	if !s.fresh.decode(s.lay, w.addr(), nodeType(w.code()), b) {
+	if !s.fresh.decode(&s.lay.Layout, w.Addr(), art.NodeType(w.Code()), b) {
 		return
 	}
 	s.fresh.Stamp = s.PS.Stamp()
 	c := s.fresh.clone()
-	if w.addr() == s.t.rootAddr() {
+	if w.Addr() == s.t.rootAddr() {
 		s.keepRoot(c)
 		return
 	}

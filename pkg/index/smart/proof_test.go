@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
@@ -30,7 +31,7 @@ func TestFullNodeThatIsOutProvesNothing(t *testing.T) {
 	}
 	_, a := open()
 	key := func(n int) []byte { return fmt.Appendf(nil, "key %c", 'a'+n) }
-	full := firstType.slots() - 1 // and an end slot
+	full := art.FirstType.Slots() - 1 // and an end slot
 	for n := range full {
 		if err := a.Insert(key(n), []byte("v")); err != nil {
 			t.Fatal(err)
@@ -41,18 +42,18 @@ func TestFullNodeThatIsOutProvesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := b.path[1].node
-	if b.level != 1 || node.kind != firstType || node.children() != full {
-		t.Fatalf("level %d, %+v", b.level, node.head)
+	if b.level != 1 || node.Kind != art.FirstType || node.children() != full {
+		t.Fatalf("level %d, %+v", b.level, node.Header)
 	}
 	old := b.path[0].word
-	image := bytes.Clone(b.node[:headBytes])
+	image := bytes.Clone(b.node[:art.HeadBytes])
 	if err := a.Insert(key(full), []byte("v")); err != nil {
 		t.Fatal(err)
 	}
 	// as if the dead mark had not been written
 	a.Begin()
 	copy(a.mark, image)
-	a.PS.Write(pool.Sole, node.Addr, a.mark[:headBytes])
+	a.PS.Write(pool.Sole, node.Addr, a.mark[:art.HeadBytes])
 	if err := a.PS.Post(); err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,7 @@ func TestTombstonesAreNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := open.(*Session)
-	before := map[slot]int{}
+	before := map[art.Slot]int{}
 	const most = 300_000
 	again := 0 // deletes since memory came back
 	for i := 0; i < most && again < 2000; i++ {
@@ -104,7 +105,7 @@ func TestTombstonesAreNew(t *testing.T) {
 		s.Begin()
 		w, err := s.readWord(&s.path[0])
 		s.End()
-		if err != nil || !w.tomb() {
+		if err != nil || !w.Tomb() {
 			t.Fatalf("%#x: %v", w, err)
 		}
 		if n, ok := before[w]; ok {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -28,10 +29,10 @@ func (s *Session) emptyRoot() error {
 func (s *Session) empties(c *copied) error {
 	for i := range c.size() {
 		w := c.word(i)
-		if !w.child() {
+		if !w.Child() {
 			continue
 		}
-		if w.leaf() {
+		if w.Leaf() {
 			if v, err := s.readWhole(w); err != nil {
 				return err
 			} else if v == whole && s.leaf.ctl.state() == gone {
@@ -53,7 +54,7 @@ func (ld *builder) publish(top pool.Addr) (published bool, err error) {
 	// what the load made there, and sweeps it, waits for the end of this operation (sweep.go).
 	for some := range slices.Chunk(ld.on, mostWords) {
 		for i, a := range some {
-			s.PS.Read(a, s.words[slotBytes*i:][:slotBytes])
+			s.PS.Read(a, s.words[art.SlotBytes*i:][:art.SlotBytes])
 		}
 		if err := s.PS.Post(); err != nil {
 			return false, op.Failure(err, false)

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/combine"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -77,11 +78,11 @@ func (s *Session) removeLocked(key []byte) error {
 // replaced if few children are left.
 func (s *Session) takeOut(key []byte) error {
 	l, st := &s.leaf, &s.path[s.level]
-	tomb := tombOf(st.word, s.Env.Uint64())
+	tomb := art.TombOf(st.word, s.Env.Uint64())
 	s.PS.Write(pool.Shared, l.at+atControl, l.setControl(l.ctl.cell(), gone))
 	beside := s.beside(st)
 	if beside {
-		s.PS.CompareSwap(st.node.Addr+pool.Addr(slotAt(st.idx)), uint64(st.word), uint64(tomb), s.words[:8])
+		s.PS.CompareSwap(st.node.Addr+pool.Addr(art.SlotAt(st.idx)), uint64(st.word), uint64(tomb), s.words[:8])
 	}
 	if err := s.blocks.Publish(l.at); err != nil {
 		return err
@@ -89,7 +90,7 @@ func (s *Session) takeOut(key []byte) error {
 	if !beside {
 		return s.afterwards(s.unlink(key, st.word))
 	}
-	found := slot(binary.NativeEndian.Uint64(s.words))
+	found := art.Slot(binary.NativeEndian.Uint64(s.words))
 	if found != st.word {
 		st.node.store(st.idx, found)
 		return s.afterwards(s.unlink(key, st.word))
@@ -101,11 +102,11 @@ func (s *Session) takeOut(key []byte) error {
 // beside reports whether the slot of st, which leads to the locked leaf, may be swapped in the list
 // that changes the leaf.
 func (s *Session) beside(st *step) bool {
-	return st.node.Addr.Server() == s.leaf.at.Server() && !st.word.frozen()
+	return st.node.Addr.Server() == s.leaf.at.Server() && !st.word.Frozen()
 }
 
 // unlink takes the leaf of slot w, which is gone, out of the tree, unless somebody else does.
-func (s *Session) unlink(key []byte, w slot) error {
+func (s *Session) unlink(key []byte, w art.Slot) error {
 	for {
 		there, err := s.leads(key, w)
 		if err != nil || !there {
@@ -113,13 +114,13 @@ func (s *Session) unlink(key []byte, w slot) error {
 		}
 		st := &s.path[s.level]
 		before := st.word
-		if before.frozen() {
+		if before.Frozen() {
 			if err := s.replace(s.level); err != nil {
 				return err
 			}
 			continue
 		}
-		won, err := s.publish(st, tombOf(before, s.Env.Uint64()))
+		won, err := s.publish(st, art.TombOf(before, s.Env.Uint64()))
 		if err != nil {
 			return err
 		}
@@ -131,13 +132,13 @@ func (s *Session) unlink(key []byte, w slot) error {
 
 // leads descends to key and reports whether the slot there leads to the leaf of w. If not, that is
 // proved: the leaf is out of the tree.
-func (s *Session) leads(key []byte, w slot) (bool, error) {
+func (s *Session) leads(key []byte, w art.Slot) (bool, error) {
 	for {
 		out, err := s.seek(key)
 		if err != nil {
 			return false, err
 		}
-		if out == leafed && s.path[s.level].word.addr() == w.addr() {
+		if out == leafed && s.path[s.level].word.Addr() == w.Addr() {
 			return true, nil
 		}
 		if proved, _, err := s.confirm(key, out); proved || err != nil {
@@ -152,11 +153,11 @@ func (s *Session) leads(key []byte, w slot) (bool, error) {
 // A copy may have children that other clients took out lately. Who goes by copies alone leaves
 // nodes without children behind, for as long as nobody deletes below them. So the node is READ in
 // the round trip of the dead mark, mostly (looks).
-func (s *Session) afterUnlink(w slot) error {
+func (s *Session) afterUnlink(w art.Slot) error {
 	n := s.path[s.level].node
 	looks := s.looks(n)
 	if looks {
-		s.PS.Read(n.Addr, s.node[:n.kind.bytes()])
+		s.PS.Read(n.Addr, s.node[:n.Kind.Bytes()])
 	}
 	if err := s.retireChild(w); err != nil {
 		return err
@@ -171,7 +172,7 @@ func (s *Session) afterUnlink(w slot) error {
 // a larger one now and then. A larger one has many children, as far as its copy says, so that many
 // deletes have to come, of which one READs it before all of them are gone.
 func (s *Session) looks(n *copied) bool {
-	return n.kind.bytes() <= alwaysRead || s.Env.Uint64()%lookEvery == 0
+	return n.Kind.Bytes() <= alwaysRead || s.Env.Uint64()%lookEvery == 0
 }
 
 const (
@@ -184,14 +185,14 @@ func (s *Session) tidy(l int) error {
 	for first := l; l > 0; l-- {
 		n := s.path[l].node
 		if l < first && s.looks(n) {
-			if err := s.Read(n.Addr, s.node[:n.kind.bytes()]); err != nil {
+			if err := s.Read(n.Addr, s.node[:n.Kind.Bytes()]); err != nil {
 				return err
 			}
 			n.renew(s.node)
 		}
 		if !n.sparse(&s.t.with) {
 			only := n.single()
-			if !only.inner() {
+			if !only.Inner() {
 				return nil
 			}
 			if ok, err := s.mergeable(l, only); err != nil || !ok {
@@ -208,5 +209,5 @@ func (s *Session) tidy(l int) error {
 // sparse reports whether a node should be replaced by a smaller one, or by its only child.
 func (c *copied) sparse(with *techniques) bool {
 	k := c.children()
-	return k == 0 || k == 1 && c.single().leaf() || k > 1 && with.typeFor(c.base()+k+k/2+1)+1 < c.kind
+	return k == 0 || k == 1 && c.single().Leaf() || k > 1 && with.typeFor(c.base()+k+k/2+1)+1 < c.Kind
 }

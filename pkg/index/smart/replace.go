@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -46,17 +47,17 @@ func (s *Session) replaceWith(l int, add *addition, idle bool) (done bool, err e
 	}
 	parent, n := &s.path[l-1], s.path[l].node
 	w, err := s.readWord(parent)
-	if err != nil || w.clean() != parent.word.clean() {
+	if err != nil || w.Clean() != parent.word.Clean() {
 		return false, err // somebody replaced it
 	}
 	parent.word = w
-	if w.frozen() {
+	if w.Frozen() {
 		return false, s.replace(l - 1)
 	}
 	if err := s.readSlots(n, s.fresh); err != nil {
 		return false, err
 	}
-	if idle && !s.fresh.sparse(&s.t.with) && !s.fresh.single().inner() {
+	if idle && !s.fresh.sparse(&s.t.with) && !s.fresh.single().Inner() {
 		return false, nil
 	}
 	// Memory first: a node that is frozen and cannot be replaced takes nothing in any more.
@@ -74,18 +75,18 @@ func (s *Session) replaceWith(l int, add *addition, idle bool) (done bool, err e
 
 // readSlots READs the slots of n to c.
 func (s *Session) readSlots(n, c *copied) error {
-	if err := s.Read(n.Addr, s.node[:n.kind.bytes()]); err != nil {
+	if err := s.Read(n.Addr, s.node[:n.Kind.Bytes()]); err != nil {
 		return err
 	}
-	c.head, c.ends, c.Addr = n.head, n.ends, n.Addr
+	c.Header, c.ends, c.Addr = n.Header, n.ends, n.Addr
 	c.adopt(s.node)
 	return nil
 }
 
 // typeOf is the type that a copy of c has, with one child more if add. 0: it takes no node.
-func (t *techniques) typeOf(c *copied, add bool) nodeType {
+func (t *techniques) typeOf(c *copied, add bool) art.NodeType {
 	need := c.children()
-	if !add && (need == 0 || need == 1 && c.single().leaf()) {
+	if !add && (need == 0 || need == 1 && c.single().Leaf()) {
 		return 0
 	}
 	if add {
@@ -95,12 +96,12 @@ func (t *techniques) typeOf(c *copied, add bool) nodeType {
 }
 
 // reserve allocates the copy of c.
-func (s *Session) reserve(c *copied, add bool, near pool.Addr) (nodeType, error) {
+func (s *Session) reserve(c *copied, add bool, near pool.Addr) (art.NodeType, error) {
 	t := s.t.with.typeOf(c, add)
 	if t == 0 {
 		return 0, nil
 	}
-	_, _, err := s.allocate(t.bytes(), near)
+	_, _, err := s.allocate(t.Bytes(), near)
 	return t, err
 }
 
@@ -110,8 +111,8 @@ func (s *Session) freeze(n, c *copied) error {
 		var at [mostWords]int
 		k := 0
 		for i := range c.size() {
-			if w := c.word(i); !w.frozen() && k < mostWords {
-				s.PS.CompareSwap(n.Addr+pool.Addr(slotAt(i)), uint64(w), uint64(w|frozen), s.words[8*k:8*k+8])
+			if w := c.word(i); !w.Frozen() && k < mostWords {
+				s.PS.CompareSwap(n.Addr+pool.Addr(art.SlotAt(i)), uint64(w), uint64(w|art.Frozen), s.words[8*k:8*k+8])
 				at[k] = i
 				k++
 			}
@@ -125,9 +126,9 @@ func (s *Session) freeze(n, c *copied) error {
 		}
 		s.Pause()
 		for j, i := range at[:k] {
-			found := slot(binary.NativeEndian.Uint64(s.words[8*j:]))
+			found := art.Slot(binary.NativeEndian.Uint64(s.words[8*j:]))
 			if found == c.word(i) {
-				found |= frozen
+				found |= art.Frozen
 			}
 			c.store(i, found)
 			n.store(i, found)
@@ -140,10 +141,10 @@ func (s *Session) freeze(n, c *copied) error {
 
 // substitute makes the copy of n, whose slots c are frozen, and puts it into the parent's slot. t
 // is the type of the node that was reserved for it; 0 = none was.
-func (s *Session) substitute(parent *step, n, c *copied, t nodeType, add *addition) (done bool, err error) {
+func (s *Session) substitute(parent *step, n, c *copied, t art.NodeType, add *addition) (done bool, err error) {
 	before := parent.word
 	if add != nil {
-		if _, w := c.find(branch(add.key, c.end())); w.child() {
+		if _, w := c.find(art.Branch(add.key, c.End())); w.Child() {
 			add = nil // somebody was faster
 		}
 	}
@@ -162,7 +163,7 @@ func (s *Session) substitute(parent *step, n, c *copied, t nodeType, add *additi
 		return false, errors.Join(full, err)
 	}
 	s.t.cache.Drop(&n.Head)
-	if !w.inner() {
+	if !w.Inner() {
 		s.t.merges.Add(1)
 	}
 	if err := s.retireChild(before); err != nil {
@@ -180,31 +181,31 @@ func (s *Session) substitute(parent *step, n, c *copied, t nodeType, add *additi
 // or a copy, whose WRITE is queued. add is cleared if there is no memory for its leaf; then err
 // says so as well. w is 0 if there is no memory for the copy. below is a node below that is
 // replaced, too.
-func (s *Session) successor(parent *step, c *copied, t nodeType, add **addition) (w, below slot, err error) {
+func (s *Session) successor(parent *step, c *copied, t art.NodeType, add **addition) (w, below art.Slot, err error) {
 	near := c.Addr
 	k, only := c.children(), c.single()
 	switch {
 	case k == 0 && *add == nil:
 		s.giveBack()
-		return tombOf(parent.word, s.Env.Uint64()), 0, nil
-	case only.leaf() && *add == nil:
+		return art.TombOf(parent.word, s.Env.Uint64()), 0, nil
+	case only.Leaf() && *add == nil:
 		s.giveBack()
-		return only.clean().withKey(parent.word.key()), 0, nil
-	case only.inner() && *add == nil:
+		return only.Clean().WithKey(parent.word.Key()), 0, nil
+	case only.Inner() && *add == nil:
 		if w, merged, err := s.headerMerge(parent, c, only); merged || err != nil {
 			return w, only, err
 		}
 	}
-	if need := s.t.with.typeOf(c, *add != nil); t == 0 || t.slots() < c.base()+k+1 && need > t {
+	if need := s.t.with.typeOf(c, *add != nil); t == 0 || t.Slots() < c.base()+k+1 && need > t {
 		s.giveBack()
 		if t = max(need, s.t.with.typeFor(0)); true {
-			if _, _, err := s.allocate(t.bytes(), near); err != nil {
+			if _, _, err := s.allocate(t.Bytes(), near); err != nil {
 				return 0, 0, err
 			}
 		}
 	}
 	node := s.made[0]
-	var leaf slot
+	var leaf art.Slot
 	if *add != nil {
 		if leaf, err = s.makeLeaf((*add).key, (*add).value, node.at); err != nil {
 			// The node is frozen, so the copy is made without it.
@@ -217,17 +218,17 @@ func (s *Session) successor(parent *step, c *copied, t nodeType, add **addition)
 			}
 		}
 	}
-	h := c.head
-	h.kind = t
-	b := h.build(s.lay.sums, s.nodes, node.at, unit.NewVersion(s.Env))
+	h := c.Header
+	h.Kind = t
+	b := h.Build(s.lay.Sums, s.nodes, node.at, unit.NewVersion(s.Env))
 	n := fill(b, t, c)
 	if leaf != 0 {
-		br := branch((*add).key, c.end())
+		br := art.Branch((*add).key, c.End())
 		place(b, t, c.base(), &n, br, leaf)
 	}
 	s.PS.Write(pool.Sole, node.at, b)
-	at, _ := pack(node.at)
-	return innerSlot(parent.word.key(), t, at), 0, err
+	at, _ := art.Pack(node.at)
+	return art.InnerSlot(parent.word.Key(), t, at), 0, err
 }
 
 // giveBack frees what was reserved and is not needed.
@@ -239,12 +240,12 @@ func (s *Session) giveBack() {
 }
 
 // swingMoved puts the leaf to which the one of st moved in its place.
-func (s *Session) swingMoved(st *step, to slot) (won bool, err error) {
-	if st.word.frozen() {
+func (s *Session) swingMoved(st *step, to art.Slot) (won bool, err error) {
+	if st.word.Frozen() {
 		return false, s.replace(s.level)
 	}
 	before := st.word
-	won, err = s.publish(st, to.clean().withKey(before.key()))
+	won, err = s.publish(st, to.Clean().WithKey(before.Key()))
 	if !won || err != nil {
 		return false, err
 	}

@@ -2,6 +2,7 @@ package smart
 
 import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/sum"
@@ -17,12 +18,12 @@ const (
 	ringBytes = 16 << 10
 	// mostGap is how much a scan READs in vain at most to make one request of two: a NIC takes less
 	// time for that than for a request
-	mostGap = addrUnit
+	mostGap = art.AddrUnit
 )
 
 // leastSpared is how much a READ of a part of a leaf must spare: the other part may have to be READ
 // as well, which takes a round trip. In builds with invariants it is little, as values are there.
-var leastSpared = addrUnit
+var leastSpared = art.AddrUnit
 
 func init() {
 	if invariants.Enabled {
@@ -45,7 +46,7 @@ type ring struct {
 
 // planned is one READ.
 type planned struct {
-	at     slot // address, packed
+	at     art.Slot // address, packed
 	start  pool.Addr
 	size   int
 	buffer int  // where in room
@@ -55,16 +56,16 @@ type planned struct {
 
 // ringRoom is how much of its arena a session takes for its ring.
 func (l *layout) ringRoom() int {
-	return max(ringBytes, allocatedFor(l.maxRead)+allocatedFor(direct.bytes()))
+	return max(ringBytes, allocatedFor(l.maxRead)+allocatedFor(art.Direct.Bytes()))
 }
 
 // arenaBytes is what a session's arena has for the rounds of scans, batches and checks, and for
 // loads.
-func (l *layout) arenaBytes() int { return l.ringRoom() + addrUnit }
+func (l *layout) arenaBytes() int { return l.ringRoom() + art.AddrUnit }
 
 // allotRing makes the ring.
 func (s *Session) allotRing(ps *pool.Session) (err error) {
-	s.ring.sums = s.lay.sums
+	s.ring.sums = s.lay.Sums
 	s.ring.room, err = ps.Buffer(s.lay.ringRoom())
 	return err
 }
@@ -78,8 +79,8 @@ func (r *ring) bytes(i int) []byte {
 }
 
 // find returns the number of the READ of what w leads to; -1 if there is none in this round.
-func (r *ring) find(w slot) int {
-	w &= addrMask
+func (r *ring) find(w art.Slot) int {
+	w &= art.AddrMask
 	for k := range r.n {
 		i := r.next + k
 		if i >= r.n {
@@ -95,13 +96,13 @@ func (r *ring) find(w slot) int {
 
 // fetch plans a READ of bytes, a multiple of 8, from where w leads, or from the offset behind it.
 // It returns its number, -1 if the round is full.
-func (s *Session) fetch(w slot, offset, bytes int) int {
+func (s *Session) fetch(w art.Slot, offset, bytes int) int {
 	r := &s.ring
 	if r.n == mostReads || r.used+bytes > len(r.room) {
 		return -1
 	}
 	i := r.n
-	r.read[i] = planned{at: w & addrMask, start: w.addr() + pool.Addr(offset), size: bytes}
+	r.read[i] = planned{at: w & art.AddrMask, start: w.Addr() + pool.Addr(offset), size: bytes}
 	r.n++
 	r.used += bytes
 	return i
@@ -123,8 +124,8 @@ func (r *ring) grow(i, bytes int, before bool) bool {
 
 // fetchLeaf plans a READ of the leaf where w leads, or of its first part: a leaf that was never
 // changed in place has its value there.
-func (s *Session) fetchLeaf(w slot) int {
-	whole := w.leafBytes()
+func (s *Session) fetchLeaf(w art.Slot) int {
+	whole := w.LeafBytes()
 	part := s.lay.firstPart(whole)
 	if whole-part < leastSpared {
 		return s.fetch(w, 0, whole)

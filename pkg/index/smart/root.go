@@ -4,11 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"github.com/dmindex/dmindex/pkg/sum"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
-	"github.com/dmindex/dmindex/pkg/sum"
 )
 
 // The root is the one node that has no parent's slot. It is of type direct, and has a word behind
@@ -21,8 +22,8 @@ import (
 // Roots that were replaced are not used again: who has only the superblock begins there. They are
 // few, since a bulk load takes an index that was never loaded.
 const (
-	atWay     = headBytes + slotBytes*mostSlots
-	rootBytes = atWay + slotBytes
+	atWay     = art.HeadBytes + art.SlotBytes*art.MostSlots
+	rootBytes = atWay + art.SlotBytes
 
 	// mostRoots is how many ways lead on from one root to the next. A load replaces the first root
 	// only (publish.go), so there is one; where there are many a way was damaged, and leads back.
@@ -33,21 +34,21 @@ const (
 func (t *Tree) rootAddr() pool.Addr { return pool.Addr(t.top.Load()) }
 
 // rootSlot is a word that leads to the root.
-func (t *Tree) rootSlot() slot {
-	at, _ := pack(t.rootAddr())
-	return innerSlot(0, direct, at)
+func (t *Tree) rootSlot() art.Slot {
+	at, _ := art.Pack(t.rootAddr())
+	return art.InnerSlot(0, art.Direct, at)
 }
 
 // wayOf is the way of a root of which b was READ.
-func wayOf(b []byte) slot { return getWay(b[atWay:]) }
+func wayOf(b []byte) art.Slot { return getWay(b[atWay:]) }
 
 // getWay is the way, of which b was READ.
-func getWay(b []byte) slot { return slot(binary.LittleEndian.Uint64(b)) }
+func getWay(b []byte) art.Slot { return art.Slot(binary.LittleEndian.Uint64(b)) }
 
 // buildRoot makes the image of a root in b.
 func buildRoot(k *sum.Key, b []byte, a pool.Addr, version uint32) []byte {
-	h := head{kind: direct}
-	h.build(k, b, a, version)
+	h := art.Header{Kind: art.Direct}
+	h.Build(k, b, a, version)
 	b = b[:rootBytes]
 	clear(b[atWay:])
 	return b
@@ -55,8 +56,8 @@ func buildRoot(k *sum.Key, b []byte, a pool.Addr, version uint32) []byte {
 
 // followWay makes the node where the way of the root at a leads the root of this client. Roots are
 // never used again, so it does not matter when the way was READ.
-func (t *Tree) followWay(a pool.Addr, way slot) {
-	t.top.CompareAndSwap(uint64(a), uint64(way.addr()))
+func (t *Tree) followWay(a pool.Addr, way art.Slot) {
+	t.top.CompareAndSwap(uint64(a), uint64(way.Addr()))
 }
 
 // rootMoved READs the way of the root where path begins, and reports whether it leads on.
@@ -64,7 +65,7 @@ func (s *Session) rootMoved() (bool, error) { return s.rootMovedFrom(s.path[0].n
 
 // rootMovedFrom READs the way of the root at a, and reports whether it leads on.
 func (s *Session) rootMovedFrom(a pool.Addr) (bool, error) {
-	if err := s.Read(a+atWay, s.words[:slotBytes]); err != nil {
+	if err := s.Read(a+atWay, s.words[:art.SlotBytes]); err != nil {
 		return false, err
 	}
 	way := getWay(s.words)
@@ -87,7 +88,7 @@ func (s *Session) readRoot() error {
 		if err := s.Read(a, s.node[:rootBytes]); err != nil {
 			return err
 		}
-		if !s.fresh.decode(s.lay, a, direct, s.node) {
+		if !s.fresh.decode(&s.lay.Layout, a, art.Direct, s.node) {
 			if err := s.Reread(a); err != nil {
 				return fmt.Errorf("read the root: %w", err)
 			}
@@ -144,21 +145,21 @@ func (s *Session) replaceRoot(add *addition) (done bool, err error) {
 		return false, err
 	}
 	var full error
-	b := buildRoot(s.lay.sums, s.nodes, a, unit.NewVersion(s.Env))
+	b := buildRoot(s.lay.Sums, s.nodes, a, unit.NewVersion(s.Env))
 	for i := range s.fresh.size() {
-		if w := s.fresh.word(i); w.child() {
-			putSlot(b, i, w.clean())
+		if w := s.fresh.word(i); w.Child() {
+			art.PutSlot(b, i, w.Clean())
 		}
 	}
 	if add != nil {
-		i, w := s.fresh.find(branch(add.key, 0))
-		if w.child() {
+		i, w := s.fresh.find(art.Branch(add.key, 0))
+		if w.Child() {
 			add = nil // the descent goes on there
 		} else {
 			leaf, err := s.makeLeaf(add.key, add.value, n.Addr)
 			switch {
 			case err == nil:
-				putSlot(b, i, leaf.withKey(branchKey(branch(add.key, 0))))
+				art.PutSlot(b, i, leaf.WithKey(art.BranchKey(art.Branch(add.key, 0))))
 			case errors.Is(err, index.ErrPoolFull):
 				// The root is frozen, so the copy is made without it.
 				for _, m := range s.made[1:] {
@@ -180,7 +181,7 @@ func (s *Session) replaceRoot(add *addition) (done bool, err error) {
 // whose slots are frozen. won: it is. Else somebody else replaced that, and what this session made
 // is given back.
 func (s *Session) setWay(a, to pool.Addr) (won bool, err error) {
-	at, ok := pack(to)
+	at, ok := art.Pack(to)
 	if !ok {
 		return false, fmt.Errorf("a root at %v: %w", to, index.ErrFormat)
 	}
@@ -188,17 +189,17 @@ func (s *Session) setWay(a, to pool.Addr) (won bool, err error) {
 		return false, err
 	}
 	s.Pause()
-	s.PS.CompareSwap(a+atWay, 0, uint64(innerSlot(0, direct, at)), s.words[:slotBytes])
+	s.PS.CompareSwap(a+atWay, 0, uint64(art.InnerSlot(0, art.Direct, at)), s.words[:art.SlotBytes])
 	if err := s.PS.Post(); err != nil {
 		s.forget()
 		return false, failure(err)
 	}
-	if found := slot(binary.NativeEndian.Uint64(s.words)); found != 0 {
+	if found := art.Slot(binary.NativeEndian.Uint64(s.words)); found != 0 {
 		s.discard()
 		s.t.followWay(a, found)
 		return false, s.Retry()
 	}
 	s.forget()
-	s.t.followWay(a, innerSlot(0, direct, at))
+	s.t.followWay(a, art.InnerSlot(0, art.Direct, at))
 	return true, nil
 }

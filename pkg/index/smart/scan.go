@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -151,22 +152,22 @@ func (sc *scan) enter(f *frame, tight bool) bool {
 	if !tight {
 		return true
 	}
-	for i := range int(f.length) {
-		at := int(f.depth) + i
+	for i := range int(f.Length) {
+		at := int(f.Depth) + i
 		switch {
-		case at >= len(sc.from) || f.prefix[i] > sc.from[at]:
+		case at >= len(sc.from) || f.Prefix[i] > sc.from[at]:
 			return !sc.reverse
-		case f.prefix[i] < sc.from[at]:
+		case f.Prefix[i] < sc.from[at]:
 			return sc.reverse
 		}
 	}
-	f.tight, f.next = true, branch(sc.from, f.end())
+	f.tight, f.next = true, art.Branch(sc.from, f.End())
 	return true
 }
 
 // leads reports whether the child at branch b of f has keys on both sides of the cursor.
 func (sc *scan) leads(f *frame, b int) bool {
-	return f.tight && b == branch(sc.from, f.end())
+	return f.tight && b == art.Branch(sc.from, f.End())
 }
 
 // step is the place behind branch b.
@@ -189,7 +190,7 @@ func (s *Session) walk() (pause, error) {
 			sc.release(f)
 			return lacking, s.astray(s.t.rootAddr())
 		}
-		sc.see(f.at.addr())
+		sc.see(f.at.Addr())
 		if !sc.enter(f, sc.bounded) {
 			return ended, nil
 		}
@@ -207,10 +208,10 @@ func (s *Session) walk() (pause, error) {
 			continue
 		}
 		w := f.word(b)
-		if s.lay.damaged(w, b == endBranch) {
-			return lacking, isDamaged(f.at.addr(), w)
+		if s.lay.Damaged(w, b == art.EndBranch) {
+			return lacking, isDamaged(f.at.Addr(), w)
 		}
-		if w.leaf() {
+		if w.Leaf() {
 			if len(sc.out) == sc.left || len(sc.out) == cap(sc.out) {
 				return full, nil
 			}
@@ -226,12 +227,12 @@ func (s *Session) walk() (pause, error) {
 		}
 		if g.dead {
 			sc.release(g)
-			return lacking, s.astray(w.addr())
+			return lacking, s.astray(w.Addr())
 		}
-		if !g.under(&f.head) {
-			return lacking, isAstray(f.at.addr(), &f.head, w, &g.head)
+		if !g.Under(&f.Header) {
+			return lacking, isAstray(f.at.Addr(), &f.Header, w, &g.Header)
 		}
-		sc.see(g.at.addr())
+		sc.see(g.at.Addr())
 		f.next = sc.step(b)
 		if sc.enter(g, sc.leads(f, b)) {
 			sc.stack = append(sc.stack, g)
@@ -250,9 +251,9 @@ func (s *Session) astray(at pool.Addr) error {
 }
 
 // pick takes the node that w leads to from those READ ahead; nil if it is not among them.
-func (sc *scan) pick(w slot) *frame {
+func (sc *scan) pick(w art.Slot) *frame {
 	for i, f := range sc.ahead {
-		if f.at == w&addrMask {
+		if f.at == w&art.AddrMask {
 			n := len(sc.ahead) - 1
 			sc.ahead[i] = sc.ahead[n]
 			sc.ahead = sc.ahead[:n]
@@ -263,7 +264,7 @@ func (sc *scan) pick(w slot) *frame {
 }
 
 // takeLeaf takes the pair of the leaf where w leads, if it has one. ended: the walk goes on.
-func (s *Session) takeLeaf(w slot) (pause, error) {
+func (s *Session) takeLeaf(w art.Slot) (pause, error) {
 	sc := s.scan
 	i := s.ring.find(w)
 	if i < 0 {
@@ -298,13 +299,13 @@ func (s *Session) takeLeaf(w slot) (pause, error) {
 const mostTorn = 16
 
 // readWhole READs the leaf of slot w to s.leaf until it is whole, or out of the tree.
-func (s *Session) readWhole(w slot) (verdict, error) {
+func (s *Session) readWhole(w art.Slot) (verdict, error) {
 	for range mostTorn {
 		v, err := s.readLeaf(w)
 		if err != nil || v != torn {
 			return v, err
 		}
-		if err := s.Reread(w.addr()); err != nil {
+		if err := s.Reread(w.Addr()); err != nil {
 			return torn, err
 		}
 	}

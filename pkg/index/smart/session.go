@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/combine"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
@@ -58,7 +59,7 @@ const (
 	mostWords = verbs.MaxList
 	// room for nodes that are made together: one of the largest type, and chains of small ones
 	chainNodes = 32
-	nodesBytes = chainNodes*addrUnit + 2112
+	nodesBytes = chainNodes*art.AddrUnit + 2112
 	// what a session's arena has besides buffers
 	arenaSpare = 4 << 10
 )
@@ -68,9 +69,9 @@ func (t *Tree) Session() (index.Session, error) { return t.newSession() }
 
 // newSession makes a session.
 func (t *Tree) newSession() (*Session, error) {
-	s := &Session{t: t, lay: &t.lay, fresh: newCopied(mostKeys, mostSlots), lower: newCopied(mostKeys, mostSlots)}
+	s := &Session{t: t, lay: &t.lay, fresh: newCopied(mostKeys, art.MostSlots), lower: newCopied(mostKeys, art.MostSlots)}
 	leafRoom := allocatedFor(t.lay.maxRead)
-	ps, err := t.pool.NewSession(2*leafRoom + rootBytes + nodesBytes + 8*mostWords + 3*addrUnit + blocks.RoomBytes(&t.lay.Codec) + t.lay.arenaBytes() + arenaSpare)
+	ps, err := t.pool.NewSession(2*leafRoom + rootBytes + nodesBytes + 8*mostWords + 3*art.AddrUnit + blocks.RoomBytes(&t.lay.Codec) + t.lay.arenaBytes() + arenaSpare)
 	if err != nil {
 		return nil, op.Failure(err, false)
 	}
@@ -79,7 +80,7 @@ func (t *Tree) newSession() (*Session, error) {
 	for _, b := range []struct {
 		buffer *[]byte
 		size   int
-	}{{&s.leafRoom, leafRoom}, {&s.image, leafRoom}, {&s.node, rootBytes}, {&s.nodes, nodesBytes}, {&s.words, 8 * mostWords}, {&s.mark, unit.DeadBytes}, {&room, addrUnit}} {
+	}{{&s.leafRoom, leafRoom}, {&s.image, leafRoom}, {&s.node, rootBytes}, {&s.nodes, nodesBytes}, {&s.words, 8 * mostWords}, {&s.mark, unit.DeadBytes}, {&room, art.AddrUnit}} {
 		if *b.buffer, err = ps.Buffer(b.size); err != nil {
 			return nil, errors.Join(err, ps.Close())
 		}
@@ -144,7 +145,7 @@ func explain(what string, err error) error { return fmt.Errorf("%s: %w", what, e
 // allocate takes memory for a node or leaf of which so many bytes are written, near another one. It
 // is given back by discard unless publish has made it known. near is where the word lies that is to
 // lead to it.
-func (s *Session) allocate(bytes int, near pool.Addr) (pool.Addr, slot, error) {
+func (s *Session) allocate(bytes int, near pool.Addr) (pool.Addr, art.Slot, error) {
 	size := allocatedFor(bytes)
 	a, err := s.PS.AllocateBlock(size, near)
 	s.t.noteMemory(err)
@@ -155,7 +156,7 @@ func (s *Session) allocate(bytes int, near pool.Addr) (pool.Addr, slot, error) {
 	s.made = append(s.made, made{a, size})
 	s.t.spread.add(a, size)
 	s.apart = s.apart || a.Server() != near.Server()
-	at, ok := pack(a)
+	at, ok := art.Pack(a)
 	if !ok {
 		return pool.Nil, 0, beyond(a)
 	}
@@ -163,21 +164,21 @@ func (s *Session) allocate(bytes int, near pool.Addr) (pool.Addr, slot, error) {
 }
 
 // isDamaged is the error of the word w of a node.
-func isDamaged(node pool.Addr, w slot) error {
+func isDamaged(node pool.Addr, w art.Slot) error {
 	return fmt.Errorf("node %v has the slot %#x, which leads to nothing that there is; if a check of the index finds it as well, restore a dump: %w", node, uint64(w), index.ErrFormat)
 }
 
 // isAstray is the error of the word w of the node at a, with head p, which leads to a node with
 // head h that cannot be below it.
-func isAstray(a pool.Addr, p *head, w slot, h *head) error {
+func isAstray(a pool.Addr, p *art.Header, w art.Slot, h *art.Header) error {
 	const what = "node %v, whose prefix ends at byte %d of its keys, has the slot %#x, which leads to node %v with the prefix of bytes %d to %d, that belongs elsewhere; if a check of the index finds it as well, restore a dump: %w"
 	return fmt.Errorf(what,
-		a, p.end(), uint64(w), w.addr(), h.depth, h.end(), index.ErrFormat)
+		a, p.End(), uint64(w), w.Addr(), h.Depth, h.End(), index.ErrFormat)
 }
 
 // beyond is the error of an address that does not fit a slot.
 func beyond(a pool.Addr) error {
-	return fmt.Errorf("a node at %v: slots have room for servers up to %d and offsets below %#x: %w", a, 1<<serverBits-1, uint64(1)<<offsetBits*addrUnit, pool.ErrPoolFull)
+	return fmt.Errorf("a node at %v: slots have room for servers up to %d and offsets below %#x: %w", a, 1<<art.ServerBits-1, uint64(1)<<art.OffsetBits*art.AddrUnit, pool.ErrPoolFull)
 }
 
 // discard gives back what was allocated and not published, and releases the lock that lockNode
@@ -207,9 +208,9 @@ func (s *Session) retire(a pool.Addr, bytes int, kind uint8) error {
 }
 
 // retireChild retires what the slot w led to.
-func (s *Session) retireChild(w slot) error {
-	if w.leaf() {
-		return s.retire(w.addr(), w.leafBytes(), kindLeaf)
+func (s *Session) retireChild(w art.Slot) error {
+	if w.Leaf() {
+		return s.retire(w.Addr(), w.LeafBytes(), art.KindLeaf)
 	}
-	return s.retire(w.addr(), nodeType(w.code()).bytes(), w.code())
+	return s.retire(w.Addr(), art.NodeType(w.Code()).Bytes(), w.Code())
 }

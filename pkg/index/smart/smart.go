@@ -2,8 +2,9 @@
 // 2023, ACM TOS 20(3), 2024). docs/design/smart.md has the formats, each remote request, what
 // others may see after it, and why that is safe.
 //
-//	layout.go   slots, types of nodes
-//	node.go     inner nodes
+// What slots and inner nodes are made of is in package art.
+//
+//	layout.go   sizes of leaves
 //	leaf.go     leaves
 //	cache.go    copies of inner nodes
 //	descend.go  descents, and the proof that a key is not there
@@ -22,6 +23,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/combine"
 	"github.com/dmindex/dmindex/pkg/index/internal/meta"
 	"github.com/dmindex/dmindex/pkg/index/internal/nodecache"
@@ -89,9 +91,9 @@ func open(p *pool.Pool, o index.Options) (*Tree, error) {
 	}
 	t.shortage.init(t.env)
 	t.sweeps.init(t.env)
-	p.SetMarks(marks)
+	p.SetMarks(art.Marks)
 	p.GiveUpInDoubt()
-	ps, err := p.NewSession(direct.bytes() + 64<<10)
+	ps, err := p.NewSession(art.Direct.Bytes() + 64<<10)
 	if err != nil {
 		return nil, op.Failure(err, false)
 	}
@@ -122,8 +124,8 @@ func (t *Tree) openSuperblock(ps *pool.Session, lay layout, given *index.Options
 	if t.lay, err = newLayout(have.Index()); err != nil {
 		return fmt.Errorf("options in the superblock: %w: %w", err, index.ErrFormat)
 	}
-	t.lay.sums = sumsOf(have.Secret)
-	if _, ok := pack(root); !ok {
+	t.lay.Sums = sumsOf(have.Secret)
+	if _, ok := art.Pack(root); !ok {
 		return beyond(root)
 	}
 	t.first = root

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
@@ -21,10 +22,10 @@ func (s *Session) leafSplit(key, value []byte) (done bool, err error) {
 	st := &s.path[s.level]
 	other := st.word
 	s.other = s.leaf.appendKey(s.other[:0])
-	from := st.node.end() + 1 // the slot stands for the byte before
+	from := st.node.End() + 1 // the slot stands for the byte before
 	common := item.CommonPrefix(key, s.other)
 	if common < from {
-		return false, fmt.Errorf("leaf %v lies in a node for keys that begin with %x, as its own key does not: %w", other.addr(), key[:from], index.ErrFormat)
+		return false, fmt.Errorf("leaf %v lies in a node for keys that begin with %x, as its own key does not: %w", other.Addr(), key[:from], index.ErrFormat)
 	}
 	p, err := s.planLeaf(key, value, s.place(st))
 	near := p.at
@@ -45,7 +46,7 @@ func (s *Session) leafSplit(key, value []byte) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return s.publish(st, w.withKey(st.word.key()))
+	return s.publish(st, w.WithKey(st.word.Key()))
 }
 
 // chain is how many nodes makeFork makes.
@@ -56,7 +57,7 @@ func (s *Session) chain(from, common int) int {
 // planNodes allocates n nodes of the smallest type, which come behind the leaf in made.
 func (s *Session) planNodes(n int, near pool.Addr) error {
 	for range n {
-		if _, _, err := s.allocate(s.t.with.typeFor(0).bytes(), near); err != nil {
+		if _, _, err := s.allocate(s.t.with.typeFor(0).Bytes(), near); err != nil {
 			return err
 		}
 	}
@@ -66,24 +67,24 @@ func (s *Session) planNodes(n int, near pool.Addr) error {
 // makeFork makes the node that has two children, one for key and one for the keys that other is one
 // of: they are the same up to common. Above it stand as many nodes with one child as it takes, so
 // that the prefixes and slots have all bytes from from on. It returns the word of the first one.
-func (s *Session) makeFork(key []byte, from, common int, child, second slot, other []byte) (slot, error) {
-	h, most := head{kind: s.t.with.typeFor(0)}, s.t.with.longestPrefix()
+func (s *Session) makeFork(key []byte, from, common int, child, second art.Slot, other []byte) (art.Slot, error) {
+	h, most := art.Header{Kind: s.t.with.typeFor(0)}, s.t.with.longestPrefix()
 	// the fork has what the chain leaves
 	depth := from + (common-from)/(most+1)*(most+1)
-	h.setPrefix(depth, key[depth:common])
+	h.SetPrefix(depth, key[depth:common])
 	n := 0
-	w, err := s.makeNode(&n, &h, [2]slot{child, second}, [2]int{branch(key, common), branch(other, common)})
+	w, err := s.makeNode(&n, &h, [2]art.Slot{child, second}, [2]int{art.Branch(key, common), art.Branch(other, common)})
 	for err == nil && depth > from {
 		depth -= most + 1
-		h.setPrefix(depth, key[depth:depth+most])
-		w, err = s.makeNode(&n, &h, [2]slot{w}, [2]int{int(key[depth+most])})
+		h.SetPrefix(depth, key[depth:depth+most])
+		w, err = s.makeNode(&n, &h, [2]art.Slot{w}, [2]int{int(key[depth+most])})
 	}
 	return w, err
 }
 
 // makeNode queues the WRITE of the n-th node that was planned, with one or two children.
-func (s *Session) makeNode(n *int, h *head, children [2]slot, branches [2]int) (slot, error) {
-	room := allocatedFor(h.kind.bytes())
+func (s *Session) makeNode(n *int, h *art.Header, children [2]art.Slot, branches [2]int) (art.Slot, error) {
+	room := allocatedFor(h.Kind.Bytes())
 	at := *n % min(chainNodes, len(s.nodes)/room)
 	if *n > 0 && at == 0 {
 		if err := s.PS.Post(); err != nil {
@@ -93,16 +94,16 @@ func (s *Session) makeNode(n *int, h *head, children [2]slot, branches [2]int) (
 	}
 	a := s.made[1+*n].at
 	*n++
-	b := h.build(s.lay.sums, s.nodes[at*room:], a, unit.NewVersion(s.Env))
-	next := s.lay.base()
+	b := h.Build(s.lay.Sums, s.nodes[at*room:], a, unit.NewVersion(s.Env))
+	next := s.lay.Base()
 	for i, c := range children {
 		if c != 0 {
-			place(b, h.kind, s.lay.base(), &next, branches[i], c)
+			place(b, h.Kind, s.lay.Base(), &next, branches[i], c)
 		}
 	}
 	s.PS.Write(pool.Sole, a, b)
-	p, _ := pack(a)
-	return innerSlot(0, h.kind, p), nil
+	p, _ := art.Pack(a)
+	return art.InnerSlot(0, h.Kind, p), nil
 }
 
 // headerSplit (section 4.1.2): the slot leads to a node whose prefix the key does not have. A new
@@ -112,12 +113,12 @@ func (s *Session) makeNode(n *int, h *head, children [2]slot, branches [2]int) (
 // comes to the node by an old copy finds the same keys in it. The requests are those of leafSplit.
 func (s *Session) headerSplit(key, value []byte) (done bool, err error) {
 	st := &s.path[s.level]
-	if st.word.frozen() {
+	if st.word.Frozen() {
 		return false, s.replace(s.level)
 	}
 	below := s.path[s.level+1].node
-	at := below.mismatch(key) // behind the slot's byte (follow)
-	from := st.node.end() + 1
+	at := below.Mismatch(key) // behind the slot's byte (follow)
+	from := st.node.End() + 1
 	near := st.node.Addr
 	p, err := s.planLeaf(key, value, near)
 	if err == nil {
@@ -133,10 +134,10 @@ func (s *Session) headerSplit(key, value []byte) (done bool, err error) {
 		s.discard()
 		return false, err
 	}
-	s.other = append(append(s.other[:0], key[:at]...), below.prefix[at-int(below.depth)])
+	s.other = append(append(s.other[:0], key[:at]...), below.Prefix[at-int(below.Depth)])
 	w, err := s.makeFork(key, from, at, p.word, st.word, s.other)
 	if err != nil {
 		return false, err
 	}
-	return s.publish(st, w.withKey(st.word.key()))
+	return s.publish(st, w.WithKey(st.word.Key()))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -177,7 +178,7 @@ func (t *Tree) sweep(r *pool.Review) (nodes int, err error) {
 		return 0, err
 	}
 	return r.GiveBack(func(b []byte, a pool.Addr) int {
-		return unit.PutDead(b, a, kindLeaf, unit.NewVersion(t.env))
+		return unit.PutDead(b, a, art.KindLeaf, unit.NewVersion(t.env))
 	})
 }
 
@@ -242,10 +243,10 @@ func (s *Session) seeRoots() error {
 			return leadsBack(a)
 		}
 		s.scan.sees = append(s.scan.sees, a)
-		if err := s.Read(a+atWay, s.words[:slotBytes]); err != nil {
+		if err := s.Read(a+atWay, s.words[:art.SlotBytes]); err != nil {
 			return err
 		}
-		a = getWay(s.words).addr()
+		a = getWay(s.words).Addr()
 	}
 	return nil
 }

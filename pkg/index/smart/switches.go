@@ -1,6 +1,9 @@
 package smart
 
-import "github.com/dmindex/dmindex/pkg/index"
+import (
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
+)
 
 // techniques are the paper's. They are a client's own matter: each changes what is posted when, or
 // what is made, none what a word, node or leaf means to others.
@@ -43,12 +46,12 @@ func techniquesOf(given map[string]bool) (t techniques, err error) {
 	return t, nil
 }
 
-// typeFor is the type of a new node that needs so many slots.
-func (t *techniques) typeFor(slots int) nodeType {
+// TypeFor is the type of a new node that needs so many slots.
+func (t *techniques) typeFor(slots int) art.NodeType {
 	if !t.nodeTypes {
-		return direct
+		return art.Direct
 	}
-	return typeFor(slots)
+	return art.TypeFor(slots)
 }
 
 // longestPrefix is how long the prefix of a new node may be.
@@ -56,5 +59,5 @@ func (t *techniques) longestPrefix() int {
 	if !t.pathCompression {
 		return 0
 	}
-	return mostPrefix
+	return art.MostPrefix
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
@@ -16,7 +17,7 @@ import (
 // the same letter before them as often as one header has room for, or two; many are prefixes of
 // others.
 func crowdedKey(r *rand.Rand) []byte {
-	k := bytes.Repeat([]byte{'a'}, []int{0, 0, 1, mostPrefix, 2*mostPrefix + 2}[r.IntN(5)])
+	k := bytes.Repeat([]byte{'a'}, []int{0, 0, 1, art.MostPrefix, 2*art.MostPrefix + 2}[r.IntN(5)])
 	for range r.IntN(3) {
 		k = append(k, 'a'+byte(r.IntN(7)))
 	}
@@ -65,7 +66,7 @@ func TestStructureOnThreads(t *testing.T) {
 			sessions[i] = append(sessions[i], s)
 		}
 	}
-	stay := [][]byte{{}, []byte("aaa"), bytes.Repeat([]byte{'a'}, mostPrefix+2), []byte("h"), bytes.Repeat([]byte{'a'}, 39)}
+	stay := [][]byte{{}, []byte("aaa"), bytes.Repeat([]byte{'a'}, art.MostPrefix+2), []byte("h"), bytes.Repeat([]byte{'a'}, 39)}
 	stays := map[string]bool{}
 	for _, k := range stay {
 		stays[string(k)] = true

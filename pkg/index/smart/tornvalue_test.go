@@ -4,38 +4,11 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/sum"
 	"github.com/dmindex/dmindex/pkg/sum/crctest"
 	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
-
-// TestTornChosenPrefix: users choose keys below a node, so that a CRC-32C does not tell the last
-// word of its prefix from zeros. A READ beside the node's dead mark gets some words of the head and
-// some of the mark. If it is the head of a node, it has the node's prefix.
-func TestTornChosenPrefix(t *testing.T) {
-	a := pool.NewAddr(1, 1<<20)
-	prefix := make([]byte, mostPrefix)
-	crctest.Change(prefix, mostPrefix-8)
-	h := head{kind: firstType}
-	h.setPrefix(3, prefix)
-	before := h.build(testSums, make([]byte, firstType.bytes()), a, 7)
-	after := bytes.Clone(before)
-	unit.PutDead(after, a, uint8(firstType), 9)
-	for seen := range 1 << (headBytes / 8) { // which words are from after
-		read := bytes.Clone(before)
-		for i := range headBytes / 8 {
-			if seen>>i&1 != 0 {
-				copy(read[8*i:8*i+8], after[8*i:])
-			}
-		}
-		var got head
-		if got.decode(testSums, read, a) && got != h {
-			t.Errorf("words %03b are those of the mark: a node with prefix %x, not %x", seen, got.prefix, prefix)
-		}
-	}
-}
 
 // TestTornChosenValues: a user changes a value three times, the third time in several places of
 // what it was first, in each by what a CRC-32C does not see. A READ beside the third change, which

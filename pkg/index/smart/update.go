@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/combine"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -108,14 +109,14 @@ func (s *Session) lockLeafOr(key []byte, c *combine.Change) (out outcome, got ho
 			return out, nothing, v, err
 		}
 		w := s.path[s.level].word
-		b := s.leafRoom[:w.leafBytes()]
+		b := s.leafRoom[:w.LeafBytes()]
 		s.Pause()
-		if made, err := s.lockOr(w.addr(), b, c); err != nil {
+		if made, err := s.lockOr(w.Addr(), b, c); err != nil {
 			return out, nothing, v, op.Failure(err, made)
 		} else if made {
 			return out, answered, v, nil
 		}
-		v = s.leaf.open(s.lay.sums, b, w.addr())
+		v = s.leaf.open(s.lay.Sums, b, w.Addr())
 		if v == whole && s.leaf.stays() && s.leaf.has(key) {
 			if late := s.Late(); late != nil {
 				return out, nothing, v, late
@@ -134,8 +135,8 @@ func (s *Session) lockLeafOr(key []byte, c *combine.Change) (out outcome, got ho
 // renewTorn is called where a descent ended at the leaf of w, which is torn. It is being written,
 // or a dead mark is being written over it, and who does that may have died. So the slot is READ
 // again.
-func (s *Session) renewTorn(key []byte, w slot) error {
-	if err := s.Reread(w.addr()); err != nil {
+func (s *Session) renewTorn(key []byte, w art.Slot) error {
+	if err := s.Reread(w.Addr()); err != nil {
 		return err
 	}
 	s.path[s.level].fresh = false
@@ -225,9 +226,9 @@ func (s *Session) moveLocked(key, value []byte, spare bool) (done bool, err erro
 	s.PS.Write(pool.Shared, l.at+atControl, l.setControl(i, moved))
 	st := &s.path[s.level]
 	w, beside := st.word, s.beside(st)
-	to := p.word.withKey(w.key())
+	to := p.word.WithKey(w.Key())
 	if beside {
-		s.PS.CompareSwap(st.node.Addr+pool.Addr(slotAt(st.idx)), uint64(w), uint64(to), s.words[:8])
+		s.PS.CompareSwap(st.node.Addr+pool.Addr(art.SlotAt(st.idx)), uint64(w), uint64(to), s.words[:8])
 	}
 	if err := s.blocks.Publish(l.at); err != nil {
 		s.forget()
@@ -235,13 +236,13 @@ func (s *Session) moveLocked(key, value []byte, spare bool) (done bool, err erro
 	}
 	s.forget()
 	if beside {
-		found := slot(binary.NativeEndian.Uint64(s.words))
+		found := art.Slot(binary.NativeEndian.Uint64(s.words))
 		if found == w {
 			st.node.store(st.idx, to)
 			return true, s.afterwards(s.retireChild(w))
 		}
 		st.node.store(st.idx, found)
-	} else if !w.frozen() {
+	} else if !w.Frozen() {
 		// mostly the slot is as it was
 		if won, err := s.swingMoved(st, p.word); won || err != nil {
 			return true, s.afterwards(err)
@@ -251,7 +252,7 @@ func (s *Session) moveLocked(key, value []byte, spare bool) (done bool, err erro
 }
 
 // settleMoved makes the slot lead to the new leaf where that of w moved.
-func (s *Session) settleMoved(key []byte, w, to slot) error {
+func (s *Session) settleMoved(key []byte, w, to art.Slot) error {
 	for {
 		there, err := s.leads(key, w)
 		if err != nil || !there {

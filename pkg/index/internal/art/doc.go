@@ -1,0 +1,14 @@
+// Package art is an adaptive radix tree of inner nodes on disaggregated memory, over leaves of any
+// format: that of SMART (Luo and others: OSDI 2023, ACM TOS 20(3), 2024). docs/design/smart.md has
+// the formats, and why what is done here is safe.
+//
+// A leaf hangs in a slot of an inner node, at the place that its key in the tree has. What a key in
+// the tree is, the design says: SMART's leaves have one key each, and that is it. The slot says
+// where a leaf lies, and how much of it to READ; all else that is to be known of leaves the design
+// knows.
+//
+//	slot.go    slots
+//	types.go   types of nodes
+//	layout.go  what all nodes of an index have in common; branches
+//	header.go  heads of nodes
+package art
