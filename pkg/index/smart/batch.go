@@ -133,7 +133,7 @@ func (s *Session) absent(k *sought) bool {
 		return w == k.word && !w.Frozen()
 	}
 	unfrozen := false
-	for i := k.node.base(); i < k.node.size(); i++ {
+	for i := k.node.Base(); i < k.node.Size(); i++ {
 		w := art.GetSlot(b, i)
 		if w.Empty() {
 			return !w.Frozen()

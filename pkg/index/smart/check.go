@@ -65,10 +65,10 @@ func (c *walker) roots() error {
 		if err := c.s.Read(a, c.s.node[:rootBytes]); err != nil {
 			return err
 		}
-		if !c.s.fresh.decode(&c.s.lay.Layout, a, art.Direct, c.s.node) {
+		if !c.s.fresh.Decode(&c.s.lay.Layout, a, art.Direct, c.s.node) {
 			return fmt.Errorf("root %v, which was replaced, does not verify: %w", a, index.ErrFormat)
 		}
-		if !c.s.fresh.allFrozen() {
+		if !c.s.fresh.AllFrozen() {
 			c.report.Fault("root %v was replaced, and is not frozen", a)
 		}
 		c.report.Node(a, allocatedFor(rootBytes), index.KindInner)

@@ -15,7 +15,7 @@ import (
 
 // step is a node on the way of a descent, and the slot where the key went on.
 type step struct {
-	node *copied
+	node *art.Copy
 	idx  int      // -1: it is full, and has no slot for the key
 	word art.Slot // of the slot
 	// the word was READ by this operation, and not frozen then; of a full node that has no slot for
@@ -23,11 +23,11 @@ type step struct {
 	fresh bool
 }
 
-// wasIn reports whether c, a node that was READ just now, was in the tree then as far as the slot
+// shows reports whether c, a node that was READ just now, was in the tree then as far as the slot
 // of st shows, or, where there is none, as any slot does.
-func (c *copied) wasIn(st *step) bool {
+func (st *step) shows(c *art.Copy) bool {
 	if st.idx < 0 {
-		return !c.allFrozen()
+		return !c.AllFrozen()
 	}
 	return !st.word.Frozen()
 }
@@ -53,7 +53,7 @@ func (s *Session) seek(key []byte) (outcome, error) {
 }
 
 // rootCopy is the copy of the root, if it is not too old to be followed; else the root is READ.
-func (s *Session) rootCopy() (*copied, error) {
+func (s *Session) rootCopy() (*art.Copy, error) {
 	if c := s.rootCopied(); c != nil {
 		return c, nil
 	}
@@ -61,7 +61,7 @@ func (s *Session) rootCopy() (*copied, error) {
 	if err := s.readRoot(); err != nil {
 		return nil, err
 	}
-	c := s.fresh.clone()
+	c := s.fresh.Clone()
 	s.keepRoot(c)
 	return c, nil
 }
@@ -69,7 +69,7 @@ func (s *Session) rootCopy() (*copied, error) {
 // descend goes on from path[l], whose node is set.
 func (s *Session) descend(key []byte, l int) (outcome, error) {
 	st := &s.path[l]
-	st.idx, st.word = st.node.find(art.Branch(key, st.node.End()))
+	st.idx, st.word = st.node.Find(art.Branch(key, st.node.End()))
 	st.fresh = false
 	return s.follow(key, l)
 }
@@ -84,7 +84,7 @@ func (s *Session) follow(key []byte, l int) (outcome, error) {
 			return vacant, nil
 		case st.word.Tomb():
 			return tombed, nil
-		case s.lay.Damaged(st.word, st.idx < st.node.base()):
+		case s.lay.Damaged(st.word, st.idx < st.node.Base()):
 			return vacant, isDamaged(st.node.Addr, st.word)
 		case st.word.Leaf():
 			return leafed, nil
@@ -112,10 +112,10 @@ func (s *Session) follow(key []byte, l int) (outcome, error) {
 		}
 		b := art.Branch(key, below.node.End())
 		if read {
-			below.idx, below.word = s.fresh.find(b)
-			below.fresh = s.fresh.wasIn(below)
+			below.idx, below.word = s.fresh.Find(b)
+			below.fresh = below.shows(s.fresh)
 		} else {
-			below.idx, below.word = below.node.find(b)
+			below.idx, below.word = below.node.Find(b)
 			below.fresh = false
 		}
 		l++
@@ -127,7 +127,7 @@ func (s *Session) follow(key []byte, l int) (outcome, error) {
 func (s *Session) child(st, below *step) (read bool, err error) {
 	a, t := st.word.Addr(), art.NodeType(st.word.Code())
 	if h := s.t.cache.Get(a, s.Floor); h != nil {
-		if c := copyOf(h); c.Kind == t {
+		if c := art.CopyOf(h); c.Kind == t {
 			s.PS.Follows(c.Stamp)
 			s.Count.Hits++
 			below.node = c
@@ -139,11 +139,11 @@ func (s *Session) child(st, below *step) (read bool, err error) {
 	if err := s.Read(a, s.node[:t.Bytes()]); err != nil {
 		return false, err
 	}
-	if !s.fresh.decode(&s.lay.Layout, a, t, s.node) {
+	if !s.fresh.Decode(&s.lay.Layout, a, t, s.node) {
 		return false, nil
 	}
 	s.fresh.Stamp = s.PS.Stamp()
-	below.node = s.fresh.clone()
+	below.node = s.fresh.Clone()
 	s.t.cache.Put(&below.node.Head)
 	return true, nil
 }
@@ -154,7 +154,7 @@ func (s *Session) readWord(st *step) (art.Slot, error) {
 		return 0, err
 	}
 	w := art.Slot(binary.LittleEndian.Uint64(s.words))
-	st.node.store(st.idx, w)
+	st.node.Store(st.idx, w)
 	return w, nil
 }
 
@@ -185,7 +185,7 @@ func (s *Session) renew(key []byte, l int) (int, error) {
 				return 0, err
 			}
 			st.node, st.fresh = root, false
-			st.idx, st.word = root.find(art.Branch(key, 0))
+			st.idx, st.word = root.Find(art.Branch(key, 0))
 			return 0, nil
 		}
 	}
@@ -245,11 +245,11 @@ func (s *Session) reread(key []byte, st *step) (absent bool, err error) {
 	}
 	f := s.fresh
 	// A dead mark may be over the head, not over the slots.
-	c.renew(s.node)
-	f.Header, f.ends, f.Addr = c.Header, c.ends, c.Addr
-	f.adopt(s.node)
-	st.idx, st.word = f.find(art.Branch(key, c.End()))
-	st.fresh = f.wasIn(st)
+	c.Renew(s.node)
+	f.Header, f.Ends, f.Addr = c.Header, c.Ends, c.Addr
+	f.Adopt(s.node)
+	st.idx, st.word = f.Find(art.Branch(key, c.End()))
+	st.fresh = st.shows(f)
 	return st.fresh && (st.idx < 0 || st.word.Empty()), nil
 }
 

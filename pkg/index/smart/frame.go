@@ -49,11 +49,11 @@ func (f *frame) take(lay *art.Layout, w art.Slot, b []byte) {
 }
 
 // copy makes f what a copy says of the node where w leads.
-func (f *frame) copy(w art.Slot, c *copied) {
-	f.at, f.Header, f.base, f.dead = w&art.AddrMask, c.Header, c.base(), false
-	f.resize(c.size())
+func (f *frame) copy(w art.Slot, c *art.Copy) {
+	f.at, f.Header, f.base, f.dead = w&art.AddrMask, c.Header, c.Base(), false
+	f.resize(c.Size())
 	for i := range f.words {
-		f.words[i] = c.word(i)
+		f.words[i] = c.Word(i)
 	}
 	f.rank()
 	f.lo, f.hi = behindAll, beforeAll

@@ -224,14 +224,14 @@ func (s *Session) publish(st *step, w art.Slot) (won bool, err error) {
 	}
 	found := art.Slot(binary.NativeEndian.Uint64(s.words))
 	if found != st.word {
-		st.node.store(st.idx, found)
+		st.node.Store(st.idx, found)
 		s.discard()
 		if err := s.Retry(); err != nil {
 			return false, err
 		}
 		return false, s.unblock(st, found)
 	}
-	st.node.store(st.idx, w)
+	st.node.Store(st.idx, w)
 	s.forget()
 	return true, nil
 }

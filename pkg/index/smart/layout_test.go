@@ -122,9 +122,9 @@ func FuzzOpen(f *testing.F) {
 			t.Fatal(err)
 		}
 		lay.Sums = testSums
-		var c copied
+		var c art.Copy
 		if ty := art.NodeType(b[unit.AtKind]); ty >= art.FirstType && ty <= art.Direct && len(b) >= ty.Bytes() {
-			c.decode(&lay.Layout, a, ty, b)
+			c.Decode(&lay.Layout, a, ty, b)
 		}
 	})
 }

@@ -232,16 +232,16 @@ func (ld *builder) close(n *opened, from int) error {
 	base := ld.t.lay.Base()
 	k := len(n.children)
 	with := &ld.t.with
-	h, most := art.Header{Kind: with.typeFor(base + k + k/8)}, with.longestPrefix()
+	h, most := art.Header{Kind: with.TypeFor(base + k + k/8)}, with.LongestPrefix()
 	depth := from + (n.end-from)/(most+1)*(most+1)
 	h.SetPrefix(depth, ld.last[depth:n.end])
 	err := ld.node(&h, func(b []byte) { n.put(b, base, h.Kind) })
 	for err == nil && depth > from {
 		depth -= most + 1
-		h = art.Header{Kind: with.typeFor(0)}
+		h = art.Header{Kind: with.TypeFor(0)}
 		h.SetPrefix(depth, ld.last[depth:depth+most])
 		below, br, next := ld.word, int(ld.last[depth+most]), base
-		err = ld.node(&h, func(b []byte) { place(b, h.Kind, base, &next, br, below) })
+		err = ld.node(&h, func(b []byte) { art.PutChild(b, h.Kind, base, &next, br, below) })
 	}
 	ld.open, ld.free = ld.open[:len(ld.open)-1], append(ld.free, n)
 	return err

@@ -9,50 +9,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// single is the only child of c; 0 if it has none, or several.
-func (c *copied) single() (only art.Slot) {
-	for i := range c.size() {
-		if w := c.word(i); w.Child() {
-			if only != 0 {
-				return 0
-			}
-			only = w
-		}
-	}
-	return only
-}
-
-// fill puts the children of c into the slots of the image b of a node of a type. It returns the
-// slot where the next one goes, unless the type is direct.
-func fill(b []byte, t art.NodeType, c *copied) int {
-	next := c.base()
-	for i := range c.size() {
-		w := c.word(i)
-		switch {
-		case !w.Child():
-		case i < c.base():
-			place(b, t, c.base(), &next, art.EndBranch, w)
-		default:
-			place(b, t, c.base(), &next, int(w.Key()), w)
-		}
-	}
-	return next
-}
-
-// place puts w into the slot of a branch.
-func place(b []byte, t art.NodeType, base int, next *int, br int, w art.Slot) {
-	w = w.Clean().WithKey(art.BranchKey(br))
-	switch {
-	case br == art.EndBranch:
-		art.PutSlot(b, 0, w)
-	case t == art.Direct:
-		art.PutSlot(b, base+br, w)
-	default:
-		art.PutSlot(b, *next, w)
-		*next++
-	}
-}
-
 // headerMerge undoes a header split: a frozen node with slots c has one child left, an inner node.
 // A copy of that takes the place of both, with the prefixes of both and the byte between. The
 // requests, behind those that froze the upper node:
@@ -67,19 +23,19 @@ func place(b []byte, t art.NodeType, base int, next *int, br int, w art.Slot) {
 // the lower one is below that, frozen, and is replaced by whoever changes it next.
 //
 // merged is false if the prefixes are too long for one node, or there is no memory.
-func (s *Session) headerMerge(parent *step, c *copied, only art.Slot) (w art.Slot, merged bool, err error) {
+func (s *Session) headerMerge(parent *step, c *art.Copy, only art.Slot) (w art.Slot, merged bool, err error) {
 	b, t := s.lower, art.NodeType(only.Code())
 	if err := s.Read(only.Addr(), s.node[:t.Bytes()]); err != nil {
 		return 0, false, err
 	}
 	from := parent.node.End() + 1
-	if !b.decode(&s.lay.Layout, only.Addr(), t, s.node) {
+	if !b.Decode(&s.lay.Layout, only.Addr(), t, s.node) {
 		return 0, false, nil
 	}
 	if !b.Under(&c.Header) {
 		return 0, false, isAstray(c.Addr, &c.Header, only, &b.Header)
 	}
-	if b.End()-from > s.t.with.longestPrefix() {
+	if b.End()-from > s.t.with.LongestPrefix() {
 		return 0, false, nil
 	}
 	var room [art.MostPrefix]byte
@@ -87,20 +43,20 @@ func (s *Session) headerMerge(parent *step, c *copied, only art.Slot) (w art.Slo
 	p = append(p, only.Key())
 	p = append(p, b.Prefix[c.End()+1-int(b.Depth):b.Length]...)
 	reserved := len(s.made)
-	nt := s.t.with.typeOf(b, false)
+	nt := s.t.with.TypeOf(b, false)
 	if full, err := s.also(nt, reserved, only.Addr()); full || err != nil {
 		return 0, false, err
 	}
 	if err := s.freeze(b, b); err != nil {
 		return 0, false, err
 	}
-	if now := s.t.with.typeOf(b, false); now != nt { // it has changed meanwhile
+	if now := s.t.with.TypeOf(b, false); now != nt { // it has changed meanwhile
 		nt = now
 		if full, err := s.also(nt, reserved, only.Addr()); full || err != nil {
 			return 0, false, err
 		}
 	}
-	last := b.single()
+	last := b.Single()
 	if nt == 0 {
 		s.giveBack()
 		if last.Leaf() {
@@ -116,7 +72,7 @@ func (s *Session) headerMerge(parent *step, c *copied, only art.Slot) (w art.Slo
 	h := art.Header{Kind: nt}
 	h.SetPrefix(from, p)
 	image := h.Build(s.lay.Sums, s.nodes, node.at, unit.NewVersion(s.Env))
-	fill(image, nt, b)
+	art.PutChildren(image, nt, b)
 	s.PS.Write(pool.Sole, node.at, image)
 	at, _ := art.Pack(node.at)
 	return art.InnerSlot(parent.word.Key(), nt, at), true, nil
@@ -144,7 +100,7 @@ func (s *Session) mergeable(l int, only art.Slot) (bool, error) {
 	var h art.Header
 	if c := s.t.cache.Get(only.Addr(), s.Floor); c != nil {
 		s.PS.Follows(c.Stamp)
-		h = copyOf(c).Header
+		h = art.CopyOf(c).Header
 	} else {
 		b := s.node[:art.HeadBytes]
 		if err := s.Read(only.Addr(), b); err != nil || !h.Decode(s.lay.Sums, b, only.Addr()) {
@@ -154,5 +110,5 @@ func (s *Session) mergeable(l int, only art.Slot) (bool, error) {
 	if n := s.path[l].node; !h.Under(&n.Header) {
 		return false, isAstray(n.Addr, &n.Header, only, &h)
 	}
-	return h.End()-s.path[l-1].node.End()-1 <= s.t.with.longestPrefix(), nil
+	return h.End()-s.path[l-1].node.End()-1 <= s.t.with.LongestPrefix(), nil
 }

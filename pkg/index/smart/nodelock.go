@@ -20,7 +20,7 @@ import (
 // operation's limit is over, since its change begins next. No lock may be held, and nothing be
 // queued. publish, or discard, releases it.
 func (s *Session) lockNode(st *step) error {
-	if s.t.with.lockFreeInternal {
+	if s.t.with.LockFreeInternal {
 		return op.Failure(s.PS.Late(), false)
 	}
 	if err := s.PS.Lock(st.node.Addr, s.words[:art.HeadBytes]); err != nil {

@@ -119,11 +119,11 @@ func TestOldWordsInNewCopy(t *testing.T) {
 		now := floor()
 		until(t, p, "a second epoch", func() bool { return floor() != now })
 		lookup()
-		made, word := a.root.Load(), a.root.Load().word(7)
+		made, word := a.root.Load(), a.root.Load().Word(7)
 		stop.GoOn()
 		over.Wait(env.Forever)
-		if a.root.Load() != made || made.word(7) != word {
-			t.Errorf("the copy of stamp %d leads to %v, and a scan that began before makes it lead to %v", made.Stamp, word.Addr(), a.root.Load().word(7).Addr())
+		if a.root.Load() != made || made.Word(7) != word {
+			t.Errorf("the copy of stamp %d leads to %v, and a scan that began before makes it lead to %v", made.Stamp, word.Addr(), a.root.Load().Word(7).Addr())
 		}
 
 		reclaimed := b.pool.Reclaimed()

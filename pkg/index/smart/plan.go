@@ -95,8 +95,8 @@ func (s *Session) takeNode(w art.Slot, b []byte) {
 func (s *Session) takeSlots(n *plannedNode, b []byte) bool {
 	f := n.known
 	f.learn(n.first, b)
-	if c := s.copyAt(n.node); c != nil && s.mayRenew(c) && c.size() == len(f.words) {
-		c.renewFrom(n.first, b)
+	if c := s.copyAt(n.node); c != nil && s.mayRenew(c) && c.Size() == len(f.words) {
+		c.RenewFrom(n.first, b)
 	}
 	return slices.ContainsFunc(f.words[n.first:n.first+len(b)/art.SlotBytes], art.Slot.Frozen)
 }
@@ -224,36 +224,36 @@ func (s *Session) planBelow(f *frame, place int) bool {
 }
 
 // copyAt returns the copy of the node where w leads, if this operation may follow it.
-func (s *Session) copyAt(w art.Slot) *copied {
+func (s *Session) copyAt(w art.Slot) *art.Copy {
 	if w.Addr() == s.t.rootAddr() {
 		return s.rootCopied()
 	}
 	h := s.t.cache.Get(w.Addr(), s.Floor)
-	if h == nil || copyOf(h).Kind != art.NodeType(w.Code()) {
+	if h == nil || art.CopyOf(h).Kind != art.NodeType(w.Code()) {
 		return nil
 	}
 	s.PS.Follows(h.Stamp)
-	return copyOf(h)
+	return art.CopyOf(h)
 }
 
 // mayRenew reports whether words that this operation READ before it got c may be stored there: the
 // operation is not older than the copy, so the words are not older than the copy's stamp says.
-func (s *Session) mayRenew(c *copied) bool { return c.Stamp <= s.PS.Stamp() }
+func (s *Session) mayRenew(c *art.Copy) bool { return c.Stamp <= s.PS.Stamp() }
 
 // keep makes b, READ from where w leads by this operation, what the node's copy says. A copy that a
 // later operation made meanwhile stays as it is.
 func (s *Session) keep(w art.Slot, b []byte) {
 	if c := s.copyAt(w); c != nil {
 		if s.mayRenew(c) {
-			c.renew(b)
+			c.Renew(b)
 		}
 		return
 	}
-	if !s.fresh.decode(&s.lay.Layout, w.Addr(), art.NodeType(w.Code()), b) {
+	if !s.fresh.Decode(&s.lay.Layout, w.Addr(), art.NodeType(w.Code()), b) {
 		return
 	}
 	s.fresh.Stamp = s.PS.Stamp()
-	c := s.fresh.clone()
+	c := s.fresh.Clone()
 	if w.Addr() == s.t.rootAddr() {
 		s.keepRoot(c)
 		return

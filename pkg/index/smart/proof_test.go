@@ -42,7 +42,7 @@ func TestFullNodeThatIsOutProvesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := b.path[1].node
-	if b.level != 1 || node.Kind != art.FirstType || node.children() != full {
+	if b.level != 1 || node.Kind != art.FirstType || node.Children() != full {
 		t.Fatalf("level %d, %+v", b.level, node.Header)
 	}
 	old := b.path[0].word
@@ -62,7 +62,7 @@ func TestFullNodeThatIsOutProvesNothing(t *testing.T) {
 		if h := y.cache.Get(node.Addr, 0); h != nil {
 			y.cache.Drop(h)
 		}
-		y.root.Load().store(b.path[0].idx, old)
+		y.root.Load().Store(b.path[0].idx, old)
 	}
 	forget()
 	if _, err := b.Lookup(key(full), nil); err != nil {

@@ -26,9 +26,9 @@ func (s *Session) emptyRoot() error {
 
 // empties returns ErrNotEmpty if c, the root, has a child that is not a leaf which is gone. Whoever
 // deleted such a one died.
-func (s *Session) empties(c *copied) error {
-	for i := range c.size() {
-		w := c.word(i)
+func (s *Session) empties(c *art.Copy) error {
+	for i := range c.Size() {
+		w := c.Word(i)
 		if !w.Child() {
 			continue
 		}
@@ -63,7 +63,7 @@ func (ld *builder) publish(top pool.Addr) (published bool, err error) {
 	if err := s.emptyRoot(); err != nil {
 		return false, err
 	}
-	c := s.fresh.clone()
+	c := s.fresh.Clone()
 	if err := s.freeze(c, s.fresh); err != nil {
 		return false, err
 	}

@@ -92,10 +92,10 @@ func (s *Session) takeOut(key []byte) error {
 	}
 	found := art.Slot(binary.NativeEndian.Uint64(s.words))
 	if found != st.word {
-		st.node.store(st.idx, found)
+		st.node.Store(st.idx, found)
 		return s.afterwards(s.unlink(key, st.word))
 	}
-	st.node.store(st.idx, tomb)
+	st.node.Store(st.idx, tomb)
 	return s.afterwards(s.afterUnlink(st.word))
 }
 
@@ -163,7 +163,7 @@ func (s *Session) afterUnlink(w art.Slot) error {
 		return err
 	}
 	if looks {
-		n.renew(s.node)
+		n.Renew(s.node)
 	}
 	return s.tidy(s.level)
 }
@@ -171,7 +171,7 @@ func (s *Session) afterUnlink(w art.Slot) error {
 // looks reports whether a node of which a child was taken out is to be READ: a small one each time,
 // a larger one now and then. A larger one has many children, as far as its copy says, so that many
 // deletes have to come, of which one READs it before all of them are gone.
-func (s *Session) looks(n *copied) bool {
+func (s *Session) looks(n *art.Copy) bool {
 	return n.Kind.Bytes() <= alwaysRead || s.Env.Uint64()%lookEvery == 0
 }
 
@@ -188,10 +188,10 @@ func (s *Session) tidy(l int) error {
 			if err := s.Read(n.Addr, s.node[:n.Kind.Bytes()]); err != nil {
 				return err
 			}
-			n.renew(s.node)
+			n.Renew(s.node)
 		}
-		if !n.sparse(&s.t.with) {
-			only := n.single()
+		if !n.Sparse(&s.t.with.Techniques) {
+			only := n.Single()
 			if !only.Inner() {
 				return nil
 			}
@@ -204,10 +204,4 @@ func (s *Session) tidy(l int) error {
 		}
 	}
 	return nil
-}
-
-// sparse reports whether a node should be replaced by a smaller one, or by its only child.
-func (c *copied) sparse(with *techniques) bool {
-	k := c.children()
-	return k == 0 || k == 1 && c.single().Leaf() || k > 1 && with.typeFor(c.base()+k+k/2+1)+1 < c.Kind
 }

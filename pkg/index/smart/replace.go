@@ -57,7 +57,7 @@ func (s *Session) replaceWith(l int, add *addition, idle bool) (done bool, err e
 	if err := s.readSlots(n, s.fresh); err != nil {
 		return false, err
 	}
-	if idle && !s.fresh.sparse(&s.t.with) && !s.fresh.single().Inner() {
+	if idle && !s.fresh.Sparse(&s.t.with.Techniques) && !s.fresh.Single().Inner() {
 		return false, nil
 	}
 	// Memory first: a node that is frozen and cannot be replaced takes nothing in any more.
@@ -74,30 +74,18 @@ func (s *Session) replaceWith(l int, add *addition, idle bool) (done bool, err e
 }
 
 // readSlots READs the slots of n to c.
-func (s *Session) readSlots(n, c *copied) error {
+func (s *Session) readSlots(n, c *art.Copy) error {
 	if err := s.Read(n.Addr, s.node[:n.Kind.Bytes()]); err != nil {
 		return err
 	}
-	c.Header, c.ends, c.Addr = n.Header, n.ends, n.Addr
-	c.adopt(s.node)
+	c.Header, c.Ends, c.Addr = n.Header, n.Ends, n.Addr
+	c.Adopt(s.node)
 	return nil
 }
 
-// typeOf is the type that a copy of c has, with one child more if add. 0: it takes no node.
-func (t *techniques) typeOf(c *copied, add bool) art.NodeType {
-	need := c.children()
-	if !add && (need == 0 || need == 1 && c.single().Leaf()) {
-		return 0
-	}
-	if add {
-		need++
-	}
-	return t.typeFor(c.base() + need + need/8)
-}
-
 // reserve allocates the copy of c.
-func (s *Session) reserve(c *copied, add bool, near pool.Addr) (art.NodeType, error) {
-	t := s.t.with.typeOf(c, add)
+func (s *Session) reserve(c *art.Copy, add bool, near pool.Addr) (art.NodeType, error) {
+	t := s.t.with.TypeOf(c, add)
 	if t == 0 {
 		return 0, nil
 	}
@@ -106,12 +94,12 @@ func (s *Session) reserve(c *copied, add bool, near pool.Addr) (art.NodeType, er
 }
 
 // freeze freezes all slots of n, of which c was READ. Then c has them as they are for ever.
-func (s *Session) freeze(n, c *copied) error {
+func (s *Session) freeze(n, c *art.Copy) error {
 	for {
 		var at [mostWords]int
 		k := 0
-		for i := range c.size() {
-			if w := c.word(i); !w.Frozen() && k < mostWords {
+		for i := range c.Size() {
+			if w := c.Word(i); !w.Frozen() && k < mostWords {
 				s.PS.CompareSwap(n.Addr+pool.Addr(art.SlotAt(i)), uint64(w), uint64(w|art.Frozen), s.words[8*k:8*k+8])
 				at[k] = i
 				k++
@@ -127,11 +115,11 @@ func (s *Session) freeze(n, c *copied) error {
 		s.Pause()
 		for j, i := range at[:k] {
 			found := art.Slot(binary.NativeEndian.Uint64(s.words[8*j:]))
-			if found == c.word(i) {
+			if found == c.Word(i) {
 				found |= art.Frozen
 			}
-			c.store(i, found)
-			n.store(i, found)
+			c.Store(i, found)
+			n.Store(i, found)
 		}
 		if late := s.PS.Overdue(); late != nil {
 			return late
@@ -141,10 +129,10 @@ func (s *Session) freeze(n, c *copied) error {
 
 // substitute makes the copy of n, whose slots c are frozen, and puts it into the parent's slot. t
 // is the type of the node that was reserved for it; 0 = none was.
-func (s *Session) substitute(parent *step, n, c *copied, t art.NodeType, add *addition) (done bool, err error) {
+func (s *Session) substitute(parent *step, n, c *art.Copy, t art.NodeType, add *addition) (done bool, err error) {
 	before := parent.word
 	if add != nil {
-		if _, w := c.find(art.Branch(add.key, c.End())); w.Child() {
+		if _, w := c.Find(art.Branch(add.key, c.End())); w.Child() {
 			add = nil // somebody was faster
 		}
 	}
@@ -181,9 +169,9 @@ func (s *Session) substitute(parent *step, n, c *copied, t art.NodeType, add *ad
 // or a copy, whose WRITE is queued. add is cleared if there is no memory for its leaf; then err
 // says so as well. w is 0 if there is no memory for the copy. below is a node below that is
 // replaced, too.
-func (s *Session) successor(parent *step, c *copied, t art.NodeType, add **addition) (w, below art.Slot, err error) {
+func (s *Session) successor(parent *step, c *art.Copy, t art.NodeType, add **addition) (w, below art.Slot, err error) {
 	near := c.Addr
-	k, only := c.children(), c.single()
+	k, only := c.Children(), c.Single()
 	switch {
 	case k == 0 && *add == nil:
 		s.giveBack()
@@ -196,9 +184,9 @@ func (s *Session) successor(parent *step, c *copied, t art.NodeType, add **addit
 			return w, only, err
 		}
 	}
-	if need := s.t.with.typeOf(c, *add != nil); t == 0 || t.Slots() < c.base()+k+1 && need > t {
+	if need := s.t.with.TypeOf(c, *add != nil); t == 0 || t.Slots() < c.Base()+k+1 && need > t {
 		s.giveBack()
-		if t = max(need, s.t.with.typeFor(0)); true {
+		if t = max(need, s.t.with.TypeFor(0)); true {
 			if _, _, err := s.allocate(t.Bytes(), near); err != nil {
 				return 0, 0, err
 			}
@@ -221,10 +209,10 @@ func (s *Session) successor(parent *step, c *copied, t art.NodeType, add **addit
 	h := c.Header
 	h.Kind = t
 	b := h.Build(s.lay.Sums, s.nodes, node.at, unit.NewVersion(s.Env))
-	n := fill(b, t, c)
+	n := art.PutChildren(b, t, c)
 	if leaf != 0 {
 		br := art.Branch((*add).key, c.End())
-		place(b, t, c.base(), &n, br, leaf)
+		art.PutChild(b, t, c.Base(), &n, br, leaf)
 	}
 	s.PS.Write(pool.Sole, node.at, b)
 	at, _ := art.Pack(node.at)

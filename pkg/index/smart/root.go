@@ -88,7 +88,7 @@ func (s *Session) readRoot() error {
 		if err := s.Read(a, s.node[:rootBytes]); err != nil {
 			return err
 		}
-		if !s.fresh.decode(&s.lay.Layout, a, art.Direct, s.node) {
+		if !s.fresh.Decode(&s.lay.Layout, a, art.Direct, s.node) {
 			if err := s.Reread(a); err != nil {
 				return fmt.Errorf("read the root: %w", err)
 			}
@@ -107,7 +107,7 @@ func (s *Session) readRoot() error {
 }
 
 // rootCopied is the copy of the root, if there is one that this operation may follow.
-func (s *Session) rootCopied() *copied {
+func (s *Session) rootCopied() *art.Copy {
 	c := s.t.root.Load()
 	if c == nil || c.Stamp < s.Floor || c.Addr != s.t.rootAddr() {
 		return nil
@@ -117,7 +117,7 @@ func (s *Session) rootCopied() *copied {
 }
 
 // keepRoot makes c the copy of the root, unless there is a newer one.
-func (s *Session) keepRoot(c *copied) {
+func (s *Session) keepRoot(c *art.Copy) {
 	for c.Addr == s.t.rootAddr() {
 		old := s.t.root.Load()
 		if old != nil && old.Addr == c.Addr && old.Stamp > c.Stamp || s.t.root.CompareAndSwap(old, c) {
@@ -146,13 +146,13 @@ func (s *Session) replaceRoot(add *addition) (done bool, err error) {
 	}
 	var full error
 	b := buildRoot(s.lay.Sums, s.nodes, a, unit.NewVersion(s.Env))
-	for i := range s.fresh.size() {
-		if w := s.fresh.word(i); w.Child() {
+	for i := range s.fresh.Size() {
+		if w := s.fresh.Word(i); w.Child() {
 			art.PutSlot(b, i, w.Clean())
 		}
 	}
 	if add != nil {
-		i, w := s.fresh.find(art.Branch(add.key, 0))
+		i, w := s.fresh.Find(art.Branch(add.key, 0))
 		if w.Child() {
 			add = nil // the descent goes on there
 		} else {

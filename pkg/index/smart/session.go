@@ -22,10 +22,10 @@ type Session struct {
 	lay    *layout
 	blocks blocks.Session
 
-	path  []step  // of the operation's last descent, from the root on
-	level int     // of path, where it ended
-	fresh *copied // the node that was READ last
-	lower *copied // one below it
+	path  []step    // of the operation's last descent, from the root on
+	level int       // of path, where it ended
+	fresh *art.Copy // the node that was READ last
+	lower *art.Copy // one below it
 
 	leaf     leaf   // that was READ last, in leafRoom
 	leafRoom []byte // a leaf that is READ
@@ -69,7 +69,7 @@ func (t *Tree) Session() (index.Session, error) { return t.newSession() }
 
 // newSession makes a session.
 func (t *Tree) newSession() (*Session, error) {
-	s := &Session{t: t, lay: &t.lay, fresh: newCopied(mostKeys, art.MostSlots), lower: newCopied(mostKeys, art.MostSlots)}
+	s := &Session{t: t, lay: &t.lay, fresh: art.NewCopy(art.MostKeys, art.MostSlots), lower: art.NewCopy(art.MostKeys, art.MostSlots)}
 	leafRoom := allocatedFor(t.lay.maxRead)
 	ps, err := t.pool.NewSession(2*leafRoom + rootBytes + nodesBytes + 8*mostWords + 3*art.AddrUnit + blocks.RoomBytes(&t.lay.Codec) + t.lay.arenaBytes() + arenaSpare)
 	if err != nil {

@@ -2,11 +2,10 @@
 // 2023, ACM TOS 20(3), 2024). docs/design/smart.md has the formats, each remote request, what
 // others may see after it, and why that is safe.
 //
-// What slots and inner nodes are made of is in package art.
+// Slots, inner nodes and copies of them are in package art.
 //
 //	layout.go   sizes of leaves
 //	leaf.go     leaves
-//	cache.go    copies of inner nodes
 //	descend.go  descents, and the proof that a key is not there
 //	insert.go   normal insert (section 4.1.2)
 //	split.go    leaf split, header split
@@ -52,7 +51,7 @@ type Tree struct {
 	env    env.Env
 	first  pool.Addr     // the first root
 	top    atomic.Uint64 // where the root lies, as far as it is known
-	root   atomic.Pointer[copied]
+	root   atomic.Pointer[art.Copy]
 	cache  *nodecache.Cache
 	active op.Sessions
 	reads  *combine.Reads // READs that sessions make together; nil = none
@@ -106,7 +105,7 @@ func open(p *pool.Pool, o index.Options) (*Tree, error) {
 	if bound == 0 {
 		bound = DefaultCacheBytes
 	}
-	t.cache = nodecache.NewSharded(t.env, copies{}, bound, typicalCopy, nodecache.MostShards)
+	t.cache = nodecache.NewSharded(t.env, art.Copies{}, bound, art.TypicalCopy, nodecache.MostShards)
 	return t, nil
 }
 

@@ -51,13 +51,13 @@ func (s *Session) leafSplit(key, value []byte) (done bool, err error) {
 
 // chain is how many nodes makeFork makes.
 func (s *Session) chain(from, common int) int {
-	return 1 + (common-from)/(s.t.with.longestPrefix()+1)
+	return 1 + (common-from)/(s.t.with.LongestPrefix()+1)
 }
 
 // planNodes allocates n nodes of the smallest type, which come behind the leaf in made.
 func (s *Session) planNodes(n int, near pool.Addr) error {
 	for range n {
-		if _, _, err := s.allocate(s.t.with.typeFor(0).Bytes(), near); err != nil {
+		if _, _, err := s.allocate(s.t.with.TypeFor(0).Bytes(), near); err != nil {
 			return err
 		}
 	}
@@ -68,7 +68,7 @@ func (s *Session) planNodes(n int, near pool.Addr) error {
 // of: they are the same up to common. Above it stand as many nodes with one child as it takes, so
 // that the prefixes and slots have all bytes from from on. It returns the word of the first one.
 func (s *Session) makeFork(key []byte, from, common int, child, second art.Slot, other []byte) (art.Slot, error) {
-	h, most := art.Header{Kind: s.t.with.typeFor(0)}, s.t.with.longestPrefix()
+	h, most := art.Header{Kind: s.t.with.TypeFor(0)}, s.t.with.LongestPrefix()
 	// the fork has what the chain leaves
 	depth := from + (common-from)/(most+1)*(most+1)
 	h.SetPrefix(depth, key[depth:common])
@@ -98,7 +98,7 @@ func (s *Session) makeNode(n *int, h *art.Header, children [2]art.Slot, branches
 	next := s.lay.Base()
 	for i, c := range children {
 		if c != 0 {
-			place(b, h.Kind, s.lay.Base(), &next, branches[i], c)
+			art.PutChild(b, h.Kind, s.lay.Base(), &next, branches[i], c)
 		}
 	}
 	s.PS.Write(pool.Sole, a, b)

@@ -8,9 +8,7 @@ import (
 // techniques are the paper's. They are a client's own matter: each changes what is posted when, or
 // what is made, none what a word, node or leaf means to others.
 type techniques struct {
-	// section 4.1.2: inner nodes are changed by swaps alone. Off: under the lock of the node whose
-	// slot is swapped (nodelock.go)
-	lockFreeInternal bool
+	art.Techniques
 	// section 4.1.2: a value is changed in its leaf. Off: a new leaf takes the place of the old one
 	// (read-copy-update)
 	inPlaceLeaf bool
@@ -24,10 +22,6 @@ type techniques struct {
 	// Sherman, section 4.3: sessions of a client queue for a lock, and hand it over with the leaf.
 	// Off: each of them asks the memory server. Then nobody waits where changes could be taken from
 	hierarchical bool
-	// section 4.1.1: heads have the bytes that all keys below share. Off: a node for each byte
-	pathCompression bool
-	// section 4.1.1: nodes have as many slots as they need. Off: all have 256
-	nodeTypes bool
 }
 
 var switches = []string{"lockFreeInternal", "inPlaceLeaf", "rearLock", "readDelegation", "writeCombining", "hierarchical", "pathCompression", "nodeTypes"}
@@ -38,26 +32,10 @@ func techniquesOf(given map[string]bool) (t techniques, err error) {
 		return t, err
 	}
 	for i, on := range []*bool{
-		&t.lockFreeInternal, &t.inPlaceLeaf, &t.rearLock, &t.readDelegation, &t.writeCombining, &t.hierarchical, &t.pathCompression, &t.nodeTypes,
+		&t.LockFreeInternal, &t.inPlaceLeaf, &t.rearLock, &t.readDelegation, &t.writeCombining, &t.hierarchical, &t.PathCompression, &t.NodeTypes,
 	} {
 		v, ok := given[switches[i]]
 		*on = v || !ok
 	}
 	return t, nil
-}
-
-// TypeFor is the type of a new node that needs so many slots.
-func (t *techniques) typeFor(slots int) art.NodeType {
-	if !t.nodeTypes {
-		return art.Direct
-	}
-	return art.TypeFor(slots)
-}
-
-// longestPrefix is how long the prefix of a new node may be.
-func (t *techniques) longestPrefix() int {
-	if !t.pathCompression {
-		return 0
-	}
-	return art.MostPrefix
 }

@@ -238,10 +238,10 @@ func (s *Session) moveLocked(key, value []byte, spare bool) (done bool, err erro
 	if beside {
 		found := art.Slot(binary.NativeEndian.Uint64(s.words))
 		if found == w {
-			st.node.store(st.idx, to)
+			st.node.Store(st.idx, to)
 			return true, s.afterwards(s.retireChild(w))
 		}
-		st.node.store(st.idx, found)
+		st.node.Store(st.idx, found)
 	} else if !w.Frozen() {
 		// mostly the slot is as it was
 		if won, err := s.swingMoved(st, p.word); won || err != nil {

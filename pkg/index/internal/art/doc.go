@@ -11,4 +11,6 @@
 //	types.go   types of nodes
 //	layout.go  what all nodes of an index have in common; branches
 //	header.go  heads of nodes
+//	copy.go    copies of nodes, as clients keep them
+//	fill.go    images of nodes
 package art

@@ -1,0 +1,48 @@
+package art
+
+// Techniques are those of inner nodes. They are a client's own matter: each changes what is
+// posted when, or what is made, none what a word or node means to others.
+type Techniques struct {
+	// LockFreeInternal (SMART, section 4.1.2): inner nodes are changed by swaps alone. Off: under
+	// the lock of the node whose slot is swapped
+	LockFreeInternal bool
+	// PathCompression (4.1.1): heads have the bytes that all keys below share. Off: a node for each
+	// byte
+	PathCompression bool
+	// NodeTypes (4.1.1): nodes have as many slots as they need. Off: all have 256
+	NodeTypes bool
+}
+
+// TypeFor is the type of a new node that needs so many slots.
+func (t *Techniques) TypeFor(slots int) NodeType {
+	if !t.NodeTypes {
+		return Direct
+	}
+	return TypeFor(slots)
+}
+
+// LongestPrefix is how long the prefix of a new node may be.
+func (t *Techniques) LongestPrefix() int {
+	if !t.PathCompression {
+		return 0
+	}
+	return MostPrefix
+}
+
+// TypeOf is the type that a copy of c has, with one child more if add. 0: it takes no node.
+func (t *Techniques) TypeOf(c *Copy, add bool) NodeType {
+	need := c.Children()
+	if !add && (need == 0 || need == 1 && c.Single().Leaf()) {
+		return 0
+	}
+	if add {
+		need++
+	}
+	return t.TypeFor(c.Base() + need + need/8)
+}
+
+// Sparse reports whether a node should be replaced by a smaller one, or by its only child.
+func (c *Copy) Sparse(with *Techniques) bool {
+	k := c.Children()
+	return k == 0 || k == 1 && c.Single().Leaf() || k > 1 && with.TypeFor(c.Base()+k+k/2+1)+1 < c.Kind
+}
