@@ -15,8 +15,8 @@ import (
 type walker struct {
 	s      *Session
 	report checker.Report
-	frames []*frame // one for each level
-	path   []byte   // the bytes that all keys below the node have which is looked at
+	frames []*art.Frame // one for each level
+	path   []byte       // the bytes that all keys below the node have which is looked at
 	key    []byte
 }
 
@@ -78,12 +78,12 @@ func (c *walker) roots() error {
 }
 
 // readFrame READs the node where w leads to f.
-func (s *Session) readFrame(f *frame, w art.Slot) error {
+func (s *Session) readFrame(f *art.Frame, w art.Slot) error {
 	for {
 		if err := s.Read(w.Addr(), s.node[:art.NodeType(w.Code()).Bytes()]); err != nil {
 			return err
 		}
-		if f.take(&s.lay.Layout, w, s.node); !f.dead {
+		if f.Take(&s.lay.Layout, w, s.node); !f.Dead {
 			return nil
 		}
 		if err := s.Reread(w.Addr()); err != nil {
@@ -95,7 +95,7 @@ func (s *Session) readFrame(f *frame, w art.Slot) error {
 // node checks the node of slot w, of a level, whose parent's prefix ends at end.
 func (c *walker) node(w art.Slot, level, end int) error {
 	if level == len(c.frames) {
-		c.frames = append(c.frames, new(frame))
+		c.frames = append(c.frames, new(art.Frame))
 	}
 	f := c.frames[level]
 	if err := c.s.readFrame(f, w); err != nil {
@@ -115,8 +115,8 @@ func (c *walker) node(w art.Slot, level, end int) error {
 		return err
 	}
 	n := len(c.path)
-	for b := f.from(beforeAll, false); b != behindAll; b = f.from(b+1, false) {
-		if v := f.word(b); v.Inner() && !c.s.lay.Damaged(v, b == art.EndBranch) {
+	for b := f.From(art.BeforeAll, false); b != art.BehindAll; b = f.From(b+1, false) {
+		if v := f.Word(b); v.Inner() && !c.s.lay.Damaged(v, b == art.EndBranch) {
 			c.path = append(c.path[:n], byte(b))
 			if err := c.node(v, level+1, f.End()); err != nil {
 				return err
@@ -128,7 +128,7 @@ func (c *walker) node(w art.Slot, level, end int) error {
 }
 
 // prefix checks the head of f, and makes path what it says. It reports false if they differ.
-func (c *walker) prefix(f *frame, a pool.Addr, end int) bool {
+func (c *walker) prefix(f *art.Frame, a pool.Addr, end int) bool {
 	known := len(c.path) - int(f.Depth) // bytes of the prefix that the path has
 	if int(f.Depth) > len(c.path) || int(f.Length) < known || f.End() <= end || !bytes.Equal(c.path[f.Depth:], f.Header.Prefix[:known]) {
 		c.report.Fault("node %v has prefix %x at %d, and is where keys begin with %x", a, f.Header.Prefix[:f.Length], f.Depth, c.path)
@@ -143,22 +143,22 @@ func (c *walker) prefix(f *frame, a pool.Addr, end int) bool {
 }
 
 // slots checks the words of f.
-func (c *walker) slots(f *frame, a pool.Addr) {
+func (c *walker) slots(f *art.Frame, a pool.Addr) {
 	var seen [256]bool
 	empty := false
-	for i, w := range f.words {
+	for i, w := range f.Words {
 		switch {
 		case w.Empty():
-			empty = empty || i >= f.base
+			empty = empty || i >= f.Base
 			continue
-		case c.s.lay.Damaged(w, i < f.base):
+		case c.s.lay.Damaged(w, i < f.Base):
 			c.report.Fault("node %v: slot %d says %#x, which leads to nothing that there is", a, i, uint64(w))
-		case i < f.base:
+		case i < f.Base:
 			if w.Key() != 0 {
 				c.report.Fault("node %v: its end slot has partial key %02x", a, w.Key())
 			}
 			continue
-		case f.Kind == art.Direct && int(w.Key()) != i-f.base:
+		case f.Kind == art.Direct && int(w.Key()) != i-f.Base:
 			c.report.Fault("node %v: slot %d has partial key %02x", a, i, w.Key())
 		case f.Kind != art.Direct && empty:
 			c.report.Fault("node %v: slot %d is filled, and one before it is empty", a, i)
@@ -170,20 +170,20 @@ func (c *walker) slots(f *frame, a pool.Addr) {
 }
 
 // leaves checks the leaves of f.
-func (c *walker) leaves(f *frame, level int) error {
-	for b := f.from(beforeAll, false); b != behindAll; {
+func (c *walker) leaves(f *art.Frame, level int) error {
+	for b := f.From(art.BeforeAll, false); b != art.BehindAll; {
 		c.s.ring.reset()
 		first := b
-		for ; b != behindAll; b = f.from(b+1, false) {
-			if w := f.word(b); w.Leaf() && !c.s.lay.Damaged(w, b == art.EndBranch) && c.s.fetch(w, 0, w.LeafBytes()) < 0 {
+		for ; b != art.BehindAll; b = f.From(b+1, false) {
+			if w := f.Word(b); w.Leaf() && !c.s.lay.Damaged(w, b == art.EndBranch) && c.s.fetch(w, 0, w.LeafBytes()) < 0 {
 				break
 			}
 		}
 		if err := c.s.fetchAll(mostGap); err != nil {
 			return err
 		}
-		for i, b := 0, first; i < c.s.ring.n; b = f.from(b+1, false) {
-			if w := f.word(b); w.Leaf() && !c.s.lay.Damaged(w, b == art.EndBranch) {
+		for i, b := 0, first; i < c.s.ring.n; b = f.From(b+1, false) {
+			if w := f.Word(b); w.Leaf() && !c.s.lay.Damaged(w, b == art.EndBranch) {
 				if err := c.leaf(f, b, w, i); err != nil {
 					return err
 				}
@@ -196,7 +196,7 @@ func (c *walker) leaves(f *frame, level int) error {
 }
 
 // leaf checks the leaf of slot w at branch b of f, which the i-th READ got.
-func (c *walker) leaf(f *frame, b int, w art.Slot, i int) error {
+func (c *walker) leaf(f *art.Frame, b int, w art.Slot, i int) error {
 	var l leaf
 	v, err := c.s.openLeaf(&l, i)
 	for err == nil {
@@ -270,7 +270,7 @@ func (t *Tree) Survey(visit func(low []byte, bytes int) error) error {
 // nil = it is the root.
 func (c *walker) survey(p *art.Header, a pool.Addr, w art.Slot, level int, visit func(low []byte, bytes int) error) error {
 	if level == len(c.frames) {
-		c.frames = append(c.frames, new(frame))
+		c.frames = append(c.frames, new(art.Frame))
 	}
 	f := c.frames[level]
 	if err := c.s.readFrame(f, w); err != nil {
@@ -284,13 +284,13 @@ func (c *walker) survey(p *art.Header, a pool.Addr, w art.Slot, level int, visit
 		c.path = append(c.path, f.Header.Prefix[n-depth:f.Length]...)
 	}
 	at := len(c.path)
-	for b := f.from(beforeAll, false); b != behindAll; b = f.from(b+1, false) {
+	for b := f.From(art.BeforeAll, false); b != art.BehindAll; b = f.From(b+1, false) {
 		c.path = c.path[:at]
 		if b != art.EndBranch {
 			c.path = append(c.path, byte(b))
 		}
 		var err error
-		if v := f.word(b); c.s.lay.Damaged(v, b == art.EndBranch) {
+		if v := f.Word(b); c.s.lay.Damaged(v, b == art.EndBranch) {
 			err = isDamaged(w.Addr(), v)
 		} else if v.Inner() {
 			err = c.survey(&f.Header, w.Addr(), v, level+1, visit)

@@ -29,8 +29,8 @@ type plans struct {
 
 // plannedNode is a node, or slots of it, that a round READs.
 type plannedNode struct {
-	node  art.Slot // where it lies, with its type
-	known *frame   // the slots from first on are READ; nil = all of the node is
+	node  art.Slot   // where it lies, with its type
+	known *art.Frame // the slots from first on are READ; nil = all of the node is
 	first int
 	read  int // its number in the round
 }
@@ -53,7 +53,7 @@ func (s *Session) readAhead() error {
 	}
 	for l := len(sc.stack) - 1; l >= 0 && more; l-- {
 		f := sc.stack[l]
-		more = s.planBelow(f, f.next)
+		more = s.planBelow(f, f.Next)
 	}
 	if err := s.fetchAll(mostGap); err != nil {
 		return err
@@ -80,13 +80,13 @@ func (s *Session) readAhead() error {
 // takeNode notes the node where w leads, all of which was READ.
 func (s *Session) takeNode(w art.Slot, b []byte) {
 	f := s.scan.frame()
-	f.take(&s.lay.Layout, w, b)
+	f.Take(&s.lay.Layout, w, b)
 	if len(b) == rootBytes && wayOf(b) != 0 {
 		s.t.followWay(w.Addr(), wayOf(b))
-		f.dead = true
+		f.Dead = true
 	}
 	s.scan.ahead = append(s.scan.ahead, f)
-	if !f.dead {
+	if !f.Dead {
 		s.keep(w, b)
 	}
 }
@@ -94,24 +94,24 @@ func (s *Session) takeNode(w art.Slot, b []byte) {
 // takeSlots notes slots that were READ. It reports whether one of them is frozen.
 func (s *Session) takeSlots(n *plannedNode, b []byte) bool {
 	f := n.known
-	f.learn(n.first, b)
-	if c := s.copyAt(n.node); c != nil && s.mayRenew(c) && c.Size() == len(f.words) {
+	f.Learn(n.first, b)
+	if c := s.copyAt(n.node); c != nil && s.mayRenew(c) && c.Size() == len(f.Words) {
 		c.RenewFrom(n.first, b)
 	}
-	return slices.ContainsFunc(f.words[n.first:n.first+len(b)/art.SlotBytes], art.Slot.Frozen)
+	return slices.ContainsFunc(f.Words[n.first:n.first+len(b)/art.SlotBytes], art.Slot.Frozen)
 }
 
 // planNode plans for the node where w leads, and what is below it. parent has w; nil = it is the
 // root. It reports false when enough is planned, and where w leads astray: what is behind is not
 // reached, as the walk ends there.
-func (s *Session) planNode(parent *frame, w art.Slot, tight bool) bool {
+func (s *Session) planNode(parent *art.Frame, w art.Slot, tight bool) bool {
 	sc, p := s.scan, &s.scan.plan
 	for _, f := range sc.ahead {
-		if f.at == w&art.AddrMask {
-			if f.dead || parent != nil && !f.Under(&parent.Header) {
+		if f.At == w&art.AddrMask {
+			if f.Dead || parent != nil && !f.Under(&parent.Header) {
 				return false
 			}
-			return !sc.enter(f, tight) || s.planBelow(f, f.next)
+			return !sc.enter(f, tight) || s.planBelow(f, f.Next)
 		}
 	}
 	c := s.copyAt(w)
@@ -132,14 +132,14 @@ func (s *Session) planNode(parent *frame, w art.Slot, tight bool) bool {
 		return false
 	}
 	f := sc.frame()
-	f.copy(w, c)
+	f.CopyFrom(w, c)
 	if !p.blind {
 		s.Count.Hits++
 		sc.ahead = append(sc.ahead, f)
 	} else {
 		defer sc.release(f)
 	}
-	return !sc.enter(f, tight) || s.planBelow(f, f.next)
+	return !sc.enter(f, tight) || s.planBelow(f, f.Next)
 }
 
 // planRead plans the READ of the node where w leads.
@@ -160,13 +160,13 @@ func (s *Session) planRead(w art.Slot) bool {
 // planSlots plans the READ of the slots of f from one branch to another, to, as a part of the k-th
 // READ of nodes, which is the one of the slots before them; -1 = there is none. Of a node that is
 // searched it is all slots: to is the last branch then. It returns k; -1 if the round is full.
-func (s *Session) planSlots(f *frame, k, first, last int) (to, in int) {
+func (s *Session) planSlots(f *art.Frame, k, first, last int) (to, in int) {
 	sc, p := s.scan, &s.scan.plan
-	lo, hi := f.base+min(first, last), f.base+max(first, last)+1
+	lo, hi := f.Base+min(first, last), f.Base+max(first, last)+1
 	if f.Kind != art.Direct {
-		lo, hi, last = 0, len(f.words), highest
+		lo, hi, last = 0, len(f.Words), art.Highest
 		if sc.reverse {
-			last = f.lowest()
+			last = f.Lowest()
 		}
 	}
 	bytes := art.SlotBytes * (hi - lo)
@@ -177,33 +177,33 @@ func (s *Session) planSlots(f *frame, k, first, last int) (to, in int) {
 		p.nodes[k].first = min(p.nodes[k].first, lo)
 		return last, k
 	}
-	i := s.fetch(f.at, art.SlotAt(lo), bytes)
+	i := s.fetch(f.At, art.SlotAt(lo), bytes)
 	if i < 0 {
 		return 0, -1
 	}
-	p.nodes = append(p.nodes, plannedNode{node: art.InnerSlot(0, f.Kind, f.at), known: f, first: lo, read: i})
+	p.nodes = append(p.nodes, plannedNode{node: art.InnerSlot(0, f.Kind, f.At), known: f, first: lo, read: i})
 	return last, len(p.nodes) - 1
 }
 
 // planBelow plans for what is below f from a place on.
-func (s *Session) planBelow(f *frame, place int) bool {
+func (s *Session) planBelow(f *art.Frame, place int) bool {
 	sc, p := s.scan, &s.scan.plan
-	if f.passed(place, sc.reverse) {
+	if f.Passed(place, sc.reverse) {
 		return true
 	}
-	known, k := f.knownTo(place, sc.reverse), -1 // or planned, as the k-th of nodes
+	known, k := f.KnownTo(place, sc.reverse), -1 // or planned, as the k-th of nodes
 	for {
-		b := f.from(place, sc.reverse)
-		if !p.blind && !f.within(b, known, sc.reverse) {
-			last := f.reach(place, p.wanted, sc.reverse)
+		b := f.From(place, sc.reverse)
+		if !p.blind && !f.Within(b, known, sc.reverse) {
+			last := f.Reach(place, p.wanted, sc.reverse)
 			if known, k = s.planSlots(f, k, sc.step(known), last); k < 0 {
 				return false
 			}
 		}
-		if b == behindAll || b == beforeAll {
+		if b == art.BehindAll || b == art.BeforeAll {
 			return true
 		}
-		w := f.word(b)
+		w := f.Word(b)
 		switch {
 		case s.lay.Damaged(w, b == art.EndBranch): // the walk says so, if it comes there
 			return false

@@ -18,10 +18,10 @@ type scan struct {
 	reverse bool
 	left    int // pairs that may come yet
 
-	from  []byte   // the cursor when the walk began at the root; see frame.tight
-	stack []*frame // the walk's way from the root on: all of these were READ by this scan
-	ahead []*frame // nodes that were READ and to which the walk has not come yet
-	free  []*frame
+	from  []byte       // the cursor when the walk began at the root; see art.Frame
+	stack []*art.Frame // the walk's way from the root on: all of these were READ by this scan
+	ahead []*art.Frame // nodes that were READ and to which the walk has not come yet
+	free  []*art.Frame
 	plan  plans
 
 	// pairs come behind bound, or at it unless strict; nil = from the end of the key space on
@@ -125,10 +125,10 @@ func (sc *scan) drop() {
 }
 
 // frame takes an unused one.
-func (sc *scan) frame() *frame {
+func (sc *scan) frame() *art.Frame {
 	n := len(sc.free)
 	if n == 0 {
-		return new(frame)
+		return new(art.Frame)
 	}
 	f := sc.free[n-1]
 	sc.free = sc.free[:n-1]
@@ -136,7 +136,7 @@ func (sc *scan) frame() *frame {
 }
 
 // release gives back a frame. Those of deep trees and of many nodes are not kept.
-func (sc *scan) release(f *frame) {
+func (sc *scan) release(f *art.Frame) {
 	if len(sc.free) < 2*mostReads {
 		sc.free = append(sc.free, f)
 	}
@@ -144,10 +144,10 @@ func (sc *scan) release(f *frame) {
 
 // enter puts f at the place where the walk begins in it. tight: what leads to it is what leads to
 // the cursor. It reports false if all of its keys lie before the cursor.
-func (sc *scan) enter(f *frame, tight bool) bool {
-	f.tight, f.next = false, beforeAll
+func (sc *scan) enter(f *art.Frame, tight bool) bool {
+	f.Tight, f.Next = false, art.BeforeAll
 	if sc.reverse {
-		f.next = behindAll
+		f.Next = art.BehindAll
 	}
 	if !tight {
 		return true
@@ -161,13 +161,13 @@ func (sc *scan) enter(f *frame, tight bool) bool {
 			return sc.reverse
 		}
 	}
-	f.tight, f.next = true, art.Branch(sc.from, f.End())
+	f.Tight, f.Next = true, art.Branch(sc.from, f.End())
 	return true
 }
 
 // leads reports whether the child at branch b of f has keys on both sides of the cursor.
-func (sc *scan) leads(f *frame, b int) bool {
-	return f.tight && b == art.Branch(sc.from, f.End())
+func (sc *scan) leads(f *art.Frame, b int) bool {
+	return f.Tight && b == art.Branch(sc.from, f.End())
 }
 
 // step is the place behind branch b.
@@ -186,11 +186,11 @@ func (s *Session) walk() (pause, error) {
 		if f == nil {
 			return lacking, nil
 		}
-		if f.dead {
+		if f.Dead {
 			sc.release(f)
 			return lacking, s.astray(s.t.rootAddr())
 		}
-		sc.see(f.at.Addr())
+		sc.see(f.At.Addr())
 		if !sc.enter(f, sc.bounded) {
 			return ended, nil
 		}
@@ -198,18 +198,18 @@ func (s *Session) walk() (pause, error) {
 	}
 	for len(sc.stack) > 0 {
 		f := sc.stack[len(sc.stack)-1]
-		b := f.from(f.next, sc.reverse)
-		if !f.knows(f.next, b, sc.reverse) {
+		b := f.From(f.Next, sc.reverse)
+		if !f.Knows(f.Next, b, sc.reverse) {
 			return lacking, nil
 		}
-		if b == behindAll || b == beforeAll {
+		if b == art.BehindAll || b == art.BeforeAll {
 			sc.stack = sc.stack[:len(sc.stack)-1]
 			sc.release(f)
 			continue
 		}
-		w := f.word(b)
+		w := f.Word(b)
 		if s.lay.Damaged(w, b == art.EndBranch) {
-			return lacking, isDamaged(f.at.Addr(), w)
+			return lacking, isDamaged(f.At.Addr(), w)
 		}
 		if w.Leaf() {
 			if len(sc.out) == sc.left || len(sc.out) == cap(sc.out) {
@@ -218,22 +218,22 @@ func (s *Session) walk() (pause, error) {
 			if why, err := s.takeLeaf(w); why != ended || err != nil {
 				return why, err
 			}
-			f.next = sc.step(b)
+			f.Next = sc.step(b)
 			continue
 		}
 		g := sc.pick(w)
 		if g == nil {
 			return lacking, nil
 		}
-		if g.dead {
+		if g.Dead {
 			sc.release(g)
 			return lacking, s.astray(w.Addr())
 		}
 		if !g.Under(&f.Header) {
-			return lacking, isAstray(f.at.Addr(), &f.Header, w, &g.Header)
+			return lacking, isAstray(f.At.Addr(), &f.Header, w, &g.Header)
 		}
-		sc.see(g.at.Addr())
-		f.next = sc.step(b)
+		sc.see(g.At.Addr())
+		f.Next = sc.step(b)
 		if sc.enter(g, sc.leads(f, b)) {
 			sc.stack = append(sc.stack, g)
 		} else {
@@ -251,9 +251,9 @@ func (s *Session) astray(at pool.Addr) error {
 }
 
 // pick takes the node that w leads to from those READ ahead; nil if it is not among them.
-func (sc *scan) pick(w art.Slot) *frame {
+func (sc *scan) pick(w art.Slot) *art.Frame {
 	for i, f := range sc.ahead {
-		if f.at == w&art.AddrMask {
+		if f.At == w&art.AddrMask {
 			n := len(sc.ahead) - 1
 			sc.ahead[i] = sc.ahead[n]
 			sc.ahead = sc.ahead[:n]

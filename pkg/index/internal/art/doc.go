@@ -13,4 +13,5 @@
 //	header.go  heads of nodes
 //	copy.go    copies of nodes, as clients keep them
 //	fill.go    images of nodes
+//	frame.go   nodes with their children in order
 package art
