@@ -77,21 +77,6 @@ func (c *walker) roots() error {
 	return nil
 }
 
-// readFrame READs the node where w leads to f.
-func (s *Session) readFrame(f *art.Frame, w art.Slot) error {
-	for {
-		if err := s.Read(w.Addr(), s.node[:art.NodeType(w.Code()).Bytes()]); err != nil {
-			return err
-		}
-		if f.Take(&s.lay.Layout, w, s.node); !f.Dead {
-			return nil
-		}
-		if err := s.Reread(w.Addr()); err != nil {
-			return err
-		}
-	}
-}
-
 // node checks the node of slot w, of a level, whose parent's prefix ends at end.
 func (c *walker) node(w art.Slot, level, end int) error {
 	if level == len(c.frames) {

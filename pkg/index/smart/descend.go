@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index/internal/art"
-	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -43,7 +42,7 @@ const (
 )
 
 // seek descends from the root.
-func (s *Session) seek(key []byte) (outcome, error) {
+func (s *inner) seek(key []byte) (outcome, error) {
 	root, err := s.rootCopy()
 	if err != nil {
 		return vacant, err
@@ -53,7 +52,7 @@ func (s *Session) seek(key []byte) (outcome, error) {
 }
 
 // rootCopy is the copy of the root, if it is not too old to be followed; else the root is READ.
-func (s *Session) rootCopy() (*art.Copy, error) {
+func (s *inner) rootCopy() (*art.Copy, error) {
 	if c := s.rootCopied(); c != nil {
 		return c, nil
 	}
@@ -67,7 +66,7 @@ func (s *Session) rootCopy() (*art.Copy, error) {
 }
 
 // descend goes on from path[l], whose node is set.
-func (s *Session) descend(key []byte, l int) (outcome, error) {
+func (s *inner) descend(key []byte, l int) (outcome, error) {
 	st := &s.path[l]
 	st.idx, st.word = st.node.Find(art.Branch(key, st.node.End()))
 	st.fresh = false
@@ -75,7 +74,7 @@ func (s *Session) descend(key []byte, l int) (outcome, error) {
 }
 
 // follow goes on from path[l], whose slot is found.
-func (s *Session) follow(key []byte, l int) (outcome, error) {
+func (s *inner) follow(key []byte, l int) (outcome, error) {
 	for {
 		s.level = l
 		st := &s.path[l]
@@ -84,7 +83,7 @@ func (s *Session) follow(key []byte, l int) (outcome, error) {
 			return vacant, nil
 		case st.word.Tomb():
 			return tombed, nil
-		case s.lay.Damaged(st.word, st.idx < st.node.Base()):
+		case s.t.lay.Damaged(st.word, st.idx < st.node.Base()):
 			return vacant, isDamaged(st.node.Addr, st.word)
 		case st.word.Leaf():
 			return leafed, nil
@@ -124,7 +123,7 @@ func (s *Session) follow(key []byte, l int) (outcome, error) {
 
 // child finds the node where st leads: below.node is its copy, or nil if it was replaced. read: it
 // was READ just now, and is in s.fresh.
-func (s *Session) child(st, below *step) (read bool, err error) {
+func (s *inner) child(st, below *step) (read bool, err error) {
 	a, t := st.word.Addr(), art.NodeType(st.word.Code())
 	if h := s.t.cache.Get(a, s.Floor); h != nil {
 		if c := art.CopyOf(h); c.Kind == t {
@@ -139,7 +138,7 @@ func (s *Session) child(st, below *step) (read bool, err error) {
 	if err := s.Read(a, s.node[:t.Bytes()]); err != nil {
 		return false, err
 	}
-	if !s.fresh.Decode(&s.lay.Layout, a, t, s.node) {
+	if !s.fresh.Decode(&s.t.lay, a, t, s.node) {
 		return false, nil
 	}
 	s.fresh.Stamp = s.PS.Stamp()
@@ -149,7 +148,7 @@ func (s *Session) child(st, below *step) (read bool, err error) {
 }
 
 // readWord READs a slot of the node of st, and keeps it in the copy.
-func (s *Session) readWord(st *step) (art.Slot, error) {
+func (s *inner) readWord(st *step) (art.Slot, error) {
 	if err := s.Read(st.node.Addr+pool.Addr(art.SlotAt(st.idx)), s.words[:8]); err != nil {
 		return 0, err
 	}
@@ -161,7 +160,7 @@ func (s *Session) readWord(st *step) (art.Slot, error) {
 // renew READs the slots of the path from level l upwards, until one is not frozen or is another one
 // than the descent followed. It returns the level from which the path is renewed: its word is what
 // was READ. It is called where the node below l is not what path[l] says.
-func (s *Session) renew(key []byte, l int) (int, error) {
+func (s *inner) renew(key []byte, l int) (int, error) {
 	if err := s.Retry(); err != nil {
 		return 0, fmt.Errorf("node %v does not come to rest: %w", s.path[l].node.Addr, err)
 	}
@@ -194,7 +193,7 @@ func (s *Session) renew(key []byte, l int) (int, error) {
 // confirm is asked where the descent ended without the key, and READs what proves that it is not
 // there. true: it was not there at some moment of this operation. false: the tree is another one
 // than the copies say, and the descent ended again, at out, after a step that was READ.
-func (s *Session) confirm(key []byte, ended outcome) (absent bool, out outcome, err error) {
+func (s *inner) confirm(key []byte, ended outcome) (absent bool, out outcome, err error) {
 	l := s.level
 	st := &s.path[l]
 	if st.fresh {
@@ -238,7 +237,7 @@ func (s *Session) confirm(key []byte, ended outcome) (absent bool, out outcome, 
 
 // reread READs the node of st, which has no slot for key as far as its copy says, and finds the
 // slot again. absent: the node was in the tree when it was READ, and has none.
-func (s *Session) reread(key []byte, st *step) (absent bool, err error) {
+func (s *inner) reread(key []byte, st *step) (absent bool, err error) {
 	c := st.node
 	if err := s.Read(c.Addr, s.node[:c.Kind.Bytes()]); err != nil {
 		return false, err
@@ -252,15 +251,3 @@ func (s *Session) reread(key []byte, st *step) (absent bool, err error) {
 	st.fresh = st.shows(f)
 	return st.fresh && (st.idx < 0 || st.word.Empty()), nil
 }
-
-// readLeaf READs the leaf of slot w.
-func (s *Session) readLeaf(w art.Slot) (verdict, error) {
-	b := s.leafRoom[:w.LeafBytes()]
-	if err := s.Read(w.Addr(), b); err != nil {
-		return torn, err
-	}
-	return s.leaf.open(s.lay.Sums, b, w.Addr()), nil
-}
-
-// failure names an error of a request that changes the index.
-func failure(err error) error { return op.Failure(err, true) }

@@ -98,9 +98,6 @@ func (s shape) bytes() int { return s.cellAt(2) }
 // allocated is what it takes of memory.
 func (s shape) allocated() int { return allocatedFor(art.LeafSlot(0, s.bytes(), 0).LeafBytes()) }
 
-// allocatedFor is what is allocated for a node or leaf of which so many bytes are READ.
-func allocatedFor(bytes int) int { return (bytes + art.AddrUnit - 1) &^ (art.AddrUnit - 1) }
-
 func (s shape) cellAt(i int) int { return atCells + (s.rest()+7)&^7 + i*s.cell }
 
 // fits reports whether a cell has room for a value, or reference, of n bytes.

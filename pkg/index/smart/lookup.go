@@ -106,3 +106,12 @@ func (s *Session) locateMoved(key []byte, to art.Slot) (there, again bool, err e
 		to = s.leaf.forward()
 	}
 }
+
+// readLeaf READs the leaf of slot w.
+func (s *Session) readLeaf(w art.Slot) (verdict, error) {
+	b := s.leafRoom[:w.LeafBytes()]
+	if err := s.Read(w.Addr(), b); err != nil {
+		return torn, err
+	}
+	return s.leaf.open(s.lay.Sums, b, w.Addr()), nil
+}

@@ -19,7 +19,7 @@ import (
 // lockNode acquires the lock of the node of st, unless inner nodes are lock-free. It fails if the
 // operation's limit is over, since its change begins next. No lock may be held, and nothing be
 // queued. publish, or discard, releases it.
-func (s *Session) lockNode(st *step) error {
+func (s *inner) lockNode(st *step) error {
 	if s.t.with.LockFreeInternal {
 		return op.Failure(s.PS.Late(), false)
 	}
@@ -30,7 +30,7 @@ func (s *Session) lockNode(st *step) error {
 }
 
 // postSwap posts what is queued, and releases the node's lock if there is one.
-func (s *Session) postSwap() error {
+func (s *inner) postSwap() error {
 	if s.PS.Holds() {
 		return s.PS.PostUnlock()
 	}

@@ -1,7 +1,6 @@
 package smart
 
 import (
-	"encoding/binary"
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -73,16 +72,6 @@ func (s *Session) replaceWith(l int, add *addition, idle bool) (done bool, err e
 	return s.substitute(parent, n, s.fresh, t, add)
 }
 
-// readSlots READs the slots of n to c.
-func (s *Session) readSlots(n, c *art.Copy) error {
-	if err := s.Read(n.Addr, s.node[:n.Kind.Bytes()]); err != nil {
-		return err
-	}
-	c.Header, c.Ends, c.Addr = n.Header, n.Ends, n.Addr
-	c.Adopt(s.node)
-	return nil
-}
-
 // reserve allocates the copy of c.
 func (s *Session) reserve(c *art.Copy, add bool, near pool.Addr) (art.NodeType, error) {
 	t := s.t.with.TypeOf(c, add)
@@ -91,40 +80,6 @@ func (s *Session) reserve(c *art.Copy, add bool, near pool.Addr) (art.NodeType, 
 	}
 	_, _, err := s.allocate(t.Bytes(), near)
 	return t, err
-}
-
-// freeze freezes all slots of n, of which c was READ. Then c has them as they are for ever.
-func (s *Session) freeze(n, c *art.Copy) error {
-	for {
-		var at [mostWords]int
-		k := 0
-		for i := range c.Size() {
-			if w := c.Word(i); !w.Frozen() && k < mostWords {
-				s.PS.CompareSwap(n.Addr+pool.Addr(art.SlotAt(i)), uint64(w), uint64(w|art.Frozen), s.words[8*k:8*k+8])
-				at[k] = i
-				k++
-			}
-		}
-		if k == 0 {
-			return nil
-		}
-		if err := s.PS.Post(); err != nil {
-			s.forget()
-			return failure(err)
-		}
-		s.Pause()
-		for j, i := range at[:k] {
-			found := art.Slot(binary.NativeEndian.Uint64(s.words[8*j:]))
-			if found == c.Word(i) {
-				found |= art.Frozen
-			}
-			c.Store(i, found)
-			n.Store(i, found)
-		}
-		if late := s.PS.Overdue(); late != nil {
-			return late
-		}
-	}
 }
 
 // substitute makes the copy of n, whose slots c are frozen, and puts it into the parent's slot. t
@@ -219,14 +174,6 @@ func (s *Session) successor(parent *step, c *art.Copy, t art.NodeType, add **add
 	return art.InnerSlot(parent.word.Key(), t, at), 0, err
 }
 
-// giveBack frees what was reserved and is not needed.
-func (s *Session) giveBack() {
-	for _, m := range s.made {
-		s.t.pool.Free(m.at, m.size)
-	}
-	s.made, s.apart = s.made[:0], false
-}
-
 // swingMoved puts the leaf to which the one of st moved in its place.
 func (s *Session) swingMoved(st *step, to art.Slot) (won bool, err error) {
 	if st.word.Frozen() {
@@ -238,4 +185,55 @@ func (s *Session) swingMoved(st *step, to art.Slot) (won bool, err error) {
 		return false, err
 	}
 	return true, s.retireChild(before)
+}
+
+// replaceRoot replaces the root, which a bulk load froze. The requests are those of replace.go. add
+// is inserted with it. done: it is.
+func (s *Session) replaceRoot(add *addition) (done bool, err error) {
+	n := s.path[0].node
+	if moved, err := s.rootMoved(); moved || err != nil {
+		return false, err
+	}
+	if err := s.readSlots(n, s.fresh); err != nil {
+		return false, err
+	}
+	a, _, err := s.allocate(rootBytes, n.Addr)
+	if err == nil {
+		err = s.freeze(n, s.fresh)
+	}
+	if err != nil {
+		s.discard()
+		return false, err
+	}
+	var full error
+	b := buildRoot(s.lay.Sums, s.nodes, a, unit.NewVersion(s.Env))
+	for i := range s.fresh.Size() {
+		if w := s.fresh.Word(i); w.Child() {
+			art.PutSlot(b, i, w.Clean())
+		}
+	}
+	if add != nil {
+		i, w := s.fresh.Find(art.Branch(add.key, 0))
+		if w.Child() {
+			add = nil // the descent goes on there
+		} else {
+			leaf, err := s.makeLeaf(add.key, add.value, n.Addr)
+			switch {
+			case err == nil:
+				art.PutSlot(b, i, leaf.WithKey(art.BranchKey(art.Branch(add.key, 0))))
+			case errors.Is(err, index.ErrPoolFull):
+				// The root is frozen, so the copy is made without it.
+				for _, m := range s.made[1:] {
+					s.t.pool.Free(m.at, m.size)
+				}
+				s.made, add, full = s.made[:1], nil, err
+			default:
+				s.discard()
+				return false, err
+			}
+		}
+	}
+	s.PS.Write(pool.Sole, a, b)
+	won, err := s.setWay(n.Addr, a)
+	return won && add != nil, errors.Join(full, err)
 }

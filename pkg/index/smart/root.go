@@ -2,13 +2,11 @@ package smart
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"github.com/dmindex/dmindex/pkg/sum"
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/art"
-	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -31,10 +29,10 @@ const (
 )
 
 // root returns where the root lies, as far as this client knows.
-func (t *Tree) rootAddr() pool.Addr { return pool.Addr(t.top.Load()) }
+func (t *innerTree) rootAddr() pool.Addr { return pool.Addr(t.top.Load()) }
 
 // rootSlot is a word that leads to the root.
-func (t *Tree) rootSlot() art.Slot {
+func (t *innerTree) rootSlot() art.Slot {
 	at, _ := art.Pack(t.rootAddr())
 	return art.InnerSlot(0, art.Direct, at)
 }
@@ -56,15 +54,15 @@ func buildRoot(k *sum.Key, b []byte, a pool.Addr, version uint32) []byte {
 
 // followWay makes the node where the way of the root at a leads the root of this client. Roots are
 // never used again, so it does not matter when the way was READ.
-func (t *Tree) followWay(a pool.Addr, way art.Slot) {
+func (t *innerTree) followWay(a pool.Addr, way art.Slot) {
 	t.top.CompareAndSwap(uint64(a), uint64(way.Addr()))
 }
 
 // rootMoved READs the way of the root where path begins, and reports whether it leads on.
-func (s *Session) rootMoved() (bool, error) { return s.rootMovedFrom(s.path[0].node.Addr) }
+func (s *inner) rootMoved() (bool, error) { return s.rootMovedFrom(s.path[0].node.Addr) }
 
 // rootMovedFrom READs the way of the root at a, and reports whether it leads on.
-func (s *Session) rootMovedFrom(a pool.Addr) (bool, error) {
+func (s *inner) rootMovedFrom(a pool.Addr) (bool, error) {
 	if err := s.Read(a+atWay, s.words[:art.SlotBytes]); err != nil {
 		return false, err
 	}
@@ -82,13 +80,13 @@ func leadsBack(a pool.Addr) error {
 }
 
 // readRoot READs the root, to s.node, following ways.
-func (s *Session) readRoot() error {
+func (s *inner) readRoot() error {
 	for n := 0; ; {
 		a := s.t.rootAddr()
 		if err := s.Read(a, s.node[:rootBytes]); err != nil {
 			return err
 		}
-		if !s.fresh.Decode(&s.lay.Layout, a, art.Direct, s.node) {
+		if !s.fresh.Decode(&s.t.lay, a, art.Direct, s.node) {
 			if err := s.Reread(a); err != nil {
 				return fmt.Errorf("read the root: %w", err)
 			}
@@ -107,7 +105,7 @@ func (s *Session) readRoot() error {
 }
 
 // rootCopied is the copy of the root, if there is one that this operation may follow.
-func (s *Session) rootCopied() *art.Copy {
+func (s *inner) rootCopied() *art.Copy {
 	c := s.t.root.Load()
 	if c == nil || c.Stamp < s.Floor || c.Addr != s.t.rootAddr() {
 		return nil
@@ -117,7 +115,7 @@ func (s *Session) rootCopied() *art.Copy {
 }
 
 // keepRoot makes c the copy of the root, unless there is a newer one.
-func (s *Session) keepRoot(c *art.Copy) {
+func (s *inner) keepRoot(c *art.Copy) {
 	for c.Addr == s.t.rootAddr() {
 		old := s.t.root.Load()
 		if old != nil && old.Addr == c.Addr && old.Stamp > c.Stamp || s.t.root.CompareAndSwap(old, c) {
@@ -126,61 +124,10 @@ func (s *Session) keepRoot(c *art.Copy) {
 	}
 }
 
-// replaceRoot replaces the root, which a bulk load froze. The requests are those of replace.go. add
-// is inserted with it. done: it is.
-func (s *Session) replaceRoot(add *addition) (done bool, err error) {
-	n := s.path[0].node
-	if moved, err := s.rootMoved(); moved || err != nil {
-		return false, err
-	}
-	if err := s.readSlots(n, s.fresh); err != nil {
-		return false, err
-	}
-	a, _, err := s.allocate(rootBytes, n.Addr)
-	if err == nil {
-		err = s.freeze(n, s.fresh)
-	}
-	if err != nil {
-		s.discard()
-		return false, err
-	}
-	var full error
-	b := buildRoot(s.lay.Sums, s.nodes, a, unit.NewVersion(s.Env))
-	for i := range s.fresh.Size() {
-		if w := s.fresh.Word(i); w.Child() {
-			art.PutSlot(b, i, w.Clean())
-		}
-	}
-	if add != nil {
-		i, w := s.fresh.Find(art.Branch(add.key, 0))
-		if w.Child() {
-			add = nil // the descent goes on there
-		} else {
-			leaf, err := s.makeLeaf(add.key, add.value, n.Addr)
-			switch {
-			case err == nil:
-				art.PutSlot(b, i, leaf.WithKey(art.BranchKey(art.Branch(add.key, 0))))
-			case errors.Is(err, index.ErrPoolFull):
-				// The root is frozen, so the copy is made without it.
-				for _, m := range s.made[1:] {
-					s.t.pool.Free(m.at, m.size)
-				}
-				s.made, add, full = s.made[:1], nil, err
-			default:
-				s.discard()
-				return false, err
-			}
-		}
-	}
-	s.PS.Write(pool.Sole, a, b)
-	won, err := s.setWay(n.Addr, a)
-	return won && add != nil, errors.Join(full, err)
-}
-
 // setWay posts what is queued, and makes the node at to the root in place of that at a, all of
 // whose slots are frozen. won: it is. Else somebody else replaced that, and what this session made
 // is given back.
-func (s *Session) setWay(a, to pool.Addr) (won bool, err error) {
+func (s *inner) setWay(a, to pool.Addr) (won bool, err error) {
 	at, ok := art.Pack(to)
 	if !ok {
 		return false, fmt.Errorf("a root at %v: %w", to, index.ErrFormat)

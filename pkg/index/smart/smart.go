@@ -18,16 +18,12 @@ package smart
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 
-	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/combine"
 	"github.com/dmindex/dmindex/pkg/index/internal/meta"
-	"github.com/dmindex/dmindex/pkg/index/internal/nodecache"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
-	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/sum"
 	"github.com/dmindex/dmindex/pkg/sum/siphash"
@@ -45,21 +41,14 @@ const DefaultCacheBytes = 64 << 20
 
 // Tree is an open index of one client.
 type Tree struct {
+	innerTree
 	lay    layout
 	with   techniques
-	pool   *pool.Pool
-	env    env.Env
-	first  pool.Addr     // the first root
-	top    atomic.Uint64 // where the root lies, as far as it is known
-	root   atomic.Pointer[art.Copy]
-	cache  *nodecache.Cache
 	active op.Sessions
 	reads  *combine.Reads // READs that sessions make together; nil = none
 
 	shortage shortage
 	sweeps   sweeps
-	spread   spread
-	merges   atomic.Uint64 // nodes that were taken out for want of children
 }
 
 // Open opens the index in p, or creates it. The pool stays the caller's.
@@ -83,7 +72,8 @@ func open(p *pool.Pool, o index.Options) (*Tree, error) {
 	if most := max(rootBytes, lay.maxLeaf); most > p.MostNodeBytes() {
 		return nil, fmt.Errorf("nodes of %d bytes do not fit chunks of %d", most, p.ChunkBytes())
 	}
-	t := &Tree{with: with, pool: p, env: p.Env()}
+	t := &Tree{with: with}
+	t.innerTree.init(p, with.Techniques, t.noteAllocation)
 	t.active.Init(t.env)
 	if with.readDelegation {
 		t.reads = combine.NewReads(t.env)
@@ -105,7 +95,7 @@ func open(p *pool.Pool, o index.Options) (*Tree, error) {
 	if bound == 0 {
 		bound = DefaultCacheBytes
 	}
-	t.cache = nodecache.NewSharded(t.env, art.Copies{}, bound, art.TypicalCopy, nodecache.MostShards)
+	t.keep(bound)
 	return t, nil
 }
 
@@ -127,28 +117,13 @@ func (t *Tree) openSuperblock(ps *pool.Session, lay layout, given *index.Options
 	if _, ok := art.Pack(root); !ok {
 		return beyond(root)
 	}
-	t.first = root
-	t.top.Store(uint64(root))
+	t.begin(root, t.lay.Layout, t.lay.MaxKey)
 	return nil
 }
 
 // sumsOf is the key of the sums of an index with a secret.
 func sumsOf(secret [2]uint64) *sum.Key {
 	return sum.NewKey(siphash.Key{K0: secret[0], K1: secret[1]})
-}
-
-// firstNode makes the root.
-func (t *Tree) firstNode(ps *pool.Session, k *sum.Key) (pool.Addr, error) {
-	b, err := ps.Buffer(rootBytes)
-	if err != nil {
-		return pool.Nil, err
-	}
-	a, err := t.pool.AllocateBlock(rootBytes, pool.Nil)
-	if err != nil {
-		return pool.Nil, err
-	}
-	ps.Write(pool.Sole, a, buildRoot(k, b, a, unit.NewVersion(t.env)))
-	return a, ps.Post()
 }
 
 // Stats implements index.Index.

@@ -35,7 +35,7 @@ func (p *spread) add(a pool.Addr, bytes int) {
 }
 
 // place is where a new node is to lie to which the slot of st will lead; Nil = on any server.
-func (s *Session) place(st *step) pool.Addr {
+func (s *inner) place(st *step) pool.Addr {
 	a, n := st.node.Addr, int64(s.Pool.NumServers())
 	p := &s.t.spread
 	if n > 1 && (st == &s.path[0] || p.placed[a.Server()%64].Load()-p.total.Load()/n > spreadSlack) {
@@ -47,7 +47,7 @@ func (s *Session) place(st *step) pool.Addr {
 // awaitStrayed posts what is queued, and awaits it, if some of what was made is on another server
 // than the node at a, a word of which is to lead to it: only requests to one server keep their
 // order.
-func (s *Session) awaitStrayed(a pool.Addr) error {
+func (s *inner) awaitStrayed(a pool.Addr) error {
 	strayed := s.apart
 	for _, m := range s.made {
 		strayed = strayed || m.at.Server() != a.Server()

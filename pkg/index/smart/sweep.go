@@ -102,6 +102,14 @@ func (t *Tree) wantSweep() {
 	w.group.Go("sweep what dead clients left", t.sweepNowAndThen)
 }
 
+// noteAllocation is told how an allocation of a session ended.
+func (t *Tree) noteAllocation(err error) {
+	t.noteMemory(err)
+	if err != nil {
+		t.shortage.note(t.env, err)
+	}
+}
+
 // noteMemory looks for a reason for a sweep after an allocation, which ended with err.
 func (t *Tree) noteMemory(err error) {
 	w, adopted := &t.sweeps, t.pool.Adopted()
