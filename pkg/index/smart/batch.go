@@ -21,8 +21,8 @@ type round struct {
 // sought is a key of a round: where the descent ended, and what was READ for it.
 type sought struct {
 	key   []byte
-	ended outcome
-	step
+	ended art.Outcome
+	art.Step
 	read int // the number of the READ; -1 = none was needed
 	leaf leaf
 }
@@ -57,7 +57,7 @@ func (s *Session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err
 		if first > 0 {
 			s.End()
 			s.Resume()
-			s.forget()
+			s.Forget()
 		}
 		if err := s.readRound(keys[first:]); err != nil {
 			return explain("look up", err)
@@ -82,27 +82,27 @@ func (s *Session) readRound(keys [][]byte) error {
 		if err := s.lay.CheckKey(key); err != nil {
 			return err
 		}
-		ended, err := s.seek(key)
+		ended, err := s.Seek(key)
 		if err != nil {
 			return err
 		}
-		r.keys[i] = sought{key: key, ended: ended, step: s.path[s.level]}
+		r.keys[i] = sought{key: key, ended: ended, Step: s.Path[s.Level]}
 	}
 	s.ring.reset()
 	for r.n = 0; r.n < n; r.n++ {
 		k := &r.keys[r.n]
 		switch {
-		case k.ended == leafed:
-			if k.read = s.ring.find(k.word); k.read < 0 {
-				k.read = s.fetchLeaf(k.word)
+		case k.ended == art.Leafed:
+			if k.read = s.ring.find(k.Word); k.read < 0 {
+				k.read = s.fetchLeaf(k.Word)
 			}
-		case k.fresh:
+		case k.Fresh:
 			k.read = -1
 			continue
 		case k.searched():
-			k.read = s.fetch(k.nodeSlot(), 0, k.node.Kind.Bytes())
+			k.read = s.fetch(k.nodeSlot(), 0, k.Node.Kind.Bytes())
 		default:
-			k.read = s.fetch(k.nodeSlot(), art.SlotAt(k.idx), art.SlotBytes)
+			k.read = s.fetch(k.nodeSlot(), art.SlotAt(k.Idx), art.SlotBytes)
 		}
 		if k.read < 0 {
 			break
@@ -113,32 +113,32 @@ func (s *Session) readRound(keys [][]byte) error {
 
 // nodeSlot is a word that leads to the node where the descent ended.
 func (k *sought) nodeSlot() art.Slot {
-	at, _ := art.Pack(k.node.Addr)
+	at, _ := art.Pack(k.Node.Addr)
 	return at
 }
 
 // searched reports whether all of the node is needed to prove that it has not the key.
 func (k *sought) searched() bool {
-	return k.ended == vacant && k.node.Kind != art.Direct && art.Branch(k.key, k.node.End()) != art.EndBranch
+	return k.ended == art.Vacant && k.Node.Kind != art.Direct && art.Branch(k.key, k.Node.End()) != art.EndBranch
 }
 
 // absent reports whether what was READ for a key proves that it is not there (confirm).
 func (s *Session) absent(k *sought) bool {
-	if k.fresh {
+	if k.Fresh {
 		return true
 	}
 	b := s.ring.bytes(k.read)
 	if !k.searched() {
 		w := art.Slot(binary.LittleEndian.Uint64(b))
-		return w == k.word && !w.Frozen()
+		return w == k.Word && !w.Frozen()
 	}
 	unfrozen := false
-	for i := k.node.Base(); i < k.node.Size(); i++ {
+	for i := k.Node.Base(); i < k.Node.Size(); i++ {
 		w := art.GetSlot(b, i)
 		if w.Empty() {
 			return !w.Frozen()
 		}
-		if int(w.Key()) == art.Branch(k.key, k.node.End()) {
+		if int(w.Key()) == art.Branch(k.key, k.Node.End()) {
 			return false
 		}
 		unfrozen = unfrozen || !w.Frozen()
@@ -152,7 +152,7 @@ func (s *Session) visitRound(first int, visit func(i int, value []byte, err erro
 	r.long = r.long[:0]
 	for i := range r.n {
 		k := &r.keys[i]
-		if k.ended != leafed {
+		if k.ended != art.Leafed {
 			if s.absent(k) {
 				visit(first+i, nil, index.ErrNotFound)
 				continue
@@ -169,9 +169,9 @@ func (s *Session) visitRound(first int, visit func(i int, value []byte, err erro
 			return err
 		}
 	}
-	s.blocks.BeginScan()
+	s.Blocks.BeginScan()
 	for j, i := range r.long {
-		value, err := s.blocks.Next(r, j, 1, len(r.long)-j)
+		value, err := s.Blocks.Next(r, j, 1, len(r.long)-j)
 		if err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ func (s *Session) visitRound(first int, visit func(i int, value []byte, err erro
 			if err := s.visitAlone(r.keys[i].key, first+i, visit); err != nil {
 				return err
 			}
-			s.blocks.BeginScan()
+			s.Blocks.BeginScan()
 			continue
 		}
 		visit(first+i, value, nil)

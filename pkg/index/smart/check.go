@@ -39,7 +39,7 @@ func (t *Tree) Check() (index.Structure, error) {
 	c := &walker{s: s}
 	s.Begin()
 	if err = c.roots(); err == nil {
-		err = c.node(t.rootSlot(), 0, -1)
+		err = c.node(t.RootSlot(), 0, -1)
 	}
 	c.report.Finish()
 	return c.report.Found, errors.Join(err, c.report.Err(), s.Close())
@@ -54,25 +54,25 @@ func (t *Tree) Verifies(a pool.Addr, node []byte) bool {
 
 // roots notes the roots that were replaced, and learns where the root is.
 func (c *walker) roots() error {
-	if err := c.s.readRoot(); err != nil {
+	if err := c.s.ReadRoot(); err != nil {
 		return err
 	}
 	n := 0
-	for a := c.s.t.first; a != c.s.t.rootAddr(); n++ {
-		if n > mostRoots {
-			return leadsBack(a)
+	for a := c.s.t.First; a != c.s.t.RootAddr(); n++ {
+		if n > art.MostRoots {
+			return art.LeadsBack(a)
 		}
-		if err := c.s.Read(a, c.s.node[:rootBytes]); err != nil {
+		if err := c.s.Read(a, c.s.Node[:art.RootBytes]); err != nil {
 			return err
 		}
-		if !c.s.fresh.Decode(&c.s.lay.Layout, a, art.Direct, c.s.node) {
+		if !c.s.Fresh.Decode(&c.s.lay.Layout, a, art.Direct, c.s.Node) {
 			return fmt.Errorf("root %v, which was replaced, does not verify: %w", a, index.ErrFormat)
 		}
-		if !c.s.fresh.AllFrozen() {
+		if !c.s.Fresh.AllFrozen() {
 			c.report.Fault("root %v was replaced, and is not frozen", a)
 		}
-		c.report.Node(a, allocatedFor(rootBytes), index.KindInner)
-		a = wayOf(c.s.node).Addr()
+		c.report.Node(a, art.AllocatedFor(art.RootBytes), index.KindInner)
+		a = art.WayOf(c.s.Node).Addr()
 	}
 	return nil
 }
@@ -83,12 +83,12 @@ func (c *walker) node(w art.Slot, level, end int) error {
 		c.frames = append(c.frames, new(art.Frame))
 	}
 	f := c.frames[level]
-	if err := c.s.readFrame(f, w); err != nil {
+	if err := c.s.ReadFrame(f, w); err != nil {
 		return err
 	}
-	size := allocatedFor(f.Kind.Bytes())
+	size := art.AllocatedFor(f.Kind.Bytes())
 	if level == 0 {
-		size = allocatedFor(rootBytes)
+		size = art.AllocatedFor(art.RootBytes)
 	}
 	c.report.Node(w.Addr(), size, index.KindInner)
 	c.report.Found.Levels = max(c.report.Found.Levels, level+1)
@@ -185,7 +185,7 @@ func (c *walker) leaf(f *art.Frame, b int, w art.Slot, i int) error {
 	var l leaf
 	v, err := c.s.openLeaf(&l, i)
 	for err == nil {
-		c.report.Node(w.Addr(), allocatedFor(w.LeafBytes()), index.KindLeaf)
+		c.report.Node(w.Addr(), art.AllocatedFor(w.LeafBytes()), index.KindLeaf)
 		if v == out {
 			c.report.Fault("leaf %v is in the tree, and marked dead", w.Addr())
 			return nil
@@ -229,7 +229,7 @@ func (c *walker) pair(l *leaf) error {
 		return nil
 	}
 	c.report.Pair(l.key, r.Length)
-	return c.report.Block(l.at, &r, &c.s.blocks)
+	return c.report.Block(l.at, &r, &c.s.Blocks)
 }
 
 // Survey implements index.Surveyor. A leaf has one pair, and its range begins at the bytes that its
@@ -242,11 +242,11 @@ func (t *Tree) Survey(visit func(low []byte, bytes int) error) error {
 	}
 	c := &walker{s: s}
 	s.Begin()
-	if err = s.readRoot(); err == nil {
-		err = c.survey(nil, pool.Nil, t.rootSlot(), 0, visit)
+	if err = s.ReadRoot(); err == nil {
+		err = c.survey(nil, pool.Nil, t.RootSlot(), 0, visit)
 	}
 	if err == nil && c.key == nil {
-		err = visit(c.low(nil), allocatedFor(art.Direct.Bytes()))
+		err = visit(c.low(nil), art.AllocatedFor(art.Direct.Bytes()))
 	}
 	return errors.Join(err, s.Close())
 }
@@ -258,11 +258,11 @@ func (c *walker) survey(p *art.Header, a pool.Addr, w art.Slot, level int, visit
 		c.frames = append(c.frames, new(art.Frame))
 	}
 	f := c.frames[level]
-	if err := c.s.readFrame(f, w); err != nil {
+	if err := c.s.ReadFrame(f, w); err != nil {
 		return err
 	}
 	if p != nil && !f.Under(p) {
-		return isAstray(a, p, w, &f.Header)
+		return art.IsAstray(a, p, w, &f.Header)
 	}
 	n := len(c.path)
 	if depth := int(f.Depth); depth <= n && f.End() >= n {
@@ -276,11 +276,11 @@ func (c *walker) survey(p *art.Header, a pool.Addr, w art.Slot, level int, visit
 		}
 		var err error
 		if v := f.Word(b); c.s.lay.Damaged(v, b == art.EndBranch) {
-			err = isDamaged(w.Addr(), v)
+			err = art.IsDamaged(w.Addr(), v)
 		} else if v.Inner() {
 			err = c.survey(&f.Header, w.Addr(), v, level+1, visit)
 		} else {
-			err = visit(c.low(c.path), allocatedFor(v.LeafBytes()))
+			err = visit(c.low(c.path), art.AllocatedFor(v.LeafBytes()))
 		}
 		if err != nil {
 			return err

@@ -32,18 +32,18 @@ func TestDamagedSlots(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	at := func(b byte) pool.Addr { return w.path[0].node.Addr + pool.Addr(art.SlotAt(w.lay.Base()+int(b))) }
-	if _, err := s.Lookup([]byte("a1"), nil); err != nil || w.level != 1 {
-		t.Fatal(w.level, err)
+	at := func(b byte) pool.Addr { return w.Path[0].Node.Addr + pool.Addr(art.SlotAt(w.lay.Base()+int(b))) }
+	if _, err := s.Lookup([]byte("a1"), nil); err != nil || w.Level != 1 {
+		t.Fatal(w.Level, err)
 	}
-	deep := w.path[1].node.Addr + pool.Addr(art.SlotAt(w.path[1].idx))
+	deep := w.Path[1].Node.Addr + pool.Addr(art.SlotAt(w.Path[1].Idx))
 	for n, change := range []func(v art.Slot) art.Slot{
 		// a leaf that is longer than any
 		func(v art.Slot) art.Slot { return v | 127<<48 },
 		// a node of a type that there is not
 		func(v art.Slot) art.Slot { return v&^(art.LeafFlag|127<<48) | 100<<48 },
 		// the node itself, or one above it
-		func(v art.Slot) art.Slot { return w.t.rootSlot().WithKey(v.Key()) },
+		func(v art.Slot) art.Slot { return w.t.RootSlot().WithKey(v.Key()) },
 		// a server that there is not
 		func(v art.Slot) art.Slot { return v&^art.AddrMask | art.Slot(8000)<<art.OffsetBits | 1 },
 	} {
@@ -68,12 +68,12 @@ func TestDamagedSlots(t *testing.T) {
 					return s
 				}
 				w.Begin()
-				if err := w.Read(place, w.words[:8]); err != nil {
+				if err := w.Read(place, w.Answers[:8]); err != nil {
 					t.Fatal(err)
 				}
-				before := bytes.Clone(w.words[:8])
+				before := bytes.Clone(w.Answers[:8])
 				put := func(b []byte) {
-					w.PS.Write(pool.Sole, place, append(w.words[:0], b...))
+					w.PS.Write(pool.Sole, place, append(w.Answers[:0], b...))
 					if err := w.PS.Post(); err != nil {
 						t.Fatal(err)
 					}
@@ -135,7 +135,7 @@ func TestWayThatLeadsBack(t *testing.T) {
 	}
 	w := s.(*Session)
 	w.Begin()
-	w.PS.Write(pool.Sole, w.t.rootAddr()+atWay, binary.LittleEndian.AppendUint64(w.words[:0], uint64(w.t.rootSlot())))
+	w.PS.Write(pool.Sole, w.t.RootAddr()+art.AtWay, binary.LittleEndian.AppendUint64(w.Answers[:0], uint64(w.t.RootSlot())))
 	if err := w.PS.Post(); err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestErrorsNameNoOtherKey(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	root := w.path[0].node.Addr
+	root := w.Path[0].Node.Addr
 	hides := func(what string, err error, secret string) {
 		t.Helper()
 		if !errors.Is(err, index.ErrFormat) || bytes.Contains([]byte(err.Error()), []byte(secret)) || bytes.Contains([]byte(err.Error()), fmt.Appendf(nil, "%x", secret)) {
@@ -181,12 +181,12 @@ func TestErrorsNameNoOtherKey(t *testing.T) {
 	w.Begin()
 	var at [2]art.Slot
 	for i, b := range []byte("ms") {
-		if err := w.Read(word(b), w.words[:8]); err != nil {
+		if err := w.Read(word(b), w.Answers[:8]); err != nil {
 			t.Fatal(err)
 		}
-		at[i] = art.Slot(binary.LittleEndian.Uint64(w.words))
+		at[i] = art.Slot(binary.LittleEndian.Uint64(w.Answers))
 	}
-	w.PS.Write(pool.Sole, word('m'), binary.LittleEndian.AppendUint64(w.words[:0], uint64(at[0]&^art.AddrMask|at[1]&art.AddrMask)))
+	w.PS.Write(pool.Sole, word('m'), binary.LittleEndian.AppendUint64(w.Answers[:0], uint64(at[0]&^art.AddrMask|at[1]&art.AddrMask)))
 	if err := w.PS.Post(); err != nil {
 		t.Fatal(err)
 	}
@@ -194,16 +194,16 @@ func TestErrorsNameNoOtherKey(t *testing.T) {
 	hides("insert", s.Insert([]byte("my own"), nil), "secret")
 
 	// the slot of a1 leads to the node of the zebras
-	if _, err := s.Lookup([]byte("a1"), nil); err != nil || w.level != 1 {
-		t.Fatal(w.level, err)
+	if _, err := s.Lookup([]byte("a1"), nil); err != nil || w.Level != 1 {
+		t.Fatal(w.Level, err)
 	}
-	place, was := w.path[1].node.Addr+pool.Addr(art.SlotAt(w.path[1].idx)), w.path[1].word
+	place, was := w.Path[1].Node.Addr+pool.Addr(art.SlotAt(w.Path[1].Idx)), w.Path[1].Word
 	w.Begin()
-	if err := w.Read(word('z'), w.words[:8]); err != nil {
+	if err := w.Read(word('z'), w.Answers[:8]); err != nil {
 		t.Fatal(err)
 	}
-	zebras := art.Slot(binary.LittleEndian.Uint64(w.words))
-	w.PS.Write(pool.Sole, place, binary.LittleEndian.AppendUint64(w.words[:0], uint64(zebras.WithKey(was.Key()))))
+	zebras := art.Slot(binary.LittleEndian.Uint64(w.Answers))
+	w.PS.Write(pool.Sole, place, binary.LittleEndian.AppendUint64(w.Answers[:0], uint64(zebras.WithKey(was.Key()))))
 	if err := w.PS.Post(); err != nil {
 		t.Fatal(err)
 	}

@@ -166,9 +166,9 @@ func (o *other) word() art.Slot {
 	o.t.Helper()
 	o.Session.Begin()
 	defer o.Session.End()
-	_, err := o.seek(o.key(0))
+	_, err := o.Seek(o.key(0))
 	o.must(err)
-	w, err := o.readWord(&o.path[0])
+	w, err := o.ReadWord(&o.Path[0])
 	o.must(err)
 	return w
 }
@@ -186,7 +186,7 @@ func (o *other) prepare(node bool) art.Slot {
 		if !node {
 			o.delete(1) // the node, which lies elsewhere, is replaced by its only leaf
 		}
-		if w := o.word(); w.Addr().Server() != o.rootAddr().Server() && w.Inner() == node {
+		if w := o.word(); w.Addr().Server() != o.RootAddr().Server() && w.Inner() == node {
 			return w
 		}
 		for last := range n {
@@ -201,7 +201,7 @@ func (o *other) prepare(node bool) art.Slot {
 // takeOut takes out what the slot leads to, and waits for the memory.
 func (o *other) takeOut(node bool) {
 	o.t.Helper()
-	before := o.pool.Reclaimed()
+	before := o.Pool.Reclaimed()
 	if node { // and what took its place
 		for last := byte(art.FirstType.Slots()); last < 14; last++ {
 			o.insert(last)
@@ -212,7 +212,7 @@ func (o *other) takeOut(node bool) {
 		o.insert(0)
 		o.delete(0)
 	}
-	until(o.t, o.p, "memory that comes back", func() bool { return o.pool.Reclaimed() > before })
+	until(o.t, o.p, "memory that comes back", func() bool { return o.Pool.Reclaimed() > before })
 }
 
 // repeat tries to get the same word into the slot, for something else, and reports whether it did.

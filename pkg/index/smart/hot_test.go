@@ -55,7 +55,7 @@ func TestHotPathIsCached(t *testing.T) {
 			return float64(d.Requests[verbs.Read]) / float64(n)
 		}
 		reads(cold, 2*len(cold)) // they fill the cache
-		p := x.(*Tree).pool
+		p := x.(*Tree).Pool
 		for i, floor := 0, p.Floor(); old && p.Floor() == floor; i++ {
 			if err := s.Delete(cold[i]); err != nil {
 				t.Fatal(err)

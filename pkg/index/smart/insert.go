@@ -34,12 +34,12 @@ func (s *Session) Insert(key, value []byte) error {
 // insert is Insert as a part of an operation. It does not wait for memory.
 func (s *Session) insert(key, value []byte) error {
 	for {
-		out, err := s.seek(key)
+		out, err := s.Seek(key)
 		if err != nil {
 			return err
 		}
-		if out == leafed {
-			w := s.path[s.level].word
+		if out == art.Leafed {
+			w := s.Path[s.Level].Word
 			v, err := s.readLeaf(w)
 			switch {
 			case err != nil:
@@ -86,12 +86,12 @@ func (s *Session) revive(key, value []byte) (done bool, err error) {
 
 // insertAt inserts where a descent ended that came to no leaf. done is false if somebody was
 // faster, and the descent is to begin anew.
-func (s *Session) insertAt(key, value []byte, out outcome) (done bool, err error) {
-	st := &s.path[s.level]
+func (s *Session) insertAt(key, value []byte, out art.Outcome) (done bool, err error) {
+	st := &s.Path[s.Level]
 	switch {
-	case out == mismatched:
+	case out == art.Mismatched:
 		return s.headerSplit(key, value)
-	case st.idx < 0 || st.word.Frozen():
+	case st.Idx < 0 || st.Word.Frozen():
 		return s.switchType(key, value)
 	}
 	return s.normalInsert(key, value, st)
@@ -99,13 +99,13 @@ func (s *Session) insertAt(key, value []byte, out outcome) (done bool, err error
 
 // besideLeaf inserts where the descent came to a leaf that has not the key, which is in s.leaf.
 func (s *Session) besideLeaf(key, value []byte, v verdict) (done bool, err error) {
-	st := &s.path[s.level]
+	st := &s.Path[s.Level]
 	switch {
 	case v == whole && s.leaf.ctl.state() == moved:
 		_, err := s.swingMoved(st, s.leaf.forward())
 		return false, err
-	case st.word.Frozen():
-		return false, s.replace(s.level)
+	case st.Word.Frozen():
+		return false, s.replace(s.Level)
 	case v == whole && s.leaf.stays():
 		return s.leafSplit(key, value)
 	}
@@ -120,27 +120,27 @@ func (s *Session) besideLeaf(key, value []byte, v verdict) (done bool, err error
 //  2. CAS of the slot: the insert takes effect. By G1, or G3, whoever sees the slot finds the leaf.
 //
 // A client that dies before 2 leaves memory that nobody knows.
-func (s *Session) normalInsert(key, value []byte, st *step) (done bool, err error) {
-	near := st.node.Addr
+func (s *Session) normalInsert(key, value []byte, st *art.Step) (done bool, err error) {
+	near := st.Node.Addr
 	p, err := s.planLeaf(key, value, near)
 	if err == nil {
-		err = s.lockNode(st)
+		err = s.LockNode(st)
 	}
 	if err == nil {
 		err = s.writeLeaf(&p, key, value, near)
 	}
 	if err != nil {
-		s.discard()
+		s.Discard()
 		return false, err
 	}
-	before := st.word
-	w := p.word.WithKey(art.BranchKey(art.Branch(key, st.node.End())))
+	before := st.Word
+	w := p.word.WithKey(art.BranchKey(art.Branch(key, st.Node.End())))
 	won, err := s.publish(st, w)
 	if !won || err != nil {
 		return false, err
 	}
 	if before.Leaf() {
-		return true, s.retireChild(before)
+		return true, s.RetireChild(before)
 	}
 	return true, nil
 }
@@ -169,7 +169,7 @@ func (s *Session) planLeaf(key, value []byte, near pool.Addr) (p plan, err error
 		n = referenceBytes
 	}
 	p.shape = newShape(len(key), n)
-	a, at, err := s.allocate(p.bytes(), near)
+	a, at, err := s.Allocate(p.bytes(), near)
 	p.at, p.word = a, art.LeafSlot(0, p.bytes(), at)
 	return p, err
 }
@@ -191,7 +191,7 @@ func (s *Session) content(key, value []byte, near pool.Addr) (content, error) {
 	if !s.lay.InBlock(len(value)) {
 		return content{value: value}, nil
 	}
-	e, err := s.blocks.PutEntry(s.entry, key, value, near)
+	e, err := s.Blocks.PutEntry(s.entry, key, value, near)
 	s.t.noteMemory(err)
 	if err != nil {
 		return content{}, err
@@ -202,46 +202,46 @@ func (s *Session) content(key, value []byte, near pool.Addr) (content, error) {
 		if err := s.PS.Post(); err != nil {
 			return content{}, op.Failure(err, false)
 		}
-		s.blocks.Discard()
-		return content{}, beyond(r.Addr)
+		s.Blocks.Discard()
+		return content{}, art.Beyond(r.Addr)
 	}
-	s.apart = s.apart || r.Addr.Server() != near.Server()
+	s.Apart = s.Apart || r.Addr.Server() != near.Server()
 	return content{long: true, ref: r}, nil
 }
 
 // publish posts what is queued, and then swaps the word of st to w, under the node's lock if
-// lockNode acquired that. won: what was made is known now. Else it is given back, and the copy has
+// LockNode acquired that. won: what was made is known now. Else it is given back, and the copy has
 // the word that was found.
-func (s *Session) publish(st *step, w art.Slot) (won bool, err error) {
-	if err := s.awaitStrayed(st.node.Addr); err != nil {
+func (s *Session) publish(st *art.Step, w art.Slot) (won bool, err error) {
+	if err := s.AwaitStrayed(st.Node.Addr); err != nil {
 		return false, err
 	}
 	s.Pause()
-	s.PS.CompareSwap(st.node.Addr+pool.Addr(art.SlotAt(st.idx)), uint64(st.word), uint64(w), s.words[:8])
-	if err := s.postSwap(); err != nil {
-		s.forget()
-		return false, failure(err)
+	s.PS.CompareSwap(st.Node.Addr+pool.Addr(art.SlotAt(st.Idx)), uint64(st.Word), uint64(w), s.Answers[:8])
+	if err := s.PostSwap(); err != nil {
+		s.Forget()
+		return false, art.Failure(err)
 	}
-	found := art.Slot(binary.NativeEndian.Uint64(s.words))
-	if found != st.word {
-		st.node.Store(st.idx, found)
-		s.discard()
+	found := art.Slot(binary.NativeEndian.Uint64(s.Answers))
+	if found != st.Word {
+		st.Node.Store(st.Idx, found)
+		s.Discard()
 		if err := s.Retry(); err != nil {
 			return false, err
 		}
 		return false, s.unblock(st, found)
 	}
-	st.node.Store(st.idx, w)
-	s.forget()
+	st.Node.Store(st.Idx, w)
+	s.Forget()
 	return true, nil
 }
 
 // unblock is called where the word of path[s.level] was another one than expected. If it is that
 // word, frozen, somebody replaces the node, and may have died: so this session does it, too.
-func (s *Session) unblock(st *step, found art.Slot) error {
-	if found.Frozen() && found.Clean() == st.word {
-		st.word = found
-		return s.replace(s.level)
+func (s *Session) unblock(st *art.Step, found art.Slot) error {
+	if found.Frozen() && found.Clean() == st.Word {
+		st.Word = found
+		return s.replace(s.Level)
 	}
 	return nil
 }

@@ -96,7 +96,7 @@ func (s shape) rest() int { return max(0, s.key-keyInHead) }
 func (s shape) bytes() int { return s.cellAt(2) }
 
 // allocated is what it takes of memory.
-func (s shape) allocated() int { return allocatedFor(art.LeafSlot(0, s.bytes(), 0).LeafBytes()) }
+func (s shape) allocated() int { return art.AllocatedFor(art.LeafSlot(0, s.bytes(), 0).LeafBytes()) }
 
 func (s shape) cellAt(i int) int { return atCells + (s.rest()+7)&^7 + i*s.cell }
 

@@ -18,7 +18,7 @@ import (
 // Bulk load. The caller's goroutine cuts the stream of pairs into leaves, and makes the inner nodes
 // above them bottom-up, each of the type that its children take; sessions of their own WRITE them,
 // many in one list (package loader). Nobody can find what they write, until the empty root is
-// replaced (root.go): all of its slots are frozen, and its way is set to the root of what was
+// replaced (art/root.go): all of its slots are frozen, and its way is set to the root of what was
 // loaded. Setting the way is the moment at which the load takes effect. A loader that dies before
 // leaves a root that is empty, and perhaps frozen; who inserts then replaces it.
 
@@ -74,7 +74,7 @@ func (t *Tree) newBuilder(parallel int) (*builder, error) {
 	if ld.s, err = t.newSession(); err != nil {
 		return nil, err
 	}
-	largest := max(rootBytes, t.lay.maxRead)
+	largest := max(art.RootBytes, t.lay.maxRead)
 	var all []loader.Session
 	for range parallel {
 		s, err := t.newSession()
@@ -85,9 +85,9 @@ func (t *Tree) newBuilder(parallel int) (*builder, error) {
 			}
 			return nil, err
 		}
-		all = append(all, loader.Session{Op: &s.Op, Blocks: &s.blocks, Room: s.ring.room, Largest: largest, Close: s.Close})
+		all = append(all, loader.Session{Op: &s.Op, Blocks: &s.Blocks, Room: s.ring.room, Largest: largest, Close: s.Close})
 	}
-	ld.Load = loader.New(t.pool, all, func() loader.Leaves { return &loadLeaves{lay: &t.lay} })
+	ld.Load = loader.New(t.Pool, all, func() loader.Leaves { return &loadLeaves{lay: &t.lay} })
 	return ld, nil
 }
 
@@ -198,14 +198,14 @@ func (ld *builder) finish() (pool.Addr, error) {
 	if err := ld.closeTo(0); err != nil {
 		return pool.Nil, err
 	}
-	a, err := ld.AllocateBlock(rootBytes, ld.home)
+	a, err := ld.AllocateBlock(art.RootBytes, ld.home)
 	if err != nil {
 		return pool.Nil, err
 	}
 	ld.note(a)
 	n, base := ld.top(), ld.t.lay.Base()
-	ld.Batch.AddImage(a, rootBytes, func(b []byte) int {
-		b = buildRoot(ld.t.lay.Sums, b, a, unit.NewVersion(ld.t.env))
+	ld.Batch.AddImage(a, art.RootBytes, func(b []byte) int {
+		b = art.BuildRoot(ld.t.lay.Sums, b, a, unit.NewVersion(ld.t.Env))
 		n.put(b, base, art.Direct)
 		return len(b)
 	})
@@ -254,7 +254,7 @@ func (ld *builder) node(h *art.Header, put func(b []byte)) error {
 		return err
 	}
 	ld.Batch.AddImage(a, h.Kind.Bytes(), func(b []byte) int {
-		put(h.Build(ld.t.lay.Sums, b, a, unit.NewVersion(ld.t.env)))
+		put(h.Build(ld.t.lay.Sums, b, a, unit.NewVersion(ld.t.Env)))
 		return h.Kind.Bytes()
 	})
 	ld.word = art.InnerSlot(0, h.Kind, at)
@@ -263,7 +263,7 @@ func (ld *builder) node(h *art.Header, put func(b []byte)) error {
 
 // place allocates a node or leaf of which so many bytes are READ.
 func (ld *builder) place(bytes int) (pool.Addr, art.Slot, error) {
-	a, err := ld.AllocateBlock(allocatedFor(bytes), ld.home)
+	a, err := ld.AllocateBlock(art.AllocatedFor(bytes), ld.home)
 	if err != nil {
 		return pool.Nil, 0, err
 	}
@@ -273,7 +273,7 @@ func (ld *builder) place(bytes int) (pool.Addr, art.Slot, error) {
 	}
 	at, ok := art.Pack(a)
 	if !ok {
-		return pool.Nil, 0, beyond(a)
+		return pool.Nil, 0, art.Beyond(a)
 	}
 	return a, at, nil
 }
@@ -303,11 +303,11 @@ func (ld *builder) leaf(key, value []byte) (err error) {
 		}
 		ld.note(l.ref.Addr)
 		if _, ok := art.Pack(l.ref.Addr); !ok {
-			return beyond(l.ref.Addr)
+			return art.Beyond(l.ref.Addr)
 		}
 		value = nil
 	}
-	ld.Batch.AddLeaf(ld.Batch.Leaves.(*loadLeaves).add(l, key, value), a, unit.NewVersion(ld.t.env))
+	ld.Batch.AddLeaf(ld.Batch.Leaves.(*loadLeaves).add(l, key, value), a, unit.NewVersion(ld.t.Env))
 	ld.word = art.LeafSlot(0, l.bytes(), at)
 	return nil
 }

@@ -32,7 +32,7 @@ func (s *Session) find(key, dst []byte) ([]byte, error) {
 			return append(dst, v...), nil
 		}
 		r := reference(v)
-		if value, err := s.blocks.Value(&r); err != nil {
+		if value, err := s.Blocks.Value(&r); err != nil {
 			return dst, explain("look up", err)
 		} else if value != nil {
 			return append(dst, value...), nil
@@ -45,11 +45,11 @@ func (s *Session) find(key, dst []byte) ([]byte, error) {
 
 // locate finds the leaf of key, alive, and READs it to s.leaf; false: there is none.
 func (s *Session) locate(key []byte) (bool, error) {
-	ended, err := s.seek(key)
+	ended, err := s.Seek(key)
 	for err == nil {
 		var to art.Slot // where the leaf moved
-		if ended == leafed {
-			w := s.path[s.level].word
+		if ended == art.Leafed {
+			w := s.Path[s.Level].Word
 			var v verdict
 			if v, err = s.readValue(w); err != nil {
 				return false, err
@@ -60,19 +60,19 @@ func (s *Session) locate(key []byte) (bool, error) {
 					return false, err
 				}
 				// Or it is out, and who marked it died meanwhile.
-				s.path[s.level].fresh = false
-				_, ended, err = s.confirm(key, ended)
+				s.Path[s.Level].Fresh = false
+				_, ended, err = s.Confirm(key, ended)
 				continue
 			case v == whole && s.leaf.stays() && s.leaf.has(key):
 				return s.leaf.ctl.state() == alive, nil
 			case v == whole && s.leaf.ctl.state() == moved:
 				to = s.leaf.forward()
 			case v == out:
-				s.path[s.level].fresh = false // it may have moved since the slot was READ
+				s.Path[s.Level].Fresh = false // it may have moved since the slot was READ
 			}
 		}
 		var proved bool
-		if proved, ended, err = s.confirm(key, ended); proved && err == nil {
+		if proved, ended, err = s.Confirm(key, ended); proved && err == nil {
 			if to == 0 {
 				return false, nil
 			}
@@ -80,7 +80,7 @@ func (s *Session) locate(key []byte) (bool, error) {
 			if !again || err != nil {
 				return there, err
 			}
-			if ended, err = s.seek(key); err != nil {
+			if ended, err = s.Seek(key); err != nil {
 				return false, err
 			}
 		}

@@ -23,17 +23,17 @@ import (
 // the lower one is below that, frozen, and is replaced by whoever changes it next.
 //
 // merged is false if the prefixes are too long for one node, or there is no memory.
-func (s *Session) headerMerge(parent *step, c *art.Copy, only art.Slot) (w art.Slot, merged bool, err error) {
-	b, t := s.lower, art.NodeType(only.Code())
-	if err := s.Read(only.Addr(), s.node[:t.Bytes()]); err != nil {
+func (s *Session) headerMerge(parent *art.Step, c *art.Copy, only art.Slot) (w art.Slot, merged bool, err error) {
+	b, t := s.Lower, art.NodeType(only.Code())
+	if err := s.Read(only.Addr(), s.Node[:t.Bytes()]); err != nil {
 		return 0, false, err
 	}
-	from := parent.node.End() + 1
-	if !b.Decode(&s.lay.Layout, only.Addr(), t, s.node) {
+	from := parent.Node.End() + 1
+	if !b.Decode(&s.lay.Layout, only.Addr(), t, s.Node) {
 		return 0, false, nil
 	}
 	if !b.Under(&c.Header) {
-		return 0, false, isAstray(c.Addr, &c.Header, only, &b.Header)
+		return 0, false, art.IsAstray(c.Addr, &c.Header, only, &b.Header)
 	}
 	if b.End()-from > s.t.with.LongestPrefix() {
 		return 0, false, nil
@@ -42,12 +42,12 @@ func (s *Session) headerMerge(parent *step, c *art.Copy, only art.Slot) (w art.S
 	p := append(room[:0], c.Prefix[from-int(c.Depth):c.Length]...)
 	p = append(p, only.Key())
 	p = append(p, b.Prefix[c.End()+1-int(b.Depth):b.Length]...)
-	reserved := len(s.made)
+	reserved := len(s.Made)
 	nt := s.t.with.TypeOf(b, false)
 	if full, err := s.also(nt, reserved, only.Addr()); full || err != nil {
 		return 0, false, err
 	}
-	if err := s.freeze(b, b); err != nil {
+	if err := s.Freeze(b, b); err != nil {
 		return 0, false, err
 	}
 	if now := s.t.with.TypeOf(b, false); now != nt { // it has changed meanwhile
@@ -58,37 +58,37 @@ func (s *Session) headerMerge(parent *step, c *art.Copy, only art.Slot) (w art.S
 	}
 	last := b.Single()
 	if nt == 0 {
-		s.giveBack()
+		s.GiveBack()
 		if last.Leaf() {
-			return last.Clean().WithKey(parent.word.Key()), true, nil
+			return last.Clean().WithKey(parent.Word.Key()), true, nil
 		}
-		return art.TombOf(parent.word, s.Env.Uint64()), true, nil
+		return art.TombOf(parent.Word, s.Env.Uint64()), true, nil
 	}
-	node := s.made[reserved]
-	for _, m := range s.made[:reserved] {
-		s.t.pool.Free(m.at, m.size)
+	node := s.Made[reserved]
+	for _, m := range s.Made[:reserved] {
+		s.t.Pool.Free(m.At, m.Size)
 	}
-	s.made = append(s.made[:0], node)
+	s.Made = append(s.Made[:0], node)
 	h := art.Header{Kind: nt}
 	h.SetPrefix(from, p)
-	image := h.Build(s.lay.Sums, s.nodes, node.at, unit.NewVersion(s.Env))
+	image := h.Build(s.lay.Sums, s.Nodes, node.At, unit.NewVersion(s.Env))
 	art.PutChildren(image, nt, b)
-	s.PS.Write(pool.Sole, node.at, image)
-	at, _ := art.Pack(node.at)
-	return art.InnerSlot(parent.word.Key(), nt, at), true, nil
+	s.PS.Write(pool.Sole, node.At, image)
+	at, _ := art.Pack(node.At)
+	return art.InnerSlot(parent.Word.Key(), nt, at), true, nil
 }
 
 // also makes the node of type t, or none if that is 0, the one that is allocated behind the first
 // ones in made. full: there is no memory for it, and none is allocated.
 func (s *Session) also(t art.NodeType, first int, near pool.Addr) (full bool, err error) {
-	for _, m := range s.made[first:] {
-		s.t.pool.Free(m.at, m.size)
+	for _, m := range s.Made[first:] {
+		s.t.Pool.Free(m.At, m.Size)
 	}
-	s.made = s.made[:first]
+	s.Made = s.Made[:first]
 	if t == 0 {
 		return false, nil
 	}
-	if _, _, err = s.allocate(t.Bytes(), near); errors.Is(err, index.ErrPoolFull) {
+	if _, _, err = s.Allocate(t.Bytes(), near); errors.Is(err, index.ErrPoolFull) {
 		return true, nil
 	}
 	return false, err
@@ -98,17 +98,17 @@ func (s *Session) also(t art.NodeType, first int, near pool.Addr) (full bool, er
 // prefixes of both.
 func (s *Session) mergeable(l int, only art.Slot) (bool, error) {
 	var h art.Header
-	if c := s.t.cache.Get(only.Addr(), s.Floor); c != nil {
+	if c := s.t.Cache.Get(only.Addr(), s.Floor); c != nil {
 		s.PS.Follows(c.Stamp)
 		h = art.CopyOf(c).Header
 	} else {
-		b := s.node[:art.HeadBytes]
+		b := s.Node[:art.HeadBytes]
 		if err := s.Read(only.Addr(), b); err != nil || !h.Decode(s.lay.Sums, b, only.Addr()) {
 			return false, err
 		}
 	}
-	if n := s.path[l].node; !h.Under(&n.Header) {
-		return false, isAstray(n.Addr, &n.Header, only, &h)
+	if n := s.Path[l].Node; !h.Under(&n.Header) {
+		return false, art.IsAstray(n.Addr, &n.Header, only, &h)
 	}
-	return h.End()-s.path[l-1].node.End()-1 <= s.t.with.LongestPrefix(), nil
+	return h.End()-s.Path[l-1].Node.End()-1 <= s.t.with.LongestPrefix(), nil
 }

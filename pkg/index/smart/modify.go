@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/combine"
 )
 
@@ -37,7 +38,7 @@ func (s *Session) modify(key []byte, change index.Change) error {
 			return err
 		case found:
 			return s.modifyLocked(key, change)
-		case out == leafed && v == whole && s.leaf.ctl.state() == moved:
+		case out == art.Leafed && v == whole && s.leaf.ctl.state() == moved:
 			if _, err := s.lacks(key, out, v); err != nil {
 				return err
 			}
@@ -54,7 +55,7 @@ func (s *Session) modify(key []byte, change index.Change) error {
 			return err
 		}
 		var done bool
-		if out == leafed {
+		if out == art.Leafed {
 			done, err = s.besideLeaf(key, value, v)
 		} else {
 			done, err = s.insertAt(key, value, out)
@@ -77,7 +78,7 @@ func (s *Session) modifyLocked(key []byte, change index.Change) error {
 		// Its block is that of the value: who takes the value out has the lock.
 		var ok bool
 		var err error
-		if s.old, ok, err = s.blocks.AppendValue(s.old[:0], reference(v)); err != nil || !ok {
+		if s.old, ok, err = s.Blocks.AppendValue(s.old[:0], reference(v)); err != nil || !ok {
 			if err == nil {
 				err = fmt.Errorf("the block of leaf %v is not what it says: %w", s.leaf.at, index.ErrFormat)
 			}

@@ -92,7 +92,7 @@ func TestOldWordsInNewCopy(t *testing.T) {
 		}
 		lookup()
 
-		floor := func() uint64 { return a.pool.Floor() }
+		floor := func() uint64 { return a.Pool.Floor() }
 		p.Sleep(100 * renew) // epochs come to rest
 		// the client of the scan hears of an epoch, and the other one does not yet
 		b.late.All = true
@@ -119,15 +119,15 @@ func TestOldWordsInNewCopy(t *testing.T) {
 		now := floor()
 		until(t, p, "a second epoch", func() bool { return floor() != now })
 		lookup()
-		made, word := a.root.Load(), a.root.Load().Word(7)
+		made, word := a.Root.Load(), a.Root.Load().Word(7)
 		stop.GoOn()
 		over.Wait(env.Forever)
-		if a.root.Load() != made || made.Word(7) != word {
-			t.Errorf("the copy of stamp %d leads to %v, and a scan that began before makes it lead to %v", made.Stamp, word.Addr(), a.root.Load().Word(7).Addr())
+		if a.Root.Load() != made || made.Word(7) != word {
+			t.Errorf("the copy of stamp %d leads to %v, and a scan that began before makes it lead to %v", made.Stamp, word.Addr(), a.Root.Load().Word(7).Addr())
 		}
 
-		reclaimed := b.pool.Reclaimed()
-		until(t, p, "memory that comes back", func() bool { return b.pool.Reclaimed() >= reclaimed+3 })
+		reclaimed := b.Pool.Reclaimed()
+		until(t, p, "memory that comes back", func() bool { return b.Pool.Reclaimed() >= reclaimed+3 })
 		// the memory of the node is used again, for one below another slot
 		must(b.Insert(key(9, 1), nil))
 		must(b.Insert(key(9, 3), nil))

@@ -44,7 +44,7 @@ func (s *Session) readAhead() error {
 		sc.ahead = sc.ahead[:0]
 	}
 	*p = plans{wanted: sc.left, nodes: p.nodes[:0]}
-	more, root := true, s.t.rootSlot()
+	more, root := true, s.t.RootSlot()
 	if len(sc.stack) == 0 {
 		if sc.bounded {
 			p.wanted++ // the first leaf may lie before the cursor
@@ -71,7 +71,7 @@ func (s *Session) readAhead() error {
 		return nil
 	}
 	// A slot of the root that is frozen says what the tree has only if the root's way is 0.
-	if moved, err := s.rootMovedFrom(root.Addr()); !moved || err != nil {
+	if moved, err := s.RootMovedFrom(root.Addr()); !moved || err != nil {
 		return err
 	}
 	return s.astray(root.Addr())
@@ -81,13 +81,13 @@ func (s *Session) readAhead() error {
 func (s *Session) takeNode(w art.Slot, b []byte) {
 	f := s.scan.frame()
 	f.Take(&s.lay.Layout, w, b)
-	if len(b) == rootBytes && wayOf(b) != 0 {
-		s.t.followWay(w.Addr(), wayOf(b))
+	if len(b) == art.RootBytes && art.WayOf(b) != 0 {
+		s.t.FollowWay(w.Addr(), art.WayOf(b))
 		f.Dead = true
 	}
 	s.scan.ahead = append(s.scan.ahead, f)
 	if !f.Dead {
-		s.keep(w, b)
+		s.Keep(w, b)
 	}
 }
 
@@ -95,7 +95,7 @@ func (s *Session) takeNode(w art.Slot, b []byte) {
 func (s *Session) takeSlots(n *plannedNode, b []byte) bool {
 	f := n.known
 	f.Learn(n.first, b)
-	if c := s.copyAt(n.node); c != nil && s.mayRenew(c) && c.Size() == len(f.Words) {
+	if c := s.CopyAt(n.node); c != nil && s.MayRenew(c) && c.Size() == len(f.Words) {
 		c.RenewFrom(n.first, b)
 	}
 	return slices.ContainsFunc(f.Words[n.first:n.first+len(b)/art.SlotBytes], art.Slot.Frozen)
@@ -114,7 +114,7 @@ func (s *Session) planNode(parent *art.Frame, w art.Slot, tight bool) bool {
 			return !sc.enter(f, tight) || s.planBelow(f, f.Next)
 		}
 	}
-	c := s.copyAt(w)
+	c := s.CopyAt(w)
 	if p.looks++; p.looks > mostLooks {
 		return false
 	}
@@ -146,8 +146,8 @@ func (s *Session) planNode(parent *art.Frame, w art.Slot, tight bool) bool {
 func (s *Session) planRead(w art.Slot) bool {
 	p := &s.scan.plan
 	size := art.NodeType(w.Code()).Bytes()
-	if w.Addr() == s.t.rootAddr() {
-		size = rootBytes
+	if w.Addr() == s.t.RootAddr() {
+		size = art.RootBytes
 	}
 	i := s.fetch(w, 0, size)
 	if i < 0 {

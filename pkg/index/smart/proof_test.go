@@ -41,28 +41,28 @@ func TestFullNodeThatIsOutProvesNothing(t *testing.T) {
 	if _, err := b.Lookup(key(0), nil); err != nil {
 		t.Fatal(err)
 	}
-	node := b.path[1].node
-	if b.level != 1 || node.Kind != art.FirstType || node.Children() != full {
-		t.Fatalf("level %d, %+v", b.level, node.Header)
+	node := b.Path[1].Node
+	if b.Level != 1 || node.Kind != art.FirstType || node.Children() != full {
+		t.Fatalf("level %d, %+v", b.Level, node.Header)
 	}
-	old := b.path[0].word
-	image := bytes.Clone(b.node[:art.HeadBytes])
+	old := b.Path[0].Word
+	image := bytes.Clone(b.Node[:art.HeadBytes])
 	if err := a.Insert(key(full), []byte("v")); err != nil {
 		t.Fatal(err)
 	}
 	// as if the dead mark had not been written
 	a.Begin()
-	copy(a.mark, image)
-	a.PS.Write(pool.Sole, node.Addr, a.mark[:art.HeadBytes])
+	copy(a.Mark, image)
+	a.PS.Write(pool.Sole, node.Addr, a.Mark[:art.HeadBytes])
 	if err := a.PS.Post(); err != nil {
 		t.Fatal(err)
 	}
 	a.End()
 	forget := func() {
-		if h := y.cache.Get(node.Addr, 0); h != nil {
-			y.cache.Drop(h)
+		if h := y.Cache.Get(node.Addr, 0); h != nil {
+			y.Cache.Drop(h)
 		}
-		y.root.Load().Store(b.path[0].idx, old)
+		y.Root.Load().Store(b.Path[0].Idx, old)
 	}
 	forget()
 	if _, err := b.Lookup(key(full), nil); err != nil {
@@ -103,7 +103,7 @@ func TestTombstonesAreNew(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Begin()
-		w, err := s.readWord(&s.path[0])
+		w, err := s.ReadWord(&s.Path[0])
 		s.End()
 		if err != nil || !w.Tomb() {
 			t.Fatalf("%#x: %v", w, err)

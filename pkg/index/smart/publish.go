@@ -10,18 +10,18 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// How a bulk load takes effect: the empty root is replaced by that of what was loaded. root.go has
-// the requests.
+// How a bulk load takes effect: the empty root is replaced by that of what was loaded. art/root.go
+// has the requests.
 
 // emptyRoot READs the root, to s.fresh. ErrNotEmpty: the index has a pair, or was loaded before.
 func (s *Session) emptyRoot() error {
-	if err := s.readRoot(); err != nil {
+	if err := s.ReadRoot(); err != nil {
 		return err
 	}
-	if s.fresh.Addr != s.t.first {
+	if s.Fresh.Addr != s.t.First {
 		return fmt.Errorf("it was loaded, or had a load beside an insert: %w", index.ErrNotEmpty)
 	}
-	return s.empties(s.fresh)
+	return s.empties(s.Fresh)
 }
 
 // empties returns ErrNotEmpty if c, the root, has a child that is not a leaf which is gone. Whoever
@@ -52,9 +52,9 @@ func (ld *builder) publish(top pool.Addr) (published bool, err error) {
 	// A client that is fenced on a server, and does not know it yet, may set a way on another one.
 	// This operation has begun before each of these READs. So where one succeeds, whoever adopts
 	// what the load made there, and sweeps it, waits for the end of this operation (sweep.go).
-	for some := range slices.Chunk(ld.on, mostWords) {
+	for some := range slices.Chunk(ld.on, art.MostWords) {
 		for i, a := range some {
-			s.PS.Read(a, s.words[art.SlotBytes*i:][:art.SlotBytes])
+			s.PS.Read(a, s.Answers[art.SlotBytes*i:][:art.SlotBytes])
 		}
 		if err := s.PS.Post(); err != nil {
 			return false, op.Failure(err, false)
@@ -63,14 +63,14 @@ func (ld *builder) publish(top pool.Addr) (published bool, err error) {
 	if err := s.emptyRoot(); err != nil {
 		return false, err
 	}
-	c := s.fresh.Clone()
-	if err := s.freeze(c, s.fresh); err != nil {
+	c := s.Fresh.Clone()
+	if err := s.Freeze(c, s.Fresh); err != nil {
 		return false, err
 	}
-	if err := s.empties(s.fresh); err != nil {
+	if err := s.empties(s.Fresh); err != nil {
 		return false, err // whoever changes something next replaces the root
 	}
-	won, err := s.setWay(c.Addr, top)
+	won, err := s.SetWay(c.Addr, top)
 	if err == nil && !won {
 		err = fmt.Errorf("somebody inserted: %w", index.ErrNotEmpty)
 	}

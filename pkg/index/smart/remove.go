@@ -77,32 +77,32 @@ func (s *Session) removeLocked(key []byte) error {
 // Then the leaf is marked and retired by the session whose CAS took it out, and the node is
 // replaced if few children are left.
 func (s *Session) takeOut(key []byte) error {
-	l, st := &s.leaf, &s.path[s.level]
-	tomb := art.TombOf(st.word, s.Env.Uint64())
+	l, st := &s.leaf, &s.Path[s.Level]
+	tomb := art.TombOf(st.Word, s.Env.Uint64())
 	s.PS.Write(pool.Shared, l.at+atControl, l.setControl(l.ctl.cell(), gone))
 	beside := s.beside(st)
 	if beside {
-		s.PS.CompareSwap(st.node.Addr+pool.Addr(art.SlotAt(st.idx)), uint64(st.word), uint64(tomb), s.words[:8])
+		s.PS.CompareSwap(st.Node.Addr+pool.Addr(art.SlotAt(st.Idx)), uint64(st.Word), uint64(tomb), s.Answers[:8])
 	}
-	if err := s.blocks.Publish(l.at); err != nil {
+	if err := s.Blocks.Publish(l.at); err != nil {
 		return err
 	}
 	if !beside {
-		return s.afterwards(s.unlink(key, st.word))
+		return s.afterwards(s.unlink(key, st.Word))
 	}
-	found := art.Slot(binary.NativeEndian.Uint64(s.words))
-	if found != st.word {
-		st.node.Store(st.idx, found)
-		return s.afterwards(s.unlink(key, st.word))
+	found := art.Slot(binary.NativeEndian.Uint64(s.Answers))
+	if found != st.Word {
+		st.Node.Store(st.Idx, found)
+		return s.afterwards(s.unlink(key, st.Word))
 	}
-	st.node.Store(st.idx, tomb)
-	return s.afterwards(s.afterUnlink(st.word))
+	st.Node.Store(st.Idx, tomb)
+	return s.afterwards(s.afterUnlink(st.Word))
 }
 
 // beside reports whether the slot of st, which leads to the locked leaf, may be swapped in the list
 // that changes the leaf.
-func (s *Session) beside(st *step) bool {
-	return st.node.Addr.Server() == s.leaf.at.Server() && !st.word.Frozen()
+func (s *Session) beside(st *art.Step) bool {
+	return st.Node.Addr.Server() == s.leaf.at.Server() && !st.Word.Frozen()
 }
 
 // unlink takes the leaf of slot w, which is gone, out of the tree, unless somebody else does.
@@ -112,10 +112,10 @@ func (s *Session) unlink(key []byte, w art.Slot) error {
 		if err != nil || !there {
 			return err
 		}
-		st := &s.path[s.level]
-		before := st.word
+		st := &s.Path[s.Level]
+		before := st.Word
 		if before.Frozen() {
-			if err := s.replace(s.level); err != nil {
+			if err := s.replace(s.Level); err != nil {
 				return err
 			}
 			continue
@@ -134,14 +134,14 @@ func (s *Session) unlink(key []byte, w art.Slot) error {
 // proved: the leaf is out of the tree.
 func (s *Session) leads(key []byte, w art.Slot) (bool, error) {
 	for {
-		out, err := s.seek(key)
+		out, err := s.Seek(key)
 		if err != nil {
 			return false, err
 		}
-		if out == leafed && s.path[s.level].word.Addr() == w.Addr() {
+		if out == art.Leafed && s.Path[s.Level].Word.Addr() == w.Addr() {
 			return true, nil
 		}
-		if proved, _, err := s.confirm(key, out); proved || err != nil {
+		if proved, _, err := s.Confirm(key, out); proved || err != nil {
 			return false, err
 		}
 	}
@@ -154,18 +154,18 @@ func (s *Session) leads(key []byte, w art.Slot) (bool, error) {
 // nodes without children behind, for as long as nobody deletes below them. So the node is READ in
 // the round trip of the dead mark, mostly (looks).
 func (s *Session) afterUnlink(w art.Slot) error {
-	n := s.path[s.level].node
+	n := s.Path[s.Level].Node
 	looks := s.looks(n)
 	if looks {
-		s.PS.Read(n.Addr, s.node[:n.Kind.Bytes()])
+		s.PS.Read(n.Addr, s.Node[:n.Kind.Bytes()])
 	}
-	if err := s.retireChild(w); err != nil {
+	if err := s.RetireChild(w); err != nil {
 		return err
 	}
 	if looks {
-		n.Renew(s.node)
+		n.Renew(s.Node)
 	}
-	return s.tidy(s.level)
+	return s.tidy(s.Level)
 }
 
 // looks reports whether a node of which a child was taken out is to be READ: a small one each time,
@@ -183,12 +183,12 @@ const (
 // tidy replaces the node of path[l] if it has few children, and then looks at those above it.
 func (s *Session) tidy(l int) error {
 	for first := l; l > 0; l-- {
-		n := s.path[l].node
+		n := s.Path[l].Node
 		if l < first && s.looks(n) {
-			if err := s.Read(n.Addr, s.node[:n.Kind.Bytes()]); err != nil {
+			if err := s.Read(n.Addr, s.Node[:n.Kind.Bytes()]); err != nil {
 				return err
 			}
-			n.Renew(s.node)
+			n.Renew(s.Node)
 		}
 		if !n.Sparse(&s.t.with.Techniques) {
 			only := n.Single()

@@ -26,7 +26,7 @@ import (
 
 // switchType replaces the node where the descent ended, and puts the pair into the copy.
 func (s *Session) switchType(key, value []byte) (done bool, err error) {
-	return s.replaceWith(s.level, &addition{key, value}, false)
+	return s.replaceWith(s.Level, &addition{key, value}, false)
 }
 
 // replace replaces the node of path[l], or finds that somebody else did. The descent begins anew.
@@ -44,32 +44,32 @@ func (s *Session) replaceWith(l int, add *addition, idle bool) (done bool, err e
 	if l == 0 {
 		return s.replaceRoot(add)
 	}
-	parent, n := &s.path[l-1], s.path[l].node
-	w, err := s.readWord(parent)
-	if err != nil || w.Clean() != parent.word.Clean() {
+	parent, n := &s.Path[l-1], s.Path[l].Node
+	w, err := s.ReadWord(parent)
+	if err != nil || w.Clean() != parent.Word.Clean() {
 		return false, err // somebody replaced it
 	}
-	parent.word = w
+	parent.Word = w
 	if w.Frozen() {
 		return false, s.replace(l - 1)
 	}
-	if err := s.readSlots(n, s.fresh); err != nil {
+	if err := s.ReadSlots(n, s.Fresh); err != nil {
 		return false, err
 	}
-	if idle && !s.fresh.Sparse(&s.t.with.Techniques) && !s.fresh.Single().Inner() {
+	if idle && !s.Fresh.Sparse(&s.t.with.Techniques) && !s.Fresh.Single().Inner() {
 		return false, nil
 	}
 	// Memory first: a node that is frozen and cannot be replaced takes nothing in any more.
-	t, err := s.reserve(s.fresh, add != nil, n.Addr)
+	t, err := s.reserve(s.Fresh, add != nil, n.Addr)
 	if err == nil {
-		err = s.freeze(n, s.fresh)
+		err = s.Freeze(n, s.Fresh)
 	}
 	if err != nil {
-		s.discard()
+		s.Discard()
 		return false, err
 	}
-	s.level = l - 1
-	return s.substitute(parent, n, s.fresh, t, add)
+	s.Level = l - 1
+	return s.substitute(parent, n, s.Fresh, t, add)
 }
 
 // reserve allocates the copy of c.
@@ -78,26 +78,26 @@ func (s *Session) reserve(c *art.Copy, add bool, near pool.Addr) (art.NodeType, 
 	if t == 0 {
 		return 0, nil
 	}
-	_, _, err := s.allocate(t.Bytes(), near)
+	_, _, err := s.Allocate(t.Bytes(), near)
 	return t, err
 }
 
 // substitute makes the copy of n, whose slots c are frozen, and puts it into the parent's slot. t
 // is the type of the node that was reserved for it; 0 = none was.
-func (s *Session) substitute(parent *step, n, c *art.Copy, t art.NodeType, add *addition) (done bool, err error) {
-	before := parent.word
+func (s *Session) substitute(parent *art.Step, n, c *art.Copy, t art.NodeType, add *addition) (done bool, err error) {
+	before := parent.Word
 	if add != nil {
 		if _, w := c.Find(art.Branch(add.key, c.End())); w.Child() {
 			add = nil // somebody was faster
 		}
 	}
-	if err := s.lockNode(parent); err != nil {
-		s.discard()
+	if err := s.LockNode(parent); err != nil {
+		s.Discard()
 		return false, err
 	}
 	w, below, err := s.successor(parent, c, t, &add)
 	if err != nil && !errors.Is(err, index.ErrPoolFull) || w == 0 {
-		s.discard()
+		s.Discard()
 		return false, err
 	}
 	full := err
@@ -105,15 +105,15 @@ func (s *Session) substitute(parent *step, n, c *art.Copy, t art.NodeType, add *
 	if !won || err != nil {
 		return false, errors.Join(full, err)
 	}
-	s.t.cache.Drop(&n.Head)
+	s.t.Cache.Drop(&n.Head)
 	if !w.Inner() {
-		s.t.merges.Add(1)
+		s.t.Merges.Add(1)
 	}
-	if err := s.retireChild(before); err != nil {
+	if err := s.RetireChild(before); err != nil {
 		return true, err
 	}
 	if below != 0 {
-		if err := s.retireChild(below); err != nil {
+		if err := s.RetireChild(below); err != nil {
 			return true, err
 		}
 	}
@@ -124,38 +124,38 @@ func (s *Session) substitute(parent *step, n, c *art.Copy, t art.NodeType, add *
 // or a copy, whose WRITE is queued. add is cleared if there is no memory for its leaf; then err
 // says so as well. w is 0 if there is no memory for the copy. below is a node below that is
 // replaced, too.
-func (s *Session) successor(parent *step, c *art.Copy, t art.NodeType, add **addition) (w, below art.Slot, err error) {
+func (s *Session) successor(parent *art.Step, c *art.Copy, t art.NodeType, add **addition) (w, below art.Slot, err error) {
 	near := c.Addr
 	k, only := c.Children(), c.Single()
 	switch {
 	case k == 0 && *add == nil:
-		s.giveBack()
-		return art.TombOf(parent.word, s.Env.Uint64()), 0, nil
+		s.GiveBack()
+		return art.TombOf(parent.Word, s.Env.Uint64()), 0, nil
 	case only.Leaf() && *add == nil:
-		s.giveBack()
-		return only.Clean().WithKey(parent.word.Key()), 0, nil
+		s.GiveBack()
+		return only.Clean().WithKey(parent.Word.Key()), 0, nil
 	case only.Inner() && *add == nil:
 		if w, merged, err := s.headerMerge(parent, c, only); merged || err != nil {
 			return w, only, err
 		}
 	}
 	if need := s.t.with.TypeOf(c, *add != nil); t == 0 || t.Slots() < c.Base()+k+1 && need > t {
-		s.giveBack()
+		s.GiveBack()
 		if t = max(need, s.t.with.TypeFor(0)); true {
-			if _, _, err := s.allocate(t.Bytes(), near); err != nil {
+			if _, _, err := s.Allocate(t.Bytes(), near); err != nil {
 				return 0, 0, err
 			}
 		}
 	}
-	node := s.made[0]
+	node := s.Made[0]
 	var leaf art.Slot
 	if *add != nil {
-		if leaf, err = s.makeLeaf((*add).key, (*add).value, node.at); err != nil {
+		if leaf, err = s.makeLeaf((*add).key, (*add).value, node.At); err != nil {
 			// The node is frozen, so the copy is made without it.
-			for _, m := range s.made[1:] {
-				s.t.pool.Free(m.at, m.size)
+			for _, m := range s.Made[1:] {
+				s.t.Pool.Free(m.At, m.Size)
 			}
-			s.made, *add, leaf = s.made[:1], nil, 0
+			s.Made, *add, leaf = s.Made[:1], nil, 0
 			if !errors.Is(err, index.ErrPoolFull) {
 				return 0, 0, err
 			}
@@ -163,57 +163,57 @@ func (s *Session) successor(parent *step, c *art.Copy, t art.NodeType, add **add
 	}
 	h := c.Header
 	h.Kind = t
-	b := h.Build(s.lay.Sums, s.nodes, node.at, unit.NewVersion(s.Env))
+	b := h.Build(s.lay.Sums, s.Nodes, node.At, unit.NewVersion(s.Env))
 	n := art.PutChildren(b, t, c)
 	if leaf != 0 {
 		br := art.Branch((*add).key, c.End())
 		art.PutChild(b, t, c.Base(), &n, br, leaf)
 	}
-	s.PS.Write(pool.Sole, node.at, b)
-	at, _ := art.Pack(node.at)
-	return art.InnerSlot(parent.word.Key(), t, at), 0, err
+	s.PS.Write(pool.Sole, node.At, b)
+	at, _ := art.Pack(node.At)
+	return art.InnerSlot(parent.Word.Key(), t, at), 0, err
 }
 
 // swingMoved puts the leaf to which the one of st moved in its place.
-func (s *Session) swingMoved(st *step, to art.Slot) (won bool, err error) {
-	if st.word.Frozen() {
-		return false, s.replace(s.level)
+func (s *Session) swingMoved(st *art.Step, to art.Slot) (won bool, err error) {
+	if st.Word.Frozen() {
+		return false, s.replace(s.Level)
 	}
-	before := st.word
+	before := st.Word
 	won, err = s.publish(st, to.Clean().WithKey(before.Key()))
 	if !won || err != nil {
 		return false, err
 	}
-	return true, s.retireChild(before)
+	return true, s.RetireChild(before)
 }
 
 // replaceRoot replaces the root, which a bulk load froze. The requests are those of replace.go. add
 // is inserted with it. done: it is.
 func (s *Session) replaceRoot(add *addition) (done bool, err error) {
-	n := s.path[0].node
-	if moved, err := s.rootMoved(); moved || err != nil {
+	n := s.Path[0].Node
+	if moved, err := s.RootMoved(); moved || err != nil {
 		return false, err
 	}
-	if err := s.readSlots(n, s.fresh); err != nil {
+	if err := s.ReadSlots(n, s.Fresh); err != nil {
 		return false, err
 	}
-	a, _, err := s.allocate(rootBytes, n.Addr)
+	a, _, err := s.Allocate(art.RootBytes, n.Addr)
 	if err == nil {
-		err = s.freeze(n, s.fresh)
+		err = s.Freeze(n, s.Fresh)
 	}
 	if err != nil {
-		s.discard()
+		s.Discard()
 		return false, err
 	}
 	var full error
-	b := buildRoot(s.lay.Sums, s.nodes, a, unit.NewVersion(s.Env))
-	for i := range s.fresh.Size() {
-		if w := s.fresh.Word(i); w.Child() {
+	b := art.BuildRoot(s.lay.Sums, s.Nodes, a, unit.NewVersion(s.Env))
+	for i := range s.Fresh.Size() {
+		if w := s.Fresh.Word(i); w.Child() {
 			art.PutSlot(b, i, w.Clean())
 		}
 	}
 	if add != nil {
-		i, w := s.fresh.Find(art.Branch(add.key, 0))
+		i, w := s.Fresh.Find(art.Branch(add.key, 0))
 		if w.Child() {
 			add = nil // the descent goes on there
 		} else {
@@ -223,17 +223,17 @@ func (s *Session) replaceRoot(add *addition) (done bool, err error) {
 				art.PutSlot(b, i, leaf.WithKey(art.BranchKey(art.Branch(add.key, 0))))
 			case errors.Is(err, index.ErrPoolFull):
 				// The root is frozen, so the copy is made without it.
-				for _, m := range s.made[1:] {
-					s.t.pool.Free(m.at, m.size)
+				for _, m := range s.Made[1:] {
+					s.t.Pool.Free(m.At, m.Size)
 				}
-				s.made, add, full = s.made[:1], nil, err
+				s.Made, add, full = s.Made[:1], nil, err
 			default:
-				s.discard()
+				s.Discard()
 				return false, err
 			}
 		}
 	}
 	s.PS.Write(pool.Sole, a, b)
-	won, err := s.setWay(n.Addr, a)
+	won, err := s.SetWay(n.Addr, a)
 	return won && add != nil, errors.Join(full, err)
 }

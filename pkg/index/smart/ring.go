@@ -56,7 +56,7 @@ type planned struct {
 
 // ringRoom is how much of its arena a session takes for its ring.
 func (l *layout) ringRoom() int {
-	return max(ringBytes, allocatedFor(l.maxRead)+allocatedFor(art.Direct.Bytes()))
+	return max(ringBytes, art.AllocatedFor(l.maxRead)+art.AllocatedFor(art.Direct.Bytes()))
 }
 
 // arenaBytes is what a session's arena has for the rounds of scans, batches and checks, and for

@@ -182,13 +182,13 @@ func (sc *scan) step(b int) int {
 func (s *Session) walk() (pause, error) {
 	sc := s.scan
 	if len(sc.stack) == 0 {
-		f := sc.pick(s.t.rootSlot())
+		f := sc.pick(s.t.RootSlot())
 		if f == nil {
 			return lacking, nil
 		}
 		if f.Dead {
 			sc.release(f)
-			return lacking, s.astray(s.t.rootAddr())
+			return lacking, s.astray(s.t.RootAddr())
 		}
 		sc.see(f.At.Addr())
 		if !sc.enter(f, sc.bounded) {
@@ -209,7 +209,7 @@ func (s *Session) walk() (pause, error) {
 		}
 		w := f.Word(b)
 		if s.lay.Damaged(w, b == art.EndBranch) {
-			return lacking, isDamaged(f.At.Addr(), w)
+			return lacking, art.IsDamaged(f.At.Addr(), w)
 		}
 		if w.Leaf() {
 			if len(sc.out) == sc.left || len(sc.out) == cap(sc.out) {
@@ -230,7 +230,7 @@ func (s *Session) walk() (pause, error) {
 			return lacking, s.astray(w.Addr())
 		}
 		if !g.Under(&f.Header) {
-			return lacking, isAstray(f.At.Addr(), &f.Header, w, &g.Header)
+			return lacking, art.IsAstray(f.At.Addr(), &f.Header, w, &g.Header)
 		}
 		sc.see(g.At.Addr())
 		f.Next = sc.step(b)
@@ -341,18 +341,18 @@ func (s *Session) visitAll(visit func(key, value []byte) bool) (more bool, err e
 	if len(sc.out) == 0 {
 		return true, nil
 	}
-	s.blocks.BeginScan()
+	s.Blocks.BeginScan()
 	for i := range sc.out {
 		p := &sc.out[i]
 		key := sc.keys[p.from:p.to]
 		value, long := p.value()
 		if long {
-			if value, err = s.blocks.Next(sc, i, 1, len(sc.out)-i); err == nil && value == nil {
+			if value, err = s.Blocks.Next(sc, i, 1, len(sc.out)-i); err == nil && value == nil {
 				s.Count.Retries++
 				if value, err = s.find(key, nil); err == index.ErrNotFound {
 					continue
 				}
-				s.blocks.BeginScan() // its room was used
+				s.Blocks.BeginScan() // its room was used
 			}
 			if err != nil {
 				return false, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/combine"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
@@ -14,7 +15,7 @@ import (
 
 // Session implements index.Session.
 type Session struct {
-	inner
+	art.Session
 	t   *Tree
 	lay *layout
 
@@ -43,8 +44,8 @@ func (t *Tree) Session() (index.Session, error) { return t.newSession() }
 // newSession makes a session.
 func (t *Tree) newSession() (*Session, error) {
 	s := &Session{t: t, lay: &t.lay}
-	leafRoom := allocatedFor(t.lay.maxRead)
-	ps, err := t.pool.NewSession(2*leafRoom + innerBytes + blocks.RoomBytes(&t.lay.Codec) + t.lay.arenaBytes() + arenaSpare)
+	leafRoom := art.AllocatedFor(t.lay.maxRead)
+	ps, err := t.Pool.NewSession(2*leafRoom + art.SessionBytes + blocks.RoomBytes(&t.lay.Codec) + t.lay.arenaBytes() + arenaSpare)
 	if err != nil {
 		return nil, op.Failure(err, false)
 	}
@@ -54,13 +55,13 @@ func (t *Tree) newSession() (*Session, error) {
 			return nil, errors.Join(err, ps.Close())
 		}
 	}
-	if err = s.inner.open(&t.innerTree, ps); err != nil {
+	if err = s.Session.OpenIn(&t.Tree, ps); err != nil {
 		return nil, errors.Join(err, ps.Close())
 	}
 	if t.reads != nil {
 		s.Delegate(t.reads)
 	}
-	if err = s.blocks.Open(&s.Op, &t.lay.Codec); err == nil {
+	if err = s.Blocks.Open(&s.Op, &t.lay.Codec); err == nil {
 		err = s.allotRing(ps)
 	}
 	if err == nil {
@@ -79,7 +80,7 @@ func (s *Session) awaitMemory() bool {
 	if err := s.burySome(mostLeft); err != nil && s.PS.Err() != nil || !s.AwaitMemory() {
 		return false
 	}
-	s.forget()
+	s.Forget()
 	return true
 }
 

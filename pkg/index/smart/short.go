@@ -142,5 +142,5 @@ func (s *Session) bury(key []byte) error {
 func (s *Session) leaveLocked() error {
 	l := &s.leaf
 	s.PS.Write(pool.Shared, l.at+atControl, l.setControl(l.ctl.cell(), dead))
-	return s.blocks.Publish(l.at)
+	return s.Blocks.Publish(l.at)
 }

@@ -2,11 +2,10 @@
 // 2023, ACM TOS 20(3), 2024). docs/design/smart.md has the formats, each remote request, what
 // others may see after it, and why that is safe.
 //
-// Slots, inner nodes and copies of them are in package art.
+// Inner nodes, their copies, and descents are in package art.
 //
 //	layout.go   sizes of leaves
 //	leaf.go     leaves
-//	descend.go  descents, and the proof that a key is not there
 //	insert.go   normal insert (section 4.1.2)
 //	split.go    leaf split, header split
 //	replace.go  freeze-and-copy: type switch, compaction, merges
@@ -41,7 +40,7 @@ const DefaultCacheBytes = 64 << 20
 
 // Tree is an open index of one client.
 type Tree struct {
-	innerTree
+	art.Tree
 	lay    layout
 	with   techniques
 	active op.Sessions
@@ -69,17 +68,17 @@ func open(p *pool.Pool, o index.Options) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	if most := max(rootBytes, lay.maxLeaf); most > p.MostNodeBytes() {
+	if most := max(art.RootBytes, lay.maxLeaf); most > p.MostNodeBytes() {
 		return nil, fmt.Errorf("nodes of %d bytes do not fit chunks of %d", most, p.ChunkBytes())
 	}
 	t := &Tree{with: with}
-	t.innerTree.init(p, with.Techniques, t.noteAllocation)
-	t.active.Init(t.env)
+	t.Tree.Init(p, with.Techniques, t.noteAllocation)
+	t.active.Init(t.Env)
 	if with.readDelegation {
-		t.reads = combine.NewReads(t.env)
+		t.reads = combine.NewReads(t.Env)
 	}
-	t.shortage.init(t.env)
-	t.sweeps.init(t.env)
+	t.shortage.init(t.Env)
+	t.sweeps.init(t.Env)
 	p.SetMarks(art.Marks)
 	p.GiveUpInDoubt()
 	ps, err := p.NewSession(art.Direct.Bytes() + 64<<10)
@@ -95,7 +94,7 @@ func open(p *pool.Pool, o index.Options) (*Tree, error) {
 	if bound == 0 {
 		bound = DefaultCacheBytes
 	}
-	t.keep(bound)
+	t.OpenCache(bound)
 	return t, nil
 }
 
@@ -104,8 +103,8 @@ func (t *Tree) openSuperblock(ps *pool.Session, lay layout, given *index.Options
 	want := meta.Options{Uint64: lay.Uint64, MaxKeyBytes: lay.MaxKey, MaxValueBytes: lay.MaxValue, InlineBytes: lay.Inline, NodeBytes: lay.nodeSize}
 	have, root, err := meta.Open(ps, &meta.Request{
 		Design: Name, Want: want, AnyNode: given.NodeBytes == 0, AnyInline: given.InlineBytes == 0,
-		Create:  func(secret [2]uint64) (pool.Addr, error) { return t.firstNode(ps, sumsOf(secret)) },
-		Discard: func(a pool.Addr) { t.pool.Free(a, rootBytes) },
+		Create:  func(secret [2]uint64) (pool.Addr, error) { return t.FirstNode(ps, sumsOf(secret)) },
+		Discard: func(a pool.Addr) { t.Pool.Free(a, art.RootBytes) },
 	})
 	if err != nil {
 		return err
@@ -115,9 +114,9 @@ func (t *Tree) openSuperblock(ps *pool.Session, lay layout, given *index.Options
 	}
 	t.lay.Sums = sumsOf(have.Secret)
 	if _, ok := art.Pack(root); !ok {
-		return beyond(root)
+		return art.Beyond(root)
 	}
-	t.begin(root, t.lay.Layout, t.lay.MaxKey)
+	t.SetRoot(root, t.lay.Layout, t.lay.MaxKey)
 	return nil
 }
 
@@ -128,8 +127,8 @@ func sumsOf(secret [2]uint64) *sum.Key {
 
 // Stats implements index.Index.
 func (t *Tree) Stats() index.Stats {
-	stats := t.active.Stats(t.pool, t.reads)
-	stats.Merges, stats.CacheBytes = t.merges.Load(), uint64(t.cache.Bytes())
+	stats := t.active.Stats(t.Pool, t.reads)
+	stats.Merges, stats.CacheBytes = t.Merges.Load(), uint64(t.Cache.Bytes())
 	return stats
 }
 

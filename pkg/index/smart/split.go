@@ -19,34 +19,34 @@ import (
 //  2. CAS of the slot, from the leaf to the first node: the insert takes effect. Whoever has the
 //     old word finds the other leaf where it was.
 func (s *Session) leafSplit(key, value []byte) (done bool, err error) {
-	st := &s.path[s.level]
-	other := st.word
+	st := &s.Path[s.Level]
+	other := st.Word
 	s.other = s.leaf.appendKey(s.other[:0])
-	from := st.node.End() + 1 // the slot stands for the byte before
+	from := st.Node.End() + 1 // the slot stands for the byte before
 	common := item.CommonPrefix(key, s.other)
 	if common < from {
 		return false, fmt.Errorf("leaf %v lies in a node for keys that begin with %x, as its own key does not: %w", other.Addr(), key[:from], index.ErrFormat)
 	}
-	p, err := s.planLeaf(key, value, s.place(st))
+	p, err := s.planLeaf(key, value, s.Place(st))
 	near := p.at
 	if err == nil {
 		err = s.planNodes(s.chain(from, common), near)
 	}
 	if err == nil {
-		err = s.lockNode(st)
+		err = s.LockNode(st)
 	}
 	if err == nil {
 		err = s.writeLeaf(&p, key, value, near)
 	}
 	if err != nil {
-		s.discard()
+		s.Discard()
 		return false, err
 	}
 	w, err := s.makeFork(key, from, common, p.word, other, s.other)
 	if err != nil {
 		return false, err
 	}
-	return s.publish(st, w.WithKey(st.word.Key()))
+	return s.publish(st, w.WithKey(st.Word.Key()))
 }
 
 // chain is how many nodes makeFork makes.
@@ -57,7 +57,7 @@ func (s *Session) chain(from, common int) int {
 // planNodes allocates n nodes of the smallest type, which come behind the leaf in made.
 func (s *Session) planNodes(n int, near pool.Addr) error {
 	for range n {
-		if _, _, err := s.allocate(s.t.with.TypeFor(0).Bytes(), near); err != nil {
+		if _, _, err := s.Allocate(s.t.with.TypeFor(0).Bytes(), near); err != nil {
 			return err
 		}
 	}
@@ -84,17 +84,17 @@ func (s *Session) makeFork(key []byte, from, common int, child, second art.Slot,
 
 // makeNode queues the WRITE of the n-th node that was planned, with one or two children.
 func (s *Session) makeNode(n *int, h *art.Header, children [2]art.Slot, branches [2]int) (art.Slot, error) {
-	room := allocatedFor(h.Kind.Bytes())
-	at := *n % min(chainNodes, len(s.nodes)/room)
+	room := art.AllocatedFor(h.Kind.Bytes())
+	at := *n % min(art.ChainNodes, len(s.Nodes)/room)
 	if *n > 0 && at == 0 {
 		if err := s.PS.Post(); err != nil {
-			s.forget()
+			s.Forget()
 			return 0, op.Failure(err, false)
 		}
 	}
-	a := s.made[1+*n].at
+	a := s.Made[1+*n].At
 	*n++
-	b := h.Build(s.lay.Sums, s.nodes[at*room:], a, unit.NewVersion(s.Env))
+	b := h.Build(s.lay.Sums, s.Nodes[at*room:], a, unit.NewVersion(s.Env))
 	next := s.lay.Base()
 	for i, c := range children {
 		if c != 0 {
@@ -112,32 +112,32 @@ func (s *Session) makeNode(n *int, h *art.Header, children [2]art.Slot, branches
 // has to be put right below, neither before the insert is answered nor afterwards, and whoever
 // comes to the node by an old copy finds the same keys in it. The requests are those of leafSplit.
 func (s *Session) headerSplit(key, value []byte) (done bool, err error) {
-	st := &s.path[s.level]
-	if st.word.Frozen() {
-		return false, s.replace(s.level)
+	st := &s.Path[s.Level]
+	if st.Word.Frozen() {
+		return false, s.replace(s.Level)
 	}
-	below := s.path[s.level+1].node
+	below := s.Path[s.Level+1].Node
 	at := below.Mismatch(key) // behind the slot's byte (follow)
-	from := st.node.End() + 1
-	near := st.node.Addr
+	from := st.Node.End() + 1
+	near := st.Node.Addr
 	p, err := s.planLeaf(key, value, near)
 	if err == nil {
 		err = s.planNodes(s.chain(from, at), near)
 	}
 	if err == nil {
-		err = s.lockNode(st)
+		err = s.LockNode(st)
 	}
 	if err == nil {
 		err = s.writeLeaf(&p, key, value, near)
 	}
 	if err != nil {
-		s.discard()
+		s.Discard()
 		return false, err
 	}
 	s.other = append(append(s.other[:0], key[:at]...), below.Prefix[at-int(below.Depth)])
-	w, err := s.makeFork(key, from, at, p.word, st.word, s.other)
+	w, err := s.makeFork(key, from, at, p.word, st.Word, s.other)
 	if err != nil {
 		return false, err
 	}
-	return s.publish(st, w.WithKey(st.word.Key()))
+	return s.publish(st, w.WithKey(st.Word.Key()))
 }

@@ -49,7 +49,7 @@ func TestInsertsAreSpread(t *testing.T) {
 			trips := float64(d.RoundTrips) / float64(pairs)
 			t.Logf("chunks of each server: %v; %.2f round trips an insert", on, trips)
 			most, least := 0, 1<<30
-			for _, id := range x.(*Tree).pool.Servers() {
+			for _, id := range x.(*Tree).Pool.Servers() {
 				most, least = max(most, on[id]), min(least, on[id])
 			}
 			if most < 8 || 10*least < 6*most {

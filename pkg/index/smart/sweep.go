@@ -106,13 +106,13 @@ func (t *Tree) wantSweep() {
 func (t *Tree) noteAllocation(err error) {
 	t.noteMemory(err)
 	if err != nil {
-		t.shortage.note(t.env, err)
+		t.shortage.note(t.Env, err)
 	}
 }
 
 // noteMemory looks for a reason for a sweep after an allocation, which ended with err.
 func (t *Tree) noteMemory(err error) {
-	w, adopted := &t.sweeps, t.pool.Adopted()
+	w, adopted := &t.sweeps, t.Pool.Adopted()
 	if w.adopted.Load() != adopted {
 		w.adopted.Store(adopted)
 		t.wantSweep()
@@ -132,7 +132,7 @@ func (t *Tree) sweepNowAndThen() {
 		w.mu.begun = !w.mu.over && w.wanted.Load()
 		goes := w.mu.begun
 		w.mu.Unlock()
-		if !goes || t.pool.Alive() != nil {
+		if !goes || t.Pool.Alive() != nil {
 			return
 		}
 		w.wanted.Store(false)
@@ -164,7 +164,7 @@ func (w *sweeps) stopped() error {
 
 // Sweep implements index.Sweeper.
 func (t *Tree) Sweep() (nodes int, err error) {
-	r := t.sweeps.enter(t.pool)
+	r := t.sweeps.enter(t.Pool)
 	if r == nil {
 		return 0, errSweeping
 	}
@@ -176,17 +176,17 @@ func (t *Tree) Sweep() (nodes int, err error) {
 }
 
 func (t *Tree) sweep(r *pool.Review) (nodes int, err error) {
-	if err := t.pool.AwaitOperations(sweepWait, t.sweeps.stopped); err != nil {
+	if err := t.Pool.AwaitOperations(sweepWait, t.sweeps.stopped); err != nil {
 		return 0, err
 	}
 	if err := t.walkAll(r); err != nil || r.Left() == 0 {
 		return 0, err
 	}
-	if err := t.pool.AwaitOperations(sweepWait, t.sweeps.stopped); err != nil {
+	if err := t.Pool.AwaitOperations(sweepWait, t.sweeps.stopped); err != nil {
 		return 0, err
 	}
 	return r.GiveBack(func(b []byte, a pool.Addr) int {
-		return unit.PutDead(b, a, art.KindLeaf, unit.NewVersion(t.env))
+		return unit.PutDead(b, a, art.KindLeaf, unit.NewVersion(t.Env))
 	})
 }
 
@@ -202,7 +202,7 @@ func (t *Tree) walkAll(r *pool.Review) (err error) {
 	defer func() { sc.sees = nil }()
 	sc.bound = sc.bound[:0]
 	for first, more := true, true; more; first = false {
-		began := t.env.Now()
+		began := t.Env.Now()
 		if more, err = s.walkPiece(!first); err != nil {
 			return err
 		}
@@ -211,7 +211,7 @@ func (t *Tree) walkAll(r *pool.Review) (err error) {
 		if err := t.sweeps.stopped(); err != nil {
 			return err
 		}
-		t.env.Sleep(min(mostRest, (sweepShare-1)*(t.env.Now()-began)))
+		t.Env.Sleep(min(mostRest, (sweepShare-1)*(t.Env.Now()-began)))
 	}
 	s.Begin()
 	defer s.End()
@@ -246,15 +246,15 @@ func (s *Session) walkPiece(behind bool) (more bool, err error) {
 // the first one.
 func (s *Session) seeRoots() error {
 	n := 0
-	for a := s.t.first; a != pool.Nil; n++ {
-		if n > mostRoots {
-			return leadsBack(a)
+	for a := s.t.First; a != pool.Nil; n++ {
+		if n > art.MostRoots {
+			return art.LeadsBack(a)
 		}
 		s.scan.sees = append(s.scan.sees, a)
-		if err := s.Read(a+atWay, s.words[:art.SlotBytes]); err != nil {
+		if err := s.Read(a+art.AtWay, s.Answers[:art.SlotBytes]); err != nil {
 			return err
 		}
-		a = getWay(s.words).Addr()
+		a = art.GetWay(s.Answers).Addr()
 	}
 	return nil
 }

@@ -52,8 +52,8 @@ func TestSweepSeesWhereALeafMoved(t *testing.T) {
 		i := 1 - l.ctl.cell()
 		s.PS.Write(pool.Shared, l.at+pool.Addr(l.cellAt(i)), l.putForward(i, to.word))
 		s.PS.Write(pool.Shared, l.at+atControl, l.setControl(i, moved))
-		must(s.blocks.Publish(l.at))
-		s.forget()
+		must(s.Blocks.Publish(l.at))
+		s.Forget()
 		s.End()
 
 		n, err := tree.Sweep()

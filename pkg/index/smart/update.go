@@ -54,7 +54,7 @@ func (s *Session) put(key, value []byte, m combine.Mode) error {
 		}
 		var done bool
 		switch {
-		case m == combine.Upsert && out == leafed:
+		case m == combine.Upsert && out == art.Leafed:
 			done, err = s.besideLeaf(key, value, v)
 		case m == combine.Upsert:
 			done, err = s.insertAt(key, value, out)
@@ -71,16 +71,16 @@ func (s *Session) put(key, value []byte, m combine.Mode) error {
 
 // lacks is asked where a descent ended, at a leaf if ended says so, which is in s.leaf and has not
 // the key. true: that is proved. false: the descent is to begin anew.
-func (s *Session) lacks(key []byte, ended outcome, v verdict) (bool, error) {
-	st := &s.path[s.level]
+func (s *Session) lacks(key []byte, ended art.Outcome, v verdict) (bool, error) {
+	st := &s.Path[s.Level]
 	switch {
-	case ended == leafed && v == whole && s.leaf.ctl.state() == moved:
+	case ended == art.Leafed && v == whole && s.leaf.ctl.state() == moved:
 		_, err := s.swingMoved(st, s.leaf.forward())
 		return false, err
-	case ended == leafed && v == out:
-		st.fresh = false // it may have moved since the slot was READ
+	case ended == art.Leafed && v == out:
+		st.Fresh = false // it may have moved since the slot was READ
 	}
-	absent, _, err := s.confirm(key, ended)
+	absent, _, err := s.Confirm(key, ended)
 	return absent, err
 }
 
@@ -96,19 +96,19 @@ const (
 // lockLeaf finds the leaf of key, alive or dead, and acquires its lock. If found, the lock is held
 // and the leaf is in s.leaf. Else no lock is held; out says where the descent ended, and where it
 // ended at a leaf, v what that is.
-func (s *Session) lockLeaf(key []byte) (out outcome, found bool, v verdict, err error) {
+func (s *Session) lockLeaf(key []byte) (out art.Outcome, found bool, v verdict, err error) {
 	out, got, v, err := s.lockLeafOr(key, nil)
 	return out, got == locked, v, err
 }
 
 // lockLeafOr is lockLeaf, but another session of this client that has the lock may make the change
 // c, unless that is nil.
-func (s *Session) lockLeafOr(key []byte, c *combine.Change) (out outcome, got holding, v verdict, err error) {
+func (s *Session) lockLeafOr(key []byte, c *combine.Change) (out art.Outcome, got holding, v verdict, err error) {
 	for {
-		if out, err = s.seek(key); err != nil || out != leafed {
+		if out, err = s.Seek(key); err != nil || out != art.Leafed {
 			return out, nothing, v, err
 		}
-		w := s.path[s.level].word
+		w := s.Path[s.Level].Word
 		b := s.leafRoom[:w.LeafBytes()]
 		s.Pause()
 		if made, err := s.lockOr(w.Addr(), b, c); err != nil {
@@ -139,8 +139,8 @@ func (s *Session) renewTorn(key []byte, w art.Slot) error {
 	if err := s.Reread(w.Addr()); err != nil {
 		return err
 	}
-	s.path[s.level].fresh = false
-	_, _, err := s.confirm(key, leafed)
+	s.Path[s.Level].Fresh = false
+	_, _, err := s.Confirm(key, art.Leafed)
 	return err
 }
 
@@ -175,10 +175,10 @@ func (s *Session) updateLocked(key, value []byte) error {
 	s.PS.Write(pool.Shared, l.at+pool.Addr(l.cellAt(i)), l.putCell(i, &c))
 	s.PS.Write(pool.Shared, l.at+atControl, l.setControl(i, alive))
 	s.PS.HandOn(l.at, l.b)
-	if err := s.blocks.Publish(l.at); err != nil {
+	if err := s.Blocks.Publish(l.at); err != nil {
 		return err
 	}
-	s.forget()
+	s.Forget()
 	return nil
 }
 
@@ -186,7 +186,7 @@ func (s *Session) updateLocked(key, value []byte) error {
 func (s *Session) replaceBlock(key []byte) {
 	if v, long := s.leaf.value(); long && s.leaf.ctl.state() == alive {
 		r := reference(v)
-		s.blocks.Replace(r.PutEntry(&s.lay.Codec, s.entry, key))
+		s.Blocks.Replace(r.PutEntry(&s.lay.Codec, s.entry, key))
 	}
 }
 
@@ -212,36 +212,36 @@ func (s *Session) moveLocked(key, value []byte, spare bool) (done bool, err erro
 		err = s.writeLeaf(&p, key, value, near)
 	}
 	if err != nil && spare && errors.Is(err, index.ErrPoolFull) {
-		s.giveBack()
+		s.GiveBack()
 		return false, nil
 	}
 	if err != nil {
 		err = s.Refuse(err)
-		s.discard()
+		s.Discard()
 		return false, err
 	}
 	s.replaceBlock(key)
 	i := 1 - l.ctl.cell()
 	s.PS.Write(pool.Shared, l.at+pool.Addr(l.cellAt(i)), l.putForward(i, p.word))
 	s.PS.Write(pool.Shared, l.at+atControl, l.setControl(i, moved))
-	st := &s.path[s.level]
-	w, beside := st.word, s.beside(st)
+	st := &s.Path[s.Level]
+	w, beside := st.Word, s.beside(st)
 	to := p.word.WithKey(w.Key())
 	if beside {
-		s.PS.CompareSwap(st.node.Addr+pool.Addr(art.SlotAt(st.idx)), uint64(w), uint64(to), s.words[:8])
+		s.PS.CompareSwap(st.Node.Addr+pool.Addr(art.SlotAt(st.Idx)), uint64(w), uint64(to), s.Answers[:8])
 	}
-	if err := s.blocks.Publish(l.at); err != nil {
-		s.forget()
+	if err := s.Blocks.Publish(l.at); err != nil {
+		s.Forget()
 		return true, err
 	}
-	s.forget()
+	s.Forget()
 	if beside {
-		found := art.Slot(binary.NativeEndian.Uint64(s.words))
+		found := art.Slot(binary.NativeEndian.Uint64(s.Answers))
 		if found == w {
-			st.node.Store(st.idx, to)
-			return true, s.afterwards(s.retireChild(w))
+			st.Node.Store(st.Idx, to)
+			return true, s.afterwards(s.RetireChild(w))
 		}
-		st.node.Store(st.idx, found)
+		st.Node.Store(st.Idx, found)
 	} else if !w.Frozen() {
 		// mostly the slot is as it was
 		if won, err := s.swingMoved(st, p.word); won || err != nil {
@@ -258,7 +258,7 @@ func (s *Session) settleMoved(key []byte, w, to art.Slot) error {
 		if err != nil || !there {
 			return err
 		}
-		if won, err := s.swingMoved(&s.path[s.level], to); won || err != nil {
+		if won, err := s.swingMoved(&s.Path[s.Level], to); won || err != nil {
 			return err
 		}
 	}
@@ -270,5 +270,5 @@ func (s *Session) afterwards(err error) error {
 	if err == nil || s.PS.Err() == nil && (errors.Is(err, index.ErrTimeout) || errors.Is(err, index.ErrPoolFull)) {
 		return nil
 	}
-	return failure(err)
+	return art.Failure(err)
 }

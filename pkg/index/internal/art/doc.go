@@ -14,4 +14,12 @@
 //	copy.go    copies of nodes, as clients keep them
 //	fill.go    images of nodes
 //	frame.go   nodes with their children in order
+//
+//	tree.go      what a client has of a tree
+//	session.go   what a session has of it; memory for nodes, and what is taken out; freezing
+//	root.go      the root, and how another one takes its place
+//	descend.go   descents, and the proof that a key is not there
+//	cached.go    which copies an operation may use
+//	nodelock.go  locks of nodes, of clients that want them
+//	spread.go    on which memory servers nodes are made
 package art

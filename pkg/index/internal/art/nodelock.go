@@ -1,9 +1,6 @@
-package smart
+package art
 
-import (
-	"github.com/dmindex/dmindex/pkg/index/internal/art"
-	"github.com/dmindex/dmindex/pkg/index/internal/op"
-)
+import "github.com/dmindex/dmindex/pkg/index/internal/op"
 
 // Without lock-free inner nodes (section 4.1.2) a session inserts into a node, and replaces one
 // that its slot leads to, under the node's lock, as in an adaptive radix tree whose writers exclude
@@ -16,21 +13,21 @@ import (
 // that a leaf is taken out of its slot, is done without the node's; and the slots of a node that is
 // replaced are frozen under no lock.
 
-// lockNode acquires the lock of the node of st, unless inner nodes are lock-free. It fails if the
+// LockNode acquires the lock of the node of st, unless inner nodes are lock-free. It fails if the
 // operation's limit is over, since its change begins next. No lock may be held, and nothing be
 // queued. publish, or discard, releases it.
-func (s *inner) lockNode(st *step) error {
+func (s *Session) LockNode(st *Step) error {
 	if s.t.with.LockFreeInternal {
 		return op.Failure(s.PS.Late(), false)
 	}
-	if err := s.PS.Lock(st.node.Addr, s.words[:art.HeadBytes]); err != nil {
+	if err := s.PS.Lock(st.Node.Addr, s.Answers[:HeadBytes]); err != nil {
 		return op.Failure(err, false)
 	}
 	return op.Failure(s.PS.Late(), false)
 }
 
-// postSwap posts what is queued, and releases the node's lock if there is one.
-func (s *inner) postSwap() error {
+// PostSwap posts what is queued, and releases the node's lock if there is one.
+func (s *Session) PostSwap() error {
 	if s.PS.Holds() {
 		return s.PS.PostUnlock()
 	}

@@ -1,4 +1,4 @@
-package smart
+package art
 
 import (
 	"sync/atomic"
@@ -34,30 +34,30 @@ func (p *spread) add(a pool.Addr, bytes int) {
 	p.placed[a.Server()%64].Add(int64(bytes))
 }
 
-// place is where a new node is to lie to which the slot of st will lead; Nil = on any server.
-func (s *inner) place(st *step) pool.Addr {
-	a, n := st.node.Addr, int64(s.Pool.NumServers())
+// Place is where a new node is to lie to which the slot of st will lead; Nil = on any server.
+func (s *Session) Place(st *Step) pool.Addr {
+	a, n := st.Node.Addr, int64(s.Pool.NumServers())
 	p := &s.t.spread
-	if n > 1 && (st == &s.path[0] || p.placed[a.Server()%64].Load()-p.total.Load()/n > spreadSlack) {
+	if n > 1 && (st == &s.Path[0] || p.placed[a.Server()%64].Load()-p.total.Load()/n > spreadSlack) {
 		return pool.Nil
 	}
 	return a
 }
 
-// awaitStrayed posts what is queued, and awaits it, if some of what was made is on another server
+// AwaitStrayed posts what is queued, and awaits it, if some of what was made is on another server
 // than the node at a, a word of which is to lead to it: only requests to one server keep their
 // order.
-func (s *inner) awaitStrayed(a pool.Addr) error {
-	strayed := s.apart
-	for _, m := range s.made {
-		strayed = strayed || m.at.Server() != a.Server()
+func (s *Session) AwaitStrayed(a pool.Addr) error {
+	strayed := s.Apart
+	for _, m := range s.Made {
+		strayed = strayed || m.At.Server() != a.Server()
 	}
 	if !strayed {
 		return nil
 	}
 	if err := s.PS.Post(); err != nil {
-		s.forget()
-		return failure(err)
+		s.Forget()
+		return Failure(err)
 	}
 	return nil
 }
