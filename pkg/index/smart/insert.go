@@ -1,7 +1,6 @@
 package smart
 
 import (
-	"encoding/binary"
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -64,7 +63,7 @@ func (s *Session) insert(key, value []byte) error {
 			}
 			continue
 		}
-		if done, err := s.insertAt(key, value, out); done || err != nil {
+		if done, err := s.Link(s.comes(key, value), out); done || err != nil {
 			return err
 		}
 	}
@@ -84,82 +83,53 @@ func (s *Session) revive(key, value []byte) (done bool, err error) {
 	return true, s.changeLocked(c)
 }
 
-// insertAt inserts where a descent ended that came to no leaf. done is false if somebody was
-// faster, and the descent is to begin anew.
-func (s *Session) insertAt(key, value []byte, out art.Outcome) (done bool, err error) {
-	st := &s.Path[s.Level]
-	switch {
-	case out == art.Mismatched:
-		return s.headerSplit(key, value)
-	case st.Idx < 0 || st.Word.Frozen():
-		return s.switchType(key, value)
-	}
-	return s.normalInsert(key, value, st)
-}
-
 // besideLeaf inserts where the descent came to a leaf that has not the key, which is in s.leaf.
 func (s *Session) besideLeaf(key, value []byte, v verdict) (done bool, err error) {
 	st := &s.Path[s.Level]
 	switch {
 	case v == whole && s.leaf.ctl.state() == moved:
-		_, err := s.swingMoved(st, s.leaf.forward())
+		_, err := s.Swing(st, s.leaf.forward())
 		return false, err
 	case st.Word.Frozen():
-		return false, s.replace(s.Level)
+		return false, s.Replace(s.Level)
 	case v == whole && s.leaf.stays():
-		return s.leafSplit(key, value)
+		s.other = s.leaf.appendKey(s.other[:0])
+		return s.Fork(s.comes(key, value), s.other)
 	}
 	// It is gone: the new leaf takes its place.
-	return s.normalInsert(key, value, st)
+	return s.LinkAt(s.comes(key, value), st)
 }
 
-// normalInsert (section 4.1.2) puts a leaf into the slot of st: an empty one, a tombstone, or one
-// whose leaf is gone. The requests, in one list if all of it is on one server:
-//
-//  1. WRITE of the leaf, and of the block of a long value: nobody knows them;
-//  2. CAS of the slot: the insert takes effect. By G1, or G3, whoever sees the slot finds the leaf.
-//
-// A client that dies before 2 leaves memory that nobody knows.
-func (s *Session) normalInsert(key, value []byte, st *art.Step) (done bool, err error) {
-	near := st.Node.Addr
-	p, err := s.planLeaf(key, value, near)
-	if err == nil {
-		err = s.LockNode(st)
-	}
-	if err == nil {
-		err = s.writeLeaf(&p, key, value, near)
-	}
-	if err != nil {
-		s.Discard()
-		return false, err
-	}
-	before := st.Word
-	w := p.word.WithKey(art.BranchKey(art.Branch(key, st.Node.End())))
-	won, err := s.publish(st, w)
-	if !won || err != nil {
-		return false, err
-	}
-	if before.Leaf() {
-		return true, s.RetireChild(before)
-	}
-	return true, nil
-}
-
-// plan is a leaf whose memory is allocated. Everything that a change takes is allocated before its
-// first request is queued: what is queued cannot be taken back.
+// plan is a leaf whose memory is allocated.
 type plan struct {
 	shape
 	at   pool.Addr
 	word art.Slot // lacks the partial key
 }
 
-// makeLeaf allocates the leaf of a pair and queues its WRITE. The word lacks the partial key.
-func (s *Session) makeLeaf(key, value []byte, near pool.Addr) (art.Slot, error) {
-	p, err := s.planLeaf(key, value, near)
-	if err == nil {
-		err = s.writeLeaf(&p, key, value, near)
-	}
-	return p.word, err
+// coming implements art.Newcomer: the leaf of a pair that is inserted.
+type coming struct {
+	s          *Session
+	key, value []byte
+	plan
+}
+
+// comes makes the session's newcomer the leaf of a pair.
+func (s *Session) comes(key, value []byte) *coming {
+	s.coming = coming{s: s, key: key, value: value}
+	return &s.coming
+}
+
+func (c *coming) Place() []byte { return c.key }
+
+func (c *coming) Allot(near pool.Addr) (art.Slot, pool.Addr, error) {
+	var err error
+	c.plan, err = c.s.planLeaf(c.key, c.value, near)
+	return c.plan.word, c.plan.at, err
+}
+
+func (c *coming) Queue(near pool.Addr) error {
+	return c.s.writeLeaf(&c.plan, c.key, c.value, near)
 }
 
 // planLeaf allocates the leaf of a pair.
@@ -207,41 +177,4 @@ func (s *Session) content(key, value []byte, near pool.Addr) (content, error) {
 	}
 	s.Apart = s.Apart || r.Addr.Server() != near.Server()
 	return content{long: true, ref: r}, nil
-}
-
-// publish posts what is queued, and then swaps the word of st to w, under the node's lock if
-// LockNode acquired that. won: what was made is known now. Else it is given back, and the copy has
-// the word that was found.
-func (s *Session) publish(st *art.Step, w art.Slot) (won bool, err error) {
-	if err := s.AwaitStrayed(st.Node.Addr); err != nil {
-		return false, err
-	}
-	s.Pause()
-	s.PS.CompareSwap(st.Node.Addr+pool.Addr(art.SlotAt(st.Idx)), uint64(st.Word), uint64(w), s.Answers[:8])
-	if err := s.PostSwap(); err != nil {
-		s.Forget()
-		return false, art.Failure(err)
-	}
-	found := art.Slot(binary.NativeEndian.Uint64(s.Answers))
-	if found != st.Word {
-		st.Node.Store(st.Idx, found)
-		s.Discard()
-		if err := s.Retry(); err != nil {
-			return false, err
-		}
-		return false, s.unblock(st, found)
-	}
-	st.Node.Store(st.Idx, w)
-	s.Forget()
-	return true, nil
-}
-
-// unblock is called where the word of path[s.level] was another one than expected. If it is that
-// word, frozen, somebody replaces the node, and may have died: so this session does it, too.
-func (s *Session) unblock(st *art.Step, found art.Slot) error {
-	if found.Frozen() && found.Clean() == st.Word {
-		st.Word = found
-		return s.replace(s.Level)
-	}
-	return nil
 }

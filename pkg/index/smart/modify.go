@@ -58,7 +58,7 @@ func (s *Session) modify(key []byte, change index.Change) error {
 		if out == art.Leafed {
 			done, err = s.besideLeaf(key, value, v)
 		} else {
-			done, err = s.insertAt(key, value, out)
+			done, err = s.Link(s.comes(key, value), out)
 		}
 		if done || err != nil {
 			return err

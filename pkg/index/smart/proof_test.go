@@ -52,8 +52,8 @@ func TestFullNodeThatIsOutProvesNothing(t *testing.T) {
 	}
 	// as if the dead mark had not been written
 	a.Begin()
-	copy(a.Mark, image)
-	a.PS.Write(pool.Sole, node.Addr, a.Mark[:art.HeadBytes])
+	copy(a.Answers, image)
+	a.PS.Write(pool.Sole, node.Addr, a.Answers[:art.HeadBytes])
 	if err := a.PS.Post(); err != nil {
 		t.Fatal(err)
 	}

@@ -26,13 +26,14 @@ type Session struct {
 	image    []byte
 	entry    []byte // an entry of package item, for package blocks
 
-	other []byte         // the key of another leaf
-	old   []byte         // a value that Modify tells of
-	left  []byte         // the key of a leaf that was left
-	offer combine.Change // to whoever has the lock that the session waits for
-	ring  ring
-	scan  *scan  // nil until the first one
-	round *round // nil until the first batch
+	other  []byte         // the key of another leaf
+	coming coming         // the leaf that is inserted
+	old    []byte         // a value that Modify tells of
+	left   []byte         // the key of a leaf that was left
+	offer  combine.Change // to whoever has the lock that the session waits for
+	ring   ring
+	scan   *scan  // nil until the first one
+	round  *round // nil until the first batch
 }
 
 // arenaSpare is what a session's arena has besides buffers.

@@ -2,13 +2,11 @@
 // 2023, ACM TOS 20(3), 2024). docs/design/smart.md has the formats, each remote request, what
 // others may see after it, and why that is safe.
 //
-// Inner nodes, their copies, and descents are in package art.
+// Inner nodes, descents, and changes of inner nodes are in package art.
 //
 //	layout.go   sizes of leaves
 //	leaf.go     leaves
-//	insert.go   normal insert (section 4.1.2)
-//	split.go    leaf split, header split
-//	replace.go  freeze-and-copy: type switch, compaction, merges
+//	insert.go   insert (section 4.1.2)
 //	update.go   in-place update
 //	combine.go  changes of one leaf that are made together (section 4.2)
 //	remove.go   delete

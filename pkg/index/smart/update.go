@@ -57,7 +57,7 @@ func (s *Session) put(key, value []byte, m combine.Mode) error {
 		case m == combine.Upsert && out == art.Leafed:
 			done, err = s.besideLeaf(key, value, v)
 		case m == combine.Upsert:
-			done, err = s.insertAt(key, value, out)
+			done, err = s.Link(s.comes(key, value), out)
 		default:
 			if done, err = s.lacks(key, out, v); done && err == nil {
 				return index.ErrNotFound
@@ -75,7 +75,7 @@ func (s *Session) lacks(key []byte, ended art.Outcome, v verdict) (bool, error) 
 	st := &s.Path[s.Level]
 	switch {
 	case ended == art.Leafed && v == whole && s.leaf.ctl.state() == moved:
-		_, err := s.swingMoved(st, s.leaf.forward())
+		_, err := s.Swing(st, s.leaf.forward())
 		return false, err
 	case ended == art.Leafed && v == out:
 		st.Fresh = false // it may have moved since the slot was READ
@@ -244,7 +244,7 @@ func (s *Session) moveLocked(key, value []byte, spare bool) (done bool, err erro
 		st.Node.Store(st.Idx, found)
 	} else if !w.Frozen() {
 		// mostly the slot is as it was
-		if won, err := s.swingMoved(st, p.word); won || err != nil {
+		if won, err := s.Swing(st, p.word); won || err != nil {
 			return true, s.afterwards(err)
 		}
 	}
@@ -254,11 +254,11 @@ func (s *Session) moveLocked(key, value []byte, spare bool) (done bool, err erro
 // settleMoved makes the slot lead to the new leaf where that of w moved.
 func (s *Session) settleMoved(key []byte, w, to art.Slot) error {
 	for {
-		there, err := s.leads(key, w)
+		there, err := s.Leads(key, w)
 		if err != nil || !there {
 			return err
 		}
-		if won, err := s.swingMoved(&s.Path[s.Level], to); won || err != nil {
+		if won, err := s.Swing(&s.Path[s.Level], to); won || err != nil {
 			return err
 		}
 	}
@@ -270,5 +270,5 @@ func (s *Session) afterwards(err error) error {
 	if err == nil || s.PS.Err() == nil && (errors.Is(err, index.ErrTimeout) || errors.Is(err, index.ErrPoolFull)) {
 		return nil
 	}
-	return art.Failure(err)
+	return op.Failure(err, true)
 }

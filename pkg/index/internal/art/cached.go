@@ -6,11 +6,11 @@ func (s *Session) CopyAt(w Slot) *Copy {
 		return s.rootCopied()
 	}
 	h := s.t.Cache.Get(w.Addr(), s.Floor)
-	if h == nil || CopyOf(h).Kind != NodeType(w.Code()) {
+	if h == nil || copyOf(h).Kind != NodeType(w.Code()) {
 		return nil
 	}
 	s.PS.Follows(h.Stamp)
-	return CopyOf(h)
+	return copyOf(h)
 }
 
 // MayRenew reports whether words that this operation READ before it got c may be stored there: the

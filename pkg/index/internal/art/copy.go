@@ -37,14 +37,14 @@ type Copy struct {
 const (
 	// copyBytes is what a copy takes besides its keys and slots.
 	copyBytes = int(unsafe.Sizeof(Copy{}))
-	// TypicalCopy is what most copies take, at least: those of nodes with a few children.
-	TypicalCopy = copyBytes + 104
-	// MostKeys is how many keys a copy has at most.
-	MostKeys = MostSlots
+	// typicalCopy is what most copies take, at least: those of nodes with a few children.
+	typicalCopy = copyBytes + 104
+	// mostKeys is how many keys a copy has at most.
+	mostKeys = mostSlots
 )
 
-// NewCopy makes a copy with room for so many keys and slots.
-func NewCopy(keys, slots int) *Copy {
+// newCopy makes a copy with room for so many keys and slots.
+func newCopy(keys, slots int) *Copy {
 	at := (keys + 7) / 8
 	c := (*Copy)(unsafe.Pointer(&make([]atomic.Uint64, copyBytes/8+at+slots)[0]))
 	c.at, c.n = uint8(at), uint16(slots)
@@ -75,17 +75,17 @@ func (c *Copy) Base() int {
 	return 0
 }
 
-// CopyOf is the copy with head h.
-func CopyOf(h *nodecache.Head) *Copy { return (*Copy)(unsafe.Pointer(h)) }
+// copyOf is the copy with head h.
+func copyOf(h *nodecache.Head) *Copy { return (*Copy)(unsafe.Pointer(h)) }
 
-// Copies implements nodecache.Owner.
-type Copies struct{}
+// copies implements nodecache.Owner.
+type copies struct{}
 
 // Bytes implements nodecache.Owner.
-func (Copies) Bytes(h *nodecache.Head) int { return CopyOf(h).memory() }
+func (copies) Bytes(h *nodecache.Head) int { return copyOf(h).memory() }
 
 // Evicted implements nodecache.Owner.
-func (Copies) Evicted(*nodecache.Head) {}
+func (copies) Evicted(*nodecache.Head) {}
 
 // memory is what c takes.
 func (c *Copy) memory() int { return copyBytes + SlotBytes*(int(c.at)+c.Size()) }
@@ -119,12 +119,12 @@ func (c *Copy) Decode(lay *Layout, a pool.Addr, t NodeType, b []byte) bool {
 	// themselves. Were they of higher levels, a path that is looked up all the time would be READ
 	// for ever below copies that nobody asks for.
 	c.Level = 1
-	c.Adopt(b)
+	c.adopt(b)
 	return true
 }
 
-// Adopt takes the slots from b, a node like c, which has room for them.
-func (c *Copy) Adopt(b []byte) {
+// adopt takes the slots from b, a node like c, which has room for them.
+func (c *Copy) adopt(b []byte) {
 	c.n, c.keys = uint16(c.Kind.Slots()), 0
 	words, base := c.words(), c.Base()
 	inOrder := c.Kind != Direct
@@ -142,7 +142,7 @@ func (c *Copy) Adopt(b []byte) {
 
 // Clone is a copy of c with no more room than it takes.
 func (c *Copy) Clone() *Copy {
-	n := NewCopy(int(c.keys), c.Size())
+	n := newCopy(int(c.keys), c.Size())
 	n.Addr, n.Level, n.Version, n.Stamp = c.Addr, c.Level, c.Version, c.Stamp
 	n.Header, n.Ends, n.keys = c.Header, c.Ends, c.keys
 	copy(n.partial(), c.partial())
@@ -153,10 +153,10 @@ func (c *Copy) Clone() *Copy {
 	return n
 }
 
-// Find returns the slot of a branch, and its word. If there is none it returns the first empty
+// find returns the slot of a branch, and its word. If there is none it returns the first empty
 // slot, which is the one that may get it; -1 if there is no empty one. A node of type direct, and
 // the end slot, have one place for a branch.
-func (c *Copy) Find(b int) (i int, w Slot) {
+func (c *Copy) find(b int) (i int, w Slot) {
 	switch {
 	case b == EndBranch:
 		return 0, c.Word(0)
@@ -196,8 +196,8 @@ func (c *Copy) AllFrozen() bool {
 	return true
 }
 
-// Single is the only child of c; 0 if it has none, or several.
-func (c *Copy) Single() (only Slot) {
+// single is the only child of c; 0 if it has none, or several.
+func (c *Copy) single() (only Slot) {
 	for i := range c.Size() {
 		if w := c.Word(i); w.Child() {
 			if only != 0 {

@@ -68,7 +68,7 @@ func (s *Session) rootCopy() (*Copy, error) {
 // descend goes on from path[l], whose node is set.
 func (s *Session) descend(key []byte, l int) (Outcome, error) {
 	st := &s.Path[l]
-	st.Idx, st.Word = st.Node.Find(Branch(key, st.Node.End()))
+	st.Idx, st.Word = st.Node.find(Branch(key, st.Node.End()))
 	st.Fresh = false
 	return s.follow(key, l)
 }
@@ -111,10 +111,10 @@ func (s *Session) follow(key []byte, l int) (Outcome, error) {
 		}
 		b := Branch(key, below.Node.End())
 		if read {
-			below.Idx, below.Word = s.Fresh.Find(b)
+			below.Idx, below.Word = s.Fresh.find(b)
 			below.Fresh = below.shows(s.Fresh)
 		} else {
-			below.Idx, below.Word = below.Node.Find(b)
+			below.Idx, below.Word = below.Node.find(b)
 			below.Fresh = false
 		}
 		l++
@@ -126,7 +126,7 @@ func (s *Session) follow(key []byte, l int) (Outcome, error) {
 func (s *Session) child(st, below *Step) (read bool, err error) {
 	a, t := st.Word.Addr(), NodeType(st.Word.Code())
 	if h := s.t.Cache.Get(a, s.Floor); h != nil {
-		if c := CopyOf(h); c.Kind == t {
+		if c := copyOf(h); c.Kind == t {
 			s.PS.Follows(c.Stamp)
 			s.Count.Hits++
 			below.Node = c
@@ -176,7 +176,7 @@ func (s *Session) renew(key []byte, l int) (int, error) {
 			return l, nil
 		}
 		if l == 0 {
-			if _, err := s.RootMoved(); err != nil {
+			if _, err := s.rootMoved(); err != nil {
 				return 0, err
 			}
 			root, err := s.rootCopy()
@@ -184,7 +184,7 @@ func (s *Session) renew(key []byte, l int) (int, error) {
 				return 0, err
 			}
 			st.Node, st.Fresh = root, false
-			st.Idx, st.Word = root.Find(Branch(key, 0))
+			st.Idx, st.Word = root.find(Branch(key, 0))
 			return 0, nil
 		}
 	}
@@ -226,7 +226,7 @@ func (s *Session) Confirm(key []byte, ended Outcome) (absent bool, out Outcome, 
 			return true, ended, nil
 		}
 		if l == 0 {
-			moved, err := s.RootMoved()
+			moved, err := s.rootMoved()
 			if moved && err == nil {
 				out, err = s.Seek(key)
 			}
@@ -246,8 +246,8 @@ func (s *Session) reread(key []byte, st *Step) (absent bool, err error) {
 	// A dead mark may be over the head, not over the slots.
 	c.Renew(s.Node)
 	f.Header, f.Ends, f.Addr = c.Header, c.Ends, c.Addr
-	f.Adopt(s.Node)
-	st.Idx, st.Word = f.Find(Branch(key, c.End()))
+	f.adopt(s.Node)
+	st.Idx, st.Word = f.find(Branch(key, c.End()))
 	st.Fresh = st.shows(f)
 	return st.Fresh && (st.Idx < 0 || st.Word.Empty()), nil
 }

@@ -16,10 +16,14 @@
 //	frame.go   nodes with their children in order
 //
 //	tree.go      what a client has of a tree
-//	session.go   what a session has of it; memory for nodes, and what is taken out; freezing
+//	session.go   what a session has of it; memory for nodes, and what was taken out; freezing
 //	root.go      the root, and how another one takes its place
 //	descend.go   descents, and the proof that a key is not there
 //	cached.go    which copies an operation may use
+//	link.go      how a leaf gets a slot
+//	split.go     leaf split, header split
+//	replace.go   freeze-and-copy: type switch, compaction, merges
+//	unlink.go    how a leaf is taken out
 //	nodelock.go  locks of nodes, of clients that want them
 //	spread.go    on which memory servers nodes are made
 package art

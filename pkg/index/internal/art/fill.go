@@ -1,8 +1,8 @@
 package art
 
-// PutChildren puts the children of c into the slots of the image b of a node of a type. It returns
+// putChildren puts the children of c into the slots of the image b of a node of a type. It returns
 // the slot where the next one goes, unless the type is direct.
-func PutChildren(b []byte, t NodeType, c *Copy) int {
+func putChildren(b []byte, t NodeType, c *Copy) int {
 	next := c.Base()
 	for i := range c.Size() {
 		w := c.Word(i)
@@ -19,7 +19,7 @@ func PutChildren(b []byte, t NodeType, c *Copy) int {
 
 // PutChild puts w into the slot of a branch.
 func PutChild(b []byte, t NodeType, base int, next *int, br int, w Slot) {
-	w = w.Clean().WithKey(BranchKey(br))
+	w = w.Clean().WithKey(branchKey(br))
 	switch {
 	case br == EndBranch:
 		PutSlot(b, 0, w)

@@ -38,8 +38,8 @@ func Branch(key []byte, depth int) int {
 	return int(key[depth])
 }
 
-// BranchKey is the partial key of a branch.
-func BranchKey(b int) byte {
+// branchKey is the partial key of a branch.
+func branchKey(b int) byte {
 	if b == EndBranch {
 		return 0
 	}

@@ -13,10 +13,10 @@ import "github.com/dmindex/dmindex/pkg/index/internal/op"
 // that a leaf is taken out of its slot, is done without the node's; and the slots of a node that is
 // replaced are frozen under no lock.
 
-// LockNode acquires the lock of the node of st, unless inner nodes are lock-free. It fails if the
+// lockNode acquires the lock of the node of st, unless inner nodes are lock-free. It fails if the
 // operation's limit is over, since its change begins next. No lock may be held, and nothing be
 // queued. publish, or discard, releases it.
-func (s *Session) LockNode(st *Step) error {
+func (s *Session) lockNode(st *Step) error {
 	if s.t.with.LockFreeInternal {
 		return op.Failure(s.PS.Late(), false)
 	}
@@ -26,8 +26,8 @@ func (s *Session) LockNode(st *Step) error {
 	return op.Failure(s.PS.Late(), false)
 }
 
-// PostSwap posts what is queued, and releases the node's lock if there is one.
-func (s *Session) PostSwap() error {
+// postSwap posts what is queued, and releases the node's lock if there is one.
+func (s *Session) postSwap() error {
 	if s.PS.Holds() {
 		return s.PS.PostUnlock()
 	}

@@ -19,7 +19,7 @@ import (
 // Roots that were replaced are not used again: who has only the superblock begins there. They are
 // few, since a bulk load takes an index that was never loaded.
 const (
-	AtWay     = HeadBytes + SlotBytes*MostSlots
+	AtWay     = HeadBytes + SlotBytes*mostSlots
 	RootBytes = AtWay + SlotBytes
 
 	// MostRoots is how many ways lead on from one root to the next. A load replaces the first root
@@ -57,8 +57,8 @@ func (t *Tree) FollowWay(a pool.Addr, way Slot) {
 	t.top.CompareAndSwap(uint64(a), uint64(way.Addr()))
 }
 
-// RootMoved READs the way of the root where path begins, and reports whether it leads on.
-func (s *Session) RootMoved() (bool, error) { return s.RootMovedFrom(s.Path[0].Node.Addr) }
+// rootMoved READs the way of the root where path begins, and reports whether it leads on.
+func (s *Session) rootMoved() (bool, error) { return s.RootMovedFrom(s.Path[0].Node.Addr) }
 
 // RootMovedFrom READs the way of the root at a, and reports whether it leads on.
 func (s *Session) RootMovedFrom(a pool.Addr) (bool, error) {
@@ -131,14 +131,14 @@ func (s *Session) SetWay(a, to pool.Addr) (won bool, err error) {
 	if !ok {
 		return false, fmt.Errorf("a root at %v: %w", to, index.ErrFormat)
 	}
-	if err := s.AwaitStrayed(a); err != nil {
+	if err := s.awaitStrayed(a); err != nil {
 		return false, err
 	}
 	s.Pause()
 	s.PS.CompareSwap(a+AtWay, 0, uint64(InnerSlot(0, Direct, at)), s.Answers[:SlotBytes])
 	if err := s.PS.Post(); err != nil {
 		s.Forget()
-		return false, Failure(err)
+		return false, failure(err)
 	}
 	if found := Slot(binary.NativeEndian.Uint64(s.Answers)); found != 0 {
 		s.Discard()

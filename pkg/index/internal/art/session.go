@@ -22,30 +22,30 @@ type Session struct {
 	Path  []Step // of the operation's last descent, from the root on
 	Level int    // of path, where it ended
 	Fresh *Copy  // the node that was READ last
-	Lower *Copy  // one below it
+	lower *Copy  // one below it
 
 	Node    []byte // a node that is READ
-	Nodes   []byte // images of nodes that are made
+	nodes   []byte // images of nodes that are made
 	Answers []byte // what atomics, or READs of single words, return
-	Mark    []byte // a dead mark
+	mark    []byte // a dead mark
 
-	Made  []made // nodes and leaves that nobody knows yet
+	made  []made // nodes and leaves that nobody knows yet
 	Apart bool   // some of them are on another server than the word that is to lead to them
 }
 
 // made is a node or leaf that was allocated.
 type made struct {
-	At   pool.Addr
-	Size int
+	at   pool.Addr
+	size int
 }
 
 const (
 	// MostWords is how many words Answers has room for
 	MostWords = verbs.MaxList
-	// ChainNodes: room for nodes that are made together: one of the largest type, and chains of
+	// chainNodes: room for nodes that are made together: one of the largest type, and chains of
 	// small ones
-	ChainNodes = 32
-	nodesBytes = ChainNodes*AddrUnit + 2112
+	chainNodes = 32
+	nodesBytes = chainNodes*AddrUnit + 2112
 	// SessionBytes is what a session's arena has for its inner nodes
 	SessionBytes = RootBytes + nodesBytes + 8*MostWords + 3*AddrUnit
 )
@@ -53,14 +53,14 @@ const (
 // OpenIn makes s a part of a session of t, with buffers of ps.
 func (s *Session) OpenIn(t *Tree, ps *pool.Session) (err error) {
 	s.t = t
-	s.Fresh, s.Lower = NewCopy(MostKeys, MostSlots), NewCopy(MostKeys, MostSlots)
+	s.Fresh, s.lower = newCopy(mostKeys, mostSlots), newCopy(mostKeys, mostSlots)
 	s.Path = make([]Step, t.longest+2)
-	s.Made = make([]made, 0, 8)
+	s.made = make([]made, 0, 8)
 	var room []byte
 	for _, b := range []struct {
 		buffer *[]byte
 		size   int
-	}{{&s.Node, RootBytes}, {&s.Nodes, nodesBytes}, {&s.Answers, 8 * MostWords}, {&s.Mark, unit.DeadBytes}, {&room, AddrUnit}} {
+	}{{&s.Node, RootBytes}, {&s.nodes, nodesBytes}, {&s.Answers, 8 * MostWords}, {&s.mark, unit.DeadBytes}, {&room, AddrUnit}} {
 		if *b.buffer, err = ps.Buffer(b.size); err != nil {
 			return err
 		}
@@ -78,7 +78,7 @@ func (s *Session) Begin() {
 // Forget drops every address that an operation has got.
 func (s *Session) Forget() {
 	s.Blocks.Forget()
-	s.Made, s.Apart = s.Made[:0], false
+	s.made, s.Apart = s.made[:0], false
 }
 
 // Allocate takes memory for a node or leaf of which so many bytes are written, near another one. It
@@ -91,7 +91,7 @@ func (s *Session) Allocate(bytes int, near pool.Addr) (pool.Addr, Slot, error) {
 	if err != nil {
 		return pool.Nil, 0, op.Failure(err, false)
 	}
-	s.Made = append(s.Made, made{a, size})
+	s.made = append(s.made, made{a, size})
 	s.t.spread.add(a, size)
 	s.Apart = s.Apart || a.Server() != near.Server()
 	at, ok := Pack(a)
@@ -101,15 +101,15 @@ func (s *Session) Allocate(bytes int, near pool.Addr) (pool.Addr, Slot, error) {
 	return a, at, nil
 }
 
-// Discard gives back what was allocated and not published, and releases the lock that LockNode
+// Discard gives back what was allocated and not published, and releases the lock that lockNode
 // acquired. Memory is not given back if the session died: then a request may yet write there.
 func (s *Session) Discard() {
 	if s.PS.Holds() { // of a node; if that fails the session is dead
 		_ = s.Unlock(nil)
 	}
 	if s.PS.Err() == nil {
-		for _, m := range s.Made {
-			s.t.Pool.Free(m.At, m.Size)
+		for _, m := range s.made {
+			s.t.Pool.Free(m.at, m.size)
 		}
 		s.Blocks.Discard()
 	}
@@ -118,16 +118,16 @@ func (s *Session) Discard() {
 
 // GiveBack frees what was reserved and is not needed.
 func (s *Session) GiveBack() {
-	for _, m := range s.Made {
-		s.t.Pool.Free(m.At, m.Size)
+	for _, m := range s.made {
+		s.t.Pool.Free(m.at, m.size)
 	}
-	s.Made, s.Apart = s.Made[:0], false
+	s.made, s.Apart = s.made[:0], false
 }
 
 // retire gives back what was taken out of the tree: nobody finds it who begins now. First it is
 // marked, so that its owner finds it, whoever that is. One round trip.
 func (s *Session) retire(a pool.Addr, bytes int, kind uint8) error {
-	s.PS.Write(pool.Sole, a, s.Mark[:unit.PutDead(s.Mark, a, kind, unit.NewVersion(s.Env))])
+	s.PS.Write(pool.Sole, a, s.mark[:unit.PutDead(s.mark, a, kind, unit.NewVersion(s.Env))])
 	if err := s.PS.Post(); err != nil {
 		return op.Failure(err, true)
 	}
@@ -143,13 +143,13 @@ func (s *Session) RetireChild(w Slot) error {
 	return s.retire(w.Addr(), NodeType(w.Code()).Bytes(), w.Code())
 }
 
-// ReadSlots READs the slots of n to c.
-func (s *Session) ReadSlots(n, c *Copy) error {
+// readSlots READs the slots of n to c.
+func (s *Session) readSlots(n, c *Copy) error {
 	if err := s.Read(n.Addr, s.Node[:n.Kind.Bytes()]); err != nil {
 		return err
 	}
 	c.Header, c.Ends, c.Addr = n.Header, n.Ends, n.Addr
-	c.Adopt(s.Node)
+	c.adopt(s.Node)
 	return nil
 }
 
@@ -170,7 +170,7 @@ func (s *Session) Freeze(n, c *Copy) error {
 		}
 		if err := s.PS.Post(); err != nil {
 			s.Forget()
-			return Failure(err)
+			return failure(err)
 		}
 		s.Pause()
 		for j, i := range at[:k] {
@@ -205,8 +205,8 @@ func Beyond(a pool.Addr) error {
 	return fmt.Errorf("a node at %v: slots have room for servers up to %d and offsets below %#x: %w", a, 1<<ServerBits-1, uint64(1)<<OffsetBits*AddrUnit, pool.ErrPoolFull)
 }
 
-// Failure names an error of a request that changes the index.
-func Failure(err error) error { return op.Failure(err, true) }
+// failure names an error of a request that changes the index.
+func failure(err error) error { return op.Failure(err, true) }
 
 // AllocatedFor is what is allocated for a node or leaf of which so many bytes are READ.
 func AllocatedFor(bytes int) int { return (bytes + AddrUnit - 1) &^ (AddrUnit - 1) }

@@ -48,7 +48,7 @@ func TestTypes(t *testing.T) {
 		}
 		last = w.LeafBytes()
 	}
-	for n := 1; n <= MostSlots; n++ {
+	for n := 1; n <= mostSlots; n++ {
 		if s := TypeFor(n).Slots(); s < n {
 			t.Errorf("the type for %d slots has %d", n, s)
 		}

@@ -44,20 +44,20 @@ func (s *Session) Place(st *Step) pool.Addr {
 	return a
 }
 
-// AwaitStrayed posts what is queued, and awaits it, if some of what was made is on another server
+// awaitStrayed posts what is queued, and awaits it, if some of what was made is on another server
 // than the node at a, a word of which is to lead to it: only requests to one server keep their
 // order.
-func (s *Session) AwaitStrayed(a pool.Addr) error {
+func (s *Session) awaitStrayed(a pool.Addr) error {
 	strayed := s.Apart
-	for _, m := range s.Made {
-		strayed = strayed || m.At.Server() != a.Server()
+	for _, m := range s.made {
+		strayed = strayed || m.at.Server() != a.Server()
 	}
 	if !strayed {
 		return nil
 	}
 	if err := s.PS.Post(); err != nil {
 		s.Forget()
-		return Failure(err)
+		return failure(err)
 	}
 	return nil
 }

@@ -29,10 +29,10 @@ func (t *Techniques) LongestPrefix() int {
 	return MostPrefix
 }
 
-// TypeOf is the type that a copy of c has, with one child more if add. 0: it takes no node.
-func (t *Techniques) TypeOf(c *Copy, add bool) NodeType {
+// typeOf is the type that a copy of c has, with one child more if add. 0: it takes no node.
+func (t *Techniques) typeOf(c *Copy, add bool) NodeType {
 	need := c.Children()
-	if !add && (need == 0 || need == 1 && c.Single().Leaf()) {
+	if !add && (need == 0 || need == 1 && c.single().Leaf()) {
 		return 0
 	}
 	if add {
@@ -41,8 +41,8 @@ func (t *Techniques) TypeOf(c *Copy, add bool) NodeType {
 	return t.TypeFor(c.Base() + need + need/8)
 }
 
-// Sparse reports whether a node should be replaced by a smaller one, or by its only child.
-func (c *Copy) Sparse(with *Techniques) bool {
+// sparse reports whether a node should be replaced by a smaller one, or by its only child.
+func (c *Copy) sparse(with *Techniques) bool {
 	k := c.Children()
-	return k == 0 || k == 1 && c.Single().Leaf() || k > 1 && with.TypeFor(c.Base()+k+k/2+1)+1 < c.Kind
+	return k == 0 || k == 1 && c.single().Leaf() || k > 1 && with.TypeFor(c.Base()+k+k/2+1)+1 < c.Kind
 }

@@ -34,7 +34,7 @@ func (t *Tree) Init(p *pool.Pool, with Techniques, allocated func(error)) {
 
 // OpenCache makes the cache of inner nodes, of so many bytes at most.
 func (t *Tree) OpenCache(bytes int) {
-	t.Cache = nodecache.NewSharded(t.Env, Copies{}, bytes, TypicalCopy, nodecache.MostShards)
+	t.Cache = nodecache.NewSharded(t.Env, copies{}, bytes, typicalCopy, nodecache.MostShards)
 }
 
 // SetRoot says where the first root lies, what its nodes are, and how long a key may be.

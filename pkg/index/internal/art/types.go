@@ -8,12 +8,12 @@ type NodeType uint8
 // damaged slot may say besides has no slots.
 var shapes = [128]int{0, 5, 13, 21, 29, 45, 61, 93, 125, 257}
 
-// FirstType is the smallest type. Direct is the one with a slot for each byte, and MostSlots how
+// FirstType is the smallest type. Direct is the one with a slot for each byte, and mostSlots how
 // many slots it has.
 const (
 	FirstType NodeType = 1
 	Direct    NodeType = 9
-	MostSlots          = 257
+	mostSlots          = 257
 )
 
 // Slots is how many slots a node of the type has, the end slot included.

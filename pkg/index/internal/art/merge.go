@@ -1,10 +1,9 @@
-package smart
+package art
 
 import (
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -23,68 +22,68 @@ import (
 // the lower one is below that, frozen, and is replaced by whoever changes it next.
 //
 // merged is false if the prefixes are too long for one node, or there is no memory.
-func (s *Session) headerMerge(parent *art.Step, c *art.Copy, only art.Slot) (w art.Slot, merged bool, err error) {
-	b, t := s.Lower, art.NodeType(only.Code())
+func (s *Session) headerMerge(parent *Step, c *Copy, only Slot) (w Slot, merged bool, err error) {
+	b, t := s.lower, NodeType(only.Code())
 	if err := s.Read(only.Addr(), s.Node[:t.Bytes()]); err != nil {
 		return 0, false, err
 	}
 	from := parent.Node.End() + 1
-	if !b.Decode(&s.lay.Layout, only.Addr(), t, s.Node) {
+	if !b.Decode(&s.t.lay, only.Addr(), t, s.Node) {
 		return 0, false, nil
 	}
 	if !b.Under(&c.Header) {
-		return 0, false, art.IsAstray(c.Addr, &c.Header, only, &b.Header)
+		return 0, false, IsAstray(c.Addr, &c.Header, only, &b.Header)
 	}
 	if b.End()-from > s.t.with.LongestPrefix() {
 		return 0, false, nil
 	}
-	var room [art.MostPrefix]byte
+	var room [MostPrefix]byte
 	p := append(room[:0], c.Prefix[from-int(c.Depth):c.Length]...)
 	p = append(p, only.Key())
 	p = append(p, b.Prefix[c.End()+1-int(b.Depth):b.Length]...)
-	reserved := len(s.Made)
-	nt := s.t.with.TypeOf(b, false)
+	reserved := len(s.made)
+	nt := s.t.with.typeOf(b, false)
 	if full, err := s.also(nt, reserved, only.Addr()); full || err != nil {
 		return 0, false, err
 	}
 	if err := s.Freeze(b, b); err != nil {
 		return 0, false, err
 	}
-	if now := s.t.with.TypeOf(b, false); now != nt { // it has changed meanwhile
+	if now := s.t.with.typeOf(b, false); now != nt { // it has changed meanwhile
 		nt = now
 		if full, err := s.also(nt, reserved, only.Addr()); full || err != nil {
 			return 0, false, err
 		}
 	}
-	last := b.Single()
+	last := b.single()
 	if nt == 0 {
 		s.GiveBack()
 		if last.Leaf() {
 			return last.Clean().WithKey(parent.Word.Key()), true, nil
 		}
-		return art.TombOf(parent.Word, s.Env.Uint64()), true, nil
+		return TombOf(parent.Word, s.Env.Uint64()), true, nil
 	}
-	node := s.Made[reserved]
-	for _, m := range s.Made[:reserved] {
-		s.t.Pool.Free(m.At, m.Size)
+	node := s.made[reserved]
+	for _, m := range s.made[:reserved] {
+		s.t.Pool.Free(m.at, m.size)
 	}
-	s.Made = append(s.Made[:0], node)
-	h := art.Header{Kind: nt}
+	s.made = append(s.made[:0], node)
+	h := Header{Kind: nt}
 	h.SetPrefix(from, p)
-	image := h.Build(s.lay.Sums, s.Nodes, node.At, unit.NewVersion(s.Env))
-	art.PutChildren(image, nt, b)
-	s.PS.Write(pool.Sole, node.At, image)
-	at, _ := art.Pack(node.At)
-	return art.InnerSlot(parent.Word.Key(), nt, at), true, nil
+	image := h.Build(s.t.lay.Sums, s.nodes, node.at, unit.NewVersion(s.Env))
+	putChildren(image, nt, b)
+	s.PS.Write(pool.Sole, node.at, image)
+	at, _ := Pack(node.at)
+	return InnerSlot(parent.Word.Key(), nt, at), true, nil
 }
 
 // also makes the node of type t, or none if that is 0, the one that is allocated behind the first
 // ones in made. full: there is no memory for it, and none is allocated.
-func (s *Session) also(t art.NodeType, first int, near pool.Addr) (full bool, err error) {
-	for _, m := range s.Made[first:] {
-		s.t.Pool.Free(m.At, m.Size)
+func (s *Session) also(t NodeType, first int, near pool.Addr) (full bool, err error) {
+	for _, m := range s.made[first:] {
+		s.t.Pool.Free(m.at, m.size)
 	}
-	s.Made = s.Made[:first]
+	s.made = s.made[:first]
 	if t == 0 {
 		return false, nil
 	}
@@ -96,19 +95,19 @@ func (s *Session) also(t art.NodeType, first int, near pool.Addr) (full bool, er
 
 // mergeable reports whether the only child of the node of path[l], an inner node, can have the
 // prefixes of both.
-func (s *Session) mergeable(l int, only art.Slot) (bool, error) {
-	var h art.Header
+func (s *Session) mergeable(l int, only Slot) (bool, error) {
+	var h Header
 	if c := s.t.Cache.Get(only.Addr(), s.Floor); c != nil {
 		s.PS.Follows(c.Stamp)
-		h = art.CopyOf(c).Header
+		h = copyOf(c).Header
 	} else {
-		b := s.Node[:art.HeadBytes]
-		if err := s.Read(only.Addr(), b); err != nil || !h.Decode(s.lay.Sums, b, only.Addr()) {
+		b := s.Node[:HeadBytes]
+		if err := s.Read(only.Addr(), b); err != nil || !h.Decode(s.t.lay.Sums, b, only.Addr()) {
 			return false, err
 		}
 	}
 	if n := s.Path[l].Node; !h.Under(&n.Header) {
-		return false, art.IsAstray(n.Addr, &n.Header, only, &h)
+		return false, IsAstray(n.Addr, &n.Header, only, &h)
 	}
 	return h.End()-s.Path[l-1].Node.End()-1 <= s.t.with.LongestPrefix(), nil
 }

@@ -1,10 +1,9 @@
-package smart
+package art
 
 import (
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -24,23 +23,15 @@ import (
 // one of them wins. So a client that dies leaves a node that whoever changes it next replaces. If
 // the parent is frozen itself 4 fails, and the parent is replaced first. The root is never frozen.
 
-// switchType replaces the node where the descent ended, and puts the pair into the copy.
-func (s *Session) switchType(key, value []byte) (done bool, err error) {
-	return s.replaceWith(s.Level, &addition{key, value}, false)
-}
-
-// replace replaces the node of path[l], or finds that somebody else did. The descent begins anew.
-func (s *Session) replace(l int) error {
+// Replace replaces the node of path[l], or finds that somebody else did. The descent begins anew.
+func (s *Session) Replace(l int) error {
 	_, err := s.replaceWith(l, nil, false)
 	return err
 }
 
-// addition is a pair that is inserted with a copy; nil = none.
-type addition struct{ key, value []byte }
-
-// replaceWith is replace. done: the pair is inserted. With idle the node is left alone unless it
-// has few children.
-func (s *Session) replaceWith(l int, add *addition, idle bool) (done bool, err error) {
+// replaceWith is replace. add is put into the copy; nil = none. done: it is. With idle the node is
+// left alone unless it has few children.
+func (s *Session) replaceWith(l int, add Newcomer, idle bool) (done bool, err error) {
 	if l == 0 {
 		return s.replaceRoot(add)
 	}
@@ -51,12 +42,12 @@ func (s *Session) replaceWith(l int, add *addition, idle bool) (done bool, err e
 	}
 	parent.Word = w
 	if w.Frozen() {
-		return false, s.replace(l - 1)
+		return false, s.Replace(l - 1)
 	}
-	if err := s.ReadSlots(n, s.Fresh); err != nil {
+	if err := s.readSlots(n, s.Fresh); err != nil {
 		return false, err
 	}
-	if idle && !s.Fresh.Sparse(&s.t.with.Techniques) && !s.Fresh.Single().Inner() {
+	if idle && !s.Fresh.sparse(&s.t.with) && !s.Fresh.single().Inner() {
 		return false, nil
 	}
 	// Memory first: a node that is frozen and cannot be replaced takes nothing in any more.
@@ -73,8 +64,8 @@ func (s *Session) replaceWith(l int, add *addition, idle bool) (done bool, err e
 }
 
 // reserve allocates the copy of c.
-func (s *Session) reserve(c *art.Copy, add bool, near pool.Addr) (art.NodeType, error) {
-	t := s.t.with.TypeOf(c, add)
+func (s *Session) reserve(c *Copy, add bool, near pool.Addr) (NodeType, error) {
+	t := s.t.with.typeOf(c, add)
 	if t == 0 {
 		return 0, nil
 	}
@@ -84,18 +75,18 @@ func (s *Session) reserve(c *art.Copy, add bool, near pool.Addr) (art.NodeType, 
 
 // substitute makes the copy of n, whose slots c are frozen, and puts it into the parent's slot. t
 // is the type of the node that was reserved for it; 0 = none was.
-func (s *Session) substitute(parent *art.Step, n, c *art.Copy, t art.NodeType, add *addition) (done bool, err error) {
+func (s *Session) substitute(parent *Step, n, c *Copy, t NodeType, add Newcomer) (done bool, err error) {
 	before := parent.Word
 	if add != nil {
-		if _, w := c.Find(art.Branch(add.key, c.End())); w.Child() {
+		if _, w := c.find(Branch(add.Place(), c.End())); w.Child() {
 			add = nil // somebody was faster
 		}
 	}
-	if err := s.LockNode(parent); err != nil {
+	if err := s.lockNode(parent); err != nil {
 		s.Discard()
 		return false, err
 	}
-	w, below, err := s.successor(parent, c, t, &add)
+	w, below, added, err := s.successor(parent, c, t, add)
 	if err != nil && !errors.Is(err, index.ErrPoolFull) || w == 0 {
 		s.Discard()
 		return false, err
@@ -117,87 +108,74 @@ func (s *Session) substitute(parent *art.Step, n, c *art.Copy, t art.NodeType, a
 			return true, err
 		}
 	}
-	return add != nil, full
+	return added, full
 }
 
 // successor makes what takes the place of a frozen node with slots c: a tombstone, its only leaf,
-// or a copy, whose WRITE is queued. add is cleared if there is no memory for its leaf; then err
-// says so as well. w is 0 if there is no memory for the copy. below is a node below that is
-// replaced, too.
-func (s *Session) successor(parent *art.Step, c *art.Copy, t art.NodeType, add **addition) (w, below art.Slot, err error) {
+// or a copy, whose WRITE is queued. added: add is in it. If there is no memory
+// for add, err says so, and it is made without. w is 0 if there is no memory for the copy. below is
+// a node below that is replaced, too.
+func (s *Session) successor(parent *Step, c *Copy, t NodeType, add Newcomer) (w, below Slot, added bool, err error) {
 	near := c.Addr
-	k, only := c.Children(), c.Single()
+	k, only := c.Children(), c.single()
 	switch {
-	case k == 0 && *add == nil:
+	case k == 0 && add == nil:
 		s.GiveBack()
-		return art.TombOf(parent.Word, s.Env.Uint64()), 0, nil
-	case only.Leaf() && *add == nil:
+		return TombOf(parent.Word, s.Env.Uint64()), 0, false, nil
+	case only.Leaf() && add == nil:
 		s.GiveBack()
-		return only.Clean().WithKey(parent.Word.Key()), 0, nil
-	case only.Inner() && *add == nil:
+		return only.Clean().WithKey(parent.Word.Key()), 0, false, nil
+	case only.Inner() && add == nil:
 		if w, merged, err := s.headerMerge(parent, c, only); merged || err != nil {
-			return w, only, err
+			return w, only, false, err
 		}
 	}
-	if need := s.t.with.TypeOf(c, *add != nil); t == 0 || t.Slots() < c.Base()+k+1 && need > t {
+	if need := s.t.with.typeOf(c, add != nil); t == 0 || t.Slots() < c.Base()+k+1 && need > t {
 		s.GiveBack()
 		if t = max(need, s.t.with.TypeFor(0)); true {
 			if _, _, err := s.Allocate(t.Bytes(), near); err != nil {
-				return 0, 0, err
+				return 0, 0, false, err
 			}
 		}
 	}
-	node := s.Made[0]
-	var leaf art.Slot
-	if *add != nil {
-		if leaf, err = s.makeLeaf((*add).key, (*add).value, node.At); err != nil {
+	node := s.made[0]
+	var leaf Slot
+	if add != nil {
+		if leaf, err = s.bring(add, node.at); err != nil {
 			// The node is frozen, so the copy is made without it.
-			for _, m := range s.Made[1:] {
-				s.t.Pool.Free(m.At, m.Size)
+			for _, m := range s.made[1:] {
+				s.t.Pool.Free(m.at, m.size)
 			}
-			s.Made, *add, leaf = s.Made[:1], nil, 0
+			s.made, leaf = s.made[:1], 0
 			if !errors.Is(err, index.ErrPoolFull) {
-				return 0, 0, err
+				return 0, 0, false, err
 			}
 		}
 	}
 	h := c.Header
 	h.Kind = t
-	b := h.Build(s.lay.Sums, s.Nodes, node.At, unit.NewVersion(s.Env))
-	n := art.PutChildren(b, t, c)
+	b := h.Build(s.t.lay.Sums, s.nodes, node.at, unit.NewVersion(s.Env))
+	n := putChildren(b, t, c)
 	if leaf != 0 {
-		br := art.Branch((*add).key, c.End())
-		art.PutChild(b, t, c.Base(), &n, br, leaf)
+		br := Branch(add.Place(), c.End())
+		PutChild(b, t, c.Base(), &n, br, leaf)
 	}
-	s.PS.Write(pool.Sole, node.At, b)
-	at, _ := art.Pack(node.At)
-	return art.InnerSlot(parent.Word.Key(), t, at), 0, err
-}
-
-// swingMoved puts the leaf to which the one of st moved in its place.
-func (s *Session) swingMoved(st *art.Step, to art.Slot) (won bool, err error) {
-	if st.Word.Frozen() {
-		return false, s.replace(s.Level)
-	}
-	before := st.Word
-	won, err = s.publish(st, to.Clean().WithKey(before.Key()))
-	if !won || err != nil {
-		return false, err
-	}
-	return true, s.RetireChild(before)
+	s.PS.Write(pool.Sole, node.at, b)
+	at, _ := Pack(node.at)
+	return InnerSlot(parent.Word.Key(), t, at), 0, leaf != 0, err
 }
 
 // replaceRoot replaces the root, which a bulk load froze. The requests are those of replace.go. add
 // is inserted with it. done: it is.
-func (s *Session) replaceRoot(add *addition) (done bool, err error) {
+func (s *Session) replaceRoot(add Newcomer) (done bool, err error) {
 	n := s.Path[0].Node
-	if moved, err := s.RootMoved(); moved || err != nil {
+	if moved, err := s.rootMoved(); moved || err != nil {
 		return false, err
 	}
-	if err := s.ReadSlots(n, s.Fresh); err != nil {
+	if err := s.readSlots(n, s.Fresh); err != nil {
 		return false, err
 	}
-	a, _, err := s.Allocate(art.RootBytes, n.Addr)
+	a, _, err := s.Allocate(RootBytes, n.Addr)
 	if err == nil {
 		err = s.Freeze(n, s.Fresh)
 	}
@@ -206,27 +184,27 @@ func (s *Session) replaceRoot(add *addition) (done bool, err error) {
 		return false, err
 	}
 	var full error
-	b := art.BuildRoot(s.lay.Sums, s.Nodes, a, unit.NewVersion(s.Env))
+	b := BuildRoot(s.t.lay.Sums, s.nodes, a, unit.NewVersion(s.Env))
 	for i := range s.Fresh.Size() {
 		if w := s.Fresh.Word(i); w.Child() {
-			art.PutSlot(b, i, w.Clean())
+			PutSlot(b, i, w.Clean())
 		}
 	}
 	if add != nil {
-		i, w := s.Fresh.Find(art.Branch(add.key, 0))
+		i, w := s.Fresh.find(Branch(add.Place(), 0))
 		if w.Child() {
 			add = nil // the descent goes on there
 		} else {
-			leaf, err := s.makeLeaf(add.key, add.value, n.Addr)
+			leaf, err := s.bring(add, n.Addr)
 			switch {
 			case err == nil:
-				art.PutSlot(b, i, leaf.WithKey(art.BranchKey(art.Branch(add.key, 0))))
+				PutSlot(b, i, leaf.WithKey(branchKey(Branch(add.Place(), 0))))
 			case errors.Is(err, index.ErrPoolFull):
 				// The root is frozen, so the copy is made without it.
-				for _, m := range s.Made[1:] {
-					s.t.Pool.Free(m.At, m.Size)
+				for _, m := range s.made[1:] {
+					s.t.Pool.Free(m.at, m.size)
 				}
-				s.Made, add, full = s.Made[:1], nil, err
+				s.made, add, full = s.made[:1], nil, err
 			default:
 				s.Discard()
 				return false, err
