@@ -25,5 +25,6 @@
 //	replace.go   freeze-and-copy: type switch, compaction, merges
 //	unlink.go    how a leaf is taken out
 //	nodelock.go  locks of nodes, of clients that want them
+//	load.go      inner nodes above leaves that are loaded; publish.go, how they get into the tree
 //	spread.go    on which memory servers nodes are made
 package art

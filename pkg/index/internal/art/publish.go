@@ -1,41 +1,41 @@
-package smart
+package art
 
 import (
 	"fmt"
 	"slices"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// How a bulk load takes effect: the empty root is replaced by that of what was loaded. art/root.go
-// has the requests.
+// How a bulk load takes effect: the empty root is replaced by that of what was loaded. root.go has
+// the requests.
 
-// emptyRoot READs the root, to s.fresh. ErrNotEmpty: the index has a pair, or was loaded before.
-func (s *Session) emptyRoot() error {
+// emptyRoot READs the root, to s.Fresh. ErrNotEmpty: the index has a pair, or was loaded before.
+func (ld *Builder) emptyRoot() error {
+	s := ld.s
 	if err := s.ReadRoot(); err != nil {
 		return err
 	}
 	if s.Fresh.Addr != s.t.First {
 		return fmt.Errorf("it was loaded, or had a load beside an insert: %w", index.ErrNotEmpty)
 	}
-	return s.empties(s.Fresh)
+	return ld.empties(s.Fresh)
 }
 
 // empties returns ErrNotEmpty if c, the root, has a child that is not a leaf which is gone. Whoever
-// deleted such a one died.
-func (s *Session) empties(c *art.Copy) error {
+// took such a one out died.
+func (ld *Builder) empties(c *Copy) error {
 	for i := range c.Size() {
 		w := c.Word(i)
 		if !w.Child() {
 			continue
 		}
 		if w.Leaf() {
-			if v, err := s.readWhole(w); err != nil {
+			if gone, err := ld.gone(w); err != nil {
 				return err
-			} else if v == whole && s.leaf.ctl.state() == gone {
+			} else if gone {
 				continue
 			}
 		}
@@ -45,29 +45,29 @@ func (s *Session) empties(c *art.Copy) error {
 }
 
 // publish replaces the root, if it is empty yet, by the one at top. published: it is, or may be.
-func (ld *builder) publish(top pool.Addr) (published bool, err error) {
+func (ld *Builder) publish(top pool.Addr) (published bool, err error) {
 	s := ld.s
 	s.Begin() // anew: the source took its time
 	defer s.End()
 	// A client that is fenced on a server, and does not know it yet, may set a way on another one.
 	// This operation has begun before each of these READs. So where one succeeds, whoever adopts
-	// what the load made there, and sweeps it, waits for the end of this operation (sweep.go).
-	for some := range slices.Chunk(ld.on, art.MostWords) {
+	// what the load made there, and sweeps it, waits for the end of this operation.
+	for some := range slices.Chunk(ld.on, MostWords) {
 		for i, a := range some {
-			s.PS.Read(a, s.Answers[art.SlotBytes*i:][:art.SlotBytes])
+			s.PS.Read(a, s.Answers[SlotBytes*i:][:SlotBytes])
 		}
 		if err := s.PS.Post(); err != nil {
 			return false, op.Failure(err, false)
 		}
 	}
-	if err := s.emptyRoot(); err != nil {
+	if err := ld.emptyRoot(); err != nil {
 		return false, err
 	}
 	c := s.Fresh.Clone()
 	if err := s.Freeze(c, s.Fresh); err != nil {
 		return false, err
 	}
-	if err := s.empties(s.Fresh); err != nil {
+	if err := ld.empties(s.Fresh); err != nil {
 		return false, err // whoever changes something next replaces the root
 	}
 	won, err := s.SetWay(c.Addr, top)
