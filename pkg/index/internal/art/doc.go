@@ -26,5 +26,6 @@
 //	unlink.go    how a leaf is taken out
 //	nodelock.go  locks of nodes, of clients that want them
 //	load.go      inner nodes above leaves that are loaded; publish.go, how they get into the tree
+//	check.go     checks of a whole tree; survey.go, where its leaves begin
 //	spread.go    on which memory servers nodes are made
 package art
