@@ -144,7 +144,7 @@ func TestWayThatLeadsBack(t *testing.T) {
 		"lookup": func() error { _, err := s.Lookup([]byte("a"), nil); return err },
 		"check":  func() error { _, err := x.(index.Checker).Check(); return err },
 		"survey": func() error { return x.(index.Surveyor).Survey(func([]byte, int) error { return nil }) },
-		"sweep":  func() error { w.scanner(); return w.seeRoots() },
+		"sweep":  func() error { return w.SeeRoots(func([]pool.Addr) {}) },
 	} {
 		if err := do(); !errors.Is(err, index.ErrFormat) {
 			t.Errorf("%s: %v", what, err)

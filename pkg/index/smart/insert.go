@@ -162,7 +162,7 @@ func (s *Session) content(key, value []byte, near pool.Addr) (content, error) {
 		return content{value: value}, nil
 	}
 	e, err := s.Blocks.PutEntry(s.entry, key, value, near)
-	s.t.noteMemory(err)
+	s.t.NoteMemory(err)
 	if err != nil {
 		return content{}, err
 	}

@@ -26,8 +26,8 @@ type builder struct {
 
 // BulkLoad implements index.Index.
 func (t *Tree) BulkLoad(source index.Pairs, parallel int) error {
-	t.sweeps.load(1)
-	defer t.sweeps.load(-1)
+	t.Loads(1)
+	defer t.Loads(-1)
 	ld, err := t.newBuilder(min(max(1, parallel), maxLoaders))
 	if err != nil {
 		return fmt.Errorf("bulk load: %w", err)

@@ -54,7 +54,7 @@ func (s *Session) remove(key []byte) error {
 func (s *Session) removeLocked(key []byte) error {
 	h := &s.t.shortage
 	s.replaceBlock(key)
-	if h.short(s.Env) {
+	if s.t.Short(s.Env) {
 		if h.leave(key) {
 			return s.leaveLocked()
 		}

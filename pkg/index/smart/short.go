@@ -1,12 +1,9 @@
 package smart
 
 import (
-	"errors"
 	"sync/atomic"
-	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -19,17 +16,13 @@ import (
 // finds no memory, or when memory was not short for a while. Of a client that dies they stay in the
 // tree, until somebody inserts their keys.
 
-// shortFor is how long memory is called short after an allocation failed.
-const shortFor = 2 * time.Second
-
 // mostLeft is how many leaves a client leaves in the tree.
 const mostLeft = 64
 
 // shortage is what a client knows of it.
 type shortage struct {
-	until atomic.Int64 // on the clock of env; 0 = never
-	n     atomic.Int32 // keys that are noted
-	mu    struct {
+	n  atomic.Int32 // keys that are noted
+	mu struct {
 		env.Mutex
 		keys [][]byte // n of them; those behind are room
 		out  int      // keys that sessions took, and which may come back
@@ -37,19 +30,6 @@ type shortage struct {
 }
 
 func (h *shortage) init(e env.Env) { h.mu.Mutex = e.NewMutex() }
-
-// note says that an allocation failed with err, if it did for want of memory.
-func (h *shortage) note(e env.Env, err error) {
-	if errors.Is(err, index.ErrPoolFull) {
-		h.until.Store(int64(e.Now() + shortFor))
-	}
-}
-
-// short reports whether memory is short.
-func (h *shortage) short(e env.Env) bool {
-	until := h.until.Load()
-	return until != 0 && int64(e.Now()) < until
-}
 
 // leave notes the key of a leaf that is left. false: there are as many as may be.
 func (h *shortage) leave(key []byte) bool {

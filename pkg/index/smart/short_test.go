@@ -30,7 +30,7 @@ func TestLeftLeafThatIsNotTakenOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &x.(*Tree).shortage
-	h.note(s.Env, index.ErrPoolFull)
+	s.t.NoteShort(s.Env, index.ErrPoolFull)
 	if err := s.Delete(key); err != nil || h.n.Load() != 1 {
 		t.Fatalf("%d leaves are left: %v", h.n.Load(), err)
 	}

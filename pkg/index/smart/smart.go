@@ -45,7 +45,6 @@ type Tree struct {
 	reads  *combine.Reads // READs that sessions make together; nil = none
 
 	shortage shortage
-	sweeps   sweeps
 }
 
 // Open opens the index in p, or creates it. The pool stays the caller's.
@@ -70,13 +69,13 @@ func open(p *pool.Pool, o index.Options) (*Tree, error) {
 		return nil, fmt.Errorf("nodes of %d bytes do not fit chunks of %d", most, p.ChunkBytes())
 	}
 	t := &Tree{with: with}
-	t.Tree.Init(p, with.Techniques, t.noteAllocation)
+	t.Tree.Init(p, with.Techniques)
 	t.active.Init(t.Env)
 	if with.readDelegation {
 		t.reads = combine.NewReads(t.Env)
 	}
 	t.shortage.init(t.Env)
-	t.sweeps.init(t.Env)
+	t.InitSweeps(Name, t.walkAll)
 	p.SetMarks(art.Marks)
 	p.GiveUpInDoubt()
 	ps, err := p.NewSession(art.Direct.Bytes() + 64<<10)
@@ -132,7 +131,7 @@ func (t *Tree) Stats() index.Stats {
 
 // Close implements index.Index.
 func (t *Tree) Close() error {
-	t.endSweeps()
+	t.EndSweeps()
 	if err := t.active.Close(); err != nil {
 		return fmt.Errorf("close a %s index: %w", Name, err)
 	}

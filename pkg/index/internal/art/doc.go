@@ -27,5 +27,7 @@
 //	nodelock.go  locks of nodes, of clients that want them
 //	load.go      inner nodes above leaves that are loaded; publish.go, how they get into the tree
 //	check.go     checks of a whole tree; survey.go, where its leaves begin
+//	sweep.go     when sweeps are made
+//	short.go     when memory is short
 //	spread.go    on which memory servers nodes are made
 package art

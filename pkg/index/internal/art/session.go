@@ -87,8 +87,9 @@ func (s *Session) Forget() {
 func (s *Session) Allocate(bytes int, near pool.Addr) (pool.Addr, Slot, error) {
 	size := AllocatedFor(bytes)
 	a, err := s.PS.AllocateBlock(size, near)
-	s.t.allocated(err)
+	s.t.NoteMemory(err)
 	if err != nil {
+		s.t.NoteShort(s.Env, err)
 		return pool.Nil, 0, op.Failure(err, false)
 	}
 	s.made = append(s.made, made{a, size})

@@ -12,12 +12,11 @@ import (
 
 // Tree is the inner nodes of an open index of one client.
 type Tree struct {
-	lay       Layout
-	longest   int // key
-	with      Techniques
-	Pool      *pool.Pool
-	Env       env.Env
-	allocated func(error) // is told how each allocation ended
+	lay     Layout
+	longest int // key
+	with    Techniques
+	Pool    *pool.Pool
+	Env     env.Env
 
 	First  pool.Addr     // the first root
 	top    atomic.Uint64 // where the root lies, as far as it is known
@@ -25,11 +24,14 @@ type Tree struct {
 	Cache  *nodecache.Cache
 	spread spread
 	Merges atomic.Uint64 // nodes that were taken out for want of children
+
+	sweeps     sweeps
+	shortUntil atomic.Int64 // memory is short, on the clock of env; 0 = never
 }
 
-// Init makes t a tree in p. allocated is told how each allocation of a session ended.
-func (t *Tree) Init(p *pool.Pool, with Techniques, allocated func(error)) {
-	t.Pool, t.Env, t.with, t.allocated = p, p.Env(), with, allocated
+// Init makes t a tree in p.
+func (t *Tree) Init(p *pool.Pool, with Techniques) {
+	t.Pool, t.Env, t.with = p, p.Env(), with
 }
 
 // OpenCache makes the cache of inner nodes, of so many bytes at most.
