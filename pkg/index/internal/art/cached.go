@@ -38,8 +38,8 @@ func (s *Session) Keep(w Slot, b []byte) {
 	s.t.Cache.Put(&c.Head)
 }
 
-// ReadFrame READs the node where w leads to f.
-func (s *Session) ReadFrame(f *Frame, w Slot) error {
+// readFrame READs the node where w leads to f.
+func (s *Session) readFrame(f *Frame, w Slot) error {
 	for {
 		if err := s.Read(w.Addr(), s.Node[:NodeType(w.Code()).Bytes()]); err != nil {
 			return err

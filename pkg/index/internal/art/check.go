@@ -52,13 +52,13 @@ func (c *Walker) Check() error {
 
 // roots notes the roots that were replaced, and learns where the root is.
 func (c *Walker) roots() error {
-	if err := c.s.ReadRoot(); err != nil {
+	if err := c.s.readRoot(); err != nil {
 		return err
 	}
 	n := 0
 	for a := c.s.t.First; a != c.s.t.RootAddr(); n++ {
-		if n > MostRoots {
-			return LeadsBack(a)
+		if n > mostRoots {
+			return leadsBack(a)
 		}
 		if err := c.s.Read(a, c.s.Node[:RootBytes]); err != nil {
 			return err
@@ -66,7 +66,7 @@ func (c *Walker) roots() error {
 		if !c.s.Fresh.Decode(&c.s.t.lay, a, Direct, c.s.Node) {
 			return fmt.Errorf("root %v, which was replaced, does not verify: %w", a, index.ErrFormat)
 		}
-		if !c.s.Fresh.AllFrozen() {
+		if !c.s.Fresh.allFrozen() {
 			c.Report.Fault("root %v was replaced, and is not frozen", a)
 		}
 		c.Report.Node(a, AllocatedFor(RootBytes), index.KindInner)
@@ -81,7 +81,7 @@ func (c *Walker) node(w Slot, level, end int) error {
 		c.frames = append(c.frames, new(Frame))
 	}
 	f := c.frames[level]
-	if err := c.s.ReadFrame(f, w); err != nil {
+	if err := c.s.readFrame(f, w); err != nil {
 		return err
 	}
 	size := AllocatedFor(f.Kind.Bytes())

@@ -186,8 +186,8 @@ func (c *Copy) Children() (n int) {
 	return n
 }
 
-// AllFrozen reports whether all words are.
-func (c *Copy) AllFrozen() bool {
+// allFrozen reports whether all words are.
+func (c *Copy) allFrozen() bool {
 	for i := range c.Size() {
 		if !c.Word(i).Frozen() {
 			return false

@@ -25,7 +25,7 @@ type Step struct {
 // of st shows, or, where there is none, as any slot does.
 func (st *Step) shows(c *Copy) bool {
 	if st.Idx < 0 {
-		return !c.AllFrozen()
+		return !c.allFrozen()
 	}
 	return !st.Word.Frozen()
 }
@@ -57,7 +57,7 @@ func (s *Session) rootCopy() (*Copy, error) {
 		return c, nil
 	}
 	s.Count.Misses++
-	if err := s.ReadRoot(); err != nil {
+	if err := s.readRoot(); err != nil {
 		return nil, err
 	}
 	c := s.Fresh.Clone()

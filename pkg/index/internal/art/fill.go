@@ -9,24 +9,24 @@ func putChildren(b []byte, t NodeType, c *Copy) int {
 		switch {
 		case !w.Child():
 		case i < c.Base():
-			PutChild(b, t, c.Base(), &next, EndBranch, w)
+			putChild(b, t, c.Base(), &next, EndBranch, w)
 		default:
-			PutChild(b, t, c.Base(), &next, int(w.Key()), w)
+			putChild(b, t, c.Base(), &next, int(w.Key()), w)
 		}
 	}
 	return next
 }
 
-// PutChild puts w into the slot of a branch.
-func PutChild(b []byte, t NodeType, base int, next *int, br int, w Slot) {
+// putChild puts w into the slot of a branch.
+func putChild(b []byte, t NodeType, base int, next *int, br int, w Slot) {
 	w = w.Clean().WithKey(branchKey(br))
 	switch {
 	case br == EndBranch:
-		PutSlot(b, 0, w)
+		putSlot(b, 0, w)
 	case t == Direct:
-		PutSlot(b, base+br, w)
+		putSlot(b, base+br, w)
 	default:
-		PutSlot(b, *next, w)
+		putSlot(b, *next, w)
 		*next++
 	}
 }

@@ -51,8 +51,8 @@ type Header struct {
 // End is where the prefix ends in the keys below: the place of the byte that branches.
 func (h *Header) End() int { return int(h.Depth) + int(h.Length) }
 
-// SetPrefix makes the head that of keys which have p at depth.
-func (h *Header) SetPrefix(depth int, p []byte) {
+// setPrefix makes the head that of keys which have p at depth.
+func (h *Header) setPrefix(depth int, p []byte) {
 	h.Depth, h.Length = uint16(depth), uint8(copy(h.Prefix[:], p))
 }
 
@@ -104,8 +104,8 @@ func GetSlot(b []byte, i int) Slot {
 	return Slot(binary.LittleEndian.Uint64(b[SlotAt(i):]))
 }
 
-// PutSlot writes slot i of b, a node.
-func PutSlot(b []byte, i int, s Slot) {
+// putSlot writes slot i of b, a node.
+func putSlot(b []byte, i int, s Slot) {
 	binary.LittleEndian.PutUint64(b[SlotAt(i):], uint64(s))
 }
 

@@ -22,7 +22,7 @@ func TestHeadRoundTrip(t *testing.T) {
 		depth := r.IntN(len(key) + 1)
 		n := min(MostPrefix, r.IntN(len(key)-depth+1))
 		h := Header{Kind: FirstType + NodeType(r.IntN(int(Direct)))}
-		h.SetPrefix(depth, key[depth:depth+n])
+		h.setPrefix(depth, key[depth:depth+n])
 		a := pool.NewAddr(2, 64*(1+r.Uint64N(1<<30)))
 		b := h.Build(testSums, make([]byte, Direct.Bytes()), a, r.Uint32())
 		var g Header
@@ -62,7 +62,7 @@ func TestTornChosenPrefix(t *testing.T) {
 	prefix := make([]byte, MostPrefix)
 	crctest.Change(prefix, MostPrefix-8)
 	h := Header{Kind: FirstType}
-	h.SetPrefix(3, prefix)
+	h.setPrefix(3, prefix)
 	before := h.Build(testSums, make([]byte, FirstType.Bytes()), a, 7)
 	after := bytes.Clone(before)
 	unit.PutDead(after, a, uint8(FirstType), 9)

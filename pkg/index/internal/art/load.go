@@ -160,7 +160,7 @@ func (ld *Builder) finish() (pool.Addr, error) {
 	ld.Note(a)
 	n, base := ld.top(), ld.s.t.lay.Base()
 	ld.Batch.AddImage(a, RootBytes, func(b []byte) int {
-		b = BuildRoot(ld.s.t.lay.Sums, b, a, unit.NewVersion(ld.s.t.Env))
+		b = buildRoot(ld.s.t.lay.Sums, b, a, unit.NewVersion(ld.s.t.Env))
 		n.put(b, base, Direct)
 		return len(b)
 	})
@@ -170,13 +170,13 @@ func (ld *Builder) finish() (pool.Addr, error) {
 // put puts the children of n into b, a node of a type.
 func (n *opened) put(b []byte, base int, t NodeType) {
 	if n.ending != 0 {
-		PutSlot(b, 0, n.ending)
+		putSlot(b, 0, n.ending)
 	}
 	for i, w := range n.children {
 		if t == Direct {
 			i = int(w.Key())
 		}
-		PutSlot(b, base+i, w)
+		putSlot(b, base+i, w)
 	}
 }
 
@@ -187,16 +187,16 @@ func (ld *Builder) close(n *opened, from int) error {
 	base := ld.s.t.lay.Base()
 	k := len(n.children)
 	with := &ld.s.t.with
-	h, most := Header{Kind: with.TypeFor(base + k + k/8)}, with.LongestPrefix()
+	h, most := Header{Kind: with.typeFor(base + k + k/8)}, with.longestPrefix()
 	depth := from + (n.end-from)/(most+1)*(most+1)
-	h.SetPrefix(depth, ld.last[depth:n.end])
+	h.setPrefix(depth, ld.last[depth:n.end])
 	err := ld.node(&h, func(b []byte) { n.put(b, base, h.Kind) })
 	for err == nil && depth > from {
 		depth -= most + 1
-		h = Header{Kind: with.TypeFor(0)}
-		h.SetPrefix(depth, ld.last[depth:depth+most])
+		h = Header{Kind: with.typeFor(0)}
+		h.setPrefix(depth, ld.last[depth:depth+most])
 		below, br, next := ld.word, int(ld.last[depth+most]), base
-		err = ld.node(&h, func(b []byte) { PutChild(b, h.Kind, base, &next, br, below) })
+		err = ld.node(&h, func(b []byte) { putChild(b, h.Kind, base, &next, br, below) })
 	}
 	ld.open, ld.free = ld.open[:len(ld.open)-1], append(ld.free, n)
 	return err

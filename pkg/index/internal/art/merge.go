@@ -34,7 +34,7 @@ func (s *Session) headerMerge(parent *Step, c *Copy, only Slot) (w Slot, merged 
 	if !b.Under(&c.Header) {
 		return 0, false, IsAstray(c.Addr, &c.Header, only, &b.Header)
 	}
-	if b.End()-from > s.t.with.LongestPrefix() {
+	if b.End()-from > s.t.with.longestPrefix() {
 		return 0, false, nil
 	}
 	var room [MostPrefix]byte
@@ -69,7 +69,7 @@ func (s *Session) headerMerge(parent *Step, c *Copy, only Slot) (w Slot, merged 
 	}
 	s.made = append(s.made[:0], node)
 	h := Header{Kind: nt}
-	h.SetPrefix(from, p)
+	h.setPrefix(from, p)
 	image := h.Build(s.t.lay.Sums, s.nodes, node.at, unit.NewVersion(s.Env))
 	putChildren(image, nt, b)
 	s.PS.Write(pool.Sole, node.at, image)
@@ -109,5 +109,5 @@ func (s *Session) mergeable(l int, only Slot) (bool, error) {
 	if n := s.Path[l].Node; !h.Under(&n.Header) {
 		return false, IsAstray(n.Addr, &n.Header, only, &h)
 	}
-	return h.End()-s.Path[l-1].Node.End()-1 <= s.t.with.LongestPrefix(), nil
+	return h.End()-s.Path[l-1].Node.End()-1 <= s.t.with.longestPrefix(), nil
 }

@@ -15,7 +15,7 @@ import (
 // emptyRoot READs the root, to s.Fresh. ErrNotEmpty: the index has a pair, or was loaded before.
 func (ld *Builder) emptyRoot() error {
 	s := ld.s
-	if err := s.ReadRoot(); err != nil {
+	if err := s.readRoot(); err != nil {
 		return err
 	}
 	if s.Fresh.Addr != s.t.First {
@@ -52,7 +52,7 @@ func (ld *Builder) publish(top pool.Addr) (published bool, err error) {
 	// A client that is fenced on a server, and does not know it yet, may set a way on another one.
 	// This operation has begun before each of these READs. So where one succeeds, whoever adopts
 	// what the load made there, and sweeps it, waits for the end of this operation.
-	for some := range slices.Chunk(ld.on, MostWords) {
+	for some := range slices.Chunk(ld.on, mostWords) {
 		for i, a := range some {
 			s.PS.Read(a, s.Answers[SlotBytes*i:][:SlotBytes])
 		}
@@ -70,7 +70,7 @@ func (ld *Builder) publish(top pool.Addr) (published bool, err error) {
 	if err := ld.empties(s.Fresh); err != nil {
 		return false, err // whoever changes something next replaces the root
 	}
-	won, err := s.SetWay(c.Addr, top)
+	won, err := s.setWay(c.Addr, top)
 	if err == nil && !won {
 		err = fmt.Errorf("somebody inserted: %w", index.ErrNotEmpty)
 	}

@@ -132,7 +132,7 @@ func (s *Session) successor(parent *Step, c *Copy, t NodeType, add Newcomer) (w,
 	}
 	if need := s.t.with.typeOf(c, add != nil); t == 0 || t.Slots() < c.Base()+k+1 && need > t {
 		s.GiveBack()
-		if t = max(need, s.t.with.TypeFor(0)); true {
+		if t = max(need, s.t.with.typeFor(0)); true {
 			if _, _, err := s.Allocate(t.Bytes(), near); err != nil {
 				return 0, 0, false, err
 			}
@@ -158,7 +158,7 @@ func (s *Session) successor(parent *Step, c *Copy, t NodeType, add Newcomer) (w,
 	n := putChildren(b, t, c)
 	if leaf != 0 {
 		br := Branch(add.Place(), c.End())
-		PutChild(b, t, c.Base(), &n, br, leaf)
+		putChild(b, t, c.Base(), &n, br, leaf)
 	}
 	s.PS.Write(pool.Sole, node.at, b)
 	at, _ := Pack(node.at)
@@ -184,10 +184,10 @@ func (s *Session) replaceRoot(add Newcomer) (done bool, err error) {
 		return false, err
 	}
 	var full error
-	b := BuildRoot(s.t.lay.Sums, s.nodes, a, unit.NewVersion(s.Env))
+	b := buildRoot(s.t.lay.Sums, s.nodes, a, unit.NewVersion(s.Env))
 	for i := range s.Fresh.Size() {
 		if w := s.Fresh.Word(i); w.Child() {
-			PutSlot(b, i, w.Clean())
+			putSlot(b, i, w.Clean())
 		}
 	}
 	if add != nil {
@@ -198,7 +198,7 @@ func (s *Session) replaceRoot(add Newcomer) (done bool, err error) {
 			leaf, err := s.bring(add, n.Addr)
 			switch {
 			case err == nil:
-				PutSlot(b, i, leaf.WithKey(branchKey(Branch(add.Place(), 0))))
+				putSlot(b, i, leaf.WithKey(branchKey(Branch(add.Place(), 0))))
 			case errors.Is(err, index.ErrPoolFull):
 				// The root is frozen, so the copy is made without it.
 				for _, m := range s.made[1:] {
@@ -212,6 +212,6 @@ func (s *Session) replaceRoot(add Newcomer) (done bool, err error) {
 		}
 	}
 	s.PS.Write(pool.Sole, a, b)
-	won, err := s.SetWay(n.Addr, a)
+	won, err := s.setWay(n.Addr, a)
 	return won && add != nil, errors.Join(full, err)
 }

@@ -22,9 +22,9 @@ const (
 	AtWay     = HeadBytes + SlotBytes*mostSlots
 	RootBytes = AtWay + SlotBytes
 
-	// MostRoots is how many ways lead on from one root to the next. A load replaces the first root
+	// mostRoots is how many ways lead on from one root to the next. A load replaces the first root
 	// only, so there is one; where there are many a way was damaged, and leads back.
-	MostRoots = 8
+	mostRoots = 8
 )
 
 // RootAddr returns where the root lies, as far as this client knows.
@@ -37,13 +37,13 @@ func (t *Tree) RootSlot() Slot {
 }
 
 // WayOf is the way of a root of which b was READ.
-func WayOf(b []byte) Slot { return GetWay(b[AtWay:]) }
+func WayOf(b []byte) Slot { return getWay(b[AtWay:]) }
 
-// GetWay is the way, of which b was READ.
-func GetWay(b []byte) Slot { return Slot(binary.LittleEndian.Uint64(b)) }
+// getWay is the way, of which b was READ.
+func getWay(b []byte) Slot { return Slot(binary.LittleEndian.Uint64(b)) }
 
-// BuildRoot makes the image of a root in b.
-func BuildRoot(k *sum.Key, b []byte, a pool.Addr, version uint32) []byte {
+// buildRoot makes the image of a root in b.
+func buildRoot(k *sum.Key, b []byte, a pool.Addr, version uint32) []byte {
 	h := Header{Kind: Direct}
 	h.Build(k, b, a, version)
 	b = b[:RootBytes]
@@ -65,7 +65,7 @@ func (s *Session) RootMovedFrom(a pool.Addr) (bool, error) {
 	if err := s.Read(a+AtWay, s.Answers[:SlotBytes]); err != nil {
 		return false, err
 	}
-	way := GetWay(s.Answers)
+	way := getWay(s.Answers)
 	if way == 0 {
 		return false, nil
 	}
@@ -73,13 +73,13 @@ func (s *Session) RootMovedFrom(a pool.Addr) (bool, error) {
 	return true, nil
 }
 
-// LeadsBack is the error of ways that do not end.
-func LeadsBack(a pool.Addr) error {
-	return fmt.Errorf("root %v was replaced, and from it %d roots lead on, each of them replaced; if a check of the index finds it as well, restore a dump: %w", a, MostRoots, index.ErrFormat)
+// leadsBack is the error of ways that do not end.
+func leadsBack(a pool.Addr) error {
+	return fmt.Errorf("root %v was replaced, and from it %d roots lead on, each of them replaced; if a check of the index finds it as well, restore a dump: %w", a, mostRoots, index.ErrFormat)
 }
 
-// ReadRoot READs the root, to s.Node, following ways.
-func (s *Session) ReadRoot() error {
+// readRoot READs the root, to s.Node, following ways.
+func (s *Session) readRoot() error {
 	for n := 0; ; {
 		a := s.t.RootAddr()
 		if err := s.Read(a, s.Node[:RootBytes]); err != nil {
@@ -96,8 +96,8 @@ func (s *Session) ReadRoot() error {
 			s.Fresh.Stamp = s.PS.Stamp()
 			return nil
 		}
-		if n++; n > MostRoots {
-			return LeadsBack(a)
+		if n++; n > mostRoots {
+			return leadsBack(a)
 		}
 		s.t.FollowWay(a, way)
 	}
@@ -123,10 +123,10 @@ func (s *Session) keepRoot(c *Copy) {
 	}
 }
 
-// SetWay posts what is queued, and makes the node at to the root in place of that at a, all of
+// setWay posts what is queued, and makes the node at to the root in place of that at a, all of
 // whose slots are frozen. won: it is. Else somebody else replaced that, and what this session made
 // is given back.
-func (s *Session) SetWay(a, to pool.Addr) (won bool, err error) {
+func (s *Session) setWay(a, to pool.Addr) (won bool, err error) {
 	at, ok := Pack(to)
 	if !ok {
 		return false, fmt.Errorf("a root at %v: %w", to, index.ErrFormat)

@@ -40,14 +40,14 @@ type made struct {
 }
 
 const (
-	// MostWords is how many words Answers has room for
-	MostWords = verbs.MaxList
+	// mostWords is how many words Answers has room for
+	mostWords = verbs.MaxList
 	// chainNodes: room for nodes that are made together: one of the largest type, and chains of
 	// small ones
 	chainNodes = 32
 	nodesBytes = chainNodes*AddrUnit + 2112
 	// SessionBytes is what a session's arena has for its inner nodes
-	SessionBytes = RootBytes + nodesBytes + 8*MostWords + 3*AddrUnit
+	SessionBytes = RootBytes + nodesBytes + 8*mostWords + 3*AddrUnit
 )
 
 // OpenIn makes s a part of a session of t, with buffers of ps.
@@ -60,7 +60,7 @@ func (s *Session) OpenIn(t *Tree, ps *pool.Session) (err error) {
 	for _, b := range []struct {
 		buffer *[]byte
 		size   int
-	}{{&s.Node, RootBytes}, {&s.nodes, nodesBytes}, {&s.Answers, 8 * MostWords}, {&s.mark, unit.DeadBytes}, {&room, AddrUnit}} {
+	}{{&s.Node, RootBytes}, {&s.nodes, nodesBytes}, {&s.Answers, 8 * mostWords}, {&s.mark, unit.DeadBytes}, {&room, AddrUnit}} {
 		if *b.buffer, err = ps.Buffer(b.size); err != nil {
 			return err
 		}
@@ -157,10 +157,10 @@ func (s *Session) readSlots(n, c *Copy) error {
 // Freeze freezes all slots of n, of which c was READ. Then c has them as they are for ever.
 func (s *Session) Freeze(n, c *Copy) error {
 	for {
-		var at [MostWords]int
+		var at [mostWords]int
 		k := 0
 		for i := range c.Size() {
-			if w := c.Word(i); !w.Frozen() && k < MostWords {
+			if w := c.Word(i); !w.Frozen() && k < mostWords {
 				s.PS.CompareSwap(n.Addr+pool.Addr(SlotAt(i)), uint64(w), uint64(w|Frozen), s.Answers[8*k:8*k+8])
 				at[k] = i
 				k++

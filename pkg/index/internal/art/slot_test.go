@@ -49,7 +49,7 @@ func TestTypes(t *testing.T) {
 		last = w.LeafBytes()
 	}
 	for n := 1; n <= mostSlots; n++ {
-		if s := TypeFor(n).Slots(); s < n {
+		if s := typeFor(n).Slots(); s < n {
 			t.Errorf("the type for %d slots has %d", n, s)
 		}
 	}

@@ -48,13 +48,13 @@ func (s *Session) Fork(n Newcomer, other []byte) (done bool, err error) {
 
 // chain is how many nodes makeFork makes.
 func (s *Session) chain(from, common int) int {
-	return 1 + (common-from)/(s.t.with.LongestPrefix()+1)
+	return 1 + (common-from)/(s.t.with.longestPrefix()+1)
 }
 
 // planNodes allocates n nodes of the smallest type, which come behind the leaf in s.made.
 func (s *Session) planNodes(n int, near pool.Addr) error {
 	for range n {
-		if _, _, err := s.Allocate(s.t.with.TypeFor(0).Bytes(), near); err != nil {
+		if _, _, err := s.Allocate(s.t.with.typeFor(0).Bytes(), near); err != nil {
 			return err
 		}
 	}
@@ -66,16 +66,16 @@ func (s *Session) planNodes(n int, near pool.Addr) error {
 // the prefixes and slots have all bytes from from on. The memory of all of them is that in s.made,
 // from first on. It returns the word of the uppermost one.
 func (s *Session) makeFork(first int, key []byte, from, common int, children [2]Slot, other int) (Slot, error) {
-	h, most := Header{Kind: s.t.with.TypeFor(0)}, s.t.with.LongestPrefix()
+	h, most := Header{Kind: s.t.with.typeFor(0)}, s.t.with.longestPrefix()
 	// the fork has what the chain leaves
 	depth := from + (common-from)/(most+1)*(most+1)
-	h.SetPrefix(depth, key[depth:common])
+	h.setPrefix(depth, key[depth:common])
 	nodes := s.made[first:]
 	n := 0
 	w, err := s.makeNode(nodes, &n, &h, children, [2]int{Branch(key, common), other})
 	for err == nil && depth > from {
 		depth -= most + 1
-		h.SetPrefix(depth, key[depth:depth+most])
+		h.setPrefix(depth, key[depth:depth+most])
 		w, err = s.makeNode(nodes, &n, &h, [2]Slot{w}, [2]int{int(key[depth+most])})
 	}
 	return w, err
@@ -97,7 +97,7 @@ func (s *Session) makeNode(nodes []made, n *int, h *Header, children [2]Slot, br
 	next := s.t.lay.Base()
 	for i, c := range children {
 		if c != 0 {
-			PutChild(b, h.Kind, s.t.lay.Base(), &next, branches[i], c)
+			putChild(b, h.Kind, s.t.lay.Base(), &next, branches[i], c)
 		}
 	}
 	s.PS.Write(pool.Sole, a, b)

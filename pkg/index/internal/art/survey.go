@@ -6,7 +6,7 @@ import "github.com/dmindex/dmindex/pkg/pool"
 // keys. That begins at the bytes that the leaf's place in the tree stands for, with zeros behind,
 // up to so many bytes as bottom has. An index without leaves has the range of its root.
 func (c *Walker) Survey(bottom []byte, visit func(low []byte, bytes int) error) error {
-	err := c.s.ReadRoot()
+	err := c.s.readRoot()
 	if err == nil {
 		err = c.survey(nil, pool.Nil, c.s.t.RootSlot(), 0, func(path []byte, bytes int) error { return visit(c.low(bottom, path), bytes) })
 	}
@@ -23,7 +23,7 @@ func (c *Walker) survey(p *Header, a pool.Addr, w Slot, level int, visit func(pa
 		c.frames = append(c.frames, new(Frame))
 	}
 	f := c.frames[level]
-	if err := c.s.ReadFrame(f, w); err != nil {
+	if err := c.s.readFrame(f, w); err != nil {
 		return err
 	}
 	if p != nil && !f.Under(p) {

@@ -198,17 +198,17 @@ func (t *Tree) Rest(began time.Duration) error {
 func (s *Session) SeeRoots(see func([]pool.Addr)) error {
 	s.Begin()
 	defer s.End()
-	var seen [MostRoots + 1]pool.Addr
+	var seen [mostRoots + 1]pool.Addr
 	n := 0
 	for a := s.t.First; a != pool.Nil; n++ {
-		if n > MostRoots {
-			return LeadsBack(a)
+		if n > mostRoots {
+			return leadsBack(a)
 		}
 		seen[n] = a
 		if err := s.Read(a+AtWay, s.Answers[:SlotBytes]); err != nil {
 			return err
 		}
-		a = GetWay(s.Answers).Addr()
+		a = getWay(s.Answers).Addr()
 	}
 	see(seen[:n])
 	return nil

@@ -13,16 +13,16 @@ type Techniques struct {
 	NodeTypes bool
 }
 
-// TypeFor is the type of a new node that needs so many slots.
-func (t *Techniques) TypeFor(slots int) NodeType {
+// typeFor is the type of a new node that needs so many slots.
+func (t *Techniques) typeFor(slots int) NodeType {
 	if !t.NodeTypes {
 		return Direct
 	}
-	return TypeFor(slots)
+	return typeFor(slots)
 }
 
-// LongestPrefix is how long the prefix of a new node may be.
-func (t *Techniques) LongestPrefix() int {
+// longestPrefix is how long the prefix of a new node may be.
+func (t *Techniques) longestPrefix() int {
 	if !t.PathCompression {
 		return 0
 	}
@@ -38,11 +38,11 @@ func (t *Techniques) typeOf(c *Copy, add bool) NodeType {
 	if add {
 		need++
 	}
-	return t.TypeFor(c.Base() + need + need/8)
+	return t.typeFor(c.Base() + need + need/8)
 }
 
 // sparse reports whether a node should be replaced by a smaller one, or by its only child.
 func (c *Copy) sparse(with *Techniques) bool {
 	k := c.Children()
-	return k == 0 || k == 1 && c.single().Leaf() || k > 1 && with.TypeFor(c.Base()+k+k/2+1)+1 < c.Kind
+	return k == 0 || k == 1 && c.single().Leaf() || k > 1 && with.typeFor(c.Base()+k+k/2+1)+1 < c.Kind
 }

@@ -55,6 +55,6 @@ func (t *Tree) FirstNode(ps *pool.Session, k *sum.Key) (pool.Addr, error) {
 	if err != nil {
 		return pool.Nil, err
 	}
-	ps.Write(pool.Sole, a, BuildRoot(k, b, a, unit.NewVersion(t.Env)))
+	ps.Write(pool.Sole, a, buildRoot(k, b, a, unit.NewVersion(t.Env)))
 	return a, ps.Post()
 }

@@ -25,8 +25,8 @@ func (t NodeType) Bytes() int { return HeadBytes + SlotBytes*shapes[t] }
 // SlotAt is where a slot lies in its node.
 func SlotAt(i int) int { return HeadBytes + SlotBytes*i }
 
-// TypeFor is the smallest type with so many slots.
-func TypeFor(slots int) NodeType {
+// typeFor is the smallest type with so many slots.
+func typeFor(slots int) NodeType {
 	for t := FirstType; t < Direct; t++ {
 		if shapes[t] >= slots {
 			return t
