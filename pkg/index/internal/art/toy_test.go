@@ -1,0 +1,238 @@
+package art
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/loader"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/pool/pooltest"
+)
+
+// A design with the least that leaves can be: a place, of any length up to toyLongest, and nothing
+// else. The first places of a design's leaves may be bounds, which are prefixes of each other, and
+// a leaf may be there before it gets its slot. The tree's tests run with it, so the tree needs no
+// more of leaves than is here.
+
+const (
+	toyBytes   = 128
+	toyLongest = toyBytes - HeadBytes - 1
+)
+
+// toy is a session of an open tree.
+type toy struct {
+	*Session
+	t      *testing.T
+	active *op.Sessions
+	image  []byte // of a leaf
+	coming toyLeaf
+	seen   map[string]Slot // what a check found
+	walker *Walker
+}
+
+// toyLeaf implements Newcomer.
+type toyLeaf struct {
+	s     *toy
+	place []byte
+	at    pool.Addr // Nil = it is to be allocated
+}
+
+func (l *toyLeaf) Place() []byte { return l.place }
+
+func (l *toyLeaf) Allot(near pool.Addr) (Slot, pool.Addr, error) {
+	if l.at != pool.Nil {
+		at, _ := Pack(l.at)
+		return LeafSlot(0, toyBytes, at), l.at, nil
+	}
+	a, at, err := l.s.Allocate(toyBytes, near)
+	l.at = a
+	return LeafSlot(0, toyBytes, at), a, err
+}
+
+func (l *toyLeaf) Queue(pool.Addr) error {
+	l.s.PS.Write(pool.Sole, l.at, l.s.image[:buildToy(l.s.image, l.at, l.place)])
+	return nil
+}
+
+// buildToy makes the image of the leaf of a place.
+func buildToy(b []byte, a pool.Addr, place []byte) int {
+	clear(b[:toyBytes])
+	b[unit.AtKind], b[unit.AtFlags] = KindLeaf, unit.Node
+	b[HeadBytes] = byte(copy(b[HeadBytes+1:], place))
+	unit.Seal(b, toyBytes, a, 0)
+	return toyBytes
+}
+
+// newToy opens a tree of which the sessions make nodes as with says.
+func newToy(t *testing.T, with Techniques) *toy {
+	t.Helper()
+	c := pooltest.New(t, pooltest.Options{Servers: 3, Chunks: 8})
+	tree, active := new(Tree), new(op.Sessions)
+	tree.Init(c.Open(t), with)
+	active.Init(tree.Env)
+	tree.InitSweeps("toy", nil)
+	tree.Pool.SetMarks(Marks)
+	s := &toy{t: t, Session: new(Session), active: active}
+	ps := s.open(tree)
+	ps.Begin()
+	root, err := tree.FirstNode(ps, testSums)
+	s.must(err)
+	ps.End()
+	tree.SetRoot(root, Layout{Ends: true, Sums: testSums, MostLeaf: uint8(LeafCode(toyBytes))}, toyLongest)
+	tree.OpenCache(1 << 20)
+	s.must(s.OpenIn(tree, ps))
+	t.Cleanup(func() {
+		s.must(s.Close())
+		tree.EndSweeps()
+	})
+	return s
+}
+
+// open makes the session that s is to be in.
+func (s *toy) open(tree *Tree) *pool.Session {
+	ps, err := tree.Pool.NewSession(SessionBytes + toyBytes + 64<<10)
+	s.must(err)
+	s.must(s.active.Add(&s.Op))
+	s.image, err = ps.Buffer(toyBytes)
+	s.must(err)
+	return ps
+}
+
+func (s *toy) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// read is the place of the leaf of slot w.
+func (s *toy) read(w Slot) []byte {
+	s.t.Helper()
+	b := s.Node[:w.LeafBytes()]
+	s.must(s.Read(w.Addr(), b))
+	if !unit.Verify(b, toyBytes, w.Addr(), 0) {
+		s.t.Fatalf("the leaf at %v does not verify", w.Addr())
+	}
+	return bytes.Clone(b[HeadBytes+1:][:b[HeadBytes]])
+}
+
+// add gives the leaf of a place a slot. at: it lies there already. It reports false if there is
+// one.
+func (s *toy) add(place []byte, at pool.Addr) bool {
+	s.t.Helper()
+	s.Begin()
+	defer s.End()
+	for {
+		out, err := s.Seek(place)
+		s.must(err)
+		s.coming = toyLeaf{s: s, place: place, at: at}
+		var done bool
+		switch st := &s.Path[s.Level]; {
+		case out != Leafed:
+			done, err = s.Link(&s.coming, out)
+		case st.Word.Frozen():
+			err = s.Replace(s.Level)
+		default:
+			other := s.read(st.Word)
+			if bytes.Equal(other, place) {
+				return false
+			}
+			done, err = s.Fork(&s.coming, other)
+		}
+		s.must(err)
+		if done {
+			return true
+		}
+	}
+}
+
+// find is the slot of the leaf of a place; 0 = it is proved that there is none.
+func (s *toy) find(place []byte) Slot {
+	s.t.Helper()
+	s.Begin()
+	defer s.End()
+	for {
+		out, err := s.Seek(place)
+		s.must(err)
+		w := s.Path[s.Level].Word
+		if out == Leafed && bytes.Equal(s.read(w), place) {
+			return w.Clean()
+		}
+		absent, _, err := s.Confirm(place, out)
+		s.must(err)
+		if absent {
+			return 0
+		}
+	}
+}
+
+// remove takes the leaf of a place out.
+func (s *toy) remove(place []byte) {
+	s.t.Helper()
+	w := s.find(place)
+	s.Begin()
+	defer s.End()
+	s.must(s.Unlink(place, w))
+}
+
+// CheckLeaves implements LeafChecker.
+func (s *toy) CheckLeaves(f *Frame, _ int) error {
+	for b := f.From(BeforeAll, false); b != BehindAll; b = f.From(b+1, false) {
+		w := f.Word(b)
+		if !w.Leaf() {
+			continue
+		}
+		place := s.read(w)
+		if n := len(s.walker.Path); !bytes.HasPrefix(place, s.walker.Path) || Branch(place, n) != b {
+			s.walker.Report.Fault("the leaf of %x lies at branch %d where places begin with %x", place, b, s.walker.Path)
+		}
+		s.walker.Report.Node(w.Addr(), toyBytes, index.KindLeaf)
+		s.seen[string(place)] = w.Clean()
+	}
+	return nil
+}
+
+// check checks the tree, and that it has the leaves of places and no others. It returns how many
+// inner nodes there are.
+func (s *toy) check(places map[string]bool) int {
+	s.t.Helper()
+	s.Begin()
+	defer s.End()
+	s.seen, s.walker = map[string]Slot{}, s.NewWalker(s)
+	s.must(s.walker.Check())
+	s.must(s.walker.Report.Err())
+	for place := range places {
+		if s.seen[place] == 0 {
+			s.t.Fatalf("place %x has no leaf", place)
+		}
+	}
+	if len(s.seen) != len(places) {
+		s.t.Fatalf("%d leaves, want %d", len(s.seen), len(places))
+	}
+	inner := 0
+	for _, n := range s.walker.Report.Found.Memory {
+		if n.Kind == index.KindInner {
+			inner++
+		}
+	}
+	return inner
+}
+
+// loaderOf makes a load of which one session WRITEs.
+func (s *toy) loaderOf() *loader.Load {
+	w := &toy{t: s.t, Session: new(Session), active: s.active}
+	ps := w.open(s.Session.t)
+	s.must(w.OpenIn(s.Session.t, ps))
+	room, err := ps.Buffer(32 << 10)
+	s.must(err)
+	return loader.New(s.Pool, []loader.Session{{Op: &w.Op, Blocks: &w.Blocks, Room: room, Largest: RootBytes, Close: w.Close}}, func() loader.Leaves { return noLeaves{} })
+}
+
+// noLeaves implements loader.Leaves: those of a toy are images.
+type noLeaves struct{}
+
+func (noLeaves) Build(int, []byte, pool.Addr, uint32) int { return 0 }
+func (noLeaves) Reset()                                   {}

@@ -1,0 +1,136 @@
+package art
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// bounds are places as lower bounds of leaves are: of all lengths, the empty one, and such that are
+// prefixes of each other by one byte and by more than one head has.
+func bounds(r *rand.Rand, n int) []string {
+	all := map[string]bool{"": true}
+	last := ""
+	for len(all) < n {
+		next := string(bytesOf(r, r.IntN(4)))
+		switch r.IntN(4) {
+		case 0:
+			next = last + next
+		case 1:
+			next = last[:r.IntN(len(last)+1)] + "\x00" + next
+		case 2:
+			next = last[:r.IntN(len(last)+1)] + "\xff" + string(make([]byte, r.IntN(2*MostPrefix))) + next
+		}
+		if len(next) <= toyLongest {
+			all[next], last = true, next
+		}
+	}
+	places := make([]string, 0, n)
+	for p := range all {
+		places = append(places, p)
+	}
+	slices.Sort(places)
+	return places
+}
+
+// TestBounds: leaves at places that are prefixes of each other get slots and lose them, also leaves
+// that are there already. All others are proved to have none.
+func TestBounds(t *testing.T) {
+	for name, with := range map[string]Techniques{
+		"all":    {LockFreeInternal: true, PathCompression: true, NodeTypes: true},
+		"locked": {PathCompression: true, NodeTypes: true},
+		"plain":  {LockFreeInternal: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(32, 1))
+			s := newToy(t, with)
+			places := bounds(r, 400)
+			r.Shuffle(len(places), func(i, j int) { places[i], places[j] = places[j], places[i] })
+			there := map[string]bool{}
+			for i, p := range places {
+				at := pool.Nil
+				if i%3 == 0 { // on any server, and not of the operation that links it
+					a, err := s.Pool.AllocateBlock(toyBytes, pool.Nil)
+					s.must(err)
+					s.Begin()
+					l := toyLeaf{s: s, place: []byte(p), at: a}
+					s.must(l.Queue(a))
+					s.must(s.PS.Post())
+					s.End()
+					at = a
+				}
+				if !s.add([]byte(p), at) || s.add([]byte(p), pool.Nil) {
+					t.Fatalf("place %x was there, or is not", p)
+				}
+				if w := s.find([]byte(p)); at != pool.Nil && w.Addr() != at {
+					t.Fatalf("place %x leads to %v, its leaf lies at %v", p, w.Addr(), at)
+				}
+				there[p] = true
+			}
+			s.check(there)
+			for i, p := range places {
+				if w := s.find([]byte(p)); w == 0 {
+					t.Fatalf("place %x is lost", p)
+				}
+				if i%2 == 0 {
+					s.remove([]byte(p))
+					delete(there, p)
+				}
+			}
+			s.check(there)
+			for i, p := range places {
+				if w := s.find([]byte(p)); (w == 0) != (i%2 == 0) {
+					t.Fatalf("place %x leads to %#x", p, w)
+				}
+			}
+			for p := range there {
+				s.remove([]byte(p))
+			}
+			if n := s.check(nil); n > 3 {
+				t.Errorf("%d inner nodes are left of nothing", n)
+			}
+		})
+	}
+}
+
+// TestLoadOfBounds: a load puts a leaf at each place, and they are found as if they were inserted.
+// A second load is refused.
+func TestLoadOfBounds(t *testing.T) {
+	r := rand.New(rand.NewPCG(32, 2))
+	s := newToy(t, Techniques{LockFreeInternal: true, PathCompression: true, NodeTypes: true})
+	places, there := bounds(r, 2000), map[string]bool{}
+	load := func() error {
+		ld := s.NewBuilder(s.loaderOf(), func(Slot) (bool, error) { return false, nil })
+		err := ld.Run(func() error {
+			for _, p := range places {
+				s.must(ld.Next([]byte(p)))
+				a, at, err := ld.Room(toyBytes)
+				s.must(err)
+				ld.Batch.AddImage(a, toyBytes, func(b []byte) int { return buildToy(b, a, []byte(p)) })
+				s.must(ld.Leaf(LeafSlot(0, toyBytes, at)))
+				there[p] = true
+			}
+			return nil
+		})
+		s.must(ld.Close())
+		return err
+	}
+	s.must(load())
+	s.check(there)
+	for _, p := range places {
+		if s.find([]byte(p)) == 0 || s.find([]byte(p+"\x01\x00\x02")) != 0 {
+			t.Fatalf("place %x is lost, or one behind it is there", p)
+		}
+	}
+	if err := load(); err == nil {
+		t.Error("a second load replaced the first one")
+	}
+	more := []byte(places[1000] + "\x05\x05\x05")
+	if !s.add(more, pool.Nil) {
+		t.Fatalf("place %x was there", more)
+	}
+	there[string(more)] = true
+	s.check(there)
+}
