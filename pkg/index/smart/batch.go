@@ -122,7 +122,7 @@ func (k *sought) searched() bool {
 	return k.ended == art.Vacant && k.Node.Kind != art.Direct && art.Branch(k.key, k.Node.End()) != art.EndBranch
 }
 
-// absent reports whether what was READ for a key proves that it is not there (confirm).
+// absent reports whether what was READ for a key proves that it is not there (art.Session.Confirm).
 func (s *Session) absent(k *sought) bool {
 	if k.Fresh {
 		return true

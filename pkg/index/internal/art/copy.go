@@ -99,7 +99,7 @@ func (c *Copy) Store(i int, s Slot) { c.words()[i].Store(uint64(s)) }
 // Renew keeps the slots of b, READ by an operation under way, whatever became of the head.
 func (c *Copy) Renew(b []byte) { c.RenewFrom(0, b[HeadBytes:SlotAt(c.Size())]) }
 
-// RenewFrom is renew with slots only, of which the first one is number first.
+// RenewFrom is Renew with slots only, of which the first one is number first.
 func (c *Copy) RenewFrom(first int, b []byte) {
 	for i := range len(b) / SlotBytes {
 		if w := Slot(binary.LittleEndian.Uint64(b[i*SlotBytes:])); c.Word(first+i) != w {

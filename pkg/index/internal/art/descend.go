@@ -65,7 +65,7 @@ func (s *Session) rootCopy() (*Copy, error) {
 	return c, nil
 }
 
-// descend goes on from path[l], whose node is set.
+// descend goes on from Path[l], whose node is set.
 func (s *Session) descend(key []byte, l int) (Outcome, error) {
 	st := &s.Path[l]
 	st.Idx, st.Word = st.Node.find(Branch(key, st.Node.End()))
@@ -73,7 +73,7 @@ func (s *Session) descend(key []byte, l int) (Outcome, error) {
 	return s.follow(key, l)
 }
 
-// follow goes on from path[l], whose slot is found.
+// follow goes on from Path[l], whose slot is found.
 func (s *Session) follow(key []byte, l int) (Outcome, error) {
 	for {
 		s.Level = l
@@ -159,7 +159,7 @@ func (s *Session) ReadWord(st *Step) (Slot, error) {
 
 // renew READs the slots of the path from level l upwards, until one is not frozen or is another one
 // than the descent followed. It returns the level from which the path is renewed: its word is what
-// was READ. It is called where the node below l is not what path[l] says.
+// was READ. It is called where the node below l is not what Path[l] says.
 func (s *Session) renew(key []byte, l int) (int, error) {
 	if err := s.Retry(); err != nil {
 		return 0, fmt.Errorf("node %v does not come to rest: %w", s.Path[l].Node.Addr, err)

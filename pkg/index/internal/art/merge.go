@@ -93,7 +93,7 @@ func (s *Session) also(t NodeType, first int, near pool.Addr) (full bool, err er
 	return false, err
 }
 
-// mergeable reports whether the only child of the node of path[l], an inner node, can have the
+// mergeable reports whether the only child of the node of Path[l], an inner node, can have the
 // prefixes of both.
 func (s *Session) mergeable(l int, only Slot) (bool, error) {
 	var h Header

@@ -15,7 +15,7 @@ import "github.com/dmindex/dmindex/pkg/index/internal/op"
 
 // lockNode acquires the lock of the node of st, unless inner nodes are lock-free. It fails if the
 // operation's limit is over, since its change begins next. No lock may be held, and nothing be
-// queued. publish, or discard, releases it.
+// queued. publish, or Discard, releases it.
 func (s *Session) lockNode(st *Step) error {
 	if s.t.with.LockFreeInternal {
 		return op.Failure(s.PS.Late(), false)

@@ -21,9 +21,10 @@ import (
 //
 // Any session may do any of it at any time: all copies of a frozen node have the same children, and
 // one of them wins. So a client that dies leaves a node that whoever changes it next replaces. If
-// the parent is frozen itself 4 fails, and the parent is replaced first. The root is never frozen.
+// the parent is frozen itself 4 fails, and the parent is replaced first. That ends at the root,
+// which only a load freezes (root.go).
 
-// Replace replaces the node of path[l], or finds that somebody else did. The descent begins anew.
+// Replace replaces the node of Path[l], or finds that somebody else did. The descent begins anew.
 func (s *Session) Replace(l int) error {
 	_, err := s.replaceWith(l, nil, false)
 	return err

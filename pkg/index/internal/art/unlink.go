@@ -75,7 +75,7 @@ const (
 	lookEvery  = 32
 )
 
-// tidy replaces the node of path[l] if it has few children, and then looks at those above it.
+// tidy replaces the node of Path[l] if it has few children, and then looks at those above it.
 func (s *Session) tidy(l int) error {
 	for first := l; l > 0; l-- {
 		n := s.Path[l].Node
