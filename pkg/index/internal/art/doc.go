@@ -20,6 +20,7 @@
 //	root.go      the root, and how another one takes its place
 //	descend.go   descents, and the proof that a key is not there
 //	cached.go    which copies an operation may use
+//	bound.go     descents to the greatest place that is not above a key
 //	link.go      how a leaf gets a slot
 //	split.go     leaf split, header split
 //	replace.go   freeze-and-copy: type switch, compaction, merges

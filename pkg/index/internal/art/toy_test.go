@@ -26,6 +26,7 @@ const (
 type toy struct {
 	*Session
 	t      *testing.T
+	c      *pooltest.Cluster
 	active *op.Sessions
 	image  []byte // of a leaf
 	coming toyLeaf
@@ -69,18 +70,32 @@ func buildToy(b []byte, a pool.Addr, place []byte) int {
 // newToy opens a tree of which the sessions make nodes as with says.
 func newToy(t *testing.T, with Techniques) *toy {
 	t.Helper()
-	c := pooltest.New(t, pooltest.Options{Servers: 3, Chunks: 8})
+	return openToy(t, pooltest.New(t, pooltest.Options{Servers: 3, Chunks: 8}), with, pool.Nil)
+}
+
+// another is a session of another client.
+func (s *toy) another() *toy {
+	s.t.Helper()
+	return openToy(s.t, s.c, s.Session.t.with, s.Session.t.First)
+}
+
+// openToy opens a tree with a root; Nil = it is made.
+func openToy(t *testing.T, c *pooltest.Cluster, with Techniques, root pool.Addr) *toy {
+	t.Helper()
 	tree, active := new(Tree), new(op.Sessions)
 	tree.Init(c.Open(t), with)
 	active.Init(tree.Env)
 	tree.InitSweeps("toy", nil)
 	tree.Pool.SetMarks(Marks)
-	s := &toy{t: t, Session: new(Session), active: active}
+	s := &toy{t: t, c: c, Session: new(Session), active: active}
 	ps := s.open(tree)
-	ps.Begin()
-	root, err := tree.FirstNode(ps, testSums)
-	s.must(err)
-	ps.End()
+	if root == pool.Nil {
+		var err error
+		ps.Begin()
+		root, err = tree.FirstNode(ps, testSums)
+		s.must(err)
+		ps.End()
+	}
 	tree.SetRoot(root, Layout{Ends: true, Sums: testSums, MostLeaf: uint8(LeafCode(toyBytes))}, toyLongest)
 	tree.OpenCache(1 << 20)
 	s.must(s.OpenIn(tree, ps))
@@ -111,12 +126,19 @@ func (s *toy) must(err error) {
 // read is the place of the leaf of slot w.
 func (s *toy) read(w Slot) []byte {
 	s.t.Helper()
-	b := s.Node[:w.LeafBytes()]
-	s.must(s.Read(w.Addr(), b))
-	if !unit.Verify(b, toyBytes, w.Addr(), 0) {
+	place, ok := s.peek(w)
+	if !ok {
 		s.t.Fatalf("the leaf at %v does not verify", w.Addr())
 	}
-	return bytes.Clone(b[HeadBytes+1:][:b[HeadBytes]])
+	return place
+}
+
+// peek is read of a leaf that may be out.
+func (s *toy) peek(w Slot) ([]byte, bool) {
+	s.t.Helper()
+	b := s.Node[:w.LeafBytes()]
+	s.must(s.Read(w.Addr(), b))
+	return bytes.Clone(b[HeadBytes+1:][:min(int(b[HeadBytes]), toyLongest)]), unit.Verify(b, toyBytes, w.Addr(), 0)
 }
 
 // add gives the leaf of a place a slot. at: it lies there already. It reports false if there is
