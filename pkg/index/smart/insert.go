@@ -122,10 +122,9 @@ func (s *Session) comes(key, value []byte) *coming {
 
 func (c *coming) Place() []byte { return c.key }
 
-func (c *coming) Allot(near pool.Addr) (art.Slot, pool.Addr, error) {
-	var err error
+func (c *coming) Allot(near pool.Addr) (_ art.Slot, err error) {
 	c.plan, err = c.s.planLeaf(c.key, c.value, near)
-	return c.plan.word, c.plan.at, err
+	return c.plan.word, err
 }
 
 func (c *coming) Queue(near pool.Addr) error {

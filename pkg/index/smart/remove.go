@@ -1,7 +1,6 @@
 package smart
 
 import (
-	"encoding/binary"
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -82,21 +81,17 @@ func (s *Session) takeOut(key []byte) error {
 	s.PS.Write(pool.Shared, l.at+atControl, l.setControl(l.ctl.cell(), gone))
 	beside := s.beside(st)
 	if beside {
-		s.PS.CompareSwap(st.Node.Addr+pool.Addr(art.SlotAt(st.Idx)), uint64(st.Word), uint64(tomb), s.Answers[:8])
+		s.QueueSwap(st, tomb)
 	}
 	if err := s.Blocks.Publish(l.at); err != nil {
 		return err
 	}
-	if !beside {
-		return s.afterwards(s.Unlink(key, st.Word))
+	if beside {
+		if _, won := s.Swapped(st, tomb); won {
+			return s.afterwards(s.AfterUnlink(st.Word))
+		}
 	}
-	found := art.Slot(binary.NativeEndian.Uint64(s.Answers))
-	if found != st.Word {
-		st.Node.Store(st.Idx, found)
-		return s.afterwards(s.Unlink(key, st.Word))
-	}
-	st.Node.Store(st.Idx, tomb)
-	return s.afterwards(s.AfterUnlink(st.Word))
+	return s.afterwards(s.Unlink(key, st.Word))
 }
 
 // beside reports whether the slot of st, which leads to the locked leaf, may be swapped in the list

@@ -1,7 +1,6 @@
 package smart
 
 import (
-	"encoding/binary"
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -228,7 +227,7 @@ func (s *Session) moveLocked(key, value []byte, spare bool) (done bool, err erro
 	w, beside := st.Word, s.beside(st)
 	to := p.word.WithKey(w.Key())
 	if beside {
-		s.PS.CompareSwap(st.Node.Addr+pool.Addr(art.SlotAt(st.Idx)), uint64(w), uint64(to), s.Answers[:8])
+		s.QueueSwap(st, to)
 	}
 	if err := s.Blocks.Publish(l.at); err != nil {
 		s.Forget()
@@ -236,12 +235,9 @@ func (s *Session) moveLocked(key, value []byte, spare bool) (done bool, err erro
 	}
 	s.Forget()
 	if beside {
-		found := art.Slot(binary.NativeEndian.Uint64(s.Answers))
-		if found == w {
-			st.Node.Store(st.Idx, to)
+		if _, won := s.Swapped(st, to); won {
 			return true, s.afterwards(s.RetireChild(w))
 		}
-		st.Node.Store(st.Idx, found)
 	} else if !w.Frozen() {
 		// mostly the slot is as it was
 		if won, err := s.Swing(st, p.word); won || err != nil {

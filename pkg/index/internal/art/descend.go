@@ -121,8 +121,8 @@ func (s *Session) follow(key []byte, l int) (Outcome, error) {
 	}
 }
 
-// child finds the node where st leads: below.node is its copy, or nil if it was replaced. read: it
-// was READ just now, and is in s.fresh.
+// child finds the node where st leads: below.Node is its copy, or nil if it was replaced. read: it
+// was READ just now, and is in s.Fresh.
 func (s *Session) child(st, below *Step) (read bool, err error) {
 	a, t := st.Word.Addr(), NodeType(st.Word.Code())
 	if h := s.t.Cache.Get(a, s.Floor); h != nil {

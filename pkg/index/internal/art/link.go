@@ -12,8 +12,8 @@ type Newcomer interface {
 	// Place is its place: what it has for a key in the tree.
 	Place() []byte
 	// Allot allocates what the leaf takes, near an address (Session.Allocate), unless it is there
-	// already. It returns the leaf's slot, which lacks the partial key, and where the leaf lies.
-	Allot(near pool.Addr) (Slot, pool.Addr, error)
+	// already. It returns the leaf's slot, which lacks the partial key.
+	Allot(near pool.Addr) (Slot, error)
 	// Queue queues the WRITEs of the leaf. ErrPoolFull: there is no memory for what else it takes,
 	// and nothing is queued.
 	Queue(near pool.Addr) error
@@ -21,7 +21,7 @@ type Newcomer interface {
 
 // bring allots n, and queues its WRITEs.
 func (s *Session) bring(n Newcomer, near pool.Addr) (Slot, error) {
-	w, _, err := n.Allot(near)
+	w, err := n.Allot(near)
 	if err == nil {
 		err = n.Queue(near)
 	}
@@ -50,7 +50,7 @@ func (s *Session) Link(n Newcomer, out Outcome) (done bool, err error) {
 // A client that dies before 2 leaves memory that nobody knows.
 func (s *Session) LinkAt(n Newcomer, st *Step) (done bool, err error) {
 	near := st.Node.Addr
-	w, _, err := n.Allot(near)
+	w, err := n.Allot(near)
 	if err == nil {
 		err = s.lockNode(st)
 	}
@@ -80,23 +80,38 @@ func (s *Session) publish(st *Step, w Slot) (won bool, err error) {
 		return false, err
 	}
 	s.Pause()
-	s.PS.CompareSwap(st.Node.Addr+pool.Addr(SlotAt(st.Idx)), uint64(st.Word), uint64(w), s.Answers[:8])
+	s.QueueSwap(st, w)
 	if err := s.postSwap(); err != nil {
 		s.Forget()
 		return false, failure(err)
 	}
-	found := Slot(binary.NativeEndian.Uint64(s.Answers))
-	if found != st.Word {
-		st.Node.Store(st.Idx, found)
+	found, won := s.Swapped(st, w)
+	if !won {
 		s.Discard()
 		if err := s.Retry(); err != nil {
 			return false, err
 		}
 		return false, s.unblock(st, found)
 	}
-	st.Node.Store(st.Idx, w)
 	s.Forget()
 	return true, nil
+}
+
+// QueueSwap queues the CAS of the slot of st from the word that the descent found to another one.
+func (s *Session) QueueSwap(st *Step, to Slot) {
+	s.PS.CompareSwap(st.Node.Addr+pool.Addr(SlotAt(st.Idx)), uint64(st.Word), uint64(to), s.Answers[:SlotBytes])
+}
+
+// Swapped is asked when what QueueSwap queued is over. The copy has the slot's word then. won: that
+// is to, by this swap. Else it is found.
+func (s *Session) Swapped(st *Step, to Slot) (found Slot, won bool) {
+	found = Slot(binary.NativeEndian.Uint64(s.Answers))
+	if won = found == st.Word; won {
+		st.Node.Store(st.Idx, to)
+	} else {
+		st.Node.Store(st.Idx, found)
+	}
+	return found, won
 }
 
 // unblock is called where the word of Path[s.Level] was another one than expected. If it is that

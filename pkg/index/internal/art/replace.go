@@ -30,7 +30,7 @@ func (s *Session) Replace(l int) error {
 	return err
 }
 
-// replaceWith is replace. add is put into the copy; nil = none. done: it is. With idle the node is
+// replaceWith is Replace. add is put into the copy; nil = none. done: it is. With idle the node is
 // left alone unless it has few children.
 func (s *Session) replaceWith(l int, add Newcomer, idle bool) (done bool, err error) {
 	if l == 0 {

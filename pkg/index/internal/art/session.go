@@ -82,7 +82,7 @@ func (s *Session) Forget() {
 }
 
 // Allocate takes memory for a node or leaf of which so many bytes are written, near another one. It
-// is given back by discard unless a swap has made it known. near is where the word lies that is to
+// is given back by Discard unless a swap has made it known. near is where the word lies that is to
 // lead to it.
 func (s *Session) Allocate(bytes int, near pool.Addr) (pool.Addr, Slot, error) {
 	size := AllocatedFor(bytes)

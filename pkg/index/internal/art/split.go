@@ -24,8 +24,8 @@ func (s *Session) Fork(n Newcomer, other []byte) (done bool, err error) {
 	if common < from {
 		return false, fmt.Errorf("leaf %v lies in a node for keys that begin with %x, as its own key does not: %w", st.Word.Addr(), key[:from], index.ErrFormat)
 	}
-	leaf, near, err := n.Allot(s.Place(st))
-	first := len(s.made)
+	leaf, err := n.Allot(s.Place(st))
+	first, near := len(s.made), leaf.Addr()
 	if err == nil {
 		err = s.planNodes(s.chain(from, common), near)
 	}
@@ -120,7 +120,7 @@ func (s *Session) headerSplit(n Newcomer) (done bool, err error) {
 	at := below.Mismatch(key) // behind the slot's byte (follow)
 	from := st.Node.End() + 1
 	near := st.Node.Addr
-	leaf, _, err := n.Allot(near)
+	leaf, err := n.Allot(near)
 	first := len(s.made)
 	if err == nil {
 		err = s.planNodes(s.chain(from, at), near)

@@ -43,14 +43,14 @@ type toyLeaf struct {
 
 func (l *toyLeaf) Place() []byte { return l.place }
 
-func (l *toyLeaf) Allot(near pool.Addr) (Slot, pool.Addr, error) {
+func (l *toyLeaf) Allot(near pool.Addr) (Slot, error) {
 	if l.at != pool.Nil {
 		at, _ := Pack(l.at)
-		return LeafSlot(0, toyBytes, at), l.at, nil
+		return LeafSlot(0, toyBytes, at), nil
 	}
 	a, at, err := l.s.Allocate(toyBytes, near)
 	l.at = a
-	return LeafSlot(0, toyBytes, at), a, err
+	return LeafSlot(0, toyBytes, at), err
 }
 
 func (l *toyLeaf) Queue(pool.Addr) error {
