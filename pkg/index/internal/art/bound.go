@@ -1,5 +1,11 @@
 package art
 
+import (
+	"encoding/binary"
+
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
 // A tree whose places are lower bounds is asked for the greatest place that is not above a key. The
 // descent goes by the key's bytes for as long as slots have them. Where there is no slot for the
 // next byte it turns to the next smaller child, and goes to the last leaf below that; where a
@@ -7,93 +13,243 @@ package art
 // It goes by copies, whatever their age: what is found is judged by what the leaf says of its
 // range.
 //
-// A slot's leaf may begin above the key, since the last bytes of its place are in no slot. Then
-// SeekBefore goes on to the leaf before it. That does not, as all of its place comes before the
-// slot.
+// A slot's leaf may begin above the key, since the last bytes of its place are in no slot. Of the
+// first of them most slots know enough (Layout.Hung). Where it takes the leaf to see it, SeekBefore
+// goes on to the one before. That does not begin above the key, as all of its place comes before
+// the slot.
 //
 // Where no leaf has the key in its range a copy lacks something, and the descent is made again,
-// fresh: it READs the slots of each node by which it turns, and of the one where it ends. Let such
-// a node have a word that is not frozen. Then it was in the tree, and all places with its prefix
-// lay below it. So which of its children is the next smaller one was true at that moment, and by
-// the same of the nodes below that child, so was which leaf is the last one there, or it became
-// another one since by a change that the leaf's forward word tells of.
+// fresh: it decides by words that it READs. These are those of the nodes by which it turns, and of
+// the ones that it comes to from there:
+//
+//   - where it finds no way down to a smaller place, the slots below the key's, and the key's, which
+//     has to lead where the descent came from;
+//   - where it goes down, the slots from the child that it takes on.
+//
+// Of a node that is searched these are all, since they are in no order.
+//
+// What a fresh descent proves: let it end at the leaf of place p, and m be above p, and not above
+// the key. Then there was a moment of this operation at which no leaf had m for its place. For m
+// has the bytes of the way to the node where the descent turned, since p and the key have them. So
+// there is one node among those that were READ where the ways of m and of the descent part. It was
+// in the tree when it was READ: one of the words was not frozen, or the word that leads to it was
+// READ then, and not frozen. If m had a leaf it was in the slot of m's next byte at that node, or
+// below it; the slot was empty, or led to a node that m does not have the prefix of, or to a leaf
+// with another place. A descent that finds no leaf proves the same of all places up to the key.
+//
+// Nodes above the one where the descent turned need no READ: what lies below a node that is in the
+// tree are all places with its prefix, whatever comes in between above it.
 
 // SeekBound descends to the leaf of the greatest place that is not above key, as far as slots and
-// heads say: where the bytes behind the slot decide, it is the leaf of that slot. false: no place
-// is that low.
+// heads say: where the bytes behind the slot decide, it is the leaf of that slot, at Last. false:
+// no place is that low.
 func (s *Session) SeekBound(key []byte, fresh bool) (bool, error) {
+	return s.seekBound(key, false, fresh)
+}
+
+// SeekBelow is SeekBound for the greatest place that is below key.
+func (s *Session) SeekBelow(key []byte, fresh bool) (bool, error) {
+	return s.seekBound(key, true, fresh)
+}
+
+// SeekBefore goes on from the leaf where SeekBound or SeekBelow ended, which begins too high, to
+// the one before it. That is the one to be found, unless somebody has changed the tree meanwhile.
+func (s *Session) SeekBefore(key []byte, fresh bool) (bool, error) {
+	high := s.Last().Word.Addr()
 	for {
-		found, again, err := s.seekBound(key, fresh)
+		found, again, err := s.before(s.Level, s.Last().branch(), nil, fresh)
+		if !again || err != nil {
+			return found, err
+		}
+		if found, err = s.SeekBound(key, fresh); err != nil || !found || s.Last().Word.Addr() != high {
+			return found, err
+		}
+	}
+}
+
+// NextLeaf goes on from the leaf where a descent ended to the one after it, or, reverse, to the one
+// before it, as copies say. false: there is none, or a node was replaced; then only another descent
+// says more. It is for scans that READ several leaves together: their ranges say whether one is
+// missing between them.
+func (s *Session) NextLeaf(reverse bool) (found bool, err error) {
+	b := s.Last().branch()
+	if reverse {
+		found, _, err = s.before(s.Level, b, nil, false)
+	} else {
+		found, err = s.after(s.Level, b)
+	}
+	return found, err
+}
+
+// seekBound is SeekBound, or with below SeekBelow.
+func (s *Session) seekBound(key []byte, below, fresh bool) (bool, error) {
+	for {
+		found, again, err := s.tryBound(key, below, fresh)
 		if !again || err != nil {
 			return found, err
 		}
 	}
 }
 
-// SeekBefore goes on from the leaf where a descent for key ended to the one before it. Where a node
-// was replaced it is SeekBound. false: there is none.
-func (s *Session) SeekBefore(key []byte, fresh bool) (bool, error) {
-	found, again, err := s.before(s.Level, s.Path[s.Level].branch(), fresh, -1)
-	if again && err == nil {
-		return s.SeekBound(key, fresh)
-	}
-	return found, err
-}
-
-// seekBound is SeekBound. again: a node was replaced, and the descent begins anew.
-func (s *Session) seekBound(key []byte, fresh bool) (found, again bool, err error) {
+// tryBound is seekBound. again: copies were old, and the descent begins anew.
+func (s *Session) tryBound(key []byte, below, fresh bool) (found, again bool, err error) {
 	root, err := s.rootCopy()
 	if err != nil {
 		return false, false, err
 	}
 	s.Path[0] = Step{Node: root}
-	looked := -1 // the last level whose slots were READ
-	for l := 0; ; {
+	for l := 0; ; l++ {
 		st := &s.Path[l]
 		b := Branch(key, st.Node.End())
 		st.Idx, st.Word = st.Node.find(b)
-		inner := st.Idx >= 0 && st.Word.Inner()
-		if inner {
+		st.Fresh = false
+		if st.Word.Inner() {
 			if again, err := s.enter(l); again || err != nil {
 				return false, again, err
 			}
-			if below := s.Path[l+1].Node; below.Mismatch(key) < 0 {
-				l++
+			if s.Path[l+1].Node.Mismatch(key) < 0 {
 				continue
 			}
 		}
-		if fresh && looked < l {
-			looked = l
-			if again, err := s.look(l); again || err != nil {
+		v := st.Node
+		if fresh {
+			if v, again, err = s.look(l, b); again || err != nil {
 				return false, again, err
 			}
-			continue
 		}
-		if inner {
-			below := s.Path[l+1].Node
-			if at := below.Mismatch(key); at < len(key) && key[at] > below.Prefix[at-int(below.Depth)] {
-				return s.before(l+1, BehindAll, fresh, looked)
+		if st.Word.Inner() {
+			n := s.Path[l+1].Node
+			at := n.Mismatch(key)
+			if at <= st.Node.End() { // the way here has the bytes before
+				return false, false, IsAstray(st.Node.Addr, &st.Node.Header, st.Word, &n.Header)
+			}
+			if at < len(key) && key[at] > n.Prefix[at-int(n.Depth)] {
+				return s.before(l+1, BehindAll, nil, fresh)
 			}
 		}
-		if st.Idx >= 0 && st.Word.Leaf() {
+		if rest := behind(key, st.Node.End()+1); st.Word.Leaf() && !s.t.lay.isAbove(st.Word, rest) && (!below || len(rest) > 0) {
 			s.Level = l
 			return true, false, s.sound(st)
 		}
-		return s.before(l, b, fresh, looked)
+		return s.before(l, b, v, fresh)
 	}
 }
 
-// look READs the slots of the node of Path[l], and more if it is frozen. again: it was replaced.
-func (s *Session) look(l int) (again bool, err error) {
-	n := s.Path[l].Node
-	if err := s.Read(n.Addr, s.Node[:n.Kind.Bytes()]); err != nil {
-		return false, err
+// before goes to the last leaf at a branch below b of Path[l], or before that node. v is what is
+// known of the node's slots; nil = what copies say, or, fresh, what is READ.
+func (s *Session) before(l, b int, v *Copy, fresh bool) (found, again bool, err error) {
+	for {
+		st := &s.Path[l]
+		if v == nil {
+			v = st.Node
+			if fresh {
+				if v, again, err = s.look(l, b); again || err != nil {
+					return false, again, err
+				}
+			}
+		}
+		i, w := v.below(b)
+		v = nil
+		if i < 0 {
+			if l == 0 {
+				return false, false, nil
+			}
+			l--
+			b = s.Path[l].branch()
+			continue
+		}
+		st.Idx, st.Word, st.Fresh = i, w, fresh && !w.Frozen()
+		if w.Leaf() {
+			s.Level = l
+			return true, false, s.sound(st)
+		}
+		if again, err := s.enter(l); again || err != nil {
+			return false, again, err
+		}
+		l, b = l+1, BehindAll
 	}
-	n.Renew(s.Node)
-	if !n.allFrozen() {
-		return false, nil
+}
+
+// after goes to the first leaf at a branch above b of Path[l], or after that node, as copies say.
+func (s *Session) after(l, b int) (bool, error) {
+	for {
+		st := &s.Path[l]
+		i, w := st.Node.above(b)
+		if i < 0 {
+			if l == 0 {
+				return false, nil
+			}
+			l--
+			b = s.Path[l].branch()
+			continue
+		}
+		st.Idx, st.Word, st.Fresh = i, w, false
+		if w.Leaf() {
+			s.Level = l
+			return true, s.sound(st)
+		}
+		if again, err := s.enter(l); again || err != nil {
+			return false, err
+		}
+		l, b = l+1, BeforeAll
 	}
-	// It was in the tree if what leads to it was, and does.
+}
+
+// look READs the slots of the node of Path[l] by which a descent decides that comes there by branch
+// b, or from above if that is BehindAll: v has them, and the copy. again: the node was not in the
+// tree any more, or the slot of b does not lead where the descent went.
+func (s *Session) look(l, b int) (v *Copy, again bool, err error) {
+	st := &s.Path[l]
+	n, from, to := st.Node, 0, st.Node.Size()
+	if n.Kind == Direct {
+		to = n.Base() + min(b, Highest) + 1
+		from, _ = n.below(b)
+		from = max(from, 0)
+		clear(s.Node[HeadBytes:SlotAt(n.Size())])
+	}
+	for {
+		read := s.Node[SlotAt(from):SlotAt(to)]
+		if err := s.Read(n.Addr+pool.Addr(SlotAt(from)), read); err != nil {
+			return nil, false, err
+		}
+		n.RenewFrom(from, read)
+		if allFrozen(read) {
+			if is, err := s.leadsTo(l); err != nil || !is {
+				return nil, true, err
+			}
+		}
+		v = s.Fresh
+		v.Header, v.Ends, v.Addr = n.Header, n.Ends, n.Addr
+		v.adopt(s.Node)
+		if i, _ := v.below(b); i >= 0 || from == 0 {
+			break
+		}
+		from, to = 0, from // the child that the copy has is out: all that is below it
+	}
+	if b == BehindAll {
+		return v, false, nil
+	}
+	_, w := v.find(b)
+	if w.Clean() != st.Word.Clean() {
+		return nil, true, s.Retry()
+	}
+	st.Word, st.Fresh = w, !w.Frozen()
+	return v, false, nil
+}
+
+// allFrozen reports whether all slots that were READ to b are frozen.
+func allFrozen(b []byte) bool {
+	for i := range len(b) / SlotBytes {
+		if !Slot(binary.LittleEndian.Uint64(b[i*SlotBytes:])).Frozen() {
+			return false
+		}
+	}
+	return true
+}
+
+// leadsTo reports whether the node of Path[l], of which slots that were READ are frozen, is in the
+// tree: it is if what leads to it does so, and is.
+func (s *Session) leadsTo(l int) (bool, error) {
 	for l--; l >= 0; l-- {
 		st := &s.Path[l]
 		before := st.Word
@@ -102,13 +258,14 @@ func (s *Session) look(l int) (again bool, err error) {
 			return false, err
 		}
 		if w.Clean() != before.Clean() {
-			return true, s.Retry()
+			return false, s.Retry()
 		}
 		if !w.Frozen() {
-			return false, nil
+			return true, nil
 		}
 	}
-	return s.rootMoved()
+	moved, err := s.rootMoved()
+	return !moved, err
 }
 
 // sound is an error if the word of st says what no client says.
@@ -145,68 +302,4 @@ func (s *Session) enter(l int) (again bool, err error) {
 		return false, IsAstray(st.Node.Addr, &st.Node.Header, st.Word, &below.Node.Header)
 	}
 	return false, nil
-}
-
-// before goes to the last leaf at a branch below b of Path[l], or before that node. The slots of
-// the node at level looked were READ just now; -1 = of none.
-func (s *Session) before(l, b int, fresh bool, looked int) (found, again bool, err error) {
-	for l >= 0 {
-		st := &s.Path[l]
-		if fresh && l != looked {
-			if again, err := s.look(l); again || err != nil {
-				return false, again, err
-			}
-		}
-		if st.Idx, st.Word = st.Node.below(b); st.Idx < 0 {
-			if l--; l >= 0 {
-				b = s.Path[l].branch()
-			}
-			continue
-		}
-		if st.Word.Leaf() {
-			s.Level = l
-			return true, false, s.sound(st)
-		}
-		if again, err := s.enter(l); again || err != nil {
-			return false, again, err
-		}
-		l, b = l+1, BehindAll
-	}
-	return false, false, nil
-}
-
-// below is the child at the greatest branch below b, and its slot; -1 = there is none.
-func (c *Copy) below(b int) (i int, w Slot) {
-	i = -1
-	switch {
-	case b == EndBranch:
-		return -1, 0
-	case c.Kind == Direct:
-		for k := min(b, BehindAll) - 1; k >= 0; k-- {
-			if v := c.Word(c.Base() + k); v.Child() {
-				return c.Base() + k, v
-			}
-		}
-	default:
-		for k := c.Base(); k < c.Size(); k++ {
-			if v := c.Word(k); v.Child() && int(v.Key()) < b && (i < 0 || v.Key() > w.Key()) {
-				i, w = k, v
-			}
-		}
-		if i >= 0 {
-			return i, w
-		}
-	}
-	if v := slotOrNone(c); v.Child() {
-		return 0, v
-	}
-	return -1, 0
-}
-
-// slotOrNone is the word of the end slot; 0 = there is no such slot.
-func slotOrNone(c *Copy) Slot {
-	if c.Base() == 0 {
-		return 0
-	}
-	return c.Word(0)
 }

@@ -196,6 +196,16 @@ func (c *Copy) allFrozen() bool {
 	return true
 }
 
+// wayTo appends to b what all keys below the child w have from the byte from on, as far as the
+// node's prefix and the child's slot say it. The prefix begins there at the latest.
+func (c *Copy) wayTo(w Slot, from int, b []byte) []byte {
+	b = append(b, c.Prefix[from-int(c.Depth):c.Length]...)
+	if c.Ends && c.Word(0) == w {
+		return b
+	}
+	return append(b, w.Key())
+}
+
 // single is the only child of c; 0 if it has none, or several.
 func (c *Copy) single() (only Slot) {
 	for i := range c.Size() {

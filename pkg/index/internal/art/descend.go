@@ -41,6 +41,9 @@ const (
 	Mismatched                // the key lacks the prefix of the node where the last slot leads
 )
 
+// Last is where the last descent ended.
+func (s *Session) Last() *Step { return &s.Path[s.Level] }
+
 // Seek descends from the root.
 func (s *Session) Seek(key []byte) (Outcome, error) {
 	root, err := s.rootCopy()

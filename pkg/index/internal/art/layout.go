@@ -10,13 +10,67 @@ type Layout struct {
 	MostLeaf uint8 // code of the largest leaf
 	// Sums is of heads; nil until the index has a secret
 	Sums *sum.Key
+	// LeafBytes is how much to READ of each leaf; 0 = what its slot says. Where all are READ alike
+	// the code of a leaf's slot is used for its place (Hung)
+	LeafBytes int
 }
+
+// LeafBytesOf is how much to READ of the leaf of w.
+func (l *Layout) LeafBytesOf(w Slot) int {
+	if l.LeafBytes > 0 {
+		return l.LeafBytes
+	}
+	return w.LeafBytes()
+}
+
+// Hung is the word w of a leaf in a slot behind whose byte the leaf's place goes on with rest.
+// Where all leaves are READ alike its code is the upper seven bits of the first of these bytes, 0
+// if there is none. They are in the word, so they are never older than it, and they say of most
+// keys below the place that they are: such a key belongs to the leaf before. All that hangs a leaf
+// into a slot of another depth makes them anew.
+func (l *Layout) Hung(w Slot, rest []byte) Slot {
+	if l.LeafBytes == 0 || !w.Leaf() {
+		return w
+	}
+	return w&^codeMask | Slot(hiddenCode(rest))<<48
+}
+
+// hang is the word w in the slot of a place in a node whose prefix ends at end.
+func (l *Layout) hang(w Slot, place []byte, end int) Slot {
+	return l.Hung(w.WithKey(branchKey(Branch(place, end))), behind(place, end+1))
+}
+
+// inPlaceOf is the word w of a leaf in the slot where one with the same place hangs.
+func (l *Layout) inPlaceOf(w, before Slot) Slot {
+	w = w.Clean().WithKey(before.Key())
+	if l.LeafBytes == 0 {
+		return w
+	}
+	return w&^codeMask | before&codeMask
+}
+
+// isAbove reports whether w says that its leaf's place is above a key that goes on with rest behind
+// the byte of the slot.
+func (l *Layout) isAbove(w Slot, rest []byte) bool {
+	return l.LeafBytes > 0 && w.Code() > hiddenCode(rest)
+}
+
+// hiddenCode is what of rest a code has room for. It is no smaller for what is above rest.
+func hiddenCode(rest []byte) uint8 {
+	if len(rest) == 0 {
+		return 0
+	}
+	return rest[0] >> 1
+}
+
+// behind is what a key has from a byte on.
+func behind(key []byte, at int) []byte { return key[min(at, len(key)):] }
 
 // Damaged reports whether s says of a child what no client says: memory was damaged, or a program
 // wrote what it must not. Slots have no sum; what they lead to has. end: s is an end slot, which
 // leads to leaves only. What a slot of an inner node leads to is asked besides (Header.Under).
 func (l *Layout) Damaged(s Slot, end bool) bool {
-	return s.Inner() && (end || NodeType(s.Code()) > Direct) || s.Leaf() && s.Code() > l.MostLeaf
+	return s.Inner() && (end || NodeType(s.Code()) > Direct) || s.Leaf() && l.LeafBytes == 0 && s.Code() > l.MostLeaf
 }
 
 // Base is the first slot that is not the end slot.

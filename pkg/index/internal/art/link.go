@@ -62,7 +62,7 @@ func (s *Session) LinkAt(n Newcomer, st *Step) (done bool, err error) {
 		return false, err
 	}
 	before := st.Word
-	won, err := s.publish(st, w.WithKey(branchKey(Branch(n.Place(), st.Node.End()))))
+	won, err := s.publish(st, s.t.lay.hang(w, n.Place(), st.Node.End()))
 	if !won || err != nil {
 		return false, err
 	}
@@ -124,13 +124,14 @@ func (s *Session) unblock(st *Step, found Slot) error {
 	return nil
 }
 
-// Swing puts the leaf of slot to in the place of the one of st, which is retired.
+// Swing puts the leaf of slot to, with the same place, into the slot of st in place of the one that
+// is there, which is retired.
 func (s *Session) Swing(st *Step, to Slot) (won bool, err error) {
 	if st.Word.Frozen() {
 		return false, s.Replace(s.Level)
 	}
 	before := st.Word
-	won, err = s.publish(st, to.Clean().WithKey(before.Key()))
+	won, err = s.publish(st, s.t.lay.inPlaceOf(to, before))
 	if !won || err != nil {
 		return false, err
 	}

@@ -124,10 +124,11 @@ func (ld *Builder) push(end int) {
 // attach makes what was made last a child of the lowest open node.
 func (ld *Builder) attach() {
 	n := ld.top()
-	if b := Branch(ld.last, n.end); b == EndBranch {
-		n.ending = ld.word
+	w := ld.s.t.lay.hang(ld.word, ld.last, n.end)
+	if Branch(ld.last, n.end) == EndBranch {
+		n.ending = w
 	} else {
-		n.children = append(n.children, ld.word.WithKey(byte(b)))
+		n.children = append(n.children, w)
 	}
 }
 

@@ -38,9 +38,7 @@ func (s *Session) headerMerge(parent *Step, c *Copy, only Slot) (w Slot, merged 
 		return 0, false, nil
 	}
 	var room [MostPrefix]byte
-	p := append(room[:0], c.Prefix[from-int(c.Depth):c.Length]...)
-	p = append(p, only.Key())
-	p = append(p, b.Prefix[c.End()+1-int(b.Depth):b.Length]...)
+	p := append(c.wayTo(only, from, room[:0]), b.Prefix[c.End()+1-int(b.Depth):b.Length]...)
 	reserved := len(s.made)
 	nt := s.t.with.typeOf(b, false)
 	if full, err := s.also(nt, reserved, only.Addr()); full || err != nil {
@@ -59,7 +57,7 @@ func (s *Session) headerMerge(parent *Step, c *Copy, only Slot) (w Slot, merged 
 	if nt == 0 {
 		s.GiveBack()
 		if last.Leaf() {
-			return last.Clean().WithKey(parent.Word.Key()), true, nil
+			return s.t.lay.Hung(last.Clean().WithKey(parent.Word.Key()), p), true, nil
 		}
 		return TombOf(parent.Word, s.Env.Uint64()), true, nil
 	}

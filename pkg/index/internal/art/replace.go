@@ -125,7 +125,8 @@ func (s *Session) successor(parent *Step, c *Copy, t NodeType, add Newcomer) (w,
 		return TombOf(parent.Word, s.Env.Uint64()), 0, false, nil
 	case only.Leaf() && add == nil:
 		s.GiveBack()
-		return only.Clean().WithKey(parent.Word.Key()), 0, false, nil
+		var room [MostPrefix + 1]byte
+		return s.t.lay.Hung(only.Clean().WithKey(parent.Word.Key()), c.wayTo(only, parent.Node.End()+1, room[:0])), 0, false, nil
 	case only.Inner() && add == nil:
 		if w, merged, err := s.headerMerge(parent, c, only); merged || err != nil {
 			return w, only, false, err
@@ -158,8 +159,7 @@ func (s *Session) successor(parent *Step, c *Copy, t NodeType, add Newcomer) (w,
 	b := h.Build(s.t.lay.Sums, s.nodes, node.at, unit.NewVersion(s.Env))
 	n := putChildren(b, t, c)
 	if leaf != 0 {
-		br := Branch(add.Place(), c.End())
-		putChild(b, t, c.Base(), &n, br, leaf)
+		putChild(b, t, c.Base(), &n, Branch(add.Place(), c.End()), s.t.lay.hang(leaf, add.Place(), c.End()))
 	}
 	s.PS.Write(pool.Sole, node.at, b)
 	at, _ := Pack(node.at)
@@ -199,7 +199,7 @@ func (s *Session) replaceRoot(add Newcomer) (done bool, err error) {
 			leaf, err := s.bring(add, n.Addr)
 			switch {
 			case err == nil:
-				putSlot(b, i, leaf.WithKey(branchKey(Branch(add.Place(), 0))))
+				putSlot(b, i, s.t.lay.hang(leaf, add.Place(), 0))
 			case errors.Is(err, index.ErrPoolFull):
 				// The root is frozen, so the copy is made without it.
 				for _, m := range s.made[1:] {

@@ -139,7 +139,7 @@ func (s *Session) retire(a pool.Addr, bytes int, kind uint8) error {
 // RetireChild retires what the slot w led to.
 func (s *Session) RetireChild(w Slot) error {
 	if w.Leaf() {
-		return s.retire(w.Addr(), w.LeafBytes(), KindLeaf)
+		return s.retire(w.Addr(), s.t.lay.LeafBytesOf(w), KindLeaf)
 	}
 	return s.retire(w.Addr(), NodeType(w.Code()).Bytes(), w.Code())
 }

@@ -7,7 +7,8 @@ import "github.com/dmindex/dmindex/pkg/pool"
 //	bits   field
 //	56-63  partial key: the byte of the child's keys behind the node's prefix
 //	55     the child is a leaf
-//	48-54  of an inner node its type, of a leaf how much to READ (LeafCode); 0 = a tombstone
+//	48-54  of an inner node its type, of a leaf how much to READ (LeafCode), or bits of its place
+//	       (Layout.Hung); 0, and 55 is 0: a tombstone
 //	47     frozen: the word never changes any more
 //	0-46   the child's address, packed; of a tombstone, a random number
 //
@@ -22,6 +23,7 @@ const (
 	LeafFlag Slot = 1 << 55
 
 	AddrMask Slot = 1<<47 - 1
+	codeMask Slot = 127 << 48
 
 	SlotBytes = 8
 )
@@ -55,7 +57,7 @@ func (s Slot) Addr() pool.Addr {
 // Key is the partial key.
 func (s Slot) Key() byte { return byte(s >> 56) }
 
-// Code is the type of an inner node, or how much to READ of a leaf.
+// Code is the type of an inner node, or what the word says of a leaf.
 func (s Slot) Code() uint8 { return uint8(s>>48) & 127 }
 
 // Clean is s without being frozen.
@@ -114,7 +116,7 @@ func LeafCode(bytes int) int {
 	return fineLeaf/8 + (bytes-fineLeaf+coarseUnit-1)/coarseUnit
 }
 
-// LeafBytes is how much to READ of the leaf of s.
+// LeafBytes is how much to READ of the leaf of s, where slots say that (Layout.LeafBytesOf).
 func (s Slot) LeafBytes() int {
 	c := int(s.Code())
 	if c <= fineLeaf/8 {

@@ -39,7 +39,8 @@ func (s *Session) Fork(n Newcomer, other []byte) (done bool, err error) {
 		s.Discard()
 		return false, err
 	}
-	w, err := s.makeFork(first, key, from, common, [2]Slot{leaf, st.Word}, Branch(other, common))
+	children := [2]Slot{s.t.lay.hang(leaf, key, common), s.t.lay.hang(st.Word, other, common)}
+	w, err := s.makeFork(first, key, from, common, children, Branch(other, common))
 	if err != nil {
 		return false, err
 	}
@@ -135,7 +136,7 @@ func (s *Session) headerSplit(n Newcomer) (done bool, err error) {
 		s.Discard()
 		return false, err
 	}
-	w, err := s.makeFork(first, key, from, at, [2]Slot{leaf, st.Word}, int(below.Prefix[at-int(below.Depth)]))
+	w, err := s.makeFork(first, key, from, at, [2]Slot{s.t.lay.hang(leaf, key, at), st.Word}, int(below.Prefix[at-int(below.Depth)]))
 	if err != nil {
 		return false, err
 	}

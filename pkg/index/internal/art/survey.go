@@ -45,7 +45,7 @@ func (c *Walker) survey(p *Header, a pool.Addr, w Slot, level int, visit func(pa
 		} else if v.Inner() {
 			err = c.survey(&f.Header, w.Addr(), v, level+1, visit)
 		} else {
-			err = visit(c.Path, AllocatedFor(v.LeafBytes()))
+			err = visit(c.Path, AllocatedFor(c.s.t.lay.LeafBytesOf(v)))
 		}
 		if err != nil {
 			return err

@@ -22,11 +22,17 @@ const (
 	toyLongest = toyBytes - HeadBytes - 1
 )
 
+// Layouts of toys: slots say how much of a leaf to READ, or have bits of its place.
+var (
+	toyLayout   = Layout{Ends: true, Sums: testSums, MostLeaf: uint8(LeafCode(toyBytes))}
+	alikeLayout = Layout{Ends: true, Sums: testSums, LeafBytes: toyBytes}
+)
+
 // toy is a session of an open tree.
 type toy struct {
 	*Session
-	t      *testing.T
-	c      *pooltest.Cluster
+	fatal  func(format string, args ...any)
+	open   func() *pool.Pool // another client
 	active *op.Sessions
 	image  []byte // of a leaf
 	coming toyLeaf
@@ -45,12 +51,17 @@ func (l *toyLeaf) Place() []byte { return l.place }
 
 func (l *toyLeaf) Allot(near pool.Addr) (Slot, error) {
 	if l.at != pool.Nil {
-		at, _ := Pack(l.at)
-		return LeafSlot(0, toyBytes, at), nil
+		return toySlot(l.at), nil
 	}
-	a, at, err := l.s.Allocate(toyBytes, near)
+	a, _, err := l.s.Allocate(toyBytes, near)
 	l.at = a
-	return LeafSlot(0, toyBytes, at), err
+	return toySlot(a), err
+}
+
+// toySlot is the word of the leaf at a.
+func toySlot(a pool.Addr) Slot {
+	at, _ := Pack(a)
+	return LeafSlot(0, toyBytes, at)
 }
 
 func (l *toyLeaf) Queue(pool.Addr) error {
@@ -68,27 +79,31 @@ func buildToy(b []byte, a pool.Addr, place []byte) int {
 }
 
 // newToy opens a tree of which the sessions make nodes as with says.
-func newToy(t *testing.T, with Techniques) *toy {
+func newToy(t *testing.T, lay Layout, with Techniques) *toy {
 	t.Helper()
-	return openToy(t, pooltest.New(t, pooltest.Options{Servers: 3, Chunks: 8}), with, pool.Nil)
+	c := pooltest.New(t, pooltest.Options{Servers: 3, Chunks: 8})
+	fatal := func(format string, args ...any) { t.Helper(); t.Fatalf(format, args...) }
+	s := openToy(func() *pool.Pool { return c.Open(t) }, fatal, lay, with, pool.Nil)
+	t.Cleanup(s.close)
+	return s
 }
 
 // another is a session of another client.
-func (s *toy) another() *toy {
-	s.t.Helper()
-	return openToy(s.t, s.c, s.Session.t.with, s.Session.t.First)
+func (s *toy) another(t *testing.T) *toy {
+	o := openToy(s.open, s.fatal, s.Session.t.lay, s.Session.t.with, s.Session.t.First)
+	t.Cleanup(o.close)
+	return o
 }
 
 // openToy opens a tree with a root; Nil = it is made.
-func openToy(t *testing.T, c *pooltest.Cluster, with Techniques, root pool.Addr) *toy {
-	t.Helper()
+func openToy(open func() *pool.Pool, fatal func(string, ...any), lay Layout, with Techniques, root pool.Addr) *toy {
 	tree, active := new(Tree), new(op.Sessions)
-	tree.Init(c.Open(t), with)
+	tree.Init(open(), with)
 	active.Init(tree.Env)
 	tree.InitSweeps("toy", nil)
 	tree.Pool.SetMarks(Marks)
-	s := &toy{t: t, c: c, Session: new(Session), active: active}
-	ps := s.open(tree)
+	s := &toy{fatal: fatal, open: open, Session: new(Session), active: active}
+	ps := s.pooled(tree)
 	if root == pool.Nil {
 		var err error
 		ps.Begin()
@@ -96,18 +111,14 @@ func openToy(t *testing.T, c *pooltest.Cluster, with Techniques, root pool.Addr)
 		s.must(err)
 		ps.End()
 	}
-	tree.SetRoot(root, Layout{Ends: true, Sums: testSums, MostLeaf: uint8(LeafCode(toyBytes))}, toyLongest)
+	tree.SetRoot(root, lay, toyLongest)
 	tree.OpenCache(1 << 20)
 	s.must(s.OpenIn(tree, ps))
-	t.Cleanup(func() {
-		s.must(s.Close())
-		tree.EndSweeps()
-	})
 	return s
 }
 
-// open makes the session that s is to be in.
-func (s *toy) open(tree *Tree) *pool.Session {
+// pooled makes the session that s is to be in.
+func (s *toy) pooled(tree *Tree) *pool.Session {
 	ps, err := tree.Pool.NewSession(SessionBytes + toyBytes + 64<<10)
 	s.must(err)
 	s.must(s.active.Add(&s.Op))
@@ -116,27 +127,29 @@ func (s *toy) open(tree *Tree) *pool.Session {
 	return ps
 }
 
+func (s *toy) close() {
+	s.must(s.Close())
+	s.Session.t.EndSweeps()
+}
+
 func (s *toy) must(err error) {
-	s.t.Helper()
 	if err != nil {
-		s.t.Fatal(err)
+		s.fatal("%v", err)
 	}
 }
 
 // read is the place of the leaf of slot w.
 func (s *toy) read(w Slot) []byte {
-	s.t.Helper()
 	place, ok := s.peek(w)
 	if !ok {
-		s.t.Fatalf("the leaf at %v does not verify", w.Addr())
+		s.fatal("the leaf at %v does not verify", w.Addr())
 	}
 	return place
 }
 
 // peek is read of a leaf that may be out.
 func (s *toy) peek(w Slot) ([]byte, bool) {
-	s.t.Helper()
-	b := s.Node[:w.LeafBytes()]
+	b := s.Node[:s.Session.t.lay.LeafBytesOf(w)]
 	s.must(s.Read(w.Addr(), b))
 	return bytes.Clone(b[HeadBytes+1:][:min(int(b[HeadBytes]), toyLongest)]), unit.Verify(b, toyBytes, w.Addr(), 0)
 }
@@ -144,7 +157,6 @@ func (s *toy) peek(w Slot) ([]byte, bool) {
 // add gives the leaf of a place a slot. at: it lies there already. It reports false if there is
 // one.
 func (s *toy) add(place []byte, at pool.Addr) bool {
-	s.t.Helper()
 	s.Begin()
 	defer s.End()
 	for {
@@ -173,7 +185,6 @@ func (s *toy) add(place []byte, at pool.Addr) bool {
 
 // find is the slot of the leaf of a place; 0 = it is proved that there is none.
 func (s *toy) find(place []byte) Slot {
-	s.t.Helper()
 	s.Begin()
 	defer s.End()
 	for {
@@ -193,7 +204,6 @@ func (s *toy) find(place []byte) Slot {
 
 // remove takes the leaf of a place out.
 func (s *toy) remove(place []byte) {
-	s.t.Helper()
 	w := s.find(place)
 	s.Begin()
 	defer s.End()
@@ -210,6 +220,8 @@ func (s *toy) CheckLeaves(f *Frame, _ int) error {
 		place := s.read(w)
 		if n := len(s.walker.Path); !bytes.HasPrefix(place, s.walker.Path) || Branch(place, n) != b {
 			s.walker.Report.Fault("the leaf of %x lies at branch %d where places begin with %x", place, b, s.walker.Path)
+		} else if s.Session.t.lay.Hung(w, behind(place, n+1)) != w {
+			s.walker.Report.Fault("the leaf of %x lies where places begin with %x with code %d", place, s.walker.Path, w.Code())
 		}
 		s.walker.Report.Node(w.Addr(), toyBytes, index.KindLeaf)
 		s.seen[string(place)] = w.Clean()
@@ -220,7 +232,6 @@ func (s *toy) CheckLeaves(f *Frame, _ int) error {
 // check checks the tree, and that it has the leaves of places and no others. It returns how many
 // inner nodes there are.
 func (s *toy) check(places map[string]bool) int {
-	s.t.Helper()
 	s.Begin()
 	defer s.End()
 	s.seen, s.walker = map[string]Slot{}, s.NewWalker(s)
@@ -228,11 +239,11 @@ func (s *toy) check(places map[string]bool) int {
 	s.must(s.walker.Report.Err())
 	for place := range places {
 		if s.seen[place] == 0 {
-			s.t.Fatalf("place %x has no leaf", place)
+			s.fatal("place %x has no leaf", place)
 		}
 	}
 	if len(s.seen) != len(places) {
-		s.t.Fatalf("%d leaves, want %d", len(s.seen), len(places))
+		s.fatal("%d leaves, want %d", len(s.seen), len(places))
 	}
 	inner := 0
 	for _, n := range s.walker.Report.Found.Memory {
@@ -243,10 +254,27 @@ func (s *toy) check(places map[string]bool) int {
 	return inner
 }
 
+// load puts a leaf at each of places.
+func (s *toy) load(places []string) error {
+	ld := s.NewBuilder(s.loaderOf(), func(Slot) (bool, error) { return false, nil })
+	err := ld.Run(func() error {
+		for _, p := range places {
+			s.must(ld.Next([]byte(p)))
+			a, _, err := ld.Room(toyBytes)
+			s.must(err)
+			ld.Batch.AddImage(a, toyBytes, func(b []byte) int { return buildToy(b, a, []byte(p)) })
+			s.must(ld.Leaf(toySlot(a)))
+		}
+		return nil
+	})
+	s.must(ld.Close())
+	return err
+}
+
 // loaderOf makes a load of which one session WRITEs.
 func (s *toy) loaderOf() *loader.Load {
-	w := &toy{t: s.t, Session: new(Session), active: s.active}
-	ps := w.open(s.Session.t)
+	w := &toy{fatal: s.fatal, Session: new(Session), active: s.active}
+	ps := w.pooled(s.Session.t)
 	s.must(w.OpenIn(s.Session.t, ps))
 	room, err := ps.Buffer(32 << 10)
 	s.must(err)

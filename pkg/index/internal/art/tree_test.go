@@ -8,6 +8,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
+var allTechniques = Techniques{LockFreeInternal: true, PathCompression: true, NodeTypes: true}
+
 // bounds are places as lower bounds of leaves are: of all lengths, the empty one, and such that are
 // prefixes of each other by one byte and by more than one head has.
 func bounds(r *rand.Rand, n int) []string {
@@ -39,13 +41,13 @@ func bounds(r *rand.Rand, n int) []string {
 // that are there already. All others are proved to have none.
 func TestBounds(t *testing.T) {
 	for name, with := range map[string]Techniques{
-		"all":    {LockFreeInternal: true, PathCompression: true, NodeTypes: true},
+		"all":    allTechniques,
 		"locked": {PathCompression: true, NodeTypes: true},
 		"plain":  {LockFreeInternal: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(32, 1))
-			s := newToy(t, with)
+			s := newToy(t, alikeLayout, with)
 			places := bounds(r, 400)
 			r.Shuffle(len(places), func(i, j int) { places[i], places[j] = places[j], places[i] })
 			there := map[string]bool{}
@@ -99,32 +101,19 @@ func TestBounds(t *testing.T) {
 // A second load is refused.
 func TestLoadOfBounds(t *testing.T) {
 	r := rand.New(rand.NewPCG(32, 2))
-	s := newToy(t, Techniques{LockFreeInternal: true, PathCompression: true, NodeTypes: true})
+	s := newToy(t, alikeLayout, allTechniques)
 	places, there := bounds(r, 2000), map[string]bool{}
-	load := func() error {
-		ld := s.NewBuilder(s.loaderOf(), func(Slot) (bool, error) { return false, nil })
-		err := ld.Run(func() error {
-			for _, p := range places {
-				s.must(ld.Next([]byte(p)))
-				a, at, err := ld.Room(toyBytes)
-				s.must(err)
-				ld.Batch.AddImage(a, toyBytes, func(b []byte) int { return buildToy(b, a, []byte(p)) })
-				s.must(ld.Leaf(LeafSlot(0, toyBytes, at)))
-				there[p] = true
-			}
-			return nil
-		})
-		s.must(ld.Close())
-		return err
+	s.must(s.load(places))
+	for _, p := range places {
+		there[p] = true
 	}
-	s.must(load())
 	s.check(there)
 	for _, p := range places {
 		if s.find([]byte(p)) == 0 || s.find([]byte(p+"\x01\x00\x02")) != 0 {
 			t.Fatalf("place %x is lost, or one behind it is there", p)
 		}
 	}
-	if err := load(); err == nil {
+	if err := s.load(places); err == nil {
 		t.Error("a second load replaced the first one")
 	}
 	more := []byte(places[1000] + "\x05\x05\x05")
