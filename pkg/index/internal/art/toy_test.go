@@ -170,11 +170,15 @@ func (s *toy) add(place []byte, at pool.Addr) bool {
 		case st.Word.Frozen():
 			err = s.Replace(s.Level)
 		default:
-			other := s.read(st.Word)
-			if bytes.Equal(other, place) {
+			other, ok := s.peek(st.Word)
+			switch {
+			case !ok: // it is out
+				done, err = s.LinkAt(&s.coming, st)
+			case bytes.Equal(other, place):
 				return false
+			default:
+				done, err = s.Fork(&s.coming, other)
 			}
-			done, err = s.Fork(&s.coming, other)
 		}
 		s.must(err)
 		if done {
@@ -190,9 +194,12 @@ func (s *toy) find(place []byte) Slot {
 	for {
 		out, err := s.Seek(place)
 		s.must(err)
-		w := s.Path[s.Level].Word
-		if out == Leafed && bytes.Equal(s.read(w), place) {
-			return w.Clean()
+		if w := s.Last().Word; out == Leafed {
+			is, ok := s.peek(w)
+			if ok && bytes.Equal(is, place) {
+				return w.Clean()
+			}
+			s.Last().Fresh = s.Last().Fresh && ok // it may be out since
 		}
 		absent, _, err := s.Confirm(place, out)
 		s.must(err)
