@@ -44,16 +44,17 @@ import (
 // heads say: where the bytes behind the slot decide, it is the leaf of that slot, at Last. false:
 // no place is that low.
 func (s *Session) SeekBound(key []byte, fresh bool) (bool, error) {
-	return s.seekBound(key, false, fresh)
+	for {
+		found, again, err := s.seekBound(key, fresh)
+		if !again || err != nil {
+			return found, err
+		}
+	}
 }
 
-// SeekBelow is SeekBound for the greatest place that is below key.
-func (s *Session) SeekBelow(key []byte, fresh bool) (bool, error) {
-	return s.seekBound(key, true, fresh)
-}
-
-// SeekBefore goes on from the leaf where SeekBound or SeekBelow ended, which begins too high, to
-// the one before it. That is the one to be found, unless somebody has changed the tree meanwhile.
+// SeekBefore goes on from the leaf where SeekBound ended, which begins too high, to the one before
+// it. That is the one to be found, unless somebody has changed the tree meanwhile. A scan downwards
+// goes on so, too, from the leaf that begins at key to the one that ends there.
 func (s *Session) SeekBefore(key []byte, fresh bool) (bool, error) {
 	high := s.Last().Word.Addr()
 	for {
@@ -81,18 +82,8 @@ func (s *Session) NextLeaf(reverse bool) (found bool, err error) {
 	return found, err
 }
 
-// seekBound is SeekBound, or with below SeekBelow.
-func (s *Session) seekBound(key []byte, below, fresh bool) (bool, error) {
-	for {
-		found, again, err := s.tryBound(key, below, fresh)
-		if !again || err != nil {
-			return found, err
-		}
-	}
-}
-
-// tryBound is seekBound. again: copies were old, and the descent begins anew.
-func (s *Session) tryBound(key []byte, below, fresh bool) (found, again bool, err error) {
+// seekBound is SeekBound. again: copies were old, and the descent begins anew.
+func (s *Session) seekBound(key []byte, fresh bool) (found, again bool, err error) {
 	root, err := s.rootCopy()
 	if err != nil {
 		return false, false, err
@@ -127,7 +118,7 @@ func (s *Session) tryBound(key []byte, below, fresh bool) (found, again bool, er
 				return s.before(l+1, BehindAll, nil, fresh)
 			}
 		}
-		if rest := behind(key, st.Node.End()+1); st.Word.Leaf() && !s.t.lay.isAbove(st.Word, rest) && (!below || len(rest) > 0) {
+		if st.Word.Leaf() && !s.t.lay.isAbove(st.Word, behind(key, st.Node.End()+1)) {
 			s.Level = l
 			return true, false, s.sound(st)
 		}

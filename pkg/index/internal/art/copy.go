@@ -197,13 +197,10 @@ func (c *Copy) allFrozen() bool {
 }
 
 // wayTo appends to b what all keys below the child w have from the byte from on, as far as the
-// node's prefix and the child's slot say it. The prefix begins there at the latest.
+// node's prefix, which begins there at the latest, and the child's slot say it. The end slot says
+// 0, which is no byte of theirs.
 func (c *Copy) wayTo(w Slot, from int, b []byte) []byte {
-	b = append(b, c.Prefix[from-int(c.Depth):c.Length]...)
-	if c.Ends && c.Word(0) == w {
-		return b
-	}
-	return append(b, w.Key())
+	return append(append(b, c.Prefix[from-int(c.Depth):c.Length]...), w.Key())
 }
 
 // single is the only child of c; 0 if it has none, or several.

@@ -54,10 +54,10 @@ func (l *linked) between(before []int, low []byte, none bool, key []byte) (strin
 	return "", false
 }
 
-// TestBoundsBesideChanges: beside changes by others no fresh descent passes a place that has a leaf
-// all the time.
+// TestBoundsBesideChanges: beside changes by others, of the same client and of others, no fresh
+// descent passes a place that has a leaf all the time.
 func TestBoundsBesideChanges(t *testing.T) {
-	const clients, ops = 3, 60
+	const clients, ops = 3, 30
 	passed := 0 // by copies
 	for seed := range uint64(simSeeds) {
 		w := simenv.New(simenv.Options{Seed: seed, MaxEvents: 5_000_000, Preempt: 6})
@@ -76,32 +76,38 @@ func TestBoundsBesideChanges(t *testing.T) {
 			g := env.NewWaitGroup(p)
 			for n := range clients {
 				proc := w.NewProcess(fmt.Sprintf("client-%d", n))
-				over := p.NewEvent()
-				begin := func() {
-					s := openToy(func() *pool.Pool {
-						cl, err := c.Open(proc)
-						if err != nil {
-							panic(err)
-						}
-						return cl
-					}, func(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }, alikeLayout, with, root)
-					root = s.Session.t.First
-					proc.Go("work", func() {
-						defer over.Set()
-						r := rand.New(rand.NewPCG(seed, uint64(2+n)))
-						for range ops {
-							passed += s.step(r, all, n, clients)
-						}
-						s.close()
-						s.must(s.Pool.Close())
-					})
-				}
 				made := p.NewEvent()
-				proc.Go("open", func() { defer made.Set(); begin() })
+				proc.Go("open", func() {
+					defer made.Set()
+					s := openToy(func() *pool.Pool { return mustOpen(c, proc) }, panics, alikeLayout, with, root)
+					root = s.Session.t.First
+					for i, s := range []*toy{s, s.beside()} {
+						over := p.NewEvent()
+						g.Go("wait", func() { over.Wait(env.Forever) })
+						proc.Go("work", func() {
+							defer over.Set()
+							r := rand.New(rand.NewPCG(seed, uint64(2+2*n+i)))
+							for range ops {
+								passed += s.step(r, all, 2*n+i, 2*clients)
+							}
+						})
+					}
+				})
 				made.Wait(env.Forever)
-				g.Go("wait", func() { over.Wait(env.Forever) })
 			}
 			g.Wait(env.Forever)
+			proc, over := w.NewProcess("checker"), p.NewEvent()
+			proc.Go("check", func() {
+				defer over.Set()
+				there := map[string]bool{}
+				for i, n := range all.turn {
+					if n%2 == 1 {
+						there[all.places[i]] = true
+					}
+				}
+				openToy(func() *pool.Pool { return mustOpen(c, proc) }, panics, alikeLayout, with, root).check(there)
+			})
+			over.Wait(env.Forever)
 		})
 		if err != nil {
 			t.Fatalf("seed %d: %v\nplan %v", seed, err, plan)
@@ -112,10 +118,20 @@ func TestBoundsBesideChanges(t *testing.T) {
 	}
 }
 
-// step is an operation of client n of so many. It returns 1 if a descent by copies passed a place.
-func (s *toy) step(r *rand.Rand, all *linked, n, clients int) (passed int) {
+func panics(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+
+func mustOpen(c *poolsim.Cluster, p *simenv.Process) *pool.Pool {
+	cl, err := c.Open(p)
+	if err != nil {
+		panic(err)
+	}
+	return cl
+}
+
+// step is an operation of session n of so many. It returns 1 if a descent by copies passed a place.
+func (s *toy) step(r *rand.Rand, all *linked, n, sessions int) (passed int) {
 	i := r.IntN(len(all.places))
-	if r.IntN(2) == 0 && i%clients == n { // it is this client's
+	if r.IntN(2) == 0 && i%sessions == n { // it is this session's
 		if all.turn[i]%2 == 0 {
 			s.add([]byte(all.places[i]), pool.Nil)
 			all.turn[i]++

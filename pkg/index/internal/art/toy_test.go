@@ -117,6 +117,13 @@ func openToy(open func() *pool.Pool, fatal func(string, ...any), lay Layout, wit
 	return s
 }
 
+// beside is another session of the client.
+func (s *toy) beside() *toy {
+	o := &toy{fatal: s.fatal, open: s.open, Session: new(Session), active: s.active}
+	s.must(o.OpenIn(s.Session.t, o.pooled(s.Session.t)))
+	return o
+}
+
 // pooled makes the session that s is to be in.
 func (s *toy) pooled(tree *Tree) *pool.Session {
 	ps, err := tree.Pool.NewSession(SessionBytes + toyBytes + 64<<10)
@@ -209,6 +216,25 @@ func (s *toy) find(place []byte) Slot {
 	}
 }
 
+// swing puts another leaf in place of that of a place.
+func (s *toy) swing(place []byte) {
+	s.Begin()
+	defer s.End()
+	for won := false; !won; {
+		out, err := s.Seek(place)
+		s.must(err)
+		if out != Leafed {
+			s.fatal("place %x has no leaf", place)
+		}
+		l := toyLeaf{s: s, place: place}
+		w, err := l.Allot(s.Last().Word.Addr())
+		s.must(err)
+		s.must(l.Queue(l.at))
+		won, err = s.Swing(s.Last(), w)
+		s.must(err)
+	}
+}
+
 // remove takes the leaf of a place out.
 func (s *toy) remove(place []byte) {
 	w := s.find(place)
@@ -280,10 +306,8 @@ func (s *toy) load(places []string) error {
 
 // loaderOf makes a load of which one session WRITEs.
 func (s *toy) loaderOf() *loader.Load {
-	w := &toy{fatal: s.fatal, Session: new(Session), active: s.active}
-	ps := w.pooled(s.Session.t)
-	s.must(w.OpenIn(s.Session.t, ps))
-	room, err := ps.Buffer(32 << 10)
+	w := s.beside()
+	room, err := w.PS.Buffer(32 << 10)
 	s.must(err)
 	return loader.New(s.Pool, []loader.Session{{Op: &w.Op, Blocks: &w.Blocks, Room: room, Largest: RootBytes, Close: w.Close}}, func() loader.Leaves { return noLeaves{} })
 }

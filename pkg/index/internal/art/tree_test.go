@@ -97,6 +97,22 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestFrozenRoot: who inserts replaces a root that a load has frozen.
+func TestFrozenRoot(t *testing.T) {
+	s := newToy(t, alikeLayout, allTechniques)
+	s.Begin()
+	s.must(s.readRoot())
+	n := s.Fresh.Clone()
+	s.must(s.Freeze(n, s.Fresh))
+	s.End()
+	first := s.Session.t.RootAddr()
+	s.add([]byte("xyz"), pool.Nil)
+	if s.Session.t.RootAddr() == first {
+		t.Error("the root is the frozen one")
+	}
+	s.check(map[string]bool{"xyz": true})
+}
+
 // TestLoadOfBounds: a load puts a leaf at each place, and they are found as if they were inserted.
 // A second load is refused.
 func TestLoadOfBounds(t *testing.T) {
