@@ -70,7 +70,7 @@ func behind(key []byte, at int) []byte { return key[min(at, len(key)):] }
 // wrote what it must not. Slots have no sum; what they lead to has. end: s is an end slot, which
 // leads to leaves only. What a slot of an inner node leads to is asked besides (Header.Under).
 func (l *Layout) Damaged(s Slot, end bool) bool {
-	return s.Inner() && (end || NodeType(s.Code()) > Direct) || s.Leaf() && l.LeafBytes == 0 && s.Code() > l.MostLeaf
+	return s.Inner() && (end || NodeType(s.Code()) > Direct) || s.Leaf() && s.Code() > l.MostLeaf && l.LeafBytes == 0
 }
 
 // Base is the first slot that is not the end slot.
