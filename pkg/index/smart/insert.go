@@ -116,8 +116,9 @@ type coming struct {
 
 // comes makes the session's newcomer the leaf of a pair.
 func (s *Session) comes(key, value []byte) *coming {
-	s.coming = coming{s: s, key: key, value: value}
-	return &s.coming
+	c := &s.coming
+	c.s, c.key, c.value = s, key, value
+	return c
 }
 
 func (c *coming) Place() []byte { return c.key }

@@ -70,7 +70,7 @@ func (s *Session) SeekBefore(key []byte, fresh bool) (bool, error) {
 
 // NextLeaf goes on from the leaf where a descent ended to the one after it, or, reverse, to the one
 // before it, as copies say. false: there is none, or a node was replaced; then only another descent
-// says more. It is for scans that READ several leaves together: their ranges say whether one is
+// says more. It is for scans that READ several leaves together, whose ranges show where one is
 // missing between them.
 func (s *Session) NextLeaf(reverse bool) (found bool, err error) {
 	b := s.Last().branch()

@@ -105,13 +105,11 @@ func (s *Session) QueueSwap(st *Step, to Slot) {
 // Swapped is asked when what QueueSwap queued is over. The copy has the slot's word then. won: that
 // is to, by this swap. Else it is found.
 func (s *Session) Swapped(st *Step, to Slot) (found Slot, won bool) {
-	found = Slot(binary.NativeEndian.Uint64(s.Answers))
-	if won = found == st.Word; won {
-		st.Node.Store(st.Idx, to)
-	} else {
-		st.Node.Store(st.Idx, found)
+	if found = Slot(binary.NativeEndian.Uint64(s.Answers)); found != st.Word {
+		to = found
 	}
-	return found, won
+	st.Node.Store(st.Idx, to)
+	return found, found == st.Word
 }
 
 // unblock is called where the word of Path[s.Level] was another one than expected. If it is that
