@@ -123,8 +123,8 @@ func (s *Session) comes(key, value []byte) *coming {
 
 func (c *coming) Place() []byte { return c.key }
 
-func (c *coming) Allot(near pool.Addr) (_ art.Slot, err error) {
-	c.plan, err = c.s.planLeaf(c.key, c.value, near)
+func (c *coming) Allot(near pool.Addr) (art.Slot, error) {
+	err := c.s.planLeaf(&c.plan, c.key, c.value, near)
 	return c.plan.word, err
 }
 
@@ -132,8 +132,8 @@ func (c *coming) Queue(near pool.Addr) error {
 	return c.s.writeLeaf(&c.plan, c.key, c.value, near)
 }
 
-// planLeaf allocates the leaf of a pair.
-func (s *Session) planLeaf(key, value []byte, near pool.Addr) (p plan, err error) {
+// planLeaf makes p the leaf of a pair, and allocates it.
+func (s *Session) planLeaf(p *plan, key, value []byte, near pool.Addr) error {
 	n := len(value)
 	if s.lay.InBlock(n) {
 		n = referenceBytes
@@ -141,7 +141,7 @@ func (s *Session) planLeaf(key, value []byte, near pool.Addr) (p plan, err error
 	p.shape = newShape(len(key), n)
 	a, at, err := s.Allocate(p.bytes(), near)
 	p.at, p.word = a, art.LeafSlot(0, p.bytes(), at)
-	return p, err
+	return err
 }
 
 // writeLeaf queues the WRITE of a leaf, and that of the block of a long value. ErrPoolFull: there

@@ -42,10 +42,9 @@ func TestSweepSeesWhereALeafMoved(t *testing.T) {
 			t.Fatal("the leaf is not found")
 		}
 		l := &s.leaf
-		to, err := s.planLeaf(key, value, l.at)
-		must(err)
-		lost, err := s.planLeaf(key, value, l.at)
-		must(err)
+		var to, lost plan
+		must(s.planLeaf(&to, key, value, l.at))
+		must(s.planLeaf(&lost, key, value, l.at))
 		must(s.writeLeaf(&lost, key, value, l.at))
 		must(s.PS.Post())
 		must(s.writeLeaf(&to, key, value, l.at))

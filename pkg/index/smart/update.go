@@ -206,7 +206,8 @@ func (s *Session) replaceBlock(key []byte) {
 func (s *Session) moveLocked(key, value []byte, spare bool) (done bool, err error) {
 	l := &s.leaf
 	near := l.at
-	p, err := s.planLeaf(key, value, near)
+	var p plan
+	err = s.planLeaf(&p, key, value, near)
 	if err == nil {
 		err = s.writeLeaf(&p, key, value, near)
 	}
