@@ -100,18 +100,13 @@ func (s *Session) besideLeaf(key, value []byte, v verdict) (done bool, err error
 	return s.LinkAt(s.comes(key, value), st)
 }
 
-// plan is a leaf whose memory is allocated.
-type plan struct {
-	shape
-	at   pool.Addr
-	word art.Slot // lacks the partial key
-}
-
-// coming implements art.Newcomer: the leaf of a pair that is inserted.
+// coming implements art.Newcomer: the leaf of a pair that gets a slot, or takes the place of one.
 type coming struct {
 	s          *Session
 	key, value []byte
-	plan
+	shape
+	at   pool.Addr
+	word art.Slot // lacks the partial key
 }
 
 // comes makes the session's newcomer the leaf of a pair.
@@ -124,34 +119,24 @@ func (s *Session) comes(key, value []byte) *coming {
 func (c *coming) Place() []byte { return c.key }
 
 func (c *coming) Allot(near pool.Addr) (art.Slot, error) {
-	err := c.s.planLeaf(&c.plan, c.key, c.value, near)
-	return c.plan.word, err
-}
-
-func (c *coming) Queue(near pool.Addr) error {
-	return c.s.writeLeaf(&c.plan, c.key, c.value, near)
-}
-
-// planLeaf makes p the leaf of a pair, and allocates it.
-func (s *Session) planLeaf(p *plan, key, value []byte, near pool.Addr) error {
-	n := len(value)
-	if s.lay.InBlock(n) {
+	n := len(c.value)
+	if c.s.lay.InBlock(n) {
 		n = referenceBytes
 	}
-	p.shape = newShape(len(key), n)
-	a, at, err := s.Allocate(p.bytes(), near)
-	p.at, p.word = a, art.LeafSlot(0, p.bytes(), at)
-	return err
+	c.shape = newShape(len(c.key), n)
+	a, at, err := c.s.Allocate(c.bytes(), near)
+	c.at, c.word = a, art.LeafSlot(0, c.bytes(), at)
+	return c.word, err
 }
 
-// writeLeaf queues the WRITE of a leaf, and that of the block of a long value. ErrPoolFull: there
-// is no memory for the block, and nothing is queued.
-func (s *Session) writeLeaf(p *plan, key, value []byte, near pool.Addr) error {
-	c, err := s.content(key, value, near)
+// Queue queues the WRITE of the leaf, and that of the block of a long value.
+func (c *coming) Queue(near pool.Addr) error {
+	s := c.s
+	v, err := s.content(c.key, c.value, near)
 	if err != nil {
 		return err
 	}
-	s.PS.Write(pool.Sole, p.at, s.newLeaf.build(s.lay.Sums, p.shape, s.image, p.at, unit.NewVersion(s.Env), key, &c))
+	s.PS.Write(pool.Sole, c.at, s.newLeaf.build(s.lay.Sums, c.shape, s.image, c.at, unit.NewVersion(s.Env), c.key, &v))
 	return nil
 }
 

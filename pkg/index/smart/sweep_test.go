@@ -42,12 +42,14 @@ func TestSweepSeesWhereALeafMoved(t *testing.T) {
 			t.Fatal("the leaf is not found")
 		}
 		l := &s.leaf
-		var to, lost plan
-		must(s.planLeaf(&to, key, value, l.at))
-		must(s.planLeaf(&lost, key, value, l.at))
-		must(s.writeLeaf(&lost, key, value, l.at))
+		to, lost := coming{s: s, key: key, value: value}, coming{s: s, key: key, value: value}
+		_, err = to.Allot(l.at)
+		must(err)
+		_, err = lost.Allot(l.at)
+		must(err)
+		must(lost.Queue(l.at))
 		must(s.PS.Post())
-		must(s.writeLeaf(&to, key, value, l.at))
+		must(to.Queue(l.at))
 		i := 1 - l.ctl.cell()
 		s.PS.Write(pool.Shared, l.at+pool.Addr(l.cellAt(i)), l.putForward(i, to.word))
 		s.PS.Write(pool.Shared, l.at+atControl, l.setControl(i, moved))

@@ -206,10 +206,10 @@ func (s *Session) replaceBlock(key []byte) {
 func (s *Session) moveLocked(key, value []byte, spare bool) (done bool, err error) {
 	l := &s.leaf
 	near := l.at
-	var p plan
-	err = s.planLeaf(&p, key, value, near)
+	c := s.comes(key, value)
+	_, err = c.Allot(near)
 	if err == nil {
-		err = s.writeLeaf(&p, key, value, near)
+		err = c.Queue(near)
 	}
 	if err != nil && spare && errors.Is(err, index.ErrPoolFull) {
 		s.GiveBack()
@@ -222,11 +222,11 @@ func (s *Session) moveLocked(key, value []byte, spare bool) (done bool, err erro
 	}
 	s.replaceBlock(key)
 	i := 1 - l.ctl.cell()
-	s.PS.Write(pool.Shared, l.at+pool.Addr(l.cellAt(i)), l.putForward(i, p.word))
+	s.PS.Write(pool.Shared, l.at+pool.Addr(l.cellAt(i)), l.putForward(i, c.word))
 	s.PS.Write(pool.Shared, l.at+atControl, l.setControl(i, moved))
 	st := &s.Path[s.Level]
 	w, beside := st.Word, s.beside(st)
-	to := p.word.WithKey(w.Key())
+	to := c.word.WithKey(w.Key())
 	if beside {
 		s.QueueSwap(st, to)
 	}
@@ -241,11 +241,11 @@ func (s *Session) moveLocked(key, value []byte, spare bool) (done bool, err erro
 		}
 	} else if !w.Frozen() {
 		// mostly the slot is as it was
-		if won, err := s.Swing(st, p.word); won || err != nil {
+		if won, err := s.Swing(st, c.word); won || err != nil {
 			return true, s.afterwards(err)
 		}
 	}
-	return true, s.afterwards(s.settleMoved(key, w, p.word))
+	return true, s.afterwards(s.settleMoved(key, w, c.word))
 }
 
 // settleMoved makes the slot lead to the new leaf where that of w moved.
