@@ -62,7 +62,7 @@ func next(t NodeType, i, k int) int {
 // with tombstones, and children that came after the copy was made.
 func TestBeside(t *testing.T) {
 	r := rand.New(rand.NewPCG(32, 5))
-	for round := range 400 {
+	for round := range 60 {
 		n := 1 + r.IntN(200)
 		if round%2 == 0 {
 			n = 1 + r.IntN(12)

@@ -54,9 +54,9 @@ func (l *linked) between(before []int, low []byte, none bool, key []byte) (strin
 	return "", false
 }
 
-// TestBoundsBesideChanges: beside changes by others, of the same client and of others, no fresh
+// TestSeedsOfBounds: beside changes by others, of the same client and of others, no fresh
 // descent passes a place that has a leaf all the time.
-func TestBoundsBesideChanges(t *testing.T) {
+func TestSeedsOfBounds(t *testing.T) {
 	const clients, ops = 3, 30
 	passed := 0 // by copies
 	for seed := range uint64(simSeeds) {
