@@ -154,7 +154,11 @@ func TestGreatestLowerBound(t *testing.T) {
 			a := &asker{t: t, r: rand.New(rand.NewPCG(32, 3))}
 			s := newToy(t, c.lay, c.with)
 			a.old = s.another(t)
-			places := bounds(a.r, 300)
+			n := 300
+			if testing.Short() {
+				n = 60
+			}
+			places := bounds(a.r, n)
 			a.r.Shuffle(len(places), func(i, j int) { places[i], places[j] = places[j], places[i] })
 			remove := func() {
 				at := a.r.IntN(len(a.there))
