@@ -22,8 +22,8 @@ import (
 // fresh: it decides by words that it READs. These are those of the nodes by which it turns, and of
 // the ones that it comes to from there:
 //
-//   - where it finds no way down to a smaller place, the slots below the key's, and the key's, which
-//     has to lead where the descent came from;
+//   - where it finds no way down to a smaller place, the slots below the key's, and the key's,
+//     which has to lead where the descent came from;
 //   - where it goes down, the slots from the child that it takes on.
 //
 // Of a node that is searched these are all, since they are in no order.
