@@ -276,7 +276,8 @@ func (st *Step) branch() int {
 }
 
 // enter makes Path[l+1] the node where Path[l] leads. again: that was replaced, and the path is
-// renewed.
+// renewed. Where no key bounds the way down the longest one does: for nodes of longer ones, which no
+// client makes, the path has no room.
 func (s *Session) enter(l int) (again bool, err error) {
 	st, below := &s.Path[l], &s.Path[l+1]
 	if err := s.sound(st); err != nil {
@@ -289,7 +290,7 @@ func (s *Session) enter(l int) (again bool, err error) {
 		_, err := s.renew(nil, l)
 		return true, err
 	}
-	if !below.Node.Under(&st.Node.Header) {
+	if !below.Node.Under(&st.Node.Header) || below.Node.End() > s.t.longest {
 		return false, IsAstray(st.Node.Addr, &st.Node.Header, st.Word, &below.Node.Header)
 	}
 	return false, nil

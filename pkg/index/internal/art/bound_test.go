@@ -2,10 +2,12 @@ package art
 
 import (
 	"bytes"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -256,5 +258,37 @@ func TestHiddenBits(t *testing.T) {
 				t.Errorf("%d of 3000 keys are led to a leaf above", a.back)
 			}
 		})
+	}
+}
+
+// TestBoundBelowTooDeepNodes: a way down through nodes for longer keys than there are is damage.
+func TestBoundBelowTooDeepNodes(t *testing.T) {
+	s := newToy(t, toyLayout, allTechniques)
+	s.Begin()
+	defer s.End()
+	var w Slot
+	for end := toyLongest + 2; end > 0; end-- {
+		a, at, err := s.Allocate(FirstType.Bytes(), pool.Nil)
+		s.must(err)
+		h := Header{Kind: FirstType, Depth: uint16(end)}
+		b := h.Build(s.Session.t.lay.Sums, s.nodes, a, 1)
+		putSlot(b, s.Session.t.lay.Base(), w)
+		s.PS.Write(pool.Sole, a, b)
+		s.must(s.PS.Post())
+		w = InnerSlot('k', FirstType, at)
+	}
+	root, err := s.rootCopy()
+	s.must(err)
+	s.Path[0] = Step{Node: root}
+	s.Path[0].Idx, s.Path[0].Word = root.find('k')
+	s.Forget()
+	won, err := s.publish(&s.Path[0], w)
+	if s.must(err); !won {
+		t.Fatal("the root's slot is another one")
+	}
+	for _, fresh := range []bool{false, true} {
+		if found, err := s.SeekBound([]byte("l"), fresh); !errors.Is(err, index.ErrFormat) {
+			t.Errorf("fresh %v: found %v, %v", fresh, found, err)
+		}
 	}
 }
