@@ -219,6 +219,33 @@ func TestBoundBesideASplit(t *testing.T) {
 	}
 }
 
+// TestBoundByAnOldRoot: a node was replaced below a root that another one had replaced. What leads
+// to it says so for ever, and no client has to believe it.
+func TestBoundByAnOldRoot(t *testing.T) {
+	s := newToy(t, toyLayout, allTechniques)
+	old := s.another(t)
+	s.add([]byte("kb"), pool.Nil)
+	s.add([]byte("kd"), pool.Nil)
+	a := &asker{t: t}
+	if place := a.search(old, []byte("kc"), false); string(place) != "kb" {
+		t.Fatalf("%q before", place)
+	}
+	s.freezeRoot()
+	s.add([]byte("x"), pool.Nil)
+	s.Begin()
+	_, err := s.Seek([]byte("kb"))
+	s.must(err)
+	s.must(s.Replace(1))
+	s.End()
+	s.add([]byte("kc"), pool.Nil)
+	if place := a.search(old, []byte("kc"), false); string(place) != "kb" {
+		t.Fatalf("%q by copies", place)
+	}
+	if place := a.search(old, []byte("kc"), true); string(place) != "kc" {
+		t.Fatalf("%q by READs", place)
+	}
+}
+
 // TestHiddenBits: of random keys above random places many are led to a leaf that begins above them,
 // since the last bytes of its place are in no slot; few where slots have bits of these, whether
 // leaves were loaded, inserted, or left alone in a node.

@@ -100,17 +100,46 @@ func TestBounds(t *testing.T) {
 // TestFrozenRoot: who inserts replaces a root that a load has frozen.
 func TestFrozenRoot(t *testing.T) {
 	s := newToy(t, alikeLayout, allTechniques)
-	s.Begin()
-	s.must(s.readRoot())
-	n := s.Fresh.Clone()
-	s.must(s.Freeze(n, s.Fresh))
-	s.End()
+	s.freezeRoot()
 	first := s.Session.t.RootAddr()
 	s.add([]byte("xyz"), pool.Nil)
 	if s.Session.t.RootAddr() == first {
 		t.Error("the root is the frozen one")
 	}
 	s.check(map[string]bool{"xyz": true})
+}
+
+// freezeRoot freezes the root, as a load does.
+func (s *toy) freezeRoot() {
+	s.Begin()
+	defer s.End()
+	s.must(s.readRoot())
+	n := s.Fresh.Clone()
+	s.must(s.Freeze(n, s.Fresh))
+}
+
+// TestLeafOfTwoNodes: a leaf that is left alone below two nodes, which others left there, takes the
+// place of both.
+func TestLeafOfTwoNodes(t *testing.T) {
+	s := newToy(t, alikeLayout, allTechniques)
+	for _, p := range []string{"kaaab", "kaaac", "kz"} {
+		s.add([]byte(p), pool.Nil)
+	}
+	s.Begin()
+	for _, p := range []string{"kaaac", "kz"} {
+		_, err := s.Seek([]byte(p))
+		s.must(err)
+		st := s.Last()
+		s.QueueSwap(st, TombOf(st.Word, s.Env.Uint64()))
+		s.must(s.PS.Post())
+	}
+	_, err := s.Seek([]byte("kaaab"))
+	s.must(err)
+	s.must(s.Replace(1))
+	s.End()
+	if n := s.check(map[string]bool{"kaaab": true}); n != 1 {
+		t.Errorf("%d inner nodes", n)
+	}
 }
 
 // TestLoadOfBounds: a load puts a leaf at each place, and they are found as if they were inserted.
