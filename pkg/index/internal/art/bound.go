@@ -276,8 +276,8 @@ func (st *Step) branch() int {
 }
 
 // enter makes Path[l+1] the node where Path[l] leads. again: that was replaced, and the path is
-// renewed. Where no key bounds the way down the longest one does: for nodes of longer ones, which no
-// client makes, the path has no room.
+// renewed. Where no key bounds the way down the longest one does: for nodes of longer ones, which
+// no client makes, the path has no room.
 func (s *Session) enter(l int) (again bool, err error) {
 	st, below := &s.Path[l], &s.Path[l+1]
 	if err := s.sound(st); err != nil {
