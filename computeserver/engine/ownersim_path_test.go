@@ -218,7 +218,7 @@ func (k *path) Settle(client uint32, start, end []byte, epoch uint64, limit time
 }
 
 func (k *path) Release(client uint32, start, end []byte, epoch uint64, limit time.Duration) error {
-	err := k.call(1, limit, func(b *memservertest.Bare) error {
+	release := func(b *memservertest.Bare) error {
 		if k.w.wrong == releaseAnyEpoch {
 			all, _ := b.Holdings(ownIndex)
 			for _, h := range all {
@@ -229,7 +229,16 @@ func (k *path) Release(client uint32, start, end []byte, epoch uint64, limit tim
 			return nil
 		}
 		return b.Release(ownIndex, client, start, end, epoch)
-	})
+	}
+	if !k.w.quiet && !k.w.calm && k.w.OneIn(6) { // who asks gives up, and the request comes late
+		k.p.Go("late release", func() {
+			k.p.Sleep(k.w.UpTo(10 * time.Second))
+			_ = k.call(1, limit, release)
+		})
+		k.p.Sleep(limit)
+		return fmt.Errorf("release keys: %w", verbs.ErrTimeout)
+	}
+	err := k.call(1, limit, release)
 	if errors.Is(err, ledger.ErrHoldings) {
 		k.w.counts.crowded++
 		return fmt.Errorf("%w: %w", pool.ErrHoldings, err)
