@@ -108,14 +108,14 @@ var fiveFigures = []Comparison{
 		parts:    []comparedPart{{workload: "C", distribution: paperSkew}, {workload: "A", distribution: paperSkew}},
 	},
 	{
-		Name: "five-memory", title: "All designs: memory of an item, and the cache that all inner nodes need", cluster: clusterSize{1, 1, 16},
+		Name: "five-memory", title: "All designs: memory of an item, with caches of 128% of the items' bytes", cluster: clusterSize{1, 1, 16},
 		warmup: 600_000, ops: 5_000, share: 128, doubles: true, columns: memoryColumns,
 		settings: []setting{
 			withItems(65_536), withItems(262_144), withItems(1_048_576), all(withItems(262_144), withKeys(32)),
 		},
 		parts: []comparedPart{{workload: "C", distribution: "uniform"}, {workload: "LOAD", distribution: "uniform"}},
 		notes: []string{
-			"C is after a bulk load, LOAD after as many inserts again in random order. DEX's cache takes leaves, too: all that it gets.",
+			"C is after a bulk load, LOAD after as many inserts again in random order. DEX's cache takes leaves, too, all that it gets; what others keep to find nodes by grows with the bound of the cache.",
 			"The shape of a radix tree over hashed keys repeats with each factor of 256 in items: 65,536 is its worst point, 1,048,576 near its best.",
 		},
 	},
