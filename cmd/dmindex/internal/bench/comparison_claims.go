@@ -16,6 +16,8 @@ func lacking(label string, off ...string) variant {
 	return variant{label: label, design: "sherman", off: slices.Concat(publishedSherman.off, off)}
 }
 
+var notHandedOver = lacking("locks not handed over", "hierarchical")
+
 // withServers is so many servers of each kind, and clients on each compute server.
 func withServers(c clusterSize) setting {
 	return with("", func(r *Run) {
@@ -97,10 +99,17 @@ var claimComparisons = []Comparison{
 		notes: []string{"The first line has 2 memory servers, 384 clients, caches of 2,500 MB, keys of zipfian:0.99/1e9, and 77 million messages; each line behind it changes what it says. Caches are in MB for 60 million records."},
 	},
 	{
+		Name: "five-claims-skew", title: "What moves the ratio of SMART to Sherman: skew, with and without locks that are handed over", cluster: clusterSize{2, 4, 96}, warmup: 400_000, cache: roomyCache,
+		variants: []variant{publishedSherman, notHandedOver, smartVariant},
+		settings: []setting{withTheta(0.5), withTheta(0.9), withTheta(0.99)},
+		parts:    []comparedPart{{workload: "A", distribution: paperSkew}},
+		notes:    []string{"Both are Sherman without read delegation and write combining."},
+	},
+	{
 		Name: "five-claims-programs", title: "What moves the ratio of SMART to Sherman: programs of Sherman", cluster: clusterSize{2, 4, 96}, warmup: 400_000, cache: roomyCache,
 		variants: []variant{
 			publishedSherman,
-			lacking("locks not handed over", "hierarchical"),
+			notHandedOver,
 			lacking("locks in host memory", "onChip"),
 			lacking("neither", "hierarchical", "onChip"),
 			lacking("neither, and requests apart", "hierarchical", "onChip", "combine"),
