@@ -8,10 +8,11 @@
 // knows.
 //
 //	slot.go    slots
-//	types.go   types of nodes
+//	types.go   types of nodes; techniques.go, which ones a client makes
 //	layout.go  what all nodes of an index have in common; branches
 //	header.go  heads of nodes
 //	copy.go    copies of nodes, as clients keep them
+//	beside.go  which child of a copy lies beside a place
 //	fill.go    images of nodes
 //	frame.go   nodes with their children in order
 //
