@@ -54,8 +54,10 @@ type Builder struct {
 	last  []byte // key of the last pair
 	pairs int
 
-	levels            []*rising
-	servers, subtrees int // of memory; nodes of level 2 that were filled
+	levels   []*rising
+	servers  []uint16 // of memory
+	turns    []int    // of servers, by level: see place
+	subtrees int      // nodes of level 2 that were filled
 	// on the server where nodes of the subtree lie that is being filled; Nil = on the next one
 	home pool.Addr
 }
@@ -83,7 +85,7 @@ func (t *Tree) Load(source index.Pairs, parallel int, leaves LeafLoader, newLeav
 
 // newBuilder makes a builder with its sessions at work.
 func (t *Tree) newBuilder(parallel int, newLeaves func() loader.Leaves) (*Builder, error) {
-	ld := &Builder{t: t, servers: len(t.Pool.Servers())}
+	ld := &Builder{t: t, servers: t.Pool.Servers()}
 	var err error
 	if ld.s, err = t.NewSession(); err != nil {
 		return nil, err

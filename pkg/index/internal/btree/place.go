@@ -70,15 +70,24 @@ func (t *Tree) placeInner(level uint8, children []pool.Addr) pool.Addr {
 	return best
 }
 
-// place is where the next node that is made on a level shall lie, or one with these children.
+// place is where the next node that is made on a level shall lie, or one with these children. Where
+// leaves have owners, subtrees lie together. All other inner nodes take turns among the servers,
+// each level by itself: in one order with the leaves below them, they would all lie on one server
+// where their number of children happens to fit the number of servers.
 func (ld *Builder) place(level int, children []pool.Addr) pool.Addr {
-	if len(children) > 0 {
+	switch together := ld.t.leafCache != nil && level < SubtreeLevels; {
+	case together && len(children) > 0:
 		return ld.t.placeInner(uint8(level), children)
+	case together:
+		return ld.home
+	case level == 0:
+		return pool.Nil // the pool's turn
 	}
-	if ld.t.leafCache == nil || level >= SubtreeLevels {
-		return pool.Nil
+	for len(ld.turns) <= level {
+		ld.turns = append(ld.turns, len(ld.turns))
 	}
-	return ld.home
+	ld.turns[level]++
+	return pool.NewAddr(ld.servers[ld.turns[level]%len(ld.servers)], 0)
 }
 
 // scattered is below how many nodes of level 2, for each server, a bulk load changes the server
@@ -102,7 +111,7 @@ func (ld *Builder) leaveHome(level int) {
 	if last {
 		ld.subtrees++
 	}
-	if last || ld.subtrees < scattered*ld.servers {
+	if last || ld.subtrees < scattered*len(ld.servers) {
 		ld.home = pool.Nil
 	}
 }

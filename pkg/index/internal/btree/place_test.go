@@ -26,7 +26,13 @@ func (keepsNothing) Copy(*Session, pool.Addr, []byte) (bool, error) { return fal
 // placed opens a tree on three servers; with leaves nil all clients share all leaves.
 func placed(t *testing.T, leaves LeafCache) (*toyTree, *toySession) {
 	t.Helper()
-	c := pooltest.New(t, pooltest.Options{Servers: 3, Chunks: 40, ChunkBytes: 1 << 20})
+	return placedOn(t, leaves, 3)
+}
+
+// placedOn is placed on some number of servers.
+func placedOn(t *testing.T, leaves LeafCache, servers int) (*toyTree, *toySession) {
+	t.Helper()
+	c := pooltest.New(t, pooltest.Options{Servers: servers, Chunks: 40, ChunkBytes: 1 << 20})
 	x, err := openToy(c.Open(t), leaves)
 	if err != nil {
 		t.Fatal(err)
@@ -162,6 +168,58 @@ func TestSharedNodesTakeTurns(t *testing.T) {
 	for id := range uint16(3) {
 		if on[id+1] < leaves/3-leaves/20 {
 			t.Errorf("server %d has %d of %d leaves", id+1, on[id+1], leaves)
+		}
+	}
+}
+
+// TestLoadedInnerNodesAreSpread: whatever the number of children is, and of servers, the inner
+// nodes of a bulk load lie on all of them alike, and so do its leaves.
+func TestLoadedInnerNodesAreSpread(t *testing.T) {
+	for servers := 2; servers <= 6; servers++ {
+		x, s := placedOn(t, nil, servers)
+		if err := x.load(func(yield func(key, value []byte) bool) error {
+			for i := range uint64(20_000) {
+				if !yield(number(i), number(1)) {
+					break
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var leaves, inner = map[uint16]int{}, map[uint16]int{}
+		s.Begin()
+		root, err := s.relearnRoot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var walk func(a pool.Addr, level uint8)
+		walk = func(a pool.Addr, level uint8) {
+			if level == 0 {
+				leaves[a.Server()]++
+				return
+			}
+			if level == 1 {
+				inner[a.Server()]++
+			}
+			n, err := s.readInner(a, level)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range n.children {
+				walk(c, level-1)
+			}
+		}
+		walk(root.addr, root.level)
+		s.End()
+		for _, on := range []map[uint16]int{leaves, inner} {
+			least, most := on[1], on[1]
+			for id := range uint16(servers) {
+				least, most = min(least, on[id+1]), max(most, on[id+1])
+			}
+			if most > least+1 {
+				t.Errorf("%d servers: leaves lie on %v, nodes of level 1 on %v", servers, leaves, inner)
+			}
 		}
 	}
 }
