@@ -150,6 +150,7 @@ func TestGreatestLowerBound(t *testing.T) {
 	}{
 		"all":    {toyLayout, allTechniques},
 		"alike":  {alikeLayout, allTechniques},
+		"lone":   {loneLayout, allTechniques},
 		"direct": {alikeLayout, Techniques{LockFreeInternal: true, PathCompression: true}},
 	} {
 		t.Run(name, func(t *testing.T) {

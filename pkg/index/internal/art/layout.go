@@ -13,6 +13,10 @@ type Layout struct {
 	// LeafBytes is how much to READ of each leaf; 0 = what its slot says. Where all are READ alike
 	// the code of a leaf's slot is used for its place (Hung)
 	LeafBytes int
+	// LoneLeaves: a leaf that is left alone in a node stays there. Else it takes the node's place,
+	// and its word comes back into a slot where it was before (Fork). With them no word does, so a
+	// swap from a word that was seen shows that nothing has changed there since
+	LoneLeaves bool
 }
 
 // LeafBytesOf is how much to READ of the leaf of w.

@@ -123,7 +123,7 @@ func (s *Session) successor(parent *Step, c *Copy, t NodeType, add Newcomer) (w,
 	case k == 0 && add == nil:
 		s.GiveBack()
 		return TombOf(parent.Word, s.Env.Uint64()), 0, false, nil
-	case only.Leaf() && add == nil:
+	case add == nil && s.t.with.yields(c):
 		s.GiveBack()
 		var room [MostPrefix + 1]byte
 		return s.t.lay.Hung(only.Clean().WithKey(parent.Word.Key()), c.wayTo(only, parent.Node.End()+1, room[:0])), 0, false, nil

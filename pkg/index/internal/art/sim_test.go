@@ -69,6 +69,10 @@ func TestSeedsOfBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		with := Techniques{LockFreeInternal: seed%4 != 1, PathCompression: true, NodeTypes: seed%4 != 2}
+		lay := alikeLayout
+		if seed%2 == 0 {
+			lay = loneLayout
+		}
 		err = w.Run(func(p *simenv.Process) {
 			all := &linked{places: crowdedPlaces(rand.New(rand.NewPCG(seed, 1)))}
 			all.turn = make([]int, len(all.places))
@@ -79,7 +83,7 @@ func TestSeedsOfBounds(t *testing.T) {
 				made := p.NewEvent()
 				proc.Go("open", func() {
 					defer made.Set()
-					s := openToy(func() *pool.Pool { return mustOpen(c, proc) }, panics, alikeLayout, with, root)
+					s := openToy(func() *pool.Pool { return mustOpen(c, proc) }, panics, lay, with, root)
 					root = s.Session.t.First
 					for i, s := range []*toy{s, s.beside()} {
 						over := p.NewEvent()
@@ -105,7 +109,7 @@ func TestSeedsOfBounds(t *testing.T) {
 						there[all.places[i]] = true
 					}
 				}
-				openToy(func() *pool.Pool { return mustOpen(c, proc) }, panics, alikeLayout, with, root).check(there)
+				openToy(func() *pool.Pool { return mustOpen(c, proc) }, panics, lay, with, root).check(there)
 			})
 			over.Wait(env.Forever)
 		})

@@ -11,6 +11,8 @@ type Techniques struct {
 	PathCompression bool
 	// NodeTypes (4.1.1): nodes have as many slots as they need. Off: all have 256
 	NodeTypes bool
+
+	loneLeaves bool // what the layout says
 }
 
 // typeFor is the type of a new node that needs so many slots.
@@ -29,10 +31,13 @@ func (t *Techniques) longestPrefix() int {
 	return MostPrefix
 }
 
+// yields reports whether c gives its place to a leaf, its only child.
+func (t *Techniques) yields(c *Copy) bool { return !t.loneLeaves && c.single().Leaf() }
+
 // typeOf is the type that a copy of c has, with one child more if add. 0: it takes no node.
 func (t *Techniques) typeOf(c *Copy, add bool) NodeType {
 	need := c.Children()
-	if !add && (need == 0 || need == 1 && c.single().Leaf()) {
+	if !add && (need == 0 || t.yields(c)) {
 		return 0
 	}
 	if add {
@@ -44,5 +49,5 @@ func (t *Techniques) typeOf(c *Copy, add bool) NodeType {
 // sparse reports whether a node should be replaced by a smaller one, or by its only child.
 func (c *Copy) sparse(with *Techniques) bool {
 	k := c.Children()
-	return k == 0 || k == 1 && c.single().Leaf() || k > 1 && with.typeFor(c.Base()+k+k/2+1)+1 < c.Kind
+	return k == 0 || with.yields(c) || (k > 1 || with.loneLeaves) && with.typeFor(c.Base()+k+k/2+1)+1 < c.Kind
 }

@@ -25,6 +25,7 @@ const (
 // Layouts of toys: slots say how much of a leaf to READ, or have bits of its place.
 var (
 	toyLayout   = Layout{Ends: true, Sums: testSums, MostLeaf: uint8(LeafCode(toyBytes))}
+	loneLayout  = Layout{Ends: true, Sums: testSums, LeafBytes: toyBytes, LoneLeaves: true}
 	alikeLayout = Layout{Ends: true, Sums: testSums, LeafBytes: toyBytes}
 )
 

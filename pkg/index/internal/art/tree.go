@@ -42,6 +42,7 @@ func (t *Tree) OpenCache(bytes int) {
 // SetRoot says where the first root lies, what its nodes are, and how long a key may be.
 func (t *Tree) SetRoot(root pool.Addr, lay Layout, longest int) {
 	t.lay, t.longest, t.First = lay, longest, root
+	t.with.loneLeaves = lay.LoneLeaves
 	t.top.Store(uint64(root))
 }
 

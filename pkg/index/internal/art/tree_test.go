@@ -142,6 +142,30 @@ func TestLeafOfTwoNodes(t *testing.T) {
 	}
 }
 
+// TestSlotsThatComeBack: a client comes to a leaf, and goes to sleep. Beside the leaf another one
+// gets a slot, and loses it. Where leaves may be left alone in a node the client, when it wakes up,
+// does not give that one a slot again.
+func TestSlotsThatComeBack(t *testing.T) {
+	for _, lay := range []Layout{alikeLayout, loneLayout} {
+		s := newToy(t, lay, allTechniques)
+		slow := s.another(t)
+		s.add([]byte("kb"), pool.Nil)
+		slow.Begin()
+		_, err := slow.Seek([]byte("kc"))
+		slow.must(err)
+		s.add([]byte("kc"), pool.Nil)
+		out := s.find([]byte("kc")).Addr()
+		s.remove([]byte("kc"))
+		slow.coming = toyLeaf{s: slow, place: []byte("kc"), at: out}
+		again, err := slow.Fork(&slow.coming, []byte("kb"))
+		slow.must(err)
+		slow.End()
+		if again == lay.LoneLeaves {
+			t.Errorf("lone leaves %v: a leaf that is out has a slot: %v", lay.LoneLeaves, again)
+		}
+	}
+}
+
 // TestLoadOfBounds: a load puts a leaf at each place, and they are found as if they were inserted.
 // A second load is refused.
 func TestLoadOfBounds(t *testing.T) {
