@@ -44,8 +44,9 @@ import (
 //   - A client dies between 1 and 2: its word stays. Its fence gives its slots back, or marks them
 //     as owed, when nothing of it takes effect any more (lock.Sweep). Then its WRITEs have taken
 //     effect, or never will. So the fence does not look at presence words.
-//   - Another client claims that slot: its first request clears the word (claimSlot). Until then
-//     the holder waits for a word of nobody's. What the new client enters, it enters behind 3.
+//   - Another client claims that slot: the first list in which it uses the slot clears the word, or
+//     names another node. Until then the holder waits for a word of nobody's. What the new client
+//     enters, it enters behind 3.
 //   - A client stands still between 1 and 2: the holder's wait ends with its operation's limit, and
 //     the message names the client. It is like a holder of a lock that stands still: its lease
 //     ends.
@@ -126,10 +127,18 @@ func (s *Session) Enter(node Addr) error {
 	if err != nil {
 		return fmt.Errorf("enter node %v: %w", node, err)
 	}
-	s.present = presence{slot, server, was}
+	s.present, slot.stale = presence{slot, server, was}, false
 	binary.LittleEndian.PutUint64(s.there, node.Offset()|uint64(slot.seq.Load())<<presenceSeqAt)
 	s.write(s.presenceAddr(server, slot.at), s.there)
 	return nil
+}
+
+// clearStale queues the WRITE that clears the presence word of a slot that l begins to use.
+func (s *Session) clearStale(l *wordLock) {
+	if l.slot.stale {
+		s.write(s.presenceAddr(l.server, l.slot.at), s.zero)
+		l.slot.stale = false
+	}
 }
 
 // PostLeave posts what is queued, and says behind it that the session has left the node that it

@@ -234,6 +234,7 @@ func (s *Session) acquireFree(l *wordLock, spans []Span, try bool) (ok bool, err
 	known, from := l.word.Own<<lock.HolderBits, uint16(0)
 	if l.slot != nil {
 		l.slot.since.Store(s.active.Load())
+		s.clearStale(l)
 		s.write(s.slotAddr(l.server, l.slot, lock.NameAt), s.nameIn(l))
 		l.named = true
 	}
@@ -382,6 +383,7 @@ func (s *Session) rewriteWord(a Addr, image []byte) {
 		l.named = true
 	}
 	c.Encode(s.change, s.name, s.pool.number)
+	s.clearStale(l)
 	s.write(s.image, image)
 	if named {
 		s.write(change, s.change)

@@ -41,6 +41,7 @@ type wordSlot struct {
 	seen  uint32        // seq at the last look for idle slots; of clearSlots
 	state atomic.Uint32
 	since atomic.Uint64 // when the operation began that used it last, on the client's clock
+	stale bool          // its presence word may be what a dead client left; of the session that uses it
 }
 
 // States of a slot. A session moves it from blank or named to used, and leaves it named. forget
@@ -153,7 +154,7 @@ func (s *Session) acquireSlot(server int) (*wordSlot, error) {
 	if err != nil {
 		return nil, err
 	}
-	slot := &wordSlot{at: at}
+	slot := &wordSlot{at: at, stale: srv.grant.Presence != 0}
 	slot.seq.Store(slots.seq)
 	slots.all = append(slots.all, slot)
 	s.pool.keeper.forgets()
@@ -176,11 +177,6 @@ func (s *Session) claimSlot(server int) (at uint64, err error) {
 		}
 		return at == 0, err
 	})
-	if err == nil && at != 0 && srv.grant.Presence != 0 {
-		// what a dead client left there
-		s.write(s.presenceAddr(server, at), s.zero)
-		err = s.Post()
-	}
 	if err == nil && at == 0 {
 		err = fmt.Errorf("%w on memory server %d: all %d of the index are taken; close sessions of any of its clients, or end clients", ErrNoIntent, srv.id, n)
 	}
