@@ -26,7 +26,7 @@ const Identity = "pooltest"
 const superblocks = 64 << 10
 
 // intents is how many intent slots each server has.
-const intents = 256
+const intents = 224
 
 // intentsFrom is where intent slots begin, behind the repair records; presenceFrom, where their
 // presence words begin, behind these; chunks, where chunks begin, behind these, at multiples of
