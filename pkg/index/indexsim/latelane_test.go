@@ -21,6 +21,9 @@ import (
 // TestLateListsEndAChange: what an operation READs before its change takes longer than its limit,
 // and so does the lock. No list ends the session, as each waits for the queue pair before it is on
 // its way. The change is not made, its session and its client go on, and nobody holds a lock.
+//
+// DEX posts the record of a change beside the READ of the leaf. Where that was too late it cancels
+// the record, and does not wait beyond its limit until this is durable: it is in doubt then.
 func TestLateListsEndAChange(t *testing.T) {
 	const each, limit = 2 * time.Millisecond, time.Millisecond
 	key, none, old, changed := number(500), number(501), []byte("old"), []byte("new")
@@ -46,7 +49,8 @@ func TestLateListsEndAChange(t *testing.T) {
 					}
 					c.d.each, c.d.over = each, false
 					began := p.Now()
-					if err := change.do(s); !errors.Is(err, index.ErrTimeout) || errors.Is(err, index.ErrUnknown) {
+					doubt := design == "dex" && change.name != "modify"
+					if err := change.do(s); !errors.Is(err, index.ErrTimeout) || errors.Is(err, index.ErrUnknown) != doubt {
 						t.Errorf("a change that is late, after %v: %v", p.Now()-began, err)
 					}
 					c.d.over = true
