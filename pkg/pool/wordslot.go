@@ -41,7 +41,8 @@ type wordSlot struct {
 	seen  uint32        // seq at the last look for idle slots; of clearSlots
 	state atomic.Uint32
 	since atomic.Uint64 // when the operation began that used it last, on the client's clock
-	stale bool          // its presence word may be what a dead client left; of the session that uses it
+	// its presence word may be what a dead client left; of the session that uses it
+	stale bool
 }
 
 // States of a slot. A session moves it from blank or named to used, and leaves it named. forget
