@@ -383,7 +383,6 @@ func (s *Session) rewriteWord(a Addr, image []byte) {
 		l.named = true
 	}
 	c.Encode(s.change, s.name, s.pool.number)
-	s.clearStale(l)
 	s.write(s.image, image)
 	if named {
 		s.write(change, s.change)
@@ -392,4 +391,5 @@ func (s *Session) rewriteWord(a Addr, image []byte) {
 	}
 	s.write(a, image)
 	s.write(sum, s.zero)
+	s.clearStale(l)
 }
