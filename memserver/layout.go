@@ -59,8 +59,7 @@ const (
 	repairBytes     = 32 // of a repair record
 	repairStart     = superblockStart + superblockSlots*superblockBytes
 
-	leastIntents  = 16 // of an index
-	presenceBytes = 8  // of a presence word
+	leastIntents = 16 // of an index
 
 	// MinChunkBytes and MaxChunkBytes bound Config.ChunkBytes.
 	MinChunkBytes = 1 << 20
@@ -154,7 +153,7 @@ func intentOffset(lockBytes uint64, slot int) uint64 {
 // presenceOffset is where the presence words of a superblock slot begin, one for each intent slot;
 // 0 = the region has no room for them.
 func presenceOffset(chunkBytes, lockBytes uint64, slot int) uint64 {
-	first, each := intentOffset(lockBytes, superblockSlots), intentSlots(lockBytes)*presenceBytes
+	first, each := intentOffset(lockBytes, superblockSlots), intentSlots(lockBytes)*pool.PresenceBytes
 	if first+superblockSlots*each > chunksStart(chunkBytes, lockBytes) {
 		return 0
 	}

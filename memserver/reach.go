@@ -51,7 +51,7 @@ func spansOf(h *header, i *ledger.Index) []verbs.Span {
 		span(verbs.RegionData, intentOffset(h.lockBytes, i.Slot), intentSlots(h.lockBytes)*pool.IntentBytes),
 	}
 	if at := presenceOffset(h.chunkBytes, h.lockBytes, i.Slot); at != 0 {
-		spans = append(spans, span(verbs.RegionData, at, intentSlots(h.lockBytes)*presenceBytes))
+		spans = append(spans, span(verbs.RegionData, at, intentSlots(h.lockBytes)*pool.PresenceBytes))
 	}
 	return spans
 }

@@ -112,7 +112,7 @@ func TestPresenceWords(t *testing.T) {
 			s, _ := start(t, dirConfig(t.TempDir()))
 			h, data := &s.region.header, s.region.data.bytes
 			words := func(slot int) (n int) {
-				at, each := presenceOffset(h.chunkBytes, h.lockBytes, slot), intentSlots(h.lockBytes)*presenceBytes
+				at, each := presenceOffset(h.chunkBytes, h.lockBytes, slot), intentSlots(h.lockBytes)*pool.PresenceBytes
 				for _, b := range data[at:][:each] {
 					n += min(1, int(b))
 				}

@@ -69,8 +69,8 @@ func (p *Pool) lockOf(a Addr) (tableLock, error) {
 // operation may take; the message names the client. The session must hold no lock, and nothing may
 // be queued.
 func (s *Session) Lock(a Addr, node []byte) error {
-	if s.Holds() || s.queued != 0 {
-		panic("pool: Lock with a lock held or requests queued")
+	if s.busy() {
+		panic("pool: Lock with a lock held, requests queued, or in a node that was entered")
 	}
 	if s.broken != nil { // it posts nothing any more, so no lock is in doubt
 		return s.broken
@@ -117,8 +117,8 @@ const maxMains = 16
 // after at most one round trip. A session that holds no lock may use it while its goroutine holds
 // another session's lock, as it never waits.
 func (s *Session) TryLock(a Addr, node []byte) (bool, error) {
-	if s.Holds() || s.queued != 0 {
-		panic("pool: TryLock with a lock held or requests queued")
+	if s.busy() {
+		panic("pool: TryLock with a lock held, requests queued, or in a node that was entered")
 	}
 	if s.broken != nil {
 		return false, s.broken
@@ -288,6 +288,9 @@ func (s *Session) backOff(try int) {
 
 // Holds reports whether the session holds a lock, or a lock word.
 func (s *Session) Holds() bool { return s.lock.held || s.lockWord.held }
+
+// busy reports whether the session must not acquire a lock, nor enter a node.
+func (s *Session) busy() bool { return s.Holds() || s.queued != 0 || s.present.slot != nil }
 
 // PostUnlock posts what is queued and gives up the lock, in one round trip if all of it goes to the
 // server of the locked node (command combination: Sherman, section 4.2). What goes to other servers

@@ -65,8 +65,8 @@ import (
 //   - The clients of one index trust each other, as with locks: one that lies can delay a holder.
 //     Those of another index do not reach the words.
 
-// presenceBytes is the size of a presence word.
-const presenceBytes = 8
+// PresenceBytes is the size of a presence word.
+const PresenceBytes = 8
 
 const (
 	presenceSeqAt = 48
@@ -86,19 +86,10 @@ func (p *Pool) HasPresence(a Addr) bool {
 	return ok && p.servers()[i].grant.Presence != 0
 }
 
-// PresenceRoom is how many bytes of its arena a session needs for AwaitAbsent.
-func (p *Pool) PresenceRoom() int {
-	most := 0
-	for _, srv := range p.servers() {
-		most = max(most, srv.grant.IntentSlots*presenceBytes)
-	}
-	return most + 64 // alignment
-}
-
 // presenceAddr is the address of the presence word of the slot at an offset.
 func (s *Session) presenceAddr(server int, slot uint64) Addr {
 	srv := s.pool.servers()[server]
-	return NewAddr(srv.id, srv.grant.Presence+(slot-srv.grant.Intents)/lock.SlotBytes*presenceBytes)
+	return NewAddr(srv.id, srv.grant.Presence+(slot-srv.grant.Intents)/lock.SlotBytes*PresenceBytes)
 }
 
 // Enter says that the session is about to change a part of a node without a lock, and queues that:
@@ -110,7 +101,7 @@ func (s *Session) presenceAddr(server int, slot uint64) Addr {
 // PostLeave always follows, whatever the READs find, unless the session died: then its client is
 // given up.
 func (s *Session) Enter(node Addr) error {
-	if s.Holds() || s.queued != 0 || s.present.slot != nil {
+	if s.busy() {
 		panic("pool: a session enters a node with a lock held, requests queued, or in another node")
 	}
 	if s.broken != nil {
@@ -119,10 +110,10 @@ func (s *Session) Enter(node Addr) error {
 	if invariants.Enabled {
 		invariants.Check(s.active.Load() != 0, "node %v is entered outside of an operation", node)
 	}
-	if !s.pool.HasPresence(node) {
+	server, ok := s.pool.serverOf(node)
+	if !ok || s.pool.servers()[server].grant.Presence == 0 {
 		return fmt.Errorf("enter node %v: its memory server has no presence words, or is none of this index", node)
 	}
-	server, _ := s.pool.serverOf(node)
 	slot, was, err := s.slotFor(server)
 	if err != nil {
 		return fmt.Errorf("enter node %v: %w", node, err)
@@ -160,43 +151,41 @@ func (s *Session) PostLeave() error {
 
 // AwaitAbsent posts what is queued, the last of which is the caller's WRITE that shuts a node, and
 // returns when all sessions have left that entered the node before. The session holds the node's
-// lock. It needs PresenceRoom of its arena. ErrTimeout: one did not leave within the operation's
-// limit; the message names its client. The node is shut then, and the caller opens it.
+// lock. One READ brings as many words as a server has by default; more come in parts. ErrTimeout:
+// one did not leave within the operation's limit; the message names its client. The node is shut
+// then, and the caller opens it.
 func (s *Session) AwaitAbsent(node Addr) error {
 	server, ok := s.pool.serverOf(node)
 	if !ok || !s.Holds() {
 		panic(fmt.Sprintf("pool: nobody holds the lock of node %v, or it is of no server", node))
 	}
 	grant := &s.pool.servers()[server].grant
-	n := grant.IntentSlots
 	if grant.Presence == 0 {
 		return s.Post()
 	}
-	if have := len(s.crowd) / presenceBytes; have < n {
-		var err error
-		if s.crowd, err = s.Buffer(n * presenceBytes); err != nil {
+	for slot, left := grant.Intents, grant.IntentSlots; left > 0; {
+		n := min(left, len(s.area)/PresenceBytes)
+		s.Read(s.presenceAddr(server, slot), s.area[:n*PresenceBytes])
+		if err := s.Post(); err != nil {
 			return err
 		}
-	}
-	s.Read(s.presenceAddr(server, grant.Intents), s.crowd[:n*presenceBytes])
-	if err := s.Post(); err != nil {
-		return err
-	}
-	for i := range n {
-		word := binary.LittleEndian.Uint64(s.crowd[i*presenceBytes:])
-		if word&presenceMask != node.Offset() {
-			continue
+		for i := range n {
+			word := binary.LittleEndian.Uint64(s.area[i*PresenceBytes:])
+			if word&presenceMask != node.Offset() {
+				continue
+			}
+			if err := s.awaitLeft(server, slot+uint64(i)*lock.SlotBytes, word); err != nil {
+				return fmt.Errorf("wait until node %v is left: %w", node, err)
+			}
 		}
-		if err := s.awaitLeft(server, grant.Intents+uint64(i)*lock.SlotBytes, word); err != nil {
-			return fmt.Errorf("wait until node %v is left: %w", node, err)
-		}
+		slot, left = slot+uint64(n)*lock.SlotBytes, left-n
 	}
 	return nil
 }
 
 // awaitLeft is line 4, for the word of the slot at an offset.
 func (s *Session) awaitLeft(server int, slot, word uint64) error {
-	now, owner := s.area[:presenceBytes], s.area[64:][:8]
+	now, owner := s.word, s.old
 	for n := 0; ; n++ {
 		s.Read(s.presenceAddr(server, slot), now)
 		s.Read(NewAddr(s.pool.servers()[server].id, slot), owner)

@@ -57,10 +57,9 @@ type Session struct {
 	intent      []byte        // what the slot says that it uses: name and change
 	name        []byte        // of intent
 	change      []byte        // likewise
-	area        []byte        // for slots that are read
+	area        []byte        // for slots, or presence words, that are read
 	present     presence      // where it is; see Enter
 	there       []byte        // 8 bytes: its presence word
-	crowd       []byte        // room for all presence words of a server; nil until AwaitAbsent
 	part        []byte        // of an image
 	old         []byte        // 8 bytes: old value of a lock word
 	word        []byte        // 8 bytes: old value of another atomic
@@ -76,7 +75,10 @@ type Session struct {
 }
 
 // sessionScratch is what a session needs of its arena for itself.
-const sessionScratch = 256 + superblockBytes + 128 + slotsRead*lock.SlotBytes + partBytes
+const sessionScratch = 256 + superblockBytes + 128 + areaBytes + partBytes
+
+// areaBytes has room for slotsRead slots, and for the presence words of 768.
+const areaBytes = max(slotsRead*lock.SlotBytes, 768*PresenceBytes)
 
 // partBytes is how much of an image is copied at once where lock words are repaired.
 const partBytes = 2048
@@ -94,7 +96,7 @@ func (p *Pool) NewSession(bytes int) (*Session, error) {
 		buffer *[]byte
 		size   int
 	}{{&s.old, 8}, {&s.word, 8}, {&s.record, repairBytes}, {&s.list, maxChanges * changeBytes}, {&s.zero, 8}, {&s.there, 8},
-		{&s.intent, lock.NameBytes + lock.ChangeBytes}, {&s.area, slotsRead * lock.SlotBytes}, {&s.part, partBytes}} {
+		{&s.intent, lock.NameBytes + lock.ChangeBytes}, {&s.area, areaBytes}, {&s.part, partBytes}} {
 		if err == nil {
 			*b.buffer, err = s.Buffer(b.size)
 		}

@@ -177,8 +177,8 @@ func (s *Session) TryAcquire(w Word, spans ...Span) (own uint64, ok bool, err er
 
 // checkWord checks what a caller asks for.
 func (s *Session) checkWord(w Word, spans []Span) (l wordLock, err error) {
-	if s.Holds() || s.queued != 0 {
-		panic("pool: a lock word is acquired with a lock held or requests queued")
+	if s.busy() {
+		panic("pool: a lock word is acquired with a lock held, requests queued, or in a node that was entered")
 	}
 	if s.broken != nil {
 		return l, s.broken

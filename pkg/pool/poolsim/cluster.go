@@ -28,7 +28,7 @@ const repairFrom = 8 << 10
 func (c *Cluster) intentsFrom() int  { return repairFrom + (32*c.Options.Locks+4095)&^4095 }
 func (c *Cluster) presenceFrom() int { return c.intentsFrom() + pool.IntentBytes*c.Options.Intents }
 func (c *Cluster) chunksFrom() int {
-	from, size := c.presenceFrom()+8*c.Options.Intents, c.Options.ChunkBytes
+	from, size := c.presenceFrom()+pool.PresenceBytes*c.Options.Intents, c.Options.ChunkBytes
 	return (from + size - 1) / size * size
 }
 

@@ -34,7 +34,7 @@ const intents = 224
 func (c *Cluster) intentsFrom() uint64  { return superblocks + uint64(32*c.Options.Locks+4095)&^4095 }
 func (c *Cluster) presenceFrom() uint64 { return c.intentsFrom() + intents*pool.IntentBytes }
 func (c *Cluster) chunks() uint64 {
-	from, size := c.presenceFrom()+8*intents, uint64(c.Options.ChunkBytes)
+	from, size := c.presenceFrom()+pool.PresenceBytes*intents, uint64(c.Options.ChunkBytes)
 	return (from + size - 1) / size * size
 }
 
