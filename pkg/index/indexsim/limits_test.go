@@ -20,7 +20,7 @@ const limitsName = "limits"
 
 // TestLimits runs designs with operations that end in the middle.
 func TestLimits(t *testing.T) {
-	names := []string{"sherman", "smart", "chime", "dex"}
+	names := []string{"sherman", "smart", "chime", "dex", "dolphin"}
 	if only, ok := strings.CutPrefix(os.Getenv(designVariable), limitsName+"-"); ok {
 		names = []string{only}
 	}

@@ -112,6 +112,15 @@ func inlineOf(seed uint64, o *index.Options) int {
 	return 1 + r.IntN(o.MaxValueBytes)
 }
 
+// shorten makes values of 8 bytes at most, in half of the runs. The source is one of its own, as
+// that of switches is.
+func shorten(seed uint64, sh *shape) {
+	r := rand.New(rand.NewPCG(seed, 83))
+	if r.IntN(2) == 0 {
+		sh.options.MaxValueBytes = 8
+	}
+}
+
 // memoryOf draws how much memory there is on each server, and in half of the runs another size of
 // nodes. One run in four has few chunks of a few nodes each. Most of those have long values, small
 // caches and many deletes too: there a write that met a leaf which its parent does not know yet

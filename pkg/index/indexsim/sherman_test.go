@@ -12,6 +12,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/simenv/simtest"
 	"github.com/dmindex/dmindex/pkg/index"
 	_ "github.com/dmindex/dmindex/pkg/index/chime"
+	_ "github.com/dmindex/dmindex/pkg/index/dolphin"
 	"github.com/dmindex/dmindex/pkg/index/indexsim"
 	_ "github.com/dmindex/dmindex/pkg/index/sherman"
 	"github.com/dmindex/dmindex/pkg/verbs/sim"
@@ -27,6 +28,14 @@ func design(t testing.TB) index.Design {
 		name = "sherman"
 	}
 	return designOf(t, name)
+}
+
+// sweepingDesign is that one, SMART without it.
+func sweepingDesign(t testing.TB) index.Design {
+	if os.Getenv(designVariable) == "" {
+		return designOf(t, "smart")
+	}
+	return design(t)
 }
 
 func designOf(t testing.TB, name string) index.Design {
@@ -45,7 +54,7 @@ func eachDesign(t *testing.T, run func(t *testing.T, d index.Design, less bool))
 		run(t, design(t), false)
 		return
 	}
-	for _, name := range []string{"sherman", "smart", "chime"} {
+	for _, name := range []string{"sherman", "smart", "chime", "dolphin"} {
 		t.Run(name, func(t *testing.T) { run(t, designOf(t, name), name != "sherman") })
 	}
 }

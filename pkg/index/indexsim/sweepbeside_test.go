@@ -10,7 +10,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/smart"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/audit"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
@@ -35,10 +34,7 @@ func TestSweepsBesideOperations(t *testing.T) {
 
 func sweepsBeside(t *testing.T, seed uint64) (sweeps int) {
 	t.Helper()
-	d, err := index.Lookup(smart.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := sweepingDesign(t)
 	w := simenv.New(simenv.Options{Seed: seed, Preempt: 6, MaxEvents: 50_000_000})
 	plan := &sim.Plan{Capabilities: verbs.Capabilities{WholeWrite: 8}, Tear: 2, Reorder: true, Delay: 2000, Gap: 300}
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -148,10 +144,7 @@ func comeAndGo(x index.Index, r *rand.Rand) error {
 // TestSweepBesideALoad: a sweep that is asked for while a bulk load waits for its source is
 // refused, and one that was under way when the load began gives back nothing of it.
 func TestSweepBesideALoad(t *testing.T) {
-	d, err := index.Lookup(smart.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := sweepingDesign(t)
 	w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 5_000_000})
 	cl, err := poolsim.New(w, poolsim.Options{Servers: 2, RenewEvery: 100 * time.Microsecond})
 	if err != nil {

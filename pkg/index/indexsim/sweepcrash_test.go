@@ -10,7 +10,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/indexsim"
-	"github.com/dmindex/dmindex/pkg/index/smart"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/audit"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
@@ -310,10 +309,7 @@ var sweepChanges = []struct {
 
 // TestSweepAfterACrash kills a client after parts of its requests, for each kind of change.
 func TestSweepAfterACrash(t *testing.T) {
-	d, err := index.Lookup(smart.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := sweepingDesign(t)
 	seeds := 4
 	for _, change := range sweepChanges {
 		t.Run(change.name, func(t *testing.T) {

@@ -2,18 +2,12 @@ package indexsim_test
 
 import (
 	"testing"
-
-	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/smart"
 )
 
 // TestSweeperDies kills one client amidst its deletes, and the one that sweeps behind it after each
 // part of its requests. The next one finds what is left.
 func TestSweeperDies(t *testing.T) {
-	d, err := index.Lookup(smart.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := sweepingDesign(t)
 	stride := 7
 	runs, swept := 0, 0
 	for seed := range 2 {
@@ -33,10 +27,7 @@ func TestSweeperDies(t *testing.T) {
 
 // TestSweepsComeByThemselves: a client that has adopted a chunk sweeps soon, without being told.
 func TestSweepsComeByThemselves(t *testing.T) {
-	d, err := index.Lookup(smart.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := designOf(t, "smart")
 	lost, swept := 0, 0
 	for part := 300; part < 340; part += 4 { // amidst a load
 		c := sweepCrash{design: d, seed: 1, part: part, change: sweepChanges[3].change, empty: true, itself: true}

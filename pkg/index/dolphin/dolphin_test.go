@@ -1,0 +1,53 @@
+package dolphin_test
+
+import (
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dolphin"
+	"github.com/dmindex/dmindex/pkg/index/indextest"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+func TestMain(m *testing.M) { indextest.Main(m) }
+
+// costs are the ceilings, of 8/8 pairs in leaves of 1 KiB. Each record is of one key for good, so a
+// leaf takes some forty changes that are no updates, and then another one takes its place: that is
+// in Insert, with splits. Shrink has room for merges.
+var costs = indextest.Costs{
+	Lookup:  indextest.Cost{RoundTrips: 1.02, Requests: counts(1.02, 0, 0), Bytes: 1045},
+	Miss:    indextest.Cost{RoundTrips: 1.02, Requests: counts(1.02, 0, 0), Bytes: 1045},
+	Update:  indextest.Cost{RoundTrips: 2.02, Requests: counts(1.02, 1, 2.02), Bytes: 1070},
+	Delete:  indextest.Cost{RoundTrips: 2.05, Requests: counts(1.05, 1.05, 2.05), Bytes: 800},
+	Shrink:  indextest.Cost{RoundTrips: 3.6, Requests: counts(2.1, 1.6, 3), Bytes: 1700},
+	Insert:  indextest.Cost{RoundTrips: 2.8, Requests: counts(1.5, 2.4, 2.3), Bytes: 1200},
+	Scan100: indextest.Cost{RoundTrips: 2.2, Requests: counts(7, 0, 0), Bytes: 7 * 1024},
+
+	LongLookup: indextest.Cost{RoundTrips: 2.05, Requests: counts(2.05, 0, 0), Bytes: 1100 + indextest.LongValue},
+	LongUpdate: indextest.Cost{RoundTrips: 2.9, Requests: counts(1.5, 4.4, 2.3), Bytes: 1600 + indextest.LongValue},
+	LongScan20: indextest.Cost{RoundTrips: 4.6, Requests: counts(27, 0, 0), Bytes: 5000 + 20*indextest.LongValue},
+}
+
+// costsWith are those without some techniques.
+func costsWith(switches map[string]bool) indextest.Costs {
+	c := costs
+	if !switches["keysOnlyRead"] {
+		for _, o := range []*indextest.Cost{&c.Delete, &c.Insert, &c.Shrink} {
+			o.Bytes += 340
+		}
+	}
+	return c
+}
+
+func counts(reads, writes, atomics float64) (n [verbs.NumOps]float64) {
+	n[verbs.Read], n[verbs.Write], n[verbs.CompareSwap] = reads, writes, atomics
+	return n
+}
+
+func TestConformance(t *testing.T) {
+	d, err := index.Lookup(dolphin.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	indextest.Run(t, indextest.Suite{Design: d, Costs: costs, CostsWith: costsWith})
+}

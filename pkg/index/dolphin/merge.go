@@ -1,0 +1,283 @@
+package dolphin
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// How a leaf L with few pairs is merged with the one from its max on, R. Nobody holds two lock
+// words. The requests, each awaited before the next:
+//
+//  1. under L's lock word: WRITE of L's forward word, merging. L never changes any more. It is the
+//     truth for its range until 3.
+//  2. under R's lock word: WRITE of N, which has the pairs of both. Nobody knows it. Where they do
+//     not fit any more it is two leaves: N has those of L, and its right half those of R.
+//  3. WRITE of R's forward word, to N, and the release. From this moment on N is the truth for
+//     both. Whoever is led to L looks for the leaf from L's max on: it begins there before 3, and
+//     finds N behind R afterwards.
+//  4. under L's lock word: WRITE of L's forward word, to N.
+//  5. R's slot is taken out, and R is marked dead and given back; or, with a right half, it is
+//     swung to that. A key of R is found by L's slot from now on: L leads to N.
+//  6. L's slot is swung to N, and L is given back.
+//
+// R is the leaf from L's max on when its lock word is held, and its range begins there, and it has
+// no forward word. So nobody has to know R's address in 1, and R may be replaced between 1 and 2.
+//
+// R decides: of several who come to 2 one gets R's lock word, and the others find the forward word.
+// Whoever finds L or R half done does the rest. That begins with R where R itself is to be merged,
+// so the one with the highest keys comes first.
+//
+// 6 comes last, so N has no slot before R has lost its own. Nobody changes N, or puts others in its
+// place, before, so whoever is led to R, by a copy of its slot as old as may be, finds N behind it.
+//
+// A slow client may come to 4 when others have done all of it, and L's place is another leaf's,
+// which is to be merged, too. So it READs R's slot under the lock word of the leaf that it takes
+// for L. If that leads to R still, 5 was not done, nor 6, so it is L.
+
+const (
+	// A leaf is to be merged if its pairs take up to so many eighths of its room, and those of it
+	// and the next one together up to mergedShare; one without pairs if they fit.
+	sparseShare = 2
+	mergedShare = 5
+	// lookEvery is how many deletes from a sparse leaf with pairs there are for one that looks at
+	// the next leaf.
+	lookEvery = 4
+	// mostMerges is how many merges may wait for each other.
+	mostMerges = 64
+)
+
+// tidy looks, after a delete from the leaf in s.leaf, whether that is to be merged. Its lock word
+// was given up. The delete has taken effect, and is answered so, whatever becomes of the merge:
+// others go on with it, and an error that ended the session is told by its next operation.
+func (s *Session) tidy() { _ = s.merge() }
+
+// merge is tidy.
+func (s *Session) merge() error {
+	l := &s.leaf
+	if l.endless {
+		return nil
+	}
+	left := 0
+	for c := l.first(); ; {
+		w, ok, _ := l.get(c)
+		if !ok {
+			break
+		}
+		if w.state() == alive {
+			left += s.recordNeeds(pairAt{c, w})
+		}
+		c = l.next(c, w)
+	}
+	room := s.lay.size - l.records
+	if left*8 > room*sparseShare || left > 0 && s.Env.Uint64()%lookEvery != 0 {
+		return nil
+	}
+	low := bytes.Clone(l.low)
+	next := bytes.Clone(l.high)
+	there, err := s.findLeaf(next, false)
+	if err != nil || !there || !bytes.Equal(s.leaf.low, next) || s.leaf.forward() != 0 {
+		return err
+	}
+	if _, damaged := s.alive(&s.leaf); damaged {
+		return nil
+	}
+	all := left
+	for _, p := range s.pairs {
+		all += s.recordNeeds(p)
+	}
+	if all > room || left > 0 && all*8 > room*mergedShare {
+		return nil
+	}
+	there, err = s.lock(low, false)
+	if err != nil || !there {
+		return err
+	}
+	l = &s.leaf
+	if !bytes.Equal(l.low, low) || l.endless || !bytes.Equal(l.high, next) {
+		return s.Unlock(nil)
+	}
+	l.setWord(atForward, merging)
+	s.writeAt(atForward, wordBytes)
+	if err := s.publish(); err != nil {
+		return err
+	}
+	return s.mergeOn()
+}
+
+// mergeOn does 2 to 6 for the leaf in s.leaf, whose forward word says merging. No lock is held.
+func (s *Session) mergeOn() error {
+	if s.depth == mostMerges {
+		return fmt.Errorf("merge leaf %v: more than %d merges wait for each other", s.leaf.at, mostMerges)
+	}
+	s.depth++
+	defer func() { s.depth-- }()
+	a, low, high := s.leaf.at, bytes.Clone(s.leaf.low), bytes.Clone(s.leaf.high)
+	there, err := s.lock(high, true) // completes what it finds
+	if err != nil || !there {
+		return err
+	}
+	if !bytes.Equal(s.leaf.low, high) { // others were faster
+		return s.Unlock(nil)
+	}
+	// L is READ under R's lock word. It never changes, but for its forward word: if that says
+	// merging it is the left one of this merge, as only who has R's lock word ends it.
+	s.PS.Read(a, s.besideRoom)
+	if err := s.PS.Post(); err != nil {
+		return op.Failure(err, false)
+	}
+	l, r := &s.beside, &s.leaf
+	if !l.open(s.besideRoom, a) || !bytes.Equal(l.low, low) || !bytes.Equal(l.high, high) || l.forward() != merging {
+		return s.Unlock(nil)
+	}
+	return s.mergeLocked(l, r)
+}
+
+// mergeLocked does 2 to 6 for l and r, whose lock word is held.
+func (s *Session) mergeLocked(l, r *leaf) error {
+	if _, damaged := s.alive(r); damaged {
+		return s.Unlock(damagedLeaf(r.at, "a record that is none"))
+	}
+	right := slices.Clone(s.pairs)
+	if _, damaged := s.alive(l); damaged {
+		return s.Unlock(damagedLeaf(l.at, "a record that is none"))
+	}
+	all := 0
+	for _, p := range right {
+		all += s.recordNeeds(p)
+	}
+	for _, p := range s.pairs {
+		all += s.recordNeeds(p)
+	}
+	high := r.high
+	if r.endless {
+		high = nil
+	}
+	n := 1
+	if all > s.lay.size-headBytes(len(l.low), len(high)) {
+		n = 2
+	}
+	var m leaves
+	if err := s.allot(&m, r.at, n, n == 1); err != nil {
+		return err
+	}
+	at := m.at
+	first, second := &s.halves[0], &s.halves[1]
+	if n == 1 {
+		first.build(s.images[0], at[0], unit.NewVersion(s.Env), s.Env.Uint64(), l.low, high, pool.Nil, r.at)
+		first.take(r, right, first.take(l, s.pairs, first.first()))
+	} else {
+		first.build(s.images[0], at[0], unit.NewVersion(s.Env), s.Env.Uint64(), l.low, l.high, at[1], pool.Nil)
+		first.take(l, s.pairs, first.first())
+		second.build(s.images[1], at[1], unit.NewVersion(s.Env), s.Env.Uint64(), r.low, high, pool.Nil, pool.Nil)
+		second.take(r, right, second.first())
+	}
+	if err := s.writeLeaves(&m); err != nil {
+		return err
+	}
+	r.setWord(atForward, uint64(at[0]))
+	s.writeAt(atForward, wordBytes)
+	if err := s.publish(); err != nil {
+		return err
+	}
+	s.t.Merges.Add(1)
+	return s.complete(at[0])
+}
+
+// take copies pairs of o to l, from c on, and returns where the next one goes.
+func (l *leaf) take(o *leaf, pairs []pairAt, c cursor) cursor {
+	for _, p := range pairs {
+		v, long, _ := o.value(p.cursor, p.w)
+		_, c = l.put(c, o.key(p.cursor, p.w), p.w.tag(), v, long)
+	}
+	return c
+}
+
+// mergeUp does 4 to 6, where the leaf at r, whose place is s.place, was merged into the one at to,
+// in s.beside, which begins lower.
+func (s *Session) mergeUp(r, to pool.Addr) error {
+	low, high := bytes.Clone(s.beside.low), bytes.Clone(s.place)
+	for {
+		// Where R's slot is, and that it was there.
+		there, err := s.Leads(high, slotOf(r))
+		if err != nil || !there {
+			return err
+		}
+		st := *s.Last()
+		if st.Word.Frozen() {
+			if err := s.Replace(s.Level); err != nil {
+				return err
+			}
+			continue
+		}
+		out, err := s.Seek(low)
+		if err != nil {
+			return err
+		}
+		if out != art.Leafed {
+			_, _, err := s.Confirm(low, out)
+			if err == nil {
+				err = s.Retry()
+			}
+			if err != nil {
+				return err
+			}
+			continue
+		}
+		last := s.Last()
+		forwarded, err := s.forwardLeft(last.Word.Addr(), low, high, &st, r, to)
+		if err != nil {
+			return err
+		}
+		if forwarded {
+			return s.complete(to)
+		}
+		// One of the copies is old.
+		if _, err := s.ReadWord(&st); err != nil {
+			return err
+		}
+		if err := s.renew(s.Last()); err != nil {
+			return err
+		}
+	}
+}
+
+// forwardLeft does 4 for the leaf at a, if it is the left one of the merge of the leaf at r, where
+// st leads, into the one at to. It is in s.leaf then.
+func (s *Session) forwardLeft(a pool.Addr, low, high []byte, st *art.Step, r, to pool.Addr) (bool, error) {
+	at, err := s.t.strips.WordOf(a)
+	if err != nil {
+		return false, damagedLeaf(a, "no place for a lock word")
+	}
+	if _, err := s.PS.Acquire(pool.Word{At: at, Node: a, InStrip: true}, pool.Span{At: a, Local: s.room}); err != nil {
+		return false, op.Failure(err, false)
+	}
+	l := &s.leaf
+	if !l.open(s.room, a) || !bytes.Equal(l.low, low) || l.endless || !bytes.Equal(l.high, high) {
+		return false, s.Unlock(nil)
+	}
+	switch l.forward() {
+	case uint64(to):
+		return true, s.Unlock(nil)
+	default:
+		return false, s.Unlock(nil)
+	case merging:
+	}
+	s.PS.Read(st.Node.Addr+pool.Addr(art.SlotAt(st.Idx)), s.Answers[:art.SlotBytes])
+	if err := s.PS.Post(); err != nil {
+		return false, op.Failure(err, false)
+	}
+	w := slotIn(s.Answers)
+	st.Node.Store(st.Idx, w)
+	if w.Frozen() || !w.Leaf() || w.Addr() != r {
+		return false, s.Unlock(nil)
+	}
+	l.setWord(atForward, uint64(to))
+	s.writeAt(atForward, wordBytes)
+	return true, s.publish()
+}

@@ -1,0 +1,35 @@
+package dolphin
+
+import (
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
+)
+
+// techniques are a client's own matter: each changes what is posted when, or what is made, none
+// what a word, node or leaf means to others.
+type techniques struct {
+	art.Techniques
+	// a change READs the keys of its leaf without the values behind them, where keys are of one
+	// length. Off: all of the leaf
+	keysOnlyRead bool
+	// sessions READ a node or leaf together (package combine)
+	readDelegation bool
+	// Sherman, section 4.3: sessions of a client queue for a lock, and hand it over. Off: each of
+	// them asks the memory server
+	hierarchical bool
+}
+
+var switches = []string{"keysOnlyRead", "readDelegation", "hierarchical", "pathCompression", "nodeTypes"}
+
+// techniquesOf reads switches; nil or missing is on.
+func techniquesOf(given map[string]bool) (t techniques, err error) {
+	if err := index.CheckSwitches(Name, switches, given); err != nil {
+		return t, err
+	}
+	t.LockFreeInternal = true
+	for i, on := range []*bool{&t.keysOnlyRead, &t.readDelegation, &t.hierarchical, &t.PathCompression, &t.NodeTypes} {
+		v, ok := given[switches[i]]
+		*on = v || !ok
+	}
+	return t, nil
+}

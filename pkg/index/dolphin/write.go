@@ -1,0 +1,363 @@
+package dolphin
+
+import (
+	"errors"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/combine"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/unit"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// Changes of one pair. Who changes a leaf holds its lock word, and no other lock. Two round trips:
+//
+//  1. CAS of the word's lane, READ of the leaf, or of its keys;
+//  2. the WRITEs of the change, and the CAS that gives the lane up.
+//
+// The WRITEs, in this order:
+//
+//	insert             value word, if values are words; the record
+//	a value as long    value word
+//	another value      as insert; then the state word of the record before, which is moved
+//	delete             the state word: dead
+//
+// By G1 whoever sees the state word of a record, and READs once more, finds all of it, and its
+// value. Whoever sees a record moved, and READs once more, finds the later one. A record that was
+// seen in part has another tag than its key's, or a cell without its sum.
+//
+// A client that dies leaves some of that, and the lane in REPAIR. Who acquires the lane next finds
+// the leaf shut (shutAfterDeath): it is the truth, with the record that is there as a whole, or
+// without. Other leaves take its place before it changes again, so what is there in part stays
+// behind with its memory.
+
+// Insert implements index.Session.
+func (s *Session) Insert(key, value []byte) error {
+	return s.write(key, value, combine.Insert, "insert")
+}
+
+// Update implements index.Session.
+func (s *Session) Update(key, value []byte) error {
+	return s.write(key, value, combine.Update, "update")
+}
+
+// Upsert implements index.Session.
+func (s *Session) Upsert(key, value []byte) error {
+	return s.write(key, value, combine.Upsert, "upsert")
+}
+
+// Delete implements index.Session.
+func (s *Session) Delete(key []byte) error {
+	return s.write(key, nil, combine.Delete, "delete")
+}
+
+func (s *Session) write(key, value []byte, m combine.Mode, what string) error {
+	s.Begin()
+	defer s.End()
+	if err := s.lay.CheckPair(key, value); err != nil {
+		return explain(what, err)
+	}
+	for {
+		err := s.writeOnce(key, value, m)
+		switch {
+		case err == nil || err == index.ErrExists || err == index.ErrNotFound:
+			return err
+		case !errors.Is(err, index.ErrPoolFull) || !s.awaitMemory():
+			return explain(what, err)
+		}
+	}
+}
+
+// writeOnce is write, but waits for no memory.
+func (s *Session) writeOnce(key, value []byte, m combine.Mode) error {
+	tag := s.lay.tagOf(key)
+	for {
+		there, err := s.lock(key, false)
+		if err != nil {
+			return err
+		}
+		if !there {
+			if m == combine.Update || m == combine.Delete {
+				return index.ErrNotFound
+			}
+			if err := s.firstLeaf(); err != nil {
+				return err
+			}
+			continue
+		}
+		l := &s.leaf
+		f, damaged := l.find(key, tag)
+		switch {
+		case damaged:
+			return s.Unlock(damagedLeaf(l.at, "a record that is none"))
+		case m == combine.Insert && f.is:
+			return s.Unlock(index.ErrExists)
+		case (m == combine.Update || m == combine.Delete) && !f.is:
+			return s.Unlock(index.ErrNotFound)
+		case m == combine.Delete:
+			if err := s.remove(&f); err != nil {
+				return err
+			}
+			s.tidy()
+			return nil
+		}
+		if done, err := s.put(key, value, tag, &f); done || err != nil {
+			return err
+		}
+	}
+}
+
+// lock finds the leaf of key, and acquires its lock word. The leaf is in s.leaf, all of it if
+// whole, and takes changes. false: there is no leaf at all, and no lock is held.
+//
+// What others began with the leaf is brought to its end first (complete), so who changes a leaf, or
+// puts others in its place, has come to it by its slot.
+func (s *Session) lock(key []byte, whole bool) (bool, error) {
+	for fresh := false; ; fresh = true {
+		found, err := s.SeekBound(key, fresh)
+		for found && err == nil {
+			var r reach
+			if r, err = s.lockAt(s.Last().Word.Addr(), key, whole); err != nil || r == right || r == none && fresh {
+				return err == nil && r == right, err
+			}
+			if r == changed {
+				fresh = false
+				found, err = s.SeekBound(key, fresh)
+				continue
+			}
+			if r != above {
+				break
+			}
+			found, err = s.SeekBefore(key, fresh)
+		}
+		switch {
+		case err != nil:
+			return false, err
+		case !fresh:
+			continue
+		case !found:
+			return false, nil
+		}
+		if err := s.Reread(s.Last().Word.Addr()); err != nil {
+			return false, err
+		}
+	}
+}
+
+// lockAt acquires the lock word of the leaf at a, and READs the leaf. Unless it is the right one
+// for key the word is given up.
+func (s *Session) lockAt(a pool.Addr, key []byte, whole bool) (reach, error) {
+	s.Pause()
+	at, err := s.t.strips.WordOf(a)
+	if err != nil {
+		return astray, damagedLeaf(a, "no place for a lock word")
+	}
+	n := s.lay.keysEnd
+	if whole || !s.t.with.keysOnlyRead {
+		n = s.lay.size
+	}
+	w := pool.Word{At: at, Node: a, InStrip: true}
+	if _, err := s.PS.Acquire(w, pool.Span{At: a, Local: s.room[:n]}); err != nil {
+		return astray, op.Failure(err, false)
+	}
+	if late := s.Late(); late != nil {
+		return astray, late
+	}
+	l := &s.leaf
+	switch {
+	case !l.open(s.room, a):
+		return astray, s.Unlock(nil)
+	case l.below(key, false):
+		return above, s.Unlock(nil)
+	}
+	// What has taken the leaf's place may have keys behind its range, and the leaf their only slot.
+	fw := l.forward()
+	switch {
+	case fw > merging:
+		if err := s.Unlock(nil); err != nil {
+			return astray, err
+		}
+		return changed, s.complete(pool.Addr(fw))
+	case l.above(key, false):
+		return astray, s.Unlock(nil)
+	case fw == gone:
+		return none, s.Unlock(nil)
+	case fw == shut:
+		_, err := s.replace(key, 0, nil)
+		return changed, err
+	case fw == merging:
+		if err := s.Unlock(nil); err != nil {
+			return astray, err
+		}
+		return changed, s.mergeOn()
+	}
+	return right, nil
+}
+
+// put gives key a value in the locked leaf, and releases the lock. f is what the leaf says of key.
+// done is false if there was no room: other leaves have taken the place of this one, and the lock
+// is released.
+func (s *Session) put(key, value []byte, tag uint64, f *found) (done bool, err error) {
+	l := &s.leaf
+	if s.lay.words && f.is && f.w.room() == len(value) {
+		l.putWord(f.n, value)
+		s.writeAt(l.valueWord(f.n), wordBytes)
+		return true, s.publish()
+	}
+	n, long := len(value), s.lay.InBlock(len(value))
+	if long {
+		n = item.ReferenceBytes
+	}
+	if needs := s.lay.needs(len(key), n); !l.fits(f.end, needs) {
+		return s.replace(key, needs, &changeOf{tag: tag, value: value, found: *f})
+	}
+	if f.is {
+		s.takeOut(f)
+	}
+	if long {
+		e, err := s.Blocks.PutEntry(s.entry, key, value, l.at)
+		s.t.NoteMemory(err)
+		if err != nil {
+			s.Blocks.Forget()
+			return true, s.Unlock(err)
+		}
+		value = s.lay.ValueOf(e)
+	}
+	w, _ := l.put(f.end, key, tag, value, long)
+	if s.lay.words {
+		s.writeAt(l.valueWord(f.end.n), wordBytes)
+	}
+	s.writeAt(f.end.at, s.lay.recordBytes(w))
+	if f.is {
+		s.setState(f, moved)
+	}
+	return true, s.publish()
+}
+
+// remove takes the key of f out of the locked leaf, and releases the lock.
+func (s *Session) remove(f *found) error {
+	s.takeOut(f)
+	s.setState(f, dead)
+	return s.publish()
+}
+
+// takeOut notes that the value of f, which is alive in the locked leaf, goes: its block, if it has
+// one, is given back when the change is made.
+func (s *Session) takeOut(f *found) {
+	if v, long, _ := s.leaf.value(f.cursor, f.w); long {
+		r := blocks.Decode(v)
+		s.Blocks.Replace(r.PutEntry(&s.lay.Codec, s.entry, s.leaf.key(f.cursor, f.w)))
+	}
+}
+
+// setState queues the WRITE of another state of f.
+func (s *Session) setState(f *found, state int) {
+	s.leaf.setWord(f.at, uint64(f.w.as(state)))
+	s.writeAt(f.at, wordBytes)
+}
+
+// writeAt queues the WRITE of n bytes of the locked leaf.
+func (s *Session) writeAt(at, n int) {
+	s.PS.Write(pool.Shared, s.leaf.at+pool.Addr(at), s.leaf.b[at:at+n])
+}
+
+// publish posts what is queued with the release of the lock word.
+func (s *Session) publish() error {
+	if err := s.Blocks.Publish(s.leaf.at); err != nil {
+		s.Blocks.Discard()
+		return err
+	}
+	return nil
+}
+
+// coming implements art.Newcomer: a leaf that gets a slot.
+type coming struct {
+	s     *Session
+	place []byte
+	at    pool.Addr // Nil: it is the first leaf, which is made
+}
+
+func (c *coming) Place() []byte { return c.place }
+
+func (c *coming) Allot(near pool.Addr) (art.Slot, error) {
+	if c.at == pool.Nil {
+		a, _, err := c.s.Allocate(c.s.lay.size, near)
+		if err != nil {
+			return 0, err
+		}
+		c.s.halves[0].build(c.s.images[0], a, unit.NewVersion(c.s.Env), c.s.Env.Uint64(), nil, nil, pool.Nil, pool.Nil)
+		return slotOf(a), nil
+	}
+	return slotOf(c.at), nil
+}
+
+func (c *coming) Queue(pool.Addr) error {
+	if c.at == pool.Nil {
+		c.s.PS.Write(pool.Sole, c.s.halves[0].at, c.s.halves[0].b)
+	}
+	return nil
+}
+
+// slotOf is the slot of the leaf at a, without what art puts into it.
+func slotOf(a pool.Addr) art.Slot {
+	at, _ := art.Pack(a)
+	return art.LeafFlag | at
+}
+
+// firstLeaf makes the first leaf of an index, for all keys, unless somebody else does. An index
+// begins without: else a bulk load, which puts a root in the place of an empty one, could not tell
+// that nobody inserts into a leaf of that.
+func (s *Session) firstLeaf() error {
+	out, err := s.Seek(nil)
+	if err != nil {
+		return err
+	}
+	s.coming = coming{s: s}
+	if out != art.Leafed {
+		_, err = s.Link(&s.coming, out)
+		return err
+	}
+	st := s.Last()
+	if err := s.Read(st.Word.Addr(), s.besideRoom); err != nil {
+		return err
+	}
+	switch {
+	case !s.beside.open(s.besideRoom, st.Word.Addr()): // it is out, and the copy is old
+		return s.renew(st)
+	case s.beside.forward() != gone:
+		return nil
+	case st.Word.Frozen():
+		return s.Replace(s.Level)
+	}
+	_, err = s.LinkAt(&s.coming, st)
+	return err
+}
+
+// isGone reports whether the leaf of slot w, which is left in a root, has nothing, and never will.
+// If it is the only leaf, and empty, this makes it so: the forward word is WRITTEN under the lock
+// word. Who comes to it by a slot that this operation READ finds an index without leaves; by an old
+// copy, that there is something else to be found. A bulk load puts another root in the place of
+// that one afterwards, or somebody who inserts a leaf in the place of this one.
+func (s *Session) isGone(w art.Slot) (bool, error) {
+	a := w.Addr()
+	at, err := s.t.strips.WordOf(a)
+	if err != nil {
+		return false, damagedLeaf(a, "no place for a lock word")
+	}
+	if _, err := s.PS.Acquire(pool.Word{At: at, Node: a, InStrip: true}, pool.Span{At: a, Local: s.room}); err != nil {
+		return false, op.Failure(err, false)
+	}
+	l := &s.leaf
+	if !l.open(s.room, a) || len(l.low) > 0 || !l.endless || l.forward() > gone {
+		return false, s.Unlock(nil)
+	}
+	if _, damaged := s.alive(l); damaged || len(s.pairs) > 0 {
+		return false, s.Unlock(nil)
+	}
+	l.setWord(atForward, gone)
+	s.writeAt(atForward, wordBytes)
+	return true, s.publish()
+}
