@@ -70,6 +70,9 @@ func (s *Session) reserve(c *Copy, add bool, near pool.Addr) (NodeType, error) {
 	if t == 0 {
 		return 0, nil
 	}
+	if add {
+		return s.allocateNode(t, near)
+	}
 	_, _, err := s.Allocate(t.Bytes(), near)
 	return t, err
 }

@@ -2,6 +2,7 @@ package art
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -100,6 +101,20 @@ func (s *Session) Allocate(bytes int, near pool.Addr) (pool.Addr, Slot, error) {
 		return pool.Nil, 0, Beyond(a)
 	}
 	return a, at, nil
+}
+
+// allocateNode is Allocate for an inner node of type t, or of the next larger one that there is
+// memory for: what others have given up may be of other sizes than small nodes take.
+func (s *Session) allocateNode(t NodeType, near pool.Addr) (NodeType, error) {
+	_, _, err := s.Allocate(t.Bytes(), near)
+	for larger := t + 1; larger <= Direct && errors.Is(err, index.ErrPoolFull); larger++ {
+		if _, _, other := s.Allocate(larger.Bytes(), near); other == nil {
+			return larger, nil
+		} else if !errors.Is(other, index.ErrPoolFull) {
+			return t, other
+		}
+	}
+	return t, err
 }
 
 // Discard gives back what was allocated and not published, and releases the lock that lockNode

@@ -52,10 +52,10 @@ func (s *Session) chain(from, common int) int {
 	return 1 + (common-from)/(s.t.with.longestPrefix()+1)
 }
 
-// planNodes allocates n nodes of the smallest type, which come behind the leaf in s.made.
+// planNodes allocates n nodes of the smallest type that there is memory for, which come behind the leaf in s.made.
 func (s *Session) planNodes(n int, near pool.Addr) error {
 	for range n {
-		if _, _, err := s.Allocate(s.t.with.typeFor(0).Bytes(), near); err != nil {
+		if _, err := s.allocateNode(s.t.with.typeFor(0), near); err != nil {
 			return err
 		}
 	}
@@ -67,34 +67,36 @@ func (s *Session) planNodes(n int, near pool.Addr) error {
 // the prefixes and slots have all bytes from from on. The memory of all of them is that in s.made,
 // from first on. It returns the word of the uppermost one.
 func (s *Session) makeFork(first int, key []byte, from, common int, children [2]Slot, other int) (Slot, error) {
-	h, most := Header{Kind: s.t.with.typeFor(0)}, s.t.with.longestPrefix()
+	var h Header
+	most := s.t.with.longestPrefix()
 	// the fork has what the chain leaves
 	depth := from + (common-from)/(most+1)*(most+1)
 	h.setPrefix(depth, key[depth:common])
-	nodes := s.made[first:]
-	n := 0
-	w, err := s.makeNode(nodes, &n, &h, children, [2]int{Branch(key, common), other})
+	nodes, used := s.made[first:], 0
+	w, err := s.makeNode(&nodes, &used, &h, children, [2]int{Branch(key, common), other})
 	for err == nil && depth > from {
 		depth -= most + 1
 		h.setPrefix(depth, key[depth:depth+most])
-		w, err = s.makeNode(nodes, &n, &h, [2]Slot{w}, [2]int{int(key[depth+most])})
+		w, err = s.makeNode(&nodes, &used, &h, [2]Slot{w}, [2]int{int(key[depth+most])})
 	}
 	return w, err
 }
 
-// makeNode queues the WRITE of the n-th of nodes, with one or two children.
-func (s *Session) makeNode(nodes []made, n *int, h *Header, children [2]Slot, branches [2]int) (Slot, error) {
-	room := AllocatedFor(h.Kind.Bytes())
-	at := *n % min(chainNodes, len(s.nodes)/room)
-	if *n > 0 && at == 0 {
+// makeNode queues the WRITE of the first one of nodes, which it takes, with one or two children.
+// used is how much of s.nodes has images whose WRITEs are queued.
+func (s *Session) makeNode(nodes *[]made, used *int, h *Header, children [2]Slot, branches [2]int) (Slot, error) {
+	a, size := (*nodes)[0].at, (*nodes)[0].size
+	*nodes = (*nodes)[1:]
+	h.Kind = typeIn(size)
+	if *used+size > min(len(s.nodes), max(size, chainNodes*AddrUnit)) {
 		if err := s.PS.Post(); err != nil {
 			s.Forget()
 			return 0, op.Failure(err, false)
 		}
+		*used = 0
 	}
-	a := nodes[*n].at
-	*n++
-	b := h.Build(s.t.lay.Sums, s.nodes[at*room:], a, unit.NewVersion(s.Env))
+	b := h.Build(s.t.lay.Sums, s.nodes[*used:], a, unit.NewVersion(s.Env))
+	*used += size
 	next := s.t.lay.Base()
 	for i, c := range children {
 		if c != 0 {

@@ -1,10 +1,14 @@
 package art
 
 import (
+	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -138,6 +142,37 @@ func TestLeafOfTwoNodes(t *testing.T) {
 	s.must(s.Replace(1))
 	s.End()
 	if n := s.check(map[string]bool{"kaaab": true}); n != 1 {
+		t.Errorf("%d inner nodes", n)
+	}
+}
+
+// TestNodesOfOtherSizes: where there is no memory for small nodes a leaf gets a slot below larger
+// ones, each in memory of its own size.
+func TestNodesOfOtherSizes(t *testing.T) {
+	s := newToy(t, loneLayout, allTechniques)
+	first, second := strings.Repeat("k", 3*MostPrefix), strings.Repeat("k", 3*MostPrefix-1)+"l"
+	s.add([]byte(first), pool.Nil)
+	var free []made // when all else is taken
+	for _, size := range []int{toyBytes, NodeType(4).Bytes(), NodeType(8).Bytes(), AllocatedFor(Direct.Bytes())} {
+		a, err := s.PS.AllocateBlock(size, pool.Nil)
+		s.must(err)
+		free = append(free, made{a, size})
+	}
+	for size := AllocatedFor(Direct.Bytes()); size > 0; size -= AddrUnit {
+		for {
+			if _, err := s.PS.AllocateBlock(size, pool.Nil); err != nil {
+				if err = op.Failure(err, false); !errors.Is(err, index.ErrPoolFull) {
+					t.Fatal(err)
+				}
+				break
+			}
+		}
+	}
+	for _, m := range free {
+		s.Pool.Free(m.at, m.size)
+	}
+	s.add([]byte(second), pool.Nil)
+	if n := s.check(map[string]bool{first: true, second: true}); n != 1+s.chain(1, 3*MostPrefix-1) {
 		t.Errorf("%d inner nodes", n)
 	}
 }

@@ -25,6 +25,16 @@ func (t NodeType) Bytes() int { return HeadBytes + SlotBytes*shapes[t] }
 // SlotAt is where a slot lies in its node.
 func SlotAt(i int) int { return HeadBytes + SlotBytes*i }
 
+// typeIn is the type whose nodes are allocated in so many bytes.
+func typeIn(size int) NodeType {
+	for t := FirstType; t < Direct; t++ {
+		if AllocatedFor(t.Bytes()) >= size {
+			return t
+		}
+	}
+	return Direct
+}
+
 // typeFor is the smallest type with so many slots.
 func typeFor(slots int) NodeType {
 	for t := FirstType; t < Direct; t++ {
