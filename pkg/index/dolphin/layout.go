@@ -25,7 +25,9 @@ type layout struct {
 const (
 	// defaultInline is the longest value that lies in its leaf, unless the options say otherwise
 	defaultInline = 64
-	// defaultLeaf is the size of a leaf with short keys and values
+	// defaultLeaf is the size of a leaf with short keys and values. Inner nodes of a type take as
+	// much, as the largest ones do, up to whose size leaves with longer ones grow: so what leaves
+	// gave up can be inner nodes
 	defaultLeaf = 1 << 10
 	maxLeaf     = 64 << 10
 	leastLeaf   = 256
@@ -65,6 +67,9 @@ func newLayout(o index.Options) (l layout, err error) {
 	l.size = o.NodeBytes
 	if l.size == 0 {
 		l.size = max(defaultLeaf, art.AllocatedFor(head+usualRecords*l.most))
+		if largest := art.AllocatedFor(art.Direct.Bytes()); l.size > defaultLeaf && l.size < largest {
+			l.size = largest
+		}
 	}
 	if l.size%64 != 0 || l.size < leastLeaf || l.size > maxLeaf {
 		return l, fmt.Errorf("leaves of %d bytes: a multiple of 64 from %d to %d, or 0", l.size, leastLeaf, maxLeaf)
