@@ -63,7 +63,7 @@ func (s *Session) headerMerge(parent *Step, c *Copy, only Slot) (w Slot, merged 
 	}
 	node := s.made[reserved]
 	for _, m := range s.made[:reserved] {
-		s.t.Pool.Free(m.at, m.size)
+		s.free(m)
 	}
 	s.made = append(s.made[:0], node)
 	h := Header{Kind: nt}
@@ -79,7 +79,7 @@ func (s *Session) headerMerge(parent *Step, c *Copy, only Slot) (w Slot, merged 
 // ones in made. full: there is no memory for it, and none is allocated.
 func (s *Session) also(t NodeType, first int, near pool.Addr) (full bool, err error) {
 	for _, m := range s.made[first:] {
-		s.t.Pool.Free(m.at, m.size)
+		s.free(m)
 	}
 	s.made = s.made[:first]
 	if t == 0 {

@@ -149,7 +149,7 @@ func (s *Session) successor(parent *Step, c *Copy, t NodeType, add Newcomer) (w,
 		if leaf, err = s.bring(add, node.at); err != nil {
 			// The node is frozen, so the copy is made without it.
 			for _, m := range s.made[1:] {
-				s.t.Pool.Free(m.at, m.size)
+				s.free(m)
 			}
 			s.made, leaf = s.made[:1], 0
 			if !errors.Is(err, index.ErrPoolFull) {
@@ -206,7 +206,7 @@ func (s *Session) replaceRoot(add Newcomer) (done bool, err error) {
 			case errors.Is(err, index.ErrPoolFull):
 				// The root is frozen, so the copy is made without it.
 				for _, m := range s.made[1:] {
-					s.t.Pool.Free(m.at, m.size)
+					s.free(m)
 				}
 				s.made, add, full = s.made[:1], nil, err
 			default:

@@ -32,6 +32,9 @@ type Session struct {
 
 	made  []made // nodes and leaves that nobody knows yet
 	Apart bool   // some of them are on another server than the word that is to lead to them
+
+	reserved  []made // memory that later steps of a change may take (reserve.go)
+	reserving bool
 }
 
 // made is a node or leaf that was allocated.
@@ -91,7 +94,9 @@ func (s *Session) Allocate(bytes int, near pool.Addr) (pool.Addr, Slot, error) {
 	s.t.NoteMemory(err)
 	if err != nil {
 		s.t.NoteShort(s.Env, err)
-		return pool.Nil, 0, op.Failure(err, false)
+		if a = s.fromReserve(size); a == pool.Nil {
+			return pool.Nil, 0, op.Failure(err, false)
+		}
 	}
 	s.made = append(s.made, made{a, size})
 	s.t.spread.add(a, size)
@@ -125,7 +130,7 @@ func (s *Session) Discard() {
 	}
 	if s.PS.Err() == nil {
 		for _, m := range s.made {
-			s.t.Pool.Free(m.at, m.size)
+			s.free(m)
 		}
 		s.Blocks.Discard()
 	}
@@ -135,7 +140,7 @@ func (s *Session) Discard() {
 // GiveBack frees what was reserved and is not needed.
 func (s *Session) GiveBack() {
 	for _, m := range s.made {
-		s.t.Pool.Free(m.at, m.size)
+		s.free(m)
 	}
 	s.made, s.Apart = s.made[:0], false
 }
