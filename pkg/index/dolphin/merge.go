@@ -2,9 +2,11 @@ package dolphin
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
@@ -55,7 +57,20 @@ const (
 // tidy looks, after a delete from the leaf in s.leaf, whether that is to be merged. Its lock word
 // was given up. The delete has taken effect, and is answered so, whatever becomes of the merge:
 // others go on with it, and an error that ended the session is told by its next operation.
-func (s *Session) tidy() { _ = s.merge() }
+//
+// A merge takes memory before it gives some back. Where there is none it waits for what is on its
+// way back: no delete comes to a leaf without pairs, so nobody else would merge it.
+func (s *Session) tidy() {
+	low := bytes.Clone(s.leaf.low)
+	for {
+		if err := s.merge(); !errors.Is(err, index.ErrPoolFull) || !s.awaitMemory() {
+			return
+		}
+		if there, err := s.findLeaf(low, false); err != nil || !there || !bytes.Equal(s.leaf.low, low) || s.leaf.forward() != 0 {
+			return
+		}
+	}
+}
 
 // merge is tidy.
 func (s *Session) merge() error {
@@ -93,6 +108,11 @@ func (s *Session) merge() error {
 	}
 	if all > room || left > 0 && all*8 > room*mergedShare {
 		return nil
+	}
+	// N's memory is reserved: with the forward word, and without N, nobody could change a pair of L.
+	defer s.Unreserve()
+	if err := s.Reserve(s.lay.size, s.leaf.at); err != nil {
+		return err
 	}
 	there, err = s.lock(low, false)
 	if err != nil || !there {

@@ -2,8 +2,10 @@ package dolphin
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 
+	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
@@ -111,14 +113,34 @@ func (s *Session) replace(key []byte, needs int, c *changeOf) (done bool, err er
 		needs -= s.recordNeeds(pairAt{c.found.cursor, c.found.w})
 	}
 	cut, one := s.cut(key, needs)
-	// Nobody knows what is allocated until the forward word says it.
-	n := 1
+	// Nobody knows what is allocated until the forward word says it. What 3 takes is reserved: with
+	// the forward word, and without a slot for L2, nobody could change a pair of L.
+	n, bound := 1, []byte(nil)
 	if cut < len(s.pairs) {
-		n = 2
+		before, behind := s.pairs[cut-1], s.pairs[cut]
+		n, bound = 2, separator(l.key(before.cursor, before.w), l.key(behind.cursor, behind.w))
 	}
+	defer s.Unreserve()
 	var m leaves
 	if err := s.allot(&m, l.at, n, one); err != nil {
 		return false, err
+	}
+	if m.n == 2 {
+		common := max(item.CommonPrefix(bound, l.low), item.CommonPrefix(bound, l.high))
+		err := s.ReserveLink(bound, common, l.at)
+		if err != nil {
+			s.Unreserve()
+			s.GiveBack()
+		}
+		switch {
+		case err != nil && one && errors.Is(err, index.ErrPoolFull):
+			err = s.allot(&m, l.at, 1, true)
+		case err != nil:
+			s.Discard()
+		}
+		if err != nil {
+			return false, err
+		}
 	}
 	done = is && m.n == 1
 	at := m.at
@@ -143,8 +165,6 @@ func (s *Session) replace(key []byte, needs int, c *changeOf) (done bool, err er
 			first.put(end, key, c.tag, c.value, s.lay.InBlock(c.length))
 		}
 	} else {
-		before, behind := s.pairs[cut-1], s.pairs[cut]
-		bound := separator(l.key(before.cursor, before.w), l.key(behind.cursor, behind.w))
 		s.make(0, at[0], l.low, bound, at[1], s.pairs[:cut])
 		s.make(1, at[1], bound, high, pool.Nil, s.pairs[cut:])
 	}
