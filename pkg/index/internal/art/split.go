@@ -52,7 +52,8 @@ func (s *Session) chain(from, common int) int {
 	return 1 + (common-from)/(s.t.with.longestPrefix()+1)
 }
 
-// planNodes allocates n nodes of the smallest type that there is memory for, which come behind the leaf in s.made.
+// planNodes allocates n nodes of the smallest type that there is memory for. They come behind the
+// leaf in s.made.
 func (s *Session) planNodes(n int, near pool.Addr) error {
 	for range n {
 		if _, err := s.allocateNode(s.t.with.typeFor(0), near); err != nil {
