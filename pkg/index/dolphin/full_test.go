@@ -10,8 +10,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
-// TestSplitWithoutInnerNodes: there is memory for leaves, and none for an inner node. An insert that
-// would divide a leaf is refused, and the leaf is as it was.
+// TestSplitWithoutInnerNodes: there is memory for leaves, and none for an inner node. An insert
+// that would divide a leaf is refused, and the leaf is as it was.
 func TestSplitWithoutInnerNodes(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 2, ChunkBytes: 64 << 10})
 	x, err := open(c.Open(t), index.Options{MaxKeyBytes: 20, MaxValueBytes: 8, NodeBytes: 576})

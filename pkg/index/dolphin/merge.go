@@ -109,7 +109,8 @@ func (s *Session) merge() error {
 	if all > room || left > 0 && all*8 > room*mergedShare {
 		return nil
 	}
-	// N's memory is reserved: with the forward word, and without N, nobody could change a pair of L.
+	// N's memory is reserved: with the forward word, and without N, nobody could change a pair of
+	// L. Where 2 finds another leaf to be replaced first, that has a reserve of its own instead.
 	defer s.Unreserve()
 	if err := s.Reserve(s.lay.size, s.leaf.at); err != nil {
 		return err

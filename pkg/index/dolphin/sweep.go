@@ -53,8 +53,8 @@ func (w *sweeper) piece(b int) error {
 
 func (w *sweeper) see(a pool.Addr) { w.seen = append(w.seen, a) }
 
-// leaf sees the leaf of a slot, and those that have no slot yet and are found by it. out: it is out,
-// or what has taken its place is, so the slot has changed since it was READ.
+// leaf sees the leaf of a slot, and those that have no slot yet and are found by it. out: it is
+// out, or what has taken its place is, so the slot has changed since it was READ.
 func (w *sweeper) leaf(slot art.Slot) (out bool, err error) {
 	fw, half, out, err := w.read(slot.Addr())
 	if err == nil && fw > merging {
