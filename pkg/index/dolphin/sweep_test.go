@@ -60,7 +60,8 @@ func TestSweepBesideACompletion(t *testing.T) {
 	w := &sweeper{s: third}
 	third.Begin()
 	first := true
-	for b := art.EndBranch; b <= art.Highest; b++ { // a walk, with a change behind the first READ of a node
+	// A walk, with a change behind the first READ of a node.
+	for b := art.EndBranch; b <= art.Highest; b++ {
 		must(third.NewWalker(nil).SeeBelow(b, w.see, func(slot art.Slot) (bool, error) {
 			if first {
 				first = false

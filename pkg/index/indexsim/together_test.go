@@ -3,6 +3,7 @@ package indexsim_test
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -79,7 +80,7 @@ func combinedWritesAndReads(t *testing.T, d index.Design) {
 		delegated += x.delegated
 	}
 	t.Logf("%d changes and %d READs made for others", combined, delegated)
-	if combined == 0 {
+	if combined == 0 && slices.Contains(d.Switches, "writeCombining") {
 		t.Error("no session made the change of another one")
 	}
 	if delegated == 0 && invariants.Enabled { // else only where READs stand in line
