@@ -36,7 +36,7 @@ func costsWith(switches map[string]bool) indextest.Costs {
 			o.Bytes += 340
 		}
 	}
-	if !switches["nodeTypes"] { // inner nodes have the largest type: more memory is taken and given back
+	if !switches["nodeTypes"] { // more memory is taken and given back with inner nodes
 		c.Insert.Bytes += 100
 		c.Shrink.Requests[verbs.CompareSwap] += 0.7
 	}
