@@ -55,12 +55,10 @@ func newTasks(kind rpcv1.Operation_Kind, n int, at func(i int) (key, value []byt
 }
 
 // changes reports whether the operation changes anything.
-func (t *task) changes() bool { return t.op.Kind != rpcv1.Operation_LOOKUP }
+func (t *task) changes() bool { return t.op.Kind.Traits().Changes }
 
 // safe reports whether the operation may be sent again although it may have been done.
-func (t *task) safe() bool {
-	return t.op.Kind == rpcv1.Operation_LOOKUP || t.op.Kind == rpcv1.Operation_UPSERT || t.keep
-}
+func (t *task) safe() bool { return t.op.Kind.Traits().Repeatable || t.keep }
 
 // ended notes how an attempt ended.
 func (t *task) ended(o *rpcv1.Outcome, err error) {
@@ -74,14 +72,7 @@ func (t *task) ended(o *rpcv1.Outcome, err error) {
 // earlier ones are settled: only a Put is sent again when it may have been done, or an Insert with
 // keep, and it has done what it should.
 func (t *task) answered() bool {
-	if t.err != nil {
-		return false
-	}
-	switch t.outcome.Code {
-	case rpcv1.Outcome_OK, rpcv1.Outcome_NOT_FOUND, rpcv1.Outcome_ALREADY_EXISTS:
-		return true
-	}
-	return false
+	return t.err == nil && t.outcome.Code.Meaning().Answer
 }
 
 // missing reports whether the key was not there.
@@ -94,13 +85,8 @@ func (t *task) again() bool {
 	if t.err != nil {
 		return false
 	}
-	switch t.outcome.Code {
-	case rpcv1.Outcome_NOT_OWNER, rpcv1.Outcome_UNAVAILABLE, rpcv1.Outcome_TIMED_OUT:
-		return true
-	case rpcv1.Outcome_UNKNOWN:
-		return t.safe()
-	}
-	return false
+	code := t.outcome.Code
+	return code.Meaning().Retry || code == rpcv1.Outcome_UNKNOWN && t.safe()
 }
 
 // failure is the task's error, nil if it was done.

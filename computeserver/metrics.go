@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/ownership"
@@ -27,10 +28,15 @@ type metrics struct {
 	ofRESP, ofRPC func() (open int, ended uint64)
 }
 
-// rpcSlots are what rpc.Compute counts, in the place of commands.
-var rpcSlots = []string{"unspecified", "lookup", "insert", "update", "upsert", "delete", "scan"}
+// rpcSlots are what rpc.Compute counts, in the place of commands: kinds of operations, and scans.
+var rpcSlots = func() (names []string) {
+	for kind := range rpcv1.Kinds {
+		names = append(names, kind.Label())
+	}
+	return append(names, "scan")
+}()
 
-const rpcScanSlot = 6
+const rpcScanSlot = int(rpcv1.Kinds)
 
 var (
 	descRequests = prometheus.NewDesc("dmindex_compute_requests_total",

@@ -147,8 +147,8 @@ func (a *answers) send() {
 		if o == nil || o == sentOutcome {
 			continue
 		}
-		if t.Slot = int(a.req.Operations[i].Kind); t.Slot < 0 || t.Slot >= rpcScanSlot {
-			t.Slot = 0
+		if t.Slot = 0; a.req.Operations[i].Kind.Known() {
+			t.Slot = int(a.req.Operations[i].Kind)
 		}
 		t.Count(engine.KindOf(o))
 	}

@@ -204,12 +204,11 @@ func (w *doStream) send(a *answers, outcomes []*rpcv1.Outcome, t *count.Tally) {
 
 // mayDo reports whether a user may do an operation.
 func mayDo(u *users.User, op *rpcv1.Operation) bool {
-	if op.GetKind() == rpcv1.Operation_LOOKUP {
-		return u.MayRead(op.GetKey())
-	}
-	return u.MayWrite(op.GetKey())
+	is := op.GetKind().Traits()
+	return u.May(is.Reads, is.Changes, op.GetKey())
 }
 
+// mayDoAll reports whether a user may do all of some operations.
 func mayDoAll(u *users.User, ops []*rpcv1.Operation) bool {
 	for _, op := range ops {
 		if !mayDo(u, op) {

@@ -65,7 +65,7 @@ func (c *Engine) divide(ops []*rpcv1.Operation, todo []int) [][]int {
 	}
 	changes := 0
 	for _, i := range todo {
-		if ops[i].Kind != rpcv1.Operation_LOOKUP {
+		if ops[i].Kind.Traits().Changes {
 			changes++
 		}
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -204,28 +203,6 @@ func (c *Engine) Ready() error {
 		return c.unowned()
 	}
 	return nil
-}
-
-// apply runs one operation in a session. The value of a lookup is appended to dst.
-func apply(s index.Session, op *rpcv1.Operation, dst []byte) ([]byte, error) {
-	switch op.Kind {
-	case rpcv1.Operation_LOOKUP:
-		return s.Lookup(op.Key, dst)
-	case rpcv1.Operation_INSERT:
-		return dst, s.Insert(op.Key, op.Value)
-	case rpcv1.Operation_UPDATE:
-		return dst, s.Update(op.Key, op.Value)
-	case rpcv1.Operation_UPSERT:
-		return dst, s.Upsert(op.Key, op.Value)
-	case rpcv1.Operation_DELETE:
-		return dst, s.Delete(op.Key)
-	}
-	return dst, unsupported(op.Kind)
-}
-
-// unsupported is the error of an operation that this server does not know.
-func unsupported(kind rpcv1.Operation_Kind) error {
-	return &Failure{Code: rpcv1.Outcome_UNSUPPORTED, Message: fmt.Sprintf("operation kind %d is unknown to this server, and nothing was done; use it when all servers have a version that knows it", kind)}
 }
 
 // unowned is the error of a request whose key has no known owner.

@@ -52,19 +52,6 @@ func (c *Engine) DoParts(ops []*rpcv1.Operation, forwarded bool, limit time.Dura
 	return l.out, l.parked
 }
 
-// check returns an error for operations that the index cannot run. A kind that this server does not
-// know is not sent on to a server that may: which rights it needs, and whether it is safe to try
-// again, is not known here.
-func (c *Engine) check(op *rpcv1.Operation) error {
-	if op.Kind < rpcv1.Operation_LOOKUP || op.Kind > rpcv1.Operation_DELETE {
-		return unsupported(op.Kind)
-	}
-	if err := c.CheckKey(op.Key); err != nil {
-		return err
-	}
-	return c.CheckValue(op.Value)
-}
-
 // inSession runs operations in one session of this server. It returns those whose keys this server,
 // or this session, does not serve yet; all of a parked lane if too many wait for a session; and all
 // of a lane that must not wait if the index is not open. Nothing was done for them.

@@ -81,7 +81,7 @@ func (l *lanes) begin(limit time.Duration) (todo []int) {
 	l.t = NewTiming(env.Deadline(c.Env, limit), limit)
 	todo = make([]int, 0, len(l.ops))
 	for i, op := range l.ops {
-		if err := c.check(op); err != nil {
+		if err := c.Check(op); err != nil {
 			l.out[i] = OutcomeOf(err)
 			continue
 		}

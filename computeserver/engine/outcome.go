@@ -9,7 +9,7 @@ import (
 )
 
 // CodeOf returns what an error of the index or of this package means to its caller. Everything else
-// that depends on an error follows from its code: see classes.
+// that depends on an error follows from its code: see rpcv1.Meaning.
 func CodeOf(err error) rpcv1.Outcome_Code {
 	switch {
 	case err == nil:
@@ -39,44 +39,10 @@ func CodeOf(err error) rpcv1.Outcome_Code {
 	return rpcv1.Outcome_UNAVAILABLE
 }
 
-// class is what an outcome code means to those that do not look at the operation.
-type class struct {
-	kind    count.Kind
-	refusal bool // nothing was done, and the session that said so can be used
-}
-
-// classes has every code. A code that is not here is of a newer server: an error.
-var classes = [...]class{
-	rpcv1.Outcome_OK:             {kind: count.OK},
-	rpcv1.Outcome_NOT_FOUND:      {kind: count.Miss},
-	rpcv1.Outcome_ALREADY_EXISTS: {kind: count.Miss},
-	rpcv1.Outcome_INVALID:        {kind: count.Error, refusal: true},
-	rpcv1.Outcome_POOL_FULL:      {kind: count.Error, refusal: true},
-	rpcv1.Outcome_NOT_OWNER:      {kind: count.Error, refusal: true},
-	rpcv1.Outcome_UNAVAILABLE:    {kind: count.Error},
-	rpcv1.Outcome_UNKNOWN:        {kind: count.Error},
-	rpcv1.Outcome_DATA_LOST:      {kind: count.Error},
-	rpcv1.Outcome_TIMED_OUT:      {kind: count.Error},
-	rpcv1.Outcome_UNSUPPORTED:    {kind: count.Error, refusal: true},
-	rpcv1.Outcome_LATER:          {kind: count.Error},
-	rpcv1.Outcome_DENIED:         {kind: count.Error, refusal: true},
-}
-
-func classOf(code rpcv1.Outcome_Code) class {
-	if code < 0 || int(code) >= len(classes) {
-		return class{kind: count.Error}
-	}
-	return classes[code]
-}
-
 // Kills reports whether a session that returned err cannot be used any more. Answers and refusals
 // leave it usable: they are about the one operation.
 func Kills(err error) bool {
-	if err == nil {
-		return false
-	}
-	is := classOf(CodeOf(err))
-	return is.kind == count.Error && !is.refusal
+	return err != nil && !CodeOf(err).Meaning().Healthy
 }
 
 // Failure is an error with its outcome code.
@@ -93,7 +59,7 @@ func OutcomeOf(err error) *rpcv1.Outcome {
 	o := &rpcv1.Outcome{Code: CodeOf(err)}
 	var f *Failure
 	switch {
-	case KindOf(o) != count.Error:
+	case o.Code.Meaning().Answer:
 	case errors.As(err, &f):
 		o.Message = f.Message
 	default:
@@ -115,9 +81,9 @@ func FailureOf(o *rpcv1.Outcome) error {
 // Errors stay as they are.
 func Withheld(kind rpcv1.Operation_Kind, o *rpcv1.Outcome, why error) *rpcv1.Outcome {
 	switch {
-	case o.Code == rpcv1.Outcome_OK && kind != rpcv1.Operation_LOOKUP:
+	case o.Code == rpcv1.Outcome_OK && kind.Traits().Changes:
 		return &rpcv1.Outcome{Code: rpcv1.Outcome_UNKNOWN, Message: "whether it was done is not known: " + why.Error()}
-	case KindOf(o) != count.Error:
+	case o.Code.Meaning().Answer:
 		return OutcomeOf(notAnswered(why))
 	}
 	return o
@@ -129,4 +95,12 @@ func notAnswered(why error) error {
 }
 
 // KindOf returns the kind under which metrics count an outcome.
-func KindOf(o *rpcv1.Outcome) count.Kind { return classOf(o.Code).kind }
+func KindOf(o *rpcv1.Outcome) count.Kind {
+	switch {
+	case o.Code == rpcv1.Outcome_OK:
+		return count.OK
+	case o.Code.Meaning().Answer:
+		return count.Miss
+	}
+	return count.Error
+}

@@ -46,7 +46,7 @@ func TestUnknownOperationsAreRefused(t *testing.T) {
 				t.Errorf("it says %q", out[0].Message)
 			}
 			s := sessionOf(t, c.Sessions)
-			_, err := apply(s, &rpcv1.Operation{Kind: 77, Key: []byte("a")}, nil)
+			_, err := Run(s, &rpcv1.Operation{Kind: 77, Key: []byte("a")}, nil, &rpcv1.Outcome{})
 			if Kills(err) {
 				t.Errorf("%v ends the session", err)
 			}
@@ -70,9 +70,6 @@ func TestUnknownOperationsAreRefused(t *testing.T) {
 // TestErrorsHaveOneClass: what an error means follows from its code alone, whether it is one of the
 // index, a failure of this package, or either wrapped.
 func TestErrorsHaveOneClass(t *testing.T) {
-	if all := len(rpcv1.Outcome_Code_name); len(classes) != all {
-		t.Errorf("%d codes have a class, there are %d", len(classes), all)
-	}
 	f := func(err error, code rpcv1.Outcome_Code, kills bool, kind count.Kind) {
 		t.Helper()
 		for _, err := range []error{err, fmt.Errorf("attempt: %w", err)} {

@@ -153,7 +153,7 @@ func (c *Engine) serving(to partition.Server, spans []partition.Span) (serves []
 			return serves
 		}
 		for i, s := range part {
-			if out[i].Code == rpcv1.Outcome_OK || out[i].Code == rpcv1.Outcome_NOT_FOUND {
+			if out[i].Code.Meaning().Answer {
 				serves = append(serves, s)
 			}
 		}

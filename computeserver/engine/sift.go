@@ -1,9 +1,6 @@
 package engine
 
-import (
-	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
-	"github.com/dmindex/dmindex/computeserver/internal/count"
-)
+import rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 
 // Operations on one key that arrive together take effect in their order, also if some of them are
 // tried again. Another server may answer one and not an earlier one. Its client may have lost its
@@ -45,7 +42,7 @@ func (r *remote) sift(ops []*rpcv1.Operation, out []*rpcv1.Outcome, part, rest [
 			out[i] = OutcomeOf(errOvertaken)
 		case repeatable(ops[i], out[i]):
 			again[n] = true
-		case KindOf(out[i]) != count.Error:
+		case out[i].Code.Meaning().Answer:
 			answered[key] = true
 		}
 	}
@@ -71,7 +68,7 @@ func repeatable(op *rpcv1.Operation, o *rpcv1.Outcome) bool {
 	case rpcv1.Outcome_NOT_OWNER, rpcv1.Outcome_UNAVAILABLE:
 		return true
 	case rpcv1.Outcome_UNKNOWN:
-		return op.Kind == rpcv1.Operation_LOOKUP
+		return !op.Kind.Traits().Changes
 	}
 	return false
 }
@@ -79,5 +76,5 @@ func repeatable(op *rpcv1.Operation, o *rpcv1.Outcome) bool {
 // inDoubt reports whether an operation is a change of which it is unknown whether it was, or will
 // be, made.
 func inDoubt(op *rpcv1.Operation, o *rpcv1.Outcome) bool {
-	return o.Code == rpcv1.Outcome_UNKNOWN && op.Kind != rpcv1.Operation_LOOKUP
+	return o.Code == rpcv1.Outcome_UNKNOWN && op.Kind.Traits().Changes
 }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
-	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -40,14 +39,13 @@ type local struct {
 	value    []byte
 }
 
-// plain is an outcome without message.
-func (l *local) plain(code rpcv1.Outcome_Code) *rpcv1.Outcome {
+// outcome returns an empty outcome.
+func (l *local) outcome() *rpcv1.Outcome {
 	if len(l.slab) == 0 {
 		l.slab = make([]rpcv1.Outcome, min(len(l.todo), togetherMost))
 	}
 	o := &l.slab[0]
 	l.slab = l.slab[1:]
-	o.Code = code
 	return o
 }
 
@@ -66,25 +64,31 @@ func (l *local) keep(value []byte) []byte {
 	return l.values[at:len(l.values):len(l.values)]
 }
 
-// ended notes the outcome of operation i. value is that of a lookup; it is copied.
-func (l *local) ended(i int, value []byte, err error) {
-	switch code := CodeOf(err); {
-	case classOf(code).kind != count.Error:
-		l.out[i] = l.plain(code)
-		if err == nil && l.ops[i].Kind == rpcv1.Operation_LOOKUP {
-			l.out[i].Value = l.keep(value)
-		}
-	default:
-		o := OutcomeOf(err)
+// ended notes how operation i ended: with o, whose value is copied, or without an answer of the
+// index.
+func (l *local) ended(i int, o *rpcv1.Outcome, err error) {
+	if !CodeOf(err).Meaning().Answer {
+		o = OutcomeOf(err)
 		o.Message = l.c.At(l.m, l.ops[i].Key, o.Message)
-		l.out[i] = o
+	} else if o.Value != nil {
+		o.Value = l.keep(o.Value)
 	}
+	l.out[i] = o
+}
+
+// found notes what LookupBatch found for operation i.
+func (l *local) found(i int, value []byte, err error) {
+	o := l.outcome()
+	if o.Code = CodeOf(err); err == nil {
+		o.Value = value
+	}
+	l.ended(i, o, err)
 }
 
 // lookAhead READs what the operations from todo[n] on need, if that was not done before. After an
 // error the session is dead.
 func (l *local) lookAhead(n int) error {
-	reads, most := l.ops[l.todo[n]].Kind == rpcv1.Operation_LOOKUP, togetherMost
+	reads, most := !l.ops[l.todo[n]].Kind.Traits().Changes, togetherMost
 	if !reads {
 		most = preparedMost
 	}
@@ -96,27 +100,22 @@ func (l *local) lookAhead(n int) error {
 	for at := n; at < end; at++ {
 		i := l.todo[at]
 		op := l.ops[i]
-		if (op.Kind == rpcv1.Operation_LOOKUP) != reads {
+		is := op.Kind.Traits()
+		if is.Changes == reads {
 			if reads {
 				end = at
 			}
 			continue
 		}
 		if l.s.Serves(op.Key) {
-			value := op.Value
-			if op.Kind == rpcv1.Operation_DELETE {
-				value = nil
-			} else if value == nil {
-				value = []byte{}
-			}
-			l.keys, l.put, l.of = append(l.keys, op.Key), append(l.put, value), append(l.of, i)
+			l.keys, l.put, l.of = append(l.keys, op.Key), append(l.put, Stored(is, op.Value)), append(l.of, i)
 		}
 	}
 	var err error
 	switch {
 	case len(l.keys) < 2:
 	case reads:
-		err = l.s.LookupBatch(l.keys, func(k int, value []byte, err error) { l.ended(l.of[k], value, err) })
+		err = l.s.LookupBatch(l.keys, func(k int, value []byte, err error) { l.found(l.of[k], value, err) })
 	default:
 		err = l.s.Prepare(l.keys, l.put)
 	}
@@ -134,9 +133,10 @@ func (l *local) lookAhead(n int) error {
 // run runs the operation at todo[n].
 func (l *local) run(n int) error {
 	i := l.todo[n]
-	value, err := apply(l.s, l.ops[i], l.value[:0])
-	l.value = value[:0]
-	l.ended(i, value, err)
+	o := l.outcome()
+	value, err := Run(l.s, l.ops[i], l.value, o)
+	l.value = value
+	l.ended(i, o, err)
 	return err
 }
 

@@ -71,6 +71,11 @@ func (u *User) MayWrite(key []byte) bool {
 	return false
 }
 
+// May reports whether the user may do to key what reads it, changes it, or both.
+func (u *User) May(read, change bool, key []byte) bool {
+	return (!read || u.MayRead(key)) && (!change || u.MayWrite(key))
+}
+
 // MayReadRange reports whether the user may read all keys from start (inclusive) to end (exclusive,
 // empty: no end): whether the range lies within the keys of one prefix that the user may read.
 func (u *User) MayReadRange(start, end []byte) bool {

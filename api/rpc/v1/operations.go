@@ -1,0 +1,92 @@
+package rpcv1
+
+import "strings"
+
+// Traits are what those know of a kind of operation that pass operations on: which rights it needs,
+// whether a lost answer leaves it in doubt, and how much its outcome may hold. What it does is
+// known to the engine alone.
+type Traits struct {
+	// Reads is set where the outcome says something of the value that the key has: the caller needs
+	// the right to read it.
+	Reads bool
+	// Changes is set where the pair may be another one afterwards: the caller needs the right to
+	// write it. Where the answer is lost it is unknown whether it was done, or will be.
+	Changes bool
+	// Repeatable is set where two of it leave, and answer, what one does: a sender may repeat it
+	// although it may have been done.
+	Repeatable bool
+	// Value is set where the outcome may have a value, as long as those of the index.
+	Value bool
+	// Stores is set where the key gets Operation.value.
+	Stores bool
+	// Removes is set where the pair goes.
+	Removes bool
+}
+
+// traits has every kind of this version.
+var traits = [...]Traits{
+	Operation_LOOKUP: {Reads: true, Repeatable: true, Value: true},
+	Operation_INSERT: {Changes: true, Stores: true},
+	Operation_UPDATE: {Changes: true, Stores: true},
+	Operation_UPSERT: {Changes: true, Stores: true, Repeatable: true},
+	Operation_DELETE: {Changes: true, Removes: true},
+}
+
+// Kinds is one more than the highest kind that this version knows.
+const Kinds = Operation_Kind(len(traits))
+
+// Known reports whether this version knows the kind. It is refused otherwise: which rights it
+// needs, and whether it may be repeated, is not known.
+func (x Operation_Kind) Known() bool { return x > Operation_KIND_UNSPECIFIED && x < Kinds }
+
+// Traits returns what is known of a kind. One that this version does not know may do anything.
+func (x Operation_Kind) Traits() Traits {
+	if !x.Known() {
+		return Traits{Changes: true}
+	}
+	return traits[x]
+}
+
+// Label is the kind's name in metrics.
+func (x Operation_Kind) Label() string {
+	return strings.ToLower(strings.TrimPrefix(x.String(), "KIND_"))
+}
+
+// Meaning is what an outcome code says, whatever the operation.
+type Meaning struct {
+	// Answer is set where the index answered: the operation was done, or the pair was not one for
+	// which it is done. Every other code is an error.
+	Answer bool
+	// Healthy is set where the session that said so can be used: the code is of the one operation.
+	Healthy bool
+	// Retry is set where nothing was done, and another try may do it.
+	Retry bool
+	// Word begins the error in a protocol of text.
+	Word string
+}
+
+// meanings has every code of this version.
+var meanings = [...]Meaning{
+	Outcome_OK:             {Answer: true, Healthy: true},
+	Outcome_NOT_FOUND:      {Answer: true, Healthy: true},
+	Outcome_ALREADY_EXISTS: {Answer: true, Healthy: true},
+	Outcome_INVALID:        {Healthy: true, Word: "ERR"},
+	Outcome_POOL_FULL:      {Healthy: true, Word: "POOLFULL"},
+	Outcome_NOT_OWNER:      {Healthy: true, Retry: true, Word: "UNAVAILABLE"},
+	Outcome_UNAVAILABLE:    {Retry: true, Word: "UNAVAILABLE"},
+	Outcome_UNKNOWN:        {Word: "UNKNOWN"},
+	Outcome_DATA_LOST:      {Word: "DATALOST"},
+	Outcome_TIMED_OUT:      {Retry: true, Word: "TIMEOUT"},
+	Outcome_UNSUPPORTED:    {Healthy: true, Word: "ERR"},
+	Outcome_LATER:          {Word: "ERR"},
+	Outcome_DENIED:         {Healthy: true, Word: "ERR"},
+}
+
+// Meaning returns what a code says. One that this version does not know is an error of which
+// nothing more is known.
+func (x Outcome_Code) Meaning() Meaning {
+	if x < 0 || int(x) >= len(meanings) {
+		return Meaning{Word: "ERR"}
+	}
+	return meanings[x]
+}
