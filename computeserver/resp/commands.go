@@ -4,126 +4,113 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tidwall/redcon"
+
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
-	"github.com/dmindex/dmindex/pkg/index"
 )
 
-func (c *conn) cmdGet(args [][]byte) {
-	key := args[1]
-	value, err, known := c.answered()
-	if !known {
-		if err := c.s.core.CheckKey(key); err != nil {
+// one runs a command that is one operation on the key behind its name.
+func (c *conn) one(k *command, args [][]byte) {
+	op, by, key := &c.op, k.reply, args[1]
+	op.Kind, op.Key, op.Value = k.kind, key, nil
+	is := k.kind.Traits()
+	if is.Stores {
+		op.Value = args[2]
+	}
+	if k.read != nil {
+		var err error
+		if by, err = k.read(args, op, by); err != nil {
+			c.replyError(err.Error())
+			return
+		}
+		is = op.Kind.Traits()
+	}
+	o := &c.outcome
+	o.Code, o.Value = rpcv1.Outcome_OK, nil
+	if !c.answered(o) {
+		if err := c.s.core.Check(op); err != nil {
 			c.fail(err)
 			return
 		}
 		if c.elsewhere(key) {
-			c.forwardLater(rpcv1.Operation_LOOKUP, key, nil, replyValue)
+			c.forwardLater(op, by)
 			return
 		}
 		s := c.hold()
 		if s == nil {
 			return
 		}
-		value, err = s.Lookup(key, c.value[:0])
-		c.value = value[:0]
-	}
-	from := len(c.out)
-	switch {
-	case err == nil:
-		c.replyBulk(value)
-		c.owes(from, rpcv1.Operation_LOOKUP, rpcv1.Outcome_OK)
-	case errors.Is(err, index.ErrNotFound):
-		c.replyNull()
-		c.owes(from, rpcv1.Operation_LOOKUP, rpcv1.Outcome_NOT_FOUND)
-	default:
-		c.failAt(key, err)
-	}
-}
-
-func (c *conn) cmdSet(args [][]byte) {
-	kind, err := setKind(args[3:])
-	if err != nil {
-		c.replyError(err.Error())
-		return
-	}
-	c.change(kind, args[1], args[2], replyDone)
-}
-
-// setKind reads the options of SET.
-func setKind(options [][]byte) (rpcv1.Operation_Kind, error) {
-	kind := rpcv1.Operation_UPSERT
-	for _, o := range options {
-		switch {
-		case is(o, "NX") && kind != rpcv1.Operation_UPDATE:
-			kind = rpcv1.Operation_INSERT
-		case is(o, "XX") && kind != rpcv1.Operation_INSERT:
-			kind = rpcv1.Operation_UPDATE
-		case is(o, "KEEPTTL"): // nothing here ever expires
-		case is(o, "EX"), is(o, "PX"), is(o, "EXAT"), is(o, "PXAT"):
-			return 0, fmt.Errorf("ERR keys of this index do not expire; use SET without %s", o)
-		case is(o, "GET"):
-			return 0, errors.New("ERR this index cannot replace a value and return it in one step; use GET, then SET")
-		default:
-			return 0, errors.New("ERR syntax error")
+		if is.Changes && c.time.Deadline > 0 && c.s.core.Sessions.Late(c.time) {
+			c.fail(engine.ErrLate)
+			return
+		}
+		var err error
+		if c.value, err = engine.Run(s, op, c.value, o); !o.Code.Meaning().Answer {
+			c.failAt(key, err)
+			return
 		}
 	}
-	return kind, nil
+	from := len(c.out)
+	c.out = c.appendOutcome(c.out, o, by)
+	c.owes(from, op.Kind, o.Code)
 }
 
-func (c *conn) cmdSetNX(args [][]byte) {
-	c.change(rpcv1.Operation_INSERT, args[1], args[2], replyCount)
+// reply appends the answer to an operation, which is one of the index (rpcv1.Meaning).
+type reply func(c *conn, b []byte, o *rpcv1.Outcome) []byte
+
+// replyValue is the value, or null.
+func replyValue(c *conn, b []byte, o *rpcv1.Outcome) []byte {
+	if o.Code != rpcv1.Outcome_OK {
+		return c.appendNull(b)
+	}
+	return redcon.AppendBulk(b, o.Value)
 }
 
-// change runs one operation that changes a pair.
-func (c *conn) change(kind rpcv1.Operation_Kind, key, value []byte, reply replyKind) {
-	err := c.s.core.CheckKey(key)
-	if err == nil {
-		err = c.s.core.CheckValue(value)
+// replyDone is OK, or null where a condition did not hold.
+func replyDone(c *conn, b []byte, o *rpcv1.Outcome) []byte {
+	if o.Code != rpcv1.Outcome_OK {
+		return c.appendNull(b)
 	}
-	if err != nil {
-		c.fail(err)
-		return
+	return append(b, "+OK\r\n"...)
+}
+
+// replyCount is 1, or 0 where the key was not as it had to be.
+func replyCount(_ *conn, b []byte, o *rpcv1.Outcome) []byte {
+	if o.Code != rpcv1.Outcome_OK {
+		return append(b, ":0\r\n"...)
 	}
-	if c.elsewhere(key) {
-		c.forwardLater(kind, key, value, reply)
-		return
+	return append(b, ":1\r\n"...)
+}
+
+// appendOutcome appends the reply to an operation, and counts it.
+func (c *conn) appendOutcome(b []byte, o *rpcv1.Outcome, by reply) []byte {
+	c.tally.Count(engine.KindOf(o))
+	if !o.Code.Meaning().Answer {
+		return c.appendFailure(b, o)
 	}
-	s := c.hold()
-	if s == nil {
-		return
+	return by(c, b, o)
+}
+
+// setOptions reads the options of SET.
+func setOptions(args [][]byte, op *rpcv1.Operation, by reply) (reply, error) {
+	for _, o := range args[3:] {
+		switch {
+		case is(o, "NX") && op.Kind != rpcv1.Operation_UPDATE:
+			op.Kind = rpcv1.Operation_INSERT
+		case is(o, "XX") && op.Kind != rpcv1.Operation_INSERT:
+			op.Kind = rpcv1.Operation_UPDATE
+		case is(o, "KEEPTTL"): // nothing here ever expires
+		case is(o, "EX"), is(o, "PX"), is(o, "EXAT"), is(o, "PXAT"):
+			return nil, fmt.Errorf("ERR keys of this index do not expire; use SET without %s", o)
+		case is(o, "GET"):
+			return nil, errors.New("ERR this index cannot replace a value and return it in one step; use GET, then SET")
+		default:
+			return nil, errors.New("ERR syntax error")
+		}
 	}
-	if c.time.Deadline > 0 && c.s.core.Sessions.Late(c.time) {
-		c.fail(engine.ErrLate)
-		return
-	}
-	switch kind {
-	case rpcv1.Operation_INSERT:
-		err = s.Insert(key, value)
-	case rpcv1.Operation_UPDATE:
-		err = s.Update(key, value)
-	case rpcv1.Operation_DELETE:
-		err = s.Delete(key)
-	default:
-		err = s.Upsert(key, value)
-	}
-	done, from := err == nil, len(c.out)
-	switch {
-	case !done && !errors.Is(err, index.ErrNotFound) && !errors.Is(err, index.ErrExists):
-		c.failAt(key, err)
-		return
-	case reply == replyCount && done:
-		c.replyInt(1)
-	case reply == replyCount:
-		c.out = append(c.out, ":0\r\n"...)
-		c.tally.Count(count.Miss)
-	case done:
-		c.replyOK()
-	default:
-		c.replyNull()
-	}
-	c.owes(from, kind, engine.CodeOf(err))
+	return by, nil
 }
 
 // failAt replies an error of the held session.

@@ -57,7 +57,9 @@ type conn struct {
 	window    *window    // nil before its first pipeline
 
 	out     []byte // replies
-	value   []byte // of a lookup
+	value   []byte // of outcome
+	op      rpcv1.Operation
+	outcome rpcv1.Outcome
 	account account
 
 	session     *engine.Session // nil when none is held

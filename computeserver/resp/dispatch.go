@@ -11,117 +11,6 @@ import (
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 )
 
-// command is one RESP command.
-type command struct {
-	name  string // lower case
-	arity int    // with the name itself, as in Redis: n = exactly n, -n = at least n
-	run   func(c *conn, args [][]byte)
-	open  bool // may be used before AUTH
-	data  bool // touches the index: refused while draining ends, and when data was lost
-	now   bool // runs between MULTI and EXEC, too, where others are refused
-	slot  int  // in tallies
-	needs right
-	keys  keysAt
-
-	changes bool // it changes one key, if it has as many arguments as that takes
-}
-
-// keysAt says which arguments are keys: from first to last, each step-th. A negative last counts
-// from the end. With step 0 none is.
-type keysAt struct{ first, last, step int }
-
-var (
-	oneKey   = keysAt{1, 1, 1}
-	allKeys  = keysAt{1, -1, 1}
-	keyPairs = keysAt{1, -1, 2}
-)
-
-// onOneKey reports whether a command with so many arguments, its name included, reads or changes
-// the one key that is its first argument.
-func (k *command) onOneKey(args int) bool {
-	switch k.name {
-	case "get", "del", "unlink":
-		return args == 2
-	case "set":
-		return args >= 3
-	case "setnx":
-		return args == 3
-	}
-	return false
-}
-
-// commands by name in upper case. The table is filled once and not changed.
-var commands = map[string]*command{}
-
-// Those that are asked for most.
-var getCommand, setCommand *command
-
-// CommandNames are the names by slot.
-var CommandNames []string
-
-func init() {
-	for _, k := range []command{
-		{name: "get", arity: 2, run: (*conn).cmdGet, data: true, needs: toRead, keys: oneKey},
-		{name: "set", arity: -3, run: (*conn).cmdSet, data: true, needs: toWrite, keys: oneKey, changes: true},
-		{name: "setnx", arity: 3, run: (*conn).cmdSetNX, data: true, needs: toWrite, keys: oneKey, changes: true},
-		{name: "del", arity: -2, run: (*conn).cmdDel, data: true, needs: toWrite, keys: allKeys, changes: true},
-		{name: "unlink", arity: -2, run: (*conn).cmdDel, data: true, needs: toWrite, keys: allKeys, changes: true},
-		{name: "exists", arity: -2, run: (*conn).cmdExists, data: true, needs: toRead, keys: allKeys},
-		{name: "mget", arity: -2, run: (*conn).cmdMGet, data: true, needs: toRead, keys: allKeys},
-		{name: "mset", arity: -3, run: (*conn).cmdMSet, data: true, needs: toWrite, keys: keyPairs},
-		{name: "range", arity: -3, run: (*conn).cmdRange, data: true, needs: toReadRange},
-		{name: "scan", arity: -2, run: (*conn).cmdScan, data: true},
-		{name: "dbsize", arity: 1, run: (*conn).cmdDBSize, data: true, needs: toReadAll},
-		{name: "ping", arity: -1, run: (*conn).cmdPing},
-		{name: "echo", arity: 2, run: (*conn).cmdEcho},
-		{name: "info", arity: -1, run: (*conn).cmdInfo},
-		{name: "time", arity: 1, run: (*conn).cmdTime},
-		{name: "select", arity: 2, run: (*conn).cmdSelect},
-		{name: "command", arity: -1, run: (*conn).cmdCommand},
-		{name: "client", arity: -2, run: (*conn).cmdClient},
-		{name: "config", arity: -2, run: (*conn).cmdConfig},
-		{name: "hello", arity: -1, run: (*conn).cmdHello, open: true},
-		{name: "acl", arity: -2, run: (*conn).cmdACL},
-		{name: "auth", arity: -2, run: (*conn).cmdAuth, open: true},
-		{name: "quit", arity: -1, run: (*conn).cmdQuit, open: true, now: true},
-		{name: "reset", arity: 1, run: (*conn).cmdReset, open: true, now: true},
-		{name: "multi", arity: 1, run: (*conn).cmdMulti, now: true},
-		{name: "exec", arity: 1, run: (*conn).cmdExec, now: true},
-		{name: "discard", arity: 1, run: (*conn).cmdDiscard, now: true},
-		{name: "watch", arity: -2, run: (*conn).cmdWatch, now: true},
-		{name: "unwatch", arity: 1, run: (*conn).cmdUnwatch},
-	} {
-		k.slot = len(CommandNames)
-		CommandNames = append(CommandNames, k.name)
-		commands[strings.ToUpper(k.name)] = &k
-	}
-	CommandNames = append(CommandNames, "unknown")
-	getCommand, setCommand = commands["GET"], commands["SET"]
-}
-
-const longestCommand = 16
-
-// lookupCommand finds a command by its name in any case, without allocating.
-func lookupCommand(name []byte) *command {
-	switch string(name) {
-	case "GET":
-		return getCommand
-	case "SET":
-		return setCommand
-	}
-	var upper [longestCommand]byte
-	if len(name) > len(upper) {
-		return nil
-	}
-	for i, b := range name {
-		if b >= 'a' && b <= 'z' {
-			b -= 'a' - 'A'
-		}
-		upper[i] = b
-	}
-	return commands[string(upper[:len(name)])]
-}
-
 // dispatch runs one command and appends its reply.
 func (c *conn) dispatch(p *pending) {
 	k, args := p.k, p.args
@@ -139,7 +28,7 @@ func (c *conn) dispatch(p *pending) {
 	}
 	c.tally.Slot = k.slot
 	switch {
-	case k.arity > 0 && len(args) != k.arity || len(args) < -k.arity:
+	case !k.takes(len(args)):
 		if k.name == "exec" {
 			c.multi = transaction{}
 			c.replyError("EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command")
@@ -157,6 +46,10 @@ func (c *conn) dispatch(p *pending) {
 			return
 		}
 		c.who.last.Store(k)
+		if k.alone(len(args)) {
+			c.one(k, args)
+			return
+		}
 		k.run(c, args)
 	}
 }
@@ -246,22 +139,5 @@ func (c *conn) appendFailure(b []byte, o *rpcv1.Outcome) []byte {
 	if u := c.login.User(); u == nil || !u.ReadsAll() {
 		message = c.s.hide(message)
 	}
-	return redcon.AppendError(b, prefix(o.Code)+message)
-}
-
-// prefix is how a RESP error of this code begins.
-func prefix(code rpcv1.Outcome_Code) string {
-	switch code {
-	case rpcv1.Outcome_POOL_FULL:
-		return "POOLFULL "
-	case rpcv1.Outcome_DATA_LOST:
-		return "DATALOST "
-	case rpcv1.Outcome_UNKNOWN:
-		return "UNKNOWN "
-	case rpcv1.Outcome_TIMED_OUT:
-		return "TIMEOUT "
-	case rpcv1.Outcome_UNAVAILABLE, rpcv1.Outcome_NOT_OWNER:
-		return "UNAVAILABLE "
-	}
-	return "ERR "
+	return redcon.AppendError(b, o.Code.Meaning().Word+" "+message)
 }

@@ -1,10 +1,7 @@
 package resp
 
 import (
-	"github.com/tidwall/redcon"
-
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
-	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/ownership"
 )
 
@@ -26,18 +23,9 @@ type forwardQueue struct {
 // hole is the place of a reply that is still to come.
 type hole struct {
 	at    int // in conn.out, not counting the replies of earlier holes
-	reply replyKind
+	reply reply
 	slot  int // of the command, for the tally
 }
-
-// replyKind is how the outcome of an operation is replied.
-type replyKind uint8
-
-const (
-	replyValue replyKind = iota // the value, or null
-	replyDone                   // OK, or null where a condition did not hold
-	replyCount                  // 1, or 0 where the key was not as it had to be
-)
 
 const maxForwards = 1024
 
@@ -83,9 +71,10 @@ func (c *conn) elsewhere(key []byte) bool {
 
 // forwardLater puts a command off until the pipeline ends. If the buffers have no room for it, what
 // was set aside before is sent first.
-func (c *conn) forwardLater(kind rpcv1.Operation_Kind, key, value []byte, reply replyKind) {
-	bytes := opBytes + len(key) + len(value)
-	if kind == rpcv1.Operation_LOOKUP {
+func (c *conn) forwardLater(op *rpcv1.Operation, by reply) {
+	is := op.Kind.Traits()
+	bytes := opBytes + len(op.Key) + len(op.Value)
+	if is.Value {
 		bytes += c.s.core.Index.MaxValueBytes
 	}
 	if c.account.set(holdForwards, c.forwards.bytes+bytes) != nil {
@@ -100,9 +89,9 @@ func (c *conn) forwardLater(kind rpcv1.Operation_Kind, key, value []byte, reply 
 		}
 	}
 	c.forwards.bytes += bytes
-	c.forwards.ops = append(c.forwards.ops, c.forwards.operation(kind, key, value))
-	c.forwards.holes = append(c.forwards.holes, hole{len(c.out), reply, c.tally.Slot})
-	c.forwards.changes = c.forwards.changes || kind != rpcv1.Operation_LOOKUP
+	c.forwards.ops = append(c.forwards.ops, c.forwards.copied(op))
+	c.forwards.holes = append(c.forwards.holes, hole{len(c.out), by, c.tally.Slot})
+	c.forwards.changes = c.forwards.changes || is.Changes
 	if len(c.forwards.ops) >= maxForwards {
 		c.settle()
 	}
@@ -114,23 +103,23 @@ const (
 	forwardArray = 512 // bytes of keys and values
 )
 
-// operation returns an operation with copies of key and value. Several share an array, which is not
-// used again: a stream to another server may still hold what it did not answer in time
-// (dostream.Stream.Do).
-func (a *forwardQueue) operation(kind rpcv1.Operation_Kind, key, value []byte) *rpcv1.Operation {
+// copied returns a copy of an operation. Several share an array, which is not used again: a stream
+// to another server may still hold what it did not answer in time (dostream.Stream.Do).
+func (a *forwardQueue) copied(from *rpcv1.Operation) *rpcv1.Operation {
 	if len(a.slab) == 0 {
 		a.slab = make([]rpcv1.Operation, forwardSlab)
 	}
 	op := &a.slab[0]
 	a.slab = a.slab[1:]
-	op.Kind, op.Key = kind, a.copied(key)
-	if len(value) > 0 {
-		op.Value = a.copied(value)
-	}
+	op.Kind, op.Key, op.Value = from.Kind, a.copy(from.Key), a.copy(from.Value)
 	return op
 }
 
-func (a *forwardQueue) copied(b []byte) []byte {
+// copy returns a copy of b; nil if it is empty.
+func (a *forwardQueue) copy(b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
 	if cap(a.data)-len(a.data) < len(b) {
 		a.data = make([]byte, 0, max(forwardArray, len(b)))
 	}
@@ -156,27 +145,4 @@ func (c *conn) fillHoles(outcomes []*rpcv1.Outcome) {
 	a.ops, a.holes, a.changes, a.waiting, a.bytes = a.ops[:0], a.holes[:0], false, false, 0
 	c.account.force(holdForwards, 0)
 	c.account.force(holdOut, cap(c.out))
-}
-
-// appendOutcome appends the reply of an operation.
-func (c *conn) appendOutcome(b []byte, o *rpcv1.Outcome, reply replyKind) []byte {
-	switch o.Code {
-	case rpcv1.Outcome_OK:
-		c.tally.Count(count.OK)
-		switch reply {
-		case replyValue:
-			return redcon.AppendBulk(b, o.Value)
-		case replyDone:
-			return append(b, "+OK\r\n"...)
-		}
-		return append(b, ":1\r\n"...)
-	case rpcv1.Outcome_NOT_FOUND, rpcv1.Outcome_ALREADY_EXISTS:
-		c.tally.Count(count.Miss)
-		if reply == replyCount {
-			return append(b, ":0\r\n"...)
-		}
-		return c.appendNull(b)
-	}
-	c.tally.Count(count.Error)
-	return c.appendFailure(b, o)
 }

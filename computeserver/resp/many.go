@@ -47,7 +47,7 @@ func (c *conn) many(kind rpcv1.Operation_Kind, args [][]byte, step int, visit fu
 	}
 	c.settle() // earlier commands come first, and no session is held while others are waited for
 	each += opBytes
-	if kind == rpcv1.Operation_LOOKUP {
+	if kind.Traits().Value {
 		each += core.Index.MaxValueBytes
 	}
 	part := min(max(manyBytes/each, 1), engine.MaxForward, n.all)
@@ -70,7 +70,7 @@ func (c *conn) many(kind rpcv1.Operation_Kind, args [][]byte, step int, visit fu
 				op.Value = now[i*step+1]
 			}
 		}
-		for _, o := range core.Do(ops, false, c.left(kind != rpcv1.Operation_LOOKUP), c.term) {
+		for _, o := range core.Do(ops, false, c.left(kind.Traits().Changes), c.term) {
 			c.noteWait(o.Code)
 			switch {
 			case o.Code == rpcv1.Outcome_OK:
@@ -114,7 +114,7 @@ func cloneAll(from [][]byte) [][]byte {
 // UNKNOWN whatever the reason was, unless data was lost.
 func (n *several) failure(done string) error {
 	f := &engine.Failure{Code: n.failed.Code, Message: n.failed.Message}
-	if n.kind == rpcv1.Operation_LOOKUP || n.done == 0 && !n.doubt {
+	if !n.kind.Traits().Changes || n.done == 0 && !n.doubt {
 		return f
 	}
 	if f.Code != rpcv1.Outcome_DATA_LOST {
@@ -129,10 +129,6 @@ func (n *several) failure(done string) error {
 }
 
 func (c *conn) cmdDel(args [][]byte) {
-	if len(args) == 2 {
-		c.change(rpcv1.Operation_DELETE, args[1], nil, replyCount)
-		return
-	}
 	c.countMany(rpcv1.Operation_DELETE, args[1:])
 }
 

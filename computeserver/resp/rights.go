@@ -6,14 +6,12 @@ import (
 	"github.com/dmindex/dmindex/computeserver/users"
 )
 
-// right is what a user needs for a command.
+// right is what a user needs for a command beside the rights of its operation (rpcv1.Traits).
 type right uint8
 
 const (
-	// every user that logged in may run it; SCAN shows no more than a user may read
+	// what its operation needs for its keys, or nothing; SCAN shows no more than a user may read
 	noRight     right = iota
-	toRead            // the keys among the arguments
-	toWrite           // the keys among the arguments
 	toReadRange       // all keys from the first argument to the second
 	toReadAll         // every key of the index
 )
@@ -26,15 +24,14 @@ func (c *conn) mayRun(k *command, args [][]byte) bool {
 		return user.MayReadRange(args[1], args[2])
 	case toReadAll:
 		return user.ReadsAll()
-	case toRead, toWrite:
-		last := k.keys.last
-		if last < 0 {
-			last += len(args)
-		}
-		for i := k.keys.first; i <= last; i += max(k.keys.step, 1) {
-			if k.needs == toRead && !user.MayRead(args[i]) || k.needs == toWrite && !user.MayWrite(args[i]) {
-				return false
-			}
+	}
+	is, last := k.kind.Traits(), k.keys.last
+	if last < 0 {
+		last += len(args)
+	}
+	for i := k.keys.first; k.kind.Known() && i <= last; i += k.keys.step {
+		if !user.May(is.Reads, is.Changes, args[i]) {
+			return false
 		}
 	}
 	return true

@@ -1,8 +1,8 @@
 package resp
 
 import (
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
-	"github.com/dmindex/dmindex/pkg/index"
 )
 
 // A window is some commands of a pipeline that were parsed and did not run yet. They run one after
@@ -190,8 +190,8 @@ func (c *conn) lookAhead(commands []pending, at int) {
 	}
 	k := commands[at].k
 	switch {
-	case k == nil:
-	case k.name == "get":
+	case k == nil || !k.alone(len(commands[at].args)):
+	case !k.kind.Traits().Changes:
 		upTo := at + 1
 		for upTo < len(commands) && commands[upTo].k == k {
 			upTo++
@@ -202,7 +202,7 @@ func (c *conn) lookAhead(commands []pending, at int) {
 			}
 		}
 		w.upTo = upTo
-	case k.changes && !w.prepared:
+	case !w.prepared:
 		w.prepared = true
 		if c.divided = c.divided || c.s.core.Divides(changesFrom(commands[at:])); c.divided || !c.s.core.Sessions.Prepares() {
 			return
@@ -216,7 +216,7 @@ func (c *conn) lookAhead(commands []pending, at int) {
 // changesFrom is how many commands change one key.
 func changesFrom(commands []pending) (n int) {
 	for i := range commands {
-		if p := &commands[i]; p.k != nil && p.k.changes && p.k.onOneKey(len(p.args)) {
+		if p := &commands[i]; p.k != nil && p.k.alone(len(p.args)) && p.k.kind.Traits().Changes {
 			n++
 		}
 	}
@@ -231,10 +231,10 @@ func (c *conn) keysAhead(commands []pending, at int) *engine.Session {
 	if c.s.core.Blocked() != nil || c.database != "" {
 		return nil
 	}
-	before := c.session
+	before, changes := c.session, commands[at].k.kind.Traits().Changes
 	for i := at; i < len(commands); i++ {
 		p := &commands[i]
-		if p.k == nil || p.k.changes != commands[at].k.changes || !p.k.onOneKey(len(p.args)) || !c.mayRun(p.k, p.args) {
+		if p.k == nil || !p.k.alone(len(p.args)) || p.k.kind.Traits().Changes != changes || !c.mayRun(p.k, p.args) {
 			continue
 		}
 		key := p.args[1]
@@ -245,10 +245,8 @@ func (c *conn) keysAhead(commands []pending, at int) *engine.Session {
 			return nil
 		}
 		before = c.session
-		w.keys[w.n], w.put[w.n], w.of[w.n] = key, nil, uint8(i)
-		if len(p.args) > 2 {
-			w.put[w.n] = p.args[2]
-		}
+		w.keys[w.n], w.of[w.n] = key, uint8(i)
+		w.put[w.n] = engine.Stored(p.k.kind.Traits(), p.args[min(2, len(p.args)-1)])
 		w.n++
 	}
 	if w.n < 2 {
@@ -267,16 +265,18 @@ func (c *conn) broke(err error) {
 	}
 }
 
-// answered is what the GET that runs found ahead.
-func (c *conn) answered() (value []byte, err error, known bool) {
+// answered gives o what the command that runs found ahead. It reports whether it is there.
+func (c *conn) answered(o *rpcv1.Outcome) bool {
 	w := c.window
 	if w == nil || !w.answers[w.at].known {
-		return nil, nil, false
+		return false
 	}
 	a := w.answers[w.at]
 	w.answers[w.at] = answer{}
 	if !a.found {
-		return nil, index.ErrNotFound, true
+		o.Code = rpcv1.Outcome_NOT_FOUND
+	} else {
+		o.Value = w.values[a.from:a.to]
 	}
-	return w.values[a.from:a.to], nil, true
+	return true
 }
