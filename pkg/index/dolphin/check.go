@@ -83,7 +83,11 @@ func (c *walker) leaf(w art.Slot, b int) error {
 		// Descents would pass the leaf by, or READ it in vain.
 		c.Report.Fault("leaf %v begins at %x, and its slot %#x says another place", a, l.low, uint64(w))
 	}
-	fw := l.forward()
+	fw, err := s.t.forwardOf(l)
+	if err != nil {
+		c.Report.Fault("%v", err)
+		return nil
+	}
 	c.ranges = append(c.ranges, checkedRange{a, bytes.Clone(l.low), bytes.Clone(l.high), l.endless, fw})
 	if fw >= merging {
 		return nil // halfDone says what counts

@@ -64,7 +64,7 @@ func (s *Session) find(key []byte, strict bool) (bool, error) {
 		case there && !s.leaf.below(key, strict) && s.leaf.forward() != merging:
 			return true, nil
 		}
-		if err := s.Reread(at); err != nil {
+		if err := s.strayed(at); err != nil {
 			return false, err
 		}
 	}
@@ -93,7 +93,7 @@ func (s *Session) findLeaf(key []byte, strict bool) (bool, error) {
 		case !found:
 			return false, nil
 		}
-		if err := s.Reread(s.Last().Word.Addr()); err != nil {
+		if err := s.strayed(s.Last().Word.Addr()); err != nil {
 			return false, err
 		}
 	}
@@ -117,7 +117,10 @@ func (s *Session) follow(key []byte, strict, fresh bool) (reach, error) {
 			}
 			return above, nil
 		}
-		fw := l.forward()
+		fw, err := s.t.forwardOf(l)
+		if err != nil {
+			return astray, err
+		}
 		if l.above(key, strict) {
 			switch {
 			case fresh && !forwarded && fw > merging: // it has the slot of what was merged

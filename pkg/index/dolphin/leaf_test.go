@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -123,12 +124,23 @@ func TestRecordInPart(t *testing.T) {
 
 // TestLayout: sizes with which a split makes no room are refused, with what to do.
 func TestLayout(t *testing.T) {
-	for _, o := range []index.Options{
-		{MaxKeyBytes: 200, NodeBytes: 256}, {Uint64: true, MaxValueBytes: 8, NodeBytes: 100},
-		{MaxKeyBytes: 5000}, {Uint64: true, MaxValueBytes: 8, Neighbourhood: 8}, {Uint64: true, MaxValueBytes: 8, NodeBytes: 128 << 10},
+	for says, o := range map[string]index.Options{
+		"in less than 896; make leaves larger, or keys":                         {MaxKeyBytes: 200, NodeBytes: 256},
+		"at most 8 and 100 bytes of a value in a leaf a split makes no room in": {Uint64: true, MaxValueBytes: 100, InlineBytes: 100, NodeBytes: 256},
+		"leaves of 100 bytes: a multiple of 64 from 256 to 65536, or 0":         {Uint64: true, MaxValueBytes: 8, NodeBytes: 100},
+		"leaves of -64 bytes: a multiple of 64 from 256 to 65536, or 0":         {Uint64: true, MaxValueBytes: 8, NodeBytes: -64},
+		"leaves of 131072 bytes: a multiple of 64 from 256 to 65536, or 0":      {Uint64: true, MaxValueBytes: 8, NodeBytes: 128 << 10},
+		"the limits are 4095 and 4096":                                          {MaxKeyBytes: 5000},
+		"in leaves of at most 5000: the limits are 4095 and 4096":               {MaxKeyBytes: 8, MaxValueBytes: 5000, InlineBytes: 5000},
+		"the limit is 32768":                           {MaxKeyBytes: 8, MaxValueBytes: 1 << 20},
+		"the limit must be at least 1":                 {MaxValueBytes: 8},
+		"uint64 keys have 8 bytes, not 9":              {Uint64: true, MaxKeyBytes: 9},
+		"values of at most -1 bytes: the limit must":   {MaxKeyBytes: 8, MaxValueBytes: -1},
+		"inline values of at most -1 bytes: the limit": {MaxKeyBytes: 8, MaxValueBytes: 8, InlineBytes: -1},
+		"neighbourhoods of 8: the design has none":     {Uint64: true, MaxValueBytes: 8, Neighbourhood: 8},
 	} {
-		if _, err := newLayout(o); err == nil {
-			t.Errorf("%+v is taken", o)
+		if _, err := newLayout(o); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v: %v, and not %q", o, err, says)
 		}
 	}
 	l, err := newLayout(index.Options{Uint64: true, MaxValueBytes: 8})

@@ -331,15 +331,6 @@ func (s *Session) complete(to pool.Addr) error {
 	}
 }
 
-// renew READs the slot of st again, so that its copy is not older.
-func (s *Session) renew(st *art.Step) error {
-	if err := s.Retry(); err != nil {
-		return err
-	}
-	_, err := s.ReadWord(st)
-	return err
-}
-
 // settleRight does what comes before the slot of the leaf at a is swung to the one in s.beside,
 // which takes its place. st is the step that leads there. done is false if the tree is another one
 // than it was; then it is to be looked at anew.

@@ -38,6 +38,9 @@ type Session struct {
 	depth  int      // of merges that wait for each other
 	scan   *scan    // nil until the first one
 	round  *round   // nil until the first batch
+
+	stray  pool.Addr // see strayed
+	strays int
 }
 
 const (
@@ -92,6 +95,12 @@ func (t *Tree) newSession() (*Session, error) {
 	return s, nil
 }
 
+// Begin starts an operation, which End ends.
+func (s *Session) Begin() {
+	s.Session.Begin()
+	s.stray, s.strays = pool.Nil, 0
+}
+
 // awaitMemory is AwaitMemory of package op. The operation forgets what it met before.
 func (s *Session) awaitMemory() bool {
 	if !s.AwaitMemory() {
@@ -103,8 +112,3 @@ func (s *Session) awaitMemory() bool {
 
 // explain says what failed. The answers of package index are returned bare elsewhere.
 func explain(what string, err error) error { return fmt.Errorf("%s: %w", what, err) }
-
-// damagedLeaf is the error of a leaf that says what no client writes.
-func damagedLeaf(a pool.Addr, what string) error {
-	return fmt.Errorf("leaf %v has %s; if a check of the index finds it as well, restore a dump: %w", a, what, index.ErrFormat)
-}

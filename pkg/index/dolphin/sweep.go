@@ -88,7 +88,8 @@ func (w *sweeper) read(a pool.Addr) (fw uint64, half pool.Addr, out bool, err er
 			}
 		}
 		if !again {
-			return l.forward(), l.right, false, nil
+			fw, err := s.t.forwardOf(l)
+			return fw, l.right, false, err
 		}
 		if err := s.Reread(a); err != nil {
 			return 0, pool.Nil, false, err

@@ -141,7 +141,7 @@ func (s *Session) lock(key []byte, whole bool) (bool, error) {
 		case !found:
 			return false, nil
 		}
-		if err := s.Reread(s.Last().Word.Addr()); err != nil {
+		if err := s.strayed(s.Last().Word.Addr()); err != nil {
 			return false, err
 		}
 	}
@@ -174,8 +174,10 @@ func (s *Session) lockAt(a pool.Addr, key []byte, whole bool) (reach, error) {
 		return above, s.Unlock(nil)
 	}
 	// What has taken the leaf's place may have keys behind its range, and the leaf their only slot.
-	fw := l.forward()
+	fw, err := s.t.forwardOf(l)
 	switch {
+	case err != nil:
+		return astray, s.Unlock(err)
 	case fw > merging:
 		if err := s.Unlock(nil); err != nil {
 			return astray, err
@@ -324,11 +326,12 @@ func (s *Session) firstLeaf() error {
 	if err := s.Read(st.Word.Addr(), s.besideRoom); err != nil {
 		return err
 	}
-	switch {
-	case !s.beside.open(s.besideRoom, st.Word.Addr()): // it is out, and the copy is old
+	if !s.beside.open(s.besideRoom, st.Word.Addr()) { // it is out, and the copy is old
 		return s.renew(st)
-	case s.beside.forward() != gone:
-		return nil
+	}
+	switch fw, err := s.t.forwardOf(&s.beside); {
+	case err != nil || fw != gone:
+		return err
 	case st.Word.Frozen():
 		return s.Replace(s.Level)
 	}

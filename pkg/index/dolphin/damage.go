@@ -1,0 +1,62 @@
+package dolphin
+
+import (
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// What no client writes, as of a program that wrote where it must not. It ends the operation that
+// comes to it, with an error that names the leaf. Heads and bounds have sums. What a record's state
+// word or a forward word says is checked where it is used.
+
+// damagedLeaf is the error of a leaf that says what no client writes.
+func damagedLeaf(a pool.Addr, what string) error {
+	return fmt.Errorf("leaf %v has %s; if a check of the index finds it as well, restore a dump: %w", a, what, index.ErrFormat)
+}
+
+// forwardOf is the forward word of l. An error: it is none that a client writes.
+func (t *Tree) forwardOf(l *leaf) (uint64, error) {
+	fw := l.forward()
+	switch {
+	case fw <= shut, fw == gone && len(l.low) == 0 && l.endless, fw == merging && !l.endless:
+		return fw, nil
+	case fw > merging && fw != uint64(l.at):
+		if _, err := t.strips.WordOf(pool.Addr(fw)); err == nil {
+			return fw, nil
+		}
+	}
+	return fw, damagedLeaf(l.at, fmt.Sprintf("the forward word %#x, which leads to nothing that there is", fw))
+}
+
+// mostStrays is how often an operation comes to one leaf by words that it READ, and in vain.
+const mostStrays = 8
+
+// strayed is called where an operation came to the leaf at a by words that it READ, and found
+// neither what it looks for nor another leaf in that one's place. It lets others run, and then the
+// operation looks again.
+//
+// Once, or a few times, others changed the tree between two READs. But a leaf is out, or has other
+// leaves in its place, only after its slot leads elsewhere, or it says so. And the leaf behind an
+// open one has a slot. So an operation that comes to the same one each time meets damage.
+func (s *Session) strayed(a pool.Addr) error {
+	if a != s.stray {
+		s.stray, s.strays = a, 0
+	}
+	if s.strays++; s.strays > mostStrays {
+		return damagedLeaf(a, "a slot, and neither verifies nor leads to the keys that belong there")
+	}
+	return s.Reread(a)
+}
+
+// renew READs the slot of st again, which led to the leaf at a, so that its copy is not older. What
+// the operation found there showed that the slot leads elsewhere by now.
+func (s *Session) renew(st *art.Step) error {
+	if err := s.strayed(st.Word.Addr()); err != nil {
+		return err
+	}
+	_, err := s.ReadWord(st)
+	return err
+}
