@@ -8,8 +8,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// The walk of a sweep goes by branches of the root, an operation each. It READs each inner node,
-// and each leaf. A leaf is seen by its slot, or as what took the place of one that has the slot
+// The walk of a sweep READs each inner node, and each leaf. It goes by pieces, an operation each, of
+// so many nodes and leaves that no epoch waits for more than that. A leaf is seen by its slot, or as what took the place of one that has the slot
 // still, or as the right half of one of these: it may get its slot behind the walk, or in a node of
 // which the walk has READ the words in another order.
 
@@ -21,14 +21,11 @@ func (t *Tree) walkAll(r *pool.Review) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	w := &sweeper{s: s}
-	for b := art.EndBranch; b <= art.Highest; b++ {
+	for place, more := []byte(nil), true; more; {
 		began := t.Env.Now()
 		w.seen = w.seen[:0]
-		if err := w.piece(b); err != nil {
+		if place, more, err = w.piece(place); err != nil {
 			return err
-		}
-		if len(w.seen) == 0 {
-			continue
 		}
 		r.Seen(w.seen)
 		if err := t.Rest(began); err != nil {
@@ -44,18 +41,26 @@ type sweeper struct {
 	seen []pool.Addr
 }
 
-// piece sees what is below branch b of the root.
-func (w *sweeper) piece(b int) error {
+// pieceNodes is how many nodes and leaves a piece READs, besides those on the way to where it
+// begins.
+const pieceNodes = 64
+
+// piece sees what comes from a place on, and returns where the next one begins.
+func (w *sweeper) piece(place []byte) (next []byte, more bool, err error) {
 	w.s.Begin()
 	defer w.s.End()
-	return w.s.NewWalker(nil).SeeBelow(b, w.see, w.leaf)
+	return w.s.NewWalker(nil).SeeFrom(place, pieceNodes, w)
 }
+
+// SeeNode implements art.Seer.
+func (w *sweeper) SeeNode(a pool.Addr) { w.see(a) }
 
 func (w *sweeper) see(a pool.Addr) { w.seen = append(w.seen, a) }
 
-// leaf sees the leaf of a slot, and those that have no slot yet and are found by it. out: it is
-// out, or what has taken its place is, so the slot has changed since it was READ.
-func (w *sweeper) leaf(slot art.Slot) (out bool, err error) {
+// SeeLeaf implements art.Seer. It sees the leaf of a slot, and those that have no slot yet and are
+// found by it. out: it is out, or what has taken its place is, so the slot has changed since it was
+// READ.
+func (w *sweeper) SeeLeaf(slot art.Slot) (out bool, err error) {
 	fw, half, out, err := w.read(slot.Addr())
 	if err == nil && fw > merging {
 		_, half, out, err = w.read(pool.Addr(fw))

@@ -1,8 +1,11 @@
 package dolphin
 
 import (
+	"bytes"
 	"encoding/binary"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -10,6 +13,79 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
+
+// beside is a sweeper beside which something is done before it comes to the first leaf.
+type beside struct {
+	sweeper
+	first func()
+}
+
+func (w *beside) SeeLeaf(slot art.Slot) (bool, error) {
+	if do := w.first; do != nil {
+		w.first = nil
+		do()
+	}
+	return w.sweeper.SeeLeaf(slot)
+}
+
+// TestPiecesOfASweep: a piece of a sweep's walk does not READ much more than its share, whatever
+// keys have in common. Together pieces see all that is in the tree.
+func TestPiecesOfASweep(t *testing.T) {
+	const keys = 3000
+	long := strings.Repeat("the same for all keys ", 5)
+	for name, key := range map[string]func(i uint64) string{
+		"one prefix": func(i uint64) string { return fmt.Sprintf("%s%05d", long, i) },
+		"spread":     func(i uint64) string { return string(binary.BigEndian.AppendUint64(nil, i*0x9E3779B97F4A7C15)) },
+		"prefixes":   func(i uint64) string { return strings.Repeat("a", int(i%100)) + fmt.Sprint(i) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := pooltest.New(t, pooltest.Options{})
+			x, err := open(c.Open(t), index.Options{MaxKeyBytes: 120, MaxValueBytes: 8, NodeBytes: 576})
+			must(t, err)
+			s, err := x.newSession()
+			must(t, err)
+			for i := range uint64(keys) {
+				must(t, s.Insert([]byte(key(i)), nil))
+			}
+			w := &sweeper{s: s}
+			seen := map[pool.Addr]bool{}
+			for place, more := []byte(nil), true; more; {
+				w.seen = w.seen[:0]
+				before := bytes.Clone(place)
+				place, more, err = w.piece(place)
+				must(t, err)
+				if n := len(w.seen); n > 2*pieceNodes {
+					t.Errorf("a piece from %q saw %d nodes and leaves", before, n)
+				}
+				if more && bytes.Compare(place, before) <= 0 {
+					t.Fatalf("a piece went from %q to %q", before, place)
+				}
+				for _, a := range w.seen {
+					seen[a] = true
+				}
+			}
+			must(t, s.SeeRoots(func(roots []pool.Addr) {
+				for _, a := range roots {
+					seen[a] = true
+				}
+			}))
+			found, err := x.Check()
+			must(t, err)
+			for a := range found.Parts() {
+				if !seen[a] {
+					t.Errorf("%v is in the tree, and was not seen", a)
+				}
+			}
+		})
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestSweepBesideACompletion: a client died behind the forward word of a split. The walk of a sweep
 // READs the node with the leaf's slot, then another client completes the split, then the walk comes
@@ -57,20 +133,14 @@ func TestSweepBesideACompletion(t *testing.T) {
 	must(dead.publish())
 	dead.End()
 
-	w := &sweeper{s: third}
+	w := &beside{sweeper: sweeper{s: third}, first: func() { must(other.Update(key(0), key(7))) }}
 	third.Begin()
-	first := true
-	// A walk, with a change behind the first READ of a node.
-	for b := art.EndBranch; b <= art.Highest; b++ {
-		must(third.NewWalker(nil).SeeBelow(b, w.see, func(slot art.Slot) (bool, error) {
-			if first {
-				first = false
-				must(other.Update(key(0), key(7)))
-			}
-			return w.leaf(slot)
-		}))
-	}
+	_, more, err := third.NewWalker(nil).SeeFrom(nil, 1000, w)
+	must(err)
 	third.End()
+	if more {
+		t.Error("the walk ended before the tree did")
+	}
 	for i, a := range m.at {
 		if !slices.Contains(w.seen, a) {
 			t.Errorf("half %d, %v, is in the tree, and was not seen", i, a)
