@@ -222,7 +222,7 @@ func (t *Tree) Survey(visit func(low []byte, bytes int) error) error {
 
 func (s *Session) survey(visit func(low []byte, bytes int) error) error {
 	sc := s.scanner()
-	sc.reverse, sc.strict, sc.left, sc.bound = false, false, len(s.ring)*sc.usual, sc.bound[:0]
+	sc.reverse, sc.strict, sc.alone, sc.left, sc.bound = false, false, false, len(s.ring)*sc.usual, sc.bound[:0]
 	low, some := bytes.Clone(s.lay.Bottom), false
 	for more := true; more; {
 		var err error
@@ -247,12 +247,15 @@ func (s *Session) survey(visit func(low []byte, bytes int) error) error {
 func (s *Session) surveyPiece(visit func(l *leaf) error) (more bool, err error) {
 	s.Begin()
 	defer s.End()
-	return s.eachAhead(func() (bool, error) {
+	return s.eachAhead(func() (step, error) {
 		l := &s.scan.leaf
 		if err := visit(l); err != nil {
-			return false, err
+			return over, err
 		}
 		s.scan.bound = append(s.scan.bound[:0], l.high...)
-		return !l.endless, nil
+		if l.endless {
+			return over, nil
+		}
+		return beside, nil
 	})
 }

@@ -21,11 +21,11 @@ var costs = indextest.Costs{
 	Delete:  indextest.Cost{RoundTrips: 2.05, Requests: counts(1.05, 1.05, 2.05), Bytes: 800},
 	Shrink:  indextest.Cost{RoundTrips: 3.6, Requests: counts(2.1, 1.6, 3), Bytes: 1700},
 	Insert:  indextest.Cost{RoundTrips: 2.8, Requests: counts(1.5, 2.4, 2.3), Bytes: 1200},
-	Scan100: indextest.Cost{RoundTrips: 2.2, Requests: counts(7, 0, 0), Bytes: 7 * 1024},
+	Scan100: indextest.Cost{RoundTrips: 1.1, Requests: counts(5.5, 0, 0), Bytes: 5.5 * 1024},
 
 	LongLookup: indextest.Cost{RoundTrips: 2.05, Requests: counts(2.05, 0, 0), Bytes: 1100 + indextest.LongValue},
 	LongUpdate: indextest.Cost{RoundTrips: 2.9, Requests: counts(1.5, 4.4, 2.3), Bytes: 1600 + indextest.LongValue},
-	LongScan20: indextest.Cost{RoundTrips: 4.6, Requests: counts(27, 0, 0), Bytes: 5000 + 20*indextest.LongValue},
+	LongScan20: indextest.Cost{RoundTrips: 3.2, Requests: counts(24, 0, 0), Bytes: 4100 + 20*indextest.LongValue},
 }
 
 // costsWith are those without some techniques.

@@ -9,9 +9,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Scans. The leaves that come next, as copies of inner nodes say, are READ side by side. Each of
-// them counts if it is the truth for the range that begins where the one before ends. Where it is
-// not, that range is looked for as a key is.
+// Scans. The leaves that come next, as copies of inner nodes say, are READ side by side: a round.
+// Each of them counts if it is the truth for the range that begins where the one before ends. Where
+// it is not, that range is looked for as a key is. The pairs of a round are visited together, and
+// the blocks of its long values are READ together.
 
 // scan is where a scan stands. Its buffers are used again by the next one.
 type scan struct {
@@ -21,27 +22,33 @@ type scan struct {
 	strict  bool   // not at the bound
 	began   bool   // bound is that of a leaf which was visited
 	leaf    leaf
-	list    []pairAt // of leaf, in the order in which they are visited
+	out     []visited // pairs of the round that are to be visited
 	entry   []byte
 	value   []byte
-	usual   int // pairs that leaves have, as far as this session has seen
-	n       int // leaves in the ring
+	usual   int  // pairs that leaves have, as far as this session has seen
+	n       int  // leaves in the ring
+	alone   bool // the next leaf is to be found, as that of the ring did not count
 	at      [mostReads]pool.Addr
 }
 
+// visited is a pair that is visited. Its bytes lie in the ring.
+type visited struct {
+	key, value []byte
+	long       bool // value is a reference
+	ok         bool // value was there when it was READ
+}
+
 // Len implements blocks.Entries.
-func (sc *scan) Len() int { return len(sc.list) }
+func (sc *scan) Len() int { return len(sc.out) }
 
 // Entry implements blocks.Entries. Only an entry with a reference has a value.
 func (sc *scan) Entry(i int) []byte {
-	p := sc.list[i]
-	key := sc.leaf.key(p.cursor, p.w)
-	v, long, _ := sc.leaf.value(p.cursor, p.w)
-	if !long {
-		return sc.leaf.lay.PutEntry(sc.entry, key, nil)
+	p, lay := &sc.out[i], sc.leaf.lay
+	if !p.long {
+		return lay.PutEntry(sc.entry, p.key, nil)
 	}
-	r := blocks.Decode(v)
-	return r.PutEntry(&sc.leaf.lay.Codec, sc.entry, key)
+	r := blocks.Decode(p.value)
+	return r.PutEntry(&lay.Codec, sc.entry, p.key)
 }
 
 // Scan implements index.Session.
@@ -54,7 +61,7 @@ func (s *Session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 	s.Begin()
 	defer s.End()
 	sc := s.scanner()
-	sc.reverse, sc.left, sc.strict, sc.began = reverse, limit, reverse && len(start) > 0, false
+	sc.reverse, sc.left, sc.strict, sc.began, sc.alone = reverse, limit, reverse && len(start) > 0, false, false
 	sc.bound = append(sc.bound[:0], start...)
 	if reverse && len(start) == 0 { // from the largest key
 		for len(sc.bound) < s.lay.MaxKey {
@@ -62,11 +69,14 @@ func (s *Session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 		}
 	}
 	for sc.left > 0 {
-		more, err := s.eachAhead(func() (bool, error) { return s.visitLeaf(visit) })
+		sc.out = sc.out[:0]
+		more, err := s.eachAhead(s.takeLeaf)
 		if err != nil {
 			return explain("scan", err)
 		}
-		if !more {
+		if goes, err := s.visitAll(visit); err != nil {
+			return explain("scan", err)
+		} else if !goes || !more {
 			return nil
 		}
 	}
@@ -82,22 +92,52 @@ func (s *Session) scanner() *scan {
 	return s.scan
 }
 
-// eachAhead calls do for the leaves that come next, each of them the scan's leaf. do makes bound
-// the range beside it. more is false where the scan is over, as do says, or since there is no leaf.
-func (s *Session) eachAhead(do func() (more bool, err error)) (more bool, err error) {
+// step is where a round goes on.
+type step uint8
+
+const (
+	beside step = iota // with the leaf beside this one
+	full               // nowhere, as it has what the scan may visit yet
+	over               // nowhere, as there is nothing more
+	reread             // with the same leaf, which is to be READ again
+)
+
+// eachAhead calls take for the leaves that come next, each of them the scan's leaf. take makes
+// bound the range beside it. more is false where the scan is over, as take says, or since there is no
+// leaf. What was taken stays in the ring until the next call.
+func (s *Session) eachAhead(take func() (step, error)) (more bool, err error) {
 	sc := s.scan
-	if err := s.readAhead(); err != nil {
-		return false, err
+	if sc.n = 0; !sc.alone {
+		if err := s.readAhead(); err != nil {
+			return false, err
+		}
 	}
-	for i := 0; i < max(1, sc.n); i++ {
+	sc.alone = false
+	for i := 0; i < max(1, sc.n); {
 		if i >= sc.n || !s.counts(s.ring[i], sc.at[i]) {
+			if i > 0 { // the ring has what was taken
+				sc.alone = true
+				return true, nil
+			}
+			sc.n = 0 // what was READ besides does not follow it
 			if there, err := s.findOne(); err != nil || !there {
 				return false, err
 			}
-			sc.n = 0 // what was READ besides does not follow it
 		}
-		if more, err := do(); err != nil || !more {
-			return false, err
+		next, err := take()
+		switch {
+		case err != nil || next == full || next == over:
+			return next == full, err
+		case next == reread:
+			if err := s.Reread(sc.leaf.at); err != nil {
+				return false, err
+			}
+			if sc.alone = i > 0; sc.alone {
+				return true, nil
+			}
+			sc.n = 0
+		default:
+			i++
 		}
 	}
 	return true, nil
@@ -156,44 +196,69 @@ func (s *Session) findOne() (bool, error) {
 	return true, nil
 }
 
-// visitLeaf visits the pairs of the scan's leaf, and goes on to the range beside it. more is false
-// where the scan is over.
-func (s *Session) visitLeaf(visit func(key, value []byte) bool) (more bool, err error) {
+// takeLeaf takes the pairs of the scan's leaf that come, at most as many as may, and goes on to the
+// range beside it.
+func (s *Session) takeLeaf() (step, error) {
 	sc := s.scan
 	l := &sc.leaf
-	for {
-		again, damaged := s.alive(l)
-		if damaged {
-			return false, damagedLeaf(l.at, "a record that is none")
-		}
-		if !again {
-			break
-		}
-		if err := s.Reread(l.at); err != nil {
-			return false, err
-		}
-		if there, err := s.findOne(); err != nil || !there {
-			return false, err
-		}
-		sc.n = 0
+	switch again, damaged := s.alive(l); {
+	case damaged:
+		return over, damagedLeaf(l.at, "a record that is none")
+	case again:
+		return reread, nil
 	}
 	if n := len(s.pairs); n > 0 {
 		sc.usual = max(1, (3*sc.usual+n)/4)
 	}
-	s.choose()
-	s.Blocks.BeginScan()
-	for i, p := range sc.list {
+	for i := range s.pairs {
+		p := s.pairs[i]
+		if sc.reverse {
+			p = s.pairs[len(s.pairs)-1-i]
+		}
 		key := l.key(p.cursor, p.w)
-		value, long, ok := l.value(p.cursor, p.w)
-		if long {
-			if value, err = s.Blocks.Next(sc, i, 1, len(sc.list)-i); err != nil {
+		n := bytes.Compare(key, sc.bound)
+		if n > 0 == sc.reverse && n != 0 || n == 0 && sc.strict {
+			continue
+		}
+		if len(sc.out) == sc.left { // some of these may be gone when they are visited
+			sc.bound, sc.strict, sc.began = append(sc.bound[:0], key...), false, false
+			return full, nil
+		}
+		v, long, ok := l.value(p.cursor, p.w)
+		sc.out = append(sc.out, visited{key, v, long, ok})
+	}
+	sc.began = true
+	last := l.endless
+	if sc.reverse {
+		sc.bound, sc.strict, last = append(sc.bound[:0], l.low...), true, len(l.low) == 0
+	} else {
+		sc.bound = append(sc.bound[:0], l.high...)
+	}
+	switch {
+	case last:
+		return over, nil
+	case len(sc.out) == sc.left:
+		return full, nil
+	}
+	return beside, nil
+}
+
+// visitAll visits the pairs of a round. more is false if visit had enough.
+func (s *Session) visitAll(visit func(key, value []byte) bool) (more bool, err error) {
+	sc := s.scan
+	s.Blocks.BeginScan()
+	for i := range sc.out {
+		p := &sc.out[i]
+		value, ok := p.value, p.ok
+		if p.long {
+			if value, err = s.Blocks.Next(sc, i, 1, len(sc.out)-i); err != nil {
 				return false, err
 			}
 			ok = value != nil
 		}
 		if !ok {
 			// It was READ before it was written, or its block is out: a lookup says which.
-			sc.value, err = s.lookup(key, sc.value[:0])
+			sc.value, err = s.lookup(p.key, sc.value[:0])
 			if err == index.ErrNotFound {
 				continue
 			} else if err != nil {
@@ -202,36 +267,9 @@ func (s *Session) visitLeaf(visit func(key, value []byte) bool) (more bool, err 
 			value = sc.value
 			s.Blocks.BeginScan()
 		}
-		if sc.left--; !visit(key, value) || sc.left == 0 {
+		if sc.left--; !visit(p.key, value) {
 			return false, nil
 		}
 	}
-	sc.began = true
-	if sc.reverse {
-		sc.bound, sc.strict = append(sc.bound[:0], l.low...), true
-		return len(l.low) > 0, nil
-	}
-	sc.bound = append(sc.bound[:0], l.high...)
-	return !l.endless, nil
-}
-
-// choose makes list the pairs of the scan's leaf that come, at most as many as may.
-func (s *Session) choose() {
-	sc := s.scan
-	l := &sc.leaf
-	sc.list = sc.list[:0]
-	for i := range s.pairs {
-		p := s.pairs[i]
-		if sc.reverse {
-			p = s.pairs[len(s.pairs)-1-i]
-		}
-		n := bytes.Compare(l.key(p.cursor, p.w), sc.bound)
-		if n > 0 == sc.reverse && n != 0 || n == 0 && sc.strict {
-			continue
-		}
-		if len(sc.list) == sc.left {
-			return
-		}
-		sc.list = append(sc.list, p)
-	}
+	return true, nil
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// The walk of a sweep READs each inner node, and each leaf. It goes by pieces, an operation each, of
-// so many nodes and leaves that no epoch waits for more than that. A leaf is seen by its slot, or as what took the place of one that has the slot
-// still, or as the right half of one of these: it may get its slot behind the walk, or in a node of
-// which the walk has READ the words in another order.
+// The walk of a sweep READs each inner node, and each leaf. It goes by pieces, an operation each,
+// of some nodes and leaves, so no epoch waits for more than that. A leaf is seen by its slot, or as
+// what took the place of one that has the slot still, or as the right half of one of these: it may
+// get its slot behind the walk, or in a node of which the walk has READ the words in another order.
 
 // walkAll tells r of all that is in the tree during all of the walk.
 func (t *Tree) walkAll(r *pool.Review) (err error) {

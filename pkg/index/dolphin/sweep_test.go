@@ -14,13 +14,13 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
 
-// beside is a sweeper beside which something is done before it comes to the first leaf.
-type beside struct {
+// busySweeper is a sweeper beside which something is done before it comes to the first leaf.
+type busySweeper struct {
 	sweeper
 	first func()
 }
 
-func (w *beside) SeeLeaf(slot art.Slot) (bool, error) {
+func (w *busySweeper) SeeLeaf(slot art.Slot) (bool, error) {
 	if do := w.first; do != nil {
 		w.first = nil
 		do()
@@ -133,7 +133,7 @@ func TestSweepBesideACompletion(t *testing.T) {
 	must(dead.publish())
 	dead.End()
 
-	w := &beside{sweeper: sweeper{s: third}, first: func() { must(other.Update(key(0), key(7))) }}
+	w := &busySweeper{sweeper: sweeper{s: third}, first: func() { must(other.Update(key(0), key(7))) }}
 	third.Begin()
 	_, more, err := third.NewWalker(nil).SeeFrom(nil, 1000, w)
 	must(err)
