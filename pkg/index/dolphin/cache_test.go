@@ -60,7 +60,6 @@ func BenchmarkCache(b *testing.B) {
 				if each > most {
 					most, where = each, len(keys)
 				}
-				b.Logf("%8d items: %.3f", len(keys), each)
 				if err := r.Close(); err != nil {
 					b.Fatal(err)
 				}

@@ -97,14 +97,14 @@ type step uint8
 
 const (
 	beside step = iota // with the leaf beside this one
-	full               // nowhere, as it has what the scan may visit yet
+	full               // nowhere, as it has all that the scan may visit yet
 	over               // nowhere, as there is nothing more
 	reread             // with the same leaf, which is to be READ again
 )
 
 // eachAhead calls take for the leaves that come next, each of them the scan's leaf. take makes
-// bound the range beside it. more is false where the scan is over, as take says, or since there is no
-// leaf. What was taken stays in the ring until the next call.
+// bound the range beside it. more is false where the scan is over, as take says, or since there is
+// no leaf. What was taken stays in the ring until the next call.
 func (s *Session) eachAhead(take func() (step, error)) (more bool, err error) {
 	sc := s.scan
 	if sc.n = 0; !sc.alone {
