@@ -32,38 +32,60 @@ import (
 //	                the word is another one, the slot is nobody's, or its client is fenced
 //
 // After 4 it READs N, and changes it or copies it. Before it gives the lock up it opens N again, or
-// says in G where N has gone.
+// says in G where N has gone. If it changes N by a Rewrite, the image says that N is shut, and the
+// WRITE that opens N comes behind it.
 //
 // Why nothing is lost. Let 1 see that N is not shut. G was READ behind the WRITE of P (G1), and
 // before the WRITE of 3 took effect; so the READ of 3, behind that WRITE, finds P naming N, unless
 // 2 has cleared it. The holder goes on when P is another word: P is cleared behind the WRITEs of 2
 // (G1), so the holder's READs see them. Let 1 see that N is shut: the session changes nothing.
 //
+//   - The READs of 4 may take effect in either order, as those of all words in 3 (G1, G2). Each is
+//     behind the READ of 3 that found P naming N. So if one of them shows that the session left, or
+//     lost its slot, that was so before the holder goes on, and whoever is there now entered behind
+//     3.
 //   - Sessions that enter behind 3 see that N is shut, so nobody waits for them: 4 waits for the
 //     very words that 3 found. They cannot keep the holder waiting, however many come.
+//   - A holder dies behind the WRITE of 3: N stays shut. Sessions that entered before may still be
+//     there. So who gets the lock next, and finds N shut, does 3 and 4 all the same.
+//   - A holder dies within a Rewrite: its image is written over N when the lock is repaired. Nobody
+//     has entered meanwhile, since the image is shut, and N is opened when nothing is owed any
+//     more. An image that is open lets sessions change what the repair then takes back.
 //   - A client dies between 1 and 2: its word stays. Its fence gives its slots back, or marks them
 //     as owed, when nothing of it takes effect any more (lock.Sweep). Then its WRITEs have taken
 //     effect, or never will. So the fence does not look at presence words.
 //   - Another client claims that slot: the first list in which it uses the slot clears the word, or
-//     names another node. Until then the holder waits for a word of nobody's. What the new client
-//     enters, it enters behind 3.
+//     names another node. A list that fails ends that client. Until then the holder waits for a
+//     word of nobody's; the slot is given back if it is not used. What the new client enters, it
+//     enters behind 3.
 //   - A client stands still between 1 and 2: the holder's wait ends with its operation's limit, and
 //     the message names the client. It is like a holder of a lock that stands still: its lease
-//     ends.
-//   - A session dies between 1 and 2 while its client lives: it gives its client up, as one with a
-//     lock does, since nobody else clears its word. Lists in between may take as long as those
-//     under a lock (bound).
+//     ends. One that renews its lease, and never leaves, keeps N from being moved, and no more:
+//     each holder opens N again when its own limit is over.
+//   - A session dies between 1 and 2 while its client lives, or queues what cannot be posted: it
+//     gives its client up, as one with a lock does, since nobody else clears its word. Lists in
+//     between may take as long as those under a lock (bound).
 //   - A client that is fenced at one server and alive at another: N, G, P and the slot are all at
 //     one server.
 //   - A memory server restarts: the array is in its data region. Connections end, and so do the
-//     sessions of both sides.
+//     sessions of both sides, with the clients of those that were in a node. Slots of before are
+//     given back as those of clients that died.
 //   - An idle slot is given back, or passes to another session of its client, only when no session
 //     uses it: between 1 and 2 it is in use. Behind 2 its word is zero.
+//   - A slot goes on naming the lock word that it named. If an epoch waits for that name, line 1
+//     clears it: a session that enters node after node leaves no moment to those who would
+//     (forgetName).
 //   - Memory of N in another use: a session that entered does not let the epoch of its operation
 //     pass, and one that finds N shut or gone changes nothing. A word of a dead client that names
 //     what is another node now costs who shuts that node a READ of the slot's owner.
+//   - A client that does not know presence words would wait for nobody. So a design whose sessions
+//     enter nodes is one that all clients of the index know to.
 //   - The clients of one index trust each other, as with locks: one that lies can delay a holder.
 //     Those of another index do not reach the words.
+//
+// One goroutine must not wait with a session for the node that another one of its sessions has
+// entered. Under N's lock alone nothing of N is known that sessions change: an image that is handed
+// on (HandOn) is none of such a node.
 
 // PresenceBytes is the size of a presence word.
 const PresenceBytes = 8
@@ -118,10 +140,22 @@ func (s *Session) Enter(node Addr) error {
 	if err != nil {
 		return fmt.Errorf("enter node %v: %w", node, err)
 	}
+	if was == slotNamed && slot.since.Load() < s.pool.keeper.forgetAll.Load() {
+		// an epoch waits for that: see forgetName
+		s.write(s.slotAddr(server, slot, lock.NameAt), s.zero)
+		was = slotBlank
+	}
 	s.present, slot.stale = presence{slot, server, was}, false
 	binary.LittleEndian.PutUint64(s.there, node.Offset()|uint64(slot.seq.Load())<<presenceSeqAt)
 	s.write(s.presenceAddr(server, slot.at), s.there)
 	return nil
+}
+
+// diedWithin gives the client up if the session, which ended with err, is in a node.
+func (s *Session) diedWithin(err error) {
+	if s.present.slot != nil {
+		s.pool.Condemn(fmt.Errorf("a session died in a node that it entered: %w", err))
+	}
 }
 
 // clearStale queues the WRITE that clears the presence word of a slot that l begins to use.

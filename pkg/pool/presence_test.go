@@ -85,18 +85,33 @@ func TestWaitForOneWhoStays(t *testing.T) {
 	})
 }
 
-// TestSessionThatEndsWhereItIs: a session that is closed in a node gives its client up.
+// TestSessionThatEndsWhereItIs: a session that ends in a node gives its client up: it is closed
+// there, or what it queues cannot be posted.
 func TestSessionThatEndsWhereItIs(t *testing.T) {
-	c := pooltest.New(t, pooltest.Options{})
-	p := c.Open(t)
-	s := session(t, p)
-	node, err := p.Allocate(128, pool.Nil)
-	must(t, err)
-	must(t, s.Enter(node))
-	must(t, s.Post())
-	must(t, s.Close())
-	if err := p.Alive(); err == nil {
-		t.Error("its client is alive, and its word stays for ever")
+	for name, ends := range map[string]func(s *pool.Session, b []byte) error{
+		"closed": func(s *pool.Session, _ []byte) error { return s.Close() },
+		"read of no server": func(s *pool.Session, b []byte) error {
+			s.Read(pool.NewAddr(77, 4096), b)
+			return s.Post()
+		},
+		"write to no server": func(s *pool.Session, b []byte) error {
+			s.Write(pool.Shared, pool.NewAddr(77, 4096), b)
+			return s.PostLeave()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := pooltest.New(t, pooltest.Options{})
+			p := c.Open(t)
+			s := session(t, p)
+			node, err := p.Allocate(128, pool.Nil)
+			must(t, err)
+			must(t, s.Enter(node))
+			must(t, s.Post())
+			err = ends(s, buffer(t, s, 8))
+			if alive := p.Alive(); alive == nil {
+				t.Errorf("it ends with %v, its client is alive, and its word stays for ever", err)
+			}
+		})
 	}
 }
 

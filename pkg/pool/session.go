@@ -212,6 +212,7 @@ func (s *Session) queueTo(i int, r verbs.Request) {
 func (s *Session) reject(err error) {
 	if s.broken == nil {
 		s.broken = err
+		s.diedWithin(err)
 	}
 }
 
@@ -284,9 +285,7 @@ func (s *Session) posts() bool {
 func (s *Session) posted(err error) error {
 	if err != nil {
 		s.doubt(err)
-		if s.present.slot != nil {
-			s.pool.Condemn(fmt.Errorf("a session died in a node that it entered: %w", err))
-		}
+		s.diedWithin(err)
 	}
 	s.clear()
 	if err != nil {
@@ -366,9 +365,7 @@ func (s *Session) Close() error {
 			s.answerTaken(&l, err)
 		}
 	}
-	if s.present.slot != nil {
-		s.died(verbs.ErrClosed)
-	}
+	s.diedWithin(verbs.ErrClosed)
 	s.leaveSlots()
 	s.pool.sessions.remove(s)
 	var errs []error

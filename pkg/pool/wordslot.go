@@ -45,8 +45,8 @@ type wordSlot struct {
 	stale bool
 }
 
-// States of a slot. A session moves it from blank or named to used, and leaves it named. forget
-// moves it from named to forgetting, and leaves it blank.
+// States of a slot. A session moves it from blank or named to used, and leaves it named, or as it
+// was if it named no word (Enter). forget moves it from named to forgetting, and leaves it blank.
 const (
 	slotBlank = iota
 	slotUsed
