@@ -7,18 +7,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 	"github.com/dmindex/dmindex/pkg/verbs"
-	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
 // The nodes of the toy that shows presence words. Each session of each client has a cell of its own
-// in every node, and counts it up without a lock. Others move nodes to new places meanwhile.
+// in every node, and counts it up without a lock. Others move nodes to new places meanwhile, or
+// rewrite them where they are.
 //
-//	word 0    1: whoever adopts a dead client's chunk takes nodes that begin with zeros for unused
+//	word 0    not 0: whoever adopts a dead client's chunk takes nodes that begin so for unused
 //	word 1    the gate: 0 = open, 1 = shut, else where the node has moved to
 //	word 2-   the cells
 const (
@@ -32,10 +31,12 @@ const (
 
 // presenceFaults are faults that are put in on purpose.
 type presenceFaults struct {
-	waitFirst  bool // the node is shut when those who are there have left
-	readFirst  bool // a session reads the node before it says that it is there
-	leaveFirst bool // a cell is WRITTEN when its session has left
-	noWait     bool // who moves a node waits for nobody
+	waitFirst   bool // the node is shut when those who are there have left
+	readFirst   bool // a session reads the node before it says that it is there
+	leaveFirst  bool // a cell is WRITTEN when its session has left
+	noWait      bool // who moves a node waits for nobody
+	opensWithin bool // the image that a node is rewritten with is open
+	trusts      bool // who finds a node shut, by a holder that died, waits for nobody
 }
 
 // cellWorld is a run: clients count cells of nodes and move nodes, while some of them die.
@@ -44,9 +45,10 @@ type cellWorld struct {
 	c      *poolsim.Cluster
 	faults presenceFaults
 	nodes  []pool.Addr // where each was first
+	other  pool.Addr   // a node whose lock word is of no strip
 	// by node and cell: how often it was counted at least, and at most
 	counted, most [][cellClients * cellSessions]uint64
-	moved         int
+	changed       int // moves and rewrites
 }
 
 func (cw *cellWorld) fail(format string, args ...any) { cw.w.Fail(fmt.Errorf(format, args...)) }
@@ -54,12 +56,16 @@ func (cw *cellWorld) fail(format string, args ...any) { cw.w.Fail(fmt.Errorf(for
 func (cw *cellWorld) build(t *testing.T, cl *pool.Pool, n int) {
 	_, err := cl.DeclareStrip(cellNode)
 	must(t, err)
-	for range n {
-		node, err := cl.Allocate(cellNode, pool.Nil)
+	allocate := func(size int) pool.Addr {
+		node, err := cl.Allocate(size, pool.Nil)
 		must(t, err)
 		binary.LittleEndian.PutUint64(cw.c.Memory(node.Server(), verbs.RegionData)[node.Offset():], 1)
-		cw.nodes = append(cw.nodes, node)
+		return node
 	}
+	for range n {
+		cw.nodes = append(cw.nodes, allocate(cellNode))
+	}
+	cw.other = allocate(wordNode)
 	cw.counted, cw.most = make([][cellClients * cellSessions]uint64, n), make([][cellClients * cellSessions]uint64, n)
 }
 
@@ -69,6 +75,7 @@ type celler struct {
 	s          *pool.Session
 	strips     *pool.Strips
 	cell       int
+	ends       bool        // it may end in the middle of something
 	at         []pool.Addr // where it last found each node
 	node, word []byte
 }
@@ -119,6 +126,22 @@ func (k *celler) judge(i int, least *[cellClients * cellSessions]uint64) {
 	}
 }
 
+var errEnds = errors.New("the session ends where it is")
+
+// lingers stands still for a while, or tells the session to end: then its client is given up.
+func (k *celler) lingers() error {
+	e := k.s.Pool().Env()
+	switch e.Uint64() % 64 {
+	case 0:
+		if k.ends {
+			return errEnds
+		}
+	case 1, 2, 3, 4, 5, 6, 7, 8:
+		e.Sleep(time.Duration(e.Uint64() % uint64(lease/2)))
+	}
+	return nil
+}
+
 // add counts the session's cell of node i.
 func (k *celler) add(i int) error {
 	s, f := k.s, k.cw.faults
@@ -139,9 +162,15 @@ func (k *celler) add(i int) error {
 				return err
 			}
 		}
+		if err := k.lingers(); err != nil {
+			return err
+		}
 		open := k.gate() == 0
-		next := k.cw.counted[i][k.cell] + 1
+		next := k.count(k.cell) + 1
 		if open {
+			if next <= k.cw.counted[i][k.cell] || next > k.cw.most[i][k.cell]+1 {
+				k.cw.fail("cell %d of node %d is %d for its own session", k.cell, i, next-1)
+			}
 			k.cw.most[i][k.cell] = next
 			binary.LittleEndian.PutUint64(k.word, next)
 		}
@@ -171,62 +200,116 @@ func (k *celler) add(i int) error {
 	}
 }
 
-// move moves node i to another place.
-func (k *celler) move(i int) error {
+// gateTo queues what the gate of the node at at says from now on.
+func (k *celler) gateTo(at pool.Addr, to uint64) {
+	binary.LittleEndian.PutUint64(k.word, to)
+	k.s.Write(pool.Shared, at+gateAt, k.word)
+}
+
+// alone locks node i, waits until nobody else is in it, and READs it. ok is false if it has moved,
+// and nothing is locked then.
+func (k *celler) alone(i int) (ok bool, err error) {
 	if err := k.read(i); err != nil {
-		return err
+		return false, err
 	}
 	s, f, at := k.s, k.cw.faults, k.at[i]
-	to, err := s.Allocate(cellNode, pool.Nil)
-	if err != nil {
-		return err
-	}
 	word, err := k.strips.WordOf(at)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if _, err := s.Acquire(pool.Word{At: word, Node: at, InStrip: true}, pool.Span{At: at, Local: k.node}); err != nil {
-		return err
+		return false, err
 	}
 	if k.gate() > gateShut {
-		return s.PostRelease(0, 0)
-	}
-	gate := func(to uint64) {
-		binary.LittleEndian.PutUint64(k.word, to)
-		s.Write(pool.Shared, at+gateAt, k.word)
+		return false, s.PostRelease(0, 0)
 	}
 	if f.waitFirst {
 		err = s.AwaitAbsent(at)
 	}
+	found := k.gate()
 	if err == nil {
-		gate(gateShut)
-		if f.waitFirst || f.noWait {
+		k.gateTo(at, gateShut)
+		if k.s.Pool().Env().Uint64()%4 == 0 {
+			if err := errors.Join(s.Post(), k.lingers()); err != nil {
+				return false, err
+			}
+		}
+		if f.waitFirst || f.noWait || f.trusts && found == gateShut {
 			err = s.Post()
 		} else {
 			err = s.AwaitAbsent(at)
 		}
 	}
 	if err != nil {
-		if s.Err() == nil {
-			gate(0)
-			err = errors.Join(err, s.PostRelease(0, 0))
-		}
-		return err
+		return false, k.open(at, err)
 	}
 	least := k.cw.counted[i]
 	s.Read(at, k.node)
 	if err := s.Post(); err != nil {
-		return err
+		return false, err
 	}
 	k.judge(i, &least)
+	return true, nil
+}
+
+// open opens a node that stays as it was, since err ended what was about to be done.
+func (k *celler) open(at pool.Addr, err error) error {
+	if k.s.Err() == nil {
+		k.gateTo(at, 0)
+		err = errors.Join(err, k.s.PostRelease(0, 0))
+	}
+	return err
+}
+
+// move moves node i to another place.
+func (k *celler) move(i int) error {
+	s := k.s
+	to, err := s.Allocate(cellNode, pool.Nil)
+	if err != nil {
+		return err
+	}
+	if ok, err := k.alone(i); !ok || err != nil {
+		return err
+	}
 	clear(k.node[gateAt:cellsAt])
 	s.Write(pool.Sole, to, k.node)
 	if err := s.Post(); err != nil {
 		return err
 	}
-	gate(uint64(to))
-	k.cw.moved++
+	k.gateTo(k.at[i], uint64(to))
+	k.cw.changed++
 	return s.PostRelease(0, 0)
+}
+
+// rewrite changes node i where it is. Its image is shut: the WRITE that opens it comes when nothing
+// is owed any more. Else who repairs the rewrite takes counts back.
+func (k *celler) rewrite(i int) error {
+	if ok, err := k.alone(i); !ok || err != nil {
+		return err
+	}
+	s, at := k.s, k.at[i]
+	if err := s.ReserveRewrite(at, cellNode); err != nil {
+		return k.open(at, err)
+	}
+	binary.LittleEndian.PutUint64(k.node, binary.LittleEndian.Uint64(k.node)+1)
+	if k.cw.faults.opensWithin {
+		clear(k.node[gateAt:cellsAt])
+	}
+	s.Rewrite(at, k.node)
+	if !k.cw.faults.opensWithin {
+		k.gateTo(at, 0)
+	}
+	k.cw.changed++
+	return s.PostRelease(0, 0)
+}
+
+// name acquires a lock word that is of no strip, so that the session's slot names it.
+func (k *celler) name() error {
+	_, err := k.s.Acquire(pool.Word{At: k.cw.other + wordImage, Node: k.cw.other})
+	if err == nil {
+		err = k.s.PostRelease(0, 0)
+	}
+	return err
 }
 
 // works does what a session of a client does.
@@ -236,159 +319,25 @@ func (k *celler) works(rounds int) error {
 		i := int(env.Uint64() % uint64(len(k.at)))
 		k.s.Begin()
 		var err error
-		switch env.Uint64() % 4 {
+		switch env.Uint64() % 8 {
 		case 0:
 			err = k.move(i)
 		case 1:
+			err = k.rewrite(i)
+		case 2:
 			err = k.read(i)
+		case 3:
+			err = k.name()
 		default:
 			err = k.add(i)
 		}
 		k.s.End()
+		if env.Uint64()%8 == 0 {
+			env.Sleep(time.Millisecond) // its slot is given back where renewals are fast
+		}
 		if err != nil && (k.s.Err() != nil || !errors.Is(err, pool.ErrTimeout)) {
 			return fmt.Errorf("round %d: %w", n, err)
 		}
 	}
-	return k.s.Close()
-}
-
-// presenceRun is one run. In every third one no READ brings all presence words of a server.
-func presenceRun(t *testing.T, seed uint64, faults presenceFaults) (moved int, err error) {
-	t.Helper()
-	const rounds = 12
-	w := simenv.New(simenv.Options{Seed: seed, MaxEvents: 4_000_000, Preempt: 6})
-	plan := sim.NewPlan(w.Faults(), sim.Menu{
-		Kinds: deadly, Processes: []string{"client-1", "client-2", "client-3"}, Parts: 1200, Most: 4, Longest: 3 * lease,
-	})
-	cw := &cellWorld{w: w, faults: faults}
-	cw.c, err = poolsim.New(w, poolsim.Options{
-		Servers: 1 + int(seed%2), Locks: 4, Lease: lease, RenewEvery: wordRenewal(seed), Intents: []int{20, 30, 1600}[seed%3], Chunks: 16, ChunkBytes: 64 << 10, Fabric: sim.Options{Plan: plan},
-	})
-	must(t, err)
-	err = w.Run(func(p *simenv.Process) {
-		cl, err := cw.c.Open(p)
-		must(t, err)
-		cw.build(t, cl, 1+int(seed%3))
-		must(t, cl.Close()) // a fault may restart its memory server
-		g := env.NewWaitGroup(p)
-		for n := range cellClients {
-			proc, done := w.NewProcess(fmt.Sprintf("client-%d", n+1)), p.NewEvent()
-			proc.Go("main", func() {
-				defer done.Set()
-				cl, err := cw.c.Open(proc)
-				if err != nil {
-					return // it is met by a fault
-				}
-				inner := env.NewWaitGroup(proc)
-				for i := range cellSessions {
-					inner.Go(fmt.Sprint("session ", i), func() {
-						k, err := cw.open(cl, n*cellSessions+i)
-						if err == nil {
-							k.s.SetLimit(4 * lease)
-							err = k.works(rounds)
-						}
-						if err != nil && cl.Alive() == nil && len(plan.Faults) == 0 {
-							cw.fail("client %d: %w", n, err)
-						}
-					})
-				}
-				inner.Wait(env.Forever)
-				_ = cl.Close()
-			})
-			g.Go("wait", func() { done.Wait(env.Forever) })
-		}
-		g.Wait(env.Forever)
-		p.Sleep(3 * lease) // whatever a dead client has under way; then it is fenced
-		cl, err = cw.c.Open(p)
-		must(t, err)
-		k, err := cw.open(cl, 0)
-		must(t, err)
-		for i := range cw.nodes {
-			// Nobody who died in a node keeps it from being moved.
-			k.s.Begin()
-			must(t, k.move(i))
-			must(t, k.read(i))
-			k.s.End()
-		}
-		must(t, errors.Join(k.s.Close(), cl.Alive(), cl.Close()))
-	})
-	if err != nil {
-		err = fmt.Errorf("seed %d: %w\nplan %v", seed, err, plan)
-	}
-	return cw.moved, err
-}
-
-// TestPresence: no count of a cell is lost, and none comes back, while nodes are moved and clients
-// die.
-func TestPresence(t *testing.T) {
-	moved := 0
-	for seed := range uint64(150) {
-		n, err := presenceRun(t, seed, presenceFaults{})
-		must(t, err)
-		moved += n
-	}
-	if moved < 1000 {
-		t.Errorf("%d moves, the seeds are to have many", moved)
-	}
-}
-
-// TestPresenceFaults: each of these is found.
-func TestPresenceFaults(t *testing.T) {
-	for name, faults := range map[string]presenceFaults{
-		"shut after the wait": {waitFirst: true}, "read before the word": {readFirst: true},
-		"write behind the word": {leaveFirst: true}, "nobody is waited for": {noWait: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(150) {
-				if _, err := presenceRun(t, seed, faults); err != nil {
-					t.Logf("found at seed %d: %.200v", seed, err)
-					return
-				}
-			}
-			t.Error("not found")
-		})
-	}
-}
-
-// TestSlotOfOneWhoDied: a client that gets the slot of one that died where it was clears its word,
-// so nobody waits for it.
-func TestSlotOfOneWhoDied(t *testing.T) {
-	w := simenv.New(simenv.Options{Seed: 1})
-	c, err := poolsim.New(w, poolsim.Options{Servers: 1, Locks: 4, Lease: lease, Intents: 1})
-	must(t, err)
-	must(t, w.Run(func(p *simenv.Process) {
-		cl, err := c.Open(p)
-		must(t, err)
-		cw := &cellWorld{w: w, c: c}
-		cw.build(t, cl, 1)
-		node, there := cw.nodes[0], p.NewEvent()
-		proc := w.NewProcess("victim")
-		proc.Go("main", func() {
-			own, err := c.Open(proc)
-			must(t, err)
-			s, err := own.NewSession(64)
-			must(t, err)
-			s.Begin()
-			must(t, s.Enter(node))
-			must(t, s.Post())
-			there.Set()
-			proc.Sleep(time.Hour)
-		})
-		there.Wait(env.Forever)
-		proc.Kill()
-		p.Sleep(3 * lease) // it is fenced
-		other, err := cl.Allocate(wordNode, pool.Nil)
-		must(t, err)
-		binary.LittleEndian.PutUint64(c.Memory(1, verbs.RegionData)[other.Offset():], 1)
-		k, err := cw.open(cl, 0)
-		must(t, err)
-		k.s.SetLimit(lease)
-		k.s.Begin()
-		_, err = k.s.Acquire(pool.Word{At: other + wordImage, Node: other}) // claims the slot
-		must(t, err)
-		must(t, k.s.PostRelease(0, 0))
-		must(t, k.move(0))
-		k.s.End()
-		must(t, errors.Join(k.s.Close(), cl.Close()))
-	}))
+	return nil
 }

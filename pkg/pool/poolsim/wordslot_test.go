@@ -17,18 +17,19 @@ import (
 )
 
 // TestWordMemoryIsUsedAgain: memory of a lock word is not used again while a client's slot names
-// the word, of whatever class it is. So the fence of that client changes nothing of what is there
-// then, even if it looks like a word that the client holds.
+// the word, of whatever class it is, and whatever nodes the slot's session entered meanwhile. So
+// the fence of that client changes nothing of what is there then, even if it looks like a word that
+// the client holds.
 func TestWordMemoryIsUsedAgain(t *testing.T) {
-	t.Run("cached", func(t *testing.T) {
-		wordMemoryIsUsedAgain(t, func(p *pool.Pool, a pool.Addr) { p.Retire(a, 256) })
-	})
+	cached := func(p *pool.Pool, a pool.Addr) { p.Retire(a, 256) }
+	t.Run("cached", func(t *testing.T) { wordMemoryIsUsedAgain(t, cached, false) })
 	t.Run("uncached", func(t *testing.T) {
-		wordMemoryIsUsedAgain(t, func(p *pool.Pool, a pool.Addr) { p.RetireUncached(a, 256) })
+		wordMemoryIsUsedAgain(t, func(p *pool.Pool, a pool.Addr) { p.RetireUncached(a, 256) }, false)
 	})
+	t.Run("another node entered", func(t *testing.T) { wordMemoryIsUsedAgain(t, cached, true) })
 }
 
-func wordMemoryIsUsedAgain(t *testing.T, retire func(*pool.Pool, pool.Addr)) {
+func wordMemoryIsUsedAgain(t *testing.T, retire func(*pool.Pool, pool.Addr), enters bool) {
 	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
 		owner, err := c.Open(p)
 		must(t, err)
@@ -37,6 +38,8 @@ func wordMemoryIsUsedAgain(t *testing.T, retire func(*pool.Pool, pool.Addr)) {
 		fill, err := s.Buffer(256)
 		must(t, err)
 		node, err := owner.Allocate(256, pool.Nil)
+		must(t, err)
+		other, err := owner.Allocate(256, node)
 		must(t, err)
 		holder, used := p.World().NewProcess("holder"), p.NewEvent()
 		var id uint32
@@ -51,6 +54,11 @@ func wordMemoryIsUsedAgain(t *testing.T, retire func(*pool.Pool, pool.Addr)) {
 			must(t, err)
 			must(t, s.PostRelease(0, 0))
 			s.End()
+			if enters {
+				s.Begin()
+				must(t, errors.Join(s.Enter(other), s.Post(), s.PostLeave()))
+				s.End()
+			}
 			used.Set()
 			holder.Sleep(time.Hour)
 		})
