@@ -107,6 +107,9 @@ func (s *Session) follow(key []byte, strict, fresh bool) (reach, error) {
 		if err := s.Read(a, s.room); err != nil {
 			return astray, err
 		}
+		if s.sees != nil {
+			s.sees(a)
+		}
 		l := &s.leaf
 		switch {
 		case !l.open(s.room, a):

@@ -39,7 +39,8 @@ type Session struct {
 	scan   *scan    // nil until the first one
 	round  *round   // nil until the first batch
 
-	stray  pool.Addr // see strayed
+	sees   func(pool.Addr) // is told of each leaf that a descent ends at, or follows; nil = nobody is
+	stray  pool.Addr       // see strayed
 	strays int
 }
 

@@ -1,6 +1,7 @@
 package dolphin
 
 import (
+	"bytes"
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index/internal/art"
@@ -8,10 +9,18 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// The walk of a sweep READs each inner node, and each leaf. It goes by pieces, an operation each,
-// of some nodes and leaves, so no epoch waits for more than that. A leaf is seen by its slot, or as
-// what took the place of one that has the slot still, or as the right half of one of these: it may
-// get its slot behind the walk, or in a node of which the walk has READ the words in another order.
+// A sweep walks twice, in pieces that are operations of their own, so no epoch waits for more than
+// one of them.
+//
+// The walk by slots READs inner nodes, and sees them, and the leaves of their slots. It sees each
+// node and leaf that is in the tree, or has a slot, during all of it.
+//
+// The walk by keys goes on as a scan does: it looks for the leaf that is the truth for the range
+// behind the one before, and sees that, and its blocks. A pair that is there during all of it is in
+// the leaf that it READs for the pair's range, wherever merges and splits have moved it by then. It
+// also sees the leaves by whose forward words and right halves it comes there. So a leaf that was
+// published by a client that died, got its slot behind the walk by slots, and has a forward word
+// when this walk comes, is met on the way.
 
 // walkAll tells r of all that is in the tree during all of the walk.
 func (t *Tree) walkAll(r *pool.Review) (err error) {
@@ -21,70 +30,70 @@ func (t *Tree) walkAll(r *pool.Review) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	w := &sweeper{s: s}
-	for place, more := []byte(nil), true; more; {
-		began := t.Env.Now()
-		w.seen = w.seen[:0]
-		if place, more, err = w.piece(place); err != nil {
-			return err
-		}
-		r.Seen(w.seen)
-		if err := t.Rest(began); err != nil {
-			return err
+	for _, piece := range []func(place []byte) (next []byte, more bool, err error){w.bySlots, w.byKeys} {
+		for place, more := []byte(nil), true; more; {
+			began := t.Env.Now()
+			w.seen = w.seen[:0]
+			if place, more, err = piece(place); err != nil {
+				return err
+			}
+			r.Seen(w.seen)
+			if err := t.Rest(began); err != nil {
+				return err
+			}
 		}
 	}
 	return s.SeeRoots(r.Seen)
 }
 
-// sweeper is the walk of a sweep.
+// pieceNodes is how many nodes or leaves a piece READs, besides those on the way to where it
+// begins.
+const pieceNodes = 64
+
+// sweeper is the walk of a sweep. It implements art.Seer.
 type sweeper struct {
 	s    *Session
 	seen []pool.Addr
 }
 
-// pieceNodes is how many nodes and leaves a piece READs, besides those on the way to where it
-// begins.
-const pieceNodes = 64
+// SeeNode implements art.Seer.
+func (w *sweeper) SeeNode(a pool.Addr) { w.see(a) }
 
-// piece sees what comes from a place on, and returns where the next one begins.
-func (w *sweeper) piece(place []byte) (next []byte, more bool, err error) {
+// SeeLeaf implements art.Seer.
+func (w *sweeper) SeeLeaf(slot art.Slot) { w.see(slot.Addr()) }
+
+func (w *sweeper) see(a pool.Addr) { w.seen = append(w.seen, a) }
+
+// bySlots is a piece of the walk by slots: from a place on. It returns where the next one begins.
+func (w *sweeper) bySlots(place []byte) (next []byte, more bool, err error) {
 	w.s.Begin()
 	defer w.s.End()
 	return w.s.NewWalker(nil).SeeFrom(place, pieceNodes, w)
 }
 
-// SeeNode implements art.Seer.
-func (w *sweeper) SeeNode(a pool.Addr) { w.see(a) }
-
-func (w *sweeper) see(a pool.Addr) { w.seen = append(w.seen, a) }
-
-// SeeLeaf implements art.Seer. It sees the leaf of a slot, and those that have no slot yet and are
-// found by it. out: it is out, or what has taken its place is, so the slot has changed since it was
-// READ.
-func (w *sweeper) SeeLeaf(slot art.Slot) (out bool, err error) {
-	fw, half, out, err := w.read(slot.Addr())
-	if err == nil && fw > merging {
-		_, half, out, err = w.read(pool.Addr(fw))
-	}
-	if err == nil && !out && half != pool.Nil {
-		_, _, _, err = w.read(half) // it may have had a slot, and lost it
-	}
-	return out, err
-}
-
-// read sees the leaf at a, and its blocks. out: it is out, and says nothing.
-func (w *sweeper) read(a pool.Addr) (fw uint64, half pool.Addr, out bool, err error) {
+// byKeys is a piece of the walk by keys: from the leaf of key on. It returns where the next one
+// begins.
+func (w *sweeper) byKeys(key []byte) (next []byte, more bool, err error) {
 	s, l := w.s, &w.s.leaf
-	for {
-		if err := s.Read(a, s.room); err != nil {
-			return 0, pool.Nil, false, err
-		}
-		w.see(a)
-		if !l.open(s.room, a) {
-			return 0, pool.Nil, true, nil
+	s.Begin()
+	defer s.End()
+	s.sees = w.see
+	defer func() { s.sees = nil }()
+	next = bytes.Clone(key)
+	for n := 0; n < pieceNodes; {
+		there, err := s.findLeaf(next, false)
+		if err != nil || !there {
+			return next, false, err
 		}
 		again, damaged := s.alive(l)
-		if damaged {
-			return 0, pool.Nil, false, damagedLeaf(a, "a record that is none")
+		switch {
+		case damaged:
+			return next, false, damagedLeaf(l.at, "a record that is none")
+		case again:
+			if err := s.Reread(l.at); err != nil {
+				return next, false, err
+			}
+			continue
 		}
 		for _, p := range s.pairs {
 			if v, long, _ := l.value(p.cursor, p.w); long {
@@ -92,12 +101,11 @@ func (w *sweeper) read(a pool.Addr) (fw uint64, half pool.Addr, out bool, err er
 				w.see(r.Addr)
 			}
 		}
-		if !again {
-			fw, err := s.t.forwardOf(l)
-			return fw, l.right, false, err
+		if l.endless {
+			return next, false, nil
 		}
-		if err := s.Reread(a); err != nil {
-			return 0, pool.Nil, false, err
-		}
+		next = append(next[:0], l.high...)
+		n++
 	}
+	return next, true, nil
 }

@@ -11,14 +11,13 @@ import (
 type Seer interface {
 	// SeeNode is told of an inner node.
 	SeeNode(a pool.Addr)
-	// SeeLeaf is told of a leaf's slot. out: the leaf is out. Then what has taken its place may be
-	// in slots of the node that were READ before, and the node is READ again.
-	SeeLeaf(w Slot) (out bool, err error)
+	// SeeLeaf is told of a leaf's slot.
+	SeeLeaf(w Slot)
 }
 
-// SeeFrom is a piece of a sweep's walk: it tells to of the nodes and leaves that this operation
-// READs from a place on, in the order of places, until it came to most nodes and leaves, and went
-// on by a slot at least. The next piece begins at next. more is false at the end of the tree.
+// SeeFrom is a piece of a sweep's walk: it tells to of the nodes that this operation READs, and of
+// the leaves that these lead to, from a place on, in the order of places, until it came to most of
+// both, and went on by a slot at least. The next piece begins at next. more is false at the end of the tree.
 //
 // A node that is replaced meanwhile has what it had when it was frozen, so a piece sees whatever is
 // in the tree during all of it, and has a place from its first one to its last one. One that is
@@ -97,17 +96,8 @@ func (p *piece) see(above *Header, a pool.Addr, w Slot, level int, tight bool) (
 		case p.s.t.lay.Damaged(v, b == EndBranch):
 			return false, IsDamaged(w.Addr(), v)
 		case v.Leaf():
-			out, err := p.to.SeeLeaf(v)
-			if err == nil && out {
-				err = p.s.Retry()
-			}
-			if err != nil {
-				return false, err
-			}
-			if p.left--; out {
-				p.Path = p.Path[:way]
-				return p.see(above, a, w, level, tight)
-			}
+			p.to.SeeLeaf(v)
+			p.left--
 		default:
 			p.to.SeeNode(v.Addr())
 			if again, err = p.see(&f.Header, w.Addr(), v, level+1, tight && bytes.HasPrefix(p.from, p.Path)); again || err != nil || p.over {
