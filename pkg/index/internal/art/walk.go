@@ -17,7 +17,8 @@ type Seer interface {
 
 // SeeFrom is a piece of a sweep's walk: it tells to of the nodes that this operation READs, and of
 // the leaves that these lead to, from a place on, in the order of places, until it came to most of
-// both, and went on by a slot at least. The next piece begins at next. more is false at the end of the tree.
+// both, and went on by a slot at least. The next piece begins at next. more is false at the end of
+// the tree.
 //
 // A node that is replaced meanwhile has what it had when it was frozen, so a piece sees whatever is
 // in the tree during all of it, and has a place from its first one to its last one. One that is
