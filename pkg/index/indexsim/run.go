@@ -70,12 +70,12 @@ func (run Run) Do() Report {
 	random := rand.New(rand.NewPCG(run.Seed, 77))
 	sh := shapeOf(random)
 	sh.switches = switchesOf(run.Seed)
-	if run.Design.Name == "dolphin" { // its leaves have two forms
-		shorten(run.Seed, &sh)
-	}
 	sh.half = halfOf(run.Seed, &sh)
 	sh.options.InlineBytes = inlineOf(run.Seed, &sh.options)
 	chunkBytes, chunks := memoryOf(run.Seed, &sh)
+	if run.Design.Name == "dolphin" { // its leaves have two forms
+		shorten(run.Seed, &sh)
+	}
 	crowd(run.Seed, &sh)
 	if slices.Contains(run.Design.Switches, "nodeTypes") { // SMART and Dolphin, which sweep
 		sweepsOf(run.Seed, &sh)

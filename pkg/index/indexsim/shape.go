@@ -22,6 +22,7 @@ type shape struct {
 	// of keys, in which all clients work for a while, so that they meet where leaves split; 0 = all
 	// keys
 	window  int
+	even    bool // most values have the same length
 	growing bool // more is written than deleted
 	// for a while most operations write, then most delete, so that nodes split and are merged
 	waves bool
@@ -112,12 +113,13 @@ func inlineOf(seed uint64, o *index.Options) int {
 	return 1 + r.IntN(o.MaxValueBytes)
 }
 
-// shorten makes values of 8 bytes at most, in half of the runs. The source is one of its own, as
-// that of switches is.
+// shorten makes values words, in half of the runs; in half of these most have one length, so that
+// updates change nothing but the word. The source is one of its own, as that of switches is.
 func shorten(seed uint64, sh *shape) {
-	r := rand.New(rand.NewPCG(seed, 83))
+	r := rand.New(rand.NewPCG(seed, 87))
 	if r.IntN(2) == 0 {
-		sh.options.MaxValueBytes = 8
+		sh.options.MaxValueBytes, sh.options.InlineBytes = 8, 0
+		sh.even = r.IntN(2) == 0
 	}
 }
 

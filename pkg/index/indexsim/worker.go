@@ -74,7 +74,11 @@ func (w *worker) step(n int) error {
 	}
 	if in.Verb.Changes() {
 		in.Value = fmt.Sprintf("%d.%d", w.id, n)
-		in.Value += fmt.Sprintf("%*s", r.IntN(sh.options.MaxValueBytes-len(in.Value)+1), "")
+		more := sh.options.MaxValueBytes - len(in.Value)
+		if !sh.even || r.IntN(8) == 0 {
+			more = r.IntN(more + 1)
+		}
+		in.Value += fmt.Sprintf("%*s", more, "")
 	}
 	return h.do(w.s, w.id, in)
 }
