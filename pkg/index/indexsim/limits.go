@@ -54,6 +54,7 @@ type limits struct {
 	least    time.Duration // limit of an operation
 	// nothing of what happens ends a session, so no memory is lost
 	gentle bool
+	words  bool // values are of 8 bytes at most, and most of 8
 	rand   *rand.Rand
 	c      *poolsim.Cluster
 	fates  [][]fate // by worker and key
@@ -92,6 +93,9 @@ func (x *limits) draw(w *simenv.World) poolsim.Options {
 	}
 	if r.IntN(3) == 0 {
 		x.options.InlineBytes = 8
+	}
+	if x.words = x.Design.Name == "dolphin" && rand.New(rand.NewPCG(x.Seed, 89)).IntN(2) == 0; x.words {
+		x.options.MaxValueBytes, x.options.InlineBytes = 8, 0
 	}
 	x.options.CacheBytes = []int{4 << 10, 12 << 10, 64 << 10, 1 << 20}[r.IntN(4)]
 	x.options.Neighbourhood = neighbourhoodOf(x.Design, x.Seed)

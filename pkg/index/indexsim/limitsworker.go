@@ -187,7 +187,12 @@ func (w *limitsWorker) step(i int) error {
 		w.s.SetLimit(time.Second)
 	}
 	n := r.IntN(len(w.fates))
-	key, value := w.key(n), fmt.Appendf(nil, "%d.%d.....................", w.id, i)[:r.IntN(w.x.options.MaxValueBytes)]
+	key, value := w.key(n), fmt.Appendf(nil, "%d.%d.....................", w.id, i)
+	if length := r.IntN(w.x.options.MaxValueBytes); w.x.words && length > 0 {
+		value = value[:8]
+	} else {
+		value = value[:length]
+	}
 	to := stateOf(value, true)
 	verb := r.IntN(16)
 	if w.x.waves && r.IntN(3) != 0 {
