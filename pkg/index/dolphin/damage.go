@@ -51,12 +51,16 @@ func (s *Session) strayed(a pool.Addr) error {
 	return s.Reread(a)
 }
 
-// renew READs the slot of st again, which led to the leaf at a, so that its copy is not older. What
-// the operation found there showed that the slot leads elsewhere by now.
+// renew READs the slot of st again, the last step of the way, so that its copy is not older. What
+// the operation found in the leaf there showed that the slot leads elsewhere by now. A frozen slot
+// never says so: its node is out, or about to be, and the copy of its parent is old as well.
 func (s *Session) renew(st *art.Step) error {
 	if err := s.strayed(st.Word.Addr()); err != nil {
 		return err
 	}
-	_, err := s.ReadWord(st)
-	return err
+	w, err := s.ReadWord(st)
+	if err != nil || !w.Frozen() {
+		return err
+	}
+	return s.Replace(s.Level)
 }
