@@ -82,7 +82,7 @@ func (r *round) Search(i int, key []byte) (b []byte, o rounds.Outcome) {
 	if j < 0 || !l.open(s.ring[j], r.at[j]) || l.below(key, false) || l.above(key, false) {
 		return nil, rounds.Undecided
 	}
-	if fw := l.forward(); fw != 0 && fw != shut {
+	if !l.isTruth() {
 		return nil, rounds.Undecided
 	}
 	f, damaged := l.find(key, s.lay.tagOf(key))

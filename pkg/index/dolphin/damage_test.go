@@ -39,7 +39,7 @@ func TestDamagedLeaves(t *testing.T) {
 	leafOf := func(i uint64) (pool.Addr, []byte, int) {
 		w.Begin()
 		defer w.End()
-		if there, err := w.findLeaf(key(i), false); err != nil || !there {
+		if there, err := w.find(key(i), false); err != nil || !there {
 			t.Fatal(there, err)
 		}
 		return w.leaf.at, bytes.Clone(w.room), w.leaf.records

@@ -1,8 +1,6 @@
 package dolphin
 
 import (
-	"bytes"
-
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
@@ -15,6 +13,10 @@ import (
 // that is the truth for its range when its forward word is READ proves hit and miss, whatever led
 // there. A copy that may be followed, and a slot that this operation READ, lead to memory that is
 // still this leaf, or says that it is out.
+//
+// A leaf that is to be merged is the truth as long as its forward word says so. The leaf that has
+// its pairs besides may be there already, but nobody changes that before it has this one's slot,
+// and this one's forward word leads there before (merge.go).
 //
 // Where another leaf has taken a leaf's place, readers follow the forward word. First the range,
 // then the forward word: the other leaf may have a larger range than the one that leads there, and
@@ -39,40 +41,7 @@ const (
 
 // find READs the leaf that is the truth for key, to s.leaf; strict: for the keys directly below it.
 // false: there is no leaf at all.
-//
-// A leaf that is to be merged is the truth until the one from its max on has a forward word, and
-// never changes meanwhile. So where a leaf that begins at max is found, and has none, after the
-// READ of this one, this one was the truth when that was READ. A leaf that begins lower is the
-// merged one.
 func (s *Session) find(key []byte, strict bool) (bool, error) {
-	for {
-		there, err := s.findLeaf(key, strict)
-		if err != nil || !there || s.leaf.forward() != merging {
-			return there, err
-		}
-		at := s.leaf.at
-		copy(s.besideRoom, s.room)
-		s.right = append(s.right[:0], s.leaf.high...)
-		if there, err = s.findLeaf(s.right, false); err != nil {
-			return false, err
-		}
-		switch {
-		case there && bytes.Equal(s.leaf.low, s.right):
-			copy(s.room, s.besideRoom)
-			s.leaf.open(s.room, at)
-			return true, nil
-		case there && !s.leaf.below(key, strict) && s.leaf.forward() != merging:
-			return true, nil
-		}
-		if err := s.strayed(at); err != nil {
-			return false, err
-		}
-	}
-}
-
-// findLeaf is find, but of a leaf that is to be merged it does not ask whether it is the truth
-// still.
-func (s *Session) findLeaf(key []byte, strict bool) (bool, error) {
 	for fresh := false; ; fresh = true {
 		found, err := s.SeekBound(key, fresh)
 		for found && err == nil {
@@ -126,7 +95,7 @@ func (s *Session) follow(key []byte, strict, fresh bool) (reach, error) {
 		}
 		if l.above(key, strict) {
 			switch {
-			case fresh && !forwarded && fw > merging: // it has the slot of what was merged
+			case !forwarded && fw > merging: // it has the slot of what was merged
 				a, forwarded = pool.Addr(fw), true
 				continue
 			case fresh && forwarded && l.right != pool.Nil:
@@ -136,7 +105,7 @@ func (s *Session) follow(key []byte, strict, fresh bool) (reach, error) {
 			return astray, nil
 		}
 		switch {
-		case fw == 0 || fw == shut || fw == merging:
+		case l.isTruth():
 			return right, nil
 		case fw == gone && fresh: // and had its slot in this operation
 			return none, nil

@@ -146,6 +146,12 @@ func (l *leaf) setWord(at int, w uint64) { binary.LittleEndian.PutUint64(l.b[at:
 // forward is the forward word.
 func (l *leaf) forward() uint64 { return l.word(atForward) }
 
+// isTruth reports whether l is the truth for its range.
+func (l *leaf) isTruth() bool {
+	fw := l.forward()
+	return fw == 0 || fw == shut || fw == merging && !l.endless
+}
+
 // opensHead makes l what the first bytes of b, READ from a, say. false: they are no leaf's, or its
 // dead mark's.
 func (l *leaf) opensHead(b []byte, a pool.Addr) bool {

@@ -17,12 +17,11 @@ import (
 // words. The requests, each awaited before the next:
 //
 //  1. under L's lock word: WRITE of L's forward word, merging. L never changes any more. It is the
-//     truth for its range until 3.
+//     truth for its range until 4: N has the same pairs for it, and nobody changes N before 6.
 //  2. under R's lock word: WRITE of N, which has the pairs of both. Nobody knows it. Where they do
 //     not fit any more it is two leaves: N has those of L, and its right half those of R.
 //  3. WRITE of R's forward word, to N, and the release. From this moment on N is the truth for
-//     both. Whoever is led to L looks for the leaf from L's max on: it begins there before 3, and
-//     finds N behind R afterwards.
+//     R's range.
 //  4. under L's lock word: WRITE of L's forward word, to N.
 //  5. R's slot is taken out, and R is marked dead and given back; or, with a right half, it is
 //     swung to that. A key of R is found by L's slot from now on: L leads to N.
@@ -66,7 +65,7 @@ func (s *Session) tidy() {
 		if err := s.merge(); !errors.Is(err, index.ErrPoolFull) || !s.awaitMemory() {
 			return
 		}
-		if there, err := s.findLeaf(low, false); err != nil || !there || !bytes.Equal(s.leaf.low, low) || s.leaf.forward() != 0 {
+		if there, err := s.find(low, false); err != nil || !there || !bytes.Equal(s.leaf.low, low) || s.leaf.forward() != 0 {
 			return
 		}
 	}
@@ -95,7 +94,7 @@ func (s *Session) merge() error {
 	}
 	low := bytes.Clone(l.low)
 	next := bytes.Clone(l.high)
-	there, err := s.findLeaf(next, false)
+	there, err := s.find(next, false)
 	if err != nil || !there || !bytes.Equal(s.leaf.low, next) || s.leaf.forward() != 0 {
 		return err
 	}

@@ -180,8 +180,7 @@ func (s *Session) counts(b []byte, a pool.Addr) bool {
 	if !l.open(b, a) || l.below(sc.bound, sc.strict) || l.above(sc.bound, sc.strict) {
 		return false
 	}
-	fw := l.forward()
-	return fw == 0 || fw == shut
+	return l.isTruth()
 }
 
 // findOne finds the leaf that comes next. false: there is none.

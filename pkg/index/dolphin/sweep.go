@@ -81,7 +81,7 @@ func (w *sweeper) byKeys(key []byte) (next []byte, more bool, err error) {
 	defer func() { s.sees = nil }()
 	next = bytes.Clone(key)
 	for n := 0; n < pieceNodes; {
-		there, err := s.findLeaf(next, false)
+		there, err := s.find(next, false)
 		if err != nil || !there {
 			return next, false, err
 		}
