@@ -38,7 +38,8 @@ func (s *Session) allot(m *leaves, near pool.Addr, n int, oneWillDo bool) (err e
 	return err
 }
 
-// allotSome allocates n leaves, of which m gets two at most, or none.
+// allotSome allocates n leaves, of which m gets two at most, or none. The second one is on a
+// server by chance: so leaves are spread over all of them.
 func (s *Session) allotSome(m *leaves, near pool.Addr, n int) (err error) {
 	var last pool.Addr
 	for i := 0; i < n && err == nil; i++ {
@@ -48,7 +49,12 @@ func (s *Session) allotSome(m *leaves, near pool.Addr, n int) (err error) {
 			}
 			continue
 		}
-		m.at[i], _, err = s.Allocate(s.lay.size, near)
+		where := near
+		if i > 0 {
+			all := s.Pool.Servers()
+			where = pool.NewAddr(all[s.Env.Uint64()%uint64(len(all))], 0)
+		}
+		m.at[i], _, err = s.Allocate(s.lay.size, where)
 	}
 	if m.n = min(n, len(m.at)); err != nil {
 		s.GiveBack()
