@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	_ "github.com/dmindex/dmindex/pkg/index/chime"
 	_ "github.com/dmindex/dmindex/pkg/index/dex"
+	_ "github.com/dmindex/dmindex/pkg/index/dolphin"
 	_ "github.com/dmindex/dmindex/pkg/index/sherman"
 	_ "github.com/dmindex/dmindex/pkg/index/smart"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
@@ -27,7 +28,7 @@ import (
 func TestLateListsEndAChange(t *testing.T) {
 	const each, limit = 2 * time.Millisecond, time.Millisecond
 	key, none, old, changed := number(500), number(501), []byte("old"), []byte("new")
-	for _, design := range []string{"sherman", "smart", "chime", "dex"} {
+	for _, design := range []string{"sherman", "smart", "chime", "dex", "dolphin"} {
 		for _, change := range []struct {
 			name string
 			do   func(s index.Session) error
@@ -74,7 +75,7 @@ func TestLateListsEndAChange(t *testing.T) {
 // operation. Then the pair stays as it is.
 func TestModifyThatTakesLong(t *testing.T) {
 	const limit = time.Millisecond
-	for _, design := range []string{"sherman", "smart", "chime", "dex"} {
+	for _, design := range []string{"sherman", "smart", "chime", "dex", "dolphin"} {
 		for _, says := range []index.Action{index.Put, index.Remove} {
 			hasty(t, design, limit, func(p *simenv.Process, c *limitsClient, s index.Session) {
 				takes := 2 * limit
