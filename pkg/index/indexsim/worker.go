@@ -77,6 +77,8 @@ func (w *worker) step(n int) error {
 		more := sh.options.MaxValueBytes - len(in.Value)
 		if !sh.even || r.IntN(8) == 0 {
 			more = r.IntN(more + 1)
+		} else {
+			more-- // a modification of such a value by such a one puts it: see register.Decide
 		}
 		in.Value += fmt.Sprintf("%*s", more, "")
 	}
