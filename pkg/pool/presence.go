@@ -76,8 +76,9 @@ import (
 //     clears it: a session that enters node after node leaves no moment to those who would
 //     (forgetName).
 //   - Memory of N in another use: a session that entered does not let the epoch of its operation
-//     pass, and one that finds N shut or gone changes nothing. A word of a dead client that names
-//     what is another node now costs who shuts that node a READ of the slot's owner.
+//     pass, and one that finds N shut or gone changes nothing. A word of a dead client, or of an
+//     index that had the array before, that names what is another node now costs who shuts that
+//     node a READ of the slot's owner.
 //   - A client that does not know presence words would wait for nobody. So a design whose sessions
 //     enter nodes is one that all clients of the index know to.
 //   - The clients of one index trust each other, as with locks: one that lies can delay a holder.

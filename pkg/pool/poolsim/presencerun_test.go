@@ -208,3 +208,54 @@ func TestSlotOfOneWhoIsThereForgets(t *testing.T) {
 		must(t, errors.Join(s.Close(), cl.Close()))
 	})
 }
+
+// TestPresenceOnServerThatJoins: sessions that were opened before a memory server joined enter
+// nodes there, and are waited for.
+func TestPresenceOnServerThatJoins(t *testing.T) {
+	calm(t, func(c *poolsim.Cluster, p *simenv.Process) {
+		cl, err := c.Open(p)
+		must(t, err)
+		enters, err := cl.NewSession(64)
+		must(t, err)
+		holds, err := cl.NewSession(64)
+		must(t, err)
+		id, err := c.Start()
+		must(t, err)
+		for _, state := range []pool.JoinState{pool.Joining, pool.Member} {
+			must(t, c.Note(p, id, state, lease))
+			for n := 1; n > 0; p.Sleep(lease / 10) {
+				n, err = c.Behind(p, lease)
+				must(t, err)
+			}
+		}
+		must(t, c.FenceAtNew(p, id, lease))
+		must(t, c.Grant(p, id, lease))
+		var node pool.Addr
+		for range 1000 {
+			if node, err = cl.Allocate(wordNode, pool.Nil); err != nil || node.Server() == id {
+				break
+			}
+		}
+		must(t, err)
+		if node.Server() != id {
+			t.Fatal("no node lies on the server that joined")
+		}
+		enters.Begin()
+		must(t, errors.Join(enters.Enter(node), enters.Post()))
+		holds.SetLimit(lease / 10)
+		for _, wants := range []error{pool.ErrTimeout, nil} {
+			holds.Begin()
+			_, err = holds.Acquire(pool.Word{At: node + wordImage, Node: node})
+			must(t, err)
+			if err := holds.AwaitAbsent(node); !errors.Is(err, wants) {
+				t.Errorf("the wait ends with %v, want %v", err, wants)
+			}
+			must(t, holds.PostRelease(0, 0))
+			holds.End()
+			if wants != nil {
+				must(t, enters.PostLeave())
+				enters.End()
+			}
+		}
+	})
+}
