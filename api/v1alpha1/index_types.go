@@ -6,13 +6,12 @@ import (
 )
 
 // Design is how an index is laid out in memory and worked on.
-// +kubebuilder:validation:Enum=DEX;Sherman;SMART;CHIME
+// +kubebuilder:validation:Enum=DEX;Sherman;SMART;CHIME;Dolphin
 type Design string
 
 // The designs.
 const (
-	// a B+-tree whose key ranges have owners among the compute servers, which cache them, changes
-	// included
+	// a B+ tree whose key ranges have owners among the compute servers, which cache them
 	DesignDEX Design = "DEX"
 	// a B-link tree that all compute servers share, with hierarchical locks
 	DesignSherman Design = "Sherman"
@@ -20,6 +19,8 @@ const (
 	DesignSMART Design = "SMART"
 	// a B+ tree that all compute servers share, whose leaves are hash tables
 	DesignCHIME Design = "CHIME"
+	// a radix tree that all compute servers share, over leaves of a B+ tree
+	DesignDolphin Design = "Dolphin"
 )
 
 // KeyType is how keys are made and compared.
@@ -270,13 +271,15 @@ type SecuritySpec struct {
 // DMIndexSpec is what an index shall be.
 // +kubebuilder:validation:XValidation:rule="!has(self.security) || !has(self.security.fabricTLS) || !self.security.fabricTLS || !self.memoryPools.exists(p, has(p.template) && has(p.template.transport) && p.template.transport == 'RDMA')",message="security.fabricTLS is for transport TCP: over RDMA nothing is encrypted, so leave it out, or write transport: TCP of the memory pools"
 // +kubebuilder:validation:XValidation:rule="!has(self.nodeSize) || self.nodeSize >= (self.key.type == 'Uint64' ? 96 + (15 + (self.value.maxLength > 256 ? 17 : self.value.maxLength)) / 8 * 16 : 64 + ((has(self.key.maxLength) ? self.key.maxLength : 0) + 7) / 8 * 32 + ((has(self.key.maxLength) ? self.key.maxLength : 0) + (self.value.maxLength > 256 ? 16 : self.value.maxLength) + 9) / 8 * 16)",message="nodeSize is too small for keys and values of these lengths: leave it out, or write at least 6 * key.maxLength + 2 * value.maxLength + 128 (a value.maxLength above 256 counts as 16)"
-// +kubebuilder:validation:XValidation:rule="!has(self.nodeSize) || !has(self.design) || !(self.design in ['SMART', 'CHIME'])",message="nodeSize is for DEX and Sherman: leave it out with design: SMART and design: CHIME"
+// +kubebuilder:validation:XValidation:rule="!has(self.nodeSize) || !has(self.design) || self.design in ['DEX', 'Sherman']",message="nodeSize is for DEX and Sherman: leave it out with other designs"
 // +kubebuilder:validation:XValidation:rule="has(self.nodeSize) == has(oldSelf.nodeSize) && (!has(self.nodeSize) || self.nodeSize == oldSelf.nodeSize)",message="nodeSize cannot be changed: make a new DMIndex and restore a dump of this one into it"
 type DMIndexSpec struct {
-	// Design of the index. DEX: key ranges belong to compute servers, which keep them in their
-	// caches. Sherman: a B-link tree that all compute servers share. SMART: a radix tree that they
-	// share; its nodes have many sizes. CHIME: a B+ tree that they share, whose leaves are hash
-	// tables of 64 slots. With SMART and CHIME nodeSize is left out.
+	// DEX: key ranges have owners, which cache them.
+	// Others are shared by all.
+	// Sherman: a B-link tree.
+	// SMART: a radix tree.
+	// CHIME: a B+ tree of hash tables.
+	// Dolphin: a radix tree over B+ leaves.
 	// +optional
 	// +default="DEX"
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="design cannot be changed: make a new DMIndex and restore a dump of this one into it"
@@ -290,8 +293,7 @@ type DMIndexSpec struct {
 	// +required
 	Value ValueSpec `json:"value"`
 
-	// NodeSize is the size of a tree node in bytes. Default: what suits the lengths of keys and
-	// values.
+	// NodeSize is the size of a node in bytes, of DEX and Sherman. Default: by keys and values.
 	// +optional
 	// +kubebuilder:validation:Minimum=256
 	// +kubebuilder:validation:Maximum=65536

@@ -16,8 +16,7 @@ type PodTemplate struct {
 	// +kubebuilder:validation:MaxProperties=32
 	Annotations map[string]string `json:"annotations,omitempty"`
 
-	// Resources of the server's container. What is not given here follows from the size of the
-	// pool.
+	// Resources of the server's container. The rest follows from the size of the pool.
 	// +optional
 	Resources Resources `json:"resources,omitzero"`
 
@@ -36,8 +35,7 @@ type PodTemplate struct {
 	// +optional
 	Affinity *corev1.Affinity `json:"affinity,omitempty"`
 
-	// TopologySpreadConstraints of the pods. Default: the pods of a pool are spread over nodes as
-	// far as there are nodes.
+	// TopologySpreadConstraints of the pods. Default: they are spread over nodes.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8

@@ -21,21 +21,20 @@ const RDMAResource = "dmindex.io/rdma"
 // RDMASpec says how the pods of a pool get at RDMA.
 // +kubebuilder:validation:XValidation:rule="!has(self.resource) || !has(self.resourceClaimTemplateName)",message="write one of rdma.resource (an extended resource of a device plugin) and rdma.resourceClaimTemplateName (DRA)"
 type RDMASpec struct {
-	// Resource is the extended resource of which each pod gets one, such as
-	// rdma/hca_shared_devices_a. Default: dmindex.io/rdma, of the device plugin of this project.
+	// Resource is the extended resource of which each pod gets one. Default: dmindex.io/rdma, of
+	// this project's device plugin.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	Resource string `json:"resource,omitempty"`
 
-	// ResourceClaimTemplateName is the ResourceClaimTemplate of the namespace from which each pod
-	// gets its device by dynamic resource allocation (DRA).
+	// ResourceClaimTemplateName is the ResourceClaimTemplate that gives each pod its device (DRA).
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ResourceClaimTemplateName string `json:"resourceClaimTemplateName,omitempty"`
 
-	// Device is the name of the RDMA device in the pods, such as mlx5_0. Default: what the device
-	// plugin of this project gave, else the first one with an active port.
+	// Device is the RDMA device in the pods, such as mlx5_0. Default: what this project's device
+	// plugin gave, else the first one with an active port.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.-]+$`

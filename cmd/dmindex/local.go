@@ -14,6 +14,7 @@ import (
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/local"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
 	"github.com/dmindex/dmindex/pkg/accept"
+	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/logs"
 )
 
@@ -52,7 +53,7 @@ func localCommand() *cobra.Command {
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:6380", "RESP address of the first compute server; the others use the following ports")
 	f.StringVar(&c.ListenRPC, "listen-rpc", defaultEndpoint, "SDK address of the first compute server; the others use the following ports")
 	f.StringVar(&c.Transport, "transport", "shm", "fabric between compute and memory servers: shm, tcp or ibv (RDMA)")
-	f.StringVar(&c.Design, "design", "dex", "design of the index: dex, sherman, smart or chime")
+	f.StringVar(&c.Design, "design", "dex", "design of the index: "+strings.Join(index.Names(), ", "))
 	f.IntVar(&c.MemoryServers, "memory-servers", 2, "how many")
 	f.IntVar(&c.ComputeServers, "compute-servers", 2, "how many")
 	f.Var(&memory, "memory", "memory of each memory server")

@@ -84,9 +84,10 @@ func TestRefusedAtCreation(t *testing.T) {
 	f(index, "design: DEX", "design: DEX\n  endpoints: {resp: {tls: {secretName: mine}}}", "resp.tls.secretName is for mode Required or Optional")
 	f(index, "design: DEX", "design: DEX\n  log: {level: loud}", `supported values: "debug", "info", "warn", "error"`)
 	f(index, "design: DEX", "design: DEX\n  log: {format: xml}", `supported values: "text", "json"`)
-	f(index, "design: DEX", "design: BTree", `Unsupported value: "BTree": supported values: "DEX", "Sherman", "SMART", "CHIME"`)
-	f(index, "design: DEX", "design: SMART", "nodeSize is for DEX and Sherman")
-	f(index, "design: DEX", "design: CHIME", "nodeSize is for DEX and Sherman")
+	f(index, "design: DEX", "design: BTree", `Unsupported value: "BTree": supported values: "DEX", "Sherman", "SMART", "CHIME", "Dolphin"`)
+	for _, design := range []string{"SMART", "CHIME", "Dolphin"} {
+		f(index, "design: DEX", "design: "+design, "nodeSize is for DEX and Sherman")
+	}
 	tooSmall := "nodeSize is too small for keys and values of these lengths: leave it out, or write at least"
 	f(index, "nodeSize: 1024", "nodeSize: 640", tooSmall)
 	f(index, "maxLength: 128}\n  nodeSize: 1024", "maxLength: 257}\n  nodeSize: 448", tooSmall)

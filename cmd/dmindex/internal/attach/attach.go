@@ -17,6 +17,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	_ "github.com/dmindex/dmindex/pkg/index/chime" // registers itself, as the next
 	_ "github.com/dmindex/dmindex/pkg/index/dex"
+	_ "github.com/dmindex/dmindex/pkg/index/dolphin"
 	_ "github.com/dmindex/dmindex/pkg/index/sherman"
 	_ "github.com/dmindex/dmindex/pkg/index/smart"
 	"github.com/dmindex/dmindex/pkg/pool"

@@ -106,25 +106,21 @@ func (f *claimsFigure) Do(ctx context.Context, base Run, out io.Writer) (all []*
 		p := &f.papers[i]
 		for k := range p.claims {
 			c := &p.claims[k]
-			ours, verdict := "-", "the design is not here"
-			if c.there() {
-				v, err := c.measure(func(at place) (*Result, error) {
-					key := run{p.figure, p.sizes, at}
-					r, ok := done[key]
-					if !ok {
-						if r, err = p.do(ctx, base, at, f.given); err != nil {
-							return nil, err
-						}
-						done[key], all = r, append(all, r)
+			v, err := c.measure(func(at place) (*Result, error) {
+				key := run{p.figure, p.sizes, at}
+				r, ok := done[key]
+				if !ok {
+					if r, err = p.do(ctx, base, at, f.given); err != nil {
+						return nil, err
 					}
-					return r, nil
-				})
-				if err != nil {
-					return nil, fmt.Errorf("%s, %s: %w", p.paper, c.text, err)
+					done[key], all = r, append(all, r)
 				}
-				ours, verdict = digits3(v), c.verdict(v)
+				return r, nil
+			})
+			if err != nil {
+				return nil, fmt.Errorf("%s, %s: %w", p.paper, c.text, err)
 			}
-			w.row(p.paper, c.text, c.says(), ours, verdict, c.why)
+			w.row(p.paper, c.text, c.says(), digits3(v), c.verdict(v), c.why)
 		}
 	}
 	return all, w.end()
@@ -164,14 +160,6 @@ func (p *paperFigure) experiment() (runner, error) {
 		return nil, fmt.Errorf("figure %s has no runs that can be done one by one", p.figure)
 	}
 	return r, nil
-}
-
-// dolphinVariant joins when its design is registered.
-var dolphinVariant = variant{label: "Dolphin", design: "dolphin"}
-
-// there reports whether the designs that the claim is about are in this program.
-func (c *paperClaim) there() bool {
-	return dolphinVariant.registered() || c.of.variant != dolphinVariant.label && c.over.variant != dolphinVariant.label
 }
 
 // measure is ours of what the claim says.

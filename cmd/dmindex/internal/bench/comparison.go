@@ -67,12 +67,12 @@ func (p *comparedPart) title() string {
 	return p.workload
 }
 
-// compared are the variants whose designs are in this program.
+// compared are its variants.
 func (c *Comparison) compared() []variant {
 	if len(c.variants) == 0 {
 		return everyDesign()
 	}
-	return slices.DeleteFunc(slices.Clone(c.variants), func(v variant) bool { return !v.registered() })
+	return c.variants
 }
 
 // Sets implements Experiment.
@@ -102,7 +102,7 @@ func (c *Comparison) Defaults(base *Run, given func(flag string) bool) {
 func (c *Comparison) run(base Run, p *comparedPart, v *variant, s *setting) (*Run, error) {
 	r := base
 	r.Label, r.Design, r.Transport, r.BulkLoad, r.Switches = v.label, v.design, "sim", true, v.switches()
-	r.CachePercent, r.CacheBytes, r.NodeBytes, r.Neighbourhood = 0, 0, v.node, v.hood
+	r.CachePercent, r.CacheBytes, r.NodeBytes, r.Neighbourhood, r.InlineBytes = 0, 0, v.node, v.hood, v.inline
 	var err error
 	if r.Workload, err = LookupWorkload(p.workload); err == nil && p.distribution != "" {
 		r.Distribution, err = ParseDistribution(p.distribution)

@@ -1,14 +1,11 @@
 package bench
 
-import (
-	"fmt"
-	"slices"
-)
+import "slices"
 
 // The papers measured SMART beside Sherman four times, and their ratios contradict each other: 6.1,
 // 0.88, 1.37 and 1.14 in A, 2.8, 0.84, 0.38 and below 1 in C, 1.6, 1.33 and 0.65 in LOAD. The
-// experiments of SMART's and CHIME's papers are among theirs. Here are those of DEX's and Dolphin's
-// with SMART in them, and what moves the ratio: one thing at a time.
+// experiments of SMART's, CHIME's and Dolphin's papers are among theirs. Here is that of DEX's with
+// SMART in it, and what moves the ratio: one thing at a time.
 
 // lacking is a program of Sherman that has neither read delegation nor write combining, nor what is
 // off besides.
@@ -34,15 +31,9 @@ func called(label string, list ...setting) setting {
 
 // Caches of each compute server, in MB for 60 million records.
 const (
-	dexCache     = 256.0 * 60 / 200  // 256 MB for 200 million
-	dolphinCache = 2000.0 * 60 / 512 // 2,000 MB for 512 million
-	roomyCache   = 2500              // nearly all inner nodes of SMART
+	dexCache   = 256.0 * 60 / 200 // 256 MB for 200 million
+	roomyCache = 2500             // nearly all inner nodes of SMART
 )
-
-// likeDolphin is a cache of so many MB for Dolphin's 512 million records.
-func likeDolphin(mb float64) setting {
-	return called(fmt.Sprintf("%g MB", mb), withCache(mb*60/512))
-}
 
 // ratioParts are the workloads in which the papers compare SMART with Sherman.
 var ratioParts = []comparedPart{
@@ -67,20 +58,6 @@ var claimComparisons = []Comparison{
 			{name: "uniform E", workload: "E", distribution: "uniform"},
 		},
 		notes: []string{"Sherman as published is without read delegation and write combining. DEX -caching is nearest to P-Sherman."},
-	},
-	{
-		Name: "five-claims-dolphin", title: "Dolphin, figures 6 to 8: caches in MB for 512 million records", cluster: clusterSize{4, 4, 18}, warmup: 300_000, cache: dolphinCache,
-		doubles:  true,
-		variants: []variant{publishedSherman, smartVariant, dolphinVariant},
-		settings: []setting{all(likeDolphin(200), withScan(100)), all(likeDolphin(800), withScan(100)), all(likeDolphin(2000), withScan(100))},
-		parts: []comparedPart{
-			{workload: "A", distribution: paperSkew},
-			{workload: "C", distribution: paperSkew},
-			{workload: "LOAD", distribution: "uniform"},
-			{name: "uniform A", workload: "A", distribution: "uniform"},
-			{name: "range-only", workload: "range-only", distribution: "uniform"},
-		},
-		notes: []string{doublesNote},
 	},
 	{
 		Name: "five-claims-causes", title: "What moves the ratio of SMART to Sherman: one thing at a time", cluster: clusterSize{2, 4, 96}, warmup: 400_000, cache: roomyCache,

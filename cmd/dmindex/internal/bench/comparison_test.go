@@ -29,7 +29,7 @@ func TestMessageRate(t *testing.T) {
 
 // TestTinyComparisons does each of them with next to nothing.
 func TestTinyComparisons(t *testing.T) {
-	for _, c := range slices.Concat(smartFigures, chimeFigures, fiveFigures, claimComparisons[1:2]) {
+	for _, c := range slices.Concat(smartFigures, chimeFigures, dolphinFigures, fiveFigures, claimComparisons[2:3]) {
 		if len(c.parts) > 1 {
 			c.parts = c.parts[len(c.parts)-1:]
 		}

@@ -136,7 +136,7 @@ func LookupFigure(name string) (Experiment, error) {
 		}
 		names = append(names, sweeps[i].Name)
 	}
-	for _, list := range [][]Comparison{smartFigures, chimeFigures, fiveFigures, claimComparisons} {
+	for _, list := range [][]Comparison{smartFigures, chimeFigures, dolphinFigures, fiveFigures, claimComparisons} {
 		for i := range list {
 			if list[i].Name == name {
 				return &list[i], nil

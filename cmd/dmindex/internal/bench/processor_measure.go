@@ -18,7 +18,7 @@ type processorFigure struct {
 const ProcessorFigure = "processor"
 
 // processorMeasure is a line for each design, and for what is off of it.
-var processorMeasure = processorFigure{variants: []variant{shermanVariant, uncached, dexVariant, smartVariant, chimeVariant}}
+var processorMeasure = processorFigure{variants: []variant{shermanVariant, uncached, dexVariant, smartVariant, chimeVariant, dolphinVariant}}
 
 // repeats is of how many runs the shortest counts: what else uses the processors and their caches
 // only ever adds to the time.

@@ -52,6 +52,7 @@ type Run struct {
 	NodeBytes    int // of the design; 0 = its default
 
 	Neighbourhood int // of CHIME; 0 = its default
+	InlineBytes   int // longest value that lies in a leaf; 0 = the design's default
 	Switches      map[string]bool
 	Seed          uint64
 	// how many times the measured processor time simulated operations take; 0 = 1
@@ -127,7 +128,7 @@ func (r *Run) inCluster(ctx context.Context, do func(b *bencher) error) error {
 
 // options of the index, with so many bytes of cache.
 func (r *Run) options(cache int) index.Options {
-	return index.Options{Uint64: r.Uint64, MaxKeyBytes: r.KeyBytes, MaxValueBytes: r.ValueBytes, CacheBytes: cache, NodeBytes: r.NodeBytes, Neighbourhood: r.Neighbourhood, Switches: r.Switches}
+	return index.Options{Uint64: r.Uint64, MaxKeyBytes: r.KeyBytes, MaxValueBytes: r.ValueBytes, CacheBytes: cache, NodeBytes: r.NodeBytes, Neighbourhood: r.Neighbourhood, InlineBytes: r.InlineBytes, Switches: r.Switches}
 }
 
 // bencher is a run under way.

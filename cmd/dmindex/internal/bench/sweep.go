@@ -6,8 +6,6 @@ import (
 	"io"
 	"slices"
 	"strconv"
-
-	"github.com/dmindex/dmindex/pkg/index"
 )
 
 // Sweep is an experiment of a paper that compares variants of designs, for several workloads, over
@@ -42,6 +40,7 @@ type variant struct {
 	off           []string
 	node          int // bytes of a node; 0 = the design's default
 	hood          int // its neighbourhood; 0 = its default
+	inline        int // longest value in a leaf; 0 = the design's default
 	// in a Comparison: the design's default cache, which four times the warm-up fills
 	allCached bool
 	// in a Comparison: its own cache in MB for 60 million records; 0 = as the others
@@ -58,13 +57,6 @@ func (v *variant) switches() map[string]bool {
 		m[name] = false
 	}
 	return m
-}
-
-// registered reports whether the variant's design is in this program. Comparisons leave out those
-// that are not.
-func (v *variant) registered() bool {
-	_, err := index.Lookup(v.design)
-	return err == nil
 }
 
 // sweepPart is one workload of a sweep.

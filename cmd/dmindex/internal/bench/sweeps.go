@@ -8,6 +8,7 @@ var (
 	dexVariant     = variant{label: "DEX", design: "dex"}
 	smartVariant   = variant{label: "SMART", design: "smart"}
 	chimeVariant   = variant{label: "CHIME", design: "chime"}
+	dolphinVariant = variant{label: "Dolphin", design: "dolphin"}
 	uncached       = variant{label: "DEX -caching", design: "dex", off: []string{"caching", "offloading"}}
 )
 
