@@ -18,7 +18,7 @@ func TestRefused(t *testing.T) {
 		}
 		s.refused(strings.Replace(indexManifest, old, new, 1), want)
 	}
-	f("design: DEX", "design: BTree", `Unsupported value: "BTree": supported values: "DEX", "Sherman", "SMART", "CHIME"`)
+	f("design: DEX", "design: BTree", `Unsupported value: "BTree": supported values: "DEX", "Sherman", "SMART", "CHIME", "Dolphin"`)
 	f("design: DEX", "design: DEX\n  nodeSize: 512", "nodeSize is too small for keys and values of these lengths")
 	f("  durability: Memory\n", "", "spec.durability: Required value")
 	f("durability: Memory", "durability: Replicated", `supported values: "Memory"`)

@@ -82,17 +82,18 @@ const (
 	backOffForgets = 12 * time.Minute
 )
 
-// TestKinds brings up an index of every kind of key and routing and asks it. With DEX requests
-// always go to the owner, with SMART and CHIME to the server that is asked.
+// TestKinds brings up an index of every design, kind of key and routing, and asks it. With DEX
+// requests always go to the owner, with the other designs to the server that is asked. Any and
+// Owner are the routings of Sherman.
 func TestKinds(t *testing.T) {
-	for _, routing := range []string{"DEX", "SMART", "CHIME", "Any", "Owner"} {
+	for _, routing := range []string{"DEX", "SMART", "CHIME", "Dolphin", "Any", "Owner"} {
 		for name, key := range map[string]string{"uint64": "{type: Uint64}", "bytes16": "{type: Bytes, maxLength: 16}", "bytes1024": "{type: Bytes, maxLength: 1024}"} {
 			t.Run(routing+"-"+name, func(t *testing.T) {
 				s := newSpaceAlone(t)
 				manifest := strings.Replace(indexManifest, "{type: Bytes, maxLength: 64}", key, 1)
 				switch routing {
 				case "DEX":
-				case "SMART", "CHIME":
+				case "SMART", "CHIME", "Dolphin":
 					manifest = strings.Replace(manifest, "design: DEX", "design: "+routing, 1)
 				default:
 					manifest = strings.Replace(manifest, "design: DEX\n", "design: Sherman\n  partitioning: {routing: "+routing+"}\n", 1)
