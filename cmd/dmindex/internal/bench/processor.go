@@ -34,8 +34,8 @@ type designCosts struct{ cached, uncached costs }
 // on shm, with one client, memory servers in the same process, and uniform keys. All of them but
 // Dolphin's come from one run, 2026-11-27, 500,000 records, with no other work beside it. Dolphin's
 // was measured in turn with Sherman's and SMART's, 2026-11-28, with other work beside all of them,
-// and is what it took over theirs, times theirs here. A new design needs its own line, and all lines
-// are best those of one run.
+// and is what it took over theirs, times theirs here. A new design needs its own line, and all
+// lines are best those of one run.
 var processorTimes = map[string]designCosts{
 	"sherman": { // never without a READ
 		costs{314, 748, 1523, 807, 23},
