@@ -30,12 +30,15 @@ func design(t testing.TB) index.Design {
 	return designOf(t, name)
 }
 
-// sweepingDesign is that one, SMART without it.
-func sweepingDesign(t testing.TB) index.Design {
-	if os.Getenv(designVariable) == "" {
-		return designOf(t, "smart")
+// eachSweepingDesign runs a test with the design of the variable, or with each one that sweeps.
+func eachSweepingDesign(t *testing.T, run func(t *testing.T, d index.Design)) {
+	if os.Getenv(designVariable) != "" {
+		run(t, design(t))
+		return
 	}
-	return design(t)
+	for _, name := range []string{"smart", "dolphin"} {
+		t.Run(name, func(t *testing.T) { run(t, designOf(t, name)) })
+	}
 }
 
 func designOf(t testing.TB, name string) index.Design {

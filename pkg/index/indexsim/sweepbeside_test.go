@@ -20,11 +20,13 @@ import (
 // TestSweepsBesideOperations: clients insert, move and delete few pairs, so that all of the tree
 // comes and goes, and sweep all the time. Nobody dies. So no sweep has anything to give back, and
 // in the end no memory is lost.
-func TestSweepsBesideOperations(t *testing.T) {
+func TestSweepsBesideOperations(t *testing.T) { eachSweepingDesign(t, sweepsBesideOperations) }
+
+func sweepsBesideOperations(t *testing.T, d index.Design) {
 	seeds := uint64(24)
 	sweeps := 0
 	for seed := range seeds {
-		sweeps += sweepsBeside(t, seed)
+		sweeps += sweepsBeside(t, d, seed)
 	}
 	t.Logf("%d sweeps", sweeps)
 	if sweeps < int(seeds)*3 {
@@ -32,9 +34,8 @@ func TestSweepsBesideOperations(t *testing.T) {
 	}
 }
 
-func sweepsBeside(t *testing.T, seed uint64) (sweeps int) {
+func sweepsBeside(t *testing.T, d index.Design, seed uint64) (sweeps int) {
 	t.Helper()
-	d := sweepingDesign(t)
 	w := simenv.New(simenv.Options{Seed: seed, Preempt: 6, MaxEvents: 50_000_000})
 	plan := &sim.Plan{Capabilities: verbs.Capabilities{WholeWrite: 8}, Tear: 2, Reorder: true, Delay: 2000, Gap: 300}
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -143,8 +144,9 @@ func comeAndGo(x index.Index, r *rand.Rand) error {
 
 // TestSweepBesideALoad: a sweep that is asked for while a bulk load waits for its source is
 // refused, and one that was under way when the load began gives back nothing of it.
-func TestSweepBesideALoad(t *testing.T) {
-	d := sweepingDesign(t)
+func TestSweepBesideALoad(t *testing.T) { eachSweepingDesign(t, sweepBesideALoad) }
+
+func sweepBesideALoad(t *testing.T, d index.Design) {
 	w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 5_000_000})
 	cl, err := poolsim.New(w, poolsim.Options{Servers: 2, RenewEvery: 100 * time.Microsecond})
 	if err != nil {

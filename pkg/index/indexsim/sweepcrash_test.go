@@ -308,8 +308,9 @@ var sweepChanges = []struct {
 }
 
 // TestSweepAfterACrash kills a client after parts of its requests, for each kind of change.
-func TestSweepAfterACrash(t *testing.T) {
-	d := sweepingDesign(t)
+func TestSweepAfterACrash(t *testing.T) { eachSweepingDesign(t, sweepAfterACrash) }
+
+func sweepAfterACrash(t *testing.T, d index.Design) {
 	seeds := 4
 	for _, change := range sweepChanges {
 		t.Run(change.name, func(t *testing.T) {

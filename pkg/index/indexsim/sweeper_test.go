@@ -4,15 +4,26 @@ import (
 	"testing"
 )
 
-// TestSweeperDies kills one client amidst its deletes, and the one that sweeps behind it after each
-// part of its requests. The next one finds what is left.
+// TestSweeperDies kills one client amidst its deletes, or its load, and the one that sweeps behind
+// it after each part of its requests. The next one finds what is left.
 func TestSweeperDies(t *testing.T) {
-	d := sweepingDesign(t)
-	stride := 7
+	t.Run("deletes", func(t *testing.T) {
+		sweeperDies(t, sweepCrash{design: designOf(t, "smart"), first: 200, adopted: true, change: sweepChanges[1].change}, 7)
+	})
+	t.Run("load", func(t *testing.T) {
+		sweeperDies(t, sweepCrash{design: designOf(t, "dolphin"), first: 240, empty: true, change: sweepChanges[3].change}, 5)
+	})
+}
+
+// sweeperDies is TestSweeperDies with what is the same for all runs. Of so many parts the sweeper
+// dies after one.
+func sweeperDies(t *testing.T, of sweepCrash, stride int) {
 	runs, swept := 0, 0
 	for seed := range 2 {
 		for part := 1 + seed; ; part += stride {
-			c := sweepCrash{design: d, seed: uint64(seed), part: part, first: 200 + part%50, adopted: true, sweeper: true, change: sweepChanges[1].change}
+			c := of
+			c.seed, c.part, c.sweeper = uint64(seed), part, true
+			c.first += part % 50
 			if c.do(t) {
 				break
 			}
