@@ -34,8 +34,9 @@ import (
 // Whoever finds L or R half done does the rest. That begins with R where R itself is to be merged,
 // so the one with the highest keys comes first.
 //
-// 6 comes last, so N has no slot before R has lost its own. Nobody changes N, or puts others in its
-// place, before, so whoever is led to R, by a copy of its slot as old as may be, finds N behind it.
+// 6 comes last, so N has no slot before R has lost its own. Nobody puts others in N's place before,
+// so whoever is led to R, by a copy of its slot as old as may be, finds N behind it. Nobody changes
+// a record of L's range in N before 4.
 //
 // A slow client may come to 4 when others have done all of it, and L's place is another leaf's,
 // which is to be merged, too. So it READs R's slot under the lock word of the leaf that it takes
@@ -60,6 +61,9 @@ const (
 // A merge takes memory before it gives some back. Where there is none it waits for what is on its
 // way back: no delete comes to a leaf without pairs, so nobody else would merge it.
 func (s *Session) tidy() {
+	if s.inPlace != nil {
+		return
+	}
 	low := bytes.Clone(s.leaf.low)
 	for {
 		if err := s.merge(); !errors.Is(err, index.ErrPoolFull) || !s.awaitMemory() {
@@ -98,6 +102,9 @@ func (s *Session) merge() error {
 	if err != nil || !there || !bytes.Equal(s.leaf.low, next) || s.leaf.forward() != 0 {
 		return err
 	}
+	if s.leaf.at != s.Last().Word.Addr() {
+		return nil // it has no slot yet, and there may be no memory for that
+	}
 	if _, damaged := s.alive(&s.leaf); damaged {
 		return nil
 	}
@@ -108,11 +115,18 @@ func (s *Session) merge() error {
 	if all > room || left > 0 && all*8 > room*mergedShare {
 		return nil
 	}
-	// N's memory is reserved: with the forward word, and without N, nobody could change a pair of
-	// L. Where 2 finds another leaf to be replaced first, that has a reserve of its own instead.
-	defer s.Unreserve()
-	if err := s.Reserve(s.lay.size, s.leaf.at); err != nil {
-		return err
+	// Memory comes first: with the forward word, and without N, nobody could change a pair of L.
+	// Others may fill R until its lock word is held. Without pairs in L one leaf takes all of that,
+	// if N's min leaves it as much room; else it may be two.
+	n := 2
+	if left == 0 && padded(len(low)) <= padded(len(next)) {
+		n = 1
+	}
+	defer s.EndReserve(s.BeginReserve())
+	for range n {
+		if err := s.Reserve(s.lay.size, s.leaf.at); err != nil {
+			return err
+		}
 	}
 	there, err = s.lock(low, false)
 	if err != nil || !there {
@@ -120,6 +134,9 @@ func (s *Session) merge() error {
 	}
 	l = &s.leaf
 	if !bytes.Equal(l.low, low) || l.endless || !bytes.Equal(l.high, next) {
+		return s.Unlock(nil)
+	}
+	if _, damaged := s.alive(l); damaged || n == 1 && len(s.pairs) > 0 {
 		return s.Unlock(nil)
 	}
 	l.setWord(atForward, merging)
@@ -183,7 +200,8 @@ func (s *Session) mergeLocked(l, r *leaf) error {
 		n = 2
 	}
 	var m leaves
-	if err := s.allot(&m, r.at, n, n == 1); err != nil {
+	if err := s.allotSome(&m, r.at, n); err != nil { // both leaves' memory comes back
+		s.Discard()
 		return err
 	}
 	at := m.at

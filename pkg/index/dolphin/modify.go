@@ -31,7 +31,7 @@ func (s *Session) Modify(key []byte, change index.Change) error {
 func (s *Session) modifyOnce(key []byte, change index.Change) error {
 	tag := s.lay.tagOf(key)
 	for {
-		there, err := s.lock(key, true)
+		there, err := s.lockFor(key, true)
 		if err != nil {
 			return err
 		}

@@ -27,8 +27,8 @@ import (
 // a client that died. A client that dies in 1 leaves L as it was, and memory that nobody knows.
 //
 // 3 comes before 4, so the right half of each leaf that a slot leads to has a slot, or had one. So
-// nobody changes L1, or L2, or puts others in their place, before both have slots: writers come to
-// leaves by their slots.
+// nobody puts others in the place of L1, or L2, before both have slots: who does comes to leaves by
+// their slots. So do writers, unless 3 finds no memory (lockFor).
 //
 // L2 may have got its slot, and lost it again, when a slow client comes to 3. It puts L2 into a
 // slot only by a swap from a word that it saw before it READ that L's slot leads to L. At that READ
@@ -120,7 +120,7 @@ func (s *Session) replace(key []byte, needs int, c *changeOf) (done bool, err er
 		before, behind := s.pairs[cut-1], s.pairs[cut]
 		n, bound = 2, separator(l.key(before.cursor, before.w), l.key(behind.cursor, behind.w))
 	}
-	defer s.Unreserve()
+	defer s.EndReserve(s.BeginReserve())
 	var m leaves
 	if err := s.allot(&m, l.at, n, one); err != nil {
 		return false, err
@@ -129,8 +129,7 @@ func (s *Session) replace(key []byte, needs int, c *changeOf) (done bool, err er
 		common := max(item.CommonPrefix(bound, l.low), item.CommonPrefix(bound, l.high))
 		err := s.ReserveLink(bound, common, l.at)
 		if err != nil {
-			s.Unreserve()
-			s.GiveBack()
+			s.GiveBack() // to the reserve
 		}
 		switch {
 		case err != nil && one && errors.Is(err, index.ErrPoolFull):

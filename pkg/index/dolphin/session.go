@@ -42,6 +42,8 @@ type Session struct {
 	sees   func(pool.Addr) // is told of leaves where descents end, or that they follow, unless nil
 	stray  pool.Addr       // see strayed
 	strays int
+
+	inPlace error // why the locked leaf takes only what it has room for; see lockFor
 }
 
 const (

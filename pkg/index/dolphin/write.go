@@ -75,7 +75,7 @@ func (s *Session) write(key, value []byte, m combine.Mode, what string) error {
 func (s *Session) writeOnce(key, value []byte, m combine.Mode) error {
 	tag := s.lay.tagOf(key)
 	for {
-		there, err := s.lock(key, false)
+		there, err := s.lockFor(key, false)
 		if err != nil {
 			return err
 		}
@@ -150,21 +150,8 @@ func (s *Session) lock(key []byte, whole bool) (bool, error) {
 // lockAt acquires the lock word of the leaf at a, and READs the leaf. Unless it is the right one
 // for key the word is given up.
 func (s *Session) lockAt(a pool.Addr, key []byte, whole bool) (reach, error) {
-	s.Pause()
-	at, err := s.t.strips.WordOf(a)
-	if err != nil {
-		return astray, damagedLeaf(a, "no place for a lock word")
-	}
-	n := s.lay.keysEnd
-	if whole || !s.t.with.keysOnlyRead {
-		n = s.lay.size
-	}
-	w := pool.Word{At: at, Node: a, InStrip: true}
-	if _, err := s.PS.Acquire(w, pool.Span{At: a, Local: s.room[:n]}); err != nil {
-		return astray, op.Failure(err, false)
-	}
-	if late := s.Late(); late != nil {
-		return astray, late
+	if err := s.acquire(a, whole); err != nil {
+		return astray, err
 	}
 	l := &s.leaf
 	switch {
@@ -179,24 +166,50 @@ func (s *Session) lockAt(a pool.Addr, key []byte, whole bool) (reach, error) {
 	case err != nil:
 		return astray, s.Unlock(err)
 	case fw > merging:
-		if err := s.Unlock(nil); err != nil {
-			return astray, err
-		}
-		return changed, s.complete(pool.Addr(fw))
+		return changed, s.finish(fw, key)
 	case l.above(key, false):
 		return astray, s.Unlock(nil)
 	case fw == gone:
 		return none, s.Unlock(nil)
-	case fw == shut:
-		_, err := s.replace(key, 0, nil)
-		return changed, err
-	case fw == merging:
-		if err := s.Unlock(nil); err != nil {
-			return astray, err
-		}
-		return changed, s.mergeOn()
+	case fw == shut || fw == merging:
+		return changed, s.finish(fw, key)
 	}
 	return right, nil
+}
+
+// acquire acquires the lock word of the leaf at a, and READs the leaf, or its keys, to s.room.
+func (s *Session) acquire(a pool.Addr, whole bool) error {
+	s.Pause()
+	at, err := s.t.strips.WordOf(a)
+	if err != nil {
+		return damagedLeaf(a, "no place for a lock word")
+	}
+	n := s.lay.keysEnd
+	if whole || !s.t.with.keysOnlyRead {
+		n = s.lay.size
+	}
+	w := pool.Word{At: at, Node: a, InStrip: true}
+	if _, err := s.PS.Acquire(w, pool.Span{At: a, Local: s.room[:n]}); err != nil {
+		return op.Failure(err, false)
+	}
+	return s.Late()
+}
+
+// finish goes on with what others began with the locked leaf, which has the forward word fw, and
+// releases the lock. It has a reserve of its own, and so none of the change that comes to it.
+func (s *Session) finish(fw uint64, key []byte) (err error) {
+	defer s.EndReserve(s.BeginReserve())
+	if fw == shut {
+		_, err = s.replace(key, 0, nil)
+		return err
+	}
+	if err = s.Unlock(nil); err != nil {
+		return err
+	}
+	if fw == merging {
+		return s.mergeOn()
+	}
+	return s.complete(pool.Addr(fw))
 }
 
 // put gives key a value in the locked leaf, and releases the lock. f is what the leaf says of key.
@@ -214,6 +227,9 @@ func (s *Session) put(key, value []byte, tag uint64, f *found) (done bool, err e
 		n = item.ReferenceBytes
 	}
 	if needs := s.lay.needs(len(key), n); !l.fits(f.end, needs) {
+		if s.inPlace != nil {
+			return true, s.Unlock(s.inPlace)
+		}
 		return s.replace(key, needs, &changeOf{tag: tag, value: value, found: *f})
 	}
 	if f.is {

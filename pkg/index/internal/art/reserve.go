@@ -2,6 +2,7 @@ package art
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
@@ -13,8 +14,36 @@ import (
 // refused, and nothing is begun. A session's allocations take from its reserve only where there is
 // no other memory, and what an attempt gives back goes there. A client that ends what another one
 // began has no reserve.
+//
+// A change that is made in the midst of another one has a reserve of its own, and leaves that of
+// the other one alone.
 
-// Reserve allocates bytes for Allocate to take where there is no other memory, until Unreserve.
+// outerReserve is the reserve of a change in the midst of which another one is made.
+type outerReserve struct {
+	n         int // where that of the other one begins
+	reserving bool
+}
+
+// BeginReserve begins a reserve, which EndReserve ends.
+func (s *Session) BeginReserve() outerReserve {
+	outer := outerReserve{s.reserveFrom, s.reserving}
+	s.reserveFrom, s.reserving = len(s.reserved), true
+	return outer
+}
+
+// EndReserve gives back what is left of the reserve. If the session died some of it may yet be
+// written to: then its client is given up, and others find it.
+func (s *Session) EndReserve(outer outerReserve) {
+	if s.PS.Err() == nil {
+		for _, m := range s.reserved[s.reserveFrom:] {
+			s.t.Pool.Free(m.at, m.size)
+		}
+	}
+	s.reserved = s.reserved[:s.reserveFrom]
+	s.reserveFrom, s.reserving = outer.n, outer.reserving
+}
+
+// Reserve allocates bytes for Allocate to take where there is no other memory, until EndReserve.
 func (s *Session) Reserve(bytes int, near pool.Addr) error {
 	size := AllocatedFor(bytes)
 	a, err := s.PS.AllocateBlock(size, near)
@@ -23,7 +52,7 @@ func (s *Session) Reserve(bytes int, near pool.Addr) error {
 		s.t.NoteShort(s.Env, err)
 		return op.Failure(err, false)
 	}
-	s.reserved, s.reserving = append(s.reserved, made{a, size}), true
+	s.reserved = append(s.reserved, made{a, size})
 	return nil
 }
 
@@ -56,22 +85,11 @@ func (s *Session) ReserveLink(place []byte, common int, near pool.Addr) error {
 	return nil
 }
 
-// Unreserve gives back what is left of the reserve. If the session died some of it may yet be
-// written to: then its client is given up, and others find it.
-func (s *Session) Unreserve() {
-	if s.PS.Err() == nil {
-		for _, m := range s.reserved {
-			s.t.Pool.Free(m.at, m.size)
-		}
-	}
-	s.reserved, s.reserving = s.reserved[:0], false
-}
-
 // fromReserve takes memory of a size from the reserve; Nil = there is none.
 func (s *Session) fromReserve(size int) pool.Addr {
-	for i, m := range s.reserved {
-		if s.reserving && m.size == size {
-			s.reserved = append(s.reserved[:i], s.reserved[i+1:]...)
+	for i := s.reserveFrom; i < len(s.reserved) && s.reserving; i++ {
+		if m := s.reserved[i]; m.size == size {
+			s.reserved = slices.Delete(s.reserved, i, i+1)
 			return m.at
 		}
 	}

@@ -33,8 +33,9 @@ type Session struct {
 	made  []made // nodes and leaves that nobody knows yet
 	Apart bool   // some of them are on another server than the word that is to lead to them
 
-	reserved  []made // memory that later steps of a change may take (reserve.go)
-	reserving bool
+	reserved    []made // memory that later steps of changes may take (reserve.go)
+	reserveFrom int    // where that of the one under way begins
+	reserving   bool
 }
 
 // made is a node or leaf that was allocated.

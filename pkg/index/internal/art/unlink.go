@@ -1,5 +1,11 @@
 package art
 
+import (
+	"errors"
+
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
 // Unlink takes the leaf of slot w, which is gone, out of the tree, unless somebody else does.
 func (s *Session) Unlink(key []byte, w Slot) error {
 	for {
@@ -60,7 +66,10 @@ func (s *Session) AfterUnlink(w Slot) error {
 	if looks {
 		n.Renew(s.Node)
 	}
-	return s.tidy(s.Level)
+	if err := s.tidy(s.Level); err != nil && (s.PS.Err() != nil || !errors.Is(err, index.ErrPoolFull)) {
+		return err
+	}
+	return nil // without memory the node stays as it is
 }
 
 // looks reports whether a node of which a child was taken out is to be READ: a small one each time,
