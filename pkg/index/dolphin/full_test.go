@@ -123,3 +123,127 @@ func TestFullBehindAForwardWord(t *testing.T) {
 		}
 	}
 }
+
+// TestMergesWithLittleMemory: a merge is begun only where there is memory for all that its
+// completion may take, and then comes to its end: that is one leaf where the left one is empty, and
+// two where it is not, as others may fill the right one meanwhile.
+func TestMergesWithLittleMemory(t *testing.T) {
+	for _, d := range []struct {
+		left, free    int // pairs of the left leaf, and leaves for which there is memory
+		fills, merges bool
+	}{{1, 1, false, false}, {1, 2, false, true}, {1, 2, true, true}, {0, 0, false, false}, {0, 1, false, true}, {0, 1, true, true}} {
+		t.Run(fmt.Sprintf("%+v", d), func(t *testing.T) {
+			c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 2, ChunkBytes: 64 << 10})
+			x, err := open(c.Open(t), index.Options{MaxKeyBytes: 20, MaxValueBytes: 8, NodeBytes: 576})
+			must(t, err)
+			s, err := x.newSession()
+			must(t, err)
+			other, err := x.newSession()
+			must(t, err)
+			key := func(i int) []byte { return fmt.Appendf(nil, "a%02d", i) }
+			const keys = 24 // two leaves, of which the left one has most
+			for i := range keys {
+				must(t, s.Insert(key(i), nil))
+			}
+			s.Begin()
+			left := 0
+			for i := 0; i < keys && left >= 0; i++ { // deletes that leave the merge to be done
+				if there, err := s.lock(key(i), true); err != nil || !there {
+					t.Fatal(there, err)
+				}
+				if s.leaf.endless {
+					must(t, s.Unlock(nil))
+					break
+				}
+				if left++; left <= d.left {
+					must(t, s.Unlock(nil))
+					continue
+				}
+				f, _ := s.leaf.find(key(i), s.lay.tagOf(key(i)))
+				must(t, s.remove(&f))
+			}
+			s.End()
+			pairs := keys - left + d.left
+			var free []pool.Addr
+			for range d.free {
+				a, err := s.PS.AllocateBlock(x.lay.size, pool.Nil)
+				must(t, err)
+				free = append(free, a)
+			}
+			takeAll(s)
+			for _, a := range free {
+				x.Pool.Free(a, x.lay.size)
+			}
+			filled := !d.fills
+			for range 60 { // a leaf with pairs looks at the next one now and then
+				s.Begin()
+				if there, err := s.findLeaf(nil, false); err != nil || !there || s.leaf.forward() != 0 {
+					t.Fatal(there, s.leaf.forward(), err)
+				}
+				if s.leaf.endless {
+					s.End()
+					break
+				}
+				s.sees = func(pool.Addr) { // the right leaf was READ
+					for i := 0; !filled; i++ {
+						k := fmt.Appendf(nil, "a23%03d", i)
+						other.Begin()
+						there, err := other.lock(k, true)
+						if err != nil || !there {
+							t.Fatal(there, err)
+						}
+						f, _ := other.leaf.find(k, other.lay.tagOf(k))
+						filled = !other.leaf.fits(f.end, other.lay.needs(len(k), 0))
+						must(t, other.Unlock(nil))
+						other.End()
+						if !filled {
+							must(t, other.Insert(k, nil))
+							pairs++
+						}
+					}
+				}
+				err := s.merge()
+				s.sees = nil
+				if err != nil && !errors.Is(err, index.ErrPoolFull) {
+					t.Fatal(err)
+				}
+				s.End()
+				if x.Merges.Load() > 0 {
+					break
+				}
+			}
+			if (x.Merges.Load() > 0) != d.merges || !filled {
+				t.Errorf("%d merges, the right leaf was filled: %v", x.Merges.Load(), filled)
+			}
+			if found, err := x.Check(); err != nil || found.Unlinked > 0 || found.Pairs != uint64(pairs) {
+				t.Errorf("%d pairs, want %d, %d leaves without slots: %v", found.Pairs, pairs, found.Unlinked, err)
+			}
+			must(t, s.Delete(key(keys-1)))
+			if d.left > 0 {
+				must(t, s.Delete(key(0)))
+			}
+		})
+	}
+}
+
+// TestReserveInAReserve: what is done in the midst of a change takes none of its reserve.
+func TestReserveInAReserve(t *testing.T) {
+	x, err := open(pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 2, ChunkBytes: 64 << 10}).Open(t), index.Options{Uint64: true, MaxValueBytes: 8})
+	must(t, err)
+	s, err := x.newSession()
+	must(t, err)
+	s.Begin()
+	defer s.End()
+	outer := s.BeginReserve()
+	must(t, s.Reserve(x.lay.size, pool.Nil))
+	takeAll(s)
+	inner := s.BeginReserve()
+	if _, _, err := s.Allocate(x.lay.size, pool.Nil); !errors.Is(err, index.ErrPoolFull) {
+		t.Errorf("it took the reserve of the other one: %v", err)
+	}
+	s.EndReserve(inner)
+	_, _, err = s.Allocate(x.lay.size, pool.Nil)
+	must(t, err)
+	s.GiveBack()
+	s.EndReserve(outer)
+}
