@@ -17,9 +17,10 @@ import (
 // says why: it is the error of a change for which others would have to take the leaf's place.
 // Whoever puts others there comes by the leaf's slot, and so does whoever merges it, so that is
 // only done to leaves with slots. A change of records is made under the leaf's lock word, by which
-// the leaf has no forward word, and is still the truth: it may have a slot or none. The left leaf
-// of a merge is not changed. It is the truth for its keys until it has the merged leaf's address,
-// and that has copies of its records until then.
+// the leaf has no forward word, and is still the truth: it may have a slot or none. A leaf that is
+// shut since a client died takes no new record, which would lie over what that left in part. The
+// left leaf of a merge is not changed. It is the truth for its keys until it has the merged leaf's
+// address, and that has copies of its records until then.
 func (s *Session) lockFor(key []byte, whole bool) (bool, error) {
 	s.inPlace = nil
 	for {
@@ -31,14 +32,14 @@ func (s *Session) lockFor(key []byte, whole bool) (bool, error) {
 		if there, err = s.findLeaf(key, false); err != nil {
 			return false, err
 		}
-		if !there || s.leaf.forward() != 0 {
+		if !there || s.leaf.forward() > shut {
 			return false, full
 		}
 		l := &s.leaf
 		if err := s.acquire(l.at, whole); err != nil {
 			return false, err
 		}
-		if l.open(s.room, l.at) && !l.below(key, false) && !l.above(key, false) && l.forward() == 0 {
+		if l.open(s.room, l.at) && !l.below(key, false) && !l.above(key, false) && l.forward() <= shut {
 			s.inPlace = full
 			return true, nil
 		}

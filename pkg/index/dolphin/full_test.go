@@ -124,6 +124,51 @@ func TestFullBehindAForwardWord(t *testing.T) {
 	}
 }
 
+// TestFullAndShut: a client died while it changed a leaf, and there is no memory for the leaf that
+// is to take its place. Pairs are deleted, and get values of the same length. New records, which
+// might lie over one that is there in part, are refused.
+func TestFullAndShut(t *testing.T) {
+	c := pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 2, ChunkBytes: 64 << 10})
+	x, err := open(c.Open(t), index.Options{MaxKeyBytes: 20, MaxValueBytes: 8, NodeBytes: 576})
+	must(t, err)
+	s, err := x.newSession()
+	must(t, err)
+	key := func(i int) []byte { return fmt.Appendf(nil, "a%d", i) }
+	for i := range 6 {
+		must(t, s.Insert(key(i), []byte{1}))
+	}
+	s.Begin()
+	if there, err := s.lock(key(0), true); err != nil || !there {
+		t.Fatal(there, err)
+	}
+	l := &s.leaf
+	end, _ := l.find(key(6), 0)
+	inPart := end.end.at + wordBytes
+	l.setWord(inPart, 0x41) // the key of a record whose state word is not there
+	s.writeAt(inPart, wordBytes)
+	l.setWord(atForward, shut)
+	s.writeAt(atForward, wordBytes)
+	must(t, s.publish())
+	s.End()
+	taken := takeAll(s)
+	must(t, s.Delete(key(0)))
+	must(t, s.Update(key(1), []byte{2}))
+	for _, err := range []error{s.Insert(key(7), []byte{1}), s.Upsert(key(2), []byte{1, 2})} {
+		if !errors.Is(err, index.ErrPoolFull) {
+			t.Errorf("a record was made: %v", err)
+		}
+	}
+	for a, size := range taken {
+		x.Pool.Free(a, size)
+	}
+	must(t, s.Insert(key(7), []byte{1}))
+	for i, want := range []string{"", "\x02", "\x01", "\x01", "\x01", "\x01", "", "\x01"} {
+		if v, err := s.Lookup(key(i), nil); string(v) != want || (err == nil) != (want != "") {
+			t.Errorf("%s: %q, %v", key(i), v, err)
+		}
+	}
+}
+
 // TestMergesWithLittleMemory: a merge is begun only where there is memory for all that its
 // completion may take, and then comes to its end: that is one leaf where the left one is empty, and
 // two where it is not, as others may fill the right one meanwhile.

@@ -226,10 +226,10 @@ func (s *Session) put(key, value []byte, tag uint64, f *found) (done bool, err e
 	if long {
 		n = item.ReferenceBytes
 	}
-	if needs := s.lay.needs(len(key), n); !l.fits(f.end, needs) {
-		if s.inPlace != nil {
-			return true, s.Unlock(s.inPlace)
-		}
+	switch needs := s.lay.needs(len(key), n); {
+	case s.inPlace != nil && (l.forward() == shut || !l.fits(f.end, needs)):
+		return true, s.Unlock(s.inPlace)
+	case !l.fits(f.end, needs):
 		return s.replace(key, needs, &changeOf{tag: tag, value: value, found: *f})
 	}
 	if f.is {
