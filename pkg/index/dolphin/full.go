@@ -29,7 +29,7 @@ func (s *Session) lockFor(key []byte, whole bool) (bool, error) {
 			return there, err
 		}
 		full := fmt.Errorf("other leaves are to take the place of a leaf before it takes such a change, and there is no memory for that; delete pairs, or let the index have more memory: %w", err)
-		if there, err = s.findLeaf(key, false); err != nil {
+		if there, err = s.find(key, false); err != nil {
 			return false, err
 		}
 		if !there || s.leaf.forward() > shut {

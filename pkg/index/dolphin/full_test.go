@@ -222,7 +222,7 @@ func TestMergesWithLittleMemory(t *testing.T) {
 			filled := !d.fills
 			for range 60 { // a leaf with pairs looks at the next one now and then
 				s.Begin()
-				if there, err := s.findLeaf(nil, false); err != nil || !there || s.leaf.forward() != 0 {
+				if there, err := s.find(nil, false); err != nil || !there || s.leaf.forward() != 0 {
 					t.Fatal(there, s.leaf.forward(), err)
 				}
 				if s.leaf.endless {
