@@ -15,8 +15,8 @@ import (
 // still this leaf, or says that it is out.
 //
 // A leaf that is to be merged is the truth as long as its forward word says so. The leaf that has
-// its pairs besides may be there already, but nobody changes that before it has this one's slot,
-// and this one's forward word leads there before (merge.go).
+// its pairs besides may be there already, but nobody changes these there before this one's forward
+// word leads there (merge.go).
 //
 // Where another leaf has taken a leaf's place, readers follow the forward word. First the range,
 // then the forward word: the other leaf may have a larger range than the one that leads there, and
@@ -75,9 +75,6 @@ func (s *Session) follow(key []byte, strict, fresh bool) (reach, error) {
 	for {
 		if err := s.Read(a, s.room); err != nil {
 			return astray, err
-		}
-		if s.sees != nil {
-			s.sees(a)
 		}
 		l := &s.leaf
 		switch {

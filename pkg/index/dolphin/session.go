@@ -39,8 +39,7 @@ type Session struct {
 	scan   *scan    // nil until the first one
 	round  *round   // nil until the first batch
 
-	sees   func(pool.Addr) // is told of leaves where descents end, or that they follow, unless nil
-	stray  pool.Addr       // see strayed
+	stray  pool.Addr // see strayed
 	strays int
 
 	inPlace error // why the locked leaf takes only what it has room for; see lockFor

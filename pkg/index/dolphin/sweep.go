@@ -12,15 +12,16 @@ import (
 // A sweep walks twice, in pieces that are operations of their own, so no epoch waits for more than
 // one of them.
 //
-// The walk by slots READs inner nodes, and sees them, and the leaves of their slots. It sees each
-// node and leaf that is in the tree, or has a slot, during all of it.
-//
 // The walk by keys goes on as a scan does: it looks for the leaf that is the truth for the range
 // behind the one before, and sees that, and its blocks. A pair that is there during all of it is in
-// the leaf that it READs for the pair's range, wherever merges and splits have moved it by then. It
-// also sees the leaves by whose forward words and right halves it comes there. So a leaf that was
-// published by a client that died, got its slot behind the walk by slots, and has a forward word
-// when this walk comes, is met on the way.
+// the leaf that it READs for the pair's range, wherever merges and splits have moved it by then.
+//
+// The walk by slots READs inner nodes, and sees them, and the leaves of their slots. It sees each
+// node that is in the tree during all of it, and each leaf that has a slot during all of it.
+//
+// It comes second. A leaf without a slot is the truth for its range, as others take its place only
+// when it has one. So a leaf that was not the truth any more when the walk by keys came had its
+// slot by then. It has that during all of the walk by slots, or is out before that ends.
 
 // walkAll tells r of all that is in the tree during all of the walk.
 func (t *Tree) walkAll(r *pool.Review) (err error) {
@@ -30,7 +31,7 @@ func (t *Tree) walkAll(r *pool.Review) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	w := &sweeper{s: s}
-	for _, piece := range []func(place []byte) (next []byte, more bool, err error){w.bySlots, w.byKeys} {
+	for _, piece := range []func(place []byte) (next []byte, more bool, err error){w.byKeys, w.bySlots} {
 		for place, more := []byte(nil), true; more; {
 			began := t.Env.Now()
 			w.seen = w.seen[:0]
@@ -77,8 +78,6 @@ func (w *sweeper) byKeys(key []byte) (next []byte, more bool, err error) {
 	s, l := w.s, &w.s.leaf
 	s.Begin()
 	defer s.End()
-	s.sees = w.see
-	defer func() { s.sees = nil }()
 	next = bytes.Clone(key)
 	for n := 0; n < pieceNodes; {
 		there, err := s.find(next, false)
@@ -95,6 +94,7 @@ func (w *sweeper) byKeys(key []byte) (next []byte, more bool, err error) {
 			}
 			continue
 		}
+		w.see(l.at)
 		for _, p := range s.pairs {
 			if v, long, _ := l.value(p.cursor, p.w); long {
 				r := blocks.Decode(v)

@@ -34,7 +34,7 @@ func TestPiecesOfASweep(t *testing.T) {
 			}
 			w := &sweeper{s: s}
 			seen := map[pool.Addr]bool{}
-			for _, piece := range []func([]byte) ([]byte, bool, error){w.bySlots, w.byKeys} {
+			for _, piece := range []func([]byte) ([]byte, bool, error){w.byKeys, w.bySlots} {
 				for place, more := []byte(nil), true; more; {
 					w.seen = w.seen[:0]
 					before := bytes.Clone(place)
@@ -111,7 +111,7 @@ func TestSweepBesideACompletion(t *testing.T) {
 				}
 			}
 			w := &sweeper{s: third}
-			for i, piece := range []func([]byte) ([]byte, bool, error){w.bySlots, w.byKeys} {
+			for i, piece := range []func([]byte) ([]byte, bool, error){w.byKeys, w.bySlots} {
 				if when == i {
 					complete()
 				}
@@ -189,10 +189,10 @@ func TestSweepBesideMerges(t *testing.T) {
 		}
 	}
 	w := &sweeper{s: s}
-	for n, piece := range []func([]byte) ([]byte, bool, error){w.bySlots, w.byKeys} {
+	for n, piece := range []func([]byte) ([]byte, bool, error){w.byKeys, w.bySlots} {
 		var place []byte
 		for more := true; more; {
-			if place, more, err = piece(place); n > 0 {
+			if place, more, err = piece(place); n == 0 {
 				// All leaves to behind the place where the next piece begins.
 				merge(binary.BigEndian.Uint64(append(bytes.Clone(place), make([]byte, 8)...))/0x01010101 + 30)
 			}
