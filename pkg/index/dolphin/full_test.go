@@ -288,7 +288,7 @@ func mergeBesideInserts(t *testing.T, s, other *Session, n int) (pairs int) {
 	return pairs
 }
 
-// TestReserveInAReserve: what is done in the midst of a change takes none of its reserve.
+// TestReserveInAReserve: what is done during a change takes none of its reserve.
 func TestReserveInAReserve(t *testing.T) {
 	x, err := open(pooltest.New(t, pooltest.Options{Servers: 1, Chunks: 2, ChunkBytes: 64 << 10}).Open(t), index.Options{Uint64: true, MaxValueBytes: 8})
 	must(t, err)

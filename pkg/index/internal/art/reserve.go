@@ -15,10 +15,10 @@ import (
 // no other memory, and what an attempt gives back goes there. A client that ends what another one
 // began has no reserve.
 //
-// A change that is made in the midst of another one has a reserve of its own, and leaves that of
-// the other one alone.
+// A change that is made during another one has a reserve of its own, and leaves that of the other
+// one alone.
 
-// outerReserve is the reserve of a change in the midst of which another one is made.
+// outerReserve is the reserve of a change during which another one is made.
 type outerReserve struct {
 	n         int // where that of the other one begins
 	reserving bool
