@@ -17,7 +17,7 @@ import (
 // words. The requests, each awaited before the next:
 //
 //  1. under L's lock word: WRITE of L's forward word, merging. L never changes any more. It is the
-//     truth for its range until 4: N has the same pairs for it, and nobody changes N before 6.
+//     truth for its range until 4: N has the same pairs for it, and nobody changes them before.
 //  2. under R's lock word: WRITE of N, which has the pairs of both. Nobody knows it. Where they do
 //     not fit any more it is two leaves: N has those of L, and its right half those of R.
 //  3. WRITE of R's forward word, to N, and the release. From this moment on N is the truth for
