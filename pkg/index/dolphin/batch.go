@@ -2,7 +2,6 @@ package dolphin
 
 import (
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
-	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/rounds"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -69,7 +68,7 @@ func (r *round) Read(keys [][]byte) (n int, err error) {
 		s.PS.Read(a, s.ring[i])
 	}
 	if err := s.PS.Post(); err != nil {
-		return 0, op.Failure(err, false)
+		return 0, s.misled(err, r.at[:r.n]...)
 	}
 	s.Pause()
 	return n, nil

@@ -5,6 +5,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/art"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -29,6 +30,16 @@ func (t *Tree) forwardOf(l *leaf) (uint64, error) {
 		}
 	}
 	return fw, damagedLeaf(l.at, fmt.Sprintf("the forward word %#x, which leads to nothing that there is", fw))
+}
+
+// misled is err, of READs of leaves where slots led: damage, if no leaf can lie at one of them.
+func (s *Session) misled(err error, at ...pool.Addr) error {
+	for _, a := range at {
+		if _, no := s.t.strips.WordOf(a); no != nil {
+			return damagedLeaf(a, "a slot, and lies in no memory of the index")
+		}
+	}
+	return op.Failure(err, false)
 }
 
 // mostStrays is how often an operation comes to one leaf by words that it READ, and in vain.

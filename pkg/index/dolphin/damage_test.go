@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
@@ -130,6 +132,79 @@ func TestDamagedLeaves(t *testing.T) {
 	}
 	x, _ := open()
 	if found, err := x.Check(); err != nil || found.Pairs != keys {
+		t.Error(found.Pairs, err)
+	}
+}
+
+// TestDamagedSlots: slots that no client writes end every operation that comes to them with an
+// error that says so.
+func TestDamagedSlots(t *testing.T) {
+	o := index.Options{MaxKeyBytes: 20, MaxValueBytes: 8, NodeBytes: 576}
+	c := pooltest.New(t, pooltest.Options{})
+	open := func() (*Tree, *Session) {
+		x, err := open(c.Open(t), o)
+		must(t, err)
+		s, err := x.newSession()
+		must(t, err)
+		return x, s
+	}
+	_, w := open()
+	key := []byte("m25")
+	for i := range 60 {
+		must(t, w.Insert(fmt.Appendf(nil, "m%02d", i), nil))
+	}
+	w.Begin()
+	if there, err := w.find(key, false); err != nil || !there || w.Level == 0 {
+		t.Fatal(there, w.Level, err)
+	}
+	st := *w.Last()
+	place := st.Node.Addr + pool.Addr(art.SlotAt(st.Idx))
+	w.End()
+	put := func(v art.Slot) {
+		t.Helper()
+		w.Begin()
+		defer w.End()
+		binary.LittleEndian.PutUint64(w.room, uint64(v))
+		w.PS.Write(pool.Sole, place, w.room[:8])
+		must(t, w.PS.Post())
+	}
+	for what, v := range map[string]art.Slot{
+		"a node of a type that there is not": st.Word&^(art.LeafFlag|127<<48) | 100<<48,
+		"a node above":                       w.t.RootSlot().WithKey(st.Word.Key()),
+		"a leaf on no server":                st.Word&^art.AddrMask | art.Slot(8000)<<art.OffsetBits | 1,
+		"a leaf inside of another one":       st.Word + 1,
+	} {
+		t.Run(what, func(t *testing.T) {
+			put(v)
+			defer put(st.Word)
+			for what, do := range map[string]func(s *Session) error{
+				"lookup": func(s *Session) error { _, err := s.Lookup(key, nil); return err },
+				"batch":  func(s *Session) error { return s.LookupBatch([][]byte{key}, func(_ int, _ []byte, e error) {}) },
+				"upsert": func(s *Session) error { return s.Upsert(key, key[:1]) },
+				"delete": func(s *Session) error { return s.Delete(key) },
+				"modify": func(s *Session) error {
+					return s.Modify(key, func([]byte, bool) ([]byte, index.Action) { return nil, index.Keep })
+				},
+				"scan": func(s *Session) error {
+					return s.Scan(nil, 100, false, func(_, _ []byte) bool { return true })
+				},
+				"down": func(s *Session) error {
+					return s.Scan(nil, 100, true, func(_, _ []byte) bool { return true })
+				},
+			} {
+				x, s := open()
+				if err := do(s); !errors.Is(err, index.ErrFormat) {
+					t.Errorf("%s: %v", what, err)
+				}
+				_ = s.Close()
+				if _, err := x.Check(); err == nil {
+					t.Errorf("a check finds nothing")
+				}
+			}
+		})
+	}
+	x, _ := open()
+	if found, err := x.Check(); err != nil || found.Pairs != 60 {
 		t.Error(found.Pairs, err)
 	}
 }

@@ -74,7 +74,7 @@ func (s *Session) follow(key []byte, strict, fresh bool) (reach, error) {
 	a, forwarded := s.Last().Word.Addr(), false
 	for {
 		if err := s.Read(a, s.room); err != nil {
-			return astray, err
+			return astray, s.misled(err, a)
 		}
 		l := &s.leaf
 		switch {

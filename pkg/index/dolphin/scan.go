@@ -5,7 +5,6 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
-	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -166,7 +165,7 @@ func (s *Session) readAhead() error {
 		s.PS.Read(a, s.ring[i])
 	}
 	if err := s.PS.Post(); err != nil {
-		return op.Failure(err, false)
+		return s.misled(err, sc.at[:sc.n]...)
 	}
 	s.Pause()
 	return nil
