@@ -8,7 +8,7 @@
 // The client knows the index's partition map and sends each operation to the server in charge of
 // its key. Operations of many goroutines to one server travel together. What can be repeated
 // without harm is tried again, elsewhere if need be, until the deadline of the context: reads and
-// Put always, Insert, Update and Delete only while it is certain that nothing was done. Each error
+// Put always, every other change only while it is certain that nothing was done. Each error
 // says what is known (see ErrNotFound and those beside it).
 //
 // A write whose answer was lost may still be done by the server that has it: it is begun within its

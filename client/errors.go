@@ -18,10 +18,17 @@ import (
 // wraps [context.Canceled] or [context.DeadlineExceeded]: that is why the operation ended, and the
 // error above says what became of it.
 var (
-	// ErrNotFound is returned by Get, Update and Delete when the key is not there.
+	// ErrNotFound is returned by Get, Update, Delete, CompareAndSwap and CompareAndDelete when the
+	// key is not there.
 	ErrNotFound = errors.New("key not found")
 	// ErrExists is returned by Insert when the key is there.
 	ErrExists = errors.New("key exists")
+	// ErrMismatch is returned by CompareAndSwap and CompareAndDelete when the key has another
+	// value.
+	ErrMismatch = errors.New("key has another value")
+	// ErrWrongValue is returned by Increment when the key's value, or the sum, is not an integer of
+	// 64 bits. Nothing was done.
+	ErrWrongValue = errors.New("value is not one for the operation")
 	// ErrInvalid is returned when the index cannot have such a key or value; trying again is
 	// useless.
 	ErrInvalid = errors.New("key or value does not fit the index")
@@ -110,6 +117,8 @@ var causes = map[rpcv1.Outcome_Code]error{
 	rpcv1.Outcome_DATA_LOST:      ErrDataLost,
 	rpcv1.Outcome_UNSUPPORTED:    ErrUnsupported,
 	rpcv1.Outcome_DENIED:         ErrDenied,
+	rpcv1.Outcome_MISMATCH:       ErrMismatch,
+	rpcv1.Outcome_WRONG_VALUE:    ErrWrongValue,
 }
 
 // cause is what an outcome of an operation means; changes is whether the operation changes
@@ -131,4 +140,16 @@ var opNames = map[rpcv1.Operation_Kind]string{
 	rpcv1.Operation_UPDATE: "update",
 	rpcv1.Operation_UPSERT: "put",
 	rpcv1.Operation_DELETE: "delete",
+
+	rpcv1.Operation_INCREMENT: "increment",
+	rpcv1.Operation_EXCHANGE:  "compare and swap",
+	rpcv1.Operation_REMOVE:    "compare and delete",
+}
+
+// nameOf is the operation's name in errors.
+func nameOf(op *rpcv1.Operation) string {
+	if op.Condition == rpcv1.Operation_ABSENT {
+		return "put if absent"
+	}
+	return opNames[op.Kind]
 }

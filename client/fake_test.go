@@ -225,11 +225,18 @@ func (f *fake) apply(op *rpcv1.Operation) *rpcv1.Outcome {
 			return &rpcv1.Outcome{Code: rpcv1.Outcome_NOT_FOUND}
 		}
 		return &rpcv1.Outcome{Value: f.value}
-	case rpcv1.Operation_INSERT:
+	case rpcv1.Operation_INCREMENT:
+		there = true // in effect, as 0
+	}
+	equal := op.Condition != rpcv1.Operation_EQUAL || string(f.value) == string(op.Operand)
+	switch kind := op.Kind; {
+	case kind == rpcv1.Operation_INSERT, op.Condition == rpcv1.Operation_ABSENT:
 		if there {
-			return &rpcv1.Outcome{Code: rpcv1.Outcome_ALREADY_EXISTS}
+			return &rpcv1.Outcome{Code: rpcv1.Outcome_ALREADY_EXISTS, Value: f.value}
 		}
-	case rpcv1.Operation_UPDATE, rpcv1.Operation_DELETE:
+	case there && !equal:
+		return &rpcv1.Outcome{Code: rpcv1.Outcome_MISMATCH}
+	case kind != rpcv1.Operation_UPSERT:
 		if !there {
 			return &rpcv1.Outcome{Code: rpcv1.Outcome_NOT_FOUND}
 		}

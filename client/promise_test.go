@@ -37,7 +37,7 @@ func (e *ended) end(err error) {
 	}
 }
 
-var sentinels = []error{ErrNotFound, ErrExists, ErrInvalid, ErrDenied, ErrUnsupported, ErrPoolFull, ErrUnavailable, ErrUnknown, ErrDataLost, ErrUnauthorized, ErrClosed}
+var sentinels = []error{ErrNotFound, ErrExists, ErrMismatch, ErrWrongValue, ErrInvalid, ErrDenied, ErrUnsupported, ErrPoolFull, ErrUnavailable, ErrUnknown, ErrDataLost, ErrUnauthorized, ErrClosed}
 
 // call is one operation of the API.
 type call struct {
@@ -60,6 +60,23 @@ var calls = []call{
 	{"insert", true, func(c *Client, ctx context.Context) error { return c.Insert(ctx, theKey, []byte("new")) }},
 	{"update", true, func(c *Client, ctx context.Context) error { return c.Update(ctx, theKey, []byte("new")) }},
 	{"delete", true, func(c *Client, ctx context.Context) error { return c.Delete(ctx, theKey) }},
+	{"increment", true, func(c *Client, ctx context.Context) error {
+		_, err := c.Increment(ctx, theKey, 1)
+		return err
+	}},
+	{"compare and swap", true, func(c *Client, ctx context.Context) error {
+		return c.CompareAndSwap(ctx, theKey, []byte("old"), []byte("new"))
+	}},
+	{"compare and delete", true, func(c *Client, ctx context.Context) error {
+		return c.CompareAndDelete(ctx, theKey, []byte("old"))
+	}},
+	{"put if absent", true, func(c *Client, ctx context.Context) error {
+		_, stored, err := c.PutIfAbsent(ctx, theKey, []byte("new"))
+		if err == nil && !stored {
+			return &Error{Err: ErrExists} // as insert says it
+		}
+		return err
+	}},
 }
 
 // TestErrorsKeepTheirPromise runs every operation against every two ways in which its first
@@ -82,7 +99,7 @@ func promises(t *testing.T, attempt time.Duration, from, to ending) {
 		for first := from; first < to; first++ {
 			for second := range endings {
 				way, there := ways[n%3], n/3%4 > 0
-				if k.name == "insert" {
+				if k.name == "insert" || k.name == "put if absent" {
 					there = !there
 				}
 				n++
@@ -124,6 +141,9 @@ func promises(t *testing.T, attempt time.Duration, from, to ending) {
 
 // judge says what is wrong with the error of a call, given what was done.
 func judge(k call, err error, effects, doubts int) string {
+	if effects > 1 && k.name != "put" && k.name != "put many" {
+		return "it was repeated"
+	}
 	if err == nil {
 		if k.changes && effects == 0 {
 			return "nothing was done"
@@ -182,6 +202,9 @@ func TestLargeOperationsAreRefused(t *testing.T) {
 	_, get := c.Get(ctx, large)
 	_, many := c.GetMany(ctx, [][]byte{theKey, large})
 	errs := []error{get, many, c.Put(ctx, theKey, large), c.Insert(ctx, theKey, large), c.Update(ctx, theKey, large), c.Delete(ctx, large), c.PutMany(ctx, []Pair{{theKey, nil}, {theKey, large}})}
+	_, sum := c.Increment(ctx, large, 1)
+	_, _, absent := c.PutIfAbsent(ctx, theKey, large)
+	errs = append(errs, sum, absent, c.CompareAndSwap(ctx, theKey, large, nil), c.CompareAndSwap(ctx, theKey, nil, large), c.CompareAndDelete(ctx, theKey, large))
 	for _, err := range c.Scan(ctx, large, nil, ScanOptions{}) {
 		errs = append(errs, err)
 	}

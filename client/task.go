@@ -94,7 +94,7 @@ func (c *Client) failure(t *task) error {
 	if t.err == nil && t.outcome.Code == rpcv1.Outcome_OK {
 		return nil
 	}
-	e := &Error{Op: opNames[t.op.Kind], Key: bytes.Clone(t.op.Key)}
+	e := &Error{Op: nameOf(&t.op), Key: bytes.Clone(t.op.Key)}
 	switch {
 	case t.err != nil:
 		e.Message, e.Err = sentinel(t.err)

@@ -40,7 +40,7 @@ const rpcScanSlot = int(rpcv1.Kinds)
 
 var (
 	descRequests = prometheus.NewDesc("dmindex_compute_requests_total",
-		"Requests of programs by front end, operation and outcome: ok, miss (not found, or exists), error.", []string{"front_end", "operation", "outcome"}, nil)
+		"Requests of programs by front end, operation and outcome: ok, miss (not found, exists, or another value), error.", []string{"front_end", "operation", "outcome"}, nil)
 	descLatency = prometheus.NewDesc("dmindex_compute_request_seconds",
 		"From the arrival of a pipeline or batch until all of it was answered, once for each of its requests.", []string{"front_end"}, nil)
 	descSizes = prometheus.NewDesc("dmindex_compute_pipeline_requests",

@@ -78,7 +78,7 @@ func New(o Options) *Engine {
 		divideLeast: divideLeast, divideSlow: divideSlow}
 	c.View = ownership.NewView(o.Env, o.Self, o.SharesAll && o.Index.Routing == config.RoutingAny)
 	c.Sessions = newSessions(o.Env, o.Open, o.Limit, o.MaxSessions, o.MaxWaiting, o.Log)
-	c.Sessions.count = c.Count
+	c.Sessions.count, c.Sessions.mostValue = c.Count, o.Index.MaxValueBytes
 	if o.DivideAlways {
 		c.divideLeast, c.divideSlow = 1, 0
 	}
@@ -169,7 +169,7 @@ func (c *Engine) checkBound(bound []byte) error {
 // CheckValue returns an error for values that the index cannot have.
 func (c *Engine) CheckValue(value []byte) error {
 	if len(value) > c.Index.MaxValueBytes {
-		return &Failure{Code: rpcv1.Outcome_INVALID, Message: fmt.Sprintf("value is %d bytes; this index takes at most %d", len(value), c.Index.MaxValueBytes)}
+		return valueTooLong(rpcv1.Outcome_INVALID, uint64(len(value)), c.Index.MaxValueBytes)
 	}
 	return nil
 }

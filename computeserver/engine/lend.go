@@ -23,6 +23,9 @@ type Session struct {
 	nearBy *ownership.Table
 
 	counts counts
+
+	modification modification
+	change       index.Change // of modification
 }
 
 // wakeAll wakes all waiters. Called under mu.
@@ -170,7 +173,9 @@ func (g *Sessions) makeSession(ix ownership.Opened) (*Session, error) {
 		s.Defer(true) // Repay waits
 		_, unprepared := s.(index.Unprepared)
 		g.unprepared.Store(unprepared)
-		return &Session{Session: s, of: ix, counts: newCounts(g.load, s)}, nil
+		lent := &Session{Session: s, of: ix, counts: newCounts(g.load, s), modification: modification{most: g.mostValue}}
+		lent.change = lent.modification.change
+		return lent, nil
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

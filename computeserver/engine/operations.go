@@ -29,6 +29,12 @@ var operations = [rpcv1.Kinds]operation{
 	rpcv1.Operation_DELETE: func(s *Session, op *rpcv1.Operation, dst []byte, _ *rpcv1.Outcome) ([]byte, error) {
 		return dst, s.Delete(op.Key)
 	},
+	rpcv1.Operation_INCREMENT:       modify(increment),
+	rpcv1.Operation_INCREMENT_FLOAT: modify(incrementFloat),
+	rpcv1.Operation_APPEND:          modify(appendValue),
+	rpcv1.Operation_SET_RANGE:       modify(setRange),
+	rpcv1.Operation_EXCHANGE:        modify(exchange),
+	rpcv1.Operation_REMOVE:          modify(removeValue),
 }
 
 // Run runs one operation, which was checked, in a session. o, which is empty before, is its outcome
@@ -55,7 +61,13 @@ func (c *Engine) Check(op *rpcv1.Operation) error {
 	if !op.Kind.Known() {
 		return unsupported(op.Kind)
 	}
+	if op.Condition != rpcv1.Operation_ALWAYS && (!op.Kind.Traits().Conditional || !op.Condition.Known()) {
+		return &Failure{Code: rpcv1.Outcome_UNSUPPORTED, Message: fmt.Sprintf("condition %d of a %s is unknown to this server, and nothing was done; use it when all servers have a version that knows it", op.Condition, op.Kind.Label())}
+	}
 	if err := c.CheckKey(op.Key); err != nil {
+		return err
+	}
+	if err := c.CheckValue(op.Operand); err != nil {
 		return err
 	}
 	return c.CheckValue(op.Value)
@@ -63,7 +75,7 @@ func (c *Engine) Check(op *rpcv1.Operation) error {
 
 // Stored is what the session prepares to store for an operation with a value (index.Session,
 // Prepare); nil if the pair goes.
-func Stored(is rpcv1.Traits, value []byte) []byte {
+func Stored(is *rpcv1.Traits, value []byte) []byte {
 	switch {
 	case is.Removes:
 		return nil

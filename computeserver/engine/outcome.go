@@ -6,6 +6,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/partition"
 )
 
 // CodeOf returns what an error of the index or of this package means to its caller. Everything else
@@ -68,6 +69,15 @@ func OutcomeOf(err error) *rpcv1.Outcome {
 	return o
 }
 
+// OutcomeAt is OutcomeOf with the key's range and owner, unless these say nothing.
+func (c *Engine) OutcomeAt(m *partition.Map, key []byte, err error) *rpcv1.Outcome {
+	o := OutcomeOf(err)
+	if !o.Code.Meaning().Caller {
+		o.Message = c.At(m, key, o.Message)
+	}
+	return o
+}
+
 // FailureOf returns an outcome as an error; nil for OK.
 func FailureOf(o *rpcv1.Outcome) error {
 	if o.Code == rpcv1.Outcome_OK {
@@ -83,7 +93,7 @@ func Withheld(kind rpcv1.Operation_Kind, o *rpcv1.Outcome, why error) *rpcv1.Out
 	switch {
 	case o.Code == rpcv1.Outcome_OK && kind.Traits().Changes:
 		return &rpcv1.Outcome{Code: rpcv1.Outcome_UNKNOWN, Message: "whether it was done is not known: " + why.Error()}
-	case o.Code.Meaning().Answer:
+	case o.Code.Meaning().Pair:
 		return OutcomeOf(notAnswered(why))
 	}
 	return o

@@ -58,6 +58,14 @@ func TestUnknownOperationsAreRefused(t *testing.T) {
 				t.Errorf("%s was answered %v", name, out[0].Code)
 			}
 		}
+		for _, op := range []*rpcv1.Operation{
+			{Kind: rpcv1.Operation_EXCHANGE, Key: []byte("b"), Condition: 99}, {Kind: rpcv1.Operation_REMOVE, Key: []byte("b"), Condition: -1},
+			{Kind: rpcv1.Operation_UPSERT, Key: []byte("b"), Condition: rpcv1.Operation_EQUAL}, {Kind: rpcv1.Operation_INCREMENT, Key: []byte("b"), Condition: rpcv1.Operation_ABSENT},
+		} {
+			if out := c.Do([]*rpcv1.Operation{op}, false, time.Second, 0); out[0].Code != rpcv1.Outcome_UNSUPPORTED || !strings.Contains(out[0].Message, "nothing was done") {
+				t.Errorf("%v with the condition %d was answered %v %q", op.Kind, op.Condition, out[0].Code, out[0].Message)
+			}
+		}
 		if opened != 1 {
 			t.Errorf("the index was opened %d times", opened)
 		}

@@ -42,10 +42,14 @@ type answered struct {
 	unknown bool   // there was none, or it said so
 	refused bool   // a conditional change found the key there, or not there
 	present bool   // the key was there, and its value was not asked for
-	value   uint32 // of a lookup; 0 = the key was not there
+	value   uint32 // of a lookup, or before a change that tells it; 0 = the key was not there
 }
 
-func (a asked) changes() bool { return a.kind != rpcv1.Operation_LOOKUP }
+func (a asked) changes() bool { return a.kind.Traits().Changes }
+func (a asked) stores() bool  { return a.kind.Traits().Stores }
+
+// tells reports whether the answer to a change has the value that the key had.
+func (a asked) tells() bool { return a.changes() && a.kind.Traits().Value }
 
 // mostDoubts is how many changes of a key may have no outcome: the search for an order of a key's
 // history takes time that doubles with each. From then on the key is only read.
@@ -81,7 +85,7 @@ func (w *ownWorld) requests(p *simenv.Process, program int, d *pod, all []asked,
 			all[n] = in
 		}
 		op := &rpcv1.Operation{Kind: in.kind, Key: w.key(in.key)}
-		if in.changes() && in.kind != rpcv1.Operation_DELETE {
+		if in.stores() {
 			op.Value = w.value(in.value)
 		}
 		ops, places = append(ops, op), append(places, h.begin(program, in))
@@ -114,10 +118,10 @@ func (w *ownWorld) answer(serves bool, in asked, at int, o *rpcv1.Outcome) error
 		h.acks++
 		got := answered{refused: o.Code != rpcv1.Outcome_OK}
 		switch {
-		case o.Code == rpcv1.Outcome_NOT_FOUND && (in.kind == rpcv1.Operation_INSERT || in.kind == rpcv1.Operation_UPSERT),
+		case o.Code == rpcv1.Outcome_NOT_FOUND && (in.kind == rpcv1.Operation_INSERT || in.kind == rpcv1.Operation_UPSERT || in.kind == rpcv1.Operation_EXCHANGE),
 			o.Code == rpcv1.Outcome_ALREADY_EXISTS && in.kind != rpcv1.Operation_INSERT:
 			w.Report("%v of key %d is answered by %v", in.kind, in.key, o.Code)
-		case o.Code == rpcv1.Outcome_OK && !in.changes():
+		case o.Code == rpcv1.Outcome_OK && (!in.changes() || o.Found):
 			got.value = w.number(in.key, o.Value)
 		}
 		h.end(at, got)

@@ -77,7 +77,8 @@ func narrowed(ops []porcupine.Operation) []porcupine.Operation {
 		in, out := o.Input.(asked), o.Output.(answered)
 		if at := (written{in.key, in.value}); in.changes() {
 			writers[at]++
-		} else if at.value = out.value; out.value != 0 {
+		}
+		if at := (written{in.key, out.value}); out.value != 0 {
 			if first, ok := seen[at]; !ok || o.Return < first {
 				seen[at] = o.Return
 			}
@@ -99,7 +100,7 @@ func narrowed(ops []porcupine.Operation) []porcupine.Operation {
 		at := written{in.key, in.value}
 		end, ok := seen[at]
 		switch {
-		case !ok || in.kind == rpcv1.Operation_DELETE:
+		case !ok || !in.stores():
 			counts[class{in.key, in.kind}]++
 			in.value, in.unseen = someValue, counts[class{in.key, in.kind}]
 			o.Input = in
@@ -122,7 +123,7 @@ func containing(ops []porcupine.Operation) func(porcupine.Operation) bool {
 		in, out := o.Input.(asked), o.Output.(answered)
 		is := found{key: in.key, what: out.value}
 		switch {
-		case in.changes() && (!out.refused || in.kind == rpcv1.Operation_UPSERT):
+		case in.changes() && (!out.refused || in.kind == rpcv1.Operation_UPSERT || in.kind == rpcv1.Operation_EXCHANGE):
 			return found{}, false
 		case in.changes():
 			is.there = in.kind == rpcv1.Operation_INSERT
@@ -154,7 +155,7 @@ func containing(ops []porcupine.Operation) func(porcupine.Operation) bool {
 // changes of each kind were done.
 type register struct {
 	value uint32
-	done  [rpcv1.Operation_DELETE + 1]int
+	done  [rpcv1.Kinds]int
 }
 
 // registers is the model: each key is a register. Unseen changes of one kind are done in the order
@@ -179,8 +180,11 @@ var registers = porcupine.Model{
 			applies = is.value == 0
 		case rpcv1.Operation_UPDATE:
 			applies = is.value != 0
-		case rpcv1.Operation_DELETE:
+		case rpcv1.Operation_DELETE, rpcv1.Operation_REMOVE:
 			applies, next = is.value != 0, 0
+		}
+		if in.tells() && !out.unknown && out.value != is.value {
+			return false, is
 		}
 		if !applies {
 			return out.unknown || out.refused, is
@@ -226,7 +230,13 @@ func someHistory(rnd *rand.Rand) []porcupine.Operation {
 	var all []one
 	for n := range 4 + rnd.IntN(8) {
 		in := asked{kind: rpcv1.Operation_Kind(1 + rnd.IntN(5))}
-		if in.changes() && in.kind != rpcv1.Operation_DELETE {
+		switch rnd.IntN(6) {
+		case 0:
+			in.kind = rpcv1.Operation_EXCHANGE
+		case 1:
+			in.kind = rpcv1.Operation_REMOVE
+		}
+		if in.stores() {
 			in.value = uint32(1 + n - rnd.IntN(2)) // some are written twice
 			in.value = max(in.value, 1)
 		}
@@ -254,14 +264,19 @@ func someHistory(rnd *rand.Rand) []porcupine.Operation {
 			}
 		case in.kind == rpcv1.Operation_INSERT:
 			out.refused = before.value != 0
-		case in.kind != rpcv1.Operation_UPSERT:
+		case in.kind != rpcv1.Operation_UPSERT && in.kind != rpcv1.Operation_EXCHANGE:
 			out.refused = before.value == 0
+		}
+		if in.tells() {
+			out.value = before.value
 		}
 		if in.changes() && rnd.IntN(2) == 0 {
 			out, o.Return = answered{unknown: true}, 1<<63-1
 			if rnd.IntN(3) == 0 {
 				is = before // it was not done
 			}
+		} else if in.tells() && n == wrong {
+			out.value = uint32(rnd.IntN(12))
 		} else if in.changes() && n == wrong {
 			out.refused = !out.refused
 		}

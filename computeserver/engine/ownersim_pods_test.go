@@ -344,8 +344,12 @@ func (w *ownWorld) someOperation(d *pod, value uint32) asked {
 	}
 	w.log.lastKey, w.log.lastPod = in.key, d
 	switch w.Random.IntN(8) {
-	case 0, 1:
+	case 0:
 		in.kind, in.value = rpcv1.Operation_DELETE, 0
+	case 1:
+		in.kind, in.value = rpcv1.Operation_REMOVE, 0
+	case 4:
+		in.kind = rpcv1.Operation_EXCHANGE
 	case 2:
 		in.kind = rpcv1.Operation_INSERT
 	case 3:

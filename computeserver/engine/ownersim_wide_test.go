@@ -119,7 +119,7 @@ func (w *ownWorld) someBatch(p *simenv.Process, program int, d *pod) {
 		if near {
 			in.key = min(w.keys()-1, from+w.Random.IntN(20))
 		}
-		if in.changes() && in.kind != rpcv1.Operation_DELETE {
+		if in.stores() {
 			in.value = w.newValue()
 		}
 		batch = append(batch, in)
@@ -129,7 +129,7 @@ func (w *ownWorld) someBatch(p *simenv.Process, program int, d *pod) {
 
 var someKinds = []rpcv1.Operation_Kind{
 	rpcv1.Operation_LOOKUP, rpcv1.Operation_LOOKUP, rpcv1.Operation_LOOKUP,
-	rpcv1.Operation_INSERT, rpcv1.Operation_UPDATE, rpcv1.Operation_UPSERT, rpcv1.Operation_UPSERT, rpcv1.Operation_DELETE,
+	rpcv1.Operation_INSERT, rpcv1.Operation_UPDATE, rpcv1.Operation_UPSERT, rpcv1.Operation_EXCHANGE, rpcv1.Operation_DELETE,
 }
 
 // someScan reads keys of several ranges, mostly.

@@ -35,6 +35,8 @@ type Sessions struct {
 	maxWaiting int
 	log        *slog.Logger
 
+	mostValue int // bytes
+
 	count  *count.Counters
 	load   *load
 	tables *ownership.Tables // of the keys that are served; nil = all are

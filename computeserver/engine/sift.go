@@ -42,7 +42,7 @@ func (r *remote) sift(ops []*rpcv1.Operation, out []*rpcv1.Outcome, part, rest [
 			out[i] = OutcomeOf(errOvertaken)
 		case repeatable(ops[i], out[i]):
 			again[n] = true
-		case out[i].Code.Meaning().Answer:
+		case out[i].Code.Meaning().Pair:
 			answered[key] = true
 		}
 	}

@@ -68,8 +68,7 @@ func (l *local) keep(value []byte) []byte {
 // index.
 func (l *local) ended(i int, o *rpcv1.Outcome, err error) {
 	if !CodeOf(err).Meaning().Answer {
-		o = OutcomeOf(err)
-		o.Message = l.c.At(l.m, l.ops[i].Key, o.Message)
+		o = l.c.OutcomeAt(l.m, l.ops[i].Key, err)
 	} else if o.Value != nil {
 		o.Value = l.keep(o.Value)
 	}

@@ -18,7 +18,10 @@ func requests() []*rpcv1.DoRequest {
 	long := bytes.Repeat([]byte("x"), 20000)
 	var many []*rpcv1.Operation
 	for i := range 64 {
-		many = append(many, &rpcv1.Operation{Kind: rpcv1.Operation_Kind(i % 6), Key: fmt.Appendf(nil, "key %d", i), Value: long[:i*17]})
+		many = append(many, &rpcv1.Operation{
+			Kind: rpcv1.Operation_Kind(i % 6), Key: fmt.Appendf(nil, "key %d", i), Value: long[:i*17],
+			Condition: rpcv1.Operation_Condition(i % 3), Operand: long[:i%7], Number: int64(i-9) << i,
+		})
 	}
 	return []*rpcv1.DoRequest{
 		{},
@@ -34,7 +37,7 @@ func replies() []*rpcv1.DoReply {
 	long := bytes.Repeat([]byte("y"), 20000)
 	var many []*rpcv1.Outcome
 	for i := range 64 {
-		many = append(many, &rpcv1.Outcome{Code: rpcv1.Outcome_Code(i % 12), Value: long[:i*13], Message: strings.Repeat("é", i%5)})
+		many = append(many, &rpcv1.Outcome{Code: rpcv1.Outcome_Code(i % 12), Value: long[:i*13], Message: strings.Repeat("é", i%5), Number: int64(5-i) << i, Found: i%2 == 0})
 	}
 	return []*rpcv1.DoReply{
 		{},

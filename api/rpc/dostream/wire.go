@@ -19,13 +19,18 @@ const (
 	fieldInParts    = 5
 	fieldGeneration = 3
 
-	fieldKind  = 1
-	fieldKey   = 2
-	fieldValue = 3
+	fieldKind            = 1
+	fieldKey             = 2
+	fieldValue           = 3
+	fieldCondition       = 4
+	fieldOperand         = 5
+	fieldOperationNumber = 6
 
-	fieldCode         = 1
-	fieldOutcomeValue = 2
-	fieldMessage      = 3
+	fieldCode          = 1
+	fieldOutcomeValue  = 2
+	fieldMessage       = 3
+	fieldOutcomeNumber = 4
+	fieldFound         = 5
 )
 
 // All fields have numbers below 16, so that their tags are one byte long.
@@ -64,7 +69,8 @@ func appendBytes(dst []byte, field protowire.Number, v []byte) []byte {
 }
 
 func sizeOfOperation(op *rpcv1.Operation) int {
-	return sizeOfNumber(uint64(op.GetKind())) + sizeOfBytes(len(op.GetKey())) + sizeOfBytes(len(op.GetValue()))
+	return sizeOfNumber(uint64(op.GetKind())) + sizeOfBytes(len(op.GetKey())) + sizeOfBytes(len(op.GetValue())) +
+		sizeOfNumber(uint64(op.GetCondition())) + sizeOfBytes(len(op.GetOperand())) + sizeOfNumber(protowire.EncodeZigZag(op.GetNumber()))
 }
 
 // Size is how long a batch is on the wire.
@@ -83,6 +89,9 @@ func appendRequest(dst []byte, m *rpcv1.DoRequest) []byte {
 		dst = appendNumber(dst, fieldKind, uint64(op.GetKind()))
 		dst = appendBytes(dst, fieldKey, op.GetKey())
 		dst = appendBytes(dst, fieldValue, op.GetValue())
+		dst = appendNumber(dst, fieldCondition, uint64(op.GetCondition()))
+		dst = appendBytes(dst, fieldOperand, op.GetOperand())
+		dst = appendNumber(dst, fieldOperationNumber, protowire.EncodeZigZag(op.GetNumber()))
 	}
 	dst = appendNumber(dst, fieldForwarded, protowire.EncodeBool(m.Forwarded))
 	dst = appendNumber(dst, fieldLimit, uint64(m.LimitMilliseconds))
@@ -91,7 +100,8 @@ func appendRequest(dst []byte, m *rpcv1.DoRequest) []byte {
 
 // sizeOfOutcome is at least how long an outcome is, and exactly if its message is UTF-8.
 func sizeOfOutcome(o *rpcv1.Outcome) int {
-	return sizeOfNumber(uint64(o.GetCode())) + sizeOfBytes(len(o.GetValue())) + sizeOfBytes(len(o.GetMessage()))
+	return sizeOfNumber(uint64(o.GetCode())) + sizeOfBytes(len(o.GetValue())) + sizeOfBytes(len(o.GetMessage())) +
+		sizeOfNumber(protowire.EncodeZigZag(o.GetNumber())) + sizeOfNumber(protowire.EncodeBool(o.GetFound()))
 }
 
 func sizeOfReply(m *rpcv1.DoReply) int {
@@ -117,6 +127,8 @@ func appendReply(dst []byte, m *rpcv1.DoReply) []byte {
 		if message != "" {
 			dst = append(appendLength(dst, fieldMessage, len(message)), message...)
 		}
+		dst = appendNumber(dst, fieldOutcomeNumber, protowire.EncodeZigZag(o.GetNumber()))
+		dst = appendNumber(dst, fieldFound, protowire.EncodeBool(o.GetFound()))
 	}
 	return appendNumber(dst, fieldGeneration, m.MapGeneration)
 }
@@ -239,9 +251,11 @@ func decodeRequest(b []byte, m *rpcv1.DoRequest) (err error) {
 		copied := make([]byte, 0, Size(m))
 		for _, op := range m.Operations {
 			if op != nil {
-				copied = append(append(copied, op.Key...), op.Value...)
-				end := len(copied) - len(op.Value)
-				op.Key, op.Value = own(copied[end-len(op.Key):end]), own(copied[end:])
+				for _, field := range []*[]byte{&op.Key, &op.Value, &op.Operand} {
+					from := len(copied)
+					copied = append(copied, *field...)
+					*field = own(copied[from:])
+				}
 			}
 		}
 	}
@@ -261,6 +275,12 @@ func decodeOperation(b []byte, op *rpcv1.Operation) (err error) {
 			op.Key = own(f.bytes)
 		case f.isBytes(fieldValue):
 			op.Value = own(f.bytes)
+		case f.isNumber(fieldCondition):
+			op.Condition = rpcv1.Operation_Condition(f.value)
+		case f.isBytes(fieldOperand):
+			op.Operand = own(f.bytes)
+		case f.isNumber(fieldOperationNumber):
+			op.Number = protowire.DecodeZigZag(f.value)
 		}
 	}
 	return nil
@@ -290,6 +310,10 @@ func decodeOutcome(b []byte, o *rpcv1.Outcome) (err error) {
 			o.Code = rpcv1.Outcome_Code(f.value)
 		case f.isBytes(fieldOutcomeValue):
 			o.Value = own(f.bytes)
+		case f.isNumber(fieldOutcomeNumber):
+			o.Number = protowire.DecodeZigZag(f.value)
+		case f.isNumber(fieldFound):
+			o.Found = protowire.DecodeBool(f.value)
 		case f.isBytes(fieldMessage):
 			if !utf8.Valid(f.bytes) {
 				return fmt.Errorf("the message of an outcome is not UTF-8: %q", f.bytes)

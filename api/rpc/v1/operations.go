@@ -21,6 +21,8 @@ type Traits struct {
 	Stores bool
 	// Removes is set where the pair goes.
 	Removes bool
+	// Conditional is set where Operation.condition counts. It must not be set for another kind.
+	Conditional bool
 }
 
 // traits has every kind of this version.
@@ -30,6 +32,13 @@ var traits = [...]Traits{
 	Operation_UPDATE: {Changes: true, Stores: true},
 	Operation_UPSERT: {Changes: true, Stores: true, Repeatable: true},
 	Operation_DELETE: {Changes: true, Removes: true},
+
+	Operation_INCREMENT:       {Reads: true, Changes: true},
+	Operation_INCREMENT_FLOAT: {Reads: true, Changes: true, Value: true},
+	Operation_APPEND:          {Changes: true},
+	Operation_SET_RANGE:       {Changes: true},
+	Operation_EXCHANGE:        {Reads: true, Changes: true, Stores: true, Value: true, Conditional: true},
+	Operation_REMOVE:          {Reads: true, Changes: true, Removes: true, Value: true, Conditional: true},
 }
 
 // Kinds is one more than the highest kind that this version knows.
@@ -39,13 +48,19 @@ const Kinds = Operation_Kind(len(traits))
 // needs, and whether it may be repeated, is not known.
 func (x Operation_Kind) Known() bool { return x > Operation_KIND_UNSPECIFIED && x < Kinds }
 
-// Traits returns what is known of a kind. One that this version does not know may do anything.
-func (x Operation_Kind) Traits() Traits {
+// Traits returns what is known of a kind. One that this version does not know may do anything. They
+// are not to be changed.
+func (x Operation_Kind) Traits() *Traits {
 	if !x.Known() {
-		return Traits{Changes: true}
+		return &anything
 	}
-	return traits[x]
+	return &traits[x]
 }
+
+var anything = Traits{Changes: true}
+
+// Known reports whether this version knows the condition.
+func (x Operation_Condition) Known() bool { return Operation_Condition_name[int32(x)] != "" }
 
 // Label is the kind's name in metrics.
 func (x Operation_Kind) Label() string {
@@ -57,8 +72,14 @@ type Meaning struct {
 	// Answer is set where the index answered: the operation was done, or the pair was not one for
 	// which it is done. Every other code is an error.
 	Answer bool
+	// Pair is set where the code says something of the pair, as every answer does: it counts only
+	// if the session that said so held its leases, and what it saw is durable.
+	Pair bool
 	// Healthy is set where the session that said so can be used: the code is of the one operation.
 	Healthy bool
+	// Caller is set where the operation is one that no server of this version does: which one was
+	// asked says nothing.
+	Caller bool
 	// Retry is set where nothing was done, and another try may do it.
 	Retry bool
 	// Word begins the error in a protocol of text.
@@ -67,10 +88,10 @@ type Meaning struct {
 
 // meanings has every code of this version.
 var meanings = [...]Meaning{
-	Outcome_OK:             {Answer: true, Healthy: true},
-	Outcome_NOT_FOUND:      {Answer: true, Healthy: true},
-	Outcome_ALREADY_EXISTS: {Answer: true, Healthy: true},
-	Outcome_INVALID:        {Healthy: true, Word: "ERR"},
+	Outcome_OK:             {Answer: true, Pair: true, Healthy: true},
+	Outcome_NOT_FOUND:      {Answer: true, Pair: true, Healthy: true},
+	Outcome_ALREADY_EXISTS: {Answer: true, Pair: true, Healthy: true},
+	Outcome_INVALID:        {Healthy: true, Caller: true, Word: "ERR"},
 	Outcome_POOL_FULL:      {Healthy: true, Word: "POOLFULL"},
 	Outcome_NOT_OWNER:      {Healthy: true, Retry: true, Word: "UNAVAILABLE"},
 	Outcome_UNAVAILABLE:    {Retry: true, Word: "UNAVAILABLE"},
@@ -80,13 +101,17 @@ var meanings = [...]Meaning{
 	Outcome_UNSUPPORTED:    {Healthy: true, Word: "ERR"},
 	Outcome_LATER:          {Word: "ERR"},
 	Outcome_DENIED:         {Healthy: true, Word: "ERR"},
+	Outcome_MISMATCH:       {Answer: true, Pair: true, Healthy: true},
+	Outcome_WRONG_VALUE:    {Pair: true, Healthy: true, Caller: true, Word: "ERR"},
 }
 
 // Meaning returns what a code says. One that this version does not know is an error of which
-// nothing more is known.
-func (x Outcome_Code) Meaning() Meaning {
+// nothing more is known. It is not to be changed.
+func (x Outcome_Code) Meaning() *Meaning {
 	if x < 0 || int(x) >= len(meanings) {
-		return Meaning{Word: "ERR"}
+		return &someError
 	}
-	return meanings[x]
+	return &meanings[x]
 }
+
+var someError = Meaning{Word: "ERR"}

@@ -41,12 +41,12 @@ func TestMeaningsAreOfEveryCode(t *testing.T) {
 	}
 	for number, name := range Outcome_Code_name {
 		is := Outcome_Code(number).Meaning()
-		if is.Answer == (is.Word != "") || is.Answer && (!is.Healthy || is.Retry) {
+		if is.Answer == (is.Word != "") || is.Answer && !is.Pair || is.Pair && (!is.Healthy || is.Retry) {
 			t.Errorf("%s: %+v", name, is)
 		}
 	}
 	for _, code := range []Outcome_Code{-1, Outcome_Code(len(meanings))} {
-		if is := code.Meaning(); is != (Meaning{Word: "ERR"}) {
+		if is := code.Meaning(); *is != (Meaning{Word: "ERR"}) {
 			t.Errorf("code %d: %+v", code, is)
 		}
 	}

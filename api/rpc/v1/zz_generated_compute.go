@@ -34,17 +34,30 @@ const (
 	Operation_UPDATE           Operation_Kind = 3 // NOT_FOUND if it is not
 	Operation_UPSERT           Operation_Kind = 4
 	Operation_DELETE           Operation_Kind = 5 // NOT_FOUND if it is not there
+	// The following ones read the pair and change it in one step. A key that is not there has the value 0, or the empty one.
+	Operation_INCREMENT       Operation_Kind = 6  // adds number to the value, a decimal integer; the outcome's number is what it is then
+	Operation_INCREMENT_FLOAT Operation_Kind = 7  // adds value, a decimal number, to the value; the outcome's value is what it is then
+	Operation_APPEND          Operation_Kind = 8  // adds value at the value's end; the outcome's number is how long it is then
+	Operation_SET_RANGE       Operation_Kind = 9  // writes value over the value from byte number on, behind zeros if it is shorter; outcome as of APPEND
+	Operation_EXCHANGE        Operation_Kind = 10 // UPSERT if the condition holds; the outcome has the value that the key had
+	Operation_REMOVE          Operation_Kind = 11 // DELETE if the condition holds; the outcome has the value that the key had
 )
 
 // Enum value maps for Operation_Kind.
 var (
 	Operation_Kind_name = map[int32]string{
-		0: "KIND_UNSPECIFIED",
-		1: "LOOKUP",
-		2: "INSERT",
-		3: "UPDATE",
-		4: "UPSERT",
-		5: "DELETE",
+		0:  "KIND_UNSPECIFIED",
+		1:  "LOOKUP",
+		2:  "INSERT",
+		3:  "UPDATE",
+		4:  "UPSERT",
+		5:  "DELETE",
+		6:  "INCREMENT",
+		7:  "INCREMENT_FLOAT",
+		8:  "APPEND",
+		9:  "SET_RANGE",
+		10: "EXCHANGE",
+		11: "REMOVE",
 	}
 	Operation_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -53,6 +66,12 @@ var (
 		"UPDATE":           3,
 		"UPSERT":           4,
 		"DELETE":           5,
+		"INCREMENT":        6,
+		"INCREMENT_FLOAT":  7,
+		"APPEND":           8,
+		"SET_RANGE":        9,
+		"EXCHANGE":         10,
+		"REMOVE":           11,
 	}
 )
 
@@ -83,6 +102,62 @@ func (Operation_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_compute_proto_rawDescGZIP(), []int{0, 0}
 }
 
+// Condition is of EXCHANGE and REMOVE: where it does not hold, nothing is done. A server that does not know it answers UNSUPPORTED.
+type Operation_Condition int32
+
+const (
+	Operation_ALWAYS    Operation_Condition = 0
+	Operation_ABSENT    Operation_Condition = 1 // else ALREADY_EXISTS
+	Operation_PRESENT   Operation_Condition = 2 // else NOT_FOUND
+	Operation_EQUAL     Operation_Condition = 3 // the key has the value operand; else NOT_FOUND, or MISMATCH
+	Operation_DIFFERENT Operation_Condition = 4 // the key is not there, or has another value than operand; else MISMATCH
+)
+
+// Enum value maps for Operation_Condition.
+var (
+	Operation_Condition_name = map[int32]string{
+		0: "ALWAYS",
+		1: "ABSENT",
+		2: "PRESENT",
+		3: "EQUAL",
+		4: "DIFFERENT",
+	}
+	Operation_Condition_value = map[string]int32{
+		"ALWAYS":    0,
+		"ABSENT":    1,
+		"PRESENT":   2,
+		"EQUAL":     3,
+		"DIFFERENT": 4,
+	}
+)
+
+func (x Operation_Condition) Enum() *Operation_Condition {
+	p := new(Operation_Condition)
+	*p = x
+	return p
+}
+
+func (x Operation_Condition) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Operation_Condition) Descriptor() protoreflect.EnumDescriptor {
+	return file_compute_proto_enumTypes[1].Descriptor()
+}
+
+func (Operation_Condition) Type() protoreflect.EnumType {
+	return &file_compute_proto_enumTypes[1]
+}
+
+func (x Operation_Condition) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Operation_Condition.Descriptor instead.
+func (Operation_Condition) EnumDescriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{0, 1}
+}
+
 type Outcome_Code int32
 
 const (
@@ -99,6 +174,8 @@ const (
 	Outcome_UNSUPPORTED    Outcome_Code = 10 // nothing was done: the server does not know the operation, as of a newer version; the same server will not know it later
 	Outcome_LATER          Outcome_Code = 11 // no outcome: the operation waits, and its outcome comes in a later reply to its batch; only if that has in_parts
 	Outcome_DENIED         Outcome_Code = 12 // nothing was done: the caller's user has no right to the key; only to callers whose stream names it (Do), others have INVALID
+	Outcome_MISMATCH       Outcome_Code = 13 // nothing was done: the key has another value than the operation's condition asks for
+	Outcome_WRONG_VALUE    Outcome_Code = 14 // nothing was done: the value that the key has, or would get, is not one for this operation; the message says why
 )
 
 // Enum value maps for Outcome_Code.
@@ -117,6 +194,8 @@ var (
 		10: "UNSUPPORTED",
 		11: "LATER",
 		12: "DENIED",
+		13: "MISMATCH",
+		14: "WRONG_VALUE",
 	}
 	Outcome_Code_value = map[string]int32{
 		"OK":             0,
@@ -132,6 +211,8 @@ var (
 		"UNSUPPORTED":    10,
 		"LATER":          11,
 		"DENIED":         12,
+		"MISMATCH":       13,
+		"WRONG_VALUE":    14,
 	}
 )
 
@@ -146,11 +227,11 @@ func (x Outcome_Code) String() string {
 }
 
 func (Outcome_Code) Descriptor() protoreflect.EnumDescriptor {
-	return file_compute_proto_enumTypes[1].Descriptor()
+	return file_compute_proto_enumTypes[2].Descriptor()
 }
 
 func (Outcome_Code) Type() protoreflect.EnumType {
-	return &file_compute_proto_enumTypes[1]
+	return &file_compute_proto_enumTypes[2]
 }
 
 func (x Outcome_Code) Number() protoreflect.EnumNumber {
@@ -167,6 +248,9 @@ type Operation struct {
 	Kind          Operation_Kind         `protobuf:"varint,1,opt,name=kind,proto3,enum=dmindex.rpc.v1.Operation_Kind" json:"kind,omitempty"`
 	Key           []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	Value         []byte                 `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
+	Condition     Operation_Condition    `protobuf:"varint,4,opt,name=condition,proto3,enum=dmindex.rpc.v1.Operation_Condition" json:"condition,omitempty"`
+	Operand       []byte                 `protobuf:"bytes,5,opt,name=operand,proto3" json:"operand,omitempty"`
+	Number        int64                  `protobuf:"zigzag64,6,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -222,11 +306,34 @@ func (x *Operation) GetValue() []byte {
 	return nil
 }
 
+func (x *Operation) GetCondition() Operation_Condition {
+	if x != nil {
+		return x.Condition
+	}
+	return Operation_ALWAYS
+}
+
+func (x *Operation) GetOperand() []byte {
+	if x != nil {
+		return x.Operand
+	}
+	return nil
+}
+
+func (x *Operation) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
 type Outcome struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Code          Outcome_Code           `protobuf:"varint,1,opt,name=code,proto3,enum=dmindex.rpc.v1.Outcome_Code" json:"code,omitempty"`
 	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
 	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	Number        int64                  `protobuf:"zigzag64,4,opt,name=number,proto3" json:"number,omitempty"`
+	Found         bool                   `protobuf:"varint,5,opt,name=found,proto3" json:"found,omitempty"` // the key had value, which may be empty; of EXCHANGE and REMOVE, done or not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -280,6 +387,20 @@ func (x *Outcome) GetMessage() string {
 		return x.Message
 	}
 	return ""
+}
+
+func (x *Outcome) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Outcome) GetFound() bool {
+	if x != nil {
+		return x.Found
+	}
+	return false
 }
 
 type DoRequest struct {
@@ -1509,11 +1630,14 @@ var File_compute_proto protoreflect.FileDescriptor
 
 const file_compute_proto_rawDesc = "" +
 	"\n" +
-	"\rcompute.proto\x12\x0edmindex.rpc.v1\"\xc1\x01\n" +
+	"\rcompute.proto\x12\x0edmindex.rpc.v1\"\xdc\x03\n" +
 	"\tOperation\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.dmindex.rpc.v1.Operation.KindR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x14\n" +
-	"\x05value\x18\x03 \x01(\fR\x05value\"X\n" +
+	"\x05value\x18\x03 \x01(\fR\x05value\x12A\n" +
+	"\tcondition\x18\x04 \x01(\x0e2#.dmindex.rpc.v1.Operation.ConditionR\tcondition\x12\x18\n" +
+	"\aoperand\x18\x05 \x01(\fR\aoperand\x12\x16\n" +
+	"\x06number\x18\x06 \x01(\x12R\x06number\"\xb1\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -1525,11 +1649,30 @@ const file_compute_proto_rawDesc = "" +
 	"\n" +
 	"\x06UPSERT\x10\x04\x12\n" +
 	"\n" +
-	"\x06DELETE\x10\x05\"\xae\x02\n" +
+	"\x06DELETE\x10\x05\x12\r\n" +
+	"\tINCREMENT\x10\x06\x12\x13\n" +
+	"\x0fINCREMENT_FLOAT\x10\a\x12\n" +
+	"\n" +
+	"\x06APPEND\x10\b\x12\r\n" +
+	"\tSET_RANGE\x10\t\x12\f\n" +
+	"\bEXCHANGE\x10\n" +
+	"\x12\n" +
+	"\n" +
+	"\x06REMOVE\x10\v\"J\n" +
+	"\tCondition\x12\n" +
+	"\n" +
+	"\x06ALWAYS\x10\x00\x12\n" +
+	"\n" +
+	"\x06ABSENT\x10\x01\x12\v\n" +
+	"\aPRESENT\x10\x02\x12\t\n" +
+	"\x05EQUAL\x10\x03\x12\r\n" +
+	"\tDIFFERENT\x10\x04\"\xfb\x02\n" +
 	"\aOutcome\x120\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1c.dmindex.rpc.v1.Outcome.CodeR\x04code\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"\xc0\x01\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x16\n" +
+	"\x06number\x18\x04 \x01(\x12R\x06number\x12\x14\n" +
+	"\x05found\x18\x05 \x01(\bR\x05found\"\xdf\x01\n" +
 	"\x04Code\x12\x06\n" +
 	"\x02OK\x10\x00\x12\r\n" +
 	"\tNOT_FOUND\x10\x01\x12\x12\n" +
@@ -1545,7 +1688,9 @@ const file_compute_proto_rawDesc = "" +
 	"\x12\t\n" +
 	"\x05LATER\x10\v\x12\n" +
 	"\n" +
-	"\x06DENIED\x10\f\"\xbe\x01\n" +
+	"\x06DENIED\x10\f\x12\f\n" +
+	"\bMISMATCH\x10\r\x12\x0f\n" +
+	"\vWRONG_VALUE\x10\x0e\"\xbe\x01\n" +
 	"\tDoRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x129\n" +
 	"\n" +
@@ -1670,61 +1815,63 @@ func file_compute_proto_rawDescGZIP() []byte {
 	return file_compute_proto_rawDescData
 }
 
-var file_compute_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_compute_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_compute_proto_goTypes = []any{
 	(Operation_Kind)(0),            // 0: dmindex.rpc.v1.Operation.Kind
-	(Outcome_Code)(0),              // 1: dmindex.rpc.v1.Outcome.Code
-	(*Operation)(nil),              // 2: dmindex.rpc.v1.Operation
-	(*Outcome)(nil),                // 3: dmindex.rpc.v1.Outcome
-	(*DoRequest)(nil),              // 4: dmindex.rpc.v1.DoRequest
-	(*DoReply)(nil),                // 5: dmindex.rpc.v1.DoReply
-	(*ScanRequest)(nil),            // 6: dmindex.rpc.v1.ScanRequest
-	(*Pair)(nil),                   // 7: dmindex.rpc.v1.Pair
-	(*ScanReply)(nil),              // 8: dmindex.rpc.v1.ScanReply
-	(*GetComputeMapRequest)(nil),   // 9: dmindex.rpc.v1.GetComputeMapRequest
-	(*ComputeMapReply)(nil),        // 10: dmindex.rpc.v1.ComputeMapReply
-	(*DescribeComputeRequest)(nil), // 11: dmindex.rpc.v1.DescribeComputeRequest
-	(*DescribeComputeReply)(nil),   // 12: dmindex.rpc.v1.DescribeComputeReply
-	(*MemoryPath)(nil),             // 13: dmindex.rpc.v1.MemoryPath
-	(*ComputeLoad)(nil),            // 14: dmindex.rpc.v1.ComputeLoad
-	(*KeyLoad)(nil),                // 15: dmindex.rpc.v1.KeyLoad
-	(*OwnedRange)(nil),             // 16: dmindex.rpc.v1.OwnedRange
-	(*TakeOver)(nil),               // 17: dmindex.rpc.v1.TakeOver
-	(*DrainComputeRequest)(nil),    // 18: dmindex.rpc.v1.DrainComputeRequest
-	(*DrainComputeReply)(nil),      // 19: dmindex.rpc.v1.DrainComputeReply
-	(*BlockComputeRequest)(nil),    // 20: dmindex.rpc.v1.BlockComputeRequest
-	(*BlockComputeReply)(nil),      // 21: dmindex.rpc.v1.BlockComputeReply
+	(Operation_Condition)(0),       // 1: dmindex.rpc.v1.Operation.Condition
+	(Outcome_Code)(0),              // 2: dmindex.rpc.v1.Outcome.Code
+	(*Operation)(nil),              // 3: dmindex.rpc.v1.Operation
+	(*Outcome)(nil),                // 4: dmindex.rpc.v1.Outcome
+	(*DoRequest)(nil),              // 5: dmindex.rpc.v1.DoRequest
+	(*DoReply)(nil),                // 6: dmindex.rpc.v1.DoReply
+	(*ScanRequest)(nil),            // 7: dmindex.rpc.v1.ScanRequest
+	(*Pair)(nil),                   // 8: dmindex.rpc.v1.Pair
+	(*ScanReply)(nil),              // 9: dmindex.rpc.v1.ScanReply
+	(*GetComputeMapRequest)(nil),   // 10: dmindex.rpc.v1.GetComputeMapRequest
+	(*ComputeMapReply)(nil),        // 11: dmindex.rpc.v1.ComputeMapReply
+	(*DescribeComputeRequest)(nil), // 12: dmindex.rpc.v1.DescribeComputeRequest
+	(*DescribeComputeReply)(nil),   // 13: dmindex.rpc.v1.DescribeComputeReply
+	(*MemoryPath)(nil),             // 14: dmindex.rpc.v1.MemoryPath
+	(*ComputeLoad)(nil),            // 15: dmindex.rpc.v1.ComputeLoad
+	(*KeyLoad)(nil),                // 16: dmindex.rpc.v1.KeyLoad
+	(*OwnedRange)(nil),             // 17: dmindex.rpc.v1.OwnedRange
+	(*TakeOver)(nil),               // 18: dmindex.rpc.v1.TakeOver
+	(*DrainComputeRequest)(nil),    // 19: dmindex.rpc.v1.DrainComputeRequest
+	(*DrainComputeReply)(nil),      // 20: dmindex.rpc.v1.DrainComputeReply
+	(*BlockComputeRequest)(nil),    // 21: dmindex.rpc.v1.BlockComputeRequest
+	(*BlockComputeReply)(nil),      // 22: dmindex.rpc.v1.BlockComputeReply
 }
 var file_compute_proto_depIdxs = []int32{
 	0,  // 0: dmindex.rpc.v1.Operation.kind:type_name -> dmindex.rpc.v1.Operation.Kind
-	1,  // 1: dmindex.rpc.v1.Outcome.code:type_name -> dmindex.rpc.v1.Outcome.Code
-	2,  // 2: dmindex.rpc.v1.DoRequest.operations:type_name -> dmindex.rpc.v1.Operation
-	3,  // 3: dmindex.rpc.v1.DoReply.outcomes:type_name -> dmindex.rpc.v1.Outcome
-	7,  // 4: dmindex.rpc.v1.ScanReply.pairs:type_name -> dmindex.rpc.v1.Pair
-	3,  // 5: dmindex.rpc.v1.ScanReply.error:type_name -> dmindex.rpc.v1.Outcome
-	16, // 6: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
-	14, // 7: dmindex.rpc.v1.DescribeComputeReply.load:type_name -> dmindex.rpc.v1.ComputeLoad
-	17, // 8: dmindex.rpc.v1.DescribeComputeReply.take_overs:type_name -> dmindex.rpc.v1.TakeOver
-	13, // 9: dmindex.rpc.v1.DescribeComputeReply.paths:type_name -> dmindex.rpc.v1.MemoryPath
-	15, // 10: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
-	4,  // 11: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
-	6,  // 12: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
-	9,  // 13: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
-	11, // 14: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
-	18, // 15: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
-	20, // 16: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
-	5,  // 17: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
-	8,  // 18: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
-	10, // 19: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
-	12, // 20: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
-	19, // 21: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
-	21, // 22: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
-	17, // [17:23] is the sub-list for method output_type
-	11, // [11:17] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	1,  // 1: dmindex.rpc.v1.Operation.condition:type_name -> dmindex.rpc.v1.Operation.Condition
+	2,  // 2: dmindex.rpc.v1.Outcome.code:type_name -> dmindex.rpc.v1.Outcome.Code
+	3,  // 3: dmindex.rpc.v1.DoRequest.operations:type_name -> dmindex.rpc.v1.Operation
+	4,  // 4: dmindex.rpc.v1.DoReply.outcomes:type_name -> dmindex.rpc.v1.Outcome
+	8,  // 5: dmindex.rpc.v1.ScanReply.pairs:type_name -> dmindex.rpc.v1.Pair
+	4,  // 6: dmindex.rpc.v1.ScanReply.error:type_name -> dmindex.rpc.v1.Outcome
+	17, // 7: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
+	15, // 8: dmindex.rpc.v1.DescribeComputeReply.load:type_name -> dmindex.rpc.v1.ComputeLoad
+	18, // 9: dmindex.rpc.v1.DescribeComputeReply.take_overs:type_name -> dmindex.rpc.v1.TakeOver
+	14, // 10: dmindex.rpc.v1.DescribeComputeReply.paths:type_name -> dmindex.rpc.v1.MemoryPath
+	16, // 11: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
+	5,  // 12: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
+	7,  // 13: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
+	10, // 14: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
+	12, // 15: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
+	19, // 16: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
+	21, // 17: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
+	6,  // 18: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
+	9,  // 19: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
+	11, // 20: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
+	13, // 21: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
+	20, // 22: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
+	22, // 23: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
+	18, // [18:24] is the sub-list for method output_type
+	12, // [12:18] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_compute_proto_init() }
@@ -1737,7 +1884,7 @@ func file_compute_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_compute_proto_rawDesc), len(file_compute_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -129,17 +129,19 @@ func (x *session) Modify(key []byte, change index.Change) error {
 	defer x.s.mu.Unlock()
 	p, found := x.s.pairs.Get(pair{key: key})
 	value, action := change(p.value, found)
+	now := pair{key: p.key}
 	switch {
 	case action == index.Put && len(value) > x.s.maxValue:
 		return index.ErrValueTooLong
 	case action == index.Put:
-		x.s.pairs.Set(pair{bytes.Clone(key), bytes.Clone(value)})
+		now = pair{bytes.Clone(key), bytes.Clone(value)}
+		x.s.pairs.Set(now)
 	case action == index.Remove && found:
 		x.s.pairs.Delete(p)
 	default:
 		return nil
 	}
-	x.s.note(made{key: bytes.Clone(key), value: bytes.Clone(value), there: action == index.Put, was: p, had: found})
+	x.s.note(made{key: now.key, value: now.value, there: action == index.Put, was: p, had: found})
 	return nil
 }
 

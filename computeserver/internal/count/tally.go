@@ -11,7 +11,7 @@ type Kind uint8
 
 const (
 	OK    Kind = iota
-	Miss       // not found, or exists: an answer all the same
+	Miss       // not found, exists, or another value: an answer all the same
 	Error      // everything else
 	outcomeKinds
 )
