@@ -54,6 +54,13 @@ func TestLapsedAnswersNothingOverRPC(t *testing.T) {
 		{op(rpcv1.Operation_UPSERT, "a"), rpcv1.Outcome_UNKNOWN},
 		{op(rpcv1.Operation_DELETE, "b"), rpcv1.Outcome_UNKNOWN},
 		{op(rpcv1.Operation_DELETE, "nope"), rpcv1.Outcome_UNAVAILABLE},
+		{op(rpcv1.Operation_INCREMENT, "n"), rpcv1.Outcome_UNKNOWN},
+		{op(rpcv1.Operation_INCREMENT, "new"), rpcv1.Outcome_UNAVAILABLE}, // it is no number
+		{op(rpcv1.Operation_APPEND, "new"), rpcv1.Outcome_UNKNOWN},
+		{op(rpcv1.Operation_EXCHANGE, "new"), rpcv1.Outcome_UNKNOWN},
+		{&rpcv1.Operation{Kind: rpcv1.Operation_EXCHANGE, Key: []byte("new"), Condition: rpcv1.Operation_ABSENT}, rpcv1.Outcome_UNAVAILABLE},
+		{&rpcv1.Operation{Kind: rpcv1.Operation_REMOVE, Key: []byte("new"), Condition: rpcv1.Operation_EQUAL, Operand: []byte("x")}, rpcv1.Outcome_UNAVAILABLE},
+		{op(rpcv1.Operation_REMOVE, "nope"), rpcv1.Outcome_UNAVAILABLE},
 		{op(rpcv1.Operation_UPSERT, strings.Repeat("k", 600)), rpcv1.Outcome_INVALID},
 		{op(rpcv1.Operation_LOOKUP, "last"), rpcv1.Outcome_UNAVAILABLE},
 	}
@@ -94,7 +101,7 @@ func TestLapsedAnswersNothingOverRESP(t *testing.T) {
 		}
 	})
 	r.Send(computeservertest.Command("PING", "1") + computeservertest.Command("GET", "x") + computeservertest.Command("GET", "a") + computeservertest.Command("GET", "b") + computeservertest.Command("GET", "x") + computeservertest.Command("SET", "a", "new") +
-		computeservertest.Command("GET", "x") + computeservertest.Command("SETNX", "a", "newer") + computeservertest.Command("DEL", "b") + computeservertest.Command("PING", "2") + computeservertest.Command("GET", "last") + computeservertest.Command("GET", "x"))
+		computeservertest.Command("GET", "x") + computeservertest.Command("INCR", "a") + computeservertest.Command("INCR", "c") + computeservertest.Command("GETDEL", "c") + computeservertest.Command("SETNX", "a", "newer") + computeservertest.Command("DEL", "b") + computeservertest.Command("PING", "2") + computeservertest.Command("GET", "last") + computeservertest.Command("GET", "x"))
 	there := "$5\r\nthere\r\n"
 	r.Expect("$1\r\n1\r\n" + there)
 	f := func(prefix string) {
@@ -108,6 +115,9 @@ func TestLapsedAnswersNothingOverRESP(t *testing.T) {
 	r.Expect(there)
 	f("-UNKNOWN ") // SET a new
 	r.Expect(there)
+	f("-UNAVAILABLE ") // INCR a: that it is no number is an answer as well
+	f("-UNKNOWN ")     // INCR c
+	f("-UNKNOWN ")     // GETDEL c
 	f("-UNAVAILABLE ") // SETNX a newer
 	f("-UNAVAILABLE ") // DEL b
 	r.Expect("$1\r\n2\r\n")

@@ -71,7 +71,7 @@ func withUsers(t *testing.T, others string) (c *guarded, defaults, more string) 
 
 // TestUsersOverRESP asks what each user may do, for keys of the server and of the other one.
 func TestUsersOverRESP(t *testing.T) {
-	c, _, _ := withUsers(t, "user writer on >w ~a:* ~z:* +@all\nuser reader on >r ~a:* %W~z:* +@read\nuser off off >o ~* +@all\n")
+	c, _, _ := withUsers(t, "user writer on >w ~a:* ~z:* +@all\nuser reader on >r ~a:* %W~z:* +@read\nuser off off >o ~* +@all\nuser blind on >b %W~a:* %W~z:* +@all\n")
 	all := c.raw(1)
 	all.Send(computeservertest.Command("AUTH", "secret") + computeservertest.Command("MSET", "a:1", "1", "b:1", "2", "z:1", "3"))
 	all.Expect("+OK\r\n+OK\r\n")
@@ -108,6 +108,18 @@ func TestUsersOverRESP(t *testing.T) {
 	f(reader, noKey, "GET", "z:1")
 	f(reader, "*2\r\n$1\r\n0\r\n*1\r\n$3\r\na:1\r\n", "SCAN", "0")
 	f([]string{"AUTH", "secret"}, ":3\r\n", "DBSIZE")
+	blind := []string{"AUTH", "blind", "b"} // it may write the keys, and not read them
+	for _, prefix := range []string{"a:", "z:"} {
+		f(blind, "+OK\r\n", "SET", prefix+"1", "4")
+		f(blind, ":2\r\n", "APPEND", prefix+"1", "2")
+		f(blind, ":2\r\n", "SETRANGE", prefix+"1", "0", "1")
+		for _, tells := range [][]string{{"INCR"}, {"GETSET", "1"}, {"GETDEL"}, {"SET", "1", "GET"}, {"SET", "1", "IFEQ", "12"}, {"SET", "1", "IFNE", "1"}, {"DELIFEQ", "12"}, {"DELEX", "IFEQ", "12"}} {
+			f(blind, noKey, slices.Insert(tells, 1, prefix+"1")...)
+			f(reader, noKey, slices.Insert(tells, 1, prefix+"1")...)
+		}
+		f(writer, ":13\r\n", "INCR", prefix+"1")
+		f(writer, "$2\r\n13\r\n", "SET", prefix+"1", "x", "GET")
+	}
 
 	for _, bad := range [][]string{{"AUTH", "off", "o"}, {"AUTH", "reader", "secret"}, {"AUTH", "default", "r"}, {"AUTH", "r"}} {
 		r := c.raw(1)

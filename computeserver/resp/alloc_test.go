@@ -64,6 +64,23 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	}
 }
 
+// TestModifyingAllocatesNothing: a command that reads a pair and changes it allocates no more than
+// a SET of what it leaves. The index of these tests copies key and value.
+func TestModifyingAllocatesNothing(t *testing.T) {
+	c := newCluster(t, config.RoutingOwner, nil, 1)
+	c.split([]uint32{1})
+	conn := c.quiet(1)
+	for _, command := range [][]string{
+		{"INCR", "n"}, {"INCRBY", "n", "-7"}, {"DECRBY", "n", "3"}, {"GETSET", "k", "value"}, {"SET", "k", "value", "GET"}, {"SET", "k", "value", "IFEQ", "value"},
+		{"SETRANGE", "k", "2", "abc"}, {"DELIFEQ", "k", "nope"}, {"SET", "k", "value", "IFNE", "value"},
+	} {
+		one := []byte(computeservertest.Command(command...))
+		if allocations := allocationsOf(func() { _, _ = conn.feed(one) }); allocations > 2 {
+			t.Errorf("%q allocates %v times beyond the index's two", command, allocations-2)
+		}
+	}
+}
+
 func BenchmarkPipeline(b *testing.B) {
 	for _, command := range []string{"PING", "GET", "SET"} {
 		b.Run(command, func(b *testing.B) {

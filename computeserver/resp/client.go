@@ -107,7 +107,7 @@ func (c *conn) cmdClient(args [][]byte) {
 	}
 }
 
-// cmdCommand is COMMAND, COMMAND COUNT, COMMAND LIST and COMMAND DOCS.
+// cmdCommand is COMMAND and its subcommands COUNT, DOCS, INFO and LIST.
 func (c *conn) cmdCommand(args [][]byte) {
 	switch {
 	case len(args) == 1, is(args[1], "INFO"):
@@ -129,7 +129,7 @@ func (c *conn) cmdCommand(args [][]byte) {
 			c.out = redcon.AppendArray(c.out, 6)
 			c.out = redcon.AppendBulkString(c.out, k.name)
 			c.out = redcon.AppendInt(c.out, int64(k.arity))
-			c.out = redcon.AppendArray(c.out, 0) // flags
+			c.out = appendFlags(c.out, k)
 			c.out = redcon.AppendInt(c.out, int64(k.keys.first))
 			c.out = redcon.AppendInt(c.out, int64(k.keys.last))
 			c.out = redcon.AppendInt(c.out, int64(k.keys.step))
@@ -143,11 +143,41 @@ func (c *conn) cmdCommand(args [][]byte) {
 			c.out = redcon.AppendBulkString(c.out, name)
 		}
 	case is(args[1], "DOCS"):
-		c.out = c.appendMap(c.out, 0)
+		named := CommandNames[:len(commands)]
+		if len(args) > 2 {
+			named = nil
+			for _, name := range args[2:] {
+				if k := lookupCommand(name); k != nil {
+					named = append(named, k.name)
+				}
+			}
+		}
+		c.out = c.appendMap(c.out, len(named))
 		c.tally.Count(count.OK)
+		for _, name := range named {
+			c.out = redcon.AppendBulkString(c.out, name)
+			k, group := lookupCommand([]byte(name)), "server"
+			if k.data {
+				group = "generic"
+			}
+			c.out = c.appendMap(c.out, 2)
+			c.out = appendPair(c.out, "summary", k.does)
+			c.out = appendPair(c.out, "group", group) // HELP @GROUP of redis-cli needs it
+		}
 	default:
 		c.replyError(fmt.Sprintf("ERR unknown subcommand '%.64s'. COUNT, DOCS, INFO and LIST are possible.", args[1]))
 	}
+}
+
+// appendFlags appends what Redis calls the flags of a command.
+func appendFlags(b []byte, k *command) []byte {
+	switch {
+	case !k.data:
+		return redcon.AppendArray(b, 0)
+	case k.kind.Known() && k.is.Changes:
+		return redcon.AppendString(redcon.AppendArray(b, 1), "write")
+	}
+	return redcon.AppendString(redcon.AppendArray(b, 1), "readonly")
 }
 
 // cmdConfig answers what clients ask before they start; there is nothing to set.

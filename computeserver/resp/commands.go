@@ -1,7 +1,6 @@
 package resp
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/tidwall/redcon"
@@ -14,8 +13,8 @@ import (
 // one runs a command that is one operation on the key behind its name.
 func (c *conn) one(k *command, args [][]byte) {
 	op, by, key := &c.op, k.reply, args[1]
-	op.Kind, op.Key, op.Value = k.kind, key, nil
-	is := k.kind.Traits()
+	op.Kind, op.Key, op.Value, op.Condition, op.Operand, op.Number = k.kind, key, nil, 0, nil, 0
+	is := k.is
 	if is.Stores {
 		op.Value = args[2]
 	}
@@ -25,11 +24,14 @@ func (c *conn) one(k *command, args [][]byte) {
 			c.replyError(err.Error())
 			return
 		}
-		is = op.Kind.Traits()
+		if is = op.Kind.Traits(); op.Kind != k.kind && !c.login.User().May(is.Reads, is.Changes, key) {
+			c.replyError(noPermission(k, c.login.User()))
+			return
+		}
 	}
 	o := &c.outcome
-	o.Code, o.Value = rpcv1.Outcome_OK, nil
-	if !c.answered(o) {
+	o.Code, o.Value, o.Number, o.Found, o.Message = rpcv1.Outcome_OK, nil, 0, false, ""
+	if is.Changes || !c.answered(o) {
 		if err := c.s.core.Check(op); err != nil {
 			c.fail(err)
 			return
@@ -47,9 +49,12 @@ func (c *conn) one(k *command, args [][]byte) {
 			return
 		}
 		var err error
-		if c.value, err = engine.Run(s, op, c.value, o); !o.Code.Meaning().Answer {
+		c.value, err = engine.Run(s, op, c.value, o)
+		if means := o.Code.Meaning(); !means.Pair {
 			c.failAt(key, err)
 			return
+		} else if !means.Answer {
+			o.Message = err.Error()
 		}
 	}
 	from := len(c.out)
@@ -76,6 +81,17 @@ func replyDone(c *conn, b []byte, o *rpcv1.Outcome) []byte {
 	return append(b, "+OK\r\n"...)
 }
 
+// replyOld is the value that the key had, or null.
+func replyOld(c *conn, b []byte, o *rpcv1.Outcome) []byte {
+	if !o.Found {
+		return c.appendNull(b)
+	}
+	return redcon.AppendBulk(b, o.Value)
+}
+
+// replyNumber is the number of an operation that is always done.
+func replyNumber(_ *conn, b []byte, o *rpcv1.Outcome) []byte { return redcon.AppendInt(b, o.Number) }
+
 // replyCount is 1, or 0 where the key was not as it had to be.
 func replyCount(_ *conn, b []byte, o *rpcv1.Outcome) []byte {
 	if o.Code != rpcv1.Outcome_OK {
@@ -93,31 +109,9 @@ func (c *conn) appendOutcome(b []byte, o *rpcv1.Outcome, by reply) []byte {
 	return by(c, b, o)
 }
 
-// setOptions reads the options of SET.
-func setOptions(args [][]byte, op *rpcv1.Operation, by reply) (reply, error) {
-	for _, o := range args[3:] {
-		switch {
-		case is(o, "NX") && op.Kind != rpcv1.Operation_UPDATE:
-			op.Kind = rpcv1.Operation_INSERT
-		case is(o, "XX") && op.Kind != rpcv1.Operation_INSERT:
-			op.Kind = rpcv1.Operation_UPDATE
-		case is(o, "KEEPTTL"): // nothing here ever expires
-		case is(o, "EX"), is(o, "PX"), is(o, "EXAT"), is(o, "PXAT"):
-			return nil, fmt.Errorf("ERR keys of this index do not expire; use SET without %s", o)
-		case is(o, "GET"):
-			return nil, errors.New("ERR this index cannot replace a value and return it in one step; use GET, then SET")
-		default:
-			return nil, errors.New("ERR syntax error")
-		}
-	}
-	return by, nil
-}
-
 // failAt replies an error of the held session.
 func (c *conn) failAt(key []byte, err error) {
-	o := engine.OutcomeOf(err)
-	o.Message = c.s.core.At(c.s.core.View.Route(), key, o.Message)
-	c.out = c.appendFailure(c.out, o)
+	c.out = c.appendFailure(c.out, c.s.core.OutcomeAt(c.s.core.View.Route(), key, err))
 	c.tally.Count(count.Error)
 	c.used(err)
 }

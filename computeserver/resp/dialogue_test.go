@@ -43,8 +43,8 @@ func TestDialogue(t *testing.T) {
 		r.Send(computeservertest.Command(command...))
 		r.Expect(want)
 	}
-	const get = "*6\r\n$3\r\nget\r\n:2\r\n*0\r\n:1\r\n:1\r\n:1\r\n"
-	const mset = "*6\r\n$4\r\nmset\r\n:-3\r\n*0\r\n:1\r\n:-1\r\n:2\r\n"
+	const get = "*6\r\n$3\r\nget\r\n:2\r\n*1\r\n+readonly\r\n:1\r\n:1\r\n:1\r\n"
+	const mset = "*6\r\n$4\r\nmset\r\n:-3\r\n*1\r\n+write\r\n:1\r\n:-1\r\n:2\r\n"
 	f("*3\r\n"+get+"$-1\r\n"+mset, "COMMAND", "INFO", "GET", "nope", "mset")
 	f("*4\r\n$10\r\nappendonly\r\n$2\r\nno\r\n$4\r\nsave\r\n$0\r\n\r\n", "CONFIG", "GET", "[a-b]*", "SAVE", "sa?e")
 	f("*0\r\n", "CONFIG", "GET", "maxmemory*")

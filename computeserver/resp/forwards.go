@@ -73,7 +73,7 @@ func (c *conn) elsewhere(key []byte) bool {
 // was set aside before is sent first.
 func (c *conn) forwardLater(op *rpcv1.Operation, by reply) {
 	is := op.Kind.Traits()
-	bytes := opBytes + len(op.Key) + len(op.Value)
+	bytes := opBytes + len(op.Key) + len(op.Value) + len(op.Operand)
 	if is.Value {
 		bytes += c.s.core.Index.MaxValueBytes
 	}
@@ -112,6 +112,7 @@ func (a *forwardQueue) copied(from *rpcv1.Operation) *rpcv1.Operation {
 	op := &a.slab[0]
 	a.slab = a.slab[1:]
 	op.Kind, op.Key, op.Value = from.Kind, a.copy(from.Key), a.copy(from.Value)
+	op.Condition, op.Operand, op.Number = from.Condition, a.copy(from.Operand), from.Number
 	return op
 }
 

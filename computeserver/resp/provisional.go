@@ -12,7 +12,7 @@ type provisional struct {
 	from, to int
 	slot     int // of the command, for the tally
 	kind     rpcv1.Operation_Kind
-	code     rpcv1.Outcome_Code // OK, NOT_FOUND or ALREADY_EXISTS
+	code     rpcv1.Outcome_Code // that says something of the pair (rpcv1.Meaning)
 }
 
 // owes notes that what was replied since out had from bytes came from the held session.

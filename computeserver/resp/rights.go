@@ -25,7 +25,10 @@ func (c *conn) mayRun(k *command, args [][]byte) bool {
 	case toReadAll:
 		return user.ReadsAll()
 	}
-	is, last := k.kind.Traits(), k.keys.last
+	if k.single {
+		return user.May(k.is.Reads, k.is.Changes, args[1])
+	}
+	is, last := k.is, k.keys.last
 	if last < 0 {
 		last += len(args)
 	}

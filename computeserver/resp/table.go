@@ -14,6 +14,8 @@ import (
 // wherever it ran. Every other command is run by run.
 type command struct {
 	name  string // lower case
+	usage string // its arguments, for people
+	does  string // what it is answered: the manual's table, and COMMAND DOCS
 	arity int    // with the name itself, as in Redis: n = exactly n, -n = at least n
 	keys  keysAt
 	// The operation on each key, which says what rights the user needs; unset if no argument is a
@@ -31,6 +33,9 @@ type command struct {
 	now   bool  // runs between MULTI and EXEC, too, where others are refused
 	needs right // beside those of kind
 	slot  int   // in tallies
+
+	single bool          // keys is oneKey
+	is     *rpcv1.Traits // of kind
 }
 
 // keysAt says which arguments are keys: from first to last, each step-th. A negative last counts
@@ -51,7 +56,7 @@ func (k *command) takes(args int) bool {
 // alone reports whether the command with so many arguments, its name included, is one operation on
 // the key that is its first argument.
 func (k *command) alone(args int) bool {
-	return k.reply != nil && k.takes(args) && (k.keys == oneKey || args == 2)
+	return k.reply != nil && (k.single || args == 2) && k.takes(args)
 }
 
 // commands by name in upper case. The table is filled once and not changed.
@@ -65,37 +70,75 @@ var CommandNames []string
 
 func init() {
 	for _, k := range []command{
-		{name: "get", arity: 2, keys: oneKey, kind: rpcv1.Operation_LOOKUP, reply: replyValue},
-		{name: "set", arity: -3, keys: oneKey, kind: rpcv1.Operation_UPSERT, reply: replyDone, read: setOptions},
-		{name: "setnx", arity: 3, keys: oneKey, kind: rpcv1.Operation_INSERT, reply: replyCount},
-		{name: "del", arity: -2, keys: allKeys, kind: rpcv1.Operation_DELETE, reply: replyCount, run: (*conn).cmdDel},
-		{name: "unlink", arity: -2, keys: allKeys, kind: rpcv1.Operation_DELETE, reply: replyCount, run: (*conn).cmdDel},
-		{name: "exists", arity: -2, keys: allKeys, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdExists},
-		{name: "mget", arity: -2, keys: allKeys, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdMGet},
-		{name: "mset", arity: -3, keys: keyPairs, kind: rpcv1.Operation_UPSERT, run: (*conn).cmdMSet},
-		{name: "range", arity: -3, run: (*conn).cmdRange, data: true, needs: toReadRange},
-		{name: "scan", arity: -2, run: (*conn).cmdScan, data: true},
-		{name: "dbsize", arity: 1, run: (*conn).cmdDBSize, data: true, needs: toReadAll},
-		{name: "ping", arity: -1, run: (*conn).cmdPing},
-		{name: "echo", arity: 2, run: (*conn).cmdEcho},
-		{name: "info", arity: -1, run: (*conn).cmdInfo},
-		{name: "time", arity: 1, run: (*conn).cmdTime},
-		{name: "select", arity: 2, run: (*conn).cmdSelect},
-		{name: "command", arity: -1, run: (*conn).cmdCommand},
-		{name: "client", arity: -2, run: (*conn).cmdClient},
-		{name: "config", arity: -2, run: (*conn).cmdConfig},
-		{name: "hello", arity: -1, run: (*conn).cmdHello, open: true},
-		{name: "acl", arity: -2, run: (*conn).cmdACL},
-		{name: "auth", arity: -2, run: (*conn).cmdAuth, open: true},
-		{name: "quit", arity: -1, run: (*conn).cmdQuit, open: true, now: true},
-		{name: "reset", arity: 1, run: (*conn).cmdReset, open: true, now: true},
-		{name: "multi", arity: 1, run: (*conn).cmdMulti, now: true},
-		{name: "exec", arity: 1, run: (*conn).cmdExec, now: true},
-		{name: "discard", arity: 1, run: (*conn).cmdDiscard, now: true},
-		{name: "watch", arity: -2, run: (*conn).cmdWatch, now: true},
-		{name: "unwatch", arity: 1, run: (*conn).cmdUnwatch},
+		{name: "get", usage: "key", does: "the value, or null",
+			arity: 2, keys: oneKey, kind: rpcv1.Operation_LOOKUP, reply: replyValue},
+		{name: "set", usage: "key value [NX|XX|IFEQ old|IFNE old] [GET] [KEEPTTL]",
+			does:  "`OK`; null where the condition did not hold: the key is not there (`NX`), is there (`XX`), has the value `old` (`IFEQ`: a missing key has none), has not (`IFNE`: a missing key is made). With `GET` the value that the key had, or null. `EX`, `PX` and the like are refused: nothing expires",
+			arity: -3, keys: oneKey, kind: rpcv1.Operation_UPSERT, reply: replyDone, read: setOptions},
+		{name: "setnx", usage: "key value", does: "1, or 0 if the key is there",
+			arity: 3, keys: oneKey, kind: rpcv1.Operation_INSERT, reply: replyCount},
+		{name: "getset", usage: "key value", does: "the value that the key had, or null",
+			arity: 3, keys: oneKey, kind: rpcv1.Operation_EXCHANGE, reply: replyOld},
+		{name: "getdel", usage: "key", does: "the value that the key had, or null; the key is deleted",
+			arity: 2, keys: oneKey, kind: rpcv1.Operation_REMOVE, reply: replyOld},
+		{name: "incr", usage: "key", does: "the value, an integer of 64 bits, plus 1. A missing key is 0",
+			arity: 2, keys: oneKey, kind: rpcv1.Operation_INCREMENT, reply: replyNumber, read: addsOne},
+		{name: "decr", usage: "key", does: "as `INCR`, minus 1",
+			arity: 2, keys: oneKey, kind: rpcv1.Operation_INCREMENT, reply: replyNumber, read: addsMinusOne},
+		{name: "incrby", usage: "key number", does: "as `INCR`, plus the number",
+			arity: 3, keys: oneKey, kind: rpcv1.Operation_INCREMENT, reply: replyNumber, read: readNumber},
+		{name: "decrby", usage: "key number", does: "as `INCR`, minus the number",
+			arity: 3, keys: oneKey, kind: rpcv1.Operation_INCREMENT, reply: replyNumber, read: readNegated},
+		{name: "incrbyfloat", usage: "key number", does: "the value, a decimal number, plus the number, to 17 digits behind the point. A missing key is 0",
+			arity: 3, keys: oneKey, kind: rpcv1.Operation_INCREMENT_FLOAT, reply: replyValue, read: readValue},
+		{name: "append", usage: "key value", does: "how long the value is with this one behind it. A missing key is empty",
+			arity: 3, keys: oneKey, kind: rpcv1.Operation_APPEND, reply: replyNumber, read: readValue},
+		{name: "setrange", usage: "key offset value", does: "how long the value is with this one from the offset on. A shorter one is continued with zeros",
+			arity: 4, keys: oneKey, kind: rpcv1.Operation_SET_RANGE, reply: replyNumber, read: readNumber},
+		{name: "del", usage: "key [key ...]", does: "how many were there and are deleted",
+			arity: -2, keys: allKeys, kind: rpcv1.Operation_DELETE, reply: replyCount, run: (*conn).cmdDel},
+		{name: "unlink", usage: "key [key ...]", does: "as `DEL`",
+			arity: -2, keys: allKeys, kind: rpcv1.Operation_DELETE, reply: replyCount, run: (*conn).cmdDel},
+		{name: "delex", usage: "key [IFEQ old|IFNE old]", does: "1, or 0 if the key is not there, or the condition does not hold",
+			arity: -2, keys: oneKey, kind: rpcv1.Operation_REMOVE, reply: replyCount, read: delOptions},
+		{name: "delifeq", usage: "key old", does: "as `DELEX key IFEQ old`",
+			arity: 3, keys: oneKey, kind: rpcv1.Operation_REMOVE, reply: replyCount, read: delIfEqual},
+		{name: "exists", usage: "key [key ...]", does: "how many are there; a key that is named twice counts twice",
+			arity: -2, keys: allKeys, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdExists},
+		{name: "mget", usage: "key [key ...]", does: "the values, null for each that is not there. **Not atomic**, as no command on several keys is: see [Several keys](#several-keys)",
+			arity: -2, keys: allKeys, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdMGet},
+		{name: "mset", usage: "key value [key value ...]", does: "`OK`. **Not atomic**, as `MGET`",
+			arity: -3, keys: keyPairs, kind: rpcv1.Operation_UPSERT, run: (*conn).cmdMSet},
+		{name: "range", usage: "start end [LIMIT n] [REV]", does: "key, value, key, value, ... in order. `start` is inclusive, `end` exclusive; an empty one is unbounded. `REV` goes from `end` downwards",
+			arity: -3, run: (*conn).cmdRange, data: true, needs: toReadRange},
+		{name: "scan", usage: "cursor [MATCH pattern] [COUNT n]", does: "keys in order, each exactly once if it stays. Patterns are those of Redis (`*`, `?`, `[a-z]`, `[^a]`, `\\`), over bytes. A step may give fewer keys than there are, or none: go on until the cursor is 0",
+			arity: -2, run: (*conn).cmdScan, data: true},
+		{name: "dbsize", does: "how many keys there are, counted by a scan over all of them, at most 50 million, at most once a second. A server counts once at a time: who asks meanwhile gets that count, which may have begun before the program's last write",
+			arity: 1, run: (*conn).cmdDBSize, data: true, needs: toReadAll},
+		{name: "ping", usage: "[text]", does: "`PONG`, or the text", arity: -1, run: (*conn).cmdPing},
+		{name: "echo", usage: "text", does: "the text", arity: 2, run: (*conn).cmdEcho},
+		{name: "info", usage: "[section ...]", does: "what the server is and does, in lines", arity: -1, run: (*conn).cmdInfo},
+		{name: "time", does: "seconds since 1970, and microseconds", arity: 1, run: (*conn).cmdTime},
+		{name: "select", usage: "0", does: "`OK`. An index is one database: another number is refused, and then every command of the connection that touches the index, also those of the same pipeline, until `SELECT 0` or `RESET`. So what was meant for another database never changes this one",
+			arity: 2, run: (*conn).cmdSelect},
+		{name: "command", usage: "[COUNT|DOCS [name ...]|INFO [name ...]|LIST]", does: "these commands", arity: -1, run: (*conn).cmdCommand},
+		{name: "client", usage: "SETNAME|GETNAME|ID|INFO|LIST|SETINFO|NO-EVICT|NO-TOUCH|REPLY", does: "as in Redis, as far as clients and tools need it to start", arity: -2, run: (*conn).cmdClient},
+		{name: "config", usage: "GET pattern [pattern ...]", does: "some settings that clients ask for to start", arity: -2, run: (*conn).cmdConfig},
+		{name: "hello", usage: "[2|3] [AUTH user password] [SETNAME name]", does: "as in Redis", arity: -1, run: (*conn).cmdHello, open: true},
+		{name: "acl", usage: "WHOAMI", does: "the user of the connection", arity: -2, run: (*conn).cmdACL},
+		{name: "auth", usage: "[user] password", does: "`OK`: [users](security.md#users) and their passwords; that of the user `default` is in the Secret `<index>-conn`. Without a configured password it answers as Redis does",
+			arity: -2, run: (*conn).cmdAuth, open: true},
+		{name: "quit", does: "`OK`, and the connection ends", arity: -1, run: (*conn).cmdQuit, open: true, now: true},
+		{name: "reset", does: "`RESET`; the connection is as a new one", arity: 1, run: (*conn).cmdReset, open: true, now: true},
+		{name: "multi", does: "`OK`. What follows is the dialogue of Redis about commands that cannot be queued: each is answered with an error in place of `QUEUED`, and **nothing is done**: an index has no transactions. Tell clients that wrap pipelines in `MULTI` not to (redis-py: `pipeline(transaction=False)`; go-redis: `Pipelined`, not `TxPipelined`)",
+			arity: 1, run: (*conn).cmdMulti, now: true},
+		{name: "exec", does: "`EXECABORT`: nothing was done", arity: 1, run: (*conn).cmdExec, now: true},
+		{name: "discard", does: "`OK`", arity: 1, run: (*conn).cmdDiscard, now: true},
+		{name: "watch", usage: "key [key ...]", does: "`OK`; nothing is watched, as `EXEC` does nothing", arity: -2, run: (*conn).cmdWatch, now: true},
+		{name: "unwatch", does: "`OK`", arity: 1, run: (*conn).cmdUnwatch},
 	} {
 		k.slot = len(CommandNames)
+		k.single, k.is = k.keys == oneKey, k.kind.Traits()
 		k.data = k.data || k.kind.Known()
 		CommandNames = append(CommandNames, k.name)
 		commands[strings.ToUpper(k.name)] = &k

@@ -190,8 +190,8 @@ func (c *conn) lookAhead(commands []pending, at int) {
 	}
 	k := commands[at].k
 	switch {
-	case k == nil || !k.alone(len(commands[at].args)):
-	case !k.kind.Traits().Changes:
+	case k == nil || k.is.Changes && w.prepared || !k.alone(len(commands[at].args)):
+	case !k.is.Changes:
 		upTo := at + 1
 		for upTo < len(commands) && commands[upTo].k == k {
 			upTo++
@@ -202,7 +202,7 @@ func (c *conn) lookAhead(commands []pending, at int) {
 			}
 		}
 		w.upTo = upTo
-	case !w.prepared:
+	default:
 		w.prepared = true
 		if c.divided = c.divided || c.s.core.Divides(changesFrom(commands[at:])); c.divided || !c.s.core.Sessions.Prepares() {
 			return
@@ -216,7 +216,7 @@ func (c *conn) lookAhead(commands []pending, at int) {
 // changesFrom is how many commands change one key.
 func changesFrom(commands []pending) (n int) {
 	for i := range commands {
-		if p := &commands[i]; p.k != nil && p.k.alone(len(p.args)) && p.k.kind.Traits().Changes {
+		if p := &commands[i]; p.k != nil && p.k.alone(len(p.args)) && p.k.is.Changes {
 			n++
 		}
 	}
@@ -231,10 +231,10 @@ func (c *conn) keysAhead(commands []pending, at int) *engine.Session {
 	if c.s.core.Blocked() != nil || c.database != "" {
 		return nil
 	}
-	before, changes := c.session, commands[at].k.kind.Traits().Changes
+	before, changes := c.session, commands[at].k.is.Changes
 	for i := at; i < len(commands); i++ {
 		p := &commands[i]
-		if p.k == nil || !p.k.alone(len(p.args)) || p.k.kind.Traits().Changes != changes || !c.mayRun(p.k, p.args) {
+		if p.k == nil || !p.k.alone(len(p.args)) || p.k.is.Changes != changes || !c.mayRun(p.k, p.args) {
 			continue
 		}
 		key := p.args[1]
@@ -246,7 +246,7 @@ func (c *conn) keysAhead(commands []pending, at int) *engine.Session {
 		}
 		before = c.session
 		w.keys[w.n], w.of[w.n] = key, uint8(i)
-		w.put[w.n] = engine.Stored(p.k.kind.Traits(), p.args[min(2, len(p.args)-1)])
+		w.put[w.n] = engine.Stored(p.k.is, p.args[min(2, len(p.args)-1)])
 		w.n++
 	}
 	if w.n < 2 {
