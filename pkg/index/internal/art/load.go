@@ -19,8 +19,9 @@ import (
 // loaded. Setting the way is the moment at which the load takes effect. A loader that dies before
 // leaves a root that is empty, and perhaps frozen; who inserts then replaces it.
 
-// homeLeaves is how many leaves lie on one memory server before the next one's turn comes. A node
-// lies where most of what is below it lies.
+// homeLeaves is how many leaves of one pair lie on one memory server before the next one's turn
+// comes. A node lies where most of what is below it lies. Leaves with ranges have many pairs: they
+// take turns one by one, and a node lies where the last leaf below it lies.
 const homeLeaves = 1 << 12
 
 // Builder is a bulk load under way.
@@ -94,7 +95,7 @@ func (ld *Builder) Next(key []byte) error {
 			return err
 		}
 	}
-	if ld.n%homeLeaves == 0 {
+	if ld.n%homeLeaves == 0 || ld.s.t.lay.LeafBytes > 0 {
 		ld.home = pool.Nil
 	}
 	ld.last = append(ld.last[:0], key...)
