@@ -93,6 +93,7 @@ func TestDamagedLeaves(t *testing.T) {
 			if d.what == "another leaf's address" {
 				says = "" // which of them is damaged cannot be said
 			}
+			x, s := open()
 			for what, do := range map[string]func(x *Tree, s *Session) error{
 				"lookup": func(_ *Tree, s *Session) error { _, err := s.Lookup(k, nil); return err },
 				"batch": func(_ *Tree, s *Session) (err error) {
@@ -117,7 +118,6 @@ func TestDamagedLeaves(t *testing.T) {
 				if what == "survey" && d.word == records {
 					continue // it does not look at pairs
 				}
-				x, s := open()
 				err := do(x, s)
 				if err == nil || what != "check" && !errors.Is(err, index.ErrFormat) || !strings.Contains(err.Error(), says) {
 					t.Errorf("%s: %v", what, err)
@@ -125,8 +125,8 @@ func TestDamagedLeaves(t *testing.T) {
 				if v, err := s.Lookup(key(0), nil); err != nil || !bytes.Equal(v, key(0)) {
 					t.Errorf("another key after %s: %x, %v", what, v, err)
 				}
-				_ = s.Close()
 			}
+			must(t, s.Close())
 			put(binary.LittleEndian.Uint64(image[d.word:]))
 		})
 	}
