@@ -13,7 +13,7 @@ import (
 // TestMemory: inserts, in whatever order and of whatever keys, leave leaves that are full to the
 // most part, and little else. After deletes the memory comes back.
 func TestMemory(t *testing.T) {
-	const keys = 12000
+	const keys = 8000
 	number := func(i uint64) []byte { return binary.BigEndian.AppendUint64(nil, i) }
 	text := func(format string, a ...any) []byte { return fmt.Appendf(nil, format, a...) }
 	random := rand.New(rand.NewPCG(1, 2))
@@ -30,7 +30,7 @@ func TestMemory(t *testing.T) {
 		{"dense, in any order", numbers, 45, func(i uint64) []byte { return number(i * 7919 % keys) }},
 		{"sparse", numbers, 45, func(uint64) []byte { return number(random.Uint64() >> random.IntN(64)) }},
 		{"strings of 8 bytes", strings, 45, func(uint64) []byte { return text("%08x", random.Uint32()) }},
-		{"strings", strings, 66, func(uint64) []byte { return text("user%d", random.Uint64()) }},
+		{"strings", strings, 70, func(uint64) []byte { return text("user%d", random.Uint64()) }},
 		{"groups of strings", strings, 50, func(i uint64) []byte { return text("%d/%d/%d", i%7, i*7919%keys%131, i*7919%keys) }},
 	} {
 		t.Run(d.what, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestMemory(t *testing.T) {
 			}
 			pairs, each, full = look()
 			t.Logf("%d pairs are left, %.1f bytes each, leaves are %.0f%% full", pairs, each, 100*full)
-			if share := each * float64(pairs) / before; share > 0.26 {
+			if share := each * float64(pairs) / before; share > 0.3 {
 				t.Errorf("of 16 pairs one is left, and %.0f%% of the memory", 100*share)
 			}
 		})
