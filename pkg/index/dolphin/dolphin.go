@@ -14,6 +14,7 @@ package dolphin
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/art"
@@ -43,6 +44,7 @@ type Tree struct {
 	active op.Sessions
 	reads  *combine.Reads // READs that sessions make together; nil = none
 	strips *pool.Strips
+	usual  atomic.Int64 // pairs that scans of its sessions found in a leaf; 0 = none yet
 }
 
 // Open opens the index in p, or creates it. The pool stays the caller's.

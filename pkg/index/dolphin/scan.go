@@ -24,7 +24,8 @@ type scan struct {
 	out     []visited // pairs of the round that are to be visited
 	entry   []byte
 	value   []byte
-	usual   int  // pairs that leaves have, as far as this session has seen
+	usual   int  // pairs that leaves have, as far as this session has seen: see expect
+	met     int  // leaves that it saw, at most fewLeaves
 	n       int  // leaves in the ring
 	alone   bool // the next leaf is to be found, as that of the ring did not count
 	at      [mostReads]pool.Addr
@@ -60,6 +61,7 @@ func (s *Session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 	s.Begin()
 	defer s.End()
 	sc := s.scanner()
+	s.expect()
 	sc.reverse, sc.left, sc.strict, sc.began, sc.alone = reverse, limit, reverse && len(start) > 0, false, false
 	sc.bound = append(sc.bound[:0], start...)
 	if reverse && len(start) == 0 { // from the largest key
@@ -89,6 +91,27 @@ func (s *Session) scanner() *scan {
 		s.scan.leaf.lay = s.lay
 	}
 	return s.scan
+}
+
+// fewLeaves are so few that other sessions of the client know more of how full leaves are.
+const fewLeaves = 16
+
+// expect takes over what other sessions know of how full leaves are, if this one has met few: a
+// scan READs as many at once as it is likely to need.
+func (s *Session) expect() {
+	if known := s.t.usual.Load(); known > 0 && s.scan.met < fewLeaves {
+		s.scan.usual = int(known)
+	}
+}
+
+// count notes that a scan has found so many pairs in a leaf.
+func (s *Session) count(pairs int) {
+	sc := s.scan
+	sc.usual = max(1, (3*sc.usual+pairs)/4)
+	if sc.met < fewLeaves {
+		sc.met++
+		s.t.usual.Store(int64(sc.usual))
+	}
 }
 
 // step is where a round goes on.
@@ -206,7 +229,7 @@ func (s *Session) takeLeaf() (step, error) {
 		return reread, nil
 	}
 	if n := len(s.pairs); n > 0 {
-		sc.usual = max(1, (3*sc.usual+n)/4)
+		s.count(n)
 	}
 	for i := range s.pairs {
 		p := s.pairs[i]

@@ -72,3 +72,34 @@ func TestScanBesideDeletes(t *testing.T) {
 		}
 	}
 }
+
+// TestScansKnowHowFullLeavesAre: the first scan of a session READs no more leaves than it needs, and
+// one beside, once another session of the client has met leaves.
+func TestScansKnowHowFullLeavesAre(t *testing.T) {
+	c := pooltest.New(t, pooltest.Options{})
+	x, err := open(c.Open(t), index.Options{Uint64: true, MaxValueBytes: 8})
+	must(t, err)
+	must(t, x.BulkLoad(func(yield func(key, value []byte) bool) error {
+		for i := range uint64(3000) {
+			k := binary.BigEndian.AppendUint64(nil, i)
+			if !yield(k, k) {
+				break
+			}
+		}
+		return nil
+	}, 2))
+	scan := func(s *Session) (leaves int) {
+		must(t, s.Scan(binary.BigEndian.AppendUint64(nil, 1000), 100, false, func(_, _ []byte) bool { return true }))
+		return s.scan.n
+	}
+	first, err := x.newSession()
+	must(t, err)
+	for range fewLeaves {
+		scan(first)
+	}
+	second, err := x.newSession()
+	must(t, err)
+	if n := scan(second); n > 5 {
+		t.Errorf("a scan of 100 pairs READ %d leaves together", n)
+	}
+}
