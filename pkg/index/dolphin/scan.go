@@ -174,7 +174,11 @@ func (s *Session) readAhead() error {
 	if sc.reverse && sc.began && found && err == nil { // that one was visited
 		found, err = s.NextLeaf(true)
 	}
-	want := min(len(s.ring), (sc.left+sc.usual-1)/sc.usual+1)
+	first := sc.usual / 4 // pairs of the first leaf: a scan begins anywhere in it
+	if sc.began {
+		first = sc.usual
+	}
+	want := min(len(s.ring), 1+(max(0, sc.left-first)+sc.usual-1)/sc.usual)
 	for found && err == nil && sc.n < want {
 		sc.at[sc.n] = s.Last().Word.Addr()
 		if sc.n++; sc.n < want {
