@@ -69,11 +69,11 @@ func (p *Pool) lockOf(a Addr) (tableLock, error) {
 // operation may take; the message names the client. The session must hold no lock, and nothing may
 // be queued.
 func (s *Session) Lock(a Addr, node []byte) error {
-	if s.busy() {
-		panic("pool: Lock with a lock held, requests queued, or in a node that was entered")
-	}
 	if s.broken != nil { // it posts nothing any more, so no lock is in doubt
 		return s.broken
+	}
+	if s.busy() {
+		panic("pool: Lock with a lock held, requests queued, or in a node that was entered")
 	}
 	l, err := s.pool.lockOf(a)
 	if err != nil {
@@ -117,11 +117,11 @@ const maxMains = 16
 // after at most one round trip. A session that holds no lock may use it while its goroutine holds
 // another session's lock, as it never waits.
 func (s *Session) TryLock(a Addr, node []byte) (bool, error) {
-	if s.busy() {
-		panic("pool: TryLock with a lock held, requests queued, or in a node that was entered")
-	}
 	if s.broken != nil {
 		return false, s.broken
+	}
+	if s.busy() {
+		panic("pool: TryLock with a lock held, requests queued, or in a node that was entered")
 	}
 	l, err := s.pool.lockOf(a)
 	if err != nil {

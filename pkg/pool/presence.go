@@ -124,11 +124,11 @@ func (s *Session) presenceAddr(server int, slot uint64) Addr {
 // PostLeave always follows, whatever the READs find, unless the session died: then its client is
 // given up.
 func (s *Session) Enter(node Addr) error {
-	if s.busy() {
-		panic("pool: a session enters a node with a lock held, requests queued, or in another node")
-	}
 	if s.broken != nil {
 		return s.broken
+	}
+	if s.busy() {
+		panic("pool: a session enters a node with a lock held, requests queued, or in another node")
 	}
 	if invariants.Enabled {
 		invariants.Check(s.active.Load() != 0, "node %v is entered outside of an operation", node)

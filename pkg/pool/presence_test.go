@@ -189,3 +189,32 @@ func TestPresenceExcludes(t *testing.T) {
 		group.Wait()
 	})
 }
+
+// TestSessionThatDiedWhereItWas: a session that died with a lock held, or in a node, says so to
+// whoever uses it again.
+func TestSessionThatDiedWhereItWas(t *testing.T) {
+	c := pooltest.New(t, pooltest.Options{})
+	p := c.Open(t)
+	locks, holds, enters := session(t, p), session(t, p), session(t, p)
+	node, err := p.Allocate(128, pool.Nil)
+	must(t, err)
+	b, w := buffer(t, locks, 64), pool.Word{At: node + 120, Node: node}
+	must(t, locks.Lock(node, b))
+	_, err = holds.Acquire(w)
+	must(t, err)
+	must(t, enters.Enter(node))
+	p.Condemn(errors.New("the test says so"))
+	for _, s := range []*pool.Session{locks, holds, enters} {
+		if s.Post() == nil {
+			t.Fatal("a session of a client that is given up posts")
+		}
+		_, tried := s.TryLock(node, b)
+		_, _, try := s.TryAcquire(w)
+		_, acquired := s.Acquire(w)
+		for _, err := range []error{s.Lock(node, b), tried, acquired, try, s.Enter(node)} {
+			if err == nil {
+				t.Error("a session that died acquires a lock, or enters a node")
+			}
+		}
+	}
+}

@@ -177,11 +177,11 @@ func (s *Session) TryAcquire(w Word, spans ...Span) (own uint64, ok bool, err er
 
 // checkWord checks what a caller asks for.
 func (s *Session) checkWord(w Word, spans []Span) (l wordLock, err error) {
-	if s.busy() {
-		panic("pool: a lock word is acquired with a lock held, requests queued, or in a node that was entered")
-	}
 	if s.broken != nil {
 		return l, s.broken
+	}
+	if s.busy() {
+		panic("pool: a lock word is acquired with a lock held, requests queued, or in a node that was entered")
 	}
 	if invariants.Enabled {
 		invariants.Check(s.active.Load() != 0, "lock word %v is acquired outside of an operation", w.At)

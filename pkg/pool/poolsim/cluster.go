@@ -41,7 +41,8 @@ type Options struct {
 	Intents    int           // intent slots of each server; 64
 	Lease      time.Duration // of clients; 0 = there are none, and who is gone is never fenced
 	RenewEvery time.Duration // see pool.Config
-	// fences look at no lock words but those that intent slots name, as older servers do
+	// fences look at no lock words but those that intent slots name, and there are no presence
+	// words, as of older servers
 	NamesAlone bool
 	// lock tables lie in host memory, also where Fabric has device memory: what a design's switch
 	// onChip, off, asks for
@@ -275,13 +276,17 @@ func (k *control) Connect(id uint16, client uint32, limit time.Duration) (g pool
 		var token verbs.Token
 		binary.LittleEndian.PutUint64(token[:], k.c.tokens)
 		s.tokens[token] = verbs.Peer{Index: Identity, Client: uint16(client)}
+		presence := uint64(k.c.presenceFrom())
+		if k.c.Options.NamesAlone {
+			presence = 0
+		}
 		g = pool.Grant{
 			Provider:   "sim",
 			Target:     verbs.Target{Address: s.half.Address(), Token: token, Incarnation: s.half.Incarnation()},
 			Superblock: 4096,
 			Locks:      uint64(k.c.Options.Locks),
 			Repair:     repairFrom,
-			Intents:    uint64(k.c.intentsFrom()), IntentSlots: k.c.Options.Intents, Presence: uint64(k.c.presenceFrom()), SweepsStrips: !k.c.Options.NamesAlone,
+			Intents:    uint64(k.c.intentsFrom()), IntentSlots: k.c.Options.Intents, Presence: presence, SweepsStrips: !k.c.Options.NamesAlone,
 			Lease: k.c.Options.Lease,
 			Epoch: epoch, UncachedEpoch: uncached,
 			ChunkBytes: uint64(k.c.Options.ChunkBytes),

@@ -49,6 +49,8 @@ type Options struct {
 
 	RenewEvery time.Duration // see pool.Config
 
+	NoPresence bool // servers have no presence words, as those with small chunks
+
 	Executor verbs.Executor // of two-sided calls, where the provider has them
 }
 
@@ -330,6 +332,10 @@ func (c control) Connect(id uint16, number uint32, _ time.Duration) (pool.Grant,
 	if fenced {
 		return pool.Grant{}, fmt.Errorf("client %d: %w", client, pool.ErrFenced)
 	}
+	presence := c.presenceFrom()
+	if c.Options.NoPresence {
+		presence = 0
+	}
 	return pool.Grant{
 		Provider:   c.Options.Provider,
 		Target:     verbs.Target{Address: s.address, Token: token, Incarnation: uint64(id) + 1000},
@@ -337,7 +343,7 @@ func (c control) Connect(id uint16, number uint32, _ time.Duration) (pool.Grant,
 		LockOffset: 0,
 		Locks:      uint64(c.Options.Locks),
 		Repair:     superblocks,
-		Intents:    c.intentsFrom(), IntentSlots: intents, Presence: c.presenceFrom(), SweepsStrips: true,
+		Intents:    c.intentsFrom(), IntentSlots: intents, Presence: presence, SweepsStrips: true,
 		ChunkBytes: uint64(c.Options.ChunkBytes),
 		Epoch:      epoch, UncachedEpoch: uncached,
 	}, nil
