@@ -6,6 +6,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dolphin"
 	"github.com/dmindex/dmindex/pkg/index/indextest"
+	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -17,7 +18,8 @@ func TestMain(m *testing.M) { indextest.Main(m) }
 var costs = indextest.Costs{
 	Lookup:  indextest.Cost{RoundTrips: 1.02, Requests: counts(1.02, 0, 0), Bytes: 1045},
 	Miss:    indextest.Cost{RoundTrips: 1.02, Requests: counts(1.02, 0, 0), Bytes: 1045},
-	Update:  indextest.Cost{RoundTrips: 2.02, Requests: counts(1.02, 1, 2.02), Bytes: 1070},
+	Update:  indextest.Cost{RoundTrips: 2.01, Requests: counts(1.01, 3.01, 0.01), Bytes: 745},
+	Modify:  indextest.Cost{RoundTrips: 4.02, Requests: counts(3.02, 3.01, 2.02), Bytes: 780 + presenceWords},
 	Delete:  indextest.Cost{RoundTrips: 2.05, Requests: counts(1.05, 1.05, 2.05), Bytes: 800},
 	Shrink:  indextest.Cost{RoundTrips: 3.6, Requests: counts(2.1, 1.6, 3), Bytes: 1700},
 	Insert:  indextest.Cost{RoundTrips: 2.8, Requests: counts(1.5, 2.4, 2.3), Bytes: 1200},
@@ -28,16 +30,22 @@ var costs = indextest.Costs{
 	LongScan20: indextest.Cost{RoundTrips: 3.2, Requests: counts(24, 0, 0), Bytes: 4100 + 20*indextest.LongValue},
 }
 
+// presenceWords is what a READ of all of them brings: 224 of each server.
+const presenceWords = 224 * pool.PresenceBytes
+
 // costsWith are those without some techniques.
 func costsWith(switches map[string]bool) indextest.Costs {
 	c := costs
+	if !switches["ternaryLock"] {
+		c.Update.Requests = counts(1.01, 1, 2.02)
+	}
 	if !switches["keysOnlyRead"] {
-		for _, o := range []*indextest.Cost{&c.Delete, &c.Insert, &c.Shrink} {
+		for _, o := range []*indextest.Cost{&c.Update, &c.Modify, &c.Delete, &c.Insert, &c.Shrink} {
 			o.Bytes += 340
 		}
 	}
 	if !switches["nodeTypes"] { // more memory is taken and given back with inner nodes
-		c.Insert.Bytes += 100
+		c.Insert.Bytes += 200
 		c.Shrink.Requests[verbs.CompareSwap] += 0.7
 	}
 	return c

@@ -34,7 +34,9 @@ import (
 // The forward word:
 //
 //	0        the leaf is the truth for its range, and takes changes
-//	shut     it is the truth, and takes no change any more: the next writer replaces it
+//	shut     it is the truth, and its values stay as they are while the holder of its lock word
+//	         lives (share.go). Who acquires the lock word, and finds that, replaces it: the holder
+//	         before died
 //	gone     it was the only leaf, and empty: the index has none
 //	merging  it is to be merged with the leaf from max on, and takes no change (merge.go)
 //	address  the leaf that has taken its place, with the same min, or, where this one was the

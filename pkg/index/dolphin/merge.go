@@ -16,10 +16,12 @@ import (
 // How a leaf L with few pairs is merged with the one from its max on, R. Nobody holds two lock
 // words. The requests, each awaited before the next:
 //
-//  1. under L's lock word: WRITE of L's forward word, merging. L never changes any more. It is the
-//     truth for its range until 4: N has the same pairs for it, and nobody changes them before.
-//  2. under R's lock word: WRITE of N, which has the pairs of both. Nobody knows it. Where they do
-//     not fit any more it is two leaves: N has those of L, and its right half those of R.
+//  1. under L's lock word, when nobody shares L (share.go): WRITE of L's forward word, merging. L
+//     never changes any more. It is the truth for its range until 4: N has the same pairs for it,
+//     and nobody changes them before.
+//  2. under R's lock word, when nobody shares R: WRITE of N, which has the pairs of both. Nobody
+//     knows it. Where they do not fit any more it is two leaves: N has those of L, and its right
+//     half those of R.
 //  3. WRITE of R's forward word, to N, and the release. From this moment on N is the truth for
 //     R's range.
 //  4. under L's lock word: WRITE of L's forward word, to N.
@@ -69,7 +71,7 @@ func (s *Session) tidy() {
 		if err := s.merge(); !errors.Is(err, index.ErrPoolFull) || !s.awaitMemory() {
 			return
 		}
-		if there, err := s.find(low, false); err != nil || !there || !bytes.Equal(s.leaf.low, low) || s.leaf.forward() != 0 {
+		if there, err := s.find(low, false); err != nil || !there || !bytes.Equal(s.leaf.low, low) || s.leaf.forward() > shut {
 			return
 		}
 	}
@@ -99,7 +101,7 @@ func (s *Session) merge() error {
 	low := bytes.Clone(l.low)
 	next := bytes.Clone(l.high)
 	there, err := s.find(next, false)
-	if err != nil || !there || !bytes.Equal(s.leaf.low, next) || s.leaf.forward() != 0 {
+	if err != nil || !there || !bytes.Equal(s.leaf.low, next) || s.leaf.forward() > shut {
 		return err
 	}
 	if s.leaf.at != s.Last().Word.Addr() {
@@ -139,8 +141,16 @@ func (s *Session) merge() error {
 	if _, damaged := s.alive(l); damaged || n == 1 && len(s.pairs) > 0 {
 		return s.Unlock(nil)
 	}
-	l.setWord(atForward, merging)
-	s.writeAt(atForward, wordBytes)
+	return s.mergeRight()
+}
+
+// mergeRight merges the locked leaf with the one from its max on. It is shut first: whoever finds
+// merging READs its pairs, also before it is given up here.
+func (s *Session) mergeRight() error {
+	if err := s.shutOut(); err != nil {
+		return err
+	}
+	s.setForward(merging)
 	if err := s.publish(); err != nil {
 		return err
 	}
@@ -155,16 +165,23 @@ func (s *Session) mergeOn() error {
 	s.depth++
 	defer func() { s.depth-- }()
 	a, low, high := s.leaf.at, bytes.Clone(s.leaf.low), bytes.Clone(s.leaf.high)
-	there, err := s.lock(high, true) // completes what it finds
+	there, err := s.lock(high, !s.lay.words) // completes what it finds
 	if err != nil || !there {
 		return err
 	}
 	if !bytes.Equal(s.leaf.low, high) { // others were faster
 		return s.Unlock(nil)
 	}
+	if err := s.shutOut(); err != nil {
+		return err
+	}
 	// L is READ under R's lock word. It never changes, but for its forward word: if that says
-	// merging it is the left one of this merge, as only who has R's lock word ends it.
+	// merging it is the left one of this merge, as only who has R's lock word ends it. Words of R
+	// were changed until R was shut.
 	s.PS.Read(a, s.besideRoom)
+	if s.lay.words {
+		s.PS.Read(s.leaf.at, s.room)
+	}
 	if err := s.PS.Post(); err != nil {
 		return op.Failure(err, false)
 	}
@@ -218,8 +235,7 @@ func (s *Session) mergeLocked(l, r *leaf) error {
 	if err := s.writeLeaves(&m); err != nil {
 		return err
 	}
-	r.setWord(atForward, uint64(at[0]))
-	s.writeAt(atForward, wordBytes)
+	s.setForward(uint64(at[0]))
 	if err := s.publish(); err != nil {
 		return err
 	}
@@ -315,7 +331,6 @@ func (s *Session) forwardLeft(a pool.Addr, low, high []byte, st *art.Step, r, to
 	if w.Frozen() || !w.Leaf() || w.Addr() != r {
 		return false, s.Unlock(nil)
 	}
-	l.setWord(atForward, uint64(to))
-	s.writeAt(atForward, wordBytes)
+	s.setForward(uint64(to))
 	return true, s.publish()
 }

@@ -5,10 +5,13 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // Modify implements index.Session. All of it is done with the leaf's lock word held, so nobody else
-// changes the pair between what change is told and what it says. Lookups do not wait. Where the
+// changes the pair between what change is told and what it says; nor does who shares the leaf, as
+// that is shut, if the key is there. Lookups do not wait. Where the
 // leaf has no room for the new value others take its place, and change is asked again.
 func (s *Session) Modify(key []byte, change index.Change) error {
 	s.Begin()
@@ -31,7 +34,7 @@ func (s *Session) Modify(key []byte, change index.Change) error {
 func (s *Session) modifyOnce(key []byte, change index.Change) error {
 	tag := s.lay.tagOf(key)
 	for {
-		there, err := s.lockFor(key, true)
+		there, err := s.lockFor(key, !s.lay.words)
 		if err != nil {
 			return err
 		}
@@ -59,6 +62,9 @@ func (s *Session) modifyLocked(key []byte, tag uint64, change index.Change) (don
 	}
 	s.old = s.old[:0]
 	if f.is {
+		if err := s.shutOut(); err != nil {
+			return true, err
+		}
 		if err := s.readOld(&f); err != nil {
 			if s.PS.Err() != nil {
 				return true, err
@@ -86,9 +92,17 @@ func (s *Session) modifyLocked(key []byte, tag uint64, change index.Change) (don
 	return s.put(key, value, tag, &f)
 }
 
-// readOld copies the value of f to s.old. The block of a value is that of the value: who takes it
-// out has the lock.
+// readOld copies the value of f to s.old. A word was not READ with the leaf, and others changed it
+// until the leaf was shut. The block of a value is that of the value: who takes it out has the
+// lock.
 func (s *Session) readOld(f *found) error {
+	if s.lay.words {
+		at := s.leaf.valueWord(f.n)
+		s.PS.Read(s.leaf.at+pool.Addr(at), s.room[at:][:wordBytes])
+		if err := s.PS.Post(); err != nil {
+			return op.Failure(err, false)
+		}
+	}
 	v, long, _ := s.leaf.value(f.cursor, f.w)
 	if !long {
 		s.old = append(s.old, v...)

@@ -16,7 +16,7 @@ import (
 // How other leaves take the place of a leaf L: one with what is alive in L, or two, L1 and its
 // right half L2, which have L's range together. The requests, each awaited before the next:
 //
-//  1. under L's lock word: WRITEs of L1 and L2. Nobody knows them.
+//  1. under L's lock word, when nobody shares L (share.go): WRITEs of L1 and L2. Nobody knows them.
 //  2. WRITE of L's forward word, to L1, and the release of the lock word. From this moment on L1
 //     and L2 are the truth, and L never changes any more.
 //  3. L2 gets a slot. Whoever is led to L by the slot of L finds L2 by L1.
@@ -24,7 +24,8 @@ import (
 //  5. L is marked dead, and given back.
 //
 // Whoever holds L's lock word, and finds the forward word, does 3 to 5, so L is never in the way of
-// a client that died. A client that dies in 1 leaves L as it was, and memory that nobody knows.
+// a client that died. A client that dies in 1 leaves L as it was, or shut, and memory that
+// nobody knows.
 //
 // 3 comes before 4, so the right half of each leaf that a slot leads to has a slot, or had one. So
 // nobody puts others in the place of L1, or L2, before both have slots: who does comes to leaves by
@@ -98,13 +99,6 @@ type changeOf struct {
 // done: that was so.
 func (s *Session) replace(key []byte, needs int, c *changeOf) (done bool, err error) {
 	l := &s.leaf
-	s.PS.Read(l.at, s.room) // under the lock; no other session's READ will do
-	if err := s.PS.Post(); err != nil {
-		return false, op.Failure(err, false)
-	}
-	if !l.open(s.room, l.at) {
-		return false, s.Unlock(damagedLeaf(l.at, "a head that does not verify"))
-	}
 	if _, damaged := s.alive(l); damaged {
 		return false, s.Unlock(damagedLeaf(l.at, "a record that is none"))
 	}
@@ -141,6 +135,10 @@ func (s *Session) replace(key []byte, needs int, c *changeOf) (done bool, err er
 			return false, err
 		}
 	}
+	if err := s.readWords(); err != nil {
+		s.Discard()
+		return false, err
+	}
 	done = is && m.n == 1
 	at := m.at
 	high := l.high
@@ -173,8 +171,7 @@ func (s *Session) replace(key []byte, needs int, c *changeOf) (done bool, err er
 	if done {
 		s.takeOut(&c.found)
 	}
-	l.setWord(atForward, uint64(at[0]))
-	s.writeAt(atForward, wordBytes)
+	s.setForward(uint64(at[0]))
 	if err := s.publish(); err != nil {
 		return done, err
 	}

@@ -36,8 +36,12 @@ type Session struct {
 	high   []byte   // where its range ends
 	right  []byte   // the place of what lies beside it
 	depth  int      // of merges that wait for each other
+	shuts  bool     // it shut the leaf whose lock word it holds, and opens it again
+	there  bool     // the key of its last upsert was there, so the next one shares
 	scan   *scan    // nil until the first one
 	round  *round   // nil until the first batch
+	// updates that take the lock word before one looks for an intent slot again
+	noIntent int
 
 	stray  pool.Addr // see strayed
 	strays int

@@ -12,6 +12,9 @@ type techniques struct {
 	// a change READs the keys of its leaf without the values behind them, where keys are of one
 	// length. Off: all of the leaf
 	keysOnlyRead bool
+	// updates of values of 8 bytes go on side by side (share.go), as by the paper's ternary lock.
+	// Off: each acquires the lock word of its leaf
+	ternaryLock bool
 	// sessions READ a node or leaf together (package combine)
 	readDelegation bool
 	// Sherman, section 4.3: sessions of a client queue for a lock, and hand it over. Off: each of
@@ -19,7 +22,7 @@ type techniques struct {
 	hierarchical bool
 }
 
-var switches = []string{"keysOnlyRead", "readDelegation", "hierarchical", "pathCompression", "nodeTypes"}
+var switches = []string{"keysOnlyRead", "ternaryLock", "readDelegation", "hierarchical", "pathCompression", "nodeTypes"}
 
 // techniquesOf reads switches; nil or missing is on.
 func techniquesOf(given map[string]bool) (t techniques, err error) {
@@ -27,7 +30,7 @@ func techniquesOf(given map[string]bool) (t techniques, err error) {
 		return t, err
 	}
 	t.LockFreeInternal = true
-	for i, on := range []*bool{&t.keysOnlyRead, &t.readDelegation, &t.hierarchical, &t.PathCompression, &t.NodeTypes} {
+	for i, on := range []*bool{&t.keysOnlyRead, &t.ternaryLock, &t.readDelegation, &t.hierarchical, &t.PathCompression, &t.NodeTypes} {
 		v, ok := given[switches[i]]
 		*on = v || !ok
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Changes of one pair. Who changes a leaf holds its lock word, and no other lock. Two round trips:
+// Changes of one pair. Who changes a leaf holds its lock word, and no other lock; but for updates
+// that are shared (share.go). Two round trips:
 //
 //  1. CAS of the word's lane, READ of the leaf, or of its keys;
 //  2. the WRITEs of the change, and the CAS that gives the lane up.
@@ -60,6 +61,16 @@ func (s *Session) write(key, value []byte, m combine.Mode, what string) error {
 	if err := s.lay.CheckPair(key, value); err != nil {
 		return explain(what, err)
 	}
+	if m == combine.Update || m == combine.Upsert && s.there {
+		switch done, err := s.share(key, value); {
+		case err == index.ErrNotFound && m == combine.Upsert:
+		case err == nil && !done:
+		case err == nil || err == index.ErrNotFound:
+			return err
+		default:
+			return explain(what, err)
+		}
+	}
 	for {
 		err := s.writeOnce(key, value, m)
 		switch {
@@ -90,6 +101,9 @@ func (s *Session) writeOnce(key, value []byte, m combine.Mode) error {
 		}
 		l := &s.leaf
 		f, damaged := l.find(key, tag)
+		if m == combine.Upsert {
+			s.there = f.is
+		}
 		switch {
 		case damaged:
 			return s.Unlock(damagedLeaf(l.at, "a record that is none"))
@@ -227,7 +241,7 @@ func (s *Session) put(key, value []byte, tag uint64, f *found) (done bool, err e
 		n = item.ReferenceBytes
 	}
 	switch needs := s.lay.needs(len(key), n); {
-	case s.inPlace != nil && (l.forward() == shut || !l.fits(f.end, needs)):
+	case s.inPlace != nil && (l.forward() == shut && !s.shuts || !l.fits(f.end, needs)):
 		return true, s.Unlock(s.inPlace)
 	case !l.fits(f.end, needs):
 		return s.replace(key, needs, &changeOf{tag: tag, value: value, found: *f})
@@ -284,6 +298,7 @@ func (s *Session) writeAt(at, n int) {
 
 // publish posts what is queued with the release of the lock word.
 func (s *Session) publish() error {
+	s.openAgain()
 	if err := s.Blocks.Publish(s.leaf.at); err != nil {
 		s.Blocks.Discard()
 		return err
@@ -376,7 +391,6 @@ func (s *Session) isGone(w art.Slot) (bool, error) {
 	if _, damaged := s.alive(l); damaged || len(s.pairs) > 0 {
 		return false, s.Unlock(nil)
 	}
-	l.setWord(atForward, gone)
-	s.writeAt(atForward, wordBytes)
+	s.setForward(gone)
 	return true, s.publish()
 }

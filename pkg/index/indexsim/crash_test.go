@@ -3,6 +3,7 @@ package indexsim_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,7 +20,8 @@ import (
 // requests; the next one finds the index whole.
 type crash struct {
 	design index.Design
-	inline int // where values longer than that lie in blocks; 0 = all are in their leaves
+	inline int  // where values longer than that lie in blocks; 0 = all are in their leaves
+	words  bool // values are of 8 bytes, which some designs WRITE alone
 	seed   uint64
 	part   int
 	change func(s index.Session) error // what the client does
@@ -85,7 +87,18 @@ var crashOptions = index.Options{MaxKeyBytes: 16, MaxValueBytes: 40, NodeBytes: 
 func (c *crash) options() index.Options {
 	o := crashOptions
 	o.InlineBytes = c.inline
+	if c.words {
+		o.MaxValueBytes = 8
+	}
 	return o
+}
+
+// value is that of a key before any change.
+func (c *crash) value(key string) string {
+	if c.words {
+		return "val " + key[len(key)-3:] + "."
+	}
+	return "value of " + key
 }
 
 // withoutSwitches is the first seed of runs in which the clients have switches turned off.
@@ -118,7 +131,7 @@ func (c *crash) prepare(cl *poolsim.Cluster, p *simenv.Process) error {
 	}
 	for n := range crashKeys {
 		if key := crashKey(n); key != c.key {
-			if err := s.Insert([]byte(key), fmt.Appendf(nil, "value of %s", key)); err != nil {
+			if err := s.Insert([]byte(key), []byte(c.value(key))); err != nil {
 				return err
 			}
 		}
@@ -165,7 +178,7 @@ func (c *crash) judge(cl *poolsim.Cluster, p *simenv.Process, ended bool) error 
 			}
 			continue
 		}
-		want := "value of " + key
+		want := c.value(key)
 		if key == c.key {
 			want = c.new
 			if !ended && string(got) == c.old {
@@ -227,6 +240,10 @@ func crashAtEveryStep(t *testing.T, d index.Design, seeds []uint64) {
 			}
 			return nil
 		}}},
+		{"update of words", crash{words: true, key: k, old: "old word", new: "new word", change: func(s index.Session) error { return s.Update([]byte(k), []byte("new word")) }}},
+		{"modify of words", crash{words: true, key: k, old: "old word", new: "new word", change: func(s index.Session) error {
+			return s.Modify([]byte(k), func([]byte, bool) ([]byte, index.Action) { return []byte("new word"), index.Put })
+		}}},
 		{"long insert", crash{inline: 10, key: k, new: long, change: func(s index.Session) error { return s.Insert([]byte(k), []byte(long)) }}},
 		{"long update", crash{inline: 10, key: k, old: "old, and long as well", new: long, change: func(s index.Session) error { return s.Update([]byte(k), []byte(long)) }}},
 		{"short to long", crash{inline: 10, key: k, old: "old", new: long, change: func(s index.Session) error { return s.Upsert([]byte(k), []byte(long)) }}},
@@ -241,6 +258,9 @@ func crashAtEveryStep(t *testing.T, d index.Design, seeds []uint64) {
 			return nil
 		}}},
 	} {
+		if c.words && !slices.Contains(d.Switches, "ternaryLock") {
+			continue // no other design WRITEs them alone
+		}
 		t.Run(c.name, func(t *testing.T) {
 			runs := 0
 			for _, seed := range seeds {
@@ -255,22 +275,27 @@ func crashAtEveryStep(t *testing.T, d index.Design, seeds []uint64) {
 			t.Logf("%d crashes", runs-len(seeds))
 		})
 	}
-	t.Run("merges", func(t *testing.T) { crashInMerges(t, d, seeds, 0) })
-	t.Run("splits", func(t *testing.T) { crashInSplits(t, d, seeds, 0) })
+	t.Run("merges", func(t *testing.T) { crashInMerges(t, crash{design: d}, seeds) })
+	t.Run("splits", func(t *testing.T) { crashInSplits(t, crash{design: d}, seeds) })
+	if slices.Contains(d.Switches, "ternaryLock") {
+		t.Run("merges of words", func(t *testing.T) { crashInMerges(t, crash{design: d, words: true}, seeds) })
+		t.Run("splits of words", func(t *testing.T) { crashInSplits(t, crash{design: d, words: true}, seeds) })
+	}
 	few := seeds
 	if len(few) > 2 {
 		few = []uint64{0, 1, withoutSwitches}
 	}
-	t.Run("long merges", func(t *testing.T) { crashInMerges(t, d, few, 15) })
-	t.Run("long splits", func(t *testing.T) { crashInSplits(t, d, few, 15) })
+	t.Run("long merges", func(t *testing.T) { crashInMerges(t, crash{design: d, inline: 15}, few) })
+	t.Run("long splits", func(t *testing.T) { crashInSplits(t, crash{design: d, inline: 15}, few) })
 }
 
 // crashInMerges: keys are deleted until leaves and inner nodes have been merged, and nearly all is
 // gone.
-func crashInMerges(t *testing.T, d index.Design, seeds []uint64, inline int) {
+func crashInMerges(t *testing.T, c crash, seeds []uint64) {
 	runs, step := 0, simtest.Step(t, halfOfThem)
+	c.delete = [2]int{3, crashKeys - 2}
 	for _, seed := range seeds {
-		c := crash{design: d, inline: inline, seed: seed, delete: [2]int{3, crashKeys - 2}}
+		c.seed = seed
 		c.change = func(s index.Session) error {
 			for n := c.delete[0]; n < c.delete[1]; n++ {
 				if err := s.Delete([]byte(crashKey(n))); err != nil {
@@ -288,16 +313,15 @@ func crashInMerges(t *testing.T, d index.Design, seeds []uint64, inline int) {
 
 // crashInSplits: the key is inserted where a leaf is full, for every place of the key, so that some
 // splits go up to the root.
-func crashInSplits(t *testing.T, d index.Design, seeds []uint64, inline int) {
-	value := fmt.Sprintf("%-*s", crashOptions.MaxValueBytes, "as long as a value may be")
+func crashInSplits(t *testing.T, c crash, seeds []uint64) {
+	value := fmt.Sprintf("%-*s", c.options().MaxValueBytes, "as long")
 	runs, step := 0, simtest.Step(t, halfOfThem)
 	for _, seed := range seeds {
 		for n := 0; n < crashKeys; n += 3 {
 			key := crashKey(n)
 			for part := firstCrash(seed+uint64(n), step); ; part += step {
-				c := crash{design: d, inline: inline, seed: seed, part: part, key: key, new: value, change: func(s index.Session) error {
-					return s.Insert([]byte(key), []byte(value))
-				}}
+				c.seed, c.part, c.key, c.new = seed, part, key, value
+				c.change = func(s index.Session) error { return s.Insert([]byte(key), []byte(value)) }
 				runs++
 				if c.do(t) {
 					break

@@ -22,7 +22,7 @@ type shape struct {
 	// of keys, in which all clients work for a while, so that they meet where leaves split; 0 = all
 	// keys
 	window  int
-	even    bool // most values have the same length
+	even    bool // most values have the same length, and half of the operations give keys others
 	growing bool // more is written than deleted
 	// for a while most operations write, then most delete, so that nodes split and are merged
 	waves bool
@@ -113,8 +113,9 @@ func inlineOf(seed uint64, o *index.Options) int {
 	return 1 + r.IntN(o.MaxValueBytes)
 }
 
-// shorten makes values words, in half of the runs; in half of these most have one length, so that
-// updates change nothing but the word. The source is one of its own, as that of switches is.
+// shorten makes values words, in half of the runs; in half of these most have one length, and half
+// of the operations are updates, which change nothing but the word. The source is one of its own,
+// as that of switches is.
 func shorten(seed uint64, sh *shape) {
 	r := rand.New(rand.NewPCG(seed, 87))
 	if r.IntN(2) == 0 {
@@ -219,6 +220,9 @@ func (s *shape) some(r *rand.Rand, h *history) (keys []string) {
 
 // draw draws what to do.
 func (s *shape) draw(r *rand.Rand, h *history) register.Verb {
+	if s.even && r.IntN(2) == 0 {
+		return []register.Verb{register.Update, register.Update, register.Upsert}[r.IntN(3)]
+	}
 	if s.waves && r.IntN(4) != 0 {
 		if int(h.clock)/(3*s.keys)%2 == 0 {
 			return register.Upsert
