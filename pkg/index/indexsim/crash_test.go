@@ -1,6 +1,7 @@
 package indexsim_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -52,7 +53,11 @@ func (c *crash) do(t *testing.T) (ended bool) {
 		t.Fatal(err)
 	}
 	err = w.Run(func(p *simenv.Process) {
-		if err := c.prepare(cl, p); err != nil {
+		old, err := c.session(cl, p)
+		if err == nil {
+			err = c.prepare(old)
+		}
+		if err != nil {
 			w.Fail(fmt.Errorf("prepare: %w", err))
 			return
 		}
@@ -69,6 +74,11 @@ func (c *crash) do(t *testing.T) (ended bool) {
 		})
 		over.Wait(env.Forever)
 		ended = !victim.Dead()
+		if c.seed < 2 {
+			if err := c.look(old); err != nil {
+				w.Fail(fmt.Errorf("by copies from before, at once: %w", err))
+			}
+		}
 		p.Sleep(2 * crashLease)
 		if err := c.judge(cl, p, ended); err != nil {
 			w.Fail(err)
@@ -124,11 +134,7 @@ func (c *crash) session(cl *poolsim.Cluster, p *simenv.Process) (index.Session, 
 	return x.Session()
 }
 
-func (c *crash) prepare(cl *poolsim.Cluster, p *simenv.Process) error {
-	s, err := c.session(cl, p)
-	if err != nil {
-		return err
-	}
+func (c *crash) prepare(s index.Session) error {
 	for n := range crashKeys {
 		if key := crashKey(n); key != c.key {
 			if err := s.Insert([]byte(key), []byte(c.value(key))); err != nil {
@@ -140,6 +146,46 @@ func (c *crash) prepare(cl *poolsim.Cluster, p *simenv.Process) error {
 		return s.Insert([]byte(c.key), []byte(c.old))
 	}
 	return nil
+}
+
+// look looks for the keys that nobody changes, with a session whose copies are from before, while
+// the victim's locks are held.
+func (c *crash) look(s index.Session) error {
+	var keys [][]byte
+	for n := range crashKeys {
+		if key := crashKey(n); key != c.key && (n < c.delete[0] || n >= c.delete[1]) {
+			keys = append(keys, []byte(key))
+		}
+	}
+	seen := 0
+	see := func(what string, key, value []byte, err error) error {
+		if seen++; err != nil || string(value) != c.value(string(key)) {
+			return fmt.Errorf("%s: %s is %q, %w", what, key, value, err)
+		}
+		return nil
+	}
+	for _, key := range keys {
+		v, err := s.Lookup(key, nil)
+		if err := see("lookup", key, v, err); err != nil {
+			return err
+		}
+	}
+	var wrong error
+	err := s.LookupBatch(keys, func(i int, value []byte, err error) {
+		wrong = errors.Join(wrong, see("batch", keys[i], value, err))
+	})
+	for _, reverse := range []bool{false, true} {
+		err = errors.Join(err, s.Scan(nil, 2*crashKeys, reverse, func(key, value []byte) bool {
+			if slices.ContainsFunc(keys, func(k []byte) bool { return bytes.Equal(k, key) }) {
+				wrong = errors.Join(wrong, see("scan", key, value, nil))
+			}
+			return true
+		}))
+	}
+	if err = errors.Join(err, wrong); err == nil && seen != 4*len(keys) {
+		err = fmt.Errorf("%d keys are found in four ways, of %d", seen, len(keys))
+	}
+	return err
 }
 
 // judge opens the index anew: every other key is as it was, the victim's as before or after its
