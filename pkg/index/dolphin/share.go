@@ -39,6 +39,13 @@ import (
 //
 // The memory is a leaf until 2 is over: who shares it does not let its operation's epoch pass, and
 // it was not given up when 1 READ it.
+//
+// A leaf is entered by its slot: who finds a forward word takes the lock word, and follows nothing.
+// So nobody shares the merged leaf before it has a slot, while the left one is the truth for its
+// keys still (merge.go).
+//
+// An update without an answer may be made until its client is fenced, over newer ones: these do not
+// wait for the fence, as they would for the lock word.
 
 // noIntentPause is how many updates take the lock word after one that found no intent slot, before
 // the next one looks for one.
@@ -54,19 +61,19 @@ func (s *Session) share(key, value []byte) (done bool, err error) {
 		s.noIntent--
 		return false, nil
 	}
-	found, err := s.SeekBound(key, false)
-	for found && err == nil {
+	there, err := s.SeekBound(key, false)
+	for there && err == nil {
 		a := s.Last().Word.Addr()
 		if !s.t.Pool.HasPresence(a) {
 			return false, nil
 		}
-		r, f, err := s.enter(a, key, len(value))
+		r, f, failed := s.enter(a, key, len(value))
 		switch {
-		case errors.Is(err, pool.ErrNoIntent): // a lock word of a strip needs none
+		case errors.Is(failed, pool.ErrNoIntent): // a lock word of a strip needs none
 			s.noIntent = noIntentPause
 			return false, nil
-		case err != nil:
-			return false, op.Failure(err, false)
+		case failed != nil:
+			return false, op.Failure(failed, false)
 		}
 		s.Pause()
 		if err := s.leave(r == right && f.is, &f, value); err != nil {
@@ -78,7 +85,7 @@ func (s *Session) share(key, value []byte) (done bool, err error) {
 		case r != above:
 			return r == right, nil
 		}
-		found, err = s.SeekBefore(key, false)
+		there, err = s.SeekBefore(key, false)
 	}
 	return false, err
 }

@@ -221,7 +221,7 @@ func (s *shape) some(r *rand.Rand, h *history) (keys []string) {
 // draw draws what to do.
 func (s *shape) draw(r *rand.Rand, h *history) register.Verb {
 	if s.even && r.IntN(2) == 0 {
-		return []register.Verb{register.Update, register.Update, register.Upsert}[r.IntN(3)]
+		return []register.Verb{register.Update, register.Update, register.Upsert, register.Modify}[r.IntN(4)]
 	}
 	if s.waves && r.IntN(4) != 0 {
 		if int(h.clock)/(3*s.keys)%2 == 0 {
