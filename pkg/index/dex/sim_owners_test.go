@@ -42,7 +42,8 @@ func (o *owners) lostServer(c *owner, err error) bool {
 	if err == nil || o.restarts() == c.restarts {
 		return false
 	}
-	for _, cause := range []error{index.ErrUnreachable, index.ErrUnknown, index.ErrFenced, index.ErrClosed, verbs.ErrDisconnected} {
+	// ErrRefused: a token ends with the process that gave it
+	for _, cause := range []error{index.ErrUnreachable, index.ErrUnknown, index.ErrFenced, index.ErrClosed, verbs.ErrDisconnected, verbs.ErrRefused} {
 		if errors.Is(err, cause) {
 			return true
 		}

@@ -165,6 +165,7 @@ type owned struct {
 
 const (
 	simKeys   = 240
+	simLease  = 100 * time.Millisecond
 	simRanges = 4
 )
 
@@ -186,7 +187,7 @@ func (o *owners) run() error {
 	for i := range 12 {
 		names = append(names, fmt.Sprint("client-", i+1))
 	}
-	o.plan = sim.NewPlan(o.r, sim.Menu{Kinds: []sim.Kind{sim.Crash, sim.Crash, sim.Restart}, Processes: names, Parts: 3000, Most: 6})
+	o.plan = sim.NewPlan(o.r, sim.Menu{Kinds: sim.OrFailOvers(o.seed, sim.Crash, sim.Crash, sim.Restart), Longest: simLease, Processes: names, Parts: 3000, Most: 6})
 	o.plan.Capabilities.DeviceMemory = 0
 	o.opts = index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 256, CacheBytes: 12 << 10}
 	switch {
@@ -210,7 +211,7 @@ func (o *owners) run() error {
 		renew = time.Duration(20<<r.IntN(4)) * time.Microsecond
 	}
 	var err error
-	if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 1 + int(o.seed%3), Executor: executor, Chunks: 200, ChunkBytes: 16 << 10 << (o.seed % 3), Locks: 64, Lease: 100 * time.Millisecond, RenewEvery: renew, Fabric: sim.Options{Plan: o.plan}}); err != nil {
+	if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 1 + int(o.seed%3), Executor: executor, Chunks: 200, ChunkBytes: 16 << 10 << (o.seed % 3), Locks: 64, Lease: simLease, RenewEvery: renew, Fabric: sim.Options{Plan: o.plan}}); err != nil {
 		return err
 	}
 	return o.w.Run(func(p *simenv.Process) {

@@ -30,7 +30,8 @@ type Run struct {
 	Design index.Design
 	Seed   uint64
 	Plan   *sim.Plan
-	Fresh  bool // memory was not used before: what a seed stood for before it was
+	Fresh  bool      // memory was not used before: what a seed stood for before it was
+	Flaws  sim.Flaws // of mirrored servers, put in on purpose
 }
 
 // faults are those in which no client dies, and no connection is lost: nothing may fail. deadly are
@@ -62,6 +63,7 @@ type Report struct {
 	Combined          uint64 // changes that a session carried out for another one
 	Delegated         uint64 // READs that a session made for another one
 	Sweeps, Swept     int    // sweeps, and nodes of clients that died
+	FailOvers, Undone int    // of memory servers, and changes that they lost
 }
 
 // Do does the run.
@@ -100,7 +102,7 @@ func (run Run) Do() Report {
 		menu.Kinds, menu.Longest, menu.Most = []sim.Kind{sim.Freeze}, 5*shortLimit, 15
 	}
 	if sh.lease > 0 {
-		menu.Kinds, menu.Longest, menu.Most = deadly, 2*sh.lease, 5
+		menu.Kinds, menu.Longest, menu.Most = sim.OrFailOvers(run.Seed, deadly...), 2*sh.lease, 5
 	}
 	plan := sim.NewPlan(w.Faults(), menu)
 	if sh.limit == shortLimit {
@@ -111,7 +113,7 @@ func (run Run) Do() Report {
 		plan = run.Plan
 	}
 	rep := Report{Plan: plan}
-	c, err := poolsim.New(w, poolsim.Options{Servers: 1 + random.IntN(3), ChunkBytes: chunkBytes, Chunks: chunks, Locks: 64, Lease: sh.lease, RenewEvery: sh.renew, NamesAlone: run.Seed%8 == 5, Fabric: sim.Options{Plan: plan}})
+	c, err := poolsim.New(w, poolsim.Options{Servers: 1 + random.IntN(3), ChunkBytes: chunkBytes, Chunks: chunks, Locks: 64, Lease: sh.lease, RenewEvery: sh.renew, NamesAlone: run.Seed%8 == 5, Fabric: sim.Options{Plan: plan, Flaws: run.Flaws}})
 	if err != nil {
 		rep.Err = err
 		return rep
@@ -130,6 +132,7 @@ func (run Run) Do() Report {
 	}
 	rep.Hash, rep.Events, rep.Time, rep.Ops, rep.InVain, rep.Refused = w.Hash(), w.Events(), w.Now(), len(h.ops)+len(h.scans), h.inVain, h.refused
 	rep.Sweeps, rep.Swept = h.sweeps, h.swept
+	rep.FailOvers, rep.Undone = c.Fabric.FailOvers()
 	rep.Merged, rep.Reclaimed, rep.Combined, rep.Delegated = h.merged, h.reclaimed, h.combined, h.delegated
 	return rep
 }

@@ -73,19 +73,14 @@ type server struct {
 	world   *simenv.World
 	half    *sim.Server
 	tokens  map[verbs.Token]verbs.Peer
-	chunks  []chunk
-	quota   int           // of these
 	owners  *verbs.Chunks // 1 of those that are handed out
 	regions []verbs.Memory
 	until   map[uint32]time.Duration // of the clients that have a lease: when it ends
-	clients []uint32                 // these clients, in the order of their coming
-	fenced  map[uint32]bool
-	done    map[uint32]bool // whose fence is complete
+	ledger
 
 	words    func(ids []uint32) (turned int, err error) // turns words of ids to Repair
 	epochs   *pool.EpochTables
-	joined   []uint32 // who has a part in the epochs
-	restarts int      // of the server, when the epochs began
+	restarts int // of the server, when the epochs began
 }
 
 // chunk is who has a chunk; 0 = nobody.
@@ -125,8 +120,8 @@ func New(w *simenv.World, o Options) (*Cluster, error) {
 // start starts a server with a quota of so many chunks.
 func (c *Cluster) start(quota int) error {
 	w, o, i := c.world, c.Options, len(c.servers)
-	s := &server{id: uint16(i + 1), world: w, tokens: map[verbs.Token]verbs.Peer{}, chunks: make([]chunk, o.Chunks), quota: quota,
-		until: map[uint32]time.Duration{}, fenced: map[uint32]bool{}, done: map[uint32]bool{}, epochs: pool.NewEpochTables()}
+	s := &server{id: uint16(i + 1), world: w, tokens: map[verbs.Token]verbs.Peer{}, until: map[uint32]time.Duration{}, epochs: pool.NewEpochTables(),
+		ledger: ledger{chunks: make([]chunk, o.Chunks), quota: quota, fenced: map[uint32]bool{}, done: map[uint32]bool{}}}
 	s.regions = []verbs.Memory{
 		{ID: verbs.RegionData, Bytes: make([]byte, c.chunksFrom()+o.Chunks*o.ChunkBytes)},
 		{ID: verbs.RegionLocks, Bytes: make([]byte, max(4096, 2*o.Locks))},
@@ -139,11 +134,12 @@ func (c *Cluster) start(quota int) error {
 	if err != nil {
 		return err
 	}
+	c.mirror(s)
 	s.words = c.sweepWords(s)
 	c.servers = append(c.servers, s)
 	if o.Lease > 0 {
 		p := w.NewProcess(fmt.Sprint("memory server ", s.id))
-		p.Go("leases", func() { s.expire(p, o.Lease) })
+		p.Go("leases", func() { c.expire(s, p) })
 	}
 	return nil
 }
@@ -258,7 +254,8 @@ func (k *control) Servers() []uint16 {
 }
 
 func (k *control) Register(limit time.Duration) (client uint32, err error) {
-	err = k.call(1, limit, func(*server) error {
+	err = k.call(1, limit, func(s *server) error {
+		k.c.changes(s)
 		k.c.clients++
 		client = k.c.clients
 		return nil
@@ -268,6 +265,7 @@ func (k *control) Register(limit time.Duration) (client uint32, err error) {
 
 func (k *control) Connect(id uint16, client uint32, limit time.Duration) (g pool.Grant, err error) {
 	err = k.call(id, limit, func(s *server) error {
+		k.c.changes(s)
 		if err := s.grant(client, k.c.Options.Lease); err != nil {
 			return err
 		}
@@ -303,6 +301,10 @@ func (k *control) AllocateChunk(id uint16, client uint32, nodeBytes int, adopt b
 		}
 		for i, chunk := range s.chunks[:s.quota] {
 			if adopt && s.done[chunk.client] && chunk.node == nodeBytes || !adopt && chunk.client == 0 {
+				if !adopt {
+					s.half.Confirm() // zeroes are not recorded
+				}
+				k.c.changes(s)
 				s.chunks[i].client, s.chunks[i].node = client, nodeBytes
 				s.owners.Grant(i, 1)
 				offset = uint64(k.c.chunksFrom() + i*k.c.Options.ChunkBytes)
@@ -329,6 +331,7 @@ func (k *control) FreeChunk(id uint16, client uint32, offset uint64, limit time.
 		if offset < uint64(k.c.chunksFrom()) || i >= uint64(len(s.chunks)) || s.chunks[i].client != client {
 			return fmt.Errorf("chunk at %#x of memory server %d is not client %d's", offset, id, client)
 		}
+		k.c.changes(s)
 		s.chunks[i] = chunk{}
 		s.owners.Grant(int(i), 0)
 		return nil

@@ -35,6 +35,7 @@ func (s *server) note(list *pool.JoinedList, id uint16, state pool.JoinState) {
 // Note is a call of process p: the home notes how far a server is.
 func (c *Cluster) Note(p *simenv.Process, id uint16, state pool.JoinState, limit time.Duration) error {
 	return (&control{c, p}).call(1, limit, func(s *server) error {
+		c.changes(s)
 		s.note(&c.joined, id, state)
 		return nil
 	})
@@ -82,6 +83,7 @@ func (c *Cluster) FenceAtNew(p *simenv.Process, id uint16, limit time.Duration) 
 // Grant is a call of process p: a server gets its quota.
 func (c *Cluster) Grant(p *simenv.Process, id uint16, limit time.Duration) error {
 	return (&control{c, p}).call(id, limit, func(s *server) error {
+		c.changes(s)
 		s.quota = len(s.chunks)
 		return nil
 	})

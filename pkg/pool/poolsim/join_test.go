@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 
 // joining is a run in which a server joins beside clients at work, one of which is fenced meanwhile
 // at all servers. Two operators let the server join at the same time, and die between any two
-// steps.
+// steps. In half of the seeds memory servers have copies, and fail over; then clients open anew.
 //
 // The clients replace nodes that the words of a directory name. So whoever follows a word finds a
 // node of that word, or its memory was used again too early; and meets no server that it does not
@@ -37,6 +38,7 @@ type joining struct {
 	stamped int  // nodes that say that the victim changed them, when it was fenced
 	onNew   int  // nodes that were written on the server that joined
 	late    int  // nodes there that the victim changed
+	died    int  // memory servers that failed over
 }
 
 // joinMistake is a step that is left out, or in the wrong place.
@@ -59,6 +61,13 @@ func (x *joining) run() error {
 	x.random = rand.New(rand.NewPCG(x.seed, 14))
 	w := simenv.New(simenv.Options{Seed: x.seed, Preempt: 6, MaxEvents: 3_000_000})
 	plan := &sim.Plan{Capabilities: verbs.Capabilities{WholeWrite: 8}, Reorder: true, Delay: 20 * time.Microsecond, Gap: 2 * time.Microsecond, Stall: 60, StallFor: 20 * time.Millisecond}
+	for range 4 {
+		if sim.Mirrors(x.seed) {
+			plan.Faults = append(plan.Faults, sim.Fault{
+				Kind: sim.FailOver, Process: fmt.Sprint("client-", 1+x.random.IntN(2)), Part: x.random.IntN(8000), For: time.Duration(x.random.Int64N(int64(joinLease))),
+			})
+		}
+	}
 	c, err := poolsim.New(w, poolsim.Options{Locks: 16, Chunks: 3, ChunkBytes: 64 << 10, Lease: joinLease, RenewEvery: 10 * time.Millisecond, Fabric: sim.Options{Plan: plan}})
 	if err != nil {
 		return err
@@ -114,11 +123,15 @@ func (x *joining) in(w *simenv.World, p *simenv.Process) error {
 		return failed
 	}
 	x.late = x.countStamps(added)
+	x.died, _ = x.c.Fabric.FailOvers()
 	if n := x.countStamps(1, 2, added); n > x.stamped {
 		return fmt.Errorf("the fenced client changed %d nodes, and %d when it was fenced", n, x.stamped)
 	}
 	return x.noLock(1, 2, added)
 }
+
+// wrongNode is what a client says that follows a word to another one's node.
+const wrongNode = "it was used again too early"
 
 // stamp is what the victim leaves in nodes that it changes.
 const stamp = 0x7fb5_11ce_d00d_0001
@@ -152,8 +165,23 @@ func (x *joining) noLock(servers ...uint16) error {
 // last of everything.
 var renewEvery = []time.Duration{800 * time.Millisecond, 50 * time.Millisecond, 5 * time.Millisecond}
 
-// client replaces nodes until the run is over.
+// client is a client until the run is over. It opens anew where memory servers failed over, but for
+// the victim.
 func (x *joining) client(p *simenv.Process, n int) error {
+	for {
+		err := x.work(p, n)
+		if died, _ := x.c.Fabric.FailOvers(); err == nil || died == 0 || strings.Contains(err.Error(), wrongNode) {
+			return err
+		}
+		if x.over || n == 0 && x.victim != 0 {
+			return nil
+		}
+		p.Sleep(joinLease / 100)
+	}
+}
+
+// work replaces nodes until the run is over.
+func (x *joining) work(p *simenv.Process, n int) error {
 	victim := n == 0
 	cl, err := pool.Open(pool.Config{Env: p, Control: x.c.Control(p), Devices: []verbs.Device{x.c.Fabric.Device(p)}, Identity: poolsim.Identity, RenewEvery: renewEvery[n]})
 	if err != nil {
@@ -199,7 +227,7 @@ func (x *joining) replace(cl *pool.Pool, s *pool.Session, victim bool, word, nod
 			return err
 		}
 		if self, of := binary.LittleEndian.Uint64(node), binary.LittleEndian.Uint64(node[8:]); self != uint64(old) || of != uint64(n+1) {
-			return fmt.Errorf("word %d names node %v, which is %v of word %d: it was used again too early", n, old, pool.Addr(self), int(of)-1)
+			return fmt.Errorf("word %d names node %v, which is %v of word %d: "+wrongNode, n, old, pool.Addr(self), int(of)-1)
 		}
 		if victim {
 			binary.LittleEndian.PutUint64(node[16:], stamp)
@@ -279,7 +307,7 @@ func (x *joining) operator(p *simenv.Process, id uint16) error {
 
 // fencer fences the victim at all servers.
 func (x *joining) fencer(p *simenv.Process) error {
-	cl, err := x.c.Open(p)
+	cl, err := x.openAgain(p)
 	if err != nil {
 		return err
 	}
@@ -294,6 +322,11 @@ func (x *joining) fencer(p *simenv.Process) error {
 	x.fencing = true
 	fence(1)
 	others, err := cl.Others()
+	for died, _ := x.c.Fabric.FailOvers(); err != nil && died > 0; {
+		if cl, err = x.openAgain(p); err == nil {
+			others, err = cl.Others()
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -311,10 +344,21 @@ func (x *joining) fencer(p *simenv.Process) error {
 	return nil
 }
 
+// openAgain opens a client, again and again where memory servers failed over.
+func (x *joining) openAgain(p *simenv.Process) (*pool.Pool, error) {
+	for {
+		cl, err := x.c.Open(p)
+		if died, _ := x.c.Fabric.FailOvers(); err == nil || died == 0 {
+			return cl, err
+		}
+		p.Sleep(joinLease / 100)
+	}
+}
+
 // TestJoinBesideWork: whatever the clients, the operators and a fencer do at the same time, nobody
 // meets an unknown server, no memory is used again too early, and a fence is complete.
 func TestJoinBesideWork(t *testing.T) {
-	onNew, late := 0, 0
+	onNew, late, died := 0, 0, 0
 	for seed := range uint64(16) {
 		x := joining{seed: seed}
 		if err := x.run(); err != nil {
@@ -322,9 +366,10 @@ func TestJoinBesideWork(t *testing.T) {
 		}
 		onNew += x.onNew
 		late += x.late
+		died += x.died
 	}
-	if onNew < 20 || late == 0 {
-		t.Errorf("%d nodes were made on servers that joined, and a client changed %d before it was fenced: the test shows little", onNew, late)
+	if onNew < 20 || late == 0 || died < 8 {
+		t.Errorf("%d nodes were made on servers that joined, and a client changed %d before it was fenced, and %d servers failed over: the test shows little", onNew, late, died)
 	}
 }
 

@@ -30,12 +30,12 @@ func (s *server) grant(client uint32, lease time.Duration) error {
 }
 
 // expire fences, for ever, those whose lease is over.
-func (s *server) expire(p *simenv.Process, lease time.Duration) {
+func (c *Cluster) expire(s *server, p *simenv.Process) {
 	for {
-		p.Sleep(lease / 8)
-		for _, c := range append([]uint32(nil), s.clients...) {
-			if s.world.Now() >= s.until[c] {
-				_ = s.fence([]uint32{c}) // what is left undone is done in the next round
+		p.Sleep(c.Options.Lease / 8)
+		for _, client := range append([]uint32(nil), s.clients...) {
+			if s.world.Now() >= s.until[client] {
+				_ = c.fence(s, []uint32{client}) // what is left undone is done in the next round
 			}
 		}
 	}
@@ -43,9 +43,10 @@ func (s *server) expire(p *simenv.Process, lease time.Duration) {
 
 // fence ends clients: first none of them gets in any more, then what they have under way is
 // stopped, then their locks turn to Repair.
-func (s *server) fence(ids []uint32) error {
-	for _, c := range ids {
-		s.fenced[c] = true
+func (c *Cluster) fence(s *server, ids []uint32) error {
+	c.changes(s)
+	for _, client := range ids {
+		s.fenced[client] = true
 	}
 	theirs := func(p verbs.Peer) bool { return s.fenced[uint32(p.Client)] }
 	if err := s.half.Fence(theirs, time.Second); err != nil {
@@ -57,16 +58,11 @@ func (s *server) fence(ids []uint32) error {
 	if _, err := s.words(ids); err != nil {
 		return err
 	}
-	for _, c := range ids {
-		s.done[c] = true
-		s.leave(c)
-		delete(s.until, c)
-		for i, known := range s.clients {
-			if known == c {
-				s.clients = append(s.clients[:i], s.clients[i+1:]...)
-				break
-			}
-		}
+	c.changes(s)
+	for _, client := range ids {
+		s.done[client] = true
+		s.leave(client)
+		s.forget(client)
 	}
 	return nil
 }
@@ -197,7 +193,7 @@ func (k *control) Renew(id uint16, client uint32, e pool.Epochs, limit time.Dura
 
 // Fence implements pool.Control.
 func (k *control) Fence(id uint16, clients []uint32, limit time.Duration) error {
-	return k.call(id, limit, func(s *server) error { return s.fence(clients) })
+	return k.call(id, limit, func(s *server) error { return k.c.fence(s, clients) })
 }
 
 // UsedIntents is how many intent slots of a server are not free.

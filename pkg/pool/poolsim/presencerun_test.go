@@ -34,7 +34,7 @@ func presenceRun(t *testing.T, seed uint64, faults presenceFaults) (changed int,
 	const rounds = 12
 	w := simenv.New(simenv.Options{Seed: seed, MaxEvents: 4_000_000, Preempt: 6})
 	plan := sim.NewPlan(w.Faults(), sim.Menu{
-		Kinds: deadly, Processes: []string{"client-1", "client-2", "client-3"}, Parts: 1200, Most: 4, Longest: 3 * lease,
+		Kinds: sim.OrFailOvers(seed, deadly...), Processes: []string{"client-1", "client-2", "client-3"}, Parts: 1200, Most: 4, Longest: 3 * lease,
 	})
 	cw := &cellWorld{w: w, faults: faults}
 	cw.c, err = poolsim.New(w, poolsim.Options{

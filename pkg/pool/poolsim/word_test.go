@@ -283,7 +283,7 @@ func (r *wordRun) do(t *testing.T) (err error) {
 	const clients, sessions, rounds = 3, 3, 12
 	w := simenv.New(simenv.Options{Seed: seed, MaxEvents: 4_000_000, Preempt: 6})
 	plan := sim.NewPlan(w.Faults(), sim.Menu{
-		Kinds: deadly, Processes: []string{"client-1", "client-2", "client-3"}, Parts: 1200, Most: 6, Longest: 3 * lease,
+		Kinds: sim.OrFailOvers(seed, deadly...), Processes: []string{"client-1", "client-2", "client-3"}, Parts: 1200, Most: 6, Longest: 3 * lease,
 	})
 	if r.plan != nil {
 		plan = r.plan

@@ -30,10 +30,13 @@ type adversary struct {
 	rand   *rand.Rand
 	faults map[string][]Fault // by process, in the order of their parts
 	parts  map[string]int     // served, by process
+
+	copies            *rand.Rand // what mirrored servers lose
+	failOvers, undone int
 }
 
 func newAdversary(f *Fabric, p *Plan) *adversary {
-	e := &adversary{fabric: f, plan: p, rand: f.world.Faults(), faults: map[string][]Fault{}, parts: map[string]int{}}
+	e := &adversary{fabric: f, plan: p, rand: f.world.Faults(), faults: map[string][]Fault{}, parts: map[string]int{}, copies: rand.New(rand.NewPCG(f.world.Seed(), 93))}
 	for _, fault := range p.Faults {
 		e.faults[fault.Process] = append(e.faults[fault.Process], fault)
 	}
@@ -99,6 +102,8 @@ func (e *adversary) happen(f Fault, q *qp) {
 		c.lose()
 	case Restart:
 		s.Restart(false)
+	case FailOver:
+		s.FailOver(f.For)
 	case Lose:
 		s.Restart(true)
 	case Drift:

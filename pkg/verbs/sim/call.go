@@ -13,11 +13,11 @@ const queuedCalls = 8
 
 // call executes r, whose request is data, in a goroutine of the server, and then calls answered
 // there with the answer, unless over says meanwhile that nobody is to see anything of it.
-func (s *Server) call(from *conn, r *verbs.Request, data []byte, over func() bool, answered func(verbs.CallStatus, []byte)) {
+func (s *Server) call(from *conn, r *verbs.Request, data []byte, over func() bool, answered func(status verbs.CallStatus, answer []byte, need int)) {
 	f := s.fabric
 	now := f.world.Now()
 	if s.cores.wait(now) > queuedCalls*f.model.LookCost {
-		answered(verbs.CallBusy, nil)
+		answered(verbs.CallBusy, nil, 0)
 		return
 	}
 	wait := s.cores.take(now, f.model.LookCost) - now
@@ -27,9 +27,10 @@ func (s *Server) call(from *conn, r *verbs.Request, data []byte, over func() boo
 			return
 		}
 		answer := make([]byte, len(r.AnswerRoom()))
-		status, n := verbs.Execute(s.o.Executor, from.peer, &near{server: s, reach: from.reach, over: over}, data, answer)
+		near := &near{server: s, reach: from.reach, over: over}
+		status, n := verbs.Execute(s.o.Executor, from.peer, near, data, answer)
 		if !over() {
-			answered(status, answer[:n])
+			answered(status, answer[:n], near.need)
 		}
 	})
 }
@@ -56,6 +57,7 @@ type near struct {
 	reach  *verbs.Reach // of who asks
 	over   func() bool
 	at     []uint8
+	need   int // position that the answer waits for: see Mirror
 }
 
 // Read implements verbs.Near.
@@ -91,6 +93,9 @@ func (n *near) Read(id verbs.RegionID, remote uint64, dst []byte) error {
 			if int(n.at[i]) == m {
 				from, to := e.bounds(&r, i)
 				copy(dst[from:to], s.regions[id][remote+uint64(from):])
+				if j := s.journal; j != nil && !j.flaws.Reads {
+					n.need = max(n.need, j.seen(word{id, remote + uint64(from)}, to-from))
+				}
 			}
 		}
 	}
@@ -105,7 +110,7 @@ func (q *qp) arriveCall() {
 	s, f, r := c.server, c.server.fabric, &q.list[0]
 	list := q.lists // calls are answered by goroutines, which may outlive the list
 	over := func() bool { return q.err != nil || q.lists != list }
-	s.call(c, r, append([]byte(nil), r.Local[:r.Args]...), over, func(status verbs.CallStatus, answer []byte) {
+	s.call(c, r, append([]byte(nil), r.Local[:r.Args]...), over, func(status verbs.CallStatus, answer []byte, _ int) {
 		setAnswer(r, status, answer)
 		back := s.nic.out.take(max(f.world.Now(), q.at[0]), f.model.message(f.model.ServerMessage, len(answer)))
 		q.at[0] = back + f.model.BaseRTT/2
@@ -117,8 +122,9 @@ func (q *qp) arriveCall() {
 func (p *part) call() {
 	f := p.flight
 	s := f.qp.conn.server
-	s.call(f.qp.conn, &p.r, p.data, func() bool { return f.stopped }, func(status verbs.CallStatus, answer []byte) {
+	s.call(f.qp.conn, &p.r, p.data, func() bool { return f.stopped }, func(status verbs.CallStatus, answer []byte, need int) {
 		setAnswer(&p.r, status, answer)
+		p.needs(need)
 		p.end()
 		f.count()
 	})

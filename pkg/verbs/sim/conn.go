@@ -47,6 +47,9 @@ func (d *device) Connect(t verbs.Target, limit time.Duration) (verbs.Conn, error
 func (d *device) connect(t verbs.Target, limit time.Duration) (*conn, error) {
 	f := d.fabric
 	d.process.Sleep(f.model.BaseRTT)
+	if err := f.unanswered(d.process, t.Address, limit); err != nil {
+		return nil, err
+	}
 	s := f.servers[t.Address]
 	switch {
 	case d.process.Dead():
@@ -130,7 +133,9 @@ type conn struct {
 	err         error // not nil once it has ended for the client
 	lost        bool  // without a word to the server, which ends it later
 	qps         []*qp
-	left        []*flight // of ended queue pairs, and perhaps not through
+	left        []*flight     // of ended queue pairs, and perhaps not through
+	stranded    bool          // the server failed over, and the client does not know; see Mirror
+	hears       time.Duration // world's time, of that
 }
 
 func (c *conn) Capabilities() verbs.Capabilities { return c.caps }

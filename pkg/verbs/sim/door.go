@@ -33,13 +33,11 @@ func (f *Fabric) NewServerOf(p *simenv.Process, address string, o verbs.ServerOp
 
 func (d *door) die() {
 	s := d.server
-	s.down, s.dying = true, true
+	s.down = true
 	if s.fabric.servers[s.address] == s {
 		delete(s.fabric.servers, s.address)
 	}
-	for _, c := range append([]*conn(nil), s.conns...) {
-		c.cut()
-	}
+	s.dies()
 	for _, caller := range d.callers {
 		caller.Set()
 	}

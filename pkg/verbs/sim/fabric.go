@@ -21,6 +21,7 @@ const MaxQPs = 1024
 type Options struct {
 	Model Model // zero = Paper()
 	Plan  *Plan // nil = no adversary; its WholeWrite of 0 means 8
+	Flaws Flaws // of mirrored servers; for faults that are put in on purpose
 
 	// Capabilities of every connection, if there is no plan; a plan has its own. A WholeWrite of 0
 	// means an MTU. Calls there are wherever the server has an executor, unless a plan has none.
@@ -39,11 +40,14 @@ type Fabric struct {
 	servers map[string]*Server
 	clients []*device
 	made    int // servers ever made
+
+	flaws    Flaws
+	stranded []*conn
 }
 
 // New makes a fabric in w.
 func New(w *simenv.World, o Options) *Fabric {
-	f := &Fabric{world: w, model: o.Model, caps: o.Capabilities, servers: map[string]*Server{}}
+	f := &Fabric{world: w, model: o.Model, flaws: o.Flaws, caps: o.Capabilities, servers: map[string]*Server{}}
 	if f.model == (Model{}) {
 		f.model = Paper()
 	}
@@ -88,6 +92,9 @@ func (f *Fabric) Call(p *simenv.Process, address string, limit time.Duration, do
 		there, back = there+f.enemy.delay(), back+f.enemy.delay()
 	}
 	p.Sleep(there)
+	if err := f.unanswered(p, address, limit); err != nil {
+		return fmt.Errorf("sim: call to %s: %w", address, err)
+	}
 	s := f.servers[address]
 	if p.Dead() || s == nil {
 		return fmt.Errorf("sim: call to %s: %w", address, verbs.ErrDisconnected)
@@ -105,6 +112,14 @@ func (f *Fabric) Call(p *simenv.Process, address string, limit time.Duration, do
 	} else if err := s.door.call(p, limit-there-wait-back, do); err != nil {
 		return fmt.Errorf("sim: call to %s: %w", address, err)
 	}
+	lives, need := s.restarts, 0
+	if j := s.journal; j != nil && !j.flaws.Control {
+		need = j.ledger
+	}
 	p.Sleep(back)
+	if s.journal != nil && s.restarts != lives {
+		return fmt.Errorf("sim: call to %s: it died before it answered: %w", address, verbs.ErrDisconnected)
+	}
+	s.journal.confirm(need)
 	return nil
 }

@@ -19,6 +19,7 @@ type flight struct {
 	stopped bool
 	budget  int          // how many parts may still be served; negative = all
 	answer  simenv.Timer // tells the owner that all is through
+	need    int          // position that its answer waits for: see Mirror
 }
 
 // part is a request of a flight: its words are served at one moment or several.
@@ -34,6 +35,8 @@ type part struct {
 
 	old    uint64 // of an atomic that has read its word and not yet written it
 	behind []*part
+
+	kept map[int]bool // blocks of a WRITE that the server's copy has
 }
 
 type state uint8
@@ -170,19 +173,44 @@ func (p *part) checkReach() {
 func (p *part) transfer(which func(i int) bool) {
 	e := p.flight.enemy
 	p.checkReach()
-	region := p.flight.qp.conn.server.regions[p.r.Region][p.r.Remote:]
+	s := p.flight.qp.conn.server
+	region := s.regions[p.r.Region][p.r.Remote:]
 	for i := range p.at {
 		if !which(i) {
 			continue
 		}
 		from, to := e.bounds(&p.r, i)
 		if p.r.Op == verbs.Write {
+			p.changes(from, to)
 			copy(region[from:to], p.data[from:to])
 		} else {
 			copy(p.r.Local[from:to], region[from:to])
+			if j := s.journal; j != nil && !j.flaws.Reads {
+				p.needs(j.seen(word{p.r.Region, p.r.Remote + uint64(from)}, to-from))
+			}
 		}
 	}
 }
+
+// changes is told which bytes of a WRITE are about to take effect.
+func (p *part) changes(from, to int) {
+	j, e := p.flight.qp.conn.server.journal, p.flight.enemy
+	if j == nil {
+		return
+	}
+	var whole *part
+	if e.plan.Capabilities.WholeAlways {
+		whole = p
+	}
+	at := word{p.r.Region, p.r.Remote + uint64(from)}
+	position := j.record(at, p.flight.qp.conn.server.regions[at.region][at.remote:][:to-from], whole, from/e.plan.Capabilities.WholeWrite, p.data[from:to])
+	if !j.flaws.Writes {
+		p.needs(position)
+	}
+}
+
+// needs is told of a position that the answer waits for.
+func (p *part) needs(position int) { p.flight.need = max(p.flight.need, position) }
 
 // atomic executes p, or one half of it; false if it has to wait for another atomic on its word, or
 // for its own second half.
@@ -201,6 +229,9 @@ func (p *part) atomic() bool {
 	}
 	if p.next == 0 {
 		p.old = binary.NativeEndian.Uint64(mem)
+		if j := s.journal; j != nil && !j.flaws.Found {
+			p.needs(j.seen(at, 8))
+		}
 		if changes := outcome(&p.r, p.old) != p.old; changes && f.enemy.plan.SplitAtomics && !f.enemy.plan.Capabilities.ReleaseByWrite {
 			p.next = 1
 			s.busy[at] = p
@@ -217,6 +248,12 @@ func (p *part) atomic() bool {
 func (p *part) store() {
 	s := p.flight.qp.conn.server
 	mem := s.regions[p.r.Region][p.r.Remote:]
+	if outcome(&p.r, p.old) != p.old {
+		position := s.journal.record(word{p.r.Region, p.r.Remote}, mem[:8], nil, 0, nil)
+		if position > 0 && !s.journal.flaws.Swaps {
+			p.needs(position)
+		}
+	}
 	binary.NativeEndian.PutUint64(mem, outcome(&p.r, p.old))
 	binary.NativeEndian.PutUint64(p.r.Local, p.old)
 	p.leave()
@@ -252,6 +289,9 @@ func (p *part) end() {
 // tell lets the owner know that all took effect.
 func (f *flight) tell() {
 	f.known = true
+	if f.qp.err == nil {
+		f.qp.conn.server.journal.confirm(f.need)
+	}
 	if t := f.qp.waiter; t != nil {
 		t.Wake(f.enemy.fabric.world.Now())
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -38,20 +39,24 @@ const (
 	// the connection is lost; what is under way may go on for a while and stops anywhere
 	Drop    Kind = "drop"
 	Restart Kind = "restart" // the memory server's process dies and finds its content again
-	Lose    Kind = "lose"    // the memory server comes back without its content
-	Drift   Kind = "drift"   // the process's clock runs faster or slower from then on
-	Jump    Kind = "jump"    // the process's clock jumps forward, as after a suspend
+	// the memory server's process dies and its copy takes its place: see Mirror
+	FailOver Kind = "fail-over"
+	Lose     Kind = "lose"  // the memory server comes back without its content
+	Drift    Kind = "drift" // the process's clock runs faster or slower from then on
+	Jump     Kind = "jump"  // the process's clock jumps forward, as after a suspend
 )
 
 // Fault is one event of a plan. It happens right after a part of a request has taken effect: so
 // between any two requests, and in the middle of a READ or WRITE.
 type Fault struct {
 	Kind Kind
-	// whose parts are counted, and whom it meets; of Restart and Lose the server of that part
+	// whose parts are counted, and whom it meets; of Restart, FailOver and Lose the server of that
+	// part
 	Process string
-	Part    int           // after how many parts of that process
-	For     time.Duration `json:",omitempty"` // of Freeze and Jump
-	PPM     int64         `json:",omitempty"` // of Drift
+	Part    int // after how many parts of that process
+	// of Freeze and Jump; of FailOver, how late clients hear of it at most
+	For time.Duration `json:",omitempty"`
+	PPM int64         `json:",omitempty"` // of Drift
 }
 
 // String is the plan as JSON in one line.
@@ -72,13 +77,36 @@ func ParsePlan(s string) (*Plan, error) {
 	return p, nil
 }
 
+// failsOver reports whether the plan has a fail-over.
+func (p *Plan) failsOver() bool {
+	return slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == FailOver })
+}
+
+// OrFailOvers is a menu of faults in which memory servers die: kinds in half of the seeds, and in
+// the others fail-overs in the place of their restarts and of most of their crashes.
+func OrFailOvers(seed uint64, kinds ...Kind) []Kind {
+	if !Mirrors(seed) {
+		return kinds
+	}
+	kinds = slices.Clone(kinds)
+	for i, k := range kinds {
+		if k == Restart || k == Crash && i > 0 {
+			kinds[i] = FailOver
+		}
+	}
+	return kinds
+}
+
+// Mirrors reports whether memory servers have copies in a seed: in half of them.
+func Mirrors(seed uint64) bool { return rand.New(rand.NewPCG(seed, 95)).IntN(2) == 0 }
+
 // Menu says what faults a plan may have.
 type Menu struct {
 	Kinds     []Kind
 	Processes []string      // whom they may meet
 	Parts     int           // they come before so many parts of a process
 	Most      int           // at most so many faults
-	Longest   time.Duration // of Freeze and Jump; 0 = 10 s
+	Longest   time.Duration // of Freeze, Jump and FailOver; 0 = 10 s
 	Drift     int64         // at most, either way, in parts of a million; 0 = 200,000
 }
 
@@ -109,7 +137,7 @@ func NewPlan(r *rand.Rand, m Menu) *Plan {
 			Kind: m.Kinds[r.IntN(len(m.Kinds))], Process: m.Processes[r.IntN(len(m.Processes))], Part: 1 + r.IntN(m.Parts),
 		}
 		switch f.Kind {
-		case Freeze, Jump:
+		case Freeze, Jump, FailOver:
 			// From a moment to far beyond any lease, with as many short as long ones.
 			longest := m.Longest
 			if longest == 0 {

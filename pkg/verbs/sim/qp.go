@@ -74,6 +74,9 @@ func (q *qp) Start(list []verbs.Request) error {
 	q.lists++
 	if f.enemy != nil {
 		q.flight = f.enemy.launch(q, list)
+		if c.stranded { // nobody is there who serves it
+			q.flight.stop()
+		}
 		return nil
 	}
 	q.post()

@@ -32,6 +32,9 @@ type Server struct {
 	cores   cores
 	// words that an atomic has read and not yet written, with who waits behind it
 	busy map[word]*part
+
+	journal *journal       // nil = it has no copy
+	late    *time.Duration // while it fails over: when its clients have heard of that
 }
 
 // word is a word of a region.
@@ -65,6 +68,9 @@ func (f *Fabric) newServer(p *simenv.Process, address string, o verbs.ServerOpti
 		s.regions[m.ID] = m.Bytes
 	}
 	f.servers[s.address] = s
+	if f.enemy != nil && f.enemy.plan.failsOver() {
+		s.Keep(Mirror{})
+	}
 	return s, nil
 }
 
@@ -110,7 +116,7 @@ func (s *Server) Close() error {
 // CompareSwap implements verbs.LocalAtomics. It waits for an atomic that is at work on the word, so
 // a goroutine of the world calls it.
 func (s *Server) CompareSwap(region verbs.RegionID, remote, compare, swap uint64) (old uint64, err error) {
-	at := word{region, remote}
+	at, lives := word{region, remote}, s.restarts
 	for try := 0; s.busy[at] != nil; try++ {
 		p := s.fabric.world.Current().Process()
 		if p.Dead() {
@@ -122,8 +128,12 @@ func (s *Server) CompareSwap(region verbs.RegionID, remote, compare, swap uint64
 			p.Sleep(10 * time.Microsecond) // whose atomic it is stands still
 		}
 	}
+	if s.restarts != lives && s.journal != nil { // who asks was of the process that died
+		return 0, fmt.Errorf("sim: compare-and-swap on %s: %w", s.address, verbs.ErrClosed)
+	}
 	mem := s.regions[region][remote:]
 	if old = binary.NativeEndian.Uint64(mem); old == compare {
+		s.journal.record(at, mem[:8], nil, 0, nil)
 		binary.NativeEndian.PutUint64(mem, swap)
 	}
 	return old, nil
@@ -138,9 +148,8 @@ func (s *Server) Restart(lost bool) {
 		s.door.process.Kill()
 		return
 	}
-	s.dying = true
-	s.Disconnect(func(verbs.Peer) bool { return true })
-	s.dying = false
+	s.dies()
+	s.Confirm() // a process that finds its content has all of it
 	if lost {
 		for _, b := range s.regions {
 			clear(b)

@@ -24,22 +24,23 @@ const (
 // toy is a small protocol of several clients; right chooses the mended form. It returns what went
 // wrong.
 type toy struct {
-	name string
-	menu sim.Menu
-	run  func(w *toyWorld, right bool) error
+	name  string
+	menu  sim.Menu
+	run   func(w *toyWorld, right bool) error
+	flaws sim.Flaws // of the form that is not mended
 }
 
 var clients = []string{"client-0", "client-1", "client-2"}
 
-var toys = []toy{
-	{"BookendVersions", sim.Menu{}, bookends},
-	{"UnlockBeforeWrite", sim.Menu{}, unlockBeforeWrite},
-	{"ReleaseOfALockNotOwned", sim.Menu{Kinds: []sim.Kind{sim.Drop}, Processes: clients, Parts: 60, Most: 6}, releaseNotOwned},
-	{"ReadsTakenForOrdered", sim.Menu{}, readsTakenForOrdered},
-	{"UpdateInPlaceTornByACrash", sim.Menu{Kinds: []sim.Kind{sim.Crash}, Processes: clients[:1], Parts: 300, Most: 3}, tornByCrash},
-	{"WriteToAWordOfAtomics", sim.Menu{}, writeToAtomics},
-	{"LeaseWithoutCheckAfterwards", sim.Menu{Kinds: []sim.Kind{sim.Freeze}, Processes: clients[:1], Parts: 60, Most: 6}, leaseWithoutCheck},
-}
+var toys = append([]toy{
+	{"BookendVersions", sim.Menu{}, bookends, sim.Flaws{}},
+	{"UnlockBeforeWrite", sim.Menu{}, unlockBeforeWrite, sim.Flaws{}},
+	{"ReleaseOfALockNotOwned", sim.Menu{Kinds: []sim.Kind{sim.Drop}, Processes: clients, Parts: 60, Most: 6}, releaseNotOwned, sim.Flaws{}},
+	{"ReadsTakenForOrdered", sim.Menu{}, readsTakenForOrdered, sim.Flaws{}},
+	{"UpdateInPlaceTornByACrash", sim.Menu{Kinds: []sim.Kind{sim.Crash}, Processes: clients[:1], Parts: 300, Most: 3}, tornByCrash, sim.Flaws{}},
+	{"WriteToAWordOfAtomics", sim.Menu{}, writeToAtomics, sim.Flaws{}},
+	{"LeaseWithoutCheckAfterwards", sim.Menu{Kinds: []sim.Kind{sim.Freeze}, Processes: clients[:1], Parts: 60, Most: 6}, leaseWithoutCheck, sim.Flaws{}},
+}, mirrorToys...)
 
 func TestAdversaryCatchesToys(t *testing.T) {
 	for _, y := range toys {
@@ -60,8 +61,11 @@ func TestAdversaryCatchesToys(t *testing.T) {
 }
 
 func TestAdversaryLetsMendedToysPass(t *testing.T) {
-	n := uint64(mendedPasses)
 	for _, y := range toys {
+		n := uint64(mendedPasses)
+		if y.flaws != (sim.Flaws{}) {
+			n /= 4 // all of them are of one mechanism
+		}
 		t.Run(y.name, func(t *testing.T) {
 			for seed := range n {
 				if err := y.play(seed, nil, true); err != nil {
@@ -82,7 +86,11 @@ func (y *toy) play(seed uint64, plan *sim.Plan, right bool) (wrong error) {
 		plan = y.plan(seed)
 	}
 	world := simenv.New(simenv.Options{Seed: seed, MaxEvents: 1_000_000})
-	w := &toyWorld{World: world, plan: plan, f: sim.New(world, sim.Options{Plan: plan})}
+	o := sim.Options{Plan: plan}
+	if !right {
+		o.Flaws = y.flaws
+	}
+	w := &toyWorld{World: world, plan: plan, f: sim.New(world, o)}
 	err := world.Run(func(p *simenv.Process) {
 		w.main = p
 		s, address, err := w.f.NewServer(verbs.ServerOptions{Admission: w, Memory: []verbs.Memory{

@@ -20,6 +20,7 @@ type toyWorld struct {
 	server  *sim.Server
 	address string
 	wrong   error
+	stored  uint64 // by the server, besides its memory
 }
 
 // Admit lets everybody in: the token says who it is.

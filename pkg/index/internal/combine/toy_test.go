@@ -89,14 +89,21 @@ type toyClient struct {
 	reads *combine.Reads
 }
 
-func (x *toy) open(p *simenv.Process) (*toyClient, error) {
-	cl, err := x.c.Open(p)
-	if err != nil {
-		return nil, err
+// open makes a client, again and again where the memory server dies meanwhile.
+func (x *toy) open(p *simenv.Process) (k *toyClient, err error) {
+	for range 20 {
+		cl, e := x.c.Open(p)
+		if err = e; err == nil {
+			k = &toyClient{cl, combine.NewReads(p)}
+			k.reads.Meet()
+			return k, nil
+		}
+		if x.lease == 0 {
+			break
+		}
+		p.Sleep(x.lease / 4)
 	}
-	k := &toyClient{cl, combine.NewReads(p)}
-	k.reads.Meet()
-	return k, nil
+	return nil, err
 }
 
 // toySession is one session.
