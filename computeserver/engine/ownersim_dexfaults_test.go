@@ -35,7 +35,7 @@ func (o *dexOwner) falter(oneIn int, within time.Duration) {
 		w.After(w.UpTo(within), nil, func() {
 			w.freeze(o.p, w.UpTo(4*ownLease))
 			if m := w.memory[w.Random.IntN(len(w.memory))]; w.OneIn(4) {
-				m.process.Kill()
+				w.die(m)
 			}
 		})
 	}

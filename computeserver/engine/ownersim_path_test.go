@@ -178,7 +178,11 @@ func (k *path) AllocateChunk(id uint16, client uint32, nodeBytes int, adopt bool
 		number, err = b.Allocate(ownIndex, client, nodeBytes, adopt)
 		offset = k.w.chunkAt(number)
 		if err == nil && k.w.dex != nil {
-			delete(k.w.dex.owner, chunkName{id, number})
+			owner, name := k.w.dex.owner, chunkName{id, number}
+			if was, is := owner[name]; is {
+				k.w.memory[id-1].record(func() { owner[name] = was })
+			}
+			delete(owner, name)
 		}
 		return err
 	})

@@ -376,6 +376,7 @@ func (w *ownWorld) isGranted(b *memservertest.Bare, to uint32, generation uint64
 		if w.granted[h.Epoch] {
 			continue
 		}
+		w.memory[0].record(func() { delete(w.granted, h.Epoch) })
 		w.granted[h.Epoch] = true
 		w.counts.grants++
 		w.counts.orphans += len(h.Inherits)

@@ -65,7 +65,7 @@ var inDex = []mistake{settleFirst, releaseAnyEpoch, leaseTooLong, fencedHere, ta
 // TestSeedsCatchMistakes: each fault that is put in on purpose is found.
 func TestSeedsCatchMistakes(t *testing.T) {
 	const within = 1500
-	mistakes := []mistake{settleFirst, giveUnflushed, replyEarly, takenForDead, readNotHeld, releaseAnyEpoch, leaseTooLong, fencedHere, giveAtOnce, anyGeneration, clockStops}
+	mistakes := []mistake{settleFirst, giveUnflushed, replyEarly, takenForDead, readNotHeld, releaseAnyEpoch, leaseTooLong, fencedHere, giveAtOnce, anyGeneration, clockStops, unmirrored}
 	for _, wrong := range mistakes {
 		for _, real := range []bool{false, true} {
 			if !real && (wrong == replyEarly || wrong == readNotHeld) {

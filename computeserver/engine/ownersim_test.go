@@ -45,7 +45,7 @@ func (r ownRun) do() ownReport {
 		plan.HoldFrozen, plan.Delay, plan.Gap = true, 10_000, 20_000
 	}
 	w := &ownWorld{
-		Stage: &simtest.Stage{World: world, Random: random, Drift: ownDrift}, fabric: sim.New(world, sim.Options{Plan: plan}), wrong: r.wrong, calm: r.seed%8 == 7 || r.dex && r.seed%16 == 14,
+		Stage: &simtest.Stage{World: world, Random: random, Drift: ownDrift}, fabric: sim.New(world, sim.Options{Plan: plan, Flaws: sim.Flaws{Control: r.wrong == unmirrored}}), wrong: r.wrong, calm: r.seed%8 == 7 || r.dex && r.seed%16 == 14,
 		log: &history{doubts: map[int]int{}}, granted: map[uint64]bool{}, serving: map[*simenv.Process]int{}, desired: 1 + random.IntN(4), kinds: kinds,
 	}
 	if r.dex {

@@ -66,7 +66,7 @@ func (w *ownWorld) trouble() {
 				d.process.Kill()
 			}
 		case 6:
-			m.process.Kill()
+			w.die(m)
 		case 7:
 			if m.half != nil {
 				m.half.Disconnect(func(verbs.Peer) bool { return w.OneIn(2) })
@@ -123,7 +123,7 @@ func (w *ownWorld) stumble(p *simenv.Process, m *memoryServer, page bool) {
 	w.After(w.UpTo(20*time.Microsecond), nil, func() { w.freeze(p, w.UpTo(4*ownLease)) })
 	switch {
 	case w.OneIn(4):
-		w.After(w.UpTo(ownLease), nil, func() { m.process.Kill() })
+		w.After(w.UpTo(ownLease), nil, func() { w.die(m) })
 	case m.id > 1: // whose memory can be reached meanwhile
 		m.process.Freeze()
 		w.After(w.UpTo(4*ownLease), nil, m.process.Thaw)

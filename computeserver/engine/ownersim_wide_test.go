@@ -189,7 +189,7 @@ func (w *ownWorld) beside(o *simenv.Process, start, end []byte) {
 	if !w.calm && w.OneIn(10) { // it finds its content again
 		w.wide.restarts++
 		m := w.memory[w.Random.IntN(len(w.memory))]
-		w.After(w.UpTo(time.Millisecond), nil, func() { m.process.Kill() })
+		w.After(w.UpTo(time.Millisecond), nil, func() { w.die(m) })
 	}
 	if w.OneIn(4) {
 		return

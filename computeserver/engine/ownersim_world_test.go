@@ -69,6 +69,7 @@ const (
 	giveUnflushed mistake = "keys are given without being written back"
 	takenForDead  mistake = "a process is taken for dead that still answers"
 	replyEarly    mistake = "changes are answered before the log is durable"
+	unmirrored    mistake = "a memory server answers before its copy has the ledger"
 	readNotHeld   mistake = "reads are answered before the log is durable up to what they saw"
 	// limitations.md
 	clockStops      mistake = "the clock of a compute server stands still while its machine is paused"
@@ -105,7 +106,7 @@ type memoryServer struct {
 	bare    *memservertest.Bare // nil while none serves
 	disk    simtest.Disk        // with the ledger
 	memory  []verbs.Memory
-	half    *sim.Server
+	half    *sim.Server   // of the process that runs
 	mute    time.Duration // until then its provider cannot report whether anybody is quiet
 
 	step    joinStep
@@ -120,7 +121,7 @@ func (w *ownWorld) serve(m *memoryServer) {
 	p := w.NewDrifting(m.address())
 	m.process = p
 	p.AtKill(func() {
-		m.bare = nil
+		m.bare, m.half, m.disk.Record = nil, nil, nil
 		w.After(w.UpTo(time.Second), nil, func() { w.serve(m) })
 	})
 	p.Go("serve", func() {
@@ -149,7 +150,10 @@ func (w *ownWorld) open(m *memoryServer, p *simenv.Process) error {
 	err := again(func() (err error) {
 		bare, err = memservertest.NewBare(p, memservertest.BareOptions{
 			Locks: m.memory[1].Bytes, Shape: ledger.Shape{Incarnation: 1, ChunkBytes: w.chunkBytes(), Chunks: uint32(w.chunks()), Slots: 2, Locks: uint64(len(m.memory[1].Bytes)) / 2, Clients: w.ids},
-			Zero:   func(chunk uint32) { clear(m.memory[0].Bytes[w.chunkAt(chunk):][:w.chunkBytes()]) },
+			Zero: func(chunk uint32) {
+				m.half.Confirm() // zeroes are not recorded
+				clear(m.memory[0].Bytes[w.chunkAt(chunk):][:w.chunkBytes()])
+			},
 			Stored: append([]byte(nil), m.disk.Stored...), Save: save, Holdings: w.holdings, Lease: ownLease, Log: slog.New(slog.DiscardHandler),
 			Random: func() (t verbs.Token) {
 				binary.NativeEndian.PutUint64(t[:], p.Uint64())
@@ -168,6 +172,7 @@ func (w *ownWorld) open(m *memoryServer, p *simenv.Process) error {
 	if err != nil {
 		return err
 	}
+	w.mirror(m)
 	bare.Offer("sim", m.address(), &unwilling{m.half, m, w, p})
 	if err := again(bare.Start); err != nil {
 		return err

@@ -50,11 +50,11 @@ func (r fenceRun) do() fenceReport {
 	plan := r.plan
 	if plan == nil {
 		plan = sim.NewPlan(world.Faults(), sim.Menu{
-			Kinds:     []sim.Kind{sim.Crash, sim.Freeze, sim.Freeze, sim.Drop, sim.Restart, sim.Drift, sim.Jump},
+			Kinds:     sim.OrFailOvers(r.seed, sim.Crash, sim.Freeze, sim.Freeze, sim.Drop, sim.Restart, sim.Drift, sim.Jump),
 			Processes: names, Parts: 1000, Most: 8, Longest: 2 * simLease, Drift: simDrift,
 		})
 	}
-	w := &fenceWorld{Stage: &simtest.Stage{World: world, Random: random, Drift: simDrift}, fabric: sim.New(world, sim.Options{Plan: plan}), wrong: r.wrong, estate: newEstate(), memory: []verbs.Memory{
+	w := &fenceWorld{Stage: &simtest.Stage{World: world, Random: random, Drift: simDrift}, fabric: sim.New(world, sim.Options{Plan: plan, Flaws: sim.Flaws{Control: r.wrong == unmirrored}}), wrong: r.wrong, estate: newEstate(), memory: []verbs.Memory{
 		{ID: verbs.RegionData, Bytes: make([]byte, simClients*ownBytes)},
 		{ID: verbs.RegionLocks, Bytes: make([]byte, countersFrom+8*simClients)},
 	}}
@@ -111,7 +111,7 @@ func (w *fenceWorld) trouble() {
 			switch server := w.server; {
 			case w.over:
 			case w.OneIn(2):
-				server.Kill()
+				w.die()
 			default:
 				server.Freeze()
 				w.After(w.UpTo(2*simLease), nil, server.Thaw)
@@ -224,7 +224,7 @@ func failSeed(t *testing.T, seeds simtest.Seeds, run fenceRun, rep fenceReport) 
 // TestSeedsCatchMistakes: each fault that is put in on purpose is found.
 func TestSeedsCatchMistakes(t *testing.T) {
 	const within = 600
-	for _, wrong := range []mistake{hastyFence, lateLease, noSecondLook, forgetful, early, hoarder} {
+	for _, wrong := range []mistake{hastyFence, lateLease, noSecondLook, forgetful, early, hoarder, unmirrored} {
 		t.Run(string(wrong), func(t *testing.T) {
 			for seed := range uint64(within) {
 				if rep := (fenceRun{seed: seed, wrong: wrong}).do(); rep.err != nil {

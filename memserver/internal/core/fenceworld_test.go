@@ -26,6 +26,7 @@ type fenceWorld struct {
 	memory []verbs.Memory
 	disk   simtest.Disk // with the ledger
 	core   *Core        // of the server that serves; nil = none does
+	half   *sim.Server  // of the process that runs
 	server *simenv.Process
 	over   bool // nobody begins anything any more
 
@@ -52,6 +53,7 @@ const (
 	forgetful    mistake = "the ledger is not stored"
 	early        mistake = "nodes are used again one epoch early"
 	hoarder      mistake = "a holder says that it passed an epoch and keeps what it held"
+	unmirrored   mistake = "the server answers before its copy has the ledger"
 )
 
 const (
@@ -83,7 +85,7 @@ func (w *fenceWorld) serve() {
 	p := w.NewDrifting("memory server")
 	w.server = p
 	p.AtKill(func() {
-		w.core = nil
+		w.core, w.half, w.disk.Record = nil, nil, nil
 		w.After(w.UpTo(2*simLease), nil, w.serve)
 	})
 	p.Go("serve", func() {
@@ -128,6 +130,11 @@ func (w *fenceWorld) open(p *simenv.Process) error {
 	if err != nil {
 		return err
 	}
+	w.half = server
+	if sim.Mirrors(w.Seed()) {
+		w.disk.Record = server.Record
+		server.Keep(copyOf(w.memory, simLocks))
+	}
 	c.Offer(Provider{"sim", "memory", &moody{server, w, p}})
 	for err = c.Start(); errors.Is(err, ErrStore); err = c.Start() {
 	}
@@ -136,6 +143,36 @@ func (w *fenceWorld) open(p *simenv.Process) error {
 		w.core = c
 	}
 	return err
+}
+
+// copyOf is how a server is mirrored whose index has so many locks. The lock region is not
+// recorded; see package poolsim.
+func copyOf(memory []verbs.Memory, locks int) sim.Mirror {
+	return sim.Mirror{
+		Recorded: func(region verbs.RegionID, _ uint64) bool { return region == verbs.RegionData },
+		Opened: func() {
+			for i := range memory[1].Bytes[:2*locks] {
+				memory[1].Bytes[i] = ledger.NoClient & 0xff
+			}
+		},
+	}
+}
+
+// die ends the process of the server. If that has a copy, the copy takes its place.
+func (w *fenceWorld) die() {
+	if h := w.half; h != nil && h.Mirrored() {
+		h.FailOver(w.UpTo(simLease))
+	} else {
+		w.server.Kill()
+	}
+}
+
+// record notes how to take back what the judge knows of a change of the ledger, should the copy of
+// the server not have it.
+func (w *fenceWorld) record(undo func()) {
+	if w.half != nil {
+		w.half.Record(undo)
+	}
 }
 
 // simDisk stores the ledger.
@@ -232,7 +269,9 @@ func (j judge) Handle(_ context.Context, r slog.Record) error {
 		case r.Message == "fenced clients" && a.Key == "clients":
 			j.w.quiet(ids)
 		case r.Message == "fencing a client that did not renew its lease" && a.Key == "client":
-			j.w.expired[a.Value.Uint64()] = true
+			id := a.Value.Uint64()
+			j.w.record(func() { j.w.expired[id] = false })
+			j.w.expired[id] = true
 		}
 		return true
 	})
@@ -243,6 +282,7 @@ func (j judge) Handle(_ context.Context, r slog.Record) error {
 func (w *fenceWorld) quiet(ids []uint32) {
 	for _, id := range ids {
 		if int(id) < simClients && w.ended[id] == nil {
+			w.record(func() { w.ended[id] = nil })
 			w.ended[id] = w.remains(id)
 		}
 	}

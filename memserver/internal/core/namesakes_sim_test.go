@@ -36,7 +36,7 @@ func (r namesakesRun) do() namesakesReport {
 	plan := sim.NewPlan(world.Faults(), sim.Menu{})
 	w := &idWorld{
 		Stage:  &simtest.Stage{World: world, Random: random, Drift: simDrift},
-		fabric: sim.New(world, sim.Options{Plan: plan}), wrong: r.wrong,
+		fabric: sim.New(world, sim.Options{Plan: plan, Flaws: sim.Flaws{Control: r.wrong == idUnmirrored}}), wrong: r.wrong,
 		latest: map[uint16]uint32{}, living: map[uint32]bool{}, doomed: map[uint32]bool{}, suspects: map[uint32]bool{},
 	}
 	err := world.Run(func(p *simenv.Process) {
@@ -70,7 +70,7 @@ func (w *idWorld) trouble() {
 			switch {
 			case w.over:
 			case w.OneIn(2):
-				s.process.Kill()
+				s.die()
 			default:
 				p := s.process
 				p.Freeze()
@@ -204,7 +204,7 @@ func TestNamesakes(t *testing.T) {
 // TestNamesakesCatchMistakes: each fault that is put in on purpose is found.
 func TestNamesakesCatchMistakes(t *testing.T) {
 	const within = 100
-	for _, wrong := range []idMistake{noGenerations, homeFirst, downForgets} {
+	for _, wrong := range []idMistake{noGenerations, homeFirst, downForgets, idUnmirrored} {
 		t.Run(string(wrong), func(t *testing.T) {
 			for seed := range uint64(within) {
 				if rep := (namesakesRun{seed, wrong}).do(); rep.err != nil {

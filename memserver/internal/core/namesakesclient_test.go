@@ -115,6 +115,13 @@ func (h *idClient) register(name string) bool {
 		if err == nil {
 			h.w.born(number)
 			h.number = number // else it stays as a client of which nobody knows
+			if half := h.w.servers[0].half; half != nil {
+				half.Record(func() {
+					if h.number == number {
+						h.number = 0
+					}
+				})
+			}
 		}
 		return err
 	})

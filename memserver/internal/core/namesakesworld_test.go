@@ -42,6 +42,7 @@ type idMistake string
 const (
 	noGenerations idMistake = "calls name a client by its id"
 	homeFirst     idMistake = "the home server forgets a client before the others"
+	idUnmirrored  idMistake = "a server answers before its copy has the ledger"
 	downForgets   idMistake = "a server that cannot be reached is taken to have forgotten"
 )
 
@@ -65,6 +66,7 @@ type idServer struct {
 	memory  []verbs.Memory
 	disk    simtest.Disk
 	core    *Core // nil while none serves
+	half    *sim.Server
 	process *simenv.Process
 }
 
@@ -72,7 +74,7 @@ func (s *idServer) serve() {
 	p := s.w.NewDrifting(s.address)
 	s.process = p
 	p.AtKill(func() {
-		s.core = nil
+		s.core, s.half, s.disk.Record = nil, nil, nil
 		if l := s.ledgerOf(); l != nil { // it may have said nothing of a lease that was over
 			for number := range s.w.living { //env:real all of them are looked at
 				s.w.doomed[number] = s.w.doomed[number] || l.Fenced(simIndex, number)
@@ -93,6 +95,15 @@ func (s *idServer) serve() {
 		}
 		s.core.Run()
 	})
+}
+
+// die ends the process of the server. If that has a copy, the copy takes its place.
+func (s *idServer) die() {
+	if h := s.half; h != nil && h.Mirrored() {
+		h.FailOver(s.w.UpTo(simLease))
+	} else {
+		s.process.Kill()
+	}
 }
 
 // Save stores the ledger.
@@ -122,6 +133,11 @@ func (s *idServer) open(p *simenv.Process) (err error) {
 	half, err := w.fabric.NewServerOf(p, s.address, verbs.ServerOptions{Memory: s.memory, Incarnation: 1, Admission: admission{c.tokens, "sim", nil}})
 	if err != nil {
 		return err
+	}
+	s.half = half
+	if sim.Mirrors(w.Seed()) {
+		s.disk.Record = half.Record
+		half.Keep(copyOf(s.memory, idLocks))
 	}
 	c.Offer(Provider{"sim", s.address, &idProvider{half, w, p}})
 	if err := c.Start(); err != nil {
@@ -226,6 +242,9 @@ func (w *idWorld) born(number uint32) {
 	if again && number <= before {
 		w.Report("client %d comes after client %d", number, before)
 	}
+	if half := w.servers[0].half; half != nil {
+		half.Record(func() { w.unborn(number, before) })
+	}
 	w.latest[id], w.living[number] = number, true
 	for _, s := range w.servers {
 		l := s.ledgerOf()
@@ -250,6 +269,16 @@ func (w *idWorld) born(number uint32) {
 			}
 			return false
 		})
+	}
+}
+
+// unborn takes born back: nobody has heard of the number.
+func (w *idWorld) unborn(number, before uint32) {
+	delete(w.living, number)
+	if id := uint16(number); before == 0 {
+		delete(w.latest, id)
+	} else {
+		w.latest[id] = before
 	}
 }
 

@@ -71,18 +71,32 @@ func (e *estate) served(l *ledger.Ledger) {
 
 // cutOff is called when the provider said that clients are quiet. What they took out is found by
 // others.
-func (e *estate) cutOff(match func(verbs.Peer) bool) {
-	for id := range e.cut {
-		if !match(verbs.Peer{Index: simIndex, Client: uint16(id)}) || e.cut[id] {
+func (w *fenceWorld) cutOff(match func(verbs.Peer) bool) {
+	for id := range w.cut {
+		if !match(verbs.Peer{Index: simIndex, Client: uint16(id)}) || w.cut[id] {
 			continue
 		}
-		e.cut[id] = true
-		if r := e.readers[id]; r != nil {
+		w.record(func() { w.uncut(id) })
+		w.cut[id] = true
+		if r := w.readers[id]; r != nil {
 			for n := range simNodes {
 				if _, is := r.garbage[n]; is {
-					e.left[n] = true
+					w.left[n] = true
 				}
 			}
+		}
+	}
+}
+
+// uncut takes cutOff back for a client, which lives again. It keeps the nodes that nobody found.
+func (w *fenceWorld) uncut(id int) {
+	w.cut[id] = false
+	if r := w.readers[id]; r != nil {
+		for n := range simNodes {
+			if _, is := r.garbage[n]; is && !w.left[n] {
+				delete(r.garbage, n)
+			}
+			delete(w.left, n)
 		}
 	}
 }
@@ -209,6 +223,7 @@ func (w *fenceWorld) given(number uint32, id uint32, node uint32, adopt bool) {
 	if adopt {
 		w.adopted++
 	}
+	w.record(func() { w.chunks[number] = was })
 	w.chunks[number] = simChunk{id, node}
 }
 

@@ -45,6 +45,8 @@ func (s *Stage) NewDrifting(name string) *simenv.Process {
 // before, between and after.
 type Disk struct {
 	Stored []byte // nil = nothing yet
+	// Record, where it is not nil, is told of each change, and how to take it back: see sim.Mirror.
+	Record func(undo func())
 }
 
 // Save stores a copy of b in the place of what was stored. full reports whether the disk is full
@@ -56,6 +58,10 @@ func (d *Disk) Save(s *Stage, p *simenv.Process, b []byte, full, forgets func() 
 		return errors.New("no space left on the simulated device")
 	}
 	if forgets == nil || !forgets() {
+		before := d.Stored
+		if d.Record != nil {
+			d.Record(func() { d.Stored = before })
+		}
 		d.Stored = append(d.Stored[:0:0], b...)
 	}
 	p.Sleep(s.UpTo(50 * time.Microsecond))
