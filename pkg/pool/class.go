@@ -7,11 +7,10 @@ import (
 )
 
 // Class says of a posted change who else can reach what it changes. Every change of the data region
-// that an index posts says so. With durability Memory nothing comes of it. Copies that are kept
-// below the index follow it: a Sole change needs no order but its writer's own, a Shared one that
-// of the lock, and a Swap is decided by one copy for all.
+// that an index posts says so. It is a check, of which changes need a lock. A copy of a memory
+// server has all changes in one order, whatever their classes.
 //
-// What holds in every design, so that it can be:
+// What holds in every design:
 //
 //   - A data word never has a value again while an operation that saw it may be under way.
 //   - No data word is changed by FetchAdd: of an answer that is lost nobody knows whether it was
