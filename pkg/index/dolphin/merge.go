@@ -315,12 +315,8 @@ func (s *Session) forwardLeft(a pool.Addr, low, high []byte, st *art.Step, r, to
 	if !l.open(s.room, a) || !bytes.Equal(l.low, low) || l.endless || !bytes.Equal(l.high, high) {
 		return false, s.Unlock(nil)
 	}
-	switch l.forward() {
-	case uint64(to):
-		return true, s.Unlock(nil)
-	default:
-		return false, s.Unlock(nil)
-	case merging:
+	if leads := l.forward(); leads != merging {
+		return leads == uint64(to), s.Unlock(nil)
 	}
 	s.PS.Read(st.Node.Addr+pool.Addr(art.SlotAt(st.Idx)), s.Answers[:art.SlotBytes])
 	if err := s.PS.Post(); err != nil {
