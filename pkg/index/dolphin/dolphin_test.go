@@ -27,7 +27,8 @@ var costs = indextest.Costs{
 
 	LongLookup: indextest.Cost{RoundTrips: 2.05, Requests: counts(2.05, 0, 0), Bytes: 1100 + indextest.LongValue},
 	LongUpdate: indextest.Cost{RoundTrips: 2.9, Requests: counts(1.5, 4.4, 2.3), Bytes: 1600 + indextest.LongValue},
-	LongScan20: indextest.Cost{RoundTrips: 3.2, Requests: counts(24, 0, 0), Bytes: 4100 + 20*indextest.LongValue},
+	// By where leaves end: 3.08 on average, and up to 3.28 in 65 runs.
+	LongScan20: indextest.Cost{RoundTrips: 3.4, Requests: counts(24, 0, 0), Bytes: 4100 + 20*indextest.LongValue},
 }
 
 // presenceWords is what a READ of all of them brings: 224 of each server.
