@@ -10,9 +10,9 @@ import (
 )
 
 // Modify implements index.Session. All of it is done with the leaf's lock word held, so nobody else
-// changes the pair between what change is told and what it says; nor does who shares the leaf, as
-// that is shut, if the key is there. Lookups do not wait. Where the
-// leaf has no room for the new value others take its place, and change is asked again.
+// changes the pair between what change is told and what it says. Where the key is there the leaf is
+// shut, so shared updates do not change it either. Lookups do not wait. Where the leaf has no room
+// for the new value others take its place, and change is asked again.
 func (s *Session) Modify(key []byte, change index.Change) error {
 	s.Begin()
 	defer s.End()
