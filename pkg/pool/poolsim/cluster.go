@@ -301,15 +301,12 @@ func (k *control) AllocateChunk(id uint16, client uint32, nodeBytes int, adopt b
 		}
 		for i, chunk := range s.chunks[:s.quota] {
 			if adopt && s.done[chunk.client] && chunk.node == nodeBytes || !adopt && chunk.client == 0 {
-				if !adopt {
-					s.half.Confirm() // zeroes are not recorded
-				}
 				k.c.changes(s)
 				s.chunks[i].client, s.chunks[i].node = client, nodeBytes
 				s.owners.Grant(i, 1)
 				offset = uint64(k.c.chunksFrom() + i*k.c.Options.ChunkBytes)
 				if !adopt {
-					clear(s.regions[verbs.RegionData].Bytes[offset:][:k.c.Options.ChunkBytes])
+					s.zero(s.regions[verbs.RegionData].Bytes[offset:][:k.c.Options.ChunkBytes])
 				}
 				return nil
 			}

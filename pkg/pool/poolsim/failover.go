@@ -33,9 +33,14 @@ func (c *Cluster) mirror(s *server) {
 
 // opened is what a copy does before it serves. All clients that it knows have a whole lease.
 func (c *Cluster) opened(s *server, presence []byte) {
-	locks := s.regions[verbs.RegionLocks].Bytes
-	for i := range locks {
-		locks[i] = pool.Repair & 0xff
+	switch locks := s.regions[verbs.RegionLocks].Bytes; c.Options.Fabric.Flaws.Locks {
+	case sim.Kept:
+	case sim.Freed:
+		clear(locks)
+	default:
+		for i := range locks {
+			locks[i] = pool.Repair & 0xff
+		}
 	}
 	clear(presence)
 	clear(s.tokens)
@@ -62,6 +67,15 @@ func (c *Cluster) changes(s *server) {
 			c.clients, c.joined = clients, joined
 		}
 	})
+}
+
+// zero clears a chunk that is about to be handed out. Who gets it hears of that behind the zeroes.
+func (s *server) zero(chunk []byte) {
+	if s.half.Mirrored() {
+		before := slices.Clone(chunk)
+		s.half.Record(func() { copy(chunk, before) })
+	}
+	clear(chunk)
 }
 
 // ledger is what a server stores besides its memory.

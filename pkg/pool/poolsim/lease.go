@@ -44,6 +44,7 @@ func (c *Cluster) expire(s *server, p *simenv.Process) {
 // fence ends clients: first none of them gets in any more, then what they have under way is
 // stopped, then their locks turn to Repair.
 func (c *Cluster) fence(s *server, ids []uint32) error {
+	lives := s.half.Restarts()
 	c.changes(s)
 	for _, client := range ids {
 		s.fenced[client] = true
@@ -57,6 +58,9 @@ func (c *Cluster) fence(s *server, ids []uint32) error {
 	}
 	if _, err := s.words(ids); err != nil {
 		return err
+	}
+	if s.half.Mirrored() && s.half.Restarts() != lives { // the copy may know nothing of it
+		return fmt.Errorf("fence clients %v: memory server %d died meanwhile: %w", ids, s.id, verbs.ErrDisconnected)
 	}
 	c.changes(s)
 	for _, client := range ids {

@@ -31,12 +31,13 @@ type adversary struct {
 	faults map[string][]Fault // by process, in the order of their parts
 	parts  map[string]int     // served, by process
 
-	copies            *rand.Rand // what mirrored servers lose
+	copies            *rand.Rand         // what mirrored servers lose
+	await             map[string][]Fault // fail-overs that wait for their moment, by process
 	failOvers, undone int
 }
 
 func newAdversary(f *Fabric, p *Plan) *adversary {
-	e := &adversary{fabric: f, plan: p, rand: f.world.Faults(), faults: map[string][]Fault{}, parts: map[string]int{}, copies: rand.New(rand.NewPCG(f.world.Seed(), 93))}
+	e := &adversary{fabric: f, plan: p, rand: f.world.Faults(), faults: map[string][]Fault{}, parts: map[string]int{}, await: map[string][]Fault{}, copies: rand.New(rand.NewPCG(f.world.Seed(), 93))}
 	for _, fault := range p.Faults {
 		e.faults[fault.Process] = append(e.faults[fault.Process], fault)
 	}
@@ -83,7 +84,24 @@ func (e *adversary) served(q *qp) {
 			return
 		}
 		e.faults[p.Name()] = due[1:]
+		if due[0].At != "" {
+			e.await[p.Name()] = append(e.await[p.Name()], due[0])
+			continue
+		}
 		e.happen(due[0], q)
+	}
+}
+
+// moment is told of a moment of a list of q. Whoever waits for the answer has it before the server
+// fails over.
+func (e *adversary) moment(at Moment, q *qp) {
+	p := q.conn.device.process.Name()
+	for i, f := range e.await[p] {
+		if f.At == at {
+			e.await[p] = append(e.await[p][:i:i], e.await[p][i+1:]...)
+			e.fabric.world.After(time.Nanosecond, nil, func() { e.happen(f, q) })
+			return
+		}
 	}
 }
 

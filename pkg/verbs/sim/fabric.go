@@ -73,6 +73,7 @@ func (f *Fabric) World() *simenv.World { return f.world }
 func (f *Fabric) EndFaults() {
 	if f.enemy != nil {
 		clear(f.enemy.faults)
+		clear(f.enemy.await)
 	}
 }
 
@@ -107,12 +108,12 @@ func (f *Fabric) Call(p *simenv.Process, address string, limit time.Duration, do
 	if p.Dead() || f.servers[address] != s {
 		return fmt.Errorf("sim: call to %s: %w", address, verbs.ErrDisconnected)
 	}
+	lives, need := s.restarts, 0
 	if s.door == nil {
 		do()
 	} else if err := s.door.call(p, limit-there-wait-back, do); err != nil {
 		return fmt.Errorf("sim: call to %s: %w", address, err)
 	}
-	lives, need := s.restarts, 0
 	if j := s.journal; j != nil && !j.flaws.Control {
 		need = j.ledger
 	}

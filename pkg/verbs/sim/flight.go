@@ -19,7 +19,7 @@ type flight struct {
 	stopped bool
 	budget  int          // how many parts may still be served; negative = all
 	answer  simenv.Timer // tells the owner that all is through
-	need    int          // position that its answer waits for: see Mirror
+	mirrored
 }
 
 // part is a request of a flight: its words are served at one moment or several.
@@ -37,6 +37,14 @@ type part struct {
 	behind []*part
 
 	kept map[int]bool // blocks of a WRITE that the server's copy has
+}
+
+// mirrored are positions of changes on a server that has a copy: see Mirror.
+type mirrored struct {
+	need    int // which the answer waits for
+	made    int // the last one of its own
+	swapped int // the last one of its own by an atomic
+	saw     int // the last one of another list whose words it READ or compared
 }
 
 type state uint8
@@ -185,8 +193,8 @@ func (p *part) transfer(which func(i int) bool) {
 			copy(region[from:to], p.data[from:to])
 		} else {
 			copy(p.r.Local[from:to], region[from:to])
-			if j := s.journal; j != nil && !j.flaws.Reads {
-				p.needs(j.seen(word{p.r.Region, p.r.Remote + uint64(from)}, to-from))
+			if j := s.journal; j != nil {
+				p.saw(j.seen(word{p.r.Region, p.r.Remote + uint64(from)}, to-from), j.flaws.Reads)
 			}
 		}
 	}
@@ -203,8 +211,20 @@ func (p *part) changes(from, to int) {
 		whole = p
 	}
 	at := word{p.r.Region, p.r.Remote + uint64(from)}
-	position := j.record(at, p.flight.qp.conn.server.regions[at.region][at.remote:][:to-from], whole, from/e.plan.Capabilities.WholeWrite, p.data[from:to])
+	position := j.record(p, at, p.flight.qp.conn.server.regions[at.region][at.remote:][:to-from], whole, from/e.plan.Capabilities.WholeWrite, p.data[from:to])
+	p.flight.made = max(p.flight.made, position)
 	if !j.flaws.Writes {
+		p.needs(position)
+	}
+}
+
+// saw is told of the last change of words that p READ or compared. flawed: nobody waits for it.
+func (p *part) saw(position int, flawed bool) {
+	f := p.flight
+	if f.qp.conn.server.journal.maker(position) != f {
+		f.mirrored.saw = max(f.mirrored.saw, position)
+	}
+	if !flawed {
 		p.needs(position)
 	}
 }
@@ -229,8 +249,8 @@ func (p *part) atomic() bool {
 	}
 	if p.next == 0 {
 		p.old = binary.NativeEndian.Uint64(mem)
-		if j := s.journal; j != nil && !j.flaws.Found {
-			p.needs(j.seen(at, 8))
+		if j := s.journal; j != nil {
+			p.saw(j.seen(at, 8), j.flaws.Found)
 		}
 		if changes := outcome(&p.r, p.old) != p.old; changes && f.enemy.plan.SplitAtomics && !f.enemy.plan.Capabilities.ReleaseByWrite {
 			p.next = 1
@@ -249,7 +269,9 @@ func (p *part) store() {
 	s := p.flight.qp.conn.server
 	mem := s.regions[p.r.Region][p.r.Remote:]
 	if outcome(&p.r, p.old) != p.old {
-		position := s.journal.record(word{p.r.Region, p.r.Remote}, mem[:8], nil, 0, nil)
+		f := p.flight
+		position := s.journal.record(p, word{p.r.Region, p.r.Remote}, mem[:8], nil, 0, nil)
+		f.made, f.swapped = max(f.made, position), max(f.swapped, position)
 		if position > 0 && !s.journal.flaws.Swaps {
 			p.needs(position)
 		}
@@ -283,14 +305,23 @@ func (p *part) end() {
 		return
 	}
 	e := f.enemy
+	if f.made > 0 {
+		e.moment(Through, f.qp)
+	}
 	e.fabric.world.Schedule(&f.answer, e.fabric.world.Now()+e.fabric.model.BaseRTT/2+e.delay(), nil)
 }
 
 // tell lets the owner know that all took effect.
 func (f *flight) tell() {
 	f.known = true
-	if f.qp.err == nil {
-		f.qp.conn.server.journal.confirm(f.need)
+	if j := f.qp.conn.server.journal; j != nil && f.qp.err == nil {
+		if j.base < f.mirrored.saw {
+			f.enemy.moment(Seen, f.qp)
+		}
+		if j.base < f.swapped {
+			f.enemy.moment(Swapped, f.qp)
+		}
+		j.confirm(f.need)
 	}
 	if t := f.qp.waiter; t != nil {
 		t.Wake(f.enemy.fabric.world.Now())

@@ -44,7 +44,17 @@ type Flaws struct {
 	Found   bool // nor, where it changed nothing, for what it found
 	Control bool // the answer to a control call does not wait for the ledger
 	Cut     bool // a WRITE that is whole always is cut
+	Locks   Lock // what becomes of locks, for who opens the memory (Mirror.Opened)
 }
+
+// Lock is what becomes of locks at a fail-over where they do not turn to REPAIR.
+type Lock uint8
+
+// Faults of locks.
+const (
+	Kept  Lock = iota + 1 // they stay as they were
+	Freed                 // as a copy that never heard of them has them
+)
 
 // journal has the changes of a mirrored server that its copy may lack.
 type journal struct {
@@ -59,6 +69,7 @@ type journal struct {
 
 // change is one change of the memory, or of the ledger.
 type change struct {
+	by   *part // nil = the server
 	at   word
 	old  []byte
 	undo func() // of the ledger; nil = it is of the memory
@@ -82,13 +93,14 @@ func (s *Server) Keep(m Mirror) {
 
 func (j *journal) end() int { return j.base + len(j.changes) }
 
-// record is told of a change of b, at a place, before it happens; of is the WRITE whose block it is
-// a part of if that is whole always. It returns the position, 0 if the change is not recorded.
-func (j *journal) record(at word, b []byte, of *part, block int, now []byte) int {
+// record is told of a change of b by a request, at a place, before it happens; of is the WRITE
+// whose block it is a part of if that is whole always. It returns the position, 0 if the change is
+// not recorded.
+func (j *journal) record(by *part, at word, b []byte, of *part, block int, now []byte) int {
 	if j == nil || j.mirror.Recorded != nil && !j.mirror.Recorded(at.region, at.remote) {
 		return 0
 	}
-	c := change{at: at, old: append([]byte(nil), b...)}
+	c := change{by: by, at: at, old: append([]byte(nil), b...)}
 	if of != nil && !j.flaws.Cut {
 		c.of, c.block, c.now = of, block, append([]byte(nil), now...)
 	}
@@ -108,6 +120,18 @@ func (j *journal) seen(at word, n int) (position int) {
 		position = max(position, j.last[word{at.region, w}])
 	}
 	return position
+}
+
+// maker is the list that made the change of a position. Nil = the copy has the change for certain,
+// or the server made it.
+func (j *journal) maker(position int) *flight {
+	if position <= j.base {
+		return nil
+	}
+	if by := j.changes[position-j.base-1].by; by != nil {
+		return by.flight
+	}
+	return nil
 }
 
 // confirm is told that an answer goes out that needs what lies up to a position.
@@ -136,11 +160,13 @@ func (p *part) keep(block int) {
 // cut makes the memory of s what it was behind a prefix of its changes.
 func (j *journal) cut(s *Server) {
 	keep, n := 0, len(j.changes)
-	switch j.rand.IntN(4) {
-	case 0, 1:
-	case 2:
+	switch j.rand.IntN(8) {
+	case 0, 1, 2:
+	case 3, 4:
+		keep = j.between()
+	case 5:
 		keep = j.rand.IntN(n + 1)
-	case 3:
+	default:
 		keep = n
 	}
 	s.fabric.enemy.undone += n - keep
@@ -161,6 +187,21 @@ func (j *journal) cut(s *Server) {
 		}
 	}
 	j.base, j.changes = j.end(), nil
+}
+
+// between chooses a prefix of the changes that ends with a request, or with a change of another one
+// in between. Most requests are short and a few are long, so a prefix of any length seldom does.
+func (j *journal) between() int {
+	var ends []int
+	for i := 1; i < len(j.changes); i++ {
+		if j.changes[i].by != j.changes[i-1].by {
+			ends = append(ends, i)
+		}
+	}
+	if len(ends) == 0 {
+		return 0
+	}
+	return ends[j.rand.IntN(len(ends))]
 }
 
 // Record notes a change of what the server stores besides its memory: undo takes it back, where the

@@ -57,7 +57,26 @@ type Fault struct {
 	// of Freeze and Jump; of FailOver, how late clients hear of it at most
 	For time.Duration `json:",omitempty"`
 	PPM int64         `json:",omitempty"` // of Drift
+	At  Moment        `json:",omitempty"` // of FailOver: what it waits for behind that part
 }
+
+// Moment is when a fail-over happens. Most of what a copy may lack matters only within a moment, so
+// a fail-over waits for one: for the process whose parts are counted.
+type Moment string
+
+// Moments of fail-overs. The empty one is at once.
+const (
+	// a list that changed what is recorded is through, and its answer is on its way: if it gave up
+	// a lock, others may have it
+	Through Moment = "through"
+	// a list was just answered that READ or compared what another one changed, and this one has no
+	// answer yet
+	Seen Moment = "seen"
+	// a list was just answered that changed what is recorded by atomics
+	Swapped Moment = "swapped"
+)
+
+var moments = []Moment{"", Through, Seen, Swapped}
 
 // String is the plan as JSON in one line.
 func (p *Plan) String() string {
@@ -144,6 +163,9 @@ func NewPlan(r *rand.Rand, m Menu) *Plan {
 				longest = 10 * time.Second
 			}
 			f.For = min(longest, time.Duration(1000)<<r.IntN(24))
+			if f.Kind == FailOver {
+				f.At = moments[r.IntN(len(moments))]
+			}
 		case Drift:
 			most := m.Drift
 			if most == 0 {
@@ -197,6 +219,7 @@ func Shrink(p *Plan, fails func(*Plan) bool) *Plan {
 		}
 		for i := range best.Faults {
 			smaller = try(func(n *Plan) { n.Faults[i].For /= 2 }) || smaller
+			smaller = try(func(n *Plan) { n.Faults[i].At = "" }) || smaller
 		}
 	}
 	return &best

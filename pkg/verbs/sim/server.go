@@ -133,7 +133,7 @@ func (s *Server) CompareSwap(region verbs.RegionID, remote, compare, swap uint64
 	}
 	mem := s.regions[region][remote:]
 	if old = binary.NativeEndian.Uint64(mem); old == compare {
-		s.journal.record(at, mem[:8], nil, 0, nil)
+		s.journal.record(nil, at, mem[:8], nil, 0, nil)
 		binary.NativeEndian.PutUint64(mem, swap)
 	}
 	return old, nil
