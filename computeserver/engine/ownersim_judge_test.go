@@ -15,6 +15,10 @@ import (
 	"github.com/dmindex/dmindex/computeserver/computeservertest"
 )
 
+// judgeLimit is of real time, for histories that nobody could judge. The longest ones take seconds
+// of a processor, which a busy machine gives to others for minutes.
+const judgeLimit = 10 * time.Minute
+
 // judge reports what is wrong with the history.
 func (w *ownWorld) judge() {
 	var ops []porcupine.Operation
@@ -26,7 +30,7 @@ func (w *ownWorld) judge() {
 		ops = append(ops, o)
 	}
 	ops = narrowed(ops)
-	switch porcupine.CheckOperationsTimeout(registers, ops, time.Minute) {
+	switch porcupine.CheckOperationsTimeout(registers, ops, judgeLimit) {
 	case porcupine.Unknown:
 		w.Report("the history could not be judged in time")
 	case porcupine.Illegal:
