@@ -83,3 +83,22 @@ func (r *Request) MaskedSum(old uint64) uint64 {
 	low := (old &^ r.Boundary) + (r.Add &^ r.Boundary)
 	return low ^ (old^r.Add)&r.Boundary
 }
+
+// Outcome is the word that an atomic leaves behind where it found old.
+func (r *Request) Outcome(old uint64) uint64 {
+	switch r.Op {
+	case CompareSwap:
+		if old == r.Compare {
+			return r.Swap
+		}
+		return old
+	case FetchAdd:
+		return old + r.Add
+	case MaskedCompareSwap:
+		w, _ := r.MaskedSwap(old)
+		return w
+	case MaskedFetchAdd:
+		return r.MaskedSum(old)
+	}
+	panic(fmt.Sprintf("verbs: %v is no atomic", r.Op))
+}

@@ -55,6 +55,10 @@ type ServerOptions struct {
 	// as with others. Nil = with nobody. Who may come in the clear is for Admission to say.
 	TLS *tls.Config
 
+	// Journal records the changes of the memory, for a copy of it. Nil = there is none. Only a
+	// provider that executes lists itself can: others refuse it.
+	Journal *Journal
+
 	HandshakeLimit time.Duration // for a client to present its token; 0 = DefaultHandshakeLimit
 	// admitted connections at once; those not admitted yet have as many places of their own. 0 =
 	// DefaultMaxConns

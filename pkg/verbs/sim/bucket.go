@@ -97,7 +97,7 @@ func (b *bucket) serve() {
 // changes reports whether atomic r would change its word now.
 func (s *Server) changes(r *verbs.Request) bool {
 	old := binary.NativeEndian.Uint64(s.regions[r.Region][r.Remote:])
-	return outcome(r, old) != old
+	return r.Outcome(old) != old
 }
 
 // served is when the request that waited in a bucket takes effect.

@@ -252,7 +252,7 @@ func (p *part) atomic() bool {
 		if j := s.journal; j != nil {
 			p.saw(j.seen(at, 8), j.flaws.Found)
 		}
-		if changes := outcome(&p.r, p.old) != p.old; changes && f.enemy.plan.SplitAtomics && !f.enemy.plan.Capabilities.ReleaseByWrite {
+		if changes := p.r.Outcome(p.old) != p.old; changes && f.enemy.plan.SplitAtomics && !f.enemy.plan.Capabilities.ReleaseByWrite {
 			p.next = 1
 			s.busy[at] = p
 			p.in(f.enemy.gap())
@@ -268,7 +268,7 @@ func (p *part) atomic() bool {
 func (p *part) store() {
 	s := p.flight.qp.conn.server
 	mem := s.regions[p.r.Region][p.r.Remote:]
-	if outcome(&p.r, p.old) != p.old {
+	if p.r.Outcome(p.old) != p.old {
 		f := p.flight
 		position := s.journal.record(p, word{p.r.Region, p.r.Remote}, mem[:8], nil, 0, nil)
 		f.made, f.swapped = max(f.made, position), max(f.swapped, position)
@@ -276,7 +276,7 @@ func (p *part) store() {
 			p.needs(position)
 		}
 	}
-	binary.NativeEndian.PutUint64(mem, outcome(&p.r, p.old))
+	binary.NativeEndian.PutUint64(mem, p.r.Outcome(p.old))
 	binary.NativeEndian.PutUint64(p.r.Local, p.old)
 	p.leave()
 }

@@ -93,28 +93,9 @@ func (s *Server) apply(r *verbs.Request, local []byte) {
 		copy(at, local)
 	default:
 		old := binary.NativeEndian.Uint64(at)
-		binary.NativeEndian.PutUint64(at, outcome(r, old))
+		binary.NativeEndian.PutUint64(at, r.Outcome(old))
 		binary.NativeEndian.PutUint64(local, old)
 	}
-}
-
-// outcome is what atomic r leaves behind where it found old.
-func outcome(r *verbs.Request, old uint64) uint64 {
-	switch r.Op {
-	case verbs.CompareSwap:
-		if old == r.Compare {
-			return r.Swap
-		}
-		return old
-	case verbs.FetchAdd:
-		return old + r.Add
-	case verbs.MaskedCompareSwap:
-		w, _ := r.MaskedSwap(old)
-		return w
-	case verbs.MaskedFetchAdd:
-		return r.MaskedSum(old)
-	}
-	panic(fmt.Sprintf("sim: %v is no atomic", r.Op))
 }
 
 // Wait implements verbs.QP.

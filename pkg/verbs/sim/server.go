@@ -57,6 +57,9 @@ func (f *Fabric) NewServer(o verbs.ServerOptions) (*Server, string, error) {
 }
 
 func (f *Fabric) newServer(p *simenv.Process, address string, o verbs.ServerOptions) (*Server, error) {
+	if o.Journal != nil {
+		return nil, fmt.Errorf("sim server: a Journal; use Keep: %w", verbs.ErrUnsupported)
+	}
 	s := &Server{
 		fabric: f, process: p, address: address, o: o.WithDefaults(),
 		cores: make(cores, max(1, f.model.Cores)), busy: map[word]*part{}, closed: p.NewEvent(),

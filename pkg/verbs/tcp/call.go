@@ -39,7 +39,12 @@ func (s *session) Read(region verbs.RegionID, remote uint64, dst []byte) error {
 	if region > verbs.RegionLocks || !s.space.Contains(region, remote, len(dst)) || !s.reach.Allows(region, remote, len(dst)) {
 		return verbs.ErrOutOfRange
 	}
-	return s.space.Read(region, remote, dst)
+	err := s.space.Read(region, remote, dst)
+	if s.journal != nil && err == nil {
+		mapped.KeepOrder() // the stamps are looked at behind the bytes
+		s.saw(region, remote, len(dst))
+	}
+	return err
 }
 
 // takeCall copies the answer of a call.

@@ -10,10 +10,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// checking are the sessions of a server whose requests are checked. A session's number is odd from
-// before it checks a list until it has executed it, and nothing in between waits for anything but a
-// processor. So a number that was even, or is another one than before, says that what was checked
-// before is over. The protocol stands at verbs.Reach.
+// checking are the sessions of a server whose requests are checked, or recorded in a journal. A
+// session's number is odd from before it checks a list until it has executed it, and nothing in
+// between waits for anything but a processor. So a number that was even, or is another one than
+// before, says that what was checked before is over. The protocol stands at verbs.Reach.
 type checking struct {
 	mu  sync.Mutex
 	all map[*session]struct{}
@@ -39,13 +39,13 @@ func (c *checking) remove(s *session) {
 }
 
 func (s *session) beginCheck() {
-	if s.reach != nil {
+	if s.checked {
 		s.checks.Add(1)
 	}
 }
 
 func (s *session) endCheck() {
-	if s.reach != nil {
+	if s.checked {
 		s.checks.Add(1)
 	}
 }

@@ -29,7 +29,7 @@ func BenchmarkList(b *testing.B) {
 			}
 			for _, reach := range []*verbs.Reach{nil, checkedReach(mem)(verbs.Peer{})} {
 				b.Run(fmt.Sprintf("%dx%d/checked=%v", n, size, reach != nil), func(b *testing.B) {
-					s := &session{space: space, reach: reach, out: make([]byte, 0, outBuffer)}
+					s := &session{space: space, reach: reach, checked: reach != nil, out: make([]byte, 0, outBuffer)}
 					for b.Loop() {
 						s.out = s.out[:0]
 						if err := s.list(&h, frame); err != nil {

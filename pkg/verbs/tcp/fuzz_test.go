@@ -9,12 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/verbstest"
 )
 
 // FuzzConnection sends arbitrary bytes on an admitted connection, in portions. The server answers
-// with whole frames and ends the connection, and serves another client as before.
+// with whole frames and ends the connection, and serves another client as before. A server with a
+// journal does the same, and its copy is equal then.
 func FuzzConnection(f *testing.F) {
 	for _, s := range seeds() {
 		f.Add(s, uint16(11))
@@ -24,17 +26,27 @@ func FuzzConnection(f *testing.F) {
 	f.Add(encodeList([]verbs.Request{{Op: verbs.Read, Local: big}, {Op: verbs.FetchAdd, Local: big[:8]}}, 5, 6), uint16(9))
 	var panicked atomic.Pointer[string]
 	tokens := new(verbstest.Tokens)
-	s, err := NewServer(verbs.ServerOptions{
+	o := verbs.ServerOptions{
 		Memory: verbstest.Memory(f, 4<<20, 4096), Admission: tokens, Executor: new(echo),
 		Panicked: func(_ verbs.Peer, _ any, stack []byte) {
 			said := string(stack)
 			panicked.CompareAndSwap(nil, &said)
 		},
-	})
+	}
+	s, err := NewServer(o)
 	if err != nil {
 		f.Fatal(err)
 	}
 	address := listen(f, s)
+	o.Memory = verbstest.Memory(f, 4<<20, 4096)
+	memory := o.Memory[verbs.RegionData].Bytes
+	mirror := verbstest.NewCopy(env.Real(), memory)
+	o.Journal = verbs.NewJournal(env.Real(), mirror)
+	withCopy, err := NewServer(o)
+	if err != nil {
+		f.Fatal(err)
+	}
+	mirrored := listen(f, withCopy)
 	d := NewDevice()
 	arena, err := d.NewArena(1 << 12)
 	if err != nil {
@@ -54,7 +66,7 @@ func FuzzConnection(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Fuzz(func(t *testing.T, stream []byte, portion uint16) {
+	send := func(t *testing.T, address string, stream []byte, portion uint16) {
 		c := rawConn(t, address, tokens)
 		sent := make(chan struct{})
 		go func() { // the server may take nothing more before its answers are taken
@@ -71,6 +83,15 @@ func FuzzConnection(f *testing.F) {
 		wholeFrames(t, c)
 		c.Close()
 		<-sent
+	}
+	f.Fuzz(func(t *testing.T, stream []byte, portion uint16) {
+		send(t, address, stream, portion)
+		send(t, mirrored, stream, portion)
+		// nothing of it takes effect any more
+		withCopy.Disconnect(func(verbs.Peer) bool { return true })
+		if err := o.Journal.Wait(o.Journal.Last()); err != nil || !mirror.Equal(memory) {
+			t.Fatalf("the copy is equal: %v, %v", mirror.Equal(memory), err)
+		}
 		if stack := panicked.Load(); stack != nil {
 			t.Fatal(*stack)
 		}

@@ -34,7 +34,7 @@ func Capabilities() verbs.Capabilities {
 // A connection costs one goroutine and 144 KiB of buffers, under TLS 48 KiB more. Frames that are
 // longer than that share buffers with those of all other connections; see [Budget].
 //
-// The server is a [verbs.Checked] one.
+// The server is a [verbs.Checked] one, and with a journal a [verbs.LocalAtomics].
 func NewServer(o verbs.ServerOptions) (verbs.Server, error) { return newServer(o, newBuffers()) }
 
 // server is the memory server's half.
@@ -54,13 +54,17 @@ func newServer(o verbs.ServerOptions, shared *buffers) (verbs.Server, error) {
 	s.Server, err = serve.New(o, serve.Provider{
 		Capabilities: caps,
 		MaxQPs:       MaxQPs,
+		Records:      true,
 		Regions:      space.Regions(),
 		Begin:        func(c net.Conn) (net.Conn, *tls.ConnectionState, error) { return begin(c, o.TLS) },
 		Answer:       sendAnswer,
 		Run: func(c *serve.Session) {
 			session := newSession(c, space, callers, shared)
+			session.journal = o.Journal
 			if o.Reach != nil {
 				session.reach = o.Reach(c.Peer)
+			}
+			if session.checked = o.Reach != nil || o.Journal != nil; session.checked {
 				s.checking.add(session)
 				defer s.checking.remove(session)
 			}
@@ -68,7 +72,10 @@ func newServer(o verbs.ServerOptions, shared *buffers) (verbs.Server, error) {
 		},
 		Cut: func(s *serve.Session) { s.Conn.Close() },
 	})
-	return s, err
+	if err != nil || o.Journal == nil {
+		return s, err
+	}
+	return &mirrored{s, space, o.Journal}, nil
 }
 
 func sendAnswer(s *serve.Session, answer []byte) error {

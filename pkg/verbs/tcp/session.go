@@ -25,6 +25,11 @@ type session struct {
 	callers *verbs.Callers
 	reach   *verbs.Reach
 	checks  atomic.Uint64 // odd from before a list is checked until it was executed; see checking
+	checked bool          // checks is counted: there is a reach, or a journal
+
+	journal *verbs.Journal // nil = the memory has no copy
+	ordered bool           // the session has the journal's order
+	need    verbs.Position // what the copy must have before the answers go out
 
 	in       inbox  // its buffer is own, or large while that is not nil
 	out      []byte // answers not yet sent; never grows
@@ -52,6 +57,7 @@ func (s *session) run() {
 	s.shared.sessions.Add(1)
 	defer s.shared.sessions.Add(-1)
 	defer s.giveLarge()
+	defer s.leaveOrder()
 	for {
 		err := s.fill()
 		if e := s.execute(); e != nil {
@@ -168,13 +174,24 @@ func (s *session) reaches(list []request) bool {
 // apply executes a list and appends its answer, for which there is room. It waits for nothing
 // between check and execution.
 func (s *session) apply(h *header, list []request, answer int) error {
+	if s.journal != nil {
+		if err := s.beginChanges(list); err != nil {
+			return err
+		}
+	}
 	s.beginCheck()
-	if !s.reaches(list) {
-		s.endCheck()
+	allowed := s.reaches(list)
+	if allowed {
+		s.perform(h, list, answer)
+	}
+	s.endCheck()
+	if s.journal != nil {
+		s.endChanges()
+		s.found(list)
+	}
+	if !allowed {
 		return s.fail(h, codeOutOfRange, verbs.ErrOutOfRange)
 	}
-	s.perform(h, list, answer)
-	s.endCheck()
 	return nil
 }
 
@@ -191,6 +208,9 @@ func (s *session) perform(h *header, list []request, answer int) {
 			r.Local = s.out[at : at+r.length : at+r.length]
 			clear(s.out[at+r.length : at+pad(r.length)])
 			at += pad(r.length)
+		}
+		if s.ordered {
+			s.record(r)
 		}
 		old, pending = s.space.Apply(&r.Request, pending)
 		if r.Op.Atomic() {
@@ -253,11 +273,12 @@ func (s *session) pieces(h *header, list []request, answer int) error {
 	s.out = (&header{size: uint32(answer), qp: h.qp, kind: frameList, count: h.count, seq: h.seq}).append(s.out)
 	pending := false
 	var old uint64
+	var err error
 	for i := range list {
 		r := &list[i]
 		if r.Op == verbs.Write {
-			if _, pending, allowed = s.applyPart(r, r.length, pending); !allowed {
-				return verbs.ErrOutOfRange
+			if _, pending, err = s.applyPart(r, r.length, pending); err != nil {
+				return err
 			}
 			continue
 		}
@@ -272,8 +293,8 @@ func (s *session) pieces(h *header, list []request, answer int) error {
 			at := len(s.out)
 			s.out = s.out[:at+n]
 			r.Local = s.out[at : at+n : at+n]
-			if old, pending, allowed = s.applyPart(r, n, pending); !allowed {
-				return verbs.ErrOutOfRange
+			if old, pending, err = s.applyPart(r, n, pending); err != nil {
+				return err
 			}
 			if r.Op.Atomic() {
 				binary.LittleEndian.PutUint64(r.Local, old)
@@ -292,15 +313,33 @@ func (s *session) pieces(h *header, list []request, answer int) error {
 	return gone
 }
 
-// applyPart executes n bytes of a request if they may still be reached.
-func (s *session) applyPart(r *request, n int, pending bool) (old uint64, nowPending, allowed bool) {
-	s.beginCheck()
-	defer s.endCheck()
-	if !s.reach.Allows(r.Region, r.Remote, n) {
-		return 0, pending, false
+// applyPart executes n bytes of a request if they may still be reached. With a journal each part is
+// a list of its own: the order is not held while a piece is sent.
+func (s *session) applyPart(r *request, n int, pending bool) (old uint64, nowPending bool, err error) {
+	part := [1]request{*r}
+	part[0].length = n
+	if s.journal != nil {
+		if err := s.beginChanges(part[:]); err != nil {
+			return 0, pending, err
+		}
 	}
-	old, nowPending = s.space.Apply(&r.Request, pending)
-	return old, nowPending, true
+	s.beginCheck()
+	allowed := s.reach.Allows(r.Region, r.Remote, n)
+	if allowed {
+		if s.ordered {
+			s.record(&part[0])
+		}
+		old, pending = s.space.Apply(&r.Request, pending)
+	}
+	s.endCheck()
+	if s.journal != nil {
+		s.endChanges()
+		s.found(part[:])
+	}
+	if !allowed {
+		err = verbs.ErrOutOfRange
+	}
+	return old, pending, err
 }
 
 // flush sends the answers. The deadline is moved only when half of it has gone by: setting one
@@ -318,8 +357,14 @@ func (s *session) flush() error {
 	return s.send(s.deadline)
 }
 
-// send sends the answers until deadline.
+// send sends the answers until deadline, once the copy has what they depend on.
 func (s *session) send(deadline time.Time) error {
+	if s.journal != nil {
+		if err := s.journal.Wait(s.need); err != nil {
+			s.out = s.out[:0]
+			return err
+		}
+	}
 	if deadline != s.deadline {
 		s.deadline = deadline
 		s.conn.SetWriteDeadline(deadline)

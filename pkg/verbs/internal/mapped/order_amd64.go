@@ -3,3 +3,7 @@ package mapped
 // weakOrder says that the processor reorders more than a store with a later load, so that every
 // pair of requests needs a barrier.
 const weakOrder = false
+
+// KeepOrder is a barrier between two stores, or between two loads, where the processor would not
+// keep them in order. This one does.
+func KeepOrder() {}

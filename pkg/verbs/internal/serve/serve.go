@@ -25,6 +25,8 @@ type Provider struct {
 	Capabilities verbs.Capabilities
 	MaxQPs       uint32
 	Regions      []verbs.Region
+	// Records says that the provider records all changes in ServerOptions.Journal.
+	Records bool
 
 	// Begin makes of a connection what the handshake and all that follows go over, TLS for example,
 	// within the deadline that c has. Closing c ends it, whatever it waits for. state is of TLS;
@@ -91,6 +93,9 @@ type Server struct {
 func New(o verbs.ServerOptions, p Provider) (*Server, error) {
 	if o.Admission == nil {
 		return nil, errors.New("server options: Admission is required")
+	}
+	if o.Journal != nil && !p.Records {
+		return nil, fmt.Errorf("server options: a Journal, and this provider does not execute lists itself: %w", verbs.ErrUnsupported)
 	}
 	o = o.WithDefaults()
 	return &Server{

@@ -1,0 +1,182 @@
+package verbs_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/verbstest"
+)
+
+const journalRegion = 8 << 20
+
+func newJournal(unrecorded ...verbs.Span) (*verbs.Journal, *verbstest.Copy, []byte) {
+	memory := make([]byte, journalRegion)
+	c := verbstest.NewCopy(env.Real(), memory)
+	return verbs.NewJournal(env.Real(), c, unrecorded...), c, memory
+}
+
+// change makes a change as a list does that has no other one. Data nil = n bytes become zero.
+func change(t testing.TB, j *verbs.Journal, memory []byte, at uint64, data []byte, n int) (p verbs.Position) {
+	t.Helper()
+	if err := j.Begin(verbs.ItemBytes(len(data))); err != nil {
+		t.Fatal(err)
+	}
+	defer j.Done()
+	if data == nil {
+		p = j.Zero(at, n)
+		clear(memory[at:][:n])
+		return p
+	}
+	p = j.Record(at, data)
+	copy(memory[at:], data)
+	return p
+}
+
+// TestJournalOrder: the copy is equal when it has all, through many windows; each change is seen at
+// each of its bytes, by its position or a later one.
+func TestJournalOrder(t *testing.T) {
+	j, c, memory := newJournal()
+	random := rand.New(rand.NewPCG(1, 2))
+	sent := 0
+	for sent < 3*verbs.JournalWindow {
+		n := 1 + random.IntN([]int{16, 600, 300_000}[random.IntN(3)])
+		at := uint64(random.IntN(journalRegion - n))
+		var data []byte
+		if random.IntN(4) > 0 {
+			data = make([]byte, n)
+			for i := range data {
+				data[i] = byte(random.Uint32())
+			}
+		}
+		p := change(t, j, memory, at, data, n)
+		sent += verbs.ItemBytes(len(data))
+		if p != verbs.Position(sent) || j.Last() != p {
+			t.Fatalf("change at %d ends at %d, the last one at %d; %d bytes were recorded", at, p, j.Last(), sent)
+		}
+		if look := at + uint64(random.IntN(n)); j.Seen(look, 1) != p {
+			t.Fatalf("byte %d was changed at %d, seen at %d", look, p, j.Seen(look, 1))
+		}
+		if random.IntN(8) == 0 {
+			if err := j.Wait(p); err != nil || !j.Ready(p) {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := j.Wait(j.Last()); err != nil || !c.Equal(memory) {
+		t.Fatalf("the copy is equal: %v, %v", c.Equal(memory), err)
+	}
+}
+
+// TestJournalWindow: no more is recorded than the copy may lack.
+func TestJournalWindow(t *testing.T) {
+	j, c, memory := newJournal()
+	data := make([]byte, verbs.MaxTransfer)
+	c.Hold(true)
+	for room := verbs.JournalWindow; room >= verbs.ItemBytes(len(data)); room -= verbs.ItemBytes(len(data)) {
+		change(t, j, memory, 0, data, 0)
+	}
+	full := j.Last()
+	began := make(chan error)
+	go func() { began <- j.Begin(verbs.ItemBytes(len(data))) }()
+	select {
+	case err := <-began:
+		t.Fatalf("it begins beyond the window: %v", err)
+	case <-time.After(5 * time.Millisecond):
+	}
+	c.Hold(false)
+	if err := <-began; err != nil || j.Ready(full+1) {
+		t.Fatal(err)
+	}
+	j.Done()
+	if err := j.Begin(verbs.JournalWindow + 1); !errors.Is(err, verbs.ErrTooMany) {
+		t.Errorf("more than a window: %v", err)
+	}
+}
+
+// TestJournalBreaks: a journal without its copy begins nothing, and is ready for nothing new.
+func TestJournalBreaks(t *testing.T) {
+	gone := errors.New("gone")
+	for name, breaks := range map[string]func(j *verbs.Journal, c *verbstest.Copy) error{
+		"link": func(j *verbs.Journal, c *verbstest.Copy) error { c.Break(gone); return gone },
+		"more than was sent": func(j *verbs.Journal, c *verbstest.Copy) error {
+			c.Surprise()
+			return verbs.ErrDisconnected
+		},
+		"panic": func(j *verbs.Journal, c *verbstest.Copy) error {
+			if err := j.Begin(verbs.ItemBytes(8)); err != nil {
+				return err
+			}
+			j.Record(0, make([]byte, 8))
+			j.Abandon()
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, c, memory := newJournal()
+			had := change(t, j, memory, 0, []byte("had"), 0)
+			if err := j.Wait(had); err != nil {
+				t.Fatal(err)
+			}
+			lost := change(t, j, memory, 0, []byte("lost"), 0)
+			want := breaks(j, c)
+			if err := j.Wait(lost); err == nil || want != nil && !errors.Is(err, want) {
+				t.Errorf("what the copy may lack: %v", err)
+			}
+			if err := j.Begin(1); err == nil {
+				t.Error("a change begins")
+			}
+			if err := j.Wait(had); err != nil {
+				t.Errorf("what the copy had: %v", err)
+			}
+		})
+	}
+}
+
+// TestJournalRecorded: a change is recorded if any of its bytes is.
+func TestJournalRecorded(t *testing.T) {
+	j, _, _ := newJournal(verbs.Span{First: 0, End: 4096}, verbs.Span{First: 8192, End: 8704})
+	for _, c := range []struct {
+		region verbs.RegionID
+		at     uint64
+		n      int
+		want   bool
+	}{
+		{verbs.RegionData, 0, 4096, false},
+		{verbs.RegionData, 0, 4097, true},
+		{verbs.RegionData, 4096, 8, true},
+		{verbs.RegionData, 8184, 16, true},
+		{verbs.RegionData, 8192, 512, false},
+		{verbs.RegionData, 8696, 8, false},
+		{verbs.RegionData, 8696, 16, true},
+		{verbs.RegionData, 8704, 1, true},
+		{verbs.RegionData, 1<<64 - 8, 64, true}, // beyond the region, which others refuse
+		{verbs.RegionData, 4096, 0, false},
+		{verbs.RegionLocks, 8704, 8, false},
+	} {
+		if got := j.Recorded(c.region, c.at, c.n); got != c.want {
+			t.Errorf("%d bytes at %d:%d are recorded: %v", c.n, c.region, c.at, got)
+		}
+	}
+}
+
+// FuzzNextItem: whatever bytes come, an item lies within them and within the region.
+func FuzzNextItem(f *testing.F) {
+	f.Add([]byte("\x00\x01\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x00hello\x00\x00\x00more"), uint32(4096))
+	f.Add([]byte("\x00\x01\x00\x00\x00\x00\x00\x00\x05\x00\x00\x00\x00\x00\x00\x01hello"), uint32(4096))
+	f.Add([]byte("\xff\xff\xff\xff\xff\xff\xff\xff\x05\x00\x00\x00\x00\x00\x00\x00hello\x00\x00\x00"), uint32(4096))
+	f.Fuzz(func(t *testing.T, b []byte, size uint32) {
+		i, n, err := verbs.NextItem(b, uint64(size))
+		switch {
+		case err != nil:
+			if !errors.Is(err, verbs.ErrMalformed) || n != 0 {
+				t.Fatal(n, err)
+			}
+		case n > len(b) || n%8 != 0, n > 0 && (i.Bytes < 1 || i.At+uint64(i.Bytes) > uint64(size)), i.Data != nil && (len(i.Data) != i.Bytes || n != verbs.ItemBytes(i.Bytes)):
+			t.Fatalf("%d bytes of %d for %d (%d) at %d, of a region of %d", n, len(b), i.Bytes, len(i.Data), i.At, size)
+		}
+	})
+}

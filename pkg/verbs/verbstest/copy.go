@@ -1,0 +1,106 @@
+package verbstest
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// Copy is a copy of a server's data region in the same process, and the verbs.Link of its journal.
+type Copy struct {
+	mu     env.Mutex
+	more   env.Event // of what Receive waits for
+	memory []byte
+	stream []byte // of which no whole item has arrived
+
+	applied, answered verbs.Position
+	items             int
+	held              bool
+	broken            error
+}
+
+// NewCopy makes a copy of memory as it is now.
+func NewCopy(e env.Env, memory []byte) *Copy {
+	return &Copy{mu: e.NewMutex(), more: e.NewEvent(), memory: bytes.Clone(memory)}
+}
+
+// Send implements verbs.Link.
+func (c *Copy) Send(b []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stream = append(c.stream, b...)
+	for c.broken == nil {
+		i, n, err := verbs.NextItem(c.stream, uint64(len(c.memory)))
+		if c.broken = err; n == 0 {
+			break
+		}
+		if at := c.memory[i.At:][:i.Bytes]; i.Data != nil {
+			copy(at, i.Data)
+		} else {
+			clear(at)
+		}
+		c.stream, c.applied, c.items = c.stream[n:], c.applied+verbs.Position(n), c.items+1
+	}
+	c.more.Set()
+	return c.broken
+}
+
+// Receive implements verbs.Link.
+func (c *Copy) Receive() (verbs.Position, error) {
+	for {
+		c.mu.Lock()
+		applied, broken, news := c.applied, c.broken, c.applied > c.answered && !c.held
+		if news {
+			c.answered = applied
+		}
+		c.mu.Unlock()
+		switch {
+		case broken != nil:
+			return 0, broken
+		case news:
+			return applied, nil
+		case !c.more.Wait(soon):
+			return 0, fmt.Errorf("the copy answers nothing: %w", verbs.ErrTimeout)
+		}
+	}
+}
+
+// Hold lets the copy answer nothing, until it is called with false.
+func (c *Copy) Hold(held bool) {
+	c.mu.Lock()
+	c.held = held
+	c.mu.Unlock()
+	c.more.Set()
+}
+
+// Break ends the copy: its link fails from now on.
+func (c *Copy) Break(err error) {
+	c.mu.Lock()
+	c.broken = err
+	c.mu.Unlock()
+	c.more.Set()
+}
+
+// Equal reports whether the copy has what is in memory.
+func (c *Copy) Equal(memory []byte) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return bytes.Equal(c.memory, memory)
+}
+
+// Items is how many changes the copy has.
+func (c *Copy) Items() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.items
+}
+
+// Surprise lets the copy say that it has more than it was sent.
+func (c *Copy) Surprise() {
+	c.mu.Lock()
+	c.applied += verbs.JournalWindow
+	c.mu.Unlock()
+	c.more.Set()
+}
