@@ -31,6 +31,11 @@ type transfer struct {
 	try  func(fd uintptr) bool // moves what can be moved at once; false = wait until more can be
 }
 
+// NewStream returns a connection over a socket whose Read and Write cost little beside their system
+// calls; other connections it returns as they are. The processor of a goroutine that reads or
+// writes is not lent to others before it has to wait. One goroutine may read while another writes.
+func NewStream(c net.Conn) net.Conn { return newStream(c) }
+
 // newStream returns a stream of c; or c itself if that is no socket of its own, as with TLS.
 func newStream(c net.Conn) net.Conn {
 	t, ok := c.(*net.TCPConn)
