@@ -12,7 +12,7 @@ import (
 // through pkg/env. A file that stands outside the simulation (a network listener, say) says so with
 // a line "//env:real REASON" before its package clause; a single line that is harmless says so with
 // "//env:real REASON" at its end.
-var simulated = []string{"pkg/index", "pkg/pool", "pkg/partition", "memserver", "computeserver"}
+var simulated = []string{"pkg/index", "pkg/pool", "pkg/partition", "pkg/volumes", "memserver", "computeserver"}
 
 // outside are parts of those rooms that are test tools.
 var outside = []string{"pkg/pool/pooltest", "pkg/pool/poolsim", "pkg/index/indextest", "pkg/index/indexsim", "pkg/index/internal/combine/combinetest", "computeserver/computeservertest"}

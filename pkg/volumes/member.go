@@ -1,0 +1,188 @@
+package volumes
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env"
+)
+
+// Member is what a process that holds a copy of a volume knows of who answers for it. It decides
+// whether the process may answer, apply a change of another one, or permit another one to answer.
+// All methods may be called from any goroutine.
+type Member struct {
+	env  env.Env
+	host Host
+	self Proc
+
+	// changing is held while a view is obeyed or a promise is made, over writes to the disk.
+	changing env.Mutex
+
+	// mu protects what follows. It is never held over anything that waits.
+	mu    env.Mutex
+	role  Role
+	state State // as it was stored last
+	view  View  // highest that was obeyed or, while joining, heard of
+
+	// Of a copy.
+	source     Proc          // whose changes it takes
+	sourceJoin uint64        // which of its joins this is
+	sourceView uint64        // the view that the source was in
+	granted    time.Duration // until when the source may answer, by this clock
+	turn       uint64        // of the newest request for permission, or return of it
+	heard      time.Duration // when that was
+
+	// Of a primary.
+	peers    []peer // at most two: the backup of the view, and a joining copy
+	stopping bool
+	joins    uint64 // of copies so far
+	turns    uint64 // of requests for permission so far
+	mark     uint64 // position at which the joining copy is in sync; 0 = answers do not wait for it
+	promised bool   // which is stored
+}
+
+// peer is a process that changes are sent to.
+type peer struct {
+	Target
+	waited  bool // answers wait for it
+	applied uint64
+	until   time.Duration // of its permission
+
+	permitted, acked time.Duration // when it was heard of last
+}
+
+// New returns the member of a process that finds a state stored; the zero state if there is none.
+// It stores that it is the newest process of its pod. The caller must then empty the memory if
+// [Member.Empty] says so, and call [Member.Start].
+func New(e env.Env, pod string, stored State, host Host) (*Member, error) {
+	stored.Process++
+	if stored.Content == Nothing {
+		stored.WaitsFor = Proc{}
+	}
+	if err := host.Save(stored); err != nil {
+		return nil, fmt.Errorf("store that process %d of pod %s begins: %w", stored.Process, pod, err)
+	}
+	m := &Member{env: e, host: host, self: Proc{pod, stored.Process}, changing: e.NewMutex(), mu: e.NewMutex(), state: stored, view: stored.View}
+	if stored.Content != Nothing {
+		m.role = Stopped
+	}
+	return m, nil
+}
+
+// Self returns the process.
+func (m *Member) Self() Proc { return m.self }
+
+// Empty reports whether the memory counts for nothing, so that the process begins with an empty
+// one.
+func (m *Member) Empty() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.state.Content == Nothing
+}
+
+// Start lets a process serve that was primary and waits for nobody. It can be repeated if it fails.
+func (m *Member) Start() error {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	if m.state.alone() && m.Role() == Stopped {
+		return m.serve()
+	}
+	return nil
+}
+
+// serve makes the process the primary of the stored view, which names it alone and says that the
+// content is there.
+func (m *Member) serve() error {
+	if m.state.Content == Taken {
+		if err := m.host.Prepare(); err != nil {
+			return fmt.Errorf("prepare the memory for view %v: %w", m.state.View, err)
+		}
+		next := m.state
+		next.Content = Served
+		if err := m.save(next); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.role, m.source = Primary, Proc{}
+	return nil
+}
+
+// save stores a state. m.state is only written here, so whoever holds changing may read it.
+func (m *Member) save(next State) error {
+	if err := m.host.Save(next); err != nil {
+		return fmt.Errorf("store view %v: %w", next.View, err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state = next
+	return nil
+}
+
+// Role returns what the process is.
+func (m *Member) Role() Role {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.role
+}
+
+// Executes reports whether the process may execute requests.
+func (m *Member) Executes() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.role == Primary && !m.stopping
+}
+
+// MayAnswer reports whether an answer may go out that depends on the changes up to a position. The
+// request must have arrived before this is asked: at this moment no other process serves, and what
+// is answered is in every copy that may be the next primary.
+func (m *Member) MayAnswer(need uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.role != Primary {
+		return false
+	}
+	for i := range m.peers {
+		if p := &m.peers[i]; p.waited && (p.applied < need || p.until <= m.env.Now()) {
+			return false
+		}
+	}
+	return true
+}
+
+// Report returns what the operator is told. A promise is reported only once it is stored.
+func (m *Member) Report() Report {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := Report{Proc: m.self, Role: m.role, View: m.view, Source: m.source}
+	now := m.env.Now()
+	switch m.role {
+	case Primary:
+		for i := range m.peers {
+			p := &m.peers[i]
+			if p.Proc != m.view.Backup {
+				r.Joins, r.Waits = p.Proc, p.waited
+				r.InSync = m.promised && p.applied >= m.mark
+			}
+			if p.waited {
+				r.Misses = max(r.Misses, now-min(p.permitted, p.acked))
+			}
+		}
+	case Joining, Backup:
+		if m.source != (Proc{}) {
+			r.Misses = now - m.heard
+		}
+	}
+	return r
+}
+
+// peer returns the one that is a process; nil if there is none.
+func (m *Member) peer(p Proc) *peer {
+	for i := range m.peers {
+		if m.peers[i].Proc == p {
+			return &m.peers[i]
+		}
+	}
+	return nil
+}

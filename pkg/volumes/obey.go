@@ -1,0 +1,167 @@
+package volumes
+
+import "fmt"
+
+// Obey makes a recorded view the process's own. An error means that the view is not obeyed, or not
+// fully: then it can be told again.
+func (m *Member) Obey(v View) error {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	r := m.Report()
+	switch {
+	case r.Role == Opening && v == r.View:
+		return m.open(v)
+	case r.Role == Replaced:
+		return fmt.Errorf("obey view %v: %w", v, ErrReplaced)
+	case v.Number <= r.View.Number:
+		return fmt.Errorf("obey view %v after view %v: %w", v, r.View, ErrOldView)
+	case v.Primary.Pod == m.self.Pod && r.Role.holds():
+		return m.lead(v)
+	case v.Primary == m.self && r.Role == Backup:
+		return m.open(v)
+	case v.Primary == Proc{Pod: m.self.Pod} && v.Number == 1 && r.Role == Joining && r.Source == Proc{}:
+		return m.found(v)
+	case v.Primary == m.self:
+		return fmt.Errorf("open in view %v as %v: %w", v, r.Role, ErrNoContent)
+	case r.Role.holds() || r.Role == Opening:
+		return m.resign(v)
+	case v.names(m.self), v.Number <= m.sourceView, r.Source == Proc{}:
+		m.hear(v)
+		return nil
+	}
+	// It took the changes of a primary of an earlier view, and nobody waits for it any more.
+	m.end()
+	return nil
+}
+
+func (m *Member) hear(v View) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.view = v
+}
+
+// found makes the process the first primary of its volume. Later processes of the pod find this
+// stored, so the first view is obeyed once, with a memory that is empty.
+func (m *Member) found(v View) error {
+	next := m.state
+	next.View, next.Content = v, Served
+	if err := m.save(next); err != nil {
+		return err
+	}
+	m.hear(v)
+	return m.serve()
+}
+
+// lead is Obey of a process that has the content and is named primary. The view is stored before
+// the process goes by it. A stopped process beside a backup stays stopped: that one takes the
+// changes of another process.
+func (m *Member) lead(v View) error {
+	next := m.state
+	next.View, next.WaitsFor = v, Proc{}
+	if err := m.save(next); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.view, m.mark, m.promised = v, 0, false
+	var stay []peer
+	if v.Backup != (Proc{}) {
+		p := m.peer(v.Backup)
+		if p == nil {
+			p = &peer{Target: Target{Proc: v.Backup}}
+		}
+		p.waited = true
+		stay = append(stay, *p)
+	}
+	m.peers = stay
+	m.mu.Unlock()
+	if m.state.alone() {
+		return m.serve()
+	}
+	return nil
+}
+
+// open is Obey of a backup that is named primary. It can be repeated if it fails.
+//
+//	1 no change is applied any more, and no permission given
+//	2 the last permission is waited out
+//	3 it is stored that the content is here; from here on a later process of the pod goes on
+//	4 Prepare, stored
+//	5 it serves
+//
+// 1 comes before 2, since a permission that was given in between would not be waited out. 2 comes
+// before 3, since a later process knows nothing of permissions.
+func (m *Member) open(v View) error {
+	m.mu.Lock()
+	m.role, m.view = Opening, v
+	m.mu.Unlock()
+	m.host.Close()
+	for {
+		m.mu.Lock()
+		left := m.granted - m.env.Now()
+		m.mu.Unlock()
+		if left < 0 {
+			break
+		}
+		m.env.Sleep(left + 1)
+	}
+	next := m.state
+	if next.Content == Nothing {
+		next.View, next.Content = v, Taken
+		if err := m.save(next); err != nil {
+			return err
+		}
+	}
+	return m.serve()
+}
+
+// resign is Obey of a process that has the content and is named no more. It is stored that the
+// memory counts no more before the process ends.
+func (m *Member) resign(v View) error {
+	next := m.state
+	next.View, next.Content, next.WaitsFor = v, Nothing, Proc{}
+	if err := m.save(next); err != nil {
+		return err
+	}
+	m.hear(v)
+	m.end()
+	return nil
+}
+
+func (m *Member) end() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.role = Replaced
+}
+
+// Stop makes the primary of a view with a backup ready to be replaced by it: it executes nothing
+// more, answers what it has executed, and then answers nothing more. Only then it is stopped, and
+// returns its permission, so that the backup opens without waiting. If the stream cannot be drained
+// it goes on as the primary. Nothing is stored: a process that restarts beside a backup is stopped
+// anyway.
+func (m *Member) Stop(number uint64) error {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	m.mu.Lock()
+	if m.role != Primary || m.view.Number != number || m.view.Backup == (Proc{}) {
+		defer m.mu.Unlock()
+		return fmt.Errorf("stop in view %d as %v of view %v: %w", number, m.role, m.view, ErrNotPrimary)
+	}
+	m.stopping = true
+	backup := m.view.Backup
+	m.mu.Unlock()
+
+	err := m.host.Drain(backup)
+
+	m.mu.Lock()
+	m.stopping = false
+	if err != nil {
+		m.mu.Unlock()
+		return fmt.Errorf("drain the stream to %v: %w", backup, err)
+	}
+	m.role = Stopped
+	m.turns++ // above all requests for permission: those that arrive later are refused
+	turn := m.turns
+	m.mu.Unlock()
+	m.host.Return(backup, turn)
+	return nil
+}

@@ -1,0 +1,108 @@
+package volumes
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+func proc(pod string, n uint64) Proc { return Proc{pod, n} }
+
+// reports makes a pod that answered.
+func reports(r Report) Pod { return Pod{Name: r.Proc.Pod, Version: "1", Report: &r} }
+
+// TestStep: what is decided, case by case.
+func TestStep(t *testing.T) {
+	a, b, c := proc("a", 1), proc("b", 1), proc("c", 1)
+	alone, both, after := View{Number: 4, Primary: a}, View{Number: 5, Primary: a, Backup: b}, View{Number: 6, Primary: b, Earlier: a}
+	primary := func(v View, r Report) Pod {
+		r.Proc, r.Role, r.View = v.Primary, Primary, v
+		return reports(r)
+	}
+	backup := func(missed Span) Pod {
+		return reports(Report{Proc: b, Role: Backup, View: both, Source: a, Misses: missed})
+	}
+	free := func(p Proc) Pod { return reports(Report{Proc: p, View: View{Number: 4}}) }
+	fresh := func(p Proc) Pod { return reports(Report{Proc: p}) }
+	moving := func(p Pod) Pod { p.Moving = true; return p }
+	silent := func(name string) Pod { return Pod{Name: name, Version: "1"} }
+	stopped := func(p Proc, v View) Pod { return reports(Report{Proc: p, Role: Stopped, View: v}) }
+	for _, x := range []struct {
+		name   string
+		record View
+		copies int
+		pods   []Pod
+		want   Actions // as far as it is set
+	}{
+		{"a new volume", View{}, 2, []Pod{silent("a"), fresh(b)}, Actions{Record: &View{Number: 1, Primary: Proc{Pod: "b"}}}},
+		{"the first view was not heard", View{Number: 1, Primary: Proc{Pod: "a"}}, 1, []Pod{fresh(proc("a", 7))}, Actions{Tell: []string{"a"}, Status: Switching}},
+		{"a copy joins", alone, 2, []Pod{primary(alone, Report{}), free(b)}, Actions{Join: &Join{a, b}, Status: Copying}},
+		{"a pod is missing", alone, 2, []Pod{primary(alone, Report{})}, Actions{MakePods: 1, Status: Alone}},
+		{"a copy has not all yet", alone, 2, []Pod{primary(alone, Report{Joins: b, Waits: true}), free(b)}, Actions{Status: Copying}},
+		{"a copy is in sync", alone, 2, []Pod{primary(alone, Report{Joins: b, Waits: true, InSync: true}), free(b)}, Actions{Record: &View{Number: 5, Primary: a, Backup: b}}},
+		{"in sync in an earlier view", View{Number: 5, Primary: a}, 2, []Pod{primary(alone, Report{Joins: b, Waits: true, InSync: true}), free(b)}, Actions{Tell: []string{"a"}, Status: Switching}},
+		{"the copy that is waited for restarted", alone, 2, []Pod{primary(alone, Report{Joins: b, Waits: true, InSync: true}), free(proc("b", 2))}, Actions{Record: &View{Number: 5, Primary: a}}},
+		{"a primary restarted that waits for a copy", alone, 2, []Pod{stopped(proc("a", 2), alone), free(b)}, Actions{Record: &View{Number: 5, Primary: proc("a", 2)}}},
+		{"in sync", both, 2, []Pod{primary(both, Report{}), backup(0)}, Actions{Status: InSync}},
+		{"the primary is silent, its backup is not", both, 2, []Pod{silent("a"), backup(0)}, Actions{Status: Undecided}},
+		{"nobody hears the primary", both, 2, []Pod{silent("a"), backup(3 * time.Second)}, Actions{Record: &after}},
+		{"nobody is heard", both, 2, []Pod{silent("a"), silent("b")}, Actions{Status: Undecided}},
+		{"the primary's pod is gone", both, 2, []Pod{{Name: "a", Gone: true}, backup(0)}, Actions{Record: &after}},
+		{"the backup's process restarted", both, 2, []Pod{primary(both, Report{}), free(proc("b", 2))}, Actions{Record: &View{Number: 6, Primary: a}}},
+		{"the stream broke", both, 2, []Pod{primary(both, Report{Misses: 3 * time.Second}), backup(3 * time.Second)}, Actions{Record: &View{Number: 6, Primary: a}}},
+		{"the primary restarted", both, 2, []Pod{stopped(proc("a", 2), both), backup(0)}, Actions{Record: &after}},
+		{"the primary restarted, the backup is silent", both, 2, []Pod{stopped(proc("a", 2), both), silent("b")}, Actions{Record: &View{Number: 6, Primary: proc("a", 2)}}},
+		{"both restarted", both, 2, []Pod{stopped(proc("a", 2), both), free(proc("b", 2))}, Actions{Record: &View{Number: 6, Primary: proc("a", 2)}}},
+		{"the primary moves", both, 2, []Pod{moving(primary(both, Report{})), backup(0)}, Actions{Stop: "a", MakePods: 1}},
+		{"the backup moves", both, 2, []Pod{primary(both, Report{}), moving(backup(0)), free(c)}, Actions{Join: &Join{a, c}, Tell: []string{"c"}, Status: Copying}},
+		{"the backup has moved", both, 2, []Pod{primary(both, Report{Joins: c, Waits: true, InSync: true}), moving(backup(0)), free(c)}, Actions{Record: &View{Number: 6, Primary: a, Backup: c}}},
+		{"one copy is wanted", both, 1, []Pod{primary(both, Report{}), backup(0)}, Actions{Record: &View{Number: 6, Primary: a}}},
+		{"only the new primary is told", after, 2, []Pod{stopped(a, both), backup(0)}, Actions{Tell: []string{"b"}, Status: Switching}},
+		{"the old primary is told once it serves", after, 2, []Pod{stopped(a, both), primary(after, Report{})}, Actions{Tell: []string{"a"}}},
+		{"the new primary ended before it served", after, 2, []Pod{stopped(a, both), free(proc("b", 2))}, Actions{Record: &View{Number: 7, Primary: a}}},
+		{"the new primary restarted and serves", after, 1, []Pod{free(proc("a", 2)), reports(Report{Proc: proc("b", 2), Role: Primary, View: after})}, Actions{Status: InSync, DeletePods: []Pod{free(proc("a", 2))}, Tell: []string{"a"}}},
+		{"the new primary's memory is gone, the old one too", after, 2, []Pod{{Name: "a", Gone: true}, free(proc("b", 2))}, Actions{Tell: []string{"b"}, Status: Lost}},
+		{"the only copy is gone", alone, 2, []Pod{{Name: "a", Gone: true}, free(b)}, Actions{Status: Lost}},
+		{"a server knows more than the record", alone, 2, []Pod{primary(alone, Report{}), reports(Report{Proc: b, Role: Primary, View: after})}, Actions{Status: Conflict}},
+		{"a pod that moved is deleted", alone, 1, []Pod{primary(alone, Report{}), moving(free(c))}, Actions{DeletePods: []Pod{moving(free(c))}}},
+		{"a copy of a stream that has ended", alone, 2, []Pod{reports(Report{Proc: proc("a", 2), Role: Primary, View: alone}), reports(Report{Proc: b, Role: Backup, View: alone, Source: a})}, Actions{Record: &View{Number: 5, Primary: proc("a", 2)}}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			o := Observed{Now: time.Hour, Record: x.record, Copies: x.copies, Pods: x.pods, SuspectAfter: 2 * time.Second}
+			for _, p := range x.pods {
+				o.Memory.silent = append(o.Memory.silent, silence{p.Name, time.Minute})
+			}
+			a, w := Step(o), x.want
+			switch {
+			case !same(a.Record, w.Record), !same(a.Join, w.Join):
+				t.Errorf("records %v, joins %v; not %v, %v", a.Record, a.Join, w.Record, w.Join)
+			case !slices.Equal(a.Tell, w.Tell), a.Stop != w.Stop, w.MakePods > 0 && a.MakePods != w.MakePods:
+				t.Errorf("tells %v, stops %q, makes %d pods", a.Tell, a.Stop, a.MakePods)
+			case !slices.EqualFunc(a.DeletePods, w.DeletePods, func(p, q Pod) bool { return p.Name == q.Name }):
+				t.Errorf("deletes %v, not %v", a.DeletePods, w.DeletePods)
+			case w.Status != "" && a.Status != w.Status:
+				t.Errorf("is %s (%s), not %s", a.Status, a.Waiting, w.Status)
+			}
+		})
+	}
+}
+
+func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
+
+// TestStepWaits: a pod is missed only once it has been silent for long.
+func TestStepWaits(t *testing.T) {
+	a, b := proc("a", 1), proc("b", 1)
+	o := Observed{Record: View{Number: 5, Primary: a, Backup: b}, Copies: 2, SuspectAfter: 2 * time.Second, Pods: []Pod{
+		{Name: "a"}, reports(Report{Proc: b, Role: Backup, View: View{Number: 5}, Source: a, Misses: time.Minute}),
+	}}
+	for o.Now = time.Hour; ; o.Now += time.Second {
+		s := Step(o)
+		if passed := o.Now - time.Hour; (s.Record != nil) != (passed >= o.SuspectAfter) {
+			t.Fatalf("after %v: %+v", passed, s)
+		}
+		if s.Record != nil {
+			return
+		}
+		o.Memory = s.Memory
+	}
+}

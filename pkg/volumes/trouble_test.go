@@ -1,0 +1,156 @@
+package volumes
+
+import "time"
+
+// trouble is what goes wrong.
+func (w *world) trouble() {
+	for until := w.Now() + troubled; w.Now() < until; {
+		w.main.Sleep(w.UpTo(600 * time.Millisecond))
+		d, other := w.any(), w.any()
+		kind := w.Random.IntN(13)
+		if w.moves {
+			kind = []int{0, 9, 9, 10, 11}[w.Random.IntN(5)]
+			if w.record.Number > 0 && kind != 9 && w.OneIn(2) {
+				d = w.find(w.record.Primary.Pod)
+			}
+		}
+		switch kind {
+		case 0:
+			if d.server != nil {
+				w.counts.kills++
+				d.server.process.Kill()
+			}
+		case 1:
+			if d.server != nil {
+				w.freeze(d.server.process, w.UpTo(4*time.Second))
+			}
+		case 2: // one direction
+			w.cut(d.name, other.name, "")
+		case 3: // both
+			w.cut(d.name, other.name, "")
+			w.cut(other.name, d.name, "")
+		case 4:
+			w.cut(d.name, other.name, "stream")
+		case 5:
+			w.cut(d.name, other.name, "permission")
+		case 6: // an operator, or both
+			w.cut("operator-0", d.name, "")
+			if w.OneIn(2) {
+				w.cut(d.name, "operator-1", "")
+			}
+		case 7:
+			w.cut([]string{"client-0", "client-1", "client-2"}[w.Random.IntN(3)], d.name, "")
+		case 8:
+			w.lose(d)
+		case 9:
+			if w.record.Number > 0 && w.record.Backup != (Proc{}) && w.OneIn(2) {
+				d = w.find(w.record.Backup.Pod)
+			}
+			if d.moving = true; w.OneIn(4) {
+				other.moving = true
+			} else if w.OneIn(2) {
+				w.After(w.UpTo(3*time.Second), nil, func() { d.moving = false })
+			}
+		case 10:
+			d.disk.slow, d.disk.full = w.UpTo(2*time.Second), w.OneIn(2)
+			w.After(w.UpTo(4*time.Second), nil, func() { d.disk.slow, d.disk.full = 0, false })
+		case 11:
+			c := wire{d.name, other.name, "stream"}
+			w.slow[c] = w.UpTo(300 * time.Millisecond)
+			w.After(w.UpTo(4*time.Second), nil, func() { delete(w.slow, c) })
+		case 12:
+			if w.OneIn(3) {
+				w.copies = 3 - w.copies
+			} else {
+				w.apiDown++
+				w.After(w.UpTo(3*time.Second), nil, func() { w.apiDown-- })
+			}
+		}
+	}
+}
+
+// any is a pod that exists, if there is one.
+func (w *world) any() *pod {
+	for range 100 {
+		if d := w.pods[w.Random.IntN(len(w.pods))]; !d.gone {
+			return d
+		}
+	}
+	return w.pods[len(w.pods)-1]
+}
+
+func (w *world) cut(from, to, kind string) {
+	w.sever(wire{from, to, kind}, w.UpTo(4*time.Second))
+}
+
+func (w *world) sever(c wire, d time.Duration) {
+	w.cuts[c]++
+	w.After(d, nil, func() {
+		if w.cuts[c] > 0 {
+			w.cuts[c]--
+		}
+	})
+}
+
+// lose ends a pod with all that it has, if the run is one of those where that happens. It takes one
+// of two that are in sync, so nothing need be lost for good.
+func (w *world) lose(d *pod) {
+	if !w.losing || d.gone {
+		return
+	}
+	if named := d.name == w.record.Primary.Pod || d.name == w.record.Backup.Pod; named && !w.inSync() {
+		return
+	}
+	w.lost = true
+	w.counts.losses++
+	w.end(d)
+}
+
+// inSync reports whether the recorded view is what the servers do, and has as many copies as are
+// wanted.
+func (w *world) inSync() bool {
+	if w.record.Number == 0 || (w.record.Backup != Proc{}) != (w.copies == 2) {
+		return false
+	}
+	p := w.find(w.record.Primary.Pod).server
+	if p == nil || p.m == nil || p.m.Role() != Primary || p.m.Report().View != w.record || p.pod.moving || !p.m.MayAnswer(uint64(len(p.items))) {
+		return false
+	}
+	if w.copies == 1 {
+		return true
+	}
+	b := w.find(w.record.Backup.Pod).server
+	return b != nil && b.m != nil && b.m.Self() == w.record.Backup && b.m.Role() == Backup && b.m.Report().Source == p.m.Self() && !b.pod.moving
+}
+
+// heal ends all trouble.
+func (w *world) heal() {
+	w.quiet, w.healed = true, w.stamp()
+	clear(w.cuts)
+	clear(w.slow)
+	w.copies, w.suspect = 2, 2*time.Second
+	for _, d := range w.pods {
+		d.disk.slow, d.disk.full = 0, false
+		if d.server != nil {
+			d.server.process.Thaw()
+		}
+	}
+}
+
+// settle waits until all is in sync. Nobody may have lost the content, unless a pod was lost.
+func (w *world) settle() {
+	begun := w.Now()
+	for until := begun + settled; ; w.main.Sleep(50 * time.Millisecond) {
+		w.took = w.Now() - begun
+		switch {
+		case w.inSync() && w.lateAnswer():
+			return
+		case w.status == Lost && w.lost:
+			w.void = true
+			return
+		case w.Now() >= until:
+			w.Report("not in sync %v after the last trouble: record %v, %v: %s%s", settled, w.record, w.status, w.why, w.dump())
+			return
+		}
+	}
+}
