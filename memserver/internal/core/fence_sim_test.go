@@ -50,7 +50,7 @@ func (r fenceRun) do() fenceReport {
 	plan := r.plan
 	if plan == nil {
 		plan = sim.NewPlan(world.Faults(), sim.Menu{
-			Kinds:     sim.OrFailOvers(r.seed, sim.Crash, sim.Freeze, sim.Freeze, sim.Drop, sim.Restart, sim.Drift, sim.Jump),
+			Kinds:     sim.OrFailOvers(r.seed, sim.Flaws{}, sim.Crash, sim.Freeze, sim.Freeze, sim.Drop, sim.Restart, sim.Drift, sim.Jump),
 			Processes: names, Parts: 1000, Most: 8, Longest: 2 * simLease, Drift: simDrift,
 		})
 	}

@@ -91,7 +91,7 @@ func (g *registers) run() error {
 	for i := range 2 * registerRounds {
 		names = append(names, fmt.Sprint("client-", i+1))
 	}
-	g.plan = sim.NewPlan(g.r, sim.Menu{Kinds: sim.OrFailOvers(g.seed, sim.Crash, sim.Crash, sim.Restart), Longest: simLease, Processes: names, Parts: 1500, Most: 5})
+	g.plan = sim.NewPlan(g.r, sim.Menu{Kinds: sim.OrFailOvers(g.seed, g.flaws, sim.Crash, sim.Crash, sim.Restart), Longest: simLease, Processes: names, Parts: 1500, Most: 5})
 	g.plan.Capabilities.DeviceMemory = 0
 	g.opts = index.Options{Uint64: true, MaxValueBytes: 40, NodeBytes: 256, CacheBytes: []int{3, 5, 8, 1 << 10}[g.seed/3%4] << 10}
 	if g.seed%4 > 1 { // many entries and few frames
@@ -108,7 +108,7 @@ func (g *registers) run() error {
 		renew = time.Duration(20<<g.r.IntN(4)) * time.Microsecond
 	}
 	var err error
-	if g.c, err = poolsim.New(g.w, poolsim.Options{Servers: 1 + int(g.seed%2), Executor: executor, Chunks: 400, ChunkBytes: 8 << 10 << (g.seed % 3), Locks: 64, Lease: simLease, RenewEvery: renew, Fabric: sim.Options{Plan: g.plan}}); err != nil {
+	if g.c, err = poolsim.New(g.w, poolsim.Options{Servers: 1 + int(g.seed%2), Executor: executor, Chunks: 400, ChunkBytes: 8 << 10 << (g.seed % 3), Locks: 64, Lease: simLease, RenewEvery: renew, Fabric: sim.Options{Plan: g.plan, Flaws: g.flaws}}); err != nil {
 		return err
 	}
 	if err := g.w.Run(func(p *simenv.Process) {

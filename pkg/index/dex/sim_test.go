@@ -123,7 +123,8 @@ type owners struct {
 	t      *testing.T
 	r      *rand.Rand
 	seed   uint64
-	used   bool // clients get memory that was used before
+	used   bool      // clients get memory that was used before
+	flaws  sim.Flaws // of memory servers that have copies
 	plan   *sim.Plan
 	w      *simenv.World
 	c      *poolsim.Cluster
@@ -187,7 +188,7 @@ func (o *owners) run() error {
 	for i := range 12 {
 		names = append(names, fmt.Sprint("client-", i+1))
 	}
-	o.plan = sim.NewPlan(o.r, sim.Menu{Kinds: sim.OrFailOvers(o.seed, sim.Crash, sim.Crash, sim.Restart), Longest: simLease, Processes: names, Parts: 3000, Most: 6})
+	o.plan = sim.NewPlan(o.r, sim.Menu{Kinds: sim.OrFailOvers(o.seed, o.flaws, sim.Crash, sim.Crash, sim.Restart), Longest: simLease, Processes: names, Parts: 3000, Most: 6})
 	o.plan.Capabilities.DeviceMemory = 0
 	o.opts = index.Options{Uint64: true, MaxValueBytes: 24, NodeBytes: 256, CacheBytes: 12 << 10}
 	switch {
@@ -211,7 +212,7 @@ func (o *owners) run() error {
 		renew = time.Duration(20<<r.IntN(4)) * time.Microsecond
 	}
 	var err error
-	if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 1 + int(o.seed%3), Executor: executor, Chunks: 200, ChunkBytes: 16 << 10 << (o.seed % 3), Locks: 64, Lease: simLease, RenewEvery: renew, Fabric: sim.Options{Plan: o.plan}}); err != nil {
+	if o.c, err = poolsim.New(o.w, poolsim.Options{Servers: 1 + int(o.seed%3), Executor: executor, Chunks: 200, ChunkBytes: 16 << 10 << (o.seed % 3), Locks: 64, Lease: simLease, RenewEvery: renew, Fabric: sim.Options{Plan: o.plan, Flaws: o.flaws}}); err != nil {
 		return err
 	}
 	return o.w.Run(func(p *simenv.Process) {

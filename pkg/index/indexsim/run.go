@@ -63,7 +63,8 @@ type Report struct {
 	Combined          uint64 // changes that a session carried out for another one
 	Delegated         uint64 // READs that a session made for another one
 	Sweeps, Swept     int    // sweeps, and nodes of clients that died
-	FailOvers, Undone int    // of memory servers, and changes that they lost
+	FailOvers, Again  int    // of memory servers; before all clients had heard of the last one
+	Undone            int    // changes that they lost
 }
 
 // Do does the run.
@@ -102,7 +103,7 @@ func (run Run) Do() Report {
 		menu.Kinds, menu.Longest, menu.Most = []sim.Kind{sim.Freeze}, 5*shortLimit, 15
 	}
 	if sh.lease > 0 {
-		menu.Kinds, menu.Longest, menu.Most = sim.OrFailOvers(run.Seed, deadly...), 2*sh.lease, 5
+		menu.Kinds, menu.Longest, menu.Most = sim.OrFailOvers(run.Seed, run.Flaws, deadly...), 2*sh.lease, 5
 	}
 	plan := sim.NewPlan(w.Faults(), menu)
 	if sh.limit == shortLimit {
@@ -132,7 +133,7 @@ func (run Run) Do() Report {
 	}
 	rep.Hash, rep.Events, rep.Time, rep.Ops, rep.InVain, rep.Refused = w.Hash(), w.Events(), w.Now(), len(h.ops)+len(h.scans), h.inVain, h.refused
 	rep.Sweeps, rep.Swept = h.sweeps, h.swept
-	rep.FailOvers, rep.Undone = c.Fabric.FailOvers()
+	rep.FailOvers, rep.Again, rep.Undone = c.Fabric.FailOvers()
 	rep.Merged, rep.Reclaimed, rep.Combined, rep.Delegated = h.merged, h.reclaimed, h.combined, h.delegated
 	return rep
 }

@@ -89,7 +89,7 @@ func runSeeds(t *testing.T, d index.Design, less bool) {
 	}
 	seeds := simtest.Read(t, d.Name, "pkg/index/indexsim", most)
 	start := time.Now()
-	var events, ops, inVain, refused, merged, reclaimed, combined, delegated, sweeps, swept, failOvers, undone atomic.Uint64
+	var events, ops, inVain, refused, merged, reclaimed, combined, delegated, sweeps, swept, failOvers, again, undone atomic.Uint64
 	var mu sync.Mutex
 	done, failed := seeds.Each(func(seed uint64) (passed bool) {
 		run := indexsim.Run{Design: d, Seed: seed, Plan: plan}
@@ -105,6 +105,7 @@ func runSeeds(t *testing.T, d index.Design, less bool) {
 		sweeps.Add(uint64(rep.Sweeps))
 		swept.Add(uint64(rep.Swept))
 		failOvers.Add(uint64(rep.FailOvers))
+		again.Add(uint64(rep.Again))
 		undone.Add(uint64(rep.Undone))
 		if rep.Err != nil {
 			mu.Lock()
@@ -127,8 +128,8 @@ func runSeeds(t *testing.T, d index.Design, less bool) {
 	if done >= 100 && undone.Load() == 0 {
 		t.Errorf("in %d seeds %d memory servers failed over, and lost nothing", done, failOvers.Load())
 	}
-	t.Logf("%s: %d seeds from %d, %d operations, %d of them carried out for another session, %d READs made for another one, %d more ended by their limit, %d refused for want of memory, %d nodes merged, %d reclaimed, %d of clients that died given back by %d sweeps, %d fail-overs that undid %d changes, %d events: %.0f seeds per second; %s",
-		d.Name, done, seeds.First, ops.Load(), combined.Load(), delegated.Load(), inVain.Load(), refused.Load(), merged.Load(), reclaimed.Load(), swept.Load(), sweeps.Load(), failOvers.Load(), undone.Load(), events.Load(), float64(done)/took.Seconds(), verdict)
+	t.Logf("%s: %d seeds from %d, %d operations, %d of them carried out for another session, %d READs made for another one, %d more ended by their limit, %d refused for want of memory, %d nodes merged, %d reclaimed, %d of clients that died given back by %d sweeps, %d fail-overs, %d of them before all clients had heard of the last one, that undid %d changes, %d events: %.0f seeds per second; %s",
+		d.Name, done, seeds.First, ops.Load(), combined.Load(), delegated.Load(), inVain.Load(), refused.Load(), merged.Load(), reclaimed.Load(), swept.Load(), sweeps.Load(), failOvers.Load(), again.Load(), undone.Load(), events.Load(), float64(done)/took.Seconds(), verdict)
 }
 
 // TestRunReplays: the same seed is the same run, to the last event.

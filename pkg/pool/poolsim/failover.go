@@ -42,7 +42,9 @@ func (c *Cluster) opened(s *server, presence []byte) {
 			locks[i] = pool.Repair & 0xff
 		}
 	}
-	clear(presence)
+	if !c.Options.Fabric.Flaws.Presence {
+		clear(presence)
+	}
 	clear(s.tokens)
 	for _, client := range s.clients {
 		s.until[client] = s.world.Now() + c.Options.Lease

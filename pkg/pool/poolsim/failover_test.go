@@ -215,7 +215,7 @@ func rootCut(t *testing.T, seed uint64, f sim.Fault, flaws sim.Flaws) (died int,
 		})
 		g.Wait(env.Forever)
 	})
-	died, _ = c.Fabric.FailOvers()
+	died, _, _ = c.Fabric.FailOvers()
 	return died, err
 }
 

@@ -123,7 +123,7 @@ func (x *joining) in(w *simenv.World, p *simenv.Process) error {
 		return failed
 	}
 	x.late = x.countStamps(added)
-	x.died, _ = x.c.Fabric.FailOvers()
+	x.died, _, _ = x.c.Fabric.FailOvers()
 	if n := x.countStamps(1, 2, added); n > x.stamped {
 		return fmt.Errorf("the fenced client changed %d nodes, and %d when it was fenced", n, x.stamped)
 	}
@@ -170,7 +170,7 @@ var renewEvery = []time.Duration{800 * time.Millisecond, 50 * time.Millisecond, 
 func (x *joining) client(p *simenv.Process, n int) error {
 	for {
 		err := x.work(p, n)
-		if died, _ := x.c.Fabric.FailOvers(); err == nil || died == 0 || strings.Contains(err.Error(), wrongNode) {
+		if died, _, _ := x.c.Fabric.FailOvers(); err == nil || died == 0 || strings.Contains(err.Error(), wrongNode) {
 			return err
 		}
 		if x.over || n == 0 && x.victim != 0 {
@@ -322,7 +322,7 @@ func (x *joining) fencer(p *simenv.Process) error {
 	x.fencing = true
 	fence(1)
 	others, err := cl.Others()
-	for died, _ := x.c.Fabric.FailOvers(); err != nil && died > 0; {
+	for died, _, _ := x.c.Fabric.FailOvers(); err != nil && died > 0; {
 		if cl, err = x.openAgain(p); err == nil {
 			others, err = cl.Others()
 		}
@@ -348,7 +348,7 @@ func (x *joining) fencer(p *simenv.Process) error {
 func (x *joining) openAgain(p *simenv.Process) (*pool.Pool, error) {
 	for {
 		cl, err := x.c.Open(p)
-		if died, _ := x.c.Fabric.FailOvers(); err == nil || died == 0 {
+		if died, _, _ := x.c.Fabric.FailOvers(); err == nil || died == 0 {
 			return cl, err
 		}
 		p.Sleep(joinLease / 100)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
 	"testing"
 	"time"
 
@@ -37,6 +38,8 @@ type presenceFaults struct {
 	noWait      bool // who moves a node waits for nobody
 	opensWithin bool // the image that a node is rewritten with is open
 	trusts      bool // who finds a node shut, by a holder that died, waits for nobody
+
+	flaws sim.Flaws // of memory servers that have copies
 }
 
 // cellWorld is a run: clients count cells of nodes and move nodes, while some of them die.
@@ -117,12 +120,14 @@ func (k *celler) read(i int) error {
 	}
 }
 
-// judge checks the cells of node i, which was READ when they had been counted to least.
+// judge checks the cells of node i, which was READ when they had been counted to least. What was
+// found was answered, so nobody finds less from now on.
 func (k *celler) judge(i int, least *[cellClients * cellSessions]uint64) {
 	for cell, n := range least {
 		if got := k.count(cell); got < n || got > k.cw.most[i][cell] {
 			k.cw.fail("cell %d of node %d is %d, it was counted %d to %d times", cell, i, got, n, k.cw.most[i][cell])
 		}
+		k.cw.counted[i][cell] = max(k.cw.counted[i][cell], k.count(cell))
 	}
 }
 

@@ -34,11 +34,11 @@ func presenceRun(t *testing.T, seed uint64, faults presenceFaults) (changed int,
 	const rounds = 12
 	w := simenv.New(simenv.Options{Seed: seed, MaxEvents: 4_000_000, Preempt: 6})
 	plan := sim.NewPlan(w.Faults(), sim.Menu{
-		Kinds: sim.OrFailOvers(seed, deadly...), Processes: []string{"client-1", "client-2", "client-3"}, Parts: 1200, Most: 4, Longest: 3 * lease,
+		Kinds: sim.OrFailOvers(seed, faults.flaws, deadly...), Processes: []string{"client-1", "client-2", "client-3"}, Parts: 1200, Most: 4, Longest: 3 * lease,
 	})
 	cw := &cellWorld{w: w, faults: faults}
 	cw.c, err = poolsim.New(w, poolsim.Options{
-		Servers: 1 + int(seed%2), Locks: 4, Lease: lease, RenewEvery: wordRenewal(seed), Intents: []int{20, 30, 1600}[seed%3], Chunks: 16, ChunkBytes: 64 << 10, Fabric: sim.Options{Plan: plan},
+		Servers: 1 + int(seed%2), Locks: 4, Lease: lease, RenewEvery: wordRenewal(seed), Intents: []int{20, 30, 1600}[seed%3], Chunks: 16, ChunkBytes: 64 << 10, Fabric: sim.Options{Plan: plan, Flaws: faults.flaws},
 	})
 	must(t, err)
 	err = w.Run(func(p *simenv.Process) {

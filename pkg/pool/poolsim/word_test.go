@@ -39,6 +39,8 @@ type wordFaults struct {
 	ownLost      bool // a fence clears own bits
 	nothingOwed  bool // a fence marks no change as owed
 	noRebuild    bool // own bits are not made from the data
+
+	flaws sim.Flaws // of memory servers that have copies
 }
 
 func (f wordFaults) meddle(m pool.WordMemory) pool.WordMemory { return meddler{m, f} }
@@ -283,7 +285,7 @@ func (r *wordRun) do(t *testing.T) (err error) {
 	const clients, sessions, rounds = 3, 3, 12
 	w := simenv.New(simenv.Options{Seed: seed, MaxEvents: 4_000_000, Preempt: 6})
 	plan := sim.NewPlan(w.Faults(), sim.Menu{
-		Kinds: sim.OrFailOvers(seed, deadly...), Processes: []string{"client-1", "client-2", "client-3"}, Parts: 1200, Most: 6, Longest: 3 * lease,
+		Kinds: sim.OrFailOvers(seed, faults.flaws, deadly...), Processes: []string{"client-1", "client-2", "client-3"}, Parts: 1200, Most: 6, Longest: 3 * lease,
 	})
 	if r.plan != nil {
 		plan = r.plan
@@ -291,7 +293,7 @@ func (r *wordRun) do(t *testing.T) (err error) {
 	r.plan = plan
 	ww := &wordWorld{w: w, faults: faults}
 	ww.c, err = poolsim.New(w, poolsim.Options{
-		Servers: 1 + int(seed%2), Locks: 4, Lease: lease, RenewEvery: wordRenewal(seed), Intents: 40, Chunks: 16, ChunkBytes: 64 << 10, Fabric: sim.Options{Plan: plan}, Meddle: faults.meddle,
+		Servers: 1 + int(seed%2), Locks: 4, Lease: lease, RenewEvery: wordRenewal(seed), Intents: 40, Chunks: 16, ChunkBytes: 64 << 10, Fabric: sim.Options{Plan: plan, Flaws: faults.flaws}, Meddle: faults.meddle,
 	})
 	must(t, err)
 	err = w.Run(func(p *simenv.Process) {

@@ -31,9 +31,10 @@ type adversary struct {
 	faults map[string][]Fault // by process, in the order of their parts
 	parts  map[string]int     // served, by process
 
-	copies            *rand.Rand         // what mirrored servers lose
-	await             map[string][]Fault // fail-overs that wait for their moment, by process
-	failOvers, undone int
+	copies *rand.Rand         // what mirrored servers lose
+	await  map[string][]Fault // fail-overs that wait for their moment, by process
+
+	failOvers, again, undone int // as FailOvers says
 }
 
 func newAdversary(f *Fabric, p *Plan) *adversary {
@@ -78,6 +79,10 @@ func (e *adversary) gap() time.Duration {
 func (e *adversary) served(q *qp) {
 	p := q.conn.device.process
 	e.parts[p.Name()]++
+	if all := e.await[p.Name()]; len(all) > 0 && e.parts[p.Name()] >= all[0].Part+patience {
+		e.await[p.Name()] = all[1:]
+		e.happen(all[0], q)
+	}
 	for {
 		due := e.faults[p.Name()]
 		if len(due) == 0 || due[0].Part > e.parts[p.Name()] {

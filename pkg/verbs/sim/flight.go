@@ -315,8 +315,11 @@ func (p *part) end() {
 func (f *flight) tell() {
 	f.known = true
 	if j := f.qp.conn.server.journal; j != nil && f.qp.err == nil {
-		if j.base < f.mirrored.saw {
+		if max(j.base, f.made) < f.mirrored.saw {
 			f.enemy.moment(Seen, f.qp)
+		}
+		if j.base < f.made {
+			f.enemy.moment(Answered, f.qp)
 		}
 		if j.base < f.swapped {
 			f.enemy.moment(Swapped, f.qp)

@@ -45,6 +45,9 @@ type Flaws struct {
 	Control bool // the answer to a control call does not wait for the ledger
 	Cut     bool // a WRITE that is whole always is cut
 	Locks   Lock // what becomes of locks, for who opens the memory (Mirror.Opened)
+	// presence words stay as they were, for who opens the memory
+	Presence bool
+	Sound    bool // nothing is wrong, and the plan is the one that a fault gets (OrFailOvers)
 }
 
 // Lock is what becomes of locks at a fail-over where they do not turn to REPAIR.
@@ -229,6 +232,9 @@ func (s *Server) FailOver(late time.Duration) {
 	}
 	s.restarts++
 	s.fabric.enemy.failOvers++
+	if slices.ContainsFunc(s.fabric.stranded, func(c *conn) bool { return c.server == s }) {
+		s.fabric.enemy.again++
+	}
 	s.late = &late
 	if s.door != nil {
 		s.door.process.Kill()
@@ -305,10 +311,11 @@ func (f *Fabric) unanswered(p *simenv.Process, address string, limit time.Durati
 	return nil
 }
 
-// FailOvers is how often servers failed over, and how many changes were undone.
-func (f *Fabric) FailOvers() (times, undone int) {
+// FailOvers is how often servers failed over, how often of these before all clients had heard of the
+// server's last time, and how many changes were undone.
+func (f *Fabric) FailOvers() (times, again, undone int) {
 	if f.enemy == nil {
-		return 0, 0
+		return 0, 0, 0
 	}
-	return f.enemy.failOvers, f.enemy.undone
+	return f.enemy.failOvers, f.enemy.again, f.enemy.undone
 }

@@ -69,14 +69,20 @@ const (
 	// a list that changed what is recorded is through, and its answer is on its way: if it gave up
 	// a lock, others may have it
 	Through Moment = "through"
-	// a list was just answered that READ or compared what another one changed, and this one has no
-	// answer yet
+	// a list was just answered that READ or compared what another one changed, which has no answer
+	// yet; it has itself changed nothing since that its answer waits for
 	Seen Moment = "seen"
-	// a list was just answered that changed what is recorded by atomics
+	// a list was just answered that changed what is recorded
+	Answered Moment = "answered"
+	// the same, by atomics
 	Swapped Moment = "swapped"
 )
 
-var moments = []Moment{"", Through, Seen, Swapped}
+var moments = []Moment{"", Through, Seen, Answered, Swapped}
+
+// patience is after how many parts of the process a fail-over waits no longer: not all processes
+// have every moment.
+const patience = 400
 
 // String is the plan as JSON in one line.
 func (p *Plan) String() string {
@@ -102,14 +108,23 @@ func (p *Plan) failsOver() bool {
 }
 
 // OrFailOvers is a menu of faults in which memory servers die: kinds in half of the seeds, and in
-// the others fail-overs in the place of their restarts and of most of their crashes.
-func OrFailOvers(seed uint64, kinds ...Kind) []Kind {
+// the others fail-overs in the place of most of their crashes, and of their restarts. In a third of
+// these seeds restarts stay beside fail-overs, so a copy that took over may restart alone. Where
+// flaws are put in, there is nothing but fail-overs in any seed.
+func OrFailOvers(seed uint64, flaws Flaws, kinds ...Kind) []Kind {
+	if flaws != (Flaws{}) {
+		return []Kind{FailOver}
+	}
 	if !Mirrors(seed) {
 		return kinds
 	}
+	both := rand.New(rand.NewPCG(seed, 96)).IntN(3) == 0
 	kinds = slices.Clone(kinds)
 	for i, k := range kinds {
-		if k == Restart || k == Crash && i > 0 {
+		switch {
+		case k == Restart && both:
+			kinds = append(kinds, FailOver)
+		case k == Restart, k == Crash && i > 0:
 			kinds[i] = FailOver
 		}
 	}

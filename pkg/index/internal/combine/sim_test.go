@@ -41,7 +41,7 @@ func run(seed uint64, f faults, given *sim.Plan) (*toy, *sim.Plan, error) {
 		x.limit, menu.Kinds, menu.Longest, menu.Most = shortLimit, menu.Kinds[:1], 5*shortLimit, 15
 	case 1, 2:
 		x.lease = []time.Duration{10, 30}[r.IntN(2)] * time.Millisecond
-		menu.Kinds, menu.Longest, menu.Most = sim.OrFailOvers(seed, sim.Crash, sim.Drop, sim.Drop, sim.Drop, sim.Restart, sim.Freeze), 2*x.lease, 4
+		menu.Kinds, menu.Longest, menu.Most = sim.OrFailOvers(seed, f.flaws, sim.Crash, sim.Drop, sim.Drop, sim.Drop, sim.Restart, sim.Freeze), 2*x.lease, 4
 	}
 	if r.IntN(8) == 0 || f.failureToo { // READs fail often, also such as have followers
 		x.writes, x.clients, x.sessions, x.limit, x.lease = 4, 2, 6, longLimit, 10*time.Millisecond
@@ -58,7 +58,7 @@ func run(seed uint64, f faults, given *sim.Plan) (*toy, *sim.Plan, error) {
 		plan = given
 	}
 	var err error
-	x.c, err = poolsim.New(w, poolsim.Options{Servers: 1, Locks: 64, Lease: x.lease, Fabric: sim.Options{Plan: plan}})
+	x.c, err = poolsim.New(w, poolsim.Options{Servers: 1, Locks: 64, Lease: x.lease, Fabric: sim.Options{Plan: plan, Flaws: f.flaws}})
 	if err != nil {
 		return x, plan, err
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
 	"hash/crc32"
 	"math/rand/v2"
 	"time"
@@ -44,6 +45,8 @@ type faults struct {
 	failureToo  bool // followers take what a leader has whose READ failed
 	sampleFirst bool // what the key is, and what others offer, is looked at before the lock
 	unwritten   bool // offers that come behind the sample are acknowledged, and not written
+
+	flaws sim.Flaws // of memory servers that have copies
 }
 
 // toy is one run.
