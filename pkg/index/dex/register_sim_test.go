@@ -52,6 +52,25 @@ func TestRegisters(t *testing.T) {
 	}
 }
 
+// TestFlawsAreFound: a memory server that answers a WRITE before its copy has it is found, by a
+// seed that passes without the fault.
+func TestFlawsAreFound(t *testing.T) {
+	const from, within = 3, 60 // it is the first that finds it
+	for seed := uint64(from); seed < from+within; seed++ {
+		run := func(flaws sim.Flaws) error {
+			return (&registers{owners: &owners{t: t, r: rand.New(rand.NewPCG(seed, 21)), seed: seed, used: true, flaws: flaws}}).run()
+		}
+		if err := run(sim.Flaws{Writes: true}); err != nil {
+			t.Logf("seed %d: %.200v", seed, err)
+			if err := run(sim.Flaws{Sound: true}); err != nil {
+				t.Errorf("seed %d, without the fault: %v", seed, err)
+			}
+			return
+		}
+	}
+	t.Errorf("not found by %d seeds", within)
+}
+
 // registersCounts are operations, those of them that were deferred, how often modifications were
 // told of a pair, and how often once more, how many clients died, and how often a memory server's
 // process.

@@ -128,6 +128,9 @@ func runSeeds(t *testing.T, d index.Design, less bool) {
 	if done >= 100 && undone.Load() == 0 {
 		t.Errorf("in %d seeds %d memory servers failed over, and lost nothing", done, failOvers.Load())
 	}
+	if done >= 500 && again.Load() == 0 {
+		t.Errorf("in %d seeds no memory server failed over before all clients had heard of its last time", done)
+	}
 	t.Logf("%s: %d seeds from %d, %d operations, %d of them carried out for another session, %d READs made for another one, %d more ended by their limit, %d refused for want of memory, %d nodes merged, %d reclaimed, %d of clients that died given back by %d sweeps, %d fail-overs, %d of them before all clients had heard of the last one, that undid %d changes, %d events: %.0f seeds per second; %s",
 		d.Name, done, seeds.First, ops.Load(), combined.Load(), delegated.Load(), inVain.Load(), refused.Load(), merged.Load(), reclaimed.Load(), swept.Load(), sweeps.Load(), failOvers.Load(), again.Load(), undone.Load(), events.Load(), float64(done)/took.Seconds(), verdict)
 }

@@ -119,12 +119,15 @@ func TestPresenceFaults(t *testing.T) {
 	for name, faults := range map[string]presenceFaults{
 		"shut after the wait": {waitFirst: true}, "read before the word": {readFirst: true},
 		"write behind the word": {leaveFirst: true}, "nobody is waited for": {noWait: true}, "a rewrite opens the node": {opensWithin: true},
-		"a dead holder's wait is taken for over": {trusts: true},
+		"a dead holder's wait is taken for over": {trusts: true}, "answers to WRITEs do not wait for the copy": {flaws: sim.Flaws{Writes: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(150) {
 				if _, err := presenceRun(t, seed, faults); err != nil {
 					t.Logf("found at seed %d: %.200v", seed, err)
+					if _, err := presenceRun(t, seed, presenceFaults{flaws: sim.Flaws{Sound: true}}); faults.flaws != (sim.Flaws{}) && err != nil {
+						t.Errorf("without it: %v", err)
+					}
 					return
 				}
 			}

@@ -51,11 +51,15 @@ func TestWordFaultsAreFound(t *testing.T) {
 		{"a fence loses own bits", wordFaults{ownLost: true}},
 		{"a fence marks nothing as owed", wordFaults{nothingOwed: true}},
 		{"own bits are not made anew", wordFaults{noRebuild: true}},
+		{"answers to atomics do not wait for the copy", wordFaults{flaws: sim.Flaws{Swaps: true}}},
 	} {
 		seed := uint64(0)
 		for ; seed < most; seed++ {
 			if err := (&wordRun{seed: seed, faults: f.faults}).do(t); err != nil {
 				t.Logf("%s: %v", f.name, err)
+				if err := (&wordRun{seed: seed, faults: wordFaults{flaws: sim.Flaws{Sound: true}}}).do(t); f.faults.flaws != (sim.Flaws{}) && err != nil {
+					t.Errorf("%s: without it: %v", f.name, err)
+				}
 				break
 			}
 		}

@@ -311,8 +311,8 @@ func (f *Fabric) unanswered(p *simenv.Process, address string, limit time.Durati
 	return nil
 }
 
-// FailOvers is how often servers failed over, how often of these before all clients had heard of the
-// server's last time, and how many changes were undone.
+// FailOvers is how often servers failed over, how often of these before all clients had heard of
+// the server's last time, and how many changes were undone.
 func (f *Fabric) FailOvers() (times, again, undone int) {
 	if f.enemy == nil {
 		return 0, 0, 0

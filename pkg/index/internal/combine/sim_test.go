@@ -47,6 +47,10 @@ func run(seed uint64, f faults, given *sim.Plan) (*toy, *sim.Plan, error) {
 		x.writes, x.clients, x.sessions, x.limit, x.lease = 4, 2, 6, longLimit, 10*time.Millisecond
 		menu.Kinds, menu.Most = []sim.Kind{sim.Drop}, 12
 	}
+	if f.flaws != (sim.Flaws{}) { // clients that READ what others are changing, and little else
+		x.writes, x.clients, x.limit, x.lease = 2, 3, longLimit, 10*time.Millisecond
+		menu.Kinds, menu.Longest, menu.Most, menu.Parts = sim.OrFailOvers(seed, f.flaws), 2*x.lease, 8, 4*x.sessions*x.operations
+	}
 	for i := range x.clients {
 		menu.Processes = append(menu.Processes, fmt.Sprint("client-", i))
 	}
@@ -189,20 +193,26 @@ func TestFaultsAreFound(t *testing.T) {
 	for _, f := range []struct {
 		name   string
 		faults faults
+		from   uint64 // the first seed that is tried
 	}{
-		{"sessions join a READ that was posted", faults{joinLate: true}},
-		{"followers get what a leader has whose READ failed", faults{failureToo: true}},
-		{"the sample comes before the lock", faults{sampleFirst: true}},
-		{"changes are acknowledged and never written", faults{unwritten: true}},
+		{"sessions join a READ that was posted", faults{joinLate: true}, 1},
+		{"followers get what a leader has whose READ failed", faults{failureToo: true}, 1},
+		{"the sample comes before the lock", faults{sampleFirst: true}, 1},
+		{"changes are acknowledged and never written", faults{unwritten: true}, 1},
+		{"answers to changes do not wait for the copy", faults{flaws: sim.Flaws{Writes: true, Swaps: true}}, 30},
+		{"answers to READs do not wait for the copy", faults{flaws: sim.Flaws{Reads: true}}, 30},
 	} {
-		seed := uint64(1)
-		for ; seed <= most; seed++ {
+		seed := f.from
+		for ; seed < f.from+most; seed++ {
 			if _, _, err := run(seed, f.faults, nil); err != nil {
 				t.Logf("%s: seed %d", f.name, seed)
+				if _, _, err := run(seed, faults{flaws: sim.Flaws{Sound: true}}, nil); f.faults.flaws != (sim.Flaws{}) && err != nil {
+					t.Errorf("%s: seed %d fails without it: %v", f.name, seed, err)
+				}
 				break
 			}
 		}
-		if seed > most {
+		if seed == f.from+most {
 			t.Errorf("%s: not found in %d seeds", f.name, most)
 		}
 	}
