@@ -51,7 +51,7 @@ func (w *world) observe(p *simenv.Process, old map[string]Report) (o Observed, o
 	if w.apiDown > 0 && w.OneIn(2) {
 		return o, false
 	}
-	o.Record, o.Copies, o.SuspectAfter = w.record, w.copies, w.suspect
+	o.Record, o.Copies, o.SuspectAfter, o.JoinBackoff = w.record, w.copies, w.suspect, 20*time.Millisecond
 	if w.OneIn(10) && len(w.records) > 0 && !w.quiet {
 		o.Record = w.records[max(0, len(w.records)-1-w.Random.IntN(3))] // from a cache
 		for i := range o.Pods {

@@ -1,9 +1,6 @@
 package volumes
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // Pod is a pod of a volume as observed.
 type Pod struct {
@@ -32,6 +29,11 @@ type Observed struct {
 
 	// SuspectAfter is how long a process must be missed before it is replaced.
 	SuspectAfter time.Duration
+
+	// JoinBackoff is how long a copy may not join again after the primary did not reach it. It
+	// doubles with each time in a row, up to 32 times as long. Each join costs a copy of the whole
+	// memory, and each loss of a backup holds answers up for SuspectAfter.
+	JoinBackoff time.Duration
 
 	// Memory is what the last step returned; zero for the first.
 	Memory Memory
@@ -82,17 +84,6 @@ type Actions struct {
 	Memory Memory
 }
 
-// Memory is what the caller of Step keeps from one step to the next. It affects only when a process
-// is missed.
-type Memory struct {
-	silent []silence
-}
-
-type silence struct {
-	pod   string
-	since time.Duration
-}
-
 // step is one decision.
 type step struct {
 	Observed
@@ -115,31 +106,6 @@ func Step(o Observed) Actions {
 		s.pods()
 	}
 	return s.a
-}
-
-// next returns the memory after an observation.
-func (m Memory) next(o Observed) (next Memory) {
-	for _, p := range o.Pods {
-		if p.Report != nil || p.Gone {
-			continue
-		}
-		since := o.Now
-		if i := slices.IndexFunc(m.silent, func(s silence) bool { return s.pod == p.Name }); i >= 0 {
-			since = m.silent[i].since
-		}
-		next.silent = append(next.silent, silence{p.Name, since})
-	}
-	return next
-}
-
-// isMissed reports whether a pod has not answered for long.
-func (s *step) isMissed(p *Pod) bool {
-	for _, q := range s.a.Memory.silent {
-		if p != nil && q.pod == p.Name {
-			return s.Now-q.since >= s.SuspectAfter
-		}
-	}
-	return false
 }
 
 // pod returns the pod that exists by a name; nil if there is none.
@@ -240,6 +206,7 @@ func (s *step) served(p, b *Pod) {
 	case r.InSync && !s.ended(r.Joins):
 		s.record(r.Proc, r.Joins, "another copy has taken the backup's place")
 	case r.Misses >= s.SuspectAfter || r.Waits && s.ended(r.Joins):
+		s.lose(b.Name)
 		s.record(r.Proc, Proc{}, "the primary does not reach its backup")
 	case p.Moving && !b.Moving:
 		s.a.Stop = p.Name
@@ -296,6 +263,7 @@ func (s *step) single(p *Pod) {
 	case r.InSync && !s.ended(r.Joins):
 		s.record(r.Proc, r.Joins, "a copy is in sync")
 	case r.Waits && (s.ended(r.Joins) || r.Misses >= s.SuspectAfter):
+		s.lose(r.Joins.Pod)
 		s.record(r.Proc, Proc{}, "the copy that the primary waits for is gone")
 	case s.stranded(r):
 		s.record(r.Proc, Proc{}, "a copy has changes of a stream that does not go on")
@@ -329,7 +297,7 @@ func (s *step) join(p *Pod) {
 		if r := q.Report; r.Proc == p.Report.Joins {
 			s.wait(Copying, "pod "+q.Name+" gets its copy")
 			return
-		} else if r.Source == (Proc{}) && free == nil {
+		} else if r.Source == (Proc{}) && free == nil && s.mayJoin(q.Name) {
 			free = &r.Proc
 		}
 	}

@@ -89,6 +89,40 @@ func TestStep(t *testing.T) {
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
+// TestStepBacksOff: a copy that is lost again and again joins less and less often, and one that was
+// there for long does so at once.
+func TestStepBacksOff(t *testing.T) {
+	a, b := proc("a", 1), proc("b", 1)
+	var memory Memory
+	now := time.Hour
+	lose := func() (waited time.Duration) {
+		begun := now
+		o := Observed{Copies: 2, SuspectAfter: 2 * time.Second, JoinBackoff: 10 * time.Second, Memory: memory, Now: now, Record: View{Number: 5, Primary: a, Backup: b}}
+		o.Pods = []Pod{reports(Report{Proc: a, Role: Primary, View: o.Record, Misses: time.Minute}), reports(Report{Proc: b, Role: Backup, View: o.Record, Source: a})}
+		s := Step(o)
+		if s.Record == nil {
+			t.Fatal("a backup that is not reached stays")
+		}
+		for o.Record = *s.Record; ; now += time.Second {
+			o.Pods = []Pod{reports(Report{Proc: a, Role: Primary, View: o.Record}), reports(Report{Proc: proc("b", 2), View: o.Record})}
+			o.Now, o.Memory = now, s.Memory
+			if s = Step(o); s.Join != nil {
+				memory = s.Memory
+				return now - begun
+			}
+		}
+	}
+	for _, want := range []time.Duration{10, 20, 40, 80, 160, 320, 320} {
+		if waited := lose(); waited != want*time.Second {
+			t.Errorf("it joins after %v, not after %v s", waited, want)
+		}
+	}
+	now += time.Hour
+	if lose() != 10*time.Second {
+		t.Error("what was long ago counts")
+	}
+}
+
 // TestStepWaits: a pod is missed only once it has been silent for long.
 func TestStepWaits(t *testing.T) {
 	a, b := proc("a", 1), proc("b", 1)

@@ -1,0 +1,71 @@
+package volumes
+
+import (
+	"slices"
+	"time"
+)
+
+// Memory is what the caller of Step keeps from one step to the next. It affects only when a process
+// is missed, and when a copy joins again.
+type Memory struct {
+	silent []silence
+	lost   []loss
+}
+
+type silence struct {
+	pod   string
+	since time.Duration
+}
+
+// loss says that a copy was not reached, and for how long it may not join again.
+type loss struct {
+	pod      string
+	at, wait time.Duration
+}
+
+// next returns the memory after an observation. A loss is remembered for some time after the copy
+// may join again, so that the next one counts as one in a row.
+func (m Memory) next(o Observed) (next Memory) {
+	for _, l := range m.lost {
+		if o.Now-l.at < 4*l.wait {
+			next.lost = append(next.lost, l)
+		}
+	}
+	for _, p := range o.Pods {
+		if p.Report != nil || p.Gone {
+			continue
+		}
+		since := o.Now
+		if i := slices.IndexFunc(m.silent, func(s silence) bool { return s.pod == p.Name }); i >= 0 {
+			since = m.silent[i].since
+		}
+		next.silent = append(next.silent, silence{p.Name, since})
+	}
+	return next
+}
+
+// lose remembers that a copy was not reached.
+func (s *step) lose(pod string) {
+	l := loss{pod, s.Now, s.JoinBackoff}
+	lost := &s.a.Memory.lost
+	if i := slices.IndexFunc(*lost, func(l loss) bool { return l.pod == pod }); i >= 0 {
+		l.wait = min(2*(*lost)[i].wait, 32*s.JoinBackoff)
+		*lost = slices.Delete(*lost, i, i+1)
+	}
+	*lost = append(*lost, l)
+}
+
+// mayJoin reports whether a copy may join again.
+func (s *step) mayJoin(pod string) bool {
+	return !slices.ContainsFunc(s.a.Memory.lost, func(l loss) bool { return l.pod == pod && s.Now-l.at < l.wait })
+}
+
+// isMissed reports whether a pod has not answered for long.
+func (s *step) isMissed(p *Pod) bool {
+	for _, q := range s.a.Memory.silent {
+		if p != nil && q.pod == p.Name {
+			return s.Now-q.since >= s.SuspectAfter
+		}
+	}
+	return false
+}
