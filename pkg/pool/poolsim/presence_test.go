@@ -151,7 +151,7 @@ func (k *celler) lingers() error {
 func (k *celler) add(i int) error {
 	s, f := k.s, k.cw.faults
 	for n := 0; ; n++ {
-		at := k.at[i]
+		at, least := k.at[i], k.cw.counted[i]
 		if f.readFirst {
 			s.Read(at, k.node)
 			if err := s.Post(); err != nil {
@@ -166,6 +166,9 @@ func (k *celler) add(i int) error {
 			if err := s.Post(); err != nil {
 				return err
 			}
+		}
+		if k.gate() <= gateShut {
+			k.judge(i, &least)
 		}
 		if err := k.lingers(); err != nil {
 			return err
