@@ -63,6 +63,9 @@ func TestSeeds(t *testing.T) {
 		return o.err == nil
 	})
 	t.Logf("volumes: %d seeds, %.0f a second, %d failed; %+v; %d ended when the last copy was lost; in sync %v after the last trouble at the latest", done, float64(done)/time.Since(begun).Seconds(), failed, sum, voids, longest)
+	if voids > int(done)/20+1 {
+		t.Errorf("the last copy was lost in %d of %d runs: the adversary leaves too little to judge", voids, done)
+	}
 	if seeds.Count >= 200 && (sum.opened == 0 || sum.switched == 0 || sum.stops == 0 || sum.again == 0 || sum.restored == 0 || sum.losses == 0 || sum.deletes == 0 || sum.aside == 0) {
 		t.Error("the adversary is tame")
 	}

@@ -98,7 +98,7 @@ func (w *world) lose(d *pod) {
 	if !w.losing || d.gone {
 		return
 	}
-	if named := d.name == w.record.Primary.Pod || d.name == w.record.Backup.Pod; named && !w.inSync() {
+	if named := d.name == w.record.Primary.Pod || d.name == w.record.Backup.Pod; named && (w.record.Backup == Proc{} || !w.inSync()) {
 		return
 	}
 	w.lost = true

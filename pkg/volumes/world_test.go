@@ -142,7 +142,7 @@ func (r run) do() outcome {
 		w.over = true
 		p.Sleep(2 * time.Second) // what is under way ends
 	})
-	if err == nil && !w.void {
+	if err == nil {
 		w.judge()
 	}
 	if w.Problem != nil {
