@@ -125,7 +125,7 @@ func (s *Session) inner(p *Path, level uint8) (n *inner, cached bool, err error)
 			return n, true, nil
 		}
 	}
-	if n := s.t.cached(p.addr, s.Floor); n != nil && n.Level == level {
+	if n := s.t.cached(p.addr, s.Floor); n != nil && n.Level() == level {
 		s.PS.Follows(n.Stamp)
 		if p.parent != nil {
 			s.t.swizzle(p.parent, p.child, n)
@@ -174,7 +174,7 @@ func (s *Session) readInner(a pool.Addr, level uint8) (*inner, error) {
 			return nil, err
 		}
 		if n := decodeInner(s.Lay, a, s.Node); n != nil {
-			if n.Level != level {
+			if n.Level() != level {
 				return nil, fmt.Errorf("%v is on level %d of the tree: %w", n, level, index.ErrFormat)
 			}
 			s.admit(n)

@@ -24,7 +24,7 @@ type Draft struct {
 // draft copies n so that it can be changed.
 func (n *inner) draft() *Draft {
 	const more = 4 // children, mostly
-	d := &Draft{Low: n.low, High: n.high, Rightmost: n.rightmost, Sibling: n.sibling, Level: n.Level}
+	d := &Draft{Low: n.low, High: n.high, Rightmost: n.rightmost, Sibling: n.sibling, Level: n.Level()}
 	d.Children = append(make([]pool.Addr, 0, len(n.children)+more), n.children...)
 	d.Separators = make([][]byte, 0, len(n.children)+more)
 	size := 8 * len(n.numbers)

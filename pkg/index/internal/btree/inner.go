@@ -85,8 +85,9 @@ func decodeInner(l *fence.Layout, a pool.Addr, b []byte) *inner {
 	}
 	ends := h.End + childBytes*h.Count
 	at := ends + 2*(h.Count-1)
-	n := &inner{Head: nodecache.Head{Addr: a, Version: h.Version, Level: h.Level}, rightmost: h.Rightmost, sibling: h.Sibling,
+	n := &inner{Head: nodecache.Head{Addr: a, Version: h.Version}, rightmost: h.Rightmost, sibling: h.Sibling,
 		memory: innerBytes}
+	n.SetLevel(h.Level)
 	fences := room[byte](n, len(h.Low)+len(h.High))
 	n.low, n.high = fences[:len(h.Low):len(h.Low)], fences[len(h.Low):]
 	copy(n.low, h.Low)
@@ -95,7 +96,7 @@ func decodeInner(l *fence.Layout, a pool.Addr, b []byte) *inner {
 	for i := range n.children {
 		n.children[i] = pool.Addr(binary.LittleEndian.Uint64(b[h.End+childBytes*i:]))
 	}
-	if n.Level > 1 {
+	if n.Level() > 1 {
 		n.kids = room[atomic.Pointer[inner]](n, h.Count)
 	}
 	if l.Uint64 {
@@ -128,7 +129,7 @@ func decodeInner(l *fence.Layout, a pool.Addr, b []byte) *inner {
 
 // addHints gives a copy of level 1, which nobody else knows yet, room for a leaf cache's hints.
 func (n *inner) addHints() {
-	if n.Level == 1 {
+	if n.Level() == 1 {
 		n.hints = room[uint32](n, len(n.children))
 	}
 }
@@ -238,5 +239,5 @@ func innerOf(h *nodecache.Head) *inner { return (*inner)(unsafe.Pointer(h)) }
 const _ = -unsafe.Offsetof(inner{}.Head)
 
 func (n *inner) String() string {
-	return fmt.Sprintf("inner node %v of level %d, version %#x, %d children", n.Addr, n.Level, n.Version, len(n.children))
+	return fmt.Sprintf("inner node %v of level %d, version %#x, %d children", n.Addr, n.Level(), n.Version, len(n.children))
 }

@@ -58,7 +58,7 @@ type LeafCache interface {
 
 // claim and release are the leaf cache's, if there is one.
 func (s *Session) claim(n *inner, i int) (bool, error) {
-	if s.t.leafCache == nil || n.Level > 1 {
+	if s.t.leafCache == nil || n.Level() > 1 {
 		return true, nil
 	}
 	low, high, rightmost := n.low, n.high, n.rightmost && i == len(n.children)-1
@@ -72,7 +72,7 @@ func (s *Session) claim(n *inner, i int) (bool, error) {
 }
 
 func (s *Session) release(n *inner, i int) {
-	if s.t.leafCache != nil && n.Level == 1 {
+	if s.t.leafCache != nil && n.Level() == 1 {
 		s.t.leafCache.Release(n.children[i])
 	}
 }

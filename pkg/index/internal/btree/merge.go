@@ -202,7 +202,7 @@ func (s *Session) shrinkRoot(m *merger) error {
 			_, err := s.learnRoot(now, root)
 			return err
 		}
-		dead := unit.PutDead(s.Image, root.addr, n.Level, n.Version+1)
+		dead := unit.PutDead(s.Image, root.addr, n.Level(), n.Version+1)
 		err = pool.RewriteAndSwap(s.Lay.NodeBytes, swap, pool.Change{Session: s.PS, Node: root.addr, Image: s.Image[:dead]})
 		switch {
 		case errors.Is(err, index.ErrPoolFull) && s.PS.Holds():
@@ -224,7 +224,7 @@ func (s *Session) shrinkRoot(m *merger) error {
 // or the client is given up.
 func (s *Session) mergeChildren(m *merger, n *inner, i int) (*Draft, error) {
 	a := [2]pool.Addr{n.children[i], n.children[i+1]}
-	if n.Level == 1 {
+	if n.Level() == 1 {
 		if ok, err := s.acquireWords(m, a); err != nil || !ok {
 			return nil, s.unlockAll(m, err)
 		}
@@ -241,7 +241,7 @@ func (s *Session) mergeChildren(m *merger, n *inner, i int) (*Draft, error) {
 		}
 	}
 	var size int
-	if n.Level == 1 {
+	if n.Level() == 1 {
 		size = s.t.leaves.Merge(m.image[0], a, &m.node)
 	} else {
 		size = s.mergeInner(m, a)
@@ -249,7 +249,7 @@ func (s *Session) mergeChildren(m *merger, n *inner, i int) (*Draft, error) {
 	if size == 0 {
 		return nil, s.unlockAll(m, nil)
 	}
-	dead := s.t.kill(m.image[1], a[1], n.Level-1, unit.Version(m.node[1])+1)
+	dead := s.t.kill(m.image[1], a[1], n.Level()-1, unit.Version(m.node[1])+1)
 	d := n.draft()
 	d.remove(i + 1)
 	parent := d.Build(s.Image, s.Lay, n.Addr, n.Version+1)
@@ -266,7 +266,7 @@ func (s *Session) mergeChildren(m *merger, n *inner, i int) (*Draft, error) {
 		return nil, op.Failure(err, true)
 	}
 	s.admit(decodeInner(s.Lay, n.Addr, s.Image))
-	if n.Level > 1 {
+	if n.Level() > 1 {
 		s.admit(decodeInner(s.Lay, a[0], m.image[0]))
 	}
 	s.t.merges.Add(1)

@@ -42,7 +42,7 @@ func (s *Session) learnRoot(a pool.Addr, known *rootRef) (*rootRef, error) {
 		}
 		if n := decodeInner(s.Lay, a, s.Node); n != nil {
 			s.admit(n)
-			return s.t.noteRoot(&rootRef{a, n.Level, s.PS.Stamp()}, known), nil
+			return s.t.noteRoot(&rootRef{a, n.Level(), s.PS.Stamp()}, known), nil
 		}
 		dead := unit.IsDead(a, s.Node)
 		err := s.Reread(a)

@@ -139,7 +139,7 @@ func (s *Session) lockInner(p Path, sep []byte, level uint8) (*inner, error) {
 			}
 			return nil, err
 		}
-		if n == nil || n.Level != level {
+		if n == nil || n.Level() != level {
 			return nil, s.Unlock(fmt.Errorf("inner node %v does not verify under its lock: %w", p.addr, index.ErrFormat))
 		}
 		if item.Below(sep, n.low) {
@@ -223,7 +223,7 @@ func (s *Session) addChildren(n *inner, run []sibling) (done int, up []byte, to 
 			continue // somebody else was here
 		}
 		if !c.held {
-			if lives, err := s.lives(c.at, n.Level-1, c.from); err != nil {
+			if lives, err := s.lives(c.at, n.Level()-1, c.from); err != nil {
 				return done, nil, 0, s.Unlock(err)
 			} else if !lives {
 				continue

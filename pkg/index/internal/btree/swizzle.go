@@ -29,7 +29,7 @@ func (n *inner) kid(i int, a pool.Addr, level uint8, floor uint64) *inner {
 		return nil
 	}
 	k := n.kids[i].Load()
-	if k == nil || k.Addr != a || k.Level != level || k.Stamp < floor {
+	if k == nil || k.Addr != a || k.Level() != level || k.Stamp < floor {
 		return nil
 	}
 	k.Found()
@@ -107,7 +107,7 @@ func (s *Session) DescendCached(key []byte) (a pool.Addr, hint uint32) {
 	n := s.t.cached(root.addr, 0)
 	for n != nil && !n.beyond(key, fence.Holding) {
 		i := n.child(s.Lay, key)
-		if n.Level == 1 {
+		if n.Level() == 1 {
 			if i < len(n.hints) {
 				return n.children[i], atomic.LoadUint32(&n.hints[i])
 			}
@@ -115,7 +115,7 @@ func (s *Session) DescendCached(key []byte) (a pool.Addr, hint uint32) {
 		}
 		if n = n.kids[i].Load(); n != nil {
 			n.Found()
-			if n.Level == 1 {
+			if n.Level() == 1 {
 				n.prefetch()
 			}
 		}

@@ -27,28 +27,58 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Head is the first field of every copy, so that a design gets from a head to its copy. All but
-// Stamp are set before the copy is put, and Stamp too.
+// Head is the first field of every copy, so that a design gets from a head to its copy. It is set
+// before the copy is put.
 type Head struct {
 	Addr    pool.Addr
 	Stamp   uint64        // of the operation that READ or wrote the node: see pool.Session.Stamp
-	used    atomic.Uint32 // how often the copy was found
-	kept    atomic.Bool
-	Version uint32 // of the node: it counts up from a random start
-	Level   uint8
+	state   atomic.Uint32 // how often the copy was found, whether it is kept, and its level
+	Version uint32        // of two copies with one stamp the later one has the higher: it counts up
 }
 
-// Found counts that the copy was found: a plain store, and none once the count is at its most. Of
-// two that are counted at once one may be lost.
+// The state of a copy. Most copies are small, so it is one word. All of it but the count changes
+// only before the copy is put, and under the lock of its shard. What sets another part of the state
+// there may lose a count that comes at the same time.
+const (
+	usedMask   = 1<<8 - 1 // the count, up to lfu.Most
+	keptFlag   = 1 << 8
+	levelShift = 24
+)
+
+// Found counts that the copy was found, once the count is at its most by no store. Of two that are
+// counted at once one may be lost, but nothing else of the state.
 func (h *Head) Found() {
-	if u := h.used.Load(); u < lfu.Most {
-		h.used.Store(u + 1)
+	if s := h.state.Load(); s&usedMask < lfu.Most {
+		h.state.CompareAndSwap(s, s+1)
 	}
 }
 
 // Kept reports whether the cache has the copy. Under the cache's lock (Cache.Locked) that stays
 // true.
-func (h *Head) Kept() bool { return h.kept.Load() }
+func (h *Head) Kept() bool { return h.state.Load()&keptFlag != 0 }
+
+// Level returns the level of the node, which SetLevel said.
+func (h *Head) Level() uint8 { return uint8(h.state.Load() >> levelShift) }
+
+// SetLevel says the level of the node, before the copy is put.
+func (h *Head) SetLevel(level uint8) {
+	h.state.Store(h.state.Load()&(1<<levelShift-1) | uint32(level)<<levelShift)
+}
+
+// used is how often the copy was found, as far as it is counted.
+func (h *Head) used() uint32 { return h.state.Load() & usedMask }
+
+// setUsed sets the count.
+func (h *Head) setUsed(n uint32) { h.state.Store(h.state.Load()&^usedMask | n) }
+
+// setKept says whether the cache has the copy.
+func (h *Head) setKept(kept bool) {
+	s := h.state.Load() &^ keptFlag
+	if kept {
+		s |= keptFlag
+	}
+	h.state.Store(s)
+}
 
 // Owner is what the cache asks a design about its copies. It is called under the lock of the copy's
 // shard.
@@ -231,7 +261,7 @@ func (c *Cache) Put(n *Head) {
 			break
 		}
 	}
-	n.used.Store(uint32(s.missed.Miss(n.Addr)))
+	n.setUsed(uint32(s.missed.Miss(n.Addr)))
 	if free == nil {
 		if free = c.leastOf(set, n); free == nil {
 			return
@@ -245,15 +275,15 @@ func (c *Cache) Put(n *Head) {
 			c.short.Store(true)
 			return
 		}
-		if p.node.Load().used.Load() > 0 {
+		if p.node.Load().used() > 0 {
 			c.short.Store(true)
 		}
 		c.empty(s, p)
 	}
 	c.count(s, bytes)
-	s.levels[n.Level]++
+	s.levels[n.Level()]++
 	s.kept++
-	n.kept.Store(true)
+	n.setKept(true)
 	free.node.Store(n)
 	free.addr.Store(uint64(n.Addr))
 }
@@ -264,8 +294,9 @@ func (c *Cache) Keeps(a pool.Addr, level uint8, bytes int) bool {
 	s := c.shardOf(a)
 	s.Lock()
 	defer s.Unlock()
-	n := Head{Addr: a, Level: level}
-	n.used.Store(uint32(min(lfu.Most-1, s.missed.Count(a))) + 1)
+	n := Head{Addr: a}
+	n.SetLevel(level)
+	n.setUsed(uint32(min(lfu.Most-1, s.missed.Count(a))) + 1)
 	if c.paths != nil {
 		return true
 	}
@@ -311,10 +342,10 @@ func (c *Cache) empty(s *shard, p *place) {
 		return
 	}
 	c.count(s, -c.owner.Bytes(old))
-	s.levels[old.Level]--
+	s.levels[old.Level()]--
 	s.kept--
-	s.missed.Raise(old.Addr, uint8(old.used.Load()))
-	old.kept.Store(false)
+	s.missed.Raise(old.Addr, uint8(old.used()))
+	old.setKept(false)
 	c.owner.Evicted(old)
 	p.addr.Store(0)
 	p.node.Store(nil)

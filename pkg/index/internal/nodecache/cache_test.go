@@ -26,7 +26,9 @@ const typicalBytes = 1000
 
 // copyOf makes a copy of a node with so many children.
 func copyOf(a pool.Addr, level uint8, children int, version uint32) *testCopy {
-	return &testCopy{Head: Head{Addr: a, Level: level, Version: version}, bytes: 256 + 20*children}
+	c := &testCopy{Head: Head{Addr: a, Version: version}, bytes: 256 + 20*children}
+	c.SetLevel(level)
+	return c
 }
 
 func copyIn(h *Head) *testCopy { return (*testCopy)(unsafe.Pointer(h)) }
@@ -272,7 +274,9 @@ func TestVersions(t *testing.T) {
 // TestHighestLevel looks for a victim where no level has a copy, for a copy of the highest one.
 func TestHighestLevel(t *testing.T) {
 	k := New(env.Real(), copies{}, 10*typicalBytes, typicalBytes)
-	if v := k.victim(&k.shards[0], &Head{Level: math.MaxUint8}); v != nil {
+	var n Head
+	n.SetLevel(math.MaxUint8)
+	if v := k.victim(&k.shards[0], &n); v != nil {
 		t.Errorf("an empty cache has a victim: %v", v.node.Load())
 	}
 }

@@ -35,7 +35,7 @@ func (c *Cache) Places() int { return len(c.places) }
 func (c *Cache) Any(place int) *Head { return c.places[place].node.Load() }
 
 // IsCooled reports whether the copy was cooled and has not been found since.
-func (h *Head) IsCooled() bool { return h.used.Load() == 0 }
+func (h *Head) IsCooled() bool { return h.used() == 0 }
 
 // Cool cools n, and reports whether it did: it does not if the cache has dropped n or has children
 // of it.
@@ -46,7 +46,7 @@ func (c *Cache) Cool(n *Head) bool {
 	if !n.Kept() || n.IsCooled() || c.paths.HasChildren(n) {
 		return false
 	}
-	n.used.Store(0)
+	n.setUsed(0)
 	c.paths.Cooled(n)
 	return true
 }
@@ -75,7 +75,7 @@ const mostLooks = 8 * looks
 // of a few the one of the lowest level that is used least. If each has children, leaves are cooled.
 // Copies of levels above that of n are not evicted: the parent of n has no children yet.
 func (c *Cache) leaving(n *Head) *place {
-	o, s := outcast{level: n.Level}, c.only()
+	o, s := outcast{level: n.Level()}, c.only()
 	for left, met := len(c.places), 0; left > 0 && o.seen < looks && met < mostLooks; left-- {
 		s.hand = (s.hand + 1) % len(c.places)
 		if p := &c.places[s.hand]; p.node.Load() != nil {
@@ -90,7 +90,7 @@ func (c *Cache) leaving(n *Head) *place {
 
 // leavingOf is leaving for a full set.
 func (c *Cache) leavingOf(set []place, n *Head) *place {
-	o := outcast{level: n.Level}
+	o := outcast{level: n.Level()}
 	for i := range set {
 		c.consider(&o, &set[i])
 	}
@@ -109,11 +109,11 @@ type outcast struct {
 // considered.
 func (c *Cache) consider(o *outcast, p *place) bool {
 	n, best := p.node.Load(), &o.childless
-	if n.Level > o.level {
+	if n.Level() > o.level {
 		return false
 	}
 	if c.paths.HasChildren(n) {
-		if best = &o.parent; n.Level > 1 {
+		if best = &o.parent; n.Level() > 1 {
 			return false
 		}
 	} else if o.seen++; n.IsCooled() {

@@ -31,7 +31,7 @@ func (c *Cache) victim(s *shard, n *Head) (v *place) {
 	}
 	lowest := uint8(1)
 	for s.levels[lowest] == 0 {
-		if lowest >= n.Level {
+		if lowest >= n.Level() {
 			return nil
 		}
 		lowest++
@@ -40,7 +40,7 @@ func (c *Cache) victim(s *shard, n *Head) (v *place) {
 		s.hand = (s.hand + 1) % len(s.places)
 		p := &s.places[s.hand]
 		old := p.node.Load()
-		if old == nil || old.Level != lowest {
+		if old == nil || old.Level() != lowest {
 			continue
 		}
 		if seen++; v == nil || old.lessThan(v.node.Load()) {
@@ -55,7 +55,7 @@ func (c *Cache) victim(s *shard, n *Head) (v *place) {
 
 // lessThan reports whether n is evicted before m.
 func (n *Head) lessThan(m *Head) bool {
-	return n.Level < m.Level || n.Level == m.Level && n.used.Load() < m.used.Load()
+	return n.Level() < m.Level() || n.Level() == m.Level() && n.used() < m.used()
 }
 
 // tick counts a put or a miss in s. Now and then it halves all counts there, so that what was
@@ -68,7 +68,7 @@ func (c *Cache) tick(s *shard) {
 	s.missed.Halve()
 	for i := range s.places {
 		if n := s.places[i].node.Load(); n != nil {
-			n.used.Store(n.used.Load() / 2)
+			n.setUsed(n.used() / 2)
 		}
 	}
 }
