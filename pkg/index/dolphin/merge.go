@@ -323,7 +323,7 @@ func (s *Session) forwardLeft(a pool.Addr, low, high []byte, st *art.Step, r, to
 		return false, op.Failure(err, false)
 	}
 	w := slotIn(s.Answers)
-	st.Node.Store(st.Idx, w)
+	s.Learn(st, w)
 	if w.Frozen() || !w.Leaf() || w.Addr() != r {
 		return false, s.Unlock(nil)
 	}

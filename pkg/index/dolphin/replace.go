@@ -371,7 +371,7 @@ func (s *Session) linkRight(st *art.Step, a, left, half pool.Addr) (done bool, e
 		return false, op.Failure(err, false)
 	}
 	w := slotIn(s.Answers)
-	st.Node.Store(st.Idx, w)
+	s.Learn(st, w)
 	if w.Frozen() || !w.Leaf() || w.Addr() != a {
 		return false, s.Retry()
 	}

@@ -102,7 +102,7 @@ func FuzzOpen(f *testing.F) {
 	a := pool.NewAddr(1, 64)
 	var l leaf
 	f.Add(bytes.Clone(l.build(testSums, newShape(20, 8), make([]byte, 200), a, 7, make([]byte, 20), &content{value: make([]byte, 8)})))
-	h := art.Header{Kind: art.FirstType}
+	h := art.Header{Outline: art.Outline{Kind: art.FirstType}}
 	f.Add(bytes.Clone(h.Build(testSums, make([]byte, 64), a, 9)))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) < atCells {
@@ -122,7 +122,7 @@ func FuzzOpen(f *testing.F) {
 			t.Fatal(err)
 		}
 		lay.Sums = testSums
-		var c art.Copy
+		c := art.NewCopy()
 		if ty := art.NodeType(b[unit.AtKind]); ty >= art.FirstType && ty <= art.Direct && len(b) >= ty.Bytes() {
 			c.Decode(&lay.Layout, a, ty, b)
 		}

@@ -96,7 +96,7 @@ func (s *Session) takeSlots(n *plannedNode, b []byte) bool {
 	f := n.known
 	f.Learn(n.first, b)
 	if c := s.CopyAt(n.node); c != nil && s.MayRenew(c) && c.Size() == len(f.Words) {
-		c.RenewFrom(n.first, b)
+		s.RenewFrom(c, n.first, b)
 	}
 	return slices.ContainsFunc(f.Words[n.first:n.first+len(b)/art.SlotBytes], art.Slot.Frozen)
 }
@@ -108,7 +108,7 @@ func (s *Session) planNode(parent *art.Frame, w art.Slot, tight bool) bool {
 	sc, p := s.scan, &s.scan.plan
 	for _, f := range sc.ahead {
 		if f.At == w&art.AddrMask {
-			if f.Dead || parent != nil && !f.Under(&parent.Header) {
+			if f.Dead || parent != nil && !f.Under(&parent.Outline) {
 				return false
 			}
 			return !sc.enter(f, tight) || s.planBelow(f, f.Next)
@@ -127,7 +127,7 @@ func (s *Session) planNode(parent *art.Frame, w art.Slot, tight bool) bool {
 		s.Count.Misses++
 		return s.planRead(w) && p.wanted > 0
 	}
-	if parent != nil && !c.Under(&parent.Header) {
+	if parent != nil && !c.Under(&parent.Outline) {
 		s.planRead(w) // which the walk takes, and ends
 		return false
 	}

@@ -43,7 +43,7 @@ func TestFullNodeThatIsOutProvesNothing(t *testing.T) {
 	}
 	node := b.Path[1].Node
 	if b.Level != 1 || node.Kind != art.FirstType || node.Children() != full {
-		t.Fatalf("level %d, %+v", b.Level, node.Header)
+		t.Fatalf("level %d, %+v", b.Level, node.Header())
 	}
 	old := b.Path[0].Word
 	image := bytes.Clone(b.Node[:art.HeadBytes])

@@ -229,8 +229,8 @@ func (s *Session) walk() (pause, error) {
 			sc.release(g)
 			return lacking, s.astray(w.Addr())
 		}
-		if !g.Under(&f.Header) {
-			return lacking, art.IsAstray(f.At.Addr(), &f.Header, w, &g.Header)
+		if !g.Under(&f.Outline) {
+			return lacking, art.IsAstray(f.At.Addr(), &f.Outline, w, &g.Outline)
 		}
 		sc.see(g.At.Addr())
 		f.Next = sc.step(b)

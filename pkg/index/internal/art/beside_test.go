@@ -10,7 +10,7 @@ import (
 // crowd is a copy of a node with n children and an end slot, in ascending order or in any, of which
 // some came after the copy was made, and of these and others some are tombstones.
 func crowd(r *rand.Rand, n, late, tombs int, ascending bool) *Copy {
-	lay, h := Layout{Ends: true, Sums: testSums}, Header{Kind: typeFor(1 + n)}
+	lay, h := Layout{Ends: true, Sums: testSums}, Header{Outline: Outline{Kind: typeFor(1 + n)}}
 	b := h.Build(testSums, make([]byte, RootBytes), AddrUnit, 1)
 	keys := r.Perm(256)[:n]
 	in := map[int]bool{}
@@ -35,13 +35,16 @@ func crowd(r *rand.Rand, n, late, tombs int, ascending bool) *Copy {
 	if r.IntN(2) == 0 {
 		putSlot(b, 0, LeafSlot(0, 64, 9999))
 	}
-	c := newCopy(mostKeys, mostSlots)
+	c := NewCopy()
 	if !c.Decode(&lay, AddrUnit, h.Kind, b) {
 		panic("no node")
 	}
 	c = c.Clone()
 	for i, k := range keys[n-late:] {
-		c.Store(next(h.Kind, n-late+i, k), words[n-late+i])
+		if at := next(h.Kind, n-late+i, k); !c.Store(at, words[n-late+i]) {
+			c = c.cloneWith(at + 1)
+			c.Store(at, words[n-late+i])
+		}
 	}
 	for range tombs {
 		i := r.IntN(n)

@@ -112,9 +112,9 @@ func (s *Session) seekBound(key []byte, fresh bool) (found, again bool, err erro
 			n := s.Path[l+1].Node
 			at := n.Mismatch(key)
 			if at <= st.Node.End() { // the way here has the bytes before
-				return false, false, IsAstray(st.Node.Addr, &st.Node.Header, st.Word, &n.Header)
+				return false, false, IsAstray(st.Node.Addr, &st.Node.Outline, st.Word, &n.Outline)
 			}
-			if at < len(key) && key[at] > n.Prefix[at-int(n.Depth)] {
+			if at < len(key) && key[at] > n.Prefix()[at-int(n.Depth)] {
 				return s.before(l+1, BehindAll, nil, fresh)
 			}
 		}
@@ -203,15 +203,15 @@ func (s *Session) look(l, b int) (v *Copy, again bool, err error) {
 		if err := s.Read(n.Addr+pool.Addr(SlotAt(from)), read); err != nil {
 			return nil, false, err
 		}
-		n.RenewFrom(from, read)
+		n = s.RenewFrom(n, from, read)
+		st.Node = n
 		if allFrozen(read) {
 			if is, err := s.leadsTo(l); err != nil || !is {
 				return nil, true, err
 			}
 		}
 		v = s.Fresh
-		v.Header, v.Ends, v.Addr = n.Header, n.Ends, n.Addr
-		v.adopt(s.Node)
+		v.adopt(n, s.Node)
 		if i, _ := v.below(b); i >= 0 || from == 0 {
 			break
 		}
@@ -290,8 +290,8 @@ func (s *Session) enter(l int) (again bool, err error) {
 		_, err := s.renew(nil, l)
 		return true, err
 	}
-	if !below.Node.Under(&st.Node.Header) || below.Node.End() > s.t.longest {
-		return false, IsAstray(st.Node.Addr, &st.Node.Header, st.Word, &below.Node.Header)
+	if !below.Node.Under(&st.Node.Outline) || below.Node.End() > s.t.longest {
+		return false, IsAstray(st.Node.Addr, &st.Node.Outline, st.Word, &below.Node.Outline)
 	}
 	return false, nil
 }

@@ -298,7 +298,7 @@ func TestBoundBelowTooDeepNodes(t *testing.T) {
 	for end := toyLongest + 2; end > 0; end-- {
 		a, at, err := s.Allocate(FirstType.Bytes(), pool.Nil)
 		s.must(err)
-		h := Header{Kind: FirstType, Depth: uint16(end)}
+		h := Header{Outline: Outline{Kind: FirstType, Depth: uint16(end)}}
 		b := h.Build(s.Session.t.lay.Sums, s.nodes, a, 1)
 		putSlot(b, s.Session.t.lay.Base(), w)
 		s.PS.Write(pool.Sole, a, b)

@@ -22,7 +22,7 @@ func (s *Session) MayRenew(c *Copy) bool { return c.Stamp <= s.PS.Stamp() }
 func (s *Session) Keep(w Slot, b []byte) {
 	if c := s.CopyAt(w); c != nil {
 		if s.MayRenew(c) {
-			c.Renew(b)
+			s.Renew(c, b)
 		}
 		return
 	}

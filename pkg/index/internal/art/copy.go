@@ -2,7 +2,7 @@ package art
 
 import (
 	"bytes"
-	"encoding/binary"
+	"slices"
 	"sync/atomic"
 	"unsafe"
 
@@ -10,9 +10,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Copy is a copy of an inner node, shared by the sessions of a client. Its head and its keys
-// never change. Its words do: a session that READs a word of the node, or changes it, stores it
-// here. So a word may be older than the one before it. No word is believed without a proof
+// Copy is a copy of an inner node, shared by the sessions of a client. Its head and its keys never
+// change. Its words do: a session that READs a word of the node, or changes it, stores it here. So
+// a word may be older than the one before it. No word is believed without a proof
 // (docs/design/smart.md, "Reading").
 //
 // A word is never older than the copy's stamp says. The floor rests on that: when it has risen
@@ -21,35 +21,55 @@ import (
 // there by then with its stamp, or what its operation READ before, if that is not older than the
 // stamp.
 //
-// Keys and words lie behind the struct, in one piece of memory with it: a search mostly takes two
-// lines of the processor's cache. It has no pointers.
+// A copy takes no more than the node has children. Behind the struct, in one piece of memory with
+// it, lie the partial keys of the first slots, the prefix, and the words of the first slots, as
+// many as the memory that was allocated has room for: a search mostly takes two lines of the
+// processor's cache. Slots are filled in order, so those that have no room are empty as far as the
+// copy says. Where a child comes to one of them a larger copy takes this one's place
+// (Session.learn). A node of type direct is filled in no order, and has room for all its slots. A
+// copy has no pointers.
 type Copy struct {
 	nodecache.Head
-	Header
+	Outline
 	Ends bool // slot 0 is the end slot
-	// how many partial keys lie behind the struct: those of the first slots from base on that had
-	// one when the copy was made, and which keep it
+	// how many partial keys there are: those of the first slots from base on that had one when the
+	// copy was made, and which keep it
 	keys uint8
-	at   uint8  // where the words of the slots lie, in words behind the struct
-	n    uint16 // slots
+	room uint16 // for words; there may be more than slots
 }
 
-const (
-	// copyBytes is what a copy takes besides its keys and slots.
-	copyBytes = int(unsafe.Sizeof(Copy{}))
-	// typicalCopy is what most copies take, at least: those of nodes with a few children.
-	typicalCopy = copyBytes + 104
-	// mostKeys is how many keys a copy has at most.
-	mostKeys = mostSlots
-)
+// copyBytes is what a copy takes besides its keys, prefix and words.
+const copyBytes = int(unsafe.Sizeof(Copy{}))
 
-// newCopy makes a copy with room for so many keys and slots.
-func newCopy(keys, slots int) *Copy {
-	at := (keys + 7) / 8
-	c := (*Copy)(unsafe.Pointer(&make([]atomic.Uint64, copyBytes/8+at+slots)[0]))
-	c.at, c.n = uint8(at), uint16(slots)
+// typicalCopy is what copies take on average, and a little more, where keys are random.
+const typicalCopy = copyBytes + 10*SlotBytes
+
+// mostKeys is how many keys a copy has at most. Nodes of type direct have none.
+const mostKeys = 125
+
+// NewCopy makes a copy that any node can be decoded to, time and again.
+func NewCopy() *Copy {
+	return newCopy(keyBytes(mostKeys, MostPrefix) + SlotBytes*mostSlots)
+}
+
+// newCopy makes a copy with so many bytes behind the struct, or more: those that the allocator
+// would leave unused are room for words.
+func newCopy(behind int) *Copy {
+	b := slices.Grow([]uint64(nil), (copyBytes+behind)/8)
+	b = b[:cap(b)]
+	clear(b) // what Grow leaves behind the length is said nowhere
+	c := (*Copy)(unsafe.Pointer(&b[0]))
+	c.room = uint16(len(b) - copyBytes/8)
+	// All are of one level: each copy spares a descent that comes by one READ, wherever it lies, so
+	// it is worth as much as it is found. Those nearer to the root are found more often by
+	// themselves. Were they of higher levels, a path that is looked up all the time would be READ
+	// for ever below copies that nobody asks for.
+	c.SetLevel(1)
 	return c
 }
+
+// keyBytes is what so many keys take with a prefix.
+func keyBytes(keys, prefix int) int { return (keys + prefix + 7) &^ 7 }
 
 // behind is what lies so many bytes behind the struct.
 func (c *Copy) behind(offset int) unsafe.Pointer {
@@ -59,13 +79,31 @@ func (c *Copy) behind(offset int) unsafe.Pointer {
 // partial are the keys.
 func (c *Copy) partial() []byte { return unsafe.Slice((*byte)(c.behind(0)), c.keys) }
 
-// words are the words of the slots.
-func (c *Copy) words() []atomic.Uint64 {
-	return unsafe.Slice((*atomic.Uint64)(c.behind(8*int(c.at))), c.n)
+// Prefix is the prefix. It never changes.
+func (c *Copy) Prefix() []byte { return unsafe.Slice((*byte)(c.behind(int(c.keys))), c.Length) }
+
+// Header is the node's head.
+func (c *Copy) Header() Header {
+	h := Header{Outline: c.Outline}
+	copy(h.Prefix[:], c.Prefix())
+	return h
 }
 
-// Size is how many slots there are.
-func (c *Copy) Size() int { return int(c.n) }
+// Mismatch returns the first place at which key does not have the prefix; -1 if it has all of it.
+func (c *Copy) Mismatch(key []byte) int { return c.mismatch(c.Prefix(), key) }
+
+// word is where the word of slot i lies, for which there is room.
+func (c *Copy) word(i int) *atomic.Uint64 {
+	return (*atomic.Uint64)(c.behind(keyBytes(int(c.keys), int(c.Length)) + SlotBytes*i))
+}
+
+// words are the words that there is room for.
+func (c *Copy) words() []atomic.Uint64 {
+	return unsafe.Slice(c.word(0), min(int(c.room), c.Size()))
+}
+
+// Size is how many slots the node has.
+func (c *Copy) Size() int { return c.Kind.Slots() }
 
 // Base is the first slot that is not the end slot.
 func (c *Copy) Base() int {
@@ -87,68 +125,96 @@ func (copies) Bytes(h *nodecache.Head) int { return copyOf(h).memory() }
 // Evicted implements nodecache.Owner.
 func (copies) Evicted(*nodecache.Head) {}
 
-// memory is what c takes.
-func (c *Copy) memory() int { return copyBytes + SlotBytes*(int(c.at)+c.Size()) }
+// memory is what c takes: what was allocated.
+func (c *Copy) memory() int {
+	return copyBytes + keyBytes(int(c.keys), int(c.Length)) + SlotBytes*int(c.room)
+}
 
-// Word returns the word of a slot.
-func (c *Copy) Word(i int) Slot { return Slot(c.words()[i].Load()) }
-
-// Store keeps a word that was READ or changed by an operation under way.
-func (c *Copy) Store(i int, s Slot) { c.words()[i].Store(uint64(s)) }
-
-// Renew keeps the slots of b, READ by an operation under way, whatever became of the head.
-func (c *Copy) Renew(b []byte) { c.RenewFrom(0, b[HeadBytes:SlotAt(c.Size())]) }
-
-// RenewFrom is Renew with slots only, of which the first one is number first.
-func (c *Copy) RenewFrom(first int, b []byte) {
-	for i := range len(b) / SlotBytes {
-		if w := Slot(binary.LittleEndian.Uint64(b[i*SlotBytes:])); c.Word(first+i) != w {
-			c.Store(first+i, w)
-		}
+// Word returns the word of a slot: 0 if there is no room for it, as of an empty one.
+func (c *Copy) Word(i int) Slot {
+	if i >= int(c.room) {
+		return 0
 	}
+	return Slot(c.word(i).Load())
+}
+
+// Store keeps a word that was READ or changed by an operation under way, if there is room.
+func (c *Copy) Store(i int, s Slot) (kept bool) {
+	if i >= int(c.room) {
+		return false
+	}
+	c.word(i).Store(uint64(s))
+	return true
 }
 
 // Decode makes c the node that was READ from a. It reports false if b is no inner node of a type.
 func (c *Copy) Decode(lay *Layout, a pool.Addr, t NodeType, b []byte) bool {
-	if !c.Header.Decode(lay.Sums, b, a) || c.Kind != t {
+	var h Header
+	if !h.Decode(lay.Sums, b, a) || h.Kind != t {
 		return false
 	}
-	c.Addr, c.Ends = a, lay.Ends
-	// All are of one level: each copy spares a descent that comes by one READ, wherever it lies, so
-	// it is worth as much as it is found. Those nearer to the root are found more often by
-	// themselves. Were they of higher levels, a path that is looked up all the time would be READ
-	// for ever below copies that nobody asks for.
-	c.Level = 1
-	c.adopt(b)
+	c.Addr, c.Ends, c.Outline = a, lay.Ends, h.Outline
+	c.fill(h.Prefix[:h.Length], b)
 	return true
 }
 
-// adopt takes the slots from b, a node like c, which has room for them.
-func (c *Copy) adopt(b []byte) {
-	c.n, c.keys = uint16(c.Kind.Slots()), 0
-	words, base := c.words(), c.Base()
-	inOrder := c.Kind != Direct
-	for i := range words {
-		w := GetSlot(b, i)
-		words[i].Store(uint64(w))
-		if i >= base && inOrder {
-			if inOrder = !w.Empty(); inOrder {
-				c.keys++
-				c.partial()[c.keys-1] = w.Key()
-			}
+// adopt makes c, which NewCopy made, the node of n with the slots of b.
+func (c *Copy) adopt(n *Copy, b []byte) {
+	c.Addr, c.Ends, c.Outline = n.Addr, n.Ends, n.Outline
+	c.fill(n.Prefix(), b)
+}
+
+// fill takes the prefix, and the slots from b.
+func (c *Copy) fill(prefix, b []byte) {
+	n, base, keys := c.Size(), c.Base(), 0
+	if c.Kind != Direct {
+		for base+keys < n && !GetSlot(b, base+keys).Empty() {
+			keys++
 		}
+	}
+	c.keys, c.room = uint8(keys), uint16(n)
+	for i := range c.partial() {
+		c.partial()[i] = GetSlot(b, base+i).Key()
+	}
+	copy(c.Prefix(), prefix)
+	words := c.words()
+	for i := range words {
+		words[i].Store(uint64(GetSlot(b, i)))
 	}
 }
 
 // Clone is a copy of c with no more room than it takes.
-func (c *Copy) Clone() *Copy {
-	n := newCopy(int(c.keys), c.Size())
-	n.Addr, n.Level, n.Version, n.Stamp = c.Addr, c.Level, c.Version, c.Stamp
-	n.Header, n.Ends, n.keys = c.Header, c.Ends, c.keys
-	copy(n.partial(), c.partial())
-	from, to := c.words(), n.words()
-	for i := range from {
-		to[i].Store(from[i].Load())
+func (c *Copy) Clone() *Copy { return c.cloneWith(0) }
+
+// cloneWith is a copy of c with room for at least so many slots. What sessions store in c at the
+// same time may not be in it.
+func (c *Copy) cloneWith(slots int) *Copy {
+	var all [mostSlots]Slot
+	base, keys := c.Base(), int(c.keys)
+	filled := base + keys // or more
+	for i := range c.words() {
+		if all[i] = c.Word(i); !all[i].Empty() {
+			filled = max(filled, i+1)
+		}
+	}
+	if c.Kind == Direct {
+		filled = c.Size()
+	} else {
+		for base+keys < filled && !all[base+keys].Empty() {
+			keys++
+		}
+	}
+	behind := keyBytes(keys, int(c.Length))
+	n := newCopy(behind + SlotBytes*max(filled, slots))
+	n.room -= uint16(behind / 8)
+	n.Addr, n.Version, n.Stamp = c.Addr, c.Version, c.Stamp
+	n.Outline, n.Ends, n.keys = c.Outline, c.Ends, uint8(keys)
+	for i := copy(n.partial(), c.partial()); i < keys; i++ {
+		n.partial()[i] = all[base+i].Key()
+	}
+	copy(n.Prefix(), c.Prefix())
+	for i, w := range all[:filled] {
+		n.Store(i, w)
 	}
 	return n
 }
@@ -168,7 +234,7 @@ func (c *Copy) find(b int) (i int, w Slot) {
 		i += c.Base()
 		return i, c.Word(i)
 	}
-	for i := c.Base() + int(c.keys); i < c.Size(); i++ {
+	for i = c.Base() + int(c.keys); i < c.Size(); i++ {
 		if w := c.Word(i); w.Empty() || w.Key() == byte(b) {
 			return i, w
 		}
@@ -178,7 +244,7 @@ func (c *Copy) find(b int) (i int, w Slot) {
 
 // Children counts the children in the words.
 func (c *Copy) Children() (n int) {
-	for i := range c.Size() {
+	for i := range c.words() {
 		if c.Word(i).Child() {
 			n++
 		}
@@ -200,12 +266,12 @@ func (c *Copy) allFrozen() bool {
 // node's prefix, which begins there at the latest, and the child's slot say it. The end slot says
 // 0, which is no byte of theirs.
 func (c *Copy) wayTo(w Slot, from int, b []byte) []byte {
-	return append(append(b, c.Prefix[from-int(c.Depth):c.Length]...), w.Key())
+	return append(append(b, c.Prefix()[from-int(c.Depth):]...), w.Key())
 }
 
 // single is the only child of c; 0 if it has none, or several.
 func (c *Copy) single() (only Slot) {
-	for i := range c.Size() {
+	for i := range c.words() {
 		if w := c.Word(i); w.Child() {
 			if only != 0 {
 				return 0

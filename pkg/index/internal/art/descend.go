@@ -103,12 +103,12 @@ func (s *Session) follow(key []byte, l int) (Outcome, error) {
 			}
 			continue
 		}
-		if !below.Node.Under(&st.Node.Header) {
-			return Vacant, IsAstray(st.Node.Addr, &st.Node.Header, st.Word, &below.Node.Header)
+		if !below.Node.Under(&st.Node.Outline) {
+			return Vacant, IsAstray(st.Node.Addr, &st.Node.Outline, st.Word, &below.Node.Outline)
 		}
 		if at := below.Node.Mismatch(key); at >= 0 {
 			if at <= st.Node.End() { // the way here has the bytes before
-				return Vacant, IsAstray(st.Node.Addr, &st.Node.Header, st.Word, &below.Node.Header)
+				return Vacant, IsAstray(st.Node.Addr, &st.Node.Outline, st.Word, &below.Node.Outline)
 			}
 			return Mismatched, nil
 		}
@@ -156,7 +156,7 @@ func (s *Session) ReadWord(st *Step) (Slot, error) {
 		return 0, err
 	}
 	w := Slot(binary.LittleEndian.Uint64(s.Answers))
-	st.Node.Store(st.Idx, w)
+	s.Learn(st, w)
 	return w, nil
 }
 
@@ -241,15 +241,13 @@ func (s *Session) Confirm(key []byte, ended Outcome) (absent bool, out Outcome, 
 // reread READs the node of st, which has no slot for key as far as its copy says, and finds the
 // slot again. absent: the node was in the tree when it was READ, and has none.
 func (s *Session) reread(key []byte, st *Step) (absent bool, err error) {
-	c := st.Node
+	c, f := st.Node, s.Fresh
 	if err := s.Read(c.Addr, s.Node[:c.Kind.Bytes()]); err != nil {
 		return false, err
 	}
-	f := s.Fresh
 	// A dead mark may be over the head, not over the slots.
-	c.Renew(s.Node)
-	f.Header, f.Ends, f.Addr = c.Header, c.Ends, c.Addr
-	f.adopt(s.Node)
+	f.adopt(c, s.Node)
+	st.Node = s.Renew(c, s.Node)
 	st.Idx, st.Word = f.find(Branch(key, c.End()))
 	st.Fresh = st.shows(f)
 	return st.Fresh && (st.Idx < 0 || st.Word.Empty()), nil

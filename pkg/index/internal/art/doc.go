@@ -12,6 +12,7 @@
 //	layout.go  what all nodes of an index have in common; branches
 //	header.go  heads of nodes
 //	copy.go    copies of nodes, as clients keep them
+//	learn.go   what sessions store in copies
 //	beside.go  which child of a copy lies beside a place
 //	fill.go    images of nodes
 //	frame.go   nodes with their children in order

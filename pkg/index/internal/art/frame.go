@@ -48,7 +48,7 @@ func (f *Frame) Take(lay *Layout, w Slot, b []byte) {
 
 // CopyFrom makes f what a copy says of the node where w leads.
 func (f *Frame) CopyFrom(w Slot, c *Copy) {
-	f.At, f.Header, f.Base, f.Dead = w&AddrMask, c.Header, c.Base(), false
+	f.At, f.Header, f.Base, f.Dead = w&AddrMask, c.Header(), c.Base(), false
 	f.resize(c.Size())
 	for i := range f.Words {
 		f.Words[i] = c.Word(i)

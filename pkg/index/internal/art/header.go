@@ -40,33 +40,39 @@ const (
 	kindBlock = 255 // package blocks
 )
 
+// Outline is what the head of an inner node says besides the bytes of the prefix.
+type Outline struct {
+	Kind   NodeType
+	Length uint8  // of the prefix
+	Depth  uint16 // where it begins in the keys below
+}
+
 // Header is the head of an inner node.
 type Header struct {
-	Kind   NodeType
-	Length uint8
-	Depth  uint16
+	Outline
 	Prefix [MostPrefix]byte
 }
 
 // End is where the prefix ends in the keys below: the place of the byte that branches.
-func (h *Header) End() int { return int(h.Depth) + int(h.Length) }
+func (o *Outline) End() int { return int(o.Depth) + int(o.Length) }
 
 // setPrefix makes the head that of keys which have p at depth.
 func (h *Header) setPrefix(depth int, p []byte) {
 	h.Depth, h.Length = uint16(depth), uint8(copy(h.Prefix[:], p))
 }
 
-// Under reports whether a slot of the node p can lead to h. The byte of the slot comes where p's
-// prefix ends, and h's prefix ends behind that, and begins there at the latest. So the prefixes on
+// Under reports whether a slot of the node p can lead to o. The byte of the slot comes where p's
+// prefix ends, and o's prefix ends behind that, and begins there at the latest. So the prefixes on
 // a way from the root only grow, and every way ends, wherever a damaged slot leads.
-func (h *Header) Under(p *Header) bool {
-	return h.End() > p.End() && int(h.Depth) <= p.End()+1
+func (o *Outline) Under(p *Outline) bool {
+	return o.End() > p.End() && int(o.Depth) <= p.End()+1
 }
 
-// Mismatch returns the first place at which key does not have the prefix; -1 if it has all of it.
-func (h *Header) Mismatch(key []byte) int {
-	for i := range int(h.Length) {
-		if at := int(h.Depth) + i; at >= len(key) || key[at] != h.Prefix[i] {
+// mismatch returns the first place at which key does not have the prefix, which is that of o; -1 if
+// it has all of it.
+func (o *Outline) mismatch(prefix, key []byte) int {
+	for i, b := range prefix {
+		if at := int(o.Depth) + i; at >= len(key) || key[at] != b {
 			return at
 		}
 	}

@@ -21,7 +21,7 @@ func TestHeadRoundTrip(t *testing.T) {
 		key := bytesOf(r, r.IntN(40))
 		depth := r.IntN(len(key) + 1)
 		n := min(MostPrefix, r.IntN(len(key)-depth+1))
-		h := Header{Kind: FirstType + NodeType(r.IntN(int(Direct)))}
+		h := Header{Outline: Outline{Kind: FirstType + NodeType(r.IntN(int(Direct)))}}
 		h.setPrefix(depth, key[depth:depth+n])
 		a := pool.NewAddr(2, 64*(1+r.Uint64N(1<<30)))
 		b := h.Build(testSums, make([]byte, Direct.Bytes()), a, r.Uint32())
@@ -29,17 +29,17 @@ func TestHeadRoundTrip(t *testing.T) {
 		if !g.Decode(testSums, b, a) || g != h || g.Decode(testSums, b, a+64) || Marks(a, b[:pool.HeadBytes]) != pool.Used {
 			t.Fatalf("%+v became %+v", h, g)
 		}
-		if at := h.Mismatch(key); at != -1 {
+		if at := h.mismatch(h.Prefix[:h.Length], key); at != -1 {
 			t.Fatalf("%x does not have its own bytes at %d", key, at)
 		}
 		if n > 0 {
 			at := depth + r.IntN(n)
 			other := bytes.Clone(key)
 			other[at]++
-			if got := h.Mismatch(other); got != at {
+			if got := h.mismatch(h.Prefix[:h.Length], other); got != at {
 				t.Fatalf("%x and %x differ at %d, not %d", key, other, at, got)
 			}
-			if got := h.Mismatch(key[:at]); got != at {
+			if got := h.mismatch(h.Prefix[:h.Length], key[:at]); got != at {
 				t.Fatalf("%x ends at %d, not %d", key[:at], at, got)
 			}
 		}
@@ -61,7 +61,7 @@ func TestTornChosenPrefix(t *testing.T) {
 	a := pool.NewAddr(1, 1<<20)
 	prefix := make([]byte, MostPrefix)
 	crctest.Change(prefix, MostPrefix-8)
-	h := Header{Kind: FirstType}
+	h := Header{Outline: Outline{Kind: FirstType}}
 	h.setPrefix(3, prefix)
 	before := h.Build(testSums, make([]byte, FirstType.Bytes()), a, 7)
 	after := bytes.Clone(before)

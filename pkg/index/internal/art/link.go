@@ -108,7 +108,7 @@ func (s *Session) Swapped(st *Step, to Slot) (found Slot, won bool) {
 	if found = Slot(binary.NativeEndian.Uint64(s.Answers)); found != st.Word {
 		to = found
 	}
-	st.Node.Store(st.Idx, to)
+	s.Learn(st, to)
 	return found, found == st.Word
 }
 

@@ -189,13 +189,13 @@ func (ld *Builder) close(n *opened, from int) error {
 	base := ld.s.t.lay.Base()
 	k := len(n.children)
 	with := &ld.s.t.with
-	h, most := Header{Kind: with.typeFor(base + k + k/8)}, with.longestPrefix()
+	h, most := Header{Outline: Outline{Kind: with.typeFor(base + k + k/8)}}, with.longestPrefix()
 	depth := from + (n.end-from)/(most+1)*(most+1)
 	h.setPrefix(depth, ld.last[depth:n.end])
 	err := ld.node(&h, func(b []byte) { n.put(b, base, h.Kind) })
 	for err == nil && depth > from {
 		depth -= most + 1
-		h = Header{Kind: with.typeFor(0)}
+		h = Header{Outline: Outline{Kind: with.typeFor(0)}}
 		h.setPrefix(depth, ld.last[depth:depth+most])
 		below, br, next := ld.word, int(ld.last[depth+most]), base
 		err = ld.node(&h, func(b []byte) { putChild(b, h.Kind, base, &next, br, below) })

@@ -31,14 +31,14 @@ func (s *Session) headerMerge(parent *Step, c *Copy, only Slot) (w Slot, merged 
 	if !b.Decode(&s.t.lay, only.Addr(), t, s.Node) {
 		return 0, false, nil
 	}
-	if !b.Under(&c.Header) {
-		return 0, false, IsAstray(c.Addr, &c.Header, only, &b.Header)
+	if !b.Under(&c.Outline) {
+		return 0, false, IsAstray(c.Addr, &c.Outline, only, &b.Outline)
 	}
 	if b.End()-from > s.t.with.longestPrefix() {
 		return 0, false, nil
 	}
 	var room [MostPrefix]byte
-	p := append(c.wayTo(only, from, room[:0]), b.Prefix[c.End()+1-int(b.Depth):b.Length]...)
+	p := append(c.wayTo(only, from, room[:0]), b.Prefix()[c.End()+1-int(b.Depth):]...)
 	reserved := len(s.made)
 	nt := s.t.with.typeOf(b, false)
 	if full, err := s.also(nt, reserved, only.Addr()); full || err != nil {
@@ -66,7 +66,7 @@ func (s *Session) headerMerge(parent *Step, c *Copy, only Slot) (w Slot, merged 
 		s.free(m)
 	}
 	s.made = append(s.made[:0], node)
-	h := Header{Kind: nt}
+	h := Header{Outline: Outline{Kind: nt}}
 	h.setPrefix(from, p)
 	image := h.Build(s.t.lay.Sums, s.nodes, node.at, unit.NewVersion(s.Env))
 	putChildren(image, nt, b)
@@ -97,15 +97,15 @@ func (s *Session) mergeable(l int, only Slot) (bool, error) {
 	var h Header
 	if c := s.t.Cache.Get(only.Addr(), s.Floor); c != nil {
 		s.PS.Follows(c.Stamp)
-		h = copyOf(c).Header
+		h.Outline = copyOf(c).Outline
 	} else {
 		b := s.Node[:HeadBytes]
 		if err := s.Read(only.Addr(), b); err != nil || !h.Decode(s.t.lay.Sums, b, only.Addr()) {
 			return false, err
 		}
 	}
-	if n := s.Path[l].Node; !h.Under(&n.Header) {
-		return false, IsAstray(n.Addr, &n.Header, only, &h)
+	if n := s.Path[l].Node; !h.Under(&n.Outline) {
+		return false, IsAstray(n.Addr, &n.Outline, only, &h.Outline)
 	}
 	return h.End()-s.Path[l-1].Node.End()-1 <= s.t.with.longestPrefix(), nil
 }

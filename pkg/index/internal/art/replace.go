@@ -100,7 +100,7 @@ func (s *Session) substitute(parent *Step, n, c *Copy, t NodeType, add Newcomer)
 	if !won || err != nil {
 		return false, errors.Join(full, err)
 	}
-	s.t.Cache.Drop(&n.Head)
+	s.t.Cache.Drop(&s.t.latest(n).Head)
 	if !w.Inner() {
 		s.t.Merges.Add(1)
 	}
@@ -157,7 +157,7 @@ func (s *Session) successor(parent *Step, c *Copy, t NodeType, add Newcomer) (w,
 			}
 		}
 	}
-	h := c.Header
+	h := c.Header()
 	h.Kind = t
 	b := h.Build(s.t.lay.Sums, s.nodes, node.at, unit.NewVersion(s.Env))
 	n := putChildren(b, t, c)

@@ -44,7 +44,7 @@ func getWay(b []byte) Slot { return Slot(binary.LittleEndian.Uint64(b)) }
 
 // buildRoot makes the image of a root in b.
 func buildRoot(k *sum.Key, b []byte, a pool.Addr, version uint32) []byte {
-	h := Header{Kind: Direct}
+	h := Header{Outline: Outline{Kind: Direct}}
 	h.Build(k, b, a, version)
 	b = b[:RootBytes]
 	clear(b[AtWay:])

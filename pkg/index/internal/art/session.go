@@ -58,7 +58,7 @@ const (
 // OpenIn makes s a part of a session of t, with buffers of ps.
 func (s *Session) OpenIn(t *Tree, ps *pool.Session) (err error) {
 	s.t = t
-	s.Fresh, s.lower = newCopy(mostKeys, mostSlots), newCopy(mostKeys, mostSlots)
+	s.Fresh, s.lower = NewCopy(), NewCopy()
 	s.Path = make([]Step, t.longest+2)
 	s.made = make([]made, 0, 8)
 	var room []byte
@@ -170,8 +170,7 @@ func (s *Session) readSlots(n, c *Copy) error {
 	if err := s.Read(n.Addr, s.Node[:n.Kind.Bytes()]); err != nil {
 		return err
 	}
-	c.Header, c.Ends, c.Addr = n.Header, n.Ends, n.Addr
-	c.adopt(s.Node)
+	c.adopt(n, s.Node)
 	return nil
 }
 
@@ -201,7 +200,7 @@ func (s *Session) Freeze(n, c *Copy) error {
 				found |= Frozen
 			}
 			c.Store(i, found)
-			n.Store(i, found)
+			n.Store(i, found) // the node is about to be replaced: no other copy is made for it
 		}
 		if late := s.PS.Overdue(); late != nil {
 			return late
@@ -214,12 +213,12 @@ func IsDamaged(node pool.Addr, w Slot) error {
 	return fmt.Errorf("node %v has the slot %#x, which leads to nothing that there is; if a check of the index finds it as well, restore a dump: %w", node, uint64(w), index.ErrFormat)
 }
 
-// IsAstray is the error of the word w of the node at a, with head p, which leads to a node with
-// head h that cannot be below it.
-func IsAstray(a pool.Addr, p *Header, w Slot, h *Header) error {
+// IsAstray is the error of the word w of the node at a, with outline p, which leads to a node
+// with outline o that cannot be below it.
+func IsAstray(a pool.Addr, p *Outline, w Slot, o *Outline) error {
 	const what = "node %v, whose prefix ends at byte %d of its keys, has the slot %#x, which leads to node %v with the prefix of bytes %d to %d, that belongs elsewhere; if a check of the index finds it as well, restore a dump: %w"
 	return fmt.Errorf(what,
-		a, p.End(), uint64(w), w.Addr(), h.Depth, h.End(), index.ErrFormat)
+		a, p.End(), uint64(w), w.Addr(), o.Depth, o.End(), index.ErrFormat)
 }
 
 // Beyond is the error of an address that does not fit a slot.

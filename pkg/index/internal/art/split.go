@@ -139,7 +139,7 @@ func (s *Session) headerSplit(n Newcomer) (done bool, err error) {
 		s.Discard()
 		return false, err
 	}
-	w, err := s.makeFork(first, key, from, at, [2]Slot{s.t.lay.hang(leaf, key, at), st.Word}, int(below.Prefix[at-int(below.Depth)]))
+	w, err := s.makeFork(first, key, from, at, [2]Slot{s.t.lay.hang(leaf, key, at), st.Word}, int(below.Prefix()[at-int(below.Depth)]))
 	if err != nil {
 		return false, err
 	}

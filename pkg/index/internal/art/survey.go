@@ -16,9 +16,9 @@ func (c *Walker) Survey(bottom []byte, visit func(low []byte, bytes int) error) 
 	return err
 }
 
-// survey visits what is below the node where w leads, which is a slot of the node at a with head p;
-// nil = it is the root.
-func (c *Walker) survey(p *Header, a pool.Addr, w Slot, level int, visit func(path []byte, bytes int) error) error {
+// survey visits what is below the node where w leads, which is a slot of the node at a with outline
+// p; nil = it is the root.
+func (c *Walker) survey(p *Outline, a pool.Addr, w Slot, level int, visit func(path []byte, bytes int) error) error {
 	if level == len(c.frames) {
 		c.frames = append(c.frames, new(Frame))
 	}
@@ -27,7 +27,7 @@ func (c *Walker) survey(p *Header, a pool.Addr, w Slot, level int, visit func(pa
 		return err
 	}
 	if p != nil && !f.Under(p) {
-		return IsAstray(a, p, w, &f.Header)
+		return IsAstray(a, p, w, &f.Outline)
 	}
 	n := len(c.Path)
 	if depth := int(f.Depth); depth <= n && f.End() >= n {
@@ -43,7 +43,7 @@ func (c *Walker) survey(p *Header, a pool.Addr, w Slot, level int, visit func(pa
 		if v := f.Word(b); c.s.t.lay.Damaged(v, b == EndBranch) {
 			err = IsDamaged(w.Addr(), v)
 		} else if v.Inner() {
-			err = c.survey(&f.Header, w.Addr(), v, level+1, visit)
+			err = c.survey(&f.Outline, w.Addr(), v, level+1, visit)
 		} else {
 			err = visit(c.Path, AllocatedFor(c.s.t.lay.LeafBytesOf(v)))
 		}

@@ -64,7 +64,7 @@ func (s *Session) AfterUnlink(w Slot) error {
 		return err
 	}
 	if looks {
-		n.Renew(s.Node)
+		s.Path[s.Level].Node = s.Renew(n, s.Node)
 	}
 	if err := s.tidy(s.Level); err != nil && (s.PS.Err() != nil || !errors.Is(err, index.ErrPoolFull)) {
 		return err
@@ -92,7 +92,8 @@ func (s *Session) tidy(l int) error {
 			if err := s.Read(n.Addr, s.Node[:n.Kind.Bytes()]); err != nil {
 				return err
 			}
-			n.Renew(s.Node)
+			n = s.Renew(n, s.Node)
+			s.Path[l].Node = n
 		}
 		if !n.sparse(&s.t.with) {
 			only := n.single()

@@ -50,10 +50,10 @@ type piece struct {
 	over bool // it ended at Path
 }
 
-// see goes through the node where w leads, which is a slot of the node at a with head p; nil = it
-// is the root. Path is the way to it, slot included. tight: from has that, or is above it. again:
+// see goes through the node where w leads, which is a slot of the node at a with outline above; nil
+// = it is the root. Path is the way to it, slot included. tight: from has that, or is above it. again:
 // the node is marked dead.
-func (p *piece) see(above *Header, a pool.Addr, w Slot, level int, tight bool) (again bool, err error) {
+func (p *piece) see(above *Outline, a pool.Addr, w Slot, level int, tight bool) (again bool, err error) {
 	if level == len(p.frames) {
 		p.frames = append(p.frames, new(Frame))
 	}
@@ -67,7 +67,7 @@ func (p *piece) see(above *Header, a pool.Addr, w Slot, level int, tight bool) (
 	}
 	way := len(p.Path)
 	if above != nil && !f.Under(above) {
-		return false, IsAstray(a, above, w, &f.Header)
+		return false, IsAstray(a, above, w, &f.Outline)
 	}
 	p.Path = append(p.Path, f.Prefix[way-int(f.Depth):f.Length]...)
 	n, first := len(p.Path), EndBranch
@@ -101,7 +101,7 @@ func (p *piece) see(above *Header, a pool.Addr, w Slot, level int, tight bool) (
 			p.left--
 		default:
 			p.to.SeeNode(v.Addr())
-			if again, err = p.see(&f.Header, w.Addr(), v, level+1, tight && bytes.HasPrefix(p.from, p.Path)); again || err != nil || p.over {
+			if again, err = p.see(&f.Outline, w.Addr(), v, level+1, tight && bytes.HasPrefix(p.from, p.Path)); again || err != nil || p.over {
 				return again, err
 			}
 		}

@@ -1,0 +1,143 @@
+package art
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"testing"
+
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// TestCopiesLearn: a child that comes to a slot for which a copy has no room is found by the copies
+// of all sessions of the client: at once if one of them put it there, and when one has missed it if
+// another client did.
+func TestCopiesLearn(t *testing.T) {
+	s := newToy(t, toyLayout, allTechniques)
+	b, far := s.beside(), s.another(t)
+	place := func(i int) []byte { return []byte{'k', byte(i)} }
+	for i := range 100 { // the nodes are of all searched types in turn
+		switch {
+		case i%3 < 2:
+			b.add(place(i), pool.Nil)
+		default:
+			far.add(place(i), pool.Nil)
+			if s.find(place(i)) == 0 {
+				t.Fatalf("child %d is lost", i)
+			}
+		}
+		if i < 2 {
+			continue // the fork, which nobody has looked for yet
+		}
+		for _, one := range []*toy{s, b} {
+			one.Begin()
+			_, err := one.Seek(place(0)) // READs the node if another one took its place
+			s.must(err)
+			out, err := one.Seek(place(i))
+			s.must(err)
+			if out != Leafed {
+				t.Fatalf("by copies child %d is not there: %v, of %d children", i, out, one.Last().Node.Children())
+			}
+			one.End()
+		}
+	}
+	s.must(b.Close())
+}
+
+// TestCopiesThatGrowBesideOthers: of two sessions that come with children to a copy without room
+// the second one stores in the copy that the first one made. A copy that the cache does not have
+// grows for the session alone.
+func TestCopiesThatGrowBesideOthers(t *testing.T) {
+	s := newToy(t, toyLayout, allTechniques)
+	c := crowd(rand.New(rand.NewPCG(1, 1)), 14, 0, 0, true)
+	tree := s.Session.t
+	var free []byte
+	for b := range 256 {
+		if i, w := c.find(b); i < 0 || w.Empty() {
+			free = append(free, byte(b))
+		}
+	}
+	late := func(i int) Slot { return LeafSlot(free[i], 64, Slot(i)) }
+	grow := func(c *Copy, i int) *Copy { return s.learn(c, i, late(i)) }
+	full := int(c.room)
+	for i := c.Base() + 14; i < full; i++ {
+		if grow(c, i) != c {
+			t.Errorf("slot %d of %d has no room", i, full)
+		}
+	}
+	if alone := grow(c, full); alone == c || alone.Word(full) != late(full) || tree.latest(c) != c {
+		t.Errorf("outside of the cache: %+v", alone)
+	}
+	tree.Cache.Put(&c.Head)
+	one, two := grow(c, full), grow(c, full+1)
+	if one != two || tree.latest(c) != one || c.Kept() {
+		t.Errorf("copies %p and %p were made of one, the cache has %p", one, two, tree.latest(c))
+	}
+	for i := range c.Size() {
+		w := c.Word(i)
+		if i == full || i == full+1 {
+			w = late(i)
+		}
+		if one.Word(i) != w {
+			t.Errorf("slot %d says %#x, want %#x", i, one.Word(i), w)
+		}
+		if j, v := one.find(int(w.Key())); !w.Empty() && i > 0 && (j != i || v != w) {
+			t.Errorf("the child of slot %d is found in %d, %#x", i, j, v)
+		}
+	}
+	if tree.Cache.Drop(&tree.latest(c).Head); tree.latest(c) != c {
+		t.Error("the copy is there after it was dropped")
+	}
+}
+
+// TestCopiesOfOldWords: a session that READ slots before a child came stores that they are empty. A
+// copy that is made then says of no other child that it lies there, also when the word comes back.
+func TestCopiesOfOldWords(t *testing.T) {
+	c := crowd(rand.New(rand.NewPCG(1, 1)), 12, 2, 0, true) // the last two came after it was made
+	for _, i := range []int{3, 12} {
+		at := c.Word(i)
+		c.Store(i, 0)
+		n := c.cloneWith(c.Size())
+		for b := range 256 {
+			want := 0
+			for j := 1; j <= 12; j++ {
+				if w := c.Word(j); !w.Empty() && int(w.Key()) == b {
+					want = j
+				}
+			}
+			if j, w := n.find(b); !w.Empty() && (j != want || w != c.Word(want)) || w.Empty() && want != 0 {
+				t.Errorf("without slot %d branch %d is found in slot %d, %#x; it lies in %d", i, b, j, w, want)
+			}
+		}
+		c.Store(i, at)
+		n.Store(i, at)
+		for b := range 256 {
+			if j, w := n.find(b); !w.Empty() && int(w.Key()) != b || j == i && b != int(at.Key()) {
+				t.Errorf("branch %d is found in slot %d, %#x", b, j, w)
+			}
+		}
+	}
+}
+
+// TestCopiesAreCountedWhole: a copy takes the memory that was allocated for it, and has room for
+// the words that fit.
+func TestCopiesAreCountedWhole(t *testing.T) {
+	const n = 4096
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, children := range []int{1, 2, 4, 5, 12, 30, 100, 200} {
+		c := crowd(r, children, 0, 0, false)
+		var copies [n]*Copy
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for i := range copies {
+			copies[i] = c.Clone()
+		}
+		runtime.ReadMemStats(&after)
+		counted, took := n*copies[0].memory(), int(after.TotalAlloc-before.TotalAlloc)
+		if counted > took || counted < took*99/100 {
+			t.Errorf("%d copies of a node of %d children are counted as %d bytes, and %d were allocated", n, children, counted, took)
+		}
+		if filled := 1 + children; c.Kind != Direct && copies[0].memory() > 32+9*filled+7+16+copies[0].memory()/8 {
+			t.Errorf("a copy of a node of %d children takes %d bytes", children, copies[0].memory())
+		}
+	}
+}
