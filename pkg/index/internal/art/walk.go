@@ -51,8 +51,8 @@ type piece struct {
 }
 
 // see goes through the node where w leads, which is a slot of the node at a with outline above; nil
-// = it is the root. Path is the way to it, slot included. tight: from has that, or is above it. again:
-// the node is marked dead.
+// = it is the root. Path is the way to it, slot included. tight: from has that, or is above it.
+// again: the node is marked dead.
 func (p *piece) see(above *Outline, a pool.Addr, w Slot, level int, tight bool) (again bool, err error) {
 	if level == len(p.frames) {
 		p.frames = append(p.frames, new(Frame))

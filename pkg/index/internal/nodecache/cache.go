@@ -71,7 +71,7 @@ func (h *Head) used() uint32 { return h.state.Load() & usedMask }
 // setUsed sets the count.
 func (h *Head) setUsed(n uint32) { h.state.Store(h.state.Load()&^usedMask | n) }
 
-// setKept says whether the cache has the copy.
+// setKept notes that the cache has the copy, or has it no more.
 func (h *Head) setKept(kept bool) {
 	s := h.state.Load() &^ keptFlag
 	if kept {
