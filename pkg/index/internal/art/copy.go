@@ -186,35 +186,37 @@ func (c *Copy) fill(prefix, b []byte) {
 // Clone is a copy of c with no more room than it takes.
 func (c *Copy) Clone() *Copy { return c.cloneWith(0) }
 
-// cloneWith is a copy of c with room for at least so many slots. What sessions store in c at the
-// same time may not be in it.
+// cloneWith is a copy of c with room for at least so many slots, and for one word: the node may
+// have no child at all. What sessions store in c at the same time may not be in it. Each slot is
+// looked at twice, and an old word that a session stores between may empty it. So its key is taken
+// from the first look, which counts the keys.
 func (c *Copy) cloneWith(slots int) *Copy {
-	var all [mostSlots]Slot
-	base, keys := c.Base(), int(c.keys)
-	filled := base + keys // or more
+	var late [mostKeys]byte // keys that came after c was made
+	base, first := c.Base(), int(c.keys)
+	filled, keys := max(slots, base+first, 1), first
 	for i := range c.words() {
-		if all[i] = c.Word(i); !all[i].Empty() {
-			filled = max(filled, i+1)
+		w := c.Word(i)
+		if w.Empty() {
+			continue
+		}
+		filled = max(filled, i+1)
+		if i == base+keys && c.Kind != Direct {
+			late[keys] = w.Key()
+			keys++
 		}
 	}
 	if c.Kind == Direct {
 		filled = c.Size()
-	} else {
-		for base+keys < filled && !all[base+keys].Empty() {
-			keys++
-		}
 	}
 	behind := keyBytes(keys, int(c.Length))
-	n := newCopy(behind + SlotBytes*max(filled, slots))
+	n := newCopy(behind + SlotBytes*filled)
 	n.room -= uint16(behind / 8)
 	n.Addr, n.Version, n.Stamp = c.Addr, c.Version, c.Stamp
 	n.Outline, n.Ends, n.keys = c.Outline, c.Ends, uint8(keys)
-	for i := copy(n.partial(), c.partial()); i < keys; i++ {
-		n.partial()[i] = all[base+i].Key()
-	}
+	copy(n.partial()[copy(n.partial(), c.partial()):], late[first:])
 	copy(n.Prefix(), c.Prefix())
-	for i, w := range all[:filled] {
-		n.Store(i, w)
+	for i := range c.words() {
+		n.Store(i, c.Word(i))
 	}
 	return n
 }

@@ -43,6 +43,42 @@ func TestCopiesLearn(t *testing.T) {
 	s.must(b.Close())
 }
 
+// TestFewCopies: in a cache that has room for a few copies, or for none, each operation of two
+// sessions ends, also where a copy grows and finds no room, and finds what another client put there
+// or took out.
+func TestFewCopies(t *testing.T) {
+	for _, bytes := range []int{1, 200, 300, 500, 900, 3000} {
+		s := newToy(t, toyLayout, allTechniques)
+		s.Session.t.OpenCache(bytes)
+		b, far := s.beside(), s.another(t)
+		r := rand.New(rand.NewPCG(uint64(bytes), 1))
+		there, most := map[string]bool{}, int64(0)
+		for range 400 {
+			place := string([]byte{"kl"[r.IntN(2)], byte(r.IntN(100))})
+			who := []*toy{s, b, far}[r.IntN(3)]
+			switch {
+			case !there[place]:
+				who.add([]byte(place), pool.Nil)
+				there[place] = true
+			case r.IntN(4) == 0:
+				who.remove([]byte(place))
+				delete(there, place)
+			}
+			for _, one := range []*toy{b, s} {
+				if found := one.find([]byte(place)) != 0; found != there[place] {
+					t.Fatalf("cache of %d bytes: place %x is found: %v", bytes, place, found)
+				}
+			}
+			most = max(most, s.Session.t.Cache.Bytes())
+		}
+		if most > int64(max(bytes, 88)) { // the least table
+			t.Errorf("a cache of %d bytes took %d", bytes, most)
+		}
+		s.must(b.Close())
+		s.check(there)
+	}
+}
+
 // TestCopiesThatGrowBesideOthers: of two sessions that come with children to a copy without room
 // the second one stores in the copy that the first one made. A copy that the cache does not have
 // grows for the session alone.
@@ -59,6 +95,8 @@ func TestCopiesThatGrowBesideOthers(t *testing.T) {
 	late := func(i int) Slot { return LeafSlot(free[i], 64, Slot(i)) }
 	grow := func(c *Copy, i int) *Copy { return s.learn(c, i, late(i)) }
 	full := int(c.room)
+	s.Begin() // later than c
+	defer s.End()
 	for i := c.Base() + 14; i < full; i++ {
 		if grow(c, i) != c {
 			t.Errorf("slot %d of %d has no room", i, full)
@@ -72,6 +110,9 @@ func TestCopiesThatGrowBesideOthers(t *testing.T) {
 	if one != two || tree.latest(c) != one || c.Kept() {
 		t.Errorf("copies %p and %p were made of one, the cache has %p", one, two, tree.latest(c))
 	}
+	if one.Stamp != c.Stamp {
+		t.Errorf("the copy has words of %d, and is said to be of %d", c.Stamp, one.Stamp)
+	}
 	for i := range c.Size() {
 		w := c.Word(i)
 		if i == full || i == full+1 {
@@ -84,8 +125,18 @@ func TestCopiesThatGrowBesideOthers(t *testing.T) {
 			t.Errorf("the child of slot %d is found in %d, %#x", i, j, v)
 		}
 	}
+	if n := len(one.partial()); n != full-c.Base() {
+		t.Errorf("%d keys lie side by side, want those of the %d slots that were filled before", n, full-c.Base())
+	}
+	// The node is out, and another one lies there.
 	if tree.Cache.Drop(&tree.latest(c).Head); tree.latest(c) != c {
 		t.Error("the copy is there after it was dropped")
+	}
+	other := c.cloneWith(c.Size())
+	other.Stamp++
+	tree.Cache.Put(&other.Head)
+	if alone := grow(c, full); alone == other || other.Word(full) != 0 || !other.Kept() {
+		t.Errorf("the copy of another node has the word %#x of the one before", other.Word(full))
 	}
 }
 
@@ -121,6 +172,16 @@ func TestCopiesOfOldWords(t *testing.T) {
 // TestCopiesAreCountedWhole: a copy takes the memory that was allocated for it, and has room for
 // the words that fit.
 func TestCopiesAreCountedWhole(t *testing.T) {
+	// With no child and no end slot there is room for a word that nobody needs. A pointer behind
+	// the memory that was allocated would be one into what the allocator gives to others.
+	lay, h := Layout{Sums: testSums}, Header{Outline: Outline{Kind: FirstType}}
+	bare := NewCopy()
+	if !bare.Decode(&lay, AddrUnit, FirstType, h.Build(testSums, make([]byte, RootBytes), AddrUnit, 1)) {
+		t.Fatal("no node")
+	}
+	if c := bare.Clone(); c.memory() <= copyBytes {
+		t.Errorf("a copy of a node without slots takes %d bytes, and its words lie behind them", c.memory())
+	}
 	const n = 4096
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, children := range []int{1, 2, 4, 5, 12, 30, 100, 200} {

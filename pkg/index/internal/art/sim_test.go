@@ -85,6 +85,9 @@ func TestSeedsOfBounds(t *testing.T) {
 					defer made.Set()
 					s := openToy(func() *pool.Pool { return mustOpen(c, proc) }, panics, lay, with, root)
 					root = s.Session.t.First
+					if seed%3 == 0 {
+						s.Session.t.OpenCache(300 << (seed % 4)) // for a few copies
+					}
 					for i, s := range []*toy{s, s.beside()} {
 						over := p.NewEvent()
 						g.Go("wait", func() { over.Wait(env.Forever) })

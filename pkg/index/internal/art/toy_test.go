@@ -20,6 +20,7 @@ import (
 const (
 	toyBytes   = 128
 	toyLongest = toyBytes - HeadBytes - 1
+	mostTurns  = 1000 // descents of one operation: each comes after a change by somebody else
 )
 
 // Layouts of toys: slots say how much of a leaf to READ, or have bits of its place.
@@ -167,7 +168,7 @@ func (s *toy) peek(w Slot) ([]byte, bool) {
 func (s *toy) add(place []byte, at pool.Addr) bool {
 	s.Begin()
 	defer s.End()
-	for {
+	for range mostTurns {
 		out, err := s.Seek(place)
 		s.must(err)
 		s.coming = toyLeaf{s: s, place: place, at: at}
@@ -193,13 +194,15 @@ func (s *toy) add(place []byte, at pool.Addr) bool {
 			return true
 		}
 	}
+	s.fatal("place %x gets no leaf", place)
+	return false
 }
 
 // find is the slot of the leaf of a place; 0 = it is proved that there is none.
 func (s *toy) find(place []byte) Slot {
 	s.Begin()
 	defer s.End()
-	for {
+	for range mostTurns {
 		out, err := s.Seek(place)
 		s.must(err)
 		if w := s.Last().Word; out == Leafed {
@@ -215,6 +218,8 @@ func (s *toy) find(place []byte) Slot {
 			return 0
 		}
 	}
+	s.fatal("place %x is looked for, for ever", place)
+	return 0
 }
 
 // swing puts another leaf in place of that of a place.
