@@ -62,7 +62,7 @@ func TestFullNodeThatIsOutProvesNothing(t *testing.T) {
 		if h := y.Cache.Get(node.Addr, 0); h != nil {
 			y.Cache.Drop(h)
 		}
-		y.Root.Load().Store(b.Path[0].Idx, old)
+		b.Learn(&art.Step{Node: y.Root.Load(), Idx: b.Path[0].Idx}, old)
 	}
 	forget()
 	if _, err := b.Lookup(key(full), nil); err != nil {

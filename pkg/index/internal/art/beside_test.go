@@ -41,14 +41,14 @@ func crowd(r *rand.Rand, n, late, tombs int, ascending bool) *Copy {
 	}
 	c = c.Clone()
 	for i, k := range keys[n-late:] {
-		if at := next(h.Kind, n-late+i, k); !c.Store(at, words[n-late+i]) {
+		if at := next(h.Kind, n-late+i, k); !c.store(at, words[n-late+i]) {
 			c = c.cloneWith(at + 1)
-			c.Store(at, words[n-late+i])
+			c.store(at, words[n-late+i])
 		}
 	}
 	for range tombs {
 		i := r.IntN(n)
-		c.Store(next(h.Kind, i, keys[i]), TombOf(words[i], 7))
+		c.store(next(h.Kind, i, keys[i]), TombOf(words[i], 7))
 	}
 	return c
 }

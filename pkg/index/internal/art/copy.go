@@ -138,8 +138,9 @@ func (c *Copy) Word(i int) Slot {
 	return Slot(c.word(i).Load())
 }
 
-// Store keeps a word that was READ or changed by an operation under way, if there is room.
-func (c *Copy) Store(i int, s Slot) (kept bool) {
+// store keeps a word that was READ or changed by an operation under way, if there is room. Learn
+// makes room where there is none.
+func (c *Copy) store(i int, s Slot) (kept bool) {
 	if i >= int(c.room) {
 		return false
 	}
@@ -216,7 +217,7 @@ func (c *Copy) cloneWith(slots int) *Copy {
 	copy(n.partial()[copy(n.partial(), c.partial()):], late[first:])
 	copy(n.Prefix(), c.Prefix())
 	for i := range c.words() {
-		n.Store(i, c.Word(i))
+		n.store(i, c.Word(i))
 	}
 	return n
 }

@@ -17,10 +17,10 @@ func (s *Session) Learn(st *Step, w Slot) { st.Node = s.learn(st.Node, st.Idx, w
 // learn keeps w as the word of slot i of c. It returns the copy that has it. A slot that is empty
 // needs no room.
 func (s *Session) learn(c *Copy, i int, w Slot) *Copy {
-	if c.Store(i, w) || w.Empty() {
+	if c.store(i, w) || w.Empty() {
 		return c
 	}
-	return s.t.enlarge(c, i, func(c *Copy) { c.Store(i, w) })
+	return s.t.enlarge(c, i, func(c *Copy) { c.store(i, w) })
 }
 
 // Renew keeps the slots of b, a node READ by an operation under way, whatever became of its head.
@@ -47,7 +47,7 @@ func (s *Session) RenewFrom(c *Copy, first int, b []byte) *Copy {
 func (c *Copy) renewFrom(first int, b []byte) {
 	for i := range min(len(b)/SlotBytes, max(0, int(c.room)-first)) {
 		if w := Slot(binary.LittleEndian.Uint64(b[i*SlotBytes:])); c.Word(first+i) != w {
-			c.Store(first+i, w)
+			c.store(first+i, w)
 		}
 	}
 }

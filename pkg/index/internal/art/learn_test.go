@@ -146,7 +146,7 @@ func TestCopiesOfOldWords(t *testing.T) {
 	c := crowd(rand.New(rand.NewPCG(1, 1)), 12, 2, 0, true) // the last two came after it was made
 	for _, i := range []int{3, 12} {
 		at := c.Word(i)
-		c.Store(i, 0)
+		c.store(i, 0)
 		n := c.cloneWith(c.Size())
 		for b := range 256 {
 			want := 0
@@ -159,8 +159,8 @@ func TestCopiesOfOldWords(t *testing.T) {
 				t.Errorf("without slot %d branch %d is found in slot %d, %#x; it lies in %d", i, b, j, w, want)
 			}
 		}
-		c.Store(i, at)
-		n.Store(i, at)
+		c.store(i, at)
+		n.store(i, at)
 		for b := range 256 {
 			if j, w := n.find(b); !w.Empty() && int(w.Key()) != b || j == i && b != int(at.Key()) {
 				t.Errorf("branch %d is found in slot %d, %#x", b, j, w)

@@ -199,8 +199,8 @@ func (s *Session) Freeze(n, c *Copy) error {
 			if found == c.Word(i) {
 				found |= Frozen
 			}
-			c.Store(i, found)
-			n.Store(i, found) // the node is about to be replaced: no other copy is made for it
+			c.store(i, found)
+			n.store(i, found) // the node is about to be replaced: no other copy is made for it
 		}
 		if late := s.PS.Overdue(); late != nil {
 			return late
