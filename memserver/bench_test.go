@@ -28,11 +28,15 @@ func BenchmarkZero(b *testing.B) {
 	b.SetBytes(8 << 20)
 	n := s.region.chunks()
 	for i := range n {
-		s.region.zeroChunk(1 + i)
+		if err := s.region.zeroChunk(1 + i); err != nil {
+			b.Fatal(err)
+		}
 	}
 	i := uint32(0)
 	for b.Loop() {
-		s.region.zeroChunk(1 + i%n)
+		if err := s.region.zeroChunk(1 + i%n); err != nil {
+			b.Fatal(err)
+		}
 		i++
 	}
 }

@@ -95,6 +95,12 @@ type Config struct {
 	// Fabric, RDMA and Metrics must then be loopback addresses.
 	Insecure bool
 
+	// Link connects to a copy of a new memory in another process: a data region of so many bytes,
+	// all zero, and a ledger that is empty. Nil = there is no copy. Only with Fabric alone: clients
+	// of the other providers reach the memory by themselves. A memory that is found with content
+	// cannot get a copy.
+	Link func(size uint64) (verbs.Link, error)
+
 	// Version of the program, for Describe and metrics. Empty = "unknown".
 	Version string
 	// Pprof serves the runtime's profiles beside the metrics.
@@ -195,6 +201,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.RDMADevice != "" && c.RDMA == "" {
 		bad("RDMADevice is set without RDMA: write host:port of the listener too")
+	}
+	if c.Link != nil && (c.Fabric == "" || c.Shm != "" || c.RDMA != "") {
+		bad("Link is set, which needs Fabric alone: clients of the other providers change the memory by themselves")
 	}
 	if c.FabricTLS && (c.Fabric == "" || c.Insecure || c.Shm != "") {
 		bad("FabricTLS is set, which needs Fabric and TLSDir, and no Shm")

@@ -8,6 +8,8 @@
 //	region.go, layout.go    the memory: two mapped files that a restarted process finds again
 //	ledger/                 the accounts, a pure state machine
 //	internal/core/          serializes changes of the ledger; tokens, leases, fences and holdings
+//	journal.go              what the server changes by itself, and its answers, with a copy
+//	mirror/                 carries changes to a copy
 //	scrubber.go             zeroes freed memory before it is granted again
 //	control.go, rights.go   the control service, and who may call what
 //	server.go, config.go    listeners, metrics, start and shutdown

@@ -58,7 +58,7 @@ var everybody = identity.Identity{Role: identity.RoleOperator}
 // newGRPC is the gRPC server with its services.
 func newGRPC(c *service, m *metrics, callers *callers, age time.Duration) (*grpc.Server, *health.Server) {
 	options := append(limits(age), grpc.Creds(callers),
-		grpc.ChainUnaryInterceptor(m.count, charged, c.recovered, identity.UnaryServerInterceptor(callers.everybody), authorized, withStatus),
+		grpc.ChainUnaryInterceptor(m.count, charged, c.recovered, identity.UnaryServerInterceptor(callers.everybody), authorized, c.mirrored, withStatus),
 		grpc.ChainStreamInterceptor(chargedStream, c.recoveredStream, identity.StreamServerInterceptor(callers.everybody), authorizedStream))
 	server, healthy := grpc.NewServer(options...), health.NewServer()
 	rpcv1.RegisterMemoryServer(server, c)

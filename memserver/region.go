@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmindex/dmindex/memserver/internal/core"
+	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -32,7 +33,8 @@ const (
 type region struct {
 	header
 	data, locks mapping
-	existed     bool // with its content
+	existed     bool           // with its content
+	journal     *verbs.Journal // nil = the memory has no copy
 }
 
 // mapping is a file and its pages, which are shared with other mappings of it.
@@ -79,6 +81,14 @@ func openDirectory(path string) (*directory, error) {
 		d.volatile = true
 	}
 	return d, nil
+}
+
+func (s *Server) openDirectory(path string) (*directory, error) {
+	d, err := openDirectory(path)
+	if err == nil {
+		s.release = append(s.release, d.close)
+	}
+	return d, err
 }
 
 func (d *directory) close() error { return d.guard.Close() }
@@ -274,17 +284,18 @@ func wordsOf(r *region) core.Words {
 	}
 }
 
-func (r *region) zeroChunk(number uint32) {
-	at := r.chunkOffset(number)
-	clear(r.data.bytes[at : at+r.chunkBytes])
+func (r *region) zeroChunk(number uint32) error {
+	return r.zero(r.chunkOffset(number), r.chunkBytes)
 }
 
-func (r *region) zeroPlace(slot int, firstLock, locks uint64) {
-	at := superblockOffset(slot)
-	clear(r.data.bytes[at : at+superblockBytes])
-	clear(r.data.bytes[repairOffset(firstLock):repairOffset(firstLock+locks)])
-	clear(r.data.bytes[intentOffset(r.lockBytes, slot):intentOffset(r.lockBytes, slot+1)])
+// zeroPlace zeroes what an index has besides chunks. The lock table is not in the journal.
+func (r *region) zeroPlace(slot int, firstLock, locks uint64) error {
 	clear(r.lockTable()[2*firstLock : 2*(firstLock+locks)])
+	return errors.Join(
+		r.zero(superblockOffset(slot), superblockBytes),
+		r.zero(repairOffset(firstLock), locks*repairBytes),
+		r.zero(intentOffset(r.lockBytes, slot), intentSlots(r.lockBytes)*pool.IntentBytes),
+	)
 }
 
 // close unmaps the region. The memory must not be used any more.

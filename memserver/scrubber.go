@@ -93,20 +93,26 @@ func (b *scrubber) step() bool {
 	})
 	switch {
 	case isPlace:
-		b.region.zeroPlace(slot, first, locks)
-		if err := b.locks.Zero(first, locks); err != nil { // in the NIC, too
-			b.log.Warn("locks that were given back cannot be freed yet", "err", err)
+		err := b.region.zeroPlace(slot, first, locks)
+		if err == nil {
+			err = b.locks.Zero(first, locks) // in the NIC, too
+		}
+		if err != nil {
+			b.log.Warn("the place of an index that is gone cannot be used again yet", "err", err)
 			time.AfterFunc(time.Second, b.nudge)
 			return false
 		}
 	case isChunk:
 		// A request that was let through before the chunk was given back may still write to it.
-		if err := b.settle(); err != nil {
+		err := b.settle()
+		if err == nil {
+			err = b.region.zeroChunk(number)
+		}
+		if err != nil {
 			b.log.Warn("a chunk that was given back cannot be used again yet", "chunk", number, "err", err)
 			time.AfterFunc(time.Second, b.nudge)
 			return false
 		}
-		b.region.zeroChunk(number)
 	default:
 		return false
 	}

@@ -198,6 +198,9 @@ func (s *Server) openMemory(c *Config) (*core.Accounts, error) {
 			return nil, err
 		}
 	}
+	if err := s.openJournal(c); err != nil {
+		return nil, err
+	}
 	accounts, err := openAccounts(c.env, state, s.region)
 	if err != nil {
 		return nil, err
@@ -209,14 +212,6 @@ func (s *Server) openMemory(c *Config) (*core.Accounts, error) {
 	s.log.Info("memory is ready", "incarnation", s.region.incarnation, "found_again", s.region.existed,
 		"bytes", s.region.dataBytes, "chunks", s.region.chunks(), "chunk_bytes", s.region.chunkBytes, "locks", s.region.lockBytes/2)
 	return accounts, nil
-}
-
-func (s *Server) openDirectory(path string) (*directory, error) {
-	d, err := openDirectory(path)
-	if err == nil {
-		s.release = append(s.release, d.close)
-	}
-	return d, err
 }
 
 // listen opens a listener; Serve functions close it, and so does Close.
@@ -264,7 +259,7 @@ func (s *Server) offer(name, network, address string, build func(verbs.ServerOpt
 	}
 	server, err := build(verbs.ServerOptions{
 		Memory: s.region.memory(), Incarnation: s.region.incarnation, Admission: s.control.Admission(name), Reach: s.reach,
-		Executor: s.executor, CallThreads: s.callThreads, Panicked: s.control.Panicked,
+		Executor: s.executor, CallThreads: s.callThreads, Panicked: s.control.Panicked, Journal: s.region.journal,
 	})
 	if err != nil {
 		return "", err

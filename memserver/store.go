@@ -32,6 +32,13 @@ func openAccounts(e env.Env, dir string, r *region) (*core.Accounts, error) {
 	shape := ledger.Shape{
 		Incarnation: r.incarnation, ChunkBytes: r.chunkBytes, Chunks: r.chunks(), Slots: superblockSlots, Locks: r.lockBytes / 2,
 	}
+	if r.journal != nil { // of a new region
+		s := &journaled{journal: r.journal}
+		if dir != "" {
+			s.local = fileStore(filepath.Join(dir, ledgerFile))
+		}
+		return core.NewAccounts(e, s, shape)
+	}
 	if dir == "" {
 		return core.NewAccounts(e, nil, shape)
 	}

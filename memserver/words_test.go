@@ -92,7 +92,9 @@ func TestZeroPlaceZeroesIntents(t *testing.T) {
 	for at := from; at < end; at++ {
 		r.data.bytes[at] = 1
 	}
-	r.zeroPlace(1, 0, 4)
+	if err := r.zeroPlace(1, 0, 4); err != nil {
+		t.Fatal(err)
+	}
 	for at := from; at < end; at++ {
 		want := byte(1)
 		if at >= intentOffset(r.lockBytes, 1) && at < intentOffset(r.lockBytes, 2) {

@@ -17,6 +17,8 @@ import (
 type Sink struct {
 	// Memory is the data region of the copy. While a stream is taken nobody else uses it.
 	Memory []byte
+	// Ledger is the copy's ledger, as the server stored it last: empty before the first stream.
+	Ledger []byte
 	// TLS is for the connections, names Protocol and asks for a certificate. Nil = they are in the
 	// clear.
 	TLS *tls.Config
@@ -31,7 +33,7 @@ type Sink struct {
 }
 
 // streamBytes holds the longest item, and as many short ones as a read brings.
-const streamBytes = 2 << 20
+const streamBytes = verbs.MaxItem + 1<<20
 
 // Serve takes the stream that comes over a connection, until that ends or the copy takes no more of
 // it, and closes the connection. It returns why, and how far the copy is. Two calls run side by
@@ -111,9 +113,16 @@ func (s *Sink) apply(b []byte, h Hello) (done int, err error) {
 		if !s.Takes(h) {
 			return done, fmt.Errorf("the copy takes nothing more in view %d", h.View)
 		}
-		if at := s.Memory[i.At:][:i.Bytes]; i.Data != nil {
+		switch at := s.Memory[i.At:][:i.Bytes]; {
+		case i.Ledger:
+			next, err := i.Splice(s.Ledger, s.Ledger)
+			if err != nil {
+				return done, err
+			}
+			s.Ledger = next
+		case i.Data != nil:
 			copy(at, i.Data)
-		} else {
+		default:
 			clear(at)
 		}
 		done += n

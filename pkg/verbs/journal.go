@@ -3,6 +3,7 @@ package verbs
 import (
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 
 	"github.com/dmindex/dmindex/pkg/env"
@@ -42,6 +43,12 @@ import (
 // That is safe for a lock: who takes one that was just freed READs what the lock guards, and waits
 // for the stamps of that; its own changes come behind those of the earlier holder.
 //
+// # The server itself
+//
+// What the server changes by itself is in the same order: words of atomics, memory that it zeroes
+// (Zero), and its ledger (Splice), which the copy has as it has the memory. An answer of the server
+// that says what the ledger says waits for the ledger's last change (Ledger).
+//
 // # The stream
 //
 // The items are a stream of bytes, and a position is an offset in it. The copy applies whole items
@@ -61,6 +68,7 @@ type Journal struct {
 	ring    []byte // the window: byte i of the stream is at i modulo its length
 	stamps  []atomic.Uint64
 	end     atomic.Uint64 // of the stream; it grows under order
+	ledger  atomic.Uint64 // where its last change ends
 	applied atomic.Uint64 // what the copy is known to have
 	sent    atomic.Uint64
 	sending atomic.Bool // somebody sends, who looks again behind it
@@ -83,6 +91,12 @@ const (
 	// JournalWindow is how much of the stream the copy may lack. A list fits, whatever it has.
 	JournalWindow = 8 << 20
 
+	// JournalReserve is how much the copy may lack besides because of changes that do not wait for
+	// room: of the server itself.
+	JournalReserve = 4 << 20
+
+	ringBytes = JournalWindow + JournalReserve
+
 	stampShift = 8 // a stamp is of a block of 256 bytes
 	stampCount = 1 << 17
 )
@@ -92,7 +106,7 @@ const (
 func NewJournal(e env.Env, link Link, unrecorded ...Span) *Journal {
 	j := &Journal{
 		link: link, unrecorded: unrecorded, order: e.NewMutex(), taking: e.NewMutex(),
-		ring: make([]byte, JournalWindow), stamps: make([]atomic.Uint64, stampCount),
+		ring: make([]byte, ringBytes), stamps: make([]atomic.Uint64, stampCount),
 	}
 	for _, s := range unrecorded {
 		j.behind = max(j.behind, s.End)
@@ -122,7 +136,7 @@ func (j *Journal) Begin(n int) error {
 	for {
 		j.order.Lock()
 		err := j.failure()
-		if err == nil && uint64(n) <= j.applied.Load()+JournalWindow-j.end.Load() {
+		if err == nil && j.end.Load()+uint64(n) <= j.applied.Load()+JournalWindow {
 			return nil
 		}
 		j.order.Unlock()
@@ -138,6 +152,21 @@ func (j *Journal) Begin(n int) error {
 	}
 }
 
+// BeginNow is Begin that does not wait for room in the window, for changes of the server itself:
+// the ledger's, and those that are made under the lock of its accounts, on which renewals wait.
+// They have the reserve. ErrTooMany: that is full as well, and the order was not taken.
+func (j *Journal) BeginNow(n int) error {
+	j.order.Lock()
+	err := j.failure()
+	if err == nil && j.end.Load()+uint64(n) > j.applied.Load()+ringBytes {
+		err = fmt.Errorf("the copy lacks %d bytes of changes, %d more find no room; ask again when it has caught up: %w", j.end.Load()-j.applied.Load(), n, ErrTooMany)
+	}
+	if err != nil {
+		j.order.Unlock()
+	}
+	return err
+}
+
 // Done gives the order to others.
 func (j *Journal) Done() { j.order.Unlock() }
 
@@ -146,6 +175,13 @@ func (j *Journal) Done() { j.order.Unlock() }
 func (j *Journal) Abandon() {
 	j.breaks(errors.New("a change was recorded and not made"))
 	j.order.Unlock()
+}
+
+// Break ends the journal: no list changes recorded memory any more, and no answer goes out that
+// needs what the copy is not known to have, nor what Ledger says.
+func (j *Journal) Break(err error) {
+	j.breaks(err)
+	j.ledger.Store(math.MaxUint64)
 }
 
 // Last is the position of the last change.
@@ -160,12 +196,27 @@ func (j *Journal) Record(at uint64, data []byte) Position {
 // Zero is Record of n bytes that become zero. n is not 0. However many they are, the item is short.
 func (j *Journal) Zero(at uint64, n int) Position { return j.item(Item{At: at, Bytes: n}) }
 
+// Splice makes an item of a change of the ledger: between its first head bytes and its last tail
+// bytes, which stay, there is data now. It keeps nothing of data, at most MaxItem bytes.
+func (j *Journal) Splice(head, tail int, data []byte) Position {
+	p := j.item(Item{Ledger: true, Head: uint32(head), Tail: uint32(tail), Data: data})
+	j.ledger.Store(uint64(p))
+	return p
+}
+
+// Ledger is the position of the ledger's last change.
+func (j *Journal) Ledger() Position { return Position(j.ledger.Load()) }
+
 func (j *Journal) item(i Item) Position {
 	from := j.end.Load()
 	head := i.head()
 	j.put(from, head[:])
 	j.put(from+ItemHead, i.Data)
 	end := from + uint64(ItemBytes(len(i.Data)))
+	if i.Ledger {
+		j.end.Store(end)
+		return Position(end)
+	}
 	for b := i.At >> stampShift; b <= (i.At+uint64(i.Bytes)-1)>>stampShift; b++ {
 		j.stamps[b%stampCount].Store(end)
 	}
@@ -175,7 +226,7 @@ func (j *Journal) item(i Item) Position {
 
 // put copies b to an offset of the stream.
 func (j *Journal) put(at uint64, b []byte) {
-	n := copy(j.ring[at%JournalWindow:], b)
+	n := copy(j.ring[at%ringBytes:], b)
 	copy(j.ring, b[n:])
 }
 
@@ -223,8 +274,8 @@ func (j *Journal) Wait(p Position) error {
 func (j *Journal) push() {
 	for j.sent.Load() != j.end.Load() && j.sending.CompareAndSwap(false, true) {
 		sent, end := j.sent.Load(), j.end.Load()
-		from := sent % JournalWindow
-		part := j.ring[from:min(from+end-sent, JournalWindow)]
+		from := sent % ringBytes
+		part := j.ring[from:min(from+end-sent, ringBytes)]
 		// before the bytes, so that no answer to them comes as a surprise
 		j.sent.Store(sent + uint64(len(part)))
 		if err := j.link.Send(part); err != nil {

@@ -97,6 +97,72 @@ func TestJournalWindow(t *testing.T) {
 	}
 }
 
+// TestJournalReserve: changes of the server itself do not wait for room, and have a limit of their
+// own. A list that waits goes on when the copy has caught up with both.
+func TestJournalReserve(t *testing.T) {
+	j, c, memory := newJournal()
+	data := make([]byte, verbs.MaxTransfer)
+	c.Hold(true)
+	for room := verbs.JournalWindow; room >= verbs.ItemBytes(len(data)); room -= verbs.ItemBytes(len(data)) {
+		change(t, j, memory, 0, data, 0)
+	}
+	own := 0
+	for {
+		err := j.BeginNow(verbs.ItemBytes(len(data)))
+		if errors.Is(err, verbs.ErrTooMany) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.Splice(0, 0, data)
+		j.Done()
+		own += verbs.ItemBytes(len(data))
+		if own > verbs.JournalReserve+verbs.JournalWindow {
+			t.Fatal("it never ends")
+		}
+	}
+	if own < verbs.JournalReserve-verbs.ItemBytes(len(data)) || j.Ledger() != j.Last() {
+		t.Errorf("the reserve had room for %d bytes; the ledger's last change is at %d of %d", own, j.Ledger(), j.Last())
+	}
+	began := make(chan error)
+	go func() { began <- j.Begin(verbs.ItemBytes(8)) }()
+	c.Hold(false)
+	if err := <-began; err != nil {
+		t.Fatal(err)
+	}
+	j.Done()
+}
+
+// TestSplice: the copy's ledger becomes what the server's is; an item of another ledger is refused.
+func TestSplice(t *testing.T) {
+	j, c, _ := newJournal()
+	old := ""
+	for _, now := range []string{"a ledger", "a longer ledger", "a longer, other ledger", "a ledger", "", "x"} {
+		head := 0
+		for head < min(len(old), len(now)) && old[head] == now[head] {
+			head++
+		}
+		tail := 0
+		for tail < min(len(old), len(now))-head && old[len(old)-1-tail] == now[len(now)-1-tail] {
+			tail++
+		}
+		if err := j.BeginNow(verbs.ItemBytes(len(now))); err != nil {
+			t.Fatal(err)
+		}
+		p := j.Splice(head, tail, []byte(now[head:len(now)-tail]))
+		j.Done()
+		if err := j.Wait(p); err != nil || string(c.Ledger()) != now {
+			t.Fatalf("%q became %q at the copy, and %q here: %v", old, c.Ledger(), now, err)
+		}
+		old = now
+	}
+	other := verbs.Item{Ledger: true, Head: 2, Tail: 1<<32 - 1}
+	if _, err := other.Splice(nil, []byte("xyz")); !errors.Is(err, verbs.ErrMalformed) {
+		t.Error(err)
+	}
+}
+
 // TestJournalBreaks: a journal without its copy begins nothing, and is ready for nothing new.
 func TestJournalBreaks(t *testing.T) {
 	gone := errors.New("gone")
@@ -175,7 +241,7 @@ func FuzzNextItem(f *testing.F) {
 			if !errors.Is(err, verbs.ErrMalformed) || n != 0 {
 				t.Fatal(n, err)
 			}
-		case n > len(b) || n%8 != 0, n > 0 && (i.Bytes < 1 || i.At+uint64(i.Bytes) > uint64(size)), i.Data != nil && (len(i.Data) != i.Bytes || n != verbs.ItemBytes(i.Bytes)):
+		case n > len(b) || n%8 != 0, n > 0 && !i.Ledger && (i.Bytes < 1 || i.At+uint64(i.Bytes) > uint64(size)), i.Data != nil && (!i.Ledger && len(i.Data) != i.Bytes || n != verbs.ItemBytes(len(i.Data))):
 			t.Fatalf("%d bytes of %d for %d (%d) at %d, of a region of %d", n, len(b), i.Bytes, len(i.Data), i.At, size)
 		}
 	})

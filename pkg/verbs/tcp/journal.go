@@ -9,7 +9,8 @@ import (
 )
 
 // Sessions of a server with a journal. The protocol stands at verbs.Journal, whose steps are named
-// here.
+// here. A session that waits for the copy, for room or before it answers, ends when that is over:
+// so Disconnect and Fence may wait as long as the journal's link does.
 
 // recorded reports whether r is a change that the journal records.
 func (r *request) recorded(j *verbs.Journal) bool {
@@ -105,7 +106,8 @@ var (
 	_ verbs.Checked      = &mirrored{}
 )
 
-// CompareSwap implements verbs.LocalAtomics. The copy has the change when it has all up to the
+// CompareSwap implements verbs.LocalAtomics. It does not wait for room in the journal: the server
+// calls it under the lock of its accounts. The copy has the change when it has all up to the
 // journal's Last.
 func (m *mirrored) CompareSwap(region verbs.RegionID, remote, compare, swap uint64) (old uint64, err error) {
 	r := verbs.Request{Op: verbs.CompareSwap, Region: region, Remote: remote, Compare: compare, Swap: swap}
@@ -113,7 +115,7 @@ func (m *mirrored) CompareSwap(region verbs.RegionID, remote, compare, swap uint
 		return 0, verbs.ErrOutOfRange
 	}
 	if m.journal.Recorded(region, remote, 8) {
-		if err := m.journal.Begin(verbs.ItemBytes(8)); err != nil {
+		if err := m.journal.BeginNow(verbs.ItemBytes(8)); err != nil {
 			return 0, err
 		}
 		defer m.journal.Done()

@@ -13,6 +13,7 @@ type Copy struct {
 	mu     env.Mutex
 	more   env.Event // of what Receive waits for
 	memory []byte
+	ledger []byte
 	stream []byte // of which no whole item has arrived
 
 	applied, answered verbs.Position
@@ -36,9 +37,12 @@ func (c *Copy) Send(b []byte) error {
 		if c.broken = err; n == 0 {
 			break
 		}
-		if at := c.memory[i.At:][:i.Bytes]; i.Data != nil {
+		switch at := c.memory[i.At:][:i.Bytes]; {
+		case i.Ledger:
+			c.ledger, c.broken = i.Splice(c.ledger, c.ledger)
+		case i.Data != nil:
 			copy(at, i.Data)
-		} else {
+		default:
 			clear(at)
 		}
 		c.stream, c.applied, c.items = c.stream[n:], c.applied+verbs.Position(n), c.items+1
@@ -88,6 +92,20 @@ func (c *Copy) Equal(memory []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return bytes.Equal(c.memory, memory)
+}
+
+// Memory is what the copy has.
+func (c *Copy) Memory() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return bytes.Clone(c.memory)
+}
+
+// Ledger is the copy's ledger.
+func (c *Copy) Ledger() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return bytes.Clone(c.ledger)
 }
 
 // Items is how many changes the copy has.

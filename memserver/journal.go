@@ -1,0 +1,160 @@
+package memserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/memserver/internal/core"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// A server with a copy (verbs.Journal) has all that it changes by itself in the same stream as what
+// its clients change:
+//
+//   - The ledger (journaled): an item behind each Save, so that what is in the stream was stored.
+//     It is recorded before the owners of chunks change, and before anybody hears of the change.
+//   - Zeroes of what was given back (region.zero): recorded while nobody has the chunk. Who gets it
+//     next hears of that by an answer that waits for the grant, which comes behind the zeroes.
+//   - Lock words of a sweep, by the provider's verbs.LocalAtomics.
+//
+// The header page, the lock table and the presence words are not in the stream: a copy that opens
+// writes its own header, turns all locks to REPAIR and clears the words.
+//
+// # Answers of the control service
+//
+// An answer says what the ledger says, so it waits for the ledger's last change (service.mirrored),
+// errors too. That covers the memory that it tells of: a chunk is granted, and a place given, in
+// the ledger behind their zeroes, and a client leaves the epochs, which Renew tells others, behind
+// the change that refuses it. An answer does not wait for what clients write meanwhile: renewals
+// would stand behind a bulk load. Fence alone waits for all that was recorded, since the ledger
+// does not store when its sweep is over.
+//
+// Nothing waits for the copy under the lock of the accounts: changes of the ledger and of a sweep
+// have the reserve of the window, and fail where that is full, as they do where a disk is.
+
+// unrecorded are the parts of the data region that are not in the stream.
+func unrecorded(h *header) []verbs.Span {
+	spans := []verbs.Span{{Region: verbs.RegionData, First: 0, End: pageBytes}}
+	if at := presenceOffset(h.chunkBytes, h.lockBytes, 0); at != 0 {
+		spans = append(spans, verbs.Span{Region: verbs.RegionData, First: at, End: at + superblockSlots*intentSlots(h.lockBytes)*pool.PresenceBytes})
+	}
+	return spans
+}
+
+// openJournal connects to the copy, if there is to be one.
+func (s *Server) openJournal(c *Config) error {
+	if c.Link == nil {
+		return nil
+	}
+	if s.region.existed {
+		return errors.New("a memory that was found with content has no copy: start again with empty data and state directories")
+	}
+	link, err := c.Link(s.region.dataBytes)
+	if err != nil {
+		return err
+	}
+	s.region.journal = verbs.NewJournal(c.env, link, unrecorded(&s.region.header)...)
+	return nil
+}
+
+// journaled is a core.Store whose ledger is in a journal, too.
+type journaled struct {
+	local   core.Store // nil = it is stored nowhere else
+	journal *verbs.Journal
+	last    []byte // what was recorded last
+}
+
+// spareBytes is room in the journal that a ledger's change leaves, for lock words of sweeps that
+// come in between.
+const spareBytes = 1 << 20
+
+// Save implements core.Store. The room in the journal is looked at first, so that what was stored
+// can be recorded: other changes that use the reserve are made under the lock of the accounts, as
+// this one, or are short.
+func (s *journaled) Save(b []byte) error {
+	head, tail := common(s.last, b)
+	data := b[head : len(b)-tail]
+	if len(data) > verbs.MaxItem {
+		return fmt.Errorf("%d bytes of the ledger change at once, at most %d are possible", len(data), verbs.MaxItem)
+	}
+	if err := s.journal.BeginNow(verbs.ItemBytes(len(data)) + spareBytes); err != nil {
+		return err
+	}
+	s.journal.Done()
+	if s.local != nil {
+		if err := s.local.Save(b); err != nil {
+			return err
+		}
+	}
+	if err := s.journal.BeginNow(verbs.ItemBytes(len(data))); err != nil {
+		s.journal.Break(fmt.Errorf("a change of the ledger was stored and cannot be recorded: %w", err))
+		return nil // it was made; no answer goes out any more that may tell of it
+	}
+	s.journal.Splice(head, tail, data)
+	s.journal.Done()
+	s.last = append(s.last[:0], b...)
+	return nil
+}
+
+// common is how many bytes two ledgers have in common at their begin, and behind that at their end.
+func common(a, b []byte) (head, tail int) {
+	n := min(len(a), len(b))
+	for head < n && a[head] == b[head] {
+		head++
+	}
+	for tail < n-head && a[len(a)-1-tail] == b[len(b)-1-tail] {
+		tail++
+	}
+	return head, tail
+}
+
+// zeroPiece is how much is zeroed at once: lists that change memory wait as long.
+const zeroPiece = 64 << 10
+
+// zero makes n bytes of the data region zero, which nobody else changes. After an error part of
+// them may be.
+func (r *region) zero(at, n uint64) error {
+	if r.journal == nil {
+		clear(r.data.bytes[at : at+n])
+		return nil
+	}
+	for end := at + n; at < end; {
+		piece := min(end-at, zeroPiece)
+		if err := r.journal.Begin(verbs.ItemHead); err != nil {
+			return err
+		}
+		r.journal.Zero(at, int(piece))
+		clear(r.data.bytes[at : at+piece])
+		r.journal.Done()
+		at += piece
+	}
+	return nil
+}
+
+// free are the methods whose answers say nothing of ledger or memory.
+var free = map[string]bool{healthv1.Health_Check_FullMethodName: true, healthv1.Health_List_FullMethodName: true}
+
+// mirrored lets an answer out when the copy has what it depends on.
+func (c *service) mirrored(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	reply, err := next(ctx, request)
+	j := c.region.journal
+	if j == nil || free[info.FullMethod] {
+		return reply, err
+	}
+	need := j.Ledger()
+	if info.FullMethod == rpcv1.Memory_Fence_FullMethodName {
+		need = j.Last()
+	}
+	if lost := j.Wait(need); lost != nil {
+		return nil, status.Error(codes.Unavailable, lost.Error()+"; whether the call took effect is not known: ask again")
+	}
+	return reply, err
+}

@@ -1,0 +1,275 @@
+package memserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/verbstest"
+)
+
+// mirroredServer is a server with a copy.
+type mirroredServer struct {
+	*Server
+	t    *testing.T
+	dir  string
+	copy *verbstest.Copy
+
+	calls, ends chan struct{} // a call that began, and one that may end
+}
+
+// Call implements verbs.Executor.
+func (m *mirroredServer) Call(verbs.Peer, verbs.Near, []byte, []byte) (int, error) {
+	m.calls <- struct{}{}
+	<-m.ends
+	return 0, nil
+}
+
+func startMirrored(t *testing.T) *mirroredServer {
+	t.Helper()
+	m := &mirroredServer{t: t, dir: t.TempDir(), calls: make(chan struct{}), ends: make(chan struct{})}
+	c := dirConfig(m.dir)
+	c.Executor = m
+	c.Shm = ""
+	c.Link = func(size uint64) (verbs.Link, error) {
+		m.copy = verbstest.NewCopy(env.Real(), make([]byte, size))
+		return m.copy, nil
+	}
+	m.Server, _ = start(t, c)
+	return m
+}
+
+// equal checks that the copy has all that the server has. Nothing changes meanwhile.
+func (m *mirroredServer) equal(when string) {
+	m.t.Helper()
+	m.control.Accounts.Read(func(*ledger.Ledger) {
+		if err := m.region.journal.Begin(0); err != nil {
+			m.t.Fatalf("%s: %v", when, err)
+		}
+		defer m.region.journal.Done()
+		if err := m.region.journal.Wait(m.region.journal.Last()); err != nil {
+			m.t.Fatalf("%s: %v", when, err)
+		}
+		here, there := bytes.Clone(m.region.data.bytes[:m.region.dataBytes]), m.copy.Memory()
+		presence := presenceOffset(m.region.chunkBytes, m.region.lockBytes, 0)
+		clear(here[:pageBytes]) // the header
+		clear(here[presence:][:superblockSlots*intentSlots(m.region.lockBytes)*pool.PresenceBytes])
+		if !bytes.Equal(here, there) {
+			at := 0
+			for here[at] == there[at] {
+				at++
+			}
+			m.t.Fatalf("%s: byte %#x is %d, in the copy %d", when, at, here[at], there[at])
+		}
+		if stored := must(os.ReadFile(filepath.Join(m.dir, ledgerFile))); !bytes.Equal(stored, m.copy.Ledger()) {
+			m.t.Errorf("%s: the ledger has %d bytes, in the copy %d, and they differ", when, len(stored), len(m.copy.Ledger()))
+		}
+	})
+}
+
+// TestServersOwnChanges: what a server changes by itself is in its copy when it answers: zeroes of
+// chunks and places that were given back, lock words that a fence turned, the ledger.
+func TestServersOwnChanges(t *testing.T) {
+	s := startMirrored(t)
+	m := admin(t, s.Addresses().Control, nil)
+	s.equal("at the start")
+
+	// words of a fenced client
+	c := client(t, s.Addresses().Control, "a", "tcp", nil)
+	must(c.Admit(1, 1024, limit))
+	p := must(pool.Open(pool.Config{Env: env.Real(), Control: c, Devices: []verbs.Device{deviceOf("tcp")}, Identity: "a"}))
+	session := must(p.NewSession(1 << 12))
+	node := must(p.Allocate(128, pool.Nil))
+	session.Begin()
+	must(session.Acquire(pool.Word{At: node + 120, Node: node}))
+	if err := session.PostRelease(0xff, 0xab); err != nil {
+		t.Fatal(err)
+	}
+	entered := must(p.NewSession(1 << 12))
+	entered.Begin()
+	if err := errors.Join(entered.Enter(node), entered.Post()); err != nil {
+		t.Fatal(err)
+	}
+	must(session.Acquire(pool.Word{At: node + 120, Node: node}))
+	s.equal("with a session in a node")
+	// The first Fence stores that the client is refused, which the copy has then; the second one
+	// finds it quiet and turns its word.
+	_, qp, arena := open(t, must(c.Connect(7, uint32(p.Client()), limit)))
+	if err := qp.Start([]verbs.Request{{Op: verbs.Call, Local: must(arena.Alloc(verbs.CallBytes(8)))}}); err != nil {
+		t.Fatal(err)
+	}
+	<-s.calls
+	fence := &rpcv1.FenceRequest{Index: "a", Clients: []uint32{uint32(p.Client())}}
+	soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := m.Fence(soon, fence); err == nil {
+		t.Fatal("a client is fenced whose call is under way")
+	}
+	s.ends <- struct{}{}
+	must(m.Fence(t.Context(), fence))
+	if got := binary.NativeEndian.Uint64(s.copy.Memory()[node.Offset()+120:]); got != pool.Repair|0xab<<16 {
+		t.Errorf("a fence is answered, and its word is %#x in the copy", got)
+	}
+	_ = session.Close()
+	_ = entered.Close()
+	_ = p.Close()
+	s.equal("behind a fence")
+
+	// a chunk that is given back
+	b := newTenant(t, s.Server, "b", 11) // all that are left
+	full := bytes.Repeat([]byte("full"), 1024)
+	var last uint64
+	for n := 0; ; n++ {
+		chunk, err := b.AllocateChunk(7, b.id, 1024, false, limit)
+		if err != nil {
+			break
+		}
+		last = chunk
+		if err := b.try(verbs.Request{Op: verbs.Write, Remote: chunk, Local: full}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.FreeChunk(7, b.id, last, limit); err != nil {
+		t.Fatal(err)
+	}
+	if again := b.chunk(); again != last {
+		t.Fatalf("chunk at %#x, the only free one is at %#x", again, last)
+	}
+	if there := s.copy.Memory()[last:][:len(full)]; bytes.Count(there, []byte{0}) != len(there) {
+		t.Error("a chunk is granted that is not zero in the copy")
+	}
+	s.equal("behind a chunk's return")
+
+	// the place of an index
+	place := b.grant.Superblock
+	if err := b.try(verbs.Request{Op: verbs.Write, Remote: place, Local: full[:64]}); err != nil {
+		t.Fatal(err)
+	}
+	must(m.Evict(t.Context(), &rpcv1.EvictRequest{Index: "b"}))
+	next := newTenant(t, s.Server, "c", 1)
+	if next.grant.Superblock == place && s.copy.Memory()[place] != 0 {
+		t.Error("a place is given that is not zero in the copy")
+	}
+	next.chunk()
+	s.equal("behind an eviction")
+}
+
+// TestControlWaitsForTheCopy: an answer that tells of a change of the ledger waits for it, and no
+// other one: renewals do not stand behind what clients write.
+func TestControlWaitsForTheCopy(t *testing.T) {
+	s := startMirrored(t)
+	c := newTenant(t, s.Server, "a", 4)
+	chunk := c.chunk()
+	m := admin(t, s.Addresses().Control, nil)
+	s.equal("before")
+
+	s.copy.Hold(true)
+	wrote := make(chan error, 1)
+	go func() { wrote <- c.try(verbs.Request{Op: verbs.Write, Remote: chunk, Local: []byte("bulk")}) }()
+	renewed := make(chan error, 1)
+	go func() {
+		_, err := m.Renew(t.Context(), &rpcv1.RenewRequest{Index: "a", Client: c.id})
+		renewed <- err
+	}()
+	if err := <-renewed; err != nil {
+		t.Errorf("a renewal while the copy is silent: %v", err)
+	}
+	allocated := make(chan error, 1)
+	go func() {
+		_, err := c.AllocateChunk(7, c.id, 1024, false, limit)
+		allocated <- err
+	}()
+	select {
+	case err := <-allocated:
+		t.Fatalf("a chunk is granted while the copy is silent: %v", err)
+	case err := <-wrote:
+		t.Fatalf("a WRITE is answered while the copy is silent: %v", err)
+	case <-time.After(30 * time.Millisecond):
+	}
+	s.copy.Hold(false)
+	if err := errors.Join(<-allocated, <-wrote); err != nil {
+		t.Error(err)
+	}
+	s.equal("after")
+
+	s.copy.Break(errors.New("gone"))
+	_ = c.try(verbs.Request{Op: verbs.Write, Remote: chunk, Local: []byte("lost")})
+	_, err := m.AllocateChunk(t.Context(), &rpcv1.AllocateChunkRequest{Index: "a", Client: c.id})
+	wantCode(t, "a chunk without the copy", err, codes.Unavailable)
+	if _, err := m.Renew(t.Context(), &rpcv1.RenewRequest{Index: "a", Client: c.id}); err != nil {
+		t.Errorf("a renewal without the copy: %v", err)
+	}
+}
+
+// failing is a core.Store whose Save fails while it is true.
+type failing bool
+
+// Save implements core.Store.
+func (f *failing) Save([]byte) error {
+	if *f {
+		return errors.New("the disk is full")
+	}
+	return nil
+}
+
+// TestJournaledStore: what was not stored is not recorded, and what finds no room in the journal is
+// not stored. A save changes as much of the copy's ledger as differs.
+func TestJournaledStore(t *testing.T) {
+	c := verbstest.NewCopy(env.Real(), make([]byte, 4096))
+	j, local := verbs.NewJournal(env.Real(), c), new(failing)
+	s := &journaled{local: local, journal: j}
+	long := bytes.Repeat([]byte("0123456789"), 50_000)
+	saves := func(b []byte, want string) {
+		t.Helper()
+		if err := s.Save(b); err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Wait(j.Ledger()); err != nil || string(c.Ledger()) != want {
+			t.Fatalf("the copy has %d bytes of %d, %v", len(c.Ledger()), len(want), err)
+		}
+	}
+	saves(long, string(long))
+	before := j.Last()
+	long[250_000]++
+	saves(long, string(long))
+	if grown := j.Last() - before; grown > 64 {
+		t.Errorf("one byte of the ledger takes %d in the stream", grown)
+	}
+	*local, before = true, j.Last()
+	if err := s.Save(long[:10]); err == nil || j.Last() != before {
+		t.Errorf("what is not stored is recorded, from %d to %d: %v", before, j.Last(), err)
+	}
+	*local = false
+	c.Hold(true)
+	stored := 0
+	for fill := byte(0); ; fill++ {
+		if stored++; stored > 100 {
+			t.Fatal("the journal has no limit")
+		}
+		whole := bytes.Repeat([]byte{fill}, verbs.MaxTransfer)
+		if err := s.Save(whole); err != nil {
+			if !errors.Is(err, verbs.ErrTooMany) {
+				t.Error(err)
+			}
+			break
+		}
+		long = whole
+	}
+	c.Hold(false)
+	saves(long, string(long)) // what was saved last
+	if err := s.Save(make([]byte, verbs.MaxItem+verbs.MaxTransfer)); err == nil {
+		t.Error("more is saved at once than an item holds")
+	}
+}
