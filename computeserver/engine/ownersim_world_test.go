@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"log/slog"
@@ -151,8 +152,12 @@ func (w *ownWorld) open(m *memoryServer, p *simenv.Process) error {
 		bare, err = memservertest.NewBare(p, memservertest.BareOptions{
 			Locks: m.memory[1].Bytes, Shape: ledger.Shape{Incarnation: 1, ChunkBytes: w.chunkBytes(), Chunks: uint32(w.chunks()), Slots: 2, Locks: uint64(len(m.memory[1].Bytes)) / 2, Clients: w.ids},
 			Zero: func(chunk uint32) {
-				m.half.Confirm() // zeroes are not recorded
-				clear(m.memory[0].Bytes[w.chunkAt(chunk):][:w.chunkBytes()])
+				b := m.memory[0].Bytes[w.chunkAt(chunk):][:w.chunkBytes()]
+				if m.half.Mirrored() {
+					before := bytes.Clone(b)
+					m.half.Record(func() { copy(b, before) })
+				}
+				clear(b)
 			},
 			Stored: append([]byte(nil), m.disk.Stored...), Save: save, Holdings: w.holdings, Lease: ownLease, Log: slog.New(slog.DiscardHandler),
 			Random: func() (t verbs.Token) {
