@@ -104,6 +104,11 @@ func (run Run) Do() Report {
 	}
 	if sh.lease > 0 {
 		menu.Kinds, menu.Longest, menu.Most = sim.OrFailOvers(run.Seed, run.Flaws, deadly...), 2*sh.lease, 5
+		if slices.Contains(menu.Kinds, sim.FailOver) && !sh.full && !sh.hoards {
+			// Each session opens a client of its own at a fail-over, and those before have their
+			// chunks until their leases end.
+			chunks *= 3
+		}
 	}
 	plan := sim.NewPlan(w.Faults(), menu)
 	if sh.limit == shortLimit {
