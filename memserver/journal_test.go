@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,7 +15,10 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/memserver/mirror"
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/identity"
+	"github.com/dmindex/dmindex/pkg/identity/identitytest"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/verbstest"
@@ -210,6 +214,59 @@ func TestControlWaitsForTheCopy(t *testing.T) {
 	wantCode(t, "a chunk without the copy", err, codes.Unavailable)
 	if _, err := m.Renew(t.Context(), &rpcv1.RenewRequest{Index: "a", Client: c.id}); err != nil {
 		t.Errorf("a renewal without the copy: %v", err)
+	}
+}
+
+// TestCopyOverTLS: the stream of a server goes to a sink over TLS, and when both have ended the
+// copy has memory and ledger.
+func TestCopyOverTLS(t *testing.T) {
+	files := tlsFiles(t, identitytest.NewCA(t, "pool"), identity.Operator())
+	sink := &mirror.Sink{
+		TLS:    files.ServerConfig(mirror.Protocol),
+		Attach: func(mirror.Hello) error { return nil }, Takes: func(mirror.Hello) bool { return true },
+	}
+	l := must(net.Listen("tcp", "127.0.0.1:0"))
+	defer l.Close()
+	var source *mirror.Source
+	over := make(chan verbs.Position, 1)
+	dir := t.TempDir()
+	c := dirConfig(dir)
+	c.Shm = ""
+	c.Link = func(size uint64) (verbs.Link, error) {
+		sink.Memory = make([]byte, size)
+		go func() {
+			applied, _ := sink.Serve(must(l.Accept())) // its error is that of the end
+			over <- applied
+		}()
+		var err error
+		source, err = mirror.Dial(l.Addr().String(), files.ClientConfig("localhost"), mirror.Hello{Size: size}, limit)
+		return source, err
+	}
+	s, stop := start(t, c)
+	a := newTenant(t, s, "a", 4)
+	for range 3 {
+		chunk := a.chunk()
+		if err := a.try(verbs.Request{Op: verbs.Write, Remote: chunk, Local: []byte("written")}, verbs.Request{Op: verbs.FetchAdd, Remote: chunk + 64, Add: 7}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stored := filepath.Join(dir, ledgerFile)
+	data := must(os.Open(filepath.Join(dir, dataFile)))
+	defer data.Close()
+	last := s.region.journal
+	stop()
+	if err := last.Wait(last.Last()); err != nil {
+		t.Fatal(err)
+	}
+	source.Close()
+	if applied := <-over; applied != last.Last() {
+		t.Errorf("the copy is at %d of %d", applied, last.Last())
+	}
+	here := make([]byte, len(sink.Memory))
+	must(data.ReadAt(here, 0))
+	clear(here[:pageBytes])
+	if !bytes.Equal(here, sink.Memory) || !bytes.Equal(must(os.ReadFile(stored)), sink.Ledger) {
+		t.Error("the copy is not equal")
 	}
 }
 
