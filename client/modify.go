@@ -23,7 +23,7 @@ func (c *Client) modify(ctx context.Context, op *rpcv1.Operation) (*rpcv1.Outcom
 		return nil, err
 	}
 	t := tasks[0]
-	t.op.Condition, t.op.Operand, t.op.Number = op.Condition, bytes.Clone(op.Operand), op.Number
+	t.op.Condition, t.op.Operand, t.op.Number, t.op.Expiry = op.Condition, bytes.Clone(op.Operand), op.Number, op.Expiry
 	c.run(ctx, tasks)
 	if err = c.failure(t); err == nil || t.answered() {
 		return t.outcome, err

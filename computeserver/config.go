@@ -89,6 +89,8 @@ type Config struct {
 	Pprof bool
 	// Logger; nil = nothing is logged.
 	Logger *slog.Logger
+	// Clock is by what pairs expire: milliseconds since 1970. Default: the machine's.
+	Clock func() int64
 	// Env is the world to run in. Default: the real one.
 	Env env.Env
 }
@@ -115,6 +117,9 @@ func (c Config) withDefaults() Config {
 	c.DrainLimit = cmp.Or(c.DrainLimit, 20*time.Second)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Clock == nil {
+		c.Clock = func() int64 { return time.Now().UnixMilli() } //env:real deadlines outlive the process
 	}
 	if c.Env == nil {
 		c.Env = env.Real()

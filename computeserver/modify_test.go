@@ -61,31 +61,7 @@ func TestModifyingAgainstRedis(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, nil, 1, 2)
 	c.split([]uint32{1, 2}, "m")
 	for _, protocol := range []string{"2", "3"} {
-		ours, redis := c.raw(1), computeservertest.NewRedis(t)
-		fromOurs, fromRedis := bufio.NewReader(ours.NC), bufio.NewReader(redis.NC)
-		ask := func(commands ...[]string) {
-			t.Helper()
-			var send strings.Builder
-			for _, args := range commands {
-				send.WriteString(computeservertest.Command(args...))
-			}
-			ours.Send(send.String())
-			redis.Send(send.String())
-			for _, args := range commands {
-				if got, want := wholeReply(t, fromOurs), wholeReply(t, fromRedis); got != want {
-					t.Fatalf("RESP%s: %q gave %q; Redis says %q", protocol, args, got, want)
-				}
-			}
-		}
-		for _, r := range []struct {
-			conn *computeservertest.Conn
-			from *bufio.Reader
-		}{{ours, fromOurs}, {redis, fromRedis}} {
-			r.conn.Send(computeservertest.Command("HELLO", protocol) + computeservertest.Command("PING"))
-			for line := ""; line != "+PONG\r\n"; {
-				line, _ = r.from.ReadString('\n')
-			}
-		}
+		ask := newPair(t, c, protocol).ask
 		for _, key := range []string{"a", "x"} { // of this server, and of the other one
 			var all [][]string
 			for _, command := range modifying {

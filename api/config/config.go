@@ -104,11 +104,20 @@ type Index struct {
 	// size of a tree node; 0 = the design's default for these lengths
 	NodeBytes  int    `json:"nodeBytes"`
 	Durability string `json:"durability"` // "Memory"
-	Routing    string `json:"routing"`    // RoutingAny or RoutingOwner
+	// ExpiryEnabled, or empty for an index whose pairs do not expire: what is stored has another
+	// form then
+	Expiry  string `json:"expiry,omitempty"`
+	Routing string `json:"routing"` // RoutingAny or RoutingOwner
 
 	// the first is the home: it has superblock and map
 	MemoryServers []MemoryServer `json:"memoryServers"`
 }
+
+// ExpiryEnabled is Expiry of an index whose pairs may expire.
+const ExpiryEnabled = "Enabled"
+
+// Expires reports whether pairs may expire.
+func (i *Index) Expires() bool { return i.Expiry == ExpiryEnabled }
 
 // How compute servers and clients route requests, for designs in which every server can serve every
 // key.
@@ -160,6 +169,9 @@ func (i *Index) Validate() error {
 	}
 	if i.MaxValueBytes < 0 || i.MaxValueBytes > 4096 {
 		bad("maxValueBytes is %d; 0 to 4096 are possible", i.MaxValueBytes)
+	}
+	if i.Expiry != "" && i.Expiry != ExpiryEnabled {
+		bad("expiry is %q; write %s, or leave it out", i.Expiry, ExpiryEnabled)
 	}
 	if i.Routing != RoutingAny && i.Routing != RoutingOwner {
 		bad("routing is %q; write %s or %s", i.Routing, RoutingAny, RoutingOwner)

@@ -85,37 +85,70 @@ func (c *counts) repaid() {
 	}
 }
 
-// Counted operations of a session.
+// Counted operations of a session. Where pairs may expire, they are those of s.expiring.
 
 func (s *Session) Lookup(key, dst []byte) ([]byte, error) {
 	s.note(key)
-	value, err := s.Session.Lookup(key, dst)
+	var value []byte
+	var err error
+	if s.expiring == nil {
+		value, err = s.Session.Lookup(key, dst)
+	} else {
+		value, err = s.expiring.Lookup(key, dst)
+	}
 	return value, read(err)
 }
 
 func (s *Session) Insert(key, value []byte) error {
 	s.note(key)
+	if s.expiring != nil {
+		return s.expiring.Insert(key, value)
+	}
 	return s.Session.Insert(key, value)
 }
 
 func (s *Session) Update(key, value []byte) error {
 	s.note(key)
+	if s.expiring != nil {
+		return s.expiring.Update(key, value)
+	}
 	return s.Session.Update(key, value)
 }
 
 func (s *Session) Upsert(key, value []byte) error {
 	s.note(key)
+	if s.expiring != nil {
+		return s.expiring.Upsert(key, value)
+	}
 	return s.Session.Upsert(key, value)
 }
 
 func (s *Session) Delete(key []byte) error {
 	s.note(key)
+	if s.expiring != nil {
+		return s.expiring.Delete(key)
+	}
 	return s.Session.Delete(key)
 }
 
-func (s *Session) Modify(key []byte, change index.Change) error {
+// modify runs the session's modification.
+func (s *Session) modify(key []byte) error {
 	s.note(key)
-	return s.Session.Modify(key, change)
+	if s.expiring != nil {
+		return s.expiring.ModifyUntil(key, s.changeUntil)
+	}
+	return s.Session.Modify(key, s.change)
+}
+
+// lookupDeadline is Lookup with the pair's deadline, 0 if it has none.
+func (s *Session) lookupDeadline(key, dst []byte) (value []byte, deadline int64, err error) {
+	if s.expiring == nil {
+		value, err = s.Lookup(key, dst)
+		return value, 0, err
+	}
+	s.note(key)
+	value, deadline, err = s.expiring.LookupDeadline(key, dst)
+	return value, deadline, read(err)
 }
 
 // LookupBatch counts one operation for each key.
@@ -123,18 +156,36 @@ func (s *Session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err
 	for _, key := range keys {
 		s.note(key)
 	}
+	if s.expiring != nil {
+		return read(s.expiring.LookupBatch(keys, visit))
+	}
 	return read(s.Session.LookupBatch(keys, visit))
 }
 
 // Prepare counts nothing: the changes do.
-func (s *Session) Prepare(keys, values [][]byte) error { return read(s.Session.Prepare(keys, values)) }
+func (s *Session) Prepare(keys, values [][]byte) error {
+	if s.expiring != nil {
+		return read(s.expiring.Prepare(keys, values))
+	}
+	return read(s.Session.Prepare(keys, values))
+}
 
-// Scan counts as one operation, on the key where it begins.
-func (s *Session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
+// scan counts as one operation, on the key where it begins. visit is told of pairs whose deadline
+// has passed, too: see expiry.Session.Scan.
+func (s *Session) scan(start []byte, limit int, reverse bool, visit func(key, value []byte, passed bool) bool) error {
 	if !reverse || len(start) > 0 {
 		s.note(start)
 	} else {
 		s.counts.done++ // the upper end is no key
 	}
-	return read(s.Session.Scan(start, limit, reverse, visit))
+	if s.expiring != nil {
+		return read(s.expiring.Scan(start, limit, reverse, visit))
+	}
+	return read(s.Session.Scan(start, limit, reverse, func(key, value []byte) bool { return visit(key, value, false) }))
+}
+
+// expire removes the pair of key if it has expired, and counts nothing: see expiry.Session.Expire.
+func (s *Session) expire(key, dst []byte) ([]byte, error) {
+	value, _, err := s.expiring.Expire(key, dst)
+	return value, read(err)
 }

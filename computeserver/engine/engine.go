@@ -61,7 +61,9 @@ type Options struct {
 	SharesAll bool
 	// Open opens the index. It is called again after a pause if it fails, and when the open index
 	// cannot be used any more.
-	Open        func() (ownership.Opened, error)
+	Open func() (ownership.Opened, error)
+	// Clock is by what pairs expire: milliseconds since 1970.
+	Clock       func() int64
 	Limit       time.Duration // of each request
 	MaxSessions int
 	MaxWaiting  int // requests that wait for a session
@@ -79,6 +81,7 @@ func New(o Options) *Engine {
 	c.View = ownership.NewView(o.Env, o.Self, o.SharesAll && o.Index.Routing == config.RoutingAny)
 	c.Sessions = newSessions(o.Env, o.Open, o.Limit, o.MaxSessions, o.MaxWaiting, o.Log)
 	c.Sessions.count, c.Sessions.mostValue = c.Count, o.Index.MaxValueBytes
+	c.Sessions.expires, c.Sessions.now = o.Index.Expires(), o.Clock
 	if o.DivideAlways {
 		c.divideLeast, c.divideSlow = 1, 0
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
@@ -24,8 +25,11 @@ type Session struct {
 
 	counts counts
 
+	expiring *expiry.Session // on Session; nil if pairs do not expire
+
 	modification modification
 	change       index.Change // of modification
+	changeUntil  expiry.Change
 }
 
 // wakeAll wakes all waiters. Called under mu.
@@ -173,8 +177,11 @@ func (g *Sessions) makeSession(ix ownership.Opened) (*Session, error) {
 		s.Defer(true) // Repay waits
 		_, unprepared := s.(index.Unprepared)
 		g.unprepared.Store(unprepared)
-		lent := &Session{Session: s, of: ix, counts: newCounts(g.load, s), modification: modification{most: g.mostValue}}
-		lent.change = lent.modification.change
+		lent := &Session{Session: s, of: ix, counts: newCounts(g.load, s), modification: modification{most: g.mostValue, now: g.now}}
+		lent.change, lent.changeUntil = lent.modification.change, lent.modification.changeUntil
+		if g.expires {
+			lent.expiring = expiry.New(s, g.now)
+		}
 		return lent, nil
 	}
 	g.mu.Lock()

@@ -23,13 +23,17 @@ type decision func(m *modification, old []byte, found bool) (index.Action, error
 // modification is the operation under way in a session. It is kept, so that an operation allocates
 // nothing.
 type modification struct {
-	op     *rpcv1.Operation
-	o      *rpcv1.Outcome
-	dst    []byte // of the outcome's value
-	put    []byte
-	most   int // bytes of a value
-	decide decision
-	err    error
+	op   *rpcv1.Operation
+	o    *rpcv1.Outcome
+	dst  []byte // of the outcome's value
+	put  []byte
+	most int // bytes of a value
+	now  func() int64
+
+	deadline int64 // of the pair; 0 = none
+	until    int64 // what it gets with put
+	decide   decision
+	err      error
 }
 
 // modify is the operation that a decision makes.
@@ -37,7 +41,7 @@ func modify(decide decision) operation {
 	return func(s *Session, op *rpcv1.Operation, dst []byte, o *rpcv1.Outcome) ([]byte, error) {
 		m := &s.modification
 		m.op, m.o, m.dst, m.decide, m.err = op, o, dst, decide, nil
-		err := s.Modify(op.Key, s.change)
+		err := s.modify(op.Key)
 		if err == nil {
 			err = m.err
 		}
@@ -45,6 +49,14 @@ func modify(decide decision) operation {
 		m.op, m.o, m.dst = nil, nil, nil
 		return dst, err
 	}
+}
+
+// changeUntil implements expiry.Change. The pair keeps its deadline, unless the decision says
+// otherwise.
+func (m *modification) changeUntil(old []byte, found bool, deadline int64) ([]byte, int64, index.Action) {
+	m.deadline, m.until = deadline, deadline
+	value, action := m.change(old, found)
+	return value, m.until, action
 }
 
 // change implements index.Change.
@@ -150,7 +162,7 @@ func setRange(m *modification, old []byte, _ bool) (index.Action, error) {
 
 func exchange(m *modification, old []byte, found bool) (index.Action, error) {
 	m.tell(old, found)
-	m.put = append(m.put[:0], m.op.Value...)
+	m.put, m.until = append(m.put[:0], m.op.Value...), 0
 	return index.Put, m.holds(old, found)
 }
 

@@ -35,6 +35,21 @@ var operations = [rpcv1.Kinds]operation{
 	rpcv1.Operation_SET_RANGE:       modify(setRange),
 	rpcv1.Operation_EXCHANGE:        modify(exchange),
 	rpcv1.Operation_REMOVE:          modify(removeValue),
+
+	rpcv1.Operation_STORE:  modify(store),
+	rpcv1.Operation_SWAP:   modify(swap),
+	rpcv1.Operation_EXPIRE: modify(expire),
+	rpcv1.Operation_TOUCH:  modify(touch),
+	rpcv1.Operation_DEADLINE: func(s *Session, op *rpcv1.Operation, dst []byte, o *rpcv1.Outcome) ([]byte, error) {
+		dst, deadline, err := s.lookupDeadline(op.Key, dst)
+		switch o.Number = deadline; {
+		case deadline == 0:
+			o.Number = -1
+		case op.Expiry == rpcv1.Operation_AFTER:
+			o.Number = max(0, deadline-s.modification.now())
+		}
+		return dst, err
+	},
 }
 
 // Run runs one operation, which was checked, in a session. o, which is empty before, is its outcome
@@ -61,8 +76,14 @@ func (c *Engine) Check(op *rpcv1.Operation) error {
 	if !op.Kind.Known() {
 		return unsupported(op.Kind)
 	}
-	if op.Condition != rpcv1.Operation_ALWAYS && (!op.Kind.Traits().Conditional || !op.Condition.Known()) {
+	if !op.Kind.Takes(op.Condition) {
 		return &Failure{Code: rpcv1.Outcome_UNSUPPORTED, Message: fmt.Sprintf("condition %d of a %s is unknown to this server, and nothing was done; use it when all servers have a version that knows it", op.Condition, op.Kind.Label())}
+	}
+	if op.Expiry != rpcv1.Operation_KEEP && (!op.Kind.Traits().Timed || rpcv1.Operation_Expiry_name[int32(op.Expiry)] == "") {
+		return &Failure{Code: rpcv1.Outcome_UNSUPPORTED, Message: fmt.Sprintf("expiry %d of a %s is unknown to this server, and nothing was done; use it when all servers have a version that knows it", op.Expiry, op.Kind.Label())}
+	}
+	if op.Expires() && !c.Index.Expires() {
+		return errEndless
 	}
 	if err := c.CheckKey(op.Key); err != nil {
 		return err
@@ -72,6 +93,9 @@ func (c *Engine) Check(op *rpcv1.Operation) error {
 	}
 	return c.CheckValue(op.Value)
 }
+
+// errEndless is the error of an operation that asks for a deadline.
+var errEndless error = &Failure{Code: rpcv1.Outcome_INVALID, Message: "pairs of this index do not expire, and nothing was done: its spec.expiry is Disabled; make a new DMIndex with spec.expiry: Enabled and restore a dump of this one into it"}
 
 // Stored is what the session prepares to store for an operation with a value (index.Session,
 // Prepare); nil if the pair goes.

@@ -10,6 +10,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -28,6 +29,8 @@ type ScanRange struct {
 const (
 	ScanPiecePairs = 512
 	scanPieceBytes = 256 << 10
+	// Pairs that have expired, which the session removes one after the other.
+	scanPiecePassed = 64
 )
 
 // scan is one scan under way. It walks over the owners in key order and remembers where it is, so
@@ -43,6 +46,8 @@ type scan struct {
 	// copy of the near end of the piece under way, since rest moves on meanwhile
 	near      []byte
 	read      pairs // of the piece under way, until they may be delivered
+	passed    []int // those of read that were found expired
+	again     []byte
 	delivered uint64
 	ended     bool
 	broken    error // of between, or of ctx
@@ -182,12 +187,13 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 		part = clip(part, span)
 	}
 	limit := uint64(ScanPiecePairs)
-	if part.Limit > 0 {
+	if part.Limit > 0 && session.expiring == nil { // else more, for those that have expired
 		limit = min(limit, part.Limit)
 	}
-	size, most, outside := 0, cmp.Or(s.c.ScanPiece, scanPieceBytes), false
+	size, most, outside, full := 0, cmp.Or(s.c.ScanPiece, scanPieceBytes), false, false
 	s.read.clear()
-	err = session.Scan(s.near, int(limit), part.Reverse, func(key, value []byte) bool {
+	s.passed = s.passed[:0]
+	err = session.scan(s.near, int(limit), part.Reverse, func(key, value []byte, passed bool) bool {
 		if outside = beyond(part, key); outside {
 			return false
 		}
@@ -195,17 +201,35 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 		if s.rest.KeysOnly {
 			value = nil
 		}
+		if passed {
+			s.passed = append(s.passed, s.read.len())
+		}
 		s.read.add(key, value)
-		return size < most
+		live := uint64(s.read.len() - len(s.passed))
+		full = size >= most || live == part.Limit && live > 0 || len(s.passed) == scanPiecePassed
+		return !full
 	})
+	if err == nil {
+		var cut bool
+		cut, err = s.expire(session)
+		full = full || cut
+	}
 	if why := s.c.Sessions.Repay(session, err); why != nil {
 		s.read.clear()
 		if err == nil {
 			err = notAnswered(why)
 		}
 	}
-	for i := range s.read.len() {
-		if !s.deliver(s.read.pair(i)) {
+	for i, passed := 0, s.passed; i < s.read.len(); i++ {
+		key, value := s.read.pair(i)
+		if len(passed) > 0 && passed[0] == i {
+			passed = passed[1:]
+			if s.goOn(key); s.ended {
+				return nil
+			}
+			continue
+		}
+		if !s.deliver(key, value) {
 			return nil
 		}
 	}
@@ -216,10 +240,26 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 		}
 		return err
 	}
-	if outside || s.read.len() < int(limit) && size < most {
+	if outside || s.read.len() < int(limit) && !full {
 		s.finished(part)
 	}
 	return nil
+}
+
+// expire removes the pairs of a piece that have expired: it must not be told before that they are
+// not there. One that another server has written meanwhile, or whose deadline was put off, is there:
+// the piece is cut off before it, and the next one begins with it. So is a piece of which a pair
+// cannot be removed.
+func (s *scan) expire(session *Session) (cut bool, err error) {
+	for n, i := range s.passed {
+		key, _ := s.read.pair(i)
+		if s.again, err = session.expire(key, s.again[:0]); !errors.Is(err, index.ErrNotFound) {
+			s.passed = s.passed[:n]
+			s.read.cut(i)
+			return true, err
+		}
+	}
+	return false, nil
 }
 
 // pairs are copies of keys and values, one after the other.
@@ -230,6 +270,9 @@ type pairs struct {
 
 func (p *pairs) clear()   { p.data, p.ends = p.data[:0], p.ends[:0] }
 func (p *pairs) len() int { return len(p.ends) / 2 }
+
+// cut leaves the first n.
+func (p *pairs) cut(n int) { p.ends = p.ends[:2*n] }
 
 func (p *pairs) add(key, value []byte) {
 	p.data = append(p.data, key...)
@@ -266,6 +309,15 @@ func (s *scan) deliver(key, value []byte) bool {
 			s.ended = true
 		}
 	}
+	s.goOn(key)
+	if !s.visit(key, value) {
+		s.ended = true
+	}
+	return !s.ended
+}
+
+// goOn moves the near end past key.
+func (s *scan) goOn(key []byte) {
 	if s.rest.Reverse {
 		s.rest.End = append(s.rest.End[:0], key...)
 		// nothing is below the empty key, and an empty end would mean the upper one
@@ -274,10 +326,6 @@ func (s *scan) deliver(key, value []byte) bool {
 		next, ok := s.c.Successor(s.rest.Start[:0], key)
 		s.rest.Start, s.ended = next, s.ended || !ok
 	}
-	if !s.visit(key, value) {
-		s.ended = true
-	}
-	return !s.ended
 }
 
 // finished records that all of part was delivered.

@@ -35,7 +35,9 @@ type Sessions struct {
 	maxWaiting int
 	log        *slog.Logger
 
-	mostValue int // bytes
+	mostValue int  // bytes
+	expires   bool // pairs may expire, by the clock now
+	now       func() int64
 
 	count  *count.Counters
 	load   *load

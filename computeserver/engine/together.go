@@ -106,6 +106,9 @@ func (l *local) lookAhead(n int) error {
 			}
 			continue
 		}
+		if reads && !is.Looks {
+			continue // it reads for itself
+		}
 		if l.s.Serves(op.Key) {
 			l.keys, l.put, l.of = append(l.keys, op.Key), append(l.put, Stored(is, op.Value)), append(l.of, i)
 		}

@@ -13,10 +13,10 @@ import (
 // one runs a command that is one operation on the key behind its name.
 func (c *conn) one(k *command, args [][]byte) {
 	op, by, key := &c.op, k.reply, args[1]
-	op.Kind, op.Key, op.Value, op.Condition, op.Operand, op.Number = k.kind, key, nil, 0, nil, 0
+	op.Kind, op.Key, op.Value, op.Condition, op.Operand, op.Number, op.Expiry = k.kind, key, nil, 0, nil, 0, 0
 	is := k.is
 	if is.Stores {
-		op.Value = args[2]
+		op.Value = args[k.value]
 	}
 	if k.read != nil {
 		var err error

@@ -113,6 +113,7 @@ func (a *forwardQueue) copied(from *rpcv1.Operation) *rpcv1.Operation {
 	a.slab = a.slab[1:]
 	op.Kind, op.Key, op.Value = from.Kind, a.copy(from.Key), a.copy(from.Value)
 	op.Condition, op.Operand, op.Number = from.Condition, a.copy(from.Operand), from.Number
+	op.Expiry = from.Expiry
 	return op
 }
 

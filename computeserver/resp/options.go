@@ -24,6 +24,9 @@ func setOptions(args [][]byte, op *rpcv1.Operation, by reply) (reply, error) {
 		return by, nil
 	}
 	condition, get := rpcv1.Operation_ALWAYS, false
+	var number []byte // of the deadline
+	var unit int64
+	expiry := rpcv1.Operation_NEVER
 	only := func(this rpcv1.Operation_Condition) bool {
 		if condition == this && this <= rpcv1.Operation_PRESENT {
 			return true
@@ -38,14 +41,20 @@ func setOptions(args [][]byte, op *rpcv1.Operation, by reply) (reply, error) {
 		case is(o, "NX") && only(rpcv1.Operation_ABSENT), is(o, "XX") && only(rpcv1.Operation_PRESENT):
 		case len(rest) > 1 && (is(o, "IFEQ") && only(rpcv1.Operation_EQUAL) || is(o, "IFNE") && only(rpcv1.Operation_DIFFERENT)):
 			op.Operand, rest = rest[1], rest[1:]
-		case is(o, "KEEPTTL"): // nothing here ever expires
-		case is(o, "EX"), is(o, "PX"), is(o, "EXAT"), is(o, "PXAT"):
-			return nil, fmt.Errorf("ERR keys of this index do not expire; use SET without %s", o)
+		case is(o, "KEEPTTL") && number == nil:
+			expiry = rpcv1.Operation_KEEP
 		case is(o, "GET"):
 			get = true
 		default:
+			if e, u := expiryOption(o); u != 0 && len(rest) > 1 && (expiry == rpcv1.Operation_NEVER || expiry == e && unit == u) {
+				expiry, unit, number, rest = e, u, rest[1], rest[1:]
+				continue
+			}
 			return nil, errSyntax
 		}
+	}
+	if expiry != rpcv1.Operation_NEVER {
+		return setUntil(op, condition, get, expiry, number, unit, by)
 	}
 	switch {
 	case get:
@@ -58,6 +67,21 @@ func setOptions(args [][]byte, op *rpcv1.Operation, by reply) (reply, error) {
 		op.Kind, op.Condition = rpcv1.Operation_EXCHANGE, condition
 	}
 	return by, nil
+}
+
+// setUntil is SET with a deadline, or with KEEPTTL.
+func setUntil(op *rpcv1.Operation, condition rpcv1.Operation_Condition, get bool, expiry rpcv1.Operation_Expiry, number []byte, unit int64, by reply) (reply, error) {
+	op.Kind, op.Condition = rpcv1.Operation_STORE, condition
+	if get {
+		by = replyOld
+	}
+	if get || condition > rpcv1.Operation_PRESENT {
+		op.Kind = rpcv1.Operation_SWAP
+	}
+	if number == nil {
+		return by, nil
+	}
+	return by, readExpiry(op, expiry, number, unit, false, "set")
 }
 
 // delOptions reads the condition of DELEX.

@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"cmp"
 	"strings"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -19,8 +20,10 @@ type command struct {
 	arity int    // with the name itself, as in Redis: n = exactly n, -n = at least n
 	keys  keysAt
 	// The operation on each key, which says what rights the user needs; unset if no argument is a
-	// key. Where the operation stores a value, that stands behind the key.
+	// key. Where the operation stores a value, that is the argument value, or the one behind the
+	// key.
 	kind  rpcv1.Operation_Kind
+	value int
 	reply reply
 	// read reads the arguments behind the key into op, which may become another operation; nil if
 	// the arguments are all that the operation needs. It returns the reply, or an error of the
@@ -72,8 +75,8 @@ func init() {
 	for _, k := range []command{
 		{name: "get", usage: "key", does: "the value, or null",
 			arity: 2, keys: oneKey, kind: rpcv1.Operation_LOOKUP, reply: replyValue},
-		{name: "set", usage: "key value [NX|XX|IFEQ old|IFNE old] [GET] [KEEPTTL]",
-			does:  "`OK`; null where the condition did not hold: the key is not there (`NX`), is there (`XX`), has the value `old` (`IFEQ`: a missing key has none), has not (`IFNE`: a missing key is made). With `GET` the value that the key had, or null. `EX`, `PX` and the like are refused: nothing expires",
+		{name: "set", usage: "key value [NX|XX|IFEQ old|IFNE old] [GET] [EX s|PX ms|EXAT s|PXAT ms|KEEPTTL]",
+			does:  "`OK`; null where the condition did not hold: the key is not there (`NX`), is there (`XX`), has the value `old` (`IFEQ`: a missing key has none), has not (`IFNE`: a missing key is made). With `GET` the value that the key had, or null. `EX` and its like say when the pair expires, `KEEPTTL` that it does when it did",
 			arity: -3, keys: oneKey, kind: rpcv1.Operation_UPSERT, reply: replyDone, read: setOptions},
 		{name: "setnx", usage: "key value", does: "1, or 0 if the key is there",
 			arity: 3, keys: oneKey, kind: rpcv1.Operation_INSERT, reply: replyCount},
@@ -81,6 +84,30 @@ func init() {
 			arity: 3, keys: oneKey, kind: rpcv1.Operation_EXCHANGE, reply: replyOld},
 		{name: "getdel", usage: "key", does: "the value that the key had, or null; the key is deleted",
 			arity: 2, keys: oneKey, kind: rpcv1.Operation_REMOVE, reply: replyOld},
+		{name: "setex", usage: "key seconds value", does: "as `SET key value EX seconds`",
+			arity: 4, keys: oneKey, kind: rpcv1.Operation_STORE, value: 3, reply: replyDone, read: readSetEx},
+		{name: "psetex", usage: "key ms value", does: "as `SET key value PX ms`",
+			arity: 4, keys: oneKey, kind: rpcv1.Operation_STORE, value: 3, reply: replyDone, read: readSetPx},
+		{name: "getex", usage: "key [EX s|PX ms|EXAT s|PXAT ms|PERSIST]", does: "the value, or null; the pair expires then, or with `PERSIST` it does not",
+			arity: -2, keys: oneKey, kind: rpcv1.Operation_TOUCH, reply: replyValue, read: getExOptions},
+		{name: "expire", usage: "key seconds [NX|XX|GT|LT]", does: "1: the pair expires after so long, or is gone if that is no time. 0 if the key is not there, or where it expires already (`NX`), does not (`XX`), does not earlier (`GT`), does not later (`LT`)",
+			arity: -3, keys: oneKey, kind: rpcv1.Operation_EXPIRE, reply: replyCount, read: expires(rpcv1.Operation_AFTER, inSeconds, "expire")},
+		{name: "pexpire", usage: "key ms [NX|XX|GT|LT]", does: "as `EXPIRE`",
+			arity: -3, keys: oneKey, kind: rpcv1.Operation_EXPIRE, reply: replyCount, read: expires(rpcv1.Operation_AFTER, inMillis, "pexpire")},
+		{name: "expireat", usage: "key s [NX|XX|GT|LT]", does: "as `EXPIRE`; seconds since 1970",
+			arity: -3, keys: oneKey, kind: rpcv1.Operation_EXPIRE, reply: replyCount, read: expires(rpcv1.Operation_AT, inSeconds, "expireat")},
+		{name: "pexpireat", usage: "key ms [NX|XX|GT|LT]", does: "as `EXPIRE`; milliseconds since 1970",
+			arity: -3, keys: oneKey, kind: rpcv1.Operation_EXPIRE, reply: replyCount, read: expires(rpcv1.Operation_AT, inMillis, "pexpireat")},
+		{name: "persist", usage: "key", does: "1: the pair does not expire any more. 0 if it did not, or is not there",
+			arity: 2, keys: oneKey, kind: rpcv1.Operation_EXPIRE, reply: replyCount, read: persists},
+		{name: "ttl", usage: "key", does: "the seconds until the pair expires; -1 if it does not, -2 if it is not there",
+			arity: 2, keys: oneKey, kind: rpcv1.Operation_DEADLINE, reply: replySeconds, read: asksLeft},
+		{name: "pttl", usage: "key", does: "as `TTL`, in milliseconds",
+			arity: 2, keys: oneKey, kind: rpcv1.Operation_DEADLINE, reply: replyMillis, read: asksLeft},
+		{name: "expiretime", usage: "key", does: "as `TTL`; seconds since 1970",
+			arity: 2, keys: oneKey, kind: rpcv1.Operation_DEADLINE, reply: replySeconds, read: asksDeadline},
+		{name: "pexpiretime", usage: "key", does: "as `TTL`; milliseconds since 1970",
+			arity: 2, keys: oneKey, kind: rpcv1.Operation_DEADLINE, reply: replyMillis, read: asksDeadline},
 		{name: "incr", usage: "key", does: "the value, an integer of 64 bits, plus 1. A missing key is 0",
 			arity: 2, keys: oneKey, kind: rpcv1.Operation_INCREMENT, reply: replyNumber, read: addsOne},
 		{name: "decr", usage: "key", does: "as `INCR`, minus 1",
@@ -138,6 +165,7 @@ func init() {
 		{name: "unwatch", does: "`OK`", arity: 1, run: (*conn).cmdUnwatch},
 	} {
 		k.slot = len(CommandNames)
+		k.value = cmp.Or(k.value, 2)
 		k.single, k.is = k.keys == oneKey, k.kind.Traits()
 		k.data = k.data || k.kind.Known()
 		CommandNames = append(CommandNames, k.name)

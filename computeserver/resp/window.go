@@ -191,6 +191,7 @@ func (c *conn) lookAhead(commands []pending, at int) {
 	k := commands[at].k
 	switch {
 	case k == nil || k.is.Changes && w.prepared || !k.alone(len(commands[at].args)):
+	case !k.is.Changes && !k.is.Looks: // it reads for itself
 	case !k.is.Changes:
 		upTo := at + 1
 		for upTo < len(commands) && commands[upTo].k == k {
@@ -246,7 +247,7 @@ func (c *conn) keysAhead(commands []pending, at int) *engine.Session {
 		}
 		before = c.session
 		w.keys[w.n], w.of[w.n] = key, uint8(i)
-		w.put[w.n] = engine.Stored(p.k.is, p.args[min(2, len(p.args)-1)])
+		w.put[w.n] = engine.Stored(p.k.is, p.args[min(p.k.value, len(p.args)-1)])
 		w.n++
 	}
 	if w.n < 2 {

@@ -25,6 +25,7 @@ const (
 	fieldCondition       = 4
 	fieldOperand         = 5
 	fieldOperationNumber = 6
+	fieldExpiry          = 7
 
 	fieldCode          = 1
 	fieldOutcomeValue  = 2
@@ -70,7 +71,7 @@ func appendBytes(dst []byte, field protowire.Number, v []byte) []byte {
 
 func sizeOfOperation(op *rpcv1.Operation) int {
 	return sizeOfNumber(uint64(op.GetKind())) + sizeOfBytes(len(op.GetKey())) + sizeOfBytes(len(op.GetValue())) +
-		sizeOfNumber(uint64(op.GetCondition())) + sizeOfBytes(len(op.GetOperand())) + sizeOfNumber(protowire.EncodeZigZag(op.GetNumber()))
+		sizeOfNumber(uint64(op.GetCondition())) + sizeOfBytes(len(op.GetOperand())) + sizeOfNumber(protowire.EncodeZigZag(op.GetNumber())) + sizeOfNumber(uint64(op.GetExpiry()))
 }
 
 // Size is how long a batch is on the wire.
@@ -92,6 +93,7 @@ func appendRequest(dst []byte, m *rpcv1.DoRequest) []byte {
 		dst = appendNumber(dst, fieldCondition, uint64(op.GetCondition()))
 		dst = appendBytes(dst, fieldOperand, op.GetOperand())
 		dst = appendNumber(dst, fieldOperationNumber, protowire.EncodeZigZag(op.GetNumber()))
+		dst = appendNumber(dst, fieldExpiry, uint64(op.GetExpiry()))
 	}
 	dst = appendNumber(dst, fieldForwarded, protowire.EncodeBool(m.Forwarded))
 	dst = appendNumber(dst, fieldLimit, uint64(m.LimitMilliseconds))
@@ -281,6 +283,8 @@ func decodeOperation(b []byte, op *rpcv1.Operation) (err error) {
 			op.Operand = own(f.bytes)
 		case f.isNumber(fieldOperationNumber):
 			op.Number = protowire.DecodeZigZag(f.value)
+		case f.isNumber(fieldExpiry):
+			op.Expiry = rpcv1.Operation_Expiry(f.value)
 		}
 	}
 	return nil

@@ -21,13 +21,18 @@ type Traits struct {
 	Stores bool
 	// Removes is set where the pair goes.
 	Removes bool
-	// Conditional is set where Operation.condition counts. It must not be set for another kind.
+	// Conditional is set where Operation.condition counts. It must not be set for another kind. One
+	// on the value may only be set where the outcome may say something of that: see Takes.
 	Conditional bool
+	// Timed is set where Operation.expiry counts. It must be KEEP for another kind.
+	Timed bool
+	// Looks is set where a lookup of the index answers it: several are looked up together.
+	Looks bool
 }
 
 // traits has every kind of this version.
 var traits = [...]Traits{
-	Operation_LOOKUP: {Reads: true, Repeatable: true, Value: true},
+	Operation_LOOKUP: {Reads: true, Repeatable: true, Value: true, Looks: true},
 	Operation_INSERT: {Changes: true, Stores: true},
 	Operation_UPDATE: {Changes: true, Stores: true},
 	Operation_UPSERT: {Changes: true, Stores: true, Repeatable: true},
@@ -39,6 +44,12 @@ var traits = [...]Traits{
 	Operation_SET_RANGE:       {Changes: true},
 	Operation_EXCHANGE:        {Reads: true, Changes: true, Stores: true, Value: true, Conditional: true},
 	Operation_REMOVE:          {Reads: true, Changes: true, Removes: true, Value: true, Conditional: true},
+
+	Operation_STORE:    {Changes: true, Stores: true, Conditional: true, Timed: true},
+	Operation_SWAP:     {Reads: true, Changes: true, Stores: true, Value: true, Conditional: true, Timed: true},
+	Operation_EXPIRE:   {Changes: true, Conditional: true, Timed: true},
+	Operation_DEADLINE: {Reads: true, Repeatable: true, Timed: true},
+	Operation_TOUCH:    {Reads: true, Changes: true, Value: true, Timed: true},
 }
 
 // Kinds is one more than the highest kind that this version knows.
@@ -59,8 +70,26 @@ func (x Operation_Kind) Traits() *Traits {
 
 var anything = Traits{Changes: true}
 
-// Known reports whether this version knows the condition.
-func (x Operation_Condition) Known() bool { return Operation_Condition_name[int32(x)] != "" }
+// Takes reports whether operations of the kind may have the condition, and this version knows it.
+// Those on a deadline are for what has one to give and no value.
+func (x Operation_Kind) Takes(on Operation_Condition) bool {
+	is := x.Traits()
+	switch {
+	case on == Operation_ALWAYS:
+		return true
+	case !is.Conditional || Operation_Condition_name[int32(on)] == "":
+		return false
+	case on >= Operation_ENDLESS:
+		return x == Operation_EXPIRE
+	}
+	return x != Operation_EXPIRE && (on <= Operation_PRESENT || is.Reads)
+}
+
+// Expires reports whether the operation asks for a deadline, which only an index has whose pairs
+// may expire.
+func (x *Operation) Expires() bool {
+	return x.Kind.Traits().Changes && x.Expiry >= Operation_AFTER
+}
 
 // Label is the kind's name in metrics.
 func (x Operation_Kind) Label() string {

@@ -41,6 +41,13 @@ const (
 	Operation_SET_RANGE       Operation_Kind = 9  // writes value over the value from byte number on, behind zeros if it is shorter; outcome as of APPEND
 	Operation_EXCHANGE        Operation_Kind = 10 // UPSERT if the condition holds; the outcome has the value that the key had
 	Operation_REMOVE          Operation_Kind = 11 // DELETE if the condition holds; the outcome has the value that the key had
+	// The following ones know when pairs expire: by expiry and number. The ones above keep a pair's deadline where they change its value, and the
+	// pair has none where they replace it.
+	Operation_STORE    Operation_Kind = 12 // UPSERT if the condition, which is one on whether the key is there, holds
+	Operation_SWAP     Operation_Kind = 13 // STORE, by any condition; the outcome has the value that the key had
+	Operation_EXPIRE   Operation_Kind = 14 // gives the pair another deadline if the condition, which is one on that, holds; else NOT_FOUND, or MISMATCH
+	Operation_DEADLINE Operation_Kind = 15 // the outcome's number is the pair's deadline, or with AFTER how long it still has; -1 if it does not expire
+	Operation_TOUCH    Operation_Kind = 16 // LOOKUP, and gives the pair another deadline
 )
 
 // Enum value maps for Operation_Kind.
@@ -58,6 +65,11 @@ var (
 		9:  "SET_RANGE",
 		10: "EXCHANGE",
 		11: "REMOVE",
+		12: "STORE",
+		13: "SWAP",
+		14: "EXPIRE",
+		15: "DEADLINE",
+		16: "TOUCH",
 	}
 	Operation_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -72,6 +84,11 @@ var (
 		"SET_RANGE":        9,
 		"EXCHANGE":         10,
 		"REMOVE":           11,
+		"STORE":            12,
+		"SWAP":             13,
+		"EXPIRE":           14,
+		"DEADLINE":         15,
+		"TOUCH":            16,
 	}
 )
 
@@ -111,6 +128,12 @@ const (
 	Operation_PRESENT   Operation_Condition = 2 // else NOT_FOUND
 	Operation_EQUAL     Operation_Condition = 3 // the key has the value operand; else NOT_FOUND, or MISMATCH
 	Operation_DIFFERENT Operation_Condition = 4 // the key is not there, or has another value than operand; else MISMATCH
+	// on the deadline, of EXPIRE; an endless pair counts as one that expires last
+	Operation_ENDLESS       Operation_Condition = 5 // the pair does not expire
+	Operation_EXPIRES       Operation_Condition = 6 // it does
+	Operation_LATER_THAN    Operation_Condition = 7 // the new deadline is later
+	Operation_EARLIER_THAN  Operation_Condition = 8 // it is earlier
+	Operation_EXPIRES_LATER Operation_Condition = 9 // the pair expires, and later than the new deadline
 )
 
 // Enum value maps for Operation_Condition.
@@ -121,13 +144,23 @@ var (
 		2: "PRESENT",
 		3: "EQUAL",
 		4: "DIFFERENT",
+		5: "ENDLESS",
+		6: "EXPIRES",
+		7: "LATER_THAN",
+		8: "EARLIER_THAN",
+		9: "EXPIRES_LATER",
 	}
 	Operation_Condition_value = map[string]int32{
-		"ALWAYS":    0,
-		"ABSENT":    1,
-		"PRESENT":   2,
-		"EQUAL":     3,
-		"DIFFERENT": 4,
+		"ALWAYS":        0,
+		"ABSENT":        1,
+		"PRESENT":       2,
+		"EQUAL":         3,
+		"DIFFERENT":     4,
+		"ENDLESS":       5,
+		"EXPIRES":       6,
+		"LATER_THAN":    7,
+		"EARLIER_THAN":  8,
+		"EXPIRES_LATER": 9,
 	}
 )
 
@@ -156,6 +189,60 @@ func (x Operation_Condition) Number() protoreflect.EnumNumber {
 // Deprecated: Use Operation_Condition.Descriptor instead.
 func (Operation_Condition) EnumDescriptor() ([]byte, []int) {
 	return file_compute_proto_rawDescGZIP(), []int{0, 1}
+}
+
+// Expiry is when a pair expires, by number, in milliseconds. It must be KEEP for kinds that do not name it. The clock is that of the server that does
+// the operation. A time that has passed removes the pair.
+type Operation_Expiry int32
+
+const (
+	Operation_KEEP  Operation_Expiry = 0 // as it did; a new pair does not expire
+	Operation_NEVER Operation_Expiry = 1 // it does not
+	Operation_AFTER Operation_Expiry = 2 // so long after the operation is done
+	Operation_AT    Operation_Expiry = 3 // so long after the begin of 1970
+)
+
+// Enum value maps for Operation_Expiry.
+var (
+	Operation_Expiry_name = map[int32]string{
+		0: "KEEP",
+		1: "NEVER",
+		2: "AFTER",
+		3: "AT",
+	}
+	Operation_Expiry_value = map[string]int32{
+		"KEEP":  0,
+		"NEVER": 1,
+		"AFTER": 2,
+		"AT":    3,
+	}
+)
+
+func (x Operation_Expiry) Enum() *Operation_Expiry {
+	p := new(Operation_Expiry)
+	*p = x
+	return p
+}
+
+func (x Operation_Expiry) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Operation_Expiry) Descriptor() protoreflect.EnumDescriptor {
+	return file_compute_proto_enumTypes[2].Descriptor()
+}
+
+func (Operation_Expiry) Type() protoreflect.EnumType {
+	return &file_compute_proto_enumTypes[2]
+}
+
+func (x Operation_Expiry) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Operation_Expiry.Descriptor instead.
+func (Operation_Expiry) EnumDescriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{0, 2}
 }
 
 type Outcome_Code int32
@@ -227,11 +314,11 @@ func (x Outcome_Code) String() string {
 }
 
 func (Outcome_Code) Descriptor() protoreflect.EnumDescriptor {
-	return file_compute_proto_enumTypes[2].Descriptor()
+	return file_compute_proto_enumTypes[3].Descriptor()
 }
 
 func (Outcome_Code) Type() protoreflect.EnumType {
-	return &file_compute_proto_enumTypes[2]
+	return &file_compute_proto_enumTypes[3]
 }
 
 func (x Outcome_Code) Number() protoreflect.EnumNumber {
@@ -251,6 +338,7 @@ type Operation struct {
 	Condition     Operation_Condition    `protobuf:"varint,4,opt,name=condition,proto3,enum=dmindex.rpc.v1.Operation_Condition" json:"condition,omitempty"`
 	Operand       []byte                 `protobuf:"bytes,5,opt,name=operand,proto3" json:"operand,omitempty"`
 	Number        int64                  `protobuf:"zigzag64,6,opt,name=number,proto3" json:"number,omitempty"`
+	Expiry        Operation_Expiry       `protobuf:"varint,7,opt,name=expiry,proto3,enum=dmindex.rpc.v1.Operation_Expiry" json:"expiry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -325,6 +413,13 @@ func (x *Operation) GetNumber() int64 {
 		return x.Number
 	}
 	return 0
+}
+
+func (x *Operation) GetExpiry() Operation_Expiry {
+	if x != nil {
+		return x.Expiry
+	}
+	return Operation_KEEP
 }
 
 type Outcome struct {
@@ -1630,14 +1725,15 @@ var File_compute_proto protoreflect.FileDescriptor
 
 const file_compute_proto_rawDesc = "" +
 	"\n" +
-	"\rcompute.proto\x12\x0edmindex.rpc.v1\"\xdc\x03\n" +
+	"\rcompute.proto\x12\x0edmindex.rpc.v1\"\xd2\x05\n" +
 	"\tOperation\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.dmindex.rpc.v1.Operation.KindR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x03 \x01(\fR\x05value\x12A\n" +
 	"\tcondition\x18\x04 \x01(\x0e2#.dmindex.rpc.v1.Operation.ConditionR\tcondition\x12\x18\n" +
 	"\aoperand\x18\x05 \x01(\fR\aoperand\x12\x16\n" +
-	"\x06number\x18\x06 \x01(\x12R\x06number\"\xb1\x01\n" +
+	"\x06number\x18\x06 \x01(\x12R\x06number\x128\n" +
+	"\x06expiry\x18\a \x01(\x0e2 .dmindex.rpc.v1.Operation.ExpiryR\x06expiry\"\xeb\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -1658,7 +1754,13 @@ const file_compute_proto_rawDesc = "" +
 	"\bEXCHANGE\x10\n" +
 	"\x12\n" +
 	"\n" +
-	"\x06REMOVE\x10\v\"J\n" +
+	"\x06REMOVE\x10\v\x12\t\n" +
+	"\x05STORE\x10\f\x12\b\n" +
+	"\x04SWAP\x10\r\x12\n" +
+	"\n" +
+	"\x06EXPIRE\x10\x0e\x12\f\n" +
+	"\bDEADLINE\x10\x0f\x12\t\n" +
+	"\x05TOUCH\x10\x10\"\x99\x01\n" +
 	"\tCondition\x12\n" +
 	"\n" +
 	"\x06ALWAYS\x10\x00\x12\n" +
@@ -1666,7 +1768,18 @@ const file_compute_proto_rawDesc = "" +
 	"\x06ABSENT\x10\x01\x12\v\n" +
 	"\aPRESENT\x10\x02\x12\t\n" +
 	"\x05EQUAL\x10\x03\x12\r\n" +
-	"\tDIFFERENT\x10\x04\"\xfb\x02\n" +
+	"\tDIFFERENT\x10\x04\x12\v\n" +
+	"\aENDLESS\x10\x05\x12\v\n" +
+	"\aEXPIRES\x10\x06\x12\x0e\n" +
+	"\n" +
+	"LATER_THAN\x10\a\x12\x10\n" +
+	"\fEARLIER_THAN\x10\b\x12\x11\n" +
+	"\rEXPIRES_LATER\x10\t\"0\n" +
+	"\x06Expiry\x12\b\n" +
+	"\x04KEEP\x10\x00\x12\t\n" +
+	"\x05NEVER\x10\x01\x12\t\n" +
+	"\x05AFTER\x10\x02\x12\x06\n" +
+	"\x02AT\x10\x03\"\xfb\x02\n" +
 	"\aOutcome\x120\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1c.dmindex.rpc.v1.Outcome.CodeR\x04code\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x18\n" +
@@ -1815,63 +1928,65 @@ func file_compute_proto_rawDescGZIP() []byte {
 	return file_compute_proto_rawDescData
 }
 
-var file_compute_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_compute_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_compute_proto_goTypes = []any{
 	(Operation_Kind)(0),            // 0: dmindex.rpc.v1.Operation.Kind
 	(Operation_Condition)(0),       // 1: dmindex.rpc.v1.Operation.Condition
-	(Outcome_Code)(0),              // 2: dmindex.rpc.v1.Outcome.Code
-	(*Operation)(nil),              // 3: dmindex.rpc.v1.Operation
-	(*Outcome)(nil),                // 4: dmindex.rpc.v1.Outcome
-	(*DoRequest)(nil),              // 5: dmindex.rpc.v1.DoRequest
-	(*DoReply)(nil),                // 6: dmindex.rpc.v1.DoReply
-	(*ScanRequest)(nil),            // 7: dmindex.rpc.v1.ScanRequest
-	(*Pair)(nil),                   // 8: dmindex.rpc.v1.Pair
-	(*ScanReply)(nil),              // 9: dmindex.rpc.v1.ScanReply
-	(*GetComputeMapRequest)(nil),   // 10: dmindex.rpc.v1.GetComputeMapRequest
-	(*ComputeMapReply)(nil),        // 11: dmindex.rpc.v1.ComputeMapReply
-	(*DescribeComputeRequest)(nil), // 12: dmindex.rpc.v1.DescribeComputeRequest
-	(*DescribeComputeReply)(nil),   // 13: dmindex.rpc.v1.DescribeComputeReply
-	(*MemoryPath)(nil),             // 14: dmindex.rpc.v1.MemoryPath
-	(*ComputeLoad)(nil),            // 15: dmindex.rpc.v1.ComputeLoad
-	(*KeyLoad)(nil),                // 16: dmindex.rpc.v1.KeyLoad
-	(*OwnedRange)(nil),             // 17: dmindex.rpc.v1.OwnedRange
-	(*TakeOver)(nil),               // 18: dmindex.rpc.v1.TakeOver
-	(*DrainComputeRequest)(nil),    // 19: dmindex.rpc.v1.DrainComputeRequest
-	(*DrainComputeReply)(nil),      // 20: dmindex.rpc.v1.DrainComputeReply
-	(*BlockComputeRequest)(nil),    // 21: dmindex.rpc.v1.BlockComputeRequest
-	(*BlockComputeReply)(nil),      // 22: dmindex.rpc.v1.BlockComputeReply
+	(Operation_Expiry)(0),          // 2: dmindex.rpc.v1.Operation.Expiry
+	(Outcome_Code)(0),              // 3: dmindex.rpc.v1.Outcome.Code
+	(*Operation)(nil),              // 4: dmindex.rpc.v1.Operation
+	(*Outcome)(nil),                // 5: dmindex.rpc.v1.Outcome
+	(*DoRequest)(nil),              // 6: dmindex.rpc.v1.DoRequest
+	(*DoReply)(nil),                // 7: dmindex.rpc.v1.DoReply
+	(*ScanRequest)(nil),            // 8: dmindex.rpc.v1.ScanRequest
+	(*Pair)(nil),                   // 9: dmindex.rpc.v1.Pair
+	(*ScanReply)(nil),              // 10: dmindex.rpc.v1.ScanReply
+	(*GetComputeMapRequest)(nil),   // 11: dmindex.rpc.v1.GetComputeMapRequest
+	(*ComputeMapReply)(nil),        // 12: dmindex.rpc.v1.ComputeMapReply
+	(*DescribeComputeRequest)(nil), // 13: dmindex.rpc.v1.DescribeComputeRequest
+	(*DescribeComputeReply)(nil),   // 14: dmindex.rpc.v1.DescribeComputeReply
+	(*MemoryPath)(nil),             // 15: dmindex.rpc.v1.MemoryPath
+	(*ComputeLoad)(nil),            // 16: dmindex.rpc.v1.ComputeLoad
+	(*KeyLoad)(nil),                // 17: dmindex.rpc.v1.KeyLoad
+	(*OwnedRange)(nil),             // 18: dmindex.rpc.v1.OwnedRange
+	(*TakeOver)(nil),               // 19: dmindex.rpc.v1.TakeOver
+	(*DrainComputeRequest)(nil),    // 20: dmindex.rpc.v1.DrainComputeRequest
+	(*DrainComputeReply)(nil),      // 21: dmindex.rpc.v1.DrainComputeReply
+	(*BlockComputeRequest)(nil),    // 22: dmindex.rpc.v1.BlockComputeRequest
+	(*BlockComputeReply)(nil),      // 23: dmindex.rpc.v1.BlockComputeReply
 }
 var file_compute_proto_depIdxs = []int32{
 	0,  // 0: dmindex.rpc.v1.Operation.kind:type_name -> dmindex.rpc.v1.Operation.Kind
 	1,  // 1: dmindex.rpc.v1.Operation.condition:type_name -> dmindex.rpc.v1.Operation.Condition
-	2,  // 2: dmindex.rpc.v1.Outcome.code:type_name -> dmindex.rpc.v1.Outcome.Code
-	3,  // 3: dmindex.rpc.v1.DoRequest.operations:type_name -> dmindex.rpc.v1.Operation
-	4,  // 4: dmindex.rpc.v1.DoReply.outcomes:type_name -> dmindex.rpc.v1.Outcome
-	8,  // 5: dmindex.rpc.v1.ScanReply.pairs:type_name -> dmindex.rpc.v1.Pair
-	4,  // 6: dmindex.rpc.v1.ScanReply.error:type_name -> dmindex.rpc.v1.Outcome
-	17, // 7: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
-	15, // 8: dmindex.rpc.v1.DescribeComputeReply.load:type_name -> dmindex.rpc.v1.ComputeLoad
-	18, // 9: dmindex.rpc.v1.DescribeComputeReply.take_overs:type_name -> dmindex.rpc.v1.TakeOver
-	14, // 10: dmindex.rpc.v1.DescribeComputeReply.paths:type_name -> dmindex.rpc.v1.MemoryPath
-	16, // 11: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
-	5,  // 12: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
-	7,  // 13: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
-	10, // 14: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
-	12, // 15: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
-	19, // 16: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
-	21, // 17: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
-	6,  // 18: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
-	9,  // 19: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
-	11, // 20: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
-	13, // 21: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
-	20, // 22: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
-	22, // 23: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
-	18, // [18:24] is the sub-list for method output_type
-	12, // [12:18] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	2,  // 2: dmindex.rpc.v1.Operation.expiry:type_name -> dmindex.rpc.v1.Operation.Expiry
+	3,  // 3: dmindex.rpc.v1.Outcome.code:type_name -> dmindex.rpc.v1.Outcome.Code
+	4,  // 4: dmindex.rpc.v1.DoRequest.operations:type_name -> dmindex.rpc.v1.Operation
+	5,  // 5: dmindex.rpc.v1.DoReply.outcomes:type_name -> dmindex.rpc.v1.Outcome
+	9,  // 6: dmindex.rpc.v1.ScanReply.pairs:type_name -> dmindex.rpc.v1.Pair
+	5,  // 7: dmindex.rpc.v1.ScanReply.error:type_name -> dmindex.rpc.v1.Outcome
+	18, // 8: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
+	16, // 9: dmindex.rpc.v1.DescribeComputeReply.load:type_name -> dmindex.rpc.v1.ComputeLoad
+	19, // 10: dmindex.rpc.v1.DescribeComputeReply.take_overs:type_name -> dmindex.rpc.v1.TakeOver
+	15, // 11: dmindex.rpc.v1.DescribeComputeReply.paths:type_name -> dmindex.rpc.v1.MemoryPath
+	17, // 12: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
+	6,  // 13: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
+	8,  // 14: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
+	11, // 15: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
+	13, // 16: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
+	20, // 17: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
+	22, // 18: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
+	7,  // 19: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
+	10, // 20: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
+	12, // 21: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
+	14, // 22: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
+	21, // 23: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
+	23, // 24: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
+	19, // [19:25] is the sub-list for method output_type
+	13, // [13:19] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_compute_proto_init() }
@@ -1884,7 +1999,7 @@ func file_compute_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_compute_proto_rawDesc), len(file_compute_proto_rawDesc)),
-			NumEnums:      3,
+			NumEnums:      4,
 			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,

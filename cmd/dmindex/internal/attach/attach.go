@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/computeserver"
+	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/memserver/control"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/identity"
@@ -162,10 +163,14 @@ func (m *Memory) closeDevices() error {
 // of so many bytes; 0 = the design's default. The error wraps index.ErrDataLost if a memory server
 // came back without its content.
 func (m *Memory) Open(cache int, limit time.Duration) (*Index, error) {
+	most := m.config.MaxValueBytes
+	if m.config.Expires() {
+		most += expiry.Bytes
+	}
 	return m.OpenWith(index.Options{
 		Uint64:        m.config.KeyType == config.KeyUint64,
 		MaxKeyBytes:   m.config.MaxKeyBytes,
-		MaxValueBytes: m.config.MaxValueBytes,
+		MaxValueBytes: most,
 		NodeBytes:     m.config.NodeBytes,
 		CacheBytes:    cache,
 	}, limit)

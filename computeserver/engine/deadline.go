@@ -1,0 +1,96 @@
+package engine
+
+import (
+	"math"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// Decisions of the operations that know when pairs expire. In an index whose pairs do not, the
+// deadline is always 0, and no operation asks for another one (Engine.Check).
+
+// deadlineOf returns the deadline that the operation gives to its pair.
+func (m *modification) deadlineOf() int64 {
+	switch m.op.Expiry {
+	case rpcv1.Operation_NEVER:
+		return 0
+	case rpcv1.Operation_AFTER:
+		now := m.now()
+		if m.op.Number > math.MaxInt64-now {
+			return math.MaxInt64
+		}
+		return past(now + m.op.Number)
+	case rpcv1.Operation_AT:
+		return past(m.op.Number)
+	}
+	return m.deadline
+}
+
+// past is a deadline, which is not 0: that would be none.
+func past(deadline int64) int64 { return max(deadline, 1) }
+
+func store(m *modification, old []byte, found bool) (index.Action, error) {
+	m.put, m.until = append(m.put[:0], m.op.Value...), m.deadlineOf()
+	return index.Put, m.holds(old, found)
+}
+
+func swap(m *modification, old []byte, found bool) (index.Action, error) {
+	m.tell(old, found)
+	return store(m, old, found)
+}
+
+func expire(m *modification, old []byte, found bool) (index.Action, error) {
+	if !found {
+		return index.Keep, index.ErrNotFound
+	}
+	m.until = m.deadlineOf()
+	if !m.allows() {
+		return index.Keep, errMismatch
+	}
+	return m.keepValue(old), nil
+}
+
+func touch(m *modification, old []byte, found bool) (index.Action, error) {
+	if !found {
+		return index.Keep, index.ErrNotFound
+	}
+	m.answer(old)
+	m.until = m.deadlineOf()
+	return m.keepValue(old), nil
+}
+
+// keepValue stores the pair's value again if its deadline is another one.
+func (m *modification) keepValue(old []byte) index.Action {
+	if m.until == m.deadline {
+		return index.Keep
+	}
+	m.put = append(m.put[:0], old...)
+	return index.Put
+}
+
+// allows reports whether the operation's condition on the deadline holds.
+func (m *modification) allows() bool {
+	is, to := last(m.deadline), last(m.until)
+	switch m.op.Condition {
+	case rpcv1.Operation_ENDLESS:
+		return m.deadline == 0
+	case rpcv1.Operation_EXPIRES:
+		return m.deadline != 0
+	case rpcv1.Operation_LATER_THAN:
+		return m.deadline != 0 && to > is
+	case rpcv1.Operation_EARLIER_THAN:
+		return m.deadline == 0 || to < is
+	case rpcv1.Operation_EXPIRES_LATER:
+		return m.deadline != 0 && to < is
+	}
+	return true
+}
+
+// last is a deadline, as a time: none is the last one of all.
+func last(deadline int64) int64 {
+	if deadline == 0 {
+		return math.MaxInt64
+	}
+	return deadline
+}
