@@ -60,6 +60,7 @@ func localCommand() *cobra.Command {
 	f.Var(&key, "key", "uint64, or bytes:N for keys of at most N bytes")
 	f.IntVar(&c.MaxValueBytes, "value", 2048, "longest value, in bytes")
 	f.StringVar(&c.Routing, "routing", config.RoutingAny, "which server executes a request: Any server that receives it, or the Owner of its key range")
+	f.BoolVar(&c.Expires, "expiry", true, "pairs may expire, as SET with EX asks for; each takes a byte more, and 8 if it does")
 	f.StringVar(&c.Users.PasswordFile, "password", "", "file with the password that clients must show; empty = none")
 	f.StringVar(&c.Users.UsersFile, "users", "", "ACL file of Redis with further users, who reach the keys of some prefixes only; it needs --password")
 	f.BoolVarP(&verbose, "verbose", "v", false, "write the log of the servers to stderr")

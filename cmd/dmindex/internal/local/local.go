@@ -40,6 +40,7 @@ type Config struct {
 	MaxKeyBytes   int
 	MaxValueBytes int
 	Routing       string       // config.RoutingAny or config.RoutingOwner
+	Expires       bool         // pairs may expire
 	Users         users.Config // without a password everybody may do everything
 	Version       string
 	Logger        *slog.Logger
@@ -98,6 +99,9 @@ func (l *Local) start() error {
 		Identity: identity, Name: identity, Design: c.Design, KeyType: c.KeyType, MaxKeyBytes: c.MaxKeyBytes,
 		MaxValueBytes: c.MaxValueBytes, Durability: "Memory", Routing: c.Routing,
 		MemoryServers: l.memory.Members(),
+	}
+	if c.Expires {
+		ix.Expiry = config.ExpiryEnabled
 	}
 	if err := ix.Validate(); err != nil {
 		return err
