@@ -13,6 +13,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/computeservertest"
 	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
@@ -149,6 +150,47 @@ func TestExpiredIsAbsent(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestScanMeetsPairWrittenAgain: a pair that had expired when a scan met it, and was written again
+// before the scan could remove it, is in its place.
+func TestScanMeetsPairWrittenAgain(t *testing.T) {
+	var off [3]atomic.Int64
+	c := newCluster(t, config.RoutingAny, expires(&off), 1)
+	other, err := c.store.Open().Session()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Close() }() // nothing depends on it
+	k := newTalk(c, 1)
+	ask := func(args ...string) string {
+		k.Send(computeservertest.Command(args...))
+		return wholeReply(t, k.from)
+	}
+	for _, look := range [][]string{{"RANGE", "s", "s3"}, {"RANGE", "s", "s3", "REV"}, {"RANGE", "s", "s3", "LIMIT", "3"}} {
+		for n := range 5 {
+			ask("SET", fmt.Sprint("s", n), "7")
+		}
+		ask("PEXPIRE", "s1", "5000")
+		ask("PEXPIRE", "s3", "5000")
+		off[1].Add(5000)
+		var again atomic.Bool
+		c.store.Before(func(key []byte) {
+			if string(key) == "s1" && again.CompareAndSwap(false, true) {
+				if err := other.Upsert(key, expiry.AppendStored(nil, []byte("9"), 0)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		want := "*6\r\n$2\r\ns0\r\n$1\r\n7\r\n$2\r\ns1\r\n$1\r\n9\r\n$2\r\ns2\r\n$1\r\n7\r\n"
+		if slices.Contains(look, "REV") {
+			want = "*6\r\n$2\r\ns2\r\n$1\r\n7\r\n$2\r\ns1\r\n$1\r\n9\r\n$2\r\ns0\r\n$1\r\n7\r\n"
+		}
+		if got := ask(look...); got != want || !again.Load() {
+			t.Errorf("%q gave %q; want %q", look, got, want)
+		}
+		c.store.Before(nil)
 	}
 }
 

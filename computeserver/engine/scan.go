@@ -48,6 +48,7 @@ type scan struct {
 	read      pairs // of the piece under way, until they may be delivered
 	passed    []int // those of read that were found expired
 	again     []byte
+	more      uint64 // pairs for which a piece looks, since the last one had some that were expired
 	delivered uint64
 	ended     bool
 	broken    error // of between, or of ctx
@@ -187,8 +188,8 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 		part = clip(part, span)
 	}
 	limit := uint64(ScanPiecePairs)
-	if part.Limit > 0 && session.expiring == nil { // else more, for those that have expired
-		limit = min(limit, part.Limit)
+	if part.Limit > 0 {
+		limit = min(limit, part.Limit) + s.more
 	}
 	size, most, outside, full := 0, cmp.Or(s.c.ScanPiece, scanPieceBytes), false, false
 	s.read.clear()
@@ -209,10 +210,9 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 		full = size >= most || live == part.Limit && live > 0 || len(s.passed) == scanPiecePassed
 		return !full
 	})
-	if err == nil {
-		var cut bool
-		cut, err = s.expire(session)
-		full = full || cut
+	cut := false
+	if cut, err = s.expire(session, err); cut {
+		outside, full = false, true
 	}
 	if why := s.c.Sessions.Repay(session, err); why != nil {
 		s.read.clear()
@@ -249,17 +249,22 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 // expire removes the pairs of a piece that have expired: it must not be told before that they are
 // not there. One that another server has written meanwhile, or whose deadline was put off, is there:
 // the piece is cut off before it, and the next one begins with it. So is a piece of which a pair
-// cannot be removed.
-func (s *scan) expire(session *Session) (cut bool, err error) {
+// cannot be removed, because of err, the scan's own error, or of another one.
+func (s *scan) expire(session *Session, err error) (cut bool, _ error) {
+	s.more = uint64(len(s.passed))
 	for n, i := range s.passed {
-		key, _ := s.read.pair(i)
-		if s.again, err = session.expire(key, s.again[:0]); !errors.Is(err, index.ErrNotFound) {
+		if err == nil {
+			key, _ := s.read.pair(i)
+			s.again, err = session.expire(key, s.again[:0])
+		}
+		if !errors.Is(err, index.ErrNotFound) {
 			s.passed = s.passed[:n]
 			s.read.cut(i)
 			return true, err
 		}
+		err = nil
 	}
-	return false, nil
+	return false, err
 }
 
 // pairs are copies of keys and values, one after the other.
