@@ -144,6 +144,10 @@ var opNames = map[rpcv1.Operation_Kind]string{
 	rpcv1.Operation_INCREMENT: "increment",
 	rpcv1.Operation_EXCHANGE:  "compare and swap",
 	rpcv1.Operation_REMOVE:    "compare and delete",
+
+	rpcv1.Operation_STORE:    "put",
+	rpcv1.Operation_EXPIRE:   "expire",
+	rpcv1.Operation_DEADLINE: "time left",
 }
 
 // nameOf is the operation's name in errors.

@@ -225,8 +225,12 @@ func (f *fake) apply(op *rpcv1.Operation) *rpcv1.Outcome {
 			return &rpcv1.Outcome{Code: rpcv1.Outcome_NOT_FOUND}
 		}
 		return &rpcv1.Outcome{Value: f.value}
-	case rpcv1.Operation_INCREMENT:
-		there = true // in effect, as 0
+	case rpcv1.Operation_INCREMENT: // in effect, as 0
+		there = true
+	case rpcv1.Operation_STORE:
+		if op.Condition == rpcv1.Operation_ALWAYS {
+			there = true // as UPSERT
+		}
 	}
 	equal := op.Condition != rpcv1.Operation_EQUAL || string(f.value) == string(op.Operand)
 	switch kind := op.Kind; {

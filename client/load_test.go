@@ -25,7 +25,7 @@ func TestLoadKeepsExisting(t *testing.T) {
 	c := f.connect(t, time.Minute)
 	load := func(o LoadOptions) {
 		t.Helper()
-		n, err := c.Load(context.Background(), slices.Values([]Pair{{theKey, []byte("new")}}), o)
+		n, err := c.Load(context.Background(), slices.Values([]Pair{{Key: theKey, Value: []byte("new")}}), o)
 		if n != 1 || err != nil {
 			t.Errorf("%d pairs were loaded: %v", n, err)
 		}
@@ -140,10 +140,10 @@ func TestLoadThatIsGivenUp(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		f.begin(nil, cancel, test.script)
 		_, err := c.Load(ctx, func(yield func(Pair) bool) {
-			more := yield(Pair{theKey, []byte("new")})
+			more := yield(Pair{Key: theKey, Value: []byte("new")})
 			for i := 1; more && i <= test.after; i++ {
 				cancel()
-				more = yield(Pair{theKey, []byte("new")})
+				more = yield(Pair{Key: theKey, Value: []byte("new")})
 			}
 		}, LoadOptions{Batch: 2})
 		effects, doubts := f.end()
@@ -167,7 +167,7 @@ func TestLoadOfPairsThatPanic(t *testing.T) {
 			}
 		}()
 		_, _ = c.Load(context.Background(), func(yield func(Pair) bool) {
-			yield(Pair{theKey, nil})
+			yield(Pair{Key: theKey})
 			panic("no more pairs")
 		}, LoadOptions{Batch: 1})
 	}()

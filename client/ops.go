@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
@@ -69,7 +70,11 @@ func (c *Client) Delete(ctx context.Context, key []byte) error {
 }
 
 // Pair is a key and its value.
-type Pair struct{ Key, Value []byte }
+type Pair struct {
+	Key, Value []byte
+	// Expires is when the pair goes by itself, in whole milliseconds; zero = it does not.
+	Expires time.Time
+}
 
 // GetMany reads many keys, side by side. values[i] is nil where keys[i] is not there. Values belong
 // to the caller, but some of them share memory: a program that keeps few of many copies these.
@@ -113,8 +118,9 @@ func putTasks(pairs []Pair, keep bool) ([]*task, error) {
 		kind = rpcv1.Operation_INSERT
 	}
 	tasks, err := newTasks(kind, len(pairs), func(i int) ([]byte, []byte) { return pairs[i].Key, pairs[i].Value })
-	for _, t := range tasks {
+	for i, t := range tasks {
 		t.keep = keep
+		until(&t.op, pairs[i].Expires)
 	}
 	return tasks, err
 }

@@ -55,7 +55,7 @@ var calls = []call{
 	{"get many", false, func(c *Client, ctx context.Context) error { _, err := c.GetMany(ctx, [][]byte{theKey}); return err }},
 	{"put", true, func(c *Client, ctx context.Context) error { return c.Put(ctx, theKey, []byte("new")) }},
 	{"put many", true, func(c *Client, ctx context.Context) error {
-		return c.PutMany(ctx, []Pair{{theKey, []byte("new")}})
+		return c.PutMany(ctx, []Pair{{Key: theKey, Value: []byte("new")}})
 	}},
 	{"insert", true, func(c *Client, ctx context.Context) error { return c.Insert(ctx, theKey, []byte("new")) }},
 	{"update", true, func(c *Client, ctx context.Context) error { return c.Update(ctx, theKey, []byte("new")) }},
@@ -69,6 +69,12 @@ var calls = []call{
 	}},
 	{"compare and delete", true, func(c *Client, ctx context.Context) error {
 		return c.CompareAndDelete(ctx, theKey, []byte("old"))
+	}},
+	{"put for", true, func(c *Client, ctx context.Context) error {
+		return c.PutFor(ctx, theKey, []byte("new"), time.Second)
+	}},
+	{"put until", true, func(c *Client, ctx context.Context) error {
+		return c.PutMany(ctx, []Pair{{Key: theKey, Value: []byte("new"), Expires: time.UnixMilli(1)}})
 	}},
 	{"put if absent", true, func(c *Client, ctx context.Context) error {
 		_, stored, err := c.PutIfAbsent(ctx, theKey, []byte("new"))
@@ -141,7 +147,7 @@ func promises(t *testing.T, attempt time.Duration, from, to ending) {
 
 // judge says what is wrong with the error of a call, given what was done.
 func judge(k call, err error, effects, doubts int) string {
-	if effects > 1 && k.name != "put" && k.name != "put many" {
+	if effects > 1 && k.name != "put" && k.name != "put many" && k.name != "put until" {
 		return "it was repeated"
 	}
 	if err == nil {
@@ -201,7 +207,7 @@ func TestLargeOperationsAreRefused(t *testing.T) {
 	f.begin(nil, func() {})
 	_, get := c.Get(ctx, large)
 	_, many := c.GetMany(ctx, [][]byte{theKey, large})
-	errs := []error{get, many, c.Put(ctx, theKey, large), c.Insert(ctx, theKey, large), c.Update(ctx, theKey, large), c.Delete(ctx, large), c.PutMany(ctx, []Pair{{theKey, nil}, {theKey, large}})}
+	errs := []error{get, many, c.Put(ctx, theKey, large), c.Insert(ctx, theKey, large), c.Update(ctx, theKey, large), c.Delete(ctx, large), c.PutMany(ctx, []Pair{{Key: theKey}, {Key: theKey, Value: large}})}
 	_, sum := c.Increment(ctx, large, 1)
 	_, _, absent := c.PutIfAbsent(ctx, theKey, large)
 	errs = append(errs, sum, absent, c.CompareAndSwap(ctx, theKey, large, nil), c.CompareAndSwap(ctx, theKey, nil, large), c.CompareAndDelete(ctx, theKey, large))

@@ -230,7 +230,11 @@ func (s *scan) deliver(pair *rpcv1.Pair) bool {
 	if value == nil && !s.o.KeysOnly {
 		value = []byte{}
 	}
-	more := s.yield(Pair{pair.Key, value}, nil)
+	p := Pair{Key: pair.Key, Value: value}
+	if pair.Deadline != 0 {
+		p.Expires = time.UnixMilli(pair.Deadline)
+	}
+	more := s.yield(p, nil)
 	s.over = !more || s.delivered == s.o.Limit || s.o.Reverse && len(s.near) == 0
 	return !s.over
 }

@@ -58,7 +58,7 @@ func newTasks(kind rpcv1.Operation_Kind, n int, at func(i int) (key, value []byt
 func (t *task) changes() bool { return t.op.Kind.Traits().Changes }
 
 // safe reports whether the operation may be sent again although it may have been done.
-func (t *task) safe() bool { return t.op.Kind.Traits().Repeatable || t.keep }
+func (t *task) safe() bool { return t.op.Repeatable() || t.keep }
 
 // ended notes how an attempt ended.
 func (t *task) ended(o *rpcv1.Outcome, err error) {

@@ -225,7 +225,7 @@ func TestExpiryWaitsForTheLog(t *testing.T) {
 func TestNothingExpires(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, nil, 1)
 	r := c.raw(1)
-	const refused = "-ERR pairs of this index do not expire, and nothing was done: its spec.expiry is Disabled; "
+	const refused = "-ERR pairs of this index do not expire, and nothing was done: its spec.expiry is Disabled"
 	r.Send(computeservertest.Command("SET", "k", "1"))
 	r.Expect("+OK\r\n")
 	for _, command := range []string{"SET k 2 EX 10", "SET k 2 PXAT 33000000000000 GET", "SET k 2 IFEQ 1 PX 5", "SETEX k 10 2", "PSETEX k 10 2", "EXPIRE k 10", "PEXPIREAT k 1", "GETEX k EX 10"} {

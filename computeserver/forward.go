@@ -121,7 +121,7 @@ func (p *grpcPeers) Do(ctx context.Context, to partition.Server, ops []*rpcv1.Op
 	return nil, unreachable(to, err)
 }
 
-func (p *grpcPeers) Scan(ctx context.Context, to partition.Server, r engine.ScanRange, limit time.Duration, visit func(key, value []byte) bool, between func() error) error {
+func (p *grpcPeers) Scan(ctx context.Context, to partition.Server, r engine.ScanRange, limit time.Duration, visit engine.Visit, between func() error) error {
 	l, err := p.link(to)
 	if err != nil {
 		return unreachable(to, err)
@@ -143,7 +143,7 @@ func (p *grpcPeers) Scan(ctx context.Context, to partition.Server, r engine.Scan
 		}
 		watchdog.Stop()
 		for _, pair := range reply.Pairs {
-			if !visit(pair.Key, pair.Value) {
+			if !visit(pair.Key, pair.Value, pair.Deadline) {
 				return nil
 			}
 		}

@@ -149,8 +149,8 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 	var full []*rpcv1.ScanReply
 	begin := func() *rpcv1.ScanReply { return &rpcv1.ScanReply{MapGeneration: c.View.Generation()} }
 	reply, size, most := begin(), 0, cmp.Or(c.ScanPiece, rpcScanMessage)
-	visit := func(key, value []byte) bool {
-		pair := &rpcv1.Pair{Key: append([]byte(nil), key...)}
+	visit := func(key, value []byte, deadline int64) bool {
+		pair := &rpcv1.Pair{Key: append([]byte(nil), key...), Deadline: deadline}
 		if !req.KeysOnly {
 			pair.Value = append([]byte(nil), value...)
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -63,7 +64,7 @@ func dump(cmd *cobra.Command, c *client.Client, out io.Writer) error {
 	var n uint64
 	for pair, err := range c.Scan(cmd.Context(), nil, nil, client.ScanOptions{}) {
 		if err == nil {
-			err = w.Add(pair.Key, pair.Value)
+			err = w.Add(pair)
 		}
 		if err != nil {
 			return err
@@ -120,8 +121,9 @@ func restore(cmd *cobra.Command, c *client.Client, path string, replace bool) er
 	p := newProgress(cmd.ErrOrStderr(), "restored")
 	var readErr error
 	stored, err := c.Load(cmd.Context(), iter.Seq[client.Pair](func(yield func(client.Pair) bool) {
-		count, digest, readErr = dumpfile.Read(in, func(dumpfile.Description) error { return nil }, func(key, value []byte) error {
-			if !yield(client.Pair{Key: append([]byte(nil), key...), Value: append([]byte(nil), value...)}) {
+		count, digest, readErr = dumpfile.Read(in, func(dumpfile.Description) error { return nil }, func(p client.Pair) error {
+			p.Key, p.Value = bytes.Clone(p.Key), bytes.Clone(p.Value)
+			if !yield(p) {
 				return errStopped
 			}
 			return nil
@@ -149,7 +151,7 @@ func verify(cmd *cobra.Command, path string) error {
 		fmt.Fprintf(cmd.ErrOrStderr(), "dump of index %s, written %s by dmindex %s\n", d.Index, d.Created.Format(time.RFC3339), d.Program)
 		return nil
 	}
-	count, _, err := dumpfile.Read(bufio.NewReader(f), describe, func(_, _ []byte) error { return nil })
+	count, _, err := dumpfile.Read(bufio.NewReader(f), describe, func(client.Pair) error { return nil })
 	if err != nil {
 		return fmt.Errorf("nothing was restored: %s: %w", path, err)
 	}

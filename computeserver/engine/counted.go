@@ -172,7 +172,7 @@ func (s *Session) Prepare(keys, values [][]byte) error {
 
 // scan counts as one operation, on the key where it begins. visit is told of pairs whose deadline
 // has passed, too: see expiry.Session.Scan.
-func (s *Session) scan(start []byte, limit int, reverse bool, visit func(key, value []byte, passed bool) bool) error {
+func (s *Session) scan(start []byte, limit int, reverse bool, visit func(key, value []byte, deadline int64, passed bool) bool) error {
 	if !reverse || len(start) > 0 {
 		s.note(start)
 	} else {
@@ -181,7 +181,7 @@ func (s *Session) scan(start []byte, limit int, reverse bool, visit func(key, va
 	if s.expiring != nil {
 		return read(s.expiring.Scan(start, limit, reverse, visit))
 	}
-	return read(s.Session.Scan(start, limit, reverse, func(key, value []byte) bool { return visit(key, value, false) }))
+	return read(s.Session.Scan(start, limit, reverse, func(key, value []byte) bool { return visit(key, value, 0, false) }))
 }
 
 // expire removes the pair of key if it has expired, and counts nothing: see expiry.Session.Expire.

@@ -118,7 +118,7 @@ type Peers interface {
 	// Scan runs a scan at another server, marked as forwarded, until visit returns false or
 	// between returns an error, which Scan then returns. between is called after each message,
 	// and may wait. When ctx is done, Scan ends at once.
-	Scan(ctx context.Context, to partition.Server, r ScanRange, limit time.Duration, visit func(key, value []byte) bool, between func() error) error
+	Scan(ctx context.Context, to partition.Server, r ScanRange, limit time.Duration, visit Visit, between func() error) error
 
 	// Keep closes the connections to all other servers.
 	Keep(servers []partition.Server)

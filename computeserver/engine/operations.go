@@ -95,7 +95,7 @@ func (c *Engine) Check(op *rpcv1.Operation) error {
 }
 
 // errEndless is the error of an operation that asks for a deadline.
-var errEndless error = &Failure{Code: rpcv1.Outcome_INVALID, Message: "pairs of this index do not expire, and nothing was done: its spec.expiry is Disabled; make a new DMIndex with spec.expiry: Enabled and restore a dump of this one into it"}
+var errEndless error = &Failure{Code: rpcv1.Outcome_INVALID, Message: "pairs of this index do not expire, and nothing was done: its spec.expiry is Disabled, for good; use an index with spec.expiry: Enabled"}
 
 // Stored is what the session prepares to store for an operation with a value (index.Session,
 // Prepare); nil if the pair goes.

@@ -44,7 +44,7 @@ func (w *ownWorld) scanAt(p *simenv.Process, d *pod, r ScanRange, forwarded bool
 			}
 			return nil
 		}
-		err := c.Scan(context.Background(), r, forwarded, func(key, value []byte) bool {
+		err := c.Scan(context.Background(), r, forwarded, func(key, value []byte, _ int64) bool {
 			piece = append(piece, pairOf{bytes.Clone(key), bytes.Clone(value)})
 			return !left
 		}, send)
@@ -73,11 +73,11 @@ func (w *ownWorld) scanAt(p *simenv.Process, d *pod, r ScanRange, forwarded bool
 	}
 }
 
-func (s *simPeers) Scan(_ context.Context, to partition.Server, r ScanRange, limit time.Duration, visit func(key, value []byte) bool, between func() error) error {
+func (s *simPeers) Scan(_ context.Context, to partition.Server, r ScanRange, limit time.Duration, visit Visit, between func() error) error {
 	var broken error
 	err := s.w.scanAt(s.p, s.w.podOf(to.ID), r, true, limit, func(piece []pairOf) bool {
 		for _, pair := range piece {
-			if !visit(pair.key, pair.value) {
+			if !visit(pair.key, pair.value, 0) {
 				return false
 			}
 		}

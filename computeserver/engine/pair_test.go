@@ -57,7 +57,7 @@ func (n neighbour) Do(_ context.Context, to partition.Server, ops []*rpcv1.Opera
 	return n.p.servers[to.ID-1].Do(ops, true, limit, 0), nil
 }
 
-func (n neighbour) Scan(ctx context.Context, to partition.Server, r ScanRange, _ time.Duration, visit func(key, value []byte) bool, between func() error) error {
+func (n neighbour) Scan(ctx context.Context, to partition.Server, r ScanRange, _ time.Duration, visit Visit, between func() error) error {
 	return n.p.servers[to.ID-1].Scan(ctx, r, true, visit, between)
 }
 

@@ -40,7 +40,7 @@ type scan struct {
 	c         *Engine
 	rest      ScanRange // what is still to be delivered
 	forwarded bool
-	visit     func(key, value []byte) bool
+	visit     Visit
 	// called when no session is held, also in the middle of a piece of another server
 	between func() error
 	// copy of the near end of the piece under way, since rest moves on meanwhile
@@ -54,11 +54,16 @@ type scan struct {
 	broken    error // of between, or of ctx
 }
 
-// Scan calls visit with pairs in order until it returns false. The slices are valid only during the
-// call, and visit must not block. between is called after every piece, and after every message of
-// another server, and may block. A forwarded scan ends with NOT_OWNER where this server's keys end.
-// When ctx is done, the scan ends with its error, also while it waits for another server.
-func (c *Engine) Scan(ctx context.Context, r ScanRange, forwarded bool, visit func(key, value []byte) bool, between func() error) error {
+// Visit is told of a pair, and until when it lasts: milliseconds since 1970, 0 if it does not
+// expire. The slices are valid only during the call, and it must not block. The scan ends if it
+// returns false.
+type Visit func(key, value []byte, deadline int64) bool
+
+// Scan calls visit with pairs in order until it returns false. between is called after every piece,
+// and after every message of another server, and may block. A forwarded scan ends with NOT_OWNER
+// where this server's keys end. When ctx is done, the scan ends with its error, also while it waits
+// for another server.
+func (c *Engine) Scan(ctx context.Context, r ScanRange, forwarded bool, visit Visit, between func() error) error {
 	if err := errors.Join(c.checkBound(r.Start), c.checkBound(r.End)); err != nil {
 		return err
 	}
@@ -139,8 +144,8 @@ func (s *scan) piece(m *partition.Map) error {
 	to, _ := m.Server(span.Owner)
 	s.c.Count.Forwarded.Add(1)
 	full := false
-	err := s.c.Peers.Scan(s.ctx, to, part, s.c.Limit, func(key, value []byte) bool {
-		full = !s.deliver(key, value)
+	err := s.c.Peers.Scan(s.ctx, to, part, s.c.Limit, func(key, value []byte, deadline int64) bool {
+		full = !s.deliver(key, value, deadline)
 		return !full
 	}, s.flush)
 	switch {
@@ -194,7 +199,7 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 	size, most, outside, full := 0, cmp.Or(s.c.ScanPiece, scanPieceBytes), false, false
 	s.read.clear()
 	s.passed = s.passed[:0]
-	err = session.scan(s.near, int(limit), part.Reverse, func(key, value []byte, passed bool) bool {
+	err = session.scan(s.near, int(limit), part.Reverse, func(key, value []byte, deadline int64, passed bool) bool {
 		if outside = beyond(part, key); outside {
 			return false
 		}
@@ -205,7 +210,7 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 		if passed {
 			s.passed = append(s.passed, s.read.len())
 		}
-		s.read.add(key, value)
+		s.read.add(key, value, deadline)
 		live := uint64(s.read.len() - len(s.passed))
 		full = size >= most || live == part.Limit && live > 0 || len(s.passed) == scanPiecePassed
 		return !full
@@ -221,7 +226,7 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 		}
 	}
 	for i, passed := 0, s.passed; i < s.read.len(); i++ {
-		key, value := s.read.pair(i)
+		key, value, deadline := s.read.pair(i)
 		if len(passed) > 0 && passed[0] == i {
 			passed = passed[1:]
 			if s.goOn(key); s.ended {
@@ -229,7 +234,7 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 			}
 			continue
 		}
-		if !s.deliver(key, value) {
+		if !s.deliver(key, value, deadline) {
 			return nil
 		}
 	}
@@ -247,14 +252,14 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 }
 
 // expire removes the pairs of a piece that have expired: it must not be told before that they are
-// not there. One that another server has written meanwhile, or whose deadline was put off, is there:
-// the piece is cut off before it, and the next one begins with it. So is a piece of which a pair
-// cannot be removed, because of err, the scan's own error, or of another one.
+// not there. One that another server has written meanwhile, or whose deadline was put off, is
+// there: the piece is cut off before it, and the next one begins with it. So is a piece of which a
+// pair cannot be removed, because of err, the scan's own error, or of another one.
 func (s *scan) expire(session *Session, err error) (cut bool, _ error) {
 	s.more = uint64(len(s.passed))
 	for n, i := range s.passed {
 		if err == nil {
-			key, _ := s.read.pair(i)
+			key, _, _ := s.read.pair(i)
 			s.again, err = session.expire(key, s.again[:0])
 		}
 		if !errors.Is(err, index.ErrNotFound) {
@@ -267,34 +272,6 @@ func (s *scan) expire(session *Session, err error) (cut bool, _ error) {
 	return false, err
 }
 
-// pairs are copies of keys and values, one after the other.
-type pairs struct {
-	data []byte
-	ends []int // of each key and each value
-}
-
-func (p *pairs) clear()   { p.data, p.ends = p.data[:0], p.ends[:0] }
-func (p *pairs) len() int { return len(p.ends) / 2 }
-
-// cut leaves the first n.
-func (p *pairs) cut(n int) { p.ends = p.ends[:2*n] }
-
-func (p *pairs) add(key, value []byte) {
-	p.data = append(p.data, key...)
-	p.ends = append(p.ends, len(p.data))
-	p.data = append(p.data, value...)
-	p.ends = append(p.ends, len(p.data))
-}
-
-func (p *pairs) pair(i int) (key, value []byte) {
-	begin := 0
-	if i > 0 {
-		begin = p.ends[2*i-1]
-	}
-	middle, end := p.ends[2*i], p.ends[2*i+1]
-	return p.data[begin:middle], p.data[middle:end]
-}
-
 // beyond reports whether key lies past the far end of r.
 func beyond(r ScanRange, key []byte) bool {
 	if r.Reverse {
@@ -304,7 +281,7 @@ func beyond(r ScanRange, key []byte) bool {
 }
 
 // deliver passes one pair on, and moves the near end past it.
-func (s *scan) deliver(key, value []byte) bool {
+func (s *scan) deliver(key, value []byte, deadline int64) bool {
 	if s.rest.KeysOnly {
 		value = nil
 	}
@@ -315,7 +292,7 @@ func (s *scan) deliver(key, value []byte) bool {
 		}
 	}
 	s.goOn(key)
-	if !s.visit(key, value) {
+	if !s.visit(key, value, deadline) {
 		s.ended = true
 	}
 	return !s.ended

@@ -36,7 +36,7 @@ func (s *scriptedPeers) Do(_ context.Context, to partition.Server, ops []*rpcv1.
 	return fill(make([]*rpcv1.Outcome, len(ops)), &rpcv1.Outcome{Code: code}), nil
 }
 
-func (s *scriptedPeers) Scan(_ context.Context, to partition.Server, _ ScanRange, limit time.Duration, _ func(key, value []byte) bool, _ func() error) error {
+func (s *scriptedPeers) Scan(_ context.Context, to partition.Server, _ ScanRange, limit time.Duration, _ Visit, _ func() error) error {
 	out, err := s.Do(context.Background(), to, make([]*rpcv1.Operation, 1), limit, nil)
 	if err != nil {
 		return err
@@ -142,7 +142,7 @@ func TestReceiverThatIsAway(t *testing.T) {
 				p.does[4] = p.standsStill
 			}
 			scan := func() error {
-				return c.Scan(context.Background(), ScanRange{}, false, func(_, _ []byte) bool { return true }, func() error { return nil })
+				return c.Scan(context.Background(), ScanRange{}, false, func(_, _ []byte, _ int64) bool { return true }, func() error { return nil })
 			}
 			if err := scan(); err != nil {
 				if err = scan(); err != nil {

@@ -81,7 +81,7 @@ func (c *Engine) count(memo *Counting, client ownership.Opened, wait time.Durati
 }
 
 func (c *Engine) countKeys(wait time.Duration) (n int64, err error) {
-	err = c.Scan(context.Background(), ScanRange{KeysOnly: true, Wait: wait}, false, func(_, _ []byte) bool { n++; return n <= countAtMost }, func() error { return nil })
+	err = c.Scan(context.Background(), ScanRange{KeysOnly: true, Wait: wait}, false, func(_, _ []byte, _ int64) bool { n++; return n <= countAtMost }, func() error { return nil })
 	if err == nil && n > countAtMost {
 		err = &Failure{Code: rpcv1.Outcome_INVALID, Message: "the index has more than 50,000,000 keys, which takes too long to count; ask the operator's metrics"}
 	}

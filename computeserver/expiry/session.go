@@ -221,10 +221,10 @@ func (x *Session) Prepare(keys, values [][]byte) error {
 	return x.inner.Prepare(keys, x.puts)
 }
 
-// Scan is index.Session's over all that is stored: visit is told whether the deadline of a pair has
-// passed. Such a pair must go by Expire before anybody is told that it is not there. limit counts
-// these pairs, too.
-func (x *Session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte, passed bool) bool) error {
+// Scan is index.Session's over all that is stored: visit is told the deadline of a pair, 0 if it
+// has none, and whether that has passed. Such a pair must go by Expire before anybody is told that
+// it is not there. limit counts these pairs, too.
+func (x *Session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte, deadline int64, passed bool) bool) error {
 	now := x.now()
 	var broken error
 	err := x.inner.Scan(start, limit, reverse, func(key, stored []byte) bool {
@@ -233,7 +233,7 @@ func (x *Session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 			broken = err
 			return false
 		}
-		return visit(key, value, Passed(deadline, now))
+		return visit(key, value, deadline, Passed(deadline, now))
 	})
 	if err == nil {
 		err = broken

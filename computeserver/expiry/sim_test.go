@@ -33,7 +33,7 @@ const (
 	simKeys    = 3
 	simServers = 4
 	simOps     = 40
-	simLasts   = 3000 // microseconds of a pair's life, at most; those of these tests are of so many units
+	simLasts   = 3000 // of a pair's life, at most; a unit of these tests is a microsecond
 	simOff     = 2000 // of a clock
 )
 
@@ -214,7 +214,7 @@ func run(s *Session, lookup func(key, dst []byte) ([]byte, int64, error), in ask
 		for k := range simKeys {
 			note(k, nil, 0, index.ErrNotFound)
 		}
-		_ = s.Scan(nil, simKeys, false, func(key, v []byte, gone bool) bool {
+		_ = s.Scan(nil, simKeys, false, func(key, v []byte, _ int64, gone bool) bool {
 			if note(int(key[1]), v, 0, nil); gone {
 				passed = append(passed, int(key[1]))
 			}

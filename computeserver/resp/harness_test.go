@@ -129,7 +129,7 @@ func (o others) Do(_ context.Context, to partition.Server, ops []*rpcv1.Operatio
 	return o.c.servers[to.ID].core.Do(ops, true, limit, 0), nil
 }
 
-func (o others) Scan(ctx context.Context, to partition.Server, r engine.ScanRange, _ time.Duration, visit func(key, value []byte) bool, between func() error) error {
+func (o others) Scan(ctx context.Context, to partition.Server, r engine.ScanRange, _ time.Duration, visit engine.Visit, between func() error) error {
 	return o.c.servers[to.ID].core.Scan(ctx, r, true, visit, between)
 }
 

@@ -52,7 +52,7 @@ func (c *conn) cmdRange(args [][]byte) {
 func (c *conn) collect(b body, r engine.ScanRange, keep func(key []byte) (keep, end bool)) (pairs int, err error) {
 	var full error
 	r.Wait = c.patience()
-	err = c.s.core.Scan(context.Background(), r, false, func(key, value []byte) bool {
+	err = c.s.core.Scan(context.Background(), r, false, func(key, value []byte, _ int64) bool {
 		end := false
 		if keep != nil {
 			var wanted bool

@@ -111,8 +111,9 @@ var rooms = []struct {
 	{"computeserver/computeservertest", []string{"api/config", "pkg/index", "pkg/partition", "pkg/verbs", "pkg/env"}},
 	{"computeserver/internal/count", nil},
 	{"computeserver/ownership", []string{"pkg/index", "pkg/partition", "pkg/pool", "pkg/env", "pkg/keyrange", "api/rpc"}},
+	{"computeserver/expiry", []string{"pkg/index"}},
 	{"computeserver/engine", []string{
-		"computeserver/ownership", "computeserver/internal/count",
+		"computeserver/expiry", "computeserver/ownership", "computeserver/internal/count",
 		"pkg/index", "pkg/partition", "pkg/verbs", "pkg/env", "pkg/keyrange", "api/rpc", "api/config",
 	}},
 	{"computeserver/users", []string{"pkg/identity", "pkg/keyrange"}},

@@ -85,6 +85,14 @@ func (x Operation_Kind) Takes(on Operation_Condition) bool {
 	return x != Operation_EXPIRE && (on <= Operation_PRESENT || is.Reads)
 }
 
+// Repeatable reports whether two of the operation leave, and answer, what one does. It is so where
+// Traits.Repeatable says it, and of a STORE until a moment: other deadlines count from now, or are
+// those that somebody else has set meanwhile.
+func (x *Operation) Repeatable() bool {
+	return x.Kind.Traits().Repeatable ||
+		x.Kind == Operation_STORE && x.Condition == Operation_ALWAYS && x.Expiry == Operation_AT
+}
+
 // Expires reports whether the operation asks for a deadline, which only an index has whose pairs
 // may expire.
 func (x *Operation) Expires() bool {

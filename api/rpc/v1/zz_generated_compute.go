@@ -732,6 +732,7 @@ type Pair struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
+	Deadline      int64                  `protobuf:"varint,3,opt,name=deadline,proto3" json:"deadline,omitempty"` // it expires so many milliseconds after the begin of 1970; 0 = it does not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -778,6 +779,13 @@ func (x *Pair) GetValue() []byte {
 		return x.Value
 	}
 	return nil
+}
+
+func (x *Pair) GetDeadline() int64 {
+	if x != nil {
+		return x.Deadline
+	}
+	return 0
 }
 
 type ScanReply struct {
@@ -1823,10 +1831,11 @@ const file_compute_proto_rawDesc = "" +
 	"\areverse\x18\x04 \x01(\bR\areverse\x12\x1c\n" +
 	"\tforwarded\x18\x05 \x01(\bR\tforwarded\x12\x1b\n" +
 	"\tkeys_only\x18\x06 \x01(\bR\bkeysOnly\x12\x14\n" +
-	"\x05index\x18\a \x01(\tR\x05index\".\n" +
+	"\x05index\x18\a \x01(\tR\x05index\"J\n" +
 	"\x04Pair\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\fR\x05value\"\x8d\x01\n" +
+	"\x05value\x18\x02 \x01(\fR\x05value\x12\x1a\n" +
+	"\bdeadline\x18\x03 \x01(\x03R\bdeadline\"\x8d\x01\n" +
 	"\tScanReply\x12*\n" +
 	"\x05pairs\x18\x01 \x03(\v2\x14.dmindex.rpc.v1.PairR\x05pairs\x12-\n" +
 	"\x05error\x18\x02 \x01(\v2\x17.dmindex.rpc.v1.OutcomeR\x05error\x12%\n" +

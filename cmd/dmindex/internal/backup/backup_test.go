@@ -22,13 +22,15 @@ import (
 // fakeIndex is an index in a map. Scans end with scanErr after scanned pairs.
 type fakeIndex struct {
 	pairs   map[string]string
+	expires map[string]time.Time
+	now     time.Time // by which its pairs expire
 	scanErr error
 	scanned int
 	scans   int // begun
 }
 
 func newFake(n int) *fakeIndex {
-	f := &fakeIndex{pairs: map[string]string{}}
+	f := &fakeIndex{pairs: map[string]string{}, expires: map[string]time.Time{}}
 	for i := range n {
 		f.pairs[fmt.Sprintf("key/%06d", i)] = fmt.Sprintf("value of %d", i)
 	}
@@ -43,7 +45,7 @@ func (f *fakeIndex) Scan(context.Context, []byte, []byte, client.ScanOptions) it
 				yield(client.Pair{}, f.scanErr)
 				return
 			}
-			if !yield(client.Pair{Key: []byte(key), Value: []byte(f.pairs[key])}, nil) {
+			if !yield(client.Pair{Key: []byte(key), Value: []byte(f.pairs[key]), Expires: f.expires[key]}, nil) {
 				return
 			}
 		}
@@ -60,7 +62,10 @@ func (f *fakeIndex) Load(_ context.Context, pairs iter.Seq[client.Pair], o clien
 
 func (f *fakeIndex) put(p client.Pair, o client.LoadOptions) {
 	if _, there := f.pairs[string(p.Key)]; !there || !o.KeepExisting {
-		f.pairs[string(p.Key)] = string(p.Value)
+		if !p.Expires.IsZero() && p.Expires.Before(f.now) {
+			return // it has expired
+		}
+		f.pairs[string(p.Key)], f.expires[string(p.Key)] = string(p.Value), p.Expires
 	}
 }
 

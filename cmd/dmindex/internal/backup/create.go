@@ -68,7 +68,7 @@ func dump(ctx context.Context, index Index, out io.Writer, d dumpfile.Descriptio
 	var n uint64
 	for pair, err := range index.Scan(ctx, nil, nil, client.ScanOptions{}) {
 		if err == nil {
-			err = w.Add(pair.Key, pair.Value)
+			err = w.Add(pair)
 		}
 		if err != nil {
 			return "", err

@@ -20,22 +20,25 @@ var errIncomplete = errors.New("the index lacks pairs of the backup")
 // Restore loads an artifact into an index.
 //
 //  1. The artifact is read as a whole and compared with its digest, and with the index. An index
-//     with a pair that is not in the artifact, or has another value there, is refused before
-//     anything is put. What an earlier attempt put is no such pair.
+//     with a pair that is not in the artifact, or has another value or deadline there, is refused
+//     before anything is put. What an earlier attempt put is no such pair.
 //  2. The pairs are put whose keys are not there.
-//  3. Artifact and index are compared once more: now they must be equal.
+//  3. Artifact and index are compared once more: now they must be equal, but for pairs with a
+//     deadline that the index lacks. These have expired by the clock of their server, which
+//     decides: each was put, and the server said so.
 //
 // Nothing is replaced: what a program puts meanwhile stays, and 3 finds it unless it came later.
 // So a restore can be repeated wherever it was interrupted, and never mixes with other content.
 func Restore(ctx context.Context, index Index, s Store, name, digest string, progress func(keys uint64)) (config.BackupReport, error) {
-	r, missing, err := compare(ctx, index, s, name, digest)
-	if err != nil || missing == 0 {
+	r, lacks, err := compare(ctx, index, s, name, digest)
+	if err != nil || lacks == (lacking{}) {
 		return r, err
 	}
 	var readErr error
 	stored, err := index.Load(ctx, func(yield func(client.Pair) bool) {
-		_, readErr = read(ctx, s, name, digest, func(key, value []byte) error {
-			if !yield(client.Pair{Key: bytes.Clone(key), Value: bytes.Clone(value)}) {
+		_, readErr = read(ctx, s, name, digest, func(p client.Pair) error {
+			p.Key, p.Value = bytes.Clone(p.Key), bytes.Clone(p.Value)
+			if !yield(p) {
 				return errStopped
 			}
 			return nil
@@ -44,8 +47,8 @@ func Restore(ctx context.Context, index Index, s Store, name, digest string, pro
 	if err != nil || readErr != nil {
 		return r, fmt.Errorf("%d pairs were put, then: %w", stored, errors.Join(err, readErr))
 	}
-	if r, missing, err = compare(ctx, index, s, name, digest); err == nil && missing > 0 {
-		err = fmt.Errorf("%w: %d", errIncomplete, missing)
+	if r, lacks, err = compare(ctx, index, s, name, digest); err == nil && lacks.endless > 0 {
+		err = fmt.Errorf("%w: %d", errIncomplete, lacks.endless)
 	}
 	return r, err
 }
@@ -53,10 +56,16 @@ func Restore(ctx context.Context, index Index, s Store, name, digest string, pro
 // errStopped ends the reading of an artifact whose pairs cannot be put.
 var errStopped = errors.New("stopped")
 
+// lacking are the pairs of an artifact that an index lacks.
+type lacking struct {
+	endless uint64
+	expire  uint64 // with a deadline, which may have passed
+}
+
 // compare goes through an artifact and an index in the order of their keys and counts the pairs
 // that the index lacks. Errors name no key but the place of a pair: they end up in the status of
 // the index, which shows no keys.
-func compare(ctx context.Context, index Index, s Store, name, digest string) (r config.BackupReport, missing uint64, err error) {
+func compare(ctx context.Context, index Index, s Store, name, digest string) (r config.BackupReport, lacks lacking, err error) {
 	next, stop := iter.Pull2(index.Scan(ctx, nil, nil, client.ScanOptions{}))
 	defer stop()
 	has, more := client.Pair{}, true
@@ -65,28 +74,32 @@ func compare(ctx context.Context, index Index, s Store, name, digest string) (r 
 		return err
 	}
 	if err := advance(); err != nil {
-		return r, 0, err
+		return r, lacks, err
 	}
 	var last []byte
 	at := 0
-	r, err = read(ctx, s, name, digest, func(key, value []byte) error {
-		if at++; last != nil && bytes.Compare(last, key) >= 0 {
+	r, err = read(ctx, s, name, digest, func(p client.Pair) error {
+		if at++; last != nil && bytes.Compare(last, p.Key) >= 0 {
 			return fmt.Errorf("the key of pair %d of the artifact does not follow the one before it", at)
 		}
-		last = append(last[:0], key...)
-		switch order := bytes.Compare(has.Key, key); {
+		last = append(last[:0], p.Key...)
+		switch order := bytes.Compare(has.Key, p.Key); {
 		case !more || order > 0:
-			missing++
+			if p.Expires.IsZero() {
+				lacks.endless++
+			} else {
+				lacks.expire++
+			}
 			return nil
 		case order < 0:
 			return fmt.Errorf("%w: one before pair %d of the artifact", ErrOtherKeys, at)
-		case !bytes.Equal(has.Value, value):
-			return fmt.Errorf("%w: pair %d of the artifact has another value", ErrOtherKeys, at)
+		case !bytes.Equal(has.Value, p.Value) || !has.Expires.Equal(p.Expires):
+			return fmt.Errorf("%w: pair %d of the artifact has another value or deadline", ErrOtherKeys, at)
 		}
 		return advance()
 	})
 	if err == nil && more {
 		err = fmt.Errorf("%w: one behind all %d pairs of the artifact", ErrOtherKeys, at)
 	}
-	return r, missing, err
+	return r, lacks, err
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dmindex/dmindex/client"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/dumpfile"
@@ -131,7 +132,7 @@ func TestRestoreOverKeys(t *testing.T) {
 			return err
 		}
 		for _, key := range []string{"b", "a"} {
-			if err := w.Add([]byte(key), nil); err != nil {
+			if err := w.Add(client.Pair{Key: []byte(key)}); err != nil {
 				return err
 			}
 		}
@@ -144,5 +145,36 @@ func TestRestoreOverKeys(t *testing.T) {
 	to := newFake(0)
 	if _, err := Restore(t.Context(), to, d, "disorder", "", quiet); err == nil || len(to.pairs) != 0 {
 		t.Errorf("an artifact in disorder: %v, %d pairs", err, len(to.pairs))
+	}
+}
+
+// TestRestoreKeepsDeadlines: a restored pair expires when the dumped one would have. One that has
+// expired by the clock of its server is not missing, and one that expires at another time is not
+// the backup's.
+func TestRestoreKeepsDeadlines(t *testing.T) {
+	d, _ := newDirectory(t)
+	from := newFake(10)
+	soon, later := time.UnixMilli(1_000), time.UnixMilli(1_900_000_000_123)
+	from.expires["key/000003"], from.expires["key/000007"] = soon, later
+	want, err := Create(t.Context(), from, d, artifact, description, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := newFake(0)
+	for range 2 {
+		if r, err := Restore(t.Context(), to, d, artifact, want.Digest, quiet); err != nil || r != want || !maps.Equal(to.pairs, from.pairs) || !to.expires["key/000003"].Equal(soon) || !to.expires["key/000007"].Equal(later) {
+			t.Errorf("%+v, %v, %d pairs, %v", r, err, len(to.pairs), to.expires)
+		}
+	}
+	to = newFake(0)
+	to.now = soon.Add(time.Second)
+	for range 2 {
+		if _, err := Restore(t.Context(), to, d, artifact, want.Digest, quiet); err != nil || len(to.pairs) != 9 {
+			t.Errorf("a pair that has expired: %v, %d pairs", err, len(to.pairs))
+		}
+	}
+	to.expires["key/000007"] = later.Add(time.Millisecond)
+	if _, err := Restore(t.Context(), to, d, artifact, want.Digest, quiet); !errors.Is(err, ErrOtherKeys) {
+		t.Errorf("a pair that expires at another time: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 
 	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/client"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/dumpfile"
 )
 
@@ -53,7 +54,7 @@ func (c *counter) Read(p []byte) (int, error) {
 // read reads a whole artifact, calls add with its pairs, and compares its digest with the one that
 // is wanted, in hex; empty = any. It reports what the artifact is. A caller that must not act on a
 // damaged artifact reads it once with an add that does nothing.
-func read(ctx context.Context, s Store, name, digest string, add func(key, value []byte) error) (config.BackupReport, error) {
+func read(ctx context.Context, s Store, name, digest string, add func(client.Pair) error) (config.BackupReport, error) {
 	var r config.BackupReport
 	in, err := s.Open(ctx, name)
 	if err != nil {
@@ -61,11 +62,11 @@ func read(ctx context.Context, s Store, name, digest string, add func(key, value
 	}
 	defer in.Close()
 	counted := &counter{Reader: in}
-	count, sum, err := dumpfile.Read(counted, func(dumpfile.Description) error { return nil }, func(key, value []byte) error {
+	count, sum, err := dumpfile.Read(counted, func(dumpfile.Description) error { return nil }, func(p client.Pair) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		return add(key, value)
+		return add(p)
 	})
 	if err != nil {
 		return r, fmt.Errorf("read %s: %w", name, err)
@@ -83,5 +84,5 @@ func Verify(ctx context.Context, s Store, name, digest string) (config.BackupRep
 	if digest != "" && len(digest) != 2*sha256.Size {
 		return config.BackupReport{}, fmt.Errorf("digest %q: write the %d hexadecimal digits of a SHA-256", digest, 2*sha256.Size)
 	}
-	return read(ctx, s, name, digest, func(_, _ []byte) error { return nil })
+	return read(ctx, s, name, digest, func(client.Pair) error { return nil })
 }

@@ -4,16 +4,17 @@
 // A file is
 //
 //	offset  size  field
-//	0       8     magic "DMDUMP\x00\x01": the last byte is the format version
+//	0       8     magic "DMDUMP\x00\x02": the last byte is the format version
 //	8       4     length of the description
 //	12      ...   description: JSON of Description
-//	        ...   records: uvarint 1 + length of the key, key, uvarint length of the value, value
+//	        ...   records: uvarint 1 + length of the key, key, uvarint length of the value, value,
+//	              uvarint of when the pair expires: milliseconds since 1970, 0 = it does not
 //	        1     0: the end of the records
 //	        8     count of the records
 //	        32    SHA-256 of everything before it
 //
 // Integers are little-endian. A file that was cut off or changed is recognized by its end: no end,
-// no digest.
+// no digest. Version 1, which is read too, has no times: its pairs do not expire.
 package dumpfile
 
 import (
@@ -27,9 +28,14 @@ import (
 	"hash"
 	"io"
 	"time"
+
+	"github.com/dmindex/dmindex/client"
 )
 
-var magic = [8]byte{'D', 'M', 'D', 'U', 'M', 'P', 0, 1}
+var magic = [8]byte{'D', 'M', 'D', 'U', 'M', 'P', 0, 2}
+
+// endless is the version whose records have no times.
+const endless = 1
 
 // Limits of what is read, well above what an index can hold.
 const (
@@ -71,11 +77,16 @@ func NewWriter(w io.Writer, d Description) (*Writer, error) {
 }
 
 // Add writes one pair.
-func (w *Writer) Add(key, value []byte) error {
-	w.buf = binary.AppendUvarint(w.buf[:0], uint64(len(key))+1)
-	w.buf = append(w.buf, key...)
-	w.buf = binary.AppendUvarint(w.buf, uint64(len(value)))
-	w.buf = append(w.buf, value...)
+func (w *Writer) Add(p client.Pair) error {
+	w.buf = binary.AppendUvarint(w.buf[:0], uint64(len(p.Key))+1)
+	w.buf = append(w.buf, p.Key...)
+	w.buf = binary.AppendUvarint(w.buf, uint64(len(p.Value)))
+	w.buf = append(w.buf, p.Value...)
+	var deadline int64
+	if !p.Expires.IsZero() {
+		deadline = max(p.Expires.UnixMilli(), 1) // 0 would be none
+	}
+	w.buf = binary.AppendUvarint(w.buf, uint64(deadline))
 	w.count++
 	_, err := w.out.Write(w.buf)
 	return err
@@ -103,32 +114,35 @@ func (w *Writer) Close() (count uint64, digest [sha256.Size]byte, err error) {
 // returns count and digest; an error wraps ErrDamaged if the file is not what was written, and is
 // add's own if add failed. Pairs may have been added before the damage shows: read the file once
 // with an add that does nothing, where that matters.
-func Read(r io.Reader, describe func(Description) error, add func(key, value []byte) error) (uint64, [sha256.Size]byte, error) {
+func Read(r io.Reader, describe func(Description) error, add func(client.Pair) error) (uint64, [sha256.Size]byte, error) {
 	d := &reader{in: bufio.NewReaderSize(r, 1<<20), sum: sha256.New()}
 	var digest [sha256.Size]byte
 	if err := d.head(describe); err != nil {
 		return 0, digest, err
 	}
-	var key, value []byte
+	var p client.Pair
 	var count uint64
 	for {
-		n, err := d.uvarint()
+		n, err := d.uvarint(lengthBits)
 		if err != nil {
 			return count, digest, err
 		}
 		if n == 0 {
 			break
 		}
-		if key, err = d.bytes(key, n-1); err != nil {
+		if p.Key, err = d.bytes(p.Key, n-1); err != nil {
 			return count, digest, err
 		}
-		if n, err = d.uvarint(); err != nil {
+		if n, err = d.uvarint(lengthBits); err != nil {
 			return count, digest, err
 		}
-		if value, err = d.bytes(value, n); err != nil {
+		if p.Value, err = d.bytes(p.Value, n); err != nil {
 			return count, digest, err
 		}
-		if err := add(key, value); err != nil {
+		if p.Expires, err = d.expires(); err != nil {
+			return count, digest, err
+		}
+		if err := add(p); err != nil {
 			return count, digest, err
 		}
 		count++
@@ -140,8 +154,9 @@ func Read(r io.Reader, describe func(Description) error, add func(key, value []b
 }
 
 type reader struct {
-	in  *bufio.Reader
-	sum hash.Hash
+	in      *bufio.Reader
+	sum     hash.Hash
+	version byte
 }
 
 func damaged(format string, args ...any) error {
@@ -168,8 +183,8 @@ func (d *reader) head(describe func(Description) error) error {
 	if !bytes.Equal(head[:7], magic[:7]) {
 		return damaged("it does not begin like a dump of dmindex")
 	}
-	if head[7] != magic[7] {
-		return damaged("it is of format version %d, this program reads version %d", head[7], magic[7])
+	if d.version = head[7]; d.version != magic[7] && d.version != endless {
+		return damaged("it is of format version %d, this program reads up to version %d", d.version, magic[7])
 	}
 	n := binary.LittleEndian.Uint32(head[8:])
 	if n > maxDescription {
@@ -186,10 +201,28 @@ func (d *reader) head(describe func(Description) error) error {
 	return describe(desc)
 }
 
-func (d *reader) uvarint() (uint64, error) {
+// expires reads when a pair expires; zero = it does not.
+func (d *reader) expires() (at time.Time, err error) {
+	if d.version == endless {
+		return at, nil
+	}
+	deadline, err := d.uvarint(deadlineBits)
+	if err == nil && deadline != 0 {
+		at = time.UnixMilli(int64(deadline))
+	}
+	return at, err
+}
+
+// Bits of numbers, whole bytes of a uvarint.
+const (
+	lengthBits   = 35
+	deadlineBits = 63
+)
+
+func (d *reader) uvarint(most uint) (uint64, error) {
 	var n uint64
 	var b [1]byte
-	for shift := uint(0); shift < 35; shift += 7 {
+	for shift := uint(0); shift < most; shift += 7 {
 		if err := d.full(b[:]); err != nil {
 			return 0, err
 		}
@@ -198,7 +231,7 @@ func (d *reader) uvarint() (uint64, error) {
 			return n, nil
 		}
 	}
-	return 0, damaged("a length of over 35 bits")
+	return 0, damaged("a number of over %d bits", most)
 }
 
 func (d *reader) bytes(b []byte, n uint64) ([]byte, error) {

@@ -2,23 +2,24 @@ package dumpfile
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/dmindex/dmindex/client"
 )
 
-type pair struct{ key, value []byte }
-
-func write(t rapid.TB, pairs []pair) []byte {
+func write(t rapid.TB, pairs []client.Pair) []byte {
 	var out bytes.Buffer
 	w, err := NewWriter(&out, Description{Index: "ns/name", Created: time.Unix(1700000000, 0).UTC(), Program: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range pairs {
-		if err := w.Add(p.key, p.value); err != nil {
+		if err := w.Add(p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -28,9 +29,9 @@ func write(t rapid.TB, pairs []pair) []byte {
 	return out.Bytes()
 }
 
-func read(file []byte) (pairs []pair, err error) {
-	_, _, err = Read(bytes.NewReader(file), func(Description) error { return nil }, func(k, v []byte) error {
-		pairs = append(pairs, pair{bytes.Clone(k), bytes.Clone(v)})
+func read(file []byte) (pairs []client.Pair, err error) {
+	_, _, err = Read(bytes.NewReader(file), func(Description) error { return nil }, func(p client.Pair) error {
+		pairs = append(pairs, client.Pair{Key: bytes.Clone(p.Key), Value: bytes.Clone(p.Value), Expires: p.Expires})
 		return nil
 	})
 	return pairs, err
@@ -39,24 +40,38 @@ func read(file []byte) (pairs []pair, err error) {
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		item := rapid.SliceOfN(rapid.Byte(), 0, 300)
-		pairs := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) pair {
-			return pair{item.Draw(t, "key"), item.Draw(t, "value")}
+		pairs := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) client.Pair {
+			p := client.Pair{Key: item.Draw(t, "key"), Value: item.Draw(t, "value")}
+			if deadline := rapid.Int64Min(0).Draw(t, "deadline"); deadline != 0 {
+				p.Expires = time.UnixMilli(deadline)
+			}
+			return p
 		}), 0, 50).Draw(t, "pairs")
 		got, err := read(write(t, pairs))
 		if err != nil || len(got) != len(pairs) {
 			t.Fatalf("read %d pairs of %d: %v", len(got), len(pairs), err)
 		}
 		for i := range got {
-			if !bytes.Equal(got[i].key, pairs[i].key) || !bytes.Equal(got[i].value, pairs[i].value) {
+			if !bytes.Equal(got[i].Key, pairs[i].Key) || !bytes.Equal(got[i].Value, pairs[i].Value) || !got[i].Expires.Equal(pairs[i].Expires) {
 				t.Fatalf("pair %d differs", i)
 			}
 		}
 	})
 }
 
+// TestReadsVersion1: pairs of a dump without times do not expire.
+func TestReadsVersion1(t *testing.T) {
+	file := []byte("DMDUMP\x00\x01\x02\x00\x00\x00{}\x02a\x011\x01\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00")
+	sum := sha256.Sum256(file)
+	got, err := read(append(file, sum[:]...))
+	if err != nil || len(got) != 2 || string(got[0].Key) != "a" || string(got[0].Value) != "1" || len(got[1].Key) != 0 || !got[0].Expires.IsZero() {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
 // TestEveryDamageIsSeen cuts the file at every byte and flips every byte.
 func TestEveryDamageIsSeen(t *testing.T) {
-	file := write(t, []pair{{[]byte("a"), []byte("1")}, {nil, nil}, {[]byte("key"), bytes.Repeat([]byte("v"), 200)}})
+	file := write(t, []client.Pair{{Key: []byte("a"), Value: []byte("1")}, {}, {Key: []byte("key"), Value: bytes.Repeat([]byte("v"), 200), Expires: time.UnixMilli(1_900_000_000_123)}})
 	for n := range file {
 		if _, err := read(file[:n]); !errors.Is(err, ErrDamaged) {
 			t.Errorf("cut at %d of %d: %v", n, len(file), err)
@@ -73,8 +88,9 @@ func TestEveryDamageIsSeen(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	f.Add(write(f, []pair{{[]byte("a"), []byte("1")}}))
+	f.Add(write(f, []client.Pair{{Key: []byte("a"), Value: []byte("1"), Expires: time.UnixMilli(1)}}))
 	f.Add([]byte("DMDUMP\x00\x01"))
+	f.Add([]byte("DMDUMP\x00\x02"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if _, err := read(in); err != nil && !errors.Is(err, ErrDamaged) {
 			t.Errorf("error %v does not say ErrDamaged", err)

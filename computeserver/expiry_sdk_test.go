@@ -1,0 +1,89 @@
+package computeserver
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/client"
+	"github.com/dmindex/dmindex/computeserver/engine"
+)
+
+// TestSDKExpires: the SDK sets and tells when pairs expire. Loaded pairs expire when they say so,
+// and a scan tells it, at the owner of the keys and through another server.
+func TestSDKExpires(t *testing.T) {
+	var off [3]atomic.Int64
+	c := newCluster(t, config.RoutingOwner, expires(&off), 1, 2)
+	c.split([]uint32{1, 2}, "m")
+	cl, ctx := c.sdk(1), context.Background()
+	far := time.UnixMilli(33_000_000_000_123)
+	check := func(err, want error) {
+		t.Helper()
+		if !errors.Is(err, want) {
+			t.Errorf("error %v, want %v", err, want)
+		}
+	}
+	left := func(key string, from, to time.Duration, want bool) {
+		t.Helper()
+		d, expires, err := cl.TimeLeft(ctx, []byte(key))
+		if err != nil || expires != want || d < from || d > to {
+			t.Errorf("%s lasts %v, expires %v: %v", key, d, expires, err)
+		}
+	}
+	for _, key := range []string{"a", "x"} { // of either server
+		k := []byte(key)
+		_, _, err := cl.TimeLeft(ctx, k)
+		check(err, client.ErrNotFound)
+		check(cl.Expire(ctx, k, time.Hour), client.ErrNotFound)
+		check(cl.Persist(ctx, k), client.ErrNotFound)
+		check(cl.PutFor(ctx, k, k, time.Hour), nil)
+		left(key, 59*time.Minute, time.Hour, true)
+		check(cl.Persist(ctx, k), nil)
+		left(key, 0, 0, false)
+		check(cl.Expire(ctx, k, 2*time.Hour), nil)
+		left(key, 119*time.Minute, 2*time.Hour, true)
+		check(cl.Put(ctx, k, k), nil)
+		left(key, 0, 0, false)
+		check(cl.Expire(ctx, k, -time.Second), nil)
+		_, err = cl.Get(ctx, k)
+		check(err, client.ErrNotFound)
+	}
+	pairs := []client.Pair{{Key: []byte("b"), Value: []byte("1"), Expires: far}, {Key: []byte("c"), Value: []byte("2")}, {Key: []byte("y"), Value: []byte("3"), Expires: far.Add(time.Millisecond)}, {Key: []byte("z"), Value: []byte("4"), Expires: time.UnixMilli(1)}}
+	if n, err := cl.Load(ctx, slices.Values(pairs), client.LoadOptions{}); err != nil || n != 4 {
+		t.Errorf("%d pairs were loaded: %v", n, err)
+	}
+	pairs = pairs[:3] // the last one has expired
+	check(cl.PutMany(ctx, pairs), nil)
+	again := []client.Pair{{Key: []byte("b"), Value: []byte("5"), Expires: far.Add(time.Hour)}}
+	if n, err := cl.Load(ctx, slices.Values(again), client.LoadOptions{KeepExisting: true}); err != nil || n != 1 {
+		t.Errorf("%d pairs were loaded: %v", n, err)
+	}
+	var got []client.Pair
+	for pair, err := range cl.Scan(ctx, nil, nil, client.ScanOptions{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, pair)
+	}
+	same := func(a, b client.Pair) bool {
+		return string(a.Key) == string(b.Key) && string(a.Value) == string(b.Value) && a.Expires.Equal(b.Expires)
+	}
+	if !slices.EqualFunc(got, pairs, same) {
+		t.Errorf("a scan has %v, want %v", got, pairs)
+	}
+	for _, reverse := range []bool{false, true} {
+		var deadlines []int64
+		visit := func(_, _ []byte, deadline int64) bool { deadlines = append(deadlines, deadline); return true }
+		check(c.servers[2].core.Scan(ctx, engine.ScanRange{Reverse: reverse, KeysOnly: true}, false, visit, func() error { return nil }), nil)
+		if reverse {
+			slices.Reverse(deadlines)
+		}
+		if want := []int64{far.UnixMilli(), 0, far.UnixMilli() + 1}; !slices.Equal(deadlines, want) {
+			t.Errorf("reverse %v: deadlines %v, want %v", reverse, deadlines, want)
+		}
+	}
+}
