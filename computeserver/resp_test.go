@@ -29,7 +29,7 @@ func TestDialogue(t *testing.T) {
 		{computeservertest.Command("SET", "b", "2", "NX"), "+OK\r\n"},
 		{computeservertest.Command("SET", "b", "3", "XX", "KEEPTTL"), "+OK\r\n"},
 		{computeservertest.Command("SET", "b", "3", "NX", "XX"), "-ERR syntax error\r\n"},
-		{computeservertest.Command("SET", "b", "3", "EX", "10"), "-ERR pairs of this index do not expire, and nothing was done: its spec.expiry is Disabled; make a new DMIndex with spec.expiry: Enabled and restore a dump of this one into it\r\n"},
+		{computeservertest.Command("SET", "b", "3", "EX", "10"), "-ERR pairs of this index do not expire, and nothing was done: its spec.expiry is Disabled, for good; use an index with spec.expiry: Enabled\r\n"},
 		{computeservertest.Command("SETNX", "b", "x"), ":0\r\n"},
 		{computeservertest.Command("SETNX", "c", "x"), ":1\r\n"},
 		{computeservertest.Command("EXISTS", "a", "b", "a", "nope"), ":3\r\n"},

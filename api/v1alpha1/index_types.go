@@ -64,7 +64,7 @@ const (
 // KeySpec describes the keys of an index.
 // +kubebuilder:validation:XValidation:rule="self.type != 'Bytes' || has(self.maxLength)",message="keys of type Bytes need maxLength: write how many bytes the longest key has, 1 to 1024"
 // +kubebuilder:validation:XValidation:rule="self.type != 'Uint64' || !has(self.maxLength) || self.maxLength == 8",message="keys of type Uint64 have 8 bytes: leave maxLength out"
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="key cannot be changed: make a new DMIndex and restore a dump of this one into it"
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="key cannot be changed: make a new DMIndex and restore a dump into it"
 type KeySpec struct {
 	// Type of the keys.
 	// +required
@@ -78,7 +78,7 @@ type KeySpec struct {
 }
 
 // ValueSpec describes the values of an index.
-// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="value cannot be changed: make a new DMIndex and restore a dump of this one into it"
+// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="value cannot be changed: make a new DMIndex and restore a dump into it"
 type ValueSpec struct {
 	// MaxLength is the length of the longest value, in bytes.
 	// +required
@@ -86,6 +86,17 @@ type ValueSpec struct {
 	// +kubebuilder:validation:Maximum=4096
 	MaxLength int32 `json:"maxLength"`
 }
+
+// Expiry says whether pairs of an index may expire.
+// +kubebuilder:validation:Enum=Enabled;Disabled
+type Expiry string
+
+// Values of Expiry. Absent counts as ExpiryDisabled, and is no default of the API: that would be
+// applied to indexes that are there, whose values are stored without room for a time.
+const (
+	ExpiryEnabled  Expiry = "Enabled"
+	ExpiryDisabled Expiry = "Disabled"
+)
 
 // MemoryPoolTemplate is a memory pool that the operator makes for the index.
 type MemoryPoolTemplate struct {
@@ -269,10 +280,11 @@ type SecuritySpec struct {
 }
 
 // DMIndexSpec is what an index shall be.
-// +kubebuilder:validation:XValidation:rule="!has(self.security) || !has(self.security.fabricTLS) || !self.security.fabricTLS || !self.memoryPools.exists(p, has(p.template) && has(p.template.transport) && p.template.transport == 'RDMA')",message="security.fabricTLS is for transport TCP: over RDMA nothing is encrypted, so leave it out, or write transport: TCP of the memory pools"
-// +kubebuilder:validation:XValidation:rule="!has(self.nodeSize) || self.nodeSize >= (self.key.type == 'Uint64' ? 96 + (15 + (self.value.maxLength > 256 ? 17 : self.value.maxLength)) / 8 * 16 : 64 + ((has(self.key.maxLength) ? self.key.maxLength : 0) + 7) / 8 * 32 + ((has(self.key.maxLength) ? self.key.maxLength : 0) + (self.value.maxLength > 256 ? 16 : self.value.maxLength) + 9) / 8 * 16)",message="nodeSize is too small for keys and values of these lengths: leave it out, or write at least 6 * key.maxLength + 2 * value.maxLength + 128 (a value.maxLength above 256 counts as 16)"
+// +kubebuilder:validation:XValidation:rule="!self.?security.?fabricTLS.orValue(false) || !self.memoryPools.exists(p, has(p.template) && has(p.template.transport) && p.template.transport == 'RDMA')",message="security.fabricTLS is for transport TCP: over RDMA nothing is encrypted, so leave it out, or write transport: TCP of the memory pools"
+// +kubebuilder:validation:XValidation:rule="!has(self.nodeSize) || [self.value.maxLength + (has(self.expiry) && self.expiry == 'Enabled' ? 9 : 0)].exists(v, self.nodeSize >= (self.key.type == 'Uint64' ? 96 + (15 + (v > 256 ? 17 : v)) / 8 * 16 : 64 + (self.key.?maxLength.orValue(0) + 7) / 8 * 32 + (self.key.?maxLength.orValue(0) + (v > 256 ? 16 : v) + 9) / 8 * 16))",message="nodeSize is too small for keys and values of these lengths: leave it out, or write at least 6 * key.maxLength + 2 * value.maxLength + 128 (with expiry, a value has 9 bytes more; one above 256 counts as 16)"
 // +kubebuilder:validation:XValidation:rule="!has(self.nodeSize) || !has(self.design) || self.design in ['DEX', 'Sherman']",message="nodeSize is for DEX and Sherman: leave it out with other designs"
-// +kubebuilder:validation:XValidation:rule="has(self.nodeSize) == has(oldSelf.nodeSize) && (!has(self.nodeSize) || self.nodeSize == oldSelf.nodeSize)",message="nodeSize cannot be changed: make a new DMIndex and restore a dump of this one into it"
+// +kubebuilder:validation:XValidation:rule="self.?nodeSize == oldSelf.?nodeSize",message="nodeSize cannot be changed: make a new DMIndex and restore a dump into it"
+// +kubebuilder:validation:XValidation:rule="(has(self.expiry) && self.expiry == 'Enabled') == (has(oldSelf.expiry) && oldSelf.expiry == 'Enabled')",message="expiry cannot be changed: make a new DMIndex and restore a dump into it"
 type DMIndexSpec struct {
 	// DEX: key ranges have owners, which cache them.
 	// Others are shared by all.
@@ -282,7 +294,7 @@ type DMIndexSpec struct {
 	// Dolphin: a radix tree over B+ leaves.
 	// +optional
 	// +default="DEX"
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="design cannot be changed: make a new DMIndex and restore a dump of this one into it"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="design cannot be changed: make a new DMIndex and restore a dump into it"
 	Design Design `json:"design,omitempty"`
 
 	// Key describes the keys.
@@ -292,6 +304,10 @@ type DMIndexSpec struct {
 	// Value describes the values.
 	// +required
 	Value ValueSpec `json:"value"`
+
+	// Expiry lets pairs expire. Values are stored a byte longer, 9 if they do. Absent is Disabled.
+	// +optional
+	Expiry Expiry `json:"expiry,omitempty"`
 
 	// NodeSize is the size of a node in bytes, of DEX and Sherman. Default: by keys and values.
 	// +optional
@@ -307,7 +323,7 @@ type DMIndexSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=31
-	// +kubebuilder:validation:XValidation:rule="self.map(p, p.name + (has(p.ref) ? '/' + p.ref.name : '')) == oldSelf.map(p, p.name + (has(p.ref) ? '/' + p.ref.name : ''))",message="memoryPools cannot be added, removed, renamed or reordered: make a new DMIndex and restore a dump of this one into it"
+	// +kubebuilder:validation:XValidation:rule="self.map(p, p.name + (has(p.ref) ? '/' + p.ref.name : '')) == oldSelf.map(p, p.name + (has(p.ref) ? '/' + p.ref.name : ''))",message="memoryPools cannot be added, removed, renamed or reordered: make a new DMIndex and restore a dump into it"
 	MemoryPools []IndexMemoryPool `json:"memoryPools"`
 
 	// ComputePools serve the index.
@@ -327,7 +343,7 @@ type DMIndexSpec struct {
 	// Durability is what an acknowledged write survives. Memory: the death of any client and any
 	// compute server, but not that of a memory pod.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="durability cannot be changed: make a new DMIndex and restore a dump of this one into it"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="durability cannot be changed: make a new DMIndex and restore a dump into it"
 	Durability Durability `json:"durability"`
 
 	// Recovery says what happens when something is lost.

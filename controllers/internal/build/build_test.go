@@ -25,7 +25,7 @@ func testIndex() *dmv1.DMIndex {
 	i := &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "ns", UID: "uid"}}
 	i.Spec.Design, i.Spec.Durability = dmv1.DesignSherman, dmv1.DurabilityMemory
 	i.Spec.Key = dmv1.KeySpec{Type: dmv1.KeyBytes, MaxLength: ptr.To(int32(64))}
-	i.Spec.Value.MaxLength = 128
+	i.Spec.Value.MaxLength, i.Spec.Expiry = 128, dmv1.ExpiryEnabled
 	i.Spec.MemoryPools = []dmv1.IndexMemoryPool{{Name: "memory", Template: &dmv1.MemoryPoolTemplate{
 		MemoryServers: dmv1.MemoryServers{Servers: 2, Memory: resource.MustParse("512Mi")}}}}
 	i.Spec.ComputePools = []dmv1.IndexComputePool{{Name: "compute", Template: &dmv1.ComputePoolTemplate{

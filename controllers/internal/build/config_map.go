@@ -31,6 +31,9 @@ func IndexConfig(index *dmv1.DMIndex, identity string, servers []config.MemorySe
 	if index.Spec.NodeSize != nil {
 		c.NodeBytes = int(*index.Spec.NodeSize)
 	}
+	if index.Spec.Expiry == dmv1.ExpiryEnabled {
+		c.Expiry = config.ExpiryEnabled
+	}
 	if c.Routing == "" {
 		c.Routing = config.RoutingAny
 	}

@@ -1,0 +1,55 @@
+package local
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/pkg/index"
+)
+
+// TestLocalExpires: pairs of each design expire, the longest that an index may have and those of 8
+// bytes each.
+func TestLocalExpires(t *testing.T) {
+	for _, design := range index.Names() {
+		for _, longest := range []bool{true, false} {
+			c := small("shm")
+			c.Design, c.Expires, c.MaxKeyBytes, c.MaxValueBytes = design, true, 1024, 4096
+			key, value := strings.Repeat("k", 1024), strings.Repeat("v", 4096)
+			if !longest {
+				c.KeyType, c.MaxKeyBytes, c.MaxValueBytes = config.KeyUint64, 8, 8
+				key, value = key[:8], value[:8]
+			}
+			t.Run(design+"/"+c.KeyType, func(t *testing.T) {
+				clients, ctx := serve(t, c, ""), context.Background()
+				one, two := clients[0], clients[1]
+				if err := one.Set(ctx, key, value, time.Hour).Err(); err != nil {
+					t.Fatal(err)
+				}
+				got, err := two.Get(ctx, key).Result()
+				left, err2 := two.PTTL(ctx, key).Result()
+				if err != nil || err2 != nil || got != value || left <= 59*time.Minute || left > time.Hour {
+					t.Errorf("%d bytes for %v, %v, %v", len(got), left, err, err2)
+				}
+				if err := two.Set(ctx, key, value, redis.KeepTTL).Err(); err != nil {
+					t.Error(err)
+				}
+				if was, err := one.GetEx(ctx, key, -1).Result(); err != nil || was != value {
+					t.Errorf("%d bytes, %v", len(was), err)
+				}
+				for _, at := range []int64{33_000_000_000_000, 1} {
+					if done, err := one.PExpireAt(ctx, key, time.UnixMilli(at)).Result(); err != nil || !done {
+						t.Errorf("expire at %d: %v, %v", at, done, err)
+					}
+				}
+				if n, err := two.Exists(ctx, key).Result(); err != nil || n != 0 {
+					t.Errorf("%d pairs are left, %v", n, err)
+				}
+			})
+		}
+	}
+}
