@@ -32,6 +32,7 @@ type Config struct {
 	// range, whatever Index.Routing says.
 	SharesAll    bool
 	divideAlways bool // engine.Options.DivideAlways, for tests
+	stays        bool // what has expired stays until somebody meets it, for tests
 	// Maps is where the partition map comes from.
 	Maps engine.MapSource
 	// Paths returns those to the memory servers by now, for people. It may be called at any time;

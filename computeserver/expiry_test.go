@@ -41,7 +41,7 @@ var expiring = []string{
 // expires makes pairs of a cluster's index expire, by clocks that are off by what the test says.
 func expires(off *[3]atomic.Int64) func(*Config) {
 	return func(cfg *Config) {
-		cfg.Index.Expiry = config.ExpiryEnabled
+		cfg.Index.Expiry, cfg.stays = config.ExpiryEnabled, true
 		id := cfg.ID
 		cfg.Clock = func() int64 { return time.Now().UnixMilli() + off[id].Load() }
 	}
@@ -307,6 +307,30 @@ func (p *pair) ask(commands ...[]string) {
 	for _, args := range commands {
 		if got, want := wholeReply(p.t, p.ours.from), wholeReply(p.t, p.redis.from); got != want {
 			p.t.Fatalf("RESP%s: %q gave %q; Redis says %q", p.protocol, args, got, want)
+		}
+	}
+}
+
+// TestSweepersRemove: what has expired goes without a request, each pair by one server.
+func TestSweepersRemove(t *testing.T) {
+	var off [3]atomic.Int64
+	c := newCluster(t, config.RoutingAny, func(cfg *Config) { expires(&off)(cfg); cfg.stays = false }, 1, 2)
+	c.split([]uint32{1, 2}, "m")
+	k := newTalk(c, 1)
+	for i := range 100 {
+		k.Send(computeservertest.Command("SET", fmt.Sprintf("%c%03d", "ax"[i%2], i), "7", "PX", fmt.Sprint(100_000*(1+i%4/2))))
+		if got := wholeReply(t, k.from); got != "+OK\r\n" {
+			t.Fatal(got)
+		}
+	}
+	for id := range off {
+		off[id].Store(100_000)
+	}
+	computeservertest.Await(t, "half of the pairs are gone", func() bool { return c.store.Len() == 50 })
+	for id, s := range c.servers {
+		computeservertest.Await(t, "they were counted", func() bool { return s.core.Count.Swept.Load() >= 25 })
+		if n := s.core.Count.Swept.Load(); n != 25 {
+			t.Errorf("server %d removed %d pairs", id, n)
 		}
 	}
 }

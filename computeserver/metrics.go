@@ -55,6 +55,8 @@ var (
 		"Operations and scans that were sent on to the server in charge.", nil, nil)
 	descDivided = prometheus.NewDesc("dmindex_compute_divided_total",
 		"Pipelines and batches whose changes were divided among several sessions.", nil, nil)
+	descSwept = prometheus.NewDesc("dmindex_compute_swept_pairs_total",
+		"Pairs that had expired and that no request had met: the server removed them on its rounds.", nil, nil)
 	descConnections = prometheus.NewDesc("dmindex_compute_resp_connections",
 		"RESP connections at this moment.", nil, nil)
 	descRefused = prometheus.NewDesc("dmindex_compute_resp_connections_refused_total",
@@ -139,6 +141,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) { //env:real prometheus 
 	show("rpc", &m.rpc, rpcSlots)
 	counter(descForwarded, m.core.Count.Forwarded.Load())
 	counter(descDivided, m.core.Count.Divided.Load())
+	counter(descSwept, m.core.Count.Swept.Load())
 	counter(descLogWaits, m.core.Count.LogWaits.Load())
 	out <- prometheus.MustNewConstMetric(descLogWaited, prometheus.CounterValue, time.Duration(m.core.Count.LogWaited.Load()).Seconds()) //env:real prometheus collects through channels
 	gauge(descConnections, float64(m.core.Count.Connections.Load()))

@@ -184,6 +184,9 @@ func (s *Server) Run(ctx context.Context) error {
 	followed := c.Env.NewEvent()
 	c.Env.Go("engine", c.Sessions.Run)
 	c.Env.Go("follow the map", func() { defer followed.Set(); c.Follow(s.cfg.Maps) })
+	if s.cfg.Index.Expires() && !s.cfg.stays {
+		c.Env.Go("sweep", c.Sweep)
+	}
 	var shells sync.WaitGroup
 	failed := make(chan error, 2)
 	if s.respListener != nil {

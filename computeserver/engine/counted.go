@@ -170,13 +170,15 @@ func (s *Session) Prepare(keys, values [][]byte) error {
 	return read(s.Session.Prepare(keys, values))
 }
 
-// scan counts as one operation, on the key where it begins. visit is told of pairs whose deadline
+// scan counts as one operation, on the key where it begins, unless it sweeps. visit is told of pairs whose deadline
 // has passed, too: see expiry.Session.Scan.
-func (s *Session) scan(start []byte, limit int, reverse bool, visit func(key, value []byte, deadline int64, passed bool) bool) error {
-	if !reverse || len(start) > 0 {
-		s.note(start)
-	} else {
+func (s *Session) scan(start []byte, limit int, reverse, sweeps bool, visit func(key, value []byte, deadline int64, passed bool) bool) error {
+	switch {
+	case sweeps:
+	case reverse && len(start) == 0:
 		s.counts.done++ // the upper end is no key
+	default:
+		s.note(start)
 	}
 	if s.expiring != nil {
 		return read(s.expiring.Scan(start, limit, reverse, visit))

@@ -47,9 +47,10 @@ type Engine struct {
 	ends    atomic.Bool
 	stopped atomic.Bool
 	// The time of draining is over: scans and other operations in steps end at the next one.
-	cut    atomic.Bool
-	stop   env.Event              // wakes follow
-	mapErr atomic.Pointer[string] // why the map may be old; nil if it is not
+	cut       atomic.Bool
+	stop      env.Event              // wakes follow
+	stopSweep env.Event              // wakes the sweeper
+	mapErr    atomic.Pointer[string] // why the map may be old; nil if it is not
 }
 
 // Options of an Engine.
@@ -76,7 +77,7 @@ type Options struct {
 
 // New returns an engine. Its peers must be set before it is used.
 func New(o Options) *Engine {
-	c := &Engine{Env: o.Env, Index: o.Index, Self: o.Self, Limit: o.Limit, Log: o.Log, heldMost: o.HeldMost, Count: &count.Counters{}, stop: o.Env.NewEvent(),
+	c := &Engine{Env: o.Env, Index: o.Index, Self: o.Self, Limit: o.Limit, Log: o.Log, heldMost: o.HeldMost, Count: &count.Counters{}, stop: o.Env.NewEvent(), stopSweep: o.Env.NewEvent(),
 		divideLeast: divideLeast, divideSlow: divideSlow}
 	c.View = ownership.NewView(o.Env, o.Self, o.SharesAll && o.Index.Routing == config.RoutingAny)
 	c.Sessions = newSessions(o.Env, o.Open, o.Limit, o.MaxSessions, o.MaxWaiting, o.Log)
@@ -101,10 +102,11 @@ func (c *Engine) Draining() bool { return c.ends.Load() }
 // over.
 func (c *Engine) CutShort() { c.cut.Store(true) }
 
-// End ends Follow and all long operations.
+// End ends Follow, Sweep and all long operations.
 func (c *Engine) End() {
 	c.stopped.Store(true)
 	c.stop.Set()
+	c.stopSweep.Set()
 }
 
 // Peers are the other compute servers, as reached over the network.

@@ -40,6 +40,7 @@ type scan struct {
 	c         *Engine
 	rest      ScanRange // what is still to be delivered
 	forwarded bool
+	sweeps    bool // nobody asked for it: it is no load
 	visit     Visit
 	// called when no session is held, also in the middle of a piece of another server
 	between func() error
@@ -199,7 +200,7 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 	size, most, outside, full := 0, cmp.Or(s.c.ScanPiece, scanPieceBytes), false, false
 	s.read.clear()
 	s.passed = s.passed[:0]
-	err = session.scan(s.near, int(limit), part.Reverse, func(key, value []byte, deadline int64, passed bool) bool {
+	err = session.scan(s.near, int(limit), part.Reverse, s.sweeps, func(key, value []byte, deadline int64, passed bool) bool {
 		if outside = beyond(part, key); outside {
 			return false
 		}
@@ -254,15 +255,17 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 // expire removes the pairs of a piece that have expired: it must not be told before that they are
 // not there. One that another server has written meanwhile, or whose deadline was put off, is
 // there: the piece is cut off before it, and the next one begins with it. So is a piece of which a
-// pair cannot be removed, because of err, the scan's own error, or of another one.
+// pair cannot be removed, because of err, the scan's own error, or of another one, and a piece
+// whose session a handover waits for.
 func (s *scan) expire(session *Session, err error) (cut bool, _ error) {
 	s.more = uint64(len(s.passed))
 	for n, i := range s.passed {
-		if err == nil {
+		hurries := n > 0 && session.Hurries()
+		if err == nil && !hurries {
 			key, _, _ := s.read.pair(i)
 			s.again, err = session.expire(key, s.again[:0])
 		}
-		if !errors.Is(err, index.ErrNotFound) {
+		if hurries || !errors.Is(err, index.ErrNotFound) {
 			s.passed = s.passed[:n]
 			s.read.cut(i)
 			return true, err

@@ -8,6 +8,7 @@ type Counters struct {
 	// Waits of sessions for the design's log, one for all that was answered together, and how long
 	// they took, in nanoseconds.
 	LogWaits, LogWaited atomic.Uint64
+	Swept               atomic.Uint64 // pairs that had expired and that the sweeper removed
 	Divided             atomic.Uint64 // batches whose changes were divided among several sessions
 	Operations          atomic.Uint64 // requests of programs, of both front ends
 	// of them, those answered with an error other than "not found" and "exists"
