@@ -33,6 +33,7 @@ type Config struct {
 	SharesAll    bool
 	divideAlways bool // engine.Options.DivideAlways, for tests
 	stays        bool // what has expired stays until somebody meets it, for tests
+	trustsClock  bool // engine.Options.TrustsClock, for tests
 	// Maps is where the partition map comes from.
 	Maps engine.MapSource
 	// Paths returns those to the memory servers by now, for people. It may be called at any time;
@@ -90,7 +91,7 @@ type Config struct {
 	Pprof bool
 	// Logger; nil = nothing is logged.
 	Logger *slog.Logger
-	// Clock is by what pairs expire: milliseconds since 1970. Default: the machine's.
+	// Clock is the machine's, by which pairs expire: milliseconds since 1970. Default: time.Now.
 	Clock func() int64
 	// Env is the world to run in. Default: the real one.
 	Env env.Env

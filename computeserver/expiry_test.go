@@ -41,7 +41,7 @@ var expiring = []string{
 // expires makes pairs of a cluster's index expire, by clocks that are off by what the test says.
 func expires(off *[3]atomic.Int64) func(*Config) {
 	return func(cfg *Config) {
-		cfg.Index.Expiry, cfg.stays = config.ExpiryEnabled, true
+		cfg.Index.Expiry, cfg.stays, cfg.trustsClock = config.ExpiryEnabled, true, true
 		id := cfg.ID
 		cfg.Clock = func() int64 { return time.Now().UnixMilli() + off[id].Load() }
 	}

@@ -57,6 +57,8 @@ var (
 		"Pipelines and batches whose changes were divided among several sessions.", nil, nil)
 	descSwept = prometheus.NewDesc("dmindex_compute_swept_pairs_total",
 		"Pairs that had expired and that no request had met: the server removed them on its rounds.", nil, nil)
+	descClockOff = prometheus.NewDesc("dmindex_compute_clock_off_seconds",
+		"How far the clock of the machine is ahead of the one by which pairs expire. That follows it slowly, so another value than 0 says that it was set. Of indexes with expiry.", nil, nil)
 	descConnections = prometheus.NewDesc("dmindex_compute_resp_connections",
 		"RESP connections at this moment.", nil, nil)
 	descRefused = prometheus.NewDesc("dmindex_compute_resp_connections_refused_total",
@@ -142,6 +144,9 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) { //env:real prometheus 
 	counter(descForwarded, m.core.Count.Forwarded.Load())
 	counter(descDivided, m.core.Count.Divided.Load())
 	counter(descSwept, m.core.Count.Swept.Load())
+	if off, ok := m.core.Sessions.ClockOff(); ok {
+		gauge(descClockOff, off.Seconds())
+	}
 	counter(descLogWaits, m.core.Count.LogWaits.Load())
 	out <- prometheus.MustNewConstMetric(descLogWaited, prometheus.CounterValue, time.Duration(m.core.Count.LogWaited.Load()).Seconds()) //env:real prometheus collects through channels
 	gauge(descConnections, float64(m.core.Count.Connections.Load()))

@@ -80,7 +80,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("compute server: %w", err)
 	}
 	c := engine.New(engine.Options{
-		Env: cfg.Env, Index: cfg.Index, Self: cfg.ID, SharesAll: cfg.SharesAll, DivideAlways: cfg.divideAlways, Open: cfg.Open, Clock: cfg.Clock, Limit: cfg.Limit,
+		Env: cfg.Env, Index: cfg.Index, Self: cfg.ID, SharesAll: cfg.SharesAll, DivideAlways: cfg.divideAlways, Open: cfg.Open, Clock: cfg.Clock, TrustsClock: cfg.trustsClock, Limit: cfg.Limit,
 		MaxSessions: cfg.MaxSessions, MaxWaiting: cfg.MaxWaiting, Log: cfg.Logger,
 	})
 	peers := &grpcPeers{files: cfg.TLS, users: directory, limit: cfg.Limit, byID: map[uint32]*peerLink{}}

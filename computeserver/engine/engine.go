@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/env"
@@ -63,8 +64,11 @@ type Options struct {
 	// Open opens the index. It is called again after a pause if it fails, and when the open index
 	// cannot be used any more.
 	Open func() (ownership.Opened, error)
-	// Clock is by what pairs expire: milliseconds since 1970.
-	Clock       func() int64
+	// Clock is the machine's, in milliseconds since 1970. Pairs expire by an expiry.Clock over it.
+	// It must be set if they do.
+	Clock func() int64
+	// TrustsClock lets pairs expire by Clock as it is, wherever it jumps to, for tests.
+	TrustsClock bool
 	Limit       time.Duration // of each request
 	MaxSessions int
 	MaxWaiting  int // requests that wait for a session
@@ -82,7 +86,12 @@ func New(o Options) *Engine {
 	c.View = ownership.NewView(o.Env, o.Self, o.SharesAll && o.Index.Routing == config.RoutingAny)
 	c.Sessions = newSessions(o.Env, o.Open, o.Limit, o.MaxSessions, o.MaxWaiting, o.Log)
 	c.Sessions.count, c.Sessions.mostValue = c.Count, o.Index.MaxValueBytes
-	c.Sessions.expires, c.Sessions.now = o.Index.Expires(), o.Clock
+	if o.Index.Expires() {
+		c.Sessions.clock = expiry.NewClock(o.Env, o.Clock)
+		if c.Sessions.now = c.Sessions.clock.Now; o.TrustsClock {
+			c.Sessions.now = o.Clock
+		}
+	}
 	if o.DivideAlways {
 		c.divideLeast, c.divideSlow = 1, 0
 	}

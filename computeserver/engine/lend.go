@@ -179,7 +179,7 @@ func (g *Sessions) makeSession(ix ownership.Opened) (*Session, error) {
 		g.unprepared.Store(unprepared)
 		lent := &Session{Session: s, of: ix, counts: newCounts(g.load, s), modification: modification{most: g.mostValue, now: g.now}}
 		lent.change, lent.changeUntil = lent.modification.change, lent.modification.changeUntil
-		if g.expires {
+		if g.clock != nil {
 			lent.expiring = expiry.New(s, g.now)
 		}
 		return lent, nil

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/env"
@@ -35,15 +36,18 @@ type Sessions struct {
 	maxWaiting int
 	log        *slog.Logger
 
-	mostValue int  // bytes
-	expires   bool // pairs may expire, by the clock now
-	now       func() int64
+	mostValue int // bytes
+	// nil where pairs do not expire
+	clock *expiry.Clock // set and followed by Run
+	now   func() int64  // the time by which pairs expire
 
 	count  *count.Counters
 	load   *load
 	tables *ownership.Tables // of the keys that are served; nil = all are
 	// hold, unless nil, lets a client hold ranges while its index is open.
 	hold func(ix ownership.Opened) (end func(gently bool))
+
+	off time.Duration // of the machine's clock, as Run saw it last
 
 	unprepared atomic.Bool // sessions are index.Unprepared
 
@@ -120,6 +124,9 @@ func (g *Sessions) Run() {
 		}
 		g.ix, g.why, g.stood, g.seen = ix, nil, false, g.env.Now()
 		g.hand.Store(int64(g.seen)) // before a session is lent
+		if g.clock != nil {
+			g.clock.Set()
+		}
 		g.wakeAll()
 		g.mu.Unlock()
 		g.log.Info("the index is open")
@@ -159,9 +166,35 @@ func (g *Sessions) awaitEnd() {
 		}
 		g.mu.Unlock()
 		if alive {
+			g.followClock()
 			g.wake.Wait(leaseLooks)
 		}
 	}
+}
+
+// clockOff is how far a machine's clock may be off before that is said.
+const clockOff = time.Second
+
+// followClock lets the clock of expiry follow the machine's, and says it if that was set.
+func (g *Sessions) followClock() {
+	if g.clock == nil {
+		return
+	}
+	g.clock.Follow()
+	off, _ := g.ClockOff()
+	if was := g.off; off.Abs() > clockOff && was.Abs() <= clockOff {
+		g.log.Warn("the machine's clock was set: pairs expire by the clock from before, which follows it slowly; if the machine's is right now, end this server, so that another one starts by it", "ahead", off)
+	}
+	g.off = off
+}
+
+// ClockOff is how far the machine's clock is ahead of the one by which pairs expire; false if they
+// do not.
+func (g *Sessions) ClockOff() (time.Duration, bool) {
+	if g.clock == nil {
+		return 0, false
+	}
+	return time.Duration(g.clock.Off()) * time.Millisecond, true
 }
 
 // close takes the index away from requests, ends their waits if the client is broken, waits for the

@@ -73,7 +73,7 @@ func (w *sweeper) step() time.Duration {
 	c.Count.Swept.Add(uint64(expired))
 	switch {
 	case errors.Is(err, errOverloaded), errors.Is(err, errNotOpen): // it goes on from here
-	case err != nil || s.ended || s.empty(): // what is left after an error has its turn in the next round
+	case err != nil || s.ended || s.empty(): // after an error the rest waits for the next round
 		if w.from = append(w.from[:0], span.End...); len(w.from) == 0 {
 			return sweepRound
 		}

@@ -34,7 +34,7 @@ func withSweeper(t *testing.T, f func(x *sweeping)) {
 		ix := *computeservertest.Config(config.RoutingAny)
 		ix.Expiry = config.ExpiryEnabled
 		x.c = New(Options{
-			Env: p, Index: &ix, Self: 1, SharesAll: true, Limit: 30 * time.Second, MaxSessions: 1, MaxWaiting: 4, Clock: func() int64 { return 1000 },
+			Env: p, Index: &ix, Self: 1, SharesAll: true, Limit: 30 * time.Second, MaxSessions: 1, MaxWaiting: 4, Clock: func() int64 { return 1000 }, TrustsClock: true,
 			Open: func() (ownership.Opened, error) { return x.store.Open(), nil }, Log: computeservertest.Logger(t),
 		})
 		m, err := partition.ByBoundaries(computeservertest.Index, []partition.Server{{ID: 1, Name: "pod-1"}, {ID: 2, Name: "pod-2"}}, [][]byte{[]byte("m")})

@@ -21,7 +21,7 @@
 // each pair has to be removed once in any case.
 //
 // A clock that is ahead removes a pair too early by as much as it is ahead; one that is behind
-// keeps it longer by as much. No mechanism in this package bounds that.
+// keeps it longer by as much. [Clock] keeps it from jumping.
 package expiry
 
 import (

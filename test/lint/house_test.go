@@ -111,7 +111,7 @@ var rooms = []struct {
 	{"computeserver/computeservertest", []string{"api/config", "pkg/index", "pkg/partition", "pkg/verbs", "pkg/env"}},
 	{"computeserver/internal/count", nil},
 	{"computeserver/ownership", []string{"pkg/index", "pkg/partition", "pkg/pool", "pkg/env", "pkg/keyrange", "api/rpc"}},
-	{"computeserver/expiry", []string{"pkg/index"}},
+	{"computeserver/expiry", []string{"pkg/index", "pkg/env"}},
 	{"computeserver/engine", []string{
 		"computeserver/expiry", "computeserver/ownership", "computeserver/internal/count",
 		"pkg/index", "pkg/partition", "pkg/verbs", "pkg/env", "pkg/keyrange", "api/rpc", "api/config",
