@@ -39,7 +39,8 @@ func TestDumpKeepsDeadlines(t *testing.T) {
 		}) {
 			t.Errorf("restored %v, want %v", got, want)
 		}
-		if err := to.client().Put(t.Context(), []byte("a"), []byte("3")); err != nil { // it expires no more
+		// it expires no more
+		if err := to.client().Put(t.Context(), []byte("a"), []byte("3")); err != nil {
 			t.Error(err)
 		}
 	}

@@ -170,8 +170,8 @@ func (s *Session) Prepare(keys, values [][]byte) error {
 	return read(s.Session.Prepare(keys, values))
 }
 
-// scan counts as one operation, on the key where it begins, unless it sweeps. visit is told of pairs whose deadline
-// has passed, too: see expiry.Session.Scan.
+// scan counts as one operation, on the key where it begins, unless it sweeps. visit is told of
+// pairs whose deadline has passed, too: see expiry.Session.Scan.
 func (s *Session) scan(start []byte, limit int, reverse, sweeps bool, visit func(key, value []byte, deadline int64, passed bool) bool) error {
 	switch {
 	case sweeps:

@@ -24,17 +24,19 @@ type sweeping struct {
 	c     *Engine
 	w     *sweeper
 	s     index.Session // of another client
+
+	now, tick int64 // of the clock, and how far it goes on when it is read
 }
 
 func withSweeper(t *testing.T, f func(x *sweeping)) {
 	t.Helper()
 	w := simenv.New(simenv.Options{Seed: 1, Preempt: 4})
 	err := w.Run(func(p *simenv.Process) {
-		x := &sweeping{t: t, p: p, store: memindex.New(p, 8, 64)}
+		x := &sweeping{t: t, p: p, store: memindex.New(p, 8, 64), now: 1000}
 		ix := *computeservertest.Config(config.RoutingAny)
 		ix.Expiry = config.ExpiryEnabled
 		x.c = New(Options{
-			Env: p, Index: &ix, Self: 1, SharesAll: true, Limit: 30 * time.Second, MaxSessions: 1, MaxWaiting: 4, Clock: func() int64 { return 1000 }, TrustsClock: true,
+			Env: p, Index: &ix, Self: 1, SharesAll: true, Limit: 30 * time.Second, MaxSessions: 1, MaxWaiting: 4, Clock: func() int64 { x.now += x.tick; return x.now }, TrustsClock: true,
 			Open: func() (ownership.Opened, error) { return x.store.Open(), nil }, Log: computeservertest.Logger(t),
 		})
 		m, err := partition.ByBoundaries(computeservertest.Index, []partition.Server{{ID: 1, Name: "pod-1"}, {ID: 2, Name: "pod-2"}}, [][]byte{[]byte("m")})

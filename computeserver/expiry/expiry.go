@@ -26,9 +26,8 @@ package expiry
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
-
-	"github.com/dmindex/dmindex/pkg/index"
 )
 
 // Bytes is how many bytes longer than its value a stored value may be.
@@ -48,6 +47,10 @@ const (
 	expires = 1
 )
 
+// ErrForm is returned when a stored value has another last byte. Nothing was done. It is about this
+// pair only: others are as they were.
+var ErrForm = errors.New("the value is stored in a form that this version does not know; use the version that wrote it")
+
 // AppendStored appends to dst what is stored for value. A deadline of 0 is none.
 func AppendStored(dst, value []byte, deadline int64) []byte {
 	dst = append(dst, value...)
@@ -58,7 +61,7 @@ func AppendStored(dst, value []byte, deadline int64) []byte {
 }
 
 // Split returns the value, which is the begin of what is stored, and its deadline, 0 if it has
-// none. The error wraps index.ErrFormat.
+// none. The error wraps ErrForm.
 func Split(stored []byte) (value []byte, deadline int64, err error) {
 	if n := len(stored) - 1; n >= 0 {
 		switch kind := stored[n]; {
@@ -69,7 +72,7 @@ func Split(stored []byte) (value []byte, deadline int64, err error) {
 			return stored[:n], int64(binary.BigEndian.Uint64(stored[n:])), nil
 		}
 	}
-	return nil, 0, fmt.Errorf("read the deadline behind a value of %d bytes: this version does not know its form; use the version that wrote it: %w", len(stored), index.ErrFormat)
+	return nil, 0, fmt.Errorf("%w: %d bytes", ErrForm, len(stored))
 }
 
 // Passed reports whether a deadline, 0 if there is none, has passed now.

@@ -31,6 +31,7 @@ type Session struct {
 	// of the batch under way
 	visit  func(i int, value []byte, err error)
 	look   func(i int, stored []byte, err error)
+	moment int64 // by which they are judged
 	passed []int // keys whose pairs have expired
 }
 
@@ -87,7 +88,7 @@ func (x *Session) Expire(key, dst []byte) (out []byte, until int64, err error) {
 // ModifyUntil is Modify with deadlines. A pair whose deadline has passed is not found, and goes
 // whatever change says.
 func (x *Session) ModifyUntil(key []byte, change Change) error {
-	x.user = change
+	x.user, x.err = change, nil
 	err := x.inner.Modify(key, x.change)
 	x.user = nil
 	if err == nil {
@@ -163,9 +164,10 @@ func (x *Session) replaceIf(_ []byte, found bool, _ int64) ([]byte, int64, index
 	return x.put, 0, x.action
 }
 
-// LookupBatch implements index.Session. Pairs that have expired are removed after the batch.
+// LookupBatch implements index.Session. Pairs that have expired are removed after the batch. All are
+// judged by one moment, since a key may be in it more than once.
 func (x *Session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
-	x.visit, x.err, x.passed = visit, nil, x.passed[:0]
+	x.visit, x.err, x.passed, x.moment = visit, nil, x.passed[:0], x.now()
 	err := x.inner.LookupBatch(keys, x.look)
 	x.visit = nil
 	if err == nil {
@@ -194,7 +196,7 @@ func (x *Session) lookStored(i int, stored []byte, err error) {
 	switch {
 	case err != nil:
 		x.err = err // the key has no answer
-	case Passed(deadline, x.now()):
+	case Passed(deadline, x.moment):
 		x.passed = append(x.passed, i)
 	default:
 		x.visit(i, value, nil)

@@ -304,7 +304,7 @@ func TestSplit(t *testing.T) {
 		}
 	}
 	for _, stored := range []string{"", "\x02", "value\xff", "1234567\x01"} {
-		if v, at, err := Split([]byte(stored)); !errors.Is(err, index.ErrFormat) {
+		if v, at, err := Split([]byte(stored)); !errors.Is(err, ErrForm) {
 			t.Errorf("%x is read as %q until %d, %v", stored, v, at, err)
 		}
 	}
