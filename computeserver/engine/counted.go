@@ -123,6 +123,15 @@ func (s *Session) Upsert(key, value []byte) error {
 	return s.Session.Upsert(key, value)
 }
 
+// upsertUntil is Upsert with a deadline, 0 for none, which only an index has whose pairs expire.
+func (s *Session) upsertUntil(key, value []byte, until int64) error {
+	if s.expiring == nil {
+		return s.Upsert(key, value)
+	}
+	s.note(key)
+	return s.expiring.UpsertUntil(key, value, until)
+}
+
 func (s *Session) Delete(key []byte) error {
 	s.note(key)
 	if s.expiring != nil {

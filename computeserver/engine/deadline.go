@@ -10,22 +10,24 @@ import (
 // Decisions of the operations that know when pairs expire. In an index whose pairs do not, the
 // deadline is always 0, and no operation asks for another one (Engine.Check).
 
-// deadlineOf returns the deadline that the operation gives to its pair.
-func (m *modification) deadlineOf() int64 {
-	switch m.op.Expiry {
+// deadlineOf returns the deadline that an operation gives to its pair, which has the deadline has.
+func deadlineOf(op *rpcv1.Operation, has int64, clock func() int64) int64 {
+	switch op.Expiry {
 	case rpcv1.Operation_NEVER:
 		return 0
 	case rpcv1.Operation_AFTER:
-		now := m.now()
-		if m.op.Number > math.MaxInt64-now {
+		now := clock()
+		if op.Number > math.MaxInt64-now {
 			return math.MaxInt64
 		}
-		return past(now + m.op.Number)
+		return past(now + op.Number)
 	case rpcv1.Operation_AT:
-		return past(m.op.Number)
+		return past(op.Number)
 	}
-	return m.deadline
+	return has
 }
+
+func (m *modification) deadlineOf() int64 { return deadlineOf(m.op, m.deadline, m.now) }
 
 // past is a deadline, which is not 0: that would be none.
 func past(deadline int64) int64 { return max(deadline, 1) }

@@ -36,7 +36,12 @@ var operations = [rpcv1.Kinds]operation{
 	rpcv1.Operation_EXCHANGE:        modify(exchange),
 	rpcv1.Operation_REMOVE:          modify(removeValue),
 
-	rpcv1.Operation_STORE:  modify(store),
+	rpcv1.Operation_STORE: func(s *Session, op *rpcv1.Operation, dst []byte, o *rpcv1.Outcome) ([]byte, error) {
+		if op.Condition == rpcv1.Operation_ALWAYS && op.Expiry != rpcv1.Operation_KEEP {
+			return dst, s.upsertUntil(op.Key, op.Value, deadlineOf(op, 0, s.modification.now))
+		}
+		return storeIf(s, op, dst, o)
+	},
 	rpcv1.Operation_SWAP:   modify(swap),
 	rpcv1.Operation_EXPIRE: modify(expire),
 	rpcv1.Operation_TOUCH:  modify(touch),
@@ -51,6 +56,9 @@ var operations = [rpcv1.Kinds]operation{
 		return dst, err
 	},
 }
+
+// storeIf is STORE that depends on what the key has.
+var storeIf = modify(store)
 
 // Run runs one operation, which was checked, in a session. o, which is empty before, is its outcome
 // if the index answered (rpcv1.Meaning); else the error is. The outcome's value lies in dst, which

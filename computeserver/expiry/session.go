@@ -125,8 +125,17 @@ func (x *Session) changeStored(stored []byte, found bool) ([]byte, index.Action)
 
 // Upsert implements index.Session. It asks for nothing that the key has, so it meets no pair that
 // has expired.
-func (x *Session) Upsert(key, value []byte) error {
-	x.stored = AppendStored(x.stored[:0], value, 0)
+func (x *Session) Upsert(key, value []byte) error { return x.UpsertUntil(key, value, 0) }
+
+// UpsertUntil is Upsert with a deadline, 0 for none. One that has passed removes the pair.
+func (x *Session) UpsertUntil(key, value []byte, until int64) error {
+	if Passed(until, x.now()) {
+		if err := x.inner.Delete(key); !errors.Is(err, index.ErrNotFound) {
+			return err
+		}
+		return nil
+	}
+	x.stored = AppendStored(x.stored[:0], value, until)
 	return x.inner.Upsert(key, x.stored)
 }
 

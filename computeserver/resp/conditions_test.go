@@ -25,7 +25,7 @@ func TestConditionsOnValues(t *testing.T) {
 			{"SET % 3 GET IFEQ 2", "$1\r\n2\r\n"}, {"SET % 4 IFNE 2 GET", "$1\r\n3\r\n"}, {"GET %", "$1\r\n4\r\n"},
 			{"SET % 5 IFEQ", syntax}, {"SET % 5 IFEQ 4 NX", syntax}, {"SET % 5 XX IFNE 4", syntax}, {"SET % 5 IFEQ 4 IFEQ 4", syntax}, {"SET % 5 IFEQ 4 IFNE 4", syntax},
 			{"SET % 5 IFEQ " + long, "-ERR value is 3000 bytes; this index takes at most 2048\r\n"}, {"SET % " + long + " IFEQ 4", "-ERR value is 3000 bytes; this index takes at most 2048\r\n"},
-			{"SET % 6 IFEQ 4 EX 10", "-ERR keys of this index do not expire; use SET without EX\r\n"}, {"GET %", "$1\r\n4\r\n"},
+			{"SET % 6 IFEQ 4 EX 10", "-ERR pairs of this index do not expire, and nothing was done: its spec.expiry is Disabled, for good; use an index with spec.expiry: Enabled\r\n"}, {"GET %", "$1\r\n4\r\n"},
 			{"DELIFEQ % 3", ":0\r\n"}, {"DELIFEQ % 4", ":1\r\n"}, {"DELIFEQ % 4", ":0\r\n"}, {"DELIFEQ %", "-ERR wrong number of arguments for 'delifeq' command\r\n"},
 			{"DELEX %", ":0\r\n"}, {"DELEX % IFNE 1", ":0\r\n"}, {"SET % 1", ok}, {"DELEX % IFEQ 2", ":0\r\n"}, {"DELEX % IFNE 1", ":0\r\n"}, {"GET %", "$1\r\n1\r\n"},
 			{"DELEX % IFEQ", "-ERR wrong number of arguments for 'delex' command\r\n"}, {"DELEX % IFDEQ 1", "-ERR syntax error: DELEX with 'IFDEQ'; IFEQ and IFNE are possible\r\n"},
