@@ -56,13 +56,14 @@ spec:
 `
 
 // TestBackup dumps an index to a volume, deletes the index, and makes a new one from the backup:
-// before it is available nobody reaches it, then it has the same keys. At the end the artifact goes
-// with its backup.
+// before it is available nobody reaches it, then it has the same keys, which expire when they would
+// have. At the end the artifact goes with its backup.
 func TestBackup(t *testing.T) {
 	s := newSpaceAlone(t)
 	s.claim()
-	s.newIndex(indexManifest, "2/2", "2/2")
+	s.newIndex(expiring(indexManifest), "2/2", "2/2")
 	s.fill()
+	s.is(s.redis("expireat", "key/00000007", "33000000000"), "1")
 	all := s.dmindex("scan")
 	s.apply(backupManifest)
 	s.kubectl("wait", "dmb/b", "--for=condition=Complete", "--timeout=100s")
@@ -75,11 +76,12 @@ func TestBackup(t *testing.T) {
 
 	s.kubectl("delete", "pod/tools", "dmi/x", "--timeout=100s")
 	s.kubectl("wait", "pods", "--for=delete", "-l", "dmindex.io/pool", "--timeout=100s")
-	s.newIndex(strings.Replace(indexManifest, "durability: Memory", "durability: Memory\n  recovery: {fromBackup: {name: b}}", 1), "2/2", "2/2")
+	s.newIndex(strings.Replace(expiring(indexManifest), "durability: Memory", "durability: Memory\n  recovery: {fromBackup: {name: b}}", 1), "2/2", "2/2")
 	if now := s.dmindex("scan"); now != all {
 		t.Errorf("the index has %d bytes of keys and values, had %d", len(now), len(all))
 	}
 	s.is(s.redis("get", "key/00004711"), "value of key/00004711")
+	s.is(s.redis("expiretime", "key/00000007"), "33000000000")
 
 	s.contains(s.plugin("status", "x"), "the index was loaded from backup b ("+artifact+")")
 

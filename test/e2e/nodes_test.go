@@ -39,14 +39,22 @@ func (s *space) killed(pod string) {
 	})
 }
 
+// expiring is a manifest of an index whose pairs may expire.
+func expiring(manifest string) string {
+	return strings.Replace(manifest, "durability: Memory", "durability: Memory\n  expiry: Enabled", 1)
+}
+
 // TestKill kills compute and memory servers with kill -9, and deletes a compute pod without grace.
 // No acknowledged write is lost: what an owner had not written back is replayed from its log, and a
 // memory server's content is there when it is back. Requests may fail while a server is away; but
-// nothing stays locked by the dead, so in the end every key can be written at once.
+// nothing stays locked by the dead, so in the end every key can be written at once. Pairs expire
+// when they should, whoever is dead.
 func TestKill(t *testing.T) {
 	s := newSpace(t)
-	s.newIndex(indexManifest, "2/2", "2/2")
+	s.newIndex(expiring(indexManifest), "2/2", "2/2")
 	s.fill()
+	s.is(s.redis("expireat", "key/00000007", "33000000000"), "1")
+	s.is(s.redis("set", "key/soon", "1", "ex", "1"), "OK")
 	incarnations := s.incarnations()
 	e := s.startExercise(1000)
 	for _, pod := range append(s.computePods(), s.memoryPods()...) {
@@ -59,6 +67,8 @@ func TestKill(t *testing.T) {
 	s.replaced(s.computePods()[0], "2/2", func(pod string) { s.kubectl("delete", "pod", pod, "--force", "--grace-period=0") })
 	e.phase("replaced")
 	s.is(s.incarnations(), incarnations)
+	s.is(s.redis("exists", "key/soon"), "0")
+	s.is(s.redis("expiretime", "key/00000007"), "33000000000")
 	s.filled()
 	t.Logf("%s requests failed", e.finishWithFailures())
 	s.toldOfTakeOvers(3)
