@@ -81,10 +81,33 @@ func TestModifyingAllocatesNothing(t *testing.T) {
 	}
 }
 
+// TestExpiringAllocatesNothing: where pairs may expire, a command allocates no more than a SET does
+// where they do not.
+func TestExpiringAllocatesNothing(t *testing.T) {
+	c := newCluster(t, config.RoutingOwner, pairsExpire, 1)
+	c.split([]uint32{1})
+	conn := c.quiet(1)
+	for _, command := range [][]string{
+		{"SET", "k", "value", "EX", "100"}, {"GET", "k"}, {"TTL", "k"}, {"EXPIRE", "k", "200"}, {"EXPIRE", "k", "100", "GT"}, {"GETEX", "k", "PX", "100000"}, {"SET", "k", "value", "XX", "KEEPTTL"},
+		{"SETEX", "k", "100", "value"}, {"SETNX", "k", "value"}, {"INCR", "n"}, {"PERSIST", "k"}, {"SET", "k", "value"}, {"DEL", "none"},
+	} {
+		one := []byte(computeservertest.Command(command...))
+		if allocations := allocationsOf(func() { _, _ = conn.feed(one) }); allocations > 2 {
+			t.Errorf("%q allocates %v times beyond the index's two", command, allocations-2)
+		}
+	}
+}
+
+func pairsExpire(l *limits) { l.Expiry = config.ExpiryEnabled }
+
 func BenchmarkPipeline(b *testing.B) {
-	for _, command := range []string{"PING", "GET", "SET"} {
+	for _, command := range []string{"PING", "GET", "SET", "SET EX"} {
 		b.Run(command, func(b *testing.B) {
-			c := newCluster(b, config.RoutingOwner, nil, 1)
+			var adjust func(*limits)
+			if command == "SET EX" {
+				adjust = pairsExpire
+			}
+			c := newCluster(b, config.RoutingOwner, adjust, 1)
 			c.split([]uint32{1})
 			conn := c.quiet(1)
 			var pipeline []byte
@@ -94,6 +117,8 @@ func BenchmarkPipeline(b *testing.B) {
 					pipeline = append(pipeline, computeservertest.Command("PING")...)
 				case "GET":
 					pipeline = append(pipeline, computeservertest.Command("GET", fmt.Sprint("key", i))...)
+				case "SET EX":
+					pipeline = append(pipeline, computeservertest.Command("SET", fmt.Sprint("key", i), "value", "EX", "100")...)
 				default:
 					pipeline = append(pipeline, computeservertest.Command("SET", fmt.Sprint("key", i), "value")...)
 				}

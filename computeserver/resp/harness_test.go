@@ -49,6 +49,7 @@ type limits struct {
 	Away           bool          // the index cannot be opened
 	Limit          time.Duration // of each request
 	Logger         *slog.Logger
+	Expiry         string // of the index
 }
 
 // newCluster starts servers and waits until their indexes are open; no map has them before split.
@@ -59,9 +60,11 @@ func newCluster(t testing.TB, routing string, adjust func(*limits), ids ...uint3
 	if adjust != nil {
 		adjust(&l)
 	}
+	ix := *computeservertest.Config(routing)
+	ix.Expiry = l.Expiry
 	for _, id := range ids {
 		e := engine.New(engine.Options{
-			Env: env.Real(), Index: computeservertest.Config(routing), Self: id, SharesAll: !l.Owned,
+			Env: env.Real(), Index: &ix, Clock: func() int64 { return time.Now().UnixMilli() }, Self: id, SharesAll: !l.Owned,
 			Open: func() (ownership.Opened, error) {
 				if l.Away {
 					return nil, errors.New("a memory server is away")
