@@ -62,7 +62,7 @@ func (x *Session) LookupDeadline(key, dst []byte) ([]byte, int64, error) {
 	switch {
 	case err != nil:
 		return dst, 0, err
-	case Passed(deadline, x.now()):
+	case deadline != 0 && Passed(deadline, x.now()): // the clock is read for pairs that expire only
 		return x.Expire(key, dst)
 	}
 	return out[:len(dst)+len(value)], deadline, nil
@@ -129,7 +129,7 @@ func (x *Session) Upsert(key, value []byte) error { return x.UpsertUntil(key, va
 
 // UpsertUntil is Upsert with a deadline, 0 for none. One that has passed removes the pair.
 func (x *Session) UpsertUntil(key, value []byte, until int64) error {
-	if Passed(until, x.now()) {
+	if until != 0 && Passed(until, x.now()) {
 		if err := x.inner.Delete(key); !errors.Is(err, index.ErrNotFound) {
 			return err
 		}

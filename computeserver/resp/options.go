@@ -20,8 +20,13 @@ var (
 // setOptions reads the options of SET. Only one condition may be given. With GET, and with a
 // condition on the value, SET is an exchange.
 func setOptions(args [][]byte, op *rpcv1.Operation, by reply) (reply, error) {
-	if len(args) == 3 { // the usual case
+	switch len(args) { // the usual cases
+	case 3:
 		return by, nil
+	case 5:
+		if expiry, unit := expiryOption(args[3]); unit != 0 {
+			return setUntil(op, rpcv1.Operation_ALWAYS, false, expiry, args[4], unit, by)
+		}
 	}
 	condition, get := rpcv1.Operation_ALWAYS, false
 	var number []byte // of the deadline
