@@ -2,6 +2,7 @@ package attach
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/memory"
 	"github.com/dmindex/dmindex/memserver/control"
+	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -108,5 +110,48 @@ func TestUnknownTransport(t *testing.T) {
 	c := &config.Index{Identity: "x", MemoryServers: []config.MemoryServer{{ID: 1, Control: "127.0.0.1:1", Transport: "carrier pigeon"}}}
 	if m, err := New(c, "test", Fabric{Provider: "tcp"}, nil); err == nil || m != nil {
 		t.Errorf("%v, %v", m, err)
+	}
+}
+
+// TestExpiryIsOfTheIndex: a server that does not know that pairs expire, or believes that they do,
+// does not open the index.
+func TestExpiryIsOfTheIndex(t *testing.T) {
+	for _, expiry := range []string{"", config.ExpiryEnabled} {
+		m, err := memory.Start(memory.Config{Servers: 1, Bytes: 32 << 20, ChunkBytes: 1 << 20, Transport: "shm"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		m.Run(func(err error) { t.Error(err) })
+		c := &config.Index{Identity: "expiry", Design: "sherman", KeyType: config.KeyUint64, MaxKeyBytes: 8, MaxValueBytes: 64, Routing: config.RoutingAny, Expiry: expiry, MemoryServers: m.Members()}
+		if err := m.Admit(t.Context(), c.Identity); err != nil {
+			t.Fatal(err)
+		}
+		open := func(want error) {
+			t.Helper()
+			m, err := New(c, "test", Fabric{Provider: "shm"}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			x, err := m.Open(0, 10*time.Second)
+			if err == nil {
+				err = x.Close()
+			}
+			if !errors.Is(err, want) {
+				t.Errorf("an index with expiry %q, opened with %q: %v", expiry, c.Expiry, err)
+			}
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		open(nil)
+		if c.Expiry = config.ExpiryEnabled; expiry != "" {
+			c.Expiry = ""
+		}
+		open(index.ErrFormat)
 	}
 }
