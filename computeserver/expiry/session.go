@@ -173,8 +173,8 @@ func (x *Session) replaceIf(_ []byte, found bool, _ int64) ([]byte, int64, index
 	return x.put, 0, x.action
 }
 
-// LookupBatch implements index.Session. Pairs that have expired are removed after the batch. All are
-// judged by one moment, since a key may be in it more than once.
+// LookupBatch implements index.Session. Pairs that have expired are removed after the batch. All
+// are judged by one moment, since a key may be in it more than once.
 func (x *Session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
 	x.visit, x.err, x.passed, x.moment = visit, nil, x.passed[:0], x.now()
 	err := x.inner.LookupBatch(keys, x.look)
