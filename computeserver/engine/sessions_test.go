@@ -201,7 +201,9 @@ func TestReadsAreNeverUnknown(t *testing.T) {
 		store.Fail(unknown)
 		operations := map[string]func(s *Session) error{
 			"a lookup": func(s *Session) error { _, err := s.Lookup([]byte("k"), nil); return err },
-			"a scan":   func(s *Session) error { return s.Scan(nil, 10, false, func(_, _ []byte) bool { return true }) },
+			"a scan": func(s *Session) error {
+				return s.scan(nil, 10, false, false, func(_, _ []byte, _ int64, _ bool) bool { return true })
+			},
 		}
 		for _, what := range []string{"a lookup", "a scan"} {
 			err := operations[what](s)
