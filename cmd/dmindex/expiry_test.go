@@ -10,8 +10,8 @@ import (
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/local"
 )
 
-// TestDumpKeepsDeadlines: a restored pair expires when the dumped one would have, and an index whose
-// pairs do not expire takes no such pair.
+// TestDumpKeepsDeadlines: a restored pair expires when the dumped one would have, and an index
+// whose pairs do not expire takes no such pair.
 func TestDumpKeepsDeadlines(t *testing.T) {
 	expires := func(c *local.Config) { c.Expires = true }
 	from, to, endless := newIndex(t, expires), newIndex(t, expires), newIndex(t, nil)
