@@ -180,8 +180,7 @@ func (c *walker) divided(i int) bool {
 // pairs checks the records of l.
 func (c *walker) pairs(l *leaf) error {
 	s := c.s
-	_, damaged := s.alive(l)
-	if damaged {
+	if s.aliveLocked(l) { // nobody changes it
 		c.Report.Fault("leaf %v has a record that is none", l.at)
 		return nil
 	}

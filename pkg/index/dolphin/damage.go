@@ -18,6 +18,10 @@ func damagedLeaf(a pool.Addr, what string) error {
 	return fmt.Errorf("leaf %v has %s; if a check of the index finds it as well, restore a dump: %w", a, what, index.ErrFormat)
 }
 
+// damagedRecord is damagedLeaf of a leaf with a record that no client writes, or, where nobody
+// WRITEs to it, a cell that does not have its sum.
+func damagedRecord(a pool.Addr) error { return damagedLeaf(a, "a record that is none") }
+
 // forwardOf is the forward word of l. An error: it is none that a client writes.
 func (t *Tree) forwardOf(l *leaf) (uint64, error) {
 	fw := l.forward()

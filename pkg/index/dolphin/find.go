@@ -151,7 +151,7 @@ func (s *Session) lookup(key, dst []byte) ([]byte, error) {
 		f, damaged := l.find(key, tag)
 		switch {
 		case damaged:
-			return dst, damagedLeaf(l.at, "a record that is none")
+			return dst, damagedRecord(l.at)
 		case f.is:
 			v, long, ok := l.value(f.cursor, f.w)
 			if ok || s.lay.words && unwritten == l.at && number == f.n {

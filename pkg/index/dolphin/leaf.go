@@ -42,8 +42,8 @@ import (
 //	address  the leaf that has taken its place, with the same min, or, where this one was the
 //	         right one of a merge, with a lower one
 //
-// A record has one key for all the life of the leaf's memory, and where values are not words one
-// value. So what was once found in a record is never another key's. A record:
+// A record has one key for all the life of the leaf's memory. So what was once found in a record is
+// never another key's. A record:
 //
 //	offset  size  field
 //	0       8     state word
@@ -60,12 +60,13 @@ import (
 //	24-63  tag: of the key under the index's secret
 //
 // Words of one WRITE can become visible in any order, so the tag shows that all of the key is
-// there, and a cell's sum that all of that is. A record of which they do not say so is not
-// there: it was not yet written when the READ began, or its writer died. Nobody was told of it, or
-// has seen it whole.
+// there, and a cell's sum that all of that is. A record without its key is not there: it was not
+// yet written when the READ began, or its writer died. Nobody was told of it, or has seen it whole.
 //
-// A key's value changes in its word, or by a record behind the one before, which then is moved. So
-// of several records of a key that are alive the last one counts.
+// A key's value changes in its word or cell, or by a record behind the one before, which then is
+// moved. So of several records of a key that are alive the last one counts. A cell without its sum
+// was READ within a WRITE: the leaf has to be READ again. None stays so, and nobody who holds the
+// leaf's lock word finds one (write.go).
 const (
 	wordBytes = 8
 
@@ -264,6 +265,9 @@ func (l *leaf) next(c cursor, w stateWord) cursor {
 	return cursor{c.at + l.lay.recordBytes(w), c.n + 1}
 }
 
+// cellAt is where the cell of the record of w at c lies.
+func (l *leaf) cellAt(c cursor, w stateWord) int { return c.at + wordBytes + padded(w.key()) }
+
 // key is that of the record of w at c.
 func (l *leaf) key(c cursor, w stateWord) []byte { return l.b[c.at+wordBytes:][:w.key()] }
 
@@ -272,7 +276,7 @@ func (l *leaf) valueWord(n int) int { return l.lay.size - wordBytes*(n+1) }
 
 // cell is that of the record of w at c.
 func (l *leaf) cell(c cursor, w stateWord) []byte {
-	return l.b[c.at+wordBytes+padded(w.key()):][:w.room()*wordBytes]
+	return l.b[l.cellAt(c, w):][:w.room()*wordBytes]
 }
 
 // found is what a leaf says of a key.
@@ -280,7 +284,8 @@ type found struct {
 	cursor
 	w  stateWord
 	is bool // there is a record that is alive
-	// the leaf has to be READ again: a later record than this one is alive by now
+	// the leaf has to be READ again: a later record than this one is alive by now, or its cell is
+	// being WRITTEN
 	again bool
 	end   cursor // behind the last record
 }
@@ -294,9 +299,9 @@ func (l *leaf) find(key []byte, tag uint64) (f found, damaged bool) {
 			f.end = c
 			return f, damaged
 		}
-		if w.tag() == tag && bytes.Equal(l.key(c, w), key) && l.cellIsWhole(c, w) {
-			// A record is moved only when the next one is there: another READ sees that.
-			f.cursor, f.w, f.is, f.again = c, w, w.state() == alive, w.state() == moved
+		if w.tag() == tag && bytes.Equal(l.key(c, w), key) {
+			f.cursor, f.w = c, w
+			f.is, f.again = l.counts(c, w)
 		}
 		c = l.next(c, w)
 	}
@@ -317,13 +322,15 @@ func (l *leaf) value(c cursor, w stateWord) (v []byte, long, ok bool) {
 	return cell[cellHead : cellHead+n], binary.LittleEndian.Uint16(cell[cellSum+2:]) == inBlock, true
 }
 
-// cellIsWhole reports whether the cell of the record of w at c is there, if it has one.
-func (l *leaf) cellIsWhole(c cursor, w stateWord) bool {
-	if l.lay.words {
-		return true
+// counts reports whether the record of w at c, the last one of its key, is alive as a whole. again:
+// the leaf has to be READ again for that. A record is moved only when the next one is there, and a
+// cell comes to rest: another READ sees that.
+func (l *leaf) counts(c cursor, w stateWord) (is, again bool) {
+	is = w.state() == alive
+	if is && !l.lay.words {
+		_, _, is = l.value(c, w)
 	}
-	_, _, ok := l.value(c, w)
-	return ok
+	return is, !is && w.state() != dead
 }
 
 // cellCheck is the sum of the cell of the record at c.
@@ -339,10 +346,10 @@ func (l *layout) needs(key, n int) int {
 	return wordBytes + padded(key) + padded(cellHead+n)
 }
 
-// fits reports whether a record that needs so many bytes has room at c, the end of the records.
+// fits reports whether records that need so many bytes have room from c on, the end of the records.
 func (l *leaf) fits(c cursor, needs int) bool {
 	if l.lay.words {
-		needs -= wordBytes
+		needs -= wordBytes // limit leaves room for one value
 	}
 	return c.at+needs <= l.limit(c.n)
 }
@@ -361,6 +368,12 @@ func (l *leaf) put(c cursor, key []byte, tag uint64, v []byte, long bool) (w sta
 		l.putWord(c.n, v)
 		return w, l.next(c, w)
 	}
+	l.putCell(c, w, v, long)
+	return w, l.next(c, w)
+}
+
+// putCell makes the cell of the record of w at c, which has room for it.
+func (l *leaf) putCell(c cursor, w stateWord, v []byte, long bool) {
 	cell := l.cell(c, w)
 	clear(cell)
 	binary.LittleEndian.PutUint16(cell[cellSum:], uint16(len(v)))
@@ -369,7 +382,6 @@ func (l *leaf) put(c cursor, key []byte, tag uint64, v []byte, long bool) (w sta
 	}
 	copy(cell[cellHead:], v)
 	binary.LittleEndian.PutUint32(cell, l.cellCheck(c, cell[cellSum:cellHead+len(v)]))
-	return w, l.next(c, w)
 }
 
 // putWord makes the value word of record n.

@@ -138,7 +138,7 @@ func (s *Session) merge() error {
 	if !bytes.Equal(l.low, low) || l.endless || !bytes.Equal(l.high, next) {
 		return s.Unlock(nil)
 	}
-	if _, damaged := s.alive(l); damaged || n == 1 && len(s.pairs) > 0 {
+	if s.aliveLocked(l) || n == 1 && len(s.pairs) > 0 {
 		return s.Unlock(nil)
 	}
 	return s.mergeRight()
@@ -194,12 +194,12 @@ func (s *Session) mergeOn() error {
 
 // mergeLocked does 2 to 6 for l and r, whose lock word is held.
 func (s *Session) mergeLocked(l, r *leaf) error {
-	if _, damaged := s.alive(r); damaged {
-		return s.Unlock(damagedLeaf(r.at, "a record that is none"))
+	if s.aliveLocked(r) {
+		return s.Unlock(damagedRecord(r.at))
 	}
 	right := slices.Clone(s.pairs)
-	if _, damaged := s.alive(l); damaged {
-		return s.Unlock(damagedLeaf(l.at, "a record that is none"))
+	if s.aliveLocked(l) {
+		return s.Unlock(damagedRecord(l.at))
 	}
 	all := 0
 	for _, p := range right {

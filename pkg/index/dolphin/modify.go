@@ -57,8 +57,8 @@ func (s *Session) modifyOnce(key []byte, change index.Change) error {
 // there was no room.
 func (s *Session) modifyLocked(key []byte, tag uint64, change index.Change) (done bool, err error) {
 	f, damaged := s.leaf.find(key, tag)
-	if damaged {
-		return true, s.Unlock(damagedLeaf(s.leaf.at, "a record that is none"))
+	if damaged || f.again {
+		return true, s.Unlock(damagedRecord(s.leaf.at))
 	}
 	s.old = s.old[:0]
 	if f.is {

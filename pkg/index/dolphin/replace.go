@@ -45,8 +45,8 @@ type pairAt struct {
 }
 
 // alive gathers the records of l that count, in the order of their keys, to s.pairs. again: the
-// leaf has to be READ again, as a later record than one of them is there by now. damaged: a record
-// is none that a client writes.
+// leaf has to be READ again, as a later record than one of them is there by now, or a cell was
+// being WRITTEN. damaged: a record is none that a client writes.
 func (s *Session) alive(l *leaf) (again, damaged bool) {
 	s.pairs = s.pairs[:0]
 	c := l.first()
@@ -56,7 +56,7 @@ func (s *Session) alive(l *leaf) (again, damaged bool) {
 			damaged = broken
 			break
 		}
-		if w.tag() == s.lay.tagOf(l.key(c, w)) && l.cellIsWhole(c, w) {
+		if w.tag() == s.lay.tagOf(l.key(c, w)) {
 			s.pairs = append(s.pairs, pairAt{c, w})
 		}
 		c = l.next(c, w)
@@ -72,16 +72,21 @@ func (s *Session) alive(l *leaf) (again, damaged bool) {
 		if i+1 < len(s.pairs) && bytes.Equal(l.key(p.cursor, p.w), l.key(s.pairs[i+1].cursor, s.pairs[i+1].w)) {
 			continue // a later record says what counts
 		}
-		switch p.w.state() {
-		case moved:
-			again = true
-		case alive:
+		is, torn := l.counts(p.cursor, p.w)
+		if again = again || torn; is {
 			s.pairs[n] = p
 			n++
 		}
 	}
 	s.pairs = s.pairs[:n]
 	return again, damaged
+}
+
+// aliveLocked is alive of a leaf whose lock word is held, or that never changes any more: no cell
+// is being WRITTEN.
+func (s *Session) aliveLocked(l *leaf) (damaged bool) {
+	again, damaged := s.alive(l)
+	return again || damaged
 }
 
 // changeOf is what a record gets that is made with the leaf which takes the place of its own.
@@ -99,8 +104,8 @@ type changeOf struct {
 // done: that was so.
 func (s *Session) replace(key []byte, needs int, c *changeOf) (done bool, err error) {
 	l := &s.leaf
-	if _, damaged := s.alive(l); damaged {
-		return false, s.Unlock(damagedLeaf(l.at, "a record that is none"))
+	if s.aliveLocked(l) {
+		return false, s.Unlock(damagedRecord(l.at))
 	}
 	is := c != nil && c.found.is
 	if is {

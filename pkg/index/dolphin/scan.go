@@ -228,7 +228,7 @@ func (s *Session) takeLeaf() (step, error) {
 	l := &sc.leaf
 	switch again, damaged := s.alive(l); {
 	case damaged:
-		return over, damagedLeaf(l.at, "a record that is none")
+		return over, damagedRecord(l.at)
 	case again:
 		return reread, nil
 	}

@@ -87,7 +87,7 @@ func (w *sweeper) byKeys(key []byte) (next []byte, more bool, err error) {
 		again, damaged := s.alive(l)
 		switch {
 		case damaged:
-			return next, false, damagedLeaf(l.at, "a record that is none")
+			return next, false, damagedRecord(l.at)
 		case again:
 			if err := s.Reread(l.at); err != nil {
 				return next, false, err

@@ -5,16 +5,14 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/art"
-	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/combine"
-	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Changes of one pair. Who changes a leaf holds its lock word, and no other lock; but for updates
-// that are shared (share.go). Two round trips:
+// Changes of one pair. Whoever changes a leaf holds its lock word, and no other lock; but for
+// updates that are shared (share.go). Two round trips:
 //
 //  1. CAS of the word's lane, READ of the leaf, or of its keys;
 //  2. the WRITEs of the change, and the CAS that gives the lane up.
@@ -22,18 +20,22 @@ import (
 // The WRITEs, in this order:
 //
 //	insert             value word, if values are words; the record
-//	a value as long    value word
+//	a value in place   value word, or cell
 //	another value      as insert; then the state word of the record before, which is moved
 //	delete             the state word: dead
+//
+// record.go has which values are WRITTEN in place.
 //
 // By G1 whoever sees the state word of a record, and READs once more, finds all of it, and its
 // value. Whoever sees a record moved, and READs once more, finds the later one. A record that was
 // seen in part has another tag than its key's, or a cell without its sum.
 //
-// A client that dies leaves some of that, and the lane in REPAIR. Who acquires the lane next finds
-// the leaf shut (shutAfterDeath): it is the truth, with the record that is there as a whole, or
-// without. Other leaves take its place before it changes again, so what is there in part stays
-// behind with its memory.
+// # A client dies
+//
+// It leaves some of its list, and the lane in REPAIR. Whoever acquires the lane next finds the leaf
+// shut (shutAfterDeath): it is the truth, with the record that is there as a whole, or without, and
+// with the value before or the one behind in a cell or word. Other leaves take its place before it
+// gets another record, so what is there in part stays behind with its memory.
 
 // Insert implements index.Session.
 func (s *Session) Insert(key, value []byte) error {
@@ -105,8 +107,8 @@ func (s *Session) writeOnce(key, value []byte, m combine.Mode) error {
 			s.there = f.is
 		}
 		switch {
-		case damaged:
-			return s.Unlock(damagedLeaf(l.at, "a record that is none"))
+		case damaged || f.again:
+			return s.Unlock(damagedRecord(l.at))
 		case m == combine.Insert && f.is:
 			return s.Unlock(index.ErrExists)
 		case (m == combine.Update || m == combine.Delete) && !f.is:
@@ -226,86 +228,6 @@ func (s *Session) finish(fw uint64, key []byte) (err error) {
 	return s.complete(pool.Addr(fw))
 }
 
-// put gives key a value in the locked leaf, and releases the lock. f is what the leaf says of key.
-// done is false if there was no room: other leaves have taken the place of this one, and the lock
-// is released.
-func (s *Session) put(key, value []byte, tag uint64, f *found) (done bool, err error) {
-	l := &s.leaf
-	if s.lay.words && f.is && f.w.room() == len(value) {
-		l.putWord(f.n, value)
-		s.writeAt(l.valueWord(f.n), wordBytes)
-		return true, s.publish()
-	}
-	n, long := len(value), s.lay.InBlock(len(value))
-	if long {
-		n = item.ReferenceBytes
-	}
-	switch needs := s.lay.needs(len(key), n); {
-	case s.inPlace != nil && (l.forward() == shut && !s.shuts || !l.fits(f.end, needs)):
-		return true, s.Unlock(s.inPlace)
-	case !l.fits(f.end, needs):
-		return s.replace(key, needs, &changeOf{tag: tag, value: value, found: *f})
-	}
-	if f.is {
-		s.takeOut(f)
-	}
-	if long {
-		e, err := s.Blocks.PutEntry(s.entry, key, value, l.at)
-		s.t.NoteMemory(err)
-		if err != nil {
-			s.Blocks.Forget()
-			return true, s.Unlock(err)
-		}
-		value = s.lay.ValueOf(e)
-	}
-	w, _ := l.put(f.end, key, tag, value, long)
-	if s.lay.words {
-		s.writeAt(l.valueWord(f.end.n), wordBytes)
-	}
-	s.writeAt(f.end.at, s.lay.recordBytes(w))
-	if f.is {
-		s.setState(f, moved)
-	}
-	return true, s.publish()
-}
-
-// remove takes the key of f out of the locked leaf, and releases the lock.
-func (s *Session) remove(f *found) error {
-	s.takeOut(f)
-	s.setState(f, dead)
-	return s.publish()
-}
-
-// takeOut notes that the value of f, which is alive in the locked leaf, goes: its block, if it has
-// one, is given back when the change is made.
-func (s *Session) takeOut(f *found) {
-	if v, long, _ := s.leaf.value(f.cursor, f.w); long {
-		r := blocks.Decode(v)
-		s.Blocks.Replace(r.PutEntry(&s.lay.Codec, s.entry, s.leaf.key(f.cursor, f.w)))
-	}
-}
-
-// setState queues the WRITE of another state of f.
-func (s *Session) setState(f *found, state int) {
-	s.leaf.setWord(f.at, uint64(f.w.as(state)))
-	s.writeAt(f.at, wordBytes)
-}
-
-// writeAt queues the WRITE of n bytes of the locked leaf.
-func (s *Session) writeAt(at, n int) {
-	s.PS.Write(pool.Shared, s.leaf.at+pool.Addr(at), s.leaf.b[at:at+n])
-}
-
-// publish posts what is queued with the release of the lock word.
-func (s *Session) publish() error {
-	s.openAgain()
-	if err := s.Blocks.Publish(s.leaf.at); err != nil {
-		s.Blocks.Discard()
-		return err
-	}
-	return nil
-}
-
 // coming implements art.Newcomer: a leaf that gets a slot.
 type coming struct {
 	s     *Session
@@ -388,7 +310,7 @@ func (s *Session) isGone(w art.Slot) (bool, error) {
 	if !l.open(s.room, a) || len(l.low) > 0 || !l.endless || l.forward() > gone {
 		return false, s.Unlock(nil)
 	}
-	if _, damaged := s.alive(l); damaged || len(s.pairs) > 0 {
+	if s.aliveLocked(l) || len(s.pairs) > 0 {
 		return false, s.Unlock(nil)
 	}
 	s.setForward(gone)

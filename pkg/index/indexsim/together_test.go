@@ -91,7 +91,11 @@ func combinedWritesAndReads(t *testing.T, d index.Design) {
 func (x *popular) run(seed uint64) error {
 	const clients, sessions, each = 2, 5, 12
 	w := simenv.New(simenv.Options{Seed: seed, Preempt: 6, MaxEvents: 5_000_000})
-	plan := &sim.Plan{Capabilities: verbs.Capabilities{MaskedAtomics: seed%2 == 0, WholeWrite: 8}, Tear: 1 + int(seed)%4, Reorder: true, Delay: 300, Gap: 300}
+	whole := []int{8, 1024}[seed/2%2] // some designs then give values others in place
+	plan := &sim.Plan{
+		Capabilities: verbs.Capabilities{MaskedAtomics: seed%2 == 0, WholeWrite: whole, WholeAlways: whole > 8},
+		Tear:         1 + int(seed)%4, Reorder: true, Delay: 300, Gap: 300,
+	}
 	c, err := poolsim.New(w, poolsim.Options{Servers: 1 + int(seed)%2, Locks: 64, Fabric: sim.Options{Plan: plan}})
 	if err != nil {
 		return err
