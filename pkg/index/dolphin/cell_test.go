@@ -108,3 +108,16 @@ func TestCellThatStaysInPart(t *testing.T) {
 		t.Errorf("%q, %v", v, err)
 	}
 }
+
+// TestOfferOfAnotherLeaf: an old copy may lead a session to a leaf that its key does not belong to.
+// Whoever has that leaf's lock word does not make the change.
+func TestOfferOfAnotherLeaf(t *testing.T) {
+	l, _ := newLeaf(t, leafOptions[1], "bbb") // from "a" on, and below "x"
+	s := Session{lay: l.lay, leaf: *l}
+	g := group{s: &s}
+	for key, want := range map[string]bool{"Z": false, "a": true, "bbb": true, "w": true, "x": false, "y": false} {
+		if _, is, ok := g.Find([]byte(key)); ok != want || is != (key == "bbb") {
+			t.Errorf("%q: is there %v, may be changed %v", key, is, ok)
+		}
+	}
+}

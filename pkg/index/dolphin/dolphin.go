@@ -9,6 +9,7 @@
 //	find.go     how the leaf of a key is found, and lookups
 //	write.go    changes of one pair
 //	record.go   how records change, and what readers see of it
+//	combine.go  changes that one session makes for several
 //	share.go    updates that go on side by side, and how others shut them out
 //	replace.go  how other leaves take the place of one
 package dolphin

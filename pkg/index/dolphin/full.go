@@ -5,9 +5,10 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/combine"
 )
 
-// lockFor is lock, for a change of a pair of key. A client may have died, or may have found no
+// lockFor is lockOr, for a change of a pair of key. A client may have died, or may have found no
 // memory, behind the forward word of a leaf, before the leaves in its place got slots. Who brings
 // that to its end needs memory for inner nodes, or for a leaf. Where there is none deletes, and
 // other changes for which the leaf has room, are made all the same: so pairs can be taken out of a
@@ -21,10 +22,10 @@ import (
 // shut since a client died takes no new record, which would lie over what that left in part. The
 // left leaf of a merge is not changed. It is the truth for its keys until it has the merged leaf's
 // address, and that has copies of its records until then.
-func (s *Session) lockFor(key []byte, whole bool) (bool, error) {
+func (s *Session) lockFor(key []byte, whole bool, c *combine.Change) (bool, error) {
 	s.inPlace = nil
 	for {
-		there, err := s.lock(key, whole)
+		there, err := s.lockOr(key, whole, c)
 		if err == nil || !errors.Is(err, index.ErrPoolFull) || s.PS.Err() != nil {
 			return there, err
 		}
@@ -36,7 +37,7 @@ func (s *Session) lockFor(key []byte, whole bool) (bool, error) {
 			return false, full
 		}
 		l := &s.leaf
-		if err := s.acquire(l.at, whole); err != nil {
+		if err := s.acquire(l.at, whole, nil); err != nil {
 			return false, err
 		}
 		if l.open(s.room, l.at) && !l.below(key, false) && !l.above(key, false) && l.forward() <= shut {

@@ -34,7 +34,7 @@ func (s *Session) Modify(key []byte, change index.Change) error {
 func (s *Session) modifyOnce(key []byte, change index.Change) error {
 	tag := s.lay.tagOf(key)
 	for {
-		there, err := s.lockFor(key, !s.lay.words)
+		there, err := s.lockFor(key, !s.lay.words, nil)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/combine"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -42,6 +43,9 @@ type Session struct {
 	round  *round   // nil until the first batch
 	// updates that take the lock word before one looks for an intent slot again
 	noIntent int
+
+	offer combine.Change // of the operation under way
+	group group
 
 	stray  pool.Addr // see strayed
 	strays int

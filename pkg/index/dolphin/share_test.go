@@ -141,7 +141,7 @@ func TestSharersAreWaitedFor(t *testing.T) {
 					must(t, err)
 					dead := sharing(t, y)
 					dead.Begin()
-					_, err = dead.lockAt(at, sharedKey(shared), true)
+					_, err = dead.lockAt(at, sharedKey(shared), true, nil)
 					must(t, err)
 					must(t, cluster.Fence(y.Pool.Client()))
 					want = shut
@@ -249,7 +249,7 @@ func TestUpdatesBesideALock(t *testing.T) {
 			a, _ := leafOf(t, s, sharedKey(3))
 			must(t, s.Upsert(sharedKey(2), sharedValue(2)))
 			holder.Begin()
-			_, err := holder.lockAt(a, sharedKey(3), true)
+			_, err := holder.lockAt(a, sharedKey(3), true, nil)
 			must(t, err)
 			s.PS.SetLimit(30 * time.Millisecond)
 			switch err := c.update(s); {
@@ -272,7 +272,7 @@ func TestForwardWordsAreNotShared(t *testing.T) {
 	a, _ := leafOf(t, s, sharedKey(3))
 	for _, fw := range []uint64{shut, gone, merging, uint64(a)} {
 		other.Begin()
-		_, err := other.lockAt(a, sharedKey(3), true)
+		_, err := other.lockAt(a, sharedKey(3), true, nil)
 		must(t, err)
 		other.setForward(fw)
 		must(t, other.PS.Post())

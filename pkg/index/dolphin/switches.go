@@ -17,12 +17,14 @@ type techniques struct {
 	ternaryLock bool
 	// sessions READ a node or leaf together (package combine)
 	readDelegation bool
+	// who has a leaf's lock word makes the changes of those that wait for it, too (combine.go)
+	writeCombining bool
 	// Sherman, section 4.3: sessions of a client queue for a lock, and hand it over. Off: each of
 	// them asks the memory server
 	hierarchical bool
 }
 
-var switches = []string{"keysOnlyRead", "ternaryLock", "readDelegation", "hierarchical", "pathCompression", "nodeTypes"}
+var switches = []string{"keysOnlyRead", "ternaryLock", "readDelegation", "writeCombining", "hierarchical", "pathCompression", "nodeTypes"}
 
 // techniquesOf reads switches; nil or missing is on.
 func techniquesOf(given map[string]bool) (t techniques, err error) {
@@ -30,7 +32,7 @@ func techniquesOf(given map[string]bool) (t techniques, err error) {
 		return t, err
 	}
 	t.LockFreeInternal = true
-	for i, on := range []*bool{&t.keysOnlyRead, &t.ternaryLock, &t.readDelegation, &t.hierarchical, &t.PathCompression, &t.NodeTypes} {
+	for i, on := range []*bool{&t.keysOnlyRead, &t.ternaryLock, &t.readDelegation, &t.writeCombining, &t.hierarchical, &t.PathCompression, &t.NodeTypes} {
 		v, ok := given[switches[i]]
 		*on = v || !ok
 	}

@@ -24,7 +24,8 @@ import (
 //	another value      as insert; then the state word of the record before, which is moved
 //	delete             the state word: dead
 //
-// record.go has which values are WRITTEN in place.
+// record.go has which values are WRITTEN in place, and combine.go the changes of several sessions
+// in one list.
 //
 // By G1 whoever sees the state word of a record, and READs once more, finds all of it, and its
 // value. Whoever sees a record moved, and READs once more, finds the later one. A record that was
@@ -88,8 +89,12 @@ func (s *Session) write(key, value []byte, m combine.Mode, what string) error {
 func (s *Session) writeOnce(key, value []byte, m combine.Mode) error {
 	tag := s.lay.tagOf(key)
 	for {
-		there, err := s.lockFor(key, false)
-		if err != nil {
+		c := s.offered(m, key, value)
+		there, err := s.lockFor(key, false, c)
+		switch {
+		case err == errAnswered:
+			return c.Answer
+		case err != nil:
 			return err
 		}
 		if !there {
@@ -100,6 +105,9 @@ func (s *Session) writeOnce(key, value []byte, m combine.Mode) error {
 				return err
 			}
 			continue
+		}
+		if done, err := s.combine(c); done {
+			return err
 		}
 		l := &s.leaf
 		f, damaged := l.find(key, tag)
@@ -126,17 +134,21 @@ func (s *Session) writeOnce(key, value []byte, m combine.Mode) error {
 	}
 }
 
-// lock finds the leaf of key, and acquires its lock word. The leaf is in s.leaf, all of it if
-// whole, and takes changes. false: there is no leaf at all, and no lock is held.
+// lock is lockOr without an offer.
+func (s *Session) lock(key []byte, whole bool) (bool, error) { return s.lockOr(key, whole, nil) }
+
+// lockOr finds the leaf of key, and acquires its lock word. The leaf is in s.leaf, all of it if
+// whole, and takes changes. false: there is no leaf at all, and no lock is held. errAnswered:
+// another session made the change c, and no lock is held.
 //
 // What others began with the leaf is brought to its end first (complete), so who changes a leaf, or
 // puts others in its place, has come to it by its slot.
-func (s *Session) lock(key []byte, whole bool) (bool, error) {
+func (s *Session) lockOr(key []byte, whole bool, c *combine.Change) (bool, error) {
 	for fresh := false; ; fresh = true {
 		found, err := s.SeekBound(key, fresh)
 		for found && err == nil {
 			var r reach
-			if r, err = s.lockAt(s.Last().Word.Addr(), key, whole); err != nil || r == right || r == none && fresh {
+			if r, err = s.lockAt(s.Last().Word.Addr(), key, whole, c); err != nil || r == right || r == none && fresh {
 				return err == nil && r == right, err
 			}
 			if r == changed {
@@ -165,8 +177,8 @@ func (s *Session) lock(key []byte, whole bool) (bool, error) {
 
 // lockAt acquires the lock word of the leaf at a, and READs the leaf. Unless it is the right one
 // for key the word is given up.
-func (s *Session) lockAt(a pool.Addr, key []byte, whole bool) (reach, error) {
-	if err := s.acquire(a, whole); err != nil {
+func (s *Session) lockAt(a pool.Addr, key []byte, whole bool, c *combine.Change) (reach, error) {
+	if err := s.acquire(a, whole, c); err != nil {
 		return astray, err
 	}
 	l := &s.leaf
@@ -194,7 +206,8 @@ func (s *Session) lockAt(a pool.Addr, key []byte, whole bool) (reach, error) {
 }
 
 // acquire acquires the lock word of the leaf at a, and READs the leaf, or its keys, to s.room.
-func (s *Session) acquire(a pool.Addr, whole bool) error {
+// errAnswered: another session made the change c.
+func (s *Session) acquire(a pool.Addr, whole bool, c *combine.Change) error {
 	s.Pause()
 	at, err := s.t.strips.WordOf(a)
 	if err != nil {
@@ -205,8 +218,8 @@ func (s *Session) acquire(a pool.Addr, whole bool) error {
 		n = s.lay.size
 	}
 	w := pool.Word{At: at, Node: a, InStrip: true}
-	if _, err := s.PS.Acquire(w, pool.Span{At: a, Local: s.room[:n]}); err != nil {
-		return op.Failure(err, false)
+	if err := s.acquireWord(w, c, pool.Span{At: a, Local: s.room[:n]}); err != nil {
+		return err
 	}
 	return s.Late()
 }

@@ -30,6 +30,7 @@ type combining struct {
 	held    int // the key whose lock is held meanwhile
 	options index.Options
 	changes []combined
+	whole   int // as many bytes of a WRITE are there whole or not at all, whoever dies; 0 = a word
 }
 
 // together are of several keys of one leaf, some of the same one.
@@ -44,7 +45,25 @@ func together(design string) combining {
 		{"insert", 7, "old 7", "again", []string{""}},
 		{"insert", 8, "", "new 8, inserted and removed", []string{""}},
 		{"delete", 8, "", "", []string{"new 8, inserted and removed"}},
-	}}
+	}, 0}
+}
+
+// togetherInForms are of Dolphin, whose leaves have three forms: values are in cells that get
+// others by a WRITE, in cells of which each has one value, and words.
+func togetherInForms() []combining {
+	cells, once, words := together("dolphin"), together("dolphin"), together("dolphin")
+	cells.whole = 1024
+	words.options.MaxValueBytes = 8
+	short := func(v *string) { *v = (*v)[:min(8, len(*v))] }
+	for i := range words.changes {
+		c := &words.changes[i]
+		short(&c.old)
+		short(&c.new)
+		for i := range c.also {
+			short(&c.also[i])
+		}
+	}
+	return []combining{cells, once, words}
 }
 
 // togetherOfOneKey are of SMART, whose leaves have one key each. With each of the ends the last
@@ -54,7 +73,7 @@ func togetherOfOneKey() (all []combining) {
 	for _, last := range []combined{{verb: "upsert", new: "last"}, {verb: "upsert", new: long}, {verb: "delete"}} {
 		x := combining{"smart", key, index.Options{MaxKeyBytes: 16, MaxValueBytes: 80}, []combined{
 			{verb: "upsert", new: "one"}, {verb: "delete"}, {verb: "upsert", new: "two"}, {verb: "update", new: "three"}, {verb: "upsert", new: "four"}, last,
-		}}
+		}, 0}
 		for i := range x.changes {
 			c := &x.changes[i]
 			c.n, c.old = key, old
@@ -71,10 +90,13 @@ func togetherOfOneKey() (all []combining) {
 // out the changes of many sessions. Each key has a value that its operations may have left, the
 // last one where all were answered, and the structure is whole.
 func TestCrashWhileCombining(t *testing.T) {
-	for _, x := range append(togetherOfOneKey(), together("sherman"), together("chime")) {
+	for _, x := range slices.Concat(togetherOfOneKey(), togetherInForms(), []combining{together("sherman"), together("chime")}) {
 		crashes, seeds := 0, uint64(12)
-		if x.design != "sherman" {
+		switch x.design {
+		case "smart", "chime":
 			seeds = 4
+		case "dolphin":
+			seeds = 2
 		}
 		for seed := range seeds {
 			for part := 1; ; part++ {
@@ -84,7 +106,7 @@ func TestCrashWhileCombining(t *testing.T) {
 				crashes++
 			}
 		}
-		t.Logf("%s: %d crashes", x.design, crashes)
+		t.Logf("%s, whole WRITEs of %d bytes, values of %d: %d crashes", x.design, x.whole, x.options.MaxValueBytes, crashes)
 	}
 }
 
@@ -97,7 +119,7 @@ func (x *combining) crash(t *testing.T, seed uint64, part int) (ended bool) {
 	}
 	w := simenv.New(simenv.Options{Seed: seed, MaxEvents: 5_000_000})
 	plan := &sim.Plan{
-		Capabilities: verbs.Capabilities{MaskedAtomics: seed%2 == 0, WholeWrite: 8}, Tear: 1 + int(seed)%4, Reorder: true, Delay: 100, Gap: 100,
+		Capabilities: verbs.Capabilities{MaskedAtomics: seed%2 == 0, WholeWrite: max(8, x.whole), WholeAlways: x.whole > 0}, Tear: 1 + int(seed)%4, Reorder: true, Delay: 100, Gap: 100,
 		Faults: []sim.Fault{{Kind: sim.Crash, Process: "victim", Part: part}},
 	}
 	cl, err := poolsim.New(w, poolsim.Options{Servers: 1, Locks: 16, Lease: crashLease, Fabric: sim.Options{Plan: plan}})
