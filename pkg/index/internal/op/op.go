@@ -88,7 +88,7 @@ func (o *Op) Settle(a pool.Addr) error {
 	}
 	at, err := o.Words.WordOf(a)
 	if err == nil {
-		_, err = o.PS.Acquire(pool.Word{At: at, Node: a})
+		_, err = o.PS.Acquire(pool.Word{At: at, Node: a, InStrip: true})
 	}
 	if err != nil {
 		return Failure(err, false)
