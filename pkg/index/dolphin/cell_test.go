@@ -7,8 +7,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/combine"
+	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
 // TestCellInPart: a cell of which any words are those of another value is not taken for any value,
@@ -120,4 +126,75 @@ func TestOfferOfAnotherLeaf(t *testing.T) {
 			t.Errorf("%q: is there %v, may be changed %v", key, is, ok)
 		}
 	}
+}
+
+// TestNoMemoryTakesNoOffers: a session that changes a leaf where it is, as there is no memory for
+// others in its place, makes no change but its own: the leaf may be shut.
+func TestNoMemoryTakesNoOffers(t *testing.T) {
+	s := Session{inPlace: index.ErrPoolFull} // it would ask who waits
+	if done, err := s.combine(&combine.Change{}); done || err != nil {
+		t.Error(done, err)
+	}
+}
+
+// TestRecordCutShort: a client dies after every part of an insert whose WRITE can be cut short.
+// Once it is fenced the key is there as a whole or not at all, though nobody changes the leaf.
+func TestRecordCutShort(t *testing.T) {
+	died := 0
+	for seed := range uint64(3) {
+		for part := 1; cutShort(t, seed, part); part++ {
+			died++
+		}
+	}
+	if died < 40 {
+		t.Errorf("clients died after %d parts", died)
+	}
+}
+
+// cutShort reports whether the client died before its insert had ended.
+func cutShort(t *testing.T, seed uint64, part int) (died bool) {
+	key, value := []byte("c"), []byte("a value of several words, of which some are there")
+	w := simenv.New(simenv.Options{Seed: seed, MaxEvents: 200_000})
+	plan := &sim.Plan{
+		Capabilities: verbs.Capabilities{MaskedAtomics: true, WholeWrite: 8}, Tear: 8, Reorder: true, Delay: 100, Gap: 100, HoldFrozen: true,
+		Faults: []sim.Fault{{Kind: sim.Crash, Process: "victim", Part: part}},
+	}
+	c, err := poolsim.New(w, poolsim.Options{Servers: 1, Locks: 64, Lease: shareLease, Fabric: sim.Options{Plan: plan}})
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("seed %d, part %d: %v", seed, part, err)
+		}
+	}
+	must(err)
+	open := func(p *simenv.Process) *Session {
+		pl, err := c.Open(p)
+		must(err)
+		x, err := open(pl, index.Options{MaxKeyBytes: 8, MaxValueBytes: 60, CacheBytes: 64 << 10})
+		must(err)
+		s, err := x.newSession()
+		must(err)
+		return s
+	}
+	must(w.Run(func(p *simenv.Process) {
+		s := open(p)
+		must(s.Insert([]byte("b"), value))
+		victim, over := w.NewProcess("victim"), p.NewEvent()
+		victim.Go("main", func() {
+			defer over.Set()
+			must(open(victim).Insert(key, value))
+		})
+		over.Wait(env.Forever)
+		died = victim.Dead()
+		p.Sleep(3 * shareLease)
+		s.SetLimit(shareLease)
+		got, err := s.Lookup(key, nil)
+		if errors.Is(err, index.ErrNotFound) && died {
+			err, got = nil, value
+		}
+		if must(err); string(got) != string(value) {
+			t.Errorf("seed %d, part %d: %q", seed, part, got)
+		}
+	}))
+	return died
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// TestLookupBesideWritesNeedsNoSlot: a lookup that finds a cell within a WRITE again and again waits
-// for it, also where no intent slot is left. The lock word of a leaf lies in a strip, and needs none.
+// TestLookupBesideWritesNeedsNoSlot: a lookup that finds a cell within a WRITE again and again
+// waits for it, also where no intent slot is left. The lock word of a leaf lies in a strip, and
+// needs none.
 func TestLookupBesideWritesNeedsNoSlot(t *testing.T) {
 	w := simenv.New(simenv.Options{Seed: 1})
 	c, err := poolsim.New(w, poolsim.Options{Servers: 1, Locks: 64, Intents: 1})

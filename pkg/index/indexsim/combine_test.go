@@ -52,7 +52,7 @@ func together(design string) combining {
 // others by a WRITE, in cells of which each has one value, and words.
 func togetherInForms() []combining {
 	cells, once, words := together("dolphin"), together("dolphin"), together("dolphin")
-	cells.whole = 1024
+	cells.whole = 64 // a cell is whole, several records are not
 	words.options.MaxValueBytes = 8
 	short := func(v *string) { *v = (*v)[:min(8, len(*v))] }
 	for i := range words.changes {
