@@ -20,6 +20,8 @@ import (
 //     of the state word of the one before, moved;
 //  4. the CAS that gives the lane up.
 //
+// These are at most three WRITEs a key, where a record's WRITE can be cut short: 52 requests.
+//
 // A key that is there keeps its record if its last value can be WRITTEN over the one before, also
 // if it is removed and inserted again in one list. A key that is new and removed again gets
 // nothing. So a key changes by the WRITEs of one change (write.go), from its old state to its last
