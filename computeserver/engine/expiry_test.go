@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"context"
 	"slices"
 	"testing"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/expiry"
+	"github.com/dmindex/dmindex/pkg/index"
 )
 
 // TestReadsKeepTheirOrder: reads of a batch that are not looked up together take effect in their
@@ -61,6 +63,34 @@ func TestOtherForms(t *testing.T) {
 		}
 		if value, err := x.s.Lookup(key, nil); err != nil || string(value) != "value\x07" {
 			t.Errorf("the pair became %q, %v", value, err)
+		}
+	})
+}
+
+// TestScanWhoseRemovalFails: a scan tells nothing from the first pair on that has expired and
+// cannot be removed.
+func TestScanWhoseRemovalFails(t *testing.T) {
+	withSweeper(t, func(x *sweeping) {
+		x.fill("a", 10, 3)
+		x.store.Before(func(key []byte) {
+			if string(key) == "a0003" {
+				x.store.Fail(index.ErrTimeout)
+			}
+		})
+		scan := func() (keys []string, err error) {
+			err = x.c.Scan(context.Background(), ScanRange{End: []byte("m")}, true, func(key, _ []byte, _ int64) bool {
+				keys = append(keys, string(key))
+				return true
+			}, func() error { return nil })
+			return keys, err
+		}
+		if keys, err := scan(); !slices.Equal(keys, []string{"a0001", "a0002"}) || CodeOf(err) != rpcv1.Outcome_TIMED_OUT {
+			t.Errorf("a scan whose second removal fails has %v, %v", keys, err)
+		}
+		x.store.Before(nil)
+		x.store.Fail(nil)
+		if keys, err := scan(); !slices.Equal(keys, []string{"a0001", "a0002", "a0004", "a0005", "a0007", "a0008"}) || err != nil {
+			t.Errorf("then a scan has %v, %v", keys, err)
 		}
 	})
 }
