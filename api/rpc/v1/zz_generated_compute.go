@@ -198,7 +198,7 @@ type Operation_Expiry int32
 const (
 	Operation_KEEP  Operation_Expiry = 0 // as it did; a new pair does not expire
 	Operation_NEVER Operation_Expiry = 1 // it does not
-	Operation_AFTER Operation_Expiry = 2 // so long after the operation is done
+	Operation_AFTER Operation_Expiry = 2 // so long from the operation on
 	Operation_AT    Operation_Expiry = 3 // so long after the begin of 1970
 )
 
