@@ -183,6 +183,25 @@ func TestMemberRestarts(t *testing.T) {
 	}
 }
 
+// TestMemberJoinsAgain: a copy that was left out of a join ends when its source begins another one.
+func TestMemberJoinsAgain(t *testing.T) {
+	inWorld(t, func(p *simenv.Process) {
+		a, _ := member(t, p, "a", State{Process: 1, View: View{Number: 3, Primary: proc("a", 1)}, Content: Served})
+		b, _ := member(t, p, "b", State{})
+		for _, copy := range []Proc{b.Self(), proc("c", 1), b.Self()} {
+			if err := a.Join(3, copy); err != nil {
+				t.Error(err)
+			}
+			if to := a.Targets()[0]; to.Proc == b.Self() {
+				_ = b.Attach(a.Self(), to.Join, 3)
+			}
+		}
+		if b.Role() != Replaced {
+			t.Errorf("it is %v", b.Role())
+		}
+	})
+}
+
 // TestMemberStoresFirst: a view or promise that cannot be stored is not gone by.
 func TestMemberStoresFirst(t *testing.T) {
 	inWorld(t, func(p *simenv.Process) {

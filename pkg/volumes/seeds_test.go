@@ -32,7 +32,8 @@ func (w *world) dump() string {
 		}
 		fmt.Fprintf(&b, "\n  %s moving %v, stored %+v", d.name, d.moving, d.stored)
 		if d.server != nil && d.server.m != nil {
-			fmt.Fprintf(&b, ", %+v", d.server.m.Report())
+			m := d.server.m
+			fmt.Fprintf(&b, ", %v is %v in view %v of %v, peers %+v", m.self, m.role, m.view, m.source, m.peers)
 		}
 	}
 	return b.String()

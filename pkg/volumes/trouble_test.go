@@ -1,6 +1,9 @@
 package volumes
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // trouble is what goes wrong.
 func (w *world) trouble() {
@@ -113,14 +116,18 @@ func (w *world) inSync() bool {
 		return false
 	}
 	p := w.find(w.record.Primary.Pod).server
-	if p == nil || p.m == nil || p.m.Role() != Primary || p.m.Report().View != w.record || p.pod.moving || !p.m.MayAnswer(uint64(len(p.items))) {
+	if p == nil || p.m == nil || p.m.role != Primary || p.m.view != w.record || p.pod.moving {
+		return false
+	}
+	// Its process may have died with the locks of the member.
+	if now := p.process.Now(); slices.ContainsFunc(p.m.peers, func(q peer) bool { return q.waited && (q.applied < uint64(len(p.items)) || q.until <= now) }) {
 		return false
 	}
 	if w.copies == 1 {
 		return true
 	}
 	b := w.find(w.record.Backup.Pod).server
-	return b != nil && b.m != nil && b.m.Self() == w.record.Backup && b.m.Role() == Backup && b.m.Report().Source == p.m.Self() && !b.pod.moving
+	return b != nil && b.m != nil && b.m.Self() == w.record.Backup && b.m.role == Backup && b.m.source == p.m.Self() && !b.pod.moving
 }
 
 // heal ends all trouble.
