@@ -21,8 +21,8 @@ var costs = indextest.Costs{
 	Update:  indextest.Cost{RoundTrips: 2.01, Requests: counts(1.01, 3.01, 0.01), Bytes: 745},
 	Modify:  indextest.Cost{RoundTrips: 4.02, Requests: counts(3.02, 3.01, 2.02), Bytes: 780 + presenceWords},
 	Delete:  indextest.Cost{RoundTrips: 2.05, Requests: counts(1.05, 1.05, 2.05), Bytes: 800},
-	Shrink:  indextest.Cost{RoundTrips: 3.6, Requests: counts(2.1, 1.6, 3), Bytes: 1700},
-	Insert:  indextest.Cost{RoundTrips: 2.8, Requests: counts(1.5, 2.4, 2.3), Bytes: 1200},
+	Shrink:  indextest.Cost{RoundTrips: 2.95, Requests: counts(1.7, 1.45, 2.5), Bytes: 1450},
+	Insert:  indextest.Cost{RoundTrips: 2.35, Requests: counts(1.15, 2.3, 2.1), Bytes: 1060},
 	Scan100: indextest.Cost{RoundTrips: 1.1, Requests: counts(5.5, 0, 0), Bytes: 5.5 * 1024},
 
 	LongLookup: indextest.Cost{RoundTrips: 2.05, Requests: counts(2.05, 0, 0), Bytes: 1100 + indextest.LongValue},
@@ -47,7 +47,7 @@ func costsWith(switches map[string]bool) indextest.Costs {
 	}
 	if !switches["nodeTypes"] { // more memory is taken and given back with inner nodes
 		c.Insert.Bytes += 200
-		c.Shrink.Requests[verbs.CompareSwap] += 0.7
+		c.Shrink.Requests[verbs.CompareSwap] += 1.05
 	}
 	return c
 }

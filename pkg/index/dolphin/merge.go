@@ -232,11 +232,12 @@ func (s *Session) mergeLocked(l, r *leaf) error {
 		second.build(s.images[1], at[1], unit.NewVersion(s.Env), s.Env.Uint64(), r.low, high, pool.Nil, pool.Nil)
 		second.take(r, right, second.first())
 	}
-	if err := s.writeLeaves(&m); err != nil {
-		return err
+	if late := s.PS.Late(); late != nil {
+		s.Discard()
+		return op.Failure(late, false)
 	}
-	s.setForward(uint64(at[0]))
-	if err := s.publish(); err != nil {
+	s.Forget() // from here on others may know them
+	if err := s.publishLeaves(&m); err != nil {
 		return err
 	}
 	s.t.Merges.Add(1)

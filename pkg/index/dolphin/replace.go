@@ -23,20 +23,31 @@ import (
 //  4. L's slot is swung to L1. Nobody comes to L who begins now.
 //  5. L is marked dead, and given back.
 //
+// Of 1, what lies on L's server is in the list of 2: a WRITE takes effect before all that is behind
+// it (G1), so whoever sees the forward word finds both leaves, and a client that dies within the
+// list has not written it before these. What lies elsewhere is awaited first.
+//
+// The pair for which there was no room is put into L1 or L2 in 1, and takes effect with 2.
+//
+// Where L2's place lies below L's own slot, 3 and 4 are one swap: of that slot, from L to a node
+// that leads to L1 and L2. By the swap L's slot led to L until then, so L2 had no slot.
+//
 // Whoever holds L's lock word, and finds the forward word, does 3 to 5, so L is never in the way of
 // a client that died. A client that dies in 1 leaves L as it was, or shut, and memory that
 // nobody knows.
 //
-// 3 comes before 4, so the right half of each leaf that a slot leads to has a slot, or had one. So
-// nobody puts others in the place of L1, or L2, before both have slots: who does comes to leaves by
-// their slots. So do writers, unless 3 finds no memory (lockFor).
+// 3 comes before 4, or with it, so the right half of each leaf that a slot leads to has a slot, or
+// had one. So nobody puts others in the place of L1, or L2, before both have slots: who does comes
+// to leaves by their slots. So do writers, unless 3 finds no memory (lockFor).
 //
 // L2 may have got its slot, and lost it again, when a slow client comes to 3. It puts L2 into a
-// slot only by a swap from a word that it saw before it READ that L's slot leads to L. At that READ
-// L2 had not lost its slot, and no word of a slot is there twice: leaves have new memory, which is
+// slot only by a swap from a word that it saw before one of these: before it READ that L's slot
+// leads to L, or before it did 2 itself. At that moment L2 had not lost its slot: nobody had swung
+// L's, or nobody knew L2. And no word of a slot is there twice: leaves have new memory, which is
 // not used again while an operation goes on that saw it, and one that is left alone in a node stays
 // there (art.Layout.LoneLeaves), so its word does not come back into the slot that a Fork took it
-// out of. So if the word is still there, L2's slot was not there in between.
+// out of. So if the word is still there, L2's slot was not there in between. A copy of a slot that
+// leads to L2 says that L2 has one, or had one.
 
 // pairAt is a pair of a leaf: where its record is.
 type pairAt struct {
@@ -91,23 +102,22 @@ func (s *Session) aliveLocked(l *leaf) (damaged bool) {
 
 // changeOf is what a record gets that is made with the leaf which takes the place of its own.
 type changeOf struct {
-	tag    uint64
-	value  []byte // or a reference
-	length int    // of the value
-	found  found  // what the leaf says of the key
+	tag   uint64
+	value []byte // or a reference
+	found found  // what the leaf says of the key
 }
 
 // replace puts other leaves in the place of the locked one, which is in s.leaf, and has no room for
 // a record of key that needs so many bytes. The lock is released, also with an error. c is a value
-// for key; nil = there is none. Where key has one, and one leaf takes the place, that has the new
-// one: an update takes no more room than the value before, and takes effect with the forward word.
-// done: that was so.
+// for key; nil = there is none. It takes effect with the forward word where key has none, and its
+// leaf has room; or has one, and one leaf takes the place, as an update takes no more room than the
+// value before. done: that was so.
 func (s *Session) replace(key []byte, needs int, c *changeOf) (done bool, err error) {
 	l := &s.leaf
 	if s.aliveLocked(l) {
 		return false, s.Unlock(damagedRecord(l.at))
 	}
-	is := c != nil && c.found.is
+	is, whole := c != nil && c.found.is, needs
 	if is {
 		needs -= s.recordNeeds(pairAt{c.found.cursor, c.found.w})
 	}
@@ -124,9 +134,10 @@ func (s *Session) replace(key []byte, needs int, c *changeOf) (done bool, err er
 	if err := s.allot(&m, l.at, n, one); err != nil {
 		return false, err
 	}
+	out := art.Vacant
 	if m.n == 2 {
 		common := max(item.CommonPrefix(bound, l.low), item.CommonPrefix(bound, l.high))
-		err := s.ReserveLink(bound, common, l.at)
+		out, err = s.ReserveLink(bound, common, l.at)
 		if err != nil {
 			s.GiveBack() // to the reserve
 		}
@@ -140,102 +151,89 @@ func (s *Session) replace(key []byte, needs int, c *changeOf) (done bool, err er
 			return false, err
 		}
 	}
-	if err := s.readWords(); err != nil {
+	if m.n == 1 {
+		bound = nil
+	}
+	sought, err := s.readWords(bound)
+	if sought && err == nil {
+		out, err = s.SeekOn(bound)
+	}
+	if err != nil {
 		s.Discard()
 		return false, err
 	}
-	done = is && m.n == 1
-	at := m.at
 	high := l.high
 	if l.endless {
 		high = nil
 	}
+	to, end := &s.halves[0], cursor{}
 	if m.n == 1 {
-		if done {
-			if err := s.changed(key, c); err != nil {
-				s.Discard()
-				return false, err
-			}
+		if is {
+			s.pairs = slices.DeleteFunc(s.pairs, func(p pairAt) bool { return p.cursor == c.found.cursor })
 		}
-		s.make(0, at[0], l.low, high, pool.Nil, s.pairs)
-		if done {
-			first := &s.halves[0]
-			end := first.first()
-			for w, ok, _ := first.get(end); ok; w, ok, _ = first.get(end) {
-				end = first.next(end, w)
-			}
-			first.put(end, key, c.tag, c.value, s.lay.InBlock(c.length))
-		}
+		end = s.make(0, m.at[0], l.low, high, pool.Nil, s.pairs)
 	} else {
-		s.make(0, at[0], l.low, bound, at[1], s.pairs[:cut])
-		s.make(1, at[1], bound, high, pool.Nil, s.pairs[cut:])
+		end = s.make(0, m.at[0], l.low, bound, m.at[1], s.pairs[:cut])
+		if other := s.make(1, m.at[1], bound, high, pool.Nil, s.pairs[cut:]); bytes.Compare(key, bound) >= 0 {
+			to, end = &s.halves[1], other
+		}
 	}
-	if err := s.writeLeaves(&m); err != nil {
-		return false, err
+	if done = c != nil && (is && m.n == 1 || !is && to.fits(end, whole)); done {
+		if err := s.putIn(to, end, key, c); err != nil {
+			s.Discard()
+			return false, err
+		}
 	}
-	if done {
+	if late := s.PS.Late(); late != nil {
+		s.Discard()
+		return false, op.Failure(late, false)
+	}
+	s.Forget() // from here on others may know them
+	if done && is {
 		s.takeOut(&c.found)
 	}
-	s.setForward(uint64(at[0]))
-	if err := s.publish(); err != nil {
+	if err := s.publishLeaves(&m); err != nil {
 		return done, err
 	}
-	if err := s.complete(at[0]); err != nil && !done {
+	if err := s.settle(m.n, out); err != nil && !done {
 		return false, err
 	}
 	return done, nil // who comes to the leaf next does what is left
 }
 
-// changed takes the record of key out of s.pairs, and queues the WRITE of the block of its new
-// value, if that has one.
-func (s *Session) changed(key []byte, c *changeOf) error {
-	s.pairs = slices.DeleteFunc(s.pairs, func(p pairAt) bool { return p.cursor == c.found.cursor })
-	if c.length = len(c.value); !s.lay.InBlock(c.length) {
-		return nil
-	}
-	e, err := s.Blocks.PutEntry(s.entry, key, c.value, s.leaf.at)
-	s.t.NoteMemory(err)
-	if err == nil {
+// putIn puts key with the value of c behind the pairs of l, an image, and queues the WRITE of that
+// value's block, if it has one.
+func (s *Session) putIn(l *leaf, end cursor, key []byte, c *changeOf) error {
+	long := s.lay.InBlock(len(c.value))
+	if long {
+		e, err := s.Blocks.PutEntry(s.entry, key, c.value, s.leaf.at)
+		s.t.NoteMemory(err)
+		if err != nil {
+			return err
+		}
 		c.value = s.lay.ValueOf(e)
 	}
-	return err
-}
-
-// writeLeaves WRITEs the images of m. With an error the lock is released, or the session is dead.
-func (s *Session) writeLeaves(m *leaves) error {
-	for i := range m.n {
-		s.PS.Write(pool.Sole, m.at[i], s.images[i])
-	}
-	if err := s.PS.Post(); err != nil {
-		s.Forget()
-		return op.Failure(err, false)
-	}
-	if late := s.PS.Late(); late != nil {
-		// What looks like a leaf is one, as shutAfterDeath believes.
-		for i := range m.n {
-			n := unit.PutDead(s.images[i], m.at[i], art.KindLeaf, unit.NewVersion(s.Env))
-			s.PS.Write(pool.Sole, m.at[i], s.images[i][:n])
-		}
-		if err := s.PS.Post(); err != nil {
-			s.Forget()
-			return op.Failure(err, false)
-		}
-		s.Discard()
-		return op.Failure(late, false)
-	}
-	s.Forget() // from here on others may know them
+	l.put(end, key, c.tag, c.value, long)
 	return nil
 }
 
-// make makes the image of a leaf at a with some pairs of s.leaf.
-func (s *Session) make(i int, a pool.Addr, low, high []byte, half pool.Addr, pairs []pairAt) {
+// publishLeaves is 1 and 2, for the images of m: the leaf that is locked gets the first one's
+// address. What lies on another server than that leaf is WRITTEN in a round trip before. The WRITEs
+// of one list take effect in its order (G1).
+func (s *Session) publishLeaves(m *leaves) error {
+	for i := range m.n {
+		s.PS.Write(pool.Sole, m.at[i], s.images[i])
+	}
+	s.setForward(uint64(m.at[0]))
+	return s.publish()
+}
+
+// make makes the image of a leaf at a with some pairs of s.leaf, and returns where the next one
+// goes.
+func (s *Session) make(i int, a pool.Addr, low, high []byte, half pool.Addr, pairs []pairAt) cursor {
 	l, n := &s.leaf, &s.halves[i]
 	n.build(s.images[i], a, unit.NewVersion(s.Env), s.Env.Uint64(), low, high, half, pool.Nil)
-	c := n.first()
-	for _, p := range pairs {
-		v, long, _ := l.value(p.cursor, p.w)
-		_, c = n.put(c, l.key(p.cursor, p.w), p.w.tag(), v, long)
-	}
+	return n.take(l, pairs, n.first())
 }
 
 // cut is how many pairs of the locked leaf go to the left one of two halves; all of them, if one
@@ -286,105 +284,3 @@ func (s *Session) recordNeeds(p pairAt) int {
 
 // separator returns the shortest place that is above left, and not above right.
 func separator(left, right []byte) []byte { return right[:item.CommonPrefix(left, right)+1] }
-
-// complete does 3 to 5 for the leaf of s.leaf, in whose place the one at to is.
-func (s *Session) complete(to pool.Addr) error {
-	at := s.leaf.at
-	s.place, s.high = append(s.place[:0], s.leaf.low...), append(s.high[:0], s.leaf.high...)
-	for {
-		there, err := s.Leads(s.place, slotOf(at))
-		if err != nil || !there {
-			return err
-		}
-		st := *s.Last()
-		if st.Word.Frozen() {
-			if err := s.Replace(s.Level); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := s.Read(to, s.besideRoom); err != nil {
-			return err
-		}
-		if !s.beside.open(s.besideRoom, to) {
-			// It is out, so it had L's slot: the copy is old.
-			if err := s.renew(&st); err != nil {
-				return err
-			}
-			continue
-		}
-		if !bytes.Equal(s.beside.low, s.place) {
-			return s.mergeUp(at, to)
-		}
-		if half := s.beside.right; half != pool.Nil || s.beside.merged != pool.Nil {
-			if done, err := s.settleRight(&st, at); err != nil {
-				return err
-			} else if !done {
-				continue
-			}
-			if there, err = s.Leads(s.place, slotOf(at)); err != nil || !there {
-				return err
-			}
-		}
-		if won, err := s.Swing(s.Last(), slotOf(to)); won || err != nil {
-			return err
-		}
-	}
-}
-
-// settleRight does what comes before the slot of the leaf at a is swung to the one in s.beside,
-// which takes its place. st is the step that leads there. done is false if the tree is another one
-// than it was; then it is to be looked at anew.
-func (s *Session) settleRight(st *art.Step, a pool.Addr) (done bool, err error) {
-	if m := s.beside.merged; m != pool.Nil {
-		s.right = append(s.right[:0], s.high...)
-		return true, s.Unlink(s.right, slotOf(m))
-	}
-	s.right = append(s.right[:0], s.beside.high...)
-	return s.linkRight(st, a, s.beside.at, s.beside.right)
-}
-
-// linkRight is settleRight for the leaf at half, whose place is s.right, the right half of the one
-// at left: it gets a slot, unless it has one.
-func (s *Session) linkRight(st *art.Step, a, left, half pool.Addr) (done bool, err error) {
-	out, err := s.Seek(s.right)
-	if err != nil {
-		return false, err
-	}
-	if out == art.Leafed {
-		w := s.Last().Word
-		if err := s.Read(w.Addr(), s.besideRoom); err != nil {
-			return false, err
-		}
-		if !s.beside.open(s.besideRoom, w.Addr()) {
-			return false, s.renew(s.Last())
-		}
-		if bytes.Equal(s.beside.low, s.right) {
-			if w.Addr() == half || s.beside.forward() != uint64(left) {
-				return true, nil
-			}
-			won, err := s.Swing(s.Last(), slotOf(half)) // it was the right one of a merge
-			return won, err
-		}
-		if w.Frozen() {
-			return false, s.Replace(s.Level)
-		}
-	}
-	// The words of the way were seen before this READ.
-	s.PS.Read(st.Node.Addr+pool.Addr(art.SlotAt(st.Idx)), s.Answers[:art.SlotBytes])
-	if err := s.PS.Post(); err != nil {
-		return false, op.Failure(err, false)
-	}
-	w := slotIn(s.Answers)
-	s.Learn(st, w)
-	if w.Frozen() || !w.Leaf() || w.Addr() != a {
-		return false, s.Retry()
-	}
-	s.coming = coming{s: s, place: s.right, at: half}
-	if out == art.Leafed {
-		done, err = s.Fork(&s.coming, s.beside.low)
-	} else {
-		done, err = s.Link(&s.coming, out)
-	}
-	return done, err
-}

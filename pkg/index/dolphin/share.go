@@ -157,13 +157,18 @@ func (s *Session) shutOut() error {
 }
 
 // readWords shuts the locked leaf, and READs the values of s.pairs, if values are words. Cells were
-// READ with the lock word, and nobody shares those. With an error the lock is released.
-func (s *Session) readWords() error {
+// READ with the lock word, and nobody shares those. With a place, to which the session descended,
+// what was READ besides may say more of where that descent ends: sought. With an error the lock is
+// released.
+func (s *Session) readWords(place []byte) (sought bool, err error) {
 	if !s.lay.words {
-		return nil
+		return false, nil
 	}
 	if err := s.shutOut(); err != nil {
-		return err
+		return false, err
+	}
+	if place != nil {
+		sought = s.QueueSlots(place)
 	}
 	at := s.lay.size
 	for _, p := range s.pairs {
@@ -172,7 +177,7 @@ func (s *Session) readWords() error {
 	if at < s.lay.size {
 		s.PS.Read(s.leaf.at+pool.Addr(at), s.room[at:])
 	}
-	return op.Failure(s.PS.Post(), false)
+	return sought, op.Failure(s.PS.Post(), false)
 }
 
 // setForward queues the WRITE of the locked leaf's forward word.

@@ -182,23 +182,28 @@ func (c *splits) insert(s *Session, key []byte) error {
 	return err
 }
 
-// TestSplitCosts counts what each step of a split takes, for a client alone, with all inner nodes in
-// its cache, and presence words for 64 intent slots. It has ceilings for all of a split, with the
+// TestSplitCosts counts what each step of a split takes, for a client alone, with all inner nodes
+// in its cache, and presence words for 64 intent slots; and for one of four that insert in turn, so
+// its copies lack what the others put into slots. It has ceilings for all of a split, with the
 // insert that makes it.
 func TestSplitCosts(t *testing.T) {
 	const keys, counted = 12_000, 8_000
 	spread := func(i uint64) uint64 { return i * 0x9E3779B97F4A7C15 }
+	// nodes of some leaves each, which are searched
+	searched := func(i uint64) uint64 { return spread(i) >> 12 }
 	ascending := func(i uint64) uint64 { return i }
 	for _, d := range []struct {
 		name         string
 		key          func(i uint64) uint64
 		without      bool // presence words
+		clients      int
 		trips, bytes float64
 	}{
-		{"random", spread, false, 14, 6300},
-		{"ascending", ascending, false, 13.4, 5700},
-		{"random, no presence words", spread, true, 13, 5800},
-		{"ascending, no presence words", ascending, true, 12.4, 5300},
+		{"random", spread, false, 1, 7.8, 3850},
+		{"ascending", ascending, false, 1, 8.8, 3900},
+		{"random, no presence words", spread, true, 1, 6.8, 3350},
+		{"ascending, no presence words", ascending, true, 1, 7.8, 3400},
+		{"random, of four clients", searched, false, 4, 9.4, 4100},
 	} {
 		t.Run(d.name, func(t *testing.T) {
 			w := simenv.New(simenv.Options{Seed: 1, Ordered: true, MaxEvents: 50_000_000})
@@ -206,19 +211,30 @@ func TestSplitCosts(t *testing.T) {
 			must(t, err)
 			must(t, w.Run(func(p *simenv.Process) {
 				n := splits{steps: map[string]*splitStep{}}
-				p1, err := pool.Open(pool.Config{Env: p, Control: c.Control(p), Identity: poolsim.Identity,
-					Devices: []verbs.Device{&recorder{c.Fabric.Device(p), n.posted, n.waited}}})
-				must(t, err)
-				x, err := open(p1, index.Options{Uint64: true, MaxValueBytes: 8})
-				must(t, err)
-				n.lay = &x.lay
-				s, err := x.newSession()
-				must(t, err)
+				x := make([]*Session, d.clients)
+				for i := range x {
+					device := c.Fabric.Device(p)
+					if i == 0 {
+						device = &recorder{device, n.posted, n.waited}
+					}
+					of, err := pool.Open(pool.Config{Env: p, Control: c.Control(p), Identity: poolsim.Identity, Devices: []verbs.Device{device}})
+					must(t, err)
+					tree, err := open(of, index.Options{Uint64: true, MaxValueBytes: 8})
+					must(t, err)
+					x[i], err = tree.newSession()
+					must(t, err)
+				}
+				n.lay = x[0].lay
 				for i := range uint64(keys) {
 					if i == keys-counted {
 						n = splits{steps: map[string]*splitStep{}, lay: n.lay}
 					}
-					must(t, n.insert(s, binary.BigEndian.AppendUint64(nil, d.key(i))))
+					key := binary.BigEndian.AppendUint64(nil, d.key(i))
+					if s := x[i%uint64(d.clients)]; s != x[0] {
+						must(t, s.Insert(key, key))
+						continue
+					}
+					must(t, n.insert(x[0], key))
 				}
 				t.Logf("%d inserts, %d of them divide a leaf", n.inserts, n.n)
 				var names []string

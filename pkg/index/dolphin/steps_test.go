@@ -3,10 +3,12 @@ package dolphin
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -295,4 +297,91 @@ func TestMergeOfFullLeaves(t *testing.T) {
 	f.whole(old, keys...)
 	f.must(old.Update([]byte("m0"), []byte("m0"))) // by the slot of the next one
 	f.whole(s, keys...)
+}
+
+// TestSlowSplitHangsNoOldHalf: a client writes a forward word, and sleeps before the right half has
+// a slot. Another session of the client, which has the same copies, does what is left, and merges
+// both halves again. The old half does not get its slot a second time.
+func TestSlowSplitHangsNoOldHalf(t *testing.T) {
+	for name, x := range map[string]struct{ left, right, place string }{
+		"a slot of its own":     {"a0", "n0", "n"},
+		"below the leaf's slot": {"m0", "mm", "mm"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFamily(t)
+			slow := f.open()
+			s, err := slow.t.newSession()
+			f.must(err)
+			if x.left == "m0" {
+				for f.divide(s); f.lastOf(s, "m0") != "m0"; {
+					f.must(s.Delete([]byte(f.lastOf(s, "m0"))))
+				}
+			} else {
+				f.insert(s, x.left)
+			}
+			f.insert(s, x.right)
+			m, out := f.forwardHalves(slow, x.left, x.place)
+			f.must(s.Update([]byte(x.left), []byte(x.left)))
+			if f.leafOf(s, x.left) != m.at[0] || f.leafOf(s, x.right) != m.at[1] {
+				t.Fatal("the halves have no slots")
+			}
+			f.must(s.Delete([]byte(x.left)))
+			if _, low, _ := f.look(s, x.right); low == x.place {
+				t.Fatal("the halves are not merged")
+			}
+			f.must(s.Update([]byte(x.right), []byte("new")))
+			f.must(slow.settle(2, out))
+			slow.End()
+			if v, err := s.Lookup([]byte(x.right), nil); err != nil || string(v) != "new" {
+				t.Errorf("the value is %q, %v", v, err)
+			}
+			if found, err := s.t.Check(); err != nil || found.Unlinked > 0 {
+				t.Errorf("%+v, %v", found, err)
+			}
+		})
+	}
+}
+
+// lastOf is the last key of the leaf of a key, which is the last leaf.
+func (t family) lastOf(s *Session, key string) (last string) {
+	t.Helper()
+	t.must(s.Scan([]byte(key), 1000, false, func(k, _ []byte) bool { last = string(k); return true }))
+	return last
+}
+
+// forwardHalves does 1 and 2 for the leaf of a key, which is divided at a place, in an operation
+// that it leaves under way.
+func (t family) forwardHalves(s *Session, key, place string) (m leaves, out art.Outcome) {
+	t.Helper()
+	return t.forwardHalvesAt(s, key, place, pool.Nil)
+}
+
+// forwardHalvesAt is forwardHalves with the right half at an address, which is free.
+func (t family) forwardHalvesAt(s *Session, key, place string, half pool.Addr) (m leaves, out art.Outcome) {
+	t.Helper()
+	s.Begin()
+	if there, err := s.lock([]byte(key), true); err != nil || !there {
+		t.Fatal(there, err)
+	}
+	l, bound, high := &s.leaf, []byte(place), s.leaf.high
+	if l.endless {
+		high = nil
+	}
+	s.alive(l)
+	cut := slices.IndexFunc(s.pairs, func(p pairAt) bool { return bytes.Compare(l.key(p.cursor, p.w), bound) >= 0 })
+	for t.must(s.allot(&m, l.at, 2, false)); half != pool.Nil && m.at[1] != half; t.must(s.allot(&m, l.at, 2, false)) {
+		if m.at[0] == half {
+			m.at[0], m.at[1] = m.at[1], m.at[0]
+			break
+		}
+	}
+	out, err := s.ReserveLink(bound, 0, l.at)
+	t.must(err)
+	_, err = s.readWords(nil)
+	t.must(err)
+	s.make(0, m.at[0], l.low, bound, m.at[1], s.pairs[:cut])
+	s.make(1, m.at[1], bound, high, pool.Nil, s.pairs[cut:])
+	s.Forget()
+	t.must(s.publishLeaves(&m))
+	return m, out
 }

@@ -157,10 +157,8 @@ func forwardOnly(t *testing.T, s *Session, key []byte, n int) []pool.Addr {
 		s.make(0, m.at[0], l.low, bound, m.at[1], s.pairs[:cut])
 		s.make(1, m.at[1], bound, high, pool.Nil, s.pairs[cut:])
 	}
-	must(t, s.writeLeaves(&m))
-	l.setWord(atForward, uint64(m.at[0]))
-	s.writeAt(atForward, wordBytes)
-	must(t, s.publish())
+	s.Forget()
+	must(t, s.publishLeaves(&m))
 	return m.at[:n]
 }
 

@@ -252,3 +252,22 @@ func (s *Session) reread(key []byte, st *Step) (absent bool, err error) {
 	st.Fresh = st.shows(f)
 	return st.Fresh && (st.Idx < 0 || st.Word.Empty()), nil
 }
+
+// QueueSlots queues the READ of the node where the descent to key ended, if others may have filled
+// the empty slot since its copy was made. SeekOn follows. queued: it is; with it nothing uses Node.
+func (s *Session) QueueSlots(key []byte) (queued bool) {
+	st := s.Last()
+	n := st.Node
+	if st.Idx < 0 || !st.Word.Empty() || n.Kind == Direct || Branch(key, n.End()) == EndBranch {
+		return false
+	}
+	s.PS.Read(n.Addr, s.Node[:n.Kind.Bytes()])
+	return true
+}
+
+// SeekOn goes on with the descent to key from the node that QueueSlots READ.
+func (s *Session) SeekOn(key []byte) (Outcome, error) {
+	st := s.Last()
+	st.Node = s.Renew(st.Node, s.Node) // a dead mark may be over the head, not over the slots
+	return s.descend(key, s.Level)
+}

@@ -57,11 +57,12 @@ func (s *Session) Reserve(bytes int, near pool.Addr) error {
 }
 
 // ReserveLink reserves the inner nodes that Link or Fork of a leaf with a place takes, as far as
-// copies say. No other place in the tree has more than common bytes in common with it.
-func (s *Session) ReserveLink(place []byte, common int, near pool.Addr) error {
+// copies say. No other place in the tree has more than common bytes in common with it. It returns
+// where the descent to the place ended.
+func (s *Session) ReserveLink(place []byte, common int, near pool.Addr) (Outcome, error) {
 	out, err := s.Seek(place)
 	if err != nil {
-		return err
+		return out, err
 	}
 	st := s.Last()
 	n, t := 0, s.t.with.typeFor(0)
@@ -79,10 +80,10 @@ func (s *Session) ReserveLink(place []byte, common int, near pool.Addr) error {
 			}
 		}
 		if err != nil {
-			return err
+			return out, err
 		}
 	}
-	return nil
+	return out, nil
 }
 
 // fromReserve takes memory of a size from the reserve; Nil = there is none.

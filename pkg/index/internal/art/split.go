@@ -18,14 +18,34 @@ import (
 //  2. CAS of the slot, from the leaf to the first node: the change takes effect. Whoever has the
 //     old word finds the other leaf where it was.
 func (s *Session) Fork(n Newcomer, other []byte) (done bool, err error) {
+	return s.forkWith(n, other, s.Path[s.Level].Word)
+}
+
+// ForkOver is Fork where the leaf that the slot leads to is out: the new node has to, with the same
+// place, instead of it, so the swap of 2 does what Swing does besides. The leaf is retired. done
+// with an error: all but that is done.
+func (s *Session) ForkOver(n Newcomer, other []byte, to Slot) (done bool, err error) {
+	before := s.Path[s.Level].Word
+	if done, err = s.forkWith(n, other, to); done && err == nil {
+		err = s.RetireChild(before)
+	}
+	return done, err
+}
+
+// forkWith is Fork, with a leaf at the place other in the new node.
+func (s *Session) forkWith(n Newcomer, other []byte, to Slot) (done bool, err error) {
 	st, key := &s.Path[s.Level], n.Place()
 	from := st.Node.End() + 1 // the slot stands for the byte before
 	common := item.CommonPrefix(key, other)
 	if common < from {
 		return false, fmt.Errorf("leaf %v lies in a node for keys that begin with %x, as its own key does not: %w", st.Word.Addr(), key[:from], index.ErrFormat)
 	}
-	leaf, err := n.Allot(s.Place(st))
-	first, near := len(s.made), leaf.Addr()
+	near := s.Place(st)
+	leaf, err := n.Allot(near)
+	first := len(s.made)
+	if near == pool.Nil {
+		near = leaf.Addr()
+	}
 	if err == nil {
 		err = s.planNodes(s.chain(from, common), near)
 	}
@@ -39,7 +59,7 @@ func (s *Session) Fork(n Newcomer, other []byte) (done bool, err error) {
 		s.Discard()
 		return false, err
 	}
-	children := [2]Slot{s.t.lay.hang(leaf, key, common), s.t.lay.hang(st.Word, other, common)}
+	children := [2]Slot{s.t.lay.hang(leaf, key, common), s.t.lay.hang(to, other, common)}
 	w, err := s.makeFork(first, key, from, common, children, Branch(other, common))
 	if err != nil {
 		return false, err
