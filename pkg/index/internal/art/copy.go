@@ -41,8 +41,10 @@ type Copy struct {
 // copyBytes is what a copy takes besides its keys, prefix and words.
 const copyBytes = int(unsafe.Sizeof(Copy{}))
 
-// typicalCopy is what copies take on average, and a little more, where keys are random.
-const typicalCopy = copyBytes + 10*SlotBytes
+// typicalCopy is what copies are taken to be, to say how many places a cache has for them. It is
+// more than they take on average: most are small, but a cache without room for all of them keeps
+// the large ones near the root, for which each place that stays empty is lost.
+const typicalCopy = copyBytes + 16*SlotBytes
 
 // mostKeys is how many keys a copy has at most. Nodes of type direct have none.
 const mostKeys = 125
