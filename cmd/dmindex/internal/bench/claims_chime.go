@@ -59,7 +59,7 @@ var chimeClaims = []paperFigure{
 		claims: []paperClaim{
 			{"cache for all inner nodes, bytes an item: Sherman", 23.6 / 60, cacheBytes, place{"", "Sherman", "60 million"}, place{}, "their leaves have 64 items, ours 40"},
 			{"cache for all inner nodes, bytes an item: CHIME", 27.6 / 60, cacheBytes, place{"", "CHIME without hotspots", "60 million"}, place{}, ""},
-			{"cache for all inner nodes, bytes an item: SMART", 503.2 / 60, cacheBytes, place{"", "SMART", "60 million"}, place{}, "program: a copy takes 32 bytes and 9 for each child, and the table 29% of the bound"},
+			{"cache for all inner nodes, bytes an item: SMART", 503.2 / 60, cacheBytes, place{"", "SMART", "60 million"}, place{}, "program: a copy takes 32 bytes and 9 for each child, and the table a fifth of the bound"},
 			{"the same: SMART over CHIME with 30 MB of hotspots", 8.7, cacheBytes, place{"", "SMART", "60 million"}, place{"", "CHIME without hotspots", "60 million"}, "as above; ours is without hotspots"},
 		},
 	},
