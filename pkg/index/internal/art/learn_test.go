@@ -198,7 +198,8 @@ func TestCopiesAreCountedWhole(t *testing.T) {
 		c := crowd(r, children, 0, 0, false)
 		var copies [n]*Copy
 		took := allocated(func(i int) { copies[i] = c.Clone() })
-		// The allocator has blocks of this very size. With the race detector Grow takes two of them.
+		// The allocator has blocks of this very size. With the race detector Grow takes two of
+		// them.
 		counted := copies[0].memory()
 		var blocks [n][]uint64
 		want := allocated(func(i int) { blocks[i] = slices.Grow([]uint64(nil), counted/8) })
