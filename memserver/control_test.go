@@ -180,9 +180,11 @@ func TestRights(t *testing.T) {
 // TestEveryMethodHasRights: a method that is added to the service is nobody's until somebody
 // decides.
 func TestEveryMethodHasRights(t *testing.T) {
-	for _, m := range rpcv1.Memory_ServiceDesc.Methods {
-		if rights["/"+rpcv1.Memory_ServiceDesc.ServiceName+"/"+m.MethodName] == nobody {
-			t.Errorf("%s has no rights", m.MethodName)
+	for _, service := range []grpc.ServiceDesc{rpcv1.Memory_ServiceDesc, rpcv1.Volume_ServiceDesc} {
+		for _, m := range service.Methods {
+			if rights["/"+service.ServiceName+"/"+m.MethodName] == nobody {
+				t.Errorf("%s has no rights", m.MethodName)
+			}
 		}
 	}
 	everything := identity.Identity{Role: identity.RoleOperator}

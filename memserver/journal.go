@@ -140,7 +140,11 @@ func (r *region) zero(at, n uint64) error {
 }
 
 // free are the methods whose answers say nothing of ledger or memory.
-var free = map[string]bool{healthv1.Health_Check_FullMethodName: true, healthv1.Health_List_FullMethodName: true}
+var free = map[string]bool{
+	healthv1.Health_Check_FullMethodName: true, healthv1.Health_List_FullMethodName: true,
+	rpcv1.Volume_Report_FullMethodName: true, rpcv1.Volume_Obey_FullMethodName: true, rpcv1.Volume_Join_FullMethodName: true,
+	rpcv1.Volume_Stop_FullMethodName: true, rpcv1.Volume_AwaitView_FullMethodName: true,
+}
 
 // mirrored lets an answer out when the copy has what it depends on.
 func (c *service) mirrored(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {

@@ -56,12 +56,13 @@ func limits(age time.Duration) []grpc.ServerOption {
 var everybody = identity.Identity{Role: identity.RoleOperator}
 
 // newGRPC is the gRPC server with its services.
-func newGRPC(c *service, m *metrics, callers *callers, age time.Duration) (*grpc.Server, *health.Server) {
+func newGRPC(c *service, v *volume, m *metrics, callers *callers, age time.Duration) (*grpc.Server, *health.Server) {
 	options := append(limits(age), grpc.Creds(callers),
 		grpc.ChainUnaryInterceptor(m.count, charged, c.recovered, identity.UnaryServerInterceptor(callers.everybody), authorized, c.mirrored, withStatus),
 		grpc.ChainStreamInterceptor(chargedStream, c.recoveredStream, identity.StreamServerInterceptor(callers.everybody), authorizedStream))
 	server, healthy := grpc.NewServer(options...), health.NewServer()
 	rpcv1.RegisterMemoryServer(server, c)
+	rpcv1.RegisterVolumeServer(server, v)
 	healthv1.RegisterHealthServer(server, healthy)
 	healthy.SetServingStatus(rpcv1.Memory_ServiceDesc.ServiceName, healthv1.HealthCheckResponse_SERVING)
 	return server, healthy

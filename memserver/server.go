@@ -142,7 +142,7 @@ func (s *Server) open(c *Config) error {
 		}
 	}
 	s.callers = newCallers(files, c.replyLimit, s.log)
-	s.grpc, s.health = newGRPC(s.control, metrics, s.callers, c.maxAge)
+	s.grpc, s.health = newGRPC(s.control, &volume{id: c.ID, service: s.control}, metrics, s.callers, c.maxAge)
 	if c.Metrics != "" {
 		if s.addresses.Metrics, err = s.listen("tcp", c.Metrics); err != nil {
 			return err

@@ -129,6 +129,67 @@ func (JoinedServer_State) EnumDescriptor() ([]byte, []int) {
 	return file_memory_proto_rawDescGZIP(), []int{41, 0}
 }
 
+type ReportVolumeReply_Role int32
+
+const (
+	ReportVolumeReply_UNKNOWN  ReportVolumeReply_Role = 0
+	ReportVolumeReply_JOINING  ReportVolumeReply_Role = 1 // its memory is empty, or filled by a primary
+	ReportVolumeReply_BACKUP   ReportVolumeReply_Role = 2 // it has all that was answered, as long as the primary waits for it
+	ReportVolumeReply_OPENING  ReportVolumeReply_Role = 3 // it was named primary, and does not answer yet
+	ReportVolumeReply_PRIMARY  ReportVolumeReply_Role = 4 // it executes requests
+	ReportVolumeReply_STOPPED  ReportVolumeReply_Role = 5 // it has the content and executes nothing
+	ReportVolumeReply_REPLACED ReportVolumeReply_Role = 6 // it is named no more, and ends
+)
+
+// Enum value maps for ReportVolumeReply_Role.
+var (
+	ReportVolumeReply_Role_name = map[int32]string{
+		0: "UNKNOWN",
+		1: "JOINING",
+		2: "BACKUP",
+		3: "OPENING",
+		4: "PRIMARY",
+		5: "STOPPED",
+		6: "REPLACED",
+	}
+	ReportVolumeReply_Role_value = map[string]int32{
+		"UNKNOWN":  0,
+		"JOINING":  1,
+		"BACKUP":   2,
+		"OPENING":  3,
+		"PRIMARY":  4,
+		"STOPPED":  5,
+		"REPLACED": 6,
+	}
+)
+
+func (x ReportVolumeReply_Role) Enum() *ReportVolumeReply_Role {
+	p := new(ReportVolumeReply_Role)
+	*p = x
+	return p
+}
+
+func (x ReportVolumeReply_Role) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ReportVolumeReply_Role) Descriptor() protoreflect.EnumDescriptor {
+	return file_memory_proto_enumTypes[2].Descriptor()
+}
+
+func (ReportVolumeReply_Role) Type() protoreflect.EnumType {
+	return &file_memory_proto_enumTypes[2]
+}
+
+func (x ReportVolumeReply_Role) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ReportVolumeReply_Role.Descriptor instead.
+func (ReportVolumeReply_Role) EnumDescriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{52, 0}
+}
+
 type DescribeMemoryRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3160,6 +3221,798 @@ func (*DrainReply) Descriptor() ([]byte, []int) {
 	return file_memory_proto_rawDescGZIP(), []int{47}
 }
 
+// VolumeProcess is one process of a pod.
+type VolumeProcess struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`          // its UID; empty = nobody, or a pod that was not told its name
+	Process       uint64                 `protobuf:"varint,2,opt,name=process,proto3" json:"process,omitempty"` // counts the processes of the pod from 1 on; 0 = any of them, in a first view
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeProcess) Reset() {
+	*x = VolumeProcess{}
+	mi := &file_memory_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeProcess) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeProcess) ProtoMessage() {}
+
+func (x *VolumeProcess) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeProcess.ProtoReflect.Descriptor instead.
+func (*VolumeProcess) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *VolumeProcess) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *VolumeProcess) GetProcess() uint64 {
+	if x != nil {
+		return x.Process
+	}
+	return 0
+}
+
+// VolumeView says who answers for a volume.
+type VolumeView struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"` // higher than those of all views before; 0 = none was obeyed yet
+	Primary       *VolumeProcess         `protobuf:"bytes,2,opt,name=primary,proto3" json:"primary,omitempty"`
+	Backup        *VolumeProcess         `protobuf:"bytes,3,opt,name=backup,proto3" json:"backup,omitempty"`   // absent: there is none
+	Earlier       *VolumeProcess         `protobuf:"bytes,4,opt,name=earlier,proto3" json:"earlier,omitempty"` // the primary before, while a backup opens
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeView) Reset() {
+	*x = VolumeView{}
+	mi := &file_memory_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeView) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeView) ProtoMessage() {}
+
+func (x *VolumeView) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeView.ProtoReflect.Descriptor instead.
+func (*VolumeView) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *VolumeView) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *VolumeView) GetPrimary() *VolumeProcess {
+	if x != nil {
+		return x.Primary
+	}
+	return nil
+}
+
+func (x *VolumeView) GetBackup() *VolumeProcess {
+	if x != nil {
+		return x.Backup
+	}
+	return nil
+}
+
+func (x *VolumeView) GetEarlier() *VolumeProcess {
+	if x != nil {
+		return x.Earlier
+	}
+	return nil
+}
+
+// VolumeCopy says where a copy of a volume is.
+type VolumeCopy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`         // its UID
+	Control       string                 `protobuf:"bytes,2,opt,name=control,proto3" json:"control,omitempty"` // host:port of its control service; the host is what its certificate names
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeCopy) Reset() {
+	*x = VolumeCopy{}
+	mi := &file_memory_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeCopy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeCopy) ProtoMessage() {}
+
+func (x *VolumeCopy) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeCopy.ProtoReflect.Descriptor instead.
+func (*VolumeCopy) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *VolumeCopy) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+func (x *VolumeCopy) GetControl() string {
+	if x != nil {
+		return x.Control
+	}
+	return ""
+}
+
+type ReportVolumeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Volume        uint32                 `protobuf:"varint,1,opt,name=volume,proto3" json:"volume,omitempty"` // number of the volume that is asked about; 0 = whichever it is
+	Pod           string                 `protobuf:"bytes,2,opt,name=pod,proto3" json:"pod,omitempty"`        // UID of the pod that is asked; a process that was told no name of its pod takes this one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportVolumeRequest) Reset() {
+	*x = ReportVolumeRequest{}
+	mi := &file_memory_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportVolumeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportVolumeRequest) ProtoMessage() {}
+
+func (x *ReportVolumeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportVolumeRequest.ProtoReflect.Descriptor instead.
+func (*ReportVolumeRequest) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *ReportVolumeRequest) GetVolume() uint32 {
+	if x != nil {
+		return x.Volume
+	}
+	return 0
+}
+
+func (x *ReportVolumeRequest) GetPod() string {
+	if x != nil {
+		return x.Pod
+	}
+	return ""
+}
+
+type ReportVolumeReply struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Process *VolumeProcess         `protobuf:"bytes,1,opt,name=process,proto3" json:"process,omitempty"`
+	Role    ReportVolumeReply_Role `protobuf:"varint,2,opt,name=role,proto3,enum=dmindex.rpc.v1.ReportVolumeReply_Role" json:"role,omitempty"`
+	View    *VolumeView            `protobuf:"bytes,3,opt,name=view,proto3" json:"view,omitempty"`                    // the highest that it obeyed or, while it joins, heard of
+	Source  *VolumeProcess         `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`                // whose changes it applies; absent of a primary and of a free copy
+	Joins   *VolumeProcess         `protobuf:"bytes,5,opt,name=joins,proto3" json:"joins,omitempty"`                  // the copy that joins this primary
+	Waits   bool                   `protobuf:"varint,6,opt,name=waits,proto3" json:"waits,omitempty"`                 // answers wait for that copy
+	InSync  bool                   `protobuf:"varint,7,opt,name=in_sync,json=inSync,proto3" json:"in_sync,omitempty"` // it has all that was answered, and this is stored
+	// for how long a primary has heard nothing of a process that it waits for, and a backup nothing of its primary
+	MissesMilliseconds uint32 `protobuf:"varint,8,opt,name=misses_milliseconds,json=missesMilliseconds,proto3" json:"misses_milliseconds,omitempty"`
+	Percent            uint32 `protobuf:"varint,9,opt,name=percent,proto3" json:"percent,omitempty"`                    // of its memory that the primary has sent to the joining copy
+	LagBytes           uint64 `protobuf:"varint,10,opt,name=lag_bytes,json=lagBytes,proto3" json:"lag_bytes,omitempty"` // of changes that the primary's copy, or the slower of two, is not known to have
+	Differences        uint64 `protobuf:"varint,11,opt,name=differences,proto3" json:"differences,omitempty"`           // pieces of memory that were found to differ between this primary and a copy
+	Mirror             string `protobuf:"bytes,12,opt,name=mirror,proto3" json:"mirror,omitempty"`                      // host:port at which this process takes changes, as it listens; empty = it cannot be a copy
+	Incarnation        uint64 `protobuf:"varint,13,opt,name=incarnation,proto3" json:"incarnation,omitempty"`           // of the content; 0 = it has none
+	Version            string `protobuf:"bytes,14,opt,name=version,proto3" json:"version,omitempty"`                    // of the program
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *ReportVolumeReply) Reset() {
+	*x = ReportVolumeReply{}
+	mi := &file_memory_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportVolumeReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportVolumeReply) ProtoMessage() {}
+
+func (x *ReportVolumeReply) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportVolumeReply.ProtoReflect.Descriptor instead.
+func (*ReportVolumeReply) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *ReportVolumeReply) GetProcess() *VolumeProcess {
+	if x != nil {
+		return x.Process
+	}
+	return nil
+}
+
+func (x *ReportVolumeReply) GetRole() ReportVolumeReply_Role {
+	if x != nil {
+		return x.Role
+	}
+	return ReportVolumeReply_UNKNOWN
+}
+
+func (x *ReportVolumeReply) GetView() *VolumeView {
+	if x != nil {
+		return x.View
+	}
+	return nil
+}
+
+func (x *ReportVolumeReply) GetSource() *VolumeProcess {
+	if x != nil {
+		return x.Source
+	}
+	return nil
+}
+
+func (x *ReportVolumeReply) GetJoins() *VolumeProcess {
+	if x != nil {
+		return x.Joins
+	}
+	return nil
+}
+
+func (x *ReportVolumeReply) GetWaits() bool {
+	if x != nil {
+		return x.Waits
+	}
+	return false
+}
+
+func (x *ReportVolumeReply) GetInSync() bool {
+	if x != nil {
+		return x.InSync
+	}
+	return false
+}
+
+func (x *ReportVolumeReply) GetMissesMilliseconds() uint32 {
+	if x != nil {
+		return x.MissesMilliseconds
+	}
+	return 0
+}
+
+func (x *ReportVolumeReply) GetPercent() uint32 {
+	if x != nil {
+		return x.Percent
+	}
+	return 0
+}
+
+func (x *ReportVolumeReply) GetLagBytes() uint64 {
+	if x != nil {
+		return x.LagBytes
+	}
+	return 0
+}
+
+func (x *ReportVolumeReply) GetDifferences() uint64 {
+	if x != nil {
+		return x.Differences
+	}
+	return 0
+}
+
+func (x *ReportVolumeReply) GetMirror() string {
+	if x != nil {
+		return x.Mirror
+	}
+	return ""
+}
+
+func (x *ReportVolumeReply) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *ReportVolumeReply) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+type ObeyViewRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Volume        uint32                 `protobuf:"varint,1,opt,name=volume,proto3" json:"volume,omitempty"`
+	View          *VolumeView            `protobuf:"bytes,2,opt,name=view,proto3" json:"view,omitempty"`
+	Copies        []*VolumeCopy          `protobuf:"bytes,3,rep,name=copies,proto3" json:"copies,omitempty"` // all that the volume has, at most 8; AwaitView passes them on
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObeyViewRequest) Reset() {
+	*x = ObeyViewRequest{}
+	mi := &file_memory_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObeyViewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObeyViewRequest) ProtoMessage() {}
+
+func (x *ObeyViewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObeyViewRequest.ProtoReflect.Descriptor instead.
+func (*ObeyViewRequest) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *ObeyViewRequest) GetVolume() uint32 {
+	if x != nil {
+		return x.Volume
+	}
+	return 0
+}
+
+func (x *ObeyViewRequest) GetView() *VolumeView {
+	if x != nil {
+		return x.View
+	}
+	return nil
+}
+
+func (x *ObeyViewRequest) GetCopies() []*VolumeCopy {
+	if x != nil {
+		return x.Copies
+	}
+	return nil
+}
+
+type ObeyViewReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ObeyViewReply) Reset() {
+	*x = ObeyViewReply{}
+	mi := &file_memory_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ObeyViewReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ObeyViewReply) ProtoMessage() {}
+
+func (x *ObeyViewReply) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ObeyViewReply.ProtoReflect.Descriptor instead.
+func (*ObeyViewReply) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{54}
+}
+
+type JoinCopyRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Volume         uint32                 `protobuf:"varint,1,opt,name=volume,proto3" json:"volume,omitempty"`
+	View           uint64                 `protobuf:"varint,2,opt,name=view,proto3" json:"view,omitempty"` // number of the view whose primary is asked
+	Copy           *VolumeProcess         `protobuf:"bytes,3,opt,name=copy,proto3" json:"copy,omitempty"`
+	Mirror         string                 `protobuf:"bytes,4,opt,name=mirror,proto3" json:"mirror,omitempty"`                                          // host:port at which it takes changes; the host is what its certificate names
+	BytesPerSecond uint64                 `protobuf:"varint,5,opt,name=bytes_per_second,json=bytesPerSecond,proto3" json:"bytes_per_second,omitempty"` // of the memory that is sent, at most; 0 = no limit
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *JoinCopyRequest) Reset() {
+	*x = JoinCopyRequest{}
+	mi := &file_memory_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinCopyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinCopyRequest) ProtoMessage() {}
+
+func (x *JoinCopyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinCopyRequest.ProtoReflect.Descriptor instead.
+func (*JoinCopyRequest) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *JoinCopyRequest) GetVolume() uint32 {
+	if x != nil {
+		return x.Volume
+	}
+	return 0
+}
+
+func (x *JoinCopyRequest) GetView() uint64 {
+	if x != nil {
+		return x.View
+	}
+	return 0
+}
+
+func (x *JoinCopyRequest) GetCopy() *VolumeProcess {
+	if x != nil {
+		return x.Copy
+	}
+	return nil
+}
+
+func (x *JoinCopyRequest) GetMirror() string {
+	if x != nil {
+		return x.Mirror
+	}
+	return ""
+}
+
+func (x *JoinCopyRequest) GetBytesPerSecond() uint64 {
+	if x != nil {
+		return x.BytesPerSecond
+	}
+	return 0
+}
+
+type JoinCopyReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinCopyReply) Reset() {
+	*x = JoinCopyReply{}
+	mi := &file_memory_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinCopyReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinCopyReply) ProtoMessage() {}
+
+func (x *JoinCopyReply) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinCopyReply.ProtoReflect.Descriptor instead.
+func (*JoinCopyReply) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{56}
+}
+
+type StopPrimaryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Volume        uint32                 `protobuf:"varint,1,opt,name=volume,proto3" json:"volume,omitempty"`
+	View          uint64                 `protobuf:"varint,2,opt,name=view,proto3" json:"view,omitempty"` // number of the view whose primary is asked
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopPrimaryRequest) Reset() {
+	*x = StopPrimaryRequest{}
+	mi := &file_memory_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopPrimaryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopPrimaryRequest) ProtoMessage() {}
+
+func (x *StopPrimaryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopPrimaryRequest.ProtoReflect.Descriptor instead.
+func (*StopPrimaryRequest) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *StopPrimaryRequest) GetVolume() uint32 {
+	if x != nil {
+		return x.Volume
+	}
+	return 0
+}
+
+func (x *StopPrimaryRequest) GetView() uint64 {
+	if x != nil {
+		return x.View
+	}
+	return 0
+}
+
+type StopPrimaryReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopPrimaryReply) Reset() {
+	*x = StopPrimaryReply{}
+	mi := &file_memory_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopPrimaryReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopPrimaryReply) ProtoMessage() {}
+
+func (x *StopPrimaryReply) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopPrimaryReply.ProtoReflect.Descriptor instead.
+func (*StopPrimaryReply) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{58}
+}
+
+type AwaitViewRequest struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Volume           uint32                 `protobuf:"varint,1,opt,name=volume,proto3" json:"volume,omitempty"`
+	After            uint64                 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"`                                               // number of the view that the caller knows
+	WaitMilliseconds uint32                 `protobuf:"varint,3,opt,name=wait_milliseconds,json=waitMilliseconds,proto3" json:"wait_milliseconds,omitempty"` // at most 30,000
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *AwaitViewRequest) Reset() {
+	*x = AwaitViewRequest{}
+	mi := &file_memory_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitViewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitViewRequest) ProtoMessage() {}
+
+func (x *AwaitViewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitViewRequest.ProtoReflect.Descriptor instead.
+func (*AwaitViewRequest) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *AwaitViewRequest) GetVolume() uint32 {
+	if x != nil {
+		return x.Volume
+	}
+	return 0
+}
+
+func (x *AwaitViewRequest) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *AwaitViewRequest) GetWaitMilliseconds() uint32 {
+	if x != nil {
+		return x.WaitMilliseconds
+	}
+	return 0
+}
+
+type AwaitViewReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	View          *VolumeView            `protobuf:"bytes,1,opt,name=view,proto3" json:"view,omitempty"`      // number 0: no view was obeyed yet, and a primary is alone
+	Serves        bool                   `protobuf:"varint,2,opt,name=serves,proto3" json:"serves,omitempty"` // this process is the primary of the view, and serves
+	Copies        []*VolumeCopy          `protobuf:"bytes,3,rep,name=copies,proto3" json:"copies,omitempty"`  // as the view came with; empty = this process knows of no other copy
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitViewReply) Reset() {
+	*x = AwaitViewReply{}
+	mi := &file_memory_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitViewReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitViewReply) ProtoMessage() {}
+
+func (x *AwaitViewReply) ProtoReflect() protoreflect.Message {
+	mi := &file_memory_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitViewReply.ProtoReflect.Descriptor instead.
+func (*AwaitViewReply) Descriptor() ([]byte, []int) {
+	return file_memory_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *AwaitViewReply) GetView() *VolumeView {
+	if x != nil {
+		return x.View
+	}
+	return nil
+}
+
+func (x *AwaitViewReply) GetServes() bool {
+	if x != nil {
+		return x.Serves
+	}
+	return false
+}
+
+func (x *AwaitViewReply) GetCopies() []*VolumeCopy {
+	if x != nil {
+		return x.Copies
+	}
+	return nil
+}
+
 var File_memory_proto protoreflect.FileDescriptor
 
 const file_memory_proto_rawDesc = "" +
@@ -3410,7 +4263,72 @@ const file_memory_proto_rawDesc = "" +
 	"\fDrainRequest\x12\x0e\n" +
 	"\x02on\x18\x01 \x01(\bR\x02on\"\f\n" +
 	"\n" +
-	"DrainReply2\xf0\f\n" +
+	"DrainReply\";\n" +
+	"\rVolumeProcess\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x18\n" +
+	"\aprocess\x18\x02 \x01(\x04R\aprocess\"\xcd\x01\n" +
+	"\n" +
+	"VolumeView\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x04R\x06number\x127\n" +
+	"\aprimary\x18\x02 \x01(\v2\x1d.dmindex.rpc.v1.VolumeProcessR\aprimary\x125\n" +
+	"\x06backup\x18\x03 \x01(\v2\x1d.dmindex.rpc.v1.VolumeProcessR\x06backup\x127\n" +
+	"\aearlier\x18\x04 \x01(\v2\x1d.dmindex.rpc.v1.VolumeProcessR\aearlier\"8\n" +
+	"\n" +
+	"VolumeCopy\x12\x10\n" +
+	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x18\n" +
+	"\acontrol\x18\x02 \x01(\tR\acontrol\"?\n" +
+	"\x13ReportVolumeRequest\x12\x16\n" +
+	"\x06volume\x18\x01 \x01(\rR\x06volume\x12\x10\n" +
+	"\x03pod\x18\x02 \x01(\tR\x03pod\"\x94\x05\n" +
+	"\x11ReportVolumeReply\x127\n" +
+	"\aprocess\x18\x01 \x01(\v2\x1d.dmindex.rpc.v1.VolumeProcessR\aprocess\x12:\n" +
+	"\x04role\x18\x02 \x01(\x0e2&.dmindex.rpc.v1.ReportVolumeReply.RoleR\x04role\x12.\n" +
+	"\x04view\x18\x03 \x01(\v2\x1a.dmindex.rpc.v1.VolumeViewR\x04view\x125\n" +
+	"\x06source\x18\x04 \x01(\v2\x1d.dmindex.rpc.v1.VolumeProcessR\x06source\x123\n" +
+	"\x05joins\x18\x05 \x01(\v2\x1d.dmindex.rpc.v1.VolumeProcessR\x05joins\x12\x14\n" +
+	"\x05waits\x18\x06 \x01(\bR\x05waits\x12\x17\n" +
+	"\ain_sync\x18\a \x01(\bR\x06inSync\x12/\n" +
+	"\x13misses_milliseconds\x18\b \x01(\rR\x12missesMilliseconds\x12\x18\n" +
+	"\apercent\x18\t \x01(\rR\apercent\x12\x1b\n" +
+	"\tlag_bytes\x18\n" +
+	" \x01(\x04R\blagBytes\x12 \n" +
+	"\vdifferences\x18\v \x01(\x04R\vdifferences\x12\x16\n" +
+	"\x06mirror\x18\f \x01(\tR\x06mirror\x12 \n" +
+	"\vincarnation\x18\r \x01(\x04R\vincarnation\x12\x18\n" +
+	"\aversion\x18\x0e \x01(\tR\aversion\"a\n" +
+	"\x04Role\x12\v\n" +
+	"\aUNKNOWN\x10\x00\x12\v\n" +
+	"\aJOINING\x10\x01\x12\n" +
+	"\n" +
+	"\x06BACKUP\x10\x02\x12\v\n" +
+	"\aOPENING\x10\x03\x12\v\n" +
+	"\aPRIMARY\x10\x04\x12\v\n" +
+	"\aSTOPPED\x10\x05\x12\f\n" +
+	"\bREPLACED\x10\x06\"\x8d\x01\n" +
+	"\x0fObeyViewRequest\x12\x16\n" +
+	"\x06volume\x18\x01 \x01(\rR\x06volume\x12.\n" +
+	"\x04view\x18\x02 \x01(\v2\x1a.dmindex.rpc.v1.VolumeViewR\x04view\x122\n" +
+	"\x06copies\x18\x03 \x03(\v2\x1a.dmindex.rpc.v1.VolumeCopyR\x06copies\"\x0f\n" +
+	"\rObeyViewReply\"\xb2\x01\n" +
+	"\x0fJoinCopyRequest\x12\x16\n" +
+	"\x06volume\x18\x01 \x01(\rR\x06volume\x12\x12\n" +
+	"\x04view\x18\x02 \x01(\x04R\x04view\x121\n" +
+	"\x04copy\x18\x03 \x01(\v2\x1d.dmindex.rpc.v1.VolumeProcessR\x04copy\x12\x16\n" +
+	"\x06mirror\x18\x04 \x01(\tR\x06mirror\x12(\n" +
+	"\x10bytes_per_second\x18\x05 \x01(\x04R\x0ebytesPerSecond\"\x0f\n" +
+	"\rJoinCopyReply\"@\n" +
+	"\x12StopPrimaryRequest\x12\x16\n" +
+	"\x06volume\x18\x01 \x01(\rR\x06volume\x12\x12\n" +
+	"\x04view\x18\x02 \x01(\x04R\x04view\"\x12\n" +
+	"\x10StopPrimaryReply\"m\n" +
+	"\x10AwaitViewRequest\x12\x16\n" +
+	"\x06volume\x18\x01 \x01(\rR\x06volume\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\x04R\x05after\x12+\n" +
+	"\x11wait_milliseconds\x18\x03 \x01(\rR\x10waitMilliseconds\"\x8c\x01\n" +
+	"\x0eAwaitViewReply\x12.\n" +
+	"\x04view\x18\x01 \x01(\v2\x1a.dmindex.rpc.v1.VolumeViewR\x04view\x12\x16\n" +
+	"\x06serves\x18\x02 \x01(\bR\x06serves\x122\n" +
+	"\x06copies\x18\x03 \x03(\v2\x1a.dmindex.rpc.v1.VolumeCopyR\x06copies2\xf0\f\n" +
 	"\x06Memory\x12V\n" +
 	"\bDescribe\x12%.dmindex.rpc.v1.DescribeMemoryRequest\x1a#.dmindex.rpc.v1.DescribeMemoryReply\x12A\n" +
 	"\x05Admit\x12\x1c.dmindex.rpc.v1.AdmitRequest\x1a\x1a.dmindex.rpc.v1.AdmitReply\x12A\n" +
@@ -3433,7 +4351,13 @@ const file_memory_proto_rawDesc = "" +
 	"\n" +
 	"JoinServer\x12!.dmindex.rpc.v1.JoinServerRequest\x1a\x1f.dmindex.rpc.v1.JoinServerReply\x12S\n" +
 	"\vListServers\x12\".dmindex.rpc.v1.ListServersRequest\x1a .dmindex.rpc.v1.ListServersReply\x12A\n" +
-	"\x05Drain\x12\x1c.dmindex.rpc.v1.DrainRequest\x1a\x1a.dmindex.rpc.v1.DrainReplyB-Z+github.com/dmindex/dmindex/api/rpc/v1;rpcv1b\x06proto3"
+	"\x05Drain\x12\x1c.dmindex.rpc.v1.DrainRequest\x1a\x1a.dmindex.rpc.v1.DrainReply2\x87\x03\n" +
+	"\x06Volume\x12P\n" +
+	"\x06Report\x12#.dmindex.rpc.v1.ReportVolumeRequest\x1a!.dmindex.rpc.v1.ReportVolumeReply\x12F\n" +
+	"\x04Obey\x12\x1f.dmindex.rpc.v1.ObeyViewRequest\x1a\x1d.dmindex.rpc.v1.ObeyViewReply\x12F\n" +
+	"\x04Join\x12\x1f.dmindex.rpc.v1.JoinCopyRequest\x1a\x1d.dmindex.rpc.v1.JoinCopyReply\x12L\n" +
+	"\x04Stop\x12\".dmindex.rpc.v1.StopPrimaryRequest\x1a .dmindex.rpc.v1.StopPrimaryReply\x12M\n" +
+	"\tAwaitView\x12 .dmindex.rpc.v1.AwaitViewRequest\x1a\x1e.dmindex.rpc.v1.AwaitViewReplyB-Z+github.com/dmindex/dmindex/api/rpc/v1;rpcv1b\x06proto3"
 
 var (
 	file_memory_proto_rawDescOnce sync.Once
@@ -3447,121 +4371,158 @@ func file_memory_proto_rawDescGZIP() []byte {
 	return file_memory_proto_rawDescData
 }
 
-var file_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
+var file_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_memory_proto_goTypes = []any{
 	(BlockedRange_Why)(0),         // 0: dmindex.rpc.v1.BlockedRange.Why
 	(JoinedServer_State)(0),       // 1: dmindex.rpc.v1.JoinedServer.State
-	(*DescribeMemoryRequest)(nil), // 2: dmindex.rpc.v1.DescribeMemoryRequest
-	(*DescribeMemoryReply)(nil),   // 3: dmindex.rpc.v1.DescribeMemoryReply
-	(*Transport)(nil),             // 4: dmindex.rpc.v1.Transport
-	(*IndexUse)(nil),              // 5: dmindex.rpc.v1.IndexUse
-	(*AdmitRequest)(nil),          // 6: dmindex.rpc.v1.AdmitRequest
-	(*AdmitReply)(nil),            // 7: dmindex.rpc.v1.AdmitReply
-	(*EvictRequest)(nil),          // 8: dmindex.rpc.v1.EvictRequest
-	(*EvictReply)(nil),            // 9: dmindex.rpc.v1.EvictReply
-	(*RegisterRequest)(nil),       // 10: dmindex.rpc.v1.RegisterRequest
-	(*RegisterReply)(nil),         // 11: dmindex.rpc.v1.RegisterReply
-	(*ConnectRequest)(nil),        // 12: dmindex.rpc.v1.ConnectRequest
-	(*ConnectReply)(nil),          // 13: dmindex.rpc.v1.ConnectReply
-	(*RenewRequest)(nil),          // 14: dmindex.rpc.v1.RenewRequest
-	(*RenewReply)(nil),            // 15: dmindex.rpc.v1.RenewReply
-	(*FenceRequest)(nil),          // 16: dmindex.rpc.v1.FenceRequest
-	(*FenceReply)(nil),            // 17: dmindex.rpc.v1.FenceReply
-	(*ForgetRequest)(nil),         // 18: dmindex.rpc.v1.ForgetRequest
-	(*ForgetReply)(nil),           // 19: dmindex.rpc.v1.ForgetReply
-	(*ListClientsRequest)(nil),    // 20: dmindex.rpc.v1.ListClientsRequest
-	(*ListClientsReply)(nil),      // 21: dmindex.rpc.v1.ListClientsReply
-	(*ClientUse)(nil),             // 22: dmindex.rpc.v1.ClientUse
-	(*AllocateChunkRequest)(nil),  // 23: dmindex.rpc.v1.AllocateChunkRequest
-	(*AllocateChunkReply)(nil),    // 24: dmindex.rpc.v1.AllocateChunkReply
-	(*FreeChunkRequest)(nil),      // 25: dmindex.rpc.v1.FreeChunkRequest
-	(*FreeChunkReply)(nil),        // 26: dmindex.rpc.v1.FreeChunkReply
-	(*GetMapRequest)(nil),         // 27: dmindex.rpc.v1.GetMapRequest
-	(*SwapMapRequest)(nil),        // 28: dmindex.rpc.v1.SwapMapRequest
-	(*MapReply)(nil),              // 29: dmindex.rpc.v1.MapReply
-	(*AcquireRangeRequest)(nil),   // 30: dmindex.rpc.v1.AcquireRangeRequest
-	(*AcquireRangeReply)(nil),     // 31: dmindex.rpc.v1.AcquireRangeReply
-	(*Holding)(nil),               // 32: dmindex.rpc.v1.Holding
-	(*InheritedLog)(nil),          // 33: dmindex.rpc.v1.InheritedLog
-	(*BlockedRange)(nil),          // 34: dmindex.rpc.v1.BlockedRange
-	(*SettleRangeRequest)(nil),    // 35: dmindex.rpc.v1.SettleRangeRequest
-	(*SettleRangeReply)(nil),      // 36: dmindex.rpc.v1.SettleRangeReply
-	(*ReleaseRangeRequest)(nil),   // 37: dmindex.rpc.v1.ReleaseRangeRequest
-	(*ReleaseRangeReply)(nil),     // 38: dmindex.rpc.v1.ReleaseRangeReply
-	(*ListHoldingsRequest)(nil),   // 39: dmindex.rpc.v1.ListHoldingsRequest
-	(*ListHoldingsReply)(nil),     // 40: dmindex.rpc.v1.ListHoldingsReply
-	(*AwaitHoldingsRequest)(nil),  // 41: dmindex.rpc.v1.AwaitHoldingsRequest
-	(*AwaitHoldingsReply)(nil),    // 42: dmindex.rpc.v1.AwaitHoldingsReply
-	(*JoinedServer)(nil),          // 43: dmindex.rpc.v1.JoinedServer
-	(*JoinServerRequest)(nil),     // 44: dmindex.rpc.v1.JoinServerRequest
-	(*JoinServerReply)(nil),       // 45: dmindex.rpc.v1.JoinServerReply
-	(*ListServersRequest)(nil),    // 46: dmindex.rpc.v1.ListServersRequest
-	(*ListServersReply)(nil),      // 47: dmindex.rpc.v1.ListServersReply
-	(*DrainRequest)(nil),          // 48: dmindex.rpc.v1.DrainRequest
-	(*DrainReply)(nil),            // 49: dmindex.rpc.v1.DrainReply
+	(ReportVolumeReply_Role)(0),   // 2: dmindex.rpc.v1.ReportVolumeReply.Role
+	(*DescribeMemoryRequest)(nil), // 3: dmindex.rpc.v1.DescribeMemoryRequest
+	(*DescribeMemoryReply)(nil),   // 4: dmindex.rpc.v1.DescribeMemoryReply
+	(*Transport)(nil),             // 5: dmindex.rpc.v1.Transport
+	(*IndexUse)(nil),              // 6: dmindex.rpc.v1.IndexUse
+	(*AdmitRequest)(nil),          // 7: dmindex.rpc.v1.AdmitRequest
+	(*AdmitReply)(nil),            // 8: dmindex.rpc.v1.AdmitReply
+	(*EvictRequest)(nil),          // 9: dmindex.rpc.v1.EvictRequest
+	(*EvictReply)(nil),            // 10: dmindex.rpc.v1.EvictReply
+	(*RegisterRequest)(nil),       // 11: dmindex.rpc.v1.RegisterRequest
+	(*RegisterReply)(nil),         // 12: dmindex.rpc.v1.RegisterReply
+	(*ConnectRequest)(nil),        // 13: dmindex.rpc.v1.ConnectRequest
+	(*ConnectReply)(nil),          // 14: dmindex.rpc.v1.ConnectReply
+	(*RenewRequest)(nil),          // 15: dmindex.rpc.v1.RenewRequest
+	(*RenewReply)(nil),            // 16: dmindex.rpc.v1.RenewReply
+	(*FenceRequest)(nil),          // 17: dmindex.rpc.v1.FenceRequest
+	(*FenceReply)(nil),            // 18: dmindex.rpc.v1.FenceReply
+	(*ForgetRequest)(nil),         // 19: dmindex.rpc.v1.ForgetRequest
+	(*ForgetReply)(nil),           // 20: dmindex.rpc.v1.ForgetReply
+	(*ListClientsRequest)(nil),    // 21: dmindex.rpc.v1.ListClientsRequest
+	(*ListClientsReply)(nil),      // 22: dmindex.rpc.v1.ListClientsReply
+	(*ClientUse)(nil),             // 23: dmindex.rpc.v1.ClientUse
+	(*AllocateChunkRequest)(nil),  // 24: dmindex.rpc.v1.AllocateChunkRequest
+	(*AllocateChunkReply)(nil),    // 25: dmindex.rpc.v1.AllocateChunkReply
+	(*FreeChunkRequest)(nil),      // 26: dmindex.rpc.v1.FreeChunkRequest
+	(*FreeChunkReply)(nil),        // 27: dmindex.rpc.v1.FreeChunkReply
+	(*GetMapRequest)(nil),         // 28: dmindex.rpc.v1.GetMapRequest
+	(*SwapMapRequest)(nil),        // 29: dmindex.rpc.v1.SwapMapRequest
+	(*MapReply)(nil),              // 30: dmindex.rpc.v1.MapReply
+	(*AcquireRangeRequest)(nil),   // 31: dmindex.rpc.v1.AcquireRangeRequest
+	(*AcquireRangeReply)(nil),     // 32: dmindex.rpc.v1.AcquireRangeReply
+	(*Holding)(nil),               // 33: dmindex.rpc.v1.Holding
+	(*InheritedLog)(nil),          // 34: dmindex.rpc.v1.InheritedLog
+	(*BlockedRange)(nil),          // 35: dmindex.rpc.v1.BlockedRange
+	(*SettleRangeRequest)(nil),    // 36: dmindex.rpc.v1.SettleRangeRequest
+	(*SettleRangeReply)(nil),      // 37: dmindex.rpc.v1.SettleRangeReply
+	(*ReleaseRangeRequest)(nil),   // 38: dmindex.rpc.v1.ReleaseRangeRequest
+	(*ReleaseRangeReply)(nil),     // 39: dmindex.rpc.v1.ReleaseRangeReply
+	(*ListHoldingsRequest)(nil),   // 40: dmindex.rpc.v1.ListHoldingsRequest
+	(*ListHoldingsReply)(nil),     // 41: dmindex.rpc.v1.ListHoldingsReply
+	(*AwaitHoldingsRequest)(nil),  // 42: dmindex.rpc.v1.AwaitHoldingsRequest
+	(*AwaitHoldingsReply)(nil),    // 43: dmindex.rpc.v1.AwaitHoldingsReply
+	(*JoinedServer)(nil),          // 44: dmindex.rpc.v1.JoinedServer
+	(*JoinServerRequest)(nil),     // 45: dmindex.rpc.v1.JoinServerRequest
+	(*JoinServerReply)(nil),       // 46: dmindex.rpc.v1.JoinServerReply
+	(*ListServersRequest)(nil),    // 47: dmindex.rpc.v1.ListServersRequest
+	(*ListServersReply)(nil),      // 48: dmindex.rpc.v1.ListServersReply
+	(*DrainRequest)(nil),          // 49: dmindex.rpc.v1.DrainRequest
+	(*DrainReply)(nil),            // 50: dmindex.rpc.v1.DrainReply
+	(*VolumeProcess)(nil),         // 51: dmindex.rpc.v1.VolumeProcess
+	(*VolumeView)(nil),            // 52: dmindex.rpc.v1.VolumeView
+	(*VolumeCopy)(nil),            // 53: dmindex.rpc.v1.VolumeCopy
+	(*ReportVolumeRequest)(nil),   // 54: dmindex.rpc.v1.ReportVolumeRequest
+	(*ReportVolumeReply)(nil),     // 55: dmindex.rpc.v1.ReportVolumeReply
+	(*ObeyViewRequest)(nil),       // 56: dmindex.rpc.v1.ObeyViewRequest
+	(*ObeyViewReply)(nil),         // 57: dmindex.rpc.v1.ObeyViewReply
+	(*JoinCopyRequest)(nil),       // 58: dmindex.rpc.v1.JoinCopyRequest
+	(*JoinCopyReply)(nil),         // 59: dmindex.rpc.v1.JoinCopyReply
+	(*StopPrimaryRequest)(nil),    // 60: dmindex.rpc.v1.StopPrimaryRequest
+	(*StopPrimaryReply)(nil),      // 61: dmindex.rpc.v1.StopPrimaryReply
+	(*AwaitViewRequest)(nil),      // 62: dmindex.rpc.v1.AwaitViewRequest
+	(*AwaitViewReply)(nil),        // 63: dmindex.rpc.v1.AwaitViewReply
 }
 var file_memory_proto_depIdxs = []int32{
-	4,  // 0: dmindex.rpc.v1.DescribeMemoryReply.transports:type_name -> dmindex.rpc.v1.Transport
-	5,  // 1: dmindex.rpc.v1.DescribeMemoryReply.indexes:type_name -> dmindex.rpc.v1.IndexUse
-	22, // 2: dmindex.rpc.v1.ListClientsReply.clients:type_name -> dmindex.rpc.v1.ClientUse
-	32, // 3: dmindex.rpc.v1.AcquireRangeReply.own:type_name -> dmindex.rpc.v1.Holding
-	34, // 4: dmindex.rpc.v1.AcquireRangeReply.blocked:type_name -> dmindex.rpc.v1.BlockedRange
-	33, // 5: dmindex.rpc.v1.Holding.inherits:type_name -> dmindex.rpc.v1.InheritedLog
+	5,  // 0: dmindex.rpc.v1.DescribeMemoryReply.transports:type_name -> dmindex.rpc.v1.Transport
+	6,  // 1: dmindex.rpc.v1.DescribeMemoryReply.indexes:type_name -> dmindex.rpc.v1.IndexUse
+	23, // 2: dmindex.rpc.v1.ListClientsReply.clients:type_name -> dmindex.rpc.v1.ClientUse
+	33, // 3: dmindex.rpc.v1.AcquireRangeReply.own:type_name -> dmindex.rpc.v1.Holding
+	35, // 4: dmindex.rpc.v1.AcquireRangeReply.blocked:type_name -> dmindex.rpc.v1.BlockedRange
+	34, // 5: dmindex.rpc.v1.Holding.inherits:type_name -> dmindex.rpc.v1.InheritedLog
 	0,  // 6: dmindex.rpc.v1.BlockedRange.why:type_name -> dmindex.rpc.v1.BlockedRange.Why
-	32, // 7: dmindex.rpc.v1.ListHoldingsReply.holdings:type_name -> dmindex.rpc.v1.Holding
+	33, // 7: dmindex.rpc.v1.ListHoldingsReply.holdings:type_name -> dmindex.rpc.v1.Holding
 	1,  // 8: dmindex.rpc.v1.JoinedServer.state:type_name -> dmindex.rpc.v1.JoinedServer.State
-	43, // 9: dmindex.rpc.v1.JoinServerRequest.server:type_name -> dmindex.rpc.v1.JoinedServer
+	44, // 9: dmindex.rpc.v1.JoinServerRequest.server:type_name -> dmindex.rpc.v1.JoinedServer
 	1,  // 10: dmindex.rpc.v1.JoinServerReply.state:type_name -> dmindex.rpc.v1.JoinedServer.State
-	43, // 11: dmindex.rpc.v1.ListServersReply.servers:type_name -> dmindex.rpc.v1.JoinedServer
-	22, // 12: dmindex.rpc.v1.ListServersReply.behind:type_name -> dmindex.rpc.v1.ClientUse
-	2,  // 13: dmindex.rpc.v1.Memory.Describe:input_type -> dmindex.rpc.v1.DescribeMemoryRequest
-	6,  // 14: dmindex.rpc.v1.Memory.Admit:input_type -> dmindex.rpc.v1.AdmitRequest
-	8,  // 15: dmindex.rpc.v1.Memory.Evict:input_type -> dmindex.rpc.v1.EvictRequest
-	10, // 16: dmindex.rpc.v1.Memory.Register:input_type -> dmindex.rpc.v1.RegisterRequest
-	12, // 17: dmindex.rpc.v1.Memory.Connect:input_type -> dmindex.rpc.v1.ConnectRequest
-	14, // 18: dmindex.rpc.v1.Memory.Renew:input_type -> dmindex.rpc.v1.RenewRequest
-	16, // 19: dmindex.rpc.v1.Memory.Fence:input_type -> dmindex.rpc.v1.FenceRequest
-	18, // 20: dmindex.rpc.v1.Memory.Forget:input_type -> dmindex.rpc.v1.ForgetRequest
-	20, // 21: dmindex.rpc.v1.Memory.ListClients:input_type -> dmindex.rpc.v1.ListClientsRequest
-	23, // 22: dmindex.rpc.v1.Memory.AllocateChunk:input_type -> dmindex.rpc.v1.AllocateChunkRequest
-	25, // 23: dmindex.rpc.v1.Memory.FreeChunk:input_type -> dmindex.rpc.v1.FreeChunkRequest
-	27, // 24: dmindex.rpc.v1.Memory.GetMap:input_type -> dmindex.rpc.v1.GetMapRequest
-	28, // 25: dmindex.rpc.v1.Memory.SwapMap:input_type -> dmindex.rpc.v1.SwapMapRequest
-	30, // 26: dmindex.rpc.v1.Memory.AcquireRange:input_type -> dmindex.rpc.v1.AcquireRangeRequest
-	35, // 27: dmindex.rpc.v1.Memory.SettleRange:input_type -> dmindex.rpc.v1.SettleRangeRequest
-	37, // 28: dmindex.rpc.v1.Memory.ReleaseRange:input_type -> dmindex.rpc.v1.ReleaseRangeRequest
-	39, // 29: dmindex.rpc.v1.Memory.ListHoldings:input_type -> dmindex.rpc.v1.ListHoldingsRequest
-	41, // 30: dmindex.rpc.v1.Memory.AwaitHoldings:input_type -> dmindex.rpc.v1.AwaitHoldingsRequest
-	44, // 31: dmindex.rpc.v1.Memory.JoinServer:input_type -> dmindex.rpc.v1.JoinServerRequest
-	46, // 32: dmindex.rpc.v1.Memory.ListServers:input_type -> dmindex.rpc.v1.ListServersRequest
-	48, // 33: dmindex.rpc.v1.Memory.Drain:input_type -> dmindex.rpc.v1.DrainRequest
-	3,  // 34: dmindex.rpc.v1.Memory.Describe:output_type -> dmindex.rpc.v1.DescribeMemoryReply
-	7,  // 35: dmindex.rpc.v1.Memory.Admit:output_type -> dmindex.rpc.v1.AdmitReply
-	9,  // 36: dmindex.rpc.v1.Memory.Evict:output_type -> dmindex.rpc.v1.EvictReply
-	11, // 37: dmindex.rpc.v1.Memory.Register:output_type -> dmindex.rpc.v1.RegisterReply
-	13, // 38: dmindex.rpc.v1.Memory.Connect:output_type -> dmindex.rpc.v1.ConnectReply
-	15, // 39: dmindex.rpc.v1.Memory.Renew:output_type -> dmindex.rpc.v1.RenewReply
-	17, // 40: dmindex.rpc.v1.Memory.Fence:output_type -> dmindex.rpc.v1.FenceReply
-	19, // 41: dmindex.rpc.v1.Memory.Forget:output_type -> dmindex.rpc.v1.ForgetReply
-	21, // 42: dmindex.rpc.v1.Memory.ListClients:output_type -> dmindex.rpc.v1.ListClientsReply
-	24, // 43: dmindex.rpc.v1.Memory.AllocateChunk:output_type -> dmindex.rpc.v1.AllocateChunkReply
-	26, // 44: dmindex.rpc.v1.Memory.FreeChunk:output_type -> dmindex.rpc.v1.FreeChunkReply
-	29, // 45: dmindex.rpc.v1.Memory.GetMap:output_type -> dmindex.rpc.v1.MapReply
-	29, // 46: dmindex.rpc.v1.Memory.SwapMap:output_type -> dmindex.rpc.v1.MapReply
-	31, // 47: dmindex.rpc.v1.Memory.AcquireRange:output_type -> dmindex.rpc.v1.AcquireRangeReply
-	36, // 48: dmindex.rpc.v1.Memory.SettleRange:output_type -> dmindex.rpc.v1.SettleRangeReply
-	38, // 49: dmindex.rpc.v1.Memory.ReleaseRange:output_type -> dmindex.rpc.v1.ReleaseRangeReply
-	40, // 50: dmindex.rpc.v1.Memory.ListHoldings:output_type -> dmindex.rpc.v1.ListHoldingsReply
-	42, // 51: dmindex.rpc.v1.Memory.AwaitHoldings:output_type -> dmindex.rpc.v1.AwaitHoldingsReply
-	45, // 52: dmindex.rpc.v1.Memory.JoinServer:output_type -> dmindex.rpc.v1.JoinServerReply
-	47, // 53: dmindex.rpc.v1.Memory.ListServers:output_type -> dmindex.rpc.v1.ListServersReply
-	49, // 54: dmindex.rpc.v1.Memory.Drain:output_type -> dmindex.rpc.v1.DrainReply
-	34, // [34:55] is the sub-list for method output_type
-	13, // [13:34] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	44, // 11: dmindex.rpc.v1.ListServersReply.servers:type_name -> dmindex.rpc.v1.JoinedServer
+	23, // 12: dmindex.rpc.v1.ListServersReply.behind:type_name -> dmindex.rpc.v1.ClientUse
+	51, // 13: dmindex.rpc.v1.VolumeView.primary:type_name -> dmindex.rpc.v1.VolumeProcess
+	51, // 14: dmindex.rpc.v1.VolumeView.backup:type_name -> dmindex.rpc.v1.VolumeProcess
+	51, // 15: dmindex.rpc.v1.VolumeView.earlier:type_name -> dmindex.rpc.v1.VolumeProcess
+	51, // 16: dmindex.rpc.v1.ReportVolumeReply.process:type_name -> dmindex.rpc.v1.VolumeProcess
+	2,  // 17: dmindex.rpc.v1.ReportVolumeReply.role:type_name -> dmindex.rpc.v1.ReportVolumeReply.Role
+	52, // 18: dmindex.rpc.v1.ReportVolumeReply.view:type_name -> dmindex.rpc.v1.VolumeView
+	51, // 19: dmindex.rpc.v1.ReportVolumeReply.source:type_name -> dmindex.rpc.v1.VolumeProcess
+	51, // 20: dmindex.rpc.v1.ReportVolumeReply.joins:type_name -> dmindex.rpc.v1.VolumeProcess
+	52, // 21: dmindex.rpc.v1.ObeyViewRequest.view:type_name -> dmindex.rpc.v1.VolumeView
+	53, // 22: dmindex.rpc.v1.ObeyViewRequest.copies:type_name -> dmindex.rpc.v1.VolumeCopy
+	51, // 23: dmindex.rpc.v1.JoinCopyRequest.copy:type_name -> dmindex.rpc.v1.VolumeProcess
+	52, // 24: dmindex.rpc.v1.AwaitViewReply.view:type_name -> dmindex.rpc.v1.VolumeView
+	53, // 25: dmindex.rpc.v1.AwaitViewReply.copies:type_name -> dmindex.rpc.v1.VolumeCopy
+	3,  // 26: dmindex.rpc.v1.Memory.Describe:input_type -> dmindex.rpc.v1.DescribeMemoryRequest
+	7,  // 27: dmindex.rpc.v1.Memory.Admit:input_type -> dmindex.rpc.v1.AdmitRequest
+	9,  // 28: dmindex.rpc.v1.Memory.Evict:input_type -> dmindex.rpc.v1.EvictRequest
+	11, // 29: dmindex.rpc.v1.Memory.Register:input_type -> dmindex.rpc.v1.RegisterRequest
+	13, // 30: dmindex.rpc.v1.Memory.Connect:input_type -> dmindex.rpc.v1.ConnectRequest
+	15, // 31: dmindex.rpc.v1.Memory.Renew:input_type -> dmindex.rpc.v1.RenewRequest
+	17, // 32: dmindex.rpc.v1.Memory.Fence:input_type -> dmindex.rpc.v1.FenceRequest
+	19, // 33: dmindex.rpc.v1.Memory.Forget:input_type -> dmindex.rpc.v1.ForgetRequest
+	21, // 34: dmindex.rpc.v1.Memory.ListClients:input_type -> dmindex.rpc.v1.ListClientsRequest
+	24, // 35: dmindex.rpc.v1.Memory.AllocateChunk:input_type -> dmindex.rpc.v1.AllocateChunkRequest
+	26, // 36: dmindex.rpc.v1.Memory.FreeChunk:input_type -> dmindex.rpc.v1.FreeChunkRequest
+	28, // 37: dmindex.rpc.v1.Memory.GetMap:input_type -> dmindex.rpc.v1.GetMapRequest
+	29, // 38: dmindex.rpc.v1.Memory.SwapMap:input_type -> dmindex.rpc.v1.SwapMapRequest
+	31, // 39: dmindex.rpc.v1.Memory.AcquireRange:input_type -> dmindex.rpc.v1.AcquireRangeRequest
+	36, // 40: dmindex.rpc.v1.Memory.SettleRange:input_type -> dmindex.rpc.v1.SettleRangeRequest
+	38, // 41: dmindex.rpc.v1.Memory.ReleaseRange:input_type -> dmindex.rpc.v1.ReleaseRangeRequest
+	40, // 42: dmindex.rpc.v1.Memory.ListHoldings:input_type -> dmindex.rpc.v1.ListHoldingsRequest
+	42, // 43: dmindex.rpc.v1.Memory.AwaitHoldings:input_type -> dmindex.rpc.v1.AwaitHoldingsRequest
+	45, // 44: dmindex.rpc.v1.Memory.JoinServer:input_type -> dmindex.rpc.v1.JoinServerRequest
+	47, // 45: dmindex.rpc.v1.Memory.ListServers:input_type -> dmindex.rpc.v1.ListServersRequest
+	49, // 46: dmindex.rpc.v1.Memory.Drain:input_type -> dmindex.rpc.v1.DrainRequest
+	54, // 47: dmindex.rpc.v1.Volume.Report:input_type -> dmindex.rpc.v1.ReportVolumeRequest
+	56, // 48: dmindex.rpc.v1.Volume.Obey:input_type -> dmindex.rpc.v1.ObeyViewRequest
+	58, // 49: dmindex.rpc.v1.Volume.Join:input_type -> dmindex.rpc.v1.JoinCopyRequest
+	60, // 50: dmindex.rpc.v1.Volume.Stop:input_type -> dmindex.rpc.v1.StopPrimaryRequest
+	62, // 51: dmindex.rpc.v1.Volume.AwaitView:input_type -> dmindex.rpc.v1.AwaitViewRequest
+	4,  // 52: dmindex.rpc.v1.Memory.Describe:output_type -> dmindex.rpc.v1.DescribeMemoryReply
+	8,  // 53: dmindex.rpc.v1.Memory.Admit:output_type -> dmindex.rpc.v1.AdmitReply
+	10, // 54: dmindex.rpc.v1.Memory.Evict:output_type -> dmindex.rpc.v1.EvictReply
+	12, // 55: dmindex.rpc.v1.Memory.Register:output_type -> dmindex.rpc.v1.RegisterReply
+	14, // 56: dmindex.rpc.v1.Memory.Connect:output_type -> dmindex.rpc.v1.ConnectReply
+	16, // 57: dmindex.rpc.v1.Memory.Renew:output_type -> dmindex.rpc.v1.RenewReply
+	18, // 58: dmindex.rpc.v1.Memory.Fence:output_type -> dmindex.rpc.v1.FenceReply
+	20, // 59: dmindex.rpc.v1.Memory.Forget:output_type -> dmindex.rpc.v1.ForgetReply
+	22, // 60: dmindex.rpc.v1.Memory.ListClients:output_type -> dmindex.rpc.v1.ListClientsReply
+	25, // 61: dmindex.rpc.v1.Memory.AllocateChunk:output_type -> dmindex.rpc.v1.AllocateChunkReply
+	27, // 62: dmindex.rpc.v1.Memory.FreeChunk:output_type -> dmindex.rpc.v1.FreeChunkReply
+	30, // 63: dmindex.rpc.v1.Memory.GetMap:output_type -> dmindex.rpc.v1.MapReply
+	30, // 64: dmindex.rpc.v1.Memory.SwapMap:output_type -> dmindex.rpc.v1.MapReply
+	32, // 65: dmindex.rpc.v1.Memory.AcquireRange:output_type -> dmindex.rpc.v1.AcquireRangeReply
+	37, // 66: dmindex.rpc.v1.Memory.SettleRange:output_type -> dmindex.rpc.v1.SettleRangeReply
+	39, // 67: dmindex.rpc.v1.Memory.ReleaseRange:output_type -> dmindex.rpc.v1.ReleaseRangeReply
+	41, // 68: dmindex.rpc.v1.Memory.ListHoldings:output_type -> dmindex.rpc.v1.ListHoldingsReply
+	43, // 69: dmindex.rpc.v1.Memory.AwaitHoldings:output_type -> dmindex.rpc.v1.AwaitHoldingsReply
+	46, // 70: dmindex.rpc.v1.Memory.JoinServer:output_type -> dmindex.rpc.v1.JoinServerReply
+	48, // 71: dmindex.rpc.v1.Memory.ListServers:output_type -> dmindex.rpc.v1.ListServersReply
+	50, // 72: dmindex.rpc.v1.Memory.Drain:output_type -> dmindex.rpc.v1.DrainReply
+	55, // 73: dmindex.rpc.v1.Volume.Report:output_type -> dmindex.rpc.v1.ReportVolumeReply
+	57, // 74: dmindex.rpc.v1.Volume.Obey:output_type -> dmindex.rpc.v1.ObeyViewReply
+	59, // 75: dmindex.rpc.v1.Volume.Join:output_type -> dmindex.rpc.v1.JoinCopyReply
+	61, // 76: dmindex.rpc.v1.Volume.Stop:output_type -> dmindex.rpc.v1.StopPrimaryReply
+	63, // 77: dmindex.rpc.v1.Volume.AwaitView:output_type -> dmindex.rpc.v1.AwaitViewReply
+	52, // [52:78] is the sub-list for method output_type
+	26, // [26:52] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_memory_proto_init() }
@@ -3574,10 +4535,10 @@ func file_memory_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_memory_proto_rawDesc), len(file_memory_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   48,
+			NumEnums:      3,
+			NumMessages:   61,
 			NumExtensions: 0,
-			NumServices:   1,
+			NumServices:   2,
 		},
 		GoTypes:           file_memory_proto_goTypes,
 		DependencyIndexes: file_memory_proto_depIdxs,

@@ -973,3 +973,289 @@ var Memory_ServiceDesc = grpc.ServiceDesc{
 	Streams:  []grpc.StreamDesc{},
 	Metadata: "memory.proto",
 }
+
+const (
+	Volume_Report_FullMethodName    = "/dmindex.rpc.v1.Volume/Report"
+	Volume_Obey_FullMethodName      = "/dmindex.rpc.v1.Volume/Obey"
+	Volume_Join_FullMethodName      = "/dmindex.rpc.v1.Volume/Join"
+	Volume_Stop_FullMethodName      = "/dmindex.rpc.v1.Volume/Stop"
+	Volume_AwaitView_FullMethodName = "/dmindex.rpc.v1.Volume/AwaitView"
+)
+
+// VolumeClient is the client API for Volume service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Volume says which process answers for what a memory server holds, its volume, and lets the operator decide it. All copies of a volume
+// serve it, and whoever asks Memory of a copy that is not the primary gets UNAVAILABLE. The protocol is in docs/design/volumes.md.
+type VolumeClient interface {
+	// Report says what this process is for its volume. Operator only.
+	Report(ctx context.Context, in *ReportVolumeRequest, opts ...grpc.CallOption) (*ReportVolumeReply, error)
+	// Obey makes a view that is recorded this process's own. It returns when the process acts by it: a backup that opens serves then, which
+	// takes a second and more. It goes on if the caller gives up, and may be repeated; the view that was obeyed last is obeyed again, and
+	// only renews the addresses. Operator only. NOT_FOUND: the process holds another volume. FAILED_PRECONDITION: the process does not obey
+	// it, because it obeyed a higher one, lacks the content, or is named no more; Report says which. UNAVAILABLE: it could not be stored.
+	Obey(ctx context.Context, in *ObeyViewRequest, opts ...grpc.CallOption) (*ObeyViewReply, error)
+	// Join makes the primary of a view send its changes, and its memory, to a free copy. It returns at once; Report says how far the copy
+	// is. Another copy takes the place of one that answers do not wait for yet. Idempotent. Operator only. FAILED_PRECONDITION: this process
+	// is not the primary of that view, or waits for another copy already.
+	Join(ctx context.Context, in *JoinCopyRequest, opts ...grpc.CallOption) (*JoinCopyReply, error)
+	// Stop makes the primary of a view ready to be replaced by its backup: it executes nothing more, and returns when it has answered what
+	// it executed and its backup may open at once. Operator only. FAILED_PRECONDITION: it is not the primary of that view, or there is no
+	// backup. UNAVAILABLE: the backup did not take all changes in time, and this process goes on as the primary.
+	Stop(ctx context.Context, in *StopPrimaryRequest, opts ...grpc.CallOption) (*StopPrimaryReply, error)
+	// AwaitView waits, up to wait_milliseconds, until this process knows of a view above the one that the caller knows, and answers which it
+	// knows then. Anyone with a valid certificate may ask, of any copy. NOT_FOUND: the process holds another volume.
+	AwaitView(ctx context.Context, in *AwaitViewRequest, opts ...grpc.CallOption) (*AwaitViewReply, error)
+}
+
+type volumeClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewVolumeClient(cc grpc.ClientConnInterface) VolumeClient {
+	return &volumeClient{cc}
+}
+
+func (c *volumeClient) Report(ctx context.Context, in *ReportVolumeRequest, opts ...grpc.CallOption) (*ReportVolumeReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReportVolumeReply)
+	err := c.cc.Invoke(ctx, Volume_Report_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *volumeClient) Obey(ctx context.Context, in *ObeyViewRequest, opts ...grpc.CallOption) (*ObeyViewReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ObeyViewReply)
+	err := c.cc.Invoke(ctx, Volume_Obey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *volumeClient) Join(ctx context.Context, in *JoinCopyRequest, opts ...grpc.CallOption) (*JoinCopyReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(JoinCopyReply)
+	err := c.cc.Invoke(ctx, Volume_Join_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *volumeClient) Stop(ctx context.Context, in *StopPrimaryRequest, opts ...grpc.CallOption) (*StopPrimaryReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(StopPrimaryReply)
+	err := c.cc.Invoke(ctx, Volume_Stop_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *volumeClient) AwaitView(ctx context.Context, in *AwaitViewRequest, opts ...grpc.CallOption) (*AwaitViewReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AwaitViewReply)
+	err := c.cc.Invoke(ctx, Volume_AwaitView_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// VolumeServer is the server API for Volume service.
+// All implementations must embed UnimplementedVolumeServer
+// for forward compatibility.
+//
+// Volume says which process answers for what a memory server holds, its volume, and lets the operator decide it. All copies of a volume
+// serve it, and whoever asks Memory of a copy that is not the primary gets UNAVAILABLE. The protocol is in docs/design/volumes.md.
+type VolumeServer interface {
+	// Report says what this process is for its volume. Operator only.
+	Report(context.Context, *ReportVolumeRequest) (*ReportVolumeReply, error)
+	// Obey makes a view that is recorded this process's own. It returns when the process acts by it: a backup that opens serves then, which
+	// takes a second and more. It goes on if the caller gives up, and may be repeated; the view that was obeyed last is obeyed again, and
+	// only renews the addresses. Operator only. NOT_FOUND: the process holds another volume. FAILED_PRECONDITION: the process does not obey
+	// it, because it obeyed a higher one, lacks the content, or is named no more; Report says which. UNAVAILABLE: it could not be stored.
+	Obey(context.Context, *ObeyViewRequest) (*ObeyViewReply, error)
+	// Join makes the primary of a view send its changes, and its memory, to a free copy. It returns at once; Report says how far the copy
+	// is. Another copy takes the place of one that answers do not wait for yet. Idempotent. Operator only. FAILED_PRECONDITION: this process
+	// is not the primary of that view, or waits for another copy already.
+	Join(context.Context, *JoinCopyRequest) (*JoinCopyReply, error)
+	// Stop makes the primary of a view ready to be replaced by its backup: it executes nothing more, and returns when it has answered what
+	// it executed and its backup may open at once. Operator only. FAILED_PRECONDITION: it is not the primary of that view, or there is no
+	// backup. UNAVAILABLE: the backup did not take all changes in time, and this process goes on as the primary.
+	Stop(context.Context, *StopPrimaryRequest) (*StopPrimaryReply, error)
+	// AwaitView waits, up to wait_milliseconds, until this process knows of a view above the one that the caller knows, and answers which it
+	// knows then. Anyone with a valid certificate may ask, of any copy. NOT_FOUND: the process holds another volume.
+	AwaitView(context.Context, *AwaitViewRequest) (*AwaitViewReply, error)
+	mustEmbedUnimplementedVolumeServer()
+}
+
+// UnimplementedVolumeServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedVolumeServer struct{}
+
+func (UnimplementedVolumeServer) Report(context.Context, *ReportVolumeRequest) (*ReportVolumeReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Report not implemented")
+}
+func (UnimplementedVolumeServer) Obey(context.Context, *ObeyViewRequest) (*ObeyViewReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Obey not implemented")
+}
+func (UnimplementedVolumeServer) Join(context.Context, *JoinCopyRequest) (*JoinCopyReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Join not implemented")
+}
+func (UnimplementedVolumeServer) Stop(context.Context, *StopPrimaryRequest) (*StopPrimaryReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Stop not implemented")
+}
+func (UnimplementedVolumeServer) AwaitView(context.Context, *AwaitViewRequest) (*AwaitViewReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method AwaitView not implemented")
+}
+func (UnimplementedVolumeServer) mustEmbedUnimplementedVolumeServer() {}
+func (UnimplementedVolumeServer) testEmbeddedByValue()                {}
+
+// UnsafeVolumeServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to VolumeServer will
+// result in compilation errors.
+type UnsafeVolumeServer interface {
+	mustEmbedUnimplementedVolumeServer()
+}
+
+func RegisterVolumeServer(s grpc.ServiceRegistrar, srv VolumeServer) {
+	// If the following call panics, it indicates UnimplementedVolumeServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Volume_ServiceDesc, srv)
+}
+
+func _Volume_Report_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReportVolumeRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(VolumeServer).Report(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Volume_Report_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(VolumeServer).Report(ctx, req.(*ReportVolumeRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Volume_Obey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ObeyViewRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(VolumeServer).Obey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Volume_Obey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(VolumeServer).Obey(ctx, req.(*ObeyViewRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Volume_Join_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(JoinCopyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(VolumeServer).Join(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Volume_Join_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(VolumeServer).Join(ctx, req.(*JoinCopyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Volume_Stop_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StopPrimaryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(VolumeServer).Stop(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Volume_Stop_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(VolumeServer).Stop(ctx, req.(*StopPrimaryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Volume_AwaitView_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AwaitViewRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(VolumeServer).AwaitView(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Volume_AwaitView_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(VolumeServer).AwaitView(ctx, req.(*AwaitViewRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Volume_ServiceDesc is the grpc.ServiceDesc for Volume service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Volume_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "dmindex.rpc.v1.Volume",
+	HandlerType: (*VolumeServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Report",
+			Handler:    _Volume_Report_Handler,
+		},
+		{
+			MethodName: "Obey",
+			Handler:    _Volume_Obey_Handler,
+		},
+		{
+			MethodName: "Join",
+			Handler:    _Volume_Join_Handler,
+		},
+		{
+			MethodName: "Stop",
+			Handler:    _Volume_Stop_Handler,
+		},
+		{
+			MethodName: "AwaitView",
+			Handler:    _Volume_AwaitView_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "memory.proto",
+}
