@@ -58,6 +58,11 @@ func TestRedisCLI(t *testing.T) {
 	f("red\n\nblue", "mget", "apple", "nope", "plum")
 	f("1", "-3", "del", "apple")
 	f("PONG", "ping")
+	for _, report := range []string{"--bigkeys", "--memkeys"} {
+		if out := c.tool(1, "redis-cli", report); !strings.Contains(out, "Sampled 1 keys in the keyspace!") || !strings.Contains(out, "1 strings with ") {
+			t.Errorf("redis-cli %s printed:\n%s", report, out)
+		}
+	}
 }
 
 func TestRedisBenchmark(t *testing.T) {

@@ -15,8 +15,16 @@ type Counting struct {
 	mu    env.Mutex
 	run   *keyCount // under way; nil = none is
 	value int64
+	timed int64 // of value, those that expire
 	at    time.Duration
 	by    ownership.Opened // the client of this server that counted; nil = none
+}
+
+// Last is the last count, and how many of these keys expire; false before there was one.
+func (m *Counting) Last() (keys, expiring int64, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.value, m.timed, m.by != nil
 }
 
 // keyCount is one count. Its outcome is written under Counting.mu, before the waiters are woken.
@@ -67,11 +75,11 @@ func (c *Engine) count(memo *Counting, client ownership.Opened, wait time.Durati
 	run := &keyCount{by: client}
 	memo.run = run
 	memo.mu.Unlock()
-	value, err := c.countKeys(wait)
+	value, timed, err := c.countKeys(wait)
 	memo.mu.Lock()
 	run.value, run.err, memo.run = value, err, nil
 	if err == nil {
-		memo.value, memo.at, memo.by = value, c.Env.Now(), client
+		memo.value, memo.timed, memo.at, memo.by = value, timed, c.Env.Now(), client
 	}
 	memo.mu.Unlock()
 	for _, ended := range run.waiters {
@@ -80,13 +88,19 @@ func (c *Engine) count(memo *Counting, client ownership.Opened, wait time.Durati
 	return value, err
 }
 
-func (c *Engine) countKeys(wait time.Duration) (n int64, err error) {
-	err = c.Scan(context.Background(), ScanRange{KeysOnly: true, Wait: wait}, false, func(_, _ []byte, _ int64) bool { n++; return n <= countAtMost }, func() error { return nil })
+func (c *Engine) countKeys(wait time.Duration) (n, timed int64, err error) {
+	err = c.Scan(context.Background(), ScanRange{KeysOnly: true, Wait: wait}, false, func(_, _ []byte, deadline int64) bool {
+		n++
+		if deadline != 0 {
+			timed++
+		}
+		return n <= countAtMost
+	}, func() error { return nil })
 	if err == nil && n > countAtMost {
 		err = &Failure{Code: rpcv1.Outcome_INVALID, Message: "the index has more than 50,000,000 keys, which takes too long to count; ask the operator's metrics"}
 	}
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return n, nil
+	return n, timed, nil
 }

@@ -59,9 +59,12 @@ func (b body) send(head []byte) {
 	b.c.tally.Count(count.OK)
 }
 
+// drop forgets it.
+func (b body) drop() { b.c.out = b.c.out[:b.from] }
+
 // fail replies an error instead.
 func (b body) fail(err error) {
-	b.c.out = b.c.out[:b.from]
+	b.drop()
 	b.c.fail(err)
 }
 

@@ -1,15 +1,10 @@
 package resp
 
 import (
-	"bytes"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"sync/atomic"
-
-	"github.com/dmindex/dmindex/computeserver/internal/count"
-	"github.com/tidwall/redcon"
 )
 
 // clientInfo is what CLIENT LIST shows of a connection; other connections read it.
@@ -55,18 +50,25 @@ func (c *conn) line() string {
 }
 
 // clientLines is CLIENT LIST: a line a connection, in the order in which they came, as many as half
-// a reply has. A user that may not read every key sees the connections of its own name.
+// a reply has.
 func (c *conn) clientLines() string {
 	var b strings.Builder
 	for _, of := range c.s.connections() {
 		if b.Len() > c.s.maxReply/2 {
 			break
 		}
-		if u := c.login.User(); u.ReadsAll() || text(&of.who.user) == u.Name() {
+		if c.sees(of) {
 			b.WriteString(of.line())
 		}
 	}
 	return b.String()
+}
+
+// sees reports whether the user may know, and end, a connection. A user that may not read every key
+// knows those of its own name.
+func (c *conn) sees(of *conn) bool {
+	u := c.login.User()
+	return u.ReadsAll() || text(&of.who.user) == u.Name()
 }
 
 func (c *conn) cmdClient(args [][]byte) {
@@ -102,102 +104,27 @@ func (c *conn) cmdClient(args [][]byte) {
 		c.clientReply(args[2])
 	case (is(sub, "NO-EVICT") || is(sub, "NO-TOUCH")) && len(args) == 3: // nothing is ever evicted
 		c.replyOK()
+	case is(sub, "CAPA") && len(args) > 2: // what the client can do is not needed
+		c.replyOK()
+	case is(sub, "MAINT_NOTIFICATIONS") && len(args) > 2: // there is none to tell of
+		c.replyOK()
+	case is(sub, "KILL") && len(args) > 2:
+		c.clientKill(args[2:])
+	case is(sub, "TRACKING") && len(args) > 2:
+		c.clientTracking(args[2:])
+	case is(sub, "CACHING") && len(args) == 3:
+		if !c.tracking {
+			c.replyError("ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled")
+			return
+		}
+		c.replyOK()
+	case is(sub, "GETREDIR") && len(args) == 2:
+		redirect := int64(-1)
+		if c.tracking {
+			redirect = 0
+		}
+		c.replyInt(redirect)
 	default:
-		c.replyError(fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%.64s'. SETNAME, GETNAME, ID, INFO, LIST, SETINFO, REPLY, NO-EVICT and NO-TOUCH are possible.", sub))
-	}
-}
-
-// cmdCommand is COMMAND and its subcommands COUNT, DOCS, INFO and LIST.
-func (c *conn) cmdCommand(args [][]byte) {
-	switch {
-	case len(args) == 1, is(args[1], "INFO"):
-		names := CommandNames[:len(commands)]
-		if len(args) > 2 {
-			names = make([]string, len(args)-2)
-			for i, name := range args[2:] {
-				names[i] = string(name)
-			}
-		}
-		c.out = redcon.AppendArray(c.out, len(names))
-		c.tally.Count(count.OK)
-		for _, name := range names {
-			k := lookupCommand([]byte(name))
-			if k == nil {
-				c.out = c.appendNull(c.out)
-				continue
-			}
-			c.out = redcon.AppendArray(c.out, 6)
-			c.out = redcon.AppendBulkString(c.out, k.name)
-			c.out = redcon.AppendInt(c.out, int64(k.arity))
-			c.out = appendFlags(c.out, k)
-			c.out = redcon.AppendInt(c.out, int64(k.keys.first))
-			c.out = redcon.AppendInt(c.out, int64(k.keys.last))
-			c.out = redcon.AppendInt(c.out, int64(k.keys.step))
-		}
-	case is(args[1], "COUNT"):
-		c.replyInt(int64(len(commands)))
-	case is(args[1], "LIST"):
-		c.out = redcon.AppendArray(c.out, len(commands))
-		c.tally.Count(count.OK)
-		for _, name := range CommandNames[:len(commands)] {
-			c.out = redcon.AppendBulkString(c.out, name)
-		}
-	case is(args[1], "DOCS"):
-		named := CommandNames[:len(commands)]
-		if len(args) > 2 {
-			named = nil
-			for _, name := range args[2:] {
-				if k := lookupCommand(name); k != nil {
-					named = append(named, k.name)
-				}
-			}
-		}
-		c.out = c.appendMap(c.out, len(named))
-		c.tally.Count(count.OK)
-		for _, name := range named {
-			c.out = redcon.AppendBulkString(c.out, name)
-			k, group := lookupCommand([]byte(name)), "server"
-			if k.data {
-				group = "generic"
-			}
-			c.out = c.appendMap(c.out, 2)
-			c.out = appendPair(c.out, "summary", k.does)
-			c.out = appendPair(c.out, "group", group) // HELP @GROUP of redis-cli needs it
-		}
-	default:
-		c.replyError(fmt.Sprintf("ERR unknown subcommand '%.64s'. COUNT, DOCS, INFO and LIST are possible.", args[1]))
-	}
-}
-
-// appendFlags appends what Redis calls the flags of a command.
-func appendFlags(b []byte, k *command) []byte {
-	switch {
-	case !k.data:
-		return redcon.AppendArray(b, 0)
-	case k.kind.Known() && k.is.Changes:
-		return redcon.AppendString(redcon.AppendArray(b, 1), "write")
-	}
-	return redcon.AppendString(redcon.AppendArray(b, 1), "readonly")
-}
-
-// cmdConfig answers what clients ask before they start; there is nothing to set.
-func (c *conn) cmdConfig(args [][]byte) {
-	if !is(args[1], "GET") || len(args) < 3 {
-		c.replyError("ERR CONFIG GET is possible; the configuration of an index is its DMIndex object")
-		return
-	}
-	var found [][2]string
-	for _, known := range [][2]string{{"appendonly", "no"}, {"databases", "1"}, {"maxclients", strconv.Itoa(c.s.maxConns)}, {"save", ""}} {
-		for _, pattern := range args[2:] {
-			if matches, _ := newGlob(bytes.ToLower(pattern), maxNameBytes).match([]byte(known[0])); matches {
-				found = append(found, known)
-				break
-			}
-		}
-	}
-	c.out = c.appendMap(c.out, len(found))
-	c.tally.Count(count.OK)
-	for _, f := range found {
-		c.out = appendPair(c.out, f[0], f[1])
+		c.replyError(unknownSubcommand(sub, "CACHING, CAPA, GETNAME, GETREDIR, ID, INFO, KILL, LIST, MAINT_NOTIFICATIONS, NO-EVICT, NO-TOUCH, REPLY, SETINFO, SETNAME, TRACKING"))
 	}
 }

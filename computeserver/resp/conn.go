@@ -91,6 +91,8 @@ type conn struct {
 	mutedFrom int
 	// database is what the last SELECT asked for, if it was refused: see cmdSelect.
 	database string
+	// Of CLIENT TRACKING (tracking.go): a command touched the index since the last flush.
+	tracking, touched bool
 	login    users.Login // nobody's before AUTH
 	resp3    bool
 	closing  bool // after the replies so far

@@ -45,6 +45,7 @@ func (c *conn) dispatch(p *pending) {
 		if k.data && !c.mayServe() {
 			return
 		}
+		c.touched = c.touched || k.data
 		c.who.last.Store(k)
 		if k.alone(len(args)) {
 			c.one(k, args)

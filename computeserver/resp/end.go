@@ -17,6 +17,7 @@ import (
 func (c *conn) flush() error {
 	c.dropMuted()
 	c.mutedFrom = 0
+	c.invalidate()
 	if len(c.out) == 0 {
 		return nil
 	}

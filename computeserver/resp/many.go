@@ -75,7 +75,7 @@ func (c *conn) many(kind rpcv1.Operation_Kind, args [][]byte, step int, visit fu
 			switch {
 			case o.Code == rpcv1.Outcome_OK:
 				n.done++
-			case o.Code == rpcv1.Outcome_NOT_FOUND:
+			case o.Code.Meaning().Answer: // the pair was not as it has to be
 			default:
 				if n.failed == nil {
 					n.failed = o

@@ -14,6 +14,7 @@ const (
 	noRight     right = iota
 	toReadRange       // all keys from the first argument to the second
 	toReadAll         // every key of the index
+	toChangeAll
 )
 
 // mayRun reports whether the user may run a command with these arguments.
@@ -24,14 +25,13 @@ func (c *conn) mayRun(k *command, args [][]byte) bool {
 		return user.MayReadRange(args[1], args[2])
 	case toReadAll:
 		return user.ReadsAll()
+	case toChangeAll:
+		return user.ReadsAll() && user.MayWrite(nil)
 	}
 	if k.single {
 		return user.May(k.is.Reads, k.is.Changes, args[1])
 	}
-	is, last := k.is, k.keys.last
-	if last < 0 {
-		last += len(args)
-	}
+	is, last := k.is, k.keys.until(len(args))
 	for i := k.keys.first; k.kind.Known() && i <= last; i += k.keys.step {
 		if !user.May(is.Reads, is.Changes, args[i]) {
 			return false
@@ -45,6 +45,8 @@ func noPermission(k *command, user *users.User) string {
 	switch {
 	case k.needs == toReadAll:
 		return fmt.Sprintf("NOPERM User %s may not read every key, which '%s' does", user.Name(), k.name)
+	case k.needs == toChangeAll:
+		return fmt.Sprintf("NOPERM User %s may not delete every key, which '%s' does", user.Name(), k.name)
 	case k.needs == toReadRange:
 		return fmt.Sprintf("NOPERM User %s may not read every key of this range; ask for one within the user's prefixes", user.Name())
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/dmindex/dmindex/computeserver/engine"
@@ -88,15 +89,15 @@ const (
 	matchEffort = 1 << 22
 )
 
-// cmdScan is SCAN cursor [MATCH pattern] [COUNT n]. Clients want cursors to be numbers, so the key
-// where a scan goes on is kept here under one.
+// cmdScan is SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]. Clients want cursors to be numbers,
+// so the key where a scan goes on is kept here under one.
 func (c *conn) cmdScan(args [][]byte) {
 	cursor, err := strconv.ParseUint(string(args[1]), 10, 64)
 	if err != nil {
 		c.replyError("ERR invalid cursor")
 		return
 	}
-	count, pattern := uint64(scanCount), (*glob)(nil)
+	count, pattern, typed := uint64(scanCount), (*glob)(nil), ""
 	for rest := args[2:]; len(rest) > 0; rest = rest[2:] {
 		switch {
 		case len(rest) == 1:
@@ -115,6 +116,8 @@ func (c *conn) cmdScan(args [][]byte) {
 			count = min(uint64(n), scanCountMost)
 		case is(rest[0], "MATCH"):
 			pattern = newGlob(rest[1], c.s.core.Index.MaxKeyBytes)
+		case is(rest[0], "TYPE"):
+			typed = strings.ToLower(string(rest[1]))
 		default:
 			c.replyError("ERR syntax error")
 			return
@@ -128,22 +131,43 @@ func (c *conn) cmdScan(args [][]byte) {
 			return
 		}
 	}
-	c.scanStep(start, count, pattern)
+	c.settle()
+	w := walk{c: c, b: c.newBody(), start: start, pattern: pattern, typed: typed}
+	if err := w.step(count); err != nil {
+		w.b.fail(err)
+		return
+	}
+	cursor = 0
+	if w.more {
+		cursor = c.s.cursors.put(w.start, &c.cursors)
+	}
+	head := redcon.AppendBulkString(appendHead(nil, 2), strconv.FormatUint(cursor, 10))
+	w.b.send(appendHead(head, w.keys))
 }
 
-// scanStep is one step of a scan from start on: up to count keys that the user may read, those of
-// them that match pattern; nil matches all. It goes from one range that the user may read to the
+// walk goes over the keys that a user may read, in steps, and adds those that match to a reply.
+type walk struct {
+	c       *conn
+	b       body
+	pattern *glob  // nil matches all
+	typed   string // the type of the pairs, in lower case; empty = any
+	start   []byte // of the next step
+	more    bool   // there is a next step
+	full    bool   // the reply is, or the buffers are
+	keys    int    // in the reply
+	seen    uint64
+}
+
+// step looks at the next keys, at most count. It goes from one range that the user may read to the
 // next, within the keys that begin as the pattern does: other keys are not read, and may have no
 // server. A step whose comparisons take long, or whose keys fill the reply, ends early.
-func (c *conn) scanStep(start []byte, count uint64, pattern *glob) {
-	user, longest := c.login.User(), c.s.core.Index.MaxKeyBytes
+func (w *walk) step(count uint64) error {
+	core, pattern := w.c.s.core, w.pattern
+	user, longest := w.c.login.User(), core.Index.MaxKeyBytes
 	prefix := pattern.prefix()
-	beyond := c.s.core.Beyond(prefix)
+	beyond := core.Beyond(prefix)
 	var last []byte
-	seen, effort := uint64(0), 0
-	c.settle()
-	b, keys, full := c.newBody(), 0, false
-	fits := true // last does
+	until, effort, over := w.seen+count, 0, false
 	keep := func(key []byte) (keep, end bool) {
 		last, keep = append(last[:0], key...), true
 		if pattern != nil {
@@ -151,51 +175,47 @@ func (c *conn) scanStep(start []byte, count uint64, pattern *glob) {
 			keep, steps = pattern.match(key)
 			effort += steps
 		}
+		keep = keep && (w.typed == "" || w.typed == "string")
 		// A key that does not even fit alone is an error.
-		if fits = !keep || keys == 0 || b.add(keyRoom(key), "") == nil; !fits {
+		if w.full = keep && w.keys > 0 && w.b.add(keyRoom(key), "") != nil; w.full {
 			return false, true
 		}
-		seen++
+		w.seen++
 		if keep {
-			keys++
+			w.keys++
 		}
 		return keep, effort > matchEffort
 	}
 	next := func() (from, end []byte, more bool) {
-		if bytes.Compare(start, prefix) < 0 {
-			start = prefix
+		if bytes.Compare(w.start, prefix) < 0 {
+			w.start = prefix
 		}
-		from, end, more = user.Readable(start, longest)
+		from, end, more = user.Readable(w.start, longest)
 		if len(beyond) > 0 && (len(end) == 0 || bytes.Compare(end, beyond) > 0) {
 			end = beyond
 		}
 		return from, end, more && !pattern.none() && (len(end) == 0 || bytes.Compare(from, end) < 0)
 	}
 	from, end, more := next()
-	for more && !full {
-		r := engine.ScanRange{Start: c.s.core.Bound(from), End: c.s.core.Bound(end), Limit: count - seen, KeysOnly: true}
-		if _, err := c.collect(b, r, keep); err != nil {
-			b.fail(err)
-			return
+	for more && !over {
+		r := engine.ScanRange{Start: core.Bound(from), End: core.Bound(end), Limit: until - w.seen, KeysOnly: true}
+		if _, err := w.c.collect(w.b, r, keep); err != nil {
+			return err
 		}
-		switch full = !fits || seen == count || effort > matchEffort; {
-		case !fits:
-			start = last
-		case full:
-			start, more = c.s.core.Successor(nil, last)
+		switch over = w.full || w.seen == until || effort > matchEffort; {
+		case w.full:
+			w.start = last
+		case over:
+			w.start, more = core.Successor(nil, last)
 		default:
-			start, more = r.End, len(r.End) > 0
+			w.start, more = r.End, len(r.End) > 0
 		}
 		if more {
 			from, end, more = next()
 		}
 	}
-	cursor := uint64(0)
-	if more {
-		cursor = c.s.cursors.put(start, &c.cursors)
-	}
-	head := redcon.AppendBulkString(appendHead(nil, 2), strconv.FormatUint(cursor, 10))
-	b.send(appendHead(head, keys))
+	w.more = more
+	return nil
 }
 
 // keyRoom is how many bytes of a reply a key takes at most.

@@ -3,7 +3,6 @@ package resp
 import (
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tidwall/redcon"
@@ -37,7 +36,7 @@ func (c *conn) cmdReset(_ [][]byte) {
 	}
 	c.settle()
 	c.s.demote(c)
-	c.resp3, c.multi, c.database = false, transaction{}, ""
+	c.resp3, c.multi, c.database, c.tracking = false, transaction{}, "", false
 	c.who.name.Store(nil)
 	c.out = append(c.out, "+RESET\r\n"...)
 	c.tally.Count(count.OK)
@@ -153,65 +152,4 @@ func (c *conn) appendMap(b []byte, pairs int) []byte {
 
 func appendPair(b []byte, key, value string) []byte {
 	return redcon.AppendBulkString(redcon.AppendBulkString(b, key), value)
-}
-
-// ratio is a share of b to two digits; 0 if there is none.
-func ratio(a, b float64) string { return strconv.FormatFloat(a/max(b, 1), 'f', 2, 64) }
-
-// cmdInfo is INFO [section ...]: everything if no section is named.
-func (c *conn) cmdInfo(args [][]byte) {
-	s := c.s
-	var b strings.Builder
-	wanted := true // the section
-	section := func(name string) {
-		wanted = len(args) == 1
-		for _, a := range args[1:] {
-			wanted = wanted || is(a, strings.ToUpper(name)) || is(a, "ALL") || is(a, "DEFAULT") || is(a, "EVERYTHING")
-		}
-		if wanted {
-			fmt.Fprintf(&b, "# %s\r\n", name)
-		}
-	}
-	line := func(key string, value any) {
-		if wanted {
-			fmt.Fprintf(&b, "%s:%v\r\n", key, value)
-		}
-	}
-	section("Server")
-	line("redis_version", respVersion)
-	line("redis_mode", "standalone")
-	line("dmindex_version", s.version)
-	line("dmindex_design", s.core.Index.Design)
-	line("dmindex_index", s.core.Index.Namespace+"/"+s.core.Index.Name)
-	line("dmindex_server", s.core.Self)
-	line("uptime_in_seconds", int64(time.Since(s.started).Seconds())) //env:real the age of a process
-	section("Clients")
-	line("connected_clients", s.core.Count.Connections.Load())
-	line("maxclients", s.maxConns)
-	section("Stats")
-	line("total_commands_processed", s.core.Count.Operations.Load())
-	line("rejected_connections", s.core.Count.Refused.Load())
-	line("dmindex_forwarded", s.core.Count.Forwarded.Load())
-	pipelines, of := s.front.Pipelines()
-	line("dmindex_pipelines", pipelines)
-	line("dmindex_commands_per_pipeline", ratio(float64(of), float64(pipelines)))
-	batches, of := s.batches.Pipelines()
-	line("dmindex_batches", batches)
-	line("dmindex_operations_per_batch", ratio(float64(of), float64(batches)))
-	waits, waited := s.core.Count.LogWaits.Load(), time.Duration(s.core.Count.LogWaited.Load())
-	line("dmindex_log_waits", waits)
-	line("dmindex_log_wait_usec_average", ratio(float64(waited.Microseconds()), float64(waits)))
-	stats := s.core.Sessions.Stats()
-	line("dmindex_log_round_trips", stats.Log.RoundTrips)
-	line("dmindex_round_trips", stats.Verbs.RoundTrips)
-	line("dmindex_index_operations", stats.Operations)
-	line("dmindex_index_cache_hits", stats.CacheHits)
-	section("Partition")
-	line("dmindex_map_generation", s.core.View.Generation())
-	if m := s.core.View.Current(); m != nil {
-		line("dmindex_servers", len(m.Servers))
-		line("dmindex_ranges", len(m.Ranges))
-	}
-	section("Keyspace")
-	c.replyBulk([]byte(b.String()))
 }

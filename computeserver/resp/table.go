@@ -45,10 +45,19 @@ type command struct {
 // from the end. With step 0 none is.
 type keysAt struct{ first, last, step int }
 
+// until is the last argument that is a key, of a command with so many arguments.
+func (k keysAt) until(args int) int {
+	if k.last < 0 {
+		return args + k.last
+	}
+	return min(k.last, args-1)
+}
+
 var (
 	oneKey   = keysAt{1, 1, 1}
 	allKeys  = keysAt{1, -1, 1}
 	keyPairs = keysAt{1, -1, 2}
+	subKey   = keysAt{2, 2, 1}
 )
 
 // takes reports whether the command may have so many arguments, its name included.
@@ -108,6 +117,18 @@ func init() {
 			arity: 2, keys: oneKey, kind: rpcv1.Operation_DEADLINE, reply: replySeconds, read: asksDeadline},
 		{name: "pexpiretime", usage: "key", does: "as `TTL`; milliseconds since 1970",
 			arity: 2, keys: oneKey, kind: rpcv1.Operation_DEADLINE, reply: replyMillis, read: asksDeadline},
+		{name: "strlen", usage: "key", does: "how long the value is; 0 if the key is not there",
+			arity: 2, keys: oneKey, kind: rpcv1.Operation_LOOKUP, reply: replyLength},
+		{name: "getrange", usage: "key start end", does: "the value's bytes from `start` to `end`, both inclusive; negative ones count from its end",
+			arity: 4, keys: oneKey, kind: rpcv1.Operation_LOOKUP, reply: replyValue, read: readsPart},
+		{name: "substr", usage: "key start end", does: "as `GETRANGE`",
+			arity: 4, keys: oneKey, kind: rpcv1.Operation_LOOKUP, reply: replyValue, read: readsPart},
+		{name: "type", usage: "key", does: "`string`, or `none` if the key is not there",
+			arity: 2, keys: oneKey, kind: rpcv1.Operation_LOOKUP, reply: replyType},
+		{name: "object", usage: "ENCODING|IDLETIME|REFCOUNT|FREQ key", does: "how Redis would store the value that was set, 0, 1 and an error: what is asked for, and how often, is not noted. Null if the key is not there",
+			arity: -2, keys: subKey, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdObject},
+		{name: "memory", usage: "USAGE key [SAMPLES n]", does: "the bytes of key and value, or null",
+			arity: -2, keys: subKey, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdMemory},
 		{name: "incr", usage: "key", does: "the value, an integer of 64 bits, plus 1. A missing key is 0",
 			arity: 2, keys: oneKey, kind: rpcv1.Operation_INCREMENT, reply: replyNumber, read: addsOne},
 		{name: "decr", usage: "key", does: "as `INCR`, minus 1",
@@ -132,24 +153,37 @@ func init() {
 			arity: 3, keys: oneKey, kind: rpcv1.Operation_REMOVE, reply: replyCount, read: delIfEqual},
 		{name: "exists", usage: "key [key ...]", does: "how many are there; a key that is named twice counts twice",
 			arity: -2, keys: allKeys, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdExists},
+		{name: "touch", usage: "key [key ...]", does: "as `EXISTS`",
+			arity: -2, keys: allKeys, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdExists},
 		{name: "mget", usage: "key [key ...]", does: "the values, null for each that is not there. **Not atomic**, as no command on several keys is: see [Several keys](#several-keys)",
 			arity: -2, keys: allKeys, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdMGet},
 		{name: "mset", usage: "key value [key value ...]", does: "`OK`. **Not atomic**, as `MGET`",
 			arity: -3, keys: keyPairs, kind: rpcv1.Operation_UPSERT, run: (*conn).cmdMSet},
+		{name: "msetnx", usage: "key value", does: "as `SETNX`. Several keys are refused: an index does not store all or none of them in one step",
+			arity: -3, keys: keyPairs, kind: rpcv1.Operation_INSERT, run: (*conn).cmdMSetNX},
 		{name: "range", usage: "start end [LIMIT n] [REV]", does: "key, value, key, value, ... in order. `start` is inclusive, `end` exclusive; an empty one is unbounded. `REV` goes from `end` downwards",
 			arity: -3, run: (*conn).cmdRange, data: true, needs: toReadRange},
-		{name: "scan", usage: "cursor [MATCH pattern] [COUNT n]", does: "keys in order, each exactly once if it stays. Patterns are those of Redis (`*`, `?`, `[a-z]`, `[^a]`, `\\`), over bytes. A step may give fewer keys than there are, or none: go on until the cursor is 0",
+		{name: "scan", usage: "cursor [MATCH pattern] [COUNT n] [TYPE type]", does: "keys in order, each exactly once if it stays. Patterns are those of Redis (`*`, `?`, `[a-z]`, `[^a]`, `\\`), over bytes. A step may give fewer keys than there are, or none: go on until the cursor is 0",
 			arity: -2, run: (*conn).cmdScan, data: true},
+		{name: "keys", usage: "pattern", does: "the keys that match, in order; at most what one reply takes, and an error where more than 1,000,000 keys would be looked at: use `SCAN`",
+			arity: 2, run: (*conn).cmdKeys, data: true},
+		{name: "randomkey", does: "some key, or null. Not each comes equally often: it is one behind a random place between the first key and the last one",
+			arity: 1, run: (*conn).cmdRandomKey, data: true, needs: toReadAll},
+		{name: "flushdb", usage: "[ASYNC|SYNC]", does: "`OK`; all keys are deleted, in their order. **Not atomic**: others see it half done, and keys that are written meanwhile may stay. An error says how many were deleted",
+			arity: -1, run: (*conn).cmdFlush, data: true, needs: toChangeAll},
+		{name: "flushall", usage: "[ASYNC|SYNC]", does: "as `FLUSHDB`",
+			arity: -1, run: (*conn).cmdFlush, data: true, needs: toChangeAll},
 		{name: "dbsize", does: "how many keys there are, counted by a scan over all of them, at most 50 million, at most once a second. A server counts once at a time: who asks meanwhile gets that count, which may have begun before the program's last write",
 			arity: 1, run: (*conn).cmdDBSize, data: true, needs: toReadAll},
 		{name: "ping", usage: "[text]", does: "`PONG`, or the text", arity: -1, run: (*conn).cmdPing},
 		{name: "echo", usage: "text", does: "the text", arity: 2, run: (*conn).cmdEcho},
-		{name: "info", usage: "[section ...]", does: "what the server is and does, in lines", arity: -1, run: (*conn).cmdInfo},
+		{name: "info", usage: "[section ...]", does: "what the server is and does, in lines. `used_memory` is the process's own, whose pairs lie in memory servers. `db0:keys=` is the last count; `INFO keyspace` counts, as `DBSIZE`", arity: -1, run: (*conn).cmdInfo},
+		{name: "role", does: "`master`: each server takes writes, and has no replicas", arity: 1, run: (*conn).cmdRole},
 		{name: "time", does: "seconds since 1970, and microseconds", arity: 1, run: (*conn).cmdTime},
 		{name: "select", usage: "0", does: "`OK`. An index is one database: another number is refused, and then every command of the connection that touches the index, also those of the same pipeline, until `SELECT 0` or `RESET`. So what was meant for another database never changes this one",
 			arity: 2, run: (*conn).cmdSelect},
-		{name: "command", usage: "[COUNT|DOCS [name ...]|INFO [name ...]|LIST]", does: "these commands", arity: -1, run: (*conn).cmdCommand},
-		{name: "client", usage: "SETNAME|GETNAME|ID|INFO|LIST|SETINFO|NO-EVICT|NO-TOUCH|REPLY", does: "as in Redis, as far as clients and tools need it to start", arity: -2, run: (*conn).cmdClient},
+		{name: "command", usage: "[COUNT|DOCS [name ...]|GETKEYS command|INFO [name ...]|LIST]", does: "these commands", arity: -1, run: (*conn).cmdCommand},
+		{name: "client", usage: "SETNAME|GETNAME|ID|INFO|LIST|KILL|SETINFO|NO-EVICT|NO-TOUCH|REPLY|CAPA|MAINT_NOTIFICATIONS|TRACKING|CACHING|GETREDIR", does: "as in Redis, as far as clients and tools need it. With `TRACKING` every pipeline that touches the index is followed by the message that no key is valid, so a client keeps nothing; `BCAST` and `REDIRECT` are refused", arity: -2, run: (*conn).cmdClient},
 		{name: "config", usage: "GET pattern [pattern ...]", does: "some settings that clients ask for to start", arity: -2, run: (*conn).cmdConfig},
 		{name: "hello", usage: "[2|3] [AUTH user password] [SETNAME name]", does: "as in Redis", arity: -1, run: (*conn).cmdHello, open: true},
 		{name: "acl", usage: "WHOAMI", does: "the user of the connection", arity: -2, run: (*conn).cmdACL},

@@ -20,7 +20,9 @@ const (
 var Names = [outcomeKinds]string{"ok", "miss", "error"}
 
 // MaxSlots bounds the slots of a front end, as a Tally has a bit for each.
-const MaxSlots = 64
+const MaxSlots = 64 * dirtyWords
+
+const dirtyWords = 2
 
 // Tally counts the requests of one pipeline or batch without sharing anything; publish adds them to
 // what is shared.
@@ -28,13 +30,13 @@ type Tally struct {
 	Slot  int // what is counted next
 	n     [MaxSlots][outcomeKinds]uint32
 	total uint64
-	dirty uint64 // bit a slot
+	dirty [dirtyWords]uint64 // bit a slot
 }
 
 // Count counts a request under Slot.
 func (t *Tally) Count(kind Kind) {
 	t.n[t.Slot][kind]++
-	t.dirty |= 1 << t.Slot
+	t.dirty[uint(t.Slot)/64] |= 1 << (uint(t.Slot) % 64)
 	t.total++
 }
 
@@ -81,14 +83,16 @@ func (t *Tally) Publish(f *Front, took time.Duration) {
 		return
 	}
 	failed := uint64(0)
-	for dirty := t.dirty; dirty != 0; dirty &= dirty - 1 {
-		slot := bits.TrailingZeros64(dirty)
-		for kind := range t.n[slot] {
-			if n := t.n[slot][kind]; n > 0 {
-				f.N[slot][kind].Add(uint64(n))
-				t.n[slot][kind] = 0
-				if Kind(kind) == Error {
-					failed += uint64(n)
+	for word, dirty := range t.dirty {
+		for ; dirty != 0; dirty &= dirty - 1 {
+			slot := 64*word + bits.TrailingZeros64(dirty)
+			for kind := range t.n[slot] {
+				if n := t.n[slot][kind]; n > 0 {
+					f.N[slot][kind].Add(uint64(n))
+					t.n[slot][kind] = 0
+					if Kind(kind) == Error {
+						failed += uint64(n)
+					}
 				}
 			}
 		}
@@ -99,7 +103,7 @@ func (t *Tally) Publish(f *Front, took time.Duration) {
 	}
 	f.Latency.observe(took, t.total)
 	f.Sizes.observe(t.total)
-	t.total, t.dirty = 0, 0
+	t.total, t.dirty = 0, [dirtyWords]uint64{}
 }
 
 // Histogram counts durations by powers of two of a microsecond: bucket i has those below 1 µs << i.

@@ -1,0 +1,114 @@
+package resp
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/dmindex/dmindex/api/config"
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
+	"github.com/dmindex/dmindex/computeserver/engine"
+)
+
+// TestFlushSaysWhatItDid: a FLUSHALL that ends in the middle is UNKNOWN, with how many keys went.
+func TestFlushSaysWhatItDid(t *testing.T) {
+	c := newCluster(t, config.RoutingOwner, nil, 1)
+	c.split([]uint32{1})
+	r := c.raw(1)
+	var fill strings.Builder
+	for i := range 1500 {
+		fill.WriteString(computeservertest.Command("SET", fmt.Sprintf("%04d", i), "v"))
+	}
+	r.Send(fill.String())
+	r.Expect(strings.Repeat("+OK\r\n", 1500))
+	c.store.Before(func(key []byte) {
+		if string(key) == "1200" {
+			c.store.Fail(errors.New("a memory server is away"))
+		}
+	})
+	r.Send(computeservertest.Command("FLUSHALL"))
+	if got := r.Line(); !strings.HasPrefix(got, "-UNKNOWN 1200 keys were deleted, the others were not; send it again: ") {
+		t.Errorf("FLUSHALL gave %q", got)
+	}
+	if n := c.store.Len(); n != 300 {
+		t.Errorf("%d keys are left", n)
+	}
+	if err := halfFlushed(engine.ErrLate, 0, false); engine.CodeOf(err) != rpcv1.Outcome_TIMED_OUT {
+		t.Errorf("a FLUSHALL that did nothing: %v", err)
+	}
+}
+
+// TestTrackingKeepsNothing: a client that asks for tracking is told behind each pipeline that
+// touched the index that no key is valid. What would let others keep something is refused.
+func TestTrackingKeepsNothing(t *testing.T) {
+	c := newCluster(t, config.RoutingOwner, nil, 1, 2)
+	c.split([]uint32{1, 2}, "m")
+	r := c.raw(1)
+	x := computeservertest.Command
+	f := func(want string, commands ...string) {
+		t.Helper()
+		r.Send(strings.Join(commands, ""))
+		r.Expect(want)
+	}
+	f("-ERR CLIENT TRACKING needs RESP3: send HELLO 3 before\r\n", x("CLIENT", "TRACKING", "ON"))
+	r.Send(x("HELLO", "3") + x("ECHO", "end"))
+	for line := ""; line != "end\r\n"; {
+		line = r.Line()
+	}
+	const refused = "-ERR CLIENT TRACKING with BCAST, PREFIX or REDIRECT is not possible: a server is not told what others change\r\n"
+	f(strings.Repeat(refused, 2)+"-ERR syntax error\r\n", x("CLIENT", "TRACKING", "ON", "BCAST"), x("CLIENT", "TRACKING", "ON", "REDIRECT", "7"), x("CLIENT", "TRACKING", "ON", "NOPE"))
+	f("_\r\n", x("GET", "a"))
+	f("+OK\r\n:0\r\n", x("CLIENT", "TRACKING", "on", "OPTIN"), x("CLIENT", "GETREDIR"))
+	f("+OK\r\n+OK\r\n+OK\r\n$1\r\n1\r\n$1\r\n2\r\n"+invalidateAll, x("CLIENT", "CACHING", "YES"), x("SET", "a", "1"), x("SET", "x", "2"), x("GET", "a"), x("GET", "x"))
+	f("+PONG\r\n", x("PING"))
+	f("+OK\r\n_\r\n", x("CLIENT", "TRACKING", "OFF"), x("GET", "b"))
+	f("+OK\r\n+RESET\r\n$1\r\n1\r\n", x("CLIENT", "TRACKING", "ON"), x("RESET"), x("GET", "a"))
+}
+
+// TestKill: CLIENT KILL ends the connections for which all that is said holds.
+func TestKill(t *testing.T) {
+	c := newCluster(t, config.RoutingOwner, nil, 1)
+	c.split([]uint32{1})
+	x := computeservertest.Command
+	one, two, three := c.raw(1), c.raw(1), c.raw(1)
+	for _, r := range []*computeservertest.Conn{one, two, three} {
+		r.Send(x("PING"))
+		r.Expect("+PONG\r\n")
+	}
+	address := two.NC.LocalAddr().String()
+	one.Send(x("CLIENT", "KILL", "ADDR", address, "USER", "nobody") + x("CLIENT", "KILL", "ADDR", address, "USER", "default", "TYPE", "normal"))
+	one.Expect(":0\r\n:1\r\n")
+	two.ExpectEnd()
+	one.Send(x("CLIENT", "KILL", three.NC.LocalAddr().String()))
+	one.Expect("+OK\r\n")
+	three.ExpectEnd()
+	one.Send(x("CLIENT", "KILL", "SKIPME", "no") + x("PING"))
+	if got := one.ExpectEnd(); got != ":1\r\n" {
+		t.Errorf("a connection that ended itself was answered %q", got)
+	}
+}
+
+// TestPartOfValue: GETRANGE over all small ranges, beside what Redis' own rule says.
+func TestPartOfValue(t *testing.T) {
+	const value = "hello"
+	n := int64(len(value))
+	for start := -2 * n; start <= 2*n; start++ {
+		for end := -2 * n; end <= 2*n; end++ {
+			from, to, want := start, end, ""
+			if from < 0 {
+				from = max(from+n, 0)
+			}
+			if to < 0 {
+				to = max(to+n, 0)
+			}
+			for i := from; i <= to && i < n && (start >= 0 || end >= 0 || start <= end); i++ {
+				want += value[i : i+1]
+			}
+			if got := string(part([]byte(value), start, end)); got != want {
+				t.Errorf("%d to %d of %s is %q, want %q", start, end, value, got, want)
+			}
+		}
+	}
+}

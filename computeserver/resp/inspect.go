@@ -1,0 +1,159 @@
+package resp
+
+import (
+	"fmt"
+
+	"github.com/tidwall/redcon"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/engine"
+)
+
+// Commands that say something of a pair, other than its value.
+
+// replyType is the type of what the key has.
+func replyType(_ *conn, b []byte, o *rpcv1.Outcome) []byte {
+	if o.Code != rpcv1.Outcome_OK {
+		return append(b, "+none\r\n"...)
+	}
+	return append(b, "+string\r\n"...)
+}
+
+// replyLength is how long the value is.
+func replyLength(_ *conn, b []byte, o *rpcv1.Outcome) []byte {
+	return redcon.AppendInt(b, int64(len(o.Value)))
+}
+
+// readsPart is GETRANGE: the reply is a part of the value.
+func readsPart(args [][]byte, _ *rpcv1.Operation, _ reply) (reply, error) {
+	start, ok := engine.ParseInteger(args[2])
+	end, also := engine.ParseInteger(args[3])
+	if !ok || !also {
+		return nil, errNotInteger
+	}
+	return func(_ *conn, b []byte, o *rpcv1.Outcome) []byte {
+		return redcon.AppendBulk(b, part(o.Value, start, end))
+	}, nil
+}
+
+// part is what of a value lies from start to end, both inclusive. Negative ones count from the end
+// of the value.
+func part(value []byte, start, end int64) []byte {
+	n := int64(len(value))
+	if start < 0 && end < 0 && start > end {
+		return nil
+	}
+	from := func(at int64) int64 {
+		if at < 0 {
+			return max(at+n, 0)
+		}
+		return at
+	}
+	if start, end = from(start), min(from(end), n-1); start > end {
+		return nil
+	}
+	return value[start : end+1]
+}
+
+// look returns what the key has, wherever it belongs; nil if the failure has been replied.
+func (c *conn) look(key []byte) (found *rpcv1.Outcome) {
+	n, err := c.many(rpcv1.Operation_LOOKUP, [][]byte{key}, 1, func(o *rpcv1.Outcome) error { found = o; return nil })
+	if err == nil && n.failed != nil {
+		err = n.failure("")
+	}
+	if err != nil {
+		c.fail(err)
+		return nil
+	}
+	return found
+}
+
+// cmdObject is OBJECT. Nothing is known of when, and how often, a pair was asked for.
+func (c *conn) cmdObject(args [][]byte) {
+	sub := args[1]
+	asks := is(sub, "ENCODING") || is(sub, "FREQ") || is(sub, "IDLETIME") || is(sub, "REFCOUNT")
+	if !asks || len(args) != 3 {
+		c.replyError(unknownSubcommand(sub, "ENCODING, FREQ, IDLETIME and REFCOUNT with a key"))
+		return
+	}
+	o := c.look(args[2])
+	switch {
+	case o == nil:
+	case o.Code != rpcv1.Outcome_OK:
+		c.replyNull()
+	case is(sub, "ENCODING"):
+		c.replyBulk([]byte(encoding(o.Value)))
+	case is(sub, "FREQ"):
+		c.replyError("ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.")
+	case is(sub, "IDLETIME"):
+		c.replyInt(0)
+	default:
+		c.replyInt(1)
+	}
+}
+
+// embeddable is how long a value is at most that Redis stores beside its key.
+const embeddable = 44
+
+// encoding is how Redis would store a value that was set.
+func encoding(value []byte) string {
+	if _, ok := engine.ParseInteger(value); ok {
+		return "int"
+	}
+	if len(value) <= embeddable {
+		return "embstr"
+	}
+	return "raw"
+}
+
+// cmdMemory is MEMORY USAGE key [SAMPLES n].
+func (c *conn) cmdMemory(args [][]byte) {
+	if !is(args[1], "USAGE") || len(args) != 3 && (len(args) != 5 || !is(args[3], "SAMPLES")) {
+		c.replyError(unknownSubcommand(args[1], "USAGE key [SAMPLES n]"))
+		return
+	}
+	if len(args) == 5 {
+		switch n, ok := engine.ParseInteger(args[4]); {
+		case !ok:
+			c.replyError(errNotInteger.Error())
+			return
+		case n < 0:
+			c.replyError(errSyntax.Error())
+			return
+		}
+	}
+	switch o := c.look(args[2]); {
+	case o == nil:
+	case o.Code != rpcv1.Outcome_OK:
+		c.replyNull()
+	default:
+		c.replyInt(int64(len(args[2]) + len(o.Value)))
+	}
+}
+
+// unknownSubcommand is the error of a subcommand that there is not, or that has other arguments.
+func unknownSubcommand(sub []byte, possible string) string {
+	return fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%.64s'. Possible: %s.", sub, possible)
+}
+
+// cmdMSetNX is MSETNX of one pair.
+func (c *conn) cmdMSetNX(args [][]byte) {
+	switch {
+	case len(args)%2 != 1:
+		c.replyError("ERR wrong number of arguments for 'msetnx' command")
+	case len(args) > 3:
+		c.fail(errMSetNX)
+	default:
+		n, err := c.many(rpcv1.Operation_INSERT, args[1:], 2, nil)
+		if err == nil && n.failed != nil {
+			err = n.failure("pairs were stored")
+		}
+		if err != nil {
+			c.fail(err)
+			return
+		}
+		c.replyInt(int64(n.done))
+	}
+}
+
+var errMSetNX error = &engine.Failure{Code: rpcv1.Outcome_INVALID, Message: "MSETNX of several keys stores all of them or none, in one step, which an index does not do; nothing was done: send SETNX for each key"}
