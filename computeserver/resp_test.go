@@ -53,7 +53,7 @@ func TestDialogue(t *testing.T) {
 		{computeservertest.Command("DEL", "a", "nope", "b", "c", "d", "e"), ":5\r\n"},
 		{computeservertest.Command("DEL", "a"), ":0\r\n"},
 		{computeservertest.Command("GET"), "-ERR wrong number of arguments for 'get' command\r\n"},
-		{computeservertest.Command("FLUSHALL", "x"), "-ERR unknown command 'FLUSHALL', with args beginning with: 'x' \r\n"},
+		{computeservertest.Command("FLUSHWORLD", "x"), "-ERR unknown command 'FLUSHWORLD', with args beginning with: 'x' \r\n"},
 		{computeservertest.Command("GET", long), "-ERR key is 700 bytes; this index takes at most 512\r\n"},
 		{computeservertest.Command("SET", "k", strings.Repeat("v", 3000)), "-ERR value is 3000 bytes; this index takes at most 2048\r\n"},
 		{computeservertest.Command("MSET", "good", "1", long, "1"), "-ERR key is 700 bytes; this index takes at most 512\r\n"},

@@ -93,11 +93,11 @@ type conn struct {
 	database string
 	// Of CLIENT TRACKING (tracking.go): a command touched the index since the last flush.
 	tracking, touched bool
-	login    users.Login // nobody's before AUTH
-	resp3    bool
-	closing  bool // after the replies so far
-	refuse   bool // the commands of this pipeline: draining is nearly over
-	tally    count.Tally
+	login             users.Login // nobody's before AUTH
+	resp3             bool
+	closing           bool // after the replies so far
+	refuse            bool // the commands of this pipeline: draining is nearly over
+	tally             count.Tally
 }
 
 // serve runs the connection until it ends.

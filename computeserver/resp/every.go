@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
 )
@@ -75,7 +74,7 @@ func (c *conn) cmdRandomKey(_ [][]byte) {
 
 // between is a random key that is not below low, and hardly above high.
 func (c *conn) between(low, high []byte) []byte {
-	index, random := c.s.core.Index, c.s.core.Env.Uint64()
+	longest, random := c.s.core.Index.MaxKeyBytes, c.s.core.Env.Uint64()
 	n := 0
 	for n < len(low) && n < len(high) && low[n] == high[n] {
 		n++
@@ -88,16 +87,10 @@ func (c *conn) between(low, high []byte) []byte {
 		least = uint64(low[n])
 	}
 	key = append(key, byte(least+random%(uint64(high[n])-least+1)))
-	size := index.MaxKeyBytes
-	if index.KeyType == config.KeyUint64 {
-		size = 8
-	}
-	for random >>= 8; len(key) < size && random > 0; random >>= 8 {
+	for random >>= 8; len(key) < longest && random > 0; random >>= 8 {
 		key = append(key, byte(random))
 	}
-	if index.KeyType == config.KeyUint64 {
-		key = append(key, make([]byte, size-len(key))...)
-	}
+	key = c.s.core.Bound(key)
 	if bytes.Compare(key, low) < 0 {
 		return low
 	}
