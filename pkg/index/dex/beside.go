@@ -279,7 +279,7 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 		s.measured(a, began)
 	}
 	var l slotted.Leaf
-	if l.Is(s.x.lay, a, b, key) && s.x.ranges.Load().whole(l.Low, l.High, l.Rightmost) {
+	if l.Is(s.x.lay, a, b, key) && s.x.ranges.Load().Covers(l.Low, l.High, l.Rightmost) {
 		if err := s.fill(f, b); err != nil {
 			s.x.cache.drop(f)
 			return nil, err

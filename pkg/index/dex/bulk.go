@@ -49,9 +49,11 @@ func (x *dex) BeforeLoad(s *btree.Session) error {
 	}
 	log := x.log.Appender()
 	last := uint64(0)
-	for _, r := range x.ranges.Load().spans {
+	taken := x.ranges.Load()
+	for i := range taken.Len() {
+		epoch := taken.Span(i).Epoch
 		for {
-			lsn, err := log.Append(appendRecord(nil, recordLoad, r.epoch, nil, nil))
+			lsn, err := log.Append(appendRecord(nil, recordLoad, epoch, nil, nil))
 			if err == nil {
 				last = lsn
 				break

@@ -5,6 +5,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -31,7 +32,7 @@ func TestClaimLooksUnderTheLock(t *testing.T) {
 		do   func(x *dex) error
 	}{
 		{"given", func(x *dex) error { _, err := x.Give(nil, nil); return err }},
-		{"leaving", func(x *dex) error { x.ranges.Store(x.ranges.Load().giving(span{})); return nil }},
+		{"leaving", func(x *dex) error { x.ranges.Store(x.ranges.Load().Giving(ranges.Span{})); return nil }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x, s := opened(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 1 << 20})
@@ -75,17 +76,17 @@ func TestMarkOfGiveGoes(t *testing.T) {
 	if _, err := x.Give(tooLong, nil); err == nil {
 		t.Fatal("a range that begins at a key of 9 bytes was given")
 	}
-	if r := x.ranges.Load(); r.leaving != nil || !r.mayMerge(nil, nil, true) {
+	if r := x.ranges.Load(); r.Leaving != nil || !r.MayMerge(nil, nil, true) {
 		t.Errorf("after a Give that failed: %+v", r)
 	}
 	mustDo(t, s.Upsert(scanKey(2), []byte("value")))
 	_, err := x.Give(scanKey(1), nil)
 	mustDo(t, err)
-	if r := x.ranges.Load(); r.leaving != nil || !r.mayMerge(nil, scanKey(1), false) || r.mayMerge(nil, scanKey(2), false) {
+	if r := x.ranges.Load(); r.Leaving != nil || !r.MayMerge(nil, scanKey(1), false) || r.MayMerge(nil, scanKey(2), false) {
 		t.Errorf("after Give: %+v", r)
 	}
 	mustDo(t, x.Take(pool.Holding{Start: scanKey(1), Epoch: 3}))
-	if r := x.ranges.Load(); !r.mayMerge(nil, nil, true) {
+	if r := x.ranges.Load(); !r.MayMerge(nil, nil, true) {
 		t.Errorf("after Take: %+v", r)
 	}
 }

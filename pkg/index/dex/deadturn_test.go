@@ -26,7 +26,7 @@ func TestTurnOfADeadSession(t *testing.T) {
 	}
 	key, value := scanKey(2), []byte("another")
 	fp := x.lay.Fingerprint(key)
-	epoch := x.ranges.Load().spans[0].epoch
+	epoch := x.ranges.Load().Span(0).Epoch
 
 	// the other session, up to the moment before it passes its turn on
 	other.b.Begin()

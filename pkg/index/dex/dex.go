@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
@@ -54,7 +55,7 @@ type dex struct {
 	ref     []byte
 	low     []byte // the lowest key
 
-	ranges atomic.Pointer[ranges]
+	ranges atomic.Pointer[ranges.Table]
 	// held by Take, Give and BulkLoad, which change ranges or need all of them
 	moves     env.Mutex
 	replaying atomic.Pointer[replayer] // while it merges leaves
@@ -83,7 +84,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	}
 	x := &dex{pool: p, env: p.Env(), with: with, mu: p.Env().NewMutex(), moves: p.Env().NewMutex()}
 	x.with.offloading = with.offloading && p.Calls()
-	x.ranges.Store(&ranges{})
+	x.ranges.Store(ranges.Of())
 	x.garbage.start(x.env)
 	if !with.caching {
 		x.turns.start(x.env)
@@ -164,10 +165,10 @@ func (x *dex) BulkLoad(pairs index.Pairs, parallel int) error {
 	x.moves.Lock()
 	defer x.moves.Unlock()
 	r, bottom := x.ranges.Load(), x.low
-	if r.at(bottom) < 0 {
+	if r.At(bottom) < 0 {
 		return fmt.Errorf("bulk load: this client has not taken all keys: %w", index.ErrNotOwner)
 	}
-	if _, high := r.around(bottom); len(high) > 0 {
+	if _, high := r.Around(bottom); len(high) > 0 {
 		return fmt.Errorf("bulk load: this client has not taken the keys from %s on: %w", keyrange.Quote(high), index.ErrNotOwner)
 	}
 	if err := x.flushAll(true); err != nil {
@@ -207,7 +208,7 @@ func (x *dex) Close() error {
 	}
 	x.closed = true
 	err := errors.Join(x.writer.stop(), x.collector.end())
-	holds := len(x.ranges.Load().spans) > 0
+	holds := x.ranges.Load().Len() > 0
 	if flushed := x.flushAll(true); !holds {
 		err = errors.Join(err, flushed)
 	}

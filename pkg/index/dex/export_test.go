@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
@@ -23,7 +24,7 @@ func LogOnly(i index.Index, keys, values [][]byte) error {
 		if values[n] == nil {
 			op = recordDelete
 		}
-		record := appendRecord(nil, op, r.spans[r.at(key)].epoch, key, values[n])
+		record := appendRecord(nil, op, r.Span(r.At(key)).Epoch, key, values[n])
 		var err error
 		if n == 0 { // so that the log is not truncated beyond it: no frame has these changes
 			position, err = x.dirty.append(log, new(frame), record)
@@ -49,7 +50,7 @@ func Forget(i index.Index, a pool.Addr) error {
 	}
 	s.b.Begin()
 	if f := x.cache.find(a); f != nil {
-		err = s.forget(f, &ranges{spans: []span{{start: []byte{}}}})
+		err = s.forget(f, ranges.Of(ranges.Span{Start: []byte{}}))
 	}
 	s.b.End()
 	return errors.Join(err, s.Close())
@@ -136,7 +137,7 @@ func LogConditions(i index.Index, keys, values [][]byte, absent []bool) error {
 			op = recordPutAbsent
 		}
 		var err error
-		if position, err = log.Append(appendRecord(nil, op, r.spans[r.at(key)].epoch, key, values[n])); err != nil {
+		if position, err = log.Append(appendRecord(nil, op, r.Span(r.At(key)).Epoch, key, values[n])); err != nil {
 			return err
 		}
 	}

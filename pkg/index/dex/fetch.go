@@ -101,7 +101,7 @@ func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, m
 		s.measured(a, began)
 	}
 	if f != nil {
-		if l.Is(s.x.lay, a, b, key) && s.x.ranges.Load().whole(l.Low, l.High, l.Rightmost) {
+		if l.Is(s.x.lay, a, b, key) && s.x.ranges.Load().Covers(l.Low, l.High, l.Rightmost) {
 			if err := s.fill(f, b); err != nil {
 				s.x.cache.drop(f)
 				return false, false, err
@@ -122,7 +122,7 @@ func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, m
 			return false, false, s.b.Retry()
 		}
 	}
-	if here && s.x.ranges.Load().whole(l.Low, l.High, l.Rightmost) {
+	if here && s.x.ranges.Load().Covers(l.Low, l.High, l.Rightmost) {
 		s.b.Remember(a, since)
 	}
 	return false, here, err

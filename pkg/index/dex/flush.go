@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
@@ -210,7 +211,7 @@ func (x *dex) giveUp(err error) error {
 }
 
 // forget writes f back and drops it, if its leaf lies in given.
-func (s *session) forget(f *frame, given *ranges) error {
+func (s *session) forget(f *frame, given *ranges.Table) error {
 	for {
 		if f.addr.Load() == 0 {
 			return nil
@@ -252,12 +253,12 @@ func (x *dex) flushAll(drop bool) error {
 	if err != nil {
 		return err
 	}
-	all := ranges{spans: []span{{start: []byte{}}}}
+	all := ranges.Of(ranges.Span{Start: []byte{}})
 	err = x.cache.each(func(f *frame) error {
 		s.b.Begin() // the limit is of one leaf
 		defer s.b.End()
 		if drop {
-			return s.forget(f, &all)
+			return s.forget(f, all)
 		}
 		for f.first.Load() != 0 {
 			if f.tryLock() {

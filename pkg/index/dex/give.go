@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 )
 
 // A range is given while its requests wait, so the time that this takes is what users notice of a
@@ -15,7 +16,7 @@ import (
 // each of them on:
 //
 //  1. The range is marked as leaving. A merge that begins from now on claims no leaf of it (Claim,
-//     ranges.mayMerge).
+//     ranges.Table.MayMerge).
 //  2. Merges of this client that are under way are awaited. A merge asks for its claims while it
 //     holds the client's merger, and holds it to its end. So a merge that gets the merger after
 //     this step sees the mark.
@@ -68,11 +69,11 @@ func (x *dex) Give(start, end []byte) (written int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("give a range: %w", err)
 	}
-	given := span{start: bytes.Clone(start), end: bytes.Clone(end)}
+	given := ranges.Span{Start: bytes.Clone(start), End: bytes.Clone(end)}
 	if err = s.setApart(given); err == nil {
-		x.ranges.Store(x.ranges.Load().without(given.start, given.end))
+		x.ranges.Store(x.ranges.Load().Without(given.Start, given.End))
 		s.b.Begin()
-		written, err = s.giveAway(&ranges{spans: []span{given}})
+		written, err = s.giveAway(ranges.Of(given))
 		s.b.End()
 		if invariants.Enabled && errors.Is(err, index.ErrPoolFull) {
 			panic(fmt.Sprintf("dex: a range that has left finds no memory: %v", err))
@@ -85,15 +86,15 @@ func (x *dex) Give(start, end []byte) (written int, err error) {
 }
 
 // setApart is steps 1 to 3. After an error nothing is marked.
-func (s *session) setApart(given span) error {
+func (s *session) setApart(given ranges.Span) error {
 	x := s.x
 	before := x.ranges.Load()
-	x.ranges.Store(before.giving(given))
+	x.ranges.Store(before.Giving(given))
 	s.b.Begin()
 	err := s.b.AwaitMerges()
 	s.b.End()
-	for _, key := range [][]byte{x.fence(given.start), x.fence(given.end)} {
-		if key != nil && err == nil && before.at(key) >= 0 {
+	for _, key := range [][]byte{x.fence(given.Start), x.fence(given.End)} {
+		if key != nil && err == nil && before.At(key) >= 0 {
 			err = s.splitAt(key)
 		}
 	}
@@ -104,7 +105,7 @@ func (s *session) setApart(given span) error {
 }
 
 // giveAway is steps 5 to 7.
-func (s *session) giveAway(given *ranges) (written int, err error) {
+func (s *session) giveAway(given *ranges.Table) (written int, err error) {
 	var g flusher
 	if err := g.start(s); err != nil {
 		return 0, err
@@ -120,7 +121,7 @@ func (s *session) giveAway(given *ranges) (written int, err error) {
 }
 
 // writeBack is step 5.
-func (s *session) writeBack(g *flusher, given *ranges) error {
+func (s *session) writeBack(g *flusher, given *ranges.Table) error {
 	defer g.release()
 	for _, f := range s.x.dirty.all() {
 		locked, err := s.lockDirty(g, f)

@@ -46,7 +46,7 @@ func TestGiveInFullPool(t *testing.T) {
 			t.Fatal(err)
 		}
 		refused = n
-		if after := x.ranges.Load(); after != before || !after.mayMerge(nil, nil, true) {
+		if after := x.ranges.Load(); after != before || !after.MayMerge(nil, nil, true) {
 			t.Errorf("the ranges were %+v, and are %+v", before, after)
 		}
 	}

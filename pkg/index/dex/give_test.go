@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -43,7 +44,7 @@ func TestGiveWritesManyAtOnce(t *testing.T) {
 		var v view
 		switch {
 		case f.addr.Load() == 0:
-		case f.open(&v) && f.within(&v, &ranges{spans: []span{{end: middle}}}):
+		case f.open(&v) && f.within(&v, ranges.Of(ranges.Span{End: middle})):
 			t.Fatalf("the leaf at %x is kept, its range was given away", f.addr.Load())
 		case f.first.Load() != 0:
 			dirty++
@@ -135,7 +136,7 @@ func TestGiveLeavesUnusedEntriesAlone(t *testing.T) {
 	x, e := fewEntries(t, 64<<10)
 	key := []byte("12345678")
 	e.leave(x, key, []byte("some value"))
-	mustDo(t, e.forget(&ranges{spans: []span{{}}}, nil))
+	mustDo(t, e.forget(ranges.Of(ranges.Span{}), nil))
 	if _, ok := e.find(x, key, nil); ok {
 		t.Error("the entry is still there")
 	}

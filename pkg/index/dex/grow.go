@@ -115,7 +115,7 @@ func (s *session) grow(keys, values [][]byte) error {
 	g := &s.batch.ready.growth
 	g.todo = g.todo[:0]
 	for i, key := range keys {
-		if values[i] != nil && s.x.lay.CheckPair(key, values[i]) == nil && s.x.ranges.Load().at(key) >= 0 {
+		if values[i] != nil && s.x.lay.CheckPair(key, values[i]) == nil && s.x.ranges.Load().At(key) >= 0 {
 			g.todo = append(g.todo, i)
 		}
 	}
@@ -340,7 +340,7 @@ func (s *session) frameFor(a pool.Addr, since uint64, b []byte) (*frame, error) 
 		return nil, err
 	}
 	var l slotted.Leaf
-	if s.x.cache.evictions.after(a, since) || !l.Open(s.x.lay, a, b) || !s.x.ranges.Load().whole(l.Low, l.High, l.Rightmost) {
+	if s.x.cache.evictions.after(a, since) || !l.Open(s.x.lay, a, b) || !s.x.ranges.Load().Covers(l.Low, l.High, l.Rightmost) {
 		s.x.cache.drop(f)
 		return nil, nil
 	}

@@ -65,7 +65,7 @@ func TestFrameOfNewLeaf(t *testing.T) {
 			if Framed(x, a) != test.framed {
 				t.Errorf("it has a frame: %v", Framed(x, a))
 			}
-			if x.ranges.Load().at(key) < 0 {
+			if x.ranges.Load().At(key) < 0 {
 				return
 			}
 			value, err := s.Lookup(key, nil)

@@ -16,9 +16,9 @@ func (x *dex) Claim(s *btree.Session, a pool.Addr, low, high []byte, rightmost b
 	may := func() bool {
 		taken := x.ranges.Load()
 		if r := x.replaying.Load(); r != nil && &r.s.Session == s {
-			taken = &r.taken
+			taken = r.taken
 		}
-		return taken.mayMerge(low, high, rightmost)
+		return taken.MayMerge(low, high, rightmost)
 	}
 	if !may() {
 		return false, nil

@@ -102,7 +102,7 @@ func (s *session) admit(q *sought, key []byte) error {
 	}
 	var l slotted.Leaf
 	if s.x.cache.evictions.after(q.found.leaf, q.since) || !l.Is(s.x.lay, q.found.leaf, q.found.image, key) ||
-		!s.x.ranges.Load().whole(l.Low, l.High, l.Rightmost) {
+		!s.x.ranges.Load().Covers(l.Low, l.High, l.Rightmost) {
 		s.x.cache.drop(f)
 		return nil
 	}

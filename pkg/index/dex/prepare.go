@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -159,7 +160,7 @@ func (s *session) prepareSome(keys, values [][]byte) error {
 		}
 	}
 	for i, key := range keys {
-		if s.x.lay.CheckPair(key, values[i]) != nil || s.x.ranges.Load().at(key) < 0 {
+		if s.x.lay.CheckPair(key, values[i]) != nil || s.x.ranges.Load().At(key) < 0 {
 			continue
 		}
 		if a, hint := w.leaves[i], w.hints[i]; hint != 0 {
@@ -359,6 +360,6 @@ func (s *session) keepReady(i int) error {
 
 // beyond reports whether err, of a fetch that began with the ranges had, says that the leaf of key
 // goes beyond them, and that was because a range left or came meanwhile.
-func (x *dex) beyond(err error, had *ranges, key []byte) bool {
-	return errors.Is(err, index.ErrFormat) && (x.ranges.Load() != had || had.at(key) < 0)
+func (x *dex) beyond(err error, had *ranges.Table, key []byte) bool {
+	return errors.Is(err, index.ErrFormat) && (x.ranges.Load() != had || had.At(key) < 0)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
@@ -45,7 +46,7 @@ func (x *dex) replay(s *slottedtree.Session, r *pool.Holding) error {
 	if err != nil {
 		return err
 	}
-	p := replayer{x: x, s: s, taken: ranges{spans: []span{{r.Start, r.End, r.Epoch}}}, replays: len(changes) > 0, logs: r.Inherits, known: changes}
+	p := replayer{x: x, s: s, taken: ranges.Of(ranges.Span{Start: r.Start, End: r.End, Epoch: r.Epoch}), replays: len(changes) > 0, logs: r.Inherits, known: changes}
 	for _, key := range [][]byte{x.fence(r.Start), x.fence(r.End)} {
 		if key != nil {
 			p.ends = append(p.ends, key)
@@ -90,12 +91,12 @@ func (p *replayer) all(changes []change) (late []change, err error) {
 func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
 	known := map[string]*history{} // bounded by the rings
 	err := x.eachRecord(logs, func(i int, l *pool.Inherited, position uint64, r record) {
-		mine := ranges{spans: []span{{l.Start, l.End, l.Epoch}}}
+		mine := ranges.Of(ranges.Span{Start: l.Start, End: l.End, Epoch: l.Epoch})
 		switch {
 		case r.epoch != l.Epoch:
 		case r.op == recordLoad: // the replay of earlier logs in this epoch preceded it
-			maps.DeleteFunc(known, func(key string, _ *history) bool { return mine.at([]byte(key)) >= 0 })
-		case mine.at(r.key) >= 0:
+			maps.DeleteFunc(known, func(key string, _ *history) bool { return mine.At([]byte(key)) >= 0 })
+		case mine.At(r.key) >= 0:
 			note(known, r, position, i)
 		}
 	})
@@ -152,7 +153,7 @@ type replayer struct {
 	x     *dex
 	s     *slottedtree.Session
 	ps    *pool.Session // has the slots' buffers
-	taken ranges
+	taken *ranges.Table
 	ends  [][]byte // where leaves are to be divided
 	full  error    // a change found no memory
 
@@ -292,7 +293,7 @@ func (p *replayer) apply(e *slot, changes []change) (done int, err error) {
 		e.f.nothing()
 		return e.from, nil
 	}
-	if !p.taken.whole(l.Low, l.High, l.Rightmost) {
+	if !p.taken.Covers(l.Low, l.High, l.Rightmost) {
 		return e.from, fmt.Errorf("leaf %v of %s goes beyond the range that is taken: %w", e.addr, keyrange.Format(l.Low, l.High), index.ErrFormat)
 	}
 	e.f.fill(e.b)

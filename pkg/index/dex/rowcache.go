@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
 	"github.com/dmindex/dmindex/pkg/index/internal/memory"
@@ -242,7 +243,7 @@ func (e *rowCache) drop(x *dex, key []byte) (had, ok bool) {
 }
 
 // forget takes out what lies in given; again is called when somebody has a bucket.
-func (e *rowCache) forget(given *ranges, again func() error) error {
+func (e *rowCache) forget(given *ranges.Table, again func() error) error {
 	if !e.some.Load() {
 		return nil
 	}
@@ -262,7 +263,7 @@ func (e *rowCache) forget(given *ranges, again func() error) error {
 			}
 		}
 		for number, at := 0, bucketBegin; at < len(b) && b[at] != 0; {
-			if key = keyAt(b, at, key[:0]); given.at(key) >= 0 {
+			if key = keyAt(b, at, key[:0]); given.At(key) >= 0 {
 				takeOut(b, number, at)
 				continue
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
@@ -93,7 +94,7 @@ func TestEntriesAreThoseKept(t *testing.T) {
 	if hits < 5000 {
 		t.Errorf("%d lookups found an entry", hits)
 	}
-	given := &ranges{spans: []span{{start: []byte{1}, end: []byte{2}}}}
+	given := ranges.Of(ranges.Span{Start: []byte{1}, End: []byte{2}})
 	if err := e.forget(given, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +102,7 @@ func TestEntriesAreThoseKept(t *testing.T) {
 	for _, key := range keys {
 		if _, ok := e.find(x, key, nil); ok {
 			left++
-			if given.at(key) >= 0 {
+			if given.At(key) >= 0 {
 				t.Fatalf("key %x is there, its range was given away", key)
 			}
 		}

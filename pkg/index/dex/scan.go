@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -26,9 +27,9 @@ import (
 
 // reach is how far a scan may go.
 type reach struct {
-	first *ranges // the ranges when the scan began
-	last  *ranges // the ranges when it last checked
-	bound []byte  // the bound by these two
+	first *ranges.Table // the ranges when the scan began
+	last  *ranges.Table // the ranges when it last checked
+	bound []byte        // the bound by these two
 }
 
 // Scan implements index.Session. It ends where the ranges end that this client has had without a
@@ -45,7 +46,7 @@ func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 	if len(start) == 0 && !reverse {
 		from = s.x.low
 	}
-	if _, ok := s.reach.first.bound(s.reach.first, from, reverse); !ok {
+	if _, ok := s.reach.first.Bound(s.reach.first, from, reverse); !ok {
 		return fmt.Errorf("scan: %w", index.ErrNotOwner)
 	}
 	return s.b.ScanWithin(start, limit, reverse, visit)
@@ -61,37 +62,10 @@ func (s *session) bound(cursor []byte, reverse bool) (bound []byte, ok bool) {
 	if now == s.reach.last { // the usual case
 		return s.reach.bound, true
 	}
-	if bound, ok = now.bound(s.reach.first, cursor, reverse); ok {
+	if bound, ok = now.Bound(s.reach.first, cursor, reverse); ok {
 		s.reach.last, s.reach.bound = now, bound
 	}
 	return bound, ok
-}
-
-// bound returns how far the keys of r reach without a gap from cursor on (or, if reverse, below it;
-// an empty cursor is then above all keys) that were in before, an earlier table, in the same epoch.
-// ok is false if there are none.
-func (r *ranges) bound(before *ranges, cursor []byte, reverse bool) (bound []byte, ok bool) {
-	i, step := 0, 1
-	if reverse {
-		i, step = r.below(cursor), -1
-	} else {
-		i = r.at(cursor)
-	}
-	for ; i >= 0 && i < len(r.spans); i += step {
-		span := &r.spans[i]
-		if ok && (reverse && !bytes.Equal(span.end, cursor) || !reverse && !bytes.Equal(span.start, cursor)) {
-			break
-		}
-		if k := before.at(span.start); k < 0 || before.spans[k].epoch != span.epoch {
-			break
-		}
-		if ok = true; reverse {
-			cursor = span.start
-		} else if cursor = span.end; len(cursor) == 0 {
-			return nil, true
-		}
-	}
-	return cursor, ok
 }
 
 // Clock implements btree.LeafCache.
@@ -119,7 +93,7 @@ func (x *dex) Admit(b *btree.Session, a pool.Addr, low, high []byte, rightmost b
 	if err != nil || !fresh {
 		return true, err
 	}
-	if !s.x.ranges.Load().whole(low, high, rightmost) || s.x.cache.evictions.after(a, since) {
+	if !s.x.ranges.Load().Covers(low, high, rightmost) || s.x.cache.evictions.after(a, since) {
 		s.x.cache.drop(f)
 		return true, nil
 	}

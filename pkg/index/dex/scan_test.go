@@ -138,7 +138,7 @@ func TestOffersAreCurrent(t *testing.T) {
 		{"given and taken", retake, false, "first..."},
 		{"given, changed by another one, and taken", func() { write(); retake() }, false, "second.."},
 	} {
-		if x.ranges.Load().at(scanKey(7)) < 0 {
+		if x.ranges.Load().At(scanKey(7)) < 0 {
 			epoch++
 			mustDo(t, x.Take(pool.Holding{Epoch: epoch}))
 		}

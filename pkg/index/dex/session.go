@@ -212,11 +212,11 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	r := s.x.ranges.Load()
-	in := r.at(key)
+	in := r.At(key)
 	if in < 0 {
 		return dst, index.ErrNotOwner
 	}
-	epoch := r.spans[in].epoch
+	epoch := r.Span(in).Epoch
 	if s.x.with.direct() {
 		return s.b.Find(key, dst)
 	}
@@ -299,7 +299,7 @@ func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool)
 		return dst, false, false
 	}
 	r := x.ranges.Load()
-	in := r.at(key)
+	in := r.At(key)
 	if in < 0 {
 		return dst, false, false
 	}
@@ -309,7 +309,7 @@ func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool)
 		value, lsn, st := s.searchFrame(f, a, key, dst, x.lay.Fingerprint(key))
 		sure = (st == done || st == absentee || st == inBlock) && (lsn <= x.log.Durable() || s.deferred)
 		if sure && st == inBlock {
-			s.tag.set(value[len(dst):], r.spans[in].epoch)
+			s.tag.set(value[len(dst):], r.Span(in).Epoch)
 			value, sure = x.values.find(x, &s.tag, dst)
 			// otherwise the block may have been reused, even with the same reference: no epoch
 			// waits for such a lookup

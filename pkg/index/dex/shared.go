@@ -14,7 +14,7 @@ func (s shared) owns(key []byte) error {
 	if err := s.x.lay.CheckKey(key); err != nil {
 		return err
 	}
-	if s.x.ranges.Load().at(key) < 0 {
+	if s.x.ranges.Load().At(key) < 0 {
 		return index.ErrNotOwner
 	}
 	return nil

@@ -22,7 +22,7 @@ func TestForeseesNothingUnwritten(t *testing.T) {
 	mustDo(t, err)
 	key, value := scanKey(2), bytes.Repeat([]byte("long"), 20)
 	fp := x.lay.Fingerprint(key)
-	epoch := x.ranges.Load().spans[0].epoch
+	epoch := x.ranges.Load().Span(0).Epoch
 
 	// the other session, up to the moment before it passes its turn on
 	other.b.Begin()
@@ -92,7 +92,7 @@ func TestTurnsEndAtLimits(t *testing.T) {
 		t.Errorf("who waits for a turn beyond its limit: %v", err)
 	}
 
-	fp, epoch := x.lay.Fingerprint(key), x.ranges.Load().spans[0].epoch
+	fp, epoch := x.lay.Fingerprint(key), x.ranges.Load().Span(0).Epoch
 	_, err = s.prepare(&p, key, value, fp, epoch, upsert)
 	mustDo(t, err)
 	var l slotted.Leaf

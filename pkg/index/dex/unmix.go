@@ -60,7 +60,7 @@ func (p *replayer) mendBy(mend func([]byte, func([]byte) bool) error, key []byte
 	n, unread := int64(0), false
 	known := func(key []byte) bool {
 		n++
-		if p.taken.at(key) >= 0 {
+		if p.taken.At(key) >= 0 {
 			return p.isKnown(key)
 		}
 		unread = p.others == nil
@@ -89,7 +89,7 @@ func (p *replayer) foreign() (map[string]struct{}, error) {
 		switch {
 		case r.op == recordLoad:
 			maps.DeleteFunc(all, func(_ string, h *history) bool { return h.last.epoch == r.epoch })
-		case p.taken.at(r.key) < 0:
+		case p.taken.At(r.key) < 0:
 			note(all, r, position, i)
 		}
 	})

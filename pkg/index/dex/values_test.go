@@ -182,7 +182,7 @@ func TestLongValuesAreCurrent(t *testing.T) {
 			t.Fatalf("%s: no reference", c.name)
 		}
 		var of tag
-		of.set(reference, x.ranges.Load().spans[0].epoch)
+		of.set(reference, x.ranges.Load().Span(0).Epoch)
 		if _, kept := x.values.find(x, &of, nil); !kept {
 			t.Errorf("%s: a value that was looked up is not kept", c.name)
 		}

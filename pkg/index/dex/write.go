@@ -69,11 +69,11 @@ func (s *session) change(key, value []byte, m mode) error {
 		return err
 	}
 	r := s.x.ranges.Load()
-	in := r.at(key)
+	in := r.At(key)
 	if in < 0 {
 		return index.ErrNotOwner
 	}
-	if made, err := s.changeForeseen(key, value, r.spans[in].epoch, m); made || err != nil {
+	if made, err := s.changeForeseen(key, value, r.Span(in).Epoch, m); made || err != nil {
 		return err
 	}
 	var p btree.Path
@@ -91,7 +91,7 @@ func (s *session) change(key, value []byte, m mode) error {
 		return err
 	}
 	fp := s.x.lay.Fingerprint(key)
-	if done, err := s.prepare(&p, key, value, fp, r.spans[in].epoch, m); done || err != nil {
+	if done, err := s.prepare(&p, key, value, fp, r.Span(in).Epoch, m); done || err != nil {
 		return err
 	}
 	tried := false
@@ -108,7 +108,7 @@ func (s *session) change(key, value []byte, m mode) error {
 		if f == nil {
 			if !tried && s.mayAppendBeside(&p, m) {
 				tried = true
-				o, made, err := s.changeBeside(&p, key, fp, r.spans[in].epoch, m, &hops)
+				o, made, err := s.changeBeside(&p, key, fp, r.Span(in).Epoch, m, &hops)
 				if err != nil {
 					return err
 				}
@@ -123,13 +123,13 @@ func (s *session) change(key, value []byte, m mode) error {
 			}
 			continue
 		}
-		o := s.apply(f, p.Addr(), key, fp, r.spans[in].epoch, m)
+		o := s.apply(f, p.Addr(), key, fp, r.Span(in).Epoch, m)
 		switch {
 		case o.err != nil:
 			return o.err
 		case o.st == blockWanted:
 			value, m = s.mod.value, putAsked
-			if err := s.prepareBlock(p.Addr(), key, value, r.spans[in].epoch); err != nil {
+			if err := s.prepareBlock(p.Addr(), key, value, r.Span(in).Epoch); err != nil {
 				return err
 			}
 			continue
@@ -143,7 +143,7 @@ func (s *session) change(key, value []byte, m mode) error {
 		case o.st == done:
 			f.hit()
 			if o.popular && m != remove && s.x.lay.InBlock(len(value)) {
-				s.tag.set(s.ref[:], r.spans[in].epoch)
+				s.tag.set(s.ref[:], r.Span(in).Epoch)
 				s.asked = asked{f: f, leaf: p.Addr(), key: key, fp: fp}
 				s.x.values.keep(s.x, &s.tag, value, s.refers)
 			}
