@@ -12,7 +12,7 @@ import (
 // FormatVersion is the version of everything that this program writes into disaggregated memory.
 // Another one is refused. Version 4: chunks begin with a table of their slabs (slab.go). A client
 // of version 3 would take the table for nodes. Version 5: records of DEX's log may have a
-// condition, or take another one back (pkg/index/dex/record.go). A client of version 4 cannot
+// condition, or take another one back (pkg/index/dex/internal/record). A client of version 4 cannot
 // replay them. Version 6: a leaf of SMART has all of its key before its cells
 // (pkg/index/smart/leaf.go). A client of version 5 would look for the rest behind them. Version 7:
 // an index has a secret, under which CHIME hashes keys (pkg/index/chime/layout.go). A client of

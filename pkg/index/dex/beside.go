@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
@@ -49,8 +50,8 @@ import (
 //
 // # What a replay finds
 //
-// The record has a condition (record.go), unless it is an upsert's or a delete's. When the client
-// dies, the log ends anywhere (history.go):
+// The record has a condition (package record), unless it is an upsert's or a delete's. When the
+// client dies, the log ends anywhere (record.History):
 //
 //   - There is a later record of the key. That of another change at 3 was appended after the claim
 //     was released, when this record was cancelled or its change was made. So a record before the
@@ -129,7 +130,7 @@ func (c *claims) try(hash uint64) *atomic.Bool {
 
 // mayAppendBeside reports whether a change of a leaf without a frame may append its record at once.
 func (s *session) mayAppendBeside(p *btree.Path, m mode) bool {
-	if !s.x.with.caching || m > remove || s.record[0] == recordRefer {
+	if !s.x.with.caching || m > remove || s.record[0] == record.Refer {
 		return false
 	}
 	_, had := s.b.Remembers(p.Addr()) // then there is no READ
@@ -208,7 +209,7 @@ func (s *session) unclaim() {
 }
 
 // cancelBytes is the length of the longest record that cancels one.
-func (x *dex) cancelBytes() int { return recordFixed + x.lay.MaxKey + 8 }
+func (x *dex) cancelBytes() int { return record.FixedBytes + x.lay.MaxKey + 8 }
 
 // appendBeside appends the session's record, with the condition of m. done: it is in the queue of
 // dirty frames. logFull: the ring has no room for it.
@@ -216,9 +217,9 @@ func (s *session) appendBeside(m mode) (state, error) {
 	plain := s.record[0]
 	switch m {
 	case insert:
-		s.record[0] = recordPutAbsent
+		s.record[0] = record.PutIfAbsent
 	case update:
-		s.record[0] = recordPutPresent
+		s.record[0] = record.PutIfPresent
 	}
 	defer func() { s.record[0] = plain }()
 	for {
@@ -315,7 +316,7 @@ func (s *session) cancel(key []byte, epoch uint64) error {
 	q := &s.beside
 	defer q.forget()
 	binary.LittleEndian.PutUint64(q.value[:], q.position)
-	q.note = appendRecord(q.note[:0], recordCancel, epoch, key, q.value[:])
+	q.note = record.Append(q.note[:0], record.Cancel, epoch, key, q.value[:])
 	position, err := s.log.AppendReserved(q.note)
 	if err != nil {
 		return s.x.giveUp(err)

@@ -8,6 +8,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
@@ -132,12 +133,12 @@ func (s *session) prepare(p *btree.Path, key, value []byte, fp byte, epoch uint6
 }
 
 func (s *session) prepareRemoval(key []byte, epoch uint64) {
-	s.record = appendRecord(s.record[:0], recordDelete, epoch, key, nil)
+	s.record = record.Append(s.record[:0], record.Delete, epoch, key, nil)
 }
 
 func (s *session) prepareInline(key, value []byte, epoch uint64) {
 	s.entry = s.x.lay.PutEntry(s.entry[:cap(s.entry)], key, value)
-	s.record = appendRecord(s.record[:0], recordPut, epoch, key, value)
+	s.record = record.Append(s.record[:0], record.Put, epoch, key, value)
 }
 
 // prepareBlock writes the block of a long value, near the leaf that will refer to it.
@@ -147,7 +148,7 @@ func (s *session) prepareBlock(leaf pool.Addr, key, value []byte, epoch uint64) 
 	}
 	s.block = blocks.Decode(s.ref[:])
 	s.entry = s.x.lay.PutReference(s.entry[:cap(s.entry)], key, s.ref[:])
-	s.record = appendRecord(s.record[:0], recordRefer, epoch, key, s.ref[:])
+	s.record = record.Append(s.record[:0], record.Refer, epoch, key, s.ref[:])
 	return nil
 }
 

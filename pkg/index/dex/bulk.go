@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
@@ -53,7 +54,7 @@ func (x *dex) BeforeLoad(s *btree.Session) error {
 	for i := range taken.Len() {
 		epoch := taken.Span(i).Epoch
 		for {
-			lsn, err := log.Append(appendRecord(nil, recordLoad, epoch, nil, nil))
+			lsn, err := log.Append(record.Append(nil, record.Load, epoch, nil, nil))
 			if err == nil {
 				last = lsn
 				break

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
@@ -20,11 +21,11 @@ func LogOnly(i index.Index, keys, values [][]byte) error {
 	log, r := x.log.Appender(), x.ranges.Load()
 	position := uint64(0)
 	for n, key := range keys {
-		op := byte(recordPut)
+		op := byte(record.Put)
 		if values[n] == nil {
-			op = recordDelete
+			op = record.Delete
 		}
-		record := appendRecord(nil, op, r.Span(r.At(key)).Epoch, key, values[n])
+		record := record.Append(nil, op, r.Span(r.At(key)).Epoch, key, values[n])
 		var err error
 		if n == 0 { // so that the log is not truncated beyond it: no frame has these changes
 			position, err = x.dirty.append(log, new(frame), record)
@@ -132,12 +133,12 @@ func LogConditions(i index.Index, keys, values [][]byte, absent []bool) error {
 	log, r := x.log.Appender(), x.ranges.Load()
 	position := uint64(0)
 	for n, key := range keys {
-		op := byte(recordPutPresent)
+		op := byte(record.PutIfPresent)
 		if absent[n] {
-			op = recordPutAbsent
+			op = record.PutIfAbsent
 		}
 		var err error
-		if position, err = log.Append(appendRecord(nil, op, r.Span(r.At(key)).Epoch, key, values[n])); err != nil {
+		if position, err = log.Append(record.Append(nil, op, r.Span(r.At(key)).Epoch, key, values[n])); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -46,7 +47,7 @@ func stalled(x *dex) (end func(), err error) {
 }
 
 // noRecord is one that a replay ignores: it takes back a record that there is not.
-func noRecord() []byte { return appendRecord(nil, recordCancel, 0, nil, make([]byte, 8)) }
+func noRecord() []byte { return record.Append(nil, record.Cancel, 0, nil, make([]byte, 8)) }
 
 // unstalled runs do while a batch of the log is under way, which is over afterwards.
 func unstalled(x *dex, do func() error) error {

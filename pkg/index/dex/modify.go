@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 )
@@ -39,7 +40,7 @@ var errKept = errors.New("the pair is kept")
 type modification struct {
 	change index.Change
 	old    []byte // the value that it saw
-	// how the leaf has that: recordPut, recordRefer; recordDelete if the key is not there
+	// how the leaf has that: record.Put, record.Refer; record.Delete if the key is not there
 	was   byte
 	has   []byte // in the leaf: the value or the reference
 	value []byte // the new value, if it needs a block
@@ -88,7 +89,7 @@ func (s *session) decide(f *frame, i int, word uint64, key []byte, epoch uint64)
 func (s *session) readOld(f *frame, i int, word uint64, key []byte, epoch uint64) error {
 	d := &s.mod
 	d.was, d.has = s.inLeaf(f, i, word, key, d.has[:0])
-	if d.was != recordRefer {
+	if d.was != record.Refer {
 		d.old = append(d.old[:0], d.has...)
 		return nil
 	}
@@ -118,11 +119,11 @@ func (s *session) asTold(f *frame, i int, word uint64, key []byte) bool {
 func (s *session) inLeaf(f *frame, i int, word uint64, key, dst []byte) (was byte, has []byte) {
 	switch {
 	case i < 0:
-		return recordDelete, dst
+		return record.Delete, dst
 	case f.refers(word, s.x.lay):
-		was = recordRefer
+		was = record.Refer
 	default:
-		was = recordPut
+		was = record.Put
 	}
 	return was, f.value(word, s.x.lay, key, dst)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
@@ -34,10 +35,10 @@ import (
 // replayLeaves bounds the leaves that are READ together.
 const replayLeaves = 16
 
-// change is what a key ends with by the logs (history.outcome).
+// change is what a key ends with by the logs (record.History).
 type change struct {
 	key string
-	record
+	record.Record
 }
 
 // replay applies the logs to the keys of r, and divides the leaves at its ends.
@@ -89,14 +90,14 @@ func (p *replayer) all(changes []change) (late []change, err error) {
 
 // changes reads the logs and returns what each key ends with, in key order.
 func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
-	known := map[string]*history{} // bounded by the rings
-	err := x.eachRecord(logs, func(i int, l *pool.Inherited, position uint64, r record) {
+	known := map[string]*record.History{} // bounded by the rings
+	err := x.eachRecord(logs, func(i int, l *pool.Inherited, position uint64, r record.Record) {
 		mine := ranges.Of(ranges.Span{Start: l.Start, End: l.End, Epoch: l.Epoch})
 		switch {
-		case r.epoch != l.Epoch:
-		case r.op == recordLoad: // the replay of earlier logs in this epoch preceded it
-			maps.DeleteFunc(known, func(key string, _ *history) bool { return mine.At([]byte(key)) >= 0 })
-		case mine.At(r.key) >= 0:
+		case r.Epoch != l.Epoch:
+		case r.Op == record.Load: // the replay of earlier logs in this epoch preceded it
+			maps.DeleteFunc(known, func(key string, _ *record.History) bool { return mine.At([]byte(key)) >= 0 })
+		case mine.At(r.Key) >= 0:
 			note(known, r, position, i)
 		}
 	})
@@ -105,8 +106,8 @@ func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
 	}
 	all := make([]change, 0, len(known))
 	for k, h := range known { //env:real sorted below
-		if r, ok := h.outcome(); ok {
-			r.key = []byte(k)
+		if r, ok := h.Outcome(); ok {
+			r.Key = []byte(k)
 			all = append(all, change{k, r})
 		}
 	}
@@ -115,7 +116,7 @@ func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
 }
 
 // eachRecord visits the records of logs, one log after the other, the lower epoch first.
-func (x *dex) eachRecord(logs []pool.Inherited, visit func(i int, log *pool.Inherited, position uint64, r record)) error {
+func (x *dex) eachRecord(logs []pool.Inherited, visit func(i int, log *pool.Inherited, position uint64, r record.Record)) error {
 	logs = slices.Clone(logs)
 	slices.SortStableFunc(logs, func(a, b pool.Inherited) int { return cmp.Compare(a.Epoch, b.Epoch) })
 	for i := range logs {
@@ -124,8 +125,8 @@ func (x *dex) eachRecord(logs []pool.Inherited, visit func(i int, log *pool.Inhe
 			return err
 		}
 		err = redo.Replay(x.pool, ref, func(position uint64, b []byte) error {
-			var r record
-			err := r.decode(b)
+			var r record.Record
+			err := r.Decode(b)
 			if err == nil {
 				visit(i, &logs[i], position, r)
 			}
@@ -139,13 +140,13 @@ func (x *dex) eachRecord(logs []pool.Inherited, visit func(i int, log *pool.Inhe
 }
 
 // note adds a record of a log to what is known of its key.
-func note(known map[string]*history, r record, position uint64, log int) {
-	h := known[string(r.key)]
+func note(known map[string]*record.History, r record.Record, position uint64, log int) {
+	h := known[string(r.Key)]
 	if h == nil {
-		h = &history{}
-		known[string(r.key)] = h
+		h = &record.History{}
+		known[string(r.Key)] = h
 	}
-	h.add(r, position, log)
+	h.Add(r, position, log)
 }
 
 // replayer writes changes to leaves.
@@ -195,23 +196,23 @@ func (p *replayer) start() (err error) {
 
 // one writes one change by the tree's own operation.
 func (p *replayer) one(c *change) error {
-	if err := p.mend(c.record.key); err != nil {
+	if err := p.mend(c.Record.Key); err != nil {
 		return err
 	}
-	switch c.op {
-	case recordPutAbsent:
+	switch c.Op {
+	case record.PutIfAbsent:
 		p.stock()
-		return made(p.s.Insert(c.record.key, c.value), index.ErrExists)
-	case recordPutPresent:
+		return made(p.s.Insert(c.Record.Key, c.Value), index.ErrExists)
+	case record.PutIfPresent:
 		p.stock()
-		return made(p.s.Update(c.record.key, c.value), index.ErrNotFound)
-	case recordPut, recordRefer:
+		return made(p.s.Update(c.Record.Key, c.Value), index.ErrNotFound)
+	case record.Put, record.Refer:
 		p.stock()
 		p.s.Begin()
 		defer p.s.End()
-		return p.s.PutMade(c.record.key, c.entry(p.x.lay, p.entry[:cap(p.entry)]))
+		return p.s.PutMade(c.Record.Key, c.Entry(p.x.lay, p.entry[:cap(p.entry)]))
 	}
-	return made(p.s.Delete(c.record.key), index.ErrNotFound)
+	return made(p.s.Delete(c.Record.Key), index.ErrNotFound)
 }
 
 // made is err, unless that says that the condition was not met.
@@ -225,7 +226,7 @@ func made(err, refused error) error {
 // some writes the first few of changes and returns how many; 0 if the first one needs the tree's
 // own operation.
 func (p *replayer) some(changes []change) (n int, err error) {
-	path, err := p.s.Descend(changes[0].record.key)
+	path, err := p.s.Descend(changes[0].Record.Key)
 	if err != nil {
 		return 0, err
 	}
@@ -266,7 +267,7 @@ func (p *replayer) choose(path *btree.Path, changes []change) []slot {
 		to := len(changes)
 		if more {
 			to = at
-			for to < len(changes) && bytes.Compare(changes[to].record.key, low) < 0 {
+			for to < len(changes) && bytes.Compare(changes[to].Record.Key, low) < 0 {
 				to++
 			}
 		}
@@ -288,7 +289,7 @@ func (p *replayer) choose(path *btree.Path, changes []change) []slot {
 func (p *replayer) apply(e *slot, changes []change) (done int, err error) {
 	var l slotted.Leaf
 	e.f.addr.Store(uint64(e.addr))
-	first := changes[e.from].record.key
+	first := changes[e.from].Record.Key
 	if !l.Open(p.x.lay, e.addr, e.b) || l.Below(first) || l.Above(first) || p.isOpen(&l) {
 		e.f.nothing()
 		return e.from, nil
@@ -306,7 +307,7 @@ func (p *replayer) apply(e *slot, changes []change) (done int, err error) {
 	}
 	for done = e.from; done < e.to; done++ {
 		c := &changes[done]
-		if !l.Rightmost && bytes.Compare(c.record.key, l.High) >= 0 || !p.change(&e.f, &v, c) {
+		if !l.Rightmost && bytes.Compare(c.Record.Key, l.High) >= 0 || !p.change(&e.f, &v, c) {
 			break
 		}
 	}
@@ -316,23 +317,23 @@ func (p *replayer) apply(e *slot, changes []change) (done int, err error) {
 // change makes one change in f. It returns false if there is no room.
 func (p *replayer) change(f *frame, v *view, c *change) bool {
 	lay := p.x.lay
-	fp := lay.Fingerprint(c.record.key)
-	i, word := f.find(v, c.record.key, fp, lay.Uint64)
-	if c.op == recordDelete {
+	fp := lay.Fingerprint(c.Record.Key)
+	i, word := f.find(v, c.Record.Key, fp, lay.Uint64)
+	if c.Op == record.Delete {
 		if i >= 0 {
 			f.remove(lay, v, i)
 		}
 		return true
 	}
-	if !c.meets(i >= 0) {
+	if !c.Meets(i >= 0) {
 		return true
 	}
 	if i >= 0 {
-		if p.value = f.value(word, lay, c.record.key, p.value[:0]); bytes.Equal(p.value, c.value) && f.refers(word, lay) == (c.op == recordRefer) {
+		if p.value = f.value(word, lay, c.Record.Key, p.value[:0]); bytes.Equal(p.value, c.Value) && f.refers(word, lay) == (c.Op == record.Refer) {
 			return true // it was written back
 		}
 	}
-	entry := c.entry(lay, p.entry[:cap(p.entry)])
+	entry := c.Entry(lay, p.entry[:cap(p.entry)])
 	at := 0
 	if i >= 0 {
 		at = f.own(i, word, len(entry))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 )
 
@@ -151,8 +152,8 @@ func (p *replayer) mergeEmptied(all []change) error {
 	p.x.replaying.Store(p) // Take is called by one goroutine
 	defer p.x.replaying.Store(nil)
 	for i := 0; i < len(all); {
-		key := all[i].record.key
-		if i++; all[i-1].op != recordDelete {
+		key := all[i].Record.Key
+		if i++; all[i-1].Op != record.Delete {
 			continue
 		}
 		if err := p.s.MergeAt(key); err != nil {
@@ -165,7 +166,7 @@ func (p *replayer) mergeEmptied(all []change) error {
 			return err
 		}
 		_, low, ok := path.Next(1)
-		for ok && i < len(all) && bytes.Compare(all[i].record.key, low) < 0 {
+		for ok && i < len(all) && bytes.Compare(all[i].Record.Key, low) < 0 {
 			i++
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
@@ -93,12 +94,12 @@ func (x *dex) newSession() (*session, error) {
 		return nil, err
 	}
 	s := &session{x: x, b: b, log: x.log.Appender(), limit: index.DefaultLimit,
-		entry: make([]byte, slotted.MaxEntryBytes), record: make([]byte, 0, recordFixed+slotted.MaxEntryBytes)}
+		entry: make([]byte, slotted.MaxEntryBytes), record: make([]byte, 0, record.FixedBytes+slotted.MaxEntryBytes)}
 	if s.asker, err = newAsker(&b.Session); err != nil {
 		return nil, errors.Join(op.Failure(err, false), b.Close())
 	}
 	s.costs = map[uint16]*costs{}
-	s.beside.note = make([]byte, 0, recordFixed+slotted.MaxEntryBytes)
+	s.beside.note = make([]byte, 0, record.FixedBytes+slotted.MaxEntryBytes)
 	s.yield = s.evict
 	b.Owner = s
 	s.refers, s.still = s.leafRefers, s.leafStands

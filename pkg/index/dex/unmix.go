@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -34,11 +35,8 @@ func (p *replayer) unmix(f *frame, v *view, l *slotted.Leaf) bool {
 // isKnown reports whether the replay changes a key of the range whatever its leaf has.
 func (p *replayer) isKnown(key []byte) bool {
 	i, ok := slices.BinarySearchFunc(p.known, key, func(c change, key []byte) int { return strings.Compare(c.key, string(key)) })
-	return ok && p.known[i].overwrites()
+	return ok && p.known[i].Overwrites()
 }
-
-// overwrites reports whether a key that is there does not keep what it has.
-func (r *record) overwrites() bool { return r.op != recordPutAbsent }
 
 // mend is unmix, under its lock, for the leaf that holds key of the range, which may have keys of
 // others, too, and may not be changed as in a frame.
@@ -84,12 +82,12 @@ func (p *replayer) mendBy(mend func([]byte, func([]byte) bool) error, key []byte
 // foreign returns the keys of other ranges that a replay of the logs would change whatever their
 // leaf has, in whichever epoch.
 func (p *replayer) foreign() (map[string]struct{}, error) {
-	all := map[string]*history{} // bounded by the rings
-	err := p.x.eachRecord(p.logs, func(i int, _ *pool.Inherited, position uint64, r record) {
+	all := map[string]*record.History{} // bounded by the rings
+	err := p.x.eachRecord(p.logs, func(i int, _ *pool.Inherited, position uint64, r record.Record) {
 		switch {
-		case r.op == recordLoad:
-			maps.DeleteFunc(all, func(_ string, h *history) bool { return h.last.epoch == r.epoch })
-		case p.taken.At(r.key) < 0:
+		case r.Op == record.Load:
+			maps.DeleteFunc(all, func(_ string, h *record.History) bool { return h.Epoch() == r.Epoch })
+		case p.taken.At(r.Key) < 0:
 			note(all, r, position, i)
 		}
 	})
@@ -98,7 +96,7 @@ func (p *replayer) foreign() (map[string]struct{}, error) {
 	}
 	keys := map[string]struct{}{}
 	for key, h := range all { //env:real a set of them
-		if r, ok := h.outcome(); ok && r.overwrites() {
+		if r, ok := h.Outcome(); ok && r.Overwrites() {
 			keys[key] = struct{}{}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
@@ -229,10 +230,10 @@ func (s *session) applyIn(f *frame, a pool.Addr, key []byte, fp byte, epoch uint
 	if late := s.b.PS.Late(); late != nil {
 		return outcome{err: op.Failure(late, false)}
 	}
-	at, was := 0, byte(recordDelete)
+	at, was := 0, byte(record.Delete)
 	if i >= 0 {
-		if was = recordPut; f.refers(word, s.x.lay) {
-			was, s.value = recordRefer, f.value(word, s.x.lay, key, s.value[:0])
+		if was = record.Put; f.refers(word, s.x.lay) {
+			was, s.value = record.Refer, f.value(word, s.x.lay, key, s.value[:0])
 			s.tag.set(s.value, epoch)
 			had, ok := s.x.values.drop(s.x, &s.tag)
 			if o.popular = had; !ok {
@@ -284,7 +285,7 @@ func (s *session) applyIn(f *frame, a pool.Addr, key []byte, fp byte, epoch uint
 	f.lsn.Store(lsn)
 	o.lsn = lsn
 	switch {
-	case was != recordRefer:
+	case was != record.Refer:
 	case s.x.with.caching:
 		s.x.garbage.add(blocks.Decode(s.value), lsn)
 	default:

@@ -26,8 +26,8 @@ type Table struct {
 	Leaving *Span // the span being given, which is still in spans; nil = none
 }
 
-// Span is the keys from Start up to End, taken in an epoch; an empty End is the upper end of the key
-// space.
+// Span is the keys from Start up to End, taken in an epoch. An empty End is the upper end of the
+// key space.
 type Span struct {
 	Start, End []byte
 	Epoch      uint64

@@ -1,4 +1,4 @@
-package dex
+package record
 
 import (
 	"encoding/binary"
@@ -10,7 +10,7 @@ import (
 
 // logged is a record of the one key of TestHistories, and what the key has when it is the last one.
 type logged struct {
-	record
+	Record
 	after  string // "" = the key is not there
 	undone bool   // its change is never made: its operation goes on with another record, or fails
 	text   string
@@ -33,8 +33,8 @@ func TestHistories(t *testing.T) {
 					want := []string{first}
 					if n > 0 {
 						want[0] = log[n-1].after
-						if last := &log[n-1]; last.undone && allowed(last.op, last.after) {
-							want = append(want, string(last.value))
+						if last := &log[n-1]; last.undone && allowed(last.Op, last.after) {
+							want = append(want, string(last.Value))
 						}
 					}
 					got := replayed(log[from:n], from, base)
@@ -54,7 +54,7 @@ func TestHistories(t *testing.T) {
 
 // allowed reports whether a record's change may be made where the key has now.
 func allowed(op byte, now string) bool {
-	return op == recordPut || (op == recordPutPresent) == (now != "")
+	return op == Put || (op == PutIfPresent) == (now != "")
 }
 
 func texts(log []logged) (all []string) {
@@ -72,15 +72,15 @@ func randomLog(r *rand.Rand, n int) (log []logged, first string) {
 	now := first
 	value := func() string { return fmt.Sprint("v", len(log)) }
 	appends := func(op byte, value, after string, undone bool) {
-		l := logged{record: record{op: op, value: []byte(value)}, after: after, undone: undone, text: fmt.Sprintf("%d %q", op, value)}
+		l := logged{Record: Record{Op: op, Value: []byte(value)}, after: after, undone: undone, text: fmt.Sprintf("%d %q", op, value)}
 		log, now = append(log, l), after
 	}
 	plain := func() { // a change with a frame
 		if r.IntN(3) == 0 {
-			appends(recordDelete, "", "", false)
+			appends(Delete, "", "", false)
 		} else {
 			v := value()
-			appends(recordPut, v, v, false)
+			appends(Put, v, v, false)
 		}
 	}
 	for range n {
@@ -88,7 +88,7 @@ func randomLog(r *rand.Rand, n int) (log []logged, first string) {
 			plain()
 			continue
 		}
-		op := []byte{recordPut, recordPutAbsent, recordPutPresent}[r.IntN(3)]
+		op := []byte{Put, PutIfAbsent, PutIfPresent}[r.IntN(3)]
 		at, v := len(log)+1, value()
 		switch met := allowed(op, now); {
 		case r.IntN(3) == 0: // the frame is not as it should be: others come in between
@@ -102,7 +102,7 @@ func randomLog(r *rand.Rand, n int) (log []logged, first string) {
 		default: // refused
 			appends(op, v, now, false)
 		}
-		appends(recordCancel, string(binary.LittleEndian.AppendUint64(nil, uint64(at))), now, false)
+		appends(Cancel, string(binary.LittleEndian.AppendUint64(nil, uint64(at))), now, false)
 	}
 	return log, first
 }
@@ -110,35 +110,35 @@ func randomLog(r *rand.Rand, n int) (log []logged, first string) {
 // replayed is what the key has after a replay of records, the first of which has the position after
 // from, over a leaf that has base.
 func replayed(log []logged, from int, base string) string {
-	var h history
+	var h History
 	for i, l := range log {
-		h.add(l.record, uint64(from+i+1), 0)
+		h.Add(l.Record, uint64(from+i+1), 0)
 	}
-	r, ok := h.outcome()
+	r, ok := h.Outcome()
 	switch {
-	case !ok, r.op != recordDelete && !allowed(r.op, base):
+	case !ok, r.Op != Delete && !allowed(r.Op, base):
 		return base
-	case r.op == recordDelete:
+	case r.Op == Delete:
 		return ""
 	}
-	return string(r.value)
+	return string(r.Value)
 }
 
 // TestHistoryOfTwoLogs: a record of a later log does not build on an earlier log.
 func TestHistoryOfTwoLogs(t *testing.T) {
-	var h history
+	var h History
 	// refused: the key is not there
-	h.add(record{op: recordPutPresent, value: []byte("old")}, 10, 0)
-	h.add(record{op: recordPutAbsent, value: []byte("new")}, 10, 1)
-	if r, ok := h.outcome(); !ok || r.op != recordPutAbsent {
+	h.Add(Record{Op: PutIfPresent, Value: []byte("old")}, 10, 0)
+	h.Add(Record{Op: PutIfAbsent, Value: []byte("new")}, 10, 1)
+	if r, ok := h.Outcome(); !ok || r.Op != PutIfAbsent {
 		t.Fatalf("%+v, %v: what the leaf has decides", r, ok)
 	}
-	h.add(record{op: recordCancel, value: binary.LittleEndian.AppendUint64(nil, 10)}, 20, 0)
-	if r, ok := h.outcome(); !ok || r.op != recordPutAbsent {
+	h.Add(Record{Op: Cancel, Value: binary.LittleEndian.AppendUint64(nil, 10)}, 20, 0)
+	if r, ok := h.Outcome(); !ok || r.Op != PutIfAbsent {
 		t.Fatalf("%+v, %v: the record of another log is taken back", r, ok)
 	}
-	h.add(record{op: recordCancel, value: binary.LittleEndian.AppendUint64(nil, 10)}, 20, 1)
-	if r, ok := h.outcome(); ok {
+	h.Add(Record{Op: Cancel, Value: binary.LittleEndian.AppendUint64(nil, 10)}, 20, 1)
+	if r, ok := h.Outcome(); ok {
 		t.Fatalf("%+v is left", r)
 	}
 }
