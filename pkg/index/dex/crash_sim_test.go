@@ -78,7 +78,7 @@ func dying(t *testing.T, seed uint64, client string, part int, keys uint64, node
 	}
 	whole := 8
 	switch {
-	case seed/2%2 == 1: // leaves are written back as a whole
+	case seed/2%2 == 1: // the pool rewrites nodes as a whole
 		whole = 4096
 	case seed%4 == 0: // leaves are longer
 		whole = 64

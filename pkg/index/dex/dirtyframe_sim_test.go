@@ -11,28 +11,23 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
-	"github.com/dmindex/dmindex/pkg/verbs"
-	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
 // TestFullLeafAndALateLog: a leaf has no room for a key, or is to be divided, and it cannot be
 // written back within the limit of that operation, because a batch of the log is late. What was
 // answered before is there afterwards.
 func TestFullLeafAndALateLog(t *testing.T) {
-	for _, whole := range []int{8, 4096} {
-		w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 20_000_000})
-		c, err := poolsim.New(w, poolsim.Options{Servers: 1, Chunks: 12, ChunkBytes: 512 << 10, Locks: 64,
-			Fabric: sim.Options{Capabilities: verbs.Capabilities{WholeWrite: whole, WholeAlways: true}}})
-		if err != nil {
-			t.Fatal(err)
+	w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 20_000_000})
+	c, err := poolsim.New(w, poolsim.Options{Servers: 1, Chunks: 12, ChunkBytes: 512 << 10, Locks: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Run(func(p *simenv.Process) {
+		if err := fullAndLate(c, p); err != nil {
+			w.Fail(err)
 		}
-		if err := w.Run(func(p *simenv.Process) {
-			if err := fullAndLate(c, p); err != nil {
-				w.Fail(fmt.Errorf("a WRITE of %d bytes is whole: %w", whole, err))
-			}
-		}); err != nil {
-			t.Error(err)
-		}
+	}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,7 +1,6 @@
 package dex
 
 import (
-	"encoding/binary"
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -167,27 +166,6 @@ func Resized(i index.Index) int { return int(i.(*dex).cache.rows.state.Load() >>
 func (e *rowCache) bucket(key []byte) (b []uint64, head uint64) {
 	p := e.place(key)
 	return e.at(p.bucket), p.head
-}
-
-// TakeOut takes key out of the image of the leaf at a. It returns false if the key is not there.
-func TakeOut(i index.Index, a pool.Addr, image, key []byte) bool {
-	x, n := i.(*dex), len(image)/8
-	f := frame{words: make([]uint64, n, n+notes(n))}
-	f.addr.Store(uint64(a))
-	f.fill(image)
-	var v view
-	if !f.open(&v) {
-		return false
-	}
-	slot, _ := f.find(&v, key, x.lay.Fingerprint(key), x.lay.Uint64)
-	if slot < 0 {
-		return false
-	}
-	f.remove(x.lay, &v, slot)
-	for k := range n {
-		binary.LittleEndian.PutUint64(image[8*k:], f.word(k))
-	}
-	return true
 }
 
 // Unmixed counts mixed slots that replays of a client found: in leaves of its range, and in those

@@ -117,11 +117,6 @@ func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, m
 	if here && must {
 		return false, false, fmt.Errorf("leaf %v of %s goes beyond the ranges that this client took: %w", a, keyrange.Format(l.Low, l.High), index.ErrFormat)
 	}
-	if here && f == nil && s.x.missesNeedProof(a) && !s.x.cache.still(a, since) {
-		if _, there := l.EntryOf(key); !there { // perhaps only for a while
-			return false, false, s.b.Retry()
-		}
-	}
 	if here && s.x.ranges.Load().Covers(l.Low, l.High, l.Rightmost) {
 		s.b.Remember(a, since)
 	}

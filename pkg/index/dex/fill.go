@@ -8,7 +8,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index/internal/seqlock"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
-	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // fill makes the frame f, whose lock the caller holds, the leaf b, and takes out the entries of the
@@ -16,7 +15,7 @@ import (
 // given up.
 func (s *session) fill(f *frame, b []byte) error {
 	f.fill(b)
-	f.mark(s.x.with.caching, s.x.wholeLeaf(pool.Addr(f.addr.Load())))
+	f.mark(s.x.with.caching)
 	e := &s.x.cache.rows
 	if e.empty() || !e.some.Load() {
 		return nil

@@ -32,8 +32,6 @@ import (
 // both that does not verify. No key stays there twice: it keeps its slot from insertion to
 // deletion, and if it was deleted and inserted again in another slot, 2 precedes 3. What is missing
 // after a crash is in the log.
-//
-// Where one WRITE does all of it, it is that one (whole.go).
 
 // flush writes f back, whose lock the caller holds. pool.ErrTimeout: the operation's limit is over
 // before the log is durable up to the last change of f, which is as dirty as before. After another
@@ -155,12 +153,6 @@ func (f *frame) queue(ps *pool.Session, b []byte, queued *int) error {
 		*queued++
 		return nil
 	}
-	if f.whole() {
-		if low, high := f.extent(&v); high > 0 {
-			return write(low, high)
-		}
-		return nil
-	}
 	if low, high := f.written(); high > 0 {
 		if err := write(low, high); err != nil {
 			return err
@@ -187,9 +179,6 @@ func (f *frame) queue(ps *pool.Session, b []byte, queued *int) error {
 
 // requests returns how many requests write f back. Under the lock.
 func (f *frame) requests(v *view) (n int) {
-	if f.whole() {
-		return 1
-	}
 	if _, high := f.written(); high > 0 {
 		n++
 	}

@@ -24,9 +24,6 @@ import (
 //     (busy), or over the one that it replaces (own);
 //   - that is one which the memory server has not got, if there is no log (over.go);
 //   - a slot that was emptied is not reused (clears).
-//
-// Where a flush is one WRITE that takes effect whole or not at all, none of this holds: see
-// whole.go.
 type frame struct {
 	// What a reader loads: one cache line.
 	version atomic.Uint64 // odd = locked
@@ -254,16 +251,16 @@ func (f *frame) fill(b []byte) {
 	}
 	f.lsn.Store(0)
 	*f.changed() = 0
-	f.mark(false, false)
+	f.mark(false)
 	f.clean()
 }
 
 // clean records that the memory server has this image. Under the lock.
 func (f *frame) clean() {
-	changed, over, whole := *f.changed(), f.over(), f.whole()
+	changed, over := *f.changed(), f.over()
 	clear(f.notes())
 	*f.changed() = changed
-	f.mark(over, whole)
+	f.mark(over)
 	f.first.Store(0)
 }
 
@@ -313,11 +310,7 @@ func (f *frame) vacant(v *view) int {
 func (f *frame) put(l *fence.Layout, v *view, i, at int, fp byte, e []byte) {
 	n := (len(e) + 7) / 8
 	if _, off, has := slotted.Slot(f.word(v.dir + i)); off/8 != at || (has+7)/8 != n {
-		busy := f.busy(v)
-		if f.whole() {
-			f.free(v, i)
-		}
-		setBits(busy, at, n)
+		setBits(f.busy(v), at, n)
 	}
 	var tail [8]byte
 	for k := range n {
@@ -340,12 +333,6 @@ func (f *frame) put(l *fence.Layout, v *view, i, at int, fp byte, e []byte) {
 
 // remove empties slot i. Under the lock.
 func (f *frame) remove(l *fence.Layout, v *view, i int) {
-	if f.whole() {
-		f.free(v, i)
-		f.store(v.dir+i, slotted.SlotOf(l, f.seed(), i, 0, 0, nil))
-		f.sets()[i/64] |= 1 << (i % 64)
-		return
-	}
 	f.busy(v) // the memory server's slot leads to the entry's words
 	f.store(v.dir+i, slotted.SlotOf(l, f.seed(), i, 0, 0, nil))
 	f.sets()[i/64] &^= 1 << (i % 64)

@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestFrameLeavesBusyWordsAlone: an entry is put only into words that neither the image uses nor,
-// unless the frame is written back as a whole, the memory server; whenever it is asked for them.
+// TestFrameLeavesBusyWordsAlone: an entry is put only into words that neither the image uses nor
+// the memory server; whenever it is asked for them.
 func TestFrameLeavesBusyWordsAlone(t *testing.T) {
 	const count, size = 8, 80
 	lay := testLayout(t, index.Options{Uint64: true, MaxValueBytes: 40})
@@ -20,8 +20,7 @@ func TestFrameLeavesBusyWordsAlone(t *testing.T) {
 		f.addr.Store(1 << 20)
 		var v view
 		f.open(&v)
-		whole := rapid.Bool().Draw(t, "whole")
-		f.mark(rapid.Bool().Draw(t, "over"), whole)
+		f.mark(rapid.Bool().Draw(t, "over"))
 
 		busy := make([]bool, size) // as if it was noted at each step
 		words := func(i int) []bool {
@@ -60,9 +59,6 @@ func TestFrameLeavesBusyWordsAlone(t *testing.T) {
 				if at == 0 {
 					return
 				}
-				if whole {
-					fill(words(i), false)
-				}
 				f.put(lay, &v, i, at, 1, e)
 				fill(words(i), true)
 			},
@@ -70,9 +66,6 @@ func TestFrameLeavesBusyWordsAlone(t *testing.T) {
 				i := rapid.IntRange(0, count-1).Draw(t, "slot")
 				if f.word(v.dir+i)&0xfff == 0 {
 					return
-				}
-				if whole {
-					fill(words(i), false)
 				}
 				f.remove(lay, &v, i)
 			},

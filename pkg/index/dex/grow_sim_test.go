@@ -12,8 +12,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
-	"github.com/dmindex/dmindex/pkg/verbs"
-	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
 // grownCounts are leaves that were divided beforehand, those that became three or more at once, and
@@ -164,75 +162,73 @@ func (o *owners) batchOfNew(s index.Session, g *owned, n int, r *rand.Rand) erro
 func TestNewKeysTakeFewRoundTrips(t *testing.T) {
 	const keys = 3840
 	defer dex.AlwaysLooks()()
-	for _, whole := range []int{8, 4096} {
-		inSimulation(t, poolsim.Options{Servers: 2, Chunks: 200, ChunkBytes: 64 << 10, Fabric: sim.Options{Capabilities: verbs.Capabilities{WholeWrite: whole, WholeAlways: true}}}, func(c *poolsim.Cluster, p *simenv.Process) error {
-			x, s, err := openAll(c, p, nil, index.Options{MaxKeyBytes: 64, MaxValueBytes: 24, NodeBytes: 1024, CacheBytes: 16 << 20})
-			if err != nil {
-				return err
-			}
-			s.Defer(true)
-			r := rand.New(rand.NewPCG(5, 5))
-			key := func(run string, i int) []byte { return fmt.Appendf(nil, "%s-of-some-length-%012d", run, i) }
-			load := func(run string, batch int, prepare bool, at func(i int) int) (float64, error) {
-				before := s.Counters()
-				for b := range keys / batch {
-					var keys, values [][]byte
-					for i := range batch {
-						keys, values = append(keys, key(run, at(b*batch+i))), append(values, []byte("xxx"))
-					}
-					if prepare {
-						if err := s.Prepare(keys, values); err != nil {
-							return 0, err
-						}
-					}
-					for i := range keys {
-						if err := s.Upsert(keys[i], values[i]); err != nil {
-							return 0, err
-						}
-					}
-					if err := s.Durable(s.Position()); err != nil {
+	inSimulation(t, poolsim.Options{Servers: 2, Chunks: 200, ChunkBytes: 64 << 10}, func(c *poolsim.Cluster, p *simenv.Process) error {
+		x, s, err := openAll(c, p, nil, index.Options{MaxKeyBytes: 64, MaxValueBytes: 24, NodeBytes: 1024, CacheBytes: 16 << 20})
+		if err != nil {
+			return err
+		}
+		s.Defer(true)
+		r := rand.New(rand.NewPCG(5, 5))
+		key := func(run string, i int) []byte { return fmt.Appendf(nil, "%s-of-some-length-%012d", run, i) }
+		load := func(run string, batch int, prepare bool, at func(i int) int) (float64, error) {
+			before := s.Counters()
+			for b := range keys / batch {
+				var keys, values [][]byte
+				for i := range batch {
+					keys, values = append(keys, key(run, at(b*batch+i))), append(values, []byte("xxx"))
+				}
+				if prepare {
+					if err := s.Prepare(keys, values); err != nil {
 						return 0, err
 					}
 				}
-				after := s.Counters()
-				return float64(after.RoundTrips-before.RoundTrips) / keys, nil
+				for i := range keys {
+					if err := s.Upsert(keys[i], values[i]); err != nil {
+						return 0, err
+					}
+				}
+				if err := s.Durable(s.Position()); err != nil {
+					return 0, err
+				}
 			}
-			alone, err := load("alone", 64, false, func(i int) int { return i })
+			after := s.Counters()
+			return float64(after.RoundTrips-before.RoundTrips) / keys, nil
+		}
+		alone, err := load("alone", 64, false, func(i int) int { return i })
+		if err != nil {
+			return err
+		}
+		random := r.Perm(keys)
+		for _, row := range []struct {
+			run   string
+			batch int
+			most  float64
+			at    func(i int) int
+		}{
+			{"ascending", 64, 0.09, func(i int) int { return i }},
+			{"more ascending", 256, 0.07, func(i int) int { return i }},
+			{"descending", 64, 0.15, func(i int) int { return keys - i }},
+			{"random", 64, 0.4, func(i int) int { return random[i] }},
+		} {
+			trips, err := load(row.run, row.batch, true, row.at)
 			if err != nil {
 				return err
 			}
-			random := r.Perm(keys)
-			for _, row := range []struct {
-				run   string
-				batch int
-				most  float64
-				at    func(i int) int
-			}{
-				{"ascending", 64, 0.09, func(i int) int { return i }},
-				{"more ascending", 256, 0.07, func(i int) int { return i }},
-				{"descending", 64, 0.15, func(i int) int { return keys - i }},
-				{"random", 64, 0.4, func(i int) int { return random[i] }},
-			} {
-				trips, err := load(row.run, row.batch, true, row.at)
-				if err != nil {
-					return err
-				}
-				t.Logf("whole %d, %s: %.3f round trips a key, ascending without Prepare %.3f", whole, row.run, trips, alone)
-				if trips > row.most {
-					t.Errorf("whole %d, %s: %.3f round trips a key, want at most %.3f", whole, row.run, trips, row.most)
-				}
-				if row.run != "random" && trips > alone/3 {
-					t.Errorf("whole %d: %.3f round trips a key, without Prepare %.3f", whole, trips, alone)
-				}
+			t.Logf("%s: %.3f round trips a key, ascending without Prepare %.3f", row.run, trips, alone)
+			if trips > row.most {
+				t.Errorf("%s: %.3f round trips a key, want at most %.3f", row.run, trips, row.most)
 			}
-			st, err := x.(index.Checker).Check()
-			if err != nil {
-				return err
+			if row.run != "random" && trips > alone/3 {
+				t.Errorf("%.3f round trips a key, without Prepare %.3f", trips, alone)
 			}
-			if st.Pairs != 5*keys {
-				return fmt.Errorf("%d pairs", st.Pairs)
-			}
-			return s.Close()
-		})
-	}
+		}
+		st, err := x.(index.Checker).Check()
+		if err != nil {
+			return err
+		}
+		if st.Pairs != 5*keys {
+			return fmt.Errorf("%d pairs", st.Pairs)
+		}
+		return s.Close()
+	})
 }

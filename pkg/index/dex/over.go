@@ -47,21 +47,17 @@ package dex
 
 // Notes of a frame: how it may be changed, and what has been made of it.
 const (
-	wholeNote = 1 << 31 // whole.go
-	overNote  = 1 << 30 // entries are put over those that they replace
-	busyNote  = 1 << 29 // busy has its bits
-	allNotes  = wholeNote | overNote | busyNote
+	overNote = 1 << 30 // entries are put over those that they replace
+	busyNote = 1 << 29 // busy has its bits
+	allNotes = overNote | busyNote
 )
 
-// mark notes how the frame is changed and written back. Under the lock, while the frame is clean.
-func (f *frame) mark(over, whole bool) {
+// mark notes whether entries are put over those that they replace. Under the lock, while the frame
+// is clean.
+func (f *frame) mark(over bool) {
 	w := f.noted()
-	*w &^= wholeNote | overNote
-	if over {
+	if *w &^= overNote; over {
 		*w |= overNote
-	}
-	if whole {
-		*w |= wholeNote
 	}
 }
 

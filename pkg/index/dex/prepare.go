@@ -211,7 +211,7 @@ func (w *readiness) fetch(a pool.Addr, since uint64, key []byte) {
 // and that would help. Without a value the change is a delete, which needs none.
 func (s *session) wantRoom(f *frame, a pool.Addr, key, value []byte) {
 	w := &s.batch.ready
-	if !w.room || value == nil || f.first.Load() == 0 || s.x.wholeLeaf(a) {
+	if !w.room || value == nil || f.first.Load() == 0 {
 		return
 	}
 	for i := range w.n {

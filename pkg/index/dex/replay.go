@@ -298,7 +298,7 @@ func (p *replayer) apply(e *slot, changes []change) (done int, err error) {
 		return e.from, fmt.Errorf("leaf %v of %s goes beyond the range that is taken: %w", e.addr, keyrange.Format(l.Low, l.High), index.ErrFormat)
 	}
 	e.f.fill(e.b)
-	e.f.mark(true, p.x.wholeLeaf(e.addr))
+	e.f.mark(true)
 	var v view
 	e.f.open(&v)
 	if !p.unmix(&e.f, &v, &l) {

@@ -85,9 +85,6 @@ func (x *dex) Admit(b *btree.Session, a pool.Addr, low, high []byte, rightmost b
 	if err := s.x.balance.shift(s); err != nil {
 		return false, err
 	}
-	if s.x.missesNeedProof(a) && !s.x.cache.still(a, since) {
-		return false, nil
-	}
 	s.ahead = ahead{done: true} // nothing is READ with what is written back
 	f, fresh, err := s.x.cache.reserve(a, false, s.yield)
 	if err != nil || !fresh {

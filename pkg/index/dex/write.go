@@ -257,7 +257,7 @@ func (s *session) applyIn(f *frame, a pool.Addr, key []byte, fp byte, epoch uint
 				i = slot
 				break
 			}
-			if try > 0 || f.first.Load() == 0 || f.whole() {
+			if try > 0 || f.first.Load() == 0 {
 				return s.restructure(f, key, epoch)
 			}
 			if err := s.back(f); err != nil {
