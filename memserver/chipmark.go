@@ -67,6 +67,11 @@ func recoverLocks(m chipMark, locks []byte, l *ledger.Ledger) (turned uint64, er
 	if !m.found() {
 		return 0, nil
 	}
+	return turnLocks(locks, l), m.clear()
+}
+
+// turnLocks turns all locks of all indexes to REPAIR, and returns how many.
+func turnLocks(locks []byte, l *ledger.Ledger) (turned uint64) {
 	for _, i := range l.Indexes() {
 		slice := locks[2*i.FirstLock : 2*(i.FirstLock+i.Locks)]
 		for n := range slice {
@@ -74,5 +79,5 @@ func recoverLocks(m chipMark, locks []byte, l *ledger.Ledger) (turned uint64, er
 		}
 		turned += i.Locks
 	}
-	return turned, m.clear()
+	return turned
 }

@@ -95,6 +95,12 @@ type Config struct {
 	// Fabric, RDMA and Metrics must then be loopback addresses.
 	Insecure bool
 
+	// Pod is the name by which views of its volume name the server's pod: its UID. A server with it
+	// serves nothing of a new memory before a view names it, or it has become a copy. Empty = the
+	// server is the only one that has the volume, until a first view says its name. Needs DataDir,
+	// where the processes of the pod are counted.
+	Pod string
+
 	// Link connects to a copy of a new memory in another process: a data region of so many bytes,
 	// all zero, and a ledger that is empty. Nil = there is no copy. Only with Fabric alone: clients
 	// of the other providers reach the memory by themselves. A memory that is found with content
@@ -189,6 +195,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.StateDir != "" && c.DataDir == "" {
 		bad("StateDir is set without DataDir: anonymous memory does not survive, so its ledger must not either")
+	}
+	if len(c.Pod) > maxPod || c.Pod != "" && c.DataDir == "" {
+		bad("Pod has %d bytes, and DataDir is %q: at most %d bytes are possible, and the processes of a pod are counted in a directory", len(c.Pod), c.DataDir, maxPod)
 	}
 	if c.Control == "" {
 		bad("Control is empty; write host:port, with port 0 for any")

@@ -5,6 +5,8 @@ package memserver
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"sync/atomic"
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -13,6 +15,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
 // maxMapWait is how long a GetMap may wait.
@@ -23,14 +26,17 @@ const maxMapWait = 30 * time.Second
 type service struct {
 	rpcv1.UnimplementedMemoryServer
 
-	*core.Core
-	version   string
-	region    *region
-	waits     *waits
-	scrubber  *scrubber
-	files     *identity.Files // nil = there is no TLS
-	fabricTLS bool            // of whoever comes to the fabric
-	stopping  context.Context // ends when the server shuts down, which ends waits for maps
+	*core.Core             // nil before the content is opened, as is the scrubber
+	opened     atomic.Bool // the content is
+	member     *volumes.Member
+	log        *slog.Logger
+	version    string
+	region     *region
+	waits      *waits
+	scrubber   *scrubber
+	files      *identity.Files // nil = there is no TLS
+	fabricTLS  bool            // of whoever comes to the fabric
+	stopping   context.Context // ends when the server shuts down, which ends waits for maps
 }
 
 // Describe implements rpcv1.MemoryServer. A client of an index sees only that index.

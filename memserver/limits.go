@@ -58,7 +58,7 @@ var everybody = identity.Identity{Role: identity.RoleOperator}
 // newGRPC is the gRPC server with its services.
 func newGRPC(c *service, v *volume, m *metrics, callers *callers, age time.Duration) (*grpc.Server, *health.Server) {
 	options := append(limits(age), grpc.Creds(callers),
-		grpc.ChainUnaryInterceptor(m.count, charged, c.recovered, identity.UnaryServerInterceptor(callers.everybody), authorized, c.mirrored, withStatus),
+		grpc.ChainUnaryInterceptor(m.count, charged, c.recovered, identity.UnaryServerInterceptor(callers.everybody), authorized, c.primary, c.mirrored, withStatus),
 		grpc.ChainStreamInterceptor(chargedStream, c.recoveredStream, identity.StreamServerInterceptor(callers.everybody), authorizedStream))
 	server, healthy := grpc.NewServer(options...), health.NewServer()
 	rpcv1.RegisterMemoryServer(server, c)
@@ -100,7 +100,7 @@ func (s endingStream) Context() context.Context { return s.ctx }
 
 func (c *service) recover(method string, err *error) {
 	if p := recover(); p != nil {
-		c.Log.Error("a control call panicked: this is a fault of the program, please report it", "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+		c.log.Error("a control call panicked: this is a fault of the program, please report it", "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		*err = status.Errorf(codes.Internal, "%s failed by a fault of the memory server; its log says more", method)
 	}
 }

@@ -100,6 +100,24 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	count := func(d *prometheus.Desc, n uint64) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n))
 	}
+	r := c.control.region
+	if c.files != nil {
+		gauge(descTLSFailed, number(c.files.Err() != nil))
+		gauge(descTLSUntil, float64(c.files.NotAfter().Unix()))
+	}
+	opened, incarnation := c.control.opened.Load(), uint64(0)
+	if opened {
+		incarnation = r.incarnation
+	}
+	gauge(descBuild, 1, c.control.version, runtime.Version(), strconv.Itoa(int(c.id)), strconv.FormatUint(incarnation, 16))
+	gauge(descRegion, float64(r.dataBytes), "data")
+	gauge(descRegion, float64(r.lockBytes), "locks")
+	gauge(descChunkBytes, float64(r.chunkBytes))
+	gauge(descChunks, float64(r.chunks()), "total")
+	gauge(descLocks, float64(r.lockBytes/2), "total")
+	if !opened { // a copy
+		return
+	}
 	var totals ledger.Totals
 	var indexes []ledger.Index
 	var unfinished int
@@ -117,16 +135,10 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	count(descTurned, c.control.Turned.Load())
 	count(descPanics, c.control.Panics.Load())
 	count(descRefused, c.control.RefusedTokens())
-	r := c.control.region
-	gauge(descRegion, float64(r.dataBytes), "data")
-	gauge(descRegion, float64(r.lockBytes), "locks")
-	gauge(descChunkBytes, float64(r.chunkBytes))
-	gauge(descChunks, float64(r.chunks()), "total")
 	gauge(descChunks, float64(totals.Granted), "granted")
 	gauge(descChunks, float64(totals.Used), "used")
 	gauge(descChunks, float64(totals.Dirty), "dirty")
 	gauge(descChunks, float64(adoptable), "adoptable")
-	gauge(descLocks, float64(r.lockBytes/2), "total")
 	gauge(descLocks, float64(totals.LocksGranted), "granted")
 	gauge(descLocks, float64(c.control.OnChip()), "on_chip")
 	gauge(descDraining, number(totals.Draining))
@@ -140,11 +152,6 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		gauge(descIndexConns, float64(connections[i.Identity]), i.Identity)
 		gauge(descIndexMap, float64(i.Generation), i.Identity)
 	}
-	if c.files != nil {
-		gauge(descTLSFailed, number(c.files.Err() != nil))
-		gauge(descTLSUntil, float64(c.files.NotAfter().Unix()))
-	}
-	gauge(descBuild, 1, c.control.version, runtime.Version(), strconv.Itoa(int(c.id)), strconv.FormatUint(r.incarnation, 16))
 }
 
 func number(b bool) float64 {

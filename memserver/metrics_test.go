@@ -83,7 +83,7 @@ func TestMetrics(t *testing.T) {
 func TestNotReady(t *testing.T) {
 	s := must(New(localConfig(t)))
 	defer s.Close()
-	go s.http.Serve(s.listeners[len(s.listeners)-1])
+	go s.http.Serve(s.scraped)
 	if code, _ := get(t, s.Addresses().Metrics, "/readyz"); code != http.StatusServiceUnavailable {
 		t.Errorf("readyz answers %d", code)
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/dmindex/dmindex/memserver/internal/core"
+	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -93,10 +94,19 @@ func (s *Server) openDirectory(path string) (*directory, error) {
 
 func (d *directory) close() error { return d.guard.Close() }
 
+// found says what is done with a region that an earlier process left.
+type found uint8
+
+const (
+	asFound found = iota // one with a header page is taken, and else a new one made
+	asNew                // a new one is made
+	asTaken              // one of that size is taken: of a copy, perhaps without a header page
+)
+
 // openRegion finds the region in d or makes a new one, which is all zero; with d = nil it makes one
 // in anonymous memory. A new region is valid only after publish: a process that restarts before
 // makes another one.
-func openRegion(d *directory, want header, log *slog.Logger) (r *region, err error) {
+func openRegion(d *directory, want header, as found, log *slog.Logger) (r *region, err error) {
 	r = &region{header: want}
 	defer func() {
 		if err != nil {
@@ -111,7 +121,7 @@ func openRegion(d *directory, want header, log *slog.Logger) (r *region, err err
 			r.locks.file, err = memfd("dmindex-locks", roundUp(want.lockBytes, pageBytes))
 		}
 	} else {
-		err = r.openFiles(d, want, log)
+		err = r.openFiles(d, want, as, log)
 	}
 	if err == nil {
 		err = r.data.mmap(roundUp(want.dataBytes, pageSizeOf(d)))
@@ -129,7 +139,7 @@ func pageSizeOf(d *directory) uint64 {
 	return d.pageSize
 }
 
-func (r *region) openFiles(d *directory, want header, log *slog.Logger) error {
+func (r *region) openFiles(d *directory, want header, as found, log *slog.Logger) error {
 	dataPath, locksPath := filepath.Join(d.path, dataFile), filepath.Join(d.path, locksFile)
 	var err error
 	if r.data.file, err = os.OpenFile(dataPath, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
@@ -138,7 +148,15 @@ func (r *region) openFiles(d *directory, want header, log *slog.Logger) error {
 	if r.locks.file, err = os.OpenFile(locksPath, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return fmt.Errorf("open the lock table: %w", err)
 	}
+	dataBytes, lockBytes := roundUp(want.dataBytes, d.pageSize), roundUp(want.lockBytes, d.pageSize)
+	if as == asTaken && errors.Join(hasSize(r.data.file, dataBytes), hasSize(r.locks.file, lockBytes)) == nil {
+		r.existed = true
+		return nil
+	}
 	found, err := readHeader(r.data.file, d.pageSize)
+	if as != asFound {
+		err = errForeign
+	}
 	if err == nil {
 		err = found.sameShape(&want)
 	}
@@ -146,7 +164,6 @@ func (r *region) openFiles(d *directory, want header, log *slog.Logger) error {
 		log.Warn("the machine was restarted since the region was written: its content is lost", "file", dataPath, "incarnation", found.incarnation)
 		err = errForeign
 	}
-	dataBytes, lockBytes := roundUp(want.dataBytes, d.pageSize), roundUp(want.lockBytes, d.pageSize)
 	switch {
 	case errors.Is(err, errForeign):
 		r.incarnation = newIncarnation()
@@ -257,6 +274,31 @@ func (r *region) publish() {
 	copy(r.data.bytes[8:], b[8:])
 	magic := *(*uint64)(unsafe.Pointer(&b[0]))
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.data.bytes[0])), magic)
+}
+
+// prepare makes the region of a copy, which has the changes of a primary, one that can be served
+// with that primary's ledger. It returns how many locks say REPAIR now. It can be repeated.
+func (r *region) prepare(l *ledger.Ledger) (turned uint64, err error) {
+	shape := r.shape()
+	if shape.Incarnation = l.Shape().Incarnation; l.Shape() != shape {
+		return 0, fmt.Errorf("the ledger of the copy is of another region: it has %+v, the region %+v; give all copies of a volume the same memory", l.Shape(), shape)
+	}
+	r.incarnation = shape.Incarnation
+	clear(r.lockTable())
+	turned = turnLocks(r.lockTable(), l)
+	for _, s := range unrecorded(&r.header) {
+		if s.First >= pageBytes {
+			clear(r.data.bytes[s.First:s.End])
+		}
+	}
+	r.publish()
+	r.existed = true
+	return turned, nil
+}
+
+// shape is what the ledger of the region is for.
+func (r *region) shape() ledger.Shape {
+	return ledger.Shape{Incarnation: r.incarnation, ChunkBytes: r.chunkBytes, Chunks: r.chunks(), Slots: superblockSlots, Locks: r.lockBytes / 2}
 }
 
 // memory returns the region as providers serve it.

@@ -60,7 +60,7 @@ func TestStopBeforeStart(t *testing.T) {
 // TestListenerFails: a server that cannot go on says so and gives everything back.
 func TestListenerFails(t *testing.T) {
 	s := must(New(localConfig(t)))
-	s.listeners[1].Close()
+	s.fabrics[0].Close()
 	err := s.Run(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "serve tcp on "+s.Addresses().Fabric) {
 		t.Error(err)

@@ -3,6 +3,7 @@
 package memserver
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -26,41 +27,54 @@ func (s fileStore) Save(b []byte) error {
 	return os.Rename(temporary, string(s))
 }
 
-// openAccounts starts from a new ledger, or from the one in dir if the region was found with
-// content. dir = "" keeps the ledger in memory only.
-func openAccounts(e env.Env, dir string, r *region) (*core.Accounts, error) {
-	shape := ledger.Shape{
-		Incarnation: r.incarnation, ChunkBytes: r.chunkBytes, Chunks: r.chunks(), Slots: superblockSlots, Locks: r.lockBytes / 2,
+// noLedger is what to do without the ledger of a region.
+const noLedger = "without its ledger the region cannot be used: start again with empty data and state directories"
+
+// readLedger reads the ledger that is stored in a state directory beside a region.
+func readLedger(dir string) ([]byte, error) {
+	stored, err := os.ReadFile(filepath.Join(dir, ledgerFile))
+	if err != nil {
+		return nil, fmt.Errorf("the region is there, its ledger is not: %w; %s", err, noLedger)
 	}
-	if r.journal != nil { // of a new region
-		s := &journaled{journal: r.journal}
-		if dir != "" {
-			s.local = fileStore(filepath.Join(dir, ledgerFile))
+	return stored, nil
+}
+
+// openAccounts starts from a new ledger or, if the region was found with content, from the one in
+// dir; taken is that of a copy whose content was taken, which dir has as well. dir = "" keeps the
+// ledger in memory only.
+func openAccounts(e env.Env, dir string, r *region, taken []byte) (*core.Accounts, error) {
+	var store core.Store
+	if dir != "" {
+		store = fileStore(filepath.Join(dir, ledgerFile))
+	}
+	var mirrored *journaled
+	if r.journal != nil {
+		mirrored = &journaled{local: store, journal: r.journal}
+		store = mirrored
+	}
+	if !r.existed {
+		return core.NewAccounts(e, store, r.shape())
+	}
+	stored, err := taken, error(nil)
+	if stored == nil {
+		if stored, err = readLedger(dir); err != nil {
+			return nil, err
 		}
-		return core.NewAccounts(e, s, shape)
 	}
-	if dir == "" {
-		return core.NewAccounts(e, nil, shape)
+	if mirrored != nil {
+		mirrored.last = bytes.Clone(stored)
 	}
 	path := filepath.Join(dir, ledgerFile)
-	if !r.existed {
-		return core.NewAccounts(e, fileStore(path), shape)
-	}
-	const advice = "without its ledger the region cannot be used: start again with empty data and state directories"
-	stored, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("the region is there, its ledger is not: %w; %s", err, advice)
-	}
-	a, err := core.FoundAccounts(e, fileStore(path), stored)
+	a, err := core.FoundAccounts(e, store, stored)
 	if errors.Is(err, ledger.ErrVersion) {
 		return nil, fmt.Errorf("ledger %s: %w; run the program that wrote it, or drain the server and start again with empty directories", path, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ledger %s: %w; %s", path, err, advice)
+		return nil, fmt.Errorf("ledger %s: %w; %s", path, err, noLedger)
 	}
 	var have ledger.Shape
-	if a.Read(func(l *ledger.Ledger) { have = l.Shape() }); have != shape {
-		return nil, fmt.Errorf("ledger %s is of another region: it has %+v, the region %+v; %s", path, have, shape, advice)
+	if a.Read(func(l *ledger.Ledger) { have = l.Shape() }); have != r.shape() {
+		return nil, fmt.Errorf("ledger %s is of another region: it has %+v, the region %+v; %s", path, have, r.shape(), noLedger)
 	}
 	return a, nil
 }

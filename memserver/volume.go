@@ -1,56 +1,199 @@
-//env:real gRPC runs each call on a goroutine of its own
+//env:real gRPC and the mirror run goroutines of their own
 
 package memserver
 
 import (
-	"context"
-	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
-// topicView is what calls wait for that wait for a view (waits).
-const topicView = "\x00view"
-
-// volume implements rpcv1.VolumeServer of a server that has no copy and cannot get one: it is the
-// only primary of what it holds, in a view without a number.
+// A server holds one copy of a volume. [volumes.Member] decides what the process is for it: whether
+// it may serve. The server is the member's host.
+//
+// # Where a process begins
+//
+// What earlier processes of the pod stored says what the memory counts for:
+//
+//	stored                         the memory is   the process begins as
+//	nothing, no pod is named       found or new    primary, in a view without a number
+//	nothing, a pod is named        found           the same: an earlier program left it
+//	nothing, a pod is named        new, empty      joining: a view or a primary comes to it
+//	content nothing                emptied         joining
+//	content taken                  found           primary: it prepares it, and serves
+//	served, waits for nobody       found           primary
+//	served beside another copy     found           stopped: the next view decides
+//	of a lost memory               new, empty      as with nothing stored
+//
+// A memory is lost with the machine's run, and where its files are gone. What was stored beside it
+// is then forgotten, but for the number of the process, so that no two processes of the pod have
+// one.
+//
+// # Opening
+//
+// A copy has no header page while it takes changes: a program that knows no copies makes a new
+// memory of it, and never serves a part of one. When the member stores that the content is taken,
+// the ledger is stored first. Preparing turns all locks of all indexes to REPAIR, clears presence
+// words, and writes the header page, with the incarnation that the ledger has. Then the server
+// opens as one that found its memory again: known clients have a whole lease, and unfinished fences
+// are finished.
 type volume struct {
 	rpcv1.UnimplementedVolumeServer
-	id      uint16 // 0 = it was not said
-	service *service
+	server *Server
+	id     uint16 // 0 = it was not said
+	file   fileOfVolume
+	member *volumes.Member
+
+	mu     sync.Mutex
+	stored storedVolume // as it was saved last
+	// told is what AwaitView tells of: the newest view that was obeyed. If that names this process,
+	// it serves.
+	told volumes.View
+
+	// ledger is that of the copy whose content was taken; nil = the state directory has it. Obeying
+	// a view is done by one goroutine at a time.
+	ledger []byte
 }
 
-// check refuses calls that mean another volume.
-func (v *volume) check(number uint32) error {
-	if number != 0 && v.id != 0 && number != uint32(v.id) {
-		return status.Errorf(codes.NotFound, "this process holds volume %d, not %d", v.id, number)
+// openVolume reads what was stored, finds or makes the memory that it speaks of, and begins the
+// process.
+func (s *Server) openVolume(c *Config, state string, data *directory, want header) (err error) {
+	v := &volume{server: s, id: c.ID, file: volumeFileIn(state)}
+	was, found, err := v.file.load()
+	if err != nil {
+		return err
 	}
+	boot := hex.EncodeToString(want.boot[:])
+	known := func(id string) bool { return id != hex.EncodeToString(make([]byte, 16)) }
+	if found && was.Boot != boot && known(was.Boot) && known(boot) {
+		was.State = volumes.State{Process: was.State.Process}
+	}
+	as := asFound
+	switch {
+	case found && was.State.Content == volumes.Nothing:
+		as = asNew
+	case was.State.Content == volumes.Taken:
+		as = asTaken
+	}
+	if s.region, err = openRegion(data, want, as, s.log); err != nil {
+		return err
+	}
+	s.release = append(s.release, s.region.close)
+	if was.State.Content != volumes.Nothing && !s.region.existed {
+		was.State = volumes.State{Process: was.State.Process}
+	}
+	if was.Pod == "" {
+		was.Pod = c.Pod
+	}
+	if was.Pod == "" && was.State.View.Number == 0 || s.region.existed && !found {
+		was.State.Content = volumes.Served
+	}
+	was.Boot = boot
+	v.stored, v.told, s.volume = was, was.State.View, v
+	v.member, err = volumes.New(c.env, was.Pod, was.State, v)
+	return err
+}
+
+// start lets a process serve at once that may.
+func (v *volume) start() error {
+	if err := v.member.Start(); err != nil {
+		return err
+	}
+	if v.member.Role() == volumes.Primary {
+		return v.server.openContent()
+	}
+	r := v.member.Report()
+	v.server.log.Info("this process waits for a view of its volume", "process", r.Proc.String(), "role", r.Role.String(), "view", r.View.Number)
 	return nil
 }
 
-// Report implements rpcv1.VolumeServer.
-func (v *volume) Report(_ context.Context, r *rpcv1.ReportVolumeRequest) (*rpcv1.ReportVolumeReply, error) {
-	if err := v.check(r.Volume); err != nil {
-		return nil, err
+// Save implements volumes.Host.
+func (v *volume) Save(st volumes.State) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	next := v.stored
+	next.State = st
+	if st.Content == volumes.Taken && v.stored.State.Content == volumes.Nothing {
+		if err := v.takeLedger(); err != nil {
+			return err
+		}
 	}
-	self := &rpcv1.VolumeProcess{Pod: r.Pod, Process: 1}
-	return &rpcv1.ReportVolumeReply{
-		Process: self, Role: rpcv1.ReportVolumeReply_PRIMARY, View: &rpcv1.VolumeView{Primary: self},
-		Incarnation: v.service.region.incarnation, Version: v.service.version,
-	}, nil
+	return v.saveLocked(next)
 }
 
-// AwaitView implements rpcv1.VolumeServer. No other view comes.
-func (v *volume) AwaitView(ctx context.Context, r *rpcv1.AwaitViewRequest) (*rpcv1.AwaitViewReply, error) {
-	if err := v.check(r.Volume); err != nil {
-		return nil, err
+func (v *volume) saveLocked(next storedVolume) error {
+	if err := v.file.save(&next); err != nil {
+		return fmt.Errorf("store what this process is for its volume: %w", err)
 	}
-	waiting, cancel := context.WithTimeout(ctx, min(maxMapWait, time.Duration(r.WaitMilliseconds)*time.Millisecond))
-	defer cancel()
-	defer context.AfterFunc(v.service.stopping, cancel)()
-	v.service.waits.until(waiting, topicView, func() (done bool) { return false })
-	return &rpcv1.AwaitViewReply{View: &rpcv1.VolumeView{}, Serves: v.service.stopping.Err() == nil}, nil
+	v.stored = next
+	return nil
+}
+
+// takeLedger stores the ledger that came with the changes of a primary.
+func (v *volume) takeLedger() error {
+	return errors.New("this program takes no changes of another process")
+}
+
+// Close implements volumes.Host.
+func (v *volume) Close() {}
+
+// Prepare implements volumes.Host.
+func (v *volume) Prepare() error {
+	s := v.server
+	b, err := v.takenLedger()
+	if err != nil {
+		return err
+	}
+	l, err := ledger.Decode(b)
+	if err != nil {
+		return fmt.Errorf("the ledger of the copy: %w", err)
+	}
+	turned, err := s.region.prepare(l)
+	if err != nil {
+		return err
+	}
+	s.log.Info("the copy opens; whoever takes a lock repairs first what it guards", "locks", turned, "incarnation", s.region.incarnation)
+	return nil
+}
+
+// takenLedger is the ledger of a copy whose content was taken.
+func (v *volume) takenLedger() ([]byte, error) {
+	if v.ledger != nil {
+		return v.ledger, nil
+	}
+	return readLedger(v.server.stateDir)
+}
+
+// Drain implements volumes.Host.
+func (v *volume) Drain(volumes.Proc) error { return errors.New("this program has no copy") }
+
+// Return implements volumes.Host.
+func (v *volume) Return(volumes.Proc, uint64) {}
+
+// remember gives the pod of a server without one its name, and stores where copies are; nil = it
+// is not said.
+func (v *volume) remember(pod string, copies []*rpcv1.VolumeCopy) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	next := v.stored
+	if next.Pod == "" {
+		next.Pod = pod
+	}
+	if copies != nil {
+		next.Copies = copies
+	}
+	if next.Pod == v.stored.Pod && slices.EqualFunc(next.Copies, v.stored.Copies, func(a, b *rpcv1.VolumeCopy) bool { return a.Pod == b.Pod && a.Control == b.Control }) {
+		return nil
+	}
+	if err := v.saveLocked(next); err != nil {
+		return err
+	}
+	v.member.Name(next.Pod)
+	return nil
 }

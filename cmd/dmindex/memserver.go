@@ -41,11 +41,7 @@ func memserverCommand() *cobra.Command {
 			if config.RDMA != "" && config.RDMADevice == "" {
 				config.RDMADevice = givenDevice()
 			}
-			server, err := startMemserver(cmd.Context(), config)
-			if err != nil {
-				return ended(cmd.Context(), err)
-			}
-			return server.Run(cmd.Context())
+			return runMemserver(cmd.Context(), config)
 		},
 	}
 	f := cmd.Flags()
@@ -53,6 +49,7 @@ func memserverCommand() *cobra.Command {
 	f.Uint16Var(&config.ID, "id", 0, "number of this server in global addresses, 1 to 32767")
 	f.StringVar(&config.DataDir, "data-dir", "", "directory of the region, on a tmpfs or hugetlbfs; empty = memory that is lost with the process")
 	f.StringVar(&config.StateDir, "state-dir", "", "directory of the ledger; empty = the data directory")
+	f.StringVar(&config.Pod, "pod", "", "UID of the server's pod, by which views of its volume name it: a new memory serves nothing before; empty = it serves at once")
 	f.Var(&memory, "memory", "size of the region, such as 1Gi")
 	f.Var(&chunk, "chunk-size", "unit in which memory is granted to clients; a power of two (default 8Mi)")
 	f.Var(&room, "ledger-limit", "size that the ledger may reach; the state directory must have room for two (default 31Mi)")
@@ -72,6 +69,20 @@ func memserverCommand() *cobra.Command {
 	f.StringVar(&config.TLSDir, "tls-dir", "", "directory with tls.crt, tls.key, ca.crt and perhaps authorities.crt, read again when they change")
 	f.BoolVar(&config.Insecure, "insecure", false, "serve without TLS, on loopback addresses only")
 	return cmd
+}
+
+// runMemserver runs servers one after the other: where another process was named for the volume,
+// the next one begins with an empty memory, and can become a copy.
+func runMemserver(ctx context.Context, c memserver.Config) error {
+	for {
+		server, err := startMemserver(ctx, c)
+		if err != nil {
+			return ended(ctx, err)
+		}
+		if err := server.Run(ctx); !errors.Is(err, memserver.ErrReplaced) {
+			return err
+		}
+	}
 }
 
 // startMemserver makes the server. One with RDMA waits for its node to be fit, and says meanwhile

@@ -13,13 +13,13 @@ import (
 type Member struct {
 	env  env.Env
 	host Host
-	self Proc
 
 	// changing is held while a view is obeyed or a promise is made, over writes to the disk.
 	changing env.Mutex
 
 	// mu protects what follows. It is never held over anything that waits.
 	mu    env.Mutex
+	self  Proc // its pod changes once, from none (Name)
 	role  Role
 	state State // as it was stored last
 	view  View  // highest that was obeyed or, while joining, heard of
@@ -70,7 +70,21 @@ func New(e env.Env, pod string, stored State, host Host) (*Member, error) {
 }
 
 // Self returns the process.
-func (m *Member) Self() Proc { return m.self }
+func (m *Member) Self() Proc {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.self
+}
+
+// Name gives the pod its name, if it has none. No view and no other process knows of this one
+// before.
+func (m *Member) Name(pod string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.self.Pod == "" {
+		m.self.Pod = pod
+	}
+}
 
 // Empty reports whether the memory counts for nothing, so that the process begins with an empty
 // one.

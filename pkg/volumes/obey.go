@@ -15,17 +15,17 @@ func (m *Member) Obey(v View) error {
 		return fmt.Errorf("obey view %v: %w", v, ErrReplaced)
 	case v.Number <= r.View.Number:
 		return fmt.Errorf("obey view %v after view %v: %w", v, r.View, ErrOldView)
-	case v.Primary.Pod == m.self.Pod && r.Role.holds():
+	case v.Primary.Pod == r.Proc.Pod && r.Role.holds():
 		return m.lead(v)
-	case v.Primary == m.self && r.Role == Backup:
+	case v.Primary == r.Proc && r.Role == Backup:
 		return m.open(v)
-	case v.Primary == Proc{Pod: m.self.Pod} && v.Number == 1 && r.Role == Joining && r.Source == Proc{}:
+	case v.Primary == Proc{Pod: r.Proc.Pod} && v.Number == 1 && r.Role == Joining && r.Source == Proc{}:
 		return m.found(v)
-	case v.Primary == m.self:
+	case v.Primary == r.Proc:
 		return fmt.Errorf("open in view %v as %v: %w", v, r.Role, ErrNoContent)
 	case r.Role.holds() || r.Role == Opening:
 		return m.resign(v)
-	case v.names(m.self), v.Number <= m.sourceView, r.Source == Proc{}:
+	case v.names(r.Proc), v.Number <= m.sourceView, r.Source == Proc{}:
 		m.hear(v)
 		return nil
 	}
