@@ -1,19 +1,27 @@
 package controllers
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
 	"github.com/dmindex/dmindex/controllers/internal/charttest"
@@ -191,7 +199,7 @@ func TestChartRights(t *testing.T) {
 		}
 		for _, arg := range containers[0].(map[string]any)["args"].([]any) {
 			if ns, ok := strings.CutPrefix(arg.(string), "--namespace="); ok {
-				watched = append(watched, ns)
+				watched = append(watched, strings.ReplaceAll(ns, "$("+envNamespace+")", "dmindex-system"))
 			}
 		}
 		if !slices.Equal(bound, want) || !slices.Equal(watched, want) || everywhere != (want == nil) {
@@ -266,5 +274,101 @@ func TestChartBudget(t *testing.T) {
 		if most := budget.Spec.MaxUnavailable; most == nil || most.IntValue() != 1 || *budget.Spec.UnhealthyPodEvictionPolicy != policyv1.AlwaysAllow {
 			t.Errorf("the budget may hold up a drain: %+v", budget.Spec)
 		}
+	}
+}
+
+// TestUmbrella: a chart of others can have this one as a dependency, turned on and off by a
+// condition, with what is global to all of them.
+func TestUmbrella(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "charts", "dmindex"), os.DirFS(filepath.Join("..", "charts", "dmindex"))); err != nil {
+		t.Fatal(err)
+	}
+	const of = "{apiVersion: v2, name: shop, version: 1.0.0, dependencies: [{name: dmindex, version: '*', condition: dmindex.enabled}]}"
+	if err := os.WriteFile(filepath.Join(dir, "Chart.yaml"), []byte(of), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for values, want := range map[string]bool{
+		"{global: {region: eu}, dmindex: {enabled: true, replicas: 1}}": true,
+		"{global: {region: eu}, dmindex: {enabled: false}}":             false,
+		"": true,
+	} {
+		r, err := charttest.Render(dir, values, charttest.Options{Release: "shop", Namespace: "shop"})
+		if err != nil {
+			t.Errorf("%s: %v", values, err)
+			continue
+		}
+		deployment := r.Find("Deployment", "shop-dmindex")
+		if (deployment != nil) != want || (len(r.Objects) > 0) != want {
+			t.Errorf("%s: an operator: %v, %d objects", values, deployment != nil, len(r.Objects))
+		}
+	}
+}
+
+// TestServerImage: the image is named once, for the operator. So whatever rewrites that of its pod
+// on the way changes what servers run, too.
+func TestServerImage(t *testing.T) {
+	f := func(values, want string) {
+		t.Helper()
+		d := decode[appsv1.Deployment](t, chart(t, values, charttest.Options{}).Find("Deployment", "dmindex"))
+		got := ""
+		for _, a := range d.Spec.Template.Spec.Containers[0].Args {
+			if image, is := strings.CutPrefix(a, "--server-image="); is {
+				got = image
+			}
+		}
+		if got != want {
+			t.Errorf("%s: servers run %q, want %q", values, got, want)
+		}
+	}
+	f("", "")
+	f("image: {repository: registry.example.com/dm, tag: v1}", "")
+	f("serverImage: registry.example.com/dm:v2", "registry.example.com/dm:v2")
+}
+
+// TestOwnImage: servers run what the operator's container runs, whatever else is in its pod.
+func TestOwnImage(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "acme", Name: "operator-1"}}
+	pod.Spec.Containers = []corev1.Container{{Name: "istio-proxy", Image: "mesh:1"}, {Name: operatorContainer, Image: "mirror/dm@sha256:1"}}
+	other := pod.DeepCopy()
+	other.Name, other.Spec.Containers = "operator-2", other.Spec.Containers[:1]
+	reader := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(pod, other).Build()
+	for name, want := range map[string]string{"operator-1": "mirror/dm@sha256:1", "operator-2": "no container operator", "operator-3": "right to get pods", "": "--server-image"} {
+		t.Setenv(envNamespace, "acme")
+		t.Setenv(envPod, name)
+		got, err := ownImage(t.Context(), reader)
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("of pod %q: %s; want %s", name, got, want)
+		}
+	}
+}
+
+// TestReads: an operator that may not read what it looks after is not ready, and says what is
+// missing.
+func TestReads(t *testing.T) {
+	var denied atomic.Bool
+	denied.Store(true)
+	reader := fake.NewClientBuilder().WithScheme(testScheme(t)).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
+			if _, pods := list.(*corev1.PodList); pods && denied.Load() && (&client.ListOptions{}).ApplyOptions(o).Namespace == "bank" {
+				return apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("no"))
+			}
+			return c.List(ctx, list, o...)
+		},
+	}).Build()
+	r := &reads{from: reader, namespaces: []string{"shop", "bank"}}
+	if err := r.check(nil); err == nil {
+		t.Error("it is ready before it looked")
+	}
+	err := r.look(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "namespace bank") || !strings.Contains(err.Error(), "with a RoleBinding") {
+		t.Errorf("what is missing: %v", err)
+	}
+	denied.Store(false)
+	if err := errors.Join(r.Start(t.Context()), r.check(nil)); err != nil || r.NeedLeaderElection() {
+		t.Errorf("with all rights: %v", err)
 	}
 }

@@ -90,7 +90,7 @@ func forget(value any) {
 func readBase(t *testing.T, dirs ...string) map[string]map[string]any {
 	objects := map[string]map[string]any{}
 	for _, dir := range dirs {
-		var list struct{ Resources []string }
+		var list struct{ Resources, Configurations []string }
 		data, err := os.ReadFile(filepath.Join("..", "config", dir, "kustomization.yaml"))
 		if err == nil {
 			err = yaml.Unmarshal(data, &list)
@@ -102,8 +102,8 @@ func readBase(t *testing.T, dirs ...string) map[string]map[string]any {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(files) != len(list.Resources)+1 {
-			t.Errorf("config/%s has %d files, its kustomization names %d", dir, len(files)-1, len(list.Resources))
+		if len(files) != len(list.Resources)+len(list.Configurations)+1 {
+			t.Errorf("config/%s has %d files, its kustomization names %d", dir, len(files)-1, len(list.Resources)+len(list.Configurations))
 		}
 		for _, name := range list.Resources {
 			data, err := os.ReadFile(filepath.Join("..", "config", dir, name))
@@ -111,7 +111,7 @@ func readBase(t *testing.T, dirs ...string) map[string]map[string]any {
 				t.Fatal(err)
 			}
 			image := "ghcr.io/dmindex/dmindex:dev"
-			add(t, objects, name, strings.NewReplacer("image: dmindex\n", "image: "+image+"\n", "--server-image=dmindex\n", "--server-image="+image+"\n").Replace(string(data)))
+			add(t, objects, name, strings.ReplaceAll(string(data), "image: dmindex\n", "image: "+image+"\n"))
 		}
 	}
 	return objects

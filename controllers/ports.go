@@ -28,15 +28,15 @@ const maxPort = 64
 var shutDown = 5 * time.Second
 
 // servePorts adds the ports to a manager. They listen from now on, and serve before the manager's
-// caches are read, without the lead.
-func servePorts(mgr manager.Manager, o *RunOptions, registry prometheus.Gatherer) (err error) {
+// caches are read, without the lead. The operator is ready once ready says so.
+func servePorts(mgr manager.Manager, o *RunOptions, registry prometheus.Gatherer, ready healthz.Checker) (err error) {
 	var opened []net.Listener
 	for _, p := range []struct {
 		name, address string
 		handler       http.Handler
 	}{
 		{"metrics", o.MetricsAddr, metricsHandler(registry, o.Pprof)},
-		{"health", o.HealthAddr, healthHandler()},
+		{"health", o.HealthAddr, healthHandler(ready)},
 	} {
 		if p.address == "0" || p.address == "" {
 			continue
@@ -82,12 +82,14 @@ func metricsHandler(registry prometheus.Gatherer, profiles bool) http.Handler {
 	return mux
 }
 
-// healthHandler says that the process answers. Nothing more is asked of an operator that is ready:
-// one without the lead is, too.
-func healthHandler() http.Handler {
+// healthHandler says that the process answers, and whether it is ready. One without the lead is,
+// too.
+func healthHandler(ready healthz.Checker) http.Handler {
 	mux := http.NewServeMux()
-	for _, path := range []string{"/healthz", "/readyz"} {
-		h := http.StripPrefix(path, &healthz.Handler{Checks: map[string]healthz.Checker{"ping": healthz.Ping}})
+	for path, checks := range map[string]map[string]healthz.Checker{
+		"/healthz": {"ping": healthz.Ping}, "/readyz": {"ping": healthz.Ping, "rights": ready},
+	} {
+		h := http.StripPrefix(path, &healthz.Handler{Checks: checks})
 		mux.Handle(path, h)
 		mux.Handle(path+"/", h)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
@@ -28,7 +29,7 @@ func TestPorts(t *testing.T) {
 	}{
 		{metricsHandler(registry, false), map[string]string{"/metrics": "dmindex_test 0", "/debug/pprof/": "404", "/": "404"}},
 		{metricsHandler(registry, true), map[string]string{"/debug/pprof/": "goroutine"}},
-		{healthHandler(), map[string]string{"/healthz": "ok", "/readyz": "ok", "/healthz/ping": "ok", "/metrics": "404"}},
+		{healthHandler(healthz.Ping), map[string]string{"/healthz": "ok", "/readyz": "ok", "/healthz/ping": "ok", "/metrics": "404"}},
 	} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -104,7 +105,7 @@ func TestPortsOfManager(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := servePorts(mgr, &o, prometheus.NewRegistry()); err != nil {
+	if err := servePorts(mgr, &o, prometheus.NewRegistry(), healthz.Ping); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
@@ -116,7 +117,7 @@ func TestPortsOfManager(t *testing.T) {
 			t.Errorf("/%s answers %.100q", path, got)
 		}
 	}
-	if err := servePorts(mgr, &o, prometheus.NewRegistry()); err == nil {
+	if err := servePorts(mgr, &o, prometheus.NewRegistry(), healthz.Ping); err == nil {
 		t.Error("a port is served twice")
 	}
 	stop()

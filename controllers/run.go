@@ -39,7 +39,7 @@ type RunOptions struct {
 
 // AddFlags defines the flags.
 func (o *RunOptions) AddFlags(flags *flag.FlagSet) {
-	flags.StringVar(&o.ServerImage, "server-image", os.Getenv("DMINDEX_SERVER_IMAGE"), "image of servers for indexes and pools that name none (or DMINDEX_SERVER_IMAGE)")
+	flags.StringVar(&o.ServerImage, "server-image", os.Getenv("DMINDEX_SERVER_IMAGE"), "image of servers for indexes and pools that name none (or DMINDEX_SERVER_IMAGE); empty = that of the operator's own pod")
 	flags.StringVar(&o.ServerImageRDMA, "server-image-rdma", os.Getenv("DMINDEX_SERVER_IMAGE_RDMA"), "image of servers for pools with transport RDMA (or DMINDEX_SERVER_IMAGE_RDMA); empty = such pools must name one")
 	flags.StringVar(&o.MetricsAddr, "metrics-addr", ":8080", "host:port of /metrics; 0 = none")
 	flags.StringVar(&o.HealthAddr, "health-addr", ":8081", "host:port of /healthz and /readyz; 0 = none")
@@ -68,9 +68,6 @@ func NewScheme() (*runtime.Scheme, error) {
 
 // Run is the operator. It returns when ctx is done or when it lost the lead.
 func Run(ctx context.Context, o RunOptions) error {
-	if o.ServerImage == "" {
-		return errors.New("start the operator: no --server-image: name the image that servers run, usually the operator's own")
-	}
 	handler, err := o.Log.Handler(os.Stderr)
 	if err != nil {
 		return fmt.Errorf("start the operator: %w", err)
@@ -103,10 +100,19 @@ func Run(ctx context.Context, o RunOptions) error {
 	if err != nil {
 		return fmt.Errorf("start the operator: %w", err)
 	}
+	if o.ServerImage == "" {
+		if o.ServerImage, err = ownImage(ctx, mgr.GetAPIReader()); err != nil {
+			return fmt.Errorf("start the operator: %w", err)
+		}
+	}
+	rights := &reads{from: mgr.GetAPIReader(), namespaces: o.Namespaces}
+	if err := mgr.Add(rights); err != nil {
+		return fmt.Errorf("start the operator: %w", err)
+	}
 	if err := SetupWithManager(mgr, Options{ServerImage: o.ServerImage, ServerImageRDMA: o.ServerImageRDMA, Pprof: o.Pprof, NetworkPolicies: o.NetworkPolicies, ServerLogs: o.ServerLog, Metrics: ctrlmetrics.Registry}); err != nil {
 		return fmt.Errorf("start the operator: %w", err)
 	}
-	if err := servePorts(mgr, &o, ctrlmetrics.Registry); err != nil {
+	if err := servePorts(mgr, &o, ctrlmetrics.Registry, rights.check); err != nil {
 		return fmt.Errorf("start the operator: %w", err)
 	}
 	return mgr.Start(ctx)

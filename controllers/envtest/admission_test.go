@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -27,6 +28,13 @@ func (c *cluster) admission() {
 	files, err := filepath.Glob(filepath.Join("..", "..", "config", "admission", "[ms][et]*.yaml"))
 	if err != nil || len(files) != 5 {
 		c.t.Fatal(files, err)
+	}
+	// by which the policies know the operator
+	subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: system, Name: "dmindex"}
+	bound := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "dmindex", Namespace: c.namespace},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "dmindex"}, Subjects: []rbacv1.Subject{subject}}
+	if err := api.Create(c.t.Context(), bound); err != nil {
+		c.t.Fatal(err)
 	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)

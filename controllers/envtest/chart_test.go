@@ -1,6 +1,7 @@
 package envtest
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,11 +63,15 @@ func namespaced(t *testing.T, c client.Client, o *unstructured.Unstructured) {
 	}
 }
 
-// install applies what a chart makes, as helm does.
+// install applies what a chart makes, as helm does: with annotations that say of which release it
+// is.
 func install(t *testing.T, c client.Client, objects []*unstructured.Unstructured) {
 	t.Helper()
 	for _, o := range objects {
 		namespaced(t, c, o)
+		all := map[string]string{"meta.helm.sh/release-name": "dmindex", "meta.helm.sh/release-namespace": system}
+		maps.Copy(all, o.GetAnnotations())
+		o.SetAnnotations(all)
 		if err := c.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("helm"), client.ForceOwnership); err != nil {
 			t.Fatalf("install %s %s: %v", o.GetKind(), o.GetName(), err)
 		}
@@ -212,6 +217,22 @@ func TestChartUpgrade(t *testing.T) {
 		live.SetAnnotations(map[string]string{"example.com/touched": "yes"})
 		if err := c.Update(t.Context(), live); err != nil {
 			t.Errorf("%s %s of the old chart cannot be changed any more: %v", o.GetKind(), o.GetName(), err)
+		}
+	}
+	// Another release beside it is told what is in its way, and which values it needs.
+	if _, err := charttest.Render(newChart, "", charttest.Options{Cluster: config, Namespace: "bank"}); err == nil || !strings.Contains(err.Error(), "give this release another name") {
+		t.Errorf("a release of the same name: %v", err)
+	}
+	if _, err := charttest.Render(newChart, "", charttest.Options{Cluster: config, Namespace: "bank", Release: "two"}); err == nil || !strings.Contains(err.Error(), "set crds.enabled=false here") {
+		t.Errorf("a release with CRDs of its own: %v", err)
+	}
+	second, err := charttest.Render(newChart, "{crds: {enabled: false}}", charttest.Options{Cluster: config, Namespace: "bank", Release: "two"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range second.Objects {
+		if o.GetKind() == "Namespace" || upgraded.Find(o.GetKind(), o.GetName()) != nil && o.GetNamespace() != "bank" {
+			t.Errorf("both releases have %s %s", o.GetKind(), o.GetName())
 		}
 	}
 	// And it goes on to some namespaces when the values say which.

@@ -38,11 +38,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- else if .Values.watchNamespaces }}
 {{- .Values.watchNamespaces | toYaml }}
 {{- else }}
-{{- if lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" (include "dmindex.fullname" .) }}
+{{- $everywhere := lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" (include "dmindex.fullname" .) }}
+{{- $of := dig "metadata" "annotations" "meta.helm.sh/release-namespace" .Release.Namespace ($everywhere | default dict) }}
+{{- if and $everywhere (eq $of .Release.Namespace) }}
 {{- fail "this release watches all namespaces, and would watch its own only: set watchAllNamespaces=true to leave that as it is, or name the namespaces with indexes in watchNamespaces" }}
 {{- end }}
 {{- list .Release.Namespace | toYaml }}
 {{- end }}
+{{- end }}
+
+{{- /* What gives the operator its rights in namespaces with indexes. */}}
+{{- define "dmindex.bindingKind" -}}
+{{- if .Values.watchAllNamespaces }}ClusterRoleBinding{{ else }}RoleBinding{{ end }}
 {{- end }}
 
 {{- /* Of bindings of policies: the namespaces with indexes. */}}
@@ -54,5 +61,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
       - key: kubernetes.io/metadata.name
         operator: In
         values: {{- toYaml . | nindent 8 }}
+{{- end }}
+{{- end }}
+
+{{- /* Stops an install over what another release has: Helm would stop as well, without saying what to do. */}}
+{{- define "dmindex.alone" -}}
+{{- $role := lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" (include "dmindex.fullname" .) | default dict }}
+{{- $of := dig "metadata" "annotations" "meta.helm.sh/release-namespace" .Release.Namespace $role }}
+{{- if ne $of .Release.Namespace }}
+{{- fail (printf "release %s of namespace %s has a ClusterRole %s: give this release another name, or upgrade that one, with the namespaces of both in watchNamespaces" (dig "metadata" "annotations" "meta.helm.sh/release-name" "?" $role) $of (include "dmindex.fullname" .)) }}
+{{- end }}
+{{- if .Values.crds.enabled }}
+{{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "dmindexes.dmindex.io" | default dict }}
+{{- $name := dig "metadata" "annotations" "meta.helm.sh/release-name" .Release.Name $crd }}
+{{- $of := dig "metadata" "annotations" "meta.helm.sh/release-namespace" .Release.Namespace $crd }}
+{{- if or (ne $of .Release.Namespace) (ne $name .Release.Name) }}
+{{- fail (printf "the CRDs are those of release %s of namespace %s: set crds.enabled=false here, and name in watchNamespaces none that the other release watches: one operator would undo what the other one does. If that release is gone, take them over: docs/kubernetes.md, Two releases" $name $of) }}
+{{- end }}
 {{- end }}
 {{- end }}

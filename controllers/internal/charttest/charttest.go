@@ -13,6 +13,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 	"helm.sh/helm/v4/pkg/engine"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -49,6 +50,9 @@ func Render(dir, values string, o Options) (*Rendered, error) {
 	given, err := common.ReadValues([]byte(values))
 	if err != nil {
 		return nil, fmt.Errorf("values of the test: %w", err)
+	}
+	if err := chartutil.ProcessDependencies(chart, given); err != nil {
+		return nil, err
 	}
 	release := common.ReleaseOptions{Name: "dmindex", Namespace: "dmindex-system", Revision: 1, IsInstall: true}
 	if o.Release != "" {
