@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/pooltest"
 )
@@ -117,24 +118,24 @@ func TestRetiredFrames(t *testing.T) {
 		if err != nil || !fresh {
 			t.Fatal(err, fresh)
 		}
-		f.first.Store(uint64(i + 1)) // as if it were changed
-		f.unlock()
+		f.SetRecLSN(uint64(i + 1)) // as if it were changed
+		f.Unlock()
 	}
 	flushed := 0
-	flush := func(f *frame) error { flushed++; f.first.Store(0); return nil }
+	flush := func(f *frame.Frame) error { flushed++; f.SetRecLSN(0); return nil }
 	bytes := c.bytes.Load()
 	each := int64(8 * c.stride)
 	got, err := c.retire(20*each-1, flush)
 	if err != nil || got != 20*each || flushed != 20 || h.live != n-20 || c.bytes.Load() != bytes-got {
 		t.Fatalf("%d bytes of %d, %d flushed, %d of %d left, %v", got, 20*each, flushed, h.live, n, err)
 	}
-	if !h.frames[h.live-1].tryLock() {
+	if !h.frames[h.live-1].TryLock() {
 		t.Fatal("the last frame is locked")
 	}
 	if got, err := c.retire(each, flush); got != 0 || err != nil {
 		t.Fatalf("%d bytes of a frame that somebody has, %v", got, err)
 	}
-	h.frames[h.live-1].unlock()
+	h.frames[h.live-1].Unlock()
 	for i := range 4 * n {
 		f, fresh, err := c.reserve(address(n+i), true, flush)
 		if err != nil {
@@ -144,7 +145,7 @@ func TestRetiredFrames(t *testing.T) {
 			if int(h.at(f)) >= h.live {
 				t.Fatalf("frame %d is used, of %d", h.at(f), h.live)
 			}
-			f.unlock()
+			f.Unlock()
 		}
 	}
 	if left := c.revive(5*each + 1); left != 1 || h.live != n-15 || len(h.free) != 5 {
@@ -159,9 +160,9 @@ func TestRetiredFrames(t *testing.T) {
 	}
 	// what came before one that cannot be written back is not counted any more
 	failed := errors.New("cannot be written back")
-	h.frames[n-3].first.Store(1)
+	h.frames[n-3].SetRecLSN(1)
 	bytes = c.bytes.Load()
-	got, err = c.retire(10*each, func(*frame) error { return failed })
+	got, err = c.retire(10*each, func(*frame.Frame) error { return failed })
 	if err != failed || got != 2*each || c.bytes.Load() != bytes-got {
 		t.Fatalf("%d bytes before an error, %d of %d are left, %v", got, c.bytes.Load(), bytes, err)
 	}

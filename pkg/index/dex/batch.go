@@ -147,7 +147,7 @@ func (s *session) gather(i int, key []byte) error {
 		}
 	}
 	r.since[k] = s.x.cache.evictions.clock.Load()
-	s.x.pause()
+	op.Pause(s.x.env)
 	if s.x.cache.find(a) != nil {
 		r.leaf[k] = pool.Nil
 		return nil
@@ -172,7 +172,7 @@ func (s *session) round(keys [][]byte, visit func(i int, value []byte, err error
 	if err := s.b.PS.Post(); err != nil {
 		return fmt.Errorf("look up: %w", op.Failure(err, false))
 	}
-	s.x.pause()
+	op.Pause(s.x.env)
 	for k := range n {
 		i := r.keys[k]
 		if r.leaf[k] != pool.Nil {

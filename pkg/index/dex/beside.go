@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
@@ -102,7 +103,7 @@ import (
 // leaf; nor leaves that a memory server sends, whose address is not known before.
 type beside struct {
 	// the record's place in the queue of dirty frames: no frame of the cache, and without words
-	frame    frame
+	frame    frame.Frame
 	claim    *atomic.Bool // of the key; nil = none
 	position uint64       // of the record, until its change is made; 0 = none
 	// the last cancellation: a failed change waits for it
@@ -150,26 +151,26 @@ func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64,
 	}
 	a := p.Addr()
 	since := s.x.cache.evictions.clock.Load()
-	s.x.pause()
+	op.Pause(s.x.env)
 	if s.x.cache.find(a) != nil {
 		s.unclaim()
 		return o, false, nil
 	}
-	if st, err := s.appendBeside(m); st != done || err != nil {
+	if st, err := s.appendBeside(m); st != frame.Done || err != nil {
 		s.unclaim()
 		return o, false, err
 	}
 	f, err := s.fetchBeside(p, key, since, hops)
 	if f != nil {
 		s.x.cache.locate(p) // its parent leads to it from now on, as to every leaf found by its key
-		s.x.pause()
+		op.Pause(s.x.env)
 		if o = s.applyIn(f, a, key, fp, epoch, m); !o.released {
-			f.hit()
-			f.unlock()
+			f.Hit()
+			f.Unlock()
 		}
 		err = o.err
 	}
-	made = f != nil && err == nil && o.st == done
+	made = f != nil && err == nil && o.st == frame.Done
 	switch {
 	case q.position == 0:
 		s.x.claims.made.Add(1)
@@ -177,12 +178,12 @@ func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64,
 		if made { // refused
 			s.x.claims.refused.Add(1)
 		}
-		s.x.pause()
+		op.Pause(s.x.env)
 		if e := s.cancel(key, epoch); e != nil {
 			made, err = false, errors.Join(err, e)
 		}
 	}
-	s.x.pause()
+	op.Pause(s.x.env)
 	s.unclaim()
 	return o, made, err
 }
@@ -213,7 +214,7 @@ func (x *dex) cancelBytes() int { return record.FixedBytes + x.lay.MaxKey + 8 }
 
 // appendBeside appends the session's record, with the condition of m. done: it is in the queue of
 // dirty frames. logFull: the ring has no room for it.
-func (s *session) appendBeside(m mode) (state, error) {
+func (s *session) appendBeside(m mode) (frame.State, error) {
 	plain := s.record[0]
 	switch m {
 	case insert:
@@ -235,7 +236,7 @@ func (s *session) appendBeside(m mode) (state, error) {
 
 // appendFirst appends the session's record before its change, and puts it into the queue of dirty
 // frames. logFull, logBusy: nothing is appended.
-func (s *session) appendFirst() (state, error) {
+func (s *session) appendFirst() (frame.State, error) {
 	q := &s.beside
 	position, err := s.x.dirty.append(s.log, &q.frame, s.record)
 	switch {
@@ -244,16 +245,16 @@ func (s *session) appendFirst() (state, error) {
 	case err == redo.ErrBusy:
 		return logBusy, nil
 	case err != nil:
-		return done, s.x.giveUp(err)
+		return frame.Done, s.x.giveUp(err)
 	}
 	q.position = position
-	return done, nil
+	return frame.Done, nil
 }
 
 // fetchBeside READs the leaf, beside the record. It returns a frame, locked, with the leaf, if that
 // holds key and has had no frame since the record was appended; else nil.
-func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int) (*frame, error) {
-	s.x.pause()
+func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int) (*frame.Frame, error) {
+	op.Pause(s.x.env)
 	a, b := p.Addr(), s.b.Staging()
 	s.ahead = ahead{addr: a, since: since, record: s.beside.position}
 	f, fresh, err := s.x.cache.reserve(a, true, s.yield)
@@ -263,7 +264,7 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 		}
 		return nil, err
 	}
-	s.x.pause()
+	op.Pause(s.x.env)
 	if s.x.cache.evictions.after(a, since) {
 		s.x.cache.drop(f)
 		return nil, nil
@@ -295,7 +296,7 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 // settle puts f, which is clean, and in which the change of the session's record is about to be
 // made, into the queue in place of the record. Under the lock of f. It returns the record's
 // position.
-func (d *dirty) settle(q *beside, f *frame) uint64 {
+func (d *dirty) settle(q *beside, f *frame.Frame) uint64 {
 	position := q.position
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -305,7 +306,7 @@ func (d *dirty) settle(q *beside, f *frame) uint64 {
 			break
 		}
 	}
-	f.first.Store(position)
+	f.SetRecLSN(position)
 	q.forget()
 	return position
 }
@@ -328,7 +329,7 @@ func (s *session) cancel(key []byte, epoch uint64) error {
 
 // forget removes the record from the queue of dirty frames: its change is made, or it is cancelled.
 func (q *beside) forget() {
-	q.frame.first.Store(0)
+	q.frame.SetRecLSN(0)
 	q.position = 0
 }
 
@@ -339,7 +340,7 @@ func (s *session) unmadeRecord(err error) error {
 	cancelled := q.cancelled
 	q.cancelled = 0
 	if invariants.Enabled {
-		invariants.Check(q.claim == nil && q.frame.first.Load() == 0, "a change has ended, and its record at %d is neither made nor cancelled", q.position)
+		invariants.Check(q.claim == nil && q.frame.RecLSN() == 0, "a change has ended, and its record at %d is neither made nor cancelled", q.position)
 	}
 	if err == nil || cancelled == 0 || err == index.ErrNotFound || err == index.ErrExists || errors.Is(err, index.ErrUnknown) {
 		return err

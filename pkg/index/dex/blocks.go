@@ -8,6 +8,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
@@ -158,12 +159,12 @@ func (s *session) foresee(p *btree.Path, key []byte, fp byte, m mode) (o outcome
 	if f == nil || !s.x.with.caching { // what its frame shows may not be written back: see turn.go
 		return o
 	}
-	var st state
-	s.value, o.lsn, st = s.searchFrame(f, p.Addr(), key, s.value[:0], fp)
+	var st frame.State
+	s.value, o.lsn, st = f.Search(s.x.env, s.x.lay, p.Addr(), key, s.value[:0], fp)
 	switch {
-	case (st == done || st == inBlock) && m == insert:
+	case (st == frame.Done || st == frame.InBlock) && m == insert:
 		o.answer = index.ErrExists
-	case st == absentee && m == update:
+	case st == frame.NotFound && m == update:
 		o.answer = index.ErrNotFound
 	}
 	return o
@@ -233,7 +234,7 @@ func (s *session) long(dst []byte, right func() bool) (value []byte, ok bool, er
 
 // asked is where a long value was looked for: in a frame, or in a leaf that was READ.
 type asked struct {
-	f     *frame
+	f     *frame.Frame
 	leaf  pool.Addr
 	key   []byte
 	fp    byte
@@ -243,9 +244,9 @@ type asked struct {
 // leafRefers reports whether the leaf in asked, in its frame, has the session's tag for the key.
 func (s *session) leafRefers() bool {
 	q := &s.asked
-	value, _, st := s.searchFrame(q.f, q.leaf, q.key, s.value[:0], q.fp)
+	value, _, st := q.f.Search(s.x.env, s.x.lay, q.leaf, q.key, s.value[:0], q.fp)
 	s.value = value
-	return st == inBlock && bytes.Equal(value, s.tag[:item.ReferenceBytes])
+	return st == frame.InBlock && bytes.Equal(value, s.tag[:item.ReferenceBytes])
 }
 
 // leafStands reports whether what was READ of the leaf in asked is its present state, or was when

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
 	"github.com/dmindex/dmindex/pkg/index/internal/memory"
@@ -22,10 +23,10 @@ type cache struct {
 	env    env.Env
 	with   techniques
 	shards []shard
-	frames []frame  // of all shards
-	images []uint64 // their images, one after the other, each followed by the frame's notes
-	words  int      // of an image
-	stride int      // words from one image to the next: see strideOf
+	frames []frame.Frame // of all shards
+	images []uint64      // their images, one after the other, each followed by the frame's notes
+	words  int           // of an image
+	stride int           // words from one image to the next: see strideOf
 	bytes  atomic.Int64
 
 	evictions evictionClock
@@ -37,7 +38,7 @@ type cache struct {
 type shard struct {
 	first  int32 // number of its first frame in the cache
 	mu     env.Mutex
-	frames []frame
+	frames []frame.Frame
 	live   int // the number of frames in use, which are the first ones: see balance
 	free   []int32
 	table  []place    // ways for each hash, in one line of the processor's cache
@@ -69,7 +70,7 @@ const (
 // of the table, its counts, a time, its number in the list of free ones, and a place in the cooling
 // map if there is one.
 func frameCost(words int, with techniques) int {
-	n := int(unsafe.Sizeof(frame{})) + 8*(strideOf(words)-words) + places*int(unsafe.Sizeof(place{})) + counts + 8 + 4 + 4/framesOfGhost + 1
+	n := int(unsafe.Sizeof(frame.Frame{})) + 8*(strideOf(words)-words) + places*int(unsafe.Sizeof(place{})) + counts + 8 + 4 + 4/framesOfGhost + 1
 	if !with.frequencies {
 		n += coolCost
 	}
@@ -108,7 +109,7 @@ func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 	c := &cache{env: e, with: with, shards: make([]shard, shards), words: words, stride: strideOf(words)}
 	n, live = n/shards, live/shards
 	c.bytes.Store(int64(shards*(n*(each-image)+live*image)) + room.taken(bucketWords))
-	c.frames, c.images = make([]frame, n*shards), make([]uint64, n*shards*c.stride)
+	c.frames, c.images = make([]frame.Frame, n*shards), make([]uint64, n*shards*c.stride)
 	memory.Huge(c.frames)
 	memory.Huge(c.images)
 	c.evictions.start(max(1, n*shards/departedShare))
@@ -140,8 +141,7 @@ func (h *shard) start(c *cache, first, n, live int) {
 	h.free = make([]int32, 0, n)
 	for i := range h.frames {
 		f := &h.frames[i]
-		f.id = int32(first + i)
-		f.words = c.image(f.id)
+		f.Init(int32(first+i), c.image(int32(first+i)))
 		if i < live {
 			h.free = append(h.free, int32(live-1-i))
 		}
@@ -151,16 +151,16 @@ func (h *shard) start(c *cache, first, n, live int) {
 
 // strideOf returns the words of an image with its notes, rounded up so that each image begins at a
 // cache line.
-func strideOf(words int) int { return (words + notes(words) + 7) &^ 7 }
+func strideOf(words int) int { return (words + frame.NoteWords(words) + 7) &^ 7 }
 
 // image is the words of frame id.
 func (c *cache) image(id int32) []uint64 {
 	at := int(id) * c.stride
-	return c.images[at : at+c.words : at+c.words+notes(c.words)]
+	return c.images[at : at+c.words : at+c.words+frame.NoteWords(c.words)]
 }
 
 // at is the number of f in the shard.
-func (h *shard) at(f *frame) int32 { return f.id - h.first }
+func (h *shard) at(f *frame.Frame) int32 { return f.ID() - h.first }
 
 func (c *cache) shard(a pool.Addr) *shard {
 	return &c.shards[lfu.Hash(a)>>60*uint64(len(c.shards))>>4]
@@ -173,11 +173,11 @@ func (h *shard) set(a pool.Addr) []place {
 
 // find returns the frame of the leaf at a, or nil. The caller checks the version, and then the
 // address again.
-func (h *shard) find(a pool.Addr) *frame {
+func (h *shard) find(a pool.Addr) *frame.Frame {
 	set, tag := h.set(a), tagOf(a)
 	for i := range set {
 		if p := set[i].Load(); p>>32 == tag && p != 0 {
-			if f := &h.frames[uint32(p)-1]; f.addr.Load() == uint64(a) {
+			if f := &h.frames[uint32(p)-1]; f.Addr() == a {
 				return f
 			}
 		}
@@ -185,11 +185,11 @@ func (h *shard) find(a pool.Addr) *frame {
 	return nil
 }
 
-func (c *cache) find(a pool.Addr) *frame { return c.shard(a).find(a) }
+func (c *cache) find(a pool.Addr) *frame.Frame { return c.shard(a).find(a) }
 
 // hinted returns the frame of a hint, and prefetches what will be read of its leaf: the header and
 // most slots.
-func (c *cache) hinted(hint uint32) *frame {
+func (c *cache) hinted(hint uint32) *frame.Frame {
 	id := int(hint - 1)
 	memory.Lines(unsafe.Pointer(&c.images[id*c.stride]))
 	return &c.frames[id]
@@ -197,9 +197,9 @@ func (c *cache) hinted(hint uint32) *frame {
 
 // locate is find for the leaf where p leads. The copy of the inner node has a hint to its frame
 // (pointer swizzling, section 5.1). If the frame still holds the leaf, the table is not searched.
-func (c *cache) locate(p *btree.Path) *frame {
+func (c *cache) locate(p *btree.Path) *frame.Frame {
 	if h := p.Hint(); h != 0 {
-		if f := c.hinted(h); f.addr.Load() == uint64(p.Addr()) {
+		if f := c.hinted(h); f.Addr() == p.Addr() {
 			return f
 		}
 	}
@@ -207,7 +207,7 @@ func (c *cache) locate(p *btree.Path) *frame {
 	switch {
 	case f == nil:
 	case c.with.frequencies:
-		p.SetHint(uint32(f.id) + 1)
+		p.SetHint(uint32(f.ID()) + 1)
 	default:
 		c.paper.swizzle(p, f)
 	}
@@ -220,7 +220,7 @@ func (c *cache) locate(p *btree.Path) *frame {
 // writes the frame back, or, if the frame was changed and is clean, only keeps its entries. The
 // caller counts a frame as found once it has used it; until then the leaf is worth one less than it
 // was looked for.
-func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *frame, fresh bool, err error) {
+func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame.Frame) error) (f *frame.Frame, fresh bool, err error) {
 	if !c.with.frequencies {
 		return c.admit(a, must, flush)
 	}
@@ -240,12 +240,12 @@ func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *fr
 		switch {
 		case f == nil:
 			return nil, false, nil
-		case f.addr.Load() == 0:
+		case f.Addr() == pool.Nil:
 		case !must && !c.admits(f, worth):
-			f.unlock()
+			f.Unlock()
 			h.ghosts.add(lfu.Hash(a), worth)
 			return nil, false, nil
-		case f.first.Load() != 0 || !c.rows.empty() && *f.changed() != 0:
+		case f.RecLSN() != 0 || !c.rows.empty() && f.AnyChanged():
 			// that is done without the shard's lock, and then looked for anew
 			h.mu.Unlock()
 			err := flush(f)
@@ -254,7 +254,7 @@ func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *fr
 				h.forget(f)
 				h.free = append(h.free, h.at(f))
 			}
-			f.unlock()
+			f.Unlock()
 			if err != nil {
 				return nil, false, err
 			}
@@ -265,8 +265,8 @@ func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame) error) (f *fr
 		if p == nil {
 			p = h.vacancy(a)
 		}
-		f.addr.Store(uint64(a))
-		f.used.Store(uint32(worth - 1))
+		f.SetAddr(a)
+		f.SetUses(uint32(worth - 1))
 		p.Store(placeOf(a, h.at(f)))
 		return f, true, nil
 	}
@@ -286,10 +286,10 @@ func (h *shard) vacancy(a pool.Addr) *place {
 
 // take locks a frame that is free, or the least used one of a few; of those that take the places
 // for a, if none of these is left. nil: somebody has the lock of what was found.
-func (h *shard) take(c *cache, a pool.Addr, full bool) *frame {
+func (h *shard) take(c *cache, a pool.Addr, full bool) *frame.Frame {
 	for i := len(h.free) - 1; i >= 0 && !full; i-- {
 		// else somebody has it who is about to see that it is free
-		if f := &h.frames[h.free[i]]; f.tryLock() {
+		if f := &h.frames[h.free[i]]; f.TryLock() {
 			h.free = append(h.free[:i], h.free[i+1:]...)
 			return f
 		}
@@ -298,13 +298,13 @@ func (h *shard) take(c *cache, a pool.Addr, full bool) *frame {
 	if full {
 		n = len(set)
 	}
-	var best *frame
+	var best *frame.Frame
 	next := 0 // samples lie one behind the other: that is one random number, and few cache misses
 	if !full {
 		next = int(c.env.Uint64() % uint64(h.live))
 	}
 	for i := range n {
-		var f *frame
+		var f *frame.Frame
 		if full {
 			f = &h.frames[uint32(set[i].Load())-1]
 		} else {
@@ -313,57 +313,57 @@ func (h *shard) take(c *cache, a pool.Addr, full bool) *frame {
 				next = 0
 			}
 		}
-		if f.addr.Load() != 0 && f.version.Load()&1 == 0 && (best == nil || f.used.Load() < best.used.Load()) {
+		if f.Addr() != pool.Nil && !f.IsLocked() && (best == nil || f.Uses() < best.Uses()) {
 			best = f
 		}
 	}
-	if best == nil || !best.tryLock() {
+	if best == nil || !best.TryLock() {
 		return nil
 	}
-	if best.addr.Load() == 0 {
-		best.unlock()
+	if best.Addr() == pool.Nil {
+		best.Unlock()
 		return nil
 	}
 	return best
 }
 
 // forget takes the place of f away, whose lock the caller has, besides that of the shard.
-func (h *shard) forget(f *frame) {
-	a := f.addr.Load()
-	h.evictions.record(pool.Addr(a)) // before nobody finds it any more
-	h.missed.Raise(pool.Addr(a), uint8(f.used.Load()))
-	h.ghosts.add(lfu.Hash(pool.Addr(a)), uint8(f.used.Load()))
-	set := h.set(pool.Addr(a))
+func (h *shard) forget(f *frame.Frame) {
+	a := f.Addr()
+	h.evictions.record(a) // before nobody finds it any more
+	h.missed.Raise(a, uint8(f.Uses()))
+	h.ghosts.add(lfu.Hash(a), uint8(f.Uses()))
+	set := h.set(a)
 	for i := range set {
-		if set[i].Load() == placeOf(pool.Addr(a), h.at(f)) {
+		if set[i].Load() == placeOf(a, h.at(f)) {
 			set[i].Store(0)
 			break
 		}
 	}
-	f.addr.Store(0)
+	f.SetAddr(pool.Nil)
 }
 
 // drop gives a frame back whose lock the caller has, and which is clean: its changes would be lost
 // with it. See session.discard.
-func (c *cache) drop(f *frame) {
-	if first := f.first.Load(); first != 0 {
-		panic(fmt.Sprintf("dex: the frame of leaf %v is dropped, and its changes from log position %d on are not written back", pool.Addr(f.addr.Load()), first))
+func (c *cache) drop(f *frame.Frame) {
+	if first := f.RecLSN(); first != 0 {
+		panic(fmt.Sprintf("dex: the frame of leaf %v is dropped, and its changes from log position %d on are not written back", f.Addr(), first))
 	}
 	if !c.with.frequencies {
 		c.clear(f)
 		c.paper.freeFrame(f)
 		return
 	}
-	h := c.shard(pool.Addr(f.addr.Load()))
+	h := c.shard(f.Addr())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.forget(f)
 	h.free = append(h.free, h.at(f))
-	f.unlock()
+	f.Unlock()
 }
 
 // each calls do with every frame. Frames come and go meanwhile.
-func (c *cache) each(do func(f *frame) error) error {
+func (c *cache) each(do func(f *frame.Frame) error) error {
 	for i := range c.frames {
 		if err := do(&c.frames[i]); err != nil {
 			return err

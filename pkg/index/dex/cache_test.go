@@ -70,7 +70,7 @@ func TestCachePolicies(t *testing.T) {
 					seen[leaf]++
 				}
 				if f := c.find(a); f != nil {
-					f.hit()
+					f.Hit()
 					continue
 				}
 				if i >= warm {
@@ -79,8 +79,8 @@ func TestCachePolicies(t *testing.T) {
 				if f, fresh, err := c.reserve(a, p.changes && i%2 == 0, nil); err != nil {
 					t.Fatal(err)
 				} else if fresh {
-					f.hit()
-					f.unlock()
+					f.Hit()
+					f.Unlock()
 				}
 			}
 			slices.Sort(seen[:])

@@ -36,11 +36,11 @@ func TestUnconnectedLeaves(t *testing.T) {
 				pairs, values, group = append(pairs, key(n, 1+m)), append(values, []byte("sixteen bytes it")), append(group, int(m))
 			}
 			parts := 0
-			if !f.tryLock() {
+			if !f.TryLock() {
 				return fmt.Errorf("the frame of key %d is locked", n)
 			}
 			if !s.lacksRoom(f, pairs, values, group) {
-				f.unlock()
+				f.Unlock()
 			} else if parts, _, err = s.growLeaf(f, a); err != nil {
 				return err
 			}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -32,8 +33,8 @@ func (c *cache) forgotten() (n int) {
 	}
 	for i := range c.frames {
 		f := &c.frames[i]
-		a := f.addr.Load()
-		if a != 0 && f.used.Load() == 0 && !has[a] && !slices.Contains(c.paper.mu.leavers, a) {
+		a := f.Addr()
+		if a != 0 && f.Uses() == 0 && !has[uint64(a)] && !slices.Contains(c.paper.mu.leavers, uint64(a)) {
 			n++
 		}
 	}
@@ -44,7 +45,7 @@ func (c *cache) forgotten() (n int) {
 // that is done.
 func TestCoolsAnotherLeaf(t *testing.T) {
 	k := paperCacheOf(t, env.Real(), 256, 64)
-	take := func(n uint64) *frame {
+	take := func(n uint64) *frame.Frame {
 		f, fresh, err := k.reserve(pool.NewAddr(1, n*256), true, nil)
 		if err != nil || !fresh {
 			t.Fatalf("leaf %d: fresh %v, %v", n, fresh, err)
@@ -52,22 +53,22 @@ func TestCoolsAnotherLeaf(t *testing.T) {
 		return f
 	}
 	f := take(1)
-	f.unlock()
-	chosen := f.addr.Load()
-	if !f.tryLock() {
+	f.Unlock()
+	chosen := f.Addr()
+	if !f.TryLock() {
 		t.Fatal("the frame is locked")
 	}
 	k.drop(f)
 	if other := take(2); other != f {
-		t.Fatalf("leaf 2 has frame %d, not %d", other.id, f.id)
+		t.Fatalf("leaf 2 has frame %d, not %d", other.ID(), f.ID())
 	}
-	f.unlock()
+	f.Unlock()
 	k.cool(f, chosen)
 	if n := k.forgotten(); n != 0 {
 		t.Errorf("%d leaves are cooled, and the cooling map does not have them", n)
 	}
-	k.cool(f, f.addr.Load())
-	if f.used.Load() != 0 || k.forgotten() != 0 {
+	k.cool(f, f.Addr())
+	if f.Uses() != 0 || k.forgotten() != 0 {
 		t.Error("the leaf is not cooled, or not in the map")
 	}
 }
@@ -78,11 +79,11 @@ func TestClaimsNoOtherLeaf(t *testing.T) {
 	k := paperCacheOf(t, env.Real(), 256, 64)
 	f, _, err := k.reserve(pool.NewAddr(1, 256), true, nil)
 	mustDo(t, err)
-	f.unlock()
-	a := f.addr.Load()
+	f.Unlock()
+	a := f.Addr()
 	k.cool(f, a)
 	claimed := func(what string, want bool) {
-		if got := k.claim(f, a); got != want || f.version.Load()&1 != 0 != want {
+		if got := k.claim(f, a); got != want || f.IsLocked() != want {
 			t.Errorf("%s: claimed %v, locked %v", what, got, !want)
 		}
 	}
@@ -91,11 +92,11 @@ func TestClaimsNoOtherLeaf(t *testing.T) {
 	claimed("free", false)
 	f, _, err = k.reserve(pool.NewAddr(1, 512), true, nil)
 	mustDo(t, err)
-	f.unlock()
-	f.used.Store(0)
+	f.Unlock()
+	f.SetUses(0)
 	claimed("another leaf", false)
-	f.addr.Store(a)
-	f.hit()
+	f.SetAddr(a)
+	f.Hit()
 	claimed("found", false)
 }
 
@@ -105,12 +106,12 @@ func TestNotWrittenBackNotForgotten(t *testing.T) {
 	k, late := paperCacheOf(t, env.Real(), 256, 64), errors.New("the log is slow")
 	refused := 0
 	for n := range uint64(2 * len(k.frames)) {
-		f, fresh, err := k.reserve(pool.NewAddr(1, (n+1)*256), true, func(*frame) error { return late })
+		f, fresh, err := k.reserve(pool.NewAddr(1, (n+1)*256), true, func(*frame.Frame) error { return late })
 		if err != nil {
 			refused++
 		} else if fresh {
-			f.first.Store(1)
-			f.unlock()
+			f.SetRecLSN(1)
+			f.Unlock()
 		}
 	}
 	if n := k.forgotten(); n != 0 || refused == 0 {
@@ -134,7 +135,7 @@ func TestNoCooledLeafIsForgotten(t *testing.T) {
 			for range each {
 				a := pool.NewAddr(1, (r.Uint64N(4*frames)+1)*node)
 				if f := k.find(a); f != nil {
-					f.hit()
+					f.Hit()
 					continue
 				}
 				f, fresh, err := k.reserve(a, r.IntN(4) == 0, nil)
@@ -149,7 +150,7 @@ func TestNoCooledLeafIsForgotten(t *testing.T) {
 				if r.IntN(16) == 0 {
 					k.drop(f)
 				} else {
-					f.unlock()
+					f.Unlock()
 				}
 			}
 		})
@@ -161,10 +162,10 @@ func TestNoCooledLeafIsForgotten(t *testing.T) {
 	free := 0
 	for i := range k.frames {
 		f := &k.frames[i]
-		if f.version.Load()&1 != 0 {
+		if f.IsLocked() {
 			t.Errorf("frame %d is locked", i)
 		}
-		if a := f.addr.Load(); a == 0 {
+		if a := f.Addr(); a == 0 {
 			free++
 		} else if k.find(pool.Addr(a)) != f {
 			t.Errorf("frame %d has leaf %#x, which is not found there", i, a)

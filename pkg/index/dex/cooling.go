@@ -5,6 +5,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -95,7 +96,7 @@ func (p *paperCache) start(c *cache) {
 	p.live.Store(int32(n))
 	for i := range c.frames {
 		f := &c.frames[i]
-		f.id, f.words = int32(i), c.image(int32(i))
+		f.Init(int32(i), c.image(int32(i)))
 		p.mu.free = append(p.mu.free, int32(n-1-i))
 	}
 }
@@ -104,14 +105,14 @@ func (p *paperCache) start(c *cache) {
 func (c *cache) lucky() bool { return !c.with.leafAdmission || c.env.Uint64()%admitOne == 0 }
 
 // swizzle lets the parent where p ends lead to f.
-func (p *paperCache) swizzle(path *btree.Path, f *frame) {
+func (p *paperCache) swizzle(path *btree.Path, f *frame.Frame) {
 	at := path.HintAt()
 	if at == nil {
 		return
 	}
-	atomic.StoreUint32(at, uint32(f.id)+1)
-	if old := p.up[f.id].Swap(at); old != nil && old != at {
-		atomic.CompareAndSwapUint32(old, uint32(f.id)+1, 0)
+	atomic.StoreUint32(at, uint32(f.ID())+1)
+	if old := p.up[f.ID()].Swap(at); old != nil && old != at {
+		atomic.CompareAndSwapUint32(old, uint32(f.ID())+1, 0)
 	}
 }
 
@@ -125,7 +126,7 @@ func (p *paperCache) unswizzle(id int32) {
 // warm reports whether the hint leads to the frame of the leaf at a, and that is not cooled.
 func (c *cache) warm(hint uint32, a pool.Addr) bool {
 	f := &c.frames[hint-1]
-	return f.addr.Load() == uint64(a) && f.used.Load() > 0
+	return f.Addr() == a && f.Uses() > 0
 }
 
 // draws bounds the places that are drawn for a node that can be cooled: some are empty.
@@ -152,7 +153,7 @@ func (c *cache) coolOne() uint64 {
 			x = int(hint - 1)
 		}
 		f := &c.frames[x]
-		if a := f.addr.Load(); a != 0 && f.used.Load() > 0 && f.version.Load()&1 == 0 {
+		if a := f.Addr(); a != pool.Nil && f.Uses() > 0 && !f.IsLocked() {
 			return c.cool(f, a)
 		}
 	}
@@ -164,15 +165,15 @@ func (c *cache) coolOne() uint64 {
 func (x *dex) CoolLeaf(hint uint32, a pool.Addr) {
 	c := x.cache
 	f := &c.frames[hint-1]
-	if f.addr.Load() != uint64(a) || f.used.Load() == 0 {
+	if f.Addr() != a || f.Uses() == 0 {
 		return
 	}
-	out := c.cool(f, uint64(a))
+	out := c.cool(f, a)
 	if out == 0 || c.paper.leave(out) || out&innerBit != 0 {
 		return
 	}
-	if f := c.find(pool.Addr(out)); f != nil && f.used.Load() == 0 {
-		f.used.Store(1)
+	if f := c.find(pool.Addr(out)); f != nil && f.Uses() == 0 {
+		f.SetUses(1)
 	}
 }
 
@@ -192,7 +193,7 @@ func (p *paperCache) leave(entry uint64) bool {
 
 // victim returns a cooled frame, locked: steps 1 to 3. nil if there is none. out is an entry that
 // has left the cooling map; 0 = none.
-func (c *cache) victim(out uint64) *frame {
+func (c *cache) victim(out uint64) *frame.Frame {
 	m := &c.paper.cooling
 	for try := range 16 + 4*m.size*m.buckets {
 		if try > 0 {
@@ -211,7 +212,7 @@ func (c *cache) victim(out uint64) *frame {
 		if out == 0 {
 			continue
 		}
-		if f := c.find(pool.Addr(out)); f != nil && c.claim(f, out) {
+		if f := c.find(pool.Addr(out)); f != nil && c.claim(f, pool.Addr(out)) {
 			return f
 		}
 	}
@@ -220,11 +221,11 @@ func (c *cache) victim(out uint64) *frame {
 
 // empty is steps 4 and 5, of a frame whose lock the caller has. After an error the frame is
 // unlocked, and its leaf an ordinary one: the cooling map does not have it any more.
-func (c *cache) empty(f *frame, flush func(*frame) error) error {
-	if f.first.Load() != 0 || !c.rows.empty() && *f.changed() != 0 {
+func (c *cache) empty(f *frame.Frame, flush func(*frame.Frame) error) error {
+	if f.RecLSN() != 0 || !c.rows.empty() && f.AnyChanged() {
 		if err := flush(f); err != nil {
-			f.used.Store(1)
-			f.unlock()
+			f.SetUses(1)
+			f.Unlock()
 			return err
 		}
 	}
@@ -233,16 +234,16 @@ func (c *cache) empty(f *frame, flush func(*frame) error) error {
 }
 
 // clear removes a frame from the table, whose lock the caller has.
-func (c *cache) clear(f *frame) {
-	h := c.shard(pool.Addr(f.addr.Load()))
+func (c *cache) clear(f *frame.Frame) {
+	h := c.shard(f.Addr())
 	h.mu.Lock()
 	h.forget(f)
 	h.mu.Unlock()
-	c.paper.unswizzle(f.id)
+	c.paper.unswizzle(f.ID())
 }
 
 // page returns a frame without a leaf, locked; nil if none can be had.
-func (c *cache) page(flush func(*frame) error) (*frame, error) {
+func (c *cache) page(flush func(*frame.Frame) error) (*frame.Frame, error) {
 	f, leaver := c.paper.freePage(c)
 	if f != nil {
 		return f, nil
@@ -256,15 +257,15 @@ func (c *cache) page(flush func(*frame) error) (*frame, error) {
 
 // freePage locks a free frame. If there is none, it returns an entry that has left the cooling map
 // (leave), or 0.
-func (p *paperCache) freePage(c *cache) (f *frame, leaver uint64) {
+func (p *paperCache) freePage(c *cache) (f *frame.Frame, leaver uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := len(p.mu.free) - 1; i >= 0; i-- {
 		// else somebody has it who is about to see that it is free
-		if f := &c.frames[p.mu.free[i]]; f.tryLock() {
+		if f := &c.frames[p.mu.free[i]]; f.TryLock() {
 			p.mu.free = append(p.mu.free[:i], p.mu.free[i+1:]...)
 			if invariants.Enabled {
-				invariants.Check(f.addr.Load() == 0, "free frame %d has the leaf at %#x", f.id, f.addr.Load())
+				invariants.Check(f.Addr() == pool.Nil, "free frame %d has the leaf at %v", f.ID(), f.Addr())
 			}
 			return f, 0
 		}
@@ -276,15 +277,15 @@ func (p *paperCache) freePage(c *cache) (f *frame, leaver uint64) {
 }
 
 // freeFrame frees a frame without a leaf, whose lock the caller has.
-func (p *paperCache) freeFrame(f *frame) {
+func (p *paperCache) freeFrame(f *frame.Frame) {
 	p.mu.Lock()
-	p.mu.free = append(p.mu.free, f.id)
+	p.mu.free = append(p.mu.free, f.ID())
 	p.mu.Unlock()
-	f.unlock()
+	f.Unlock()
 }
 
 // admit is reserve with frequencies off.
-func (c *cache) admit(a pool.Addr, must bool, flush func(*frame) error) (f *frame, fresh bool, err error) {
+func (c *cache) admit(a pool.Addr, must bool, flush func(*frame.Frame) error) (f *frame.Frame, fresh bool, err error) {
 	h := c.shard(a)
 	admitted := must || c.lucky()
 	for range 8 {
@@ -298,9 +299,9 @@ func (c *cache) admit(a pool.Addr, must bool, flush func(*frame) error) (f *fram
 		h.mu.Lock()
 		other, p := h.find(a), h.vacancy(a)
 		if other == nil && p != nil {
-			f.addr.Store(uint64(a)) // step 6
-			f.used.Store(1)
-			p.Store(placeOf(a, f.id))
+			f.SetAddr(a) // step 6
+			f.SetUses(1)
+			p.Store(placeOf(a, f.ID()))
 			h.mu.Unlock()
 			return f, true, nil
 		}
@@ -317,18 +318,18 @@ func (c *cache) admit(a pool.Addr, must bool, flush func(*frame) error) (f *fram
 }
 
 // makePlace evicts a leaf that has one of the places of the table for a, if it can be locked.
-func (c *cache) makePlace(h *shard, a pool.Addr, flush func(*frame) error) error {
+func (c *cache) makePlace(h *shard, a pool.Addr, flush func(*frame.Frame) error) error {
 	set := h.set(a)
 	n := uint32(set[c.env.Uint64()%uint64(len(set))].Load())
 	if n == 0 {
 		return nil
 	}
 	f := &c.frames[n-1]
-	if !f.tryLock() {
+	if !f.TryLock() {
 		return nil
 	}
-	if f.addr.Load() == 0 {
-		f.unlock()
+	if f.Addr() == pool.Nil {
+		f.Unlock()
 		return nil
 	}
 	if err := c.empty(f, flush); err != nil {
@@ -339,13 +340,13 @@ func (c *cache) makePlace(h *shard, a pool.Addr, flush func(*frame) error) error
 }
 
 // retireLast empties the last frame in use: see retire.
-func (p *paperCache) retireLast(c *cache, flush func(*frame) error) (bool, error) {
+func (p *paperCache) retireLast(c *cache, flush func(*frame.Frame) error) (bool, error) {
 	last := p.live.Load() - 1
 	f := &c.frames[last]
-	if int(last) < leastFrames(len(c.frames)) || !f.tryLock() {
+	if int(last) < leastFrames(len(c.frames)) || !f.TryLock() {
 		return false, nil
 	}
-	if f.addr.Load() != 0 {
+	if f.Addr() != pool.Nil {
 		if err := c.empty(f, flush); err != nil {
 			return false, err
 		}
@@ -360,7 +361,7 @@ func (p *paperCache) retireLast(c *cache, flush func(*frame) error) (bool, error
 	p.live.Store(last)
 	p.mu.Unlock()
 	c.release(int(last))
-	f.unlock()
+	f.Unlock()
 	return true, nil
 }
 

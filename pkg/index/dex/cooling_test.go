@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -67,12 +68,12 @@ func pathsAreCached(t *testing.T, aware bool) (leaves, orphans int) {
 func (x *dex) cachedPaths(s *session) (leaves, orphans int) {
 	for i := range x.cache.frames {
 		f := &x.cache.frames[i]
-		var v view
-		if f.addr.Load() == 0 || f.used.Load() == 0 || !f.open(&v) {
+		var v frame.View
+		if f.Addr() == pool.Nil || f.Uses() == 0 || !f.Open(&v) {
 			continue
 		}
 		leaves++
-		low := f.bytes(8*fenceWord, v.lowLen, nil)
+		low := f.LowFence(&v, nil)
 		s.b.Begin()
 		if readsOf(s, func() { _, _ = s.b.Descend(low) }) > 0 {
 			orphans++
@@ -102,20 +103,20 @@ func TestHintsOfEvictedFrames(t *testing.T) {
 		}
 		f = x.cache.locate(&p)
 	}
-	if p.Hint() != uint32(f.id)+1 || x.cache.paper.up[f.id].Load() != p.HintAt() {
-		t.Fatalf("the parent leads to frame %d, not to %d", p.Hint()-1, f.id)
+	if p.Hint() != uint32(f.ID())+1 || x.cache.paper.up[f.ID()].Load() != p.HintAt() {
+		t.Fatalf("the parent leads to frame %d, not to %d", p.Hint()-1, f.ID())
 	}
-	x.cache.paper.unswizzle(f.id)
+	x.cache.paper.unswizzle(f.ID())
 	if p.Hint() != 0 {
 		t.Fatal("the parent of a cooled leaf leads to it")
 	}
 	other := uint32(0)
 	x.cache.locate(&p)
-	x.cache.paper.up[f.id].Store(&other)
+	x.cache.paper.up[f.ID()].Store(&other)
 	x.cache.locate(&p)
-	other = uint32(f.id) + 2
-	x.cache.paper.up[f.id].Store(&other)
-	if x.cache.paper.unswizzle(f.id); other != uint32(f.id)+2 {
+	other = uint32(f.ID()) + 2
+	x.cache.paper.up[f.ID()].Store(&other)
+	if x.cache.paper.unswizzle(f.ID()); other != uint32(f.ID())+2 {
 		t.Error("the hint of another frame was cleared")
 	}
 }
@@ -150,13 +151,13 @@ func BenchmarkAdmission(b *testing.B) {
 				for pb.Next() {
 					a := pool.NewAddr(1, (r.Uint64N(leaves)+1)*node)
 					if f := k.find(a); f != nil {
-						f.hit()
+						f.Hit()
 						continue
 					}
 					if f, fresh, err := k.reserve(a, r.IntN(8) == 0, nil); err != nil {
 						b.Error(err)
 					} else if fresh {
-						f.unlock()
+						f.Unlock()
 					}
 				}
 			})

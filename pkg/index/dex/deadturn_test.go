@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -44,7 +45,7 @@ func TestTurnOfADeadSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := other.apply(x.cache.find(p.Addr()), p.Addr(), key, fp, epoch, insert)
-	if o.st != done || o.err != nil {
+	if o.st != frame.Done || o.err != nil {
 		t.Fatalf("the change: %+v", o)
 	}
 	ended := make(chan error, 1)

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
@@ -27,7 +28,7 @@ func LogOnly(i index.Index, keys, values [][]byte) error {
 		record := record.Append(nil, op, r.Span(r.At(key)).Epoch, key, values[n])
 		var err error
 		if n == 0 { // so that the log is not truncated beyond it: no frame has these changes
-			position, err = x.dirty.append(log, new(frame), record)
+			position, err = x.dirty.append(log, new(frame.Frame), record)
 		} else {
 			position, err = log.Append(record)
 		}

@@ -1,6 +1,9 @@
 package dex
 
-import "github.com/dmindex/dmindex/pkg/index"
+import (
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
+)
 
 var _ index.Fences = (*session)(nil)
 
@@ -19,13 +22,13 @@ func (s *session) LowFence(key, dst []byte) ([]byte, bool) {
 	if f == nil {
 		return dst, false
 	}
-	version, before := f.version.Load(), len(dst)
-	var v view
-	if version&1 != 0 || f.addr.Load() != uint64(p.Addr()) || !f.open(&v) || f.below(&v, key, s.x.lay.Uint64) || f.above(&v, key, s.x.lay.Uint64) {
+	version, before := f.Version(), len(dst)
+	var v frame.View
+	if version&1 != 0 || f.Addr() != p.Addr() || !f.Open(&v) || f.Below(&v, key, s.x.lay.Uint64) || f.Above(&v, key, s.x.lay.Uint64) {
 		return dst, false
 	}
-	dst = f.bytes(8*fenceWord, v.lowLen, dst)
-	if f.version.Load() != version {
+	dst = f.LowFence(&v, dst)
+	if f.Version() != version {
 		return dst[:before], false
 	}
 	return dst, true

@@ -106,7 +106,7 @@ func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, m
 				s.x.cache.drop(f)
 				return false, false, err
 			}
-			f.unlock()
+			f.Unlock()
 			return true, true, nil
 		}
 		s.x.cache.drop(f)

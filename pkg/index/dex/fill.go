@@ -6,25 +6,25 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/internal/seqlock"
-	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 )
 
 // fill makes the frame f, whose lock the caller holds, the leaf b, and takes out the entries of the
 // leaf's keys: from the unlock on sessions change them in the frame. After an error the client is
 // given up.
-func (s *session) fill(f *frame, b []byte) error {
-	f.fill(b)
-	f.mark(s.x.with.caching)
+func (s *session) fill(f *frame.Frame, b []byte) error {
+	f.Fill(b)
+	f.SetInPlace(s.x.with.caching)
 	e := &s.x.cache.rows
 	if e.empty() || !e.some.Load() {
 		return nil
 	}
-	var v view
-	f.open(&v)
-	for i := range v.count {
-		w := f.word(v.dir + i)
-		if w&0xfff == 0 || f.refers(w, s.x.lay) {
+	var v frame.View
+	f.Open(&v)
+	for i := range v.Count {
+		w := f.Slot(&v, i)
+		if w&0xfff == 0 || f.Refers(w, s.x.lay) {
 			continue
 		}
 		key, lacks := s.lacksEntry(f, w)
@@ -36,7 +36,7 @@ func (s *session) fill(f *frame, b []byte) error {
 			return s.x.giveUp(err)
 		}
 		if had {
-			*f.changed() |= 1 << (i % 64) // it is put in again when the leaf leaves its frame
+			f.SetChanged(i) // it is put in again when the leaf leaves its frame
 		}
 	}
 	return nil
@@ -44,15 +44,14 @@ func (s *session) fill(f *frame, b []byte) error {
 
 // lacksEntry reports whether the hints say that the key in the slot with word w has no entry.
 // Otherwise it returns the key, which stays until the next call.
-func (s *session) lacksEntry(f *frame, w uint64) (key []byte, lacks bool) {
+func (s *session) lacksEntry(f *frame.Frame, w uint64) (key []byte, lacks bool) {
 	e := &s.x.cache.rows
-	_, off, n := slotted.Slot(w)
 	if !s.x.lay.Uint64 {
-		s.filling = f.bytes(off, n, s.filling[:0])
+		s.filling = f.Entry(w, s.filling[:0])
 		key = s.x.lay.KeyOf(s.filling)
 		return key, e.lacks(e.place(key))
 	}
-	number := f.word(off / 8)
+	number := f.Number(w)
 	if e.lacks(e.placeOf(e.hash.ofNumber(number), 8)) {
 		return nil, true
 	}
@@ -114,11 +113,11 @@ const (
 // checkNoEntry panics if an entry of key is valid, whose leaf has a frame that the caller has
 // locked.
 func (x *dex) checkNoEntry(key []byte) {
-	st := busy
-	for st == busy {
-		if _, st = x.cache.rows.look(x, key, nil); st == busy {
+	st := frame.Busy
+	for st == frame.Busy {
+		if _, st = x.cache.rows.look(x, key, nil); st == frame.Busy {
 			x.env.Yield()
 		}
 	}
-	invariants.Check(st == absentee, "an entry of key %x is valid, and its leaf has a frame", key)
+	invariants.Check(st == frame.NotFound, "an entry of key %x is valid, and its leaf has a frame", key)
 }

@@ -1,60 +1,40 @@
 package dex
 
 import (
-	"encoding/binary"
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
-	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Leaves are written back when they are evicted, before a structure change, when their range is
-// given, and when the log needs the room of their records.
-//
-// The requests of a flush are one list to one server, so they take effect in order (G1). It is
-// posted once all records of the changes are durable:
-//
-//  1. WRITE of the words between the first and the last entry that was put. Words in between that
-//     were there before get the same value. No slot of the memory server points to new entries,
-//     but for those that are put over others of their keys (over.go).
-//  2. WRITE of each slot that was emptied.
-//  3. WRITE of the words between the first and the last slot that got another entry. Those in
-//     between get the same value, or were emptied by 2.
-//
-// A slot is one aligned word (G2), and its entry was complete before. So a reader of the leaf, or
-// of what a crash left of it, finds each slot with the old or the new entry, or with a mixture of
-// both that does not verify. No key stays there twice: it keeps its slot from insertion to
-// deletion, and if it was deleted and inserted again in another slot, 2 precedes 3. What is missing
-// after a crash is in the log.
-
 // flush writes f back, whose lock the caller holds. pool.ErrTimeout: the operation's limit is over
 // before the log is durable up to the last change of f, which is as dirty as before. After another
 // error this client is given up, because the effect of its requests is unknown.
-func (x *dex) flush(by *btree.Session, log *redo.Appender, f *frame) error {
+func (x *dex) flush(by *btree.Session, log *redo.Appender, f *frame.Frame) error {
 	return x.flushAnd(by, log, f, by.Staging(), nil)
 }
 
 // flushAnd is flush with a buffer for what is written, and with the READ of a leaf in the same
 // round trip.
-func (x *dex) flushAnd(by *btree.Session, log *redo.Appender, f *frame, b []byte, next *ahead) error {
-	if f.first.Load() == 0 {
+func (x *dex) flushAnd(by *btree.Session, log *redo.Appender, f *frame.Frame, b []byte, next *ahead) error {
+	if f.RecLSN() == 0 {
 		return nil
 	}
 	if dead := by.PS.Err(); dead != nil { // it posts nothing any more, so nothing is in doubt
 		return op.Failure(dead, false)
 	}
-	if err := log.WaitIn(by.PS, f.lsn.Load()); err != nil {
+	if err := log.WaitIn(by.PS, f.PageLSN()); err != nil {
 		return op.Failure(err, false)
 	}
 	ps, queued := by.PS, 0
 	err := patiently(ps, func() error {
-		if err := f.queue(ps, b, &queued); err != nil {
+		if err := f.Queue(ps, b, &queued); err != nil {
 			return err
 		}
 		if next != nil && queued < verbs.MaxList {
@@ -66,7 +46,7 @@ func (x *dex) flushAnd(by *btree.Session, log *redo.Appender, f *frame, b []byte
 	if err != nil {
 		return x.giveUp(err)
 	}
-	f.clean()
+	f.Clean()
 	return nil
 }
 
@@ -98,7 +78,7 @@ func postBeside(ps *pool.Session, log *redo.Appender, next *ahead) error {
 
 // evict is flush for a frame that the fetched leaf needs. The frame may be clean; then only its
 // entries are kept.
-func (s *session) evict(f *frame) error {
+func (s *session) evict(f *frame.Frame) error {
 	next := &s.ahead
 	if next.done {
 		next = nil
@@ -113,84 +93,23 @@ func (s *session) evict(f *frame) error {
 // demote keeps entries of a leaf that is evicted and written back: those that changed while the
 // leaf had its frame. The changes removed them from the kept entries, so a popular key that changes
 // often would never be kept otherwise.
-func (s *session) demote(f *frame) {
-	changed := *f.changed()
-	if changed == 0 || s.x.cache.rows.empty() {
+func (s *session) demote(f *frame.Frame) {
+	if !f.AnyChanged() || s.x.cache.rows.empty() {
 		return
 	}
-	var v view
-	f.open(&v)
-	for i := range v.count {
-		if changed>>(i%64)&1 == 0 {
+	var v frame.View
+	f.Open(&v)
+	for i := range v.Count {
+		if !f.IsChanged(i) {
 			continue
 		}
-		if _, off, n := slotted.Slot(f.word(v.dir + i)); n > 0 && !f.refers(f.word(v.dir+i), s.x.lay) {
-			s.leaving = f.bytes(off, n, s.leaving[:0])
+		if w := f.Slot(&v, i); w&0xfff != 0 && !f.Refers(w, s.x.lay) {
+			s.leaving = f.Entry(w, s.leaving[:0])
 			if key, value, ok := s.x.lay.Pair(s.leaving); ok {
 				s.x.cache.rows.leave(s.x, key, value)
 			}
 		}
 	}
-}
-
-// queue queues the requests that write f back, from b, which is as large as its leaf. If they do
-// not fit into a list with the others, those are posted first.
-func (f *frame) queue(ps *pool.Session, b []byte, queued *int) error {
-	var v view
-	f.open(&v)
-	a := pool.Addr(f.addr.Load())
-	write := func(from, to int) error {
-		if *queued == verbs.MaxList {
-			*queued = 0
-			if err := ps.Post(); err != nil {
-				return err
-			}
-		}
-		for i := from; i < to; i++ {
-			binary.LittleEndian.PutUint64(b[8*i:], f.word(i))
-		}
-		ps.Write(pool.Sole, a+pool.Addr(8*from), b[8*from:8*to])
-		*queued++
-		return nil
-	}
-	if low, high := f.written(); high > 0 {
-		if err := write(low, high); err != nil {
-			return err
-		}
-	}
-	sets, clears, first, last := f.sets(), f.clears(), -1, -1
-	for i := range v.count {
-		if clears[i/64]>>(i%64)&1 != 0 {
-			if err := write(v.dir+i, v.dir+i+1); err != nil {
-				return err
-			}
-		}
-		if sets[i/64]>>(i%64)&1 != 0 {
-			if last = i; first < 0 {
-				first = i
-			}
-		}
-	}
-	if first < 0 {
-		return nil
-	}
-	return write(v.dir+first, v.dir+last+1)
-}
-
-// requests returns how many requests write f back. Under the lock.
-func (f *frame) requests(v *view) (n int) {
-	if _, high := f.written(); high > 0 {
-		n++
-	}
-	sets, clears, any := f.sets(), f.clears(), false
-	for i := range v.count {
-		n += int(clears[i/64] >> (i % 64) & 1)
-		any = any || sets[i/64]>>(i%64)&1 != 0
-	}
-	if any {
-		n++
-	}
-	return n
 }
 
 // giveUp condemns this client.
@@ -200,21 +119,21 @@ func (x *dex) giveUp(err error) error {
 }
 
 // forget writes f back and drops it, if its leaf lies in given.
-func (s *session) forget(f *frame, given *ranges.Table) error {
+func (s *session) forget(f *frame.Frame, given *ranges.Table) error {
 	for {
-		if f.addr.Load() == 0 {
+		if f.Addr() == pool.Nil {
 			return nil
 		}
-		if f.tryLock() {
+		if f.TryLock() {
 			break
 		}
 		if err := s.b.Retry(); err != nil {
 			return err
 		}
 	}
-	var v view
-	if f.addr.Load() == 0 || !f.open(&v) || !f.within(&v, given) {
-		f.unlock()
+	var v frame.View
+	if f.Addr() == pool.Nil || !f.Open(&v) || !within(f, &v, given) {
+		f.Unlock()
 		return nil
 	}
 	return s.discard(f)
@@ -222,14 +141,14 @@ func (s *session) forget(f *frame, given *ranges.Table) error {
 
 // discard writes f back, whose lock the session has, and drops it. After an error f is unlocked,
 // and has the changes that it had.
-func (s *session) discard(f *frame) error { return s.replaceLeaf(f, func() error { return nil }) }
+func (s *session) discard(f *frame.Frame) error { return s.replaceLeaf(f, func() error { return nil }) }
 
 // replaceLeaf is discard with a change of the leaf in the memory servers between the write-back and
 // the drop. So the change finds all that was made in f, whose lock keeps other sessions from the
 // leaf, and the next frame of the leaf finds the change, however it ended.
-func (s *session) replaceLeaf(f *frame, change func() error) error {
+func (s *session) replaceLeaf(f *frame.Frame, change func() error) error {
 	if err := s.back(f); err != nil {
-		f.unlock()
+		f.Unlock()
 		return err
 	}
 	defer s.x.cache.drop(f)
@@ -243,16 +162,16 @@ func (x *dex) flushAll(drop bool) error {
 		return err
 	}
 	all := ranges.Of(ranges.Span{Start: []byte{}})
-	err = x.cache.each(func(f *frame) error {
+	err = x.cache.each(func(f *frame.Frame) error {
 		s.b.Begin() // the limit is of one leaf
 		defer s.b.End()
 		if drop {
 			return s.forget(f, all)
 		}
-		for f.first.Load() != 0 {
-			if f.tryLock() {
+		for f.RecLSN() != 0 {
+			if f.TryLock() {
 				err := s.back(f)
-				f.unlock()
+				f.Unlock()
 				return err
 			}
 			if err := s.b.Retry(); err != nil {
@@ -280,7 +199,7 @@ type dirty struct {
 }
 
 type entry struct {
-	f     *frame // or the place of a record whose change is not made yet: see beside
+	f     *frame.Frame // or the place of a record whose change is not made yet: see beside
 	first uint64
 }
 
@@ -293,15 +212,15 @@ func (d *dirty) start(x *dex) {
 // of their positions, and none can be truncated before it is queued. Where it would have to wait
 // for the log it returns redo.ErrBusy: nobody waits with the frame's lock, nor with dirty.mu, which
 // truncation needs.
-func (d *dirty) append(a *redo.Appender, f *frame, record []byte) (uint64, error) {
-	if f.first.Load() != 0 {
+func (d *dirty) append(a *redo.Appender, f *frame.Frame, record []byte) (uint64, error) {
+	if f.RecLSN() != 0 {
 		return a.TryAppend(record)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	position, err := a.TryAppend(record)
 	if err == nil {
-		f.first.Store(position)
+		f.SetRecLSN(position)
 		d.trim()
 		d.queue = append(d.queue, entry{f, position})
 	}
@@ -310,7 +229,7 @@ func (d *dirty) append(a *redo.Appender, f *frame, record []byte) (uint64, error
 
 // trim drops outdated entries at the front.
 func (d *dirty) trim() {
-	for d.begin < len(d.queue) && d.queue[d.begin].f.first.Load() != d.queue[d.begin].first {
+	for d.begin < len(d.queue) && d.queue[d.begin].f.RecLSN() != d.queue[d.begin].first {
 		d.begin++
 	}
 	if d.begin > len(d.queue)/2 {
@@ -320,12 +239,12 @@ func (d *dirty) trim() {
 }
 
 // all returns the dirty frames, each once. Others flush and change frames meanwhile.
-func (d *dirty) all() []*frame {
+func (d *dirty) all() []*frame.Frame {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var frames []*frame
+	var frames []*frame.Frame
 	for _, e := range d.queue[d.begin:] {
-		if e.f.first.Load() == e.first && e.f.words != nil {
+		if e.f.RecLSN() == e.first && e.f.HasImage() {
 			frames = append(frames, e.f)
 		}
 	}
@@ -334,12 +253,12 @@ func (d *dirty) all() []*frame {
 
 // some appends the frames to fs that prevent most of the log from being truncated, the oldest
 // first, as many as fs has room for.
-func (d *dirty) some(fs []*frame) []*frame {
+func (d *dirty) some(fs []*frame.Frame) []*frame.Frame {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.trim()
 	for i := d.begin; i < len(d.queue) && len(fs) < cap(fs); i++ {
-		if e := &d.queue[i]; e.f.first.Load() == e.first && e.f.words != nil {
+		if e := &d.queue[i]; e.f.RecLSN() == e.first && e.f.HasImage() {
 			fs = append(fs, e.f)
 		}
 	}

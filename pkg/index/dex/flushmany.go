@@ -3,6 +3,7 @@ package dex
 import (
 	"errors"
 
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -13,16 +14,16 @@ import (
 // frame's lock meanwhile. It waits for the log once, for the last record of all these leaves; a
 // session that posts a batch of the log waits for no frame before that batch is over (redo), so
 // this wait ends. The leaves' requests are independent of each other: each leaf has those of a
-// flush, to one server and in their order (flush.go).
+// flush, to one server and in their order (package frame).
 type flusher struct {
 	s  *session
 	ps *pool.Session // has the buffers
 
 	buffers  [][]byte
-	locked   [flushLeaves]*frame // of the leaves that the next post writes back
-	n        int                 // of them
-	requests int                 // that these need
-	written  int                 // leaves, so far
+	locked   [flushLeaves]*frame.Frame // of the leaves that the next post writes back
+	n        int                       // of them
+	requests int                       // that these need
+	written  int                       // leaves, so far
 }
 
 // flushLeaves bounds the leaves that are written back at once. A list has room for so many leaves
@@ -52,16 +53,16 @@ func (g *flusher) start(s *session) (err error) {
 
 // add has f written back with the next post. The caller holds the lock of f, which is the flusher's
 // from then on. A frame that is clean is released at once.
-func (g *flusher) add(f *frame) error {
-	var v view
-	if f.first.Load() == 0 || !f.open(&v) {
-		f.unlock()
+func (g *flusher) add(f *frame.Frame) error {
+	var v frame.View
+	if f.RecLSN() == 0 || !f.Open(&v) {
+		f.Unlock()
 		return nil
 	}
-	n := f.requests(&v)
+	n := f.Requests(&v)
 	if g.n == len(g.buffers) || g.n > 0 && g.requests+n > verbs.MaxList {
 		if err := g.post(); err != nil {
-			f.unlock()
+			f.Unlock()
 			return err
 		}
 	}
@@ -80,14 +81,14 @@ func (g *flusher) post() error {
 	defer g.release()
 	upTo := uint64(0)
 	for _, f := range g.locked[:g.n] {
-		upTo = max(upTo, f.lsn.Load())
+		upTo = max(upTo, f.PageLSN())
 	}
 	if err := g.s.log.Wait(upTo, g.s.limit); err != nil {
 		return op.Failure(err, false)
 	}
 	queued := 0
 	for i, f := range g.locked[:g.n] {
-		if err := f.queue(g.ps, g.buffers[i], &queued); err != nil {
+		if err := f.Queue(g.ps, g.buffers[i], &queued); err != nil {
 			return g.s.x.giveUp(err)
 		}
 	}
@@ -95,7 +96,7 @@ func (g *flusher) post() error {
 		return g.s.x.giveUp(err)
 	}
 	for _, f := range g.locked[:g.n] {
-		f.clean()
+		f.Clean()
 	}
 	g.written += g.n
 	return nil
@@ -104,7 +105,7 @@ func (g *flusher) post() error {
 // release releases the locks.
 func (g *flusher) release() {
 	for _, f := range g.locked[:g.n] {
-		f.unlock()
+		f.Unlock()
 	}
 	g.n, g.requests = 0, 0
 }

@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/internal/memory"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -22,7 +23,7 @@ import (
 type foreseen struct {
 	at     int // changes before this one have had theirs
 	keys   []uintptr
-	frames []*frame
+	frames []*frame.Frame
 }
 
 // mostForeseen bounds what is noted.
@@ -31,7 +32,7 @@ const mostForeseen = 256
 func (w *foreseen) begin() { w.at, w.keys, w.frames = 0, w.keys[:0], w.frames[:0] }
 
 // add notes that key is expected in f.
-func (w *foreseen) add(key []byte, f *frame) {
+func (w *foreseen) add(key []byte, f *frame.Frame) {
 	if len(w.keys) < mostForeseen {
 		w.keys, w.frames = append(w.keys, whereOf(key)), append(w.frames, f)
 	}
@@ -41,7 +42,7 @@ func (w *foreseen) add(key []byte, f *frame) {
 const lookForward = 64
 
 // take returns the frame that was noted for key; nil if none was.
-func (w *foreseen) take(key []byte) *frame {
+func (w *foreseen) take(key []byte) *frame.Frame {
 	p := whereOf(key)
 	for i, end := w.at, min(len(w.keys), w.at+lookForward); i < end; i++ {
 		if w.keys[i] == p {
@@ -64,7 +65,7 @@ func (s *session) changeForeseen(key, value []byte, epoch uint64, m mode) (made 
 	if m > remove || x.lay.InBlock(len(value)) || s.turn != nil || !x.with.caching {
 		return false, nil
 	}
-	f := (*frame)(nil)
+	f := (*frame.Frame)(nil)
 	if s.batch != nil {
 		f = s.batch.ready.foreseen.take(key)
 	}
@@ -75,7 +76,7 @@ func (s *session) changeForeseen(key, value []byte, epoch uint64, m mode) (made 
 		}
 		f = x.cache.hinted(hint)
 	}
-	a := f.addr.Load()
+	a := f.Addr()
 	if a == 0 {
 		return false, nil
 	}
@@ -88,10 +89,10 @@ func (s *session) changeForeseen(key, value []byte, epoch uint64, m mode) (made 
 	switch {
 	case o.err != nil:
 		return false, o.err
-	case o.st != done:
+	case o.st != frame.Done:
 		return false, nil
 	}
-	f.hit()
+	f.Hit()
 	return true, s.answer(&o, key, pool.Addr(a))
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 )
 
@@ -114,7 +115,7 @@ func (s *session) giveAway(given *ranges.Table) (written int, err error) {
 	if err = errors.Join(err, g.ps.Close()); err != nil {
 		return g.written, err
 	}
-	if err := s.x.cache.each(func(f *frame) error { return s.forget(f, given) }); err != nil {
+	if err := s.x.cache.each(func(f *frame.Frame) error { return s.forget(f, given) }); err != nil {
 		return g.written, err
 	}
 	return g.written, s.x.cache.rows.forget(given, s.b.Retry)
@@ -128,13 +129,13 @@ func (s *session) writeBack(g *flusher, given *ranges.Table) error {
 		if err != nil {
 			return err
 		}
-		var v view
+		var v frame.View
 		switch {
 		case !locked:
-		case f.open(&v) && f.within(&v, given):
+		case f.Open(&v) && within(f, &v, given):
 			err = g.add(f)
 		default:
-			f.unlock()
+			f.Unlock()
 		}
 		if err != nil {
 			return err
@@ -144,12 +145,12 @@ func (s *session) writeBack(g *flusher, given *ranges.Table) error {
 }
 
 // lockDirty acquires the lock of f, unless f is clean by now. It does not wait with other locks.
-func (s *session) lockDirty(g *flusher, f *frame) (bool, error) {
-	for !f.tryLock() {
+func (s *session) lockDirty(g *flusher, f *frame.Frame) (bool, error) {
+	for !f.TryLock() {
 		if err := g.post(); err != nil {
 			return false, err
 		}
-		if f.first.Load() == 0 {
+		if f.RecLSN() == 0 {
 			return false, nil
 		}
 		if err := s.b.Retry(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -40,13 +41,13 @@ func TestGiveWritesManyAtOnce(t *testing.T) {
 		t.Errorf("%d leaves were written back, in %d round trips", written, trips)
 	}
 	dirty := 0
-	mustDo(t, x.cache.each(func(f *frame) error {
-		var v view
+	mustDo(t, x.cache.each(func(f *frame.Frame) error {
+		var v frame.View
 		switch {
-		case f.addr.Load() == 0:
-		case f.open(&v) && f.within(&v, ranges.Of(ranges.Span{End: middle})):
-			t.Fatalf("the leaf at %x is kept, its range was given away", f.addr.Load())
-		case f.first.Load() != 0:
+		case f.Addr() == pool.Nil:
+		case f.Open(&v) && within(f, &v, ranges.Of(ranges.Span{End: middle})):
+			t.Fatalf("the leaf at %x is kept, its range was given away", f.Addr())
+		case f.RecLSN() != 0:
 			dirty++
 		}
 		return nil
@@ -79,14 +80,14 @@ func TestGiveTakesEntriesThatAnEvictionLeft(t *testing.T) {
 	for n := range uint64(scanned) {
 		mustDo(t, s.Upsert(scanKey(n), []byte("first...")))
 	}
-	var last *frame // of those that Give comes to
-	mustDo(t, x.cache.each(func(f *frame) error {
-		if f.addr.Load() != 0 {
+	var last *frame.Frame // of those that Give comes to
+	mustDo(t, x.cache.each(func(f *frame.Frame) error {
+		if f.Addr() != pool.Nil {
 			last = f
 		}
 		return nil
 	}))
-	if !last.tryLock() {
+	if !last.TryLock() {
 		t.Fatal("somebody has a leaf that nobody uses")
 	}
 	s.b.Begin()
@@ -104,8 +105,8 @@ func TestGiveTakesEntriesThatAnEvictionLeft(t *testing.T) {
 		default:
 		}
 		left = 0
-		mustDo(t, x.cache.each(func(f *frame) error {
-			if f.addr.Load() != 0 {
+		mustDo(t, x.cache.each(func(f *frame.Frame) error {
+			if f.Addr() != pool.Nil {
 				left++
 			}
 			return nil

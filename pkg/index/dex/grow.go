@@ -2,11 +2,11 @@ package dex
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
@@ -88,14 +88,14 @@ import (
 
 // growth is the part of a batch that makes room beforehand.
 type growth struct {
-	todo   []int                // keys to look for
-	later  []int                // those of them that it is not done with
-	frames [mostForeseen]*frame // of these
+	todo   []int                      // keys to look for
+	later  []int                      // those of them that it is not done with
+	frames [mostForeseen]*frame.Frame // of these
 	leaves [mostForeseen]pool.Addr
 	group  [mostForeseen]int // keys of one leaf
-	busy   *frame            // one that somebody has locked
+	busy   *frame.Frame      // one that somebody has locked
 	coming []slotted.Coming
-	held   []*frame
+	held   []*frame.Frame
 	empty  []promised
 }
 
@@ -125,7 +125,7 @@ func (s *session) grow(keys, values [][]byte) error {
 			return err
 		}
 		s.beginRound()
-		for ; g.busy != nil && g.busy.version.Load()&1 != 0 && tries < growTries; tries++ {
+		for ; g.busy != nil && g.busy.IsLocked() && tries < growTries; tries++ {
 			if err := s.b.Retry(); err != nil {
 				return op.Failure(err, false)
 			}
@@ -140,7 +140,7 @@ const growTries = 100
 // growSome makes room for the keys in todo. What it is not done with stays there.
 func (s *session) growSome(keys, values [][]byte) error {
 	g := &s.batch.ready.growth
-	var f *frame
+	var f *frame.Frame
 	var a pool.Addr
 	for k, i := range g.todo {
 		if f == nil || !s.encloses(f, a, keys[i]) { // most keys lie where the one before lies
@@ -177,9 +177,9 @@ func (s *session) growSome(keys, values [][]byte) error {
 }
 
 // foundFrame is the frame of the leaf to which inner nodes lead with key; nil if it has none.
-func (s *session) foundFrame(key []byte) (*frame, pool.Addr, error) {
+func (s *session) foundFrame(key []byte) (*frame.Frame, pool.Addr, error) {
 	if a, hint := s.b.DescendCached(key); hint != 0 {
-		if f := &s.x.cache.frames[hint-1]; f.addr.Load() == uint64(a) {
+		if f := &s.x.cache.frames[hint-1]; f.Addr() == a {
 			return f, a, nil
 		}
 	}
@@ -193,22 +193,22 @@ func (s *session) foundFrame(key []byte) (*frame, pool.Addr, error) {
 
 // encloses reports whether f seems to hold the leaf at a, which seems to hold key. f need not be
 // locked: growFrame looks again.
-func (s *session) encloses(f *frame, a pool.Addr, key []byte) bool {
-	var v view
+func (s *session) encloses(f *frame.Frame, a pool.Addr, key []byte) bool {
+	var v frame.View
 	numbers := s.x.lay.Uint64
-	return f.addr.Load() == uint64(a) && f.open(&v) && !f.above(&v, key, numbers) && !f.below(&v, key, numbers)
+	return f.Addr() == a && f.Open(&v) && !f.Above(&v, key, numbers) && !f.Below(&v, key, numbers)
 }
 
 // growFrame divides the leaf at a, which f may hold, if it lacks room for those of the keys that
 // are in the group. over: there is nothing more to do for these. Else somebody has the lock of the
 // frame, or there are more keys than one division can make room for.
-func (s *session) growFrame(f *frame, a pool.Addr, keys, values [][]byte, group []int) (over bool, err error) {
-	if !f.tryLock() {
+func (s *session) growFrame(f *frame.Frame, a pool.Addr, keys, values [][]byte, group []int) (over bool, err error) {
+	if !f.TryLock() {
 		s.batch.ready.growth.busy = f
 		return false, nil
 	}
-	if f.addr.Load() != uint64(a) || !s.lacksRoom(f, keys, values, group) {
-		f.unlock()
+	if f.Addr() != a || !s.lacksRoom(f, keys, values, group) {
+		f.Unlock()
 		return true, nil
 	}
 	s.x.grown.met()
@@ -221,18 +221,18 @@ func (s *session) growFrame(f *frame, a pool.Addr, keys, values [][]byte, group 
 
 // lacksRoom reports whether f, whose lock the caller holds, has no room for the keys of the group
 // that are not in it, even when it is written back; coming is these then, sorted.
-func (s *session) lacksRoom(f *frame, keys, values [][]byte, group []int) bool {
+func (s *session) lacksRoom(f *frame.Frame, keys, values [][]byte, group []int) bool {
 	g, lay := &s.batch.ready.growth, s.x.lay
-	var v view
-	if !f.open(&v) {
+	var v frame.View
+	if !f.Open(&v) {
 		return false
 	}
-	count, used := f.content(&v)
-	room := 8 * (len(f.words) - v.heap)
+	count, used := f.Content(&v)
+	room := f.Room(&v)
 	g.coming = g.coming[:0]
 	for _, i := range group {
 		key, n := keys[i], item.ReferenceBytes
-		if f.above(&v, key, lay.Uint64) || f.below(&v, key, lay.Uint64) {
+		if f.Above(&v, key, lay.Uint64) || f.Below(&v, key, lay.Uint64) {
 			continue
 		}
 		if !lay.InBlock(len(values[i])) {
@@ -242,12 +242,12 @@ func (s *session) lacksRoom(f *frame, keys, values [][]byte, group []int) bool {
 		count++
 		used += (lay.EntryBytes(len(key), n) + 7) &^ 7
 	}
-	if count <= v.count && used <= room {
+	if count <= v.Count && used <= room {
 		return false // whether they are there or not
 	}
 	n := 0
 	for _, c := range g.coming {
-		if i, _ := f.find(&v, c.Key, lay.Fingerprint(c.Key), lay.Uint64); i >= 0 {
+		if i, _ := f.Find(&v, c.Key, lay.Fingerprint(c.Key), lay.Uint64); i >= 0 {
 			count--
 			used -= (c.Bytes + 7) &^ 7
 			continue
@@ -260,23 +260,21 @@ func (s *session) lacksRoom(f *frame, keys, values [][]byte, group []int) bool {
 		n++
 	}
 	g.coming = g.coming[:n]
-	return count > v.count || used > room
+	return count > v.Count || used > room
 }
 
 // growLeaf is steps 2 to 5 for the leaf at a in f, whose lock the caller holds, and what is coming.
 // It returns how many leaves there are then, and what the eviction clock showed before; 0 = nothing
 // has happened.
-func (s *session) growLeaf(f *frame, a pool.Addr) (parts int, since uint64, err error) {
+func (s *session) growLeaf(f *frame.Frame, a pool.Addr) (parts int, since uint64, err error) {
 	g := &s.batch.ready.growth
 	s.beginRound()
-	if err := s.log.WaitIn(s.b.PS, f.lsn.Load()); err != nil {
-		f.unlock()
+	if err := s.log.WaitIn(s.b.PS, f.PageLSN()); err != nil {
+		f.Unlock()
 		return 0, 0, op.Failure(err, false)
 	}
 	image := s.b.Staging()
-	for i := range f.words {
-		binary.LittleEndian.PutUint64(image[8*i:], f.word(i))
-	}
+	f.CopyTo(image)
 	since = s.x.cache.evictions.clock.Load()
 	err = patiently(s.b.PS, func() (err error) {
 		parts, err = s.b.Grow(a, image, g.coming)
@@ -284,17 +282,17 @@ func (s *session) growLeaf(f *frame, a pool.Addr) (parts int, since uint64, err 
 	})
 	switch {
 	case errors.Is(err, index.ErrUnknown): // the log has what f has, for who replays it
-		f.unlock()
+		f.Unlock()
 		return 0, 0, s.x.giveUp(err)
 	case parts == 0:
-		f.unlock()
+		f.Unlock()
 		if errors.Is(err, index.ErrPoolFull) {
 			return 0, 0, nil // the changes look for room by themselves
 		}
 		return 0, 0, err
 	}
 	err = s.fill(f, s.b.Ring[0])
-	f.unlock()
+	f.Unlock()
 	if err != nil {
 		return parts, since, err
 	}
@@ -315,13 +313,13 @@ func (s *session) adoptParts(parts int, since uint64) error {
 	g := &s.batch.ready.growth
 	defer func() {
 		for _, f := range g.held {
-			f.unlock()
+			f.Unlock()
 		}
 		g.held = g.held[:0]
 	}()
 	var err error
 	for i := 1; i < parts && err == nil; i++ {
-		var f *frame
+		var f *frame.Frame
 		if f, err = s.frameFor(s.b.Part(i), since, s.b.Ring[i]); f != nil {
 			g.held = append(g.held, f)
 			s.b.HoldPart(i)
@@ -333,7 +331,7 @@ func (s *session) adoptParts(parts int, since uint64) error {
 
 // frameFor gives the leaf at a, which this session wrote as b when the eviction clock had shown
 // since, a frame, and returns it locked; nil if it had one, or can have none.
-func (s *session) frameFor(a pool.Addr, since uint64, b []byte) (*frame, error) {
+func (s *session) frameFor(a pool.Addr, since uint64, b []byte) (*frame.Frame, error) {
 	s.ahead = ahead{addr: a, since: since, done: true}
 	f, fresh, err := s.x.cache.reserve(a, true, s.yield)
 	if err != nil || f == nil || !fresh {
@@ -377,14 +375,14 @@ func (s *session) tidyEmpty() error {
 // isEmpty reports whether the leaf at a has a frame, and no pair.
 func (s *session) isEmpty(a pool.Addr) bool {
 	f := s.x.cache.find(a)
-	if f == nil || !f.tryLock() {
+	if f == nil || !f.TryLock() {
 		return false
 	}
-	defer f.unlock()
-	var v view
-	if f.addr.Load() != uint64(a) || !f.open(&v) {
+	defer f.Unlock()
+	var v frame.View
+	if f.Addr() != a || !f.Open(&v) {
 		return false
 	}
-	count, _ := f.content(&v)
+	count, _ := f.Content(&v)
 	return count == 0
 }

@@ -40,10 +40,8 @@ func TestFrameOfNewLeaf(t *testing.T) {
 			mustDo(t, s.Upsert(key, []byte("first...")))
 			f, a, err := s.foundFrame(key)
 			mustDo(t, err)
-			written := make([]byte, 8*len(f.words))
-			for i := range f.words {
-				binary.LittleEndian.PutUint64(written[8*i:], f.word(i))
-			}
+			written := make([]byte, x.lay.NodeBytes)
+			f.CopyTo(written)
 			mustDo(t, Forget(x, a))
 			since := x.cache.evictions.clock.Load()
 			test.meanwhile(t, x, a, key)
@@ -57,7 +55,7 @@ func TestFrameOfNewLeaf(t *testing.T) {
 			s.b.End()
 			mustDo(t, err)
 			if f != nil {
-				f.unlock()
+				f.Unlock()
 			}
 			if got := f != nil; got != test.gets {
 				t.Errorf("it got a frame: %v", got)
@@ -112,7 +110,7 @@ func TestNewLeavesAreMergedMeanwhile(t *testing.T) {
 		s.b.Begin()
 		f, a, err := s.foundFrame(keys[0])
 		mustDo(t, err)
-		if f == nil || !f.tryLock() || !s.lacksRoom(f, keys, values, group) {
+		if f == nil || !f.TryLock() || !s.lacksRoom(f, keys, values, group) {
 			t.Fatal("the leaf has no frame, or room enough")
 		}
 		parts, since, err := s.growLeaf(f, a)

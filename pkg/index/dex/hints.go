@@ -1,6 +1,10 @@
 package dex
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+)
 
 // hints say which entries a bucket may have (a Bloom filter): in each word a bit of each entry's
 // hash. The bits of an entry are set before it is checked that it may be put in, and cleared only
@@ -24,12 +28,12 @@ func (h hints) without(o hints) hints { return hints{h.first &^ o.first, h.secon
 // has them before it is checked that the leaf has no frame. It is false if the place was another
 // one meanwhile.
 func (e *rowCache) lacks(p spot) bool {
-	e.pause() // the place may change
+	op.Pause(e.env) // the place may change
 	has, one := &e.hints[p.bucket], hintOf(p.head)
 	if atomic.LoadUint64(&has.first)&one.first != 0 && atomic.LoadUint64(&has.second)&one.second != 0 {
 		return false
 	}
-	e.pause()
+	op.Pause(e.env)
 	return e.state.Load() == p.state
 }
 

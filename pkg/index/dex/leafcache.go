@@ -1,8 +1,7 @@
 package dex
 
 import (
-	"encoding/binary"
-
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -27,16 +26,16 @@ func (x *dex) Claim(s *btree.Session, a pool.Addr, low, high []byte, rightmost b
 		return true, nil
 	}
 	log := x.log.Appender()
-	flush := func(f *frame) error { return x.flush(s, log, f) }
+	flush := func(f *frame.Frame) error { return x.flush(s, log, f) }
 	f, fresh, err := x.cache.reserve(a, true, flush)
 	if f == nil || err != nil {
 		return false, err
 	}
-	if !fresh && !f.tryLock() {
+	if !fresh && !f.TryLock() {
 		return false, nil
 	}
-	if !fresh && f.addr.Load() != uint64(a) {
-		f.unlock()
+	if !fresh && f.Addr() != a {
+		f.Unlock()
 		return false, nil
 	}
 	ok := may()
@@ -49,7 +48,7 @@ func (x *dex) Claim(s *btree.Session, a pool.Addr, low, high []byte, rightmost b
 	case fresh:
 		x.cache.drop(f)
 	default:
-		f.unlock()
+		f.Unlock()
 	}
 	return false, err
 }
@@ -68,14 +67,12 @@ func (x *dex) Copy(s *btree.Session, a pool.Addr, b []byte) (bool, error) {
 		if f == nil {
 			return false, nil
 		}
-		version := f.version.Load()
-		if version&1 == 0 && f.addr.Load() == uint64(a) {
-			for i := range f.words {
-				binary.LittleEndian.PutUint64(b[8*i:], f.word(i))
-			}
-			lsn := f.lsn.Load()
-			if f.version.Load() == version {
-				f.hit()
+		version := f.Version()
+		if version&1 == 0 && f.Addr() == a {
+			f.CopyTo(b)
+			lsn := f.PageLSN()
+			if f.Version() == version {
+				f.Hit()
 				if lsn <= x.log.Durable() {
 					return true, nil
 				}

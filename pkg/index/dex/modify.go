@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
@@ -60,11 +61,11 @@ func (s *session) Modify(key []byte, change index.Change) error {
 // decide calls index.Change for the pair in slot i, which has word; a negative i means that there
 // is no pair. Under the lock of f. It prepares entry and record, and returns what to do; modify
 // means nothing.
-func (s *session) decide(f *frame, i int, word uint64, key []byte, epoch uint64) (mode, state, error) {
+func (s *session) decide(f *frame.Frame, i int, word uint64, key []byte, epoch uint64) (mode, frame.State, error) {
 	d := &s.mod
 	d.value = nil
 	if err := s.readOld(f, i, word, key, epoch); err != nil {
-		return modify, done, err
+		return modify, frame.Done, err
 	}
 	var old []byte
 	if i >= 0 {
@@ -73,20 +74,20 @@ func (s *session) decide(f *frame, i int, word uint64, key []byte, epoch uint64)
 	value, action, err := s.x.lay.Decide(d.change, key, old, i >= 0)
 	switch {
 	case err != nil || action == index.Keep:
-		return modify, done, err
+		return modify, frame.Done, err
 	case action == index.Remove:
 		s.prepareRemoval(key, epoch)
-		return remove, done, nil
+		return remove, frame.Done, nil
 	case s.x.lay.InBlock(len(value)):
 		d.value = value
 		return modify, blockWanted, nil
 	}
 	s.prepareInline(key, value, epoch)
-	return upsert, done, nil
+	return upsert, frame.Done, nil
 }
 
 // readOld reads what the leaf has of key, and the value.
-func (s *session) readOld(f *frame, i int, word uint64, key []byte, epoch uint64) error {
+func (s *session) readOld(f *frame.Frame, i int, word uint64, key []byte, epoch uint64) error {
 	d := &s.mod
 	d.was, d.has = s.inLeaf(f, i, word, key, d.has[:0])
 	if d.was != record.Refer {
@@ -109,21 +110,21 @@ func (s *session) readOld(f *frame, i int, word uint64, key []byte, epoch uint64
 }
 
 // asTold reports whether the leaf has of key what index.Change saw.
-func (s *session) asTold(f *frame, i int, word uint64, key []byte) bool {
+func (s *session) asTold(f *frame.Frame, i int, word uint64, key []byte) bool {
 	var was byte
 	was, s.value = s.inLeaf(f, i, word, key, s.value[:0])
 	return was == s.mod.was && bytes.Equal(s.value, s.mod.has)
 }
 
 // inLeaf appends the content of slot i to dst, and returns its kind.
-func (s *session) inLeaf(f *frame, i int, word uint64, key, dst []byte) (was byte, has []byte) {
+func (s *session) inLeaf(f *frame.Frame, i int, word uint64, key, dst []byte) (was byte, has []byte) {
 	switch {
 	case i < 0:
 		return record.Delete, dst
-	case f.refers(word, s.x.lay):
+	case f.Refers(word, s.x.lay):
 		was = record.Refer
 	default:
 		was = record.Put
 	}
-	return was, f.value(word, s.x.lay, key, dst)
+	return was, f.Value(word, s.x.lay, key, dst)
 }

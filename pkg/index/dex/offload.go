@@ -110,6 +110,6 @@ func (s *session) admit(q *sought, key []byte) error {
 		s.x.cache.drop(f)
 		return err
 	}
-	f.unlock()
+	f.Unlock()
 	return nil
 }

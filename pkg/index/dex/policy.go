@@ -1,7 +1,7 @@
 package dex
 
 import (
-	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -19,15 +19,8 @@ const (
 )
 
 // admits reports whether a leaf that is worth so much should replace the leaf of f.
-func (c *cache) admits(f *frame, worth uint8) bool {
-	return !c.with.leafAdmission || f.used.Load() < uint32(worth)
-}
-
-// hit counts that f was found, by a plain store. Of two concurrent counts one may be lost.
-func (f *frame) hit() {
-	if u := f.used.Load(); u < lfu.Most {
-		f.used.Store(u + 1)
-	}
+func (c *cache) admits(f *frame.Frame, worth uint8) bool {
+	return !c.with.leafAdmission || f.Uses() < uint32(worth)
 }
 
 // miss counts that a was looked for without a frame, and returns how often it was recently.
@@ -37,7 +30,7 @@ func (h *shard) miss(a pool.Addr) uint8 {
 		h.missed.Halve()
 		h.ghosts.halve()
 		for i := range h.frames {
-			h.frames[i].used.Store(h.frames[i].used.Load() / 2)
+			h.frames[i].SetUses(h.frames[i].Uses() / 2)
 		}
 	}
 	return h.missed.Miss(a)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
@@ -22,7 +23,7 @@ import (
 //	2  waits until the log is durable up to the last record of these frames
 //	3  locks them again, by an attempt: it waits for no frame. Frames that have records by now
 //	   that are not durable are left out, as those that somebody else has written back
-//	4  posts their WRITEs (flush.go), and the READs of leaves without a frame, together
+//	4  posts their WRITEs (frame.Queue), and the READs of leaves without a frame, together
 //	5  marks the frames as clean, and unlocks them
 //	6  makes each leaf that was READ the image of a frame, as the fetch of a change does
 //
@@ -44,7 +45,7 @@ import (
 type readiness struct {
 	full   [mostTogether]fullFrame // that are to be written back
 	n      int
-	locked [mostTogether]*frame // of them
+	locked [mostTogether]*frame.Frame // of them
 	flush  int
 	keys   [mostTogether][]byte // of the leaves that are READ
 	leaf   [mostTogether]pool.Addr
@@ -98,7 +99,7 @@ func (w *readiness) measured(trip time.Duration) {
 
 // fullFrame is a frame that had no room.
 type fullFrame struct {
-	f    *frame
+	f    *frame.Frame
 	leaf pool.Addr
 }
 
@@ -165,7 +166,7 @@ func (s *session) prepareSome(keys, values [][]byte) error {
 		}
 		if a, hint := w.leaves[i], w.hints[i]; hint != 0 {
 			// the hint may be older than the frame
-			if f := &s.x.cache.frames[hint-1]; f.addr.Load() == uint64(a) {
+			if f := &s.x.cache.frames[hint-1]; f.Addr() == a {
 				s.wantRoom(f, a, key, values[i])
 				w.foreseen.add(key, f)
 				continue
@@ -177,7 +178,7 @@ func (s *session) prepareSome(keys, values [][]byte) error {
 			return err
 		}
 		since := s.x.cache.evictions.clock.Load()
-		s.x.pause()
+		op.Pause(s.x.env)
 		if f := s.x.cache.locate(&p); f != nil {
 			s.wantRoom(f, p.Addr(), key, values[i])
 			w.foreseen.add(key, f)
@@ -209,9 +210,9 @@ func (w *readiness) fetch(a pool.Addr, since uint64, key []byte) {
 
 // wantRoom has f, the frame of the leaf at a, written back if it has no room for a change of key
 // and that would help. Without a value the change is a delete, which needs none.
-func (s *session) wantRoom(f *frame, a pool.Addr, key, value []byte) {
+func (s *session) wantRoom(f *frame.Frame, a pool.Addr, key, value []byte) {
 	w := &s.batch.ready
-	if !w.room || value == nil || f.first.Load() == 0 {
+	if !w.room || value == nil || f.RecLSN() == 0 {
 		return
 	}
 	for i := range w.n {
@@ -219,23 +220,23 @@ func (s *session) wantRoom(f *frame, a pool.Addr, key, value []byte) {
 			return
 		}
 	}
-	if !f.tryLock() {
+	if !f.TryLock() {
 		return
 	}
-	if f.addr.Load() == uint64(a) && f.first.Load() != 0 && !s.fits(f, key, value) {
+	if f.Addr() == a && f.RecLSN() != 0 && !s.fits(f, key, value) {
 		w.full[w.n] = fullFrame{f, a}
 		w.n++
 		w.lack = true
 	}
-	f.unlock()
+	f.Unlock()
 }
 
 // fits reports whether a change of key finds room in f, whose lock the caller holds, or whether
 // the leaf is not that of key, and the change goes elsewhere.
-func (s *session) fits(f *frame, key, value []byte) bool {
-	var v view
+func (s *session) fits(f *frame.Frame, key, value []byte) bool {
+	var v frame.View
 	numbers := s.x.lay.Uint64
-	if !f.open(&v) || f.above(&v, key, numbers) || f.below(&v, key, numbers) {
+	if !f.Open(&v) || f.Above(&v, key, numbers) || f.Below(&v, key, numbers) {
 		return true
 	}
 	if s.x.lay.InBlock(len(value)) {
@@ -243,11 +244,9 @@ func (s *session) fits(f *frame, key, value []byte) bool {
 	} else {
 		s.entry = s.x.lay.PutEntry(s.entry[:cap(s.entry)], key, value)
 	}
-	i, word := f.find(&v, key, s.x.lay.Fingerprint(key), numbers)
-	if i < 0 && f.vacant(&v) < 0 {
-		return false
-	}
-	return i >= 0 && f.own(i, word, len(s.entry)) > 0 || f.place(&v, len(s.entry)) > 0
+	i, word := f.Find(&v, key, s.x.lay.Fingerprint(key), numbers)
+	_, at := f.FindRoom(&v, i, word, len(s.entry))
+	return at > 0
 }
 
 // lockFull does steps 2 and 3.
@@ -255,22 +254,22 @@ func (s *session) lockFull() error {
 	w := &s.batch.ready
 	upTo := uint64(0)
 	for _, c := range w.full[:w.n] {
-		upTo = max(upTo, c.f.lsn.Load())
+		upTo = max(upTo, c.f.PageLSN())
 	}
 	if err := s.log.WaitIn(s.b.PS, upTo); err != nil {
 		return op.Failure(err, false)
 	}
-	s.x.pause()
+	op.Pause(s.x.env)
 	durable := s.x.log.Durable()
 	for _, c := range w.full[:w.n] {
-		if !c.f.tryLock() {
+		if !c.f.TryLock() {
 			continue
 		}
-		if c.f.addr.Load() == uint64(c.leaf) && c.f.first.Load() != 0 && c.f.lsn.Load() <= durable {
+		if c.f.Addr() == c.leaf && c.f.RecLSN() != 0 && c.f.PageLSN() <= durable {
 			w.locked[w.flush] = c.f
 			w.flush++
 		} else {
-			c.f.unlock()
+			c.f.Unlock()
 		}
 	}
 	return nil
@@ -279,7 +278,7 @@ func (s *session) lockFull() error {
 // unlock releases the frames that are locked.
 func (w *readiness) unlock() {
 	for _, f := range w.locked[:w.flush] {
-		f.unlock()
+		f.Unlock()
 	}
 	w.flush = 0
 }
@@ -308,7 +307,7 @@ func (s *session) postReady() error {
 	}
 	w.measured(s.x.env.Now() - began)
 	for _, f := range w.locked[:w.flush] {
-		f.clean()
+		f.Clean()
 	}
 	return nil
 }
@@ -317,7 +316,7 @@ func (s *session) postReady() error {
 func (s *session) postLeaves() error {
 	w, r, ps, queued := &s.batch.ready, s.batch, s.b.PS, 0
 	for i, f := range w.locked[:w.flush] {
-		if err := f.queue(ps, r.buffers[w.read+i], &queued); err != nil {
+		if err := f.Queue(ps, r.buffers[w.read+i], &queued); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
@@ -172,7 +173,7 @@ type replayer struct {
 
 // slot is a leaf during a replay.
 type slot struct {
-	f        frame // its lock and its place in the cache are not used
+	f        frame.Frame // its lock and its place in the cache are not used
 	b        []byte
 	addr     pool.Addr
 	from, to int // its changes
@@ -186,7 +187,7 @@ func (p *replayer) start() (err error) {
 	p.entry = make([]byte, slotted.MaxEntryBytes)
 	for i := range p.seats {
 		e := &p.seats[i]
-		e.f.words = make([]uint64, words, words+notes(words))
+		e.f.Init(0, make([]uint64, words, words+frame.NoteWords(words)))
 		if e.b, err = p.ps.Buffer(8 * words); err != nil {
 			return errors.Join(err, p.ps.Close())
 		}
@@ -242,7 +243,7 @@ func (p *replayer) some(changes []change) (n int, err error) {
 		e := &seats[i]
 		n, err = p.apply(e, changes)
 		if err == nil {
-			err = e.f.queue(ps, e.b, &queued)
+			err = e.f.Queue(ps, e.b, &queued)
 		}
 		if err != nil {
 			return 0, p.x.giveUp(err)
@@ -288,21 +289,21 @@ func (p *replayer) choose(path *btree.Path, changes []change) []slot {
 // e.to if one belongs elsewhere, or has no room. It returns an error if the leaf is not valid.
 func (p *replayer) apply(e *slot, changes []change) (done int, err error) {
 	var l slotted.Leaf
-	e.f.addr.Store(uint64(e.addr))
+	e.f.SetAddr(e.addr)
 	first := changes[e.from].Record.Key
 	if !l.Open(p.x.lay, e.addr, e.b) || l.Below(first) || l.Above(first) || p.isOpen(&l) {
-		e.f.nothing()
+		e.f.Blank()
 		return e.from, nil
 	}
 	if !p.taken.Covers(l.Low, l.High, l.Rightmost) {
 		return e.from, fmt.Errorf("leaf %v of %s goes beyond the range that is taken: %w", e.addr, keyrange.Format(l.Low, l.High), index.ErrFormat)
 	}
-	e.f.fill(e.b)
-	e.f.mark(true)
-	var v view
-	e.f.open(&v)
+	e.f.Fill(e.b)
+	e.f.SetInPlace(true)
+	var v frame.View
+	e.f.Open(&v)
 	if !p.unmix(&e.f, &v, &l) {
-		e.f.nothing()
+		e.f.Blank()
 		return e.from, nil
 	}
 	for done = e.from; done < e.to; done++ {
@@ -315,13 +316,13 @@ func (p *replayer) apply(e *slot, changes []change) (done int, err error) {
 }
 
 // change makes one change in f. It returns false if there is no room.
-func (p *replayer) change(f *frame, v *view, c *change) bool {
+func (p *replayer) change(f *frame.Frame, v *frame.View, c *change) bool {
 	lay := p.x.lay
 	fp := lay.Fingerprint(c.Record.Key)
-	i, word := f.find(v, c.Record.Key, fp, lay.Uint64)
+	i, word := f.Find(v, c.Record.Key, fp, lay.Uint64)
 	if c.Op == record.Delete {
 		if i >= 0 {
-			f.remove(lay, v, i)
+			f.Remove(lay, v, i)
 		}
 		return true
 	}
@@ -329,29 +330,14 @@ func (p *replayer) change(f *frame, v *view, c *change) bool {
 		return true
 	}
 	if i >= 0 {
-		if p.value = f.value(word, lay, c.Record.Key, p.value[:0]); bytes.Equal(p.value, c.Value) && f.refers(word, lay) == (c.Op == record.Refer) {
+		if p.value = f.Value(word, lay, c.Record.Key, p.value[:0]); bytes.Equal(p.value, c.Value) && f.Refers(word, lay) == (c.Op == record.Refer) {
 			return true // it was written back
 		}
 	}
 	entry := c.Entry(lay, p.entry[:cap(p.entry)])
-	at := 0
-	if i >= 0 {
-		at = f.own(i, word, len(entry))
-	} else if i = f.vacant(v); i < 0 {
-		return false
+	slot, at := f.FindRoom(v, i, word, len(entry))
+	if at > 0 {
+		f.Put(lay, v, slot, at, fp, entry)
 	}
-	if at == 0 {
-		at = f.place(v, len(entry))
-	}
-	if at == 0 {
-		return false
-	}
-	f.put(lay, v, i, at, fp, entry)
-	return true
-}
-
-// nothing makes f a leaf without slots, of which nothing is written back.
-func (f *frame) nothing() {
-	clear(f.notes())
-	f.words[1] = 0
+	return at > 0
 }

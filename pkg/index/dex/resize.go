@@ -3,13 +3,15 @@ package dex
 import (
 	"slices"
 
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/internal/memory"
+	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // retire empties frames from the end of each shard until images of so many bytes are free, and
 // returns their memory to the kernel. Each shard keeps a minimum. It returns how many bytes it got:
 // fewer if frames are locked.
-func (c *cache) retire(bytes int64, flush func(*frame) error) (got int64, err error) {
+func (c *cache) retire(bytes int64, flush func(*frame.Frame) error) (got int64, err error) {
 	each := int64(8 * c.stride)
 	defer func() { c.bytes.Add(-got) }() // also of what it got before an error
 	for before := int64(-1); got < bytes && got > before; {
@@ -57,15 +59,15 @@ func (c *cache) spare() (bytes int64) {
 }
 
 // retire empties the last frame in use.
-func (h *shard) retire(c *cache, flush func(*frame) error) (bool, error) {
+func (h *shard) retire(c *cache, flush func(*frame.Frame) error) (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f := &h.frames[h.live-1]
-	if h.live <= h.least() || !f.tryLock() {
+	if h.live <= h.least() || !f.TryLock() {
 		return false, nil
 	}
-	defer f.unlock()
-	if f.first.Load() != 0 {
+	defer f.Unlock()
+	if f.RecLSN() != 0 {
 		h.mu.Unlock()
 		err := flush(f)
 		h.mu.Lock()
@@ -73,7 +75,7 @@ func (h *shard) retire(c *cache, flush func(*frame) error) (bool, error) {
 			return false, err
 		}
 	}
-	if f.addr.Load() != 0 {
+	if f.Addr() != pool.Nil {
 		h.forget(f)
 	} else {
 		h.free = slices.DeleteFunc(h.free, func(i int32) bool { return i == h.at(f) })

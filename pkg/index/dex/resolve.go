@@ -3,6 +3,7 @@ package dex
 import (
 	"errors"
 
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
@@ -11,9 +12,9 @@ import (
 
 // resolve continues after a frame could not be used. Then p leads elsewhere, or the same may be
 // tried again.
-func (s *session) resolve(st state, p *btree.Path, key []byte, hops *int) error {
+func (s *session) resolve(st frame.State, p *btree.Path, key []byte, hops *int) error {
 	switch st {
-	case astray:
+	case frame.AboveRange:
 		var l slotted.Leaf
 		kept, err := s.x.Copy(&s.b.Session, p.Addr(), s.b.Staging())
 		if err != nil || !kept {
@@ -26,9 +27,9 @@ func (s *session) resolve(st state, p *btree.Path, key []byte, hops *int) error 
 		return s.b.Retry()
 	case logBusy:
 		return s.awaitLog()
-	case misled:
+	case frame.BelowRange:
 		return s.b.Misled(p, key, hops)
-	case gone:
+	case frame.Evicted:
 		return nil
 	}
 	return s.b.Retry()

@@ -4,10 +4,12 @@ import (
 	"sync/atomic"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
 	"github.com/dmindex/dmindex/pkg/index/internal/memory"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/seqlock"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -109,44 +111,44 @@ func (e *rowCache) at(i uint64) []uint64 {
 // find appends the value of key to dst, if its entry is there. It takes no lock.
 func (e *rowCache) find(x *dex, key, dst []byte) ([]byte, bool) {
 	value, st := e.look(x, key, dst)
-	return value, st == done
+	return value, st == frame.Done
 }
 
 // look is find that tells more: busy = somebody has the bucket, so it is not known whether there is
 // an entry.
-func (e *rowCache) look(x *dex, key, dst []byte) (value []byte, st state) {
+func (e *rowCache) look(x *dex, key, dst []byte) (value []byte, st frame.State) {
 	if !e.some.Load() {
-		return dst, absentee
+		return dst, frame.NotFound
 	}
 	p := e.place(key)
 	if e.lacks(p) {
-		return dst, absentee
+		return dst, frame.NotFound
 	}
 	b := e.at(p.bucket)
 	version := atomic.LoadUint64(&b[0])
 	if version&1 != 0 {
-		return dst, busy
+		return dst, frame.Busy
 	}
-	x.pause()
+	op.Pause(x.env)
 	number, at, head := seek(b, p.head, key)
 	if head == 0 || head&stale != 0 {
 		if !e.unchanged(p, version) {
-			return dst, busy
+			return dst, frame.Busy
 		}
-		return dst, absentee
+		return dst, frame.NotFound
 	}
-	x.pause()
+	op.Pause(x.env)
 	value = valueAt(b, at, head, dst)
-	x.pause()
+	op.Pause(x.env)
 	if !e.unchanged(p, version) {
-		return dst, busy
+		return dst, frame.Busy
 	}
 	counts := &b[1+number/8]
 	if c, shift := atomic.LoadUint64(counts), 8*(number%8); c>>shift&0xff < lfu.Most {
 		// else somebody counts another one, and this is not counted
 		atomic.CompareAndSwapUint64(counts, c, c+1<<shift)
 	}
-	return value, done
+	return value, frame.Done
 }
 
 // keep puts an entry in that was found in the leaf at a, which was READ, or found by a memory
@@ -177,10 +179,10 @@ func (e *rowCache) enter(x *dex, key, value []byte, right func() bool) {
 	i, head := p.bucket, p.head
 	// before right looks for a frame: who fills one looks for this afterwards
 	e.setHints(i, e.hints[i].or(hintOf(head)))
-	x.pause()
+	op.Pause(x.env)
 	number, at, there := seek(b, head, key)
 	if (there == 0 || there&stale != 0) && right() {
-		x.pause()
+		op.Pause(x.env)
 		uses := uint8(1)
 		if there != 0 {
 			uses += min(lfu.Most-1, count(b, number))
@@ -227,7 +229,7 @@ func (e *rowCache) drop(x *dex, key []byte) (had, ok bool) {
 	if version&1 != 0 {
 		return false, false
 	}
-	x.pause()
+	op.Pause(x.env)
 	if _, _, head := seek(b, p.head, key); head == 0 {
 		return false, e.unchanged(p, version)
 	}

@@ -269,7 +269,7 @@ func TestLeavesThatGoLeaveWhatWasChanged(t *testing.T) {
 		}
 		a := p.Addr()
 		s.b.End()
-		if f := x.cache.find(a); f == nil || *f.changed() == 0 {
+		if f := x.cache.find(a); f == nil || !f.AnyChanged() {
 			t.Fatalf("the leaf of key %x has no frame, or one that was not changed", one)
 		}
 		mustFind(t, x, one, nil)

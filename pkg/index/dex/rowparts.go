@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 
 	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index/internal/memory"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/seqlock"
 	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
@@ -162,7 +162,7 @@ func (r *rowParts) owner(head, parts uint64) uint64 {
 func (e *rowCache) acquire(key []byte) (p spot, b []uint64, ok bool) {
 	for range placeTries {
 		p = e.place(key)
-		e.pause()
+		op.Pause(e.env)
 		if b = e.at(p.bucket); !lock(b) {
 			return p, nil, false
 		}
@@ -177,13 +177,6 @@ func (e *rowCache) acquire(key []byte) (p spot, b []uint64, ok bool) {
 // unchanged reports whether a bucket has the same version still, and has been that of the key.
 func (e *rowCache) unchanged(p spot, version uint64) bool {
 	return atomic.LoadUint64(&e.words[p.bucket*e.size]) == version && e.state.Load() == p.state
-}
-
-// pause lets others run between two steps, in builds with invariants.
-func (r *rowParts) pause() {
-	if invariants.Enabled && r.env.Uint64()%16 == 0 {
-		r.env.Yield()
-	}
 }
 
 // hold keeps the number of buckets as it is, and their entries where they are, until release.
@@ -231,10 +224,10 @@ func (e *rowCache) resize(x *dex, more bool) bool {
 	case done:
 		e.removeLast(last, offset, parts)
 	}
-	e.pause()
+	op.Pause(e.env)
 	if done {
 		e.change(last, more)
-		e.pause()
+		op.Pause(e.env)
 	}
 	for i := range parts {
 		if done && more { // of a removed bucket they are set
@@ -242,7 +235,7 @@ func (e *rowCache) resize(x *dex, more bool) bool {
 		}
 		unlock(e.at(i*e.part + offset))
 	}
-	e.pause()
+	op.Pause(e.env)
 	switch {
 	case !done:
 	case more:
@@ -339,6 +332,6 @@ func (e *rowCache) freePage(x *dex, i uint64) {
 			atomic.StoreUint64(v, removed)
 		}
 	}
-	e.pause()
+	op.Pause(e.env)
 	memory.Free(e.words[i*e.size : end*e.size])
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 )
 
 // entriesOf runs f with entries in a simulation, so that waits take no time.
@@ -41,7 +42,7 @@ func TestHeldBucketsKeepTheirNumber(t *testing.T) {
 		}
 		check := func() error {
 			for _, k := range keys {
-				if v, st := e.look(x, k, nil); st != done || !bytes.Equal(v, k) {
+				if v, st := e.look(x, k, nil); st != frame.Done || !bytes.Equal(v, k) {
 					return fmt.Errorf("key %x has %x, state %d", k, v, st)
 				}
 			}

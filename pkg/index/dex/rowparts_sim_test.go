@@ -8,6 +8,8 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 )
 
 // TestEntriesMoveBesideSessions: sessions look for entries, keep them and take them out, each by
@@ -102,7 +104,7 @@ func (m *movedBeside) operate(r *rand.Rand) error {
 	}
 	before := *k
 	got, st := m.e.look(m.x, key, nil)
-	if st != done {
+	if st != frame.Done {
 		return nil
 	}
 	m.found++
@@ -119,7 +121,7 @@ func (m *movedBeside) keep(k *movedKey, key []byte) {
 	}
 	since := k.evictions
 	value := binary.BigEndian.AppendUint64(nil, k.memory)
-	m.x.pause()
+	op.Pause(m.x.env)
 	m.e.enter(m.x, key, value, func() bool { return !k.frame && k.evictions == since })
 }
 
@@ -129,7 +131,7 @@ func (m *movedBeside) fill(k *movedKey, key []byte) error {
 		return nil
 	}
 	k.frame = true
-	m.x.pause()
+	op.Pause(m.x.env)
 	if !m.e.lacks(m.e.place(key)) {
 		had, err := m.x.takeOutEntry(key)
 		if err != nil {
@@ -139,10 +141,10 @@ func (m *movedBeside) fill(k *movedKey, key []byte) error {
 			m.taken++
 		}
 	}
-	m.x.pause()
+	op.Pause(m.x.env)
 	m.x.checkNoEntry(key)
 	k.high++
-	m.x.pause()
+	op.Pause(m.x.env)
 	k.memory, k.low = k.high, k.high
 	k.evictions++
 	if k.memory%2 == 0 { // demote

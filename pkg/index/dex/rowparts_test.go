@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -52,7 +53,7 @@ func TestEntriesMove(t *testing.T) {
 		k := key()
 		switch r.IntN(8) {
 		case 0:
-			if _, st := e.look(x, k, nil); st == absentee {
+			if _, st := e.look(x, k, nil); st == frame.NotFound {
 				v := fmt.Appendf(nil, "%d", step)[:r.IntN(3)]
 				e.keep(x, k, v, pool.NewAddr(1, 4096), 0)
 				model[string(k)] = v
@@ -83,10 +84,10 @@ func TestEntriesMove(t *testing.T) {
 			}
 		default:
 			value, st := e.look(x, k, nil)
-			if want, there := model[string(k)]; st == busy || st == done && (!there || !bytes.Equal(value, want)) {
+			if want, there := model[string(k)]; st == frame.Busy || st == frame.Done && (!there || !bytes.Equal(value, want)) {
 				t.Fatalf("step %d: key %x: %q, state %d, want %q", step, k, value, st, want)
 			}
-			if st == done {
+			if st == frame.Done {
 				moved++
 			}
 		}

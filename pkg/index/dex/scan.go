@@ -7,6 +7,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -41,7 +42,7 @@ func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 		return nil // nothing is below the lowest key
 	}
 	s.reach = reach{first: s.x.ranges.Load()}
-	s.x.pause()
+	op.Pause(s.x.env)
 	from := start
 	if len(start) == 0 && !reverse {
 		from = s.x.low
@@ -98,7 +99,7 @@ func (x *dex) Admit(b *btree.Session, a pool.Addr, low, high []byte, rightmost b
 		s.x.cache.drop(f)
 		return false, err
 	}
-	f.hit()
-	f.unlock()
+	f.Hit()
+	f.Unlock()
 	return true, nil
 }

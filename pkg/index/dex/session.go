@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
@@ -14,7 +14,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
-	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -24,9 +23,9 @@ type session struct {
 	x       *dex
 	b       *slottedtree.Session
 	log     *redo.Appender
-	back    func(*frame) error // flush, made once
-	yield   func(*frame) error // evict, made once
-	costs   map[uint16]*costs  // by memory server
+	back    func(*frame.Frame) error // flush, made once
+	yield   func(*frame.Frame) error // evict, made once
+	costs   map[uint16]*costs        // by memory server
 	asker   asker
 	sought  sought
 	ahead   ahead
@@ -103,7 +102,7 @@ func (x *dex) newSession() (*session, error) {
 	s.yield = s.evict
 	b.Owner = s
 	s.refers, s.still = s.leafRefers, s.leafStands
-	s.back = func(f *frame) error { return x.flush(&s.b.Session, s.log, f) }
+	s.back = func(f *frame.Frame) error { return x.flush(&s.b.Session, s.log, f) }
 	if !x.with.caching {
 		s.turn = &turn{event: x.env.NewEvent()}
 	}
@@ -173,21 +172,12 @@ func (s *session) Durable(position uint64) error {
 	return nil
 }
 
-// state is the outcome of an attempt with a frame.
-type state uint8
-
+// The outcomes of a write that a search of a frame does not have.
 const (
-	done        state = iota
-	busy              // it is locked, or changed meanwhile: try again
-	gone              // the frame has another leaf by now
-	astray            // the key lies above its leaf
-	misled            // the key lies below its leaf
-	logFull           // of records
-	logBusy           // it has to be waited for
-	absentee          // the key is not there
-	inBlock           // done, but it is a reference
-	blockWanted       // of what index.Change says
-	pairChanged       // since index.Change saw it
+	logFull     = frame.States + iota // of records
+	logBusy                           // it has to be waited for
+	blockWanted                       // of what index.Change says
+	pairChanged                       // since index.Change saw it
 )
 
 // Lookup implements index.Session. If the leaf is in the cache and all records are durable, nothing
@@ -263,17 +253,17 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 			}
 			continue
 		}
-		value, lsn, st := s.searchFrame(f, p.Addr(), key, dst, fp)
+		value, lsn, st := f.Search(s.x.env, s.x.lay, p.Addr(), key, dst, fp)
 		switch st {
-		case done, absentee, inBlock:
-			f.hit()
+		case frame.Done, frame.NotFound, frame.InBlock:
+			f.Hit()
 			if err := s.seen(lsn); err != nil {
 				return dst, op.Failure(err, false)
 			}
 			switch st {
-			case absentee:
+			case frame.NotFound:
 				return dst, index.ErrNotFound
-			case done:
+			case frame.Done:
 				return value, nil
 			}
 			s.tag.set(value[len(dst):], epoch)
@@ -306,69 +296,27 @@ func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool)
 	}
 	if a, hint := s.b.DescendCached(key); hint != 0 {
 		f := x.cache.hinted(hint)
-		version := f.version.Load()
-		value, lsn, st := s.searchFrame(f, a, key, dst, x.lay.Fingerprint(key))
-		sure = (st == done || st == absentee || st == inBlock) && (lsn <= x.log.Durable() || s.deferred)
-		if sure && st == inBlock {
+		version := f.Version()
+		value, lsn, st := f.Search(x.env, x.lay, a, key, dst, x.lay.Fingerprint(key))
+		sure = (st == frame.Done || st == frame.NotFound || st == frame.InBlock) && (lsn <= x.log.Durable() || s.deferred)
+		if sure && st == frame.InBlock {
 			s.tag.set(value[len(dst):], r.Span(in).Epoch)
 			value, sure = x.values.find(x, &s.tag, dst)
 			// otherwise the block may have been reused, even with the same reference: no epoch
 			// waits for such a lookup
-			sure = sure && f.version.Load() == version
+			sure = sure && f.Version() == version
 		}
 		if sure {
 			if s.deferred {
 				s.position = max(s.position, lsn)
 			}
-			f.hit()
+			f.Hit()
 			s.b.CountCached()
-			return value, st != absentee, true
+			return value, st != frame.NotFound, true
 		}
 	}
 	if value, found = x.cache.rows.find(x, key, dst); found {
 		s.b.CountCached()
 	}
 	return value, found, found
-}
-
-// searchFrame searches the leaf at a, in f, without its lock, for key. It appends the value to dst,
-// or the reference. The result is durable once the log is durable up to lsn.
-func (s *session) searchFrame(f *frame, a pool.Addr, key, dst []byte, fp byte) (value []byte, lsn uint64, st state) {
-	version := f.version.Load()
-	if version&1 != 0 {
-		return dst, 0, busy
-	}
-	if f.addr.Load() != uint64(a) {
-		return dst, 0, gone
-	}
-	var v view
-	s.x.pause()
-	value, st = dst, absentee
-	numbers := s.x.lay.Uint64
-	if !f.open(&v) {
-		st = busy
-	} else if f.below(&v, key, numbers) {
-		st = misled
-	} else if f.above(&v, key, numbers) {
-		st = astray
-	} else if i, w := f.find(&v, key, fp, numbers); i >= 0 {
-		s.x.pause()
-		value = f.value(w, s.x.lay, key, dst)
-		if st = done; f.refers(w, s.x.lay) {
-			st = inBlock
-		}
-	}
-	s.x.pause()
-	lsn = f.lsn.Load()
-	if f.version.Load() != version {
-		return dst, 0, busy
-	}
-	return value, lsn, st
-}
-
-// pause lets others run between two steps of an optimistic reader, in builds with invariants.
-func (x *dex) pause() {
-	if invariants.Enabled && x.env.Uint64()%16 == 0 {
-		x.env.Yield()
-	}
 }

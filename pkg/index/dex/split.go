@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 )
@@ -33,10 +34,10 @@ func (s *session) splitAt(key []byte) error {
 			continue
 		}
 		st, err := s.divide(f, &p, key)
-		if err != nil || st == done {
+		if err != nil || st == frame.Done {
 			return err
 		}
-		if st == gone {
+		if st == frame.Evicted {
 			if p, err = s.b.Descend(key); err != nil {
 				return err
 			}
@@ -49,26 +50,26 @@ func (s *session) splitAt(key []byte) error {
 }
 
 // divide divides the leaf where p leads, in f, at key.
-func (s *session) divide(f *frame, p *btree.Path, key []byte) (state, error) {
-	if !f.tryLock() {
-		return busy, nil
+func (s *session) divide(f *frame.Frame, p *btree.Path, key []byte) (frame.State, error) {
+	if !f.TryLock() {
+		return frame.Busy, nil
 	}
-	var v view
-	st := done
+	var v frame.View
+	st := frame.Done
 	switch {
-	case f.addr.Load() != uint64(p.Addr()):
-		st = gone
-	case !f.open(&v):
-		f.unlock()
-		return done, fmt.Errorf("what is kept of leaf %v is no leaf: %w", p.Addr(), index.ErrFormat)
-	case f.above(&v, key, s.x.lay.Uint64):
-		st = astray
-	case f.below(&v, key, s.x.lay.Uint64):
-		st = misled
+	case f.Addr() != p.Addr():
+		st = frame.Evicted
+	case !f.Open(&v):
+		f.Unlock()
+		return frame.Done, fmt.Errorf("what is kept of leaf %v is no leaf: %w", p.Addr(), index.ErrFormat)
+	case f.Above(&v, key, s.x.lay.Uint64):
+		st = frame.AboveRange
+	case f.Below(&v, key, s.x.lay.Uint64):
+		st = frame.BelowRange
 	}
-	if st != done {
-		if st == gone || s.x.with.caching {
-			f.unlock()
+	if st != frame.Done {
+		if st == frame.Evicted || s.x.with.caching {
+			f.Unlock()
 			return st, nil
 		}
 		return st, s.discard(f)
@@ -80,9 +81,9 @@ func (s *session) divide(f *frame, p *btree.Path, key []byte) (state, error) {
 	})
 	if err == nil && !finished {
 		// The leaf that holds key may be a new one now, which f does not lock: search again.
-		return gone, nil
+		return frame.Evicted, nil
 	}
-	return done, err
+	return frame.Done, err
 }
 
 // afterwards is called when a change is made. It retires garbage, and makes a leaf that the change

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -61,7 +62,7 @@ func (x *dex) fence(key []byte) []byte {
 
 // within reports whether f's leaf lies in r, which is so if its low fence does: leaves are divided
 // at the ends of ranges.
-func (f *frame) within(v *view, r *ranges.Table) bool {
+func within(f *frame.Frame, v *frame.View, r *ranges.Table) bool {
 	var low [128]byte
-	return r.At(f.bytes(8*fenceWord, v.lowLen, low[:0])) >= 0
+	return r.At(f.LowFence(v, low[:0])) >= 0
 }

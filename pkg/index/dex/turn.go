@@ -259,7 +259,7 @@ func without(list, t *turn) *turn {
 // unwritten reports whether the leaf at a has a frame with changes that are not written back.
 func (x *dex) unwritten(a pool.Addr) bool {
 	f := x.cache.find(a)
-	return f != nil && f.first.Load() != 0
+	return f != nil && f.RecLSN() != 0
 }
 
 // writeThrough is step 4 for the leaf at a. It drops the frame unless a session waits for it.
@@ -269,9 +269,9 @@ func (s *session) writeThrough(a pool.Addr) error {
 		switch {
 		case f == nil:
 			return op.Failure(s.x.pool.Alive(), true)
-		case f.tryLock():
-			if f.addr.Load() != uint64(a) {
-				f.unlock()
+		case f.TryLock():
+			if f.Addr() != a {
+				f.Unlock()
 				continue
 			}
 			// If this session is dead, whoever comes next writes the frame back.
@@ -279,10 +279,10 @@ func (s *session) writeThrough(a pool.Addr) error {
 			if err == nil && !s.x.turns.wanted(a) {
 				s.x.cache.drop(f)
 			} else {
-				f.unlock()
+				f.Unlock()
 			}
 			return err
-		case f.first.Load() == 0: // somebody else uses it, who may keep it
+		case f.RecLSN() == 0: // somebody else uses it, who may keep it
 			return op.Failure(s.x.pool.Alive(), true)
 		}
 		if err := s.b.Retry(); err != nil {

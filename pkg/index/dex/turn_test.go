@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -41,7 +42,7 @@ func TestForeseesNothingUnwritten(t *testing.T) {
 	}
 	f := x.cache.find(p.Addr())
 	o := other.apply(f, p.Addr(), key, fp, epoch, insert)
-	if o.st != done || o.err != nil || !x.unwritten(p.Addr()) {
+	if o.st != frame.Done || o.err != nil || !x.unwritten(p.Addr()) {
 		t.Fatalf("the change: %+v; it is not written back: %v", o, x.unwritten(p.Addr()))
 	}
 
@@ -99,7 +100,7 @@ func TestTurnsEndAtLimits(t *testing.T) {
 	hops := 0
 	_, _, err = s.fetch(&p, &l, key, &hops, true)
 	mustDo(t, err)
-	if o := s.apply(x.cache.find(a), a, key, fp, epoch, upsert); o.st != done || o.err != nil {
+	if o := s.apply(x.cache.find(a), a, key, fp, epoch, upsert); o.st != frame.Done || o.err != nil {
 		t.Fatalf("the change: %+v", o)
 	}
 	g := env.NewWaitGroup(x.env)

@@ -6,28 +6,29 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// What a replay does with mixed slots (over.go).
+// What a replay does with torn slots (frame/inplace.go).
 
 // unmixed counts them, for tests: in leaves of the range, and in those that are mended under their
 // locks.
 type unmixed struct{ within, locked atomic.Int64 }
 
-// unmix makes the mixed slots of f, which was filled from l, verify: their keys, which are among
+// unmix makes the torn slots of f, which was filled from l, verify: their keys, which are among
 // those that the replay changes, have values of zeros then, as long as before, so that the changes
 // need no room. It returns false if there is damage.
-func (p *replayer) unmix(f *frame, v *view, l *slotted.Leaf) bool {
+func (p *replayer) unmix(f *frame.Frame, v *frame.View, l *slotted.Leaf) bool {
 	return l.Mixed(func(i int, w uint64, key []byte) bool {
 		fp, off, n := slotted.Slot(w)
 		if !p.isKnown(key) {
 			return false
 		}
 		p.x.unmixed.within.Add(1)
-		f.put(p.x.lay, v, i, off/8, fp, slotted.PutZeros(p.x.lay, p.entry[:cap(p.entry)], key, n))
+		f.Put(p.x.lay, v, i, off/8, fp, slotted.PutZeros(p.x.lay, p.entry[:cap(p.entry)], key, n))
 		return true
 	})
 }
@@ -47,7 +48,7 @@ func (p *replayer) mend(key []byte) error { return p.mendBy(p.s.Mend, key) }
 // leaves are nobody's: who takes a range divides them first.
 func (p *replayer) mendEnd(key []byte) error { return p.mendBy(p.s.MendAround, key) }
 
-// mendBy reads the logs for keys of other ranges, if there are mixed slots of such, without the
+// mendBy reads the logs for keys of other ranges, if there are torn slots of such, without the
 // leaf's lock.
 func (p *replayer) mendBy(mend func([]byte, func([]byte) bool) error, key []byte) error {
 	if len(p.logs) == 0 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 )
 
 // longOptions are of an index whose values lie in blocks.
@@ -177,8 +178,8 @@ func TestLongValuesAreCurrent(t *testing.T) {
 		p, err := s.b.Descend(key)
 		mustDo(t, err)
 		f, fp := x.cache.locate(&p), x.lay.Fingerprint(key)
-		reference, _, st := s.searchFrame(f, p.Addr(), key, nil, fp)
-		if st != inBlock {
+		reference, _, st := f.Search(x.env, x.lay, p.Addr(), key, nil, fp)
+		if st != frame.InBlock {
 			t.Fatalf("%s: no reference", c.name)
 		}
 		var of tag

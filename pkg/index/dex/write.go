@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
@@ -141,8 +142,8 @@ func (s *session) change(key, value []byte, m mode) error {
 				return err
 			}
 			continue
-		case o.st == done:
-			f.hit()
+		case o.st == frame.Done:
+			f.Hit()
 			if o.popular && m != remove && s.x.lay.InBlock(len(value)) {
 				s.tag.set(s.ref[:], r.Span(in).Epoch)
 				s.asked = asked{f: f, leaf: p.Addr(), key: key, fp: fp}
@@ -158,7 +159,7 @@ func (s *session) change(key, value []byte, m mode) error {
 
 // outcome is the result of a write.
 type outcome struct {
-	st        state
+	st        frame.State
 	lsn       uint64
 	answer    error // ErrExists, ErrNotFound
 	err       error
@@ -171,42 +172,42 @@ type outcome struct {
 }
 
 // apply changes the leaf at a in f, whose lock it acquires. The range was taken in an epoch.
-func (s *session) apply(f *frame, a pool.Addr, key []byte, fp byte, epoch uint64, m mode) (o outcome) {
-	if !f.tryLock() {
-		return outcome{st: busy}
+func (s *session) apply(f *frame.Frame, a pool.Addr, key []byte, fp byte, epoch uint64, m mode) (o outcome) {
+	if !f.TryLock() {
+		return outcome{st: frame.Busy}
 	}
 	defer func() {
 		switch {
 		case o.released:
-		case s.x.with.caching || o.st != astray && o.st != misled:
-			f.unlock()
+		case s.x.with.caching || o.st != frame.AboveRange && o.st != frame.BelowRange:
+			f.Unlock()
 		default:
 			o.err = s.discard(f)
 		}
 	}()
-	if f.addr.Load() != uint64(a) {
-		return outcome{st: gone}
+	if f.Addr() != a {
+		return outcome{st: frame.Evicted}
 	}
 	return s.applyIn(f, a, key, fp, epoch, m)
 }
 
 // applyIn is apply in the frame of the leaf at a, whose lock the caller holds.
-func (s *session) applyIn(f *frame, a pool.Addr, key []byte, fp byte, epoch uint64, m mode) (o outcome) {
-	var v view
-	if !f.open(&v) {
+func (s *session) applyIn(f *frame.Frame, a pool.Addr, key []byte, fp byte, epoch uint64, m mode) (o outcome) {
+	var v frame.View
+	if !f.Open(&v) {
 		return outcome{err: fmt.Errorf("what is kept of leaf %v is no leaf: %w", a, index.ErrFormat)}
 	}
-	if f.above(&v, key, s.x.lay.Uint64) {
-		return outcome{st: astray}
+	if f.Above(&v, key, s.x.lay.Uint64) {
+		return outcome{st: frame.AboveRange}
 	}
-	if f.below(&v, key, s.x.lay.Uint64) {
-		return outcome{st: misled}
+	if f.Below(&v, key, s.x.lay.Uint64) {
+		return outcome{st: frame.BelowRange}
 	}
-	i, word := f.find(&v, key, fp, s.x.lay.Uint64)
+	i, word := f.Find(&v, key, fp, s.x.lay.Uint64)
 	switch m {
 	case modify:
-		var st state
-		if m, st, o.err = s.decide(f, i, word, key, epoch); o.err != nil || st != done {
+		var st frame.State
+		if m, st, o.err = s.decide(f, i, word, key, epoch); o.err != nil || st != frame.Done {
 			return outcome{st: st, err: o.err}
 		}
 	case putAsked:
@@ -219,11 +220,11 @@ func (s *session) applyIn(f *frame, a pool.Addr, key []byte, fp byte, epoch uint
 	}
 	switch {
 	case m == modify:
-		return outcome{lsn: f.lsn.Load(), answer: errKept}
+		return outcome{lsn: f.PageLSN(), answer: errKept}
 	case i >= 0 && m == insert:
-		return outcome{lsn: f.lsn.Load(), answer: index.ErrExists}
+		return outcome{lsn: f.PageLSN(), answer: index.ErrExists}
 	case i < 0 && (m == update || m == remove):
-		return outcome{lsn: f.lsn.Load(), answer: index.ErrNotFound}
+		return outcome{lsn: f.PageLSN(), answer: index.ErrNotFound}
 	}
 	// What came before may have taken longer than the limit of the operation. The change would come
 	// too late then: after others of the key, whose sessions did not wait for this frame.
@@ -232,32 +233,23 @@ func (s *session) applyIn(f *frame, a pool.Addr, key []byte, fp byte, epoch uint
 	}
 	at, was := 0, byte(record.Delete)
 	if i >= 0 {
-		if was = record.Put; f.refers(word, s.x.lay) {
-			was, s.value = record.Refer, f.value(word, s.x.lay, key, s.value[:0])
+		if was = record.Put; f.Refers(word, s.x.lay) {
+			was, s.value = record.Refer, f.Value(word, s.x.lay, key, s.value[:0])
 			s.tag.set(s.value, epoch)
 			had, ok := s.x.values.drop(s.x, &s.tag)
 			if o.popular = had; !ok {
-				return outcome{st: busy}
+				return outcome{st: frame.Busy}
 			}
 		}
 	}
 	if m != remove {
 		for try := 0; ; try++ {
-			slot := i
-			if slot < 0 {
-				slot = f.vacant(&v)
-			}
-			if i >= 0 {
-				at = f.own(i, word, len(s.entry))
-			}
-			if at == 0 {
-				at = f.place(&v, len(s.entry))
-			}
-			if slot >= 0 && at > 0 {
+			var slot int
+			if slot, at = f.FindRoom(&v, i, word, len(s.entry)); at > 0 {
 				i = slot
 				break
 			}
-			if try > 0 || f.first.Load() == 0 {
+			if try > 0 || f.RecLSN() == 0 {
 				return s.restructure(f, key, epoch)
 			}
 			if err := s.back(f); err != nil {
@@ -276,13 +268,13 @@ func (s *session) applyIn(f *frame, a pool.Addr, key []byte, fp byte, epoch uint
 	}
 	s.block = blocks.Reference{} // the log has it
 	if m == remove {
-		f.remove(s.x.lay, &v, i)
+		f.Remove(s.x.lay, &v, i)
 		o.underfull = true
-		o.count, o.bytes = f.content(&v)
+		o.count, o.bytes = f.Content(&v)
 	} else {
-		f.put(s.x.lay, &v, i, at, fp, s.entry)
+		f.Put(s.x.lay, &v, i, at, fp, s.entry)
 	}
-	f.lsn.Store(lsn)
+	f.SetPageLSN(lsn)
 	o.lsn = lsn
 	switch {
 	case was != record.Refer:
@@ -296,14 +288,14 @@ func (s *session) applyIn(f *frame, a pool.Addr, key []byte, fp byte, epoch uint
 
 // append appends the record of a change of f. With caching off there is none: the change is written
 // back before it is answered (turn.go).
-func (s *session) append(f *frame) (uint64, error) {
+func (s *session) append(f *frame.Frame) (uint64, error) {
 	if s.beside.position != 0 {
 		return s.x.dirty.settle(&s.beside, f), nil
 	}
 	if s.x.with.caching {
 		return s.x.dirty.append(s.log, f, s.record)
 	}
-	f.first.Store(1)
+	f.SetRecLSN(1)
 	return 0, nil
 }
 
@@ -313,10 +305,10 @@ func (s *session) append(f *frame) (uint64, error) {
 // before. It is appended before its change, as one beside a READ, and with the same claim: if the
 // change fails, or the record is not durable in time, it is cancelled (beside.go). With caching off
 // there is none.
-func (s *session) restructure(f *frame, key []byte, epoch uint64) outcome {
+func (s *session) restructure(f *frame.Frame, key []byte, epoch uint64) outcome {
 	q, first := &s.beside, s.beside.position == 0 && s.x.with.caching
 	if first {
-		if st, err := s.recordFirst(key); st != done || err != nil {
+		if st, err := s.recordFirst(key); st != frame.Done || err != nil {
 			return outcome{st: st, err: err}
 		}
 	}
@@ -336,12 +328,12 @@ func (s *session) restructure(f *frame, key []byte, epoch uint64) outcome {
 
 // recordFirst claims key and appends the record of its change, under the lock of the leaf's frame.
 // Unless it returns done, nothing has happened.
-func (s *session) recordFirst(key []byte) (state, error) {
+func (s *session) recordFirst(key []byte) (frame.State, error) {
 	if !s.claim(key) { // who has the claim finds that the leaf has a frame, and releases it
-		return busy, nil
+		return frame.Busy, nil
 	}
 	st, err := s.appendFirst()
-	if st != done || err != nil {
+	if st != frame.Done || err != nil {
 		s.unclaim()
 	}
 	return st, err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -16,7 +17,7 @@ type writer struct {
 	x       *dex
 	s       *session
 	many    flusher
-	oldest  []*frame
+	oldest  []*frame.Frame
 	wake    env.Event
 	ended   env.Event
 	stopped bool // guarded by dirty.mu
@@ -30,7 +31,7 @@ func (w *writer) start(x *dex) (err error) {
 	if err := w.many.start(w.s); err != nil {
 		return errors.Join(err, w.s.Close())
 	}
-	w.oldest = make([]*frame, 0, len(w.many.buffers))
+	w.oldest = make([]*frame.Frame, 0, len(w.many.buffers))
 	x.log.WakeAtHalf(w.wake)
 	x.env.Go("write leaves back", w.run)
 	return nil
@@ -96,14 +97,14 @@ func (w *writer) some() (left bool, err error) {
 	// all of it, comes before.
 	upTo := uint64(0)
 	for _, f := range w.oldest {
-		upTo = max(upTo, f.lsn.Load())
+		upTo = max(upTo, f.PageLSN())
 	}
 	if err := w.s.log.Wait(upTo, w.s.limit); err != nil {
 		return true, op.Failure(err, false)
 	}
 	before := w.many.written
 	for _, f := range w.oldest {
-		if !f.tryLock() {
+		if !f.TryLock() {
 			continue // a session changes it: it is there the next time
 		}
 		if err := w.many.add(f); err != nil {

@@ -120,9 +120,12 @@ func (o *Op) Retry() error {
 }
 
 // Pause lets others run between two steps of an optimistic operation, in builds with invariants.
-func (o *Op) Pause() {
-	if invariants.Enabled && o.Env.Uint64()%16 == 0 {
-		o.Env.Yield()
+func (o *Op) Pause() { Pause(o.Env) }
+
+// Pause is Op.Pause outside of an operation.
+func Pause(e env.Env) {
+	if invariants.Enabled && e.Uint64()%16 == 0 {
+		e.Yield()
 	}
 }
 

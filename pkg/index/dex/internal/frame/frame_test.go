@@ -1,4 +1,4 @@
-package dex
+package frame
 
 import (
 	"slices"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 	"pgregory.net/rapid"
 )
 
@@ -13,14 +14,19 @@ import (
 // the memory server; whenever it is asked for them.
 func TestFrameLeavesBusyWordsAlone(t *testing.T) {
 	const count, size = 8, 80
-	lay := testLayout(t, index.Options{Uint64: true, MaxValueBytes: 40})
+	l, err := slotted.NewLayout(index.Options{Uint64: true, MaxValueBytes: 40})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetSecret(siphash.Key{K0: 1, K1: 2})
+	lay := &l
 	rapid.Check(t, func(t *rapid.T) {
-		f := frame{words: make([]uint64, size, size+notes(size))}
+		f := Frame{words: make([]uint64, size, size+NoteWords(size))}
 		f.words[1] = count << 16
-		f.addr.Store(1 << 20)
-		var v view
-		f.open(&v)
-		f.mark(rapid.Bool().Draw(t, "over"))
+		f.SetAddr(1 << 20)
+		var v View
+		f.Open(&v)
+		f.SetInPlace(rapid.Bool().Draw(t, "over"))
 
 		busy := make([]bool, size) // as if it was noted at each step
 		words := func(i int) []bool {
@@ -59,7 +65,7 @@ func TestFrameLeavesBusyWordsAlone(t *testing.T) {
 				if at == 0 {
 					return
 				}
-				f.put(lay, &v, i, at, 1, e)
+				f.Put(lay, &v, i, at, 1, e)
 				fill(words(i), true)
 			},
 			"remove": func(t *rapid.T) {
@@ -67,10 +73,10 @@ func TestFrameLeavesBusyWordsAlone(t *testing.T) {
 				if f.word(v.dir+i)&0xfff == 0 {
 					return
 				}
-				f.remove(lay, &v, i)
+				f.Remove(lay, &v, i)
 			},
 			"write back": func(*rapid.T) {
-				f.clean()
+				f.Clean()
 				fill(busy, false)
 				for i := range count {
 					fill(words(i), true)
