@@ -47,6 +47,10 @@ test: ## unit and integration tests, with the race detector and invariants; lint
 	@hack/deps redis-server redis-tools protobuf-compiler libibverbs-dev gcc libc6-dev
 	@hack/test
 
+.PHONY: quick
+quick: ## for each edit: lint and the tests of PACKAGE but its simulations, within two minutes (PACKAGE=pkg/index/dex)
+	@hack/quick $(PACKAGE)
+
 .PHONY: lint
 lint: ## lint only
 	@hack/deps libibverbs-dev gcc libc6-dev
