@@ -215,7 +215,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	var err error
 	if s.x.with.offloading && !s.prefetched {
 		q := &s.sought
-		if err = s.seek(q, key, false); err == nil && q.holds(s.x) {
+		if err = s.seek(q, key); err == nil && q.holds(s.x) {
 			if q.found.entry == nil {
 				return dst, index.ErrNotFound
 			}
