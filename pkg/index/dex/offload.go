@@ -16,9 +16,9 @@ type sought struct {
 }
 
 // seek finds the leaf for key as far as inner nodes lead. If one of level 1 or 2 is not in the
-// cache, is not to be kept, and a call is worth it, the memory server continues. The rest is done by
-// READs. Only lookups ask: a change needs the whole leaf, in a frame, and its READ carries its record
-// beside it (beside.go), which a call cannot.
+// cache, is not to be kept, and a call is worth it, the memory server continues. The rest is done
+// by READs. Only lookups ask: a change needs the whole leaf, in a frame, and its READ carries its
+// record beside it (beside.go), which a call cannot.
 func (s *session) seek(q *sought, key []byte) (err error) {
 	q.near = false
 	var w btree.Way
@@ -33,7 +33,7 @@ func (s *session) seek(q *sought, key []byte) (err error) {
 	c.called(s.x.env.Now()-began, level, q.near || w.Level < level)
 	if q.near {
 		q.path = btree.At(q.found.leaf)
-		s.x.cache.rows.missed(key)
+		s.x.missed(key)
 		return nil
 	}
 	q.path, err = s.b.GoOn(w, key)

@@ -315,7 +315,7 @@ func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool)
 			return value, st != frame.NotFound, true
 		}
 	}
-	if value, found = x.cache.rows.find(x, key, dst); found {
+	if value, found = x.rows.Get(key, dst); found {
 		s.b.CountCached()
 	}
 	return value, found, found

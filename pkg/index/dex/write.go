@@ -205,7 +205,7 @@ func (s *session) applyIn(f *frame.Frame, a pool.Addr, key []byte, fp byte, epoc
 		}
 	}
 	if invariants.Enabled {
-		s.x.checkNoEntry(key)
+		s.x.rows.CheckNone(key)
 	}
 	switch {
 	case m == modify:
