@@ -71,7 +71,12 @@ const (
 var ErrForm = errors.New("the value is stored in a form that this version does not know; use the version that wrote it")
 
 // ErrType is returned when a pair was asked for its string and has another type. Nothing was done.
-var ErrType = errors.New("Operation against a key holding the wrong kind of value")
+var ErrType error = wrongType{}
+
+type wrongType struct{}
+
+// Error is what Redis says.
+func (wrongType) Error() string { return "Operation against a key holding the wrong kind of value" }
 
 // AppendStored appends to dst what is stored for value.
 func AppendStored(dst, value []byte, is Mark) []byte {
