@@ -209,10 +209,14 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 	case !s.job.job.DeletionTimestamp.IsZero():
 		return &waitFor{dmv1.ReasonDumping, "Job " + s.job.job.Name + " is being deleted; another one follows", requeueSoon}
 	}
-	if err := r.endAttempts(ctx, &s.job); err != nil {
-		return err
+	message := "Job " + s.job.job.Name + " is at work"
+	if s.job.pod != "" {
+		message += " in pod " + s.job.pod
 	}
-	return &waitFor{dmv1.ReasonDumping, s.job.progress(), s.job.again()}
+	if s.job.problem != "" {
+		message += ": " + s.job.problem
+	}
+	return &waitFor{dmv1.ReasonDumping, message, 0}
 }
 
 // record writes down what a Job that succeeded reported. From then on the backup is complete.

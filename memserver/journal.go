@@ -61,7 +61,23 @@ func (s *Server) openJournal(c *Config) error {
 	if err != nil {
 		return err
 	}
-	s.region.journal = verbs.NewJournal(c.env, link, unrecorded(&s.region.header)...)
+	j := verbs.NewJournal(c.env, nil, unrecorded(&s.region.header)...)
+	f, err := j.Feed(func() error { return nil }, nil) // nothing is served yet
+	if err == nil {
+		err = f.Connect(link, f.Start())
+	}
+	if err == nil {
+		err = f.Await()
+	}
+	if err == nil {
+		err = j.BeginNow(verbs.ItemBytes(0))
+	}
+	if err != nil {
+		return err
+	}
+	j.LedgerWhole(0, 0, nil) // there is none yet
+	j.Done()
+	s.region.journal = j
 	return nil
 }
 
@@ -128,7 +144,7 @@ func (r *region) zero(at, n uint64) error {
 	}
 	for end := at + n; at < end; {
 		piece := min(end-at, zeroPiece)
-		if err := r.journal.Begin(verbs.ItemHead); err != nil {
+		if err := r.journal.Begin(nil, verbs.ItemHead); err != nil {
 			return err
 		}
 		r.journal.Zero(at, int(piece))
@@ -146,7 +162,8 @@ var free = map[string]bool{
 	rpcv1.Volume_Stop_FullMethodName: true, rpcv1.Volume_AwaitView_FullMethodName: true,
 }
 
-// mirrored lets an answer out when the copy has what it depends on.
+// mirrored lets an answer out when the copy has what it depends on. A caller that is gone waits no
+// more.
 func (c *service) mirrored(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	reply, err := next(ctx, request)
 	j := c.region.journal
@@ -157,7 +174,12 @@ func (c *service) mirrored(ctx context.Context, request any, info *grpc.UnarySer
 	if info.FullMethod == rpcv1.Memory_Fence_FullMethodName {
 		need = j.Last()
 	}
-	if lost := j.Wait(need); lost != nil {
+	if j.Ready(need) {
+		return reply, err
+	}
+	w := j.NewWaiter()
+	defer context.AfterFunc(ctx, w.Cut)()
+	if lost := j.Wait(w, need); lost != nil {
 		return nil, status.Error(codes.Unavailable, lost.Error()+"; whether the call took effect is not known: ask again")
 	}
 	return reply, err

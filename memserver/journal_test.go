@@ -22,6 +22,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/verbstest"
+	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
 // mirroredServer is a server with a copy.
@@ -59,11 +60,11 @@ func startMirrored(t *testing.T) *mirroredServer {
 func (m *mirroredServer) equal(when string) {
 	m.t.Helper()
 	m.control.Accounts.Read(func(*ledger.Ledger) {
-		if err := m.region.journal.Begin(0); err != nil {
+		if err := m.region.journal.Begin(nil, 0); err != nil {
 			m.t.Fatalf("%s: %v", when, err)
 		}
 		defer m.region.journal.Done()
-		if err := m.region.journal.Wait(m.region.journal.Last()); err != nil {
+		if err := m.region.journal.Wait(nil, m.region.journal.Last()); err != nil {
 			m.t.Fatalf("%s: %v", when, err)
 		}
 		here, there := bytes.Clone(m.region.data.bytes[:m.region.dataBytes]), m.copy.Memory()
@@ -208,38 +209,41 @@ func TestControlWaitsForTheCopy(t *testing.T) {
 	}
 	s.equal("after")
 
-	s.copy.Break(errors.New("gone"))
-	_ = c.try(verbs.Request{Op: verbs.Write, Remote: chunk, Local: []byte("lost")})
+	s.region.journal.Break(errors.New("gone"))
 	_, err := m.AllocateChunk(t.Context(), &rpcv1.AllocateChunkRequest{Index: "a", Client: c.id})
 	wantCode(t, "a chunk without the copy", err, codes.Unavailable)
-	if _, err := m.Renew(t.Context(), &rpcv1.RenewRequest{Index: "a", Client: c.id}); err != nil {
-		t.Errorf("a renewal without the copy: %v", err)
-	}
+	_, err = m.Renew(t.Context(), &rpcv1.RenewRequest{Index: "a", Client: c.id})
+	wantCode(t, "a renewal behind a change of the ledger that the copy lacks", err, codes.Unavailable)
 }
 
 // TestCopyOverTLS: the stream of a server goes to a sink over TLS, and when both have ended the
 // copy has memory and ledger.
 func TestCopyOverTLS(t *testing.T) {
 	files := tlsFiles(t, identitytest.NewCA(t, "pool"), identity.Operator())
-	sink := &mirror.Sink{
-		TLS:    files.ServerConfig(mirror.Protocol),
-		Attach: func(mirror.Hello) error { return nil }, Takes: func(mirror.Hello) bool { return true },
-	}
+	member := must(volumes.New(env.Real(), "copy", volumes.State{}, copyHost{}))
+	var sink *mirror.Sink
+	var memory []byte
 	l := must(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
-	var source *mirror.Source
-	over := make(chan verbs.Position, 1)
+	over := make(chan error, 1)
 	dir := t.TempDir()
 	c := dirConfig(dir)
 	c.Shm = ""
 	c.Link = func(size uint64) (verbs.Link, error) {
-		sink.Memory = make([]byte, size)
+		memory = make([]byte, size)
+		sink = mirror.NewSink(env.Real(), member, memory)
 		go func() {
-			applied, _ := sink.Serve(must(l.Accept())) // its error is that of the end
-			over <- applied
+			conn, err := mirror.Accept(must(l.Accept()), files.ServerConfig(mirror.Protocol), limit)
+			if err == nil {
+				err = sink.Serve(conn)
+			}
+			over <- err
 		}()
-		var err error
-		source, err = mirror.Dial(l.Addr().String(), files.ClientConfig("localhost"), mirror.Hello{Size: size}, limit)
+		conn, err := mirror.Dial(l.Addr().String(), files.ClientConfig("localhost"), limit)
+		if err != nil {
+			return nil, err
+		}
+		source, _, err := mirror.NewSource(env.Real(), conn, mirror.Hello{Size: size, Join: 1, From: volumes.Proc{Pod: "primary", Process: 1}, To: member.Self()}, limit)
 		return source, err
 	}
 	s, stop := start(t, c)
@@ -255,20 +259,29 @@ func TestCopyOverTLS(t *testing.T) {
 	defer data.Close()
 	last := s.region.journal
 	stop()
-	if err := last.Wait(last.Last()); err != nil {
+	if err := last.Wait(nil, last.Last()); err != nil {
 		t.Fatal(err)
 	}
-	source.Close()
-	if applied := <-over; applied != last.Last() {
-		t.Errorf("the copy is at %d of %d", applied, last.Last())
+	sink.Close()
+	if <-over; sink.Applied() != last.Last() {
+		t.Errorf("the copy is at %d of %d", sink.Applied(), last.Last())
 	}
-	here := make([]byte, len(sink.Memory))
+	here := make([]byte, len(memory))
 	must(data.ReadAt(here, 0))
 	clear(here[:pageBytes])
-	if !bytes.Equal(here, sink.Memory) || !bytes.Equal(must(os.ReadFile(stored)), sink.Ledger) {
+	if !bytes.Equal(here, memory) || !bytes.Equal(must(os.ReadFile(stored)), sink.Ledger()) {
 		t.Error("the copy is not equal")
 	}
 }
+
+// copyHost is the host of a copy that stores nothing.
+type copyHost struct{}
+
+func (copyHost) Save(volumes.State) error    { return nil }
+func (copyHost) Close()                      {}
+func (copyHost) Prepare() error              { return nil }
+func (copyHost) Drain(volumes.Proc) error    { return nil }
+func (copyHost) Return(volumes.Proc, uint64) {}
 
 // failing is a core.Store whose Save fails while it is true.
 type failing bool
@@ -285,7 +298,8 @@ func (f *failing) Save([]byte) error {
 // not stored. A save changes as much of the copy's ledger as differs.
 func TestJournaledStore(t *testing.T) {
 	c := verbstest.NewCopy(env.Real(), make([]byte, 4096))
-	j, local := verbs.NewJournal(env.Real(), c), new(failing)
+	j, local := verbs.NewJournal(env.Real(), nil), new(failing)
+	c.Join(j)
 	s := &journaled{local: local, journal: j}
 	long := bytes.Repeat([]byte("0123456789"), 50_000)
 	saves := func(b []byte, want string) {
@@ -293,7 +307,7 @@ func TestJournaledStore(t *testing.T) {
 		if err := s.Save(b); err != nil {
 			t.Fatal(err)
 		}
-		if err := j.Wait(j.Ledger()); err != nil || string(c.Ledger()) != want {
+		if err := j.Wait(nil, j.Ledger()); err != nil || string(c.Ledger()) != want {
 			t.Fatalf("the copy has %d bytes of %d, %v", len(c.Ledger()), len(want), err)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"math"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
-	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
@@ -28,24 +27,13 @@ func deadlineOf(op *rpcv1.Operation, has int64, clock func() int64) int64 {
 	return has
 }
 
-// markOf is the mark that a storing operation gives to its pair, which has the deadline has.
-func markOf(op *rpcv1.Operation, has int64, clock func() int64) expiry.Mark {
-	gets := expiry.Mark{Deadline: deadlineOf(op, has, clock)}
-	if op.Kind.Traits().Hash {
-		gets.Type = expiry.Hash
-	}
-	return gets
-}
-
-func (m *modification) deadlineOf() int64 { return deadlineOf(m.op, m.is.Deadline, m.now) }
+func (m *modification) deadlineOf() int64 { return deadlineOf(m.op, m.deadline, m.now) }
 
 // past is a deadline, which is not 0: that would be none.
 func past(deadline int64) int64 { return max(deadline, 1) }
 
-// store stores a string, or a hash, over whatever the key has.
 func store(m *modification, old []byte, found bool) (index.Action, error) {
-	m.put = append(m.put[:0], m.op.Value...)
-	m.gets = markOf(m.op, m.is.Deadline, m.now)
+	m.put, m.until = append(m.put[:0], m.op.Value...), m.deadlineOf()
 	return index.Put, m.holds(old, found)
 }
 
@@ -58,7 +46,7 @@ func expire(m *modification, old []byte, found bool) (index.Action, error) {
 	if !found {
 		return index.Keep, index.ErrNotFound
 	}
-	m.gets.Deadline = m.deadlineOf()
+	m.until = m.deadlineOf()
 	if !m.allows() {
 		return index.Keep, errMismatch
 	}
@@ -70,13 +58,13 @@ func touch(m *modification, old []byte, found bool) (index.Action, error) {
 		return index.Keep, index.ErrNotFound
 	}
 	m.answer(old)
-	m.gets.Deadline = m.deadlineOf()
+	m.until = m.deadlineOf()
 	return m.keepValue(old), nil
 }
 
-// keepValue stores the pair's value again if its mark is another one.
+// keepValue stores the pair's value again if its deadline is another one.
 func (m *modification) keepValue(old []byte) index.Action {
-	if m.gets == m.is {
+	if m.until == m.deadline {
 		return index.Keep
 	}
 	m.put = append(m.put[:0], old...)
@@ -85,18 +73,18 @@ func (m *modification) keepValue(old []byte) index.Action {
 
 // allows reports whether the operation's condition on the deadline holds.
 func (m *modification) allows() bool {
-	is, to := last(m.is.Deadline), last(m.gets.Deadline)
+	is, to := last(m.deadline), last(m.until)
 	switch m.op.Condition {
 	case rpcv1.Operation_ENDLESS:
-		return m.is.Deadline == 0
+		return m.deadline == 0
 	case rpcv1.Operation_EXPIRES:
-		return m.is.Deadline != 0
+		return m.deadline != 0
 	case rpcv1.Operation_LATER_THAN:
-		return m.is.Deadline != 0 && to > is
+		return m.deadline != 0 && to > is
 	case rpcv1.Operation_EARLIER_THAN:
-		return m.is.Deadline == 0 || to < is
+		return m.deadline == 0 || to < is
 	case rpcv1.Operation_EXPIRES_LATER:
-		return m.is.Deadline != 0 && to < is
+		return m.deadline != 0 && to < is
 	}
 	return true
 }

@@ -35,9 +35,9 @@ type Session struct {
 	passed []int // keys whose pairs have expired
 }
 
-// Change is index.Change with marks: is has that of the pair, if it was found, and gets is what it
-// gets with Put. A deadline that has passed removes the pair.
-type Change func(old []byte, found bool, is Mark) (value []byte, gets Mark, action index.Action)
+// Change is index.Change with deadlines, 0 for none. deadline is that of the pair, if it was found,
+// and until is what it gets with Put. A deadline that has passed removes the pair.
+type Change func(old []byte, found bool, deadline int64) (value []byte, until int64, action index.Action)
 
 // New wraps s. now is the clock: milliseconds since 1970.
 func New(s index.Session, now func() int64) *Session {
@@ -46,49 +46,46 @@ func New(s index.Session, now func() int64) *Session {
 	return x
 }
 
-// Lookup implements index.Session, for strings: it returns ErrType for what is none.
+// Lookup implements index.Session.
 func (x *Session) Lookup(key, dst []byte) ([]byte, error) {
-	value, is, err := x.LookupMark(key, dst)
-	if err == nil && is.Type != String {
-		return dst, ErrType
-	}
+	value, _, err := x.LookupDeadline(key, dst)
 	return value, err
 }
 
-// LookupMark is Lookup of a pair of any type, with its mark.
-func (x *Session) LookupMark(key, dst []byte) ([]byte, Mark, error) {
+// LookupDeadline is Lookup with the pair's deadline, 0 if it has none.
+func (x *Session) LookupDeadline(key, dst []byte) ([]byte, int64, error) {
 	out, err := x.inner.Lookup(key, dst)
 	if err != nil {
-		return out, Mark{}, err
+		return out, 0, err
 	}
-	value, is, err := Split(out[len(dst):])
+	value, deadline, err := Split(out[len(dst):])
 	switch {
 	case err != nil:
-		return dst, Mark{}, err
-	case is.Deadline != 0 && Passed(is.Deadline, x.now()): // the clock is read for those only
+		return dst, 0, err
+	case deadline != 0 && Passed(deadline, x.now()): // the clock is read for pairs that expire only
 		return x.Expire(key, dst)
 	}
-	return out[:len(dst)+len(value)], is, nil
+	return out[:len(dst)+len(value)], deadline, nil
 }
 
-// Expire removes the pair of key if its deadline has passed. It returns as LookupMark what the key
-// has then: another server may have written it since it was seen.
-func (x *Session) Expire(key, dst []byte) (out []byte, is Mark, err error) {
+// Expire removes the pair of key if its deadline has passed. It returns as LookupDeadline what the
+// key has then: another server may have written it since it was seen.
+func (x *Session) Expire(key, dst []byte) (out []byte, until int64, err error) {
 	there := false
-	err = x.ModifyUntil(key, func(old []byte, found bool, has Mark) ([]byte, Mark, index.Action) {
-		out, is, there = append(dst[:len(dst):len(dst)], old...), has, found
-		return nil, Mark{}, index.Keep
+	err = x.ModifyUntil(key, func(old []byte, found bool, deadline int64) ([]byte, int64, index.Action) {
+		out, until, there = append(dst[:len(dst):len(dst)], old...), deadline, found
+		return nil, 0, index.Keep
 	})
 	switch {
 	case err != nil:
-		return dst, Mark{}, err
+		return dst, 0, err
 	case !there:
-		return dst, Mark{}, index.ErrNotFound
+		return dst, 0, index.ErrNotFound
 	}
-	return out, is, nil
+	return out, until, nil
 }
 
-// ModifyUntil is Modify with marks. A pair whose deadline has passed is not found, and goes
+// ModifyUntil is Modify with deadlines. A pair whose deadline has passed is not found, and goes
 // whatever change says.
 func (x *Session) ModifyUntil(key []byte, change Change) error {
 	x.user, x.err = change, nil
@@ -105,40 +102,40 @@ func (x *Session) ModifyUntil(key []byte, change Change) error {
 func (x *Session) changeStored(stored []byte, found bool) ([]byte, index.Action) {
 	now := x.now()
 	var old []byte
-	var is Mark
+	var deadline int64
 	x.err = nil
 	if found {
-		if old, is, x.err = Split(stored); x.err != nil {
+		if old, deadline, x.err = Split(stored); x.err != nil {
 			return nil, index.Keep
 		}
 	}
-	gone := found && Passed(is.Deadline, now)
+	gone := found && Passed(deadline, now)
 	if gone {
-		old, is, found = nil, Mark{}, false
+		old, deadline, found = nil, 0, false
 	}
-	value, gets, action := x.user(old, found, is)
+	value, until, action := x.user(old, found, deadline)
 	switch {
-	case action == index.Put && Passed(gets.Deadline, now), action == index.Keep && gone:
+	case action == index.Put && Passed(until, now), action == index.Keep && gone:
 		return nil, index.Remove
 	case action == index.Put:
-		x.stored = AppendStored(x.stored[:0], value, gets)
+		x.stored = AppendStored(x.stored[:0], value, until)
 	}
 	return x.stored, action
 }
 
 // Upsert implements index.Session. It asks for nothing that the key has, so it meets no pair that
 // has expired.
-func (x *Session) Upsert(key, value []byte) error { return x.UpsertMark(key, value, Mark{}) }
+func (x *Session) Upsert(key, value []byte) error { return x.UpsertUntil(key, value, 0) }
 
-// UpsertMark is Upsert with a mark. A deadline that has passed removes the pair.
-func (x *Session) UpsertMark(key, value []byte, gets Mark) error {
-	if gets.Deadline != 0 && Passed(gets.Deadline, x.now()) {
+// UpsertUntil is Upsert with a deadline, 0 for none. One that has passed removes the pair.
+func (x *Session) UpsertUntil(key, value []byte, until int64) error {
+	if until != 0 && Passed(until, x.now()) {
 		if err := x.inner.Delete(key); !errors.Is(err, index.ErrNotFound) {
 			return err
 		}
 		return nil
 	}
-	x.stored = AppendStored(x.stored[:0], value, gets)
+	x.stored = AppendStored(x.stored[:0], value, until)
 	return x.inner.Upsert(key, x.stored)
 }
 
@@ -147,7 +144,7 @@ func (x *Session) Insert(key, value []byte) error {
 	return x.replace(key, value, index.Put, false, index.ErrExists)
 }
 
-// Update implements index.Session. The pair is a string without a deadline afterwards.
+// Update implements index.Session. The pair has no deadline afterwards.
 func (x *Session) Update(key, value []byte) error {
 	return x.replace(key, value, index.Put, true, index.ErrNotFound)
 }
@@ -169,15 +166,15 @@ func (x *Session) replace(key, value []byte, action index.Action, there bool, ot
 	return err
 }
 
-func (x *Session) replaceIf(_ []byte, found bool, _ Mark) ([]byte, Mark, index.Action) {
+func (x *Session) replaceIf(_ []byte, found bool, _ int64) ([]byte, int64, index.Action) {
 	if x.right = found == x.there; !x.right {
-		return nil, Mark{}, index.Keep
+		return nil, 0, index.Keep
 	}
-	return x.put, Mark{}, x.action
+	return x.put, 0, x.action
 }
 
-// LookupBatch implements index.Session, for strings, as Lookup. Pairs that have expired are removed
-// after the batch. All are judged by one moment, since a key may be in it more than once.
+// LookupBatch implements index.Session. Pairs that have expired are removed after the batch. All
+// are judged by one moment, since a key may be in it more than once.
 func (x *Session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
 	x.visit, x.err, x.passed, x.moment = visit, nil, x.passed[:0], x.now()
 	err := x.inner.LookupBatch(keys, x.look)
@@ -189,13 +186,9 @@ func (x *Session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err
 		if err != nil {
 			return err
 		}
-		var is Mark
 		var one error
-		switch x.value, is, one = x.Expire(keys[i], x.value[:0]); {
-		case one != nil && !errors.Is(one, index.ErrNotFound):
+		if x.value, _, one = x.Expire(keys[i], x.value[:0]); one != nil && !errors.Is(one, index.ErrNotFound) {
 			return one
-		case one == nil && is.Type != String:
-			one = ErrType
 		}
 		visit(i, x.value, one)
 	}
@@ -208,14 +201,12 @@ func (x *Session) lookStored(i int, stored []byte, err error) {
 		x.visit(i, nil, err)
 		return
 	}
-	value, is, err := Split(stored)
+	value, deadline, err := Split(stored)
 	switch {
 	case err != nil:
 		x.err = err // the key has no answer
-	case Passed(is.Deadline, x.moment):
+	case Passed(deadline, x.moment):
 		x.passed = append(x.passed, i)
-	case is.Type != String:
-		x.visit(i, nil, ErrType)
 	default:
 		x.visit(i, value, nil)
 	}
@@ -226,7 +217,7 @@ func (x *Session) Prepare(keys, values [][]byte) error {
 	x.puts, x.stored = x.puts[:0], x.stored[:0]
 	for _, v := range values {
 		x.stored = append(x.stored, v...)
-		x.stored = append(x.stored, 0) // it tells the index how long they are
+		x.stored = append(x.stored, endless)
 	}
 	rest := x.stored
 	for _, v := range values {
@@ -241,19 +232,19 @@ func (x *Session) Prepare(keys, values [][]byte) error {
 	return x.inner.Prepare(keys, x.puts)
 }
 
-// Scan is index.Session's over all that is stored: visit is told the mark of a pair, and whether
-// its deadline has passed. Such a pair must go by Expire before anybody is told that it is not
-// there. limit counts these pairs, too.
-func (x *Session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte, is Mark, passed bool) bool) error {
+// Scan is index.Session's over all that is stored: visit is told the deadline of a pair, 0 if it
+// has none, and whether that has passed. Such a pair must go by Expire before anybody is told that
+// it is not there. limit counts these pairs, too.
+func (x *Session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte, deadline int64, passed bool) bool) error {
 	now := x.now()
 	var broken error
 	err := x.inner.Scan(start, limit, reverse, func(key, stored []byte) bool {
-		value, is, err := Split(stored)
+		value, deadline, err := Split(stored)
 		if err != nil {
 			broken = err
 			return false
 		}
-		return visit(key, value, is, Passed(is.Deadline, now))
+		return visit(key, value, deadline, Passed(deadline, now))
 	})
 	if err == nil {
 		err = broken

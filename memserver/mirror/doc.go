@@ -1,9 +1,10 @@
 // Package mirror carries the changes of a memory server's memory to a copy in another process.
 //
 // The server is the source, the copy the sink. The source connects, over TCP, under TLS where there
-// are certificates. It says which memory it has and who it is; the sink takes the stream of a
-// [verbs.Journal] or refuses it. What an answer of the server waits for is the journal's to say;
-// what a copy may become is not decided here.
+// are certificates. It has two connections to each copy, to the same port: one for the stream of a
+// [verbs.Journal], and one on which it asks for permission to answer, which would come late behind
+// the stream. [Primary] has all connections of a server, and [Sink] those of a copy. Which process
+// is sent to, and what a copy may become, is decided by their volumes.Member.
 //
 // # The connection
 //
@@ -12,27 +13,40 @@
 //	offset  size  field
 //	     0     8  magic "dmMirror"
 //	     8     4  version of this protocol
-//	    12     4  length of what follows the head
+//	    12     4  kind: 1 = stream, 2 = permission
 //	    16     8  size of the data region
-//	    24     8  number of the view in which the stream is sent
-//	    32     2  length of the name of the source
-//	    34     2  length of the name of the sink
-//	    36     4  zero
-//	    40     -  the names
+//	    24     8  number of the view in which it is sent
+//	    32     8  join: which one of the source's it is
+//	    40     8  position at which the stream of that join begins
+//	    48     8  number of the process of the source
+//	    56     8  number of the process of the sink
+//	    64     4  length of the name of the source's pod
+//	    68     4  length of the name of the sink's pod
+//	    72     -  the names
 //
-// The sink answers with 4 bytes, the length of a refusal, and its text; length 0 takes the stream.
-// Then the source sends the stream and nothing else. The sink applies each item that it has whole,
-// in order, and then says how far it is, in 8 bytes: once for all that one read has brought. It
-// says nothing else. So both sides notice at once what does not belong there, and either ends the
-// connection.
+// The sink answers with 8 bytes, the length of a refusal, and 8 bytes, the position up to which it
+// has applied the stream; then the text of the refusal. Length 0 takes the connection.
 //
-// A stream has one connection, from its begin. What ends it ends the copy's part in it: a later
-// connection begins another stream, of a copy that is equal to the memory at that time.
+// # The stream
+//
+// The source sends the stream from that position on, and nothing else. The sink applies each item
+// that it has whole, in order, and then says how far it is, in 8 bytes: once for all that one read
+// has brought. It says nothing else. So both sides notice at once what does not belong there, and
+// either ends the connection.
+//
+// When the connection breaks, the source makes another one, with the same join. The sink takes it
+// in the place of the first, of which it applies nothing any more. It may have part of an item from
+// that, which comes again. The source has what the sink lacks, as long as it keeps that
+// (verbs.Feed); else the copy has to join anew, with an empty memory.
+//
+// # Permissions
+//
+// The source sends 16 bytes: 1 = it asks for permission, 2 = it returns what it has, and a turn.
+// The sink answers each with 16 bytes: 1 = granted or 0, and the turn.
 //
 // # Limits
 //
-// Each wait of the source has a limit: for the connection and the answer to its hello, for the
-// socket to take what it sends, and for the copy while that lacks anything. A sink waits for the
-// hello as long, and then for ever: a source may have nothing to say. Keepalive finds that its
-// machine is gone.
+// Each wait has a limit: for the connection and the answer to its hello, for either side to say
+// something, and for permissions. A source with nothing to say records a mark of join 0 instead,
+// every volumes.AskInterval. Keepalive finds that a machine is gone.
 package mirror

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/identity/identitytest"
 	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
 const (
@@ -26,30 +26,39 @@ const (
 	patience   = time.Minute // of tests, for what takes milliseconds
 )
 
-// copied is a sink that serves one connection.
+// toyHost is a host that stores nothing.
+type toyHost struct{}
+
+func (toyHost) Save(volumes.State) error    { return nil }
+func (toyHost) Close()                      {}
+func (toyHost) Prepare() error              { return nil }
+func (toyHost) Drain(volumes.Proc) error    { return nil }
+func (toyHost) Return(volumes.Proc, uint64) {}
+
+// copied is a process with a sink that serves what connects to an address.
 type copied struct {
-	Sink
+	*Sink
+	memory  []byte
+	member  *volumes.Member
 	address string
-	takes   atomic.Int64 // items that it still takes
-	over    chan struct{}
-	applied verbs.Position
-	err     error
+	ends    chan error // of each connection
 }
 
-func newCopy(t *testing.T, config *tls.Config) *copied {
+func newSink(t testing.TB) *copied {
 	t.Helper()
-	c := &copied{over: make(chan struct{})}
-	c.takes.Store(1 << 40)
-	c.Sink = Sink{
-		Memory: make([]byte, testMemory), TLS: config, Limit: patience,
-		Attach: func(h Hello) error {
-			if h.To != "copy" {
-				return errors.New("this is another process than " + h.To)
-			}
-			return nil
-		},
-		Takes: func(Hello) bool { return c.takes.Add(-1) >= 0 },
+	m, err := volumes.New(env.Real(), "copy", volumes.State{}, toyHost{})
+	if err != nil {
+		t.Fatal(err)
 	}
+	c := &copied{memory: make([]byte, testMemory), member: m, ends: make(chan error, 1<<20)}
+	c.Sink = NewSink(env.Real(), m, c.memory)
+	c.Limit = patience
+	return c
+}
+
+func newCopy(t testing.TB, config *tls.Config) *copied {
+	t.Helper()
+	c := newSink(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -57,39 +66,71 @@ func newCopy(t *testing.T, config *tls.Config) *copied {
 	c.address = l.Addr().String()
 	t.Cleanup(func() { l.Close() })
 	go func() {
-		defer close(c.over)
-		conn, err := l.Accept()
-		if err != nil {
-			c.err = err
-			return
+		for {
+			socket, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				conn, err := Accept(socket, config, patience)
+				if err == nil {
+					err = c.Serve(conn)
+				}
+				c.ends <- err
+			}()
 		}
-		c.applied, c.err = c.Serve(conn)
 	}()
 	return c
 }
 
-func hello() Hello { return Hello{Size: testMemory, View: 7, From: "primary", To: "copy"} }
+func hello() Hello {
+	return Hello{Size: testMemory, View: 7, Join: 1, From: volumes.Proc{Pod: "primary", Process: 3}, To: volumes.Proc{Pod: "copy", Process: 1}}
+}
 
 // mirrored is a memory and its journal.
 type mirrored struct {
 	memory  []byte
-	source  *Source
 	journal *verbs.Journal
+	feed    *verbs.Feed
 }
 
-func dialCopy(t *testing.T, address string, config *tls.Config, limit time.Duration) *mirrored {
+func newMirrored(t testing.TB) *mirrored {
 	t.Helper()
-	s, err := Dial(address, config, hello(), limit)
+	m := &mirrored{memory: make([]byte, testMemory), journal: verbs.NewJournal(env.Real(), nil)}
+	var err error
+	if m.feed, err = m.journal.Feed(func() error { return nil }, nil); err == nil {
+		err = m.feed.Await()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
-	return &mirrored{make([]byte, testMemory), s, verbs.NewJournal(env.Real(), s)}
+	t.Cleanup(m.feed.Drop)
+	return m
+}
+
+// connect lets the stream go on over a connection.
+func (m *mirrored) connect(c Conn, limit time.Duration) error {
+	s, from, err := NewSource(env.Real(), c, hello(), limit)
+	if err != nil {
+		return err
+	}
+	return m.feed.Connect(s, from)
+}
+
+func (m *mirrored) dial(t testing.TB, address string, config *tls.Config) {
+	t.Helper()
+	c, err := Dial(address, config, patience)
+	if err == nil {
+		err = m.connect(c, patience)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // change makes one change.
 func (m *mirrored) change(at uint64, data []byte) (verbs.Position, error) {
-	if err := m.journal.Begin(verbs.ItemBytes(len(data))); err != nil {
+	if err := m.journal.Begin(nil, verbs.ItemBytes(len(data))); err != nil {
 		return 0, err
 	}
 	defer m.journal.Done()
@@ -100,7 +141,7 @@ func (m *mirrored) change(at uint64, data []byte) (verbs.Position, error) {
 
 // zero makes n bytes zero.
 func (m *mirrored) zero(at uint64, n int) error {
-	if err := m.journal.Begin(verbs.ItemHead); err != nil {
+	if err := m.journal.Begin(nil, verbs.ItemHead); err != nil {
 		return err
 	}
 	defer m.journal.Done()
@@ -109,20 +150,27 @@ func (m *mirrored) zero(at uint64, n int) error {
 	return nil
 }
 
-// TestStream: what several goroutines change side by side, each waiting for its changes, is in the
-// copy, in the clear and under TLS; more than a window of it.
-func TestStream(t *testing.T) {
+func testFiles(t testing.TB) *identity.Files {
+	t.Helper()
 	files, err := identity.Open(identitytest.NewCA(t, "pool").Dir(identitytest.Options{URIs: []*url.URL{identity.Operator()}}))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return files
+}
+
+// TestStream: what several goroutines change side by side, each waiting for its changes, is in the
+// copy, in the clear and under TLS; more than a window of it, while its connection breaks now and
+// then.
+func TestStream(t *testing.T) {
+	files := testFiles(t)
 	for name, c := range map[string]struct{ server, client *tls.Config }{
 		"in the clear": {},
 		"TLS":          {files.ServerConfig(Protocol), files.ClientConfig("localhost")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			copy := newCopy(t, c.server)
-			m := dialCopy(t, copy.address, c.client, patience)
+			copy, m := newCopy(t, c.server), newMirrored(t)
+			m.dial(t, copy.address, c.client)
 			var all sync.WaitGroup
 			for seed := range uint64(4) {
 				all.Go(func() {
@@ -138,26 +186,25 @@ func TestStream(t *testing.T) {
 							err = m.zero(at, len(data)/2+1)
 						}
 						if err == nil && i%2 == 0 {
-							err = m.journal.Wait(p)
+							err = m.journal.Wait(nil, p)
 						}
 						if err != nil {
 							t.Error(err)
 							return
 						}
+						if seed == 0 && i%16 == 0 {
+							m.dial(t, copy.address, c.client)
+						}
 					}
 				})
 			}
 			all.Wait()
-			if err := m.journal.Wait(m.journal.Last()); err != nil {
+			if err := m.journal.Wait(nil, m.journal.Last()); err != nil {
 				t.Fatal(err)
 			}
-			m.source.Close()
-			<-copy.over
-			if !bytes.Equal(m.memory, copy.Memory) {
-				t.Error("the copy is not equal")
-			}
-			if copy.applied != m.journal.Last() || !errors.Is(copy.err, io.EOF) {
-				t.Errorf("the copy ends at %d of %d: %v", copy.applied, m.journal.Last(), copy.err)
+			copy.Close()
+			if !bytes.Equal(m.memory, copy.memory) || copy.Applied() != m.journal.Last() {
+				t.Errorf("the copy is not equal, at %d of %d", copy.Applied(), m.journal.Last())
 			}
 		})
 	}
@@ -178,8 +225,9 @@ func TestRefusals(t *testing.T) {
 		want           string // of the source's error
 	}{
 		{"size", func(h *Hello) { h.Size-- }, nil, nil, "give both the same memory"},
-		{"process", func(h *Hello) { h.To = "copy of yesterday" }, nil, nil, "another process than copy of yesterday"},
-		{"name", func(h *Hello) { h.From = strings.Repeat("x", MaxName+1) }, nil, nil, "at most 512"},
+		{"process", func(h *Hello) { h.To.Process = 9 }, nil, nil, "this is the process copy#1, and not copy#9"},
+		{"nobody", func(h *Hello) { h.From = volumes.Proc{} }, nil, nil, "take changes of nobody"},
+		{"name", func(h *Hello) { h.From.Pod = strings.Repeat("x", MaxName+1) }, nil, nil, "at most 256"},
 		{"in the clear", func(*Hello) {}, files.ServerConfig(Protocol), nil, ""},
 		{"stranger", func(*Hello) {}, files.ServerConfig(Protocol), stranger, ""},
 		{"another port's TLS", func(*Hello) {}, files.ServerConfig("h2"), files.ClientConfig("localhost"), ""},
@@ -189,12 +237,11 @@ func TestRefusals(t *testing.T) {
 			copy := newCopy(t, c.server)
 			h := hello()
 			c.change(&h)
-			s, err := Dial(copy.address, c.client, h, patience)
+			conn, err := Dial(copy.address, c.client, patience)
 			if err == nil {
-				s.Close()
-				t.Fatal("the stream is taken")
+				_, _, err = NewSource(env.Real(), conn, h, patience)
 			}
-			if !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), copy.address) {
+			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Error(err)
 			}
 		})
@@ -204,14 +251,15 @@ func TestRefusals(t *testing.T) {
 // TestOtherVersion: a source of another version, and what is no source, are told so.
 func TestOtherVersion(t *testing.T) {
 	h := hello()
+	h.Kind = Stream
 	other := h.append(nil)
 	binary.LittleEndian.PutUint32(other[8:], helloVersion+1)
 	for want, sent := range map[string][]byte{
 		"version 2, this program knows 1": other,
-		"no stream of a memory server":    bytes.Repeat([]byte("GET / HTTP/1.1\r\n"), 4),
+		"no stream of a memory server":    bytes.Repeat([]byte("GET / HTTP/1.1\r\n"), 5),
 	} {
 		copy := newCopy(t, nil)
-		c, err := net.Dial("tcp", copy.address)
+		c, err := Dial(copy.address, nil, patience)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,113 +267,63 @@ func TestOtherVersion(t *testing.T) {
 		if _, err := c.Write(sent); err != nil {
 			t.Fatal(err)
 		}
-		if err := readAnswer(c); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), want) {
+		if _, err := readAnswer(env.Real(), c, env.Deadline(env.Real(), patience)); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
 }
 
-// TestSilentCopy: a source waits no longer than its limit, wherever its copy stops.
-func TestSilentCopy(t *testing.T) {
-	const limit = 20 * time.Millisecond
-	for name, answers := range map[string]bool{"before its answer": false, "behind it": true} {
-		t.Run(name, func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer l.Close()
-			silent := make(chan net.Conn, 1)
-			go func() {
-				c, err := l.Accept()
-				if err == nil && answers {
-					if _, err = readHello(c); err == nil {
-						err = writeAnswer(c, nil)
-					}
-				}
-				if err != nil {
-					t.Error(err)
-				}
-				silent <- c
-			}()
-			defer func() { (<-silent).Close() }()
-			first := patience
-			if !answers {
-				first = limit
-			}
-			s, err := Dial(l.Addr().String(), nil, hello(), first)
-			if err == nil {
-				defer s.Close()
-				s.limit = limit
-				m := &mirrored{make([]byte, testMemory), s, verbs.NewJournal(env.Real(), s)}
-				var p verbs.Position
-				if p, err = m.change(0, []byte("unanswered")); err == nil {
-					err = m.journal.Wait(p)
-				}
-			}
-			var ne net.Error
-			if !errors.As(err, &ne) || !ne.Timeout() {
-				t.Error(err)
-			}
-		})
+// TestPermissions: a copy permits the primary whose changes it takes, over a connection of its own,
+// and each turn once.
+func TestPermissions(t *testing.T) {
+	files := testFiles(t)
+	copy, m := newCopy(t, files.ServerConfig(Protocol)), newMirrored(t)
+	c, err := Dial(copy.address, files.ClientConfig("localhost"), patience)
+	if err != nil {
+		t.Fatal(err)
 	}
+	a, err := NewAsker(env.Real(), c, hello(), patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	ask := func(turn uint64, want bool) {
+		t.Helper()
+		if got, err := a.Ask(turn, patience); err != nil || got != want {
+			t.Errorf("turn %d is granted: %v, %v", turn, got, err)
+		}
+	}
+	ask(1, false)
+	m.dial(t, copy.address, files.ClientConfig("localhost"))
+	ask(1, true)
+	ask(1, false)
+	ask(2, true)
+	if err := a.Return(5, patience); err != nil {
+		t.Error(err)
+	}
+	ask(4, false)
+	ask(6, true)
 }
 
-// TestCopyTakesNoMore: once a copy takes nothing more, its memory stays, and no answer goes out
-// that needs what it did not take.
-func TestCopyTakesNoMore(t *testing.T) {
-	copy := newCopy(t, nil)
-	copy.takes.Store(1)
-	m := dialCopy(t, copy.address, nil, patience)
-	first, err := m.change(0, []byte("first"))
-	if err == nil {
-		err = m.journal.Wait(first)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := m.change(0, []byte("second"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.journal.Wait(second); err == nil {
-		t.Error("the copy has what it does not take")
-	}
-	<-copy.over
-	if copy.applied != first || string(copy.Memory[:6]) != "first\x00" {
-		t.Errorf("the copy is at %d of %d, with %q: %v", copy.applied, first, copy.Memory[:6], copy.err)
-	}
-}
+// bytesConn is a connection from which bytes come.
+type bytesConn struct{ *bytes.Reader }
 
-// TestMalformedStream: what is no item ends the connection, and changes nothing.
-func TestMalformedStream(t *testing.T) {
-	copy := newCopy(t, nil)
-	s, err := Dial(copy.address, nil, hello(), patience)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if err := s.Send(bytes.Repeat([]byte{0xff}, 64)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Receive(); err == nil {
-		t.Error("the copy goes on")
-	}
-	<-copy.over
-	if !errors.Is(copy.err, verbs.ErrMalformed) || copy.applied != 0 {
-		t.Errorf("the copy is at %d: %v", copy.applied, copy.err)
-	}
-}
+func (bytesConn) Write(p []byte) (int, error) { return len(p), nil }
+func (bytesConn) Close() error                { return nil }
 
 // FuzzHello: a hello that is read says what was said; whatever else comes is refused.
 func FuzzHello(f *testing.F) {
 	h := hello()
+	h.Kind = Permission
 	f.Add(h.append(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := bytes.NewReader(b)
-		h, err := readHello(r)
+		h, err := readHello(env.Real(), bytesConn{r}, 0)
 		if err == nil && !bytes.Equal(h.append(nil), b[:len(b)-r.Len()]) {
 			t.Fatalf("%+v of % x", h, b)
+		}
+		if errors.Is(err, io.EOF) && len(b) > 0 && len(b) >= helloHead+2*MaxName {
+			t.Fatal(err)
 		}
 	})
 }

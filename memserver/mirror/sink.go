@@ -1,130 +1,184 @@
-//env:real connections and their deadlines are of the machine
-
 package mirror
 
 import (
-	"crypto/tls"
 	"encoding/binary"
 	"fmt"
-	"net"
 	"time"
 
-	"github.com/dmindex/dmindex/pkg/accept"
+	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
-// Sink is the copy's end of streams. Its fields are set before the first one.
+// Sink is the copy's end of all connections: what it applies is in its replica. Make it with
+// NewSink.
 type Sink struct {
-	// Memory is the data region of the copy. While a stream is taken nobody else uses it.
-	Memory []byte
-	// Ledger is the copy's ledger, as the server stored it last: empty before the first stream.
-	Ledger []byte
-	// TLS is for the connections, names Protocol and asks for a certificate. Nil = they are in the
-	// clear.
-	TLS *tls.Config
-	// Attach is nil if the stream of a source is taken; else its error is told to the source. Safe
-	// for concurrent use. A memory of another size is refused without asking.
-	Attach func(Hello) error
-	// Takes reports whether the copy still takes what a source sends, and is asked before each item
-	// is applied. When it has returned false, nothing of that stream changes the memory any more.
-	Takes func(Hello) bool
-	// Limit is how long a source may take for its hello; 0 = DefaultLimit.
+	Env    env.Env
+	Member *volumes.Member
+	// Limit is how long a source may say nothing; 0 = DefaultLimit.
 	Limit time.Duration
+
+	mu      env.Mutex // held while items are applied
+	replica verbs.Replica
+	applied verbs.Position
+	begun   bool // a stream was taken; applied is where the copy is
+	stream  Conn // that is taken now; a later one of the same join takes its place
+	closed  bool
+}
+
+// NewSink makes the sink of a process that joins, with an empty memory, which nobody else uses
+// until Close has returned.
+func NewSink(e env.Env, m *volumes.Member, memory []byte) *Sink {
+	return &Sink{Env: e, Member: m, mu: e.NewMutex(), replica: verbs.Replica{Memory: memory}}
 }
 
 // streamBytes holds the longest item, and as many short ones as a read brings.
 const streamBytes = verbs.MaxItem + 1<<20
 
-// Serve takes the stream that comes over a connection, until that ends or the copy takes no more of
-// it, and closes the connection. It returns why, and how far the copy is. Two calls run side by
-// side only where Attach refuses one of them.
-func (s *Sink) Serve(socket net.Conn) (applied verbs.Position, err error) {
-	defer socket.Close()
-	conn := over(socket)
-	if s.TLS != nil {
-		conn = accept.NewTLS(conn, s.TLS)
+var errClosed = fmt.Errorf("this copy takes no changes any more: %w", verbs.ErrClosed)
+
+func (s *Sink) limit() time.Duration {
+	if s.Limit == 0 {
+		return DefaultLimit
 	}
-	limit := s.Limit
-	if limit == 0 {
-		limit = DefaultLimit
+	return s.Limit
+}
+
+// Close ends what the copy takes. When it has returned no item is being applied, and none is any
+// more.
+func (s *Sink) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+}
+
+func (s *Sink) closing() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// Ledger is the ledger of the copy; nil = it has none. Whoever opens stores it before it is stored
+// that the content is here (volumes.Host.Close comes before that), so that a later process of the
+// pod has it.
+func (s *Sink) Ledger() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.replica.Known {
+		return nil
 	}
-	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
-		return 0, err
-	}
-	h, err := readHello(conn)
+	return s.replica.Ledger
+}
+
+// Applied is how far the copy is.
+func (s *Sink) Applied() verbs.Position {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.applied
+}
+
+// Serve serves a connection until that ends, or the copy takes no more of it, closes it, and
+// returns why.
+func (s *Sink) Serve(c Conn) error {
+	defer c.Close()
+	until := env.Deadline(s.Env, s.limit())
+	h, err := readHello(s.Env, c, until)
 	if err != nil {
-		// a source of another version reads why; the deadline bounds it
-		_ = writeAnswer(conn, err)
-		return 0, err
+		_ = writeAnswer(s.Env, c, 0, err, until) // a source of another version reads why
+		return err
 	}
-	if h.Size != uint64(len(s.Memory)) {
-		err = fmt.Errorf("the memory of %s has %d bytes, and the copy %d: give both the same memory", h.From, h.Size, len(s.Memory))
-	} else {
-		err = s.Attach(h)
-	}
-	if e := writeAnswer(conn, err); err == nil {
+	applied, err := s.attach(c, &h)
+	if e := writeAnswer(s.Env, c, applied, err, until); err == nil {
 		err = e
 	}
-	if err == nil {
-		err = conn.SetDeadline(time.Time{})
+	switch {
+	case err != nil:
+	case h.Kind == Permission:
+		err = s.permit(c, &h)
+	default:
+		err = s.take(c, &h)
 	}
-	if err == nil {
-		applied, err = s.take(conn, h)
+	return fmt.Errorf("serve the memory server %v: %w", h.From, err)
+}
+
+// attach takes a connection or says why not. A stream takes the place of an earlier one of the same
+// join, of which nothing is applied any more when it has returned.
+func (s *Sink) attach(c Conn, h *Hello) (verbs.Position, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch self := s.Member.Self(); {
+	case s.closed:
+		return 0, errClosed
+	case h.To != self:
+		return 0, fmt.Errorf("this is the process %v, and not %v", self, h.To)
+	case h.From == volumes.Proc{}:
+		return 0, fmt.Errorf("take changes of nobody: %w", volumes.ErrTaken)
+	case h.Kind == Permission:
+		return 0, nil
+	case h.Size != uint64(len(s.replica.Memory)):
+		return 0, fmt.Errorf("the memory of %v has %d bytes, and the copy %d: give both the same memory", h.From, h.Size, len(s.replica.Memory))
 	}
-	if err != nil {
-		err = fmt.Errorf("take the changes of %s: %w", h.From, err)
+	if err := s.Member.Attach(h.From, h.Join, h.View); err != nil {
+		return 0, err
 	}
-	return applied, err
+	if !s.begun {
+		s.begun, s.applied = true, h.Start
+	}
+	s.stream = c
+	return s.applied, nil
 }
 
 // take applies a stream.
-func (s *Sink) take(conn net.Conn, h Hello) (applied verbs.Position, err error) {
+func (s *Sink) take(c Conn, h *Hello) error {
 	buf, have := make([]byte, streamBytes), 0
 	var ack [8]byte
-	for {
-		n, err := conn.Read(buf[have:])
-		have += n
+	for heard := s.Env.Now(); ; {
+		n, err := c.Read(buf[have:])
 		if err != nil {
-			return applied, err // what came with the error makes no difference to anybody
+			return err // what came with the error comes again
 		}
-		done, err := s.apply(buf[:have], h)
-		applied += verbs.Position(done)
+		have += n
+		done, applied, err := s.apply(buf[:have], c, h)
 		if err != nil {
-			return applied, err
+			return err
+		}
+		switch now := s.Env.Now(); {
+		case n > 0:
+			heard = now
+		case now-heard >= s.limit():
+			return fmt.Errorf("it has said nothing for %v: %w", s.limit(), verbs.ErrTimeout)
 		}
 		if done == 0 {
 			continue
 		}
 		have = copy(buf, buf[done:have])
 		binary.LittleEndian.PutUint64(ack[:], uint64(applied))
-		if _, err := conn.Write(ack[:]); err != nil {
-			return applied, err
+		if err := writeFull(s.Env, c, ack[:], env.Deadline(s.Env, s.limit())); err != nil {
+			return err
 		}
 	}
 }
 
-// apply applies the whole items of a part of a stream, and returns how long they are.
-func (s *Sink) apply(b []byte, h Hello) (done int, err error) {
+// apply applies the whole items of a part of a stream, and returns how long they are, and how far
+// the copy is. Who closes the sink waits for that.
+func (s *Sink) apply(b []byte, c Conn, h *Hello) (done int, applied verbs.Position, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.stream != c || !s.Member.Takes(h.From) {
+		return 0, s.applied, errClosed
+	}
 	for {
-		i, n, err := verbs.NextItem(b[done:], uint64(len(s.Memory)))
-		if n == 0 {
-			return done, err
+		i, n, err := verbs.NextItem(b[done:], uint64(len(s.replica.Memory)))
+		if err == nil && n > 0 {
+			err = s.replica.Apply(&i)
 		}
-		if !s.Takes(h) {
-			return done, fmt.Errorf("the copy takes nothing more in view %d", h.View)
+		if n == 0 || err != nil {
+			return done, s.applied, err
 		}
-		switch at := s.Memory[i.At:][:i.Bytes]; {
-		case i.Ledger:
-			next, err := i.Splice(s.Ledger, s.Ledger)
-			if err != nil {
-				return done, err
-			}
-			s.Ledger = next
-		case i.Data != nil:
-			copy(at, i.Data)
-		default:
-			clear(at)
+		if i.Kind == verbs.ItemMark && i.At == h.Join && i.At != 0 {
+			s.Member.Marked(h.From)
 		}
 		done += n
+		s.applied += verbs.Position(n)
 	}
 }

@@ -1,137 +1,84 @@
-//env:real connections and their deadlines are of the machine
-
 package mirror
 
 import (
-	"crypto/tls"
 	"encoding/binary"
 	"fmt"
-	"net"
+	"sync/atomic"
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/verbs"
-	"github.com/dmindex/dmindex/pkg/verbs/tcp"
 )
 
-// Protocol is what both sides name in the handshake of TLS (ALPN).
-const Protocol = "dmindex-mirror"
-
-// DefaultLimit is how long a source waits for its copy.
-const DefaultLimit = 10 * time.Second
-
-// Source is the server's end of a stream: the link of a journal.
+// Source is the server's end of a stream: the link of a feed.
 type Source struct {
-	conn  net.Conn
+	conn  Conn
+	env   env.Env
 	limit time.Duration
 
-	writeUntil, readUntil time.Time
+	sent atomic.Uint64 // end of what was sent
 
-	acks [64]byte
-	have int // bytes of acks that make no whole position
+	// Of Receive.
+	applied uint64
+	silent  time.Duration // since when the copy lacks something and says nothing; 0 = it does not
+	acks    [64]byte
+	have    int // bytes of acks that make no whole position
 }
 
 var _ verbs.Link = &Source{}
 
-// Dial connects to the sink at an address and offers it a stream. With config, the connection is
-// under TLS, and the sink's certificate is the one that config asks for. A limit of 0 is
-// DefaultLimit. ErrRefused: the sink does not take the stream.
-func Dial(address string, config *tls.Config, h Hello, limit time.Duration) (*Source, error) {
+// NewSource offers the stream of a feed to the sink at the other end of a connection, and returns
+// from where on the copy takes it. A limit of 0 is DefaultLimit. ErrRefused: it does not take it.
+// After an error the connection is closed.
+func NewSource(e env.Env, c Conn, h Hello, limit time.Duration) (*Source, verbs.Position, error) {
 	if limit == 0 {
 		limit = DefaultLimit
 	}
-	s, err := dial(address, config, &h, limit)
+	h.Kind = Stream
+	applied, err := greet(e, c, &h, limit)
 	if err != nil {
-		return nil, fmt.Errorf("send changes to the copy %s at %s: %w", h.To, address, err)
+		c.Close() // what went wrong is known
+		return nil, 0, fmt.Errorf("send changes to the copy %v: %w", h.To, err)
 	}
-	return s, nil
-}
-
-func dial(address string, config *tls.Config, h *Hello, limit time.Duration) (*Source, error) {
-	if len(h.From) > MaxName || len(h.To) > MaxName {
-		return nil, fmt.Errorf("names of %d and %d bytes: at most %d each", len(h.From), len(h.To), MaxName)
-	}
-	deadline := time.Now().Add(limit)
-	socket, err := (&net.Dialer{Deadline: deadline}).Dial("tcp", address)
-	if err != nil {
-		return nil, err
-	}
-	s := &Source{conn: over(socket), limit: limit}
-	if config != nil {
-		config = config.Clone()
-		// of full size from the first on
-		config.NextProtos, config.DynamicRecordSizingDisabled = []string{Protocol}, true
-		s.conn = tls.Client(s.conn, config)
-	}
-	err = s.conn.SetDeadline(deadline)
-	if err == nil {
-		_, err = s.conn.Write(h.append(nil))
-	}
-	if err == nil {
-		err = readAnswer(s.conn)
-	}
-	if err == nil {
-		err = s.conn.SetDeadline(time.Time{})
-	}
-	if err != nil {
-		socket.Close()
-		return nil, err
-	}
-	return s, nil
-}
-
-// over is what a stream goes over: a socket without calls that wait, and with probes that find a
-// machine that is gone within half a minute.
-func over(socket net.Conn) net.Conn {
-	if t, ok := socket.(*net.TCPConn); ok {
-		t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4})
-	}
-	return tcp.NewStream(socket)
+	s := &Source{conn: c, env: e, limit: limit, applied: uint64(applied)}
+	s.sent.Store(s.applied)
+	return s, applied, nil
 }
 
 // Send implements verbs.Link.
-func (s *Source) Send(b []byte) error {
-	if err := extend(&s.writeUntil, s.limit, s.conn.SetWriteDeadline); err != nil {
-		return err
-	}
-	_, err := s.conn.Write(b)
-	return err
+func (s *Source) Send(b []byte) (int, error) {
+	n, err := s.conn.Write(b)
+	s.sent.Add(uint64(n))
+	return n, err
 }
 
 // Receive implements verbs.Link. Of several positions that have arrived it takes the last.
 func (s *Source) Receive() (verbs.Position, error) {
-	if err := extend(&s.readUntil, s.limit, s.conn.SetReadDeadline); err != nil {
+	n, err := s.conn.Read(s.acks[s.have:])
+	if s.have += n; s.have < 8 {
+		if err == nil && n == 0 {
+			err = s.nothing()
+		}
 		return 0, err
 	}
-	for {
-		n, err := s.conn.Read(s.acks[s.have:])
-		if s.have += n; s.have < 8 {
-			if err != nil {
-				return 0, err
-			}
-			continue
-		}
-		whole := s.have &^ 7
-		last := binary.LittleEndian.Uint64(s.acks[whole-8:])
-		s.have = copy(s.acks[:], s.acks[whole:s.have])
-		return verbs.Position(last), nil
-	}
+	whole := s.have &^ 7
+	s.applied, s.silent = binary.LittleEndian.Uint64(s.acks[whole-8:]), 0
+	s.have = copy(s.acks[:], s.acks[whole:s.have])
+	return verbs.Position(s.applied), nil
 }
 
-// extend moves a deadline to limit from now when half of it has gone by: setting one costs more
-// than a short write.
-func extend(until *time.Time, limit time.Duration, set func(time.Time) error) error {
-	now := time.Now()
-	if until.Sub(now) >= limit/2 {
-		return nil
+// nothing fails when the copy has said nothing for too long.
+func (s *Source) nothing() error {
+	switch now := s.env.Now(); {
+	case s.sent.Load() == s.applied:
+		s.silent = 0
+	case s.silent == 0:
+		s.silent = now
+	case now-s.silent >= s.limit:
+		return fmt.Errorf("the copy has answered nothing for %v: %w", s.limit, verbs.ErrTimeout)
 	}
-	*until = now.Add(limit)
-	return set(*until)
+	return nil
 }
 
-// Close ends the connection.
-func (s *Source) Close() error {
-	if c, ok := s.conn.(*tls.Conn); ok {
-		return c.NetConn().Close() // TLS's own farewell could wait
-	}
-	return s.conn.Close()
-}
+// Close implements verbs.Link.
+func (s *Source) Close() error { return s.conn.Close() }

@@ -16,13 +16,15 @@ const journalRegion = 8 << 20
 func newJournal(unrecorded ...verbs.Span) (*verbs.Journal, *verbstest.Copy, []byte) {
 	memory := make([]byte, journalRegion)
 	c := verbstest.NewCopy(env.Real(), memory)
-	return verbs.NewJournal(env.Real(), c, unrecorded...), c, memory
+	j := verbs.NewJournal(env.Real(), nil, unrecorded...)
+	c.Join(j)
+	return j, c, memory
 }
 
 // change makes a change as a list does that has no other one. Data nil = n bytes become zero.
 func change(t testing.TB, j *verbs.Journal, memory []byte, at uint64, data []byte, n int) (p verbs.Position) {
 	t.Helper()
-	if err := j.Begin(verbs.ItemBytes(len(data))); err != nil {
+	if err := j.Begin(nil, verbs.ItemBytes(len(data))); err != nil {
 		t.Fatal(err)
 	}
 	defer j.Done()
@@ -61,12 +63,12 @@ func TestJournalOrder(t *testing.T) {
 			t.Fatalf("byte %d was changed at %d, seen at %d", look, p, j.Seen(look, 1))
 		}
 		if random.IntN(8) == 0 {
-			if err := j.Wait(p); err != nil || !j.Ready(p) {
+			if err := j.Wait(nil, p); err != nil || !j.Ready(p) {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := j.Wait(j.Last()); err != nil || !c.Equal(memory) {
+	if err := j.Wait(nil, j.Last()); err != nil || !c.Equal(memory) {
 		t.Fatalf("the copy is equal: %v, %v", c.Equal(memory), err)
 	}
 }
@@ -81,7 +83,7 @@ func TestJournalWindow(t *testing.T) {
 	}
 	full := j.Last()
 	began := make(chan error)
-	go func() { began <- j.Begin(verbs.ItemBytes(len(data))) }()
+	go func() { began <- j.Begin(nil, verbs.ItemBytes(len(data))) }()
 	select {
 	case err := <-began:
 		t.Fatalf("it begins beyond the window: %v", err)
@@ -92,7 +94,7 @@ func TestJournalWindow(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.Done()
-	if err := j.Begin(verbs.JournalWindow + 1); !errors.Is(err, verbs.ErrTooMany) {
+	if err := j.Begin(nil, verbs.JournalWindow+1); !errors.Is(err, verbs.ErrTooMany) {
 		t.Errorf("more than a window: %v", err)
 	}
 }
@@ -126,7 +128,7 @@ func TestJournalReserve(t *testing.T) {
 		t.Errorf("the reserve had room for %d bytes; the ledger's last change is at %d of %d", own, j.Ledger(), j.Last())
 	}
 	began := make(chan error)
-	go func() { began <- j.Begin(verbs.ItemBytes(8)) }()
+	go func() { began <- j.Begin(nil, verbs.ItemBytes(8)) }()
 	c.Hold(false)
 	if err := <-began; err != nil {
 		t.Fatal(err)
@@ -152,28 +154,29 @@ func TestSplice(t *testing.T) {
 		}
 		p := j.Splice(head, tail, []byte(now[head:len(now)-tail]))
 		j.Done()
-		if err := j.Wait(p); err != nil || string(c.Ledger()) != now {
+		if err := j.Wait(nil, p); err != nil || string(c.Ledger()) != now {
 			t.Fatalf("%q became %q at the copy, and %q here: %v", old, c.Ledger(), now, err)
 		}
 		old = now
 	}
-	other := verbs.Item{Ledger: true, Head: 2, Tail: 1<<32 - 1}
-	if _, err := other.Splice(nil, []byte("xyz")); !errors.Is(err, verbs.ErrMalformed) {
-		t.Error(err)
+	r := verbs.Replica{Ledger: []byte("xyz"), Known: true}
+	if err := r.Apply(&verbs.Item{Kind: verbs.ItemLedger, Head: 2, Tail: 1<<32 - 1}); !errors.Is(err, verbs.ErrMalformed) || string(r.Ledger) != "xyz" {
+		t.Errorf("%q, %v", r.Ledger, err)
 	}
 }
 
-// TestJournalBreaks: a journal without its copy begins nothing, and is ready for nothing new.
+// TestJournalBreaks: a journal whose copy is given up is ready for nothing new, and goes on when
+// nothing waits for that copy any more.
 func TestJournalBreaks(t *testing.T) {
 	gone := errors.New("gone")
 	for name, breaks := range map[string]func(j *verbs.Journal, c *verbstest.Copy) error{
-		"link": func(j *verbs.Journal, c *verbstest.Copy) error { c.Break(gone); return gone },
+		"the server": func(j *verbs.Journal, _ *verbstest.Copy) error { j.Break(gone); return gone },
 		"more than was sent": func(j *verbs.Journal, c *verbstest.Copy) error {
 			c.Surprise()
 			return verbs.ErrDisconnected
 		},
 		"panic": func(j *verbs.Journal, c *verbstest.Copy) error {
-			if err := j.Begin(verbs.ItemBytes(8)); err != nil {
+			if err := j.Begin(nil, verbs.ItemBytes(8)); err != nil {
 				return err
 			}
 			j.Record(0, make([]byte, 8))
@@ -182,21 +185,32 @@ func TestJournalBreaks(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j, c, memory := newJournal()
+			memory := make([]byte, journalRegion)
+			j, c := verbs.NewJournal(env.Real(), nil), verbstest.NewCopy(env.Real(), memory)
+			f := c.Join(j)
 			had := change(t, j, memory, 0, []byte("had"), 0)
-			if err := j.Wait(had); err != nil {
+			if err := j.Wait(nil, had); err != nil {
 				t.Fatal(err)
 			}
 			lost := change(t, j, memory, 0, []byte("lost"), 0)
 			want := breaks(j, c)
-			if err := j.Wait(lost); err == nil || want != nil && !errors.Is(err, want) {
+			if err := j.Wait(nil, lost); err == nil || want != nil && !errors.Is(err, want) {
 				t.Errorf("what the copy may lack: %v", err)
 			}
-			if err := j.Begin(1); err == nil {
-				t.Error("a change begins")
-			}
-			if err := j.Wait(had); err != nil {
+			if err := j.Wait(nil, had); err != nil {
 				t.Errorf("what the copy had: %v", err)
+			}
+			if f.Err() == nil || j.Ready(j.Ledger()) == (name == "the server") {
+				t.Errorf("%v; an answer that tells of the ledger may go out: %v", f.Err(), j.Ready(j.Ledger()))
+			}
+			f.Drop()
+			if err := j.Wait(nil, j.Ledger()); err != nil || j.Mode().Records() {
+				t.Errorf("without the copy: %v", err)
+			}
+			later := verbstest.NewCopy(env.Real(), memory)
+			later.Join(j)
+			if err := j.Wait(nil, change(t, j, memory, 0, []byte("later"), 0)); err != nil || !later.Equal(memory) {
+				t.Errorf("with another copy: %v", err)
 			}
 		})
 	}
@@ -241,7 +255,7 @@ func FuzzNextItem(f *testing.F) {
 			if !errors.Is(err, verbs.ErrMalformed) || n != 0 {
 				t.Fatal(n, err)
 			}
-		case n > len(b) || n%8 != 0, n > 0 && !i.Ledger && (i.Bytes < 1 || i.At+uint64(i.Bytes) > uint64(size)), i.Data != nil && (!i.Ledger && len(i.Data) != i.Bytes || n != verbs.ItemBytes(len(i.Data))):
+		case n > len(b) || n%8 != 0, n > 0 && i.Kind <= verbs.ItemZeros && (i.Bytes < 1 || i.At+uint64(i.Bytes) > uint64(size)), i.Data != nil && n != verbs.ItemBytes(len(i.Data)), i.Kind == verbs.ItemData && len(i.Data) != i.Bytes && n > 0:
 			t.Fatalf("%d bytes of %d for %d (%d) at %d, of a region of %d", n, len(b), i.Bytes, len(i.Data), i.At, size)
 		}
 	})

@@ -2,30 +2,60 @@ package verbs
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
 )
 
-// An Item is one change of a server's data region, or of its ledger, as its journal sends it to a
-// copy.
+// ItemKind says what an item is.
+type ItemKind uint8
+
+// Kinds of items.
+const (
+	// ItemData: bytes of the data region become what follows.
+	ItemData ItemKind = iota
+	// ItemZeros: they become zero.
+	ItemZeros
+	// ItemLedger replaces the middle of the ledger.
+	ItemLedger
+	// ItemMark says what a copy has (Journal.Mark).
+	ItemMark
+	// ItemLedgerPart is a part of a whole ledger. A copy that has a ledger passes it over.
+	ItemLedgerPart
+	// ItemLedgerWhole replaces the middle of what the parts before made, and that is the ledger. A
+	// copy that has a ledger passes it over; one that has none passes ItemLedger over.
+	ItemLedgerWhole
+	// ItemSum says what the CRC-32C of bytes of the data region is.
+	ItemSum
+)
+
+// changes reports whether an item changes the data region.
+func (k ItemKind) changes() bool { return k <= ItemZeros }
+
+// An Item is one change of a server's data region or of its ledger, or what the server says of
+// them, as its journal sends it to copies.
 //
 //	offset  size  field
-//	     0     8  where the change begins: offset in the data region
-//	     8     7  how many bytes change
-//	    15     1  kind: 0 = they become what follows, 1 = they become zero, 2 = of the ledger
-//	    16     n  of kinds 0 and 2: the bytes, then zeros up to a multiple of 8
+//	     0     8  where bytes of the data region or of a ledger begin: an offset in it; of a mark
+//	              the number of the join
+//	     8     7  how many bytes they are; 0 for a mark. Of a sum: 3 bytes, then the 4 of the CRC
+//	    15     1  kind
+//	    16     n  the bytes, then zeros up to a multiple of 8; none for zeros, marks and sums
 //
-// An item of kind 2 replaces the middle of the ledger: its first 4 bytes say how much of the ledger
-// stays before the bytes that follow, the next 4 how much stays behind them.
+// An item that replaces the middle of a ledger begins with two numbers of 4 bytes: how much of the
+// ledger stays before the bytes that follow, and how much behind them. A sum is of at most
+// MaxTransfer bytes.
 //
 // All numbers are little-endian.
 type Item struct {
+	Kind  ItemKind
 	At    uint64
 	Bytes int
-	Data  []byte // nil = they become zero
+	Data  []byte
 
-	Ledger     bool // a change of the ledger: At and Bytes are 0
-	Head, Tail uint32
+	Head, Tail uint32 // of ItemLedger and ItemLedgerWhole, whose At and Bytes are 0
+	CRC        uint32 // of ItemSum
 }
 
 // ItemHead is the size of an item's head, MaxItem the length of the longest data of one.
@@ -35,11 +65,8 @@ const (
 )
 
 const (
-	itemBytes  = 0
-	itemZeros  = 1
-	itemLedger = 2
-
 	itemKindShift = 56
+	sumShift      = 24
 )
 
 // ItemBytes is what an item with n bytes of data takes in the stream.
@@ -47,14 +74,16 @@ func ItemBytes(n int) int { return ItemHead + (n+7)&^7 }
 
 func (i *Item) head() (b [ItemHead]byte) {
 	first, length := i.At, uint64(i.Bytes)
-	switch {
-	case i.Ledger:
-		first, length = uint64(i.Head)|uint64(i.Tail)<<32, uint64(len(i.Data))|itemLedger<<itemKindShift
-	case i.Data == nil:
-		length |= itemZeros << itemKindShift
+	switch i.Kind {
+	case ItemLedger, ItemLedgerWhole:
+		first, length = uint64(i.Head)|uint64(i.Tail)<<32, uint64(len(i.Data))
+	case ItemLedgerPart:
+		length = uint64(len(i.Data))
+	case ItemSum:
+		length |= uint64(i.CRC) << sumShift
 	}
 	binary.LittleEndian.PutUint64(b[0:], first)
-	binary.LittleEndian.PutUint64(b[8:], length)
+	binary.LittleEndian.PutUint64(b[8:], length|uint64(i.Kind)<<itemKindShift)
 	return b
 }
 
@@ -66,31 +95,96 @@ func NextItem(b []byte, size uint64) (i Item, length int, err error) {
 		return Item{}, 0, nil
 	}
 	first, n := binary.LittleEndian.Uint64(b[0:]), binary.LittleEndian.Uint64(b[8:])
-	kind := n >> itemKindShift
+	i.Kind = ItemKind(n >> itemKindShift)
 	n &= 1<<itemKindShift - 1
-	within := n > 0 && n <= size && first <= size-n
-	switch {
-	case kind == itemZeros && within:
-		return Item{At: first, Bytes: int(n)}, ItemHead, nil
-	case kind == itemBytes && within && n <= MaxTransfer:
-		i = Item{At: first, Bytes: int(n)}
-	case kind == itemLedger && n <= MaxItem:
-		i = Item{Ledger: true, Head: uint32(first), Tail: uint32(first >> 32)}
-	default:
-		return Item{}, 0, fmt.Errorf("a journal's item of kind %d and %d bytes at %#x, of a region of %d bytes: %w", kind, n, first, size, ErrMalformed)
+	if i.Kind == ItemSum {
+		i.CRC = uint32(n >> sumShift)
+		n &= 1<<sumShift - 1
 	}
-	if length = ItemBytes(int(n)); length > len(b) {
+	within := n > 0 && n <= size && first <= size-n
+	right, follow := false, n
+	switch i.Kind {
+	case ItemData:
+		right = within && n <= MaxTransfer
+		i.At, i.Bytes = first, int(n)
+	case ItemZeros:
+		right, follow = within, 0
+		i.At, i.Bytes = first, int(n)
+	case ItemSum:
+		right, follow = within && n <= MaxTransfer, 0
+		i.At, i.Bytes = first, int(n)
+	case ItemMark:
+		right = n == 0
+		i.At = first
+	case ItemLedgerPart:
+		right = n <= MaxItem
+		i.At = first
+	case ItemLedger, ItemLedgerWhole:
+		right = n <= MaxItem
+		i.Head, i.Tail = uint32(first), uint32(first>>32)
+	}
+	if !right {
+		return Item{}, 0, fmt.Errorf("a journal's item of kind %d and %d bytes at %#x, of a region of %d bytes: %w", i.Kind, n, first, size, ErrMalformed)
+	}
+	if length = ItemBytes(int(follow)); length > len(b) {
 		return Item{}, 0, nil
 	}
-	i.Data = b[ItemHead:][:n]
+	if follow > 0 {
+		i.Data = b[ItemHead:][:follow]
+	}
 	return i, length, nil
 }
 
-// Splice is what a change of the ledger makes of it. An error says that the item is of another
-// ledger. dst may be old.
-func (i *Item) Splice(dst, old []byte) ([]byte, error) {
-	if uint64(i.Head)+uint64(i.Tail) > uint64(len(old)) {
-		return nil, fmt.Errorf("a journal's item leaves %d and %d bytes of a ledger of %d: %w", i.Head, i.Tail, len(old), ErrMalformed)
+// Replica is what a copy makes of the items that it gets, in order.
+type Replica struct {
+	// Memory is the data region.
+	Memory []byte
+	// Ledger is what the server stored last. Known says that it is the server's ledger; before that
+	// it is what came of it.
+	Ledger []byte
+	Known  bool
+}
+
+// ErrDiffers is returned where the memory of a copy is not what the server's is.
+var ErrDiffers = errors.New("the copy differs from the memory that it is a copy of")
+
+var sums = crc32.MakeTable(crc32.Castagnoli)
+
+// Sum is the CRC-32C of b, as items have it.
+func Sum(b []byte) uint32 { return crc32.Checksum(b, sums) }
+
+// Apply applies an item of [NextItem] for a region of the size of the memory. After an error
+// nothing has changed.
+func (r *Replica) Apply(i *Item) error {
+	switch i.Kind {
+	case ItemData:
+		copy(r.Memory[i.At:], i.Data)
+	case ItemZeros:
+		clear(r.Memory[i.At:][:i.Bytes])
+	case ItemLedgerPart:
+		if r.Known {
+			return nil
+		}
+		if i.At != uint64(len(r.Ledger)) {
+			if i.At != 0 {
+				return fmt.Errorf("a journal's item is part %d of a ledger, of which the copy has %d bytes: %w", i.At, len(r.Ledger), ErrMalformed)
+			}
+			r.Ledger = r.Ledger[:0] // it is sent anew
+		}
+		r.Ledger = append(r.Ledger, i.Data...)
+	case ItemLedger, ItemLedgerWhole:
+		if r.Known == (i.Kind == ItemLedgerWhole) {
+			return nil
+		}
+		if uint64(i.Head)+uint64(i.Tail) > uint64(len(r.Ledger)) {
+			return fmt.Errorf("a journal's item leaves %d and %d bytes of a ledger of %d: %w", i.Head, i.Tail, len(r.Ledger), ErrMalformed)
+		}
+		r.Ledger = slices.Replace(r.Ledger, int(i.Head), len(r.Ledger)-int(i.Tail), i.Data...)
+		r.Known = true
+	case ItemSum:
+		if here := Sum(r.Memory[i.At:][:i.Bytes]); here != i.CRC {
+			return fmt.Errorf("%d bytes at %#x have the sum %#x, and %#x where they come from: %w", i.Bytes, i.At, here, i.CRC, ErrDiffers)
+		}
 	}
-	return slices.Replace(append(dst[:0], old...), int(i.Head), len(old)-int(i.Tail), i.Data...), nil
+	return nil
 }

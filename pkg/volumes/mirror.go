@@ -93,6 +93,14 @@ func (m *Member) WaitFor(copy Proc, whole uint64, mark func() uint64) error {
 	return nil
 }
 
+// Drop ends a join that cannot go on: its copy is not reached, or too slow. It does nothing once
+// answers wait for the copy.
+func (m *Member) Drop(t Target) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.peers = slices.DeleteFunc(m.peers, func(p peer) bool { return p.Target == t && !p.waited })
+}
+
 // Acked notes that a process has applied all changes up to a position.
 func (m *Member) Acked(by Proc, position uint64) {
 	m.mu.Lock()

@@ -19,11 +19,13 @@ func (s *session) call(h *header, r *request) error {
 	if err := s.room(callAnswer + pad(room)); err != nil {
 		return err
 	}
+	if err := s.begin(nil); err != nil {
+		return err
+	}
 	at := len(s.out)
 	s.out = s.out[:at+callAnswer+pad(room)]
-	s.beginCheck()
 	status, n := s.callers.Call(s.peer, s, r.Local, s.out[at+callAnswer:][:room])
-	s.endCheck()
+	s.end(nil)
 	mapped.Barrier() // what the answer shows is seen by everybody (G3)
 	size := callAnswer + pad(n)
 	clear(s.out[at+callAnswer+n : at+size])

@@ -41,7 +41,8 @@ func FuzzConnection(f *testing.F) {
 	o.Memory = verbstest.Memory(f, 4<<20, 4096)
 	memory := o.Memory[verbs.RegionData].Bytes
 	mirror := verbstest.NewCopy(env.Real(), memory)
-	o.Journal = verbs.NewJournal(env.Real(), mirror)
+	o.Journal = verbs.NewJournal(env.Real(), nil)
+	mirror.Join(o.Journal)
 	withCopy, err := NewServer(o)
 	if err != nil {
 		f.Fatal(err)
@@ -89,7 +90,7 @@ func FuzzConnection(f *testing.F) {
 		send(t, mirrored, stream, portion)
 		// nothing of it takes effect any more
 		withCopy.Disconnect(func(verbs.Peer) bool { return true })
-		if err := o.Journal.Wait(o.Journal.Last()); err != nil || !mirror.Equal(memory) {
+		if err := o.Journal.Wait(nil, o.Journal.Last()); err != nil || !mirror.Equal(memory) {
 			t.Fatalf("the copy is equal: %v, %v", mirror.Equal(memory), err)
 		}
 		if stack := panicked.Load(); stack != nil {

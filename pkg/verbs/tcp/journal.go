@@ -9,16 +9,56 @@ import (
 )
 
 // Sessions of a server with a journal. The protocol stands at verbs.Journal, whose steps are named
-// here. A session that waits for the copy, for room or before it answers, ends when that is over:
-// so Disconnect and Fence may wait as long as the journal's link does.
+// here. A session that waits for a copy, for room or before it answers, is cut as one that waits
+// for its client is.
 
 // recorded reports whether r is a change that the journal records.
 func (r *request) recorded(j *verbs.Journal) bool {
 	return (r.Op == verbs.Write || r.Op.Atomic()) && j.Recorded(r.Region, r.Remote, r.length)
 }
 
-// beginChanges takes the order where a list has changes that are recorded (step 1).
-func (s *session) beginChanges(list []request) error {
+// begin begins the check of a list that is executed next. Where the list has changes that are
+// recorded, it takes the order first (step 1), which may wait. If the journal's mode is another one
+// behind the begin of the check, Settle may have passed this session by meanwhile, so the list
+// begins anew.
+func (s *session) begin(list []request) error {
+	if s.journal == nil {
+		s.beginCheck()
+		return nil
+	}
+	for {
+		mode := s.journal.Mode()
+		if mode.Halted() {
+			return verbs.ErrHalted
+		}
+		if mode.Records() {
+			if err := s.takeOrder(list); err != nil {
+				return err
+			}
+		}
+		s.beginCheck()
+		if s.journal.Mode() == mode {
+			return nil
+		}
+		s.endCheck()
+		s.giveOrder()
+	}
+}
+
+// end ends what begin began (step 4), and notes what the answer depends on besides changes of the
+// list (step 5).
+func (s *session) end(list []request) {
+	s.endCheck()
+	if s.journal == nil {
+		return
+	}
+	s.giveOrder()
+	if s.journal.Mode().Records() {
+		s.found(list)
+	}
+}
+
+func (s *session) takeOrder(list []request) error {
 	n := 0
 	for i := range list {
 		if r := &list[i]; r.recorded(s.journal) {
@@ -28,13 +68,12 @@ func (s *session) beginChanges(list []request) error {
 	if n == 0 {
 		return nil
 	}
-	err := s.journal.Begin(n)
+	err := s.journal.Begin(s.waiter, n)
 	s.ordered = err == nil
 	return err
 }
 
-// endChanges gives the order to others (step 4).
-func (s *session) endChanges() {
+func (s *session) giveOrder() {
 	if s.ordered {
 		s.ordered = false
 		s.journal.Done()
@@ -75,7 +114,7 @@ func recordChange(j *verbs.Journal, space *mapped.Space, r *verbs.Request) (p ve
 	return p
 }
 
-// found notes what the answer to a list depends on besides its changes (step 5). The list is over.
+// found notes what the answer to a list depends on that READ or compared something (step 5).
 func (s *session) found(list []request) {
 	mapped.KeepOrder()
 	for i := range list {
@@ -115,6 +154,7 @@ func (m *mirrored) CompareSwap(region verbs.RegionID, remote, compare, swap uint
 		return 0, verbs.ErrOutOfRange
 	}
 	if m.journal.Recorded(region, remote, 8) {
+		// also while nothing is recorded: there is no check here that Settle waits for
 		if err := m.journal.BeginNow(verbs.ItemBytes(8)); err != nil {
 			return 0, err
 		}

@@ -16,13 +16,30 @@ import (
 type has struct{ sent verbs.Position }
 
 // Send implements verbs.Link.
-func (h *has) Send(b []byte) error {
+func (h *has) Send(b []byte) (int, error) {
 	h.sent += verbs.Position(len(b))
-	return nil
+	return len(b), nil
 }
 
 // Receive implements verbs.Link.
 func (h *has) Receive() (verbs.Position, error) { return h.sent, nil }
+
+// Close implements verbs.Link.
+func (h *has) Close() error { return nil }
+
+// newJournal is a journal with such a copy.
+func newJournal(t testing.TB) *verbs.Journal {
+	t.Helper()
+	j := verbs.NewJournal(env.Real(), nil)
+	f, err := j.Feed(func() error { return nil }, nil)
+	if err == nil {
+		err = errors.Join(f.Await(), f.Connect(new(has), 0))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
 
 // TestJournalAllocations: recording a list, and waiting for the copy, allocates nothing; neither
 // does a list whose answer goes out in pieces.
@@ -31,7 +48,8 @@ func TestJournalAllocations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &session{space: space, journal: verbs.NewJournal(env.Real(), new(has)), checked: true, out: make([]byte, 0, outBuffer)}
+	j := newJournal(t)
+	s := &session{space: space, journal: j, waiter: j.NewWaiter(), checked: true, out: make([]byte, 0, outBuffer)}
 	frame := encodeList([]verbs.Request{
 		{Op: verbs.Write, Remote: 100, Local: make([]byte, 300)}, {Op: verbs.FetchAdd, Remote: 8, Add: 1, Local: make([]byte, 8)},
 		{Op: verbs.Read, Remote: 0, Local: make([]byte, 1024)}, {Op: verbs.FetchAdd, Region: verbs.RegionLocks, Add: 1, Local: make([]byte, 8)},
@@ -49,7 +67,7 @@ func TestJournalAllocations(t *testing.T) {
 		if _, _, err := s.applyPart(&part, part.length, false); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.journal.Wait(s.need); err != nil {
+		if err := s.journal.Wait(s.waiter, s.need); err != nil {
 			t.Fatal(err)
 		}
 	}); n != 0 {
@@ -63,7 +81,8 @@ func TestJournalInPieces(t *testing.T) {
 	b, tokens := newBuffers(), new(verbstest.Tokens)
 	b.frame, b.turn = patience, patience
 	mirror := verbstest.NewCopy(env.Real(), memory[verbs.RegionData].Bytes)
-	j := verbs.NewJournal(env.Real(), mirror)
+	j := verbs.NewJournal(env.Real(), nil)
+	mirror.Join(j)
 	s, err := newServer(verbs.ServerOptions{Memory: memory, Admission: tokens, Journal: j}, b)
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +90,7 @@ func TestJournalInPieces(t *testing.T) {
 	address := listen(t, s)
 	takeAll(t, b)
 	longAnswers(t, patientConn(t, address, tokens))
-	if err := j.Wait(j.Last()); err != nil || mirror.Items() == 0 || !mirror.Equal(memory[verbs.RegionData].Bytes) {
+	if err := j.Wait(nil, j.Last()); err != nil || mirror.Items() == 0 || !mirror.Equal(memory[verbs.RegionData].Bytes) {
 		t.Errorf("after %d changes the copy is equal: %v, %v", mirror.Items(), mirror.Equal(memory[verbs.RegionData].Bytes), err)
 	}
 	space, err := mapped.NewSpace(memory)
@@ -95,7 +114,7 @@ func TestStampBeforeChange(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := verbs.NewJournal(env.Real(), new(has))
+	j := newJournal(t)
 	poster := func(op verbs.Op) func() (found uint64, need verbs.Position) {
 		s := &session{space: space, journal: j, checked: true, out: make([]byte, 0, outBuffer)}
 		frame := encodeList([]verbs.Request{{Op: op, Add: 1, Local: make([]byte, 8)}}, 0, 1)
@@ -133,7 +152,7 @@ func TestStampBeforeChange(t *testing.T) {
 func TestSettleWithJournal(t *testing.T) {
 	memory := verbstest.Memory(t, 4<<20, 4096)
 	g, tokens := &gated{make(chan struct{}), make(chan struct{})}, new(verbstest.Tokens)
-	s, err := NewServer(verbs.ServerOptions{Memory: memory, Admission: tokens, Executor: g, Journal: verbs.NewJournal(env.Real(), new(has))})
+	s, err := NewServer(verbs.ServerOptions{Memory: memory, Admission: tokens, Executor: g, Journal: newJournal(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,17 +172,101 @@ func TestSettleWithJournal(t *testing.T) {
 	}
 }
 
-// TestPanicBreaksJournal: a panic between a record and its change gives the order up, and the
-// journal is broken.
+// TestPanicBreaksJournal: a panic between a record and its change gives the order up, and no answer
+// goes out any more that needs what the copy is not known to have.
 func TestPanicBreaksJournal(t *testing.T) {
-	j := verbs.NewJournal(env.Real(), new(has))
+	j := newJournal(t)
 	s := &session{journal: j}
 	list := []request{{Request: verbs.Request{Op: verbs.Write, Local: make([]byte, 8)}, length: 8}}
-	if err := s.beginChanges(list); err != nil {
+	if err := s.begin(list); err != nil {
 		t.Fatal(err)
 	}
+	p := j.Record(0, list[0].Local)
 	s.leaveOrder()
-	if err := j.Begin(0); err == nil { // it would wait for ever if the order were not given up
-		t.Error("the journal goes on")
+	if err := j.Begin(nil, 0); err != nil { // it would wait for ever if the order were not given up
+		t.Fatal(err)
+	}
+	j.Done()
+	if err := j.Wait(nil, p); err == nil {
+		t.Error("the copy is waited for")
+	}
+}
+
+// TestModeOfAList: a list that went by an old mode, and whose check has not begun, begins anew: so
+// what Settle passes by is recorded. A server that is halted executes nothing.
+func TestModeOfAList(t *testing.T) {
+	space, err := mapped.NewSpace(verbstest.Memory(t, 1<<20, 4096))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := verbs.NewJournal(env.Real(), nil)
+	s := &session{space: space, journal: j, waiter: j.NewWaiter(), checked: true, out: make([]byte, 0, outBuffer)}
+	frame := encodeList([]verbs.Request{{Op: verbs.FetchAdd, Add: 1, Local: make([]byte, 8)}}, 0, 1)
+	h, err := decodeHeader(frame)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func() (uint64, error) {
+		s.out = s.out[:0]
+		err := s.list(&h, frame)
+		return binary.LittleEndian.Uint64(s.out[:cap(s.out)][headerSize:]), err
+	}
+	over := make(chan error)
+	stop := make(chan struct{})
+	go func() {
+		for {
+			if _, err := add(); err != nil {
+				over <- err
+				return
+			}
+			select {
+			case <-stop:
+				over <- nil
+				return
+			default:
+			}
+		}
+	}()
+	word := func() uint64 {
+		var b [8]byte
+		if err := space.Read(verbs.RegionData, 0, b[:]); err != nil {
+			t.Error(err)
+		}
+		return binary.NativeEndian.Uint64(b[:])
+	}
+	checks := checking{all: map[*session]struct{}{s: {}}}
+	for range 300 {
+		f, err := j.Feed(func() error { return checks.Settle(time.Minute) }, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Nobody changes the word unrecorded any more, so items and changes are equally many.
+		if err := j.Begin(nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		first, begin := word(), j.Last()
+		j.Done()
+		for j.Last() < begin+10*verbs.Position(verbs.ItemBytes(8)) && !t.Failed() {
+			if err := j.Begin(nil, 0); err != nil {
+				t.Fatal(err)
+			}
+			if changes := word() - first; changes*uint64(verbs.ItemBytes(8)) != uint64(j.Last()-begin) {
+				t.Errorf("%d changes make %d bytes of items", changes, j.Last()-begin)
+			}
+			j.Done()
+		}
+		f.Drop()
+	}
+	close(stop)
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+	j.Halt(true)
+	if _, err := add(); !errors.Is(err, verbs.ErrHalted) {
+		t.Errorf("a server that is halted: %v", err)
+	}
+	j.Halt(false)
+	if _, err := add(); err != nil {
+		t.Error(err)
 	}
 }

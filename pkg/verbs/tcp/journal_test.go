@@ -23,7 +23,7 @@ type mirroredServer struct {
 
 func (s *mirroredServer) Close() error {
 	err := s.Server.Close()
-	if e := s.journal.Wait(s.journal.Last()); e != nil {
+	if e := s.journal.Wait(nil, s.journal.Last()); e != nil {
 		s.t.Error(e)
 	}
 	if !s.copy.Equal(s.memory) {
@@ -39,7 +39,8 @@ func startMirrored(t testing.TB, o verbs.ServerOptions, unrecorded ...verbs.Span
 			s.memory, s.copy = m.Bytes, verbstest.NewCopy(env.Real(), m.Bytes)
 		}
 	}
-	s.journal = verbs.NewJournal(env.Real(), s.copy, unrecorded...)
+	s.journal = verbs.NewJournal(env.Real(), nil, unrecorded...)
+	s.copy.Join(s.journal)
 	o.Journal = s.journal
 	address, s.Server, err = start("", o)
 	return address, s, err
@@ -158,7 +159,7 @@ func TestUnrecordedTakesNoOrder(t *testing.T) {
 	defer s.Server.Close() // the copy lacks what is not recorded
 	q, b := connect(1)
 	waits, w := connect(2)
-	if err := s.journal.Begin(0); err != nil {
+	if err := s.journal.Begin(nil, 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := waits.Start([]verbs.Request{{Op: verbs.Write, Remote: unrecorded - 8, Local: w}}); err != nil {
@@ -200,7 +201,7 @@ func TestServersOwnAtomics(t *testing.T) {
 		if err != nil || old != c.old {
 			t.Errorf("%+v: found %d, %v", c, old, err)
 		}
-		if err := s.journal.Wait(s.journal.Last()); err != nil || s.copy.Items() != c.items {
+		if err := s.journal.Wait(nil, s.journal.Last()); err != nil || s.copy.Items() != c.items {
 			t.Errorf("%+v: %d items, %v", c, s.copy.Items(), err)
 		}
 	}
@@ -232,26 +233,64 @@ func TestLostCopy(t *testing.T) {
 	if err := verbs.Post(q, []verbs.Request{{Op: verbs.Write, Remote: 8, Local: b}}); err != nil {
 		t.Fatal(err)
 	}
-	s.copy.Break(errors.New("gone"))
+	s.journal.Break(errors.New("gone"))
 	if err := verbs.Post(q, []verbs.Request{{Op: verbs.Write, Remote: 4096, Local: b}}); err == nil {
 		t.Error("a WRITE is answered that the copy may lack")
 	}
-	last := s.journal.Last()
 	if err := verbs.Post(other, []verbs.Request{{Op: verbs.Read, Remote: 8, Local: look}}); err != nil {
 		t.Errorf("a READ of what the copy has: %v", err)
 	}
 	if err := verbs.Post(other, []verbs.Request{{Op: verbs.Read, Remote: 4096, Local: look}}); err == nil {
 		t.Error("a READ is answered of what the copy may lack")
 	}
-	if err := verbs.Post(late, []verbs.Request{{Op: verbs.Write, Remote: 64, Local: c}}); err == nil || s.journal.Last() != last {
-		t.Errorf("a later WRITE: %v; the journal ends at %d, before at %d", err, s.journal.Last(), last)
+	if err := verbs.Post(late, []verbs.Request{{Op: verbs.Write, Remote: 64, Local: c}}); err == nil {
+		t.Error("a later WRITE is answered")
+	}
+}
+
+// TestCutWhileWaiting: sessions that wait for a copy that is silent, before an answer and for room,
+// end soon when they are cut. So does one that may not answer.
+func TestCutWhileWaiting(t *testing.T) {
+	s, connect := mirroredClients(t)
+	defer s.Server.Close()
+	s.copy.Hold(true)
+	before := s.journal.Last()
+	for client := range uint16(4) {
+		q, b := connect(client + 1)
+		if err := q.Start([]verbs.Request{{Op: verbs.Write, Remote: 64 * uint64(client), Local: b}}); err != nil {
+			t.Fatal(err)
+		}
+		for before += verbs.Position(verbs.ItemBytes(8)); s.journal.Last() != before; {
+			q.Poll(time.Millisecond)
+		}
+	}
+	full := make([]byte, verbs.MaxTransfer)
+	for room := verbs.JournalWindow - int(before); room > 0; {
+		n := min(room, verbs.ItemBytes(len(full)))
+		if err := s.journal.Begin(nil, n); err != nil {
+			t.Fatal(err)
+		}
+		s.journal.Record(1<<20, full[:n-verbs.ItemHead])
+		s.journal.Done()
+		room -= n
+	}
+	q, b := connect(5)
+	if err := q.Start([]verbs.Request{{Op: verbs.Write, Remote: 64, Local: b}}); err != nil || q.Poll(time.Millisecond) {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	if n := s.Disconnect(func(p verbs.Peer) bool { return p.Client != 0 }); n != 5 {
+		t.Errorf("%d sessions were cut", n)
+	}
+	if took := time.Since(begun); took > verbs.WaitLimit/2 {
+		t.Errorf("sessions that wait for the copy were cut within %v", took)
 	}
 }
 
 // TestNoJournal: a provider whose clients reach the memory by themselves refuses a journal.
 func TestNoJournal(t *testing.T) {
 	o := verbs.ServerOptions{Memory: verbstest.Memory(t, 1<<20, 4096), Admission: new(verbstest.Tokens)}
-	o.Journal = verbs.NewJournal(env.Real(), verbstest.NewCopy(env.Real(), o.Memory[verbs.RegionData].Bytes))
+	o.Journal = verbs.NewJournal(env.Real(), nil)
 	if _, err := shm.NewServer(o); !errors.Is(err, verbs.ErrUnsupported) {
 		t.Error(err)
 	}

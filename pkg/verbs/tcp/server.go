@@ -60,7 +60,10 @@ func newServer(o verbs.ServerOptions, shared *buffers) (verbs.Server, error) {
 		Answer:       sendAnswer,
 		Run: func(c *serve.Session) {
 			session := newSession(c, space, callers, shared)
-			session.journal = o.Journal
+			if session.journal = o.Journal; o.Journal != nil {
+				session.waiter = o.Journal.NewWaiter()
+				c.AtCut(session.waiter.Cut)
+			}
 			if o.Reach != nil {
 				session.reach = o.Reach(c.Peer)
 			}

@@ -27,9 +27,10 @@ type session struct {
 	checks  atomic.Uint64 // odd from before a list is checked until it was executed; see checking
 	checked bool          // checks is counted: there is a reach, or a journal
 
-	journal *verbs.Journal // nil = the memory has no copy
+	journal *verbs.Journal // nil = the memory never has a copy
+	waiter  *verbs.Waiter  // for copies
 	ordered bool           // the session has the journal's order
-	need    verbs.Position // what the copy must have before the answers go out
+	need    verbs.Position // what copies must have before the answers go out
 
 	in       inbox  // its buffer is own, or large while that is not nil
 	out      []byte // answers not yet sent; never grows
@@ -174,21 +175,14 @@ func (s *session) reaches(list []request) bool {
 // apply executes a list and appends its answer, for which there is room. It waits for nothing
 // between check and execution.
 func (s *session) apply(h *header, list []request, answer int) error {
-	if s.journal != nil {
-		if err := s.beginChanges(list); err != nil {
-			return err
-		}
+	if err := s.begin(list); err != nil {
+		return err
 	}
-	s.beginCheck()
 	allowed := s.reaches(list)
 	if allowed {
 		s.perform(h, list, answer)
 	}
-	s.endCheck()
-	if s.journal != nil {
-		s.endChanges()
-		s.found(list)
-	}
+	s.end(list)
 	if !allowed {
 		return s.fail(h, codeOutOfRange, verbs.ErrOutOfRange)
 	}
@@ -318,12 +312,9 @@ func (s *session) pieces(h *header, list []request, answer int) error {
 func (s *session) applyPart(r *request, n int, pending bool) (old uint64, nowPending bool, err error) {
 	part := [1]request{*r}
 	part[0].length = n
-	if s.journal != nil {
-		if err := s.beginChanges(part[:]); err != nil {
-			return 0, pending, err
-		}
+	if err := s.begin(part[:]); err != nil {
+		return 0, pending, err
 	}
-	s.beginCheck()
 	allowed := s.reach.Allows(r.Region, r.Remote, n)
 	if allowed {
 		if s.ordered {
@@ -331,11 +322,7 @@ func (s *session) applyPart(r *request, n int, pending bool) (old uint64, nowPen
 		}
 		old, pending = s.space.Apply(&r.Request, pending)
 	}
-	s.endCheck()
-	if s.journal != nil {
-		s.endChanges()
-		s.found(part[:])
-	}
+	s.end(part[:])
 	if !allowed {
 		err = verbs.ErrOutOfRange
 	}
@@ -357,10 +344,10 @@ func (s *session) flush() error {
 	return s.send(s.deadline)
 }
 
-// send sends the answers until deadline, once the copy has what they depend on.
+// send sends the answers until deadline, once copies have what they depend on.
 func (s *session) send(deadline time.Time) error {
 	if s.journal != nil {
-		if err := s.journal.Wait(s.need); err != nil {
+		if err := s.journal.Wait(s.waiter, s.need); err != nil {
 			s.out = s.out[:0]
 			return err
 		}

@@ -2,7 +2,7 @@ package verbstest
 
 import (
 	"bytes"
-	"fmt"
+	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -10,11 +10,10 @@ import (
 
 // Copy is a copy of a server's data region in the same process, and the verbs.Link of its journal.
 type Copy struct {
-	mu     env.Mutex
-	more   env.Event // of what Receive waits for
-	memory []byte
-	ledger []byte
-	stream []byte // of which no whole item has arrived
+	mu      env.Mutex
+	more    env.Event // of what Receive waits for
+	replica verbs.Replica
+	stream  []byte // of which no whole item has arrived
 
 	applied, answered verbs.Position
 	items             int
@@ -24,31 +23,44 @@ type Copy struct {
 
 // NewCopy makes a copy of memory as it is now.
 func NewCopy(e env.Env, memory []byte) *Copy {
-	return &Copy{mu: e.NewMutex(), more: e.NewEvent(), memory: bytes.Clone(memory)}
+	return &Copy{mu: e.NewMutex(), more: e.NewEvent(), replica: verbs.Replica{Memory: bytes.Clone(memory), Known: true}}
 }
 
+// Join makes the copy one that answers of a journal wait for.
+func (c *Copy) Join(j *verbs.Journal) *verbs.Feed {
+	f, err := j.Feed(func() error { return nil }, nil)
+	if err == nil {
+		c.From(f.Start())
+		err = f.Connect(c, f.Start())
+	}
+	if err == nil {
+		err = f.Await()
+	}
+	if err != nil {
+		panic(err) // a test that asks for it where it cannot be
+	}
+	return f
+}
+
+// From lets the copy be one that has all up to a position.
+func (c *Copy) From(p verbs.Position) { c.applied, c.answered = p, p }
+
 // Send implements verbs.Link.
-func (c *Copy) Send(b []byte) error {
+func (c *Copy) Send(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stream = append(c.stream, b...)
 	for c.broken == nil {
-		i, n, err := verbs.NextItem(c.stream, uint64(len(c.memory)))
+		i, n, err := verbs.NextItem(c.stream, uint64(len(c.replica.Memory)))
 		if c.broken = err; n == 0 {
 			break
 		}
-		switch at := c.memory[i.At:][:i.Bytes]; {
-		case i.Ledger:
-			c.ledger, c.broken = i.Splice(c.ledger, c.ledger)
-		case i.Data != nil:
-			copy(at, i.Data)
-		default:
-			clear(at)
+		if c.broken = c.replica.Apply(&i); c.broken == nil {
+			c.stream, c.applied, c.items = c.stream[n:], c.applied+verbs.Position(n), c.items+1
 		}
-		c.stream, c.applied, c.items = c.stream[n:], c.applied+verbs.Position(n), c.items+1
 	}
 	c.more.Set()
-	return c.broken
+	return len(b), c.broken
 }
 
 // Receive implements verbs.Link.
@@ -65,11 +77,17 @@ func (c *Copy) Receive() (verbs.Position, error) {
 			return 0, broken
 		case news:
 			return applied, nil
-		case !c.more.Wait(soon):
-			return 0, fmt.Errorf("the copy answers nothing: %w", verbs.ErrTimeout)
+		case !c.more.Wait(moment):
+			return 0, nil
 		}
 	}
 }
+
+// Close implements verbs.Link.
+func (c *Copy) Close() error { return nil }
+
+// moment is how long a link may wait.
+const moment = 5 * time.Millisecond
 
 // Hold lets the copy answer nothing, until it is called with false.
 func (c *Copy) Hold(held bool) {
@@ -91,21 +109,21 @@ func (c *Copy) Break(err error) {
 func (c *Copy) Equal(memory []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return bytes.Equal(c.memory, memory)
+	return bytes.Equal(c.replica.Memory, memory)
 }
 
 // Memory is what the copy has.
 func (c *Copy) Memory() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return bytes.Clone(c.memory)
+	return bytes.Clone(c.replica.Memory)
 }
 
 // Ledger is the copy's ledger.
 func (c *Copy) Ledger() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return bytes.Clone(c.ledger)
+	return bytes.Clone(c.replica.Ledger)
 }
 
 // Items is how many changes the copy has.

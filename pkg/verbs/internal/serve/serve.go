@@ -48,26 +48,6 @@ type Provider struct {
 	Process func(c net.Conn) string
 }
 
-// Session is an admitted connection.
-type Session struct {
-	Conn net.Conn
-	Peer verbs.Peer
-
-	id   uint64
-	left bool          // a later session takes its place; guarded by the server's mu
-	done chan struct{} // closed when the session has ended
-
-	cutOnce sync.Once
-	wasCut  chan struct{} // closed when the session is first cut
-}
-
-// Done is closed when the session has ended.
-func (s *Session) Done() <-chan struct{} { return s.done }
-
-// WasCut is closed when the session is first cut. A Run that waits for something besides its
-// connection waits for this as well.
-func (s *Session) WasCut() <-chan struct{} { return s.wasCut }
-
 // Server is a verbs.Server. Safe for concurrent use.
 type Server struct {
 	o     verbs.ServerOptions
@@ -343,6 +323,9 @@ func (s *Server) end(session *Session) {
 // beginCut makes the session end soon. It may be called several times.
 func (s *Server) beginCut(e *Session) {
 	e.cutOnce.Do(func() { close(e.wasCut) })
+	if f := e.atCut.Load(); f != nil {
+		(*f)()
+	}
 	s.p.Cut(e)
 }
 

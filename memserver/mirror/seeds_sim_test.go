@@ -1,0 +1,30 @@
+package mirror_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env/simenv/simtest"
+)
+
+// TestSeeds: whatever happens to servers and to what connects them, no answer says less than one
+// before it, copies are equal, and all is in sync soon after.
+func TestSeeds(t *testing.T) {
+	seeds := simtest.Read(t, "mirror", "memserver/mirror", 60)
+	var mu sync.Mutex
+	var sum counts
+	longest, begun := time.Duration(0), time.Now()
+	done, failed := seeds.Each(func(seed uint64) (passed bool) {
+		o := run{seed: seed}.do()
+		if o.err != nil {
+			t.Errorf("%v\n%s", o.err, seeds.Replay(seed))
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		sum.add(o.counts)
+		longest = max(longest, o.took)
+		return o.err == nil
+	})
+	t.Logf("mirror: %d seeds, %.0f a second, %d failed; %+v; in sync %v after the last trouble at the latest", done, float64(done)/time.Since(begun).Seconds(), failed, sum, longest)
+}

@@ -1,0 +1,283 @@
+package mirror_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/env/simenv/simtest"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/volumes"
+)
+
+// world is a volume in a simulated world. Real are the journal, what mirrors it, the member and the
+// operator's step. The memory is a few words that only count up, so that each value says what was
+// before it. Judged are: an answer never says less than an answer before it; memories are equal at
+// equal positions; the ledger too; all is in sync soon after the trouble.
+type world struct {
+	*simtest.Stage
+	wrong mistake
+	main  *simenv.Process
+
+	pods    []*pod
+	sockets []*socket
+	record  volumes.View
+	cuts    map[wire]int
+	slow    map[wire]time.Duration
+	quiet   bool
+	over    bool
+	pause   bool // sessions do
+	void    bool
+	status  volumes.Status
+	waiting string
+	took    time.Duration
+	known   [words]uint64 // what was answered, at most
+	ledger  uint64        // the same
+	counts  counts
+}
+
+// counts is what happened.
+type counts struct{ answers, refused, late, breaks, resumed, joins, dropped, opened, cut, stops int }
+
+func (c *counts) add(o counts) {
+	c.answers += o.answers
+	c.refused += o.refused
+	c.late += o.late
+	c.breaks += o.breaks
+	c.resumed += o.resumed
+	c.joins += o.joins
+	c.dropped += o.dropped
+	c.opened += o.opened
+	c.cut += o.cut
+	c.stops += o.stops
+}
+
+const (
+	words    = 20  // some are rarely used: nothing hides there that a change got lost
+	apart    = 200 // bytes between words: some share a block
+	size     = 4096
+	troubled = 6 * time.Second
+	settled  = 10 * time.Second
+)
+
+// mistake is a fault put in on purpose.
+type mistake string
+
+const (
+	noMistake mistake = ""
+	noSettle  mistake = "a copy is walked before lists are over that record nothing"
+	oldMode   mistake = "a list goes by the mode of before its check"
+	aside     mistake = "a piece is read before it has its place among the changes"
+	noNeed    mistake = "an answer does not wait for what it READ"
+	noPermit  mistake = "an answer does not wait for permission"
+	half      mistake = "half of the memory is walked"
+	lateStore mistake = "the ledger is stored after it is stored that the content is here"
+	noLedger  mistake = "the ledger is not walked"
+)
+
+type run struct {
+	seed  uint64
+	wrong mistake
+}
+
+type outcome struct {
+	err    error
+	hash   uint64
+	void   bool
+	took   time.Duration
+	counts counts
+}
+
+func (r run) do() outcome {
+	inner := simenv.New(simenv.Options{Seed: r.seed, Preempt: 16, MaxEvents: 4_000_000})
+	w := &world{
+		Stage: &simtest.Stage{World: inner, Random: rand.New(rand.NewPCG(r.seed, 47)), Drift: 60_000}, wrong: r.wrong,
+		cuts: map[wire]int{}, slow: map[wire]time.Duration{},
+	}
+	err := inner.Run(func(p *simenv.Process) {
+		w.main = p
+		for range 3 {
+			w.newPod()
+		}
+		w.operator()
+		w.trouble()
+		w.heal()
+		w.settle()
+		w.over = true
+	})
+	if w.Problem != nil {
+		err = fmt.Errorf("seed %d: %w", r.seed, w.Problem)
+	}
+	return outcome{err, inner.Hash(), w.void, w.took, w.counts}
+}
+
+func (w *world) pod(name string) *pod {
+	for _, d := range w.pods {
+		if d.name == name {
+			return d
+		}
+	}
+	panic("no pod " + name)
+}
+
+// operator observes, asks Step, and acts.
+func (w *world) operator() {
+	p := w.NewDrifting("operator")
+	p.Go("main", func() {
+		var memory volumes.Memory
+		for !w.over {
+			p.Sleep(20*time.Millisecond + w.UpTo(150*time.Millisecond))
+			o := volumes.Observed{Now: p.Now(), Record: w.record, Copies: 2, SuspectAfter: 700 * time.Millisecond, JoinBackoff: 20 * time.Millisecond, Memory: memory}
+			for _, d := range w.pods {
+				q := volumes.Pod{Name: d.name, Version: "1", Moving: d.moving}
+				if d.ready() && !d.server.process.Frozen() && !w.isCut("operator", d.name) {
+					r := d.server.member.Report()
+					q.Report = &r
+				}
+				o.Pods = append(o.Pods, q)
+			}
+			a := volumes.Step(o)
+			memory, w.status, w.waiting = a.Memory, a.Status, a.Waiting
+			if a.Record != nil {
+				w.record = *a.Record
+				continue
+			}
+			for _, name := range a.Tell {
+				w.ask(name, func(s *server) { s.obey(w.record) })
+			}
+			if a.Join != nil {
+				w.ask(a.Join.Primary.Pod, func(s *server) {
+					if s.member.Join(o.Record.Number, a.Join.Copy) == nil {
+						w.counts.joins++
+					}
+				})
+			}
+			if a.Stop != "" {
+				w.ask(a.Stop, func(s *server) {
+					if s.member.Stop(o.Record.Number) == nil {
+						w.counts.stops++
+					}
+				})
+			}
+		}
+	})
+}
+
+// ask lets a pod's server do something.
+func (w *world) ask(name string, do func(*server)) {
+	if d := w.pod(name); d.ready() {
+		s := d.server
+		s.process.Go("asked", func() { do(s) })
+	}
+}
+
+// trouble is the adversary.
+func (w *world) trouble() {
+	for until := w.Now() + troubled; w.Now() < until; {
+		w.main.Sleep(w.UpTo(400 * time.Millisecond))
+		d, other := w.pods[w.Random.IntN(len(w.pods))], w.pods[w.Random.IntN(len(w.pods))]
+		if w.Random.IntN(3) > 0 && w.record.Number > 0 {
+			d = w.pod(w.record.Primary.Pod)
+		}
+		switch w.Random.IntN(10) {
+		case 0:
+			if d.server != nil && w.OneIn(3) {
+				d.server.process.Kill()
+			}
+		case 1:
+			if d.server != nil {
+				p := d.server.process
+				p.Freeze()
+				w.After(w.UpTo(2*time.Second), nil, p.Thaw)
+			}
+		case 2:
+			c := wire{d.name, other.name}
+			w.cuts[c]++
+			w.After(w.UpTo(2*time.Second), nil, func() { w.cuts[c] = max(0, w.cuts[c]-1) })
+		case 3:
+			c := wire{d.name, other.name}
+			w.slow[c] = w.UpTo(100 * time.Millisecond)
+			w.After(w.UpTo(2*time.Second), nil, func() { delete(w.slow, c) })
+		case 4:
+			d.moving = true
+			w.After(w.UpTo(2*time.Second), nil, func() { d.moving = false })
+		case 5:
+			if d.ready() {
+				d.server.cutOne()
+			}
+		default: // the next connections that are used break
+			for _, c := range w.sockets {
+				if !c.broken && !c.dead() && w.OneIn(2) {
+					w.counts.breaks++
+					w.After(w.UpTo(50*time.Millisecond), nil, c.reset)
+				}
+			}
+		}
+	}
+}
+
+// heal ends all trouble.
+func (w *world) heal() {
+	w.quiet = true
+	clear(w.cuts)
+	clear(w.slow)
+	for _, d := range w.pods {
+		d.moving = false
+		if d.server != nil {
+			d.server.process.Thaw()
+		}
+	}
+}
+
+// settle waits until all is in sync, and an answer was given since.
+func (w *world) settle() {
+	begun, answers := w.Now(), -1
+	for ; ; w.main.Sleep(20 * time.Millisecond) {
+		w.took = w.Now() - begun
+		sync := w.inSync()
+		switch {
+		case sync && answers < 0:
+			answers = w.counts.answers
+		case sync && w.counts.answers > answers+20:
+			w.compare()
+			return
+		case w.status == volumes.Lost:
+			w.Report("the volume is lost, and no pod was")
+			return
+		case w.took >= settled:
+			w.Report("not in sync %v after the last trouble: record %v, %v: %s%s", settled, w.record, w.status, w.waiting, w.dump())
+			return
+		}
+	}
+}
+
+func (w *world) inSync() bool {
+	if w.status != volumes.InSync || w.record.Backup == (volumes.Proc{}) {
+		return false
+	}
+	p, b := w.pod(w.record.Primary.Pod), w.pod(w.record.Backup.Pod)
+	return p.ready() && b.ready() && p.server.member.Role() == volumes.Primary && b.server.member.Role() == volumes.Backup
+}
+
+func (w *world) dump() (s string) {
+	for _, d := range w.pods {
+		if s += fmt.Sprintf("\n  %s runs %v, stored %+v", d.name, d.server != nil, d.stored); d.ready() {
+			s += fmt.Sprintf(" %+v, at %d, journal at %d; %v", d.server.member.Report(), d.server.sink.Applied(), d.server.journal.Last(), d.server.problem)
+		}
+	}
+	return s
+}
+
+// compare compares primary and backup at one position.
+func (w *world) compare() {
+	p, b := w.pod(w.record.Primary.Pod).server, w.pod(w.record.Backup.Pod).server
+	w.pause = true
+	for until := w.Now() + verbs.WaitLimit; b.sink.Applied() < p.journal.Last() && w.Now() < until; {
+		w.main.Sleep(volumes.AskInterval)
+	}
+	if !bytes.Equal(p.pod.memory, b.pod.memory) || !bytes.Equal(p.pod.ledger, b.sink.Ledger()) {
+		w.Report("the backup is at %d of %d; memory is equal: %v, the ledger: %q and %q", b.sink.Applied(), p.journal.Last(), bytes.Equal(p.pod.memory, b.pod.memory), bytes.TrimSpace(p.pod.ledger), bytes.TrimSpace(b.sink.Ledger()))
+	}
+}
