@@ -151,9 +151,16 @@ func (s *step) decide() {
 	}
 }
 
-// first names a pod that begins with an empty memory. Whichever process of it hears of the view
+// first names the pod that has served the volume without a view, since it never had another copy.
+// Else it names a pod that begins with an empty memory. Whichever process of it hears of the view
 // first does.
 func (s *step) first() {
+	for _, p := range s.Pods {
+		if r := p.Report; r != nil && !p.Gone && r.Role == Primary && r.View.Number == 0 {
+			s.record(Proc{Pod: p.Name}, Proc{}, "the volume had one pod so far")
+			return
+		}
+	}
 	for _, p := range s.Pods {
 		if r := p.Report; r != nil && !p.Gone && !p.Moving && r.Role == Joining {
 			s.record(Proc{Pod: p.Name}, Proc{}, "the volume is new")

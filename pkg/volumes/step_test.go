@@ -35,6 +35,7 @@ func TestStep(t *testing.T) {
 		want   Actions // as far as it is set
 	}{
 		{"a new volume", View{}, 2, []Pod{silent("a"), fresh(b)}, Actions{Record: &View{Number: 1, Primary: Proc{Pod: "b"}}}},
+		{"a volume that had one pod", View{}, 1, []Pod{fresh(b), moving(reports(Report{Proc: a, Role: Primary}))}, Actions{Record: &View{Number: 1, Primary: Proc{Pod: "a"}}}},
 		{"the first view was not heard", View{Number: 1, Primary: Proc{Pod: "a"}}, 1, []Pod{fresh(proc("a", 7))}, Actions{Tell: []string{"a"}, Status: Switching}},
 		{"a copy joins", alone, 2, []Pod{primary(alone, Report{}), free(b)}, Actions{Join: &Join{a, b}, Status: Copying}},
 		{"a pod is missing", alone, 2, []Pod{primary(alone, Report{})}, Actions{MakePods: 1, Status: Alone}},
