@@ -15,6 +15,7 @@ const (
 	PortControl = 7471 // memory server: gRPC, rpc.Memory
 	// memory server: the tcp provider, or the ibv provider's bootstrap connections
 	PortFabric  = 7470
+	PortMirror  = 7473 // memory server: changes of its volume, for its copies
 	PortRPC     = 7480 // compute server: gRPC, rpc.Compute
 	PortRESP    = 6379 // compute server: RESP
 	PortMetrics = 9090 // every server: /metrics, /healthz, /readyz

@@ -126,6 +126,7 @@ var rooms = []struct {
 	}},
 	{"computeserver", []string{"pkg/accept", "pkg/profile", "pkg/index", "pkg/partition", "pkg/pool", "pkg/verbs", "pkg/env", "pkg/identity", "api/rpc", "api/config", "pkg/keyrange"}},
 	{"client", []string{"pkg/partition", "api/rpc", "pkg/identity", "pkg/keyrange"}},
+	{"controllers/internal/serverstest", []string{"controllers", "api", "pkg/volumes", "pkg/env"}},
 	{"controllers", []string{"api", "pkg/accept", "pkg/autoscale", "pkg/grant", "pkg/partition", "pkg/volumes", "pkg/identity", "pkg/logs", "pkg/profile"}},
 	{"deviceplugin", []string{"pkg/accept", "pkg/profile"}},
 	{"cmd/kubectl-dmindex", []string{"api", "client"}},

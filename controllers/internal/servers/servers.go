@@ -94,5 +94,6 @@ type Compute interface {
 // Dialer reaches servers. Safe for concurrent use.
 type Dialer interface {
 	Memory(Target) (Memory, error)
+	Volume(Target) (Volume, error)
 	Compute(Target) (Compute, error)
 }

@@ -22,6 +22,7 @@ type Fleet struct {
 	mu      sync.Mutex
 	next    uint64
 	memory  map[string]*memory
+	copies  map[string]*copyServer
 	compute map[string]*compute
 	away    map[string]bool   // by namespace/pod: does not answer
 	problem map[string]string // by namespace/pod: why it cannot start on its node
@@ -32,6 +33,8 @@ type Fleet struct {
 	trust map[string]trust               // by namespace/pod
 
 	ranges map[string][]*rpcv1.OwnedRange // by namespace/pod
+
+	heldBack bool // copies that join do not get all
 
 	behind []string // clients that do not follow when servers join
 
@@ -59,7 +62,7 @@ type Fleet struct {
 
 // New is a fleet without servers.
 func New() *Fleet {
-	return &Fleet{memory: map[string]*memory{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, paths: map[string][]*rpcv1.MemoryPath{}, acls: map[string][]byte{}, trust: map[string]trust{}, ranges: map[string][]*rpcv1.OwnedRange{}, changed: make(chan struct{}), Chunks: 64, Locks: 1024}
+	return &Fleet{memory: map[string]*memory{}, copies: map[string]*copyServer{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, paths: map[string][]*rpcv1.MemoryPath{}, acls: map[string][]byte{}, trust: map[string]trust{}, ranges: map[string][]*rpcv1.OwnedRange{}, changed: make(chan struct{}), Chunks: 64, Locks: 1024}
 }
 
 const chunkBytes = 8 << 20

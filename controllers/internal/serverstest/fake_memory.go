@@ -10,6 +10,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
 type memory struct {
@@ -37,6 +38,9 @@ func (c *memoryClient) Close() {}
 
 // with runs do on the server's state, unless it is away.
 func (c *memoryClient) with(do func(*memory) error) error {
+	if s := c.f.copyOf(c.t.UID); s != nil && s.member.Role() != volumes.Primary || s == nil && isCopy(c.t) {
+		return fmt.Errorf("memory server %s %w", c.t.Pod, errNotPrimary)
+	}
 	c.f.mu.Lock()
 	defer c.f.mu.Unlock()
 	if c.f.away[c.t.Namespace+"/"+c.t.Pod] {
