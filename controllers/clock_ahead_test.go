@@ -39,7 +39,7 @@ func TestStampsOfAClockThatWasAhead(t *testing.T) {
 	old := pod("pool-1", 1)
 	old.Spec.Containers = []corev1.Container{{Image: "a"}}
 	old.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-	restarted := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}, image: "b", size: 2, pods: []*corev1.Pod{aheadPod(annotationRestarted), old}}
+	restarted := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}, image: "b", size: 2, answering: []*corev1.Pod{aheadPod(annotationRestarted), old}}
 	if a := decideServers(restarted.view(noon)); a.restart != 1 {
 		t.Errorf("the next server to get its image: %d, want 1", a.restart)
 	}

@@ -219,7 +219,7 @@ func TestServersThatListWithoutEnd(t *testing.T) {
 	if paths := pathsOf([]*rpcv1.MemoryPath{{Device: long}, {Device: long}}); len(paths) != 1 || len(paths[0].Device) > longestDevice {
 		t.Errorf("%d paths", len(paths))
 	}
-	s := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}, pods: []*corev1.Pod{pod("pool-0", 0)}, described: map[int]*rpcv1.DescribeMemoryReply{}}
+	s := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}, answering: []*corev1.Pod{pod("pool-0", 0)}, described: map[int]*rpcv1.DescribeMemoryReply{}}
 	d := &rpcv1.DescribeMemoryReply{Transports: []*rpcv1.Transport{{Device: long}}}
 	s.use.keptFor = map[int][]string{}
 	for i := range many {
@@ -232,7 +232,7 @@ func TestServersThatListWithoutEnd(t *testing.T) {
 	if len(server.Device) > longestDevice || len(server.KeptFor) > dmv1.MaxShownKeptFor || len(grants) != dmv1.MaxShownGrants || len(grants[0].Identity) > dmv1.MaxShownIdentity {
 		t.Errorf("device %d bytes, kept for %d, %d grants", len(server.Device), len(server.KeptFor), len(grants))
 	}
-	i := &indexScope{index: &dmv1.DMIndex{}, memoryPools: []memoryPoolOfIndex{{pods: s.pods, described: s.described}}}
+	i := &indexScope{index: &dmv1.DMIndex{}, memoryPools: []memoryPoolOfIndex{{pods: s.answering, described: s.described}}}
 	if m := i.memoryState(memoryServer{id: 1, pod: "pool-0"}, nil); len(m.Device) != longestDevice {
 		t.Errorf("a device of %d bytes", len(m.Device))
 	}

@@ -83,7 +83,7 @@ func usedIDs(pool client.Object, next int) (idSet, error) {
 		}
 		from, err := strconv.Atoi(first)
 		to, err2 := strconv.Atoi(last)
-		if err != nil || err2 != nil || from < 0 || to < from || to > build.MaxMemoryPodID {
+		if err != nil || err2 != nil || from < 0 || to < from || to > build.MaxVolume {
 			return nil, fmt.Errorf("annotation %s of pool %s cannot be read at %q: put it back as it was, or remove it; then all numbers that were given out count as used", dmv1.AnnotationUsedIDs, pool.GetName(), part)
 		}
 		for id := from; id <= to; id++ {
@@ -121,7 +121,7 @@ func (s idSet) String() string {
 
 // markUsed writes down that an index is about to be made on servers of a pool.
 func (b *base) markUsed(ctx context.Context, p *memoryPoolOfIndex, ids []int) error {
-	used, err := usedIDs(p.pool, nextID(p.pool, p.pods))
+	used, err := usedIDs(p.pool, nextVolume(p.pool, p.pods))
 	if err != nil {
 		return err
 	}
@@ -139,28 +139,29 @@ func (s idSet) addRecorded(index *dmv1.DMIndex, pool string) {
 		return // nobody can tell; the index says so
 	}
 	for _, server := range known {
-		ordinal, id := build.MemoryServerPod(server)
+		ordinal, id := build.MemoryServerVolume(server)
 		if ordinal < len(index.Spec.MemoryPools) && build.MemoryPoolOf(index, index.Spec.MemoryPools[ordinal]) == pool {
 			s[id] = true
 		}
 	}
 }
 
-// memoryIDs are the numbers that a memory pool may give out. pods are all that there are; on
-// servers of those in recorded indexes were made.
-func memoryIDs(pool client.Object, pods []*corev1.Pod, recorded idSet) (ids numbers, err error) {
-	ids = numbers{next: nextID(pool, pods), again: true}
+// memoryIDs are the numbers that a memory pool may give to pods with volumes of their own. pods are
+// all that there are; on servers of those in made indexes were made. A volume that record has may
+// be in another pod than the one with its number.
+func memoryIDs(pool client.Object, pods []*corev1.Pod, record volumeRecord, made idSet) (ids numbers, err error) {
+	ids = numbers{next: nextVolume(pool, pods), again: true}
 	used, err := usedIDs(pool, ids.next)
 	if err != nil {
 		return ids, err
 	}
-	maps.Copy(used, recorded)
-	for id := range recorded {
+	maps.Copy(used, made)
+	for id := range made {
 		ids.next = max(ids.next, id+1) // the annotation may have been lost
 	}
 	for id := range ids.next {
-		is := func(p *corev1.Pod) bool { return podID(p) == id }
-		if !used[id] && !slices.ContainsFunc(pods, is) {
+		is := func(p *corev1.Pod) bool { return volumeOf(p) == id }
+		if _, elsewhere := record.Views[id]; !elsewhere && !used[id] && !slices.ContainsFunc(pods, is) {
 			ids.free = append(ids.free, id)
 		}
 	}

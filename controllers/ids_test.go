@@ -50,7 +50,7 @@ func TestMemoryIDs(t *testing.T) {
 			p.Name = build.PodName("pool", id)
 			pods = append(pods, p)
 		}
-		ids, err := memoryIDs(pool, pods, idSet{})
+		ids, err := memoryIDs(pool, pods, volumeRecord{}, idSet{})
 		if got := fmt.Sprint(ids.free, ids.next, ids.also, err); got != want {
 			t.Errorf("%s: %s, want %s", used, got, want)
 		}
@@ -83,7 +83,7 @@ func TestIDsLast(t *testing.T) {
 	var pods []*corev1.Pod
 	made := 0
 	for range rounds {
-		s := memoryPoolScope{pool: pool, size: servers, image: "a", pods: pods}
+		s := memoryPoolScope{pool: pool, size: servers, image: "a", answering: pods}
 		a := decideMemoryPool(s.view(now))
 		for _, id := range a.remove {
 			for i, p := range pods {
@@ -93,7 +93,7 @@ func TestIDsLast(t *testing.T) {
 				}
 			}
 		}
-		ids, err := memoryIDs(pool, pods, idSet{})
+		ids, err := memoryIDs(pool, pods, volumeRecord{}, idSet{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +104,7 @@ func TestIDsLast(t *testing.T) {
 			} else {
 				ids.next++
 			}
-			if id > build.MaxMemoryPodID {
+			if id > build.MaxVolume {
 				t.Fatalf("no number is left after %d pods", made)
 			}
 			p := &corev1.Pod{}

@@ -65,7 +65,7 @@ func (s *indexScope) compareHeld(chosen bool) error {
 	force := grant.Incarnation(identityOf(s.index), uid)
 	for _, p := range s.memoryPools {
 		for _, pod := range p.pods {
-			for _, use := range p.described[podID(pod)].GetIndexes() {
+			for _, use := range p.described[volumeOf(pod)].GetIndexes() {
 				if !grant.Of(use.Index, uid) {
 					continue
 				}
@@ -208,7 +208,7 @@ func (s *indexScope) describedPod(name string) *rpcv1.DescribeMemoryReply {
 		p := &s.memoryPools[i]
 		for _, pod := range p.pods {
 			if pod.Name == name {
-				return p.described[podID(pod)]
+				return p.described[volumeOf(pod)]
 			}
 		}
 	}
@@ -217,14 +217,14 @@ func (s *indexScope) describedPod(name string) *rpcv1.DescribeMemoryReply {
 
 // memoryPod finds the pod of a memory server and what it said.
 func (s *indexScope) memoryPod(m memoryServer) (*memoryPoolOfIndex, *corev1.Pod, *rpcv1.DescribeMemoryReply) {
-	ordinal, id := build.MemoryServerPod(m.id)
+	ordinal, volume := build.MemoryServerVolume(m.id)
 	if ordinal >= len(s.memoryPools) {
 		return nil, nil, nil
 	}
 	p := &s.memoryPools[ordinal]
 	for _, pod := range p.pods {
-		if podID(pod) == id {
-			return p, pod, p.described[id]
+		if volumeOf(pod) == volume {
+			return p, pod, p.described[volume]
 		}
 	}
 	return p, nil, nil

@@ -65,13 +65,13 @@ func (r *DMMemoryPoolReconciler) keepPoolAuthority(ctx context.Context, s *memor
 		return nil
 	}
 	compute := func() ([]trust, error) { return r.computeTrust(ctx, s.pool) }
-	s.authorityAgain, err = r.keepAuthority(ctx, s.pool, authorityView{grace: poolAuthorityGrace}, trustOfMemory(s.pods, s.described), compute, nil)
+	s.authorityAgain, err = r.keepAuthority(ctx, s.pool, authorityView{grace: poolAuthorityGrace}, trustOfMemory(s.answering, s.described), compute, nil)
 	return err
 }
 
 func trustOfMemory(pods []*corev1.Pod, described map[int]*rpcv1.DescribeMemoryReply) (all []trust) {
 	for _, p := range pods {
-		d := described[podID(p)]
+		d := described[volumeOf(p)]
 		all = append(all, trustOf(p, d != nil, d))
 	}
 	return all

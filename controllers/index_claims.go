@@ -74,7 +74,7 @@ func (r *DMIndexReconciler) gatherPools(ctx context.Context, index *dmv1.DMIndex
 			if p.authority, err = r.readAuthority(ctx, p.pool); err != nil {
 				return nil, err
 			}
-			if p.pods, err = listPods(ctx, r, p.pool, dmv1.ComponentMemory); err != nil {
+			if err := p.gatherServers(ctx, r); err != nil {
 				return nil, err
 			}
 			found = append(found, p)
@@ -101,7 +101,7 @@ func decideAmong(index *dmv1.DMIndex, others []dmv1.DMIndex, pools map[string]*m
 	var all []grant.Server
 	for _, p := range pools {
 		for _, pod := range p.pods {
-			d := p.described[podID(pod)]
+			d := p.described[volumeOf(pod)]
 			if d == nil || going(pod) {
 				continue
 			}
@@ -152,7 +152,7 @@ func claimOf(index *dmv1.DMIndex, pools map[string]*memoryPoolOfIndex, pods map[
 		}
 	}
 	for id, chunks := range asked {
-		ordinal, n := build.MemoryServerPod(id)
+		ordinal, volume := build.MemoryServerVolume(id)
 		if ordinal >= len(index.Spec.MemoryPools) {
 			continue
 		}
@@ -161,7 +161,7 @@ func claimOf(index *dmv1.DMIndex, pools map[string]*memoryPoolOfIndex, pods map[
 		if pools[pool] == nil {
 			continue
 		}
-		w := grant.Want{Server: build.PodName(pool, n)}
+		w := grant.Want{Server: pools[pool].record.podOf(pool, volume)}
 		if spec.Locks != nil {
 			w.Locks = uint64(*spec.Locks)
 		}

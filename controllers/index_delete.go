@@ -68,13 +68,16 @@ func (r *DMIndexReconciler) evictFrom(ctx context.Context, s *indexScope, name s
 	if err != nil || goes && !shared {
 		return nil, err
 	}
-	pods, err := listPods(ctx, r.Live, pool, dmv1.ComponentMemory)
-	if err != nil {
+	m := memoryPoolOfIndex{pool: pool}
+	if err := m.gatherServers(ctx, r.Live); err != nil {
 		return nil, err
 	}
-	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return going(p) || ended(p) || p.Status.Phase == corev1.PodPending })
+	for _, volume := range m.missing() {
+		held = append(held, fmt.Sprintf("volume %d of pool %s (none of its copies serves)", volume, name))
+	}
+	pods := slices.DeleteFunc(m.pods, func(p *corev1.Pod) bool { return going(p) || ended(p) || p.Status.Phase == corev1.PodPending })
 	if len(pods) == 0 {
-		return nil, nil // also where somebody else's Secret keeps the pool from being made
+		return held, nil // also where somebody else's Secret keeps the pool from being made
 	}
 	authority, err := r.readAuthority(ctx, pool)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -50,7 +52,7 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 		p.pool = pool
 		p.authority, err = r.readAuthority(ctx, pool)
 		s.problems.add(err) // its servers cannot be asked; those of other pools can
-		if p.pods, err = listPods(ctx, r, pool, dmv1.ComponentMemory); err != nil {
+		if err := p.gatherServers(ctx, r); err != nil {
 			return err
 		}
 		s.memoryPools = append(s.memoryPools, p)
@@ -59,24 +61,18 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 	r.describePools(ctx, s.pools()...)
 	var observed []memoryObserved
 	for ordinal, p := range s.memoryPools {
-		for _, pod := range p.pods {
-			o := memoryObserved{id: build.MemoryServerID(ordinal, podID(pod)), pod: pod.Name, gone: going(pod) || ended(pod)}
-			if d := p.described[podID(pod)]; d != nil {
-				o.answered, o.incarnation = true, d.Incarnation
-			}
-			observed = append(observed, o)
-		}
+		observed = append(observed, p.observe(ordinal)...)
 	}
 	if err := s.compareHeld(recorded != nil); err != nil {
 		return err
 	}
-	ordinal := func(id uint16) int { n, _ := build.MemoryServerPod(id); return n }
+	ordinal := func(id uint16) int { n, _ := build.MemoryServerVolume(id); return n }
 	podName := func(id uint16) string {
-		n, pod := build.MemoryServerPod(id)
+		n, volume := build.MemoryServerVolume(id)
 		if n >= len(s.index.Spec.MemoryPools) {
 			return "?"
 		}
-		return build.PodName(build.MemoryPoolOf(s.index, s.index.Spec.MemoryPools[n]), pod)
+		return s.memoryPools[n].record.podOf(build.MemoryPoolOf(s.index, s.index.Spec.MemoryPools[n]), volume)
 	}
 	s.verdict = judgeMemory(recorded, wanted, observed, ordinal, podName)
 	s.judgeJoined(joined, observed, podName)
@@ -94,6 +90,11 @@ func (r *DMIndexReconciler) confirmLoss(ctx context.Context, s *indexScope, serv
 		if !s.verdict.recorded || m.state != dmv1.ServerLost {
 			continue
 		}
+		if known, err := r.isKnownLost(ctx, s, m); err != nil || !known {
+			s.problems.add(err)
+			m.state, m.why = dmv1.ServerUnreachable, ""
+			continue
+		}
 		pod := &corev1.Pod{}
 		err := r.Live.Get(ctx, types.NamespacedName{Namespace: s.index.Namespace, Name: m.pod}, pod)
 		switch {
@@ -107,13 +108,48 @@ func (r *DMIndexReconciler) confirmLoss(ctx context.Context, s *indexScope, serv
 	}
 }
 
+// isKnownLost asks the API server whether the record still says of a server that is taken for lost
+// what was judged by, and whether the other pods that it names are gone. A cache that is behind may
+// name a pod whose volume went on elsewhere, and of a pool in StateConflict it is not known who has
+// the volume.
+func (r *DMIndexReconciler) isKnownLost(ctx context.Context, s *indexScope, m *memoryServer) (known bool, err error) {
+	ordinal, volume := build.MemoryServerVolume(m.id)
+	if ordinal >= len(s.memoryPools) || s.memoryPools[ordinal].pool == nil {
+		return true, nil
+	}
+	p := &s.memoryPools[ordinal]
+	pool := &dmv1.DMMemoryPool{}
+	switch err := readKnown(ctx, r.Live, client.ObjectKeyFromObject(p.pool), pool); {
+	case apierrors.IsNotFound(err):
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	now, err := recordOf(pool)
+	if err != nil || !reflect.DeepEqual(now.Views[volume], p.record.Views[volume]) {
+		return false, err
+	}
+	view, recorded := now.Views[volume]
+	if !recorded {
+		return true, nil
+	}
+	for _, named := range view.named()[1:] {
+		pod := &corev1.Pod{}
+		err := r.Live.Get(ctx, types.NamespacedName{Namespace: pool.Namespace, Name: named.Pod}, pod)
+		if client.IgnoreNotFound(err) != nil || err == nil && string(pod.UID) == named.UID && !ended(pod) {
+			return false, client.IgnoreNotFound(err)
+		}
+	}
+	return true, nil
+}
+
 // missingMemory says which memory servers an index that is to be made waits for; empty if for none.
 func (s *indexScope) missingMemory() string {
 	var missing []string
 	for ordinal, p := range s.memoryPools {
 		answering := 0
 		for _, m := range s.verdict.servers {
-			if n, _ := build.MemoryServerPod(m.id); n == ordinal && m.state == dmv1.ServerReady {
+			if n, _ := build.MemoryServerVolume(m.id); n == ordinal && m.state == dmv1.ServerReady {
 				answering++
 			}
 		}
@@ -135,7 +171,7 @@ func startless(pods []*corev1.Pod) string {
 // unfitPods says what keeps servers from starting, behind a sentence.
 func unfitPods(pods []*corev1.Pod, problems map[int]string) (text string) {
 	for _, p := range pods {
-		if why := problems[podID(p)]; why != "" {
+		if why := problems[volumeOf(p)]; why != "" {
 			text += fmt.Sprintf("; pod %s on node %s: %s", p.Name, p.Spec.NodeName, why)
 		}
 	}

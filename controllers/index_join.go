@@ -97,7 +97,7 @@ func (r *DMIndexReconciler) chooseJoining(ctx context.Context, s *indexScope) er
 		case home == nil || d.ChunksTotal-min(d.ChunksTotal, d.ChunksGranted) < max(1, min(quota(p.spec, d), d.ChunksTotal)):
 			continue // others have it
 		}
-		ordinal, id := build.MemoryServerPod(m.id)
+		ordinal, id := build.MemoryServerVolume(m.id)
 		of[ordinal] = append(of[ordinal], id)
 		s.joining = append(s.joining, m)
 	}
@@ -150,7 +150,7 @@ func (r *DMIndexReconciler) turn(ctx context.Context, s *indexScope, m memorySer
 // joinServer brings a server further that joins. It says what is waited for.
 func (r *DMIndexReconciler) joinServer(ctx context.Context, s *indexScope, m memoryServer) (wait string, err error) {
 	identity := identityOf(s.index)
-	ordinal, _ := build.MemoryServerPod(m.id)
+	ordinal, _ := build.MemoryServerVolume(m.id)
 	server := &rpcv1.JoinedServer{
 		Id: uint32(m.id), Incarnation: m.incarnation, Provider: s.transports()[ordinal],
 		Control: build.Control(m.pod, build.MemoryPoolOf(s.index, s.index.Spec.MemoryPools[ordinal]), s.index.Namespace),

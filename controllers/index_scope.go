@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -65,9 +67,52 @@ type memoryPoolOfIndex struct {
 	spec      dmv1.IndexMemoryPool
 	pool      *dmv1.DMMemoryPool // nil = there is none
 	authority *pki.Authority     // nil = not yet
-	pods      []*corev1.Pod
-	described map[int]*rpcv1.DescribeMemoryReply
-	problems  map[int]string // of servers that cannot start
+	record    volumeRecord
+	pods      []*corev1.Pod                      // that answer for a volume
+	elsewhere idSet                              // volumes (volumeRecord.answering)
+	described map[int]*rpcv1.DescribeMemoryReply // by volume, as problems
+	problems  map[int]string                     // of servers that cannot start
+}
+
+// gatherServers looks which pods of the pool answer for its volumes.
+func (m *memoryPoolOfIndex) gatherServers(ctx context.Context, from client.Reader) (err error) {
+	pods, err := listPods(ctx, from, m.pool, dmv1.ComponentMemory)
+	if err != nil {
+		return err
+	}
+	if m.record, err = recordOf(m.pool); err != nil {
+		return err
+	}
+	m.pods, m.elsewhere = m.record.answering(pods)
+	return nil
+}
+
+// observe are the volumes of the pool as they are seen now, where the pool has a place among those
+// of an index. A volume of which another pod has a copy is not lost with the pod that answers.
+func (m *memoryPoolOfIndex) observe(ordinal int) (observed []memoryObserved) {
+	for _, pod := range m.pods {
+		volume := volumeOf(pod)
+		o := memoryObserved{id: build.MemoryServerID(ordinal, volume), pod: pod.Name, gone: (going(pod) || ended(pod)) && !m.elsewhere[volume]}
+		if d := m.described[volume]; d != nil {
+			o.answered, o.incarnation = true, d.Incarnation
+		}
+		observed = append(observed, o)
+	}
+	for _, volume := range m.missing() {
+		observed = append(observed, memoryObserved{id: build.MemoryServerID(ordinal, volume), pod: m.record.podOf(m.pool.Name, volume)})
+	}
+	return observed
+}
+
+// missing are the volumes that no pod answers for at present, although one has a copy.
+func (m *memoryPoolOfIndex) missing() (volumes []int) {
+	for volume := range m.elsewhere {
+		if !slices.ContainsFunc(m.pods, func(p *corev1.Pod) bool { return volumeOf(p) == volume }) {
+			volumes = append(volumes, volume)
+		}
+	}
+	slices.Sort(volumes)
+	return volumes
 }
 
 // computeServer is a compute pod and what it said.

@@ -86,7 +86,7 @@ func (m *memoryPoolOfIndex) speaksTLS() error {
 			"set fabricTLS: false, or use a pool with transport TCP", m.pool.Name), 0}
 	}
 	for _, p := range m.pods {
-		d := m.described[podID(p)]
+		d := m.described[volumeOf(p)]
 		if d != nil && !slices.ContainsFunc(d.Transports, func(t *rpcv1.Transport) bool { return t.Tls }) {
 			return &waitFor{dmv1.ReasonTransportMismatch, fmt.Sprintf("the index has security.fabricTLS, and memory pod %s runs version %s, which has no TLS on its fabric: "+
 				"set image of memory pool %s to a newer one, or fabricTLS: false", p.Name, d.Version, m.pool.Name), requeueSoon * 5}
@@ -278,7 +278,7 @@ func (r *DMIndexReconciler) chooseMemory(ctx context.Context, s *indexScope) err
 	recorded, of := map[uint16]uint64{}, map[int][]int{}
 	for _, m := range s.verdict.servers {
 		recorded[m.id] = m.incarnation
-		ordinal, id := build.MemoryServerPod(m.id)
+		ordinal, id := build.MemoryServerVolume(m.id)
 		of[ordinal] = append(of[ordinal], id)
 	}
 	for ordinal, ids := range of {
@@ -329,7 +329,7 @@ func (r *DMIndexReconciler) configure(ctx context.Context, s *indexScope) error 
 		if _, is := joined[m.id]; is {
 			continue // the home tells of them
 		}
-		ordinal, _ := build.MemoryServerPod(m.id)
+		ordinal, _ := build.MemoryServerVolume(m.id)
 		pool := build.MemoryPoolOf(s.index, s.index.Spec.MemoryPools[ordinal])
 		servers = append(servers, config.MemoryServer{Transport: transports[ordinal], ID: m.id, Pod: m.pod, Incarnation: m.incarnation, Control: build.Control(m.pod, pool, s.index.Namespace)})
 	}

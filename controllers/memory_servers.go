@@ -39,10 +39,10 @@ func (b *base) describeMemory(ctx context.Context, pods []*corev1.Pod, a *pki.Au
 	byID, problems := map[int]*rpcv1.DescribeMemoryReply{}, map[int]string{}
 	for i, reply := range replies {
 		if reply != nil {
-			byID[podID(pods[i])] = reply
+			byID[volumeOf(pods[i])] = reply
 		}
 		if unfit := (*servers.Unfit)(nil); errors.As(errs[i], &unfit) {
-			problems[podID(pods[i])] = unfit.Why
+			problems[volumeOf(pods[i])] = unfit.Why
 		}
 	}
 	return byID, problems

@@ -32,14 +32,21 @@ type memoryPoolScope struct {
 	pool      *dmv1.DMMemoryPool
 	image     string
 	authority *pki.Authority
-	pods      []*corev1.Pod
-	probes    []*corev1.Pod // of images (memorypool_image.go)
-	size      int           // servers that there shall be
+	pods      []*corev1.Pod // all
+	record    volumeRecord
+	answering []*corev1.Pod  // those of pods that answer for a volume
+	elsewhere idSet          // volumes (volumeRecord.answering)
+	volumes   []*volumeScope // that are not left as they are
+	probes    []*corev1.Pod  // of images (memorypool_image.go)
+	size      int            // servers that there shall be
 	looked    time.Time
 	// pods on whose servers there are indexes
 	recorded  idSet
-	described map[int]*rpcv1.DescribeMemoryReply // by pod
-	problems  map[int]string                     // of servers that cannot start
+	described map[int]*rpcv1.DescribeMemoryReply // by volume
+	problems  map[int]string                     // of servers that cannot start, by volume
+
+	unrecorded   bool          // what was decided is not in the record yet
+	volumesAgain time.Duration // when to look at volumes again; 0 = nothing is waited for
 
 	// when to look at the replacement of the authority again; 0 = never
 	authorityAgain time.Duration
@@ -79,6 +86,9 @@ func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 	if err == nil && s.authorityAgain > 0 {
 		after.RequeueAfter = min(after.RequeueAfter, max(s.authorityAgain, time.Second))
 	}
+	if err == nil && s.volumesAgain > 0 {
+		after.RequeueAfter = min(after.RequeueAfter, s.volumesAgain)
+	}
 	return after, err
 }
 
@@ -95,6 +105,7 @@ func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) e
 	case err == nil:
 		return r.reconcile(ctx, s)
 	case errors.Is(err, errNoRecord):
+		s.unrecorded = true
 		problems.add(err)
 		problems.add(r.reconcile(ctx, s))
 	case passing(err):
@@ -111,6 +122,10 @@ func (r *DMMemoryPoolReconciler) gatherUse(ctx context.Context, s *memoryPoolSco
 	if s.pods, err = listPods(ctx, r, s.pool, dmv1.ComponentMemory); err != nil {
 		return err
 	}
+	if s.record, err = recordOf(s.pool); err != nil {
+		return err
+	}
+	s.answering, s.elsewhere = s.record.answering(s.pods)
 	if s.probes, err = listPods(ctx, r, s.pool, dmv1.ComponentProbe); err != nil {
 		return err
 	}
@@ -138,7 +153,7 @@ func (r *DMMemoryPoolReconciler) gather(ctx context.Context, s *memoryPoolScope)
 	if s.authority, err = r.readAuthority(ctx, s.pool); err != nil || s.authority == nil {
 		return err
 	}
-	s.described, s.problems = r.describeMemory(ctx, s.pods, s.authority)
+	s.described, s.problems = r.describeMemory(ctx, s.answering, s.authority)
 	return nil
 }
 
@@ -169,7 +184,10 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 	}
 	problems.add(r.renewTLS(ctx, s.pods, tls))
 	problems.add(r.keepPoolAuthority(ctx, s))
-	if s.size, err = r.pausedSize(ctx, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Servers), max(len(s.pool.Status.Servers), staying(s.pods))); err == nil {
+	if !s.unrecorded {
+		problems.add(r.keepVolumes(ctx, s, tls))
+	}
+	if s.size, err = r.pausedSize(ctx, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Servers), max(len(s.pool.Status.Servers), staying(s.answering))); err == nil {
 		err = r.act(ctx, s, tls)
 	}
 	problems.add(err)
@@ -255,6 +273,7 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 		if s.pods, err = listPods(ctx, r.Live, s.pool, dmv1.ComponentMemory); err != nil {
 			return err
 		}
+		s.answering, s.elsewhere = s.record.answering(s.pods)
 		actions = decideMemoryPool(s.view(r.now()))
 	}
 	var problems collected
@@ -270,7 +289,7 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 
 // replace deletes the pods of servers that ended, and makes new ones.
 func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope, actions memoryPoolActions, tls string) error {
-	for _, p := range s.pods {
+	for _, p := range s.answering {
 		if !slices.Contains(actions.remove, podID(p)) {
 			continue
 		}
@@ -284,14 +303,14 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 	if wait := refusal(s.pods, actions.next, r.now()); wait != nil {
 		return wait
 	}
-	ids, err := memoryIDs(s.pool, s.pods, s.recorded)
+	ids, err := memoryIDs(s.pool, s.pods, s.record, s.recorded)
 	if err != nil {
 		return err
 	}
 	r.tellReserved(s.pool, &s.pool.Spec.Pod)
 	return r.createPods(ctx, s.pool, actions.create, actions.createWhy, ids, func(id int) (*corev1.Pod, error) {
-		if id > build.MaxMemoryPodID {
-			return nil, &waitFor{dmv1.ReasonIDsExhausted, fmt.Sprintf("indexes were made on all %d server ids of the pool: create a new pool and restore a dump into it", build.MaxMemoryPodID+1), 0}
+		if id > build.MaxVolume {
+			return nil, &waitFor{dmv1.ReasonIDsExhausted, fmt.Sprintf("indexes were made on all %d server ids of the pool: create a new pool and restore a dump into it", build.MaxVolume+1), 0}
 		}
 		pod := build.MemoryPod(s.pool, id, s.imageOfNew())
 		build.UseLog(pod, s.log)
@@ -302,11 +321,19 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 
 func (s *memoryPoolScope) view(now time.Time) memoryPoolView {
 	v := memoryPoolView{servers: s.size, image: s.image, paused: s.pool.Spec.Paused, now: now}
-	for _, p := range s.pods {
+	// A volume with another copy that is named is there, whatever becomes of the pod that answers,
+	// and no image of it is changed in place: its primary would be another pod then.
+	for volume := range s.elsewhere {
+		v.pods = append(v.pods, memoryPodView{id: -1 - volume, ready: true, image: s.image})
+	}
+	for _, p := range s.answering {
+		if s.elsewhere[volumeOf(p)] {
+			continue
+		}
 		is, since := ready(p)
 		restarted, _ := time.Parse(time.RFC3339, p.Annotations[annotationRestarted])
 		v.pods = append(v.pods, memoryPodView{id: podID(p), going: going(p), ended: ended(p), ready: is, readySince: kube.Stamp(p, "", since, now),
-			image: asked(p), node: p.Spec.NodeName, restarted: kube.Stamp(p, kube.Owner, restarted, now), attempt: attempt(p), stuck: stuck(p), idle: idle(p, now), unfit: s.problems[podID(p)] != ""})
+			image: asked(p), node: p.Spec.NodeName, restarted: kube.Stamp(p, kube.Owner, restarted, now), attempt: attempt(p), stuck: stuck(p), idle: idle(p, now), unfit: s.problems[volumeOf(p)] != ""})
 	}
 	for _, p := range s.probes {
 		v.probes = append(v.probes, imageProbe(p))

@@ -90,7 +90,7 @@ func podsOf(index *dmv1.DMIndex, pool string) (pods []int) {
 		}
 	}
 	for _, id := range ids {
-		if ordinal, pod := build.MemoryServerPod(id); ordinal < len(index.Spec.MemoryPools) && build.MemoryPoolOf(index, index.Spec.MemoryPools[ordinal]) == pool {
+		if ordinal, pod := build.MemoryServerVolume(id); ordinal < len(index.Spec.MemoryPools) && build.MemoryPoolOf(index, index.Spec.MemoryPools[ordinal]) == pool {
 			pods = append(pods, pod)
 		}
 	}
@@ -102,7 +102,7 @@ func (u *memoryPoolUse) keeps(p *corev1.Pod) []string {
 	if u.released[p.Name] {
 		return nil
 	}
-	return u.keptFor[podID(p)]
+	return u.keptFor[volumeOf(p)]
 }
 
 // protect sees to it that nothing ends the pool, or a pod with data, that nobody asked for. It
@@ -125,7 +125,7 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 		}
 		kept := p.DeepCopy()
 		// A pod without data does not keep its node from being drained.
-		empty := keeps && len(s.use.keptFor[podID(p)]) == 0
+		empty := keeps && len(s.use.keptFor[volumeOf(p)]) == 0
 		build.KeepMemoryPod(kept, s.pool, strings.Join(s.use.keeps(p), ", "), empty || s.use.released[p.Name])
 		if equality.Semantic.DeepEqual(kept, p) {
 			continue
@@ -137,7 +137,7 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 			}
 			continue
 		}
-		if names := s.use.keptFor[podID(p)]; len(names) > 0 && kept.Labels[dmv1.LabelReleased] != p.Labels[dmv1.LabelReleased] {
+		if names := s.use.keptFor[volumeOf(p)]; len(names) > 0 && kept.Labels[dmv1.LabelReleased] != p.Labels[dmv1.LabelReleased] {
 			r.tellReleased(ctx, s, p, kept.Labels[dmv1.LabelReleased] != "", strings.Join(names, ", "))
 		}
 		kept.DeepCopyInto(p)
@@ -184,7 +184,7 @@ func (s *memoryPoolScope) protectedCondition() {
 	case len(kept) > 0:
 		reason = dmv1.ReasonInUse
 		message = fmt.Sprintf("data of indexes would be lost with pods %s: they are neither evicted nor deleted. Annotate the pool with %s=POD,... to release some", strings.Join(kept, ", "), dmv1.AnnotationRelease)
-	case slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool { return s.use.released[p.Name] && len(s.use.keptFor[podID(p)]) > 0 }):
+	case slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool { return s.use.released[p.Name] && len(s.use.keptFor[volumeOf(p)]) > 0 }):
 		reason, message = dmv1.ReasonReleased, "all pods with data are released"
 	case len(s.use.keptFor) > 0:
 		message = "the pods on which indexes had memory are gone"

@@ -56,13 +56,13 @@ func (s *memoryPoolScope) account() (answering int) {
 	status.Servers = nil
 	var capacity, granted, used, chip, chipGranted uint64
 	grants := map[string]*dmv1.MemoryGrant{}
-	for _, p := range s.pods {
+	for _, p := range s.answering {
 		if going(p) {
 			continue
 		}
-		state := dmv1.MemoryServerState{Pod: p.Name, Node: p.Spec.NodeName, Problem: cut(s.problems[podID(p)], 1024), KeptFor: s.use.keeps(p)}
+		state := dmv1.MemoryServerState{Pod: p.Name, Node: p.Spec.NodeName, Problem: cut(s.problems[volumeOf(p)], 1024), KeptFor: s.use.keeps(p)}
 		state.KeptFor = state.KeptFor[:min(len(state.KeptFor), dmv1.MaxShownKeptFor)]
-		if d := s.described[podID(p)]; d != nil {
+		if d := s.described[volumeOf(p)]; d != nil {
 			answering++
 			s.serverState(&state, d, grants)
 			capacity += d.ChunksTotal * d.ChunkBytes

@@ -109,7 +109,7 @@ func (m *indexMetrics) show(index *dmv1.DMIndex, chunk map[types.NamespacedName]
 	quota, used := map[string]int64{}, map[string]int64{}
 	for _, s := range index.Status.MemoryServers {
 		states[[2]string{dmv1.ComponentMemory, string(s.State)}]++
-		ordinal, _ := build.MemoryServerPod(uint16(s.ID))
+		ordinal, _ := build.MemoryServerVolume(uint16(s.ID))
 		if ordinal >= len(index.Spec.MemoryPools) {
 			continue
 		}

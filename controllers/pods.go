@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 )
 
@@ -124,6 +125,12 @@ func nextID(pool client.Object, pods []*corev1.Pod) int {
 		next = max(next, podID(p)+1)
 	}
 	return next
+}
+
+// nextVolume is the number that a memory pool gives to its next volume, and to the pod that it
+// makes with it.
+func nextVolume(pool client.Object, pods []*corev1.Pod) int {
+	return nextID(pool, slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return podID(p) > build.MaxVolume }))
 }
 
 // renewTLS tells the kubelets of pods that their TLS Secret changed; without that they would notice

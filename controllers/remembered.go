@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/autoscale"
 	"github.com/dmindex/dmindex/pkg/partition"
+	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
 // remembered is what the operator remembers of the load of indexes from one look to the next: since
@@ -18,6 +19,7 @@ type remembered struct {
 
 	mu      sync.Mutex
 	indexes map[types.UID]memory
+	volumes map[types.UID]map[int]volumes.Memory // by pool and number; never changed, only replaced
 }
 
 // memory is of one index. A value.
@@ -29,7 +31,7 @@ type memory struct {
 }
 
 func newRemembered(born time.Time) *remembered {
-	return &remembered{born: born, indexes: map[types.UID]memory{}}
+	return &remembered{born: born, indexes: map[types.UID]memory{}, volumes: map[types.UID]map[int]volumes.Memory{}}
 }
 
 func (r *remembered) get(index types.UID) memory {
@@ -48,6 +50,26 @@ func (r *remembered) forget(index types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.indexes, index)
+}
+
+// volumesOf are the memories of the volumes of a pool.
+func (r *remembered) volumesOf(pool types.UID) map[int]volumes.Memory {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.volumes[pool]
+}
+
+// putVolumes remembers what was decided about the volumes of a pool.
+func (r *remembered) putVolumes(pool types.UID, all []*volumeScope) {
+	memories := map[int]volumes.Memory{}
+	for _, v := range all {
+		memories[v.number] = v.actions.Memory
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.volumes[pool] = memories; len(memories) == 0 {
+		delete(r.volumes, pool)
+	}
 }
 
 // at is a time as memories have it.

@@ -40,7 +40,7 @@ func stateOf(object client.Object) []string {
 		return []string{dmv1.AnnotationComputeIDs, dmv1.AnnotationCreated, dmv1.AnnotationImage, dmv1.AnnotationImageRDMA,
 			dmv1.AnnotationIndexIncarnation, dmv1.AnnotationJoined, dmv1.AnnotationMemory, dmv1.AnnotationRestore}
 	case *dmv1.DMMemoryPool:
-		return []string{dmv1.AnnotationImage, dmv1.AnnotationNextID, dmv1.AnnotationPausedSize, dmv1.AnnotationUsedIDs}
+		return []string{dmv1.AnnotationImage, dmv1.AnnotationNextID, dmv1.AnnotationPausedSize, dmv1.AnnotationUsedIDs, dmv1.AnnotationVolumes}
 	case *dmv1.DMComputePool:
 		return []string{dmv1.AnnotationNextID, dmv1.AnnotationPausedSize}
 	case *dmv1.DMBackup:
@@ -168,17 +168,19 @@ func (b *base) Annotate(ctx context.Context, object client.Object, values map[st
 	if err != nil {
 		return err
 	}
+	_, views := values[dmv1.AnnotationVolumes] // cannot be found out from anything else
+	goesOn := goesOn(object) && !views
 	s, err := stateInForce(object, record)
 	switch {
 	case err != nil:
 		return err
-	case record == nil && s.Sequence > 0 && !goesOn(object):
+	case record == nil && s.Sequence > 0 && !goesOn:
 		return &waitFor{dmv1.ReasonFailed, "nothing more is decided about " + object.GetName() + " before its record " + build.StateRecordName(object.GetUID()) + " is made again", requeueSoon}
 	case !maps.Equal(s.Values, valuesOf(object)):
 		return apierrors.NewConflict(dmv1.GroupVersion.WithResource("").GroupResource(), object.GetName(), errors.New("more was decided about it meanwhile"))
 	}
 	err = b.writeState(ctx, object, record, s.With(values))
-	if goesOn(object) && errors.Is(err, errNoRecord) {
+	if goesOn && errors.Is(err, errNoRecord) {
 		return nil // keepState tells
 	}
 	return err
@@ -188,7 +190,8 @@ func (b *base) Annotate(ctx context.Context, object client.Object, values map[st
 // pools, whose servers are to be replaced and whose certificates are to be renewed. Should the
 // object be replaced meanwhile, what pools need is found out from others: which numbers of memory
 // pods were given out from the pods, from the indexes that were made on them and from incarnations,
-// and those of compute pods from the bound in the index (ids.go).
+// and those of compute pods from the bound in the index (ids.go). Views of volumes are an
+// exception: two processes would answer for one.
 func goesOn(object client.Object) bool {
 	switch object.(type) {
 	case *dmv1.DMMemoryPool, *dmv1.DMComputePool:

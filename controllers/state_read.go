@@ -74,6 +74,25 @@ func readRecord(ctx context.Context, from client.Reader, object client.Object) (
 	return record, err
 }
 
+// readKnown reads an object with the annotations that are in force, and fails if that is not known.
+func readKnown(ctx context.Context, from client.Reader, key client.ObjectKey, object client.Object) error {
+	if w, is := from.(witnessedReader); is {
+		from = w.Reader // it gives what it has where that is not known
+	}
+	if err := from.Get(ctx, key, object); err != nil {
+		return err
+	}
+	record, err := readRecord(ctx, from, object)
+	if err != nil {
+		return err
+	}
+	s, err := stateInForce(object, record)
+	if err == nil {
+		takeState(object, s)
+	}
+	return err
+}
+
 // takeInForce gives an object the annotations that are in force. Where that is not known it keeps
 // those that it has, and gets those that only the record has: what they protect stays protected,
 // and its own reconciler decides nothing.

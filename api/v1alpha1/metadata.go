@@ -24,6 +24,10 @@ const (
 	// LabelServerID is the number of a pod in its pool, which is never given to another one.
 	LabelServerID = "dmindex.io/server-id"
 
+	// LabelVolume of a memory pod that is a further copy of a volume is the volume's number. It
+	// keeps copies of a volume on different nodes; which volume a pod has its arguments say.
+	LabelVolume = "dmindex.io/volume"
+
 	// AnnotationState of an index, a pool or a DMBackup stamps its annotations in which the
 	// operator wrote down what it decided: UID, sequence number, hash. They are in a ConfigMap too,
 	// and restored from there.
@@ -35,6 +39,10 @@ const (
 	// AnnotationUsedIDs of a memory pool are the numbers on whose servers indexes were made, as
 	// ranges ("0-1,5"); "-" = none.
 	AnnotationUsedIDs = "dmindex.io/used-ids"
+
+	// AnnotationVolumes of a memory pool is who answers for each volume that ever had another copy:
+	// JSON. Volumes without an entry are those of the pods with their numbers.
+	AnnotationVolumes = "dmindex.io/volumes"
 
 	// AnnotationComputeIDs of an index is, for each of its compute pools by name, whose numbers lie
 	// below which bound: JSON.
@@ -97,6 +105,10 @@ const (
 	// AnnotationRelease of a memory pool names pods of the pool, separated by commas: they may be
 	// evicted and deleted although data is lost with them.
 	AnnotationRelease = "dmindex.io/release"
+
+	// AnnotationMove of a memory pool names pods of the pool, separated by commas: what they hold is
+	// moved to other pods, on other nodes, and they are deleted.
+	AnnotationMove = "dmindex.io/move"
 
 	// LabelReleased of a memory pod says that its pool's AnnotationRelease names it, or that it has
 	// no data although others of its pool have. The pool's disruption budget does not count it.

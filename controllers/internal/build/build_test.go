@@ -331,13 +331,13 @@ func TestRestricted(t *testing.T) {
 func TestServerIDs(t *testing.T) {
 	seen := map[uint16]bool{}
 	for ordinal := range 31 {
-		for pod := range MaxMemoryPodID + 1 {
+		for pod := range MaxVolume + 1 {
 			id := MemoryServerID(ordinal, pod)
 			if id == 0 || id >= 1<<15 || seen[id] {
 				t.Fatalf("pool %d pod %d has server id %d", ordinal, pod, id)
 			}
 			seen[id] = true
-			if o, p := MemoryServerPod(id); o != ordinal || p != pod {
+			if o, p := MemoryServerVolume(id); o != ordinal || p != pod {
 				t.Fatalf("server id %d leads to pool %d pod %d, not %d and %d", id, o, p, ordinal, pod)
 			}
 		}
@@ -347,7 +347,7 @@ func TestServerIDs(t *testing.T) {
 // TestNamesFit: the longest names that the CRDs allow make host names of at most 63 bytes.
 func TestNamesFit(t *testing.T) {
 	pool := PoolName(strings.Repeat("i", 30), strings.Repeat("p", 16))
-	for _, name := range []string{PodName(pool, MaxMemoryPodID), PodName(strings.Repeat("p", 50), 1_000_000), AuthorityName(pool), ServerTLSName(pool)} {
+	for _, name := range []string{PodName(pool, MaxVolume), PodName(strings.Repeat("p", 50), 1_000_000), AuthorityName(pool), ServerTLSName(pool)} {
 		if len(name) > 63 {
 			t.Errorf("%s has %d bytes", name, len(name))
 		}

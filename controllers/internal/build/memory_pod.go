@@ -3,6 +3,7 @@ package build
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -20,14 +21,19 @@ const (
 	leastHeap       = 64 << 20 // of GOMEMLIMIT, whatever limit a template has
 )
 
-// MemoryPod is the pod of a memory server. Its region is a file in a volume of memory, which lives
-// as long as the pod: a container that restarts finds it again.
+// MemoryPod is the pod of a memory server with a volume of its own, of the same number. Its region
+// is a file in a volume of memory, which lives as long as the pod: a container that restarts finds
+// it again.
 func MemoryPod(pool *dmv1.DMMemoryPool, id int, image string) *corev1.Pod {
+	return memoryPod(pool, id, id, image)
+}
+
+func memoryPod(pool *dmv1.DMMemoryPool, id, volume int, image string) *corev1.Pod {
 	spec := pool.Spec.MemoryServers
 	memory := spec.Memory.Value()
 	args := []string{
 		"memserver",
-		fmt.Sprintf("--id=%d", id+1),
+		volumeFlag + strconv.Itoa(volume+1),
 		"--data-dir=" + config.DataDir,
 		fmt.Sprintf("--memory=%d", memory),
 		fmt.Sprintf("--chunk-size=%d", ChunkSize(pool)),
@@ -72,6 +78,24 @@ func MemoryPod(pool *dmv1.DMMemoryPool, id int, image string) *corev1.Pod {
 	KeepMemoryPod(p, pool, "", false)
 	return p
 }
+
+// VolumeOf is the number of the volume that a memory pod was made for, as its arguments say, which
+// nobody can change; -1 if they do not say.
+func VolumeOf(p *corev1.Pod) int {
+	for i := range p.Spec.Containers {
+		for _, arg := range p.Spec.Containers[i].Args {
+			if text, is := strings.CutPrefix(arg, volumeFlag); is && p.Spec.Containers[i].Name == dmv1.ComponentMemory {
+				if id, err := strconv.Atoi(text); err == nil && id > 0 && id <= MaxVolume+1 {
+					return id - 1
+				}
+			}
+		}
+	}
+	return -1
+}
+
+// volumeFlag says which volume a memory server has, counted from 1 on.
+const volumeFlag = "--id="
 
 // ImageProbe is a pod that finds out whether a node can have the image that a memory server of a
 // pool is to get: it does nothing but start its program and end. It has what a kubelet pulls images

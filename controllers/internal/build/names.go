@@ -35,19 +35,20 @@ func IsPodName(pool, name string) bool {
 	return ok && err == nil && id >= 0 && name == PodName(pool, id)
 }
 
-// MaxMemoryPodID is the highest number of a memory pod: server ids in global addresses have room
-// for no more.
-const MaxMemoryPodID = 1023
+// MaxVolume is the highest number of a volume of a memory pool: server ids in global addresses have
+// room for no more. A pod with such a number in its name was made for the volume of that number.
+// Pods with higher numbers were made as further copies of a volume.
+const MaxVolume = 1023
 
 // MemoryServerID is the number of a memory server in the global addresses of an index: it follows
-// from the pool's position in the index and the pod's number in the pool, so that no table is
+// from the pool's position in the index and the volume's number in the pool, so that no table is
 // needed.
-func MemoryServerID(ordinal, pod int) uint16 { return uint16(ordinal*(MaxMemoryPodID+1) + pod + 1) }
+func MemoryServerID(ordinal, volume int) uint16 { return uint16(ordinal*(MaxVolume+1) + volume + 1) }
 
-// MemoryServerPod is the reverse of MemoryServerID.
-func MemoryServerPod(id uint16) (ordinal, pod int) {
+// MemoryServerVolume is the reverse of MemoryServerID.
+func MemoryServerVolume(id uint16) (ordinal, volume int) {
 	n := int(id) - 1
-	return n / (MaxMemoryPodID + 1), n % (MaxMemoryPodID + 1)
+	return n / (MaxVolume + 1), n % (MaxVolume + 1)
 }
 
 // ComputeServerID is the number of a compute server in the partition map.

@@ -1,0 +1,343 @@
+package controllers
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"net"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/dmindex/dmindex/api/config"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/pkg/volumes"
+)
+
+// Volumes that move, or have more than one copy. Package volumes decides; what it asks of its
+// caller is done here, in this order:
+//
+//	pods are listed          their versions are what a deletion is conditional on
+//	the record is read       at the API server, behind the pods (keepState)
+//	servers report           side by side, a second at most
+//	volumes.Step             for each volume
+//	pods are marked          those that a new view names: their versions change
+//	the views are recorded   of all volumes at once, by compare-and-swap
+//
+// or, for volumes whose view stays: servers are told, copies join, pods are made and deleted. A
+// look does one or the other for each volume. Nothing is done that relies on a record which was not
+// written, or not read.
+
+// annotationNamed of a memory pod changes each time a view is about to name it (Actions.Record).
+const annotationNamed = "dmindex.io/named"
+
+// keepVolumes does what is next for the volumes of a pool.
+func (r *DMMemoryPoolReconciler) keepVolumes(ctx context.Context, s *memoryPoolScope, tls string) error {
+	if s.pool.Spec.Transport == dmv1.TransportRDMA {
+		return nil
+	}
+	if err := r.listNamed(ctx, s); err != nil {
+		return err
+	}
+	s.volumes = volumesToKeep(s.pool, s.record, s.pods)
+	if len(s.volumes) == 0 {
+		return nil
+	}
+	r.askVolumes(ctx, s)
+	memories := r.remembered.volumesOf(s.pool.UID)
+	for _, v := range s.volumes {
+		v.decide(r.remembered.at(r.now()), memories[v.number])
+	}
+	r.remembered.putVolumes(s.pool.UID, s.volumes)
+	var problems collected
+	next, changed := s.record.next(s.volumes)
+	if len(changed) > 0 {
+		problems.add(r.recordViews(ctx, s, next, changed))
+	}
+	problems.add(r.moveVolumes(ctx, s, tls))
+	s.lookAgain()
+	return problems.err()
+}
+
+// listNamed reads the record that is in force now, and sees to it that no pod is taken for gone
+// because the cache does not have it yet.
+func (r *DMMemoryPoolReconciler) listNamed(ctx context.Context, s *memoryPoolScope) (err error) {
+	if s.record, err = recordOf(s.pool); err != nil {
+		return err
+	}
+	missing := false
+	for _, v := range s.record.Views {
+		for _, p := range v.named() {
+			missing = missing || p.among(s.pods) == nil
+		}
+	}
+	if missing {
+		if s.pods, err = listPods(ctx, r.Live, s.pool, dmv1.ComponentMemory); err != nil {
+			return err
+		}
+		// Behind the pods: see Actions.DeletePods.
+		if err := r.keepState(ctx, s.pool); err != nil {
+			return err
+		}
+		if s.record, err = recordOf(s.pool); err != nil {
+			return err
+		}
+	}
+	s.answering, s.elsewhere = s.record.answering(s.pods)
+	return nil
+}
+
+// askVolumes asks all pods of the volumes what they are.
+func (r *DMMemoryPoolReconciler) askVolumes(ctx context.Context, s *memoryPoolScope) {
+	type asked struct {
+		v   *volumeScope
+		pod *corev1.Pod
+	}
+	var all []asked
+	for _, v := range s.volumes {
+		for _, p := range v.pods {
+			all = append(all, asked{v, p})
+		}
+	}
+	reports, answered := make([]servers.VolumeReport, len(all)), make([]bool, len(all))
+	each(len(all), func(i int) {
+		a := all[i]
+		err := r.withVolume(a.pod, s.authority, func(c servers.Volume) (err error) {
+			reports[i], err = c.Report(ctx, a.v.number+1, string(a.pod.UID))
+			return err
+		})
+		answered[i] = err == nil && reports[i].Proc.Pod == string(a.pod.UID)
+	})
+	for i, a := range all {
+		if answered[i] {
+			a.v.reports[string(a.pod.UID)] = reports[i]
+		}
+	}
+}
+
+// withVolume runs f with a connection to a pod's server as a copy.
+func (b *base) withVolume(p *corev1.Pod, a *pki.Authority, f func(servers.Volume) error) error {
+	if p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning || a == nil {
+		return &waitFor{dmv1.ReasonMemoryUnreachable, "memory pod " + p.Name + " is not running", requeueSoon}
+	}
+	c, err := b.dialer.Volume(target(p, config.PortControl, a))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return f(c)
+}
+
+// recordViews marks the pods that new views name, and writes the views down.
+func (r *DMMemoryPoolReconciler) recordViews(ctx context.Context, s *memoryPoolScope, next volumeRecord, changed []*volumeScope) error {
+	for _, v := range changed {
+		view := next.Views[v.number]
+		for _, named := range view.named() {
+			p := v.podOf(named.UID)
+			if p == nil {
+				continue // the pod of an earlier primary is gone
+			}
+			// A value of its own each time: a mark that is there already would change no version.
+			mark := strconv.FormatUint(view.Number, 10) + "-" + rand.Text()
+			if err := r.Annotate(ctx, p, map[string]string{annotationNamed: mark}); err != nil {
+				return fmt.Errorf("mark pod %s, which view %d of volume %d names: %w", p.Name, view.Number, v.number, err)
+			}
+		}
+	}
+	if err := r.Annotate(ctx, s.pool, map[string]string{dmv1.AnnotationVolumes: next.String()}); err != nil {
+		return fmt.Errorf("record views of volumes: %w", err)
+	}
+	for _, v := range changed {
+		r.tellView(ctx, s, v, next.Views[v.number])
+	}
+	s.record = next
+	return nil
+}
+
+// moveVolumes does what follows from the recorded views, for those that stay.
+func (r *DMMemoryPoolReconciler) moveVolumes(ctx context.Context, s *memoryPoolScope, tls string) error {
+	joins := mostJoins
+	for _, v := range s.volumes {
+		if v.joining() {
+			joins--
+		}
+	}
+	errs := make([]error, len(s.volumes))
+	for _, v := range s.volumes {
+		if v.actions.Join != nil && v.reports[v.view.Primary.UID].Joins == (volumes.Proc{}) {
+			if joins--; joins < 0 {
+				v.actions.Join, v.actions.Waiting = nil, "other volumes are copied first"
+			}
+		}
+	}
+	each(len(s.volumes), func(i int) { errs[i] = r.tellVolume(ctx, s, s.volumes[i]) })
+	var problems collected
+	for i, v := range s.volumes {
+		problems.add(errs[i])
+		if v.actions.Record != nil {
+			continue
+		}
+		if v.actions.MakePods > 0 {
+			problems.add(r.makeCopies(ctx, s, v, tls))
+		}
+		for _, p := range v.actions.DeletePods {
+			problems.add(r.deleteCopy(ctx, v, p))
+		}
+	}
+	return problems.err()
+}
+
+// tellVolume tells servers of the recorded view, and lets copies join and primaries stop.
+func (r *DMMemoryPoolReconciler) tellVolume(ctx context.Context, s *memoryPoolScope, v *volumeScope) error {
+	var problems collected
+	var copies []servers.VolumeCopy
+	for _, p := range v.pods {
+		if !ended(p) && len(copies) < mostCopies {
+			copies = append(copies, servers.VolumeCopy{Pod: string(p.UID), Control: build.Control(p.Name, s.pool.Name, s.pool.Namespace)})
+		}
+	}
+	call := func(uid string, f func(servers.Volume) error) {
+		if p := v.podOf(uid); p != nil {
+			problems.add(r.withVolume(p, s.authority, f))
+		}
+	}
+	view := v.view.view()
+	for _, uid := range v.actions.Tell {
+		call(uid, func(c servers.Volume) error { return c.Obey(ctx, v.number+1, view, copies) })
+	}
+	if join := v.actions.Join; join != nil {
+		to := v.podOf(join.Copy.Pod)
+		mirror, err := mirrorOf(s.pool, to, v.reports[join.Copy.Pod].Mirror)
+		if err != nil {
+			return err
+		}
+		call(join.Primary.Pod, func(c servers.Volume) error {
+			return c.Join(ctx, v.number+1, view.Number, join.Copy, mirror, 0)
+		})
+	}
+	if v.actions.Stop != "" {
+		call(v.actions.Stop, func(c servers.Volume) error { return c.Stop(ctx, v.number+1, view.Number) })
+	}
+	return problems.err()
+}
+
+// mostCopies is how many copies of a volume servers are told of.
+const mostCopies = 8
+
+// mirrorOf is where a copy takes changes: the port that it says, at the host that its certificate
+// names.
+func mirrorOf(pool *dmv1.DMMemoryPool, p *corev1.Pod, listens string) (string, error) {
+	_, port, err := net.SplitHostPort(listens)
+	if p == nil || err != nil || port == "" {
+		return "", fmt.Errorf("find out where a copy of pool %s takes changes: %q is no address: use a newer image", pool.Name, listens)
+	}
+	return net.JoinHostPort(build.Host(p.Name, pool.Name, pool.Namespace), port), nil
+}
+
+// makeCopies makes pods for further copies of a volume. Their numbers are taken in the record
+// first, so that none is used twice; those of pods that were refused are tried again.
+func (r *DMMemoryPoolReconciler) makeCopies(ctx context.Context, s *memoryPoolScope, v *volumeScope, tls string) error {
+	if err := r.labelVolume(ctx, v); err != nil {
+		return err
+	}
+	ids := r.spare.take(s.pool.UID, v.actions.MakePods)
+	if fresh := v.actions.MakePods - len(ids); fresh > 0 {
+		next := s.record
+		next.Views = maps.Clone(s.record.Views)
+		for range fresh {
+			ids = append(ids, next.Next)
+			next.Next++
+		}
+		if err := r.Annotate(ctx, s.pool, map[string]string{dmv1.AnnotationVolumes: next.String()}); err != nil {
+			return err
+		}
+		s.record = next
+	}
+	for i, id := range ids {
+		pod := build.MemoryCopy(s.pool, id, v.number, s.imageOfNew())
+		build.UseLog(pod, s.log)
+		pod.Annotations[dmv1.AnnotationTLS] = tls
+		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kindOf(s.pool))}
+		r.equip(pod)
+		err := r.Create(ctx, pod)
+		switch {
+		case err == nil:
+			logf.FromContext(ctx).Info("create pod", "pod", pod.Name, "reason", fmt.Sprintf("volume %d is to have another copy", v.number))
+		case refused(err):
+			r.spare.put(s.pool.UID, ids[i:])
+			return err
+		default: // it may be there, or its name is somebody else's
+			r.spare.put(s.pool.UID, ids[i+1:])
+			return err
+		}
+	}
+	return nil
+}
+
+// labelVolume gives the pods of a volume the label by which the scheduler keeps copies apart.
+func (r *DMMemoryPoolReconciler) labelVolume(ctx context.Context, v *volumeScope) error {
+	for _, p := range v.pods {
+		if p.Labels[dmv1.LabelVolume] == strconv.Itoa(v.number) {
+			continue
+		}
+		labelled := p.DeepCopy()
+		metav1.SetMetaDataLabel(&labelled.ObjectMeta, dmv1.LabelVolume, strconv.Itoa(v.number))
+		if err := r.Patch(ctx, labelled, client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{}), kube.Owner); err != nil {
+			return fmt.Errorf("label pod %s with its volume: %w", p.Name, err)
+		}
+		labelled.DeepCopyInto(p)
+	}
+	return nil
+}
+
+// deleteCopy deletes a pod that the volume does not need, unless its object changed since it was
+// looked at: a view may name it since.
+func (r *DMMemoryPoolReconciler) deleteCopy(ctx context.Context, v *volumeScope, p volumes.Pod) error {
+	pod := v.podOf(p.Name)
+	if pod == nil || going(pod) {
+		return nil
+	}
+	uid := pod.UID
+	err := r.Delete(ctx, pod, client.Preconditions{UID: &uid, ResourceVersion: &p.Version})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delete pod %s, which volume %d does not need any more: %w", pod.Name, v.number, err)
+	}
+	logf.FromContext(ctx).Info("delete pod", "pod", pod.Name, "reason", fmt.Sprintf("volume %d has moved", v.number))
+	return nil
+}
+
+// tellView tells people of a view that was recorded.
+func (r *DMMemoryPoolReconciler) tellView(ctx context.Context, s *memoryPoolScope, v *volumeScope, view volumeView) {
+	logf.FromContext(ctx).Info("record view", "volume", v.number, "view", view.Number, "primary", view.Primary.Pod, "reason", v.actions.Reason)
+	was := v.view
+	switch {
+	case was.Number == 0:
+	case was.Primary.UID != view.Primary.UID && v.moves[was.Primary.UID]:
+		r.events.Eventf(s.pool, v.podOf(view.Primary.UID), corev1.EventTypeNormal, "VolumeMoved", action("Move", uint64(v.number)), "volume %d moved from pod %s to pod %s", v.number, was.Primary.Pod, view.Primary.Pod)
+	case was.Primary.UID != view.Primary.UID:
+		r.events.Eventf(s.pool, v.podOf(view.Primary.UID), corev1.EventTypeWarning, "FailedOver", action("FailOver", uint64(v.number)), "volume %d is served by pod %s in place of pod %s: %s", v.number, view.Primary.Pod, was.Primary.Pod, v.actions.Reason)
+	case was.Backup != nil && view.Backup == nil:
+		r.events.Eventf(s.pool, v.podOf(was.Backup.UID), corev1.EventTypeWarning, "CopyDropped", action("Drop", uint64(v.number)), "volume %d goes on without its copy in pod %s: %s", v.number, was.Backup.Pod, v.actions.Reason)
+	}
+}
+
+// lookAgain says when to look at volumes again of which something is waited for.
+func (s *memoryPoolScope) lookAgain() {
+	for _, v := range s.volumes {
+		if v.actions.Record != nil || v.actions.Status != volumes.InSync || len(v.moves) > 0 {
+			s.volumesAgain = volumeLook
+		}
+	}
+}

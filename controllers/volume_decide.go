@@ -1,0 +1,166 @@
+package controllers
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/pkg/volumes"
+)
+
+// Times of volumes.
+const (
+	// suspectAfter is how long a process must be missed before another one takes its place.
+	suspectAfter = 2 * time.Second
+
+	// joinBackoff is how long a copy that was not reached may not join again, at first.
+	joinBackoff = 10 * time.Second
+
+	// volumeLook is when to look again at volumes of which something is waited for.
+	volumeLook = 500 * time.Millisecond
+
+	// mostJoins is how many volumes of a pool send their memory to a copy at once.
+	mostJoins = 4
+)
+
+// volumeScope is a volume that is not left as it is: it has a view, or is to be moved.
+type volumeScope struct {
+	number  int
+	view    volumeView                      // recorded; number 0 = none yet
+	pods    []*corev1.Pod                   // that were made for it
+	moves   map[string]bool                 // the pods that it is to leave, by UID
+	reports map[string]servers.VolumeReport // of those that answered, by UID
+	actions volumes.Actions
+	fixed   string // why it cannot be moved; empty if it can
+}
+
+// volumesToKeep are the volumes of a pool that are not left as they are. pods are all of the pool.
+func volumesToKeep(pool *dmv1.DMMemoryPool, record volumeRecord, pods []*corev1.Pod) (all []*volumeScope) {
+	asked := podNamesIn(pool.Annotations[dmv1.AnnotationMove])
+	byNumber := map[int]*volumeScope{}
+	for _, p := range pods {
+		if number := volumeOf(p); number >= 0 {
+			v := byNumber[number]
+			if v == nil {
+				v = &volumeScope{number: number, view: record.Views[number], moves: map[string]bool{}, reports: map[string]servers.VolumeReport{}}
+				byNumber[number] = v
+			}
+			v.pods = append(v.pods, p)
+			if going(p) || asked[p.Name] && !pool.Spec.Paused {
+				v.moves[string(p.UID)] = true
+			}
+		}
+	}
+	for number, v := range byNumber {
+		if v.view.Number == 0 {
+			// Further pods of a volume without a view are of a decision that got lost.
+			v.pods = slices.DeleteFunc(v.pods, func(p *corev1.Pod) bool { return podID(p) != number })
+		}
+		if v.view.Number > 0 || slices.ContainsFunc(v.pods, func(p *corev1.Pod) bool { return asked[p.Name] && v.moves[string(p.UID)] && !going(p) && !ended(p) }) {
+			all = append(all, v)
+		}
+	}
+	slices.SortFunc(all, func(a, b *volumeScope) int { return a.number - b.number })
+	return all
+}
+
+// podNamesIn are the names in an annotation of a pool that names pods.
+func podNamesIn(text string) map[string]bool {
+	names := map[string]bool{}
+	for _, name := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }) {
+		names[name] = true
+	}
+	return names
+}
+
+// decide asks package volumes what to do next. A volume that has no view gets one only if its
+// server can have a copy.
+func (v *volumeScope) decide(now time.Duration, memory volumes.Memory) {
+	o := volumes.Observed{Now: now, Record: v.view.view(), Copies: 1, SuspectAfter: suspectAfter, JoinBackoff: joinBackoff, Memory: memory}
+	for _, p := range v.pods {
+		seen := volumes.Pod{Name: string(p.UID), Version: p.ResourceVersion, Gone: ended(p), Moving: v.moves[string(p.UID)]}
+		if r, answered := v.reports[seen.Name]; answered {
+			seen.Report = &r.Report
+		}
+		o.Pods = append(o.Pods, seen)
+	}
+	primary, answered := v.reports[v.view.Primary.UID]
+	if v.view.Number == 0 && len(v.pods) == 1 {
+		primary, answered = v.reports[string(v.pods[0].UID)]
+	}
+	v.fixed = ""
+	if answered && primary.Role == volumes.Primary && primary.Mirror == "" {
+		v.fixed = "its server cannot have another copy: use a newer image"
+	}
+	if v.view.Number == 0 && (!answered || v.fixed != "") {
+		v.actions = volumes.Actions{Status: volumes.Alone, Waiting: v.fixed, Memory: memory}
+		return
+	}
+	v.actions = volumes.Step(o)
+	if v.fixed != "" {
+		v.actions.MakePods, v.actions.Join, v.actions.Waiting = 0, nil, v.fixed
+	}
+}
+
+// next is the record with the views that are decided, and the volumes that get another one. A view
+// that names a pod which is not seen is left for the next look.
+func (r volumeRecord) next(all []*volumeScope) (next volumeRecord, changed []*volumeScope) {
+	next = volumeRecord{Next: max(r.Next, build.MaxVolume+1), Views: map[int]volumeView{}}
+	for number, v := range r.Views {
+		next.Views[number] = v
+	}
+	for _, v := range all {
+		if v.actions.Record == nil {
+			continue
+		}
+		view, ok := v.named(*v.actions.Record)
+		if !ok {
+			continue
+		}
+		next.Views[v.number] = view
+		changed = append(changed, v)
+	}
+	return next, changed
+}
+
+// named is a view with the names of its pods. It is false if a pod that may answer is not seen.
+func (v *volumeScope) named(view volumes.View) (named volumeView, ok bool) {
+	find := func(p volumes.Proc) *volumeProc {
+		for _, pod := range v.pods {
+			if string(pod.UID) == p.Pod {
+				return &volumeProc{pod.Name, p.Pod, p.Process}
+			}
+		}
+		return nil
+	}
+	primary := find(view.Primary)
+	if primary == nil || view.Backup != (volumes.Proc{}) && find(view.Backup) == nil {
+		return named, false
+	}
+	named = volumeView{Number: view.Number, Primary: *primary, Backup: find(view.Backup), Earlier: find(view.Earlier)}
+	if view.Earlier != (volumes.Proc{}) && named.Earlier == nil {
+		named.Earlier = &volumeProc{v.view.Primary.Pod, view.Earlier.Pod, view.Earlier.Process} // its pod is gone
+	}
+	return named, true
+}
+
+// podOf is a pod of the volume by its UID; nil if it is not seen.
+func (v *volumeScope) podOf(uid string) *corev1.Pod {
+	for _, p := range v.pods {
+		if string(p.UID) == uid {
+			return p
+		}
+	}
+	return nil
+}
+
+// joining reports whether the primary sends its memory to a copy that is not in sync yet.
+func (v *volumeScope) joining() bool {
+	r := v.reports[v.view.Primary.UID]
+	return r.Joins != (volumes.Proc{}) && !r.InSync
+}

@@ -1,0 +1,149 @@
+package controllers
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/pkg/volumes"
+)
+
+// Which pod answers for which volume of a memory pool.
+//
+// A volume has the number of the pod that it was made with. As long as it never had another copy
+// nothing is recorded of it, and that pod answers for it. Later its view stands in
+// AnnotationVolumes of the pool, which is state (state.go): two witnesses, and each change is a
+// compare-and-swap. The record says which pod answers; a label or a name never does.
+
+// volumeRecord is AnnotationVolumes of a pool.
+type volumeRecord struct {
+	// Next is the number of the next pod that is made as a further copy, above build.MaxVolume. It
+	// is never given twice: an annotation that names a pod shall not name a later one.
+	Next int `json:"next,omitempty"`
+
+	// Views of the volumes that ever had another copy, by number.
+	Views map[int]volumeView `json:"views,omitempty"`
+}
+
+// volumeView is a view. A process that is nobody is left out.
+type volumeView struct {
+	Number  uint64      `json:"view"`
+	Primary volumeProc  `json:"primary"`
+	Backup  *volumeProc `json:"backup,omitempty"`
+	Earlier *volumeProc `json:"earlier,omitempty"`
+}
+
+// volumeProc is a process of a pod, with the pod's name for whoever looks for it.
+type volumeProc struct {
+	Pod     string `json:"pod"`
+	UID     string `json:"uid"`
+	Process uint64 `json:"process,omitempty"`
+}
+
+func (p *volumeProc) proc() volumes.Proc {
+	if p == nil {
+		return volumes.Proc{}
+	}
+	return volumes.Proc{Pod: p.UID, Process: p.Process}
+}
+
+func (v volumeView) view() volumes.View {
+	return volumes.View{Number: v.Number, Primary: v.Primary.proc(), Backup: v.Backup.proc(), Earlier: v.Earlier.proc()}
+}
+
+// named are the processes that the view names: the primary first.
+func (v volumeView) named() (all []volumeProc) {
+	all = append(all, v.Primary)
+	for _, p := range []*volumeProc{v.Backup, v.Earlier} {
+		if p != nil {
+			all = append(all, *p)
+		}
+	}
+	return all
+}
+
+// recordOf is what is recorded of the volumes of a pool.
+func recordOf(pool client.Object) (r volumeRecord, err error) {
+	text := pool.GetAnnotations()[dmv1.AnnotationVolumes]
+	if text == "" {
+		return r, nil
+	}
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return r, fmt.Errorf("annotation %s of pool %s cannot be read (%w): run the operator that wrote it, or put the annotation back as it was", dmv1.AnnotationVolumes, pool.GetName(), err)
+	}
+	for number, v := range r.Views {
+		if number < 0 || number > build.MaxVolume || v.Number == 0 || v.Primary.UID == "" {
+			return r, fmt.Errorf("annotation %s of pool %s says nothing sensible of volume %d: put the annotation back as it was", dmv1.AnnotationVolumes, pool.GetName(), number)
+		}
+	}
+	return r, nil
+}
+
+// String is what the annotation says; empty if there is nothing to say.
+func (r volumeRecord) String() string {
+	if r.Next == 0 && len(r.Views) == 0 {
+		return ""
+	}
+	text, err := json.Marshal(r) // with sorted keys
+	if err != nil {
+		panic(fmt.Sprintf("encode %+v: %v", r.Views, err)) // numbers and strings can be encoded
+	}
+	return string(text)
+}
+
+// podOf is the name of the pod that answers for a volume of a pool.
+func (r volumeRecord) podOf(pool string, volume int) string {
+	if v, is := r.Views[volume]; is {
+		return v.Primary.Pod
+	}
+	return build.PodName(pool, volume)
+}
+
+// volumeOf is the number of the volume that a memory pod is a copy of; -1 if it is of none. Neither
+// names nor arguments of a pod can be changed, labels can.
+func volumeOf(p *corev1.Pod) int {
+	if id := podID(p); id <= build.MaxVolume {
+		return id
+	}
+	return build.VolumeOf(p)
+}
+
+// answering are those of a pool's memory pods that answer for a volume, ascending by its number. No
+// other is asked what it holds: a further copy has the incarnation of its volume and knows of no
+// index, or not of all of them. elsewhere are the volumes of which another pod has a copy that is
+// named, too: the volume is not lost with the pod that answers for it.
+func (r volumeRecord) answering(pods []*corev1.Pod) (answering []*corev1.Pod, elsewhere idSet) {
+	for _, p := range pods {
+		if _, recorded := r.Views[volumeOf(p)]; !recorded && podID(p) <= build.MaxVolume {
+			answering = append(answering, p)
+		}
+	}
+	elsewhere = idSet{}
+	for volume, view := range r.Views {
+		for i, named := range view.named() {
+			switch p := named.among(pods); {
+			case p == nil:
+			case i == 0:
+				answering = append(answering, p)
+			case !ended(p):
+				elsewhere[volume] = true
+			}
+		}
+	}
+	slices.SortStableFunc(answering, func(a, b *corev1.Pod) int { return volumeOf(a) - volumeOf(b) })
+	return answering, elsewhere
+}
+
+// among is the process's pod among pods; nil if it is not there.
+func (p volumeProc) among(pods []*corev1.Pod) *corev1.Pod {
+	i := slices.IndexFunc(pods, func(q *corev1.Pod) bool { return string(q.UID) == p.UID })
+	if i < 0 {
+		return nil
+	}
+	return pods[i]
+}

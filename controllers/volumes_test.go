@@ -1,0 +1,303 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/serverstest"
+)
+
+// movingPool is a memory pool with a volume each in pods pool-0 and pool-1.
+type movingPool struct {
+	t     *testing.T
+	fleet *serverstest.Fleet
+	r     *DMMemoryPoolReconciler
+	pool  types.NamespacedName
+	uids  int
+	hooks interceptor.Funcs
+	now   time.Time
+}
+
+func newMovingPool(t *testing.T, hooks interceptor.Funcs) *movingPool {
+	m := &movingPool{t: t, fleet: serverstest.New(), now: noon}
+	create := hooks.Create
+	hooks.Create = func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+		m.uids++
+		o.SetUID(types.UID(fmt.Sprint("uid-", m.uids)))
+		if create != nil {
+			return create(ctx, c, o, options...)
+		}
+		return c.Create(ctx, o, options...)
+	}
+	r, pool := poolOf(t, hooks, &m.now)
+	r.dialer, r.logged = m.fleet, newLogged()
+	m.r, m.pool = r, client.ObjectKeyFromObject(pool)
+	m.restart()
+	for id := range 2 {
+		p := build.MemoryPod(pool, id, "server:1")
+		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, kindOf(pool))}
+		if err := r.Create(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+// restart is another operator, which remembers nothing.
+func (m *movingPool) restart() {
+	m.r.remembered, m.r.spare = newRemembered(m.now), newSpareIDs()
+}
+
+// scope is what the pool's reconciler gathers.
+func (m *movingPool) scope() *memoryPoolScope {
+	m.t.Helper()
+	s := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}, image: "server:1", size: 2, authority: &pki.Authority{}}
+	if err := m.r.Get(m.t.Context(), m.pool, s.pool); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := m.r.gatherUse(m.t.Context(), s); err != nil {
+		m.t.Fatal(err)
+	}
+	for _, p := range s.pods { // as kubelets do
+		if p.Status.PodIP == "" {
+			p.Status.Phase, p.Status.PodIP = corev1.PodRunning, "10.0.0.1"
+			if err := m.r.Status().Update(m.t.Context(), p); err != nil {
+				m.t.Fatal(err)
+			}
+		}
+	}
+	return s
+}
+
+// look is one look of the operator at the pool.
+func (m *movingPool) look() (*memoryPoolScope, error) {
+	m.t.Helper()
+	s := m.scope()
+	err := m.r.keepState(m.t.Context(), s.pool)
+	if err == nil {
+		err = m.r.keepVolumes(m.t.Context(), s, "tls")
+	}
+	m.now = m.now.Add(volumeLook)
+	return s, err
+}
+
+func (m *movingPool) ask(pods string) {
+	m.t.Helper()
+	pool := &dmv1.DMMemoryPool{}
+	if err := m.r.Get(m.t.Context(), m.pool, pool); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := m.r.Annotate(m.t.Context(), pool, map[string]string{dmv1.AnnotationMove: pods}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// state is the pods with what their processes are, and the primaries that the record has.
+func (m *movingPool) state() string {
+	m.t.Helper()
+	s := m.scope()
+	var list []string
+	for _, p := range s.pods {
+		list = append(list, p.Name+" "+m.fleet.RoleOf(string(p.UID)))
+	}
+	for number, v := range s.record.Views {
+		list = append(list, fmt.Sprintf("%d:%s", number, v.Primary.Pod))
+	}
+	slices.Sort(list)
+	return strings.Join(list, ", ")
+}
+
+const moved = "0:pool-1024, pool-1 none, pool-1024 primary"
+
+// until looks until the state is as wanted.
+func (m *movingPool) until(want string) {
+	m.t.Helper()
+	for range 30 {
+		if m.state() == want {
+			return
+		}
+		if _, err := m.look(); err != nil && !errors.Is(err, errCut) {
+			m.t.Fatal(err)
+		}
+	}
+	m.t.Errorf("after 30 looks: %s, want %s", m.state(), want)
+}
+
+var errCut = errors.New("the operator is cut off")
+
+// TestMoveCutOff: an operator that dies before or after any of its writes leaves a move that the
+// next one finishes, with the content that there was. A pod whose creation was cut off may be there
+// beside another one, and either may get the volume.
+func TestMoveCutOff(t *testing.T) {
+	for at := 1; ; at++ {
+		writes, armed := 0, false
+		cut := func(write func() error) error {
+			if armed {
+				writes++
+			}
+			if writes != at || !armed {
+				return write()
+			}
+			if at%2 == 0 {
+				_ = write() // it is done, and the operator does not hear of it
+			}
+			return errCut
+		}
+		m := newMovingPool(t, interceptor.Funcs{
+			Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+				return cut(func() error { return c.Create(ctx, o, options...) })
+			},
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
+				return cut(func() error { return c.Patch(ctx, o, patch, options...) })
+			},
+			Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+				return cut(func() error { return c.Delete(ctx, o, options...) })
+			},
+		})
+		m.ask("pool-0")
+		armed = true
+		got := ""
+		for range 30 {
+			if _, err := m.look(); errors.Is(err, errCut) {
+				m.restart()
+			} else if err != nil {
+				t.Fatalf("cut off at write %d: %v", at, err)
+			}
+			if got = strings.ReplaceAll(m.state(), "1025", "1024"); got == moved {
+				break
+			}
+		}
+		if got != moved {
+			t.Errorf("cut off at write %d: %s, want %s", at, got, moved)
+		}
+		if writes < at {
+			return
+		}
+	}
+}
+
+// TestMoveBehindTheRecord: pods that a view names get another version each time, so that nobody
+// deletes them who looked before; and a pod that changed since it was looked at is not deleted.
+func TestMoveBehindTheRecord(t *testing.T) {
+	deletes := 0
+	var before func()
+	m := newMovingPool(t, interceptor.Funcs{Delete: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.DeleteOption) error {
+		if deletes++; before != nil {
+			before()
+			before = nil
+		}
+		return c.Delete(ctx, o, options...)
+	}})
+	m.ask("pool-0")
+	if _, err := m.look(); err != nil {
+		t.Fatal(err)
+	}
+	mark := func() string {
+		pod := &corev1.Pod{}
+		if err := m.r.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "pool-0"}, pod); err != nil {
+			t.Fatal(err)
+		}
+		return pod.Annotations[annotationNamed]
+	}
+	first := mark()
+	if !strings.HasPrefix(first, "1-") {
+		t.Fatalf("pod pool-0 is marked %q in view 1", first)
+	}
+	s := m.scope()
+	s.volumes = volumesToKeep(s.pool, volumeRecord{}, s.pods)
+	m.r.askVolumes(t.Context(), s)
+	v := s.volumes[0]
+	v.view, v.actions.Record = volumeView{}, nil
+	v.decide(0, v.actions.Memory)
+	next, changed := volumeRecord{}.next(s.volumes)
+	for range changed {
+		_ = m.r.recordViews(t.Context(), s, next, changed) // as one that was read before would write it
+	}
+	if len(changed) > 0 && mark() == first {
+		t.Errorf("the same view was about to name pod pool-0 again, and its mark is still %s", first)
+	}
+	before = func() {
+		pod := &corev1.Pod{}
+		if err := m.r.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "pool-0"}, pod); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.r.Annotate(t.Context(), pod, map[string]string{annotationNamed: "9-x"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.until(moved)
+	if deletes != 2 {
+		t.Errorf("%d deletions of a pod that was marked before the first one, want 2", deletes)
+	}
+}
+
+// TestNoViewWithoutARecord: where the record cannot be made no view is in force, and no server is
+// told of one.
+func TestNoViewWithoutARecord(t *testing.T) {
+	full := true
+	m := newMovingPool(t, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+		if _, is := o.(*corev1.ConfigMap); is && full {
+			return apierrors.NewForbidden(corev1.Resource("configmaps"), o.GetName(), errors.New("exceeded quota"))
+		}
+		return c.Create(ctx, o, options...)
+	}})
+	m.ask("pool-0")
+	for range 3 {
+		if _, err := m.look(); !errors.Is(err, errNoRecord) && !strings.Contains(fmt.Sprint(err), "its record") {
+			t.Errorf("a look: %v", err)
+		}
+	}
+	if calls := m.fleet.Changes(); len(calls) > 0 {
+		t.Errorf("servers were told: %v", calls)
+	}
+	full = false
+	m.until(moved)
+}
+
+// TestServersThatCannotMove: what older servers have is left as it is, whatever is asked.
+func TestServersThatCannotMove(t *testing.T) {
+	m := newMovingPool(t, interceptor.Funcs{})
+	m.fleet.Older = true
+	m.ask("pool-0, pool-1")
+	for range 3 {
+		if _, err := m.look(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := m.state(), "pool-0 none, pool-1 none"; got != want || len(m.fleet.Changes()) > 0 {
+		t.Errorf("%s, calls %v, want %s", got, m.fleet.Changes(), want)
+	}
+}
+
+// TestMoveThatIsLost: the pod that is to get the volume goes before it has it, or the former one
+// after that. Neither loses the volume.
+func TestMoveThatIsLost(t *testing.T) {
+	m := newMovingPool(t, interceptor.Funcs{})
+	m.fleet.HoldBack(true)
+	m.ask("pool-0")
+	m.until("0:pool-0, pool-0 primary, pool-1 none, pool-1024 joining")
+	pod := &corev1.Pod{}
+	if err := m.r.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: "pool-1024"}, pod); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.r.Delete(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	m.fleet.HoldBack(false)
+	m.until(strings.ReplaceAll(moved, "1024", "1025"))
+}
