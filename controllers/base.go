@@ -50,6 +50,7 @@ type base struct {
 
 	remembered *remembered
 	handovers  *handovers
+	watch      *volumeWatch
 	logged     *logged // of decisions
 	served     *served // for the metrics
 	figures    *figures

@@ -78,6 +78,11 @@ func holdMemoryPool(status, before *dmv1.DMMemoryPoolStatus) *dmv1.DMMemoryPoolS
 			m.ChunksUsed = before.Servers[i].ChunksUsed
 		}
 	}
+	for i := range held.Volumes {
+		if v := &held.Volumes[i]; i < len(before.Volumes) && before.Volumes[i].ID == v.ID && before.Volumes[i].Percent > 0 && v.Percent > 0 {
+			v.Percent = before.Volumes[i].Percent
+		}
+	}
 	for i := range held.Grants {
 		if g := &held.Grants[i]; i < len(before.Grants) && before.Grants[i].Identity == g.Identity {
 			g.ChunksUsed = before.Grants[i].ChunksUsed

@@ -45,7 +45,7 @@ type memoryPoolScope struct {
 	described map[int]*rpcv1.DescribeMemoryReply // by volume
 	problems  map[int]string                     // of servers that cannot start, by volume
 
-	unrecorded   bool          // what was decided is not in the record yet
+	volumesSeen  bool          // volumes are all that there are
 	volumesAgain time.Duration // when to look at volumes again; 0 = nothing is waited for
 
 	// when to look at the replacement of the authority again; 0 = never
@@ -92,26 +92,30 @@ func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 	return after, err
 }
 
-// work is all but the protection of the pool.
-func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) error {
-	switch err := r.gather(ctx, s); {
-	case err != nil:
+// work is all but the protection of the pool. Views come first: nothing that takes long stands
+// between a server that falls silent and the next look at it.
+func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) (err error) {
+	s.image = orElse(s.pool.Spec.Image, s.pool.Annotations[dmv1.AnnotationImage])
+	if s.authority, err = r.readAuthority(ctx, s.pool); err != nil {
 		return err
-	case !s.pool.DeletionTimestamp.IsZero():
+	}
+	if !s.pool.DeletionTimestamp.IsZero() {
+		r.gather(ctx, s)
 		return r.keepServing(ctx, s)
 	}
 	var problems collected
-	switch err := r.keepState(ctx, s.pool); {
-	case err == nil:
-		return r.reconcile(ctx, s)
-	case errors.Is(err, errNoRecord):
-		s.unrecorded = true
-		problems.add(err)
+	state := r.keepState(ctx, s.pool)
+	switch {
+	case passing(state):
+		return state
+	case state == nil:
+		problems.add(r.keepVolumes(ctx, s))
+	}
+	problems.add(state)
+	r.gather(ctx, s)
+	if state == nil || errors.Is(state, errNoRecord) {
 		problems.add(r.reconcile(ctx, s))
-	case passing(err):
-		return err
-	default:
-		problems.add(err)
+	} else {
 		problems.add(r.keepServing(ctx, s))
 	}
 	return problems.err()
@@ -145,16 +149,13 @@ func (r *DMMemoryPoolReconciler) gatherUse(ctx context.Context, s *memoryPoolSco
 	return nil
 }
 
-func (r *DMMemoryPoolReconciler) gather(ctx context.Context, s *memoryPoolScope) (err error) {
-	s.image = s.pool.Spec.Image
-	if s.image == "" {
-		s.image = s.pool.Annotations[dmv1.AnnotationImage]
+// gather asks the servers what they hold. One that has just not answered is not asked.
+func (r *DMMemoryPoolReconciler) gather(ctx context.Context, s *memoryPoolScope) {
+	if s.authority == nil {
+		return
 	}
-	if s.authority, err = r.readAuthority(ctx, s.pool); err != nil || s.authority == nil {
-		return err
-	}
-	s.described, s.problems = r.describeMemory(ctx, s.answering, s.authority)
-	return nil
+	asked := slices.DeleteFunc(slices.Clone(s.answering), s.silent)
+	s.described, s.problems = r.describeMemory(ctx, asked, s.authority)
 }
 
 func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolScope) error {
@@ -177,16 +178,17 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 	}
 	problems.add(r.Apply(ctx, s.pool, build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory)))
 	if r.policies != "" {
-		problems.add(r.Apply(ctx, s.pool, build.NetworkPolicy(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory, r.policies)))
+		policy := build.NetworkPolicy(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory, r.policies)
+		if s.pool.Annotations[dmv1.AnnotationVolumes] != "" {
+			policy = build.LetMirror(policy)
+		}
+		problems.add(r.Apply(ctx, s.pool, policy))
 	}
 	if tls == "" {
 		return problems.err() // no server could start without its certificate
 	}
 	problems.add(r.renewTLS(ctx, s.pods, tls))
 	problems.add(r.keepPoolAuthority(ctx, s))
-	if !s.unrecorded {
-		problems.add(r.keepVolumes(ctx, s, tls))
-	}
 	if s.size, err = r.pausedSize(ctx, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Servers), max(len(s.pool.Status.Servers), staying(s.answering))); err == nil {
 		err = r.act(ctx, s, tls)
 	}

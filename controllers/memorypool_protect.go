@@ -117,7 +117,7 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 	var problems collected
 	keeps := len(s.use.keptFor) > 0
 	if keeps || !s.pool.Spec.Paused {
-		problems.add(r.Apply(ctx, s.pool, build.MemoryBudget(s.pool, keeps)))
+		problems.add(r.Apply(ctx, s.pool, build.MemoryBudget(s.pool, keeps, s.namedPods())))
 	}
 	for _, p := range s.pods {
 		if going(p) || ended(p) {
@@ -125,8 +125,8 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 		}
 		kept := p.DeepCopy()
 		// A pod without data does not keep its node from being drained.
-		empty := keeps && len(s.use.keptFor[volumeOf(p)]) == 0
-		build.KeepMemoryPod(kept, s.pool, strings.Join(s.use.keeps(p), ", "), empty || s.use.released[p.Name])
+		empty := keeps && (len(s.use.keptFor[volumeOf(p)]) == 0 || !s.record.needs(p))
+		build.KeepMemoryPod(kept, s.pool, strings.Join(s.keeps(p), ", "), empty || s.use.released[p.Name])
 		if equality.Semantic.DeepEqual(kept, p) {
 			continue
 		}
@@ -137,12 +137,33 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 			}
 			continue
 		}
-		if names := s.use.keptFor[volumeOf(p)]; len(names) > 0 && kept.Labels[dmv1.LabelReleased] != p.Labels[dmv1.LabelReleased] {
+		if names := s.use.keptFor[volumeOf(p)]; len(names) > 0 && s.record.needs(p) && kept.Labels[dmv1.LabelReleased] != p.Labels[dmv1.LabelReleased] {
 			r.tellReleased(ctx, s, p, kept.Labels[dmv1.LabelReleased] != "", strings.Join(names, ", "))
 		}
 		kept.DeepCopyInto(p)
 	}
 	return problems.err()
+}
+
+// keeps are the indexes that a pod is kept for: none if the view of its volume does not name it.
+func (s *memoryPoolScope) keeps(p *corev1.Pod) []string {
+	if !s.record.needs(p) {
+		return nil
+	}
+	return s.use.keeps(p)
+}
+
+// namedPods is how many pods of the pool the views of its volumes name; 0 if no volume has any.
+func (s *memoryPoolScope) namedPods() (n int) {
+	if len(s.record.Views) == 0 {
+		return 0
+	}
+	for _, p := range s.pods {
+		if !going(p) && !ended(p) && s.record.needs(p) {
+			n++
+		}
+	}
+	return n
 }
 
 // tellReleased tells of a pod with data that was released, or is kept again.
@@ -175,7 +196,7 @@ func (b *base) holdPool(ctx context.Context, pool *dmv1.DMMemoryPool, used bool)
 func (s *memoryPoolScope) protectedCondition() {
 	var kept []string
 	for _, p := range s.pods {
-		if names := s.use.keeps(p); len(names) > 0 && !going(p) {
+		if names := s.keeps(p); len(names) > 0 && !going(p) {
 			kept = append(kept, p.Name+" ("+strings.Join(names, ", ")+")")
 		}
 	}

@@ -44,6 +44,7 @@ func (s *memoryPoolScope) summarize(err error) {
 	condition(&status.Conditions, generation, dmv1.ConditionPoolReady, all, reason, message)
 	pausedCondition(&status.Conditions, generation, s.pool.Spec.Paused)
 	s.protectedCondition()
+	s.showVolumes()
 	if err == nil {
 		status.ObservedGeneration = generation
 	}
@@ -60,7 +61,10 @@ func (s *memoryPoolScope) account() (answering int) {
 		if going(p) {
 			continue
 		}
-		state := dmv1.MemoryServerState{Pod: p.Name, Node: p.Spec.NodeName, Problem: cut(s.problems[volumeOf(p)], 1024), KeptFor: s.use.keeps(p)}
+		state := dmv1.MemoryServerState{Pod: p.Name, Node: p.Spec.NodeName, Problem: cut(s.problems[volumeOf(p)], 1024), KeptFor: s.keeps(p)}
+		if s.moves(p) {
+			state.KeptFor = nil // a drain shall try again: its refusal by the budget says so
+		}
 		state.KeptFor = state.KeptFor[:min(len(state.KeptFor), dmv1.MaxShownKeptFor)]
 		if d := s.described[volumeOf(p)]; d != nil {
 			answering++

@@ -41,21 +41,23 @@ import (
 const annotationNamed = "dmindex.io/named"
 
 // keepVolumes does what is next for the volumes of a pool.
-func (r *DMMemoryPoolReconciler) keepVolumes(ctx context.Context, s *memoryPoolScope, tls string) error {
+func (r *DMMemoryPoolReconciler) keepVolumes(ctx context.Context, s *memoryPoolScope) error {
 	if s.pool.Spec.Transport == dmv1.TransportRDMA {
 		return nil
 	}
 	if err := r.listNamed(ctx, s); err != nil {
 		return err
 	}
-	s.volumes = volumesToKeep(s.pool, s.record, s.pods)
+	s.volumes = volumesToKeep(s.pool, s.record, s.pods, s.image)
+	s.volumesSeen = true
 	if len(s.volumes) == 0 {
+		r.watch.end(s.pool.UID)
 		return nil
 	}
 	r.askVolumes(ctx, s)
 	memories := r.remembered.volumesOf(s.pool.UID)
 	for _, v := range s.volumes {
-		v.decide(r.remembered.at(r.now()), memories[v.number])
+		v.decide(r.remembered.at(r.now()), s.pool, memories[v.number])
 	}
 	r.remembered.putVolumes(s.pool.UID, s.volumes)
 	var problems collected
@@ -63,8 +65,8 @@ func (r *DMMemoryPoolReconciler) keepVolumes(ctx context.Context, s *memoryPoolS
 	if len(changed) > 0 {
 		problems.add(r.recordViews(ctx, s, next, changed))
 	}
-	problems.add(r.moveVolumes(ctx, s, tls))
-	s.lookAgain()
+	problems.add(r.moveVolumes(ctx, s, r.keptTLS(ctx, s.pool)))
+	r.lookAgain(s)
 	return problems.err()
 }
 
@@ -186,7 +188,7 @@ func (r *DMMemoryPoolReconciler) moveVolumes(ctx context.Context, s *memoryPoolS
 		if v.actions.Record != nil {
 			continue
 		}
-		if v.actions.MakePods > 0 {
+		if v.actions.MakePods > 0 && tls != "" { // no server could start without its certificate
 			problems.add(r.makeCopies(ctx, s, v, tls))
 		}
 		for _, p := range v.actions.DeletePods {
@@ -221,7 +223,7 @@ func (r *DMMemoryPoolReconciler) tellVolume(ctx context.Context, s *memoryPoolSc
 			return err
 		}
 		call(join.Primary.Pod, func(c servers.Volume) error {
-			return c.Join(ctx, v.number+1, view.Number, join.Copy, mirror, 0)
+			return c.Join(ctx, v.number+1, view.Number, join.Copy, mirror, uint64(s.pool.Spec.CopyBytesPerSecond))
 		})
 	}
 	if v.actions.Stop != "" {
@@ -263,7 +265,7 @@ func (r *DMMemoryPoolReconciler) makeCopies(ctx context.Context, s *memoryPoolSc
 		s.record = next
 	}
 	for i, id := range ids {
-		pod := build.MemoryCopy(s.pool, id, v.number, s.imageOfNew())
+		pod := build.MemoryCopy(s.pool, id, v.number, s.imageOfCopy(v))
 		build.UseLog(pod, s.log)
 		pod.Annotations[dmv1.AnnotationTLS] = tls
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kindOf(s.pool))}
@@ -334,10 +336,36 @@ func (r *DMMemoryPoolReconciler) tellView(ctx context.Context, s *memoryPoolScop
 }
 
 // lookAgain says when to look at volumes again of which something is waited for.
-func (s *memoryPoolScope) lookAgain() {
+func (r *DMMemoryPoolReconciler) lookAgain(s *memoryPoolScope) {
 	for _, v := range s.volumes {
-		if v.actions.Record != nil || v.actions.Status != volumes.InSync || len(v.moves) > 0 {
+		a := v.actions
+		if a.Record != nil || a.Status != volumes.InSync || len(a.Tell)+a.MakePods+len(a.DeletePods)+len(v.moves) > 0 {
 			s.volumesAgain = volumeLook
 		}
 	}
+	if s.volumesAgain > 0 {
+		r.watch.end(s.pool.UID)
+	} else if !r.watch.watch(s) {
+		s.volumesAgain = volumeLook
+	}
+}
+
+// silent reports whether a pod was asked for its role just now and did not answer.
+func (s *memoryPoolScope) silent(p *corev1.Pod) bool {
+	for _, v := range s.volumes {
+		if v.podOf(string(p.UID)) != nil && v.view.Number > 0 {
+			_, answered := v.reports[string(p.UID)]
+			return !answered
+		}
+	}
+	return false
+}
+
+// imageOfCopy is the image of a further copy: of a volume with two copies the wanted one, since a
+// copy that does not start leaves the others as they are.
+func (s *memoryPoolScope) imageOfCopy(v *volumeScope) string {
+	if v.view.Backup != nil && s.image != "" {
+		return s.image
+	}
+	return s.imageOfNew()
 }

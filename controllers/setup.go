@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -137,15 +138,17 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	b := base{
 		Writer: kube.Writer{Client: witnessed{mgr.GetClient()}, Live: witnessedReader{mgr.GetAPIReader()}},
 		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, policies: o.NetworkPolicies, logs: o.ServerLogs, now: o.Now, settle: cmp.Or(o.Settle, partition.Settling), spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
-		events: shortNotes{mgr.GetEventRecorder("dmindex-operator")}, handovers: newHandovers(o.Dialer), logged: newLogged(), served: newServed(), figures: newFigures(),
+		events: shortNotes{mgr.GetEventRecorder("dmindex-operator")}, handovers: newHandovers(o.Dialer), watch: newVolumeWatch(o.Dialer), logged: newLogged(), served: newServed(), figures: newFigures(),
 	}
 	if o.Metrics != nil {
 		if err := o.Metrics.Register(&indexMetrics{reader: mgr.GetClient(), elected: mgr.Elected(), served: b.served}); err != nil {
 			return err
 		}
 	}
-	if err := mgr.Add(b.handovers); err != nil {
-		return err
+	for _, runs := range []manager.Runnable{b.handovers, b.watch} {
+		if err := mgr.Add(runs); err != nil {
+			return err
+		}
 	}
 	options := func(limiter workqueue.TypedRateLimiter[reconcile.Request]) controller.Options {
 		return controller.Options{MaxConcurrentReconciles: o.Concurrency, SkipNameValidation: &o.SharedProcess, RateLimiter: limiter}
@@ -157,6 +160,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Watches(&corev1.Secret{}, b.viaIndex(memoryPoolsOfIndex)).
 		// of compute servers: see allOverTLS
 		Watches(&corev1.Pod{}, b.viaIndex(memoryPoolsOfIndex), comeAndGo).
+		WatchesRawSource(source.Channel(b.watch.events, &handler.TypedEnqueueRequestForObject[*dmv1.DMMemoryPool]{})).
 		Complete(memory)
 	if err != nil {
 		return err

@@ -15,7 +15,8 @@ import (
 
 // Times of volumes.
 const (
-	// suspectAfter is how long a process must be missed before another one takes its place.
+	// suspectAfter is how long a process must be missed before another one takes its place, unless
+	// the pool says otherwise.
 	suspectAfter = 2 * time.Second
 
 	// joinBackoff is how long a copy that was not reached may not join again, at first.
@@ -39,8 +40,10 @@ type volumeScope struct {
 	fixed   string // why it cannot be moved; empty if it can
 }
 
-// volumesToKeep are the volumes of a pool that are not left as they are. pods are all of the pool.
-func volumesToKeep(pool *dmv1.DMMemoryPool, record volumeRecord, pods []*corev1.Pod) (all []*volumeScope) {
+// volumesToKeep are the volumes of a pool that are not left as they are. pods are all of the pool,
+// image is the one that is wanted. Of a volume with two copies a pod with another image is left,
+// one after the other.
+func volumesToKeep(pool *dmv1.DMMemoryPool, record volumeRecord, pods []*corev1.Pod, image string) (all []*volumeScope) {
 	asked := podNamesIn(pool.Annotations[dmv1.AnnotationMove])
 	byNumber := map[int]*volumeScope{}
 	for _, p := range pods {
@@ -61,12 +64,35 @@ func volumesToKeep(pool *dmv1.DMMemoryPool, record volumeRecord, pods []*corev1.
 			// Further pods of a volume without a view are of a decision that got lost.
 			v.pods = slices.DeleteFunc(v.pods, func(p *corev1.Pod) bool { return podID(p) != number })
 		}
-		if v.view.Number > 0 || slices.ContainsFunc(v.pods, func(p *corev1.Pod) bool { return asked[p.Name] && v.moves[string(p.UID)] && !going(p) && !ended(p) }) {
+		if v.view.Number > 0 || pool.Spec.Copies > 1 && len(v.pods) > 0 && !pool.Spec.Paused || slices.ContainsFunc(v.pods, func(p *corev1.Pod) bool { return asked[p.Name] && v.moves[string(p.UID)] && !going(p) && !ended(p) }) {
 			all = append(all, v)
 		}
 	}
 	slices.SortFunc(all, func(a, b *volumeScope) int { return a.number - b.number })
+	if pool.Spec.Paused || pool.Spec.Copies < 2 || image == "" {
+		return all
+	}
+	for _, v := range all {
+		if uid := v.outdated(image); uid != "" {
+			v.moves[uid] = true
+			break
+		}
+	}
 	return all
+}
+
+// outdated is the pod with another image that is left next, by its UID: a backup before a primary.
+// It is empty for a volume without a backup, whose image is changed in place.
+func (v *volumeScope) outdated(image string) string {
+	if v.view.Backup == nil {
+		return ""
+	}
+	for _, named := range []volumeProc{*v.view.Backup, v.view.Primary} {
+		if p := v.podOf(named.UID); p != nil && !ended(p) && asked(p) != image {
+			return named.UID
+		}
+	}
+	return ""
 }
 
 // podNamesIn are the names in an annotation of a pool that names pods.
@@ -80,8 +106,17 @@ func podNamesIn(text string) map[string]bool {
 
 // decide asks package volumes what to do next. A volume that has no view gets one only if its
 // server can have a copy.
-func (v *volumeScope) decide(now time.Duration, memory volumes.Memory) {
-	o := volumes.Observed{Now: now, Record: v.view.view(), Copies: 1, SuspectAfter: suspectAfter, JoinBackoff: joinBackoff, Memory: memory}
+func (v *volumeScope) decide(now time.Duration, pool *dmv1.DMMemoryPool, memory volumes.Memory) {
+	o := volumes.Observed{Now: now, Record: v.view.view(), Copies: max(1, int(pool.Spec.Copies)), SuspectAfter: suspectAfter, JoinBackoff: joinBackoff, Memory: memory}
+	if pool.Spec.SuspectAfterSeconds > 0 {
+		o.SuspectAfter = time.Duration(pool.Spec.SuspectAfterSeconds) * time.Second
+	}
+	if pool.Spec.Paused { // it has what it has
+		o.Copies = 1
+		if v.view.Backup != nil {
+			o.Copies = 2
+		}
+	}
 	for _, p := range v.pods {
 		seen := volumes.Pod{Name: string(p.UID), Version: p.ResourceVersion, Gone: ended(p), Moving: v.moves[string(p.UID)]}
 		if r, answered := v.reports[seen.Name]; answered {
@@ -144,7 +179,8 @@ func (v *volumeScope) named(view volumes.View) (named volumeView, ok bool) {
 	}
 	named = volumeView{Number: view.Number, Primary: *primary, Backup: find(view.Backup), Earlier: find(view.Earlier)}
 	if view.Earlier != (volumes.Proc{}) && named.Earlier == nil {
-		named.Earlier = &volumeProc{v.view.Primary.Pod, view.Earlier.Pod, view.Earlier.Process} // its pod is gone
+		// its pod is gone
+		named.Earlier = &volumeProc{v.view.Primary.Pod, view.Earlier.Pod, view.Earlier.Process}
 	}
 	return named, true
 }

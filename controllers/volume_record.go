@@ -104,6 +104,16 @@ func (r volumeRecord) podOf(pool string, volume int) string {
 	return build.PodName(pool, volume)
 }
 
+// needs reports whether a volume may be lost with a memory pod: its view names the pod, or it has
+// no view.
+func (r volumeRecord) needs(p *corev1.Pod) bool {
+	view, recorded := r.Views[volumeOf(p)]
+	if !recorded {
+		return podID(p) <= build.MaxVolume
+	}
+	return slices.ContainsFunc(view.named(), func(named volumeProc) bool { return named.UID == string(p.UID) })
+}
+
 // volumeOf is the number of the volume that a memory pod is a copy of; -1 if it is of none. Neither
 // names nor arguments of a pod can be changed, labels can.
 func volumeOf(p *corev1.Pod) int {

@@ -45,9 +45,15 @@ func newMovingPool(t *testing.T, hooks interceptor.Funcs) *movingPool {
 		return c.Create(ctx, o, options...)
 	}
 	r, pool := poolOf(t, hooks, &m.now)
-	r.dialer, r.logged = m.fleet, newLogged()
+	r.dialer, r.logged, r.watch = m.fleet, newLogged(), newVolumeWatch(m.fleet)
 	m.r, m.pool = r, client.ObjectKeyFromObject(pool)
 	m.restart()
+	tls := &corev1.Secret{Data: map[string][]byte{"tls.crt": []byte("c")}}
+	tls.Name, tls.Namespace = build.ServerTLSName(pool.Name), pool.Namespace
+	tls.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, kindOf(pool))}
+	if err := r.Create(t.Context(), tls); err != nil {
+		t.Fatal(err)
+	}
 	for id := range 2 {
 		p := build.MemoryPod(pool, id, "server:1")
 		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, kindOf(pool))}
@@ -90,7 +96,7 @@ func (m *movingPool) look() (*memoryPoolScope, error) {
 	s := m.scope()
 	err := m.r.keepState(m.t.Context(), s.pool)
 	if err == nil {
-		err = m.r.keepVolumes(m.t.Context(), s, "tls")
+		err = m.r.keepVolumes(m.t.Context(), s)
 	}
 	m.now = m.now.Add(volumeLook)
 	return s, err
@@ -136,6 +142,20 @@ func (m *movingPool) until(want string) {
 		}
 	}
 	m.t.Errorf("after 30 looks: %s, want %s", m.state(), want)
+}
+
+// settle looks until nothing is waited for.
+func (m *movingPool) settle() *memoryPoolScope {
+	m.t.Helper()
+	for range 30 {
+		if s, err := m.look(); err != nil {
+			m.t.Fatal(err)
+		} else if s.volumesAgain == 0 {
+			return s
+		}
+	}
+	m.t.Fatal("after 30 looks something is still waited for")
+	return nil
 }
 
 var errCut = errors.New("the operator is cut off")
@@ -219,14 +239,15 @@ func TestMoveBehindTheRecord(t *testing.T) {
 		t.Fatalf("pod pool-0 is marked %q in view 1", first)
 	}
 	s := m.scope()
-	s.volumes = volumesToKeep(s.pool, volumeRecord{}, s.pods)
+	s.volumes = volumesToKeep(s.pool, volumeRecord{}, s.pods, "")
 	m.r.askVolumes(t.Context(), s)
 	v := s.volumes[0]
 	v.view, v.actions.Record = volumeView{}, nil
-	v.decide(0, v.actions.Memory)
+	v.decide(0, s.pool, v.actions.Memory)
 	next, changed := volumeRecord{}.next(s.volumes)
 	for range changed {
-		_ = m.r.recordViews(t.Context(), s, next, changed) // as one that was read before would write it
+		// as an operator writes it that read nothing newer
+		_ = m.r.recordViews(t.Context(), s, next, changed)
 	}
 	if len(changed) > 0 && mark() == first {
 		t.Errorf("the same view was about to name pod pool-0 again, and its mark is still %s", first)

@@ -198,6 +198,22 @@ const (
 	// spec.image, or what the message names: the registry, the pull secrets, the node.
 	ReasonImageUnavailable = "ImageUnavailable"
 
+	// ReasonVolumesInSync: each volume of a memory pool has as many copies as wanted.
+	ReasonVolumesInSync = "VolumesInSync"
+
+	// ReasonCopyMissing: a volume of a memory pool has fewer copies than wanted, or is to be moved
+	// and is not yet. To do: nothing, unless it lasts: the message names what is waited for.
+	ReasonCopyMissing = "CopyMissing"
+
+	// ReasonNoNodeForCopy: no node has room for a further copy of a volume; the message quotes the
+	// scheduler. Two copies never lie on one node. To do: add a node, or free memory on one.
+	ReasonNoNodeForCopy = "NoNodeForCopy"
+
+	// ReasonDecisionPending: a pod of a volume does not answer, and it is not known whether another
+	// one may answer in its place; nothing is decided meanwhile. To do: bring the pod or its node
+	// back, or delete the pod if its node will not return.
+	ReasonDecisionPending = "DecisionPending"
+
 	// ReasonDeleting: the object is being deleted; the message names what it waits for.
 	ReasonDeleting = "Deleting"
 )

@@ -53,6 +53,7 @@ type MemoryServers struct {
 
 // DMMemoryPoolSpec is what a memory pool shall be.
 // +kubebuilder:validation:XValidation:rule="!has(self.pod) || !has(self.pod.resources) || !has(self.pod.resources.limits) || !('memory' in self.pod.resources.limits) || has(self.rdma) && has(self.rdma.hugePages) || quantity(string(self.pod.resources.limits['memory'])).compareTo(quantity(string(self.memory)).add(quantity('256Mi'))) >= 0",message="pod.resources.limits.memory is too small: write at least memory + 256Mi, or leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.copies) || self.copies == 1",message="two copies are not offered by this version, whose memory servers take no changes of another one yet: write copies: 1, or leave it out"
 type DMMemoryPoolSpec struct {
 	MemoryServers `json:",inline"`
 
@@ -61,6 +62,26 @@ type DMMemoryPoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
+
+	// Copies is how many copies there are of what each server holds, on different nodes. The default
+	// is 1; 2 is not offered by this version.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2
+	Copies int32 `json:"copies,omitempty"`
+
+	// CopyBytesPerSecond limits how fast a server sends its memory to a copy that joins. Without it
+	// there is no limit.
+	// +optional
+	// +kubebuilder:validation:Minimum=1048576
+	CopyBytesPerSecond int64 `json:"copyBytesPerSecond,omitempty"`
+
+	// SuspectAfterSeconds is how long a copy must be silent before it is replaced by another one.
+	// The default is 2.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=60
+	SuspectAfterSeconds int32 `json:"suspectAfterSeconds,omitempty"`
 
 	// Paused makes the operator change nothing in the pool. Servers that are lost are replaced.
 	// +optional
@@ -194,6 +215,13 @@ type DMMemoryPoolStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=128
 	Servers []MemoryServerState `json:"servers,omitempty"`
+
+	// Volumes that were moved, have another copy or are to get one.
+	// +optional
+	// +listType=map
+	// +listMapKey=id
+	// +kubebuilder:validation:MaxItems=128
+	Volumes []VolumeStatus `json:"volumes,omitempty"`
 
 	// Ready is how many servers answer, of how many: "2/2".
 	// +optional

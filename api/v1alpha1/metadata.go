@@ -106,8 +106,8 @@ const (
 	// evicted and deleted although data is lost with them.
 	AnnotationRelease = "dmindex.io/release"
 
-	// AnnotationMove of a memory pool names pods of the pool, separated by commas: what they hold is
-	// moved to other pods, on other nodes, and they are deleted.
+	// AnnotationMove of a memory pool names pods of the pool, separated by commas. What they hold
+	// is moved to other pods, on other nodes, and they are deleted.
 	AnnotationMove = "dmindex.io/move"
 
 	// LabelReleased of a memory pod says that its pool's AnnotationRelease names it, or that it has

@@ -74,5 +74,9 @@ var meanings = map[string]meaning{
 	"Released":          {when: "the annotation dmindex.io/release names all pods of a memory pool that have data: they may be evicted and deleted.", do: ""},
 	"Replacing":         {when: "pods of a compute pool with an old template are being replaced, or servers of a memory pool change their image.", do: ""},
 	"ImageUnavailable":  {when: "a pod with the image that is wanted does not start; the message names the image and says why. Servers that run go on with the image that they have.", do: "correct spec.image, or what the message names: the registry, the pull secrets, the node."},
+	"VolumesInSync":     {when: "each volume of a memory pool has as many copies as wanted.", do: ""},
+	"CopyMissing":       {when: "a volume of a memory pool has fewer copies than wanted, or is to be moved and is not yet.", do: "nothing, unless it lasts: the message names what is waited for."},
+	"NoNodeForCopy":     {when: "no node has room for a further copy of a volume; the message quotes the scheduler. Two copies never lie on one node.", do: "add a node, or free memory on one."},
+	"DecisionPending":   {when: "a pod of a volume does not answer, and it is not known whether another one may answer in its place; nothing is decided meanwhile.", do: "bring the pod or its node back, or delete the pod if its node will not return."},
 	"Deleting":          {when: "the object is being deleted; the message names what it waits for.", do: ""},
 }

@@ -7,15 +7,20 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
 // rolesOf are the pods of a memory pool and what their processes are for their volumes.
 func (c *cluster) rolesOf(pool string) any {
+	pods := &corev1.PodList{}
+	if err := api.List(c.t.Context(), pods, client.InNamespace(c.namespace), client.MatchingLabels{dmv1.LabelPool: pool}); err != nil {
+		return err
+	}
 	var list []string
-	for _, name := range c.pods(pool) {
-		list = append(list, fmt.Sprint(name, " ", c.fleet.RoleOf(string(c.pod(name).UID))))
+	for _, p := range pods.Items {
+		list = append(list, fmt.Sprint(p.Name, " ", c.fleet.RoleOf(string(p.UID))))
 	}
 	slices.Sort(list)
 	return list

@@ -24,11 +24,14 @@ func Budget(pool, namespace, component string, pods int32) *policyv1.PodDisrupti
 // MemoryBudget is the budget of a memory pool. A pool that keeps data lets no pod be evicted, well
 // or not, but those that are released: these are not among its pods. It says so by minAvailable,
 // since maxUnavailable does not work with pods whose owner cannot be scaled.
-func MemoryBudget(pool *dmv1.DMMemoryPool, keeps bool) *policyv1.PodDisruptionBudget {
-	b := Budget(pool.Name, pool.Namespace, dmv1.ComponentMemory, pool.Spec.Servers)
+// pods is how many pods it is about, if they are more than the servers that the pool shall have:
+// volumes may have several.
+func MemoryBudget(pool *dmv1.DMMemoryPool, keeps bool, pods int) *policyv1.PodDisruptionBudget {
+	all := max(pool.Spec.Servers, int32(pods))
+	b := Budget(pool.Name, pool.Namespace, dmv1.ComponentMemory, all)
 	b.Spec.Selector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: dmv1.LabelReleased, Operator: metav1.LabelSelectorOpDoesNotExist}}
 	if keeps {
-		b.Spec.MinAvailable = ptr.To(intstr.FromInt32(pool.Spec.Servers))
+		b.Spec.MinAvailable = ptr.To(intstr.FromInt32(all))
 		b.Spec.UnhealthyPodEvictionPolicy = ptr.To(policyv1.IfHealthyBudget)
 	}
 	return b

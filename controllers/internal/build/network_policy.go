@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
@@ -16,6 +17,7 @@ import (
 //	metrics               every server      everybody: probes, Prometheus, kubectl dmindex
 //	control               memory servers    compute servers of the namespace, the operator
 //	fabric                memory servers    compute servers of the namespace
+//	mirror                memory servers    those of the same pool, if volumes have copies
 //	resp, rpc             compute servers   everybody: programs, each other, the operator
 //
 // Programs are told apart by their password, since the operator does not know where they run.
@@ -42,6 +44,16 @@ func NetworkPolicy(pool, namespace, component, operator string) *networkingv1.Ne
 		{Ports: policyPorts("fabric"), From: []networkingv1.NetworkPolicyPeer{compute}},
 		{Ports: policyPorts("metrics")},
 	}
+	return n
+}
+
+// LetMirror lets the servers of a memory pool send each other changes. The port is a number: pods
+// that were made without another copy do not name it.
+func LetMirror(n *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
+	n.Spec.Ingress = append(n.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{
+		Ports: []networkingv1.NetworkPolicyPort{{Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(intstr.FromInt32(config.PortMirror))}},
+		From:  []networkingv1.NetworkPolicyPeer{{PodSelector: n.Spec.PodSelector.DeepCopy()}},
+	})
 	return n
 }
 

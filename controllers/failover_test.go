@@ -1,0 +1,119 @@
+package controllers
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+// copies lets the pool have so many copies of each volume.
+func (m *movingPool) copies(n int32) {
+	m.t.Helper()
+	s := m.scope()
+	s.pool.Spec.Copies = n
+	if err := m.r.Update(m.t.Context(), s.pool); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// away makes the server of a pod silent.
+func (m *movingPool) away(pod string, away bool) { m.fleet.SetAway("ns", pod, away) }
+
+const twice = "0:pool-0, 1:pool-1, pool-0 primary, pool-1 primary, pool-1024 backup, pool-1025 backup"
+
+// TestFailOver: a backup takes the place of a primary that nobody hears, whose process restarted or
+// whose pod is gone, with its content; then another copy joins. A settled pool is watched, and
+// nothing is decided about it.
+func TestFailOver(t *testing.T) {
+	for name, fail := range map[string]struct {
+		do   func(*movingPool, *corev1.Pod) error
+		want string
+	}{
+		"restarted": {func(m *movingPool, p *corev1.Pod) error { return m.fleet.Restart(string(p.UID)) },
+			"0:pool-1024, 1:pool-1, pool-0 backup, pool-1 primary, pool-1024 primary, pool-1025 backup"},
+		"gone": {func(m *movingPool, p *corev1.Pod) error { return m.r.Delete(t.Context(), p) },
+			"0:pool-1024, 1:pool-1, pool-1 primary, pool-1024 primary, pool-1025 backup, pool-1026 backup"},
+	} {
+		m := newMovingPool(t, interceptor.Funcs{})
+		m.copies(2)
+		m.until(twice)
+		before := m.settle().record
+		s, err := m.look()
+		if err != nil || s.volumesAgain != 0 || s.record.String() != before.String() || len(m.r.watch.look(t.Context())) > 0 {
+			t.Errorf("%s: a settled pool: %v, look again after %v, record %s", name, err, s.volumesAgain, s.record)
+		}
+		pod := s.record.Views[0].Primary.among(s.pods)
+		if err := fail.do(m, pod); err != nil {
+			t.Fatal(err)
+		}
+		m.until(fail.want)
+		if status := m.scope().record.Views[0]; status.Primary.Pod != "pool-1024" {
+			t.Errorf("%s: %+v", name, status)
+		}
+	}
+}
+
+// TestWatchTellsOnce: the first answer that is another one, or does not come, wakes the pool's
+// reconciler, once.
+func TestWatchTellsOnce(t *testing.T) {
+	m := newMovingPool(t, interceptor.Funcs{})
+	m.copies(2)
+	m.until(twice)
+	m.settle()
+	for i, want := range []int{0, 1, 0} {
+		if i == 1 {
+			m.away("pool-1025", true)
+		}
+		if changed := m.r.watch.look(t.Context()); len(changed) != want {
+			t.Errorf("look %d: %d pools to be looked at, want %d", i, len(changed), want)
+		}
+	}
+	m.away("pool-1025", false)
+	if s, err := m.look(); err != nil || s.volumesAgain != 0 || len(m.r.watch.pools) != 1 {
+		t.Errorf("it is not watched again: %v", err)
+	}
+}
+
+// TestShownVolumes: what the status says of volumes, and that a pool without any says nothing.
+func TestShownVolumes(t *testing.T) {
+	m := newMovingPool(t, interceptor.Funcs{})
+	show := func() string {
+		s, err := m.look()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.showVolumes()
+		text := ""
+		if c := find(s.pool.Status.Conditions, dmv1.ConditionDegraded); c != nil {
+			text = fmt.Sprint(c.Status, " ", c.Reason, " ", c.Message)
+		}
+		for _, v := range s.pool.Status.Volumes {
+			text += fmt.Sprintf("; %d view %d %s %s %s", v.ID, v.View, v.Primary, v.Backup, v.State)
+		}
+		return text
+	}
+	if got := show(); got != "" {
+		t.Errorf("of a pool whose volumes have one pod each: %s", got)
+	}
+	m.fleet.HoldBack(true)
+	m.copies(2)
+	m.until("0:pool-0, 1:pool-1, pool-0 primary, pool-1 primary, pool-1024 joining, pool-1025 joining")
+	if got, want := show(), "True CopyMissing volume 0: pod pool-1024 gets its copy; volume 1: pod pool-1025 gets its copy; 0 view 1 pool-0  Copying; 1 view 1 pool-1  Copying"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	m.fleet.HoldBack(false)
+	m.until(twice)
+	m.settle()
+	if got, want := show(), "False VolumesInSync ; 0 view 2 pool-0 pool-1024 InSync; 1 view 2 pool-1 pool-1025 InSync"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	m.away("pool-0", true)
+	if got := show(); !strings.HasPrefix(got, "True DecisionPending volume 0: pod pool-0 does not answer") {
+		t.Errorf("while a server does not answer: %s", got)
+	}
+}

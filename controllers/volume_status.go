@@ -1,0 +1,83 @@
+package controllers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/pkg/volumes"
+)
+
+// showVolumes writes what was found about the volumes that are not left as they are. A pool without
+// such volumes has no condition of them.
+func (s *memoryPoolScope) showVolumes() {
+	status := &s.pool.Status
+	if !s.volumesSeen {
+		return // what was seen last stays
+	}
+	status.Volumes = nil
+	reason, messages := dmv1.ReasonVolumesInSync, []string(nil)
+	for _, v := range s.volumes {
+		if len(status.Volumes) < dmv1.MaxShownVolumes {
+			status.Volumes = append(status.Volumes, v.status())
+		}
+		why, message := v.problem()
+		if why == "" {
+			continue
+		}
+		if reason != dmv1.ReasonDecisionPending {
+			reason = why
+		}
+		messages = append(messages, fmt.Sprintf("volume %d: %s", v.number, message))
+	}
+	if len(s.volumes) == 0 {
+		apimeta.RemoveStatusCondition(&status.Conditions, dmv1.ConditionDegraded)
+		return
+	}
+	condition(&status.Conditions, s.pool.Generation, dmv1.ConditionDegraded, len(messages) > 0, reason, strings.Join(messages, "; "))
+}
+
+// status is the volume for people.
+func (v *volumeScope) status() dmv1.VolumeStatus {
+	shown := dmv1.VolumeStatus{ID: int32(v.number), View: int64(v.view.Number), Primary: v.view.Primary.Pod, State: dmv1.VolumeState(v.actions.Status), Message: cut(v.withNames(v.actions.Waiting), 512)}
+	if v.view.Backup != nil {
+		shown.Backup = v.view.Backup.Pod
+	}
+	if v.joining() {
+		shown.Percent = int32(v.reports[v.view.Primary.UID].Percent)
+	}
+	return shown
+}
+
+// problem is why a volume is not as it should be; empty if it is.
+func (v *volumeScope) problem() (reason, message string) {
+	message = v.withNames(v.actions.Waiting)
+	switch v.actions.Status {
+	case volumes.InSync:
+		return "", ""
+	case volumes.Undecided, volumes.Conflict, volumes.Lost:
+		return dmv1.ReasonDecisionPending, message
+	}
+	waiting := slices.DeleteFunc(slices.Clone(v.pods), func(p *corev1.Pod) bool { return string(p.UID) == v.view.Primary.UID })
+	if why := unschedulable(waiting); why != "" {
+		return dmv1.ReasonNoNodeForCopy, why
+	}
+	return dmv1.ReasonCopyMissing, orElse(message, "another pod is to serve: "+v.actions.Reason)
+}
+
+// withNames is a text of package volumes, which knows UIDs, with the names of pods.
+func (v *volumeScope) withNames(text string) string {
+	for _, p := range v.pods {
+		text = strings.ReplaceAll(text, string(p.UID), p.Name)
+	}
+	return text
+}
+
+// moves reports whether what a pod holds is being moved to another pod.
+func (s *memoryPoolScope) moves(p *corev1.Pod) bool {
+	return slices.ContainsFunc(s.volumes, func(v *volumeScope) bool { return v.moves[string(p.UID)] && v.fixed == "" })
+}
