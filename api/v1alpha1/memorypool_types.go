@@ -63,8 +63,8 @@ type DMMemoryPoolSpec struct {
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
 
-	// Copies is how many copies there are of what each server holds, on different nodes. The default
-	// is 1; 2 is not offered by this version.
+	// Copies is how many copies there are of what each server holds, on different nodes. The
+	// default is 1; 2 is not offered by this version.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2
