@@ -29,6 +29,9 @@ var (
 	// ErrWrongValue is returned by Increment when the key's value, or the sum, is not an integer of
 	// 64 bits. Nothing was done.
 	ErrWrongValue = errors.New("value is not one for the operation")
+	// ErrWrongType is returned when the key has a hash, as Redis clients make them, and the
+	// operation is one on strings. Nothing was done. GetMany ends with it, too.
+	ErrWrongType = errors.New("key has a value of another type")
 	// ErrInvalid is returned when the index cannot have such a key or value; trying again is
 	// useless.
 	ErrInvalid = errors.New("key or value does not fit the index")
@@ -119,6 +122,7 @@ var causes = map[rpcv1.Outcome_Code]error{
 	rpcv1.Outcome_DENIED:         ErrDenied,
 	rpcv1.Outcome_MISMATCH:       ErrMismatch,
 	rpcv1.Outcome_WRONG_VALUE:    ErrWrongValue,
+	rpcv1.Outcome_WRONG_TYPE:     ErrWrongType,
 }
 
 // cause is what an outcome of an operation means; changes is whether the operation changes
@@ -148,6 +152,8 @@ var opNames = map[rpcv1.Operation_Kind]string{
 	rpcv1.Operation_STORE:    "put",
 	rpcv1.Operation_EXPIRE:   "expire",
 	rpcv1.Operation_DEADLINE: "time left",
+
+	rpcv1.Operation_HASH_STORE: "put",
 }
 
 // nameOf is the operation's name in errors.

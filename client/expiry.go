@@ -41,6 +41,17 @@ func (c *Client) TimeLeft(ctx context.Context, key []byte) (left time.Duration, 
 	return time.Duration(min(o.Number, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond, true, nil
 }
 
+// storesHash makes the storing operation one that stores a hash: see Pair.Hash.
+func storesHash(op *rpcv1.Operation) {
+	if op.Kind == rpcv1.Operation_INSERT {
+		op.Condition = rpcv1.Operation_ABSENT
+	}
+	if op.Kind != rpcv1.Operation_STORE {
+		op.Expiry = rpcv1.Operation_NEVER
+	}
+	op.Kind = rpcv1.Operation_HASH_STORE
+}
+
 // millis are the milliseconds of a time, of which a part counts as a whole one.
 func millis(d time.Duration) int64 {
 	n := d.Milliseconds()

@@ -74,6 +74,10 @@ type Pair struct {
 	Key, Value []byte
 	// Expires is when the pair goes by itself, in whole milliseconds; zero = it does not.
 	Expires time.Time
+	// Hash is set where the key has a hash, of which Value has the fields and their values in the
+	// order in which they came, each behind its length as an unsigned varint. An index without
+	// spec.expiry has none.
+	Hash bool
 }
 
 // GetMany reads many keys, side by side. values[i] is nil where keys[i] is not there. Values belong
@@ -121,6 +125,9 @@ func putTasks(pairs []Pair, keep bool) ([]*task, error) {
 	for i, t := range tasks {
 		t.keep = keep
 		until(&t.op, pairs[i].Expires)
+		if pairs[i].Hash {
+			storesHash(&t.op)
+		}
 	}
 	return tasks, err
 }

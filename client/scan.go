@@ -158,7 +158,7 @@ func (s *scan) stream(ctx context.Context, v *view, server partition.Server, spa
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	request := &rpcv1.ScanRequest{Index: v.m.Index, Start: span.Start, End: span.End, Reverse: s.o.Reverse, KeysOnly: s.o.KeysOnly}
+	request := &rpcv1.ScanRequest{Index: v.m.Index, Start: span.Start, End: span.End, Reverse: s.o.Reverse, KeysOnly: s.o.KeysOnly, Types: true}
 	if s.o.Limit > 0 {
 		request.Limit = s.o.Limit - s.delivered
 		if s.skip {
@@ -230,7 +230,7 @@ func (s *scan) deliver(pair *rpcv1.Pair) bool {
 	if value == nil && !s.o.KeysOnly {
 		value = []byte{}
 	}
-	p := Pair{Key: pair.Key, Value: value}
+	p := Pair{Key: pair.Key, Value: value, Hash: pair.Type == rpcv1.Pair_HASH}
 	if pair.Deadline != 0 {
 		p.Expires = time.UnixMilli(pair.Deadline)
 	}

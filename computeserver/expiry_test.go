@@ -178,7 +178,7 @@ func TestScanMeetsPairWrittenAgain(t *testing.T) {
 		var again atomic.Bool
 		c.store.Before(func(key []byte) {
 			if string(key) == "s1" && again.CompareAndSwap(false, true) {
-				if err := other.Upsert(key, expiry.AppendStored(nil, []byte("9"), 0)); err != nil {
+				if err := other.Upsert(key, expiry.AppendStored(nil, []byte("9"), expiry.Mark{})); err != nil {
 					t.Error(err)
 				}
 			}

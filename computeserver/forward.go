@@ -19,6 +19,7 @@ import (
 	"github.com/dmindex/dmindex/api/rpc/dostream"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/partition"
@@ -134,7 +135,7 @@ func (p *grpcPeers) Scan(ctx context.Context, to partition.Server, r engine.Scan
 	watchdog := time.AfterFunc(limit, cancel)
 	defer watchdog.Stop()
 	stream, err := l.client.Scan(callCtx, &rpcv1.ScanRequest{
-		Start: r.Start, End: r.End, Limit: r.Limit, Reverse: r.Reverse, KeysOnly: r.KeysOnly, Forwarded: true,
+		Start: r.Start, End: r.End, Limit: r.Limit, Reverse: r.Reverse, KeysOnly: r.KeysOnly, Forwarded: true, Types: true,
 	})
 	for err == nil {
 		var reply *rpcv1.ScanReply
@@ -143,7 +144,7 @@ func (p *grpcPeers) Scan(ctx context.Context, to partition.Server, r engine.Scan
 		}
 		watchdog.Stop()
 		for _, pair := range reply.Pairs {
-			if !visit(pair.Key, pair.Value, pair.Deadline) {
+			if !visit(pair.Key, pair.Value, expiry.Mark{Deadline: pair.Deadline, Type: expiry.Type(pair.Type)}) {
 				return nil
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/dmindex/dmindex/api/rpc/dostream"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/resp"
 	"github.com/dmindex/dmindex/computeserver/users"
@@ -131,6 +132,9 @@ func (r *rpcServer) isOf(index string) error {
 	return nil
 }
 
+// errTypes ends the scan of a caller that would take a hash for a string.
+var errTypes error = &engine.Failure{Code: rpcv1.Outcome_UNSUPPORTED, Message: "the range has hashes, which this program does not know: use one of the servers' version, or ask for keys only"}
+
 // Scan streams pairs. Messages are sent between pieces, while no session is held.
 func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServer[rpcv1.ScanReply]) error {
 	if r.isCut() {
@@ -149,9 +153,14 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 	var full []*rpcv1.ScanReply
 	begin := func() *rpcv1.ScanReply { return &rpcv1.ScanReply{MapGeneration: c.View.Generation()} }
 	reply, size, most := begin(), 0, cmp.Or(c.ScanPiece, rpcScanMessage)
-	visit := func(key, value []byte, deadline int64) bool {
-		pair := &rpcv1.Pair{Key: append([]byte(nil), key...), Deadline: deadline}
+	var untold error // a pair of a type that the caller does not know
+	visit := func(key, value []byte, is expiry.Mark) bool {
+		pair := &rpcv1.Pair{Key: append([]byte(nil), key...), Deadline: is.Deadline, Type: rpcv1.Pair_Type(is.Type)}
 		if !req.KeysOnly {
+			if is.Type != expiry.String && !req.Types {
+				untold = errTypes
+				return false
+			}
 			pair.Value = append([]byte(nil), value...)
 		}
 		reply.Pairs = append(reply.Pairs, pair)
@@ -181,6 +190,9 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 	}
 	if refused != nil {
 		return refused
+	}
+	if err == nil {
+		err = untold
 	}
 	t := count.Tally{Slot: rpcScanSlot}
 	t.Count(count.OK)

@@ -209,14 +209,10 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 	case !s.job.job.DeletionTimestamp.IsZero():
 		return &waitFor{dmv1.ReasonDumping, "Job " + s.job.job.Name + " is being deleted; another one follows", requeueSoon}
 	}
-	message := "Job " + s.job.job.Name + " is at work"
-	if s.job.pod != "" {
-		message += " in pod " + s.job.pod
+	if err := r.endAttempts(ctx, &s.job); err != nil {
+		return err
 	}
-	if s.job.problem != "" {
-		message += ": " + s.job.problem
-	}
-	return &waitFor{dmv1.ReasonDumping, message, 0}
+	return &waitFor{dmv1.ReasonDumping, s.job.progress(), s.job.again()}
 }
 
 // record writes down what a Job that succeeded reported. From then on the backup is complete.

@@ -78,6 +78,9 @@ func (r *DMBackupReconciler) deleteArtifact(ctx context.Context, s *backupScope)
 	case job.done:
 		return nil
 	case job.failed == "":
+		if err := r.endAttempts(ctx, &job); err != nil {
+			return err
+		}
 		message := "the artifact is being deleted by Job " + job.job.Name
 		if problem := orElse(job.problem, r.storageProblem(ctx, b)); problem != "" {
 			message += ": " + problem + leave

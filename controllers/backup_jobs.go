@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -19,13 +18,20 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 )
 
-// jobState is how far a Job that works on an artifact is.
+// jobState is how far a Job that works on an artifact is. Its program says so, by its exit and its
+// report: a pod may have containers that others put in (a mesh does) and that do not end with the
+// program, or end otherwise, and Kubernetes judges a Job by whole pods.
 type jobState struct {
 	job    *batchv1.Job         // nil = there is none
-	done   bool                 // it succeeded
+	done   bool                 // its program succeeded
 	failed string               // why it ended without success; empty = it did not
-	report *config.BackupReport // of the pod that succeeded; nil = none is known
+	report *config.BackupReport // of the program that succeeded; nil = none is known
 	pod    string               // newest
+
+	// pods whose program ended, and which go on without it
+	lingering []*corev1.Pod
+	alive     bool // a pod of it has not ended
+	podless   bool // it is to have a pod, and there is none
 
 	// what keeps its pod from running, or the last error of one that failed
 	problem string
@@ -58,6 +64,9 @@ func (b *base) look(ctx context.Context, owner client.Object, name string) (s jo
 			break
 		}
 	}
+	if s.podless && s.problem == "" {
+		s.problem = b.whyPodless(ctx, job)
+	}
 	return s, nil
 }
 
@@ -71,14 +80,22 @@ func judgeJob(job *batchv1.Job, pods []corev1.Pod) jobState {
 	for i := range pods {
 		p := &pods[i]
 		s.pod = p.Name
-		report := reportOf(p)
-		if p.Status.Phase == corev1.PodSucceeded && report != nil {
-			s.report = report
+		report, ended := reportOf(p), programEnded(p)
+		succeeded := ended != nil && ended.ExitCode == 0 || ended == nil && p.Status.Phase == corev1.PodSucceeded
+		if succeeded {
+			s.done = true
+			if report != nil {
+				s.report = report
+			}
 		}
+		if ended != nil && othersRun(p) && p.DeletionTimestamp.IsZero() {
+			s.lingering = append(s.lingering, p)
+		}
+		s.alive = s.alive || p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded
 		switch {
 		case report != nil && report.Error != "":
 			s.problem = report.Error
-		case p.Status.Phase != corev1.PodSucceeded:
+		case !succeeded:
 			if text := unstarted(p); text != "" {
 				s.problem = text
 			}
@@ -98,21 +115,11 @@ func judgeJob(job *batchv1.Job, pods []corev1.Pod) jobState {
 			}
 		}
 	}
-	return s
-}
-
-// reportOf is what the program of a pod said at its end; nil = nothing.
-func reportOf(p *corev1.Pod) *config.BackupReport {
-	for _, c := range p.Status.ContainerStatuses {
-		if c.Name != dmv1.ComponentBackup || c.State.Terminated == nil || c.State.Terminated.Message == "" {
-			continue
-		}
-		r := &config.BackupReport{}
-		if json.Unmarshal([]byte(c.State.Terminated.Message), r) == nil {
-			return r
-		}
+	if s.done {
+		s.failed = "" // what else was in the pod failed
 	}
-	return nil
+	s.podless = !s.alive && !s.over() && job.DeletionTimestamp.IsZero()
+	return s
 }
 
 // unstarted says what keeps a pod from running or from ending, or how it ended without a report.
@@ -127,7 +134,7 @@ func unstarted(p *corev1.Pod) string {
 			return fmt.Sprintf("pod %s is not scheduled: %s", p.Name, c.Message)
 		}
 	}
-	for _, c := range p.Status.ContainerStatuses {
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		switch {
 		case c.State.Waiting != nil && c.State.Waiting.Message != "":
 			return fmt.Sprintf("pod %s waits: %s: %s", p.Name, c.State.Waiting.Reason, c.State.Waiting.Message)
@@ -169,7 +176,8 @@ func (b *base) endJob(ctx context.Context, job *batchv1.Job) error {
 const keepJob = 24 * time.Hour
 
 // dropJob deletes a Job of owner whose outcome is written down, once it is of no more use: there
-// may be thousands of backups. Until then it returns how long that is. A time to live of the Job
+// may be thousands of backups. One whose pod does not end with its program is of no use at once.
+// Until then it returns how long that is. A time to live of the Job
 // would do that as well before an operator that was away knew the outcome.
 func (b *base) dropJob(ctx context.Context, owner client.Object, name string) (time.Duration, error) {
 	job := &batchv1.Job{}
@@ -178,10 +186,25 @@ func (b *base) dropJob(ctx context.Context, owner client.Object, name string) (t
 	if err != nil || !metav1.IsControlledBy(job, owner) {
 		return 0, client.IgnoreNotFound(err)
 	}
-	if left := keepJob - b.now().Sub(jobEnded(job)); left > 0 {
+	left := keepJob - b.now().Sub(jobEnded(job))
+	if !slices.ContainsFunc(job.Status.Conditions, ending) {
+		switch s, err := b.look(ctx, owner, name); {
+		case err != nil:
+			return 0, err
+		case s.alive:
+			// a mesh's proxy goes on, or it failed, and another attempt was made
+			left = 0
+		}
+	}
+	if left > 0 {
 		return left, nil
 	}
 	return 0, b.endJob(ctx, job)
+}
+
+// ending reports whether a condition says that a Job has ended.
+func ending(c batchv1.JobCondition) bool {
+	return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
 }
 
 // jobEnded is when a Job ended, or was made if it did not.

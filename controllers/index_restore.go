@@ -236,11 +236,10 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 		}
 		return &waitFor{dmv1.ReasonRestoreFailed, fmt.Sprintf("the index could not be loaded from backup %s, which is tried again after %v: %s", record.Backup, pause, job.failed), requeueSoon}
 	case !job.done:
-		text := "Job " + name + " is at work"
-		if job.problem != "" {
-			text += ": " + job.problem
+		if err := r.endAttempts(ctx, &job); err != nil {
+			return err
 		}
-		return wait(text)
+		return wait(job.progress())
 	}
 	// The Service first: who sees that the index is Available can reach it.
 	if err := r.Apply(ctx, s.index, build.ClientService(s.index)); err != nil {

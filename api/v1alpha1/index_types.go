@@ -268,7 +268,8 @@ type DMIndexSpec struct {
 	// +required
 	Value ValueSpec `json:"value"`
 
-	// Expiry lets pairs expire. Values are stored a byte longer, 9 if they do. Absent is Disabled.
+	// Expiry lets pairs expire and be hashes. Values are stored a byte longer, 9 if they do. Absent
+	// is Disabled.
 	// +optional
 	Expiry Expiry `json:"expiry,omitempty"`
 

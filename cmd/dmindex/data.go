@@ -108,6 +108,8 @@ func scanCommand() *cobra.Command {
 				case count:
 				case o.KeysOnly:
 					fmt.Fprintln(out, n.print(pair.Key))
+				case pair.Hash:
+					fmt.Fprintf(out, "%s\t(a hash of %d bytes: HGETALL of a Redis client shows it)\n", n.print(pair.Key), len(pair.Value))
 				default:
 					fmt.Fprintf(out, "%s\t%s\n", n.print(pair.Key), pair.Value)
 				}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"time"
 
+	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
@@ -123,13 +124,13 @@ func (s *Session) Upsert(key, value []byte) error {
 	return s.Session.Upsert(key, value)
 }
 
-// upsertUntil is Upsert with a deadline, 0 for none, which only an index has whose pairs expire.
-func (s *Session) upsertUntil(key, value []byte, until int64) error {
+// upsertMark is Upsert with a mark, which only an index has whose pairs expire.
+func (s *Session) upsertMark(key, value []byte, gets expiry.Mark) error {
 	if s.expiring == nil {
 		return s.Upsert(key, value)
 	}
 	s.note(key)
-	return s.expiring.UpsertUntil(key, value, until)
+	return s.expiring.UpsertMark(key, value, gets)
 }
 
 func (s *Session) Delete(key []byte) error {
@@ -144,20 +145,20 @@ func (s *Session) Delete(key []byte) error {
 func (s *Session) modify(key []byte) error {
 	s.note(key)
 	if s.expiring != nil {
-		return s.expiring.ModifyUntil(key, s.changeUntil)
+		return s.expiring.ModifyUntil(key, s.changeMark)
 	}
 	return s.Session.Modify(key, s.change)
 }
 
-// lookupDeadline is Lookup with the pair's deadline, 0 if it has none.
-func (s *Session) lookupDeadline(key, dst []byte) (value []byte, deadline int64, err error) {
+// lookupMark is Lookup of a pair of any type, with its mark.
+func (s *Session) lookupMark(key, dst []byte) (value []byte, is expiry.Mark, err error) {
 	if s.expiring == nil {
 		value, err = s.Lookup(key, dst)
-		return value, 0, err
+		return value, is, err
 	}
 	s.note(key)
-	value, deadline, err = s.expiring.LookupDeadline(key, dst)
-	return value, deadline, read(err)
+	value, is, err = s.expiring.LookupMark(key, dst)
+	return value, is, read(err)
 }
 
 // LookupBatch counts one operation for each key.
@@ -181,7 +182,7 @@ func (s *Session) Prepare(keys, values [][]byte) error {
 
 // scan counts as one operation, on the key where it begins, unless it sweeps. visit is told of
 // pairs whose deadline has passed, too: see expiry.Session.Scan.
-func (s *Session) scan(start []byte, limit int, reverse, sweeps bool, visit func(key, value []byte, deadline int64, passed bool) bool) error {
+func (s *Session) scan(start []byte, limit int, reverse, sweeps bool, visit func(key, value []byte, is expiry.Mark, passed bool) bool) error {
 	switch {
 	case sweeps:
 	case reverse && len(start) == 0:
@@ -192,7 +193,7 @@ func (s *Session) scan(start []byte, limit int, reverse, sweeps bool, visit func
 	if s.expiring != nil {
 		return read(s.expiring.Scan(start, limit, reverse, visit))
 	}
-	return read(s.Session.Scan(start, limit, reverse, func(key, value []byte) bool { return visit(key, value, 0, false) }))
+	return read(s.Session.Scan(start, limit, reverse, func(key, value []byte) bool { return visit(key, value, expiry.Mark{}, false) }))
 }
 
 // expire removes the pair of key if it has expired, and counts nothing: see expiry.Session.Expire.

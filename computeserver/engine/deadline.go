@@ -4,6 +4,7 @@ import (
 	"math"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
@@ -27,13 +28,24 @@ func deadlineOf(op *rpcv1.Operation, has int64, clock func() int64) int64 {
 	return has
 }
 
-func (m *modification) deadlineOf() int64 { return deadlineOf(m.op, m.deadline, m.now) }
+// markOf is the mark that a storing operation gives to its pair, which has the deadline has.
+func markOf(op *rpcv1.Operation, has int64, clock func() int64) expiry.Mark {
+	gets := expiry.Mark{Deadline: deadlineOf(op, has, clock)}
+	if op.Kind.Traits().Hash {
+		gets.Type = expiry.Hash
+	}
+	return gets
+}
+
+func (m *modification) deadlineOf() int64 { return deadlineOf(m.op, m.is.Deadline, m.now) }
 
 // past is a deadline, which is not 0: that would be none.
 func past(deadline int64) int64 { return max(deadline, 1) }
 
+// store stores a string, or a hash, over whatever the key has.
 func store(m *modification, old []byte, found bool) (index.Action, error) {
-	m.put, m.until = append(m.put[:0], m.op.Value...), m.deadlineOf()
+	m.put = append(m.put[:0], m.op.Value...)
+	m.gets = markOf(m.op, m.is.Deadline, m.now)
 	return index.Put, m.holds(old, found)
 }
 
@@ -46,7 +58,7 @@ func expire(m *modification, old []byte, found bool) (index.Action, error) {
 	if !found {
 		return index.Keep, index.ErrNotFound
 	}
-	m.until = m.deadlineOf()
+	m.gets.Deadline = m.deadlineOf()
 	if !m.allows() {
 		return index.Keep, errMismatch
 	}
@@ -58,13 +70,13 @@ func touch(m *modification, old []byte, found bool) (index.Action, error) {
 		return index.Keep, index.ErrNotFound
 	}
 	m.answer(old)
-	m.until = m.deadlineOf()
+	m.gets.Deadline = m.deadlineOf()
 	return m.keepValue(old), nil
 }
 
-// keepValue stores the pair's value again if its deadline is another one.
+// keepValue stores the pair's value again if its mark is another one.
 func (m *modification) keepValue(old []byte) index.Action {
-	if m.until == m.deadline {
+	if m.gets == m.is {
 		return index.Keep
 	}
 	m.put = append(m.put[:0], old...)
@@ -73,18 +85,18 @@ func (m *modification) keepValue(old []byte) index.Action {
 
 // allows reports whether the operation's condition on the deadline holds.
 func (m *modification) allows() bool {
-	is, to := last(m.deadline), last(m.until)
+	is, to := last(m.is.Deadline), last(m.gets.Deadline)
 	switch m.op.Condition {
 	case rpcv1.Operation_ENDLESS:
-		return m.deadline == 0
+		return m.is.Deadline == 0
 	case rpcv1.Operation_EXPIRES:
-		return m.deadline != 0
+		return m.is.Deadline != 0
 	case rpcv1.Operation_LATER_THAN:
-		return m.deadline != 0 && to > is
+		return m.is.Deadline != 0 && to > is
 	case rpcv1.Operation_EARLIER_THAN:
-		return m.deadline == 0 || to < is
+		return m.is.Deadline == 0 || to < is
 	case rpcv1.Operation_EXPIRES_LATER:
-		return m.deadline != 0 && to < is
+		return m.is.Deadline != 0 && to < is
 	}
 	return true
 }

@@ -181,9 +181,12 @@ func (c *Engine) checkBound(bound []byte) error {
 }
 
 // CheckValue returns an error for values that the index cannot have.
-func (c *Engine) CheckValue(value []byte) error {
-	if len(value) > c.Index.MaxValueBytes {
-		return valueTooLong(rpcv1.Outcome_INVALID, uint64(len(value)), c.Index.MaxValueBytes)
+func (c *Engine) CheckValue(value []byte) error { return c.CheckSize(len(value)) }
+
+// CheckSize returns an error for values of so many bytes, if the index cannot have them.
+func (c *Engine) CheckSize(bytes int) error {
+	if bytes > c.Index.MaxValueBytes {
+		return valueTooLong(rpcv1.Outcome_INVALID, uint64(bytes), c.Index.MaxValueBytes)
 	}
 	return nil
 }

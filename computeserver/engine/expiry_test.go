@@ -18,7 +18,7 @@ func TestReadsKeepTheirOrder(t *testing.T) {
 		look, ask := &rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: key}, &rpcv1.Operation{Kind: rpcv1.Operation_DEADLINE, Key: key, Expiry: rpcv1.Operation_AT}
 		x.tick = 1
 		for left := range int64(12) { // readings of the clock until the pair expires
-			if err := x.s.Upsert(key, expiry.AppendStored(nil, []byte("v"), x.now+left)); err != nil {
+			if err := x.s.Upsert(key, expiry.AppendStored(nil, []byte("v"), expiry.Mark{Deadline: x.now + left})); err != nil {
 				t.Fatal(err)
 			}
 			var codes []rpcv1.Outcome_Code
@@ -78,7 +78,7 @@ func TestScanWhoseRemovalFails(t *testing.T) {
 			}
 		})
 		scan := func() (keys []string, err error) {
-			err = x.c.Scan(context.Background(), ScanRange{End: []byte("m")}, true, func(key, _ []byte, _ int64) bool {
+			err = x.c.Scan(context.Background(), ScanRange{End: []byte("m")}, true, func(key, _ []byte, _ expiry.Mark) bool {
 				keys = append(keys, string(key))
 				return true
 			}, func() error { return nil })

@@ -29,7 +29,7 @@ type Session struct {
 
 	modification modification
 	change       index.Change // of modification
-	changeUntil  expiry.Change
+	changeMark   expiry.Change
 }
 
 // wakeAll wakes all waiters. Called under mu.
@@ -178,7 +178,7 @@ func (g *Sessions) makeSession(ix ownership.Opened) (*Session, error) {
 		_, unprepared := s.(index.Unprepared)
 		g.unprepared.Store(unprepared)
 		lent := &Session{Session: s, of: ix, counts: newCounts(g.load, s), modification: modification{most: g.mostValue, now: g.now}}
-		lent.change, lent.changeUntil = lent.modification.change, lent.modification.changeUntil
+		lent.change, lent.changeMark = lent.modification.change, lent.modification.changeMark
 		if g.clock != nil {
 			lent.expiring = expiry.New(s, g.now)
 		}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
@@ -16,8 +17,8 @@ import (
 // They are done once. No server and no client repeats one whose answer was lost: it ends as
 // UNKNOWN.
 
-// decision says what becomes of a pair. The answer goes into m.o and m.dst, and what the key gets
-// into m.put. An error leaves the pair as it is.
+// decision says what becomes of a pair, of the types that it is for. The answer goes into m.o and
+// m.dst, and what the key gets into m.put and m.gets. An error leaves the pair as it is.
 type decision func(m *modification, old []byte, found bool) (index.Action, error)
 
 // modification is the operation under way in a session. It is kept, so that an operation allocates
@@ -30,17 +31,29 @@ type modification struct {
 	most int // bytes of a value
 	now  func() int64
 
-	deadline int64 // of the pair; 0 = none
-	until    int64 // what it gets with put
-	decide   decision
-	err      error
+	item []byte // of a hash
+
+	is     expiry.Mark // of the pair; of the type that the decision is for where there is none
+	gets   expiry.Mark // with put
+	types  types
+	decide decision
+	err    error
 }
 
-// modify is the operation that a decision makes.
-func modify(decide decision) operation {
+// types are those that a decision is for.
+type types uint8
+
+const (
+	ofStrings types = 1 << expiry.String
+	ofHashes  types = 1 << expiry.Hash
+	ofAll           = ofStrings | ofHashes
+)
+
+// modify is the operation that a decision on pairs of some types makes.
+func modify(on types, decide decision) operation {
 	return func(s *Session, op *rpcv1.Operation, dst []byte, o *rpcv1.Outcome) ([]byte, error) {
 		m := &s.modification
-		m.op, m.o, m.dst, m.decide, m.err = op, o, dst, decide, nil
+		m.op, m.o, m.dst, m.decide, m.types, m.err = op, o, dst, decide, on, nil
 		err := s.modify(op.Key)
 		if err == nil {
 			err = m.err
@@ -51,17 +64,23 @@ func modify(decide decision) operation {
 	}
 }
 
-// changeUntil implements expiry.Change. The pair keeps its deadline, unless the decision says
-// otherwise.
-func (m *modification) changeUntil(old []byte, found bool, deadline int64) ([]byte, int64, index.Action) {
-	m.deadline, m.until = deadline, deadline
+// changeMark implements expiry.Change. The pair keeps its mark, unless the decision says otherwise.
+func (m *modification) changeMark(old []byte, found bool, is expiry.Mark) ([]byte, expiry.Mark, index.Action) {
+	if !found && m.types == ofHashes {
+		is.Type = expiry.Hash
+	}
+	m.is, m.gets = is, is
 	value, action := m.change(old, found)
-	return value, m.until, action
+	return value, m.gets, action
 }
 
 // change implements index.Change.
 func (m *modification) change(old []byte, found bool) ([]byte, index.Action) {
 	m.o.Value, m.o.Number, m.o.Found = nil, 0, false
+	if m.types&(1<<m.is.Type) == 0 {
+		m.err = expiry.ErrType
+		return nil, index.Keep
+	}
 	var action index.Action
 	if action, m.err = m.decide(m, old, found); m.err != nil {
 		action = index.Keep
@@ -162,7 +181,7 @@ func setRange(m *modification, old []byte, _ bool) (index.Action, error) {
 
 func exchange(m *modification, old []byte, found bool) (index.Action, error) {
 	m.tell(old, found)
-	m.put, m.until = append(m.put[:0], m.op.Value...), 0
+	m.put, m.gets = append(m.put[:0], m.op.Value...), expiry.Mark{}
 	return index.Put, m.holds(old, found)
 }
 

@@ -112,6 +112,12 @@ func parseFloat(b []byte) (*big.Float, bool) {
 	return rounded, true
 }
 
+// IsFloat reports whether Redis reads b as a number, and whether that is finite.
+func IsFloat(b []byte) (finite, ok bool) {
+	x, ok := parseFloat(b)
+	return ok && !x.IsInf(), ok
+}
+
 // isFloat reports whether digits are those of a number: some, perhaps with a point, and perhaps an
 // exponent.
 func isFloat(digits []byte, base int, exponent string) bool {

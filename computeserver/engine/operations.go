@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/hash"
 )
 
 // operation runs one operation in a session, and notes in o what else than a code its answer has.
@@ -29,36 +30,47 @@ var operations = [rpcv1.Kinds]operation{
 	rpcv1.Operation_DELETE: func(s *Session, op *rpcv1.Operation, dst []byte, _ *rpcv1.Outcome) ([]byte, error) {
 		return dst, s.Delete(op.Key)
 	},
-	rpcv1.Operation_INCREMENT:       modify(increment),
-	rpcv1.Operation_INCREMENT_FLOAT: modify(incrementFloat),
-	rpcv1.Operation_APPEND:          modify(appendValue),
-	rpcv1.Operation_SET_RANGE:       modify(setRange),
-	rpcv1.Operation_EXCHANGE:        modify(exchange),
-	rpcv1.Operation_REMOVE:          modify(removeValue),
+	rpcv1.Operation_INCREMENT:       modify(ofStrings, increment),
+	rpcv1.Operation_INCREMENT_FLOAT: modify(ofStrings, incrementFloat),
+	rpcv1.Operation_APPEND:          modify(ofStrings, appendValue),
+	rpcv1.Operation_SET_RANGE:       modify(ofStrings, setRange),
+	rpcv1.Operation_EXCHANGE:        modify(ofStrings, exchange),
+	rpcv1.Operation_REMOVE:          modify(ofStrings, removeValue),
 
-	rpcv1.Operation_STORE: func(s *Session, op *rpcv1.Operation, dst []byte, o *rpcv1.Outcome) ([]byte, error) {
-		if op.Condition == rpcv1.Operation_ALWAYS && op.Expiry != rpcv1.Operation_KEEP {
-			return dst, s.upsertUntil(op.Key, op.Value, deadlineOf(op, 0, s.modification.now))
-		}
-		return storeIf(s, op, dst, o)
-	},
-	rpcv1.Operation_SWAP:   modify(swap),
-	rpcv1.Operation_EXPIRE: modify(expire),
-	rpcv1.Operation_TOUCH:  modify(touch),
+	rpcv1.Operation_STORE:  storeAs,
+	rpcv1.Operation_SWAP:   modify(ofStrings, swap),
+	rpcv1.Operation_EXPIRE: modify(ofAll, expire),
+	rpcv1.Operation_TOUCH:  modify(ofStrings, touch),
 	rpcv1.Operation_DEADLINE: func(s *Session, op *rpcv1.Operation, dst []byte, o *rpcv1.Outcome) ([]byte, error) {
-		dst, deadline, err := s.lookupDeadline(op.Key, dst)
-		switch o.Number = deadline; {
-		case deadline == 0:
+		dst, is, err := s.lookupMark(op.Key, dst)
+		switch o.Number = is.Deadline; {
+		case is.Deadline == 0:
 			o.Number = -1
 		case op.Expiry == rpcv1.Operation_AFTER:
-			o.Number = max(0, deadline-s.modification.now())
+			o.Number = max(0, is.Deadline-s.modification.now())
 		}
 		return dst, err
 	},
+
+	rpcv1.Operation_HASH_GET:             getField,
+	rpcv1.Operation_HASH_READ:            readHash,
+	rpcv1.Operation_HASH_SET:             modify(ofHashes, setFields),
+	rpcv1.Operation_HASH_DELETE:          modify(ofHashes, deleteFields),
+	rpcv1.Operation_HASH_INCREMENT:       modify(ofHashes, incrementField),
+	rpcv1.Operation_HASH_INCREMENT_FLOAT: modify(ofHashes, incrementFieldFloat),
+	rpcv1.Operation_HASH_STORE:           storeAs,
 }
 
-// storeIf is STORE that depends on what the key has.
-var storeIf = modify(store)
+// storeAs is STORE and HASH_STORE.
+func storeAs(s *Session, op *rpcv1.Operation, dst []byte, o *rpcv1.Outcome) ([]byte, error) {
+	if op.Condition == rpcv1.Operation_ALWAYS && op.Expiry != rpcv1.Operation_KEEP {
+		return dst, s.upsertMark(op.Key, op.Value, markOf(op, 0, s.modification.now))
+	}
+	return storeIf(s, op, dst, o)
+}
+
+// storeIf is one that depends on what the key has.
+var storeIf = modify(ofAll, store)
 
 // Run runs one operation, which was checked, in a session. o, which is empty before, is its outcome
 // if the index answered (rpcv1.Meaning); else the error is. The outcome's value lies in dst, which
@@ -90,8 +102,13 @@ func (c *Engine) Check(op *rpcv1.Operation) error {
 	if op.Expiry != rpcv1.Operation_KEEP && (!op.Kind.Traits().Timed || rpcv1.Operation_Expiry_name[int32(op.Expiry)] == "") {
 		return &Failure{Code: rpcv1.Outcome_UNSUPPORTED, Message: fmt.Sprintf("expiry %d of a %s is unknown to this server, and nothing was done; use it when all servers have a version that knows it", op.Expiry, op.Kind.Label())}
 	}
-	if op.Expires() && !c.Index.Expires() {
-		return errEndless
+	if !c.Index.Expires() {
+		switch {
+		case op.Expires():
+			return errEndless
+		case op.Kind.Traits().Hash:
+			return errNoHashes
+		}
 	}
 	if err := c.CheckKey(op.Key); err != nil {
 		return err
@@ -99,8 +116,16 @@ func (c *Engine) Check(op *rpcv1.Operation) error {
 	if err := c.CheckValue(op.Operand); err != nil {
 		return err
 	}
+	if op.Kind == rpcv1.Operation_HASH_STORE {
+		if err := hash.Check(op.Value); err != nil {
+			return &Failure{Code: rpcv1.Outcome_INVALID, Message: err.Error()}
+		}
+	}
 	return c.CheckValue(op.Value)
 }
+
+// errNoHashes is the error of an operation on a hash: a stored value has no byte that says so.
+var errNoHashes error = &Failure{Code: rpcv1.Outcome_INVALID, Message: "this index has no hashes, and nothing was done: its spec.expiry is Disabled, for good; use an index with spec.expiry: Enabled"}
 
 // errEndless is the error of an operation that asks for a deadline.
 var errEndless error = &Failure{Code: rpcv1.Outcome_INVALID, Message: "pairs of this index do not expire, and nothing was done: its spec.expiry is Disabled, for good; use an index with spec.expiry: Enabled"}

@@ -5,6 +5,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/expiry"
+	"github.com/dmindex/dmindex/computeserver/hash"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/partition"
@@ -32,8 +33,10 @@ func CodeOf(err error) rpcv1.Outcome_Code {
 		return rpcv1.Outcome_DATA_LOST
 	case errors.Is(err, index.ErrTimeout):
 		return rpcv1.Outcome_TIMED_OUT
-	case errors.Is(err, expiry.ErrForm):
+	case errors.Is(err, expiry.ErrForm), errors.Is(err, hash.ErrForm):
 		return rpcv1.Outcome_UNSUPPORTED
+	case errors.Is(err, expiry.ErrType):
+		return rpcv1.Outcome_WRONG_TYPE
 	}
 	var f *Failure
 	if errors.As(err, &f) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -44,7 +45,7 @@ func (w *ownWorld) scanAt(p *simenv.Process, d *pod, r ScanRange, forwarded bool
 			}
 			return nil
 		}
-		err := c.Scan(context.Background(), r, forwarded, func(key, value []byte, _ int64) bool {
+		err := c.Scan(context.Background(), r, forwarded, func(key, value []byte, _ expiry.Mark) bool {
 			piece = append(piece, pairOf{bytes.Clone(key), bytes.Clone(value)})
 			return !left
 		}, send)
@@ -77,7 +78,7 @@ func (s *simPeers) Scan(_ context.Context, to partition.Server, r ScanRange, lim
 	var broken error
 	err := s.w.scanAt(s.p, s.w.podOf(to.ID), r, true, limit, func(piece []pairOf) bool {
 		for _, pair := range piece {
-			if !visit(pair.key, pair.value, 0) {
+			if !visit(pair.key, pair.value, expiry.Mark{}) {
 				return false
 			}
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/partition"
@@ -55,10 +56,9 @@ type scan struct {
 	broken    error // of between, or of ctx
 }
 
-// Visit is told of a pair, and until when it lasts: milliseconds since 1970, 0 if it does not
-// expire. The slices are valid only during the call, and it must not block. The scan ends if it
-// returns false.
-type Visit func(key, value []byte, deadline int64) bool
+// Visit is told of a pair, and of its mark. The slices are valid only during the call, and it must
+// not block. The scan ends if it returns false.
+type Visit func(key, value []byte, is expiry.Mark) bool
 
 // Scan calls visit with pairs in order until it returns false. between is called after every piece,
 // and after every message of another server, and may block. A forwarded scan ends with NOT_OWNER
@@ -145,8 +145,8 @@ func (s *scan) piece(m *partition.Map) error {
 	to, _ := m.Server(span.Owner)
 	s.c.Count.Forwarded.Add(1)
 	full := false
-	err := s.c.Peers.Scan(s.ctx, to, part, s.c.Limit, func(key, value []byte, deadline int64) bool {
-		full = !s.deliver(key, value, deadline)
+	err := s.c.Peers.Scan(s.ctx, to, part, s.c.Limit, func(key, value []byte, is expiry.Mark) bool {
+		full = !s.deliver(key, value, is)
 		return !full
 	}, s.flush)
 	switch {
@@ -200,7 +200,7 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 	size, most, outside, full := 0, cmp.Or(s.c.ScanPiece, scanPieceBytes), false, false
 	s.read.clear()
 	s.passed = s.passed[:0]
-	err = session.scan(s.near, int(limit), part.Reverse, s.sweeps, func(key, value []byte, deadline int64, passed bool) bool {
+	err = session.scan(s.near, int(limit), part.Reverse, s.sweeps, func(key, value []byte, is expiry.Mark, passed bool) bool {
 		if outside = beyond(part, key); outside {
 			return false
 		}
@@ -211,7 +211,7 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 		if passed {
 			s.passed = append(s.passed, s.read.len())
 		}
-		s.read.add(key, value, deadline)
+		s.read.add(key, value, is)
 		live := uint64(s.read.len() - len(s.passed))
 		full = size >= most || live == part.Limit && live > 0 || len(s.passed) == scanPiecePassed
 		return !full
@@ -227,7 +227,7 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 		}
 	}
 	for i, passed := 0, s.passed; i < s.read.len(); i++ {
-		key, value, deadline := s.read.pair(i)
+		key, value, is := s.read.pair(i)
 		if len(passed) > 0 && passed[0] == i {
 			passed = passed[1:]
 			if s.goOn(key); s.ended {
@@ -235,7 +235,7 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 			}
 			continue
 		}
-		if !s.deliver(key, value, deadline) {
+		if !s.deliver(key, value, is) {
 			return nil
 		}
 	}
@@ -284,7 +284,7 @@ func beyond(r ScanRange, key []byte) bool {
 }
 
 // deliver passes one pair on, and moves the near end past it.
-func (s *scan) deliver(key, value []byte, deadline int64) bool {
+func (s *scan) deliver(key, value []byte, is expiry.Mark) bool {
 	if s.rest.KeysOnly {
 		value = nil
 	}
@@ -295,7 +295,7 @@ func (s *scan) deliver(key, value []byte, deadline int64) bool {
 		}
 	}
 	s.goOn(key)
-	if !s.visit(key, value, deadline) {
+	if !s.visit(key, value, is) {
 		s.ended = true
 	}
 	return !s.ended

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
@@ -142,7 +143,7 @@ func TestReceiverThatIsAway(t *testing.T) {
 				p.does[4] = p.standsStill
 			}
 			scan := func() error {
-				return c.Scan(context.Background(), ScanRange{}, false, func(_, _ []byte, _ int64) bool { return true }, func() error { return nil })
+				return c.Scan(context.Background(), ScanRange{}, false, func(_, _ []byte, _ expiry.Mark) bool { return true }, func() error { return nil })
 			}
 			if err := scan(); err != nil {
 				if err = scan(); err != nil {

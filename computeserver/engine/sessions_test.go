@@ -11,6 +11,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/computeservertest"
 	"github.com/dmindex/dmindex/computeserver/computeservertest/memindex"
+	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
@@ -202,7 +203,7 @@ func TestReadsAreNeverUnknown(t *testing.T) {
 		operations := map[string]func(s *Session) error{
 			"a lookup": func(s *Session) error { _, err := s.Lookup([]byte("k"), nil); return err },
 			"a scan": func(s *Session) error {
-				return s.scan(nil, 10, false, false, func(_, _ []byte, _ int64, _ bool) bool { return true })
+				return s.scan(nil, 10, false, false, func(_, _ []byte, _ expiry.Mark, _ bool) bool { return true })
 			},
 		}
 		for _, what := range []string{"a lookup", "a scan"} {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/env"
 )
@@ -89,9 +90,9 @@ func (c *Engine) count(memo *Counting, client ownership.Opened, wait time.Durati
 }
 
 func (c *Engine) countKeys(wait time.Duration) (n, timed int64, err error) {
-	err = c.Scan(context.Background(), ScanRange{KeysOnly: true, Wait: wait}, false, func(_, _ []byte, deadline int64) bool {
+	err = c.Scan(context.Background(), ScanRange{KeysOnly: true, Wait: wait}, false, func(_, _ []byte, is expiry.Mark) bool {
 		n++
-		if deadline != 0 {
+		if is.Deadline != 0 {
 			timed++
 		}
 		return n <= countAtMost

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -46,7 +47,7 @@ func (c *Engine) Sweep() {
 }
 
 func newSweeper(c *Engine) *sweeper {
-	return &sweeper{c: c, scan: scan{c: c, sweeps: true, visit: func(_, _ []byte, _ int64) bool { return true }}}
+	return &sweeper{c: c, scan: scan{c: c, sweeps: true, visit: func(_, _ []byte, _ expiry.Mark) bool { return true }}}
 }
 
 // step goes over one piece, and returns how long the sweeper rests then.

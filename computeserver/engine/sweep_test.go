@@ -68,7 +68,7 @@ func (x *sweeping) fill(prefix string, n, of int) {
 		if i%of == 0 {
 			deadline = 1000
 		}
-		if err := x.s.Upsert(fmt.Appendf(nil, "%s%04d", prefix, i), expiry.AppendStored(nil, []byte("v"), deadline)); err != nil {
+		if err := x.s.Upsert(fmt.Appendf(nil, "%s%04d", prefix, i), expiry.AppendStored(nil, []byte("v"), expiry.Mark{Deadline: deadline})); err != nil {
 			x.t.Fatal(err)
 		}
 	}
@@ -158,7 +158,7 @@ func TestSweepGivesWay(t *testing.T) {
 		x.store.Before(func(key []byte) {
 			if string(key) == "a0003" && !again {
 				again = true
-				if err := x.s.Upsert(key, expiry.AppendStored(nil, []byte("new"), 0)); err != nil {
+				if err := x.s.Upsert(key, expiry.AppendStored(nil, []byte("new"), expiry.Mark{})); err != nil {
 					t.Error(err)
 				}
 			}

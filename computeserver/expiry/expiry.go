@@ -35,44 +35,76 @@ const Bytes = 1 + deadlineBytes
 
 const deadlineBytes = 8
 
-// What the last byte of a stored value says.
-//
-//	value                       | endless      the pair does not expire
-//	value | deadline (8 bytes)  | expires      it does: milliseconds since 1970, big-endian
-//
-// It stands at the end, so that a value is its stored one cut off. Every other byte is of a later
-// version, and refused: what it means for the pair is not known.
+// Mark is what is stored of a pair beside its value.
+type Mark struct {
+	Deadline int64 // milliseconds since 1970; 0 = it does not expire
+	Type     Type
+}
+
+// Type is what the value is. It has the numbers of rpcv1.Pair_Type.
+type Type uint8
+
+// The types.
 const (
-	endless = 0
+	String Type = iota // any bytes
+	Hash               // package hash says how it is written
+)
+
+// What the last byte of a stored value says: two bits.
+//
+//	value                       | 0, 2   the pair does not expire
+//	value | deadline (8 bytes)  | 1, 3   it does: milliseconds since 1970, big-endian
+//	                              0, 1   the value is a string
+//	                              2, 3   it is a hash
+//
+// It stands at the end, so that a value is its stored one cut off. The byte is not the user's, so
+// no string is taken for a hash, whatever its bytes are. Every other byte is of a later version,
+// and refused: what it means for the pair is not known. So does a version that knows no hashes
+// refuse theirs.
+const (
 	expires = 1
+	isHash  = 2
 )
 
 // ErrForm is returned when a stored value has another last byte. Nothing was done. It is about this
 // pair only: others are as they were.
 var ErrForm = errors.New("the value is stored in a form that this version does not know; use the version that wrote it")
 
-// AppendStored appends to dst what is stored for value. A deadline of 0 is none.
-func AppendStored(dst, value []byte, deadline int64) []byte {
+// ErrType is returned when a pair was asked for its string and has another type. Nothing was done.
+var ErrType error = wrongType{}
+
+type wrongType struct{}
+
+// Error is what Redis says.
+func (wrongType) Error() string { return "Operation against a key holding the wrong kind of value" }
+
+// AppendStored appends to dst what is stored for value.
+func AppendStored(dst, value []byte, is Mark) []byte {
 	dst = append(dst, value...)
-	if deadline == 0 {
-		return append(dst, endless)
+	form := isHash * byte(is.Type)
+	if is.Deadline == 0 {
+		return append(dst, form)
 	}
-	return append(binary.BigEndian.AppendUint64(dst, uint64(deadline)), expires)
+	return append(binary.BigEndian.AppendUint64(dst, uint64(is.Deadline)), form|expires)
 }
 
-// Split returns the value, which is the begin of what is stored, and its deadline, 0 if it has
-// none. The error wraps ErrForm.
-func Split(stored []byte) (value []byte, deadline int64, err error) {
+// Split returns the value, which is the begin of what is stored, and its mark. The error wraps
+// ErrForm.
+func Split(stored []byte) (value []byte, is Mark, err error) {
 	if n := len(stored) - 1; n >= 0 {
-		switch kind := stored[n]; {
-		case kind == endless:
-			return stored[:n], 0, nil
-		case kind == expires && n >= deadlineBytes:
+		form := stored[n]
+		is.Type = Type(form / isHash)
+		switch {
+		case form > isHash|expires:
+		case form&expires == 0:
+			return stored[:n], is, nil
+		case n >= deadlineBytes:
 			n -= deadlineBytes
-			return stored[:n], int64(binary.BigEndian.Uint64(stored[n:])), nil
+			is.Deadline = int64(binary.BigEndian.Uint64(stored[n:]))
+			return stored[:n], is, nil
 		}
 	}
-	return nil, 0, fmt.Errorf("%w: %d bytes", ErrForm, len(stored))
+	return nil, Mark{}, fmt.Errorf("%w: %d bytes", ErrForm, len(stored))
 }
 
 // Passed reports whether a deadline, 0 if there is none, has passed now.

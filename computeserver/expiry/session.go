@@ -35,9 +35,9 @@ type Session struct {
 	passed []int // keys whose pairs have expired
 }
 
-// Change is index.Change with deadlines, 0 for none. deadline is that of the pair, if it was found,
-// and until is what it gets with Put. A deadline that has passed removes the pair.
-type Change func(old []byte, found bool, deadline int64) (value []byte, until int64, action index.Action)
+// Change is index.Change with marks: is has that of the pair, if it was found, and gets is what it
+// gets with Put. A deadline that has passed removes the pair.
+type Change func(old []byte, found bool, is Mark) (value []byte, gets Mark, action index.Action)
 
 // New wraps s. now is the clock: milliseconds since 1970.
 func New(s index.Session, now func() int64) *Session {
@@ -46,46 +46,49 @@ func New(s index.Session, now func() int64) *Session {
 	return x
 }
 
-// Lookup implements index.Session.
+// Lookup implements index.Session, for strings: it returns ErrType for what is none.
 func (x *Session) Lookup(key, dst []byte) ([]byte, error) {
-	value, _, err := x.LookupDeadline(key, dst)
+	value, is, err := x.LookupMark(key, dst)
+	if err == nil && is.Type != String {
+		return dst, ErrType
+	}
 	return value, err
 }
 
-// LookupDeadline is Lookup with the pair's deadline, 0 if it has none.
-func (x *Session) LookupDeadline(key, dst []byte) ([]byte, int64, error) {
+// LookupMark is Lookup of a pair of any type, with its mark.
+func (x *Session) LookupMark(key, dst []byte) ([]byte, Mark, error) {
 	out, err := x.inner.Lookup(key, dst)
 	if err != nil {
-		return out, 0, err
+		return out, Mark{}, err
 	}
-	value, deadline, err := Split(out[len(dst):])
+	value, is, err := Split(out[len(dst):])
 	switch {
 	case err != nil:
-		return dst, 0, err
-	case deadline != 0 && Passed(deadline, x.now()): // the clock is read for pairs that expire only
+		return dst, Mark{}, err
+	case is.Deadline != 0 && Passed(is.Deadline, x.now()): // the clock is read for those only
 		return x.Expire(key, dst)
 	}
-	return out[:len(dst)+len(value)], deadline, nil
+	return out[:len(dst)+len(value)], is, nil
 }
 
-// Expire removes the pair of key if its deadline has passed. It returns as LookupDeadline what the
-// key has then: another server may have written it since it was seen.
-func (x *Session) Expire(key, dst []byte) (out []byte, until int64, err error) {
+// Expire removes the pair of key if its deadline has passed. It returns as LookupMark what the key
+// has then: another server may have written it since it was seen.
+func (x *Session) Expire(key, dst []byte) (out []byte, is Mark, err error) {
 	there := false
-	err = x.ModifyUntil(key, func(old []byte, found bool, deadline int64) ([]byte, int64, index.Action) {
-		out, until, there = append(dst[:len(dst):len(dst)], old...), deadline, found
-		return nil, 0, index.Keep
+	err = x.ModifyUntil(key, func(old []byte, found bool, has Mark) ([]byte, Mark, index.Action) {
+		out, is, there = append(dst[:len(dst):len(dst)], old...), has, found
+		return nil, Mark{}, index.Keep
 	})
 	switch {
 	case err != nil:
-		return dst, 0, err
+		return dst, Mark{}, err
 	case !there:
-		return dst, 0, index.ErrNotFound
+		return dst, Mark{}, index.ErrNotFound
 	}
-	return out, until, nil
+	return out, is, nil
 }
 
-// ModifyUntil is Modify with deadlines. A pair whose deadline has passed is not found, and goes
+// ModifyUntil is Modify with marks. A pair whose deadline has passed is not found, and goes
 // whatever change says.
 func (x *Session) ModifyUntil(key []byte, change Change) error {
 	x.user, x.err = change, nil
@@ -102,40 +105,40 @@ func (x *Session) ModifyUntil(key []byte, change Change) error {
 func (x *Session) changeStored(stored []byte, found bool) ([]byte, index.Action) {
 	now := x.now()
 	var old []byte
-	var deadline int64
+	var is Mark
 	x.err = nil
 	if found {
-		if old, deadline, x.err = Split(stored); x.err != nil {
+		if old, is, x.err = Split(stored); x.err != nil {
 			return nil, index.Keep
 		}
 	}
-	gone := found && Passed(deadline, now)
+	gone := found && Passed(is.Deadline, now)
 	if gone {
-		old, deadline, found = nil, 0, false
+		old, is, found = nil, Mark{}, false
 	}
-	value, until, action := x.user(old, found, deadline)
+	value, gets, action := x.user(old, found, is)
 	switch {
-	case action == index.Put && Passed(until, now), action == index.Keep && gone:
+	case action == index.Put && Passed(gets.Deadline, now), action == index.Keep && gone:
 		return nil, index.Remove
 	case action == index.Put:
-		x.stored = AppendStored(x.stored[:0], value, until)
+		x.stored = AppendStored(x.stored[:0], value, gets)
 	}
 	return x.stored, action
 }
 
 // Upsert implements index.Session. It asks for nothing that the key has, so it meets no pair that
 // has expired.
-func (x *Session) Upsert(key, value []byte) error { return x.UpsertUntil(key, value, 0) }
+func (x *Session) Upsert(key, value []byte) error { return x.UpsertMark(key, value, Mark{}) }
 
-// UpsertUntil is Upsert with a deadline, 0 for none. One that has passed removes the pair.
-func (x *Session) UpsertUntil(key, value []byte, until int64) error {
-	if until != 0 && Passed(until, x.now()) {
+// UpsertMark is Upsert with a mark. A deadline that has passed removes the pair.
+func (x *Session) UpsertMark(key, value []byte, gets Mark) error {
+	if gets.Deadline != 0 && Passed(gets.Deadline, x.now()) {
 		if err := x.inner.Delete(key); !errors.Is(err, index.ErrNotFound) {
 			return err
 		}
 		return nil
 	}
-	x.stored = AppendStored(x.stored[:0], value, until)
+	x.stored = AppendStored(x.stored[:0], value, gets)
 	return x.inner.Upsert(key, x.stored)
 }
 
@@ -144,7 +147,7 @@ func (x *Session) Insert(key, value []byte) error {
 	return x.replace(key, value, index.Put, false, index.ErrExists)
 }
 
-// Update implements index.Session. The pair has no deadline afterwards.
+// Update implements index.Session. The pair is a string without a deadline afterwards.
 func (x *Session) Update(key, value []byte) error {
 	return x.replace(key, value, index.Put, true, index.ErrNotFound)
 }
@@ -166,15 +169,15 @@ func (x *Session) replace(key, value []byte, action index.Action, there bool, ot
 	return err
 }
 
-func (x *Session) replaceIf(_ []byte, found bool, _ int64) ([]byte, int64, index.Action) {
+func (x *Session) replaceIf(_ []byte, found bool, _ Mark) ([]byte, Mark, index.Action) {
 	if x.right = found == x.there; !x.right {
-		return nil, 0, index.Keep
+		return nil, Mark{}, index.Keep
 	}
-	return x.put, 0, x.action
+	return x.put, Mark{}, x.action
 }
 
-// LookupBatch implements index.Session. Pairs that have expired are removed after the batch. All
-// are judged by one moment, since a key may be in it more than once.
+// LookupBatch implements index.Session, for strings, as Lookup. Pairs that have expired are removed
+// after the batch. All are judged by one moment, since a key may be in it more than once.
 func (x *Session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
 	x.visit, x.err, x.passed, x.moment = visit, nil, x.passed[:0], x.now()
 	err := x.inner.LookupBatch(keys, x.look)
@@ -186,9 +189,13 @@ func (x *Session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err
 		if err != nil {
 			return err
 		}
+		var is Mark
 		var one error
-		if x.value, _, one = x.Expire(keys[i], x.value[:0]); one != nil && !errors.Is(one, index.ErrNotFound) {
+		switch x.value, is, one = x.Expire(keys[i], x.value[:0]); {
+		case one != nil && !errors.Is(one, index.ErrNotFound):
 			return one
+		case one == nil && is.Type != String:
+			one = ErrType
 		}
 		visit(i, x.value, one)
 	}
@@ -201,12 +208,14 @@ func (x *Session) lookStored(i int, stored []byte, err error) {
 		x.visit(i, nil, err)
 		return
 	}
-	value, deadline, err := Split(stored)
+	value, is, err := Split(stored)
 	switch {
 	case err != nil:
 		x.err = err // the key has no answer
-	case Passed(deadline, x.moment):
+	case Passed(is.Deadline, x.moment):
 		x.passed = append(x.passed, i)
+	case is.Type != String:
+		x.visit(i, nil, ErrType)
 	default:
 		x.visit(i, value, nil)
 	}
@@ -217,7 +226,7 @@ func (x *Session) Prepare(keys, values [][]byte) error {
 	x.puts, x.stored = x.puts[:0], x.stored[:0]
 	for _, v := range values {
 		x.stored = append(x.stored, v...)
-		x.stored = append(x.stored, endless)
+		x.stored = append(x.stored, 0) // it tells the index how long they are
 	}
 	rest := x.stored
 	for _, v := range values {
@@ -232,19 +241,19 @@ func (x *Session) Prepare(keys, values [][]byte) error {
 	return x.inner.Prepare(keys, x.puts)
 }
 
-// Scan is index.Session's over all that is stored: visit is told the deadline of a pair, 0 if it
-// has none, and whether that has passed. Such a pair must go by Expire before anybody is told that
-// it is not there. limit counts these pairs, too.
-func (x *Session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte, deadline int64, passed bool) bool) error {
+// Scan is index.Session's over all that is stored: visit is told the mark of a pair, and whether
+// its deadline has passed. Such a pair must go by Expire before anybody is told that it is not
+// there. limit counts these pairs, too.
+func (x *Session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte, is Mark, passed bool) bool) error {
 	now := x.now()
 	var broken error
 	err := x.inner.Scan(start, limit, reverse, func(key, stored []byte) bool {
-		value, deadline, err := Split(stored)
+		value, is, err := Split(stored)
 		if err != nil {
 			broken = err
 			return false
 		}
-		return visit(key, value, deadline, Passed(deadline, now))
+		return visit(key, value, is, Passed(is.Deadline, now))
 	})
 	if err == nil {
 		err = broken

@@ -48,6 +48,7 @@ type answered struct {
 	found    bool
 	value    uint64
 	deadline int64
+	hash     bool
 	// What the server's clock read during the operation: the least, the greatest and the last.
 	least, most, last int64
 }
@@ -56,6 +57,7 @@ type state struct {
 	there    bool
 	value    uint64
 	deadline int64
+	hash     bool
 }
 
 // pairs is what an index of pairs that expire may do.
@@ -72,9 +74,15 @@ var pairs = porcupine.Model{
 	Step: func(s, input, output any) (bool, any) {
 		is, in, out := s.(state), input.(asked), output.(answered)
 		if in.what == "upsert" {
-			return true, state{true, in.value, 0}
+			return true, state{there: true, value: in.value}
 		}
 		if out.found {
+			if in.reads() && out.hash != is.hash || in.what == "expire" && out.hash != is.hash {
+				return false, nil
+			}
+			if in.what == "batch" && is.hash { // which says no more than that
+				out.value = is.value
+			}
 			if !is.there || is.deadline != 0 && out.least >= is.deadline || in.reads() && out.value != is.value || in.what == "ttl" && out.deadline != is.deadline {
 				return false, nil
 			}
@@ -86,14 +94,14 @@ var pairs = porcupine.Model{
 		}
 		switch in.what {
 		case "store":
-			is = state{true, in.value, in.deadline}
+			is = state{true, in.value, in.deadline, storesHash(in.value)}
 		case "insert":
 			if !out.found {
-				is = state{true, in.value, 0}
+				is = state{there: true, value: in.value}
 			}
 		case "update":
 			if out.found {
-				is = state{true, in.value, 0}
+				is = state{there: true, value: in.value}
 			}
 		case "delete":
 			is = state{}
@@ -110,6 +118,9 @@ var pairs = porcupine.Model{
 }
 
 func (a asked) reads() bool { return slices.Contains([]string{"get", "ttl", "batch", "scan"}, a.what) }
+
+// storesHash reports whether a value is stored as a hash, by a store.
+func storesHash(value uint64) bool { return value%3 == 0 }
 
 func simKey(n int) []byte { return []byte{'k', byte(n)} }
 
@@ -142,21 +153,21 @@ func simulate(seed uint64, wrong mistake) (history []porcupine.Operation, absent
 				return now
 			}
 			s := New(inner, clock)
-			lookup := s.LookupDeadline
+			lookup := s.LookupMark
 			if wrong != noMistake {
-				lookup = func(key, dst []byte) ([]byte, int64, error) {
+				lookup = func(key, dst []byte) ([]byte, Mark, error) {
 					stored, err := inner.Lookup(key, dst)
 					if err != nil {
-						return dst, 0, err
+						return dst, Mark{}, err
 					}
-					v, deadline, err := Split(stored)
-					if !Passed(deadline, clock()) || err != nil {
-						return v, deadline, err
+					v, is, err := Split(stored)
+					if !Passed(is.Deadline, clock()) || err != nil {
+						return v, is, err
 					}
 					if wrong == blind {
 						_ = inner.Delete(key)
 					}
-					return dst, 0, index.ErrNotFound
+					return dst, Mark{}, index.ErrNotFound
 				}
 			}
 			p.Go("serve", func() {
@@ -191,10 +202,10 @@ func simulate(seed uint64, wrong mistake) (history []porcupine.Operation, absent
 }
 
 // run runs an operation. It returns what was found of each key that it looked at.
-func run(s *Session, lookup func(key, dst []byte) ([]byte, int64, error), in asked, out *answered) map[int]answered {
+func run(s *Session, lookup func(key, dst []byte) ([]byte, Mark, error), in asked, out *answered) map[int]answered {
 	all, stored := map[int]answered{}, binary.BigEndian.AppendUint64(nil, in.value)
-	note := func(key int, value []byte, deadline int64, err error) {
-		got := answered{found: err == nil, deadline: deadline}
+	note := func(key int, value []byte, is Mark, err error) {
+		got := answered{found: err == nil || err == ErrType, deadline: is.Deadline, hash: is.Type == Hash || err == ErrType}
 		if len(value) == 8 {
 			got.value = binary.BigEndian.Uint64(value)
 		}
@@ -204,25 +215,25 @@ func run(s *Session, lookup func(key, dst []byte) ([]byte, int64, error), in ask
 	key := simKey(in.key)
 	switch in.what {
 	case "get", "ttl":
-		v, deadline, err := lookup(key, nil)
-		note(in.key, v, deadline, err)
+		v, is, err := lookup(key, nil)
+		note(in.key, v, is, err)
 	case "batch":
 		keys := [][]byte{simKey(0), simKey(1), simKey(2)}
-		_ = s.LookupBatch(keys, func(i int, v []byte, err error) { note(i, v, 0, err) })
+		_ = s.LookupBatch(keys, func(i int, v []byte, err error) { note(i, v, Mark{}, err) })
 	case "scan":
 		var passed []int
 		for k := range simKeys {
-			note(k, nil, 0, index.ErrNotFound)
+			note(k, nil, Mark{}, index.ErrNotFound)
 		}
-		_ = s.Scan(nil, simKeys, false, func(key, v []byte, _ int64, gone bool) bool {
-			if note(int(key[1]), v, 0, nil); gone {
+		_ = s.Scan(nil, simKeys, false, func(key, v []byte, is Mark, gone bool) bool {
+			if note(int(key[1]), v, is, nil); gone {
 				passed = append(passed, int(key[1]))
 			}
 			return true
 		})
 		for _, k := range passed {
-			v, _, err := s.Expire(simKey(k), nil)
-			note(k, v, 0, err)
+			v, is, err := s.Expire(simKey(k), nil)
+			note(k, v, is, err)
 		}
 	case "upsert":
 		put(s.Upsert(key, stored) == nil)
@@ -233,17 +244,21 @@ func run(s *Session, lookup func(key, dst []byte) ([]byte, int64, error), in ask
 	case "delete":
 		put(s.Delete(key) == nil)
 	default:
-		found := false
-		err := s.ModifyUntil(key, func(old []byte, is bool, _ int64) ([]byte, int64, index.Action) {
-			switch found = is; {
+		found, typed := false, String
+		err := s.ModifyUntil(key, func(old []byte, is bool, has Mark) ([]byte, Mark, index.Action) {
+			found, typed = is, has.Type
+			switch has.Deadline = in.deadline; {
 			case in.what == "store":
-				return stored, in.deadline, index.Put
+				if has.Type = String; storesHash(in.value) {
+					has.Type = Hash
+				}
+				return stored, has, index.Put
 			case is:
-				return old, in.deadline, index.Put
+				return old, has, index.Put
 			}
-			return nil, 0, index.Keep
+			return nil, Mark{}, index.Keep
 		})
-		put(found && err == nil)
+		all[in.key] = answered{found: found && err == nil, hash: typed == Hash}
 	}
 	return all
 }
@@ -295,17 +310,17 @@ func TestSeedsCatchMistakes(t *testing.T) {
 // TestSplit: what is stored is read as it was, and what no version of this form stored is refused.
 func TestSplit(t *testing.T) {
 	for _, value := range []string{"", "v", "\x00", "\x01", "12345678\x01"} {
-		for _, deadline := range []int64{0, 1, 1 << 62} {
-			stored := AppendStored([]byte("x"), []byte(value), deadline)[1:]
-			got, at, err := Split(stored)
-			if string(got) != value || at != deadline || err != nil || len(stored) > len(value)+Bytes {
-				t.Errorf("%q until %d is stored as %x and read as %q until %d, %v", value, deadline, stored, got, at, err)
+		for _, want := range []Mark{{}, {1, String}, {1 << 62, String}, {0, Hash}, {1, Hash}} {
+			stored := AppendStored([]byte("x"), []byte(value), want)[1:]
+			got, is, err := Split(stored)
+			if string(got) != value || is != want || err != nil || len(stored) > len(value)+Bytes {
+				t.Errorf("%q with %+v is stored as %x and read as %q with %+v, %v", value, want, stored, got, is, err)
 			}
 		}
 	}
-	for _, stored := range []string{"", "\x02", "value\xff", "1234567\x01"} {
-		if v, at, err := Split([]byte(stored)); !errors.Is(err, ErrForm) {
-			t.Errorf("%x is read as %q until %d, %v", stored, v, at, err)
+	for _, stored := range []string{"", "\x04", "value\xff", "1234567\x01", "1234567\x03"} {
+		if v, is, err := Split([]byte(stored)); !errors.Is(err, ErrForm) {
+			t.Errorf("%x is read as %q with %+v, %v", stored, v, is, err)
 		}
 	}
 }

@@ -90,6 +90,7 @@ func TestExpiringAllocatesNothing(t *testing.T) {
 	for _, command := range [][]string{
 		{"SET", "k", "value", "EX", "100"}, {"GET", "k"}, {"TTL", "k"}, {"EXPIRE", "k", "200"}, {"EXPIRE", "k", "100", "GT"}, {"GETEX", "k", "PX", "100000"}, {"SET", "k", "value", "XX", "KEEPTTL"},
 		{"SETEX", "k", "100", "value"}, {"SETNX", "k", "value"}, {"INCR", "n"}, {"PERSIST", "k"}, {"SET", "k", "value"}, {"DEL", "none"},
+		{"HSET", "h", "a", "value"}, {"HSET", "h", "a", "other", "b", "more"}, {"HSETNX", "h", "a", "no"}, {"HGET", "h", "a"}, {"HGETALL", "h"}, {"HLEN", "h"}, {"HEXISTS", "h", "z"}, {"HINCRBY", "h", "n", "1"}, {"HDEL", "h", "z"},
 	} {
 		one := []byte(computeservertest.Command(command...))
 		if allocations := allocationsOf(func() { _, _ = conn.feed(one) }); allocations > 2 {
@@ -101,10 +102,10 @@ func TestExpiringAllocatesNothing(t *testing.T) {
 func pairsExpire(l *limits) { l.Expiry = config.ExpiryEnabled }
 
 func BenchmarkPipeline(b *testing.B) {
-	for _, command := range []string{"PING", "GET", "SET", "SET EX"} {
+	for _, command := range []string{"PING", "GET", "SET", "SET EX", "HSET", "HGET"} {
 		b.Run(command, func(b *testing.B) {
 			var adjust func(*limits)
-			if command == "SET EX" {
+			if command == "SET EX" || command[0] == 'H' {
 				adjust = pairsExpire
 			}
 			c := newCluster(b, config.RoutingOwner, adjust, 1)
@@ -119,6 +120,10 @@ func BenchmarkPipeline(b *testing.B) {
 					pipeline = append(pipeline, computeservertest.Command("GET", fmt.Sprint("key", i))...)
 				case "SET EX":
 					pipeline = append(pipeline, computeservertest.Command("SET", fmt.Sprint("key", i), "value", "EX", "100")...)
+				case "HSET": // one of ten fields
+					pipeline = append(pipeline, computeservertest.Command("HSET", fmt.Sprint("key", i/10), fmt.Sprint("field", i%10), "value")...)
+				case "HGET":
+					pipeline = append(pipeline, computeservertest.Command("HGET", fmt.Sprint("key", i/10), fmt.Sprint("field", i%10))...)
 				default:
 					pipeline = append(pipeline, computeservertest.Command("SET", fmt.Sprint("key", i), "value")...)
 				}

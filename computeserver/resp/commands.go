@@ -7,6 +7,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/hash"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 )
 
@@ -28,6 +29,9 @@ func (c *conn) one(k *command, args [][]byte) {
 			c.replyError(noPermission(k, c.login.User()))
 			return
 		}
+	}
+	if k.list > 0 && !c.listed(op, args[k.list:]) {
+		return
 	}
 	o := &c.outcome
 	o.Code, o.Value, o.Number, o.Found, o.Message = rpcv1.Outcome_OK, nil, 0, false, ""
@@ -60,6 +64,22 @@ func (c *conn) one(k *command, args [][]byte) {
 	from := len(c.out)
 	c.out = c.appendOutcome(c.out, o, by)
 	c.owes(from, op.Kind, o.Code)
+}
+
+// listed makes the operation's value the list of the arguments: fields of a hash, and perhaps their
+// values. The failure has been replied.
+func (c *conn) listed(op *rpcv1.Operation, args [][]byte) bool {
+	size := 0
+	for _, a := range args {
+		size += len(a)
+	}
+	if err := c.s.core.CheckSize(size); err != nil {
+		c.fail(err)
+		return false
+	}
+	c.list = hash.AppendList(c.list[:0], args)
+	op.Value = c.list
+	return true
 }
 
 // reply appends the answer to an operation, which is one of the index (rpcv1.Meaning).

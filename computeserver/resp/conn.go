@@ -59,6 +59,7 @@ type conn struct {
 	out     []byte // replies
 	value   []byte // of outcome
 	op      rpcv1.Operation
+	list    []byte // the value of op, where that is made of several arguments
 	outcome rpcv1.Outcome
 	account account
 

@@ -8,6 +8,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/expiry"
 )
 
 // Commands on every key, or on any.
@@ -38,7 +39,7 @@ func (c *conn) cmdKeys(args [][]byte) {
 // ends returns up to most keys from start on, or with reverse the last ones of all.
 func (c *conn) ends(start []byte, most uint64, reverse bool) (keys [][]byte, err error) {
 	r := engine.ScanRange{Start: start, Limit: most, Reverse: reverse, KeysOnly: true, Wait: c.patience()}
-	err = c.s.core.Scan(context.Background(), r, false, func(key, _ []byte, _ int64) bool {
+	err = c.s.core.Scan(context.Background(), r, false, func(key, _ []byte, _ expiry.Mark) bool {
 		keys = append(keys, bytes.Clone(key))
 		return true
 	}, func() error { return nil })

@@ -7,16 +7,30 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/expiry"
+	"github.com/dmindex/dmindex/computeserver/internal/count"
 )
 
 // Commands that say something of a pair, other than its value.
 
-// replyType is the type of what the key has.
-func replyType(_ *conn, b []byte, o *rpcv1.Outcome) []byte {
-	if o.Code != rpcv1.Outcome_OK {
-		return append(b, "+none\r\n"...)
+// typeNames are the types as TYPE says them.
+var typeNames = map[expiry.Type]string{expiry.String: "string", expiry.Hash: "hash"}
+
+// cmdType is TYPE.
+func (c *conn) cmdType(args [][]byte) {
+	o := c.look(rpcv1.Operation_LOOKUP, args[1])
+	if o == nil {
+		return
 	}
-	return append(b, "+string\r\n"...)
+	name := "none"
+	switch o.Code {
+	case rpcv1.Outcome_OK:
+		name = typeNames[expiry.String]
+	case rpcv1.Outcome_WRONG_TYPE:
+		name = typeNames[expiry.Hash]
+	}
+	c.out = redcon.AppendString(c.out, name)
+	c.tally.Count(count.OK)
 }
 
 // replyLength is how long the value is.
@@ -55,9 +69,10 @@ func part(value []byte, start, end int64) []byte {
 	return value[start : end+1]
 }
 
-// look returns what the key has, wherever it belongs; nil if the failure has been replied.
-func (c *conn) look(key []byte) (found *rpcv1.Outcome) {
-	n, err := c.many(rpcv1.Operation_LOOKUP, [][]byte{key}, 1, func(o *rpcv1.Outcome) error { found = o; return nil })
+// look returns what a read of the key is answered, wherever it belongs; nil if the failure has been
+// replied. A lookup that finds a hash is WRONG_TYPE.
+func (c *conn) look(kind rpcv1.Operation_Kind, key []byte) (found *rpcv1.Outcome) {
+	n, err := c.many(kind, [][]byte{key}, 1, func(o *rpcv1.Outcome) error { found = o; return nil })
 	if err == nil && n.failed != nil {
 		err = n.failure("")
 	}
@@ -76,11 +91,13 @@ func (c *conn) cmdObject(args [][]byte) {
 		c.replyError(unknownSubcommand(sub, "ENCODING, FREQ, IDLETIME and REFCOUNT with a key"))
 		return
 	}
-	o := c.look(args[2])
+	o := c.look(rpcv1.Operation_LOOKUP, args[2])
 	switch {
 	case o == nil:
-	case o.Code != rpcv1.Outcome_OK:
+	case o.Code == rpcv1.Outcome_NOT_FOUND:
 		c.replyNull()
+	case is(sub, "ENCODING") && o.Code == rpcv1.Outcome_WRONG_TYPE:
+		c.replyBulk([]byte("listpack"))
 	case is(sub, "ENCODING"):
 		c.replyBulk([]byte(encoding(o.Value)))
 	case is(sub, "FREQ"):
@@ -122,7 +139,11 @@ func (c *conn) cmdMemory(args [][]byte) {
 			return
 		}
 	}
-	switch o := c.look(args[2]); {
+	o := c.look(rpcv1.Operation_LOOKUP, args[2])
+	if o != nil && o.Code == rpcv1.Outcome_WRONG_TYPE {
+		o = c.look(rpcv1.Operation_HASH_READ, args[2])
+	}
+	switch {
 	case o == nil:
 	case o.Code != rpcv1.Outcome_OK:
 		c.replyNull()

@@ -3,11 +3,13 @@ package resp
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/tidwall/redcon"
 )
@@ -50,14 +52,14 @@ func (c *conn) cmdRange(args [][]byte) {
 
 // collect adds the pairs of r, or the keys if it is keys only, to a body, as many as one reply may
 // hold. keep may turn keys down, and end the scan behind a key. No session is held.
-func (c *conn) collect(b body, r engine.ScanRange, keep func(key []byte) (keep, end bool)) (pairs int, err error) {
+func (c *conn) collect(b body, r engine.ScanRange, keep func(key []byte, of expiry.Type) (keep, end bool)) (pairs int, err error) {
 	var full error
 	r.Wait = c.patience()
-	err = c.s.core.Scan(context.Background(), r, false, func(key, value []byte, _ int64) bool {
+	err = c.s.core.Scan(context.Background(), r, false, func(key, value []byte, is expiry.Mark) bool {
 		end := false
 		if keep != nil {
 			var wanted bool
-			if wanted, end = keep(key); !wanted {
+			if wanted, end = keep(key, is.Type); !wanted {
 				return !end
 			}
 		}
@@ -66,7 +68,11 @@ func (c *conn) collect(b body, r engine.ScanRange, keep func(key []byte) (keep, 
 		}
 		pairs++
 		c.out = redcon.AppendBulk(c.out, key)
-		if !r.KeysOnly {
+		switch {
+		case r.KeysOnly:
+		case is.Type != expiry.String:
+			c.out = c.appendNull(c.out)
+		default:
 			c.out = redcon.AppendBulk(c.out, value)
 		}
 		return !end
@@ -89,51 +95,70 @@ const (
 	matchEffort = 1 << 22
 )
 
-// cmdScan is SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]. Clients want cursors to be numbers,
-// so the key where a scan goes on is kept here under one.
-func (c *conn) cmdScan(args [][]byte) {
-	cursor, err := strconv.ParseUint(string(args[1]), 10, 64)
-	if err != nil {
-		c.replyError("ERR invalid cursor")
-		return
-	}
-	count, pattern, typed := uint64(scanCount), (*glob)(nil), ""
-	for rest := args[2:]; len(rest) > 0; rest = rest[2:] {
+// scanOptions are those of SCAN and HSCAN.
+type scanOptions struct {
+	count   uint64
+	pattern *glob  // nil matches all
+	typed   string // in lower case; empty = any
+}
+
+var errCursor = errors.New("ERR invalid cursor")
+
+func cursorOf(arg []byte) (uint64, bool) {
+	n, err := strconv.ParseUint(string(arg), 10, 64)
+	return n, err == nil
+}
+
+// readScan reads the options behind a cursor. What is matched has at most longest bytes.
+func readScan(args [][]byte, longest int) (o scanOptions, err error) {
+	o.count = scanCount
+	for rest := args; len(rest) > 0; rest = rest[2:] {
 		switch {
 		case len(rest) == 1:
-			c.replyError("ERR syntax error")
-			return
+			return o, errSyntax
 		case is(rest[0], "COUNT"):
 			n, err := strconv.ParseInt(string(rest[1]), 10, 64)
 			switch {
 			case err != nil:
-				c.replyError("ERR value is not an integer or out of range")
-				return
+				return o, errNotInteger
 			case n < 1:
-				c.replyError("ERR syntax error")
-				return
+				return o, errSyntax
 			}
-			count = min(uint64(n), scanCountMost)
+			o.count = min(uint64(n), scanCountMost)
 		case is(rest[0], "MATCH"):
-			pattern = newGlob(rest[1], c.s.core.Index.MaxKeyBytes)
+			o.pattern = newGlob(rest[1], longest)
 		case is(rest[0], "TYPE"):
-			typed = strings.ToLower(string(rest[1]))
+			o.typed = strings.ToLower(string(rest[1]))
 		default:
-			c.replyError("ERR syntax error")
-			return
+			return o, errSyntax
 		}
+	}
+	return o, nil
+}
+
+// cmdScan is SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]. Clients want cursors to be numbers,
+// so the key where a scan goes on is kept here under one.
+func (c *conn) cmdScan(args [][]byte) {
+	cursor, ok := cursorOf(args[1])
+	if !ok {
+		c.replyError(errCursor.Error())
+		return
+	}
+	options, err := readScan(args[2:], c.s.core.Index.MaxKeyBytes)
+	if err != nil {
+		c.replyError(err.Error())
+		return
 	}
 	var start []byte
 	if cursor != 0 {
-		var ok bool
 		if start, ok = c.s.cursors.take(cursor); !ok {
 			c.replyError("ERR invalid cursor: this server does not know it, or no longer; start again with 0, on one connection")
 			return
 		}
 	}
 	c.settle()
-	w := walk{c: c, b: c.newBody(), start: start, pattern: pattern, typed: typed}
-	if err := w.step(count); err != nil {
+	w := walk{c: c, b: c.newBody(), start: start, pattern: options.pattern, typed: options.typed}
+	if err := w.step(options.count); err != nil {
 		w.b.fail(err)
 		return
 	}
@@ -168,14 +193,14 @@ func (w *walk) step(count uint64) error {
 	beyond := core.Beyond(prefix)
 	var last []byte
 	until, effort, over := w.seen+count, 0, false
-	keep := func(key []byte) (keep, end bool) {
+	keep := func(key []byte, of expiry.Type) (keep, end bool) {
 		last, keep = append(last[:0], key...), true
 		if pattern != nil {
 			var steps int
 			keep, steps = pattern.match(key)
 			effort += steps
 		}
-		keep = keep && (w.typed == "" || w.typed == "string")
+		keep = keep && (w.typed == "" || w.typed == typeNames[of])
 		// A key that does not even fit alone is an error.
 		if w.full = keep && w.keys > 0 && w.b.add(keyRoom(key), "") != nil; w.full {
 			return false, true

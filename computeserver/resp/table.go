@@ -24,6 +24,9 @@ type command struct {
 	// key.
 	kind  rpcv1.Operation_Kind
 	value int
+	// list is the first of the arguments that together are the operation's value, a list; 0 = none
+	// are.
+	list  int
 	reply reply
 	// read reads the arguments behind the key into op, which may become another operation; nil if
 	// the arguments are all that the operation needs. It returns the reply, or an error of the
@@ -123,8 +126,8 @@ func init() {
 			arity: 4, keys: oneKey, kind: rpcv1.Operation_LOOKUP, reply: replyValue, read: readsPart},
 		{name: "substr", usage: "key start end", does: "as `GETRANGE`",
 			arity: 4, keys: oneKey, kind: rpcv1.Operation_LOOKUP, reply: replyValue, read: readsPart},
-		{name: "type", usage: "key", does: "`string`, or `none` if the key is not there",
-			arity: 2, keys: oneKey, kind: rpcv1.Operation_LOOKUP, reply: replyType},
+		{name: "type", usage: "key", does: "`string`, `hash`, or `none` if the key is not there",
+			arity: 2, keys: oneKey, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdType},
 		{name: "object", usage: "ENCODING|IDLETIME|REFCOUNT|FREQ key", does: "how Redis would store the value that was set, 0, 1 and an error: what is asked for, and how often, is not noted. Null if the key is not there",
 			arity: -2, keys: subKey, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdObject},
 		{name: "memory", usage: "USAGE key [SAMPLES n]", does: "the bytes of key and value, or null",
@@ -143,6 +146,38 @@ func init() {
 			arity: 3, keys: oneKey, kind: rpcv1.Operation_APPEND, reply: replyNumber, read: readValue},
 		{name: "setrange", usage: "key offset value", does: "how long the value is with this one from the offset on. A shorter one is continued with zeros",
 			arity: 4, keys: oneKey, kind: rpcv1.Operation_SET_RANGE, reply: replyNumber, read: readNumber},
+		{name: "hset", usage: "key field value [field value ...]", does: "how many fields were not there. [Hashes](#hashes) are for indexes with `spec.expiry: Enabled`, and as long as a value",
+			arity: -4, keys: oneKey, kind: rpcv1.Operation_HASH_SET, list: 2, reply: replyNumber, read: setsFields("hset")},
+		{name: "hmset", usage: "key field value [field value ...]", does: "`OK`",
+			arity: -4, keys: oneKey, kind: rpcv1.Operation_HASH_SET, list: 2, reply: replyDone, read: setsFields("hmset")},
+		{name: "hsetnx", usage: "key field value", does: "1, or 0 if the field is there",
+			arity: 4, keys: oneKey, kind: rpcv1.Operation_HASH_SET, list: 2, reply: replyNumber, read: setsAbsentField},
+		{name: "hget", usage: "key field", does: "the field's value, or null",
+			arity: 3, keys: oneKey, kind: rpcv1.Operation_HASH_GET, reply: replyValue, read: readsField},
+		{name: "hmget", usage: "key field [field ...]", does: "the fields' values, null for each that is not there",
+			arity: -3, keys: oneKey, kind: rpcv1.Operation_HASH_READ, reply: replyHash, read: readsFields},
+		{name: "hgetall", usage: "key", does: "fields and values, in the order in which the fields came",
+			arity: 2, keys: oneKey, kind: rpcv1.Operation_HASH_READ, reply: replyHash},
+		{name: "hkeys", usage: "key", does: "the fields",
+			arity: 2, keys: oneKey, kind: rpcv1.Operation_HASH_READ, reply: replyNames},
+		{name: "hvals", usage: "key", does: "the values",
+			arity: 2, keys: oneKey, kind: rpcv1.Operation_HASH_READ, reply: replyValues},
+		{name: "hlen", usage: "key", does: "how many fields there are",
+			arity: 2, keys: oneKey, kind: rpcv1.Operation_HASH_READ, reply: replyFields},
+		{name: "hexists", usage: "key field", does: "1, or 0 if the field is not there",
+			arity: 3, keys: oneKey, kind: rpcv1.Operation_HASH_GET, reply: replyCount, read: readsField},
+		{name: "hstrlen", usage: "key field", does: "how long the field's value is; 0 if it is not there",
+			arity: 3, keys: oneKey, kind: rpcv1.Operation_HASH_GET, reply: replyLength, read: readsField},
+		{name: "hdel", usage: "key field [field ...]", does: "how many fields were there and are deleted. The key goes with its last field",
+			arity: -3, keys: oneKey, kind: rpcv1.Operation_HASH_DELETE, list: 2, reply: replyNumber},
+		{name: "hincrby", usage: "key field number", does: "the field's value, an integer of 64 bits, plus the number. A missing one is 0",
+			arity: 4, keys: oneKey, kind: rpcv1.Operation_HASH_INCREMENT, reply: replyNumber, read: addsToField},
+		{name: "hincrbyfloat", usage: "key field number", does: "as `HINCRBY`, of a decimal number",
+			arity: 4, keys: oneKey, kind: rpcv1.Operation_HASH_INCREMENT_FLOAT, reply: replyValue, read: addsFloatToField},
+		{name: "hscan", usage: "key cursor [MATCH pattern] [COUNT n]", does: "the cursor 0, and all fields that match with their values",
+			arity: -3, keys: oneKey, kind: rpcv1.Operation_HASH_READ, reply: replyHash, read: scansFields},
+		{name: "hrandfield", usage: "key [count [WITHVALUES]]", does: "a field, or null. With `count` up to so many different ones, or if it is negative so many, at most 65,536, that may be the same",
+			arity: -2, keys: oneKey, kind: rpcv1.Operation_HASH_READ, reply: replyHash, read: choosesFields},
 		{name: "del", usage: "key [key ...]", does: "how many were there and are deleted",
 			arity: -2, keys: allKeys, kind: rpcv1.Operation_DELETE, reply: replyCount, run: (*conn).cmdDel},
 		{name: "unlink", usage: "key [key ...]", does: "as `DEL`",

@@ -65,8 +65,8 @@ func newWindow(commands int) *window {
 	w := &window{commands: make([]pending, commands), answers: make([]answer, commands),
 		keys: make([][]byte, commands), put: make([][]byte, commands), of: make([]uint8, commands)}
 	w.visit = func(i int, value []byte, err error) {
-		if len(w.values)+len(value) > windowValues {
-			return
+		if len(w.values)+len(value) > windowValues || engine.CodeOf(err) == rpcv1.Outcome_WRONG_TYPE {
+			return // it is looked up alone
 		}
 		from := len(w.values)
 		w.values = append(w.values, value...)

@@ -13,11 +13,11 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// fillQuota leaves no room for more ConfigMaps in the namespace.
-func (c *cluster) fillQuota() *corev1.ResourceQuota {
+// fillQuota leaves no room for more objects of a kind in the namespace.
+func (c *cluster) fillQuota(of corev1.ResourceName) *corev1.ResourceQuota {
 	c.t.Helper()
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "full", Namespace: c.namespace}}
-	quota.Spec.Hard = corev1.ResourceList{"count/configmaps": resource.MustParse("0")}
+	quota.Spec.Hard = corev1.ResourceList{of: resource.MustParse("0")}
 	if err := api.Create(c.t.Context(), quota); err != nil {
 		c.t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestNoRoomForARecord(t *testing.T) {
 	home := string(c.pod("demo-memory-0").UID)
 	c.fleet.Register(home, string(c.index("demo").UID), "demo-compute-1")
 	c.stop()
-	quota := c.fillQuota()
+	quota := c.fillQuota("count/configmaps")
 	c.deleteRecord(c.index("demo"))
 	c.patch("demo", i, func() { i.Spec.MemoryPools[0].Template.Servers++ })
 	c.deletePod("demo-compute-1")
@@ -74,7 +74,7 @@ func TestNoRoomForRecordsOfPools(t *testing.T) {
 	c.memoryPoolReady("spare", dmv1.ReasonAsDesired, "")
 	c.lookAgain("demo")
 	c.stop()
-	quota := c.fillQuota()
+	quota := c.fillQuota("count/configmaps")
 	compute := &dmv1.DMComputePool{}
 	if err := c.get("demo-compute", compute); err != nil {
 		t.Fatal(err)

@@ -107,6 +107,7 @@ var rooms = []struct {
 	// the rooms of dex, from the ground up: none imports a room above it, nor dex itself
 	{"pkg/index/dex/internal/ranges", nil},
 	{"pkg/index/dex/internal/record", []string{"pkg/index/internal", "pkg/index"}},
+	{"pkg/index/dex/internal/rowcache", []string{"pkg/index/internal", "pkg/env"}},
 	{"pkg/index/dex/internal/frame", []string{"pkg/index/internal", "pkg/pool", "pkg/verbs", "pkg/env"}},
 	{"pkg/index", []string{"pkg/pool", "pkg/verbs", "pkg/env", "pkg/keyrange", "pkg/sum"}},
 	{"memserver/internal/core", []string{"memserver/ledger", "pkg/verbs", "pkg/pool", "pkg/env"}},
@@ -116,13 +117,14 @@ var rooms = []struct {
 	{"computeserver/internal/count", nil},
 	{"computeserver/ownership", []string{"pkg/index", "pkg/partition", "pkg/pool", "pkg/env", "pkg/keyrange", "api/rpc"}},
 	{"computeserver/expiry", []string{"pkg/index", "pkg/env"}},
+	{"computeserver/hash", nil},
 	{"computeserver/engine", []string{
-		"computeserver/expiry", "computeserver/ownership", "computeserver/internal/count",
+		"computeserver/expiry", "computeserver/hash", "computeserver/ownership", "computeserver/internal/count",
 		"pkg/index", "pkg/partition", "pkg/verbs", "pkg/env", "pkg/keyrange", "api/rpc", "api/config",
 	}},
 	{"computeserver/users", []string{"pkg/identity", "pkg/keyrange"}},
 	{"computeserver/resp", []string{
-		"pkg/accept", "computeserver/users", "computeserver/engine", "computeserver/ownership", "computeserver/internal/count", "pkg/index", "pkg/partition", "pkg/env", "api/rpc",
+		"pkg/accept", "computeserver/users", "computeserver/engine", "computeserver/expiry", "computeserver/hash", "computeserver/ownership", "computeserver/internal/count", "pkg/index", "pkg/partition", "pkg/env", "api/rpc",
 	}},
 	{"computeserver", []string{"pkg/accept", "pkg/profile", "pkg/index", "pkg/partition", "pkg/pool", "pkg/verbs", "pkg/env", "pkg/identity", "api/rpc", "api/config", "pkg/keyrange"}},
 	{"client", []string{"pkg/partition", "api/rpc", "pkg/identity", "pkg/keyrange"}},

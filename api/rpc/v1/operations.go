@@ -26,6 +26,8 @@ type Traits struct {
 	Conditional bool
 	// Timed is set where Operation.expiry counts. It must be KEEP for another kind.
 	Timed bool
+	// Hash is set where the value is a hash. An index whose pairs do not expire has none.
+	Hash bool
 	// Looks is set where a lookup of the index answers it: several are looked up together.
 	Looks bool
 }
@@ -50,6 +52,14 @@ var traits = [...]Traits{
 	Operation_EXPIRE:   {Changes: true, Conditional: true, Timed: true},
 	Operation_DEADLINE: {Reads: true, Repeatable: true, Timed: true},
 	Operation_TOUCH:    {Reads: true, Changes: true, Value: true, Timed: true},
+
+	Operation_HASH_GET:             {Reads: true, Repeatable: true, Value: true, Hash: true},
+	Operation_HASH_READ:            {Reads: true, Repeatable: true, Value: true, Hash: true},
+	Operation_HASH_SET:             {Changes: true, Conditional: true, Hash: true},
+	Operation_HASH_DELETE:          {Changes: true, Hash: true},
+	Operation_HASH_INCREMENT:       {Reads: true, Changes: true, Hash: true},
+	Operation_HASH_INCREMENT_FLOAT: {Reads: true, Changes: true, Value: true, Hash: true},
+	Operation_HASH_STORE:           {Changes: true, Stores: true, Conditional: true, Timed: true, Hash: true},
 }
 
 // Kinds is one more than the highest kind that this version knows.
@@ -82,15 +92,16 @@ func (x Operation_Kind) Takes(on Operation_Condition) bool {
 	case on >= Operation_ENDLESS:
 		return x == Operation_EXPIRE
 	}
-	return x != Operation_EXPIRE && (on <= Operation_PRESENT || is.Reads)
+	return x != Operation_EXPIRE && (on <= Operation_PRESENT || is.Reads) && (x != Operation_HASH_SET || on == Operation_ABSENT)
 }
 
 // Repeatable reports whether two of the operation leave, and answer, what one does. It is so where
-// Traits.Repeatable says it, and of a STORE until a moment: other deadlines count from now, or are
-// those that somebody else has set meanwhile.
+// Traits.Repeatable says it, of a STORE until a moment, and of a HASH_STORE that does not expire:
+// other deadlines count from now, or are those that somebody else has set meanwhile.
 func (x *Operation) Repeatable() bool {
-	return x.Kind.Traits().Repeatable ||
-		x.Kind == Operation_STORE && x.Condition == Operation_ALWAYS && x.Expiry == Operation_AT
+	is := x.Kind.Traits()
+	return is.Repeatable || is.Timed && is.Stores && !is.Reads && x.Condition == Operation_ALWAYS &&
+		(x.Expiry == Operation_AT || x.Expiry == Operation_NEVER)
 }
 
 // Expires reports whether the operation asks for a deadline, which only an index has whose pairs
@@ -139,6 +150,7 @@ var meanings = [...]Meaning{
 	Outcome_LATER:          {Word: "ERR"},
 	Outcome_DENIED:         {Healthy: true, Word: "ERR"},
 	Outcome_MISMATCH:       {Answer: true, Pair: true, Healthy: true},
+	Outcome_WRONG_TYPE:     {Pair: true, Healthy: true, Caller: true, Word: "WRONGTYPE"},
 	Outcome_WRONG_VALUE:    {Pair: true, Healthy: true, Caller: true, Word: "ERR"},
 }
 

@@ -48,6 +48,16 @@ const (
 	Operation_EXPIRE   Operation_Kind = 14 // gives the pair another deadline if the condition, which is one on that, holds; else NOT_FOUND, or MISMATCH
 	Operation_DEADLINE Operation_Kind = 15 // the outcome's number is the pair's deadline, or with AFTER how long it still has; -1 if it does not expire
 	Operation_TOUCH    Operation_Kind = 16 // LOOKUP, and gives the pair another deadline
+	// The following ones are about a pair whose value is a hash: fields, each with a value (package hash says how they are written). A key that is not
+	// there has the empty hash; a hash whose last field goes is not there. Kinds above that read or change the value answer WRONG_TYPE on a hash, these
+	// on every other value.
+	Operation_HASH_GET             Operation_Kind = 17 // the outcome's value is that of the field operand; else NOT_FOUND
+	Operation_HASH_READ            Operation_Kind = 18 // the outcome's value is the hash
+	Operation_HASH_SET             Operation_Kind = 19 // sets the fields of the hash value, or with ABSENT those that are not there; the outcome's number is how many were not there
+	Operation_HASH_DELETE          Operation_Kind = 20 // removes the fields of the list value; the outcome's number is how many were there
+	Operation_HASH_INCREMENT       Operation_Kind = 21 // INCREMENT of the field operand
+	Operation_HASH_INCREMENT_FLOAT Operation_Kind = 22 // INCREMENT_FLOAT of the field operand
+	Operation_HASH_STORE           Operation_Kind = 23 // STORE of the hash value
 )
 
 // Enum value maps for Operation_Kind.
@@ -70,25 +80,39 @@ var (
 		14: "EXPIRE",
 		15: "DEADLINE",
 		16: "TOUCH",
+		17: "HASH_GET",
+		18: "HASH_READ",
+		19: "HASH_SET",
+		20: "HASH_DELETE",
+		21: "HASH_INCREMENT",
+		22: "HASH_INCREMENT_FLOAT",
+		23: "HASH_STORE",
 	}
 	Operation_Kind_value = map[string]int32{
-		"KIND_UNSPECIFIED": 0,
-		"LOOKUP":           1,
-		"INSERT":           2,
-		"UPDATE":           3,
-		"UPSERT":           4,
-		"DELETE":           5,
-		"INCREMENT":        6,
-		"INCREMENT_FLOAT":  7,
-		"APPEND":           8,
-		"SET_RANGE":        9,
-		"EXCHANGE":         10,
-		"REMOVE":           11,
-		"STORE":            12,
-		"SWAP":             13,
-		"EXPIRE":           14,
-		"DEADLINE":         15,
-		"TOUCH":            16,
+		"KIND_UNSPECIFIED":     0,
+		"LOOKUP":               1,
+		"INSERT":               2,
+		"UPDATE":               3,
+		"UPSERT":               4,
+		"DELETE":               5,
+		"INCREMENT":            6,
+		"INCREMENT_FLOAT":      7,
+		"APPEND":               8,
+		"SET_RANGE":            9,
+		"EXCHANGE":             10,
+		"REMOVE":               11,
+		"STORE":                12,
+		"SWAP":                 13,
+		"EXPIRE":               14,
+		"DEADLINE":             15,
+		"TOUCH":                16,
+		"HASH_GET":             17,
+		"HASH_READ":            18,
+		"HASH_SET":             19,
+		"HASH_DELETE":          20,
+		"HASH_INCREMENT":       21,
+		"HASH_INCREMENT_FLOAT": 22,
+		"HASH_STORE":           23,
 	}
 )
 
@@ -262,6 +286,7 @@ const (
 	Outcome_LATER          Outcome_Code = 11 // no outcome: the operation waits, and its outcome comes in a later reply to its batch; only if that has in_parts
 	Outcome_DENIED         Outcome_Code = 12 // nothing was done: the caller's user has no right to the key; only to callers whose stream names it (Do), others have INVALID
 	Outcome_MISMATCH       Outcome_Code = 13 // nothing was done: the key has another value than the operation's condition asks for
+	Outcome_WRONG_TYPE     Outcome_Code = 15 // nothing was done: the key has a value of another type; a LOOKUP, a scan or an operation on the deadline found it
 	Outcome_WRONG_VALUE    Outcome_Code = 14 // nothing was done: the value that the key has, or would get, is not one for this operation; the message says why
 )
 
@@ -282,6 +307,7 @@ var (
 		11: "LATER",
 		12: "DENIED",
 		13: "MISMATCH",
+		15: "WRONG_TYPE",
 		14: "WRONG_VALUE",
 	}
 	Outcome_Code_value = map[string]int32{
@@ -299,6 +325,7 @@ var (
 		"LATER":          11,
 		"DENIED":         12,
 		"MISMATCH":       13,
+		"WRONG_TYPE":     15,
 		"WRONG_VALUE":    14,
 	}
 )
@@ -328,6 +355,52 @@ func (x Outcome_Code) Number() protoreflect.EnumNumber {
 // Deprecated: Use Outcome_Code.Descriptor instead.
 func (Outcome_Code) EnumDescriptor() ([]byte, []int) {
 	return file_compute_proto_rawDescGZIP(), []int{1, 0}
+}
+
+type Pair_Type int32
+
+const (
+	Pair_STRING Pair_Type = 0
+	Pair_HASH   Pair_Type = 1
+)
+
+// Enum value maps for Pair_Type.
+var (
+	Pair_Type_name = map[int32]string{
+		0: "STRING",
+		1: "HASH",
+	}
+	Pair_Type_value = map[string]int32{
+		"STRING": 0,
+		"HASH":   1,
+	}
+)
+
+func (x Pair_Type) Enum() *Pair_Type {
+	p := new(Pair_Type)
+	*p = x
+	return p
+}
+
+func (x Pair_Type) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Pair_Type) Descriptor() protoreflect.EnumDescriptor {
+	return file_compute_proto_enumTypes[4].Descriptor()
+}
+
+func (Pair_Type) Type() protoreflect.EnumType {
+	return &file_compute_proto_enumTypes[4]
+}
+
+func (x Pair_Type) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Pair_Type.Descriptor instead.
+func (Pair_Type) EnumDescriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{5, 0}
 }
 
 type Operation struct {
@@ -645,6 +718,7 @@ type ScanRequest struct {
 	// The identity of the index that is meant. FAILED_PRECONDITION: the server has another one; nothing was read. Empty = any. The index may have been made
 	// anew since the scan began, and the server may have the address of a former one.
 	Index         string `protobuf:"bytes,7,opt,name=index,proto3" json:"index,omitempty"`
+	Types         bool   `protobuf:"varint,8,opt,name=types,proto3" json:"types,omitempty"` // the caller knows types of pairs; else the scan ends with UNSUPPORTED at one that is no string, unless keys_only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -728,11 +802,19 @@ func (x *ScanRequest) GetIndex() string {
 	return ""
 }
 
+func (x *ScanRequest) GetTypes() bool {
+	if x != nil {
+		return x.Types
+	}
+	return false
+}
+
 type Pair struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
 	Deadline      int64                  `protobuf:"varint,3,opt,name=deadline,proto3" json:"deadline,omitempty"` // it expires so many milliseconds after the begin of 1970; 0 = it does not
+	Type          Pair_Type              `protobuf:"varint,4,opt,name=type,proto3,enum=dmindex.rpc.v1.Pair_Type" json:"type,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -786,6 +868,13 @@ func (x *Pair) GetDeadline() int64 {
 		return x.Deadline
 	}
 	return 0
+}
+
+func (x *Pair) GetType() Pair_Type {
+	if x != nil {
+		return x.Type
+	}
+	return Pair_STRING
 }
 
 type ScanReply struct {
@@ -1733,7 +1822,7 @@ var File_compute_proto protoreflect.FileDescriptor
 
 const file_compute_proto_rawDesc = "" +
 	"\n" +
-	"\rcompute.proto\x12\x0edmindex.rpc.v1\"\xd2\x05\n" +
+	"\rcompute.proto\x12\x0edmindex.rpc.v1\"\xcc\x06\n" +
 	"\tOperation\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.dmindex.rpc.v1.Operation.KindR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x14\n" +
@@ -1741,7 +1830,7 @@ const file_compute_proto_rawDesc = "" +
 	"\tcondition\x18\x04 \x01(\x0e2#.dmindex.rpc.v1.Operation.ConditionR\tcondition\x12\x18\n" +
 	"\aoperand\x18\x05 \x01(\fR\aoperand\x12\x16\n" +
 	"\x06number\x18\x06 \x01(\x12R\x06number\x128\n" +
-	"\x06expiry\x18\a \x01(\x0e2 .dmindex.rpc.v1.Operation.ExpiryR\x06expiry\"\xeb\x01\n" +
+	"\x06expiry\x18\a \x01(\x0e2 .dmindex.rpc.v1.Operation.ExpiryR\x06expiry\"\xe5\x02\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -1768,7 +1857,15 @@ const file_compute_proto_rawDesc = "" +
 	"\n" +
 	"\x06EXPIRE\x10\x0e\x12\f\n" +
 	"\bDEADLINE\x10\x0f\x12\t\n" +
-	"\x05TOUCH\x10\x10\"\x99\x01\n" +
+	"\x05TOUCH\x10\x10\x12\f\n" +
+	"\bHASH_GET\x10\x11\x12\r\n" +
+	"\tHASH_READ\x10\x12\x12\f\n" +
+	"\bHASH_SET\x10\x13\x12\x0f\n" +
+	"\vHASH_DELETE\x10\x14\x12\x12\n" +
+	"\x0eHASH_INCREMENT\x10\x15\x12\x18\n" +
+	"\x14HASH_INCREMENT_FLOAT\x10\x16\x12\x0e\n" +
+	"\n" +
+	"HASH_STORE\x10\x17\"\x99\x01\n" +
 	"\tCondition\x12\n" +
 	"\n" +
 	"\x06ALWAYS\x10\x00\x12\n" +
@@ -1787,13 +1884,13 @@ const file_compute_proto_rawDesc = "" +
 	"\x04KEEP\x10\x00\x12\t\n" +
 	"\x05NEVER\x10\x01\x12\t\n" +
 	"\x05AFTER\x10\x02\x12\x06\n" +
-	"\x02AT\x10\x03\"\xfb\x02\n" +
+	"\x02AT\x10\x03\"\x8b\x03\n" +
 	"\aOutcome\x120\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1c.dmindex.rpc.v1.Outcome.CodeR\x04code\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x16\n" +
 	"\x06number\x18\x04 \x01(\x12R\x06number\x12\x14\n" +
-	"\x05found\x18\x05 \x01(\bR\x05found\"\xdf\x01\n" +
+	"\x05found\x18\x05 \x01(\bR\x05found\"\xef\x01\n" +
 	"\x04Code\x12\x06\n" +
 	"\x02OK\x10\x00\x12\r\n" +
 	"\tNOT_FOUND\x10\x01\x12\x12\n" +
@@ -1810,7 +1907,9 @@ const file_compute_proto_rawDesc = "" +
 	"\x05LATER\x10\v\x12\n" +
 	"\n" +
 	"\x06DENIED\x10\f\x12\f\n" +
-	"\bMISMATCH\x10\r\x12\x0f\n" +
+	"\bMISMATCH\x10\r\x12\x0e\n" +
+	"\n" +
+	"WRONG_TYPE\x10\x0f\x12\x0f\n" +
 	"\vWRONG_VALUE\x10\x0e\"\xbe\x01\n" +
 	"\tDoRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x129\n" +
@@ -1823,7 +1922,7 @@ const file_compute_proto_rawDesc = "" +
 	"\aDoReply\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x123\n" +
 	"\boutcomes\x18\x02 \x03(\v2\x17.dmindex.rpc.v1.OutcomeR\boutcomes\x12%\n" +
-	"\x0emap_generation\x18\x03 \x01(\x04R\rmapGeneration\"\xb6\x01\n" +
+	"\x0emap_generation\x18\x03 \x01(\x04R\rmapGeneration\"\xcc\x01\n" +
 	"\vScanRequest\x12\x14\n" +
 	"\x05start\x18\x01 \x01(\fR\x05start\x12\x10\n" +
 	"\x03end\x18\x02 \x01(\fR\x03end\x12\x14\n" +
@@ -1831,11 +1930,17 @@ const file_compute_proto_rawDesc = "" +
 	"\areverse\x18\x04 \x01(\bR\areverse\x12\x1c\n" +
 	"\tforwarded\x18\x05 \x01(\bR\tforwarded\x12\x1b\n" +
 	"\tkeys_only\x18\x06 \x01(\bR\bkeysOnly\x12\x14\n" +
-	"\x05index\x18\a \x01(\tR\x05index\"J\n" +
+	"\x05index\x18\a \x01(\tR\x05index\x12\x14\n" +
+	"\x05types\x18\b \x01(\bR\x05types\"\x97\x01\n" +
 	"\x04Pair\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x1a\n" +
-	"\bdeadline\x18\x03 \x01(\x03R\bdeadline\"\x8d\x01\n" +
+	"\bdeadline\x18\x03 \x01(\x03R\bdeadline\x12-\n" +
+	"\x04type\x18\x04 \x01(\x0e2\x19.dmindex.rpc.v1.Pair.TypeR\x04type\"\x1c\n" +
+	"\x04Type\x12\n" +
+	"\n" +
+	"\x06STRING\x10\x00\x12\b\n" +
+	"\x04HASH\x10\x01\"\x8d\x01\n" +
 	"\tScanReply\x12*\n" +
 	"\x05pairs\x18\x01 \x03(\v2\x14.dmindex.rpc.v1.PairR\x05pairs\x12-\n" +
 	"\x05error\x18\x02 \x01(\v2\x17.dmindex.rpc.v1.OutcomeR\x05error\x12%\n" +
@@ -1937,65 +2042,67 @@ func file_compute_proto_rawDescGZIP() []byte {
 	return file_compute_proto_rawDescData
 }
 
-var file_compute_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_compute_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
 var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_compute_proto_goTypes = []any{
 	(Operation_Kind)(0),            // 0: dmindex.rpc.v1.Operation.Kind
 	(Operation_Condition)(0),       // 1: dmindex.rpc.v1.Operation.Condition
 	(Operation_Expiry)(0),          // 2: dmindex.rpc.v1.Operation.Expiry
 	(Outcome_Code)(0),              // 3: dmindex.rpc.v1.Outcome.Code
-	(*Operation)(nil),              // 4: dmindex.rpc.v1.Operation
-	(*Outcome)(nil),                // 5: dmindex.rpc.v1.Outcome
-	(*DoRequest)(nil),              // 6: dmindex.rpc.v1.DoRequest
-	(*DoReply)(nil),                // 7: dmindex.rpc.v1.DoReply
-	(*ScanRequest)(nil),            // 8: dmindex.rpc.v1.ScanRequest
-	(*Pair)(nil),                   // 9: dmindex.rpc.v1.Pair
-	(*ScanReply)(nil),              // 10: dmindex.rpc.v1.ScanReply
-	(*GetComputeMapRequest)(nil),   // 11: dmindex.rpc.v1.GetComputeMapRequest
-	(*ComputeMapReply)(nil),        // 12: dmindex.rpc.v1.ComputeMapReply
-	(*DescribeComputeRequest)(nil), // 13: dmindex.rpc.v1.DescribeComputeRequest
-	(*DescribeComputeReply)(nil),   // 14: dmindex.rpc.v1.DescribeComputeReply
-	(*MemoryPath)(nil),             // 15: dmindex.rpc.v1.MemoryPath
-	(*ComputeLoad)(nil),            // 16: dmindex.rpc.v1.ComputeLoad
-	(*KeyLoad)(nil),                // 17: dmindex.rpc.v1.KeyLoad
-	(*OwnedRange)(nil),             // 18: dmindex.rpc.v1.OwnedRange
-	(*TakeOver)(nil),               // 19: dmindex.rpc.v1.TakeOver
-	(*DrainComputeRequest)(nil),    // 20: dmindex.rpc.v1.DrainComputeRequest
-	(*DrainComputeReply)(nil),      // 21: dmindex.rpc.v1.DrainComputeReply
-	(*BlockComputeRequest)(nil),    // 22: dmindex.rpc.v1.BlockComputeRequest
-	(*BlockComputeReply)(nil),      // 23: dmindex.rpc.v1.BlockComputeReply
+	(Pair_Type)(0),                 // 4: dmindex.rpc.v1.Pair.Type
+	(*Operation)(nil),              // 5: dmindex.rpc.v1.Operation
+	(*Outcome)(nil),                // 6: dmindex.rpc.v1.Outcome
+	(*DoRequest)(nil),              // 7: dmindex.rpc.v1.DoRequest
+	(*DoReply)(nil),                // 8: dmindex.rpc.v1.DoReply
+	(*ScanRequest)(nil),            // 9: dmindex.rpc.v1.ScanRequest
+	(*Pair)(nil),                   // 10: dmindex.rpc.v1.Pair
+	(*ScanReply)(nil),              // 11: dmindex.rpc.v1.ScanReply
+	(*GetComputeMapRequest)(nil),   // 12: dmindex.rpc.v1.GetComputeMapRequest
+	(*ComputeMapReply)(nil),        // 13: dmindex.rpc.v1.ComputeMapReply
+	(*DescribeComputeRequest)(nil), // 14: dmindex.rpc.v1.DescribeComputeRequest
+	(*DescribeComputeReply)(nil),   // 15: dmindex.rpc.v1.DescribeComputeReply
+	(*MemoryPath)(nil),             // 16: dmindex.rpc.v1.MemoryPath
+	(*ComputeLoad)(nil),            // 17: dmindex.rpc.v1.ComputeLoad
+	(*KeyLoad)(nil),                // 18: dmindex.rpc.v1.KeyLoad
+	(*OwnedRange)(nil),             // 19: dmindex.rpc.v1.OwnedRange
+	(*TakeOver)(nil),               // 20: dmindex.rpc.v1.TakeOver
+	(*DrainComputeRequest)(nil),    // 21: dmindex.rpc.v1.DrainComputeRequest
+	(*DrainComputeReply)(nil),      // 22: dmindex.rpc.v1.DrainComputeReply
+	(*BlockComputeRequest)(nil),    // 23: dmindex.rpc.v1.BlockComputeRequest
+	(*BlockComputeReply)(nil),      // 24: dmindex.rpc.v1.BlockComputeReply
 }
 var file_compute_proto_depIdxs = []int32{
 	0,  // 0: dmindex.rpc.v1.Operation.kind:type_name -> dmindex.rpc.v1.Operation.Kind
 	1,  // 1: dmindex.rpc.v1.Operation.condition:type_name -> dmindex.rpc.v1.Operation.Condition
 	2,  // 2: dmindex.rpc.v1.Operation.expiry:type_name -> dmindex.rpc.v1.Operation.Expiry
 	3,  // 3: dmindex.rpc.v1.Outcome.code:type_name -> dmindex.rpc.v1.Outcome.Code
-	4,  // 4: dmindex.rpc.v1.DoRequest.operations:type_name -> dmindex.rpc.v1.Operation
-	5,  // 5: dmindex.rpc.v1.DoReply.outcomes:type_name -> dmindex.rpc.v1.Outcome
-	9,  // 6: dmindex.rpc.v1.ScanReply.pairs:type_name -> dmindex.rpc.v1.Pair
-	5,  // 7: dmindex.rpc.v1.ScanReply.error:type_name -> dmindex.rpc.v1.Outcome
-	18, // 8: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
-	16, // 9: dmindex.rpc.v1.DescribeComputeReply.load:type_name -> dmindex.rpc.v1.ComputeLoad
-	19, // 10: dmindex.rpc.v1.DescribeComputeReply.take_overs:type_name -> dmindex.rpc.v1.TakeOver
-	15, // 11: dmindex.rpc.v1.DescribeComputeReply.paths:type_name -> dmindex.rpc.v1.MemoryPath
-	17, // 12: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
-	6,  // 13: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
-	8,  // 14: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
-	11, // 15: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
-	13, // 16: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
-	20, // 17: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
-	22, // 18: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
-	7,  // 19: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
-	10, // 20: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
-	12, // 21: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
-	14, // 22: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
-	21, // 23: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
-	23, // 24: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
-	19, // [19:25] is the sub-list for method output_type
-	13, // [13:19] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	5,  // 4: dmindex.rpc.v1.DoRequest.operations:type_name -> dmindex.rpc.v1.Operation
+	6,  // 5: dmindex.rpc.v1.DoReply.outcomes:type_name -> dmindex.rpc.v1.Outcome
+	4,  // 6: dmindex.rpc.v1.Pair.type:type_name -> dmindex.rpc.v1.Pair.Type
+	10, // 7: dmindex.rpc.v1.ScanReply.pairs:type_name -> dmindex.rpc.v1.Pair
+	6,  // 8: dmindex.rpc.v1.ScanReply.error:type_name -> dmindex.rpc.v1.Outcome
+	19, // 9: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
+	17, // 10: dmindex.rpc.v1.DescribeComputeReply.load:type_name -> dmindex.rpc.v1.ComputeLoad
+	20, // 11: dmindex.rpc.v1.DescribeComputeReply.take_overs:type_name -> dmindex.rpc.v1.TakeOver
+	16, // 12: dmindex.rpc.v1.DescribeComputeReply.paths:type_name -> dmindex.rpc.v1.MemoryPath
+	18, // 13: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
+	7,  // 14: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
+	9,  // 15: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
+	12, // 16: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
+	14, // 17: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
+	21, // 18: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
+	23, // 19: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
+	8,  // 20: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
+	11, // 21: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
+	13, // 22: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
+	15, // 23: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
+	22, // 24: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
+	24, // 25: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
+	20, // [20:26] is the sub-list for method output_type
+	14, // [14:20] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_compute_proto_init() }
@@ -2008,7 +2115,7 @@ func file_compute_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_compute_proto_rawDesc), len(file_compute_proto_rawDesc)),
-			NumEnums:      4,
+			NumEnums:      5,
 			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,

@@ -1,6 +1,7 @@
 package build
 
 import (
+	"maps"
 	"path"
 	"strings"
 	"time"
@@ -80,7 +81,7 @@ func artifactJob(name, namespace string, t dmv1.BackupTemplate, image string, li
 	j.Spec.PodReplacementPolicy = ptr.To(batchv1.Failed)
 	p := &j.Spec.Template
 	p.Labels = beside(map[string]string{dmv1.LabelName: "dmindex", dmv1.LabelManagedBy: dmv1.ManagedBy, dmv1.LabelComponent: dmv1.ComponentBackup}, t.Pod.Labels)
-	p.Annotations = beside(nil, t.Pod.Annotations)
+	p.Labels, p.Annotations = orGiven(p.Labels, noMesh.labels), orGiven(beside(nil, t.Pod.Annotations), noMesh.annotations)
 	p.Spec = corev1.PodSpec{
 		RestartPolicy:                 corev1.RestartPolicyNever,
 		AutomountServiceAccountToken:  ptr.To(false),
@@ -118,6 +119,23 @@ func artifactJob(name, namespace string, t dmv1.BackupTemplate, image string, li
 	}
 	attach(&p.Spec, t.Storage)
 	return j
+}
+
+// noMesh asks service meshes not to put a proxy into pods of Jobs: it would not end with the
+// program, so the Job would not either, and what the program says is encrypted anyway. A template
+// that says otherwise is followed.
+var noMesh = struct{ labels, annotations map[string]string }{
+	labels: map[string]string{"sidecar.istio.io/inject": "false", "kuma.io/sidecar-injection": "disabled"},
+	annotations: map[string]string{
+		"sidecar.istio.io/inject": "false", "kuma.io/sidecar-injection": "disabled", "linkerd.io/inject": "disabled", "consul.hashicorp.com/connect-inject": "false",
+	},
+}
+
+// orGiven is what is given, and defaults for what is not.
+func orGiven(given, defaults map[string]string) map[string]string {
+	all := maps.Clone(defaults)
+	maps.Copy(all, given)
+	return all
 }
 
 // attach gives a pod the storage of artifacts, and tells its program of it.

@@ -32,29 +32,17 @@ func newAsker(s *btree.Session) (q asker, err error) {
 
 // answer is a memory server's answer.
 type answer struct {
-	leaf pool.Addr // that holds it
-	// entry is that of the key; nil = it is not there. Only if it was asked for.
-	entry []byte
-	// image is the leaf, verified. Only if it was asked for.
-	image []byte
+	leaf  pool.Addr // that holds it
+	entry []byte    // of the key; nil = it is not there
 }
 
 // entry asks the memory server of w to search for key, from w down. ok is false if it did not find
 // the leaf; then w says how far it came, or is unchanged, and err is nil unless the session died.
 func (q *asker) entry(w *btree.Way, key []byte) (f answer, ok bool, err error) {
-	return q.ask(w, key, askEntry)
-}
-
-// leaf is entry, and returns the leaf.
-func (q *asker) leaf(w *btree.Way, key []byte) (f answer, ok bool, err error) {
-	return q.ask(w, key, askLeaf)
-}
-
-func (q *asker) ask(w *btree.Way, key []byte, what byte) (f answer, ok bool, err error) {
 	s, b := q.s, q.room
 	clear(b[:requestFixed])
 	b[atDesign], b[atVersion] = design.Number, requestVersion
-	b[atAsked], b[atBegin] = what, w.Level
+	b[atAsked], b[atBegin] = askEntry, w.Level
 	if s.Lay.Uint64 {
 		b[atLayout] |= layoutUint64
 	}
@@ -91,8 +79,6 @@ func (q *asker) found(w *btree.Way, b []byte) (f answer, ok bool, err error) {
 		_, _, ok = q.s.Lay.Pair(rest)
 	case foundNone:
 		ok = true
-	case foundLeaf:
-		f.image, ok = rest, len(rest) == q.s.Lay.NodeBytes
 	case elsewhere:
 		if b[atWayLevel] <= w.Level && at != pool.Nil {
 			*w = btree.Way{Addr: at, Level: b[atWayLevel]}

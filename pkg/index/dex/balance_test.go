@@ -109,7 +109,7 @@ func TestRetiredFrames(t *testing.T) {
 		t.Fatal(err)
 	}
 	const node = 256
-	c := newCache(env.Real(), with, 100_000, node)
+	c, _ := cachesOf(env.Real(), with, 100_000, node)
 	c.revive(1 << 40) // those for which entries would have to give bytes
 	n, h := len(c.frames), &c.shards[0]
 	address := func(i int) pool.Addr { return pool.NewAddr(1, uint64(i+1)*node) }

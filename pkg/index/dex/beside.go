@@ -192,7 +192,7 @@ func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64,
 // returns false if one of them is not to be had now.
 func (s *session) claim(key []byte) bool {
 	q := &s.beside
-	if q.claim = s.x.claims.try(s.x.cache.rows.hash.of(key)); q.claim == nil {
+	if q.claim = s.x.claims.try(s.x.hash.Of(key)); q.claim == nil {
 		return false
 	}
 	if !s.x.log.Reserve(s.x.cancelBytes()) {

@@ -204,7 +204,7 @@ func (s *session) again(err error, m mode) bool {
 
 // appendRemote appends the value of the entry of key that was READ, or found by a memory server, in
 // the leaf at a, of a range that was taken in an epoch. The entry is kept if it is current; since
-// is as for rowCache.keep. ok is false if the entry's block does not hold the value.
+// is as for an entry. ok is false if the entry's block does not hold the value.
 func (s *session) appendRemote(key, entry, dst []byte, a pool.Addr, since, epoch uint64) (value []byte, ok bool, err error) {
 	v := s.x.lay.ValueOf(entry)
 	if s.x.lay.HasReference(entry) {
@@ -212,7 +212,7 @@ func (s *session) appendRemote(key, entry, dst []byte, a pool.Addr, since, epoch
 		s.asked = asked{leaf: a, since: since}
 		return s.long(dst, s.still)
 	}
-	s.x.cache.rows.keep(s.x, key, v, a, since)
+	s.x.rows.Put(key, v, func() bool { return s.x.cache.still(a, since) })
 	return append(dst, v...), true, nil
 }
 

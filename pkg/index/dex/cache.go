@@ -30,9 +30,9 @@ type cache struct {
 	bytes  atomic.Int64
 
 	evictions evictionClock
-	rows      rowCache
-	finds     finds
 	paper     paperCache // with frequencies off
+	// ghosts of leaves that were found again
+	ghostsFound atomic.Int64
 }
 
 type shard struct {
@@ -90,30 +90,22 @@ var uncached = 256
 // leastInCache is how many frames a cache has at least. Tests with many entries change it.
 var leastInCache = 8
 
-// newCache returns a cache of at most so many bytes for leaves of nodeBytes, but of at least
-// leastInCache frames.
-func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
+// newCache returns a cache for leaves of nodeBytes, of at most n frames, of which live are in use
+// at first. ghosts: leaves without a frame are remembered.
+func newCache(e env.Env, with techniques, nodeBytes, n, live int, ghosts bool) *cache {
 	words := nodeBytes / 8
-	each := nodeBytes + frameCost(words, with)
-	room := with.entryRoomOf(bytes, each)
-	least := entryRoom{room.part, room.part, room.most}
-	// as many frames as there may be with the fewest entries. At first some are retired
-	n := max(leastInCache, (bytes-int(least.taken(bucketWords)))/each)
-	image := 8 * strideOf(words)
-	live := (bytes - int(room.taken(bucketWords)) - n*(each-image)) / image
-	live = min(n, max(leastInCache, live))
+	each, image := nodeBytes+frameCost(words, with), 8*strideOf(words)
 	shards := 1
 	for shards < mostShards && live/shards >= shardFrames && (with.frequencies || with.coolingMap) {
 		shards *= 2
 	}
 	c := &cache{env: e, with: with, shards: make([]shard, shards), words: words, stride: strideOf(words)}
 	n, live = n/shards, live/shards
-	c.bytes.Store(int64(shards*(n*(each-image)+live*image)) + room.taken(bucketWords))
+	c.bytes.Store(int64(shards * (n*(each-image) + live*image)))
 	c.frames, c.images = make([]frame.Frame, n*shards), make([]uint64, n*shards*c.stride)
 	memory.Huge(c.frames)
 	memory.Huge(c.images)
 	c.evictions.start(max(1, n*shards/departedShare))
-	c.rows.start(c, room)
 	for i := range c.shards {
 		h := &c.shards[i]
 		h.mu, h.evictions = c.env.NewMutex(), &c.evictions
@@ -121,7 +113,7 @@ func newCache(e env.Env, with techniques, bytes, nodeBytes int) *cache {
 		memory.Huge(h.table)
 		if with.frequencies {
 			h.start(c, i*n, n, live)
-			if room.moves() {
+			if ghosts {
 				h.ghosts = make(leafGhosts, ghostWays*max(1, n/framesOfGhost/ghostWays))
 			}
 		} else { // frames are of no shard
@@ -229,7 +221,7 @@ func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame.Frame) error) 
 	defer h.mu.Unlock()
 	worth := h.miss(a)
 	if h.find(a) == nil && h.ghosts.remove(lfu.Hash(a)) {
-		c.finds.frames.Add(1)
+		c.ghostsFound.Add(1)
 	}
 	for range 8 {
 		if f := h.find(a); f != nil {
@@ -245,7 +237,7 @@ func (c *cache) reserve(a pool.Addr, must bool, flush func(*frame.Frame) error) 
 			f.Unlock()
 			h.ghosts.add(lfu.Hash(a), worth)
 			return nil, false, nil
-		case f.RecLSN() != 0 || !c.rows.empty() && f.AnyChanged():
+		case f.RecLSN() != 0 || f.AnyChanged():
 			// that is done without the shard's lock, and then looked for anew
 			h.mu.Unlock()
 			err := flush(f)

@@ -55,7 +55,7 @@ func TestCachePolicies(t *testing.T) {
 				t.Fatal(err)
 			}
 			with.entries = false // whole leaves are what is compared
-			c := newCache(env.Real(), with, room*(node+frameCost(node/8, with)), node)
+			c, _ := cachesOf(env.Real(), with, room*(node+frameCost(node/8, with)), node)
 			random := rand.New(rand.NewPCG(5, 6))
 			var seen [leaves]int
 			misses := 0

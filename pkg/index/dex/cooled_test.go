@@ -17,7 +17,8 @@ func paperCacheOf(t *testing.T, e env.Env, node, frames int) *cache {
 	t.Helper()
 	with, err := techniquesOf(map[string]bool{"entries": false, "frequencies": false})
 	mustDo(t, err)
-	return newCache(e, with, frames*(node+frameCost(node/8, with)), node)
+	c, _ := cachesOf(e, with, frames*(node+frameCost(node/8, with)), node)
+	return c
 }
 
 // forgotten counts the cooled leaves that no entry of the cooling map leads to: nothing cools them

@@ -222,7 +222,7 @@ func (c *cache) victim(out uint64) *frame.Frame {
 // empty is steps 4 and 5, of a frame whose lock the caller has. After an error the frame is
 // unlocked, and its leaf an ordinary one: the cooling map does not have it any more.
 func (c *cache) empty(f *frame.Frame, flush func(*frame.Frame) error) error {
-	if f.RecLSN() != 0 || !c.rows.empty() && f.AnyChanged() {
+	if f.RecLSN() != 0 || f.AnyChanged() {
 		if err := flush(f); err != nil {
 			f.SetUses(1)
 			f.Unlock()

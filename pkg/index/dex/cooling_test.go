@@ -142,7 +142,7 @@ func BenchmarkAdmission(b *testing.B) {
 				b.Fatal(err)
 			}
 			const node, leaves = 1024, 20_000
-			k := newCache(env.Real(), with, leaves/10*(node+frameCost(node/8, with)), node)
+			k, _ := cachesOf(env.Real(), with, leaves/10*(node+frameCost(node/8, with)), node)
 			var worker atomic.Uint64
 			b.SetParallelism(4) // with two processors
 			b.ResetTimer()

@@ -14,8 +14,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/rowcache"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -48,7 +50,10 @@ type dex struct {
 	env     env.Env
 	lay     *fence.Layout
 	with    techniques
+	hash    item.Hash // of keys, for what this client keeps of them
 	cache   *cache
+	rows    rowcache.Cache
+	finds   finds
 	values  values
 	balance balance
 	log     *redo.Log
@@ -109,17 +114,19 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	if x.low = []byte{}; x.lay.Uint64 {
 		x.low = make([]byte, 8)
 	}
+	x.hash = item.HashOf(x.lay.Secret)
 	p.SetMarks(marks)
 	frames := bound - x.balance.start(x, bound)
 	if with.direct() {
 		frames = max(frames, x.uncachedBytes())
 	}
 	if x.lay.Blocks && with.entries {
-		frames -= x.values.start(x.env, bound, x.lay.MaxValue, x.balance.moves())
+		frames -= x.values.start(x.env, x.hash, bound, x.lay.MaxValue, x.balance.moves())
 	}
-	x.with.smallPairs = keepsAll(x.lay)
-	x.cache = newCache(x.env, x.with, frames, x.lay.NodeBytes)
-	x.cache.rows.hash = rowHashOf(x.lay.Secret)
+	x.with.smallPairs = rowcache.KeepsAll(x.lay)
+	var room rowcache.Room
+	x.cache, room = cachesOf(x.env, x.with, frames, x.lay.NodeBytes)
+	x.rows.Start(x.env, x.hash, room)
 	if with.pathAware {
 		x.cache.paper.inners = x.tree
 	}
@@ -153,7 +160,7 @@ func (x *dex) Log() []byte { return x.ref }
 // Stats implements index.Index.
 func (x *dex) Stats() index.Stats {
 	s := x.tree.Stats()
-	s.CacheBytes += uint64(x.cache.bytes.Load() + x.values.bytes.Load())
+	s.CacheBytes += uint64(x.cache.bytes.Load() + x.rows.Bytes() + x.values.bytes.Load())
 	s.CacheHits = s.Operations - min(s.Operations, x.fetched.Load())
 	s.Log = x.log.Posted()
 	return s

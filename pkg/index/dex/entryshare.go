@@ -1,6 +1,11 @@
 package dex
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/rowcache"
+)
 
 // What another byte of entries would save, and what another byte of frames.
 //
@@ -44,101 +49,28 @@ const (
 )
 
 // entryRoomOf is the room of entries in so many bytes, if a frame takes so many.
-func (t *techniques) entryRoomOf(bytes, frame int) (room entryRoom) {
+func (t *techniques) entryRoomOf(bytes, frame int) (room rowcache.Room) {
 	if !t.entries {
 		return room
 	}
-	each := 8 * (bucketWords + hintWords + 1)
+	each := 8 * (rowcache.BucketWords + rowcache.HintWords + 1)
 	first := bytes / entryShare
 	if small := bytes / smallEntryShare; t.smallPairs && entryShare > smallEntryShare && (bytes/innerMost-small)/frame >= fewFrames {
 		first = small
 	}
-	room.first = uint64(first / each)
-	room.part = max(1, uint64(bytes/leastEntryShare/each))
-	if !t.frequencies || room.first < room.part {
+	room.First = uint64(first / each)
+	room.Part = max(1, uint64(bytes/leastEntryShare/each))
+	if !t.frequencies || room.First < room.Part {
 		n := uint64(first / (each - 8))
-		return entryRoom{n, n, n}
+		return rowcache.Room{Part: n, First: n, Most: n}
 	}
-	room.most = max(room.first, uint64(bytes/mostEntryShare/each))
+	room.Most = max(room.First, uint64(bytes/mostEntryShare/each))
 	return room
 }
 
-// ghosts has for each bucket parts of the hashes of the four entries that were evicted last.
-type ghosts []uint64
-
-const (
-	ghostBits  = 16
-	ghostCount = 64 / ghostBits
-	// a bucket with few entries has fewer ghosts: one for so many
-	entriesOfGhost = 5
-)
-
-// of is the word of bucket i; nil if there are none.
-func (g ghosts) of(i uint64) *uint64 {
-	if g == nil {
-		return nil
-	}
-	return &g[i]
-}
-
-// ghostOf is the ghost of an entry with this head.
-func ghostOf(head uint64) uint64 { return head>>40&(1<<ghostBits-1) | 1 }
-
-// haunt makes an evicted entry a ghost. Under the bucket's lock.
-func haunt(g *uint64, head uint64) {
-	if g != nil {
-		atomic.StoreUint64(g, atomic.LoadUint64(g)<<ghostBits|ghostOf(head))
-	}
-}
-
-// find reports whether an entry is one of the last so many ghosts, and removes it.
-func (g ghosts) find(i, head uint64, last int) bool {
-	w := atomic.LoadUint64(&g[i])
-	for shift := 0; shift < last*ghostBits; shift += ghostBits {
-		if w>>shift&(1<<ghostBits-1) == ghostOf(head) {
-			return atomic.CompareAndSwapUint64(&g[i], w, w&^((1<<ghostBits-1)<<shift))
-		}
-	}
-	return false
-}
-
-// has reports whether an entry is one of the ghosts.
-func (g ghosts) has(i, head uint64) bool {
-	for w := atomic.LoadUint64(&g[i]); w != 0; w >>= ghostBits {
-		if w&(1<<ghostBits-1) == ghostOf(head) {
-			return true
-		}
-	}
-	return false
-}
-
-// missed counts that a lookup of key READs a leaf, or has it searched elsewhere.
-func (e *rowCache) missed(key []byte) {
-	if e.ghosts == nil || !e.some.Load() {
-		return
-	}
-	p := e.place(key)
-	if !e.ghosts.has(p.bucket, p.head) {
-		return
-	}
-	n, b := 0, e.at(p.bucket) // entries
-	for at := bucketBegin; at < len(b) && n < mostEntries; n++ {
-		head := atomic.LoadUint64(&b[at])
-		if head == 0 {
-			break
-		}
-		at += extent(head)
-	}
-	last := min(ghostCount, max(1, n/entriesOfGhost))
-	if e.ghosts.find(p.bucket, p.head, last) {
-		e.cache.finds.entries.Add(1)
-		e.cache.finds.weight.Add(int64(n * ghostCount / last))
-	}
-}
-
-// finds counts ghosts that were found. Weight has for each of entries how many entries its bucket
-// had for each ghost, times ghostCount.
-type finds struct{ entries, weight, frames atomic.Int64 }
+// finds counts ghosts of entries that were found. Weight has for each of them how many entries its
+// bucket had for each ghost, times ghostCount. The cache counts those of leaves.
+type finds struct{ entries, weight atomic.Int64 }
 
 // leafGhosts are the most used leaves of a shard that have no frame: sets of four, with a part of
 // the hash in the upper 24 bits, and the uses in the lower 8. Guarded by the shard's lock.
@@ -203,18 +135,30 @@ type entryShifts struct {
 	loose int64  // bytes that are neither frames' nor entries'
 }
 
+// cachesOf divides so many bytes between frames for leaves of nodeBytes and entries.
+func cachesOf(e env.Env, with techniques, bytes, nodeBytes int) (c *cache, room rowcache.Room) {
+	words := nodeBytes / 8
+	each, image := nodeBytes+frameCost(words, with), 8*strideOf(words)
+	room = with.entryRoomOf(bytes, each)
+	least := rowcache.Room{Part: room.Part, First: room.Part, Most: room.Most}
+	// as many frames as there may be with the fewest entries. At first some are retired
+	n := max(leastInCache, (bytes-int(least.Bytes(rowcache.BucketWords)))/each)
+	live := (bytes - int(room.Bytes(rowcache.BucketWords)) - n*(each-image)) / image
+	return newCache(e, with, nodeBytes, n, min(n, max(leastInCache, live)), room.Moves()), room
+}
+
 // shiftEntries moves bytes between frames and entries, a few at a time.
 func (b *balance) shiftEntries(s *session) error {
 	c, m := b.x.cache, &b.share
-	e := &c.rows
-	if e.ghosts == nil {
+	e := &b.x.rows
+	if !e.Moves() {
 		return nil
 	}
-	n := e.buckets()
+	n := e.Buckets()
 	if m.goal == 0 || m.goal == n {
-		m.goal = c.wantBuckets(n)
+		m.goal = b.x.wantBuckets(n)
 	}
-	const each = 8 * bucketWords
+	const each = 8 * rowcache.BucketWords
 	for range bucketsAtOnce {
 		more := n < m.goal
 		if n == m.goal {
@@ -231,16 +175,14 @@ func (b *balance) shiftEntries(s *session) error {
 			}
 		}
 		switch {
-		case !e.resize(b.x, more): // for now
+		case !e.Resize(more): // for now
 			m.goal = n
 		case more:
 			n++
 			m.loose -= each
-			c.bytes.Add(each)
 		default:
 			n--
 			m.loose += each
-			c.bytes.Add(-each)
 		}
 	}
 	if n >= m.goal {
@@ -250,33 +192,36 @@ func (b *balance) shiftEntries(s *session) error {
 }
 
 // wantBuckets returns how many buckets there should be, of n that there are.
-func (c *cache) wantBuckets(n uint64) uint64 {
-	e, f := &c.rows, &c.finds
-	if wanders && c.env.Uint64()%16 == 0 {
-		return e.part + c.env.Uint64()%(e.most-e.part+1)
+func (x *dex) wantBuckets(n uint64) uint64 {
+	c, e, f := x.cache, &x.rows, &x.finds
+	if wanders && x.env.Uint64()%16 == 0 {
+		return e.Part + x.env.Uint64()%(e.Most-e.Part+1)
 	}
-	room := entryRoom{e.part, e.first, e.most}
-	if f.entries.Load()+f.frames.Load() < room.findsOfStep() {
+	room := share{e.Room}
+	if f.entries.Load()+c.ghostsFound.Load() < room.findsOfStep() {
 		return n
 	}
 	live, ghosts := c.live()
 	f.entries.Store(0)
-	w := worth{entryRoom: room, live: live,
-		entries: float64(f.weight.Swap(0)) / float64(ghostCount*n*8*bucketWords),
-		frames:  float64(f.frames.Swap(0)) / float64(ghosts*8*c.stride)}
+	w := worth{share: room, live: live,
+		entries: float64(f.weight.Swap(0)) / float64(rowcache.GhostCount*n*8*rowcache.BucketWords),
+		frames:  float64(c.ghostsFound.Swap(0)) / float64(ghosts*8*c.stride)}
 	return w.buckets(n)
 }
 
+// share is the room of entries as the balance sees it.
+type share struct{ rowcache.Room }
+
 // step is how many buckets the share changes by, and findsOfStep how many ghosts have to be found
 // before.
-func (r *entryRoom) step() uint64 { return max(1, r.part/stepsOfPart) }
-func (r *entryRoom) findsOfStep() int64 {
+func (r *share) step() uint64 { return max(1, r.Part/stepsOfPart) }
+func (r *share) findsOfStep() int64 {
 	return max(enoughFinds, int64(r.step()/bucketsOfFind))
 }
 
 // worth is what is known when the number of buckets is decided.
 type worth struct {
-	entryRoom
+	share
 	live            int     // frames in use
 	entries, frames float64 // what a byte of the ghosts was worth, times the same number
 }
@@ -284,12 +229,12 @@ type worth struct {
 // buckets returns how many there should be in place of n.
 func (w *worth) buckets(n uint64) uint64 {
 	step := w.step()
-	less := max(w.part, n-min(n, step))
+	less := max(w.Part, n-min(n, step))
 	switch {
-	case w.live < fewFrames && n > w.first:
+	case w.live < fewFrames && n > w.First:
 		return less
 	case w.frames*worthMore < w.entries*4 && w.live >= fewFrames:
-		return min(w.most, n+step)
+		return min(w.Most, n+step)
 	case w.entries*worthMore < w.frames*4:
 		return less
 	}
@@ -311,9 +256,17 @@ func (h *shard) inUse() int {
 	return h.live
 }
 
+// missed counts that a lookup of key READs a leaf, or has it searched elsewhere.
+func (x *dex) missed(key []byte) {
+	if stands, was := x.rows.Ghost(key); was {
+		x.finds.entries.Add(1)
+		x.finds.weight.Add(int64(stands))
+	}
+}
+
 // fetches counts that a lookup READs a leaf, because the cache has neither that nor the entry of
 // key.
 func (x *dex) fetches(key []byte) {
 	x.fetched.Add(1)
-	x.cache.rows.missed(key)
+	x.missed(key)
 }

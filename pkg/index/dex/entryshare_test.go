@@ -7,13 +7,16 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/rowcache"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 // TestShareOfEntries: the side whose bytes are worth more by a quarter gets some, step by step. Few
 // frames get no fewer, and get back what entries have beyond what they had at first. There are as
 // many buckets as there may be, at least and at most.
 func TestShareOfEntries(t *testing.T) {
-	room := entryRoom{part: 10, first: 40, most: 100}
+	room := rowcache.Room{Part: 10, First: 40, Most: 100}
 	const step = 10 / stepsOfPart
 	for _, c := range []struct {
 		name            string
@@ -38,12 +41,12 @@ func TestShareOfEntries(t *testing.T) {
 		{"few frames, and more entries than at first", 41, fewFrames - 1, 9, 1, 41 - step},
 		{"few frames, and frames worth more", 40, fewFrames - 1, 1, 9, 40 - step},
 	} {
-		w := worth{entryRoom: room, live: c.live, entries: c.entries, frames: c.frames}
+		w := worth{share: share{room}, live: c.live, entries: c.entries, frames: c.frames}
 		if got := w.buckets(c.n); got != c.want {
 			t.Errorf("%s: %d buckets in place of %d, want %d", c.name, got, c.n, c.want)
 		}
 	}
-	w := worth{entryRoom: entryRoom{part: 1, first: 2, most: 4}, live: fewFrames, entries: 1}
+	w := worth{share: share{rowcache.Room{Part: 1, First: 2, Most: 4}}, live: fewFrames, entries: 1}
 	if got := w.buckets(2); got != 3 {
 		t.Errorf("the smallest step leads from 2 buckets to %d", got)
 	}
@@ -56,26 +59,29 @@ func TestWorthOfGhosts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newCache(env.Real(), with, 4<<20, 1024)
-	n := c.rows.buckets()
+	x := &dex{env: env.Real(), with: with, hash: item.HashOf(siphash.Key{})}
+	c, room := cachesOf(x.env, with, 4<<20, 1024)
+	x.cache = c
+	x.rows.Start(x.env, x.hash, room)
+	n := x.rows.Buckets()
 	live, ghosts := c.live()
-	if live < fewFrames || ghosts == 0 || n <= c.rows.part || n >= c.rows.rowParts.most {
+	if live < fewFrames || ghosts == 0 || n <= room.Part || n >= room.Most {
 		t.Fatalf("%d frames, %d ghosts of leaves, %d buckets: this tests nothing", live, ghosts, n)
 	}
-	if got := c.wantBuckets(n); got != n {
+	if got := x.wantBuckets(n); got != n {
 		t.Fatalf("%d buckets in place of %d, and nothing was found", got, n)
 	}
 	// Each bucket has 20 entries and 4 ghosts, so all ghosts stand for a fifth of the buckets'
 	// bytes.
 	const entries, last = 20, 4
-	ghostBytes, leafBytes := float64(n*8*bucketWords)*last/entries, float64(ghosts*8*c.stride)
+	ghostBytes, leafBytes := float64(n*8*rowcache.BucketWords)*last/entries, float64(ghosts*8*c.stride)
 	// found is so many ghosts of entries for each so many bytes, and of leaves by times as many.
 	found := func(times float64) uint64 {
 		const each = 1000
-		c.finds.entries.Store(each)
-		c.finds.weight.Store(each * entries * ghostCount / last)
-		c.finds.frames.Store(int64(times * each * leafBytes / ghostBytes))
-		return c.wantBuckets(n)
+		x.finds.entries.Store(each)
+		x.finds.weight.Store(each * entries * rowcache.GhostCount / last)
+		c.ghostsFound.Store(int64(times * each * leafBytes / ghostBytes))
+		return x.wantBuckets(n)
 	}
 	for _, k := range []struct {
 		times      float64
@@ -84,14 +90,14 @@ func TestWorthOfGhosts(t *testing.T) {
 		if got := found(k.times); (got > n) != k.more || (got < n) != k.less {
 			t.Errorf("a byte of leaves is worth %.2f times one of entries: %d buckets in place of %d", k.times, got, n)
 		}
-		f := &c.finds
-		if f.entries.Load() != 0 || f.weight.Load() != 0 || f.frames.Load() != 0 {
-			t.Errorf("counting does not begin anew: %d, %d, %d", f.entries.Load(), f.weight.Load(), f.frames.Load())
+		f := &x.finds
+		if f.entries.Load() != 0 || f.weight.Load() != 0 || c.ghostsFound.Load() != 0 {
+			t.Errorf("counting does not begin anew: %d, %d, %d", f.entries.Load(), f.weight.Load(), c.ghostsFound.Load())
 		}
 	}
-	c.finds.entries.Store(enoughFinds - 1)
-	c.finds.weight.Store(1 << 20)
-	if got := c.wantBuckets(n); got != n || c.finds.entries.Load() != enoughFinds-1 {
+	x.finds.entries.Store(enoughFinds - 1)
+	x.finds.weight.Store(1 << 20)
+	if got := x.wantBuckets(n); got != n || x.finds.entries.Load() != enoughFinds-1 {
 		t.Errorf("%d buckets in place of %d after %d ghosts", got, n, enoughFinds-1)
 	}
 }
@@ -102,16 +108,16 @@ func TestWorthOfGhosts(t *testing.T) {
 func TestChanceMovesNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 1))
 	for _, part := range []uint64{1, 10, 100, 1000, 10_000, 100_000} {
-		room := entryRoom{part: part, first: 8 * part, most: 16 * part}
+		room := share{rowcache.Room{Part: part, First: 8 * part, Most: 16 * part}}
 		for _, odds := range []float64{1, 2} {
 			const decisions = 300
-			n, moved, found := room.first, uint64(0), int64(0)
+			n, moved, found := room.First, uint64(0), int64(0)
 			for range decisions {
 				each := room.findsOfStep()
 				// finds of one side, of many by chance: as good as normal
 				p := odds / (1 + odds)
 				entries := float64(each)*p + r.NormFloat64()*math.Sqrt(float64(each)*p*(1-p))
-				w := worth{entryRoom: room, live: fewFrames, entries: entries, frames: float64(each) - entries}
+				w := worth{share: room, live: fewFrames, entries: entries, frames: float64(each) - entries}
 				was := n
 				n = w.buckets(n)
 				moved += max(n, was) - min(n, was)
@@ -120,8 +126,8 @@ func TestChanceMovesNothing(t *testing.T) {
 			switch perFind := float64(moved) / float64(found); {
 			case odds == 1 && perFind > 0.5:
 				t.Errorf("parts of %d buckets: %.2f were moved for each ghost that was found", part, perFind)
-			case odds == 2 && n != room.most:
-				t.Errorf("parts of %d buckets: %d buckets in the end, want %d", part, n, room.most)
+			case odds == 2 && n != room.Most:
+				t.Errorf("parts of %d buckets: %d buckets in the end, want %d", part, n, room.Most)
 			}
 		}
 	}
@@ -131,7 +137,7 @@ func TestChanceMovesNothing(t *testing.T) {
 // So it does not count for entries, and a lookup does.
 func TestOnlyLookupsWantEntries(t *testing.T) {
 	x, s := openedBy(t, "shm", index.Options{Uint64: true, MaxValueBytes: 16, NodeBytes: 256, CacheBytes: 16 << 10, Switches: map[string]bool{"offloading": false}})
-	e := &x.cache.rows
+	e := &x.rows
 	const keys = 2000
 	for n := range uint64(keys) {
 		mustDo(t, s.Insert(scanKey(n), []byte("12345678")))
@@ -145,13 +151,12 @@ func TestOnlyLookupsWantEntries(t *testing.T) {
 				mustDo(t, err)
 			}
 			for i := range uint64(keys) {
-				p := e.place(scanKey(i))
-				if _, kept := e.find(x, scanKey(i), nil); kept || tried == 20 || !e.ghosts.has(p.bucket, p.head) {
+				if _, kept := e.Get(scanKey(i), nil); kept || tried == 20 || !e.IsGhost(scanKey(i)) {
 					continue
 				}
-				x.cache.finds.entries.Store(0)
+				x.finds.entries.Store(0)
 				mustDo(t, do(scanKey(i)))
-				n += x.cache.finds.entries.Load()
+				n += x.finds.entries.Load()
 				tried++
 			}
 		}

@@ -170,7 +170,7 @@ func TestEntriesOnThreads(t *testing.T) {
 	}
 	resized := Resized(x)
 	t.Logf("%d moves, %d changes of the share of entries", moves, resized)
-	if moves == 0 || resized < 100 || !x.cache.rows.some.Load() {
+	if moves == 0 || resized < 100 || !x.rows.Used() {
 		t.Errorf("%d moves, %d changes of the share of entries: this tests nothing", moves, resized)
 	}
 }

@@ -24,9 +24,9 @@ import (
 //	request                                   answer
 //	0   1  number of the design               0   1  outcome
 //	1   1  version of this format             1   1  level, where to continue
-//	2   1  what is asked for                  2   6  zero
+//	2   1  what is asked for: 1 = the entry   2   6  zero
 //	3   1  flags: 1 = uint64 keys, 2 = long   8   8  address: of the leaf, or where to continue
-//	4   4  size of nodes                      16 ... the entry, or the leaf
+//	4   4  size of nodes                      16 ... the entry
 //	8   8  address of the node to begin at
 //	16  2  longest key
 //	18  2  length of the key
@@ -67,17 +67,14 @@ const (
 	answerFixed = 16
 )
 
-// What is asked for.
-const (
-	askEntry = 1 // of the key
-	askLeaf  = 2 // that holds the key
-)
+// askEntry asks for the entry of the key. Clients of versions before also asked for leaves, by 2:
+// they READ what is refused.
+const askEntry = 1
 
 // Outcomes of a call.
 const (
 	foundEntry = 1 // the entry follows
 	foundNone  = 2 // the key is not there
-	foundLeaf  = 3 // the leaf follows, verified
 	elsewhere  = 4 // the search continues at a node of another server
 	noWay      = 5 // nodes are being changed, or dead
 )
@@ -121,7 +118,6 @@ func (x *Executor) release(w *walk) {
 // walk is a call under way.
 type walk struct {
 	lay   fence.Layout
-	asked byte
 	at    pool.Addr
 	level uint8
 	key   []byte
@@ -168,9 +164,9 @@ func (w *walk) decode(x *Executor, b, answer []byte) error {
 		MaxKey: int(binary.LittleEndian.Uint16(b[atMaxKey:])),
 	}}
 	secret := siphash.Key{K0: binary.LittleEndian.Uint64(b[atSecret:]), K1: binary.LittleEndian.Uint64(b[atSecret+8:])}
-	w.asked, w.level, w.at = b[atAsked], b[atBegin], pool.Addr(binary.LittleEndian.Uint64(b[atNode:]))
+	w.level, w.at = b[atBegin], pool.Addr(binary.LittleEndian.Uint64(b[atNode:]))
 	switch {
-	case w.asked != askEntry && w.asked != askLeaf,
+	case b[atAsked] != askEntry,
 		w.level >= btree.SubtreeLevels,
 		size < fence.MinNodeBytes || size > fence.MaxNodeBytes || size%fence.Grain != 0,
 		// two fences; every index has room for four and more
@@ -259,12 +255,6 @@ func (w *walk) leaf() int {
 	if l.Above(w.key) {
 		w.at = l.Sibling
 		return 0
-	}
-	if w.asked == askLeaf {
-		if !l.Verify() {
-			return 0
-		}
-		return w.answer(foundLeaf, w.node)
 	}
 	switch _, e, o := l.Find(w.key, w.lay.Fingerprint(w.key)); o {
 	case slotted.Present:

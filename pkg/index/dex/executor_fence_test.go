@@ -59,11 +59,6 @@ func TestExecutorLooksAtLowFences(t *testing.T) {
 		if err != nil || ok != right || right && f.leaf != leaf {
 			t.Errorf("right: %v; entry: found %v, %+v, %v", right, ok, f, err)
 		}
-		w = btree.Way{Addr: p.Addr(), Level: 1}
-		f, ok, err = ask.leaf(&w, key)
-		if err != nil || ok != right || right && f.leaf != leaf {
-			t.Errorf("right: %v; leaf: found %v, %+v, %v", right, ok, f, err)
-		}
 		copy(children[at:at+8], children[at+8:])
 		end := h.End + 8*h.Count + 8*(h.Count-1)
 		s.Lay.Seal(s.Node, end, p.Addr(), h.Version)

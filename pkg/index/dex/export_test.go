@@ -160,14 +160,7 @@ func MostlyEntries() (undo func()) {
 }
 
 // Resized is how often the number of buckets of entries changed.
-func Resized(i index.Index) int { return int(i.(*dex).cache.rows.state.Load() >> 40) }
-
-// bucket is the bucket of key, and what the head of its entry looks like but for the value's
-// length.
-func (e *rowCache) bucket(key []byte) (b []uint64, head uint64) {
-	p := e.place(key)
-	return e.at(p.bucket), p.head
-}
+func Resized(i index.Index) int { return i.(*dex).rows.Resized() }
 
 // Unmixed counts mixed slots that replays of a client found: in leaves of its range, and in those
 // that it mended under their locks.

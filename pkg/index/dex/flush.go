@@ -94,7 +94,7 @@ func (s *session) evict(f *frame.Frame) error {
 // leaf had its frame. The changes removed them from the kept entries, so a popular key that changes
 // often would never be kept otherwise.
 func (s *session) demote(f *frame.Frame) {
-	if !f.AnyChanged() || s.x.cache.rows.empty() {
+	if !f.AnyChanged() || s.x.rows.Empty() {
 		return
 	}
 	var v frame.View
@@ -106,7 +106,7 @@ func (s *session) demote(f *frame.Frame) {
 		if w := f.Slot(&v, i); w&0xfff != 0 && !f.Refers(w, s.x.lay) {
 			s.leaving = f.Entry(w, s.leaving[:0])
 			if key, value, ok := s.x.lay.Pair(s.leaving); ok {
-				s.x.cache.rows.leave(s.x, key, value)
+				s.x.rows.Put(key, value, nil)
 			}
 		}
 	}

@@ -118,7 +118,7 @@ func (s *session) giveAway(given *ranges.Table) (written int, err error) {
 	if err := s.x.cache.each(func(f *frame.Frame) error { return s.forget(f, given) }); err != nil {
 		return g.written, err
 	}
-	return g.written, s.x.cache.rows.forget(given, s.b.Retry)
+	return g.written, s.x.rows.DropIf(func(key []byte) bool { return given.At(key) >= 0 }, s.b.Retry)
 }
 
 // writeBack is step 5.

@@ -2,7 +2,6 @@ package dex
 
 import (
 	"runtime"
-	"sync/atomic"
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -114,7 +113,7 @@ func TestGiveTakesEntriesThatAnEvictionLeft(t *testing.T) {
 	}
 	entries := func() (n int) {
 		for i := range uint64(scanned) {
-			if _, ok := x.cache.rows.find(x, scanKey(i), nil); ok {
+			if _, ok := x.rows.Get(scanKey(i), nil); ok {
 				n++
 			}
 		}
@@ -128,26 +127,5 @@ func TestGiveTakesEntriesThatAnEvictionLeft(t *testing.T) {
 	mustDo(t, <-ended)
 	if n := entries(); n > 0 {
 		t.Errorf("%d entries are there, their range was given away", n)
-	}
-}
-
-// TestGiveLeavesUnusedEntriesAlone: what no entry was in so far is not touched by who gives a range
-// away: its memory may not be there yet.
-func TestGiveLeavesUnusedEntriesAlone(t *testing.T) {
-	x, e := fewEntries(t, 64<<10)
-	key := []byte("12345678")
-	e.leave(x, key, []byte("some value"))
-	mustDo(t, e.forget(ranges.Of(ranges.Span{}), nil))
-	if _, ok := e.find(x, key, nil); ok {
-		t.Error("the entry is still there")
-	}
-	touched := 0
-	for i := range e.words {
-		if atomic.LoadUint64(&e.words[i]) != 0 {
-			touched++
-		}
-	}
-	if touched == 0 || touched > int(e.size) {
-		t.Errorf("%d words were touched", touched)
 	}
 }

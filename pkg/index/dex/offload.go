@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
-	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -17,9 +16,10 @@ type sought struct {
 }
 
 // seek finds the leaf for key as far as inner nodes lead. If one of level 1 or 2 is not in the
-// cache, is not to be kept, and a call is worth it, the memory server continues: for the entry, or
-// for the whole leaf. The rest is done by READs.
-func (s *session) seek(q *sought, key []byte, leaf bool) (err error) {
+// cache, is not to be kept, and a call is worth it, the memory server continues. The rest is done
+// by READs. Only lookups ask: a change needs the whole leaf, in a frame, and its READ carries its
+// record beside it (beside.go), which a call cannot.
+func (s *session) seek(q *sought, key []byte) (err error) {
 	q.near = false
 	var w btree.Way
 	if q.path, w, err = s.b.DescendNear(key); err != nil || w.Level == 0 {
@@ -27,20 +27,13 @@ func (s *session) seek(q *sought, key []byte, leaf bool) (err error) {
 	}
 	q.since = s.x.cache.evictions.clock.Load()
 	c, level, began := s.costsOf(w.Addr), w.Level, s.x.env.Now()
-	if leaf {
-		q.found, q.near, err = s.asker.leaf(&w, key)
-	} else {
-		q.found, q.near, err = s.asker.entry(&w, key)
-	}
-	if err != nil {
+	if q.found, q.near, err = s.asker.entry(&w, key); err != nil {
 		return err
 	}
 	c.called(s.x.env.Now()-began, level, q.near || w.Level < level)
 	if q.near {
 		q.path = btree.At(q.found.leaf)
-		if !leaf {
-			s.x.cache.rows.missed(key)
-		}
+		s.x.missed(key)
 		return nil
 	}
 	q.path, err = s.b.GoOn(w, key)
@@ -89,27 +82,4 @@ func (s *session) measured(a pool.Addr, began time.Duration) {
 // before the call.
 func (q *sought) holds(x *dex) bool {
 	return q.near && x.cache.still(q.found.leaf, q.since)
-}
-
-// admit puts the leaf that a memory server has sent into the cache, if the image is still current
-// and a frame can be had. The check comes after the frame is locked, so no session can change the
-// leaf in between.
-func (s *session) admit(q *sought, key []byte) error {
-	s.ahead = ahead{done: true} // nothing is READ with what is evicted
-	f, fresh, err := s.x.cache.reserve(q.found.leaf, true, s.yield)
-	if err != nil || !fresh {
-		return err
-	}
-	var l slotted.Leaf
-	if s.x.cache.evictions.after(q.found.leaf, q.since) || !l.Is(s.x.lay, q.found.leaf, q.found.image, key) ||
-		!s.x.ranges.Load().Covers(l.Low, l.High, l.Rightmost) {
-		s.x.cache.drop(f)
-		return nil
-	}
-	if err := s.fill(f, q.found.image); err != nil {
-		s.x.cache.drop(f)
-		return err
-	}
-	f.Unlock()
-	return nil
 }

@@ -87,14 +87,12 @@ func (h *shard) retire(c *cache, flush func(*frame.Frame) error) (bool, error) {
 
 // shared returns the end of what is released with frame id, of n: frames that were retired before
 // share pages with it.
-func (c *cache) shared(id, n int) int { return min(n, id+2*pageBytes/(8*c.stride)+2) }
+func (c *cache) shared(id, n int) int { return min(n, id+2*memory.PageBytes/(8*c.stride)+2) }
 
 // release returns the memory of a retired frame of no shard to the kernel.
 func (c *cache) release(id int) {
 	memory.Free(c.images[id*c.stride : c.shared(id, len(c.frames))*c.stride])
 }
-
-const pageBytes = 4096
 
 // least returns how many frames the shard always keeps.
 func (h *shard) least() int { return leastFrames(len(h.frames)) }

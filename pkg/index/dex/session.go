@@ -215,7 +215,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	var err error
 	if s.x.with.offloading && !s.prefetched {
 		q := &s.sought
-		if err = s.seek(q, key, false); err == nil && q.holds(s.x) {
+		if err = s.seek(q, key); err == nil && q.holds(s.x) {
 			if q.found.entry == nil {
 				return dst, index.ErrNotFound
 			}
@@ -315,7 +315,7 @@ func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool)
 			return value, st != frame.NotFound, true
 		}
 	}
-	if value, found = x.cache.rows.find(x, key, dst); found {
+	if value, found = x.rows.Get(key, dst); found {
 		s.b.CountCached()
 	}
 	return value, found, found

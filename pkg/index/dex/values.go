@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/rowcache"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
@@ -13,12 +14,12 @@ import (
 // values is the part of the cache that keeps values that lie in blocks (blocks.go), so that a
 // lookup of a popular key READs nothing, however long its value is. The paper has no such values.
 //
-// They are kept as entries (rowcache.go) in larger buckets. The place of the key has a tag: the
-// reference to the block, and the epoch in which this client owns the range of the key. So a kept
-// value says nothing about a key: a lookup has found the reference in the key's leaf, and waits for
-// what that requires. The value belongs to the reference as long as no other block has had the same
-// reference since. A reused block could, with the same address, length and checksum of another
-// value:
+// They are kept as entries (package rowcache) in larger buckets. The place of the key has a tag:
+// the reference to the block, and the epoch in which this client owns the range of the key. So a
+// kept value says nothing about a key: a lookup has found the reference in the key's leaf, and
+// waits for what that requires. The value belongs to the reference as long as no other block has
+// had the same reference since. A reused block could, with the same address, length and checksum of
+// another value:
 //
 //	session that has READ the block             session that removes the reference from its leaf
 //	1  found the reference in a leaf            a  locks the leaf's frame
@@ -45,7 +46,7 @@ import (
 // never falls; they are evicted as unused.
 type values struct {
 	live  atomic.Int32 // parts in use: a power of two, or 0
-	parts [valueParts]rowCache
+	parts [valueParts]rowcache.Cache
 	short atomic.Bool // a value found no room
 	each  int         // bytes of a part
 	bound int         // of all; guarded by balance.taken
@@ -54,6 +55,7 @@ type values struct {
 	most  int         // words of the largest value, with head and tag
 	bytes atomic.Int64
 	env   env.Env
+	hash  item.Hash
 }
 
 const (
@@ -78,10 +80,10 @@ func (t *tag) set(reference []byte, epoch uint64) {
 
 // start prepares for values of at most so many bytes in a cache of cacheBytes. It returns the bytes
 // that it takes at once, in a cache that is not rebalanced.
-func (v *values) start(e env.Env, cacheBytes, longest int, moves bool) int {
-	v.env = e
-	v.most = 1 + wordsOf(tagBytes) + wordsOf(longest)
-	v.size = (bucketBegin + valueRoom*v.most + 7) &^ 7
+func (v *values) start(e env.Env, hash item.Hash, cacheBytes, longest int, moves bool) int {
+	v.env, v.hash = e, hash
+	v.most = 1 + rowcache.WordsOf(tagBytes) + rowcache.WordsOf(longest)
+	v.size = (rowcache.BucketBegin + valueRoom*v.most + 7) &^ 7
 	v.each, v.half = max(cacheBytes/balances, v.bucketBytes()), cacheBytes/2
 	v.bound = v.half
 	if moves {
@@ -94,10 +96,10 @@ func (v *values) start(e env.Env, cacheBytes, longest int, moves bool) int {
 }
 
 // bucketBytes is what a bucket takes, with its hints.
-func (v *values) bucketBytes() int { return 8 * (v.size + hintWords) }
+func (v *values) bucketBytes() int { return 8 * (v.size + rowcache.HintWords) }
 
 // part returns the part that would have t; nil = there is none.
-func (v *values) part(t *tag) *rowCache {
+func (v *values) part(t *tag) *rowcache.Cache {
 	n := uint64(v.live.Load())
 	if n == 0 {
 		return nil
@@ -112,7 +114,7 @@ func (v *values) find(x *dex, t *tag, dst []byte) ([]byte, bool) {
 	if p == nil {
 		return dst, false
 	}
-	return p.find(x, t[:], dst)
+	return p.Get(t[:], dst)
 }
 
 // keep inserts the value of t, if right still returns true when the bucket is locked.
@@ -122,8 +124,8 @@ func (v *values) keep(x *dex, t *tag, value []byte, right func() bool) {
 		v.short.Store(true)
 		return
 	}
-	p.enter(x, t[:], value, right)
-	if p.full.Load() && !v.short.Load() {
+	p.Put(t[:], value, right)
+	if p.LacksRoom() && !v.short.Load() {
 		v.short.Store(true)
 	}
 }
@@ -135,7 +137,7 @@ func (v *values) drop(x *dex, t *tag) (had, ok bool) {
 	if p == nil {
 		return false, true
 	}
-	return p.drop(x, t[:])
+	return p.Drop(t[:])
 }
 
 // wants returns the bytes that it needs to grow; 0 if it need not, or may not.
@@ -152,9 +154,9 @@ func (v *values) grow() {
 	n := int(v.live.Load())
 	for i := n; i < max(1, 2*n); i++ {
 		each := uint64(v.each / v.bucketBytes())
-		room := entryRoom{each, each, each}
-		v.parts[i].make(v.env, room, v.size, v.most)
-		v.bytes.Add(room.taken(v.size))
+		room := rowcache.Room{Part: each, First: each, Most: each}
+		v.parts[i].Make(v.env, v.hash, room, v.size, v.most)
+		v.bytes.Add(room.Bytes(v.size))
 	}
 	v.live.Store(int32(max(1, 2*n)))
 	v.content()
@@ -172,7 +174,7 @@ func (v *values) retry() { v.bound = v.half }
 // content clears the wish to grow, until a value finds no room again.
 func (v *values) content() {
 	for i := range v.parts {
-		v.parts[i].full.Store(false)
+		v.parts[i].RoomAgain()
 	}
 	v.short.Store(false)
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
 // longOptions are of an index whose values lie in blocks.
@@ -209,7 +211,7 @@ func TestPartsOfValuesHaveRoom(t *testing.T) {
 		for size := 8 << 10; size <= 8<<20; size += size / 3 {
 			for _, moves := range []bool{false, true} {
 				v := new(values)
-				v.start(env.Real(), size, longest, moves)
+				v.start(env.Real(), item.HashOf(siphash.Key{}), size, longest, moves)
 				given := size / valueTiny
 				if moves {
 					given = 0
@@ -223,7 +225,7 @@ func TestPartsOfValuesHaveRoom(t *testing.T) {
 					t.Fatalf("%d bytes for values up to %d: there is room for a bucket, and no part", size, longest)
 				}
 				for i := range live {
-					if v.parts[i].empty() {
+					if v.parts[i].Empty() {
 						t.Fatalf("%d bytes for values up to %d, moves %v: part %d of %d has no bucket", size, longest, moves, i, live)
 					}
 				}

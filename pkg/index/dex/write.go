@@ -9,7 +9,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
-	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -78,17 +77,7 @@ func (s *session) change(key, value []byte, m mode) error {
 	if made, err := s.changeForeseen(key, value, r.Span(in).Epoch, m); made || err != nil {
 		return err
 	}
-	var p btree.Path
-	var err error
-	if s.x.with.offloading {
-		q := &s.sought
-		if err = s.seek(q, key, true); err == nil && q.near {
-			err = s.admit(q, key)
-		}
-		p = q.path
-	} else {
-		p, err = s.b.Descend(key)
-	}
+	p, err := s.b.Descend(key)
 	if err != nil {
 		return err
 	}
@@ -216,7 +205,7 @@ func (s *session) applyIn(f *frame.Frame, a pool.Addr, key []byte, fp byte, epoc
 		}
 	}
 	if invariants.Enabled {
-		s.x.checkNoEntry(key)
+		s.x.rows.CheckNone(key)
 	}
 	switch {
 	case m == modify:

@@ -93,8 +93,8 @@ func compare(ctx context.Context, index Index, s Store, name, digest string) (r 
 			return nil
 		case order < 0:
 			return fmt.Errorf("%w: one before pair %d of the artifact", ErrOtherKeys, at)
-		case !bytes.Equal(has.Value, p.Value) || !has.Expires.Equal(p.Expires):
-			return fmt.Errorf("%w: pair %d of the artifact has another value or deadline", ErrOtherKeys, at)
+		case !bytes.Equal(has.Value, p.Value) || !has.Expires.Equal(p.Expires) || has.Hash != p.Hash:
+			return fmt.Errorf("%w: pair %d of the artifact has another value, type or deadline", ErrOtherKeys, at)
 		}
 		return advance()
 	})

@@ -4,17 +4,19 @@
 // A file is
 //
 //	offset  size  field
-//	0       8     magic "DMDUMP\x00\x02": the last byte is the format version
+//	0       8     magic "DMDUMP\x00\x03": the last byte is the format version
 //	8       4     length of the description
 //	12      ...   description: JSON of Description
 //	        ...   records: uvarint 1 + length of the key, key, uvarint length of the value, value,
-//	              uvarint of when the pair expires: milliseconds since 1970, 0 = it does not
+//	              uvarint of when the pair expires: milliseconds since 1970, 0 = it does not,
+//	              1 byte: the value's type, 0 = a string, 1 = a hash
 //	        1     0: the end of the records
 //	        8     count of the records
 //	        32    SHA-256 of everything before it
 //
 // Integers are little-endian. A file that was cut off or changed is recognized by its end: no end,
-// no digest. Version 1, which is read too, has no times: its pairs do not expire.
+// no digest. Versions 1 and 2 are read, too: their pairs are strings, and those of version 1, which
+// has no times, do not expire.
 package dumpfile
 
 import (
@@ -32,10 +34,19 @@ import (
 	"github.com/dmindex/dmindex/client"
 )
 
-var magic = [8]byte{'D', 'M', 'D', 'U', 'M', 'P', 0, 2}
+var magic = [8]byte{'D', 'M', 'D', 'U', 'M', 'P', 0, 3}
 
-// endless is the version whose records have no times.
-const endless = 1
+// Earlier versions.
+const (
+	endless = 1 // records have no times
+	untyped = 2 // and no types
+)
+
+// Types of values.
+const (
+	isString = 0
+	isHash   = 1
+)
 
 // Limits of what is read, well above what an index can hold.
 const (
@@ -87,6 +98,11 @@ func (w *Writer) Add(p client.Pair) error {
 		deadline = max(p.Expires.UnixMilli(), 1) // 0 would be none
 	}
 	w.buf = binary.AppendUvarint(w.buf, uint64(deadline))
+	if p.Hash {
+		w.buf = append(w.buf, isHash)
+	} else {
+		w.buf = append(w.buf, isString)
+	}
 	w.count++
 	_, err := w.out.Write(w.buf)
 	return err
@@ -142,6 +158,9 @@ func Read(r io.Reader, describe func(Description) error, add func(client.Pair) e
 		if p.Expires, err = d.expires(); err != nil {
 			return count, digest, err
 		}
+		if p.Hash, err = d.hash(); err != nil {
+			return count, digest, err
+		}
 		if err := add(p); err != nil {
 			return count, digest, err
 		}
@@ -183,7 +202,7 @@ func (d *reader) head(describe func(Description) error) error {
 	if !bytes.Equal(head[:7], magic[:7]) {
 		return damaged("it does not begin like a dump of dmindex")
 	}
-	if d.version = head[7]; d.version != magic[7] && d.version != endless {
+	if d.version = head[7]; d.version > magic[7] || d.version < endless {
 		return damaged("it is of format version %d, this program reads up to version %d", d.version, magic[7])
 	}
 	n := binary.LittleEndian.Uint32(head[8:])
@@ -211,6 +230,21 @@ func (d *reader) expires() (at time.Time, err error) {
 		at = time.UnixMilli(int64(deadline))
 	}
 	return at, err
+}
+
+// hash reads whether a value is a hash.
+func (d *reader) hash() (bool, error) {
+	if d.version <= untyped {
+		return false, nil
+	}
+	var b [1]byte
+	if err := d.full(b[:]); err != nil {
+		return false, err
+	}
+	if b[0] > isHash {
+		return false, damaged("a value of type %d, this program knows strings and hashes", b[0])
+	}
+	return b[0] == isHash, nil
 }
 
 // Bits of numbers, whole bytes of a uvarint.

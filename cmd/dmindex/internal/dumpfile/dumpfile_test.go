@@ -31,7 +31,7 @@ func write(t rapid.TB, pairs []client.Pair) []byte {
 
 func read(file []byte) (pairs []client.Pair, err error) {
 	_, _, err = Read(bytes.NewReader(file), func(Description) error { return nil }, func(p client.Pair) error {
-		pairs = append(pairs, client.Pair{Key: bytes.Clone(p.Key), Value: bytes.Clone(p.Value), Expires: p.Expires})
+		pairs = append(pairs, client.Pair{Key: bytes.Clone(p.Key), Value: bytes.Clone(p.Value), Expires: p.Expires, Hash: p.Hash})
 		return nil
 	})
 	return pairs, err
@@ -41,7 +41,7 @@ func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		item := rapid.SliceOfN(rapid.Byte(), 0, 300)
 		pairs := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) client.Pair {
-			p := client.Pair{Key: item.Draw(t, "key"), Value: item.Draw(t, "value")}
+			p := client.Pair{Key: item.Draw(t, "key"), Value: item.Draw(t, "value"), Hash: rapid.Bool().Draw(t, "hash")}
 			if deadline := rapid.Int64Min(0).Draw(t, "deadline"); deadline != 0 {
 				p.Expires = time.UnixMilli(deadline)
 			}
@@ -52,20 +52,29 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatalf("read %d pairs of %d: %v", len(got), len(pairs), err)
 		}
 		for i := range got {
-			if !bytes.Equal(got[i].Key, pairs[i].Key) || !bytes.Equal(got[i].Value, pairs[i].Value) || !got[i].Expires.Equal(pairs[i].Expires) {
+			if !bytes.Equal(got[i].Key, pairs[i].Key) || !bytes.Equal(got[i].Value, pairs[i].Value) || !got[i].Expires.Equal(pairs[i].Expires) || got[i].Hash != pairs[i].Hash {
 				t.Fatalf("pair %d differs", i)
 			}
 		}
 	})
 }
 
-// TestReadsVersion1: pairs of a dump without times do not expire.
-func TestReadsVersion1(t *testing.T) {
-	file := []byte("DMDUMP\x00\x01\x02\x00\x00\x00{}\x02a\x011\x01\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00")
+// TestReadsEarlierVersions: pairs of a dump without times do not expire, and those of one without
+// types are strings.
+func TestReadsEarlierVersions(t *testing.T) {
+	for version, records := range map[string]string{"\x01": "\x02a\x011\x01\x00", "\x02": "\x02a\x011\x00\x01\x00\x07", "\x03": "\x02a\x011\x00\x00\x01\x00\x07\x01"} {
+		file := []byte("DMDUMP\x00" + version + "\x02\x00\x00\x00{}" + records + "\x00\x02\x00\x00\x00\x00\x00\x00\x00")
+		sum := sha256.Sum256(file)
+		got, err := read(append(file, sum[:]...))
+		if err != nil || len(got) != 2 || string(got[0].Key) != "a" || string(got[0].Value) != "1" || len(got[1].Key) != 0 || !got[0].Expires.IsZero() || got[0].Hash ||
+			got[1].Expires.IsZero() != (version == "\x01") || got[1].Hash != (version == "\x03") {
+			t.Errorf("version %x: %+v, %v", version, got, err)
+		}
+	}
+	file := []byte("DMDUMP\x00\x03\x02\x00\x00\x00{}\x02a\x011\x00\x02\x00\x01\x00\x00\x00\x00\x00\x00\x00")
 	sum := sha256.Sum256(file)
-	got, err := read(append(file, sum[:]...))
-	if err != nil || len(got) != 2 || string(got[0].Key) != "a" || string(got[0].Value) != "1" || len(got[1].Key) != 0 || !got[0].Expires.IsZero() {
-		t.Errorf("%+v, %v", got, err)
+	if got, err := read(append(file, sum[:]...)); !errors.Is(err, ErrDamaged) {
+		t.Errorf("a value of a later type: %+v, %v", got, err)
 	}
 }
 
@@ -91,6 +100,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(write(f, []client.Pair{{Key: []byte("a"), Value: []byte("1"), Expires: time.UnixMilli(1)}}))
 	f.Add([]byte("DMDUMP\x00\x01"))
 	f.Add([]byte("DMDUMP\x00\x02"))
+	f.Add([]byte("DMDUMP\x00\x03"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if _, err := read(in); err != nil && !errors.Is(err, ErrDamaged) {
 			t.Errorf("error %v does not say ErrDamaged", err)

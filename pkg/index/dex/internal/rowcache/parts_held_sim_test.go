@@ -1,4 +1,4 @@
-package dex
+package rowcache
 
 import (
 	"bytes"
@@ -10,18 +10,17 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
-	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
+	"github.com/dmindex/dmindex/pkg/index/internal/memory"
 )
 
 // entriesOf runs f with entries in a simulation, so that waits take no time.
-func entriesOf(t *testing.T, f func(p *simenv.Process, x *dex, e *rowCache) error) {
+func entriesOf(t *testing.T, f func(p *simenv.Process, e *Cache) error) {
 	t.Helper()
 	w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 20_000_000})
 	if err := w.Run(func(p *simenv.Process) {
-		x := &dex{env: p}
-		x.with, _ = techniquesOf(nil)
-		x.cache = newCache(p, x.with, entryShare*(32<<10), 256)
-		if err := f(p, x, &x.cache.rows); err != nil {
+		e := new(Cache)
+		startFew(e, p, 32<<10)
+		if err := f(p, e); err != nil {
 			w.Fail(err)
 		}
 	}); err != nil {
@@ -33,46 +32,46 @@ func entriesOf(t *testing.T, f func(p *simenv.Process, x *dex, e *rowCache) erro
 // number stays as it is, without a long wait. The entries are as before, and all other buckets are
 // unlocked.
 func TestHeldBucketsKeepTheirNumber(t *testing.T) {
-	entriesOf(t, func(p *simenv.Process, x *dex, e *rowCache) error {
+	entriesOf(t, func(p *simenv.Process, e *Cache) error {
 		var keys [][]byte
 		for n := range uint64(300) {
 			k := binary.BigEndian.AppendUint64(nil, n<<20)
-			e.leave(x, k, k)
+			e.Put(k, k, nil)
 			keys = append(keys, k)
 		}
 		check := func() error {
 			for _, k := range keys {
-				if v, st := e.look(x, k, nil); st != frame.Done || !bytes.Equal(v, k) {
+				if v, st := e.look(k, nil); st != found || !bytes.Equal(v, k) {
 					return fmt.Errorf("key %x has %x, state %d", k, v, st)
 				}
 			}
 			return nil
 		}
 		for _, more := range []bool{true, false} {
-			n := e.buckets()
+			n := e.Buckets()
 			last := n
 			if !more {
 				last--
 			}
-			for held := last % e.part; held <= last; held += e.part {
+			for held := last % e.Part; held <= last; held += e.Part {
 				if !lock(e.at(held)) {
 					return fmt.Errorf("bucket %d is locked", held)
 				}
 				began := p.Now()
-				if ok := e.resize(x, more); ok || p.Now()-began > time.Millisecond {
+				if ok := e.Resize(more); ok || p.Now()-began > time.Millisecond {
 					return fmt.Errorf("with bucket %d of %d locked, after %v: %v", held, n, p.Now()-began, ok)
 				}
 				unlock(e.at(held))
-				for i := range e.most {
+				for i := range e.Most {
 					if v := atomic.LoadUint64(&e.at(i)[0]); v&1 != 0 && v != removed {
 						return fmt.Errorf("bucket %d stays locked", i)
 					}
 				}
-				if err := check(); err != nil || e.buckets() != n {
-					return fmt.Errorf("%d buckets, before %d: %v", e.buckets(), n, err)
+				if err := check(); err != nil || e.Buckets() != n {
+					return fmt.Errorf("%d buckets, before %d: %v", e.Buckets(), n, err)
 				}
 			}
-			if !e.resize(x, more) {
+			if !e.Resize(more) {
 				return fmt.Errorf("nothing is locked, and there are %d buckets still", n)
 			}
 			if err := check(); err != nil {
@@ -86,13 +85,13 @@ func TestHeldBucketsKeepTheirNumber(t *testing.T) {
 // TestPagesAreFreedUnlocked: a session with an old state has locked a bucket that is not there. Its
 // page does not go back to the kernel while it has it. So the bucket may come back.
 func TestPagesAreFreedUnlocked(t *testing.T) {
-	entriesOf(t, func(p *simenv.Process, x *dex, e *rowCache) error {
-		const page = pageBytes / (8 * bucketWords)
-		begin := (e.buckets() + page - 1) / page * page
+	entriesOf(t, func(p *simenv.Process, e *Cache) error {
+		const page = memory.PageBytes / (8 * BucketWords)
+		begin := (e.Buckets() + page - 1) / page * page
 		to := func(n uint64) error {
-			for e.buckets() != n {
-				if !e.resize(x, e.buckets() < n) {
-					return fmt.Errorf("there are %d buckets still, and not %d", e.buckets(), n)
+			for e.Buckets() != n {
+				if !e.Resize(e.Buckets() < n) {
+					return fmt.Errorf("there are %d buckets still, and not %d", e.Buckets(), n)
 				}
 			}
 			return nil

@@ -1,4 +1,4 @@
-package dex
+package rowcache
 
 import (
 	"sync/atomic"
@@ -11,9 +11,9 @@ import (
 // after it has gone, under the bucket's lock (rowcache.go).
 type hints struct{ first, second uint64 }
 
-// hintWords is how many words there are of a bucket. With 20 entries one would tell 73 in a hundred
+// HintWords is how many words there are of a bucket. With 20 entries one would tell 73 in a hundred
 // keys without an entry, two tell 93: 1-(1-(63/64)^20)^hintWords.
-const hintWords = 2
+const HintWords = 2
 
 // hintOf is the hints of an entry with this head.
 func hintOf(head uint64) hints { return hints{1 << (head >> 52 & 63), 1 << (head >> 42 & 63)} }
@@ -22,14 +22,14 @@ func (h hints) or(o hints) hints      { return hints{h.first | o.first, h.second
 func (h hints) and(o hints) hints     { return hints{h.first & o.first, h.second & o.second} }
 func (h hints) without(o hints) hints { return hints{h.first &^ o.first, h.second &^ o.second} }
 
-// lacks reports whether the bucket of a key has no entry of it, and none is about to be put in of a
-// leaf that had no frame when this began. It looks at nothing but the hints. The two words need not
-// be of one moment: an entry that is there has both bits all the time, and one that is about to be
-// has them before it is checked that the leaf has no frame. It is false if the place was another
+// lacksAt reports whether the bucket of a key has no entry of it, and none is about to be put in of
+// a leaf that had no frame when this began. It looks at nothing but the hints. The two words need
+// not be of one moment: an entry that is there has both bits all the time, and one that is about to
+// be has them before it is checked that the leaf has no frame. It is false if the place was another
 // one meanwhile.
-func (e *rowCache) lacks(p spot) bool {
+func (e *Cache) lacksAt(p spot) bool {
 	op.Pause(e.env) // the place may change
-	has, one := &e.hints[p.bucket], hintOf(p.head)
+	has, one := &e.hints[p.Bucket], hintOf(p.head)
 	if atomic.LoadUint64(&has.first)&one.first != 0 && atomic.LoadUint64(&has.second)&one.second != 0 {
 		return false
 	}
@@ -37,10 +37,17 @@ func (e *rowCache) lacks(p spot) bool {
 	return e.state.Load() == p.state
 }
 
+// Lacks reports whether the hints say that key has no entry, and none is about to be put in of a
+// leaf that had no frame when this began. lacksNumber is lacks for a key of one word.
+func (e *Cache) Lacks(key []byte) bool { return e.lacksAt(e.Place(key)) }
+func (e *Cache) LacksNumber(word uint64) bool {
+	return e.lacksAt(e.placeOf(e.hash.OfNumber(word), 8))
+}
+
 // hint makes the hints of bucket i those of its entries. Under its lock.
-func (e *rowCache) hint(i uint64) {
+func (e *Cache) hint(i uint64) {
 	b, has := e.at(i), hints{}
-	for at := bucketBegin; at < len(b) && b[at] != 0; at += extent(b[at]) {
+	for at := BucketBegin; at < len(b) && b[at] != 0; at += extent(b[at]) {
 		has = has.or(hintOf(b[at]))
 	}
 	e.setHints(i, has)
@@ -49,7 +56,7 @@ func (e *rowCache) hint(i uint64) {
 // setHints makes the hints of bucket i these. Under its lock. The stores are atomic, not those of
 // package seqlock: who sets a hint looks for a frame afterwards, and others must see the hint by
 // then. Those that are set already were seen before the bucket's last holder unlocked it.
-func (e *rowCache) setHints(i uint64, has hints) {
+func (e *Cache) setHints(i uint64, has hints) {
 	h := &e.hints[i]
 	if h.first != has.first {
 		atomic.StoreUint64(&h.first, has.first)

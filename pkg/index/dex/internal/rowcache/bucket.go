@@ -1,9 +1,10 @@
-package dex
+package rowcache
 
 import (
 	"encoding/binary"
 	"sync/atomic"
 
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/seqlock"
 )
 
@@ -16,11 +17,11 @@ const (
 	stale = 1 << 15
 )
 
-func wordsOf(n int) int { return (n + 7) / 8 }
+func WordsOf(n int) int { return (n + 7) / 8 }
 
 // shape is how many words the key of a head takes, and the value.
 func shape(head uint64) (key, value int) {
-	return wordsOf(keyLen(head)), wordsOf(valueLen(head))
+	return WordsOf(keyLen(head)), WordsOf(valueLen(head))
 }
 
 // extent is how many words the entry of a head takes.
@@ -36,13 +37,13 @@ func valueLen(head uint64) int { return int(head >> 16 & 0xffff) }
 // and its head; 0 if it is not there. Without the lock it may be nonsense; then the version has
 // changed.
 func seek(b []uint64, want uint64, key []byte) (number, at int, head uint64) {
-	for at = bucketBegin; at < len(b); number++ {
+	for at = BucketBegin; at < len(b); number++ {
 		head = atomic.LoadUint64(&b[at])
 		n := extent(head)
 		if head == 0 || at+n > len(b) || number == mostEntries {
 			break
 		}
-		if head&headMask == want && same(b[at+1:at+1+wordsOf(len(key))], key) {
+		if head&headMask == want && same(b[at+1:at+1+WordsOf(len(key))], key) {
 			return number, at, head
 		}
 		at += n
@@ -53,7 +54,7 @@ func seek(b []uint64, want uint64, key []byte) (number, at int, head uint64) {
 func same(words []uint64, key []byte) bool {
 	for i := range words {
 		w := atomic.LoadUint64(&words[i])
-		if rest := key[8*i:]; len(rest) >= 8 && w != binary.LittleEndian.Uint64(rest) || len(rest) < 8 && w != tail(rest) {
+		if rest := key[8*i:]; len(rest) >= 8 && w != binary.LittleEndian.Uint64(rest) || len(rest) < 8 && w != item.Word(rest) {
 			return false
 		}
 	}
@@ -98,7 +99,7 @@ func put(b []uint64, at int, p []byte) int {
 		seqlock.Store(&b[at], binary.LittleEndian.Uint64(p))
 	}
 	if len(p) > 0 {
-		seqlock.Store(&b[at], tail(p))
+		seqlock.Store(&b[at], item.Word(p))
 		at++
 	}
 	return at
@@ -127,7 +128,7 @@ type vacancy struct {
 func makeRoom(b []uint64, size int, ghosts *uint64) (v vacancy) {
 	for {
 		least, leastAt, uses := -1, 0, uint8(0)
-		number, at, once, twice := 0, bucketBegin, hints{}, hints{}
+		number, at, once, twice := 0, BucketBegin, hints{}, hints{}
 		for ; at < len(b) && b[at] != 0; number++ {
 			head := b[at]
 			if c := count(b, number); least < 0 || c < uses {
@@ -172,9 +173,9 @@ func takeOut(b []uint64, number, at int) {
 		seqlock.Store(&b[at], 0)
 	}
 	gone := count(b, mostEntries)
-	for i := number / 8; i < bucketBegin-1; i++ {
+	for i := number / 8; i < BucketBegin-1; i++ {
 		w, next := atomic.LoadUint64(&b[1+i]), uint64(0)
-		if i < bucketBegin-2 {
+		if i < BucketBegin-2 {
 			next = atomic.LoadUint64(&b[2+i])
 		}
 		stay := uint64(1)<<(8*max(0, number-8*i)) - 1

@@ -1,4 +1,4 @@
-package dex
+package rowcache
 
 import (
 	"encoding/binary"
@@ -8,13 +8,12 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
-	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 )
 
 // TestEntriesMoveBesideSessions: sessions look for entries, keep them and take them out, each by
-// the steps of rowCache, while buckets come and go. The steps of the tree are a model: a key has a
-// value in memory, and a frame or none. Values count up.
+// the steps of the package, while buckets come and go. The steps of the tree are a model: a key has
+// a value in memory, and a frame or none. Values count up.
 func TestEntriesMoveBesideSessions(t *testing.T) {
 	seeds := 80
 	if testing.Short() {
@@ -25,10 +24,8 @@ func TestEntriesMoveBesideSessions(t *testing.T) {
 	for seed := first; seed < first+uint64(seeds); seed++ {
 		w := simenv.New(simenv.Options{Seed: seed, MaxEvents: 20_000_000})
 		if err := w.Run(func(p *simenv.Process) {
-			x := &dex{env: p}
-			x.with, _ = techniquesOf(nil)
-			x.cache = newCache(p, x.with, entryShare*(8<<10), 256)
-			m := &movedBeside{x: x, e: &x.cache.rows, keys: make([]movedKey, 25<<(3*(seed%2)))}
+			m := &movedBeside{env: p, e: new(Cache), keys: make([]movedKey, 25<<(3*(seed%2)))}
+			startFew(m.e, p, 8<<10)
 			m.run(p, w, rand.New(rand.NewPCG(seed, 1)))
 			sum.resized += m.resized
 			sum.found += m.found
@@ -44,8 +41,8 @@ func TestEntriesMoveBesideSessions(t *testing.T) {
 }
 
 type movedBeside struct {
-	x                     *dex
-	e                     *rowCache
+	env                   env.Env
+	e                     *Cache
 	keys                  []movedKey
 	resized, found, taken int
 }
@@ -82,7 +79,7 @@ func (m *movedBeside) run(p *simenv.Process, w *simenv.World, r *rand.Rand) {
 				if both {
 					more = r.IntN(2) == 0
 				}
-				if m.e.resize(m.x, more) {
+				if m.e.Resize(more) {
 					m.resized++
 				}
 			}
@@ -103,8 +100,8 @@ func (m *movedBeside) operate(r *rand.Rand) error {
 		return m.fill(k, key)
 	}
 	before := *k
-	got, st := m.e.look(m.x, key, nil)
-	if st != frame.Done {
+	got, st := m.e.look(key, nil)
+	if st != found {
 		return nil
 	}
 	m.found++
@@ -121,8 +118,8 @@ func (m *movedBeside) keep(k *movedKey, key []byte) {
 	}
 	since := k.evictions
 	value := binary.BigEndian.AppendUint64(nil, k.memory)
-	op.Pause(m.x.env)
-	m.e.enter(m.x, key, value, func() bool { return !k.frame && k.evictions == since })
+	op.Pause(m.env)
+	m.e.Put(key, value, func() bool { return !k.frame && k.evictions == since })
 }
 
 // fill is what who fills a frame does, until it is evicted.
@@ -131,9 +128,9 @@ func (m *movedBeside) fill(k *movedKey, key []byte) error {
 		return nil
 	}
 	k.frame = true
-	op.Pause(m.x.env)
-	if !m.e.lacks(m.e.place(key)) {
-		had, err := m.x.takeOutEntry(key)
+	op.Pause(m.env)
+	if !m.e.Lacks(key) {
+		had, err := m.e.Invalidate(key)
 		if err != nil {
 			return err
 		}
@@ -141,14 +138,14 @@ func (m *movedBeside) fill(k *movedKey, key []byte) error {
 			m.taken++
 		}
 	}
-	op.Pause(m.x.env)
-	m.x.checkNoEntry(key)
+	op.Pause(m.env)
+	m.e.CheckNone(key)
 	k.high++
-	op.Pause(m.x.env)
+	op.Pause(m.env)
 	k.memory, k.low = k.high, k.high
 	k.evictions++
 	if k.memory%2 == 0 { // demote
-		m.e.leave(m.x, key, binary.BigEndian.AppendUint64(nil, k.memory))
+		m.e.Put(key, binary.BigEndian.AppendUint64(nil, k.memory), nil)
 	}
 	k.frame = false
 	return nil

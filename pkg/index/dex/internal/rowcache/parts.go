@@ -1,18 +1,18 @@
-package dex
+package rowcache
 
 import (
 	"math"
 	"sync/atomic"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/memory"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/seqlock"
-	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 
-// rowParts says in which bucket the entry of a key is. The number of buckets changes, by one at a
-// time (entryshare.go), and all buckets have about as many keys.
+// parts says in which bucket the entry of a key is. The number of buckets changes, by one at a
+// time (resize), and all buckets have about as many keys.
 //
 // Buckets lie in parts of equal size, one part behind the other. By its hash a key has an offset in
 // its part, and a slot. If there are k buckets at an offset, owners says for each slot in which of
@@ -44,13 +44,13 @@ import (
 // is no room is dropped.
 //
 // Who looks at all buckets, one after the other, holds their number (hold).
-type rowParts struct {
-	entryRoom
+type parts struct {
+	Room
 	owners []uint8
 	// the whole parts (bits 32 to 39), the buckets of the next part (0 to 31), and a number that
 	// each change increments
 	state  atomic.Uint64
-	hash   rowHash
+	hash   item.Hash
 	ghosts ghosts
 	env    env.Env
 
@@ -62,7 +62,7 @@ type rowParts struct {
 
 // spot is where the entry of a key is by a state, and what its head looks like but for the value's
 // length.
-type spot struct{ bucket, head, state uint64 }
+type spot struct{ Bucket, head, state uint64 }
 
 const (
 	entrySlots = 1 << 10
@@ -72,34 +72,34 @@ const (
 	placeTries = 8
 )
 
-// entryRoom is how many buckets a part has, which is the least number of them, and how many there
+// Room is how many buckets a part has, which is the least number of them, and how many there
 // are at first and at most.
-type entryRoom struct{ part, first, most uint64 }
+type Room struct{ Part, First, Most uint64 }
 
-// moves reports whether the number changes.
-func (r entryRoom) moves() bool { return r.most > r.part }
+// Moves reports whether the number changes.
+func (r Room) Moves() bool { return r.Most > r.Part }
 
-// taken is how many bytes it takes at first, with buckets of so many words.
-func (r entryRoom) taken(size int) int64 {
-	n := 8 * (r.first*uint64(size) + hintWords*r.most)
-	if r.moves() {
-		n += 8 * r.most // ghosts
+// Bytes is how many bytes it takes at first, with buckets of so many words.
+func (r Room) Bytes(size int) int64 {
+	n := 8 * (r.First*uint64(size) + HintWords*r.Most)
+	if r.Moves() {
+		n += 8 * r.Most // ghosts
 	}
 	return int64(n)
 }
 
-func (r *rowParts) start(in env.Env, room entryRoom) {
-	r.entryRoom, r.env, r.hash = room, in, rowHashOf(siphash.Key{})
-	if r.part == 0 {
+func (r *parts) start(in env.Env, hash item.Hash, room Room) {
+	r.Room, r.env, r.hash = room, in, hash
+	if r.Part == 0 {
 		return
 	}
 	r.changing.Mutex = in.NewMutex()
-	r.state.Store(r.first/r.part<<32 | r.first%r.part)
-	if r.owners = sharedOwners; r.most > sharedParts*r.part {
-		r.owners = ownersOf(int((r.most + r.part - 1) / r.part))
+	r.state.Store(r.First/r.Part<<32 | r.First%r.Part)
+	if r.owners = sharedOwners; r.Most > sharedParts*r.Part {
+		r.owners = ownersOf(int((r.Most + r.Part - 1) / r.Part))
 	}
-	if r.moves() {
-		r.ghosts = make(ghosts, r.most)
+	if r.Moves() {
+		r.ghosts = make(ghosts, r.Most)
 	}
 }
 
@@ -108,7 +108,9 @@ func (r *rowParts) start(in env.Env, room entryRoom) {
 // down makes twice as many parts as there are least shares in the most at the outside.
 var sharedOwners = ownersOf(sharedParts)
 
-const sharedParts = 2 * leastEntryShare / mostEntryShare
+// sharedParts bounds the parts for which the table is common to all caches. One with more has a
+// table of its own.
+const sharedParts = 32
 
 // ownersOf has for each number of parts up to n the owner of each slot.
 func ownersOf(n int) []uint8 {
@@ -130,43 +132,53 @@ func ownersOf(n int) []uint8 {
 	return owners
 }
 
-// empty reports whether there are no buckets at all.
-func (r *rowParts) empty() bool { return r.part == 0 }
-
-// buckets is how many there are.
-func (r *rowParts) buckets() uint64 {
-	s := r.state.Load()
-	return s>>32&mostParts*r.part + s&math.MaxUint32
+// Bytes is how many bytes the buckets take that there are.
+func (e *Cache) Bytes() int64 {
+	room := e.Room
+	room.First = e.Buckets()
+	return room.Bytes(int(e.size))
 }
 
-// place is where the entry of key is.
-func (r *rowParts) place(key []byte) spot { return r.placeOf(r.hash.of(key), len(key)) }
+// Resized is how often the number of buckets changed.
+func (r *parts) Resized() int { return int(r.state.Load() >> 40) }
+
+// Empty reports whether there are no buckets at all.
+func (r *parts) Empty() bool { return r.Part == 0 }
+
+// Buckets is how many there are.
+func (r *parts) Buckets() uint64 {
+	s := r.state.Load()
+	return s>>32&mostParts*r.Part + s&math.MaxUint32
+}
+
+// Place is where the entry of key is.
+func (r *parts) Place(key []byte) spot { return r.placeOf(r.hash.Of(key), len(key)) }
 
 // placeOf is place for a key of so many bytes with a hash.
-func (r *rowParts) placeOf(h uint64, length int) spot {
+func (r *parts) placeOf(h uint64, length int) spot {
 	s := r.state.Load()
-	offset, parts := h>>32*r.part>>32, s>>32&mostParts
+	offset, parts := h>>32*r.Part>>32, s>>32&mostParts
 	if offset < s&math.MaxUint32 {
 		parts++
 	}
 	owner := uint64(r.owners[parts*entrySlots+h%entrySlots])
-	return spot{owner*r.part + offset, 1<<63 | h<<32 | uint64(length), s}
+	return spot{owner*r.Part + offset, 1<<63 | h<<32 | uint64(length), s}
 }
 
 // owner is the part that has the entry with this head, if so many have one.
-func (r *rowParts) owner(head, parts uint64) uint64 {
+func (r *parts) owner(head, parts uint64) uint64 {
 	return uint64(r.owners[parts*entrySlots+head>>32%entrySlots])
 }
 
 // acquire locks the bucket of key, if nobody has it.
-func (e *rowCache) acquire(key []byte) (p spot, b []uint64, ok bool) {
+func (e *Cache) acquire(key []byte) (p spot, b []uint64, ok bool) {
 	for range placeTries {
-		p = e.place(key)
+		p = e.Place(key)
 		op.Pause(e.env)
-		if b = e.at(p.bucket); !lock(b) {
+		if b = e.at(p.Bucket); !lock(b) {
 			return p, nil, false
 		}
-		if e.state.Load() == p.state || e.place(key).bucket == p.bucket {
+		if e.state.Load() == p.state || e.Place(key).Bucket == p.Bucket {
 			return p, b, true
 		}
 		unlock(b)
@@ -175,49 +187,49 @@ func (e *rowCache) acquire(key []byte) (p spot, b []uint64, ok bool) {
 }
 
 // unchanged reports whether a bucket has the same version still, and has been that of the key.
-func (e *rowCache) unchanged(p spot, version uint64) bool {
-	return atomic.LoadUint64(&e.words[p.bucket*e.size]) == version && e.state.Load() == p.state
+func (e *Cache) unchanged(p spot, version uint64) bool {
+	return atomic.LoadUint64(&e.words[p.Bucket*e.size]) == version && e.state.Load() == p.state
 }
 
-// hold keeps the number of buckets as it is, and their entries where they are, until release.
-func (r *rowParts) hold() {
+// Hold keeps the number of buckets as it is, and their entries where they are, until release.
+func (r *parts) Hold() {
 	r.changing.Lock()
 	r.changing.holds++
 	r.changing.Unlock()
 }
 
-func (r *rowParts) release() {
+func (r *parts) Release() {
 	r.changing.Lock()
 	r.changing.holds--
 	r.changing.Unlock()
 }
 
-// resize adds a bucket, or removes one. It returns false if that cannot be now: a bucket that it
+// Resize adds a bucket, or removes one. It returns false if that cannot be now: a bucket that it
 // needs is locked. Then it does not wait, because others would wait for the buckets that it has
 // locked by then.
-func (e *rowCache) resize(x *dex, more bool) bool {
+func (e *Cache) Resize(more bool) bool {
 	e.changing.Lock()
 	defer e.changing.Unlock()
-	n := e.buckets()
-	if e.changing.holds > 0 || more && n == e.most || !more && n <= e.part {
+	n := e.Buckets()
+	if e.changing.holds > 0 || more && n == e.Most || !more && n <= e.Part {
 		return false
 	}
 	last := n
 	if !more {
 		last--
 	}
-	offset, parts := last%e.part, last/e.part // that have the offset besides
+	offset, parts := last%e.Part, last/e.Part // that have the offset besides
 	for i := range parts {
-		if !x.tryBucket(e.at(i*e.part + offset)) {
+		if !e.tryLock(e.at(i*e.Part + offset)) {
 			for i > 0 {
 				i--
-				unlock(e.at(i*e.part + offset))
+				unlock(e.at(i*e.Part + offset))
 			}
 			return false
 		}
 	}
 	b := e.at(last)
-	done := more && atomic.CompareAndSwapUint64(&b[0], removed, 1) || x.tryBucket(b)
+	done := more && atomic.CompareAndSwapUint64(&b[0], removed, 1) || e.tryLock(b)
 	switch {
 	case done && more:
 		e.addLast(last, offset, parts)
@@ -231,9 +243,9 @@ func (e *rowCache) resize(x *dex, more bool) bool {
 	}
 	for i := range parts {
 		if done && more { // of a removed bucket they are set
-			e.hint(i*e.part + offset)
+			e.hint(i*e.Part + offset)
 		}
-		unlock(e.at(i*e.part + offset))
+		unlock(e.at(i*e.Part + offset))
 	}
 	op.Pause(e.env)
 	switch {
@@ -244,26 +256,26 @@ func (e *rowCache) resize(x *dex, more bool) bool {
 		e.setHints(last, hints{})
 		atomic.StoreUint64(&e.ghosts[last], 0)
 		atomic.StoreUint64(&b[0], removed)
-		e.freePage(x, last)
+		e.freePage(last)
 	}
 	return done
 }
 
 // change makes the bucket last the one that follows the last one, or the last one.
-func (e *rowCache) change(last uint64, more bool) {
+func (e *Cache) change(last uint64, more bool) {
 	n := last
 	if more {
 		n++
 	}
 	s := e.state.Load()
-	e.state.Store((s>>40+1)<<40 | n/e.part<<32 | n%e.part)
+	e.state.Store((s>>40+1)<<40 | n/e.Part<<32 | n%e.Part)
 }
 
 // addLast moves entries to the new last bucket.
-func (e *rowCache) addLast(last, offset, parts uint64) {
+func (e *Cache) addLast(last, offset, parts uint64) {
 	for i := range parts {
-		b := e.at(i*e.part + offset)
-		for number, at := 0, bucketBegin; at < len(b) && b[at] != 0; {
+		b := e.at(i*e.Part + offset)
+		for number, at := 0, BucketBegin; at < len(b) && b[at] != 0; {
 			if e.owner(b[at], parts+1) != parts {
 				at += extent(b[at])
 				number++
@@ -277,11 +289,11 @@ func (e *rowCache) addLast(last, offset, parts uint64) {
 }
 
 // removeLast moves the entries of the last bucket to others.
-func (e *rowCache) removeLast(last, offset, parts uint64) {
+func (e *Cache) removeLast(last, offset, parts uint64) {
 	b := e.at(last)
-	for number, at := 0, bucketBegin; at < len(b) && b[at] != 0; number++ {
+	for number, at := 0, BucketBegin; at < len(b) && b[at] != 0; number++ {
 		n := extent(b[at])
-		to := e.owner(b[at], parts)*e.part + offset
+		to := e.owner(b[at], parts)*e.Part + offset
 		e.accept(to, b[at:at+n], count(b, number))
 		e.hint(to)
 		at += n
@@ -292,7 +304,7 @@ func (e *rowCache) removeLast(last, offset, parts uint64) {
 }
 
 // accept puts an entry of another bucket into bucket i, if it is worth its room there.
-func (e *rowCache) accept(i uint64, entry []uint64, uses uint8) {
+func (e *Cache) accept(i uint64, entry []uint64, uses uint8) {
 	b := e.at(i)
 	if !worthRoom(b, len(entry), uses) {
 		return
@@ -307,7 +319,7 @@ func (e *rowCache) accept(i uint64, entry []uint64, uses uint8) {
 // worthRoom reports whether b has room for an entry of so many words, or has an entry that was used
 // as little.
 func worthRoom(b []uint64, size int, uses uint8) bool {
-	number, at, less := 0, bucketBegin, false
+	number, at, less := 0, BucketBegin, false
 	for ; at < len(b) && b[at] != 0; number++ {
 		less = less || count(b, number) <= uses
 		at += extent(b[at])
@@ -318,15 +330,15 @@ func worthRoom(b []uint64, size int, uses uint8) bool {
 // freePage gives the memory of the buckets from i on, which are not there, to the kernel if they
 // fill a page. It has their locks meanwhile: otherwise one that a session with an old state has for
 // a moment would be locked for ever. If one stays locked the page is not given back this time.
-func (e *rowCache) freePage(x *dex, i uint64) {
-	n := pageBytes / (8 * e.size)
+func (e *Cache) freePage(i uint64) {
+	n := memory.PageBytes / (8 * e.size)
 	if n == 0 || i%n != 0 {
 		return
 	}
-	end := min(e.most, i+n)
+	end := min(e.Most, i+n)
 	for k := i; k < end; k++ {
 		if v := &e.at(k)[0]; atomic.LoadUint64(v) != removed {
-			if !x.tryBucket(e.at(k)) {
+			if !e.tryLock(e.at(k)) {
 				return
 			}
 			atomic.StoreUint64(v, removed)

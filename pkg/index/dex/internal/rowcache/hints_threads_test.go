@@ -1,4 +1,4 @@
-package dex
+package rowcache
 
 import (
 	"sync/atomic"
@@ -12,7 +12,7 @@ import (
 // TestHintsBeforeFrames: of a session that sets hints and then looks for a frame, and one that puts
 // a frame there and then looks for hints, one finds what the other did.
 func TestHintsBeforeFrames(t *testing.T) {
-	e := rowCache{hints: make([]hints, 64)}
+	e := Cache{hints: make([]hints, 64)}
 	var f [64]frame.Frame // apart from each other, and from the hints
 	var foundFrame, foundHints bool
 	missed := 0

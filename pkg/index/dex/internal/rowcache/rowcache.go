@@ -1,22 +1,20 @@
-package dex
-
-import (
-	"sync/atomic"
-
-	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
-	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
-	"github.com/dmindex/dmindex/pkg/index/internal/fence"
-	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
-	"github.com/dmindex/dmindex/pkg/index/internal/memory"
-	"github.com/dmindex/dmindex/pkg/index/internal/op"
-	"github.com/dmindex/dmindex/pkg/index/internal/seqlock"
-	"github.com/dmindex/dmindex/pkg/pool"
-)
-
-// rowCache is the part of the cache that keeps single entries: of keys that were looked up and
-// whose leaves are not worth a frame. Popular keys lie among unpopular ones, so a byte of entries
-// saves more READs than a byte of leaves. It is not in the paper.
+// Package rowcache keeps single entries: the values of keys that were looked up and whose leaves
+// are not worth a frame. Popular keys lie among unpopular ones, so a byte of entries saves more
+// READs than a byte of leaves. It is not in the paper. The room knows no leaves, frames or ranges:
+// its caller says by a function whether an entry is valid, and which keys are to go.
+//
+//	         hash of the key
+//	  +-------------+----------------+
+//	  | offset      | slot           |          one bucket
+//	  v             v                           +---------+--------+------+-----+--
+//	part 0 [ ][ ][ ][#][ ][ ]                   | version | counts | head | key | ...
+//	part 1 [ ][ ][ ][#][ ][ ]   owners: which   +---------+--------+------+-----+--
+//	part 2 [ ][ ]               part has a slot  hints: which entries it may have
+//	           ^ the last bucket: Resize adds one behind it, or removes it
+//
+// A lookup (Get) takes no lock: hints, then the bucket between two looks at its version. Put, Drop,
+// Invalidate and Resize lock buckets by attempts, for a few instructions. Nobody waits for anything
+// else with a bucket's lock, so it may be taken with a frame's lock, and not the other way round.
 //
 // Entries lie in buckets, by the hash of the key. Each bucket is a few cache lines, of words that
 // are each loaded atomically and stored whole (package seqlock):
@@ -44,11 +42,11 @@ import (
 //	4  finds no frame of the leaf, and no      the bucket, and invalidates the entry
 //	   time of it after 1                   d  unlocks the frame: it is used, and changed
 //	5  puts the entry in, and unlocks       e  has written back, records the eviction, and removes
-//	                                           the frame from the table (evictionclock.go)
+//	                                           the frame from the table, after a time of it
 //
 // If 4 came after a, it found the frame, or the time of e. Otherwise the hint was set before c
 // looked for it, and c waits for the bucket, so it invalidates the entry. If 4 finds nothing, all
-// of e came before 1 by the argument of evictionclock.go, so the READ saw the change; or the time
+// of e came before 1 by the argument of the eviction clock, so the READ saw the change; or the time
 // of the leaf is after 1. A leaf that is divided or merged has a frame too, and its eviction is
 // recorded; the key's new leaf has a frame before it is changed. What is in the memory servers is
 // durable in the log, so a lookup that finds such an entry waits for nothing.
@@ -59,9 +57,24 @@ import (
 // from the leaf.
 //
 // When a range is given its entries are removed, while no session is in an operation on its keys.
-type rowCache struct {
-	rowParts
-	cache   *cache
+package rowcache
+
+import (
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/env/invariants"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
+	"github.com/dmindex/dmindex/pkg/index/internal/memory"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/seqlock"
+)
+
+// Cache is a cache of entries.
+type Cache struct {
+	parts
 	words   []uint64
 	hints   []hints     // of each bucket
 	size    uint64      // words of a bucket
@@ -71,9 +84,9 @@ type rowCache struct {
 }
 
 const (
-	bucketWords = 64
-	bucketBegin = 4 // word of the first entry
-	mostEntries = 8*(bucketBegin-1) - 1
+	BucketWords = 64
+	BucketBegin = 4 // word of the first entry
+	mostEntries = 8*(BucketBegin-1) - 1
 
 	// entryHalving is how many entries go from a bucket before its counts are halved: what a count
 	// can hold.
@@ -83,92 +96,94 @@ const (
 	mostEntryWords = 16
 )
 
-// keepsAll reports whether an entry can be kept of every pair of an index.
-func keepsAll(lay *fence.Layout) bool {
-	return !lay.Blocks && 1+wordsOf(lay.MaxKey)+wordsOf(lay.MaxValue) <= mostEntryWords
+// KeepsAll reports whether an entry can be kept of every pair of an index.
+func KeepsAll(lay *fence.Layout) bool {
+	return !lay.Blocks && 1+WordsOf(lay.MaxKey)+WordsOf(lay.MaxValue) <= mostEntryWords
 }
 
-// start makes room for entries.
-func (e *rowCache) start(c *cache, room entryRoom) {
-	e.cache = c
-	e.make(c.env, room, bucketWords, mostEntryWords)
+// Start makes room for entries of the default size.
+func (e *Cache) Start(in env.Env, hash item.Hash, room Room) {
+	e.Make(in, hash, room, BucketWords, mostEntryWords)
 }
 
-// make is start with buckets of so many words, and entries of at most so many.
-func (e *rowCache) make(in env.Env, room entryRoom, size, longest int) {
+// Make is start with buckets of so many words, and entries of at most so many.
+func (e *Cache) Make(in env.Env, hash item.Hash, room Room, size, longest int) {
 	e.size, e.longest = uint64(size), longest
-	e.rowParts.start(in, room)
-	e.words, e.hints = make([]uint64, room.most*e.size), make([]hints, room.most)
+	e.parts.start(in, hash, room)
+	e.words, e.hints = make([]uint64, room.Most*e.size), make([]hints, room.Most)
 	memory.Huge(e.words)
 }
 
 // at is bucket i.
-func (e *rowCache) at(i uint64) []uint64 {
+func (e *Cache) at(i uint64) []uint64 {
 	at := i * e.size
 	return e.words[at : at+e.size : at+e.size]
 }
 
-// find appends the value of key to dst, if its entry is there. It takes no lock.
-func (e *rowCache) find(x *dex, key, dst []byte) ([]byte, bool) {
-	value, st := e.look(x, key, dst)
-	return value, st == frame.Done
+// lookState is what look finds.
+type lookState uint8
+
+const (
+	found  lookState = iota // an entry, which is valid
+	absent                  // none
+	busy                    // somebody has the bucket, so it is not known whether there is one
+)
+
+// Used reports whether there was an entry so far.
+func (e *Cache) Used() bool { return e.some.Load() }
+
+// LacksRoom reports whether an entry was evicted for another one since roomAgain.
+func (e *Cache) LacksRoom() bool { return e.full.Load() }
+func (e *Cache) RoomAgain()      { e.full.Store(false) }
+
+// Get appends the value of key to dst, if its entry is there. It takes no lock.
+func (e *Cache) Get(key, dst []byte) ([]byte, bool) {
+	value, st := e.look(key, dst)
+	return value, st == found
 }
 
-// look is find that tells more: busy = somebody has the bucket, so it is not known whether there is
-// an entry.
-func (e *rowCache) look(x *dex, key, dst []byte) (value []byte, st frame.State) {
+// look is find that tells more.
+func (e *Cache) look(key, dst []byte) (value []byte, st lookState) {
 	if !e.some.Load() {
-		return dst, frame.NotFound
+		return dst, absent
 	}
-	p := e.place(key)
-	if e.lacks(p) {
-		return dst, frame.NotFound
+	p := e.Place(key)
+	if e.lacksAt(p) {
+		return dst, absent
 	}
-	b := e.at(p.bucket)
+	b := e.at(p.Bucket)
 	version := atomic.LoadUint64(&b[0])
 	if version&1 != 0 {
-		return dst, frame.Busy
+		return dst, busy
 	}
-	op.Pause(x.env)
+	op.Pause(e.env)
 	number, at, head := seek(b, p.head, key)
 	if head == 0 || head&stale != 0 {
 		if !e.unchanged(p, version) {
-			return dst, frame.Busy
+			return dst, busy
 		}
-		return dst, frame.NotFound
+		return dst, absent
 	}
-	op.Pause(x.env)
+	op.Pause(e.env)
 	value = valueAt(b, at, head, dst)
-	op.Pause(x.env)
+	op.Pause(e.env)
 	if !e.unchanged(p, version) {
-		return dst, frame.Busy
+		return dst, busy
 	}
 	counts := &b[1+number/8]
 	if c, shift := atomic.LoadUint64(counts), 8*(number%8); c>>shift&0xff < lfu.Most {
 		// else somebody counts another one, and this is not counted
 		atomic.CompareAndSwapUint64(counts, c, c+1<<shift)
 	}
-	return value, frame.Done
+	return value, found
 }
 
-// keep puts an entry in that was found in the leaf at a, which was READ, or found by a memory
-// server, after the eviction clock showed since; if it is still right. The least used ones make
-// room.
-func (e *rowCache) keep(x *dex, key, value []byte, a pool.Addr, since uint64) {
-	e.enter(x, key, value, func() bool { return e.cache.still(a, since) })
-}
-
-// leave puts an entry in of a leaf that was written back and is about to leave its frame, which the
-// caller has locked. Nobody changes the key before the leaf has a frame again, so who does comes to
-// b after this.
-func (e *rowCache) leave(x *dex, key, value []byte) {
-	e.enter(x, key, value, func() bool { return true })
-}
-
-// enter puts an entry in, if it is right still once the bucket is locked.
-func (e *rowCache) enter(x *dex, key, value []byte, right func() bool) {
-	size := 1 + wordsOf(len(key)) + wordsOf(len(value))
-	if e.empty() || size > e.longest {
+// Put puts an entry in, if valid says that it is right once the bucket is locked and its hint is
+// set; nil = it is, as of a leaf that is written back and about to leave its frame, which the
+// caller has locked. The least used entries make room.
+func (e *Cache) Put(key, value []byte, valid func() bool) {
+	size := 1 + WordsOf(len(key)) + WordsOf(len(value))
+	if e.Empty() || size > e.longest {
 		return
 	}
 	e.some.Store(true)
@@ -176,20 +191,20 @@ func (e *rowCache) enter(x *dex, key, value []byte, right func() bool) {
 	if !ok {
 		return
 	}
-	i, head := p.bucket, p.head
-	// before right looks for a frame: who fills one looks for this afterwards
+	i, head := p.Bucket, p.head
+	// before valid looks for a frame: who fills one looks for this afterwards
 	e.setHints(i, e.hints[i].or(hintOf(head)))
-	op.Pause(x.env)
+	op.Pause(e.env)
 	number, at, there := seek(b, head, key)
-	if (there == 0 || there&stale != 0) && right() {
-		op.Pause(x.env)
+	if (there == 0 || there&stale != 0) && (valid == nil || valid()) {
+		op.Pause(e.env)
 		uses := uint8(1)
 		if there != 0 {
 			uses += min(lfu.Most-1, count(b, number))
 		}
 		if there != 0 && extent(there) == size { // in its place
 			seqlock.Store(&b[at], head|uint64(len(value))<<16)
-			put(b, at+1+wordsOf(len(key)), value)
+			put(b, at+1+WordsOf(len(key)), value)
 			setCount(b, number, uses)
 		} else {
 			if there != 0 {
@@ -203,7 +218,7 @@ func (e *rowCache) enter(x *dex, key, value []byte, right func() bool) {
 
 // insert puts an entry of so many words behind the others of bucket i. Under the lock; there is no
 // other one of the key.
-func (e *rowCache) insert(i, head uint64, key, value []byte, size int, uses uint8) {
+func (e *Cache) insert(i, head uint64, key, value []byte, size int, uses uint8) {
 	b := e.at(i)
 	v := makeRoom(b, size, e.ghosts.of(i))
 	if v.took && !e.full.Load() {
@@ -217,19 +232,19 @@ func (e *rowCache) insert(i, head uint64, key, value []byte, size int, uses uint
 	setCount(b, v.number, uses)
 }
 
-// drop takes the entry of key out, and its place with it; had: there was one. ok is false if
-// somebody has the bucket; try again. Entries of leaves keep their places (takeOutEntry).
-func (e *rowCache) drop(x *dex, key []byte) (had, ok bool) {
+// Drop takes the entry of key out, and its place with it; had: there was one. ok is false if
+// somebody has the bucket; try again. Entries of leaves keep their places (Invalidate).
+func (e *Cache) Drop(key []byte) (had, ok bool) {
 	if !e.some.Load() {
 		return false, true
 	}
-	p := e.place(key)
-	b := e.at(p.bucket)
+	p := e.Place(key)
+	b := e.at(p.Bucket)
 	version := atomic.LoadUint64(&b[0])
 	if version&1 != 0 {
 		return false, false
 	}
-	op.Pause(x.env)
+	op.Pause(e.env)
 	if _, _, head := seek(b, p.head, key); head == 0 {
 		return false, e.unchanged(p, version)
 	}
@@ -244,15 +259,15 @@ func (e *rowCache) drop(x *dex, key []byte) (had, ok bool) {
 	return head != 0, true
 }
 
-// forget takes out what lies in given; again is called when somebody has a bucket.
-func (e *rowCache) forget(given *ranges.Table, again func() error) error {
+// DropIf takes out the entries of the keys that match; again is called when somebody has a bucket.
+func (e *Cache) DropIf(match func(key []byte) bool, again func() error) error {
 	if !e.some.Load() {
 		return nil
 	}
-	e.hold()
-	defer e.release()
+	e.Hold()
+	defer e.Release()
 	var key []byte
-	for i := range e.buckets() {
+	for i := range e.Buckets() {
 		b := e.at(i)
 		if atomic.LoadUint64(&b[0]) == 0 {
 			// nobody has locked it so far. Its memory may not be there yet, and would come with the
@@ -264,8 +279,8 @@ func (e *rowCache) forget(given *ranges.Table, again func() error) error {
 				return err
 			}
 		}
-		for number, at := 0, bucketBegin; at < len(b) && b[at] != 0; {
-			if key = keyAt(b, at, key[:0]); given.At(key) >= 0 {
+		for number, at := 0, BucketBegin; at < len(b) && b[at] != 0; {
+			if key = keyAt(b, at, key[:0]); match(key) {
 				takeOut(b, number, at)
 				continue
 			}
@@ -275,4 +290,15 @@ func (e *rowCache) forget(given *ranges.Table, again func() error) error {
 		unlock(b)
 	}
 	return nil
+}
+
+// CheckNone panics if an entry of key is valid, whose leaf has a frame that the caller has locked.
+func (e *Cache) CheckNone(key []byte) {
+	st := busy
+	for st == busy {
+		if _, st = e.look(key, nil); st == busy {
+			e.env.Yield()
+		}
+	}
+	invariants.Check(st == absent, "an entry of key %x is valid, and its leaf has a frame", key)
 }

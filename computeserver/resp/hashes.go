@@ -1,0 +1,231 @@
+package resp
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/tidwall/redcon"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/hash"
+)
+
+// What commands on hashes read of the arguments behind the key, and how they are replied. A command
+// that asks for more than one field, or for none, reads all of the hash, which is one value of the
+// index. What is read of the arguments stays until the pipeline ends, as a reply may be made then.
+
+// setsFields is HSET and HMSET, whose list of fields and values is command.list.
+func setsFields(command string) func(args [][]byte, op *rpcv1.Operation, by reply) (reply, error) {
+	return func(args [][]byte, _ *rpcv1.Operation, by reply) (reply, error) {
+		if len(args)%2 != 0 {
+			return nil, fmt.Errorf("ERR wrong number of arguments for '%s' command", command)
+		}
+		return by, nil
+	}
+}
+
+// setsAbsentField is HSETNX.
+func setsAbsentField(_ [][]byte, op *rpcv1.Operation, by reply) (reply, error) {
+	op.Condition = rpcv1.Operation_ABSENT
+	return by, nil
+}
+
+// readsField reads the field behind the key.
+func readsField(args [][]byte, op *rpcv1.Operation, by reply) (reply, error) {
+	op.Operand = args[2]
+	return by, nil
+}
+
+// addsToField is HINCRBY.
+func addsToField(args [][]byte, op *rpcv1.Operation, by reply) (_ reply, err error) {
+	var ok bool
+	if op.Number, ok = engine.ParseInteger(args[3]); !ok {
+		err = errNotInteger
+	}
+	op.Operand = args[2]
+	return by, err
+}
+
+// addsFloatToField is HINCRBYFLOAT.
+func addsFloatToField(args [][]byte, op *rpcv1.Operation, by reply) (reply, error) {
+	switch finite, ok := engine.IsFloat(args[3]); {
+	case !ok:
+		return nil, errors.New("ERR value is not a valid float")
+	case !finite:
+		return nil, errors.New("ERR value is NaN or Infinity")
+	}
+	op.Operand, op.Value = args[2], args[3]
+	return by, nil
+}
+
+// replyFields is HLEN.
+func replyFields(_ *conn, b []byte, o *rpcv1.Outcome) []byte {
+	return redcon.AppendInt(b, int64(hash.Len(o.Value)))
+}
+
+// replyHash is HGETALL.
+func replyHash(c *conn, b []byte, o *rpcv1.Outcome) []byte {
+	return appendItems(c.appendMap(b, hash.Len(o.Value)), o.Value, true, true)
+}
+
+// replyNames is HKEYS, and replyValues HVALS.
+func replyNames(_ *conn, b []byte, o *rpcv1.Outcome) []byte {
+	return appendItems(redcon.AppendArray(b, hash.Len(o.Value)), o.Value, true, false)
+}
+
+func replyValues(_ *conn, b []byte, o *rpcv1.Outcome) []byte {
+	return appendItems(redcon.AppendArray(b, hash.Len(o.Value)), o.Value, false, true)
+}
+
+// appendItems appends the fields of a hash, their values, or both.
+func appendItems(b, h []byte, fields, values bool) []byte {
+	for {
+		field, rest, ok := hash.Next(h)
+		if !ok {
+			return b
+		}
+		var value []byte
+		if value, h, _ = hash.Next(rest); fields {
+			b = redcon.AppendBulk(b, field)
+		}
+		if values {
+			b = redcon.AppendBulk(b, value)
+		}
+	}
+}
+
+// readsFields is HMGET.
+func readsFields(args [][]byte, _ *rpcv1.Operation, _ reply) (reply, error) {
+	fields := slices.Clone(args[2:])
+	return func(c *conn, b []byte, o *rpcv1.Outcome) []byte {
+		b = redcon.AppendArray(b, len(fields))
+		for _, field := range fields {
+			if value, _, ok := hash.Find(o.Value, field); ok {
+				b = redcon.AppendBulk(b, value)
+			} else {
+				b = c.appendNull(b)
+			}
+		}
+		return b
+	}, nil
+}
+
+// longestField is beyond what a field of a hash has.
+const longestField = 8 << 10
+
+// scansFields is HSCAN: all fields that match, in one step. As in Redis, only a key that is there
+// has the options read.
+func scansFields(args [][]byte, _ *rpcv1.Operation, _ reply) (reply, error) {
+	if _, ok := cursorOf(args[2]); !ok {
+		return nil, errCursor
+	}
+	options, err := readScan(args[3:], longestField)
+	if options.typed != "" {
+		err = errSyntax
+	}
+	return func(_ *conn, b []byte, o *rpcv1.Outcome) []byte {
+		if o.Code == rpcv1.Outcome_OK && err != nil {
+			return redcon.AppendError(b, err.Error())
+		}
+		var matching []byte
+		for h := o.Value; ; {
+			field, rest, ok := hash.Next(h)
+			if !ok {
+				break
+			}
+			_, next, _ := hash.Next(rest)
+			if matches := options.pattern == nil; !matches {
+				matches, _ = options.pattern.match(field)
+				if !matches {
+					h = next
+					continue
+				}
+			}
+			matching = append(matching, h[:len(h)-len(next)]...)
+			h = next
+		}
+		b = redcon.AppendBulkString(redcon.AppendArray(b, 2), "0")
+		return appendItems(redcon.AppendArray(b, 2*hash.Len(matching)), matching, true, true)
+	}, nil
+}
+
+// randomFieldsMost is how many fields HRANDFIELD chooses where it may choose one several times.
+const randomFieldsMost = 1 << 16
+
+// choosesFields is HRANDFIELD.
+func choosesFields(args [][]byte, _ *rpcv1.Operation, _ reply) (reply, error) {
+	if len(args) == 2 {
+		return func(c *conn, b []byte, o *rpcv1.Outcome) []byte {
+			if o.Code != rpcv1.Outcome_OK {
+				return c.appendNull(b)
+			}
+			return c.appendChosen(b, o.Value, -1, false)
+		}, nil
+	}
+	count, ok := engine.ParseInteger(args[2])
+	values := len(args) == 4 && is(args[3], "WITHVALUES")
+	switch {
+	case !ok:
+		return nil, errNotInteger
+	case len(args) > 3 && !values:
+		return nil, errSyntax
+	case count < -randomFieldsMost, values && count > math.MaxInt64/2:
+		return nil, errors.New("ERR value is out of range")
+	}
+	return func(c *conn, b []byte, o *rpcv1.Outcome) []byte {
+		n := count
+		if n > 0 {
+			n = min(n, int64(hash.Len(o.Value)))
+		} else if n = -n; len(o.Value) == 0 {
+			n = 0
+		}
+		if values && !c.resp3 {
+			b = redcon.AppendArray(b, int(2*n))
+		} else {
+			b = redcon.AppendArray(b, int(n))
+		}
+		if n == 0 {
+			return b
+		}
+		return c.appendChosen(b, o.Value, count, values)
+	}, nil
+}
+
+// appendChosen appends fields of h at random: up to count different ones in their order, or -count
+// that may be the same.
+func (c *conn) appendChosen(b, h []byte, count int64, values bool) []byte {
+	var all [][]byte // fields with their values
+	for rest := h; ; {
+		_, value, ok := hash.Next(rest)
+		if !ok {
+			break
+		}
+		_, next, _ := hash.Next(value)
+		all = append(all, rest[:len(rest)-len(next)])
+		rest = next
+	}
+	one := func(pair []byte) {
+		if values && c.resp3 {
+			b = redcon.AppendArray(b, 2)
+		}
+		b = appendItems(b, pair, true, values)
+	}
+	random := func(n int) int { return int(c.s.core.Env.Uint64() % uint64(n)) }
+	if count < 0 {
+		for range -count {
+			one(all[random(len(all))])
+		}
+		return b
+	}
+	wanted := int(min(count, int64(len(all))))
+	for i, pair := range all {
+		if random(len(all)-i) < wanted {
+			one(pair)
+			wanted--
+		}
+	}
+	return b
+}
