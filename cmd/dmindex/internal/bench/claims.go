@@ -10,7 +10,7 @@ import (
 
 // claimsFigure puts what the papers say beside what this program measures. A claim is a figure of
 // one run of an experiment, or the ratio of two, so only the runs that claims are about are done,
-// each once. The experiments themselves (Comparison, Sweep) say what these runs are.
+// each once. The experiments themselves (Comparison) say what these runs are.
 type claimsFigure struct {
 	papers []paperFigure
 	given  func(flag string) bool
@@ -51,7 +51,7 @@ var above, below = math.Inf(1), math.Inf(-1)
 type place struct {
 	part    string // name of it; "" = the first
 	variant string // label of it
-	setting string // label of it, or of a point of a sweep; "" = the last
+	setting string // label of it, "" = the last
 }
 
 // run is one that several claims may be about.

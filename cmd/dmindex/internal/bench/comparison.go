@@ -9,29 +9,35 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// Comparison is an experiment of a paper that compares designs, or a design with techniques off, at
-// one or several settings. Its table has a line for each of them at each setting.
+// Comparison is an experiment that compares designs, or a design with techniques off, for several
+// workloads, at one or several settings.
 type Comparison struct {
 	Name, title string
 	cluster     clusterSize
 	records     uint64
 	ops, warmup int
+	warmupShare float64 // of ops; 0 = warmup
 	// of each compute server in MB for 60 million records, as the papers give it; 0 = the designs'
 	// default, which holds all inner nodes of so few records
-	cache float64
-	real  bool // settings say on which of this machine's fabrics
+	cache   float64
+	percent float64 // the same in percent of the bytes of all leaves
+	// the same in percent of the bytes of the keys and values that are loaded: the same bytes for
+	// every design
+	share    float64
+	real     bool // settings say on which of this machine's fabrics
+	inserted bool // records are inserted, not bulk loaded
 	// LOAD is measured over as many insertions as there are records. Leaves of a bulk load are all
 	// as full as each other, so in less than that those of one design may all be about to split,
 	// and those of another one far from it.
-	doubles bool
-	// caches of each compute server in percent of the bytes of the keys and values that are loaded,
-	// the same bytes for every design; 0 = by cache
-	share    float64
+	doubles  bool
 	variants []variant // none = every design that is registered, Sherman first
-	columns  []string  // behind the throughputs; none = comparedColumns, and what the paper says
 	settings []setting // none = one, that of the fields above
+	grow     *growth   // in their place: settings that follow from a number that grows
 	parts    []comparedPart
-	notes    []string
+	table    tableKind
+	// of lines behind the throughputs; none = comparedColumns, and what the paper says
+	columns []string
+	notes   []string
 }
 
 // clusterSize is how many servers of each kind there are, and clients on each compute server.
@@ -42,10 +48,44 @@ type comparedPart struct {
 	name         string // "" = the workload's
 	workload     string
 	distribution string // "" = settings say it
+	scan         int    // pairs of each; 0 = the workload says it
 	// of the paper, by variant: its throughput over that of the first variant, at the last setting;
 	// 0 = it does not say
 	claims []float64
+	steps  []claim // the same, of a table of steps
 }
+
+// variant is a design with some techniques off.
+type variant struct {
+	label, design string
+	off           []string
+	node          int // bytes of a node; 0 = the design's default
+	hood          int // its neighbourhood; 0 = its default
+	inline        int // longest value in a leaf; 0 = the design's default
+	// the design's default cache, which four times the warm-up fills
+	allCached bool
+	// its own cache in MB for 60 million records; 0 = as the others
+	cache float64
+}
+
+// switches are those that are off.
+func (v *variant) switches() map[string]bool {
+	if len(v.off) == 0 {
+		return nil
+	}
+	m := map[string]bool{}
+	for _, name := range v.off {
+		m[name] = false
+	}
+	return m
+}
+
+// paperSkew is the popularity of items in all skewed experiments, whatever the design and the
+// paper: the first items are as popular as those of a billion. With as many ranks as we have
+// records the first item would be half as popular again, and so would be the conflicts about it.
+// Sherman's paper has a billion items; DEX's has 200 million, whose first one is a tenth more
+// popular.
+const paperSkew = "zipfian:0.99/1e9"
 
 // everyDesign are the designs that are registered. Sherman is the first one: all papers compare
 // with it.
@@ -75,9 +115,21 @@ func (c *Comparison) compared() []variant {
 	return c.variants
 }
 
+// settingsOf are its settings, one at least.
+func (c *Comparison) settingsOf(base *Run) []setting {
+	switch {
+	case c.grow != nil:
+		return c.grow.settings(base)
+	case len(c.settings) == 0:
+		return []setting{{}}
+	}
+	return c.settings
+}
+
 // Sets implements Experiment.
 func (c *Comparison) Sets(flag string) bool {
-	return setByAll(flag) || slices.ContainsFunc(c.settings, func(s setting) bool { return slices.Contains(s.flags, flag) })
+	return setByAll(flag) || c.grow != nil && c.grow.flag == flag && flag != "" ||
+		slices.ContainsFunc(c.settings, func(s setting) bool { return slices.Contains(s.flags, flag) })
 }
 
 // Defaults implements Experiment.
@@ -93,7 +145,11 @@ func (c *Comparison) Defaults(base *Run, given func(flag string) bool) {
 	if !given("servers") {
 		base.ComputeServers = c.cluster.compute
 	}
-	if !given("warmup") {
+	switch {
+	case given("warmup"):
+	case c.warmupShare > 0:
+		base.Warmup = int(c.warmupShare * float64(base.Ops))
+	default:
 		base.Warmup = c.warmup
 	}
 }
@@ -101,11 +157,14 @@ func (c *Comparison) Defaults(base *Run, given func(flag string) bool) {
 // run is the run of a part, with a variant, at a setting.
 func (c *Comparison) run(base Run, p *comparedPart, v *variant, s *setting) (*Run, error) {
 	r := base
-	r.Label, r.Design, r.Transport, r.BulkLoad, r.Switches = v.label, v.design, "sim", true, v.switches()
-	r.CachePercent, r.CacheBytes, r.NodeBytes, r.Neighbourhood, r.InlineBytes = 0, 0, v.node, v.hood, v.inline
+	r.Label, r.Design, r.Transport, r.BulkLoad, r.Switches = v.label, v.design, "sim", !c.inserted, v.switches()
+	r.CachePercent, r.CacheBytes, r.NodeBytes, r.Neighbourhood, r.InlineBytes = c.percent, 0, v.node, v.hood, v.inline
 	var err error
 	if r.Workload, err = LookupWorkload(p.workload); err == nil && p.distribution != "" {
 		r.Distribution, err = ParseDistribution(p.distribution)
+	}
+	if p.scan > 0 {
+		r.ScanFrom, r.ScanTo = p.scan, p.scan
 	}
 	if s.change != nil {
 		s.change(&r)
@@ -134,56 +193,29 @@ func (c *Comparison) run(base Run, p *comparedPart, v *variant, s *setting) (*Ru
 
 // runAt implements runner.
 func (c *Comparison) runAt(base Run, at place) (*Run, error) {
+	variants, settings := c.compared(), c.settingsOf(&base)
 	part := max(0, slices.IndexFunc(c.parts, func(p comparedPart) bool { return p.title() == at.part }))
-	v := slices.IndexFunc(c.variants, func(v variant) bool { return v.label == at.variant })
-	s := len(c.settings) - 1
+	v := slices.IndexFunc(variants, func(v variant) bool { return v.label == at.variant })
+	s := len(settings) - 1
 	if at.setting != "" {
-		s = slices.IndexFunc(c.settings, func(s setting) bool { return s.label == at.setting })
+		s = slices.IndexFunc(settings, func(s setting) bool { return s.label == at.setting })
 	}
-	if v < 0 || at.part != "" && c.parts[part].title() != at.part || at.setting != "" && s < 0 {
+	if v < 0 || s < 0 || at.part != "" && c.parts[part].title() != at.part {
 		return nil, fmt.Errorf("figure %s has no run %+v", c.Name, at)
 	}
-	if s < 0 {
-		return c.run(base, &c.parts[part], &c.variants[v], &setting{})
-	}
-	return c.run(base, &c.parts[part], &c.variants[v], &c.settings[s])
+	return c.run(base, &c.parts[part], &variants[v], &settings[s])
 }
 
-// Do does the experiment again and writes our figures beside the paper's. base says all of a run
-// that the comparison does not.
+// Do implements Experiment.
 func (c *Comparison) Do(ctx context.Context, base Run, out io.Writer) (all []*Result, err error) {
-	settings := c.settings
-	if len(settings) == 0 {
-		settings = []setting{{}}
-	}
-	variants := c.compared()
-	names, head := c.columns, []string{"", "", "Mop/s", "x " + variants[0].label}
-	if names == nil {
-		names, head = comparedColumns, append(head, "paper")
-	}
-	time := "simulated"
-	if c.real {
-		time = "in real time"
-	}
-	title(out, base.Markdown, c.title)
-	fmt.Fprintf(out, "%d memory servers, %d compute servers, %d clients, %d records, %d operations after %d to warm up; %s%s\n",
-		base.MemoryServers, base.ComputeServers, base.Clients, base.Records, base.Ops, base.Warmup, time, base.scaled())
+	variants, settings := c.compared(), c.settingsOf(&base)
+	t := table{Comparison: c, out: out, base: &base, variants: variants, settings: settings}
+	t.begin()
 	for i := range c.parts {
-		p := &c.parts[i]
-		name := p.title()
-		if p.distribution != "" {
-			name += ", " + p.distribution
-		}
-		fmt.Fprintf(out, "\n%s\n", name)
-		if base.Markdown {
-			fmt.Fprintln(out)
-		}
-		w := newGrid(out, base.Markdown, append(head, names...)...)
+		results := make([][]*Result, len(settings))
 		for n := range settings {
-			var first *Result
 			for k := range variants {
-				v := &variants[k]
-				r, err := c.run(base, p, v, &settings[n])
+				r, err := c.run(base, &c.parts[i], &variants[k], &settings[n])
 				if err != nil {
 					return nil, err
 				}
@@ -191,28 +223,12 @@ func (c *Comparison) Do(ctx context.Context, base Run, out io.Writer) (all []*Re
 				if err != nil {
 					return nil, err
 				}
-				if all = append(all, res); first == nil {
-					first = res
-				}
-				cells := []string{settings[n].label, v.label, fmt.Sprintf("%.4g", res.Throughput/1e6), given(res.Throughput / first.Throughput)}
-				if c.columns == nil {
-					claim := 0.0
-					if n == len(settings)-1 && k < len(p.claims) {
-						claim = p.claims[k]
-					}
-					cells = append(cells, given(claim))
-				}
-				w.row(append(cells, res.cells(names)...)...)
+				results[n], all = append(results[n], res), append(all, res)
 			}
 		}
-		_ = w.end() // out is checked by who reads it
+		if err := t.part(&c.parts[i], results); err != nil {
+			return nil, err
+		}
 	}
-	fmt.Fprintln(out)
-	for _, text := range c.notes {
-		fmt.Fprintln(out, text)
-	}
-	return all, nil
+	return all, t.end()
 }
-
-// comparedColumns are those of a comparison of a paper, behind its throughputs.
-var comparedColumns = columns("p50 µs,p99 µs,READ,WRITE,atomic,trips,bytes,NIC,retries,conflicts,delegated,combined,hits,hotspots,cache B/item,B/item")

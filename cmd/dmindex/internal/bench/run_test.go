@@ -273,10 +273,10 @@ func TestHTMLIsWellFormed(t *testing.T) {
 	}
 }
 
-// TestTinyFigures does each experiment with next to nothing.
+// TestTinyFigures does each experiment of Sherman's paper with next to nothing.
 func TestTinyFigures(t *testing.T) {
-	for i := range figures {
-		f := &figures[i]
+	for i := range shermanFigures {
+		f := &shermanFigures[i]
 		base := smallRun(t, "C", "sim")
 		base.Records, base.Ops, base.Warmup, base.Clients = 500, 200, 20, 4
 		var out bytes.Buffer
@@ -284,12 +284,15 @@ func TestTinyFigures(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", f.Name, err)
 		}
-		if lines := strings.Count(out.String(), " FG+ "); len(results) < len(f.parts) || lines < len(f.parts) {
+		if lines := strings.Count(out.String(), " FG+ "); len(results) != len(f.parts)*len(f.variants) || lines < len(f.parts) {
 			t.Errorf("%s: %d results\n%s", f.Name, len(results), &out)
 		}
 		for _, p := range f.parts {
 			if !strings.Contains(out.String(), p.workload) {
 				t.Errorf("%s: no %s in\n%s", f.Name, p.workload, &out)
+			}
+			if len(p.steps) > len(f.variants) {
+				t.Errorf("%s: %s has claims of %d steps", f.Name, p.workload, len(p.steps))
 			}
 		}
 	}
@@ -298,51 +301,45 @@ func TestTinyFigures(t *testing.T) {
 	}
 }
 
-// TestFigureSwitches: techniques are turned on one after the other.
-func TestFigureSwitches(t *testing.T) {
-	names := []string{"combine", "hierarchical", "onChip", "twoLevelVersions", "writeCombining", "readDelegation"}
-	five, three := &figures[0], &figures[2]
-	for n := range five.steps {
-		m, can := five.switches(n, names)
-		on := 0
-		for _, is := range m {
-			if is {
-				on++
+// TestSteps: techniques are turned on one after the other, and the design knows all of them.
+func TestSteps(t *testing.T) {
+	design, err := index.Lookup("sherman")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, v := range shermanSteps {
+		if have := v.switches(); len(have) != len(design.Switches)-n {
+			t.Errorf("step %s has %v off", v.label, have)
+		}
+		for name, on := range v.switches() {
+			if on || !slices.Contains(design.Switches, name) {
+				t.Errorf("step %s: %s is %v", v.label, name, on)
 			}
 		}
-		if on != n || len(m) != len(names) || !can || n >= 2 && !(m["combine"] && m["onChip"]) {
-			t.Errorf("step %d: %v", n, m)
-		}
 	}
-	// of a design that can only turn the last techniques off
-	for n, want := range []bool{false, false, false, true, true, true, true} {
-		if m, can := five.switches(n, names[3:]); can != want || can && (len(m) != 3 || m["twoLevelVersions"] != (n >= 4) || m["writeCombining"] != (n >= 5) || m["readDelegation"] != (n == 6)) {
-			t.Errorf("step %d of a design with three switches: %v, %v", n, m, can)
-		}
-	}
-	if have := five.unknown(names[:1]); len(have) != 5 {
-		t.Errorf("unknown: %v", have)
-	}
-	off, can := three.switches(0, names)
-	if on, _ := three.switches(1, names); !can || off["combine"] || !on["combine"] || !on["twoLevelVersions"] {
-		t.Errorf("table 3: %v, %v", off, on)
+	if off := shermanSteps[2].off; slices.Contains(off, "combine") || slices.Contains(off, "onChip") || !slices.Contains(off, "hierarchical") {
+		t.Errorf("the third step has %v off", off)
 	}
 }
 
-// TestTinySweeps does each of them with next to nothing.
+// TestTinySweeps does each experiment of DEX's paper with next to nothing.
 func TestTinySweeps(t *testing.T) {
-	for i := range sweeps {
-		f := sweeps[i]
-		f.points = f.points[max(0, len(f.points)-2):]
+	for i := range dexFigures {
+		f := dexFigures[i]
 		base := smallRun(t, "C", "sim")
 		f.Defaults(base, func(flag string) bool { return flag != "warmup" })
 		base.Records, base.Ops, base.Warmup, base.Clients = 500, 150, 20, 4
+		f.settings = f.settingsOf(base)
+		f.settings = f.settings[max(0, len(f.settings)-2):]
+		grow := *f.grow
+		grow.settings = func(*Run) []setting { return f.settings }
+		f.grow = &grow
 		var out bytes.Buffer
 		results, err := f.Do(t.Context(), *base, &out)
 		if err != nil {
 			t.Fatalf("%s: %v", f.Name, err)
 		}
-		if len(results) != len(f.parts)*len(f.variants)*len(f.pointsOf(base)) {
+		if len(results) != len(f.parts)*len(f.variants)*len(f.settings) {
 			t.Errorf("%s: %d results", f.Name, len(results))
 		}
 		for _, v := range f.variants {
@@ -351,7 +348,7 @@ func TestTinySweeps(t *testing.T) {
 			}
 		}
 		for _, p := range panels(results) {
-			if d := p.throughputPlot(); !p.onePoint() && !strings.HasPrefix(d.x.label, []string{"clients", "cache", "threads", "times"}[f.over]) {
+			if d := p.throughputPlot(); !p.onePoint() && !strings.HasPrefix(f.grow.title, d.x.label[:5]) {
 				t.Errorf("%s: a plot against %s", f.Name, d.x.label)
 			}
 		}
@@ -363,23 +360,23 @@ func TestTinySweeps(t *testing.T) {
 	}
 }
 
-// TestSweepPoints: compute servers come one by one, when those that there are have their clients.
-func TestSweepPoints(t *testing.T) {
-	base := &Run{Clients: 144, ComputeServers: 4}
-	var have [][2]int
-	for _, p := range (&Sweep{points: byClients}).pointsOf(base) {
-		have = append(have, [2]int{p.clients, p.servers})
-	}
-	if want := [][2]int{{2, 1}, {36, 1}, {72, 2}, {144, 4}}; !slices.Equal(have, want) {
-		t.Errorf("clients and compute servers %v, want %v", have, want)
-	}
-	base = &Run{Clients: 4, ComputeServers: 2}
-	if list := (&Sweep{points: byClients}).pointsOf(base); len(list) != 3 || list[0].clients != 1 || list[2].clients != 4 || list[2].servers != 2 {
-		t.Errorf("%+v", list)
-	}
-	for k, p := range (&Sweep{over: overCache, points: []float64{1, 32}}).pointsOf(base) {
-		if p.clients != 4 || p.servers != 2 || p.percent != []float64{1, 32}[k] {
-			t.Errorf("%+v", p)
+// TestGrowth: compute servers come one by one, when those that there are have their clients.
+func TestGrowth(t *testing.T) {
+	sizes := func(g *growth, base *Run) (have [][2]int, percent []float64) {
+		for _, s := range g.settings(base) {
+			r := *base
+			s.change(&r)
+			have, percent = append(have, [2]int{r.Clients, r.ComputeServers}), append(percent, r.CachePercent)
 		}
+		return have, percent
+	}
+	if have, _ := sizes(growingClients(byClients...), &Run{Clients: 144, ComputeServers: 4}); !slices.Equal(have, [][2]int{{2, 1}, {36, 1}, {72, 2}, {144, 4}}) {
+		t.Errorf("clients and compute servers %v", have)
+	}
+	if have, _ := sizes(growingClients(byClients...), &Run{Clients: 4, ComputeServers: 2}); !slices.Equal(have, [][2]int{{1, 1}, {2, 1}, {4, 2}}) {
+		t.Errorf("clients and compute servers %v", have)
+	}
+	if have, percent := sizes(growingCache(1, 32), &Run{Clients: 4, ComputeServers: 2}); !slices.Equal(have, [][2]int{{4, 2}, {4, 2}}) || !slices.Equal(percent, []float64{1, 32}) {
+		t.Errorf("%v, %v", have, percent)
 	}
 }

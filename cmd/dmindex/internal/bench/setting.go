@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -102,4 +103,53 @@ func all(list ...setting) setting {
 // itemsShare is so many percent of the bytes of the keys and values that are loaded.
 func (r *Run) itemsShare(percent float64) int {
 	return max(1, int(percent/100*float64(r.Records)*float64(r.KeyBytes+r.ValueBytes)))
+}
+
+// growth is settings that follow from one number, and from what base has at most.
+type growth struct {
+	title    string // of what grows
+	flag     string // of the command, whose place it takes
+	ratios   bool   // each throughput has its ratio to that of the first variant beside it
+	settings func(base *Run) []setting
+}
+
+// growing is a growth whose settings are the same for every base.
+func growing(title, label string, points []float64, change func(r *Run, v float64)) *growth {
+	var list []setting
+	for _, v := range points {
+		list = append(list, with(fmt.Sprintf(label, v), func(r *Run) { change(r, v) }))
+	}
+	return &growth{title: title, settings: func(*Run) []setting { return list }}
+}
+
+// growingClients has clients by shares of those of one compute server, and compute servers with
+// them, when those that there are have their share.
+func growingClients(shares ...float64) *growth {
+	return &growth{title: "clients", settings: func(base *Run) (list []setting) {
+		each := max(1, base.Clients/base.ComputeServers)
+		for _, share := range shares {
+			n := max(1, min(base.Clients, int(share*float64(each))))
+			if label := strconv.Itoa(n); len(list) == 0 || list[len(list)-1].label != label {
+				servers := min(base.ComputeServers, (n+each-1)/each)
+				list = append(list, with(label, func(r *Run) { r.Clients, r.ComputeServers = n, servers }))
+			}
+		}
+		return list
+	}}
+}
+
+func growingCache(percent ...float64) *growth {
+	return growing("cache of each compute server, in percent of all leaves", "%g%%", percent, func(r *Run, v float64) { r.CachePercent = v })
+}
+
+// growingThreads is of each memory server, for calls.
+func growingThreads(n ...float64) *growth {
+	return growing("threads of each memory server", "%g", n, func(r *Run, v float64) { r.MemoryThreads = int(v) })
+}
+
+// growingProcessor is the processor time of operations, in times of what was measured.
+func growingProcessor(times ...float64) *growth {
+	g := growing("times the processor time that was measured", "%gx", times, func(r *Run, v float64) { r.ProcessorScale = v })
+	g.flag, g.ratios = "processor-time", true
+	return g
 }
