@@ -119,7 +119,7 @@ type Config struct {
 	maxAge     time.Duration // of control connections; 0 = maxAge
 }
 
-// What Config has where it says nothing.
+// Defaults of Config.
 const (
 	DefaultChunkBytes     = 8 << 20
 	DefaultLockTableBytes = 256 << 10

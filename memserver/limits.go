@@ -37,7 +37,7 @@ func limits(age time.Duration) []grpc.ServerOption {
 		// There may be many connections, most of them idle.
 		grpc.ReadBufferSize(4 << 10),
 		grpc.ForceServerCodecV2(newControlCodec()),
-		// What a call keeps of its headers is several times as much: a field takes some 130 bytes
+		// The headers that a call keeps take several times as much: a field takes some 130 bytes
 		// besides its own, of which 32 count here. Callers of this project send some 500 bytes.
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ConnectionTimeout(10 * time.Second), // of the handshake

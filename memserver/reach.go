@@ -6,7 +6,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// Whose each part of the regions is (the layout stands in layout.go):
+// Owners of the parts of the regions (the layout stands in layout.go):
 //
 //	header page, unused parts          nobody's
 //	a superblock slot                  of the index that has it

@@ -61,8 +61,8 @@ const (
 	RESPTLSRequired = "required" // under TLS only
 )
 
-// What a memory server's process needs at most besides its volumes, in bytes. The operator sizes
-// pods and GOMEMLIMIT by it.
+// Bytes that a memory server's process needs at most besides its volumes. The operator sizes pods
+// and GOMEMLIMIT by it.
 const (
 	// for connections to the memory: tcp.Budget(verbs.DefaultMaxConns) and a little
 	MemoryServerFabric = 256 << 20
@@ -79,7 +79,7 @@ const (
 	KeyBytes  = "Bytes"  // up to MaxKeyBytes
 )
 
-// What a compute server's process takes at most beside its cache and 256 MiB for itself, in bytes.
+// Bytes that a compute server's process takes at most beside its cache and 256 MiB for itself.
 const (
 	// for 10,000 RESP connections: the first 32 KiB of each, 32 KiB of TLS, and 256 MiB for what
 	// exceeds that

@@ -55,7 +55,7 @@ const (
 // +kubebuilder:validation:Enum=Block;Recreate
 type OnDataLoss string
 
-// What to do about lost data.
+// Policies for lost data.
 const (
 	OnDataLossBlock    OnDataLoss = "Block"    // answer nothing until somebody decides
 	OnDataLossRecreate OnDataLoss = "Recreate" // start again with an empty index

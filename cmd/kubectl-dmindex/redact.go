@@ -95,7 +95,7 @@ func redactObject(object map[string]any) {
 				if !strings.HasPrefix(name, "dmindex.io/") {
 					annotations[name] = redacted
 				}
-				// What an index is loaded from has the template of pods in it.
+				// The source that an index is loaded from has the template of pods in it.
 				var inside map[string]any
 				if text, ok := annotations[name].(string); ok && json.Unmarshal([]byte(text), &inside) == nil && inside != nil {
 					redactValue("", inside)

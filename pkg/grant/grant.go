@@ -113,7 +113,7 @@ type Missing struct {
 	Draining bool   // there may be room, but the server hands out nothing
 }
 
-// What can be missing.
+// Resources that can be missing.
 const (
 	Chunks = "chunks"
 	Locks  = "locks"

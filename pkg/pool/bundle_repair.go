@@ -285,8 +285,8 @@ func (s *Session) repairMain(l *tableLock, main Addr, node []byte) error {
 	if err != nil {
 		return s.died(err)
 	}
-	// What the session offers is a change of the node at l; whoever holds the main lock must not
-	// find it.
+	// The session offers a change of the node at l, which the holder of the main lock must not
+	// find.
 	offered := s.wait.Change()
 	s.wait.Offer(nil)
 	err = s.Lock(main, node)

@@ -19,7 +19,7 @@ type epochWorld struct {
 	next    uint16
 	inTree  map[int]bool // nodes
 
-	// What the table should say.
+	// The table should say this.
 	epoch   uint64
 	passed  map[uint16]uint64
 	wanted  map[uint16]uint64

@@ -17,9 +17,9 @@ func (a *allocator) giveBack(i int) (gone []leaving) {
 		if k.busy > 0 || k.damaged || k == a.swept || !k.settled() {
 			continue
 		}
-		// What is left must be able to serve a few slabs more, so that no chunk comes and goes with
-		// one node; or a few nodes more, where the chunk has no slab to serve: strips keep all of
-		// its slabs open. Runs of half a chunk come and go with theirs.
+		// The rest must be able to serve a few slabs more, so that no chunk comes and goes with one
+		// node; or a few nodes more, where the chunk has no slab to serve: strips keep all of its
+		// slabs open. Runs of half a chunk come and go with theirs.
 		if k.unit == g.slab && vacant[k.unit]-k.vacant < max(1, g.slabs/16) && !(k.vacant == 0 && k.spared()) {
 			continue
 		}

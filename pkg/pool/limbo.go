@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// What was given up waits here until it is used again: until on every memory server of the index
-// each client has passed an epoch that came later, or is fenced there (EpochTable).
+// Memory that was given up waits here until it is used again: until on every memory server of the
+// index each client has passed an epoch that came later, or is fenced there (EpochTable).
 //
 // # Why the epochs of all servers
 //

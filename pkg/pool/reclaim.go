@@ -154,8 +154,8 @@ func (p *Pool) retire(addr Addr, size int, r reach) {
 	if !ok {
 		return
 	}
-	// Who does not own the node wants the epochs to grow all the same: that is how its owner learns
-	// that there is something to find.
+	// A client that does not own the node wants the epochs to grow all the same: that is how its
+	// owner learns that there is something to find.
 	p.servers()[i].want(r)
 	if b := a.givenBack(roundNode(size), addr); b != nil && !b.isIdle(b.index(addr)) {
 		a.retire(b, b.index(addr), r)

@@ -371,7 +371,7 @@ func (s *Session) checkRewrite(a Addr, image []byte) {
 func (s *Session) rewriteWord(a Addr, image []byte) {
 	s.checkRewrite(a, image)
 	l := &s.lockWord
-	// Who adopts a dead client's chunk takes places that begin with zeros for unused.
+	// The adopter of a dead client's chunk takes places that begin with zeros for unused.
 	if invariants.Enabled {
 		zero := allZero(image[:min(len(image), HeadBytes)])
 		invariants.Check(!zero, "an image of %d bytes for %v begins with zeros", len(image), a)

@@ -150,7 +150,7 @@ func TestWordOfADeadClient(t *testing.T) {
 		if held := c.Memory(1, verbs.RegionData)[w.At.Offset()]; uint32(held) != dead.Client() {
 			t.Fatalf("client %d holds the word", held)
 		}
-		// What it had queued is posted and the release is lost: a client that dies there.
+		// The queued requests are posted and the release is lost: a client that dies there.
 		must(t, theirs.Post())
 		must(t, c.Fence(dead.Client()))
 		_ = dead.Close()

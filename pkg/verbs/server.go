@@ -69,7 +69,7 @@ type ServerOptions struct {
 	Panicked func(peer Peer, value any, stack []byte)
 }
 
-// What ServerOptions has where it says nothing.
+// Defaults of ServerOptions.
 const (
 	DefaultHandshakeLimit = 5 * time.Second
 	DefaultMaxConns       = 1024

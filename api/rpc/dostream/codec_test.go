@@ -99,7 +99,7 @@ func TestMessageIsMadeUTF8(t *testing.T) {
 	}
 }
 
-// What is decoded stays as it is when its neighbour grows.
+// Decoded content stays as it is when its neighbour grows.
 func TestDecodedBuffersAreApart(t *testing.T) {
 	m := &rpcv1.DoReply{Outcomes: []*rpcv1.Outcome{{Value: []byte("one")}, {Value: []byte("two")}}}
 	var back rpcv1.DoReply

@@ -116,7 +116,7 @@ func (s *Tree) SetState(name string, port int, state string) {
 	s.t.Helper()
 	home, err := filepath.EvalSymlinks(filepath.Join(s.Root, "class/infiniband", name))
 	s.must(err)
-	// Who reads meanwhile sees the old one or the new one.
+	// A reader sees the old one or the new one meanwhile.
 	file := filepath.Join(home, "ports", fmt.Sprint(port), "state")
 	s.must(os.WriteFile(file+".new", []byte(state+"\n"), 0o644))
 	s.must(os.Rename(file+".new", file))

@@ -6,10 +6,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// What an insertion changes in a leaf are words here and there in its hop range, all of which was
-// READ under the leaf's word. So one WRITE can have several of them, with what lies between, which
-// is what the memory holds there: readers and repairs do not find it changed. It saves messages
-// where the range is short, as NICs pass a few in the time of a message more (passes).
+// An insertion changes words of a leaf here and there in its hop range, all of which was READ under
+// the leaf's word. So one WRITE can have several of them, with what lies between, which is what the
+// memory holds there: readers and repairs do not find it changed. It saves messages where the range
+// is short, as NICs pass a few in the time of a message more (passes).
 //
 // In one WRITE the words change in any order, and a hop overwrites the slot that its key comes
 // from. So for hops it is such a WRITE that takes effect whole or not at all, also if somebody dies

@@ -9,9 +9,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// What no client writes, as of a program that wrote where it must not. It ends the operation that
-// comes to it, with an error that names the leaf. Heads and bounds have sums. What a record's state
-// word or a forward word says is checked where it is used.
+// Damage is content that no client writes, as of a program that wrote where it must not. It ends
+// the operation that comes to it, with an error that names the leaf. Heads and bounds have sums.
+// What a record's state word or a forward word says is checked where it is used.
 
 // damagedLeaf is the error of a leaf that says what no client writes.
 func damagedLeaf(a pool.Addr, what string) error {

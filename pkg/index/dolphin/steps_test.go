@@ -14,9 +14,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// What lies between two steps of replace.go and merge.go, where clients are slow, or die there. The
-// index has keys of two families, with a and m, in leaves for some eight pairs. Its leaves are
-// divided at m.
+// States between two steps of replace.go and merge.go, where clients are slow, or die. The index
+// has keys of two families, with a and m, in leaves for some eight pairs. Its leaves are divided at
+// m.
 
 // family is a cluster with such an index.
 type family struct {

@@ -188,7 +188,8 @@ func (s *Session) lockAt(a pool.Addr, key []byte, whole bool, c *combine.Change)
 	case l.below(key, false):
 		return above, s.Unlock(nil)
 	}
-	// What has taken the leaf's place may have keys behind its range, and the leaf their only slot.
+	// The leaf that has taken this one's place may have keys behind its range, and this leaf their
+	// only slot.
 	fw, err := s.t.forwardOf(l)
 	switch {
 	case err != nil:

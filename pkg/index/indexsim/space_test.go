@@ -106,7 +106,7 @@ func spaceComesBack(t *testing.T, d index.Design) {
 		if found.Pairs != 1 || found.Nodes > 2 {
 			fail(fmt.Errorf("what is left: %+v", found))
 		}
-		// What was given back can be used again.
+		// Memory that was given back can be used again.
 		for n := range keys {
 			fail(loader.Insert(key(n), key(n)))
 		}

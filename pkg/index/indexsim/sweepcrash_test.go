@@ -210,7 +210,7 @@ func (c *sweepCrash) judge(p *simenv.Process, pl *pool.Pool, x index.Index) erro
 	if n, err := x.(index.Sweeper).Sweep(); n != 0 || err != nil {
 		return fmt.Errorf("a second sweep gave back %d nodes: %w", n, err)
 	}
-	// What was given back is used again.
+	// Memory that was given back is used again.
 	s, err := x.Session()
 	if err != nil {
 		return err

@@ -6,9 +6,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/art"
 )
 
-// What a scan READs in one round: in the order of its walk, the slots of the nodes that it comes to
-// and the leaves below them, as copies of nodes say, and nodes that it has READ ahead. So with all
-// inner nodes cached a scan READs their slots and the leaves in one round trip: the slots prove
+// The READs of one round of a scan: in the order of its walk, the slots of the nodes that it comes
+// to and the leaves below them, as copies of nodes say, and nodes that it has READ ahead. So with
+// all inner nodes cached a scan READs their slots and the leaves in one round trip: the slots prove
 // that the copies lack nothing. Of a node of type direct these are the slots from the place where
 // the walk comes to it to where enough pairs lie before, as far as is known. Behind a node that has
 // no copy it is not known what comes next. Then only such nodes are READ besides, as far as pairs

@@ -9,7 +9,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// What is READ side by side: by scans, batches and checks.
+// READs side by side, of scans, batches and checks.
 
 const (
 	// mostReads bounds the READs of one round: they fit the list of one server

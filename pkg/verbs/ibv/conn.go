@@ -58,8 +58,8 @@ func newConn(d *device, h *hca, socket net.Conn, a *hello.Answer, regions [verbs
 		device: d, hca: h, socket: socket, answer: a, caps: a.Capabilities, regions: regions, session: session, answers: make(chan frame, 1),
 		qps: map[*qp]struct{}{}, dead: make(chan struct{}), bye: make(chan struct{}), closed: make(chan struct{}),
 	}
-	// What both sides can do: the path's MTU is the smaller one, and a raw entry needs a NIC here
-	// that takes it.
+	// Capabilities of both sides: the path's MTU is the smaller one, and a raw entry needs a NIC
+	// here that takes it.
 	c.caps.WholeWrite = min(c.caps.WholeWrite, mtuBytes(uint8(h.about.mtu)))
 	c.caps.MaskedAtomics = c.caps.MaskedAtomics && h.raw
 	c.caps.Calls = regions[verbs.RegionData].calls

@@ -9,7 +9,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// What follows the handshake on the bootstrap connection. All integers are little-endian.
+// The exchange behind the handshake on the bootstrap connection. All integers are little-endian.
 //
 // First the server sends, for each region of its answer and in the same order:
 //

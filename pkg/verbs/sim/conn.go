@@ -86,8 +86,8 @@ func (d *device) admitted(s *Server, t verbs.Target) (*conn, error) {
 	if t.Incarnation != 0 && t.Incarnation != s.o.Incarnation {
 		return nil, fmt.Errorf("incarnation %#x, expected %#x: %w", s.o.Incarnation, t.Incarnation, verbs.ErrLostMemory)
 	}
-	// What broken connections of this client left under way is dropped before it has its answer
-	// (G3). A connection that the server cut has nothing left.
+	// Requests that broken connections of this client left under way are dropped before it has its
+	// answer (G3). A connection that the server cut has nothing left.
 	for _, old := range append([]*conn(nil), s.conns...) {
 		switch {
 		case old.peer != peer:

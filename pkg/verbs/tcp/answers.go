@@ -16,7 +16,7 @@ import (
 // node bring.
 const answerBuffer = 128 << 10
 
-// Who reads. Answers arrive on one socket for many waiters, and waking a goroutine from another
+// The reader. Answers arrive on one socket for many waiters, and waking a goroutine from another
 // costs more than all the rest of a short round trip. So whoever waits first reads for all: it
 // leads. When its own list is answered and others still wait, it passes the role to the background
 // goroutine, which keeps it while it serves several at a time, and gives it up when only one is

@@ -11,7 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// What a server holds for its connections.
+// Bounds of what a server holds for its connections.
 const (
 	inBuffer = 72 << 10 // of a session: what is read at once, such as a list of 64 WRITEs of 1 KiB
 	// of a session: what is sent at once, such as 64 answers to a READ of 1 KiB

@@ -24,7 +24,7 @@ var callTests = []test{
 // nobody stands for no executor.
 var nobody verbs.Executor = new(executor)
 
-// What the suite's executor does: the first byte of a request.
+// Operations of the suite's executor: the first byte of a request.
 const (
 	callEcho  = 'e' // answers with the rest
 	callRead  = 'r' // the word of the data region at the offset that follows

@@ -1,6 +1,6 @@
 package bench
 
-// What stands in several lines of the tables.
+// Words of several lines of the tables.
 const (
 	whyNoCollapse = "skew: the locks of popular leaves do not collapse in our Sherman, whose holders hand them on; where they do not, skew takes a factor of 3 and more (22a)"
 	whyLeaf       = "program: a leaf of their Sherman has 32 such items, 3 KB; ours has 1 KiB, whatever the items"

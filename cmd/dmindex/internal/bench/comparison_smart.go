@@ -1,6 +1,6 @@
 package bench
 
-// What Sherman's own paper has of its techniques, without what was added since.
+// Sherman with the techniques of its own paper, without those that were added since.
 var publishedSherman = variant{label: "Sherman as published", design: "sherman", off: []string{"writeCombining", "readDelegation"}}
 
 // smartCluster has the memory servers of SMART's paper, and half of its 16 compute servers with

@@ -97,7 +97,7 @@ func (s *Session) follow(key []byte, l int) (Outcome, error) {
 			return Vacant, err
 		}
 		if below.Node == nil {
-			// What is there is not the node: it was replaced.
+			// The node is not there any more: it was replaced.
 			if l, err = s.renew(key, l); err != nil {
 				return Vacant, err
 			}

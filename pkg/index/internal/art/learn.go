@@ -2,14 +2,14 @@ package art
 
 import "encoding/binary"
 
-// What sessions READ or change of a node they store in its copy, for all sessions of the client. A
-// copy has room for the slots that were filled when it was made, and a few more. For a child in a
-// slot behind them a larger copy is made, and takes the place of the one in the cache. It has the
-// same stamp, since its words are those of that copy, or were READ later; of two with one stamp
-// Version says which is the later one. Sessions that have the copy before go on with it: what they
-// store there, and what two sessions store in larger copies that they make at once, may be in no
-// copy that is found later. Then that says less than is known, which words of copies may always do:
-// the next descent that misses the child READs the slots, and stores them.
+// Sessions store in the copy of a node what they READ or change of it, for all sessions of the
+// client. A copy has room for the slots that were filled when it was made, and a few more. For a
+// child in a slot behind them a larger copy is made, and takes the place of the one in the cache.
+// It has the same stamp, since its words are those of that copy, or were READ later; of two with
+// one stamp Version says which is the later one. Sessions that have the copy before go on with it:
+// what they store there, and what two sessions store in larger copies that they make at once, may
+// be in no copy that is found later. Then that says less than is known, which words of copies may
+// always do: the next descent that misses the child READs the slots, and stores them.
 
 // Learn keeps w, READ or changed by this operation, as the word of the slot of st.
 func (s *Session) Learn(st *Step, w Slot) { st.Node = s.learn(st.Node, st.Idx, w) }

@@ -10,7 +10,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 )
 
-// What clients do whose ranges change their owners: at the ends of a range leaves are divided, and
+// Boundaries of ranges that change their owners: at the ends of a range leaves are divided, and
 // merged when both sides are of one owner again.
 
 // IsDivided reports whether key is the low fence of a leaf, as far as one READ shows.

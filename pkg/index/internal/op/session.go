@@ -6,7 +6,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// What every design's session is to those outside it. A session has an Op in it, and these with it.
+// Methods that the session of every design has: an Op is in it, and these with it.
 
 // SetLimit implements index.Session.
 func (o *Op) SetLimit(limit time.Duration) { o.PS.SetLimit(limit) }

@@ -10,7 +10,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// What a design that keeps leaves does for pairs that are about to come: leaves get room for them.
+// Room for pairs that are about to come, in leaves that a design keeps.
 
 // growing is a leaf that becomes several. It implements btree.Parts.
 type growing struct {

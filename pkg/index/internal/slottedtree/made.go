@@ -2,7 +2,7 @@ package slottedtree
 
 import "github.com/dmindex/dmindex/pkg/index/internal/combine"
 
-// What a design that keeps leaves writes back: entries that are made already.
+// Entries that are made already, which a design that keeps leaves writes back.
 
 // PutMade is Upsert of an entry that is made already, as a part of an operation. If it has a
 // reference, the block is written. A block that it takes out of the leaf is retired. It waits for

@@ -56,7 +56,7 @@ func TestCutShort(t *testing.T) {
 			}
 			var s Slot
 			s.Decode(b)
-			// What is in words 2 and 3 differs; word 1 is the same if the words are.
+			// Words 2 and 3 have different content; word 1 is the same if the words are.
 			if whole := mix&0b1100 == 0b1100 && (same || mix&0b10 != 0); s.Under != whole || !s.Names {
 				t.Errorf("words %04b of a change: %+v", mix, s)
 			}
