@@ -1,13 +1,16 @@
 package dex
 
-import "sync/atomic"
+import (
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/valuecache"
+	"sync/atomic"
+)
 
 // balance divides the bytes of the cache between frames and copies of inner nodes. A missing inner
 // node costs every leaf below it one more READ. So inner nodes come first, up to half of all bytes.
 // They are few, so frames have all that inner nodes do not need. Inner nodes begin with a small
 // part. When copies that are in use find no room, frames at the ends of the shards are given up,
 // with their images, and the bound of the inner nodes grows by as much. When there are fewer inner
-// nodes the frames come back. Frames are also given up for values in blocks (values.go), and these
+// nodes the frames come back. Frames are also given up for values in blocks (valuecache), and these
 // do not come back. One side releases the bytes before the other gets them, so the total is never
 // exceeded.
 //
@@ -33,9 +36,9 @@ type balance struct {
 const (
 	// the table of inner nodes has room for a third of the cache; see btree.Tree.SetCacheBound
 	innerTable = 3
-	innerMost  = 2  // they may have half of it
-	innerFirst = 16 // and begin with a sixteenth
-	balances   = 64 // steps that the cache has
+	innerMost  = 2                    // they may have half of it
+	innerFirst = 16                   // and begin with a sixteenth
+	balances   = 2 * valuecache.Parts // steps that the cache has
 )
 
 // start returns how many bytes of the cache inner nodes have at first.
@@ -98,7 +101,7 @@ func (b *balance) shiftNodes(s *session) error {
 	case b.inner-b.step >= b.least && tree.CacheBytes() < b.inner-2*b.step && tree.SetCacheBound(b.inner-b.step):
 		b.inner -= b.step
 		b.spare = b.x.cache.revive(b.spare + b.step)
-		b.x.values.retry() // frames have more than before
+		b.x.values.Retry() // frames have more than before
 	default:
 		return b.shiftValues(s)
 	}
@@ -111,7 +114,7 @@ func (b *balance) shiftNodes(s *session) error {
 // and values do not want more; or finds the last frame of each shard locked, which is not for long.
 func (b *balance) shiftValues(s *session) error {
 	v := &b.x.values
-	need := v.wants()
+	need := v.Wants()
 	if need == 0 {
 		return nil
 	}
@@ -119,7 +122,7 @@ func (b *balance) shiftValues(s *session) error {
 		// What was saved is of no use there. Without the bound a value that finds no room would
 		// bring every miss here again.
 		b.saved = b.x.cache.revive(b.saved)
-		v.settle()
+		v.Settle()
 		return nil
 	}
 	got, err := b.x.cache.retire(min(b.step, need-b.saved), s.back)
@@ -128,7 +131,7 @@ func (b *balance) shiftValues(s *session) error {
 	}
 	if b.saved >= need {
 		b.saved -= need
-		v.grow()
+		v.Grow()
 	}
 	return nil
 }

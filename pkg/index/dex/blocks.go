@@ -208,7 +208,7 @@ func (s *session) again(err error, m mode) bool {
 func (s *session) appendRemote(key, entry, dst []byte, a pool.Addr, since, epoch uint64) (value []byte, ok bool, err error) {
 	v := s.x.lay.ValueOf(entry)
 	if s.x.lay.HasReference(entry) {
-		s.tag.set(v, epoch)
+		s.tag.Set(v, epoch)
 		s.asked = asked{leaf: a, since: since}
 		return s.long(dst, s.still)
 	}
@@ -220,14 +220,14 @@ func (s *session) appendRemote(key, entry, dst []byte, a pool.Addr, since, epoch
 // the leaf still refers to it (right). ok is false if the block does not hold it.
 func (s *session) long(dst []byte, right func() bool) (value []byte, ok bool, err error) {
 	x := s.x
-	if value, ok = x.values.find(x, &s.tag, dst); ok {
+	if value, ok = x.values.Get(&s.tag, dst); ok {
 		return value, true, nil
 	}
 	if err := x.balance.shift(s); err != nil {
 		return dst, false, err
 	}
 	if value, ok, err = s.b.Blocks.AppendValue(dst, blocks.Decode(s.tag[:item.ReferenceBytes])); ok {
-		x.values.keep(x, &s.tag, value[len(dst):], right)
+		x.values.Put(&s.tag, value[len(dst):], right)
 	}
 	return value, ok, err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/rowcache"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/valuecache"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
@@ -54,7 +55,7 @@ type dex struct {
 	cache   *cache
 	rows    rowcache.Cache
 	finds   finds
-	values  values
+	values  valuecache.Cache
 	balance balance
 	log     *redo.Log
 	ref     []byte
@@ -121,7 +122,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		frames = max(frames, x.uncachedBytes())
 	}
 	if x.lay.Blocks && with.entries {
-		frames -= x.values.start(x.env, x.hash, bound, x.lay.MaxValue, x.balance.moves())
+		frames -= x.values.Start(x.env, x.hash, bound, x.lay.MaxValue, x.balance.moves())
 	}
 	x.with.smallPairs = rowcache.KeepsAll(x.lay)
 	var room rowcache.Room
@@ -160,7 +161,7 @@ func (x *dex) Log() []byte { return x.ref }
 // Stats implements index.Index.
 func (x *dex) Stats() index.Stats {
 	s := x.tree.Stats()
-	s.CacheBytes += uint64(x.cache.bytes.Load() + x.rows.Bytes() + x.values.bytes.Load())
+	s.CacheBytes += uint64(x.cache.bytes.Load() + x.rows.Bytes() + x.values.Bytes())
 	s.CacheHits = s.Operations - min(s.Operations, x.fetched.Load())
 	s.Log = x.log.Posted()
 	return s

@@ -94,10 +94,10 @@ func (s *session) readOld(f *frame.Frame, i int, word uint64, key []byte, epoch 
 		d.old = append(d.old[:0], d.has...)
 		return nil
 	}
-	s.tag.set(d.has, epoch)
+	s.tag.Set(d.has, epoch)
 	var ok bool
 	var err error
-	if d.old, ok = s.x.values.find(s.x, &s.tag, d.old[:0]); ok {
+	if d.old, ok = s.x.values.Get(&s.tag, d.old[:0]); ok {
 		return nil
 	}
 	if d.old, ok, err = s.b.Blocks.AppendValue(d.old[:0], blocks.Decode(d.has)); ok || err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/valuecache"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
@@ -38,7 +39,7 @@ type session struct {
 	entry   []byte // on its way into one
 	mod     modification
 	record  []byte
-	tag     tag // of a long value that is looked up or replaced
+	tag     valuecache.Tag // of a long value that is looked up or replaced
 	asked   asked
 	refers  func() bool               // leafRefers, made once
 	still   func() bool               // leafStands, made once
@@ -266,7 +267,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 			case frame.Done:
 				return value, nil
 			}
-			s.tag.set(value[len(dst):], epoch)
+			s.tag.Set(value[len(dst):], epoch)
 			s.asked = asked{f: f, leaf: p.Addr(), key: key, fp: fp}
 			if value, ok, err := s.long(dst, s.refers); ok || err != nil {
 				return value, err
@@ -300,8 +301,8 @@ func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool)
 		value, lsn, st := f.Search(x.env, x.lay, a, key, dst, x.lay.Fingerprint(key))
 		sure = (st == frame.Done || st == frame.NotFound || st == frame.InBlock) && (lsn <= x.log.Durable() || s.deferred)
 		if sure && st == frame.InBlock {
-			s.tag.set(value[len(dst):], r.Span(in).Epoch)
-			value, sure = x.values.find(x, &s.tag, dst)
+			s.tag.Set(value[len(dst):], r.Span(in).Epoch)
+			value, sure = x.values.Get(&s.tag, dst)
 			// otherwise the block may have been reused, even with the same reference: no epoch
 			// waits for such a lookup
 			sure = sure && f.Version() == version

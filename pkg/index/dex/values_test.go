@@ -5,11 +5,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
-	"github.com/dmindex/dmindex/pkg/index/internal/item"
-	"github.com/dmindex/dmindex/pkg/sum/siphash"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/valuecache"
 )
 
 // longOptions are of an index whose values lie in blocks.
@@ -53,7 +51,7 @@ func TestLongValuesAreKept(t *testing.T) {
 		for n := range uint64(keys) {
 			write(n)
 		}
-		for i := 0; x.values.wants() > 0 || i < 4; i++ { // it grows
+		for i := 0; x.values.Wants() > 0 || i < 4; i++ { // it grows
 			look(s)
 		}
 		if n := reads(); n > few {
@@ -85,8 +83,8 @@ func TestLongValuesTakeTheirShare(t *testing.T) {
 	for n := range uint64(keys) {
 		mustDo(t, s.Upsert(scanKey(n), longValue(n, 1)))
 	}
-	if x.values.bytes.Load() != 0 {
-		t.Errorf("values have %d bytes before any was looked up", x.values.bytes.Load())
+	if x.values.Bytes() != 0 {
+		t.Errorf("values have %d bytes before any was looked up", x.values.Bytes())
 	}
 	r := rand.New(rand.NewPCG(3, 4))
 	zipf := rand.NewZipf(r, 1.1, 1, keys-1)
@@ -101,7 +99,7 @@ func TestLongValuesTakeTheirShare(t *testing.T) {
 		}
 	}
 	look()
-	if n := x.values.bytes.Load(); n < cacheBytes/4 || n > cacheBytes/2 {
+	if n := x.values.Bytes(); n < cacheBytes/4 || n > cacheBytes/2 {
 		t.Errorf("values have %d bytes of %d", n, cacheBytes)
 	}
 	if n := readsOf(s, look); n > 20_000/2 {
@@ -128,9 +126,9 @@ func TestLongValuesSettle(t *testing.T) {
 		_, err := x.cache.retire(int64(cacheBytes/4), s.back)
 		s.b.End()
 		mustDo(t, err)
-		for i := 0; i < 5 || x.values.wants() > 0; i++ {
+		for i := 0; i < 5 || x.values.Wants() > 0; i++ {
 			if i == 100 {
-				t.Fatalf("a cache of %d bytes: values want %d bytes, and never get them", cacheBytes, x.values.wants())
+				t.Fatalf("a cache of %d bytes: values want %d bytes, and never get them", cacheBytes, x.values.Wants())
 			}
 			for n := range uint64(keys) {
 				if _, err := s.Lookup(scanKey(n), nil); err != nil {
@@ -144,7 +142,7 @@ func TestLongValuesSettle(t *testing.T) {
 		if n := x.Stats().CacheBytes; n > uint64(cacheBytes) {
 			t.Errorf("%d bytes in a cache of %d", n, cacheBytes)
 		}
-		if x.values.bound < x.values.half {
+		if x.values.Settled() {
 			settled++
 		}
 	}
@@ -184,55 +182,22 @@ func TestLongValuesAreCurrent(t *testing.T) {
 		if st != frame.InBlock {
 			t.Fatalf("%s: no reference", c.name)
 		}
-		var of tag
-		of.set(reference, x.ranges.Load().Span(0).Epoch)
-		if _, kept := x.values.find(x, &of, nil); !kept {
+		var of valuecache.Tag
+		of.Set(reference, x.ranges.Load().Span(0).Epoch)
+		if _, kept := x.values.Get(&of, nil); !kept {
 			t.Errorf("%s: a value that was looked up is not kept", c.name)
 		}
-		x.values.drop(x, &of)
+		x.values.Drop(&of)
 		c.do()
 		s.tag = of
 		s.asked = asked{f: f, leaf: p.Addr(), key: key, fp: fp}
-		x.values.keep(x, &s.tag, first, s.refers)
-		if _, kept := x.values.find(x, &of, nil); kept != c.keeps {
+		x.values.Put(&s.tag, first, s.refers)
+		if _, kept := x.values.Get(&of, nil); kept != c.keeps {
 			t.Errorf("%s: kept: %v, want %v", c.name, kept, c.keeps)
 		}
 		mustDo(t, s.Upsert(key, first))
-		if _, kept := x.values.find(x, &of, nil); kept && c.keeps {
+		if _, kept := x.values.Get(&of, nil); kept && c.keeps {
 			t.Errorf("%s: kept although nothing refers to it any more", c.name)
-		}
-	}
-}
-
-// TestPartsOfValuesHaveRoom: each part of the cache for values has a bucket, and no more bytes than
-// it was given, however small the cache is and however long the values are.
-func TestPartsOfValuesHaveRoom(t *testing.T) {
-	for _, longest := range []int{17, 300, 4096, 60_000} {
-		for size := 8 << 10; size <= 8<<20; size += size / 3 {
-			for _, moves := range []bool{false, true} {
-				v := new(values)
-				v.start(env.Real(), item.HashOf(siphash.Key{}), size, longest, moves)
-				given := size / valueTiny
-				if moves {
-					given = 0
-				}
-				for v.short.Store(moves); v.wants() > 0; v.short.Store(true) {
-					given += int(v.wants())
-					v.grow()
-				}
-				live := int(v.live.Load())
-				if moves && live == 0 && v.bucketBytes() <= v.bound {
-					t.Fatalf("%d bytes for values up to %d: there is room for a bucket, and no part", size, longest)
-				}
-				for i := range live {
-					if v.parts[i].Empty() {
-						t.Fatalf("%d bytes for values up to %d, moves %v: part %d of %d has no bucket", size, longest, moves, i, live)
-					}
-				}
-				if n := int(v.bytes.Load()); n > given || given > size/2 {
-					t.Fatalf("%d bytes for values up to %d: %d are given, %d taken", size, longest, given, n)
-				}
-			}
 		}
 	}
 }

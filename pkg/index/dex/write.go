@@ -134,9 +134,9 @@ func (s *session) change(key, value []byte, m mode) error {
 		case o.st == frame.Done:
 			f.Hit()
 			if o.popular && m != remove && s.x.lay.InBlock(len(value)) {
-				s.tag.set(s.ref[:], r.Span(in).Epoch)
+				s.tag.Set(s.ref[:], r.Span(in).Epoch)
 				s.asked = asked{f: f, leaf: p.Addr(), key: key, fp: fp}
-				s.x.values.keep(s.x, &s.tag, value, s.refers)
+				s.x.values.Put(&s.tag, value, s.refers)
 			}
 			return s.answer(&o, key, p.Addr())
 		}
@@ -224,8 +224,8 @@ func (s *session) applyIn(f *frame.Frame, a pool.Addr, key []byte, fp byte, epoc
 	if i >= 0 {
 		if was = record.Put; f.Refers(word, s.x.lay) {
 			was, s.value = record.Refer, f.Value(word, s.x.lay, key, s.value[:0])
-			s.tag.set(s.value, epoch)
-			had, ok := s.x.values.drop(s.x, &s.tag)
+			s.tag.Set(s.value, epoch)
+			had, ok := s.x.values.Drop(&s.tag)
 			if o.popular = had; !ok {
 				return outcome{st: frame.Busy}
 			}

@@ -1,18 +1,11 @@
-package dex
-
-import (
-	"encoding/binary"
-	"sync/atomic"
-
-	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/index/dex/internal/rowcache"
-	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
-	"github.com/dmindex/dmindex/pkg/index/internal/item"
-	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
-)
-
-// values is the part of the cache that keeps values that lie in blocks (blocks.go), so that a
-// lookup of a popular key READs nothing, however long its value is. The paper has no such values.
+// Package valuecache keeps values that lie in blocks, so that a lookup of a popular key READs
+// nothing, however long its value is. The paper has no such values.
+//
+//	entry of the key, in its leaf       Tag                         Cache
+//	+-----+-----------+                 +-----------+-------+       +--------+--------+-- ...
+//	| key | reference | --------------> | reference | epoch | ----> | part 0 | part 1 |
+//	+-----+-----------+                 +-----------+-------+       +--------+--------+-- ...
+//	                                                                  buckets of tags and values
 //
 // They are kept as entries (package rowcache) in larger buckets. The place of the key has a tag:
 // the reference to the block, and the epoch in which this client owns the range of the key. So a
@@ -35,31 +28,48 @@ import (
 // before b, then b removes the value. Otherwise 3 comes after b looked, so after a, and 4 sees the
 // frame locked, or what c left there. So when a block is retired its value is not kept. A lookup
 // that finds a value in an operation got the reference in the same operation. One without an
-// operation (lookupCached) finds afterwards that the leaf's frame has not changed meanwhile. In the
-// next epoch of the range, which other clients may have owned in between, tags differ.
+// operation (a lookup in the cache alone) finds afterwards that the leaf's frame has not changed
+// meanwhile. In the next epoch of the range, which other clients may have owned in between, tags
+// differ.
 //
 // A change that removes a kept value keeps its own one, as a reader does, so popular values stay.
 //
 // The part starts with no bytes, and doubles when a value finds no room, up to half of the cache.
-// Frames are given up for it (balance.go). A tag lies in the part that its hash and the number of
+// Frames are given up for it by the balance. A tag lies in the part that its hash and the number of
 // parts say. Values that were in another part before are not found any more, because the number
 // never falls; they are evicted as unused.
-type values struct {
+package valuecache
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/rowcache"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
+)
+
+// Cache is a cache of values. One session at a time grows it, or settles what it wants.
+type Cache struct {
 	live  atomic.Int32 // parts in use: a power of two, or 0
-	parts [valueParts]rowcache.Cache
+	parts [Parts]rowcache.Cache
 	short atomic.Bool // a value found no room
 	each  int         // bytes of a part
-	bound int         // of all; guarded by balance.taken
+	bound int         // of all; of the session that grows it
 	half  int         // what bound is at first: half of the cache
 	size  int         // words of a bucket
 	most  int         // words of the largest value, with head and tag
-	bytes atomic.Int64
+	taken atomic.Int64
 	env   env.Env
 	hash  item.Hash
 }
 
 const (
-	valueParts = balances / 2 // of the steps in which the cache is divided
+	// Parts is how many parts there are at most: in half of the cache, which is divided in
+	// twice as many steps.
+	Parts = 32
 
 	// valueTiny is the share of values in a cache that is not rebalanced.
 	valueTiny = 8
@@ -70,36 +80,36 @@ const (
 	tagBytes = item.ReferenceBytes + 8
 )
 
-// tag is a reference and an epoch.
-type tag [tagBytes]byte
+// Tag is a reference and an epoch.
+type Tag [tagBytes]byte
 
-func (t *tag) set(reference []byte, epoch uint64) {
+func (t *Tag) Set(reference []byte, epoch uint64) {
 	copy(t[:], reference)
 	binary.LittleEndian.PutUint64(t[item.ReferenceBytes:], epoch)
 }
 
-// start prepares for values of at most so many bytes in a cache of cacheBytes. It returns the bytes
+// Start prepares for values of at most so many bytes in a cache of cacheBytes. It returns the bytes
 // that it takes at once, in a cache that is not rebalanced.
-func (v *values) start(e env.Env, hash item.Hash, cacheBytes, longest int, moves bool) int {
+func (v *Cache) Start(e env.Env, hash item.Hash, cacheBytes, longest int, moves bool) int {
 	v.env, v.hash = e, hash
 	v.most = 1 + rowcache.WordsOf(tagBytes) + rowcache.WordsOf(longest)
 	v.size = (rowcache.BucketBegin + valueRoom*v.most + 7) &^ 7
-	v.each, v.half = max(cacheBytes/balances, v.bucketBytes()), cacheBytes/2
+	v.each, v.half = max(cacheBytes/(2*Parts), v.bucketBytes()), cacheBytes/2
 	v.bound = v.half
 	if moves {
 		return 0
 	}
 	if v.each = cacheBytes / valueTiny; v.each >= v.bucketBytes() {
-		v.grow()
+		v.Grow()
 	}
-	return int(v.bytes.Load())
+	return int(v.taken.Load())
 }
 
 // bucketBytes is what a bucket takes, with its hints.
-func (v *values) bucketBytes() int { return 8 * (v.size + rowcache.HintWords) }
+func (v *Cache) bucketBytes() int { return 8 * (v.size + rowcache.HintWords) }
 
 // part returns the part that would have t; nil = there is none.
-func (v *values) part(t *tag) *rowcache.Cache {
+func (v *Cache) part(t *Tag) *rowcache.Cache {
 	n := uint64(v.live.Load())
 	if n == 0 {
 		return nil
@@ -108,8 +118,8 @@ func (v *values) part(t *tag) *rowcache.Cache {
 	return &v.parts[lfu.Hash(r.Addr)>>40&(n-1)]
 }
 
-// find appends the value of t to dst, if it is kept.
-func (v *values) find(x *dex, t *tag, dst []byte) ([]byte, bool) {
+// Get appends the value of t to dst, if it is kept.
+func (v *Cache) Get(t *Tag, dst []byte) ([]byte, bool) {
 	p := v.part(t)
 	if p == nil {
 		return dst, false
@@ -117,22 +127,22 @@ func (v *values) find(x *dex, t *tag, dst []byte) ([]byte, bool) {
 	return p.Get(t[:], dst)
 }
 
-// keep inserts the value of t, if right still returns true when the bucket is locked.
-func (v *values) keep(x *dex, t *tag, value []byte, right func() bool) {
+// Put inserts the value of t, if valid still returns true when the bucket is locked.
+func (v *Cache) Put(t *Tag, value []byte, valid func() bool) {
 	p := v.part(t)
 	if p == nil {
 		v.short.Store(true)
 		return
 	}
-	p.Put(t[:], value, right)
+	p.Put(t[:], value, valid)
 	if p.LacksRoom() && !v.short.Load() {
 		v.short.Store(true)
 	}
 }
 
-// drop removes the value of t, to which nothing will refer any more. had reports that it was kept.
+// Drop removes the value of t, to which nothing will refer any more. had reports that it was kept.
 // ok is false if the bucket is locked; try again.
-func (v *values) drop(x *dex, t *tag) (had, ok bool) {
+func (v *Cache) Drop(t *Tag) (had, ok bool) {
 	p := v.part(t)
 	if p == nil {
 		return false, true
@@ -140,39 +150,45 @@ func (v *values) drop(x *dex, t *tag) (had, ok bool) {
 	return p.Drop(t[:])
 }
 
-// wants returns the bytes that it needs to grow; 0 if it need not, or may not.
-func (v *values) wants() int64 {
+// Bytes is what the parts take.
+func (v *Cache) Bytes() int64 { return v.taken.Load() }
+
+// Wants returns the bytes that it needs to grow; 0 if it need not, or may not.
+func (v *Cache) Wants() int64 {
 	n := int(v.live.Load())
-	if !v.short.Load() || max(1, 2*n) > valueParts || max(1, 2*n)*v.each > v.bound {
+	if !v.short.Load() || max(1, 2*n) > Parts || max(1, 2*n)*v.each > v.bound {
 		return 0
 	}
 	return int64(max(1, n) * v.each)
 }
 
-// grow doubles it.
-func (v *values) grow() {
+// Grow doubles it.
+func (v *Cache) Grow() {
 	n := int(v.live.Load())
 	for i := n; i < max(1, 2*n); i++ {
 		each := uint64(v.each / v.bucketBytes())
 		room := rowcache.Room{Part: each, First: each, Most: each}
 		v.parts[i].Make(v.env, v.hash, room, v.size, v.most)
-		v.bytes.Add(room.Bytes(v.size))
+		v.taken.Add(room.Bytes(v.size))
 	}
 	v.live.Store(int32(max(1, 2*n)))
 	v.content()
 }
 
-// settle makes the bytes that it has the bound: frames cannot give what it needs to grow.
-func (v *values) settle() {
+// Settle makes the bytes that it has the bound: frames cannot give what it needs to grow.
+func (v *Cache) Settle() {
 	v.bound = int(v.live.Load()) * v.each
 	v.content()
 }
 
-// retry takes settle back.
-func (v *values) retry() { v.bound = v.half }
+// Settled reports whether Settle has bounded it.
+func (v *Cache) Settled() bool { return v.bound < v.half }
+
+// Retry takes settle back.
+func (v *Cache) Retry() { v.bound = v.half }
 
 // content clears the wish to grow, until a value finds no room again.
-func (v *values) content() {
+func (v *Cache) content() {
 	for i := range v.parts {
 		v.parts[i].RoomAgain()
 	}
