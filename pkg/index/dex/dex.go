@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/offload"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/rowcache"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/valuecache"
@@ -29,7 +30,7 @@ import (
 const Name = "dex"
 
 // design is what the tree knows of it. Numbers 2, 3 and 5 are for SMART, CHIME and Dolphin.
-var design = index.Design{Name: Name, Number: 4, Switches: Switches, Executor: new(Executor)}
+var design = index.Design{Name: Name, Number: 4, Switches: Switches, Executor: new(offload.Executor)}
 
 func init() {
 	d := design
@@ -104,7 +105,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		o.CacheBytes = bound - bound/uncachedShare
 	}
 	o.Switches = nil // the tree's are Sherman's
-	config := slottedtree.Config{Design: design, Options: o, Cache: x, ArenaBytes: callBytes, NoHints: with.direct()}
+	config := slottedtree.Config{Design: design, Options: o, Cache: x, ArenaBytes: offload.CallBytes, NoHints: with.direct()}
 	if with.pathAware {
 		config.Paths = x
 	}

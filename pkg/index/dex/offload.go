@@ -3,6 +3,7 @@ package dex
 import (
 	"time"
 
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/offload"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -10,9 +11,9 @@ import (
 // sought is the state of a search for a leaf.
 type sought struct {
 	path  btree.Path
-	near  bool   // a memory server has found the leaf
-	found answer // its answer
-	since uint64 // the eviction clock before the call
+	near  bool           // a memory server has found the leaf
+	found offload.Answer // its answer
+	since uint64         // the eviction clock before the call
 }
 
 // seek finds the leaf for key as far as inner nodes lead. If one of level 1 or 2 is not in the
@@ -27,12 +28,12 @@ func (s *session) seek(q *sought, key []byte) (err error) {
 	}
 	q.since = s.x.cache.evictions.clock.Load()
 	c, level, began := s.costsOf(w.Addr), w.Level, s.x.env.Now()
-	if q.found, q.near, err = s.asker.entry(&w, key); err != nil {
+	if q.found, q.near, err = s.asker.Search(&w, key); err != nil {
 		return err
 	}
-	c.called(s.x.env.Now()-began, level, q.near || w.Level < level)
+	c.Called(s.x.env.Now()-began, level, q.near || w.Level < level)
 	if q.near {
-		q.path = btree.At(q.found.leaf)
+		q.path = btree.At(q.found.Leaf)
 		s.x.missed(key)
 		return nil
 	}
@@ -47,17 +48,17 @@ func (x *dex) Offload(b *btree.Session, w btree.Way) bool {
 	if !s.b.PS.Calls(w.Addr) {
 		return false
 	}
-	if s.x.with.costAware && !s.costsOf(w.Addr).worth(w.Level, s.x.env.Uint64()) {
+	if s.x.with.costAware && !s.costsOf(w.Addr).Worth(w.Level, s.x.env.Uint64()) {
 		return false
 	}
 	return s.x.with.pathAware || !s.b.Keeps(w)
 }
 
 // costsOf is what is known of the costs at the memory server of a, which may have joined lately.
-func (s *session) costsOf(a pool.Addr) *costs {
+func (s *session) costsOf(a pool.Addr) *offload.Costs {
 	c := s.costs[a.Server()]
 	if c == nil {
-		c = new(costs)
+		c = new(offload.Costs)
 		s.costs[a.Server()] = c
 	}
 	return c
@@ -74,12 +75,12 @@ func (s *session) clock(a pool.Addr) time.Duration {
 // measured records how long the READ took.
 func (s *session) measured(a pool.Addr, began time.Duration) {
 	if began > 0 {
-		s.costsOf(a).read.add(s.x.env.Now() - began)
+		s.costsOf(a).ReadTook(s.x.env.Now() - began)
 	}
 }
 
 // holds reports whether a memory server's answer is current: the leaf was not in the cache since
 // before the call.
 func (q *sought) holds(x *dex) bool {
-	return q.near && x.cache.still(q.found.leaf, q.since)
+	return q.near && x.cache.still(q.found.Leaf, q.since)
 }

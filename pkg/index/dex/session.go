@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/offload"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/valuecache"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
@@ -24,10 +25,10 @@ type session struct {
 	x       *dex
 	b       *slottedtree.Session
 	log     *redo.Appender
-	back    func(*frame.Frame) error // flush, made once
-	yield   func(*frame.Frame) error // evict, made once
-	costs   map[uint16]*costs        // by memory server
-	asker   asker
+	back    func(*frame.Frame) error  // flush, made once
+	yield   func(*frame.Frame) error  // evict, made once
+	costs   map[uint16]*offload.Costs // by memory server
+	asker   offload.Client
 	sought  sought
 	ahead   ahead
 	beside  beside
@@ -95,10 +96,10 @@ func (x *dex) newSession() (*session, error) {
 	}
 	s := &session{x: x, b: b, log: x.log.Appender(), limit: index.DefaultLimit,
 		entry: make([]byte, slotted.MaxEntryBytes), record: make([]byte, 0, record.FixedBytes+slotted.MaxEntryBytes)}
-	if s.asker, err = newAsker(&b.Session); err != nil {
+	if s.asker, err = offload.NewClient(&b.Session, design.Number); err != nil {
 		return nil, errors.Join(op.Failure(err, false), b.Close())
 	}
-	s.costs = map[uint16]*costs{}
+	s.costs = map[uint16]*offload.Costs{}
 	s.beside.note = make([]byte, 0, record.FixedBytes+slotted.MaxEntryBytes)
 	s.yield = s.evict
 	b.Owner = s
@@ -217,10 +218,10 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	if s.x.with.offloading && !s.prefetched {
 		q := &s.sought
 		if err = s.seek(q, key); err == nil && q.holds(s.x) {
-			if q.found.entry == nil {
+			if q.found.Entry == nil {
 				return dst, index.ErrNotFound
 			}
-			if value, ok, err := s.appendRemote(key, q.found.entry, dst, q.found.leaf, q.since, epoch); ok || err != nil {
+			if value, ok, err := s.appendRemote(key, q.found.Entry, dst, q.found.Leaf, q.since, epoch); ok || err != nil {
 				return value, err
 			}
 		}

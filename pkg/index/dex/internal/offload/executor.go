@@ -1,4 +1,4 @@
-package dex
+package offload
 
 import (
 	"encoding/binary"
@@ -20,23 +20,6 @@ import (
 // node (DEX, section 6). It reads nodes as a client without a lock does, and uses only what
 // verifies; docs/design/sherman.md says why that is right. It changes nothing, and knows of an
 // index only what a request says.
-//
-//	request                                   answer
-//	0   1  number of the design               0   1  outcome
-//	1   1  version of this format             1   1  level, where to continue
-//	2   1  what is asked for: 1 = the entry   2   6  zero
-//	3   1  flags: 1 = uint64 keys, 2 = long   8   8  address: of the leaf, or where to continue
-//	4   4  size of nodes                      16 ... the entry
-//	8   8  address of the node to begin at
-//	16  2  longest key
-//	18  2  length of the key
-//	20  1  level of that node
-//	21  3  zero
-//	24  16 the index's secret, by which entries are verified (package sum)
-//	40 ... the key
-//
-// The room for the answer is always that of its fixed part and a node, because nodes are read into
-// it.
 type Executor struct {
 	idle [8]atomic.Pointer[walk] // so that calls allocate nothing
 	// expanded keys of sums of the indexes that calls came for, by their secrets

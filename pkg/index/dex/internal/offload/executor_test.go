@@ -1,4 +1,4 @@
-package dex
+package offload
 
 import (
 	"bytes"
@@ -20,6 +20,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
+// testDesign is the number of a design, which an executor does not look at.
+const testDesign = 4
+
 // TestExecutorFindsWhatAClientFinds asks memory servers for keys that are there and keys that are
 // not, from every level that they may begin at.
 func TestExecutorFindsWhatAClientFinds(t *testing.T) {
@@ -28,7 +31,7 @@ func TestExecutorFindsWhatAClientFinds(t *testing.T) {
 		{MaxKeyBytes: 24, MaxValueBytes: 12, NodeBytes: 512},
 	} {
 		c := pooltest.New(t, pooltest.Options{Provider: "tcp", Servers: 2, Chunks: 40, Executor: new(Executor)})
-		x, err := slottedtree.Open(c.Open(t), slottedtree.Config{Options: o, Design: index.Design{Name: "test"}, Cache: keepsNothing{}, ArenaBytes: callBytes})
+		x, err := slottedtree.Open(c.Open(t), slottedtree.Config{Options: o, Design: index.Design{Name: "test"}, Cache: keepsNothing{}, ArenaBytes: CallBytes})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +39,7 @@ func TestExecutorFindsWhatAClientFinds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ask, err := newAsker(&s.Session)
+		ask, err := NewClient(&s.Session, testDesign)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +76,7 @@ func TestExecutorFindsWhatAClientFinds(t *testing.T) {
 				}
 				asked++
 				w := btree.Way{Addr: p.Addr(), Level: level}
-				f, ok, err := ask.entry(&w, k)
+				f, ok, err := ask.Search(&w, k)
 				switch {
 				case err != nil:
 					t.Fatal(err)
@@ -82,8 +85,8 @@ func TestExecutorFindsWhatAClientFinds(t *testing.T) {
 				case !ok:
 					far++
 					continue
-				case f.entry == nil && !errors.Is(wantErr, index.ErrNotFound), f.entry != nil && (wantErr != nil || !bytes.Equal(s.Lay.ValueOf(f.entry), want)):
-					t.Fatalf("key %x, from level %d: entry %x; a client finds %x, %v", k, level, f.entry, want, wantErr)
+				case f.Entry == nil && !errors.Is(wantErr, index.ErrNotFound), f.Entry != nil && (wantErr != nil || !bytes.Equal(s.Lay.ValueOf(f.Entry), want)):
+					t.Fatalf("key %x, from level %d: entry %x; a client finds %x, %v", k, level, f.Entry, want, wantErr)
 				}
 				found++
 			}

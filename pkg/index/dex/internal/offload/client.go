@@ -1,4 +1,4 @@
-package dex
+package offload
 
 import (
 	"encoding/binary"
@@ -13,35 +13,36 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// asker is the client of Executor: it asks memory servers to search. One session uses it.
-type asker struct {
-	s    *btree.Session
-	room []byte // of a call, in the session's arena
+// Client asks memory servers to search in an index of a design with a number. One session uses it.
+type Client struct {
+	s      *btree.Session
+	design uint8
+	room   []byte // of a call, in the session's arena
 }
 
-// callBytes returns the size of the buffer of a call.
-func callBytes(l *fence.Layout) int {
+// CallBytes returns the size of the buffer of a call.
+func CallBytes(l *fence.Layout) int {
 	return verbs.CallBytes(answerFixed + max(l.NodeBytes, requestFixed+l.MaxKey))
 }
 
-func newAsker(s *btree.Session) (q asker, err error) {
-	q.s = s
-	q.room, err = s.PS.Buffer(callBytes(s.Lay))
+func NewClient(s *btree.Session, design uint8) (q Client, err error) {
+	q.s, q.design = s, design
+	q.room, err = s.PS.Buffer(CallBytes(s.Lay))
 	return q, err
 }
 
-// answer is a memory server's answer.
-type answer struct {
-	leaf  pool.Addr // that holds it
-	entry []byte    // of the key; nil = it is not there
+// Answer is a memory server's answer.
+type Answer struct {
+	Leaf  pool.Addr // that holds it
+	Entry []byte    // of the key; nil = it is not there
 }
 
-// entry asks the memory server of w to search for key, from w down. ok is false if it did not find
+// Search asks the memory server of w to search for key, from w down. ok is false if it did not find
 // the leaf; then w says how far it came, or is unchanged, and err is nil unless the session died.
-func (q *asker) entry(w *btree.Way, key []byte) (f answer, ok bool, err error) {
+func (q *Client) Search(w *btree.Way, key []byte) (f Answer, ok bool, err error) {
 	s, b := q.s, q.room
 	clear(b[:requestFixed])
-	b[atDesign], b[atVersion] = design.Number, requestVersion
+	b[atDesign], b[atVersion] = q.design, requestVersion
 	b[atAsked], b[atBegin] = askEntry, w.Level
 	if s.Lay.Uint64 {
 		b[atLayout] |= layoutUint64
@@ -67,15 +68,15 @@ func (q *asker) entry(w *btree.Way, key []byte) (f answer, ok bool, err error) {
 }
 
 // found decodes an answer.
-func (q *asker) found(w *btree.Way, b []byte) (f answer, ok bool, err error) {
+func (q *Client) found(w *btree.Way, b []byte) (f Answer, ok bool, err error) {
 	if len(b) < answerFixed {
 		return f, false, fmt.Errorf("answer of %d bytes from memory server %d: %w", len(b), w.Addr.Server(), index.ErrFormat)
 	}
 	at, rest := pool.Addr(binary.LittleEndian.Uint64(b[atWay:])), b[answerFixed:]
-	f.leaf = at
+	f.Leaf = at
 	switch b[atOutcome] {
 	case foundEntry:
-		f.entry = rest
+		f.Entry = rest
 		_, _, ok = q.s.Lay.Pair(rest)
 	case foundNone:
 		ok = true

@@ -1,4 +1,4 @@
-package dex
+package offload
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package dex
+package offload
 
 import "time"
 
@@ -39,18 +39,21 @@ func (a *average) add(d time.Duration) {
 // mean returns the average; 0 without samples.
 func (a *average) mean() time.Duration { return a.sum / time.Duration(max(1, min(a.n, lately))) }
 
-// costs are what one session knows of one memory server.
-type costs struct{ read, call average }
+// Costs are what one session knows of one memory server.
+type Costs struct{ read, call average }
+
+// ReadTook records a READ of a leaf.
+func (c *Costs) ReadTook(d time.Duration) { c.read.add(d) }
 
 // reads estimates how long READs of a node of a level, and of one node on each level below it, will
 // take.
-func (c *costs) reads(level uint8) time.Duration {
+func (c *Costs) reads(level uint8) time.Duration {
 	return time.Duration(float64(time.Duration(level+1)*(c.read.mean()+searchTime)) * upkeep)
 }
 
-// worth reports whether to call for a node of a level. Without a measurement the call is tried.
+// Worth reports whether to call for a node of a level. Without a measurement the call is tried.
 // dice is any number.
-func (c *costs) worth(level uint8, dice uint64) bool {
+func (c *Costs) Worth(level uint8, dice uint64) bool {
 	switch {
 	case c.read.n == 0:
 		return false
@@ -60,9 +63,9 @@ func (c *costs) worth(level uint8, dice uint64) bool {
 	return (c.call.mean() < c.reads(level)) != (dice%explore == 0)
 }
 
-// called records a call for a node of a level. A call that did not help also counts the time of the
+// Called records a call for a node of a level. A call that did not help also counts the time of the
 // READs that have to be made now.
-func (c *costs) called(took time.Duration, level uint8, brought bool) {
+func (c *Costs) Called(took time.Duration, level uint8, brought bool) {
 	if !brought {
 		took += c.reads(level)
 	}

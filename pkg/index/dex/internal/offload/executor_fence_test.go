@@ -1,4 +1,4 @@
-package dex
+package offload
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 // right one: no call says anything of the key.
 func TestExecutorLooksAtLowFences(t *testing.T) {
 	c := pooltest.New(t, pooltest.Options{Provider: "tcp", Servers: 1, Chunks: 10, Executor: new(Executor)})
-	x, err := slottedtree.Open(c.Open(t), slottedtree.Config{Options: index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256}, Design: index.Design{Name: "test"}, Cache: keepsNothing{}, ArenaBytes: callBytes})
+	x, err := slottedtree.Open(c.Open(t), slottedtree.Config{Options: index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256}, Design: index.Design{Name: "test"}, Cache: keepsNothing{}, ArenaBytes: CallBytes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestExecutorLooksAtLowFences(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ask, err := newAsker(&s.Session)
+	ask, err := NewClient(&s.Session, testDesign)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,8 +55,8 @@ func TestExecutorLooksAtLowFences(t *testing.T) {
 	}
 	for _, right := range []bool{true, false} {
 		w := btree.Way{Addr: p.Addr(), Level: 1}
-		f, ok, err := ask.entry(&w, key)
-		if err != nil || ok != right || right && f.leaf != leaf {
+		f, ok, err := ask.Search(&w, key)
+		if err != nil || ok != right || right && f.Leaf != leaf {
 			t.Errorf("right: %v; entry: found %v, %+v, %v", right, ok, f, err)
 		}
 		copy(children[at:at+8], children[at+8:])

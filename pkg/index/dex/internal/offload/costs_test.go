@@ -1,4 +1,4 @@
-package dex
+package offload
 
 import (
 	"testing"
@@ -34,17 +34,17 @@ func TestAverageIsOfTheLastFew(t *testing.T) {
 // TestOutliersCountLittle: a single wait of milliseconds does not turn the rule round; a server
 // that became slow does, within a few samples.
 func TestOutliersCountLittle(t *testing.T) {
-	var c costs
+	var c Costs
 	for range lately {
 		c.read.add(20 * us)
 		c.call.add(25 * us)
 	}
 	c.call.add(20 * time.Millisecond)
-	if !c.worth(1, 1) {
+	if !c.Worth(1, 1) {
 		t.Error("one call that waited long makes calls not worth it")
 	}
 	n := 0
-	for ; c.worth(1, 1); n++ {
+	for ; c.Worth(1, 1); n++ {
 		c.call.add(20 * time.Millisecond)
 	}
 	if n > lately/2 {
@@ -55,14 +55,14 @@ func TestOutliersCountLittle(t *testing.T) {
 func TestWorth(t *testing.T) {
 	f := func(read, call time.Duration, level uint8, want bool) {
 		t.Helper()
-		var c costs
+		var c Costs
 		c.read.add(read)
 		c.call.add(call)
 		const dice = 1
-		if got := c.worth(level, dice); got != want {
+		if got := c.Worth(level, dice); got != want {
 			t.Errorf("READs of %v against a call of %v from level %d: %v, want %v", read, call, level, got, want)
 		}
-		if c.worth(level, 3*explore) == want {
+		if c.Worth(level, 3*explore) == want {
 			t.Errorf("READs of %v against a call of %v from level %d: the contrary is never tried", read, call, level)
 		}
 	}
@@ -75,12 +75,12 @@ func TestWorth(t *testing.T) {
 	f(20*us, 21*us, 1, true)
 	f(20*us, 49*us, 1, false)
 	f(0, 1*us, 1, false) // shm
-	var c costs
-	if c.worth(1, 1) || c.worth(1, 0) {
+	var c Costs
+	if c.Worth(1, 1) || c.Worth(1, 0) {
 		t.Error("a call is made before READs were measured")
 	}
 	c.read.add(2 * us)
-	if !c.worth(1, 1) || !c.worth(1, 0) {
+	if !c.Worth(1, 1) || !c.Worth(1, 0) {
 		t.Error("a call is never tried")
 	}
 }
@@ -88,22 +88,22 @@ func TestWorth(t *testing.T) {
 // TestCallInVainCosts: a server that says that it is busy is left alone, although it says so
 // quickly.
 func TestCallInVainCosts(t *testing.T) {
-	var c costs
+	var c Costs
 	c.read.add(2 * us)
-	c.called(2*us, 1, true)
-	if !c.worth(1, 1) {
+	c.Called(2*us, 1, true)
+	if !c.Worth(1, 1) {
 		t.Fatal("a call that takes one READ's time is not worth it")
 	}
 	for range lately {
-		c.called(2*us, 1, false)
+		c.Called(2*us, 1, false)
 	}
-	if c.worth(1, 1) {
+	if c.Worth(1, 1) {
 		t.Fatal("calls in vain are worth it")
 	}
 	for range lately {
-		c.called(2*us, 1, true)
+		c.Called(2*us, 1, true)
 	}
-	if !c.worth(1, 1) {
+	if !c.Worth(1, 1) {
 		t.Fatal("calls that bring something again are not worth it")
 	}
 }
