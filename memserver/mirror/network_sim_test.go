@@ -49,6 +49,9 @@ func (w *world) dial(from *server, to volumes.Proc) (mirror.Conn, error) {
 	b := &socket{w: w, p: s.process, name: d.name, more: s.process.NewEvent(), peer: a}
 	a.peer = b
 	w.sockets = append(w.sockets, a)
+	if s.sink.Applied() > 0 {
+		w.counts.resumed++
+	}
 	s.process.Go("serve", func() { s.sink.Serve(b) })
 	return a, nil
 }

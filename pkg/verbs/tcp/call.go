@@ -19,13 +19,19 @@ func (s *session) call(h *header, r *request) error {
 	if err := s.room(callAnswer + pad(room)); err != nil {
 		return err
 	}
-	if err := s.begin(nil); err != nil {
+	if s.journal == nil {
+		s.beginCheck()
+	} else if err := s.begin(nil); err != nil {
 		return err
 	}
 	at := len(s.out)
 	s.out = s.out[:at+callAnswer+pad(room)]
 	status, n := s.callers.Call(s.peer, s, r.Local, s.out[at+callAnswer:][:room])
-	s.end(nil)
+	if s.journal == nil {
+		s.endCheck()
+	} else {
+		s.end(nil)
+	}
 	mapped.Barrier() // what the answer shows is seen by everybody (G3)
 	size := callAnswer + pad(n)
 	clear(s.out[at+callAnswer+n : at+size])

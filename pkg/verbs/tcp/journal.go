@@ -17,15 +17,10 @@ func (r *request) recorded(j *verbs.Journal) bool {
 	return (r.Op == verbs.Write || r.Op.Atomic()) && j.Recorded(r.Region, r.Remote, r.length)
 }
 
-// begin begins the check of a list that is executed next. Where the list has changes that are
-// recorded, it takes the order first (step 1), which may wait. If the journal's mode is another one
-// behind the begin of the check, Settle may have passed this session by meanwhile, so the list
-// begins anew.
+// begin is beginCheck where there is a journal. Where the list has changes that are recorded, it
+// takes the order first (step 1), which may wait. If the journal's mode is another one behind the
+// begin of the check, Settle may have passed this session by meanwhile, so the list begins anew.
 func (s *session) begin(list []request) error {
-	if s.journal == nil {
-		s.beginCheck()
-		return nil
-	}
 	for {
 		mode := s.journal.Mode()
 		if mode.Halted() {
@@ -45,17 +40,12 @@ func (s *session) begin(list []request) error {
 	}
 }
 
-// end ends what begin began (step 4), and notes what the answer depends on besides changes of the
-// list (step 5).
+// end is endCheck behind begin (step 4), and notes what the answer depends on besides changes of
+// the list (step 5).
 func (s *session) end(list []request) {
 	s.endCheck()
-	if s.journal == nil {
-		return
-	}
 	s.giveOrder()
-	if s.journal.Mode().Records() {
-		s.found(list)
-	}
+	s.found(list)
 }
 
 func (s *session) takeOrder(list []request) error {
@@ -116,6 +106,9 @@ func recordChange(j *verbs.Journal, space *mapped.Space, r *verbs.Request) (p ve
 
 // found notes what the answer to a list depends on that READ or compared something (step 5).
 func (s *session) found(list []request) {
+	if !s.journal.Mode().Records() {
+		return
+	}
 	mapped.KeepOrder()
 	for i := range list {
 		if r := &list[i]; r.Op != verbs.Write {

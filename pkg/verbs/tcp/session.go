@@ -175,14 +175,20 @@ func (s *session) reaches(list []request) bool {
 // apply executes a list and appends its answer, for which there is room. It waits for nothing
 // between check and execution.
 func (s *session) apply(h *header, list []request, answer int) error {
-	if err := s.begin(list); err != nil {
+	if s.journal == nil {
+		s.beginCheck()
+	} else if err := s.begin(list); err != nil {
 		return err
 	}
 	allowed := s.reaches(list)
 	if allowed {
 		s.perform(h, list, answer)
 	}
-	s.end(list)
+	if s.journal == nil {
+		s.endCheck()
+	} else {
+		s.end(list)
+	}
 	if !allowed {
 		return s.fail(h, codeOutOfRange, verbs.ErrOutOfRange)
 	}
@@ -312,7 +318,9 @@ func (s *session) pieces(h *header, list []request, answer int) error {
 func (s *session) applyPart(r *request, n int, pending bool) (old uint64, nowPending bool, err error) {
 	part := [1]request{*r}
 	part[0].length = n
-	if err := s.begin(part[:]); err != nil {
+	if s.journal == nil {
+		s.beginCheck()
+	} else if err := s.begin(part[:]); err != nil {
 		return 0, pending, err
 	}
 	allowed := s.reach.Allows(r.Region, r.Remote, n)
@@ -322,7 +330,11 @@ func (s *session) applyPart(r *request, n int, pending bool) (old uint64, nowPen
 		}
 		old, pending = s.space.Apply(&r.Request, pending)
 	}
-	s.end(part[:])
+	if s.journal == nil {
+		s.endCheck()
+	} else {
+		s.end(part[:])
+	}
 	if !allowed {
 		err = verbs.ErrOutOfRange
 	}
