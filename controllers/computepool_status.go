@@ -45,10 +45,8 @@ func (s *computePoolScope) summarize(err error) {
 		message = fmt.Sprintf("%d of %d compute servers are ready", status.ReadyReplicas, s.pool.Spec.Replicas)
 		if problems := s.problems(); len(problems) > 0 {
 			reason, message = dmv1.ReasonNodeUnfit, message+unfitPods(s.pods, problems)
-		} else if why := imageProblem(s.pods...); why != "" {
-			reason, message = dmv1.ReasonImageUnavailable, message+"; "+why
-		} else if why := unschedulable(s.pods); why != "" {
-			reason, message = dmv1.ReasonUnschedulable, message+"; "+why
+		} else if r, why := podTrouble(s.pods); why != "" {
+			reason, message = r, message+"; "+why
 		}
 	}
 	condition(&status.Conditions, generation, dmv1.ConditionPoolReady, all, reason, message)

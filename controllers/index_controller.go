@@ -161,8 +161,8 @@ func (r *DMIndexReconciler) tell(index *dmv1.DMIndex, before *dmv1.DMIndexStatus
 		}
 		r.events.Eventf(index, nil, level, is.Reason, "Reconcile", "%s is now %s: %s", kind, is.Status, is.Message)
 	}
-	was, is := find(before.Conditions, dmv1.ConditionProgressing), find(index.Status.Conditions, dmv1.ConditionProgressing)
-	if is != nil && (is.Reason == dmv1.ReasonMemoryPending || is.Reason == dmv1.ReasonQuotaRefused) && (was == nil || was.Reason != is.Reason) {
-		r.events.Eventf(index, nil, corev1.EventTypeWarning, is.Reason, "Admit", "%s", is.Message)
+	was, is := find(before.Conditions, dmv1.ConditionDegraded), find(index.Status.Conditions, dmv1.ConditionDegraded)
+	if is != nil && troubles[is.Reason] && (was == nil || was.Reason != is.Reason) {
+		r.events.Eventf(index, nil, corev1.EventTypeWarning, is.Reason, "Reconcile", "%s", is.Message)
 	}
 }

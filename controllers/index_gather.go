@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dmindex/dmindex/api/config"
@@ -37,6 +36,8 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 		name := build.MemoryPoolOf(s.index, spec)
 		pool := &dmv1.DMMemoryPool{}
 		switch err := r.Get(ctx, types.NamespacedName{Namespace: s.index.Namespace, Name: name}, pool); {
+		case apierrors.IsNotFound(err) && recorded == nil && spec.Template != nil:
+			return &waitFor{dmv1.ReasonWaitingForMemory, "memory pool " + name + " is being made", requeueSoon}
 		case apierrors.IsNotFound(err) && recorded == nil:
 			return &waitFor{dmv1.ReasonPoolMissing, "there is no DMMemoryPool " + name + ": make it, or correct spec.memoryPools of a new index", 0}
 		case apierrors.IsNotFound(err):
@@ -189,25 +190,6 @@ func (s *indexScope) unfitCompute() string {
 	return strings.Join(list, "; ")
 }
 
-// imageProblem says which pools have pods that do not start with their image; empty if none has.
-func (s *indexScope) imageProblem() string {
-	var list []string
-	say := func(kind, name string, conditions []metav1.Condition) {
-		if c := find(conditions, dmv1.ConditionPoolReady); c != nil && c.Reason == dmv1.ReasonImageUnavailable {
-			list = append(list, kind+" pool "+name+": "+c.Message)
-		}
-	}
-	for _, p := range s.memoryPools {
-		if p.pool != nil {
-			say("memory", p.pool.Name, p.pool.Status.Conditions)
-		}
-	}
-	for _, pool := range s.computePools {
-		say("compute", pool.Name, pool.Status.Conditions)
-	}
-	return strings.Join(list, "; ")
-}
-
 // replacing says which pools are not through with the newest template or image; empty if all are.
 func (s *indexScope) replacing() string {
 	var list []string
@@ -237,6 +219,9 @@ func (r *DMIndexReconciler) gatherCompute(ctx context.Context, s *indexScope) er
 		name := build.ComputePoolOf(s.index, spec)
 		pool := &dmv1.DMComputePool{}
 		switch err := r.Get(ctx, types.NamespacedName{Namespace: s.index.Namespace, Name: name}, pool); {
+		case apierrors.IsNotFound(err) && spec.Template != nil:
+			s.problems.add(&waitFor{dmv1.ReasonWaitingForCompute, "compute pool " + name + " is being made", requeueSoon})
+			continue
 		case apierrors.IsNotFound(err):
 			s.problems.add(&waitFor{dmv1.ReasonPoolMissing, "there is no DMComputePool " + name + ": make it, with indexName: " + s.index.Name, requeueSoon})
 			continue

@@ -161,7 +161,7 @@ func (s *indexScope) conditions(err error, computeReady int) {
 	} else {
 		set(dmv1.ConditionDataLost, false, dmv1.ReasonIntact, "")
 	}
-	paused := s.index.Spec.Paused
+	paused, trouble := s.index.Spec.Paused, s.poolTrouble()
 	// An index that serves goes on serving when the operator cannot do something.
 	created := s.made()
 	switch {
@@ -175,6 +175,8 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionAvailable, false, reason, message)
 	case computeReady == 0 && s.unfitCompute() != "":
 		set(dmv1.ConditionAvailable, false, dmv1.ReasonNodeUnfit, s.unfitCompute())
+	case computeReady == 0 && trouble != nil:
+		set(dmv1.ConditionAvailable, false, trouble.reason, trouble.message)
 	case computeReady == 0 || s.index.Status.Map == nil:
 		set(dmv1.ConditionAvailable, false, dmv1.ReasonWaitingForCompute, orElse(s.waiting, "no compute server is ready"))
 	default:
@@ -193,14 +195,14 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionProgressing, true, s.short.reason, s.short.message)
 	case s.poolFull != "":
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonPoolFull, s.poolFull)
+	case trouble != nil:
+		set(dmv1.ConditionProgressing, true, trouble.reason, trouble.message)
 	case s.joins != "":
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonMemoryJoining, s.joins)
 	case s.waiting != "":
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonMoving, s.waiting)
 	case s.unfenced != "":
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonFencing, "not done yet: "+s.unfenced)
-	case s.imageProblem() != "":
-		set(dmv1.ConditionProgressing, true, dmv1.ReasonImageUnavailable, s.imageProblem())
 	case computeReady < s.view.Desired:
 		set(dmv1.ConditionProgressing, true, dmv1.ReasonWaitingForCompute, fmt.Sprintf("%d of %d compute servers are ready", computeReady, s.view.Desired))
 	case s.replacing() != "":
@@ -217,8 +219,12 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionDegraded, true, dmv1.ReasonFencePending, strings.TrimSuffix(s.fencePending+"; "+s.poolFull, "; "))
 	case s.poolFull != "":
 		set(dmv1.ConditionDegraded, true, dmv1.ReasonPoolFull, s.poolFull)
-	case err != nil && created && reason != dmv1.ReasonMemoryLost:
+	case err != nil && (created || troubles[reason]) && reason != dmv1.ReasonMemoryLost:
 		set(dmv1.ConditionDegraded, true, reason, message)
+	case s.short != nil:
+		set(dmv1.ConditionDegraded, true, s.short.reason, s.short.message)
+	case trouble != nil:
+		set(dmv1.ConditionDegraded, true, trouble.reason, trouble.message)
 	case s.view.Map != nil && computeReady < s.view.Desired:
 		set(dmv1.ConditionDegraded, true, dmv1.ReasonComputeMissing, fmt.Sprintf("%d of %d compute servers are ready", computeReady, s.view.Desired))
 	default:

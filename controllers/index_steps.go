@@ -273,6 +273,9 @@ func (r *DMIndexReconciler) chooseMemory(ctx context.Context, s *indexScope) err
 				return &waitFor{dmv1.ReasonNodeUnfit, message, requeueSoon}
 			}
 		}
+		if t := s.poolTrouble(); t != nil {
+			return &waitFor{t.reason, t.message, requeueSoon}
+		}
 		return &waitFor{dmv1.ReasonWaitingForMemory, message, requeueSoon}
 	}
 	recorded, of := map[uint16]uint64{}, map[int][]int{}

@@ -37,8 +37,8 @@ func (s *memoryPoolScope) summarize(err error) {
 			reason, message = dmv1.ReasonNodeUnfit, message+unfitPods(s.pods, s.problems)
 		} else if why := s.imageProblem(); why != "" {
 			reason, message = dmv1.ReasonImageUnavailable, message+"; "+why
-		} else if why := unschedulable(s.pods); why != "" {
-			reason, message = dmv1.ReasonUnschedulable, message+"; "+why
+		} else if r, why := podTrouble(s.pods); why != "" {
+			reason, message = r, message+"; "+why
 		}
 	}
 	condition(&status.Conditions, generation, dmv1.ConditionPoolReady, all, reason, message)

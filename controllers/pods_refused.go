@@ -117,7 +117,7 @@ func refusal(pods []*corev1.Pod, next, now time.Time) *waitFor {
 func unschedulable(pods []*corev1.Pod) string {
 	for _, p := range pods {
 		for _, c := range p.Status.Conditions {
-			if !going(p) && c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			if !going(p) && c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && (c.Reason == corev1.PodReasonUnschedulable || c.Reason == corev1.PodReasonSchedulingGated) {
 				return fmt.Sprintf("no node for pod %s: %s", p.Name, c.Message)
 			}
 		}

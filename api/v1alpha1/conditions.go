@@ -71,9 +71,9 @@ const (
 	// To do: create the pool that the message names, or correct spec.
 	ReasonPoolMissing = "PoolMissing"
 
-	// ReasonPoolRefused: the API server refused to create or change a pool or another object of
-	// the index. To do: the message quotes the API server: a quota, an admission rule or a missing
-	// permission.
+	// ReasonPoolRefused: the API server refused to create or change a pool, a pod or another object
+	// of the index. To do: the message quotes the API server: a quota, an admission rule, a
+	// priority class that is missing, a label that is none, or a missing permission.
 	ReasonPoolRefused = "PoolRefused"
 
 	// ReasonNameTaken: an object that the operator must create exists and has another owner.
@@ -85,8 +85,8 @@ const (
 	ReasonWaitingForMemory = "WaitingForMemory"
 
 	// ReasonMemoryPending: a memory server has less free memory than the index asks for. To do:
-	// free memory on the server that the message names, raise `servers` for future indexes, or ask
-	// for less.
+	// free memory on the server that the message names, delete an index there, or ask for less
+	// (quota). An index that is served goes on with what it has.
 	ReasonMemoryPending = "MemoryPending"
 
 	// ReasonQuotaRefused: a quota would fall below the memory in use. To do: raise the quota again,
@@ -163,6 +163,11 @@ const (
 	// ReasonUnschedulable: no node has the resources that pods of a pool request; the message
 	// quotes the scheduler. To do: add nodes, or ask for less in pod.resources.
 	ReasonUnschedulable = "Unschedulable"
+
+	// ReasonPodFailing: a container of a pod does not start, though its image is there, or ends
+	// again and again; the message quotes the kubelet. To do: see the log that the message names.
+	// If it was OOMKilled, raise the limit of memory in pod.resources.
+	ReasonPodFailing = "PodFailing"
 
 	// ReasonTransportMismatch: a memory pool has transport RDMA, and a compute pool of the index
 	// has not; or the index has security.fabricTLS, and a memory pool cannot speak TLS. To do: give
