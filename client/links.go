@@ -129,6 +129,7 @@ func (ls *links) to(address, serverName string) (*link, error) {
 			MinConnectTimeout: 2 * time.Second,
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.WithNoProxy(),
 		grpc.WithStaticStreamWindowSize(dostream.StreamWindow), grpc.WithStaticConnWindowSize(dostream.ConnWindow),
 	}
 	if ls.o.User != "" || ls.o.Password != "" || ls.o.PasswordFile != "" {

@@ -68,6 +68,7 @@ func (p *grpcPeers) link(to partition.Server) (*peerLink, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(rpcMaxMessage), grpc.MaxCallSendMsgSize(rpcMaxMessage)),
 		grpc.WithConnectParams(quickReconnect),
 		grpc.WithKeepaliveParams(clientKeepalive),
+		grpc.WithNoProxy(),
 		grpc.WithStaticStreamWindowSize(dostream.StreamWindow), grpc.WithStaticConnWindowSize(dostream.ConnWindow),
 	}
 	if p.files != nil {

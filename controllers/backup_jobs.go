@@ -153,6 +153,7 @@ func (b *base) makeJob(ctx context.Context, owner client.Object, job *batchv1.Jo
 	if err := ctrl.SetControllerReference(owner, job, b.Scheme()); err != nil {
 		return err
 	}
+	b.asUser(&job.Spec.Template.Spec)
 	if err := b.Create(ctx, job, kube.Owner); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("make Job %s: %w", job.Name, err)
 	}

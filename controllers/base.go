@@ -41,6 +41,7 @@ type base struct {
 	image     string      // --server-image
 	imageRDMA string      // --server-image-rdma; empty = none
 	pprof     bool        // --pprof
+	anyUser   bool        // --cluster-user-ids
 	policies  string      // --network-policies
 	logs      logs.Config // --server-log-level, --server-log-format
 	now       func() time.Time

@@ -174,6 +174,7 @@ func (s *spareIDs) put(pool types.UID, ids []int) {
 // which older images ignore. Pods that there are stay as they are: nobody is moved for a look at
 // it.
 func (b *base) equip(pod *corev1.Pod) {
+	b.asUser(&pod.Spec)
 	c := container(pod)
 	set := func(name, value string) {
 		there := slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == name })
@@ -186,4 +187,13 @@ func (b *base) equip(pod *corev1.Pod) {
 	}
 	set(logs.EnvLevel, b.logs.Level)
 	set(logs.EnvFormat, b.logs.Format)
+}
+
+// asUser lets the cluster say as whom a pod runs, if the operator was told to: one that gives each
+// namespace a range of ids refuses all others. Pods that there are stay as they are: nobody is
+// replaced for it. Those with RDMA run as user 0, which they cannot do without.
+func (b *base) asUser(spec *corev1.PodSpec) {
+	if c := spec.SecurityContext; b.anyUser && c != nil && c.RunAsUser != nil && *c.RunAsUser == build.User {
+		c.RunAsUser, c.RunAsGroup, c.FSGroup = nil, nil, nil
+	}
 }

@@ -101,6 +101,7 @@ func (r *DMMemoryPoolReconciler) keepProbes(ctx context.Context, s *memoryPoolSc
 		}
 		probe := build.ImageProbe(s.pool, p, a.probe, s.image)
 		probe.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kindOf(s.pool))}
+		r.asUser(&probe.Spec)
 		switch err := r.Create(ctx, probe); {
 		case apierrors.IsAlreadyExists(err):
 			there := &corev1.Pod{}

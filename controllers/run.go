@@ -29,8 +29,10 @@ type RunOptions struct {
 	HealthAddr      string
 	LeaderElect     bool
 	// profiles beside the metrics, also of the servers that are made from now on
-	Pprof      bool
-	Namespaces []string // watched; none = all
+	Pprof bool
+	// the cluster says as whom new pods run
+	ClusterUserIDs bool
+	Namespaces     []string // watched; none = all
 	// the operator's own namespace, if it is to make NetworkPolicies
 	NetworkPolicies string
 	Log             logs.Config // of the operator
@@ -48,6 +50,7 @@ func (o *RunOptions) AddFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.ServerLog.Level, "server-"+logs.FlagLevel, "", "least level of the log of new server pods: debug, info, warn or error; empty = as their images have it")
 	flags.StringVar(&o.ServerLog.Format, "server-"+logs.FlagFormat, "", "format of the log of new server pods: text or json; empty = as their images have it")
 	flags.BoolVar(&o.Pprof, profile.Flag, profile.FromEnv(), profile.Usage+"; new server pods do the same")
+	flags.BoolVar(&o.ClusterUserIDs, "cluster-user-ids", false, "leave user and group ids out of new pods, where the cluster gives each namespace its own, as OpenShift does; else they are 65532")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader, so that only one of several operators acts")
 	flags.StringVar(&o.NetworkPolicies, "network-policies", "", "make NetworkPolicies for the pods of servers; they admit the operator's pods of this namespace. Empty = make none")
 	flags.Func("namespace", "namespace to watch, may be repeated or separated by commas; none = all", func(v string) error {
@@ -109,7 +112,7 @@ func Run(ctx context.Context, o RunOptions) error {
 	if err := mgr.Add(rights); err != nil {
 		return fmt.Errorf("start the operator: %w", err)
 	}
-	if err := SetupWithManager(mgr, Options{ServerImage: o.ServerImage, ServerImageRDMA: o.ServerImageRDMA, Pprof: o.Pprof, NetworkPolicies: o.NetworkPolicies, ServerLogs: o.ServerLog, Metrics: ctrlmetrics.Registry}); err != nil {
+	if err := SetupWithManager(mgr, Options{ServerImage: o.ServerImage, ServerImageRDMA: o.ServerImageRDMA, Pprof: o.Pprof, ClusterUserIDs: o.ClusterUserIDs, NetworkPolicies: o.NetworkPolicies, ServerLogs: o.ServerLog, Metrics: ctrlmetrics.Registry}); err != nil {
 		return fmt.Errorf("start the operator: %w", err)
 	}
 	if err := servePorts(mgr, &o, ctrlmetrics.Registry, rights.check); err != nil {

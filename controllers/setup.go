@@ -70,6 +70,9 @@ type Options struct {
 	// Pprof lets the servers of pods that are made serve profiles.
 	Pprof bool
 
+	// ClusterUserIDs leaves user and group ids out of pods that are made: the cluster gives them.
+	ClusterUserIDs bool
+
 	// NetworkPolicies is the namespace of the operator, if it is to make NetworkPolicies for the
 	// pods of servers. Empty = it makes none, and needs no rights for them.
 	NetworkPolicies string
@@ -137,7 +140,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	}
 	b := base{
 		Writer: kube.Writer{Client: witnessed{mgr.GetClient()}, Live: witnessedReader{mgr.GetAPIReader()}},
-		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, policies: o.NetworkPolicies, logs: o.ServerLogs, now: o.Now, settle: cmp.Or(o.Settle, partition.Settling), spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
+		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, anyUser: o.ClusterUserIDs, policies: o.NetworkPolicies, logs: o.ServerLogs, now: o.Now, settle: cmp.Or(o.Settle, partition.Settling), spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
 		events: shortNotes{mgr.GetEventRecorder("dmindex-operator")}, handovers: newHandovers(o.Dialer), watch: newVolumeWatch(o.Dialer), logged: newLogged(), served: newServed(), figures: newFigures(),
 	}
 	if o.Metrics != nil {

@@ -16,8 +16,8 @@ const (
 
 // BackupVolume is a volume for artifacts.
 type BackupVolume struct {
-	// ClaimName names a PersistentVolumeClaim of this namespace. Group 65532 must be able to write
-	// there.
+	// ClaimName names a PersistentVolumeClaim of this namespace. Group 65532, or the one that the
+	// cluster gives pods (--cluster-user-ids), must be able to write there.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -49,6 +49,12 @@ type BackupS3 struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Region string `json:"region,omitempty"`
+
+	// Proxy is the URL of the HTTP proxy through which the server is reached. Default: none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:Pattern=`^https?://[^/?#@]+$`
+	Proxy string `json:"proxy,omitempty"`
 
 	// Prefix of the objects' names, as a path. Default: none.
 	// +optional

@@ -38,6 +38,7 @@ func (j *backupJob) flags(cmd *cobra.Command) {
 	f.StringVar(&j.s3.Endpoint, "s3-endpoint", "", "URL of an S3 server, in place of a folder")
 	f.StringVar(&j.s3.Bucket, "s3-bucket", "", "bucket of the S3 server, which must exist")
 	f.StringVar(&j.s3.Region, "s3-region", "", "region of the bucket; empty = the server says")
+	f.StringVar(&j.s3.Proxy, "s3-proxy", "", "URL of the HTTP proxy through which the S3 server is reached; empty = as HTTPS_PROXY, HTTP_PROXY and NO_PROXY say")
 	f.StringVar(&j.s3.CredentialsDir, "s3-credentials", "", "folder with the files "+config.S3AccessKey+", "+config.S3SecretKey+" and, if they are needed, "+config.S3SessionToken+" and "+config.S3CA)
 	f.StringVar(&j.artifact, "artifact", "", "path of the artifact below the folder, or name of the object")
 	f.StringVar(&j.report, "report", "", "file for the report, as JSON; empty = none")

@@ -180,6 +180,17 @@ func TestOverlayEverywhere(t *testing.T) {
 	}
 }
 
+// TestOverlayUserIDs: the component for clusters that give user ids says so to the operator, too.
+func TestOverlayUserIDs(t *testing.T) {
+	t.Parallel()
+	o := kustomized(t, overlay+"components: [%s/cluster-user-ids]\n").Find("Deployment", "acme-dmindex")
+	spec, _, _ := unstructured.NestedMap(o.Object, "spec", "template", "spec", "securityContext")
+	containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+	if spec["runAsUser"] != nil || spec["runAsNonRoot"] != true || !strings.Contains(fmt.Sprint(containers), "--cluster-user-ids") {
+		t.Errorf("%v\n%v", spec, containers)
+	}
+}
+
 // runOverlaid runs the operator of a pod as its account, and returns where it tells of its health.
 func runOverlaid(t *testing.T, config *rest.Config, pod *corev1.Pod) (health string) {
 	t.Helper()

@@ -80,3 +80,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{- /* Not empty: the cluster says as whom pods run. */}}
+{{- define "dmindex.clusterUser" -}}
+{{- if or (eq .Values.userIDs "cluster") (and (eq .Values.userIDs "auto") (.Capabilities.APIVersions.Has "security.openshift.io/v1")) }}yes{{ end }}
+{{- end }}

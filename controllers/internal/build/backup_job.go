@@ -152,6 +152,9 @@ func attach(p *corev1.PodSpec, storage dmv1.BackupStorage) {
 		p.Volumes = append(p.Volumes, secretVolume("s3", s3.CredentialsSecret.Name))
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "s3", MountPath: config.BackupS3Dir, ReadOnly: true})
 		c.Args = append(c.Args, "--s3-endpoint="+s3.Endpoint, "--s3-bucket="+s3.Bucket, "--s3-region="+s3.Region, "--s3-credentials="+config.BackupS3Dir)
+		if s3.Proxy != "" { // an older image does not know it
+			c.Args = append(c.Args, "--s3-proxy="+s3.Proxy)
+		}
 	}
 }
 

@@ -29,7 +29,7 @@ func testBackup() *dmv1.DMBackup {
 func TestGoldenJobs(t *testing.T) {
 	s3 := testBackup()
 	s3.Spec.Storage = dmv1.BackupStorage{S3: &dmv1.BackupS3{
-		Endpoint: "https://s3.example.com", Bucket: "dumps", Prefix: "a/b", CredentialsSecret: dmv1.SecretReference{Name: "keys"}}}
+		Endpoint: "https://s3.example.com", Proxy: "http://proxy:3128", Bucket: "dumps", Prefix: "a/b", CredentialsSecret: dmv1.SecretReference{Name: "keys"}}}
 	for name, object := range map[string]any{
 		"dump_s3_job": DumpJob(s3, "server:1", time.Hour),
 		"dump_job":    DumpJob(testBackup(), "server:1", time.Hour),

@@ -60,7 +60,7 @@ func (g *GRPC) dial(t Target) (*sharedConn, error) {
 	// still checked for the name.
 	key := connKey{t.UID, t.Address, t.Name, string(bytes.Join(t.Authority.Trusted(), nil)), string(pair.Cert)}
 	conn, err := g.borrow(key, func(o ...grpc.DialOption) (*grpc.ClientConn, error) {
-		return grpc.NewClient("passthrough:///"+t.Address, append(o, grpc.WithTransportCredentials(credentials.NewTLS(config)))...)
+		return grpc.NewClient("passthrough:///"+t.Address, append(o, grpc.WithTransportCredentials(credentials.NewTLS(config)), grpc.WithNoProxy())...)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("dial %s at %s: %w", t.Pod, t.Address, err)

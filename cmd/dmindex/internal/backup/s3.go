@@ -22,6 +22,9 @@ type S3Config struct {
 	Endpoint string // URL; http is without TLS
 	Bucket   string
 	Region   string // empty = the server says
+	// Proxy is the URL of an HTTP proxy; empty = as the environment says, which is how programs of
+	// others find theirs.
+	Proxy string
 	// CredentialsDir has the files config.S3AccessKey and config.S3SecretKey, and may have
 	// config.S3SessionToken and config.S3CA.
 	CredentialsDir string
@@ -63,6 +66,13 @@ func OpenS3(c S3Config) (*S3, error) {
 	transport, err := minio.DefaultTransport(u.Scheme == "https")
 	if err != nil {
 		return nil, err
+	}
+	if c.Proxy != "" {
+		proxy, err := url.Parse(c.Proxy)
+		if err != nil || proxy.Host == "" || proxy.Scheme != "http" && proxy.Scheme != "https" {
+			return nil, fmt.Errorf("proxy %q of the S3 server: write a URL such as http://proxy.example.com:3128", c.Proxy)
+		}
+		transport.Proxy = http.ProxyURL(proxy)
 	}
 	switch ca, err := secret.read(c.CredentialsDir, config.S3CA, false); {
 	case err != nil:

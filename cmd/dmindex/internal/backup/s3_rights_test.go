@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -230,5 +231,40 @@ func TestS3AnswersEarly(t *testing.T) {
 	answer.Body.Close() // it is empty
 	if rest, err := io.ReadAll(server.body); len(rest) > 0 || !errors.Is(err, errAnswered) || part.Len() != 3 {
 		t.Errorf("after the answer %q was read, %v; %d bytes are left", rest, err, part.Len())
+	}
+}
+
+// credentialsDir is a folder with credentials.
+func credentialsDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, key := range []string{config.S3AccessKey, config.S3SecretKey} {
+		if err := os.WriteFile(filepath.Join(dir, key), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestS3Proxy: a server that only a proxy reaches is reached through it.
+func TestS3Proxy(t *testing.T) {
+	asked := make(chan string, 100)
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case asked <- r.URL.String():
+		default:
+		}
+		w.WriteHeader(http.StatusForbidden)
+	}))
+	defer proxy.Close()
+	s, err := OpenS3(S3Config{Endpoint: "http://s3.invalid", Bucket: "dumps", Region: "eu", CredentialsDir: credentialsDir(t), Proxy: proxy.URL, retries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Open(t.Context(), artifact); err == nil {
+		t.Error("what the proxy refuses is there")
+	}
+	if got := <-asked; !strings.HasPrefix(got, "http://s3.invalid/dumps/") {
+		t.Errorf("the proxy is asked for %s", got)
 	}
 }

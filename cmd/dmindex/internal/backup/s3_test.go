@@ -356,6 +356,7 @@ func TestS3Config(t *testing.T) {
 	f("write a URL", S3Config{Endpoint: "s3.example.com"})
 	f("write a URL", S3Config{Endpoint: "https://s3.example.com/bucket"})
 	f("AWS_ACCESS_KEY_ID", S3Config{Endpoint: "https://s3.example.com", CredentialsDir: t.TempDir()})
+	f("write a URL such as http://proxy.example.com:3128", S3Config{Endpoint: "https://s3.example.com", CredentialsDir: credentialsDir(t), Proxy: "proxy:3128"})
 	server := newS3Server(t)
 	stranger := server.store(func(c *S3Config) {
 		if err := os.Remove(filepath.Join(c.CredentialsDir, config.S3CA)); err != nil {
