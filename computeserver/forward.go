@@ -167,6 +167,26 @@ func (p *grpcPeers) Scan(ctx context.Context, to partition.Server, r engine.Scan
 	return unreachable(to, err)
 }
 
+// Cursor asks the server that gave a cursor of SCAN from which key on the scan goes on; false if it
+// does not know the cursor.
+func (p *grpcPeers) Cursor(to partition.Server, cursor uint64, limit time.Duration) (key []byte, found bool, err error) {
+	l, err := p.link(to)
+	if err != nil {
+		return nil, false, unreachable(to, err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	reply, err := l.client.GetCursor(ctx, &rpcv1.GetCursorRequest{Cursor: cursor})
+	switch {
+	case err == nil:
+		return reply.Key, reply.Found, nil
+	case status.Code(err) == codes.Unimplemented: // of a version whose cursors are its own
+		return nil, false, nil
+	}
+	p.refused(to, l, err)
+	return nil, false, unreachable(to, err)
+}
+
 func (p *grpcPeers) Keep(servers []partition.Server) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -49,7 +49,7 @@ func TestDialogue(t *testing.T) {
 		{computeservertest.Command("SCAN", "0", "COUNT", "100"), "*2\r\n$1\r\n0\r\n*5\r\n$1\r\na\r\n$1\r\nb\r\n$1\r\nc\r\n$1\r\nd\r\n$1\r\ne\r\n"},
 		{computeservertest.Command("SCAN", "0", "MATCH", "[x", "COUNT", "100"), "*2\r\n$1\r\n0\r\n*0\r\n"},
 		{computeservertest.Command("SCAN", "zero"), "-ERR invalid cursor\r\n"},
-		{computeservertest.Command("SCAN", "12345"), "-ERR invalid cursor: this server does not know it, or no longer; start again with 0, on one connection\r\n"},
+		{computeservertest.Command("SCAN", "12345"), "-ERR invalid cursor: the server that gave it is gone, or does not know it any more; start again with 0\r\n"},
 		{computeservertest.Command("DEL", "a", "nope", "b", "c", "d", "e"), ":5\r\n"},
 		{computeservertest.Command("DEL", "a"), ":0\r\n"},
 		{computeservertest.Command("GET"), "-ERR wrong number of arguments for 'get' command\r\n"},

@@ -208,6 +208,15 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 	return send()
 }
 
+// GetCursor says where a SCAN goes on.
+func (r *rpcServer) GetCursor(ctx context.Context, req *rpcv1.GetCursorRequest) (*rpcv1.GetCursorReply, error) {
+	if !seesAll(callerOf(ctx).user()) {
+		return nil, status.Error(codes.PermissionDenied, "a cursor names a key: only users that may read every key may ask for it")
+	}
+	key, found := r.resp.Cursor(req.Cursor)
+	return &rpcv1.GetCursorReply{Found: found, Key: key}, nil
+}
+
 // GetMap reads the map that this server acts on, as the caller may see it.
 func (r *rpcServer) GetMap(ctx context.Context, _ *rpcv1.GetComputeMapRequest) (*rpcv1.ComputeMapReply, error) {
 	reply := &rpcv1.ComputeMapReply{Any: r.core.View.Any}

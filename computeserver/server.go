@@ -92,7 +92,7 @@ func New(cfg Config) (*Server, error) {
 		Engine: c, Users: directory, Front: &m.resp, Batches: &m.rpc, Version: cfg.Version, Logins: logins, TLS: cfg.RESPTLS,
 		Hide:           func(message string) string { return hider().Texts(message) },
 		MaxConnections: cfg.MaxConnections, AuthLimit: cfg.AuthLimit, Idle: cfg.Idle,
-		WriteLimit: cfg.WriteLimit, MaxReply: cfg.MaxReply, MaxBuffers: cfg.MaxBuffers,
+		WriteLimit: cfg.WriteLimit, MaxReply: cfg.MaxReply, MaxBuffers: cfg.MaxBuffers, AskCursor: peers.Cursor,
 	})
 	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor, describe: s.describe, users: directory, files: cfg.TLS, hider: hider, cut: make(chan struct{}), mostParked: rpcParked}
 	s.gate = newGate(&cfg, directory, logins)

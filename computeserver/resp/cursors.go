@@ -3,18 +3,22 @@ package resp
 import (
 	"bytes"
 	"container/list"
+	"math"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
 )
 
-// cursors remembers where the SCANs of RESP clients go on. It is bounded: the cursor that was not
+// cursors remembers where the SCANs of RESP clients go on. A number of 53 bits, which every client
+// can hold, has no room for a key: it says which server remembers the key, and under what. So each
+// server can go on with a scan, as long as that one lives. The table is bounded: the cursor that was not
 // used for longest goes first, and one that was not used for a while goes in any case. A connection
 // has cursorsEach, and its oldest one goes for another: so nobody's many steps take the cursors of
 // others. A cursor stays good after it was used, so that a client may repeat a step, and after its
 // connection has ended, since clients take another one of their pool.
 type cursors struct {
 	env  env.Env
+	self uint64 // of the server, where it fits; else 0
 	max  int
 	keep time.Duration
 
@@ -38,13 +42,24 @@ type ownCursors struct {
 	oldest int // where in ids, once there are cursorsEach
 }
 
-func newCursors(e env.Env, max int, keep time.Duration) *cursors {
-	return &cursors{env: e, max: max, keep: keep, mu: e.NewMutex(), byID: map[uint64]*list.Element{}, used: list.New()}
+// Bits of a cursor: the server's number above, and below a random one, so that who makes up a cursor
+// hardly ever finds one.
+const (
+	cursorServerBits = 16
+	cursorRandomBits = 53 - cursorServerBits
+)
+
+// serverOf is the number of the server that gave a cursor.
+func serverOf(cursor uint64) uint32 { return uint32(min(cursor>>cursorRandomBits, math.MaxUint32)) }
+
+func newCursors(e env.Env, self uint32, max int, keep time.Duration) *cursors {
+	if self >= 1<<cursorServerBits {
+		self = 0
+	}
+	return &cursors{env: e, self: uint64(self), max: max, keep: keep, mu: e.NewMutex(), byID: map[uint64]*list.Element{}, used: list.New()}
 }
 
-// put remembers key under a new number, for the connection that has own. Numbers are random, so
-// that one of another server is hardly ever mistaken for one of this, and below 2^53, which every
-// client can hold.
+// put remembers key under a new number, for the connection that has own.
 func (t *cursors) put(key []byte, own *ownCursors) uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,7 +89,7 @@ func (t *cursors) add(key []byte) uint64 {
 		delete(t.byID, oldest.id)
 	}
 	for {
-		id := t.env.Uint64() >> 11
+		id := t.self<<cursorRandomBits | t.env.Uint64()>>(64-cursorRandomBits)
 		if _, taken := t.byID[id]; id == 0 || taken {
 			continue
 		}

@@ -137,7 +137,7 @@ func readScan(args [][]byte, longest int) (o scanOptions, err error) {
 }
 
 // cmdScan is SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]. Clients want cursors to be numbers,
-// so the key where a scan goes on is kept here under one.
+// so the key where a scan goes on is kept by a server under one (cursors).
 func (c *conn) cmdScan(args [][]byte) {
 	cursor, ok := cursorOf(args[1])
 	if !ok {
@@ -151,8 +151,7 @@ func (c *conn) cmdScan(args [][]byte) {
 	}
 	var start []byte
 	if cursor != 0 {
-		if start, ok = c.s.cursors.take(cursor); !ok {
-			c.replyError("ERR invalid cursor: this server does not know it, or no longer; start again with 0, on one connection")
+		if start, ok = c.startOf(cursor); !ok {
 			return
 		}
 	}
@@ -169,6 +168,34 @@ func (c *conn) cmdScan(args [][]byte) {
 	head := redcon.AppendBulkString(appendHead(nil, 2), strconv.FormatUint(cursor, 10))
 	w.b.send(appendHead(head, w.keys))
 }
+
+// startOf is from which key on a scan goes on, wherever its cursor was given. It is false where an
+// error has been replied. A server that cannot be reached may know the cursor still, so the client
+// may try again; one that is not in the map is gone for good, as is what it remembered.
+func (c *conn) startOf(cursor uint64) ([]byte, bool) {
+	key, found := c.s.cursors.take(cursor)
+	giver := serverOf(cursor)
+	if m := c.s.core.View.Current(); !found && giver != c.s.core.Self && c.s.ask != nil && m != nil {
+		if of, there := m.Server(giver); there {
+			c.settle() // no session is held while another server is waited for
+			var err error
+			key, found, err = c.s.ask(of, cursor, c.patience())
+			c.noteWait(engine.CodeOf(err))
+			if err != nil {
+				c.fail(err)
+				return nil, false
+			}
+		}
+	}
+	if !found {
+		c.replyError("ERR invalid cursor: the server that gave it is gone, or does not know it any more; start again with 0")
+	}
+	return key, found
+}
+
+// Cursor is from which key on a scan goes on whose cursor this server gave; false if it does not
+// know the cursor.
+func (s *Server) Cursor(cursor uint64) (key []byte, found bool) { return s.cursors.take(cursor) }
 
 // walk goes over the keys that a user may read, in steps, and adds those that match to a reply.
 type walk struct {

@@ -80,7 +80,7 @@ func TestScanOfPatternReadsItsKeysOnly(t *testing.T) {
 
 // TestCursorsOfOthersStay: a connection that makes many steps takes no cursor of another one.
 func TestCursorsOfOthersStay(t *testing.T) {
-	all := newCursors(env.Real(), 100, time.Minute)
+	all := newCursors(env.Real(), 1, 100, time.Minute)
 	var slow, fast ownCursors
 	theirs := all.put([]byte("slow"), &slow)
 	var ids []uint64

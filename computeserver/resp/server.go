@@ -14,6 +14,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/accept"
+	"github.com/dmindex/dmindex/pkg/partition"
 )
 
 // Server is the RESP front end: it accepts connections within a bound and drains them.
@@ -23,6 +24,7 @@ type Server struct {
 	front   *count.Front
 	batches *count.Front
 	cursors *cursors
+	ask     func(of partition.Server, cursor uint64, limit time.Duration) (key []byte, found bool, err error)
 	size    *engine.Counting
 	version string
 	started time.Time
@@ -58,6 +60,10 @@ type Config struct {
 	Batches *count.Front // those of the SDK and of other servers: INFO tells of them
 	Version string       // of the program, for people
 
+	// AskCursor asks another server from which key on a SCAN goes on whose cursor that one gave;
+	// false if it does not know the cursor. nil = nobody is asked.
+	AskCursor func(of partition.Server, cursor uint64, limit time.Duration) (key []byte, found bool, err error)
+
 	// Hide takes keys out of the message of an error, for users that may not read every key.
 	Hide func(message string) string
 
@@ -82,7 +88,7 @@ const (
 func New(c Config) *Server {
 	return &Server{
 		core: c.Engine, users: c.Users, front: c.Front, batches: c.Batches, version: c.Version, hide: c.Hide,
-		cursors: newCursors(c.Engine.Env, maxCursors, cursorsKept), size: engine.NewCounting(c.Engine.Env), started: time.Now(),
+		cursors: newCursors(c.Engine.Env, c.Engine.Self, maxCursors, cursorsKept), ask: c.AskCursor, size: engine.NewCounting(c.Engine.Env), started: time.Now(),
 		lobby: accept.NewLobby(maxAnonymousConns, c.AuthLimit), logins: c.Logins,
 		maxConns: c.MaxConnections, idle: c.Idle, writeLimit: c.WriteLimit, maxReply: c.MaxReply, budget: budget{limit: c.MaxBuffers, mu: c.Engine.Env.NewMutex()},
 		tls: c.TLS, handshake: c.AuthLimit,

@@ -1650,6 +1650,102 @@ func (x *TakeOver) GetAgeMilliseconds() uint64 {
 	return 0
 }
 
+type GetCursorRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cursor        uint64                 `protobuf:"varint,1,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetCursorRequest) Reset() {
+	*x = GetCursorRequest{}
+	mi := &file_compute_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetCursorRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetCursorRequest) ProtoMessage() {}
+
+func (x *GetCursorRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_compute_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetCursorRequest.ProtoReflect.Descriptor instead.
+func (*GetCursorRequest) Descriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GetCursorRequest) GetCursor() uint64 {
+	if x != nil {
+		return x.Cursor
+	}
+	return 0
+}
+
+type GetCursorReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Found         bool                   `protobuf:"varint,1,opt,name=found,proto3" json:"found,omitempty"` // else this server does not know the cursor, or no longer
+	Key           []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`      // from which on
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetCursorReply) Reset() {
+	*x = GetCursorReply{}
+	mi := &file_compute_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetCursorReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetCursorReply) ProtoMessage() {}
+
+func (x *GetCursorReply) ProtoReflect() protoreflect.Message {
+	mi := &file_compute_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetCursorReply.ProtoReflect.Descriptor instead.
+func (*GetCursorReply) Descriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GetCursorReply) GetFound() bool {
+	if x != nil {
+		return x.Found
+	}
+	return false
+}
+
+func (x *GetCursorReply) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
 type DrainComputeRequest struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	LimitMilliseconds uint32                 `protobuf:"varint,1,opt,name=limit_milliseconds,json=limitMilliseconds,proto3" json:"limit_milliseconds,omitempty"`
@@ -1659,7 +1755,7 @@ type DrainComputeRequest struct {
 
 func (x *DrainComputeRequest) Reset() {
 	*x = DrainComputeRequest{}
-	mi := &file_compute_proto_msgTypes[16]
+	mi := &file_compute_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1671,7 +1767,7 @@ func (x *DrainComputeRequest) String() string {
 func (*DrainComputeRequest) ProtoMessage() {}
 
 func (x *DrainComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[16]
+	mi := &file_compute_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1684,7 +1780,7 @@ func (x *DrainComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainComputeRequest.ProtoReflect.Descriptor instead.
 func (*DrainComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{16}
+	return file_compute_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DrainComputeRequest) GetLimitMilliseconds() uint32 {
@@ -1703,7 +1799,7 @@ type DrainComputeReply struct {
 
 func (x *DrainComputeReply) Reset() {
 	*x = DrainComputeReply{}
-	mi := &file_compute_proto_msgTypes[17]
+	mi := &file_compute_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1715,7 +1811,7 @@ func (x *DrainComputeReply) String() string {
 func (*DrainComputeReply) ProtoMessage() {}
 
 func (x *DrainComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[17]
+	mi := &file_compute_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1728,7 +1824,7 @@ func (x *DrainComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainComputeReply.ProtoReflect.Descriptor instead.
 func (*DrainComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{17}
+	return file_compute_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DrainComputeReply) GetUnfinished() uint64 {
@@ -1747,7 +1843,7 @@ type BlockComputeRequest struct {
 
 func (x *BlockComputeRequest) Reset() {
 	*x = BlockComputeRequest{}
-	mi := &file_compute_proto_msgTypes[18]
+	mi := &file_compute_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1759,7 +1855,7 @@ func (x *BlockComputeRequest) String() string {
 func (*BlockComputeRequest) ProtoMessage() {}
 
 func (x *BlockComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[18]
+	mi := &file_compute_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1772,7 +1868,7 @@ func (x *BlockComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockComputeRequest.ProtoReflect.Descriptor instead.
 func (*BlockComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{18}
+	return file_compute_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *BlockComputeRequest) GetReason() string {
@@ -1790,7 +1886,7 @@ type BlockComputeReply struct {
 
 func (x *BlockComputeReply) Reset() {
 	*x = BlockComputeReply{}
-	mi := &file_compute_proto_msgTypes[19]
+	mi := &file_compute_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +1898,7 @@ func (x *BlockComputeReply) String() string {
 func (*BlockComputeReply) ProtoMessage() {}
 
 func (x *BlockComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[19]
+	mi := &file_compute_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +1911,7 @@ func (x *BlockComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockComputeReply.ProtoReflect.Descriptor instead.
 func (*BlockComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{19}
+	return file_compute_proto_rawDescGZIP(), []int{21}
 }
 
 var File_compute_proto protoreflect.FileDescriptor
@@ -2012,7 +2108,12 @@ const file_compute_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x18\n" +
 	"\aclients\x18\x04 \x03(\rR\aclients\x12+\n" +
 	"\x11took_milliseconds\x18\x05 \x01(\x04R\x10tookMilliseconds\x12)\n" +
-	"\x10age_milliseconds\x18\x06 \x01(\x04R\x0fageMilliseconds\"D\n" +
+	"\x10age_milliseconds\x18\x06 \x01(\x04R\x0fageMilliseconds\"*\n" +
+	"\x10GetCursorRequest\x12\x16\n" +
+	"\x06cursor\x18\x01 \x01(\x04R\x06cursor\"8\n" +
+	"\x0eGetCursorReply\x12\x14\n" +
+	"\x05found\x18\x01 \x01(\bR\x05found\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\"D\n" +
 	"\x13DrainComputeRequest\x12-\n" +
 	"\x12limit_milliseconds\x18\x01 \x01(\rR\x11limitMilliseconds\"3\n" +
 	"\x11DrainComputeReply\x12\x1e\n" +
@@ -2021,12 +2122,13 @@ const file_compute_proto_rawDesc = "" +
 	"unfinished\"-\n" +
 	"\x13BlockComputeRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x13\n" +
-	"\x11BlockComputeReply2\xd6\x03\n" +
+	"\x11BlockComputeReply2\xa5\x04\n" +
 	"\aCompute\x12<\n" +
 	"\x02Do\x12\x19.dmindex.rpc.v1.DoRequest\x1a\x17.dmindex.rpc.v1.DoReply(\x010\x01\x12@\n" +
 	"\x04Scan\x12\x1b.dmindex.rpc.v1.ScanRequest\x1a\x19.dmindex.rpc.v1.ScanReply0\x01\x12O\n" +
 	"\x06GetMap\x12$.dmindex.rpc.v1.GetComputeMapRequest\x1a\x1f.dmindex.rpc.v1.ComputeMapReply\x12X\n" +
-	"\bDescribe\x12&.dmindex.rpc.v1.DescribeComputeRequest\x1a$.dmindex.rpc.v1.DescribeComputeReply\x12O\n" +
+	"\bDescribe\x12&.dmindex.rpc.v1.DescribeComputeRequest\x1a$.dmindex.rpc.v1.DescribeComputeReply\x12M\n" +
+	"\tGetCursor\x12 .dmindex.rpc.v1.GetCursorRequest\x1a\x1e.dmindex.rpc.v1.GetCursorReply\x12O\n" +
 	"\x05Drain\x12#.dmindex.rpc.v1.DrainComputeRequest\x1a!.dmindex.rpc.v1.DrainComputeReply\x12O\n" +
 	"\x05Block\x12#.dmindex.rpc.v1.BlockComputeRequest\x1a!.dmindex.rpc.v1.BlockComputeReplyB-Z+github.com/dmindex/dmindex/api/rpc/v1;rpcv1b\x06proto3"
 
@@ -2043,7 +2145,7 @@ func file_compute_proto_rawDescGZIP() []byte {
 }
 
 var file_compute_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_compute_proto_goTypes = []any{
 	(Operation_Kind)(0),            // 0: dmindex.rpc.v1.Operation.Kind
 	(Operation_Condition)(0),       // 1: dmindex.rpc.v1.Operation.Condition
@@ -2066,10 +2168,12 @@ var file_compute_proto_goTypes = []any{
 	(*KeyLoad)(nil),                // 18: dmindex.rpc.v1.KeyLoad
 	(*OwnedRange)(nil),             // 19: dmindex.rpc.v1.OwnedRange
 	(*TakeOver)(nil),               // 20: dmindex.rpc.v1.TakeOver
-	(*DrainComputeRequest)(nil),    // 21: dmindex.rpc.v1.DrainComputeRequest
-	(*DrainComputeReply)(nil),      // 22: dmindex.rpc.v1.DrainComputeReply
-	(*BlockComputeRequest)(nil),    // 23: dmindex.rpc.v1.BlockComputeRequest
-	(*BlockComputeReply)(nil),      // 24: dmindex.rpc.v1.BlockComputeReply
+	(*GetCursorRequest)(nil),       // 21: dmindex.rpc.v1.GetCursorRequest
+	(*GetCursorReply)(nil),         // 22: dmindex.rpc.v1.GetCursorReply
+	(*DrainComputeRequest)(nil),    // 23: dmindex.rpc.v1.DrainComputeRequest
+	(*DrainComputeReply)(nil),      // 24: dmindex.rpc.v1.DrainComputeReply
+	(*BlockComputeRequest)(nil),    // 25: dmindex.rpc.v1.BlockComputeRequest
+	(*BlockComputeReply)(nil),      // 26: dmindex.rpc.v1.BlockComputeReply
 }
 var file_compute_proto_depIdxs = []int32{
 	0,  // 0: dmindex.rpc.v1.Operation.kind:type_name -> dmindex.rpc.v1.Operation.Kind
@@ -2090,16 +2194,18 @@ var file_compute_proto_depIdxs = []int32{
 	9,  // 15: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
 	12, // 16: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
 	14, // 17: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
-	21, // 18: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
-	23, // 19: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
-	8,  // 20: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
-	11, // 21: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
-	13, // 22: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
-	15, // 23: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
-	22, // 24: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
-	24, // 25: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
-	20, // [20:26] is the sub-list for method output_type
-	14, // [14:20] is the sub-list for method input_type
+	21, // 18: dmindex.rpc.v1.Compute.GetCursor:input_type -> dmindex.rpc.v1.GetCursorRequest
+	23, // 19: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
+	25, // 20: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
+	8,  // 21: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
+	11, // 22: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
+	13, // 23: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
+	15, // 24: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
+	22, // 25: dmindex.rpc.v1.Compute.GetCursor:output_type -> dmindex.rpc.v1.GetCursorReply
+	24, // 26: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
+	26, // 27: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
+	21, // [21:28] is the sub-list for method output_type
+	14, // [14:21] is the sub-list for method input_type
 	14, // [14:14] is the sub-list for extension type_name
 	14, // [14:14] is the sub-list for extension extendee
 	0,  // [0:14] is the sub-list for field type_name
@@ -2116,7 +2222,7 @@ func file_compute_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_compute_proto_rawDesc), len(file_compute_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   20,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,12 +23,13 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Compute_Do_FullMethodName       = "/dmindex.rpc.v1.Compute/Do"
-	Compute_Scan_FullMethodName     = "/dmindex.rpc.v1.Compute/Scan"
-	Compute_GetMap_FullMethodName   = "/dmindex.rpc.v1.Compute/GetMap"
-	Compute_Describe_FullMethodName = "/dmindex.rpc.v1.Compute/Describe"
-	Compute_Drain_FullMethodName    = "/dmindex.rpc.v1.Compute/Drain"
-	Compute_Block_FullMethodName    = "/dmindex.rpc.v1.Compute/Block"
+	Compute_Do_FullMethodName        = "/dmindex.rpc.v1.Compute/Do"
+	Compute_Scan_FullMethodName      = "/dmindex.rpc.v1.Compute/Scan"
+	Compute_GetMap_FullMethodName    = "/dmindex.rpc.v1.Compute/GetMap"
+	Compute_Describe_FullMethodName  = "/dmindex.rpc.v1.Compute/Describe"
+	Compute_GetCursor_FullMethodName = "/dmindex.rpc.v1.Compute/GetCursor"
+	Compute_Drain_FullMethodName     = "/dmindex.rpc.v1.Compute/Drain"
+	Compute_Block_FullMethodName     = "/dmindex.rpc.v1.Compute/Block"
 )
 
 // ComputeClient is the client API for Compute service.
@@ -51,6 +52,9 @@ type ComputeClient interface {
 	GetMap(ctx context.Context, in *GetComputeMapRequest, opts ...grpc.CallOption) (*ComputeMapReply, error)
 	// Describe says what this server is, what it holds and how it fares.
 	Describe(ctx context.Context, in *DescribeComputeRequest, opts ...grpc.CallOption) (*DescribeComputeReply, error)
+	// GetCursor says where a SCAN goes on whose cursor this server gave, for the server that was asked for its next step. Servers, and users that may read
+	// every key.
+	GetCursor(ctx context.Context, in *GetCursorRequest, opts ...grpc.CallOption) (*GetCursorReply, error)
 	// Drain makes the server finish what it has and refuse what comes after. It answers when it is done. Operator only.
 	Drain(ctx context.Context, in *DrainComputeRequest, opts ...grpc.CallOption) (*DrainComputeReply, error)
 	// Block makes the server answer DATA_LOST to everything, until its process ends: some of the index's memory is gone, and what is left
@@ -118,6 +122,16 @@ func (c *computeClient) Describe(ctx context.Context, in *DescribeComputeRequest
 	return out, nil
 }
 
+func (c *computeClient) GetCursor(ctx context.Context, in *GetCursorRequest, opts ...grpc.CallOption) (*GetCursorReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetCursorReply)
+	err := c.cc.Invoke(ctx, Compute_GetCursor_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *computeClient) Drain(ctx context.Context, in *DrainComputeRequest, opts ...grpc.CallOption) (*DrainComputeReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DrainComputeReply)
@@ -158,6 +172,9 @@ type ComputeServer interface {
 	GetMap(context.Context, *GetComputeMapRequest) (*ComputeMapReply, error)
 	// Describe says what this server is, what it holds and how it fares.
 	Describe(context.Context, *DescribeComputeRequest) (*DescribeComputeReply, error)
+	// GetCursor says where a SCAN goes on whose cursor this server gave, for the server that was asked for its next step. Servers, and users that may read
+	// every key.
+	GetCursor(context.Context, *GetCursorRequest) (*GetCursorReply, error)
 	// Drain makes the server finish what it has and refuse what comes after. It answers when it is done. Operator only.
 	Drain(context.Context, *DrainComputeRequest) (*DrainComputeReply, error)
 	// Block makes the server answer DATA_LOST to everything, until its process ends: some of the index's memory is gone, and what is left
@@ -184,6 +201,9 @@ func (UnimplementedComputeServer) GetMap(context.Context, *GetComputeMapRequest)
 }
 func (UnimplementedComputeServer) Describe(context.Context, *DescribeComputeRequest) (*DescribeComputeReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Describe not implemented")
+}
+func (UnimplementedComputeServer) GetCursor(context.Context, *GetCursorRequest) (*GetCursorReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetCursor not implemented")
 }
 func (UnimplementedComputeServer) Drain(context.Context, *DrainComputeRequest) (*DrainComputeReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
@@ -266,6 +286,24 @@ func _Compute_Describe_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Compute_GetCursor_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetCursorRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ComputeServer).GetCursor(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Compute_GetCursor_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ComputeServer).GetCursor(ctx, req.(*GetCursorRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Compute_Drain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DrainComputeRequest)
 	if err := dec(in); err != nil {
@@ -316,6 +354,10 @@ var Compute_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Describe",
 			Handler:    _Compute_Describe_Handler,
+		},
+		{
+			MethodName: "GetCursor",
+			Handler:    _Compute_GetCursor_Handler,
 		},
 		{
 			MethodName: "Drain",
