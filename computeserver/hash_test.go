@@ -3,6 +3,7 @@ package computeserver
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -93,8 +94,17 @@ func TestHashIsNoString(t *testing.T) {
 				t.Errorf("field %d: %q", i, got)
 			}
 		}
-		if got := ask("HLEN", key) + ask("HSET", key, "f", strings.Repeat("v", 2049)); got != ":19\r\n-ERR value is 2050 bytes; this index takes at most 2048\r\n" {
+		if got := ask("HLEN", key) + ask("HSET", key, "f", strings.Repeat("v", 2049)); got != ":19\r\n-ERR value is 2052 bytes; this index takes at most 2048\r\n" {
 			t.Errorf("a full hash: %q", got)
+		}
+		many := append([]string{"HMGET", key}, slices.Repeat([]string{"00"}, 20_000)...)
+		for _, command := range [][]string{many, {"HRANDFIELD", key, "-60000"}} {
+			if got := ask(command...); !strings.HasPrefix(got, "-ERR the reply would be larger than 1 MiB") {
+				t.Errorf("%.30q gave %.100q", command, got)
+			}
+		}
+		if got := ask(append([]string{"HDEL", key}, slices.Repeat([]string{""}, 3000)...)...); got != "-ERR value is 3000 bytes; this index takes at most 2048\r\n" {
+			t.Errorf("HDEL of many fields: %q", got)
 		}
 		ask("SET", key+"1", "v")
 		if got, want := ask("RANGE", key, key+"~"), fmt.Sprintf("*4\r\n$1\r\n%s\r\n$-1\r\n$2\r\n%s1\r\n$1\r\nv\r\n", key, key); got != want {

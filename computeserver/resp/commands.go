@@ -70,8 +70,8 @@ func (c *conn) one(k *command, args [][]byte) {
 // values. The failure has been replied.
 func (c *conn) listed(op *rpcv1.Operation, args [][]byte) bool {
 	size := 0
-	for _, a := range args {
-		size += len(a)
+	for _, a := range args { // each behind its length, which takes a byte at least
+		size += 1 + len(a)
 	}
 	if err := c.s.core.CheckSize(size); err != nil {
 		c.fail(err)

@@ -99,7 +99,7 @@ func (c *conn) between(low, high []byte) []byte {
 }
 
 // flushPart is how many keys FLUSHALL deletes at a time.
-const flushPart = engine.MaxForward
+const flushPart = 256
 
 // cmdFlush is FLUSHALL and FLUSHDB: a scan whose keys are deleted, part by part and in their order.
 // It is no single step: others see it half done, and a key that is written behind it stays.

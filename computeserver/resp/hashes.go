@@ -97,12 +97,21 @@ func appendItems(b, h []byte, fields, values bool) []byte {
 	}
 }
 
+// fieldsBytes is about how long a reply is at most that may have a field of a hash many times.
+const fieldsBytes = 1 << 20
+
+var errManyFields = errors.New("ERR the reply would be larger than 1 MiB, of a hash that is much smaller; ask for fewer fields")
+
 // readsFields is HMGET.
 func readsFields(args [][]byte, _ *rpcv1.Operation, _ reply) (reply, error) {
 	fields := slices.Clone(args[2:])
 	return func(c *conn, b []byte, o *rpcv1.Outcome) []byte {
+		from := len(b)
 		b = redcon.AppendArray(b, len(fields))
 		for _, field := range fields {
+			if len(b)-from > fieldsBytes {
+				return redcon.AppendError(b[:from], errManyFields.Error())
+			}
 			if value, _, ok := hash.Find(o.Value, field); ok {
 				b = redcon.AppendBulk(b, value)
 			} else {
@@ -181,6 +190,8 @@ func choosesFields(args [][]byte, _ *rpcv1.Operation, _ reply) (reply, error) {
 			n = min(n, int64(hash.Len(o.Value)))
 		} else if n = -n; len(o.Value) == 0 {
 			n = 0
+		} else if n*int64(len(o.Value)) > fieldsBytes { // if all were the longest one
+			return redcon.AppendError(b, errManyFields.Error())
 		}
 		if values && !c.resp3 {
 			b = redcon.AppendArray(b, int(2*n))

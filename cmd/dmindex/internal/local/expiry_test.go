@@ -12,8 +12,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
-// TestLocalExpires: pairs of each design expire, the longest that an index may have and those of 8
-// bytes each.
+// TestLocalExpires: pairs of each design expire and are hashes, the longest that an index may have
+// and those of 8 bytes each.
 func TestLocalExpires(t *testing.T) {
 	for _, design := range index.Names() {
 		for _, longest := range []bool{true, false} {
@@ -48,6 +48,28 @@ func TestLocalExpires(t *testing.T) {
 				}
 				if n, err := two.Exists(ctx, key).Result(); err != nil || n != 0 {
 					t.Errorf("%d pairs are left, %v", n, err)
+				}
+				field := value[:5] // 8 bytes with its name and both lengths
+				if longest {
+					field = value[:4096-4]
+				}
+				if n, err := one.HSet(ctx, key, "f", field).Result(); n != 1 || err != nil {
+					t.Errorf("a field of %d bytes: %d, %v", len(field), n, err)
+				}
+				if err := two.HSet(ctx, key, "g", "").Err(); err == nil || !strings.Contains(err.Error(), "the hash would be ") {
+					t.Errorf("a field more: %v", err)
+				}
+				if got, err := two.HGetAll(ctx, key).Result(); err != nil || len(got) != 1 || got["f"] != field {
+					t.Errorf("%d fields, the first of %d bytes, %v", len(got), len(got["f"]), err)
+				}
+				if err := one.Get(ctx, key).Err(); err == nil || !strings.HasPrefix(err.Error(), "WRONGTYPE ") {
+					t.Errorf("GET of a hash: %v", err)
+				}
+				if n, err := one.HDel(ctx, key, "f").Result(); n != 1 || err != nil {
+					t.Errorf("HDEL: %d, %v", n, err)
+				}
+				if n, err := two.Exists(ctx, key).Result(); err != nil || n != 0 {
+					t.Errorf("%d hashes are left, %v", n, err)
 				}
 			})
 		}
