@@ -11,11 +11,11 @@ import (
 
 // cursors remembers where the SCANs of RESP clients go on. A number of 53 bits, which every client
 // can hold, has no room for a key: it says which server remembers the key, and under what. So each
-// server can go on with a scan, as long as that one lives. The table is bounded: the cursor that was not
-// used for longest goes first, and one that was not used for a while goes in any case. A connection
-// has cursorsEach, and its oldest one goes for another: so nobody's many steps take the cursors of
-// others. A cursor stays good after it was used, so that a client may repeat a step, and after its
-// connection has ended, since clients take another one of their pool.
+// server can go on with a scan, as long as that one lives. The table is bounded: the cursor that
+// was not used for longest goes first, and one that was not used for a while goes in any case. A
+// connection has cursorsEach, and its oldest one goes for another: so nobody's many steps take the
+// cursors of others. A cursor stays good after it was used, so that a client may repeat a step, and
+// after its connection has ended, since clients take another one of their pool.
 type cursors struct {
 	env  env.Env
 	self uint64 // of the server, where it fits; else 0
@@ -42,8 +42,8 @@ type ownCursors struct {
 	oldest int // where in ids, once there are cursorsEach
 }
 
-// Bits of a cursor: the server's number above, and below a random one, so that who makes up a cursor
-// hardly ever finds one.
+// Bits of a cursor: the server's number above, and below a random one, so that a cursor that
+// somebody made up is hardly ever found.
 const (
 	cursorServerBits = 16
 	cursorRandomBits = 53 - cursorServerBits

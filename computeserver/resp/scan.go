@@ -174,9 +174,9 @@ func (c *conn) cmdScan(args [][]byte) {
 // may try again; one that is not in the map is gone for good, as is what it remembered.
 func (c *conn) startOf(cursor uint64) ([]byte, bool) {
 	key, found := c.s.cursors.take(cursor)
-	giver := serverOf(cursor)
-	if m := c.s.core.View.Current(); !found && giver != c.s.core.Self && c.s.ask != nil && m != nil {
-		if of, there := m.Server(giver); there {
+	server := serverOf(cursor)
+	if m := c.s.core.View.Current(); !found && server != c.s.core.Self && c.s.ask != nil && m != nil {
+		if of, there := m.Server(server); there {
 			c.settle() // no session is held while another server is waited for
 			var err error
 			key, found, err = c.s.ask(of, cursor, c.patience())
