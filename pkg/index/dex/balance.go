@@ -1,8 +1,10 @@
 package dex
 
 import (
-	"github.com/dmindex/dmindex/pkg/index/dex/internal/valuecache"
 	"sync/atomic"
+
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/bufferpool"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/valuecache"
 )
 
 // balance divides the bytes of the cache between frames and copies of inner nodes. A missing inner
@@ -41,6 +43,14 @@ const (
 	balances   = 2 * valuecache.Parts // steps that the cache has
 )
 
+// uncachedShare is the part of the cache that frames take at most with caching off.
+const uncachedShare = 8
+
+// uncached is how many frames there are with caching off, for leaves that are being changed. If
+// their part of a small cache has room for less, they have bytes besides. Tests have fewer, so that
+// sessions wait for frames.
+var uncached = 256
+
 // start returns how many bytes of the cache inner nodes have at first.
 func (b *balance) start(x *dex, bytes int) int {
 	if x.with.direct() {
@@ -62,7 +72,7 @@ func (b *balance) start(x *dex, bytes int) int {
 
 // uncachedBytes is what the frames take with caching off.
 func (x *dex) uncachedBytes() int {
-	return uncached * (x.lay.NodeBytes + frameCost(x.lay.NodeBytes/8, x.with))
+	return uncached * (x.lay.NodeBytes + bufferpool.FrameCost(x.lay.NodeBytes/8, !x.with.frequencies))
 }
 
 // moves reports whether bytes are moved at all.
@@ -88,7 +98,7 @@ func (b *balance) shiftNodes(s *session) error {
 	b.short = tree.CacheShort() || b.short
 	switch {
 	case b.short && b.inner+b.step <= b.most:
-		got, err := b.x.cache.retire(b.step-b.spare, s.back)
+		got, err := b.x.cache.Retire(b.step-b.spare, s.back)
 		if b.spare += got; err != nil {
 			return err
 		}
@@ -100,7 +110,7 @@ func (b *balance) shiftNodes(s *session) error {
 		}
 	case b.inner-b.step >= b.least && tree.CacheBytes() < b.inner-2*b.step && tree.SetCacheBound(b.inner-b.step):
 		b.inner -= b.step
-		b.spare = b.x.cache.revive(b.spare + b.step)
+		b.spare = b.x.cache.Revive(b.spare + b.step)
 		b.x.values.Retry() // frames have more than before
 	default:
 		return b.shiftValues(s)
@@ -118,14 +128,14 @@ func (b *balance) shiftValues(s *session) error {
 	if need == 0 {
 		return nil
 	}
-	if need-b.saved > b.x.cache.spare() {
+	if need-b.saved > b.x.cache.Spare() {
 		// What was saved is of no use there. Without the bound a value that finds no room would
 		// bring every miss here again.
-		b.saved = b.x.cache.revive(b.saved)
+		b.saved = b.x.cache.Revive(b.saved)
 		v.Settle()
 		return nil
 	}
-	got, err := b.x.cache.retire(min(b.step, need-b.saved), s.back)
+	got, err := b.x.cache.Retire(min(b.step, need-b.saved), s.back)
 	if b.saved += got; err != nil {
 		return err
 	}

@@ -146,9 +146,9 @@ func (s *session) gather(i int, key []byte) error {
 			return nil
 		}
 	}
-	r.since[k] = s.x.cache.evictions.clock.Load()
+	r.since[k] = s.x.cache.Clock.Now()
 	op.Pause(s.x.env)
-	if s.x.cache.find(a) != nil {
+	if s.x.cache.Find(a) != nil {
 		r.leaf[k] = pool.Nil
 		return nil
 	}

@@ -150,9 +150,9 @@ func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64,
 		return o, false, nil
 	}
 	a := p.Addr()
-	since := s.x.cache.evictions.clock.Load()
+	since := s.x.cache.Clock.Now()
 	op.Pause(s.x.env)
-	if s.x.cache.find(a) != nil {
+	if s.x.cache.Find(a) != nil {
 		s.unclaim()
 		return o, false, nil
 	}
@@ -162,7 +162,7 @@ func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64,
 	}
 	f, err := s.fetchBeside(p, key, since, hops)
 	if f != nil {
-		s.x.cache.locate(p) // its parent leads to it from now on, as to every leaf found by its key
+		s.x.cache.Locate(p) // its parent leads to it from now on, as to every leaf found by its key
 		op.Pause(s.x.env)
 		if o = s.applyIn(f, a, key, fp, epoch, m); !o.released {
 			f.Hit()
@@ -257,7 +257,7 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 	op.Pause(s.x.env)
 	a, b := p.Addr(), s.b.Staging()
 	s.ahead = ahead{addr: a, since: since, record: s.beside.position}
-	f, fresh, err := s.x.cache.reserve(a, true, s.yield)
+	f, fresh, err := s.x.cache.Reserve(a, true, s.yield)
 	if err != nil || f == nil || !fresh {
 		if err == nil && f == nil {
 			err = s.b.Retry()
@@ -265,8 +265,8 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 		return nil, err
 	}
 	op.Pause(s.x.env)
-	if s.x.cache.evictions.after(a, since) {
-		s.x.cache.drop(f)
+	if s.x.cache.Clock.After(a, since) {
+		s.x.cache.Drop(f)
 		return nil, nil
 	}
 	s.x.fetched.Add(1)
@@ -275,7 +275,7 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 		ps.Read(a, b)
 		began := s.clock(a)
 		if err := postBeside(ps, s.log, &s.ahead); err != nil {
-			s.x.cache.drop(f)
+			s.x.cache.Drop(f)
 			return nil, op.Failure(err, false)
 		}
 		s.measured(a, began)
@@ -283,12 +283,12 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 	var l slotted.Leaf
 	if l.Is(s.x.lay, a, b, key) && s.x.ranges.Load().Covers(l.Low, l.High, l.Rightmost) {
 		if err := s.fill(f, b); err != nil {
-			s.x.cache.drop(f)
+			s.x.cache.Drop(f)
 			return nil, err
 		}
 		return f, nil
 	}
-	s.x.cache.drop(f)
+	s.x.cache.Drop(f)
 	_, err = s.b.Judge(p, &l, key, b, hops)
 	return nil, err
 }

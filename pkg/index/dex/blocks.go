@@ -155,7 +155,7 @@ func (s *session) prepareBlock(leaf pool.Addr, key, value []byte, epoch uint64) 
 
 // foresee returns the outcome of a change that the cache shows will fail.
 func (s *session) foresee(p *btree.Path, key []byte, fp byte, m mode) (o outcome) {
-	f := s.x.cache.locate(p)
+	f := s.x.cache.Locate(p)
 	if f == nil || !s.x.with.caching { // what its frame shows may not be written back: see turn.go
 		return o
 	}
@@ -212,7 +212,7 @@ func (s *session) appendRemote(key, entry, dst []byte, a pool.Addr, since, epoch
 		s.asked = asked{leaf: a, since: since}
 		return s.long(dst, s.still)
 	}
-	s.x.rows.Put(key, v, func() bool { return s.x.cache.still(a, since) })
+	s.x.rows.Put(key, v, func() bool { return s.x.cache.Current(a, since) })
 	return append(dst, v...), true, nil
 }
 
@@ -251,4 +251,4 @@ func (s *session) leafRefers() bool {
 
 // leafStands reports whether what was READ of the leaf in asked is its present state, or was when
 // this began.
-func (s *session) leafStands() bool { return s.x.cache.still(s.asked.leaf, s.asked.since) }
+func (s *session) leafStands() bool { return s.x.cache.Current(s.asked.leaf, s.asked.since) }

@@ -53,12 +53,11 @@ func TestClaimLooksUnderTheLock(t *testing.T) {
 				mustDo(t, err)
 			}
 			met := false
-			h := x.cache.shard(p.Addr())
-			h.mu = &hookedMutex{h.mu, func() { met = true; mustDo(t, c.do(x)) }}
+			x.cache.WrapLock(p.Addr(), func(mu env.Mutex) env.Mutex { return &hookedMutex{mu, func() { met = true; mustDo(t, c.do(x)) }} })
 			ok, err := x.Claim(&s.b.Session, p.Addr(), l.Low, l.High, l.Rightmost)
 			mustDo(t, err)
-			if ok || x.cache.find(p.Addr()) != nil || !met {
-				t.Errorf("claimed: %v; it has a frame: %v; the range was given meanwhile: %v", ok, x.cache.find(p.Addr()) != nil, met)
+			if ok || x.cache.Find(p.Addr()) != nil || !met {
+				t.Errorf("claimed: %v; it has a frame: %v; the range was given meanwhile: %v", ok, x.cache.Find(p.Addr()) != nil, met)
 			}
 			if ok {
 				x.Release(p.Addr())

@@ -44,7 +44,7 @@ func TestTurnOfADeadSession(t *testing.T) {
 	if _, _, err := other.fetch(&p, &l, key, &hops, true); err != nil {
 		t.Fatal(err)
 	}
-	o := other.apply(x.cache.find(p.Addr()), p.Addr(), key, fp, epoch, insert)
+	o := other.apply(x.cache.Find(p.Addr()), p.Addr(), key, fp, epoch, insert)
 	if o.st != frame.Done || o.err != nil {
 		t.Fatalf("the change: %+v", o)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/bufferpool"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/offload"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/rowcache"
@@ -53,7 +54,7 @@ type dex struct {
 	lay     *fence.Layout
 	with    techniques
 	hash    item.Hash // of keys, for what this client keeps of them
-	cache   *cache
+	cache   *bufferpool.Pool
 	rows    rowcache.Cache
 	finds   finds
 	values  valuecache.Cache
@@ -126,12 +127,13 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		frames -= x.values.Start(x.env, x.hash, bound, x.lay.MaxValue, x.balance.moves())
 	}
 	x.with.smallPairs = rowcache.KeepsAll(x.lay)
-	var room rowcache.Room
-	x.cache, room = cachesOf(x.env, x.with, frames, x.lay.NodeBytes)
-	x.rows.Start(x.env, x.hash, room)
+	var inners bufferpool.InnerNodes
 	if with.pathAware {
-		x.cache.paper.inners = x.tree
+		inners = x.tree
 	}
+	var room rowcache.Room
+	x.cache, room = cachesOf(x.env, x.with, frames, x.lay.NodeBytes, inners)
+	x.rows.Start(x.env, x.hash, room)
 	if x.log, err = createLog(p); err != nil {
 		return nil, errors.Join(fmt.Errorf("open a dex index: %w", err), x.tree.Close())
 	}
@@ -162,7 +164,7 @@ func (x *dex) Log() []byte { return x.ref }
 // Stats implements index.Index.
 func (x *dex) Stats() index.Stats {
 	s := x.tree.Stats()
-	s.CacheBytes += uint64(x.cache.bytes.Load() + x.rows.Bytes() + x.values.Bytes())
+	s.CacheBytes += uint64(x.cache.Bytes() + x.rows.Bytes() + x.values.Bytes())
 	s.CacheHits = s.Operations - min(s.Operations, x.fetched.Load())
 	s.Log = x.log.Posted()
 	return s
@@ -185,6 +187,9 @@ func (x *dex) BulkLoad(pairs index.Pairs, parallel int) error {
 	}
 	return x.tree.BulkLoad(pairs, parallel)
 }
+
+// CoolLeaf implements btree.PathCache.
+func (x *dex) CoolLeaf(hint uint32, a pool.Addr) { x.cache.CoolLeaf(hint, a) }
 
 // Check implements index.Checker.
 func (x *dex) Check() (index.Structure, error) {

@@ -33,31 +33,31 @@ func TestEntriesOfLeavesInUse(t *testing.T) {
 	mustDo(t, err)
 	x := &dex{env: env.Real(), with: with, hash: item.HashOf(siphash.Key{})}
 	var room rowcache.Room
-	x.cache, room = cachesOf(x.env, with, entryShare*(4<<10), 256)
+	x.cache, room = cachesOf(x.env, with, entryShare*(4<<10), 256, nil)
 	e := &x.rows
 	e.Start(x.env, x.hash, room)
 	keep := func(key, value []byte, a pool.Addr, since uint64) {
-		e.Put(key, value, func() bool { return x.cache.still(a, since) })
+		e.Put(key, value, func() bool { return x.cache.Current(a, since) })
 	}
 	a, key, value := pool.NewAddr(1, 4096), []byte("12345678"), []byte("some value")
-	since := x.cache.evictions.clock.Load()
-	f, fresh, err := x.cache.reserve(a, true, nil)
+	since := x.cache.Clock.Now()
+	f, fresh, err := x.cache.Reserve(a, true, nil)
 	if err != nil || !fresh {
 		t.Fatal(err, fresh)
 	}
 	keep(key, value, a, since)
 	mustHaveEntry(t, x, key, nil)
-	x.cache.drop(f)
+	x.cache.Drop(f)
 	keep(key, value, a, since)
 	mustHaveEntry(t, x, key, nil)
-	keep(key, value, a, x.cache.evictions.clock.Load())
+	keep(key, value, a, x.cache.Clock.Now())
 	mustHaveEntry(t, x, key, value)
 	// both are current, so they are the same
-	keep(key, []byte("another"), a, x.cache.evictions.clock.Load())
+	keep(key, []byte("another"), a, x.cache.Clock.Now())
 	mustHaveEntry(t, x, key, value)
 
-	since = x.cache.evictions.clock.Load()
-	if f, fresh, err = x.cache.reserve(a, true, nil); err != nil || !fresh {
+	since = x.cache.Clock.Now()
+	if f, fresh, err = x.cache.Reserve(a, true, nil); err != nil || !fresh {
 		t.Fatal(err, fresh)
 	}
 	if had, err := e.Invalidate(key); !had || err != nil {
@@ -65,10 +65,10 @@ func TestEntriesOfLeavesInUse(t *testing.T) {
 	}
 	keep(key, value, a, since) // it has kept its place, but it is not for this value
 	mustHaveEntry(t, x, key, nil)
-	x.cache.drop(f)
+	x.cache.Drop(f)
 	keep(key, value, a, since)
 	mustHaveEntry(t, x, key, nil)
-	keep(key, []byte("another"), a, x.cache.evictions.clock.Load())
+	keep(key, []byte("another"), a, x.cache.Clock.Now())
 	mustHaveEntry(t, x, key, []byte("another"))
 }
 
@@ -108,7 +108,7 @@ func TestLeavesThatGoLeaveWhatWasChanged(t *testing.T) {
 		}
 		a := p.Addr()
 		s.b.End()
-		if f := x.cache.find(a); f == nil || !f.AnyChanged() {
+		if f := x.cache.Find(a); f == nil || !f.AnyChanged() {
 			t.Fatalf("the leaf of key %x has no frame, or one that was not changed", one)
 		}
 		mustHaveEntry(t, x, one, nil)
@@ -116,7 +116,7 @@ func TestLeavesThatGoLeaveWhatWasChanged(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustHaveEntry(t, x, one, nil)
-		for try := 0; x.cache.find(a) != nil && try < 20_000; try++ {
+		for try := 0; x.cache.Find(a) != nil && try < 20_000; try++ {
 			other := key(r.Uint64N(keys))
 			if !bytes.Equal(other, one) {
 				if err := s.Update(other, other); err != nil {
@@ -124,7 +124,7 @@ func TestLeavesThatGoLeaveWhatWasChanged(t *testing.T) {
 				}
 			}
 		}
-		if x.cache.find(a) == nil {
+		if x.cache.Find(a) == nil {
 			// entries that are used more, of this leaf or others, may have taken its place
 			if got, ok := x.rows.Get(one, nil); ok && !bytes.Equal(got, value) {
 				t.Fatalf("key %x has %x, want %x", one, got, value)

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/bufferpool"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/rowcache"
 )
 
@@ -72,79 +73,32 @@ func (t *techniques) entryRoomOf(bytes, frame int) (room rowcache.Room) {
 // bucket had for each ghost, times ghostCount. The cache counts those of leaves.
 type finds struct{ entries, weight atomic.Int64 }
 
-// leafGhosts are the most used leaves of a shard that have no frame: sets of four, with a part of
-// the hash in the upper 24 bits, and the uses in the lower 8. Guarded by the shard's lock.
-type leafGhosts []uint32
-
-const (
-	ghostWays     = 4
-	framesOfGhost = 8
-)
-
-func (g leafGhosts) set(hash uint64) []uint32 {
-	// the first bits are the shard's
-	i := hash << 4 >> 40 * uint64(len(g)/ghostWays) >> 24 * ghostWays
-	return g[i : i+ghostWays]
-}
-
-// add makes a leaf that was used so often a ghost, if another one was not used more.
-func (g leafGhosts) add(hash uint64, uses uint8) {
-	if len(g) == 0 {
-		return
-	}
-	s, least := g.set(hash), 0
-	for i, w := range s {
-		if w>>8 == uint32(hash&(1<<24-1)) {
-			least = i
-			break
-		}
-		if w&0xff < s[least]&0xff {
-			least = i
-		}
-	}
-	if w := s[least]; w&0xff <= uint32(uses) || w>>8 == uint32(hash&(1<<24-1)) {
-		s[least] = uint32(hash&(1<<24-1))<<8 | uint32(uses)
-	}
-}
-
-// remove reports whether the leaf was a ghost, and it is no more.
-func (g leafGhosts) remove(hash uint64) bool {
-	if len(g) == 0 {
-		return false
-	}
-	s := g.set(hash)
-	for i, w := range s {
-		if w != 0 && w>>8 == uint32(hash&(1<<24-1)) {
-			s[i] = 0
-			return true
-		}
-	}
-	return false
-}
-
-// halve halves the uses.
-func (g leafGhosts) halve() {
-	for i, w := range g {
-		g[i] = w&^0xff | w&0xff/2
-	}
-}
-
 // entryShifts is the part of balance for entries. Guarded by balance.taken.
 type entryShifts struct {
 	goal  uint64 // buckets that there shall be; 0 = those that there are
 	loose int64  // bytes that are neither frames' nor entries'
 }
 
+// shardFrames is from how many frames on a shard is divided in two, departedShare how many frames
+// share a time of departure. Tests with few frames change them, so that leaves of several shards
+// meet.
+var shardFrames, departedShare = 256, 1
+
+// leastInCache is how many frames a cache has at least. Tests with many entries change it.
+var leastInCache = 8
+
 // cachesOf divides so many bytes between frames for leaves of nodeBytes and entries.
-func cachesOf(e env.Env, with techniques, bytes, nodeBytes int) (c *cache, room rowcache.Room) {
+func cachesOf(e env.Env, with techniques, bytes, nodeBytes int, inners bufferpool.InnerNodes) (c *bufferpool.Pool, room rowcache.Room) {
 	words := nodeBytes / 8
-	each, image := nodeBytes+frameCost(words, with), 8*strideOf(words)
+	each, image := nodeBytes+bufferpool.FrameCost(words, !with.frequencies), 8*bufferpool.StrideOf(words)
 	room = with.entryRoomOf(bytes, each)
 	least := rowcache.Room{Part: room.Part, First: room.Part, Most: room.Most}
 	// as many frames as there may be with the fewest entries. At first some are retired
 	n := max(leastInCache, (bytes-int(least.Bytes(rowcache.BucketWords)))/each)
 	live := (bytes - int(room.Bytes(rowcache.BucketWords)) - n*(each-image)) / image
-	return newCache(e, with, nodeBytes, n, min(n, max(leastInCache, live)), room.Moves()), room
+	return bufferpool.New(e, bufferpool.Options{NodeBytes: nodeBytes, Frames: n, Live: min(n, max(leastInCache, live)), Ghosts: room.Moves(), Least: leastInCache,
+		ShardFrames: shardFrames, DepartedShare: departedShare,
+		LeafAdmission: with.leafAdmission, Paper: !with.frequencies, CoolingMap: with.coolingMap, Inners: inners}), room
 }
 
 // shiftEntries moves bytes between frames and entries, a few at a time.
@@ -165,7 +119,7 @@ func (b *balance) shiftEntries(s *session) error {
 			break
 		}
 		if more && m.loose < each {
-			got, err := c.retire(each-m.loose, s.back)
+			got, err := c.Retire(each-m.loose, s.back)
 			if m.loose += got; err != nil {
 				return err
 			}
@@ -186,7 +140,7 @@ func (b *balance) shiftEntries(s *session) error {
 		}
 	}
 	if n >= m.goal {
-		m.loose = c.revive(m.loose)
+		m.loose = c.Revive(m.loose)
 	}
 	return nil
 }
@@ -198,14 +152,14 @@ func (x *dex) wantBuckets(n uint64) uint64 {
 		return e.Part + x.env.Uint64()%(e.Most-e.Part+1)
 	}
 	room := share{e.Room}
-	if f.entries.Load()+c.ghostsFound.Load() < room.findsOfStep() {
+	if f.entries.Load()+c.GhostsFound() < room.findsOfStep() {
 		return n
 	}
-	live, ghosts := c.live()
+	live, ghosts := c.Live()
 	f.entries.Store(0)
 	w := worth{share: room, live: live,
 		entries: float64(f.weight.Swap(0)) / float64(rowcache.GhostCount*n*8*rowcache.BucketWords),
-		frames:  float64(c.ghostsFound.Swap(0)) / float64(ghosts*8*c.stride)}
+		frames:  float64(c.TakeGhosts()) / float64(ghosts*c.FrameBytes())}
 	return w.buckets(n)
 }
 
@@ -239,21 +193,6 @@ func (w *worth) buckets(n uint64) uint64 {
 		return less
 	}
 	return n
-}
-
-// live is how many frames are in use, and for how many ghosts stand.
-func (c *cache) live() (frames, ghosts int) {
-	for i := range c.shards {
-		frames += c.shards[i].inUse()
-		ghosts += len(c.shards[i].ghosts)
-	}
-	return frames, ghosts
-}
-
-func (h *shard) inUse() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.live
 }
 
 // missed counts that a lookup of key READs a leaf, or has it searched elsewhere.

@@ -60,11 +60,11 @@ func TestWorthOfGhosts(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := &dex{env: env.Real(), with: with, hash: item.HashOf(siphash.Key{})}
-	c, room := cachesOf(x.env, with, 4<<20, 1024)
+	c, room := cachesOf(x.env, with, 4<<20, 1024, nil)
 	x.cache = c
 	x.rows.Start(x.env, x.hash, room)
 	n := x.rows.Buckets()
-	live, ghosts := c.live()
+	live, ghosts := c.Live()
 	if live < fewFrames || ghosts == 0 || n <= room.Part || n >= room.Most {
 		t.Fatalf("%d frames, %d ghosts of leaves, %d buckets: this tests nothing", live, ghosts, n)
 	}
@@ -74,13 +74,13 @@ func TestWorthOfGhosts(t *testing.T) {
 	// Each bucket has 20 entries and 4 ghosts, so all ghosts stand for a fifth of the buckets'
 	// bytes.
 	const entries, last = 20, 4
-	ghostBytes, leafBytes := float64(n*8*rowcache.BucketWords)*last/entries, float64(ghosts*8*c.stride)
+	ghostBytes, leafBytes := float64(n*8*rowcache.BucketWords)*last/entries, float64(ghosts*c.FrameBytes())
 	// found is so many ghosts of entries for each so many bytes, and of leaves by times as many.
 	found := func(times float64) uint64 {
 		const each = 1000
 		x.finds.entries.Store(each)
 		x.finds.weight.Store(each * entries * rowcache.GhostCount / last)
-		c.ghostsFound.Store(int64(times * each * leafBytes / ghostBytes))
+		c.SetGhostsFound(int64(times * each * leafBytes / ghostBytes))
 		return x.wantBuckets(n)
 	}
 	for _, k := range []struct {
@@ -91,8 +91,8 @@ func TestWorthOfGhosts(t *testing.T) {
 			t.Errorf("a byte of leaves is worth %.2f times one of entries: %d buckets in place of %d", k.times, got, n)
 		}
 		f := &x.finds
-		if f.entries.Load() != 0 || f.weight.Load() != 0 || c.ghostsFound.Load() != 0 {
-			t.Errorf("counting does not begin anew: %d, %d, %d", f.entries.Load(), f.weight.Load(), c.ghostsFound.Load())
+		if f.entries.Load() != 0 || f.weight.Load() != 0 || c.GhostsFound() != 0 {
+			t.Errorf("counting does not begin anew: %d, %d, %d", f.entries.Load(), f.weight.Load(), c.GhostsFound())
 		}
 	}
 	x.finds.entries.Store(enoughFinds - 1)

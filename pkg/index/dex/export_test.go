@@ -50,7 +50,7 @@ func Forget(i index.Index, a pool.Addr) error {
 		return err
 	}
 	s.b.Begin()
-	if f := x.cache.find(a); f != nil {
+	if f := x.cache.Find(a); f != nil {
 		err = s.forget(f, ranges.Of(ranges.Span{Start: []byte{}}))
 	}
 	s.b.End()
@@ -58,7 +58,7 @@ func Forget(i index.Index, a pool.Addr) error {
 }
 
 // Framed reports whether the leaf at a has a frame.
-func Framed(i index.Index, a pool.Addr) bool { return i.(*dex).cache.find(a) != nil }
+func Framed(i index.Index, a pool.Addr) bool { return i.(*dex).cache.Find(a) != nil }
 
 // CollectAt lets i give back what it finds where the log of other is, as if that had been listed
 // among the nodes of i.

@@ -18,7 +18,7 @@ func (s *session) LowFence(key, dst []byte) ([]byte, bool) {
 	if err != nil {
 		return dst, false
 	}
-	f := s.x.cache.find(p.Addr())
+	f := s.x.cache.Find(p.Addr())
 	if f == nil {
 		return dst, false
 	}

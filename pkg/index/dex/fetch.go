@@ -67,20 +67,20 @@ func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, m
 	since, had := s.b.Remembers(a)
 	// A lookup also uses what its batch READ. Unless the leaf was evicted since, all changes from
 	// before the batch are in the memory servers.
-	had = had && (must || s.prefetched && !s.x.cache.evictions.after(a, since))
+	had = had && (must || s.prefetched && !s.x.cache.Clock.After(a, since))
 	if !had {
-		since = s.x.cache.evictions.clock.Load()
+		since = s.x.cache.Clock.Now()
 	}
 	b := s.b.Staging()
 	s.ahead = ahead{addr: a, since: since, done: had}
-	f, fresh, err := s.x.cache.reserve(a, must, s.yield)
+	f, fresh, err := s.x.cache.Reserve(a, must, s.yield)
 	if err != nil || f != nil && !fresh {
 		return false, false, err
 	}
 	if f == nil && must {
 		return false, false, s.b.Retry()
 	}
-	old := f != nil && s.x.cache.evictions.after(a, since)
+	old := f != nil && s.x.cache.Clock.After(a, since)
 	switch {
 	case had && !old:
 	case must:
@@ -94,7 +94,7 @@ func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, m
 		began := s.clock(a)
 		if err := ps.Post(); err != nil {
 			if f != nil {
-				s.x.cache.drop(f)
+				s.x.cache.Drop(f)
 			}
 			return false, false, op.Failure(err, false)
 		}
@@ -103,13 +103,13 @@ func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, m
 	if f != nil {
 		if l.Is(s.x.lay, a, b, key) && s.x.ranges.Load().Covers(l.Low, l.High, l.Rightmost) {
 			if err := s.fill(f, b); err != nil {
-				s.x.cache.drop(f)
+				s.x.cache.Drop(f)
 				return false, false, err
 			}
 			f.Unlock()
 			return true, true, nil
 		}
-		s.x.cache.drop(f)
+		s.x.cache.Drop(f)
 		here, err = s.b.Judge(p, l, key, b, hops)
 	} else {
 		here, err = s.b.JudgeFor(p, l, key, b, hops)

@@ -40,8 +40,8 @@ func remembering(t *testing.T) (x *dex, s *session, a pool.Addr) {
 	if next.Addr() != p.Addr() {
 		t.Fatalf("the keys seven and eight are in the leaves %v and %v, want one", p.Addr(), next.Addr())
 	}
-	if _, ok := s.b.Remembers(p.Addr()); !ok || x.cache.find(p.Addr()) != nil {
-		t.Fatalf("leaf %v is remembered: %v, in the cache: %v", p.Addr(), ok, x.cache.find(p.Addr()) != nil)
+	if _, ok := s.b.Remembers(p.Addr()); !ok || x.cache.Find(p.Addr()) != nil {
+		t.Fatalf("leaf %v is remembered: %v, in the cache: %v", p.Addr(), ok, x.cache.Find(p.Addr()) != nil)
 	}
 	return x, s, p.Addr()
 }
@@ -112,7 +112,7 @@ func TestChangesUseWhatLookupsRead(t *testing.T) {
 			mustDo(t, s.Update(scanKey(7), []byte("third...")))
 			reads := x.fetched.Load() > before
 			// what was evicted may share its time with the leaf
-			if evicted := x.cache.evictions.after(a, since); reads != c.reads && !(reads && evicted) {
+			if evicted := x.cache.Clock.After(a, since); reads != c.reads && !(reads && evicted) {
 				t.Errorf("leaf %v was READ: %v, and was evicted: %v", a, reads, evicted)
 			}
 			for range 2 {
@@ -146,7 +146,7 @@ func TestBulkLoadLetsLeavesDepart(t *testing.T) {
 			mustDo(t, x.flushAll(true))
 			continue
 		}
-		if !x.cache.still(p.Addr(), since) {
+		if !x.cache.Current(p.Addr(), since) {
 			t.Error("the leaf was evicted before the load")
 		}
 		mustDo(t, x.BulkLoad(func(pair func(key, value []byte) bool) error {
@@ -155,7 +155,7 @@ func TestBulkLoadLetsLeavesDepart(t *testing.T) {
 			}
 			return nil
 		}, 1))
-		if x.cache.still(p.Addr(), since) {
+		if x.cache.Current(p.Addr(), since) {
 			t.Error("the leaf is still there when the index is loaded")
 		}
 		mustDo(t, s.Update(scanKey(7), []byte("third...")))

@@ -151,7 +151,7 @@ func (s *session) replaceLeaf(f *frame.Frame, change func() error) error {
 		f.Unlock()
 		return err
 	}
-	defer s.x.cache.drop(f)
+	defer s.x.cache.Drop(f)
 	return patiently(s.b.PS, change)
 }
 
@@ -162,7 +162,7 @@ func (x *dex) flushAll(drop bool) error {
 		return err
 	}
 	all := ranges.Of(ranges.Span{Start: []byte{}})
-	err = x.cache.each(func(f *frame.Frame) error {
+	err = x.cache.Each(func(f *frame.Frame) error {
 		s.b.Begin() // the limit is of one leaf
 		defer s.b.End()
 		if drop {

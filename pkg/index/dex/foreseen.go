@@ -5,7 +5,6 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
-	"github.com/dmindex/dmindex/pkg/index/internal/memory"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -74,7 +73,7 @@ func (s *session) changeForeseen(key, value []byte, epoch uint64, m mode) (made 
 		if hint == 0 {
 			return false, nil
 		}
-		f = x.cache.hinted(hint)
+		f = x.cache.Hinted(hint)
 	}
 	a := f.Addr()
 	if a == 0 {
@@ -94,12 +93,4 @@ func (s *session) changeForeseen(key, value []byte, epoch uint64, m mode) (made 
 	}
 	f.Hit()
 	return true, s.answer(&o, key, pool.Addr(a))
-}
-
-// prefetch asks the processor for what a change of the leaf in f will look at first.
-func (c *cache) prefetch(hint uint32) {
-	id := int(hint - 1)
-	memory.Line(unsafe.Pointer(&c.frames[id]))
-	memory.Lines(unsafe.Pointer(&c.images[id*c.stride]))
-	memory.Line(unsafe.Pointer(&c.images[id*c.stride+c.words]))
 }

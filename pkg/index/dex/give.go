@@ -115,7 +115,7 @@ func (s *session) giveAway(given *ranges.Table) (written int, err error) {
 	if err = errors.Join(err, g.ps.Close()); err != nil {
 		return g.written, err
 	}
-	if err := s.x.cache.each(func(f *frame.Frame) error { return s.forget(f, given) }); err != nil {
+	if err := s.x.cache.Each(func(f *frame.Frame) error { return s.forget(f, given) }); err != nil {
 		return g.written, err
 	}
 	return g.written, s.x.rows.DropIf(func(key []byte) bool { return given.At(key) >= 0 }, s.b.Retry)

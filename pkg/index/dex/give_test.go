@@ -40,7 +40,7 @@ func TestGiveWritesManyAtOnce(t *testing.T) {
 		t.Errorf("%d leaves were written back, in %d round trips", written, trips)
 	}
 	dirty := 0
-	mustDo(t, x.cache.each(func(f *frame.Frame) error {
+	mustDo(t, x.cache.Each(func(f *frame.Frame) error {
 		var v frame.View
 		switch {
 		case f.Addr() == pool.Nil:
@@ -80,7 +80,7 @@ func TestGiveTakesEntriesThatAnEvictionLeft(t *testing.T) {
 		mustDo(t, s.Upsert(scanKey(n), []byte("first...")))
 	}
 	var last *frame.Frame // of those that Give comes to
-	mustDo(t, x.cache.each(func(f *frame.Frame) error {
+	mustDo(t, x.cache.Each(func(f *frame.Frame) error {
 		if f.Addr() != pool.Nil {
 			last = f
 		}
@@ -104,7 +104,7 @@ func TestGiveTakesEntriesThatAnEvictionLeft(t *testing.T) {
 		default:
 		}
 		left = 0
-		mustDo(t, x.cache.each(func(f *frame.Frame) error {
+		mustDo(t, x.cache.Each(func(f *frame.Frame) error {
 			if f.Addr() != pool.Nil {
 				left++
 			}
@@ -123,7 +123,7 @@ func TestGiveTakesEntriesThatAnEvictionLeft(t *testing.T) {
 	if entries() == 0 {
 		t.Error("the leaf has left no entries")
 	}
-	x.cache.drop(last)
+	x.cache.Drop(last)
 	mustDo(t, <-ended)
 	if n := entries(); n > 0 {
 		t.Errorf("%d entries are there, their range was given away", n)

@@ -179,7 +179,7 @@ func (s *session) growSome(keys, values [][]byte) error {
 // foundFrame is the frame of the leaf to which inner nodes lead with key; nil if it has none.
 func (s *session) foundFrame(key []byte) (*frame.Frame, pool.Addr, error) {
 	if a, hint := s.b.DescendCached(key); hint != 0 {
-		if f := &s.x.cache.frames[hint-1]; f.Addr() == a {
+		if f := s.x.cache.Frame(hint); f.Addr() == a {
 			return f, a, nil
 		}
 	}
@@ -188,7 +188,7 @@ func (s *session) foundFrame(key []byte) (*frame.Frame, pool.Addr, error) {
 	if err != nil {
 		return nil, pool.Nil, err
 	}
-	return s.x.cache.locate(&p), p.Addr(), nil
+	return s.x.cache.Locate(&p), p.Addr(), nil
 }
 
 // encloses reports whether f seems to hold the leaf at a, which seems to hold key. f need not be
@@ -275,7 +275,7 @@ func (s *session) growLeaf(f *frame.Frame, a pool.Addr) (parts int, since uint64
 	}
 	image := s.b.Staging()
 	f.CopyTo(image)
-	since = s.x.cache.evictions.clock.Load()
+	since = s.x.cache.Clock.Now()
 	err = patiently(s.b.PS, func() (err error) {
 		parts, err = s.b.Grow(a, image, g.coming)
 		return err
@@ -333,17 +333,17 @@ func (s *session) adoptParts(parts int, since uint64) error {
 // since, a frame, and returns it locked; nil if it had one, or can have none.
 func (s *session) frameFor(a pool.Addr, since uint64, b []byte) (*frame.Frame, error) {
 	s.ahead = ahead{addr: a, since: since, done: true}
-	f, fresh, err := s.x.cache.reserve(a, true, s.yield)
+	f, fresh, err := s.x.cache.Reserve(a, true, s.yield)
 	if err != nil || f == nil || !fresh {
 		return nil, err
 	}
 	var l slotted.Leaf
-	if s.x.cache.evictions.after(a, since) || !l.Open(s.x.lay, a, b) || !s.x.ranges.Load().Covers(l.Low, l.High, l.Rightmost) {
-		s.x.cache.drop(f)
+	if s.x.cache.Clock.After(a, since) || !l.Open(s.x.lay, a, b) || !s.x.ranges.Load().Covers(l.Low, l.High, l.Rightmost) {
+		s.x.cache.Drop(f)
 		return nil, nil
 	}
 	if err := s.fill(f, b); err != nil {
-		s.x.cache.drop(f)
+		s.x.cache.Drop(f)
 		return nil, err
 	}
 	return f, nil
@@ -374,7 +374,7 @@ func (s *session) tidyEmpty() error {
 
 // isEmpty reports whether the leaf at a has a frame, and no pair.
 func (s *session) isEmpty(a pool.Addr) bool {
-	f := s.x.cache.find(a)
+	f := s.x.cache.Find(a)
 	if f == nil || !f.TryLock() {
 		return false
 	}

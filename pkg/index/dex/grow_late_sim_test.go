@@ -42,7 +42,7 @@ func TestGrowthMeetsLateLog(t *testing.T) {
 			s.Defer(true)
 			for k := range uint64(keys) { // the cache is full of changes that are not durable
 				a, hint := s.b.DescendCached(key(k, 0))
-				if hint == 0 || x.cache.find(a) == nil || k >= n-10 && k <= n+10 {
+				if hint == 0 || x.cache.Find(a) == nil || k >= n-10 && k <= n+10 {
 					continue
 				}
 				if err := s.Update(key(k, 0), []byte("other")); err != nil {

@@ -43,7 +43,7 @@ func TestFrameOfNewLeaf(t *testing.T) {
 			written := make([]byte, x.lay.NodeBytes)
 			f.CopyTo(written)
 			mustDo(t, Forget(x, a))
-			since := x.cache.evictions.clock.Load()
+			since := x.cache.Clock.Now()
 			test.meanwhile(t, x, a, key)
 			want := "first..."
 			if !test.gets {
@@ -126,7 +126,7 @@ func TestNewLeavesAreMergedMeanwhile(t *testing.T) {
 			mustDo(t, other.b.Connect(low, s.b.Part(i)))
 			other.b.End()
 			mustDo(t, other.b.MergeAt(low))
-			if x.cache.evictions.after(s.b.Part(i), since) {
+			if x.cache.Clock.After(s.b.Part(i), since) {
 				gone = append(gone, s.b.Part(i))
 			}
 		}

@@ -27,7 +27,7 @@ func (x *dex) Claim(s *btree.Session, a pool.Addr, low, high []byte, rightmost b
 	}
 	log := x.log.Appender()
 	flush := func(f *frame.Frame) error { return x.flush(s, log, f) }
-	f, fresh, err := x.cache.reserve(a, true, flush)
+	f, fresh, err := x.cache.Reserve(a, true, flush)
 	if f == nil || err != nil {
 		return false, err
 	}
@@ -46,7 +46,7 @@ func (x *dex) Claim(s *btree.Session, a pool.Addr, low, high []byte, rightmost b
 	case ok && err == nil:
 		return true, nil
 	case fresh:
-		x.cache.drop(f)
+		x.cache.Drop(f)
 	default:
 		f.Unlock()
 	}
@@ -56,14 +56,14 @@ func (x *dex) Claim(s *btree.Session, a pool.Addr, low, high []byte, rightmost b
 // Release implements btree.LeafCache.
 func (x *dex) Release(a pool.Addr) {
 	if x.with.partitioning {
-		x.cache.drop(x.cache.find(a))
+		x.cache.Drop(x.cache.Find(a))
 	}
 }
 
 // Copy implements btree.LeafCache.
 func (x *dex) Copy(s *btree.Session, a pool.Addr, b []byte) (bool, error) {
 	for !x.with.direct() {
-		f := x.cache.find(a)
+		f := x.cache.Find(a)
 		if f == nil {
 			return false, nil
 		}

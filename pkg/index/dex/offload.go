@@ -26,7 +26,7 @@ func (s *session) seek(q *sought, key []byte) (err error) {
 	if q.path, w, err = s.b.DescendNear(key); err != nil || w.Level == 0 {
 		return err
 	}
-	q.since = s.x.cache.evictions.clock.Load()
+	q.since = s.x.cache.Clock.Now()
 	c, level, began := s.costsOf(w.Addr), w.Level, s.x.env.Now()
 	if q.found, q.near, err = s.asker.Search(&w, key); err != nil {
 		return err
@@ -82,5 +82,5 @@ func (s *session) measured(a pool.Addr, began time.Duration) {
 // holds reports whether a memory server's answer is current: the leaf was not in the cache since
 // before the call.
 func (q *sought) holds(x *dex) bool {
-	return q.near && x.cache.still(q.found.Leaf, q.since)
+	return q.near && x.cache.Current(q.found.Leaf, q.since)
 }

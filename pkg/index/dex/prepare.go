@@ -156,7 +156,7 @@ func (s *session) prepareSome(keys, values [][]byte) error {
 		w.hints[i] = 0
 		if s.x.lay.CheckKey(key) == nil {
 			if w.leaves[i], w.hints[i] = s.b.DescendCached(key); w.hints[i] != 0 {
-				s.x.cache.prefetch(w.hints[i])
+				s.x.cache.Prefetch(w.hints[i])
 			}
 		}
 	}
@@ -166,7 +166,7 @@ func (s *session) prepareSome(keys, values [][]byte) error {
 		}
 		if a, hint := w.leaves[i], w.hints[i]; hint != 0 {
 			// the hint may be older than the frame
-			if f := &s.x.cache.frames[hint-1]; f.Addr() == a {
+			if f := s.x.cache.Frame(hint); f.Addr() == a {
 				s.wantRoom(f, a, key, values[i])
 				w.foreseen.add(key, f)
 				continue
@@ -177,9 +177,9 @@ func (s *session) prepareSome(keys, values [][]byte) error {
 		if err != nil {
 			return err
 		}
-		since := s.x.cache.evictions.clock.Load()
+		since := s.x.cache.Clock.Now()
 		op.Pause(s.x.env)
-		if f := s.x.cache.locate(&p); f != nil {
+		if f := s.x.cache.Locate(&p); f != nil {
 			s.wantRoom(f, p.Addr(), key, values[i])
 			w.foreseen.add(key, f)
 		} else {
@@ -342,7 +342,7 @@ func (s *session) keepReady(i int) error {
 	if err != nil {
 		return err
 	}
-	if p.Addr() != w.leaf[i] || s.x.cache.locate(&p) != nil {
+	if p.Addr() != w.leaf[i] || s.x.cache.Locate(&p) != nil {
 		return nil
 	}
 	copy(s.b.Staging(), s.batch.buffers[i])

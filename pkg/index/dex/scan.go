@@ -70,11 +70,11 @@ func (s *session) bound(cursor []byte, reverse bool) (bound []byte, ok bool) {
 }
 
 // Clock implements btree.LeafCache.
-func (x *dex) Clock() uint64 { return x.cache.evictions.clock.Load() }
+func (x *dex) Clock() uint64 { return x.cache.Clock.Now() }
 
 // Admit implements btree.LeafCache: a leaf that a scan READ gets a frame if it is worth one. What
 // the scan READ is the leaf's present state if the leaf has no frame and was not evicted since
-// before the READ (evictionclock.go). The new frame's lock prevents later changes. A scan may READ
+// before the READ (bufferpool.Clock). The new frame's lock prevents later changes. A scan may READ
 // the first leaf of the range after its own. This client may give that range and take it again
 // meanwhile, changed by other clients, which record nothing here. That is why taking a range
 // records an eviction of all leaves.
@@ -87,16 +87,16 @@ func (x *dex) Admit(b *btree.Session, a pool.Addr, low, high []byte, rightmost b
 		return false, err
 	}
 	s.ahead = ahead{done: true} // nothing is READ with what is written back
-	f, fresh, err := s.x.cache.reserve(a, false, s.yield)
+	f, fresh, err := s.x.cache.Reserve(a, false, s.yield)
 	if err != nil || !fresh {
 		return true, err
 	}
-	if !s.x.ranges.Load().Covers(low, high, rightmost) || s.x.cache.evictions.after(a, since) {
-		s.x.cache.drop(f)
+	if !s.x.ranges.Load().Covers(low, high, rightmost) || s.x.cache.Clock.After(a, since) {
+		s.x.cache.Drop(f)
 		return true, nil
 	}
 	if err := s.fill(f, image); err != nil {
-		s.x.cache.drop(f)
+		s.x.cache.Drop(f)
 		return false, err
 	}
 	f.Hit()

@@ -161,7 +161,7 @@ func TestOffersAreCurrent(t *testing.T) {
 		_, err = x.Admit(&s.b.Session, p.Addr(), l.Low, l.High, l.Rightmost, b, since)
 		mustDo(t, err)
 		s.b.End()
-		if kept := x.cache.find(p.Addr()) != nil; kept != c.keeps {
+		if kept := x.cache.Find(p.Addr()) != nil; kept != c.keeps {
 			t.Errorf("%s: in the cache: %v, want %v", c.name, kept, c.keeps)
 		}
 		if c.value == "" {

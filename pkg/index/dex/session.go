@@ -234,7 +234,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	}
 	fp := s.x.lay.Fingerprint(key)
 	for hops := 0; ; {
-		f := s.x.cache.locate(&p)
+		f := s.x.cache.Locate(&p)
 		if f == nil {
 			var l slotted.Leaf
 			kept, here, err := s.fetch(&p, &l, key, &hops, false)
@@ -297,7 +297,7 @@ func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool)
 		return dst, false, false
 	}
 	if a, hint := s.b.DescendCached(key); hint != 0 {
-		f := x.cache.hinted(hint)
+		f := x.cache.Hinted(hint)
 		version := f.Version()
 		value, lsn, st := f.Search(x.env, x.lay, a, key, dst, x.lay.Fingerprint(key))
 		sure = (st == frame.Done || st == frame.NotFound || st == frame.InBlock) && (lsn <= x.log.Durable() || s.deferred)

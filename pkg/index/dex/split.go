@@ -25,7 +25,7 @@ func (s *session) splitAt(key []byte) error {
 		return err
 	}
 	for hops := 0; ; {
-		f := s.x.cache.locate(&p)
+		f := s.x.cache.Locate(&p)
 		if f == nil {
 			var l slotted.Leaf
 			if _, _, err := s.fetch(&p, &l, key, &hops, true); err != nil {

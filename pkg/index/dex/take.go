@@ -29,7 +29,7 @@ func (x *dex) Take(r pool.Holding) error {
 	if err = x.take(s, r); err != nil {
 		return fmt.Errorf("take a range: %w", errors.Join(err, s.Close()))
 	}
-	x.cache.evictions.recordAll()
+	x.cache.Clock.RecordAll()
 	x.ranges.Store(x.ranges.Load().With(ranges.Span{Start: bytes.Clone(r.Start), End: bytes.Clone(r.End), Epoch: r.Epoch}))
 	// Where this range meets another one of this client, their leaves may be merged.
 	for _, key := range [][]byte{x.fence(r.Start), x.fence(r.End)} {

@@ -110,7 +110,7 @@ func onThreads(t *testing.T, provider string, switches map[string]bool, keys int
 		})
 	}
 	g.Wait(env.Forever)
-	if n := x.cache.forgotten(); !x.with.frequencies && x.with.caching && n != 0 {
+	if n := x.cache.Forgotten(); !x.with.frequencies && x.with.caching && n != 0 {
 		t.Errorf("%d leaves are cooled, and the cooling map does not have them", n)
 	}
 	mustDo(t, x.flushAll(false))

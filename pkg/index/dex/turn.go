@@ -152,7 +152,7 @@ func (s *session) enter(a pool.Addr) (again bool, err error) {
 	}
 	q.last = t
 	if s.await(h) {
-		return s.x.cache.find(a) == nil, nil
+		return s.x.cache.Find(a) == nil, nil
 	}
 	q.remove(t)
 	t.leaf = pool.Nil
@@ -258,14 +258,14 @@ func without(list, t *turn) *turn {
 
 // unwritten reports whether the leaf at a has a frame with changes that are not written back.
 func (x *dex) unwritten(a pool.Addr) bool {
-	f := x.cache.find(a)
+	f := x.cache.Find(a)
 	return f != nil && f.RecLSN() != 0
 }
 
 // writeThrough is step 4 for the leaf at a. It drops the frame unless a session waits for it.
 func (s *session) writeThrough(a pool.Addr) error {
 	for {
-		f := s.x.cache.find(a)
+		f := s.x.cache.Find(a)
 		switch {
 		case f == nil:
 			return op.Failure(s.x.pool.Alive(), true)
@@ -277,7 +277,7 @@ func (s *session) writeThrough(a pool.Addr) error {
 			// If this session is dead, whoever comes next writes the frame back.
 			err := op.Failure(s.back(f), true)
 			if err == nil && !s.x.turns.wanted(a) {
-				s.x.cache.drop(f)
+				s.x.cache.Drop(f)
 			} else {
 				f.Unlock()
 			}

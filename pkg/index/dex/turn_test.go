@@ -40,7 +40,7 @@ func TestForeseesNothingUnwritten(t *testing.T) {
 	if _, _, err := other.fetch(&p, &l, key, &hops, true); err != nil {
 		t.Fatal(err)
 	}
-	f := x.cache.find(p.Addr())
+	f := x.cache.Find(p.Addr())
 	o := other.apply(f, p.Addr(), key, fp, epoch, insert)
 	if o.st != frame.Done || o.err != nil || !x.unwritten(p.Addr()) {
 		t.Fatalf("the change: %+v; it is not written back: %v", o, x.unwritten(p.Addr()))
@@ -100,7 +100,7 @@ func TestTurnsEndAtLimits(t *testing.T) {
 	hops := 0
 	_, _, err = s.fetch(&p, &l, key, &hops, true)
 	mustDo(t, err)
-	if o := s.apply(x.cache.find(a), a, key, fp, epoch, upsert); o.st != frame.Done || o.err != nil {
+	if o := s.apply(x.cache.Find(a), a, key, fp, epoch, upsert); o.st != frame.Done || o.err != nil {
 		t.Fatalf("the change: %+v", o)
 	}
 	g := env.NewWaitGroup(x.env)

@@ -123,7 +123,7 @@ func TestLongValuesSettle(t *testing.T) {
 			mustDo(t, s.Upsert(scanKey(n), longValue(n, 1)))
 		}
 		s.b.Begin() // as if inner nodes needed so many
-		_, err := x.cache.retire(int64(cacheBytes/4), s.back)
+		_, err := x.cache.Retire(int64(cacheBytes/4), s.back)
 		s.b.End()
 		mustDo(t, err)
 		for i := 0; i < 5 || x.values.Wants() > 0; i++ {
@@ -136,7 +136,7 @@ func TestLongValuesSettle(t *testing.T) {
 				}
 			}
 		}
-		if x.balance.saved >= int64(8*x.cache.stride) {
+		if x.balance.saved >= int64(x.cache.FrameBytes()) {
 			t.Errorf("a cache of %d bytes: %d bytes are saved for values that do not grow", cacheBytes, x.balance.saved)
 		}
 		if n := x.Stats().CacheBytes; n > uint64(cacheBytes) {
@@ -177,7 +177,7 @@ func TestLongValuesAreCurrent(t *testing.T) {
 		}
 		p, err := s.b.Descend(key)
 		mustDo(t, err)
-		f, fp := x.cache.locate(&p), x.lay.Fingerprint(key)
+		f, fp := x.cache.Locate(&p), x.lay.Fingerprint(key)
 		reference, _, st := f.Search(x.env, x.lay, p.Addr(), key, nil, fp)
 		if st != frame.InBlock {
 			t.Fatalf("%s: no reference", c.name)

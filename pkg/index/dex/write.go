@@ -95,7 +95,7 @@ func (s *session) change(key, value []byte, m mode) error {
 			}
 			continue
 		}
-		f := s.x.cache.locate(&p)
+		f := s.x.cache.Locate(&p)
 		if f == nil {
 			if !tried && s.mayAppendBeside(&p, m) {
 				tried = true

@@ -25,6 +25,7 @@ func CallBytes(l *fence.Layout) int {
 	return verbs.CallBytes(answerFixed + max(l.NodeBytes, requestFixed+l.MaxKey))
 }
 
+// NewClient returns a client for the operations of s. Its room comes from the arena of s.
 func NewClient(s *btree.Session, design uint8) (q Client, err error) {
 	q.s, q.design = s, design
 	q.room, err = s.PS.Buffer(CallBytes(s.Lay))

@@ -1,4 +1,4 @@
-package dex
+package bufferpool
 
 import (
 	"math"
@@ -9,6 +9,11 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
+
+// testOptions are those of a cache of so many frames, all in use.
+func testOptions(nodeBytes, frames int) Options {
+	return Options{NodeBytes: nodeBytes, Frames: frames, Live: frames, Least: 8, ShardFrames: 256, DepartedShare: 1, LeafAdmission: true, CoolingMap: true}
+}
 
 // TestCachePolicies looks keys up, zipfian (0.99) and scattered over the leaves, in a cache that
 // has room for 8 % of these, and compares the misses of each policy with those of the best fixed
@@ -28,34 +33,27 @@ func TestCachePolicies(t *testing.T) {
 	)
 	policies := []struct {
 		name        string
-		off         []string
+		off         func(o *Options)
 		changes     bool    // of each second one, which has to have a frame
 		moves       bool    // other keys were popular in the first half of the warm-up
 		least, most float64 // misses over the best choice's
 	}{
-		{"ours", nil, false, false, 1, 1.029},
-		{"ours, with changes", nil, true, false, 1, 1.037},
-		{"ours, after the load has moved", nil, false, true, 1, 1.03},
-		{"the paper's", []string{"frequencies"}, false, false, 1.225, 1.255},
-		{"one queue", []string{"frequencies", "coolingMap"}, false, false, 1.22, 1.25},
-		{"every leaf kept", []string{"frequencies", "leafAdmission"}, false, false, 1.3, 1.33},
-		{"every leaf kept, by frequencies", []string{"leafAdmission"}, false, false, 1.027, 1.035},
+		{"ours", func(*Options) {}, false, false, 1, 1.029},
+		{"ours, with changes", func(*Options) {}, true, false, 1, 1.037},
+		{"ours, after the load has moved", func(*Options) {}, false, true, 1, 1.03},
+		{"the paper's", func(o *Options) { o.Paper = true }, false, false, 1.225, 1.255},
+		{"one queue", func(o *Options) { o.Paper, o.CoolingMap = true, false }, false, false, 1.22, 1.25},
+		{"every leaf kept", func(o *Options) { o.Paper, o.LeafAdmission = true, false }, false, false, 1.3, 1.33},
+		{"every leaf kept, by frequencies", func(o *Options) { o.LeafAdmission = false }, false, false, 1.027, 1.035},
 	}
 	if testing.Short() { // one goroutine: the race detector sees no more in the others
 		policies = policies[1:2]
 	}
 	for _, p := range policies {
 		t.Run(p.name, func(t *testing.T) {
-			switches := map[string]bool{}
-			for _, name := range p.off {
-				switches[name] = false
-			}
-			with, err := techniquesOf(switches)
-			if err != nil {
-				t.Fatal(err)
-			}
-			with.entries = false // whole leaves are what is compared
-			c, _ := cachesOf(env.Real(), with, room*(node+frameCost(node/8, with)), node)
+			o := testOptions(node, room)
+			p.off(&o)
+			c := New(env.Real(), o)
 			random := rand.New(rand.NewPCG(5, 6))
 			var seen [leaves]int
 			misses := 0
@@ -69,14 +67,14 @@ func TestCachePolicies(t *testing.T) {
 				if i >= warm {
 					seen[leaf]++
 				}
-				if f := c.find(a); f != nil {
+				if f := c.Find(a); f != nil {
 					f.Hit()
 					continue
 				}
 				if i >= warm {
 					misses++
 				}
-				if f, fresh, err := c.reserve(a, p.changes && i%2 == 0, nil); err != nil {
+				if f, fresh, err := c.Reserve(a, p.changes && i%2 == 0, nil); err != nil {
 					t.Fatal(err)
 				} else if fresh {
 					f.Hit()

@@ -1,4 +1,4 @@
-package dex
+package bufferpool
 
 import (
 	"sync/atomic"
@@ -19,7 +19,7 @@ import (
 //	1 to 6  addresses; bit 0 is set for inner nodes
 //	7       not used
 //
-// Without the switch coolingMap there is one bucket, with room for all. What was cooled and found
+// Without Options.CoolingMap there is one bucket, with room for all. What was cooled and found
 // again stays in its bucket until it is the oldest. Then it is removed like the others, and not
 // evicted.
 //

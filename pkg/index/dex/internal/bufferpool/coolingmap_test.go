@@ -1,4 +1,4 @@
-package dex
+package bufferpool
 
 import (
 	"sync"

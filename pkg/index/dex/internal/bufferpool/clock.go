@@ -1,4 +1,4 @@
-package dex
+package bufferpool
 
 import (
 	"sync/atomic"
@@ -8,7 +8,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// evictionClock records when leaves left the cache, by a clock that counts evictions. What a memory
+// Clock records when leaves left the cache, by a clock that counts evictions. What a memory
 // server says of a leaf is what this client would say only if the leaf was not in the cache
 // meanwhile: otherwise there may have been changes that were not written back. The leaf's address
 // is known only afterwards, so:
@@ -30,19 +30,19 @@ import (
 //
 // Leaves share times, by a hash, so a reader may repeat its work without need. A time never falls
 // (raise).
-type evictionClock struct {
+type Clock struct {
 	clock atomic.Uint64
 	all   atomic.Uint64 // when a range was last taken
 	last  []atomic.Uint64
 	least []atomic.Uint64 // in builds with invariants: lower bounds of last
 }
 
-// recordAll records an eviction of all leaves, because a range is about to be taken. All of the
+// RecordAll records an eviction of all leaves, because a range is about to be taken. All of the
 // range is in the memory servers.
-func (d *evictionClock) recordAll() { d.raise(&d.all) }
+func (d *Clock) RecordAll() { d.raise(&d.all) }
 
 // record is step b.
-func (d *evictionClock) record(a pool.Addr) {
+func (d *Clock) record(a pool.Addr) {
 	d.raise(d.of(a))
 	if invariants.Enabled {
 		least := &d.least[d.number(a)]
@@ -57,14 +57,17 @@ func (d *evictionClock) record(a pool.Addr) {
 // step 1 lies between the two must find the later eviction. So a time never falls. When raise
 // returns, the time is after everything that the clock showed when raise began, whichever eviction
 // stored it.
-func (d *evictionClock) raise(time *atomic.Uint64) {
+func (d *Clock) raise(time *atomic.Uint64) {
 	now := d.clock.Add(1)
 	for was := time.Load(); was < now && !time.CompareAndSwap(was, now); was = time.Load() {
 	}
 }
 
-// after reports whether the leaf at a may have been evicted after the clock showed t.
-func (d *evictionClock) after(a pool.Addr, t uint64) bool {
+// Now is what the clock shows.
+func (d *Clock) Now() uint64 { return d.clock.Load() }
+
+// After reports whether the leaf at a may have been evicted after the clock showed t.
+func (d *Clock) After(a pool.Addr, t uint64) bool {
 	if invariants.Enabled {
 		least := d.least[d.number(a)].Load()
 		last := d.of(a).Load()
@@ -73,22 +76,22 @@ func (d *evictionClock) after(a pool.Addr, t uint64) bool {
 	return d.of(a).Load() > t || d.all.Load() > t
 }
 
-// still reports whether what was READ of the leaf at a, or answered by its memory server, after the
-// clock showed since is its present state, or was when still began.
-func (c *cache) still(a pool.Addr, since uint64) bool {
-	return c.find(a) == nil && !c.evictions.after(a, since)
+// Current reports whether what was READ of the leaf at a, or answered by its memory server, after
+// the clock showed since is its present state, or was when still began.
+func (c *Pool) Current(a pool.Addr, since uint64) bool {
+	return c.Find(a) == nil && !c.Clock.After(a, since)
 }
 
 // start allocates n times.
-func (d *evictionClock) start(n int) {
+func (d *Clock) start(n int) {
 	d.last = make([]atomic.Uint64, n)
 	if invariants.Enabled {
 		d.least = make([]atomic.Uint64, n)
 	}
 }
 
-func (d *evictionClock) of(a pool.Addr) *atomic.Uint64 { return &d.last[d.number(a)] }
+func (d *Clock) of(a pool.Addr) *atomic.Uint64 { return &d.last[d.number(a)] }
 
-func (d *evictionClock) number(a pool.Addr) uint64 {
+func (d *Clock) number(a pool.Addr) uint64 {
 	return lfu.Hash(a) * 0xC2B2AE3D27D4EB4F >> 32 * uint64(len(d.last)) >> 32
 }

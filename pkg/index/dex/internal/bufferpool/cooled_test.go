@@ -1,9 +1,8 @@
-package dex
+package bufferpool
 
 import (
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 	"testing"
 
@@ -13,33 +12,11 @@ import (
 )
 
 // paperCacheOf is a cache of the paper's policy, of about so many frames, in a world.
-func paperCacheOf(t *testing.T, e env.Env, node, frames int) *cache {
+func paperCacheOf(t *testing.T, e env.Env, node, frames int) *Pool {
 	t.Helper()
-	with, err := techniquesOf(map[string]bool{"entries": false, "frequencies": false})
-	mustDo(t, err)
-	c, _ := cachesOf(e, with, frames*(node+frameCost(node/8, with)), node)
-	return c
-}
-
-// forgotten counts the cooled leaves that no entry of the cooling map leads to: nothing cools them
-// again, so they are not evicted before they are found.
-func (c *cache) forgotten() (n int) {
-	m, has := &c.paper.cooling, map[uint64]bool{}
-	for i := range m.buckets {
-		b, oldest, count := m.lock(i)
-		for k := range count {
-			has[b[1+(oldest+k)%m.size]] = true
-		}
-		m.unlock(b, oldest, count)
-	}
-	for i := range c.frames {
-		f := &c.frames[i]
-		a := f.Addr()
-		if a != 0 && f.Uses() == 0 && !has[uint64(a)] && !slices.Contains(c.paper.mu.leavers, uint64(a)) {
-			n++
-		}
-	}
-	return n
+	o := testOptions(node, frames)
+	o.Paper = true
+	return New(e, o)
 }
 
 // TestCoolsAnotherLeaf: the frame of a leaf that was chosen to be cooled gets another leaf before
@@ -47,7 +24,7 @@ func (c *cache) forgotten() (n int) {
 func TestCoolsAnotherLeaf(t *testing.T) {
 	k := paperCacheOf(t, env.Real(), 256, 64)
 	take := func(n uint64) *frame.Frame {
-		f, fresh, err := k.reserve(pool.NewAddr(1, n*256), true, nil)
+		f, fresh, err := k.Reserve(pool.NewAddr(1, n*256), true, nil)
 		if err != nil || !fresh {
 			t.Fatalf("leaf %d: fresh %v, %v", n, fresh, err)
 		}
@@ -59,17 +36,17 @@ func TestCoolsAnotherLeaf(t *testing.T) {
 	if !f.TryLock() {
 		t.Fatal("the frame is locked")
 	}
-	k.drop(f)
+	k.Drop(f)
 	if other := take(2); other != f {
 		t.Fatalf("leaf 2 has frame %d, not %d", other.ID(), f.ID())
 	}
 	f.Unlock()
-	k.cool(f, chosen)
-	if n := k.forgotten(); n != 0 {
+	k.paper.cool(f, chosen)
+	if n := k.Forgotten(); n != 0 {
 		t.Errorf("%d leaves are cooled, and the cooling map does not have them", n)
 	}
-	k.cool(f, f.Addr())
-	if f.Uses() != 0 || k.forgotten() != 0 {
+	k.paper.cool(f, f.Addr())
+	if f.Uses() != 0 || k.Forgotten() != 0 {
 		t.Error("the leaf is not cooled, or not in the map")
 	}
 }
@@ -78,21 +55,25 @@ func TestCoolsAnotherLeaf(t *testing.T) {
 // locked to be evicted.
 func TestClaimsNoOtherLeaf(t *testing.T) {
 	k := paperCacheOf(t, env.Real(), 256, 64)
-	f, _, err := k.reserve(pool.NewAddr(1, 256), true, nil)
-	mustDo(t, err)
+	f, _, err := k.Reserve(pool.NewAddr(1, 256), true, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	f.Unlock()
 	a := f.Addr()
-	k.cool(f, a)
+	k.paper.cool(f, a)
 	claimed := func(what string, want bool) {
-		if got := k.claim(f, a); got != want || f.IsLocked() != want {
+		if got := k.paper.claim(f, a); got != want || f.IsLocked() != want {
 			t.Errorf("%s: claimed %v, locked %v", what, got, !want)
 		}
 	}
 	claimed("cooled", true)
-	k.drop(f)
+	k.Drop(f)
 	claimed("free", false)
-	f, _, err = k.reserve(pool.NewAddr(1, 512), true, nil)
-	mustDo(t, err)
+	f, _, err = k.Reserve(pool.NewAddr(1, 512), true, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	f.Unlock()
 	f.SetUses(0)
 	claimed("another leaf", false)
@@ -107,7 +88,7 @@ func TestNotWrittenBackNotForgotten(t *testing.T) {
 	k, late := paperCacheOf(t, env.Real(), 256, 64), errors.New("the log is slow")
 	refused := 0
 	for n := range uint64(2 * len(k.frames)) {
-		f, fresh, err := k.reserve(pool.NewAddr(1, (n+1)*256), true, func(*frame.Frame) error { return late })
+		f, fresh, err := k.Reserve(pool.NewAddr(1, (n+1)*256), true, func(*frame.Frame) error { return late })
 		if err != nil {
 			refused++
 		} else if fresh {
@@ -115,7 +96,7 @@ func TestNotWrittenBackNotForgotten(t *testing.T) {
 			f.Unlock()
 		}
 	}
-	if n := k.forgotten(); n != 0 || refused == 0 {
+	if n := k.Forgotten(); n != 0 || refused == 0 {
 		t.Errorf("%d leaves were not written back; %d are cooled, and the cooling map does not have them", refused, n)
 	}
 }
@@ -135,11 +116,11 @@ func TestNoCooledLeafIsForgotten(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, uint64(w)))
 			for range each {
 				a := pool.NewAddr(1, (r.Uint64N(4*frames)+1)*node)
-				if f := k.find(a); f != nil {
+				if f := k.Find(a); f != nil {
 					f.Hit()
 					continue
 				}
-				f, fresh, err := k.reserve(a, r.IntN(4) == 0, nil)
+				f, fresh, err := k.Reserve(a, r.IntN(4) == 0, nil)
 				if err != nil {
 					t.Error(err)
 					return
@@ -149,7 +130,7 @@ func TestNoCooledLeafIsForgotten(t *testing.T) {
 				}
 				came.Add(1)
 				if r.IntN(16) == 0 {
-					k.drop(f)
+					k.Drop(f)
 				} else {
 					f.Unlock()
 				}
@@ -157,7 +138,7 @@ func TestNoCooledLeafIsForgotten(t *testing.T) {
 		})
 	}
 	g.Wait(env.Forever)
-	if n := k.forgotten(); n != 0 {
+	if n := k.Forgotten(); n != 0 {
 		t.Errorf("%d leaves of %d frames are cooled, and the cooling map does not have them", n, len(k.frames))
 	}
 	free := 0
@@ -168,7 +149,7 @@ func TestNoCooledLeafIsForgotten(t *testing.T) {
 		}
 		if a := f.Addr(); a == 0 {
 			free++
-		} else if k.find(pool.Addr(a)) != f {
+		} else if k.Find(pool.Addr(a)) != f {
 			t.Errorf("frame %d has leaf %#x, which is not found there", i, a)
 		}
 	}

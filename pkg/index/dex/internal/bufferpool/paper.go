@@ -1,4 +1,4 @@
-package dex
+package bufferpool
 
 import (
 	"sync/atomic"
@@ -10,23 +10,24 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// With the switch frequencies off the cache replaces nodes as the paper does (sections 5.1 to 5.4):
+// The paper's replacement (sections 5.1 to 5.4):
 //
 //   - Two nodes drawn at random from all that the cache has are cooled when a frame is wanted and
 //     none is free. They go to the cooling map. A node that has to leave its full bucket is
 //     evicted, and its frame is the wanted one; otherwise the oldest of a bucket drawn at random
 //     is.
-//   - Path-aware caching, with the switch pathAware: an inner node with cached children is not
-//     cooled. One of its children, drawn at random, is cooled in its place, or one of that node's,
-//     down to the end of the path. So the cache has the parent of each leaf that is not cooled, and
-//     all nodes above. Leaves and inner nodes compete for being cooled.
+//   - Path-aware caching, if there is a cache of inner nodes to ask (Options.Inners): an inner node
+//     with cached children is not cooled. One of its children, drawn at random, is cooled in its
+//     place, or one of that node's, down to the end of the path. So the cache has the parent of
+//     each leaf that is not cooled, and all nodes above. Leaves and inner nodes compete for being
+//     cooled.
 //   - A cooled node is unswizzled: its parent does not lead to it, so the table does. A node that
 //     is found again is an ordinary one and is swizzled again (a second chance).
-//   - One in ten of the leaves that are READ is kept (leafAdmission), and every inner node.
+//   - One in ten of the leaves that are READ is kept (Options.LeafAdmission), and every inner node.
 //
 // Differences: a cooled leaf is written back when it is evicted, in the round trip of the READ of
 // the new leaf, not when it is cooled. Inner nodes have bytes of their own, which grow and shrink
-// in steps (balance.go). A leaf that a scan READ is swizzled only when it is found by its key, and
+// in steps. A leaf that a scan READ is swizzled only when it is found by its key, and
 // so is one whose parent was evicted while the leaf was READ. When epochs have moved, a new copy of
 // an inner node begins without children.
 //
@@ -60,8 +61,9 @@ import (
 // frame of another address, which every user of a hint checks; it is cleared with the next eviction
 // of that frame, or by the next session that follows it.
 type paperCache struct {
+	c       *Pool
 	cooling coolingMap
-	inners  innerNodes               // nil = not path-aware
+	inners  InnerNodes               // nil = not path-aware
 	up      []atomic.Pointer[uint32] // by frame
 
 	mu struct {
@@ -69,12 +71,12 @@ type paperCache struct {
 		free    []int32
 		leavers []uint64 // see CoolLeaf
 	}
-	// the number of frames in use, which are the first ones: see balance. It changes under mu
+	// the number of frames in use, which are the first ones, see Retire. It changes under mu
 	live atomic.Int32
 }
 
-// innerNodes is what the cache of leaves asks of that of inner nodes: see btree.Tree.
-type innerNodes interface {
+// InnerNodes is what the cache of leaves asks of that of inner nodes: see btree.Tree.
+type InnerNodes interface {
 	SamplePlaces() int
 	CoolPath(place int, random func() uint64, warm func(hint uint32, a pool.Addr) bool) (hint uint32, cooled pool.Addr)
 	EvictCooled(a pool.Addr) bool
@@ -88,24 +90,26 @@ const (
 	coolCost = (8*coolWords+coolShare*coolSize-1)/(coolShare*coolSize) + 8
 )
 
-func (p *paperCache) start(c *cache) {
-	n := len(c.frames)
-	p.cooling.start(c.env, n, c.with.coolingMap)
+func (p *paperCache) start(c *Pool) {
+	p.c = c
+	n := len(p.c.frames)
+	p.inners = c.o.Inners
+	p.cooling.start(p.c.env, n, p.c.o.CoolingMap)
 	p.up = make([]atomic.Pointer[uint32], n)
-	p.mu.Mutex, p.mu.free = c.env.NewMutex(), make([]int32, 0, n)
+	p.mu.Mutex, p.mu.free = p.c.env.NewMutex(), make([]int32, 0, n)
 	p.live.Store(int32(n))
-	for i := range c.frames {
-		f := &c.frames[i]
-		f.Init(int32(i), c.image(int32(i)))
+	for i := range p.c.frames {
+		f := &p.c.frames[i]
+		f.Init(int32(i), p.c.image(int32(i)))
 		p.mu.free = append(p.mu.free, int32(n-1-i))
 	}
 }
 
 // lucky reports whether a leaf is kept.
-func (c *cache) lucky() bool { return !c.with.leafAdmission || c.env.Uint64()%admitOne == 0 }
+func (p *paperCache) lucky() bool { return !p.c.o.LeafAdmission || p.c.env.Uint64()%admitOne == 0 }
 
-// swizzle lets the parent where p ends lead to f.
-func (p *paperCache) swizzle(path *btree.Path, f *frame.Frame) {
+// found implements replacement: the parent where path ends leads to f from now on (swizzling).
+func (p *paperCache) found(path *btree.Path, f *frame.Frame) {
 	at := path.HintAt()
 	if at == nil {
 		return
@@ -124,8 +128,8 @@ func (p *paperCache) unswizzle(id int32) {
 }
 
 // warm reports whether the hint leads to the frame of the leaf at a, and that is not cooled.
-func (c *cache) warm(hint uint32, a pool.Addr) bool {
-	f := &c.frames[hint-1]
+func (p *paperCache) warm(hint uint32, a pool.Addr) bool {
+	f := &p.c.frames[hint-1]
 	return f.Addr() == a && f.Uses() > 0
 }
 
@@ -134,16 +138,15 @@ const draws = 32
 
 // coolOne cools a node drawn at random, and returns the entry that has to leave its bucket for it;
 // 0 if nothing was cooled, or nothing has to leave.
-func (c *cache) coolOne() uint64 {
-	p := &c.paper
+func (p *paperCache) coolOne() uint64 {
 	live, places := int(p.live.Load()), 0
 	if p.inners != nil {
 		places = p.inners.SamplePlaces()
 	}
 	for range draws {
-		x := int(c.env.Uint64() % uint64(live+places))
+		x := int(p.c.env.Uint64() % uint64(live+places))
 		if x >= live {
-			hint, inner := p.inners.CoolPath(x-live, c.env.Uint64, c.warm)
+			hint, inner := p.inners.CoolPath(x-live, p.c.env.Uint64, p.warm)
 			if inner != pool.Nil {
 				return p.cooling.push(uint64(inner) | innerBit)
 			}
@@ -152,27 +155,27 @@ func (c *cache) coolOne() uint64 {
 			}
 			x = int(hint - 1)
 		}
-		f := &c.frames[x]
+		f := &p.c.frames[x]
 		if a := f.Addr(); a != pool.Nil && f.Uses() > 0 && !f.IsLocked() {
-			return c.cool(f, a)
+			return p.cool(f, a)
 		}
 	}
 	return 0
 }
 
-// CoolLeaf implements btree.PathCache. If another node has to leave the cooling map for the leaf,
-// it is the next victim. If many have to leave before one is wanted, it stays in the cache.
-func (x *dex) CoolLeaf(hint uint32, a pool.Addr) {
-	c := x.cache
-	f := &c.frames[hint-1]
+// coolLeaf cools the leaf at a in the frame of a hint, if it has that still. If another node has to
+// leave the cooling map for the leaf, it is the next victim. If many have to leave before one is
+// wanted, it stays in the cache.
+func (p *paperCache) coolLeaf(hint uint32, a pool.Addr) {
+	f := &p.c.frames[hint-1]
 	if f.Addr() != a || f.Uses() == 0 {
 		return
 	}
-	out := c.cool(f, a)
-	if out == 0 || c.paper.leave(out) || out&innerBit != 0 {
+	out := p.cool(f, a)
+	if out == 0 || p.leave(out) || out&innerBit != 0 {
 		return
 	}
-	if f := c.find(pool.Addr(out)); f != nil && f.Uses() == 0 {
+	if f := p.c.Find(pool.Addr(out)); f != nil && f.Uses() == 0 {
 		f.SetUses(1)
 	}
 }
@@ -193,26 +196,26 @@ func (p *paperCache) leave(entry uint64) bool {
 
 // victim returns a cooled frame, locked: steps 1 to 3. nil if there is none. out is an entry that
 // has left the cooling map; 0 = none.
-func (c *cache) victim(out uint64) *frame.Frame {
-	m := &c.paper.cooling
+func (p *paperCache) victim(out uint64) *frame.Frame {
+	m := &p.cooling
 	for try := range 16 + 4*m.size*m.buckets {
 		if try > 0 {
 			out = 0
 		}
 		for i := 0; i < cooled && out == 0; i++ {
-			out = c.coolOne()
+			out = p.coolOne()
 		}
 		if out == 0 {
 			out = m.any()
 		}
 		if out&innerBit != 0 {
-			c.paper.inners.EvictCooled(pool.Addr(out &^ innerBit))
+			p.inners.EvictCooled(pool.Addr(out &^ innerBit))
 			continue
 		}
 		if out == 0 {
 			continue
 		}
-		if f := c.find(pool.Addr(out)); f != nil && c.claim(f, pool.Addr(out)) {
+		if f := p.c.Find(pool.Addr(out)); f != nil && p.claim(f, pool.Addr(out)) {
 			return f
 		}
 	}
@@ -221,7 +224,7 @@ func (c *cache) victim(out uint64) *frame.Frame {
 
 // empty is steps 4 and 5, of a frame whose lock the caller has. After an error the frame is
 // unlocked, and its leaf an ordinary one: the cooling map does not have it any more.
-func (c *cache) empty(f *frame.Frame, flush func(*frame.Frame) error) error {
+func (p *paperCache) empty(f *frame.Frame, flush func(*frame.Frame) error) error {
 	if f.RecLSN() != 0 || f.AnyChanged() {
 		if err := flush(f); err != nil {
 			f.SetUses(1)
@@ -229,40 +232,40 @@ func (c *cache) empty(f *frame.Frame, flush func(*frame.Frame) error) error {
 			return err
 		}
 	}
-	c.clear(f)
+	p.clear(f)
 	return nil
 }
 
 // clear removes a frame from the table, whose lock the caller has.
-func (c *cache) clear(f *frame.Frame) {
-	h := c.shard(f.Addr())
+func (p *paperCache) clear(f *frame.Frame) {
+	h := p.c.shard(f.Addr())
 	h.mu.Lock()
 	h.forget(f)
 	h.mu.Unlock()
-	c.paper.unswizzle(f.ID())
+	p.unswizzle(f.ID())
 }
 
 // page returns a frame without a leaf, locked; nil if none can be had.
-func (c *cache) page(flush func(*frame.Frame) error) (*frame.Frame, error) {
-	f, leaver := c.paper.freePage(c)
+func (p *paperCache) page(flush func(*frame.Frame) error) (*frame.Frame, error) {
+	f, leaver := p.freePage()
 	if f != nil {
 		return f, nil
 	}
-	f = c.victim(leaver)
+	f = p.victim(leaver)
 	if f == nil {
 		return nil, nil
 	}
-	return f, c.empty(f, flush)
+	return f, p.empty(f, flush)
 }
 
 // freePage locks a free frame. If there is none, it returns an entry that has left the cooling map
 // (leave), or 0.
-func (p *paperCache) freePage(c *cache) (f *frame.Frame, leaver uint64) {
+func (p *paperCache) freePage() (f *frame.Frame, leaver uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := len(p.mu.free) - 1; i >= 0; i-- {
 		// else somebody has it who is about to see that it is free
-		if f := &c.frames[p.mu.free[i]]; f.TryLock() {
+		if f := &p.c.frames[p.mu.free[i]]; f.TryLock() {
 			p.mu.free = append(p.mu.free[:i], p.mu.free[i+1:]...)
 			if invariants.Enabled {
 				invariants.Check(f.Addr() == pool.Nil, "free frame %d has the leaf at %v", f.ID(), f.Addr())
@@ -284,31 +287,31 @@ func (p *paperCache) freeFrame(f *frame.Frame) {
 	f.Unlock()
 }
 
-// admit is reserve with frequencies off.
-func (c *cache) admit(a pool.Addr, must bool, flush func(*frame.Frame) error) (f *frame.Frame, fresh bool, err error) {
-	h := c.shard(a)
-	admitted := must || c.lucky()
+// reserve implements replacement.
+func (p *paperCache) reserve(a pool.Addr, must bool, flush func(*frame.Frame) error) (f *frame.Frame, fresh bool, err error) {
+	h := p.c.shard(a)
+	admitted := must || p.lucky()
 	for range 8 {
 		if f := h.find(a); f != nil || !admitted {
 			return f, false, nil
 		}
-		f, err := c.page(flush)
+		f, err := p.page(flush)
 		if f == nil || err != nil {
 			return nil, false, err
 		}
 		h.mu.Lock()
-		other, p := h.find(a), h.vacancy(a)
-		if other == nil && p != nil {
+		other, place := h.find(a), h.vacancy(a)
+		if other == nil && place != nil {
 			f.SetAddr(a) // step 6
 			f.SetUses(1)
-			p.Store(placeOf(a, f.ID()))
+			place.Store(placeOf(a, f.ID()))
 			h.mu.Unlock()
 			return f, true, nil
 		}
 		h.mu.Unlock()
-		c.paper.freeFrame(f)
+		p.freeFrame(f)
 		if other == nil {
-			err = c.makePlace(h, a, flush)
+			err = p.makePlace(h, a, flush)
 		}
 		if other != nil || err != nil {
 			return other, false, err
@@ -318,13 +321,13 @@ func (c *cache) admit(a pool.Addr, must bool, flush func(*frame.Frame) error) (f
 }
 
 // makePlace evicts a leaf that has one of the places of the table for a, if it can be locked.
-func (c *cache) makePlace(h *shard, a pool.Addr, flush func(*frame.Frame) error) error {
+func (p *paperCache) makePlace(h *shard, a pool.Addr, flush func(*frame.Frame) error) error {
 	set := h.set(a)
-	n := uint32(set[c.env.Uint64()%uint64(len(set))].Load())
+	n := uint32(set[p.c.env.Uint64()%uint64(len(set))].Load())
 	if n == 0 {
 		return nil
 	}
-	f := &c.frames[n-1]
+	f := &p.c.frames[n-1]
 	if !f.TryLock() {
 		return nil
 	}
@@ -332,48 +335,9 @@ func (c *cache) makePlace(h *shard, a pool.Addr, flush func(*frame.Frame) error)
 		f.Unlock()
 		return nil
 	}
-	if err := c.empty(f, flush); err != nil {
+	if err := p.empty(f, flush); err != nil {
 		return err
 	}
-	c.paper.freeFrame(f)
+	p.freeFrame(f)
 	return nil
-}
-
-// retireLast empties the last frame in use: see retire.
-func (p *paperCache) retireLast(c *cache, flush func(*frame.Frame) error) (bool, error) {
-	last := p.live.Load() - 1
-	f := &c.frames[last]
-	if int(last) < leastFrames(len(c.frames)) || !f.TryLock() {
-		return false, nil
-	}
-	if f.Addr() != pool.Nil {
-		if err := c.empty(f, flush); err != nil {
-			return false, err
-		}
-	}
-	p.mu.Lock()
-	for i, id := range p.mu.free {
-		if id == last {
-			p.mu.free = append(p.mu.free[:i], p.mu.free[i+1:]...)
-			break
-		}
-	}
-	p.live.Store(last)
-	p.mu.Unlock()
-	c.release(int(last))
-	f.Unlock()
-	return true, nil
-}
-
-// reviveNext uses the next retired frame again.
-func (p *paperCache) reviveNext(c *cache) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := p.live.Load()
-	if int(n) == len(c.frames) {
-		return false
-	}
-	p.mu.free = append(p.mu.free, n)
-	p.live.Store(n + 1)
-	return true
 }

@@ -1,4 +1,4 @@
-package dex
+package bufferpool
 
 import (
 	"sync"
@@ -17,20 +17,20 @@ func TestDeparturesAreNotTakenBack(t *testing.T) {
 		rounds /= 4
 	}
 	for name, of := range map[string]struct {
-		depart func(d *evictionClock)
-		found  func(d *evictionClock, since uint64) bool
+		depart func(d *Clock)
+		found  func(d *Clock, since uint64) bool
 	}{
 		"of a leaf": {
-			func(d *evictionClock) { d.record(pool.NewAddr(1, 1<<20)) },
-			func(d *evictionClock, since uint64) bool { return d.after(pool.NewAddr(1, 9<<20), since) },
+			func(d *Clock) { d.record(pool.NewAddr(1, 1<<20)) },
+			func(d *Clock, since uint64) bool { return d.After(pool.NewAddr(1, 9<<20), since) },
 		},
 		"of all leaves": {
-			(*evictionClock).recordAll,
-			func(d *evictionClock, since uint64) bool { return d.all.Load() > since },
+			(*Clock).RecordAll,
+			func(d *Clock, since uint64) bool { return d.all.Load() > since },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var d evictionClock
+			var d Clock
 			d.start(1)
 			var others sync.WaitGroup
 			var over atomic.Bool
@@ -56,7 +56,7 @@ func TestDeparturesAreNotTakenBack(t *testing.T) {
 
 // TestTimesNeverFall raises a time by a departure that is later than another one's clock.
 func TestTimesNeverFall(t *testing.T) {
-	var d evictionClock
+	var d Clock
 	var time atomic.Uint64
 	time.Store(7) // of a departure that was faster
 	d.clock.Store(4)
