@@ -1,9 +1,7 @@
 package dex
 
 import (
-	"encoding/binary"
 	"errors"
-	"sync/atomic"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
@@ -18,9 +16,9 @@ import (
 // A change of a leaf that has no frame appends its record before it READs the leaf, and the batch
 // of the log is under way beside the READ: one round trip for both.
 //
-//	1  claims the key, so that no other session has a record of it under way like this one
+//	1  latches the key, so that no other session has a record of it under way like this one
 //	2  reads the eviction clock, and then finds no frame of the leaf
-//	3  appends the record; it stands in the queue of dirty frames, so the log is not truncated
+//	3  appends the record; it stands in the dirty pages, so the log is not truncated
 //	   beyond it
 //	4  reserves a frame for the leaf, locked; posts the READ and the log's batch, and waits for
 //	   both
@@ -28,10 +26,10 @@ import (
 //	   the leaf holds the key
 //	6  under the same lock: evaluates the condition, makes the change, and puts the frame into the
 //	   queue in place of the record
-//	7  releases frame and claim
+//	7  releases frame and latch
 //
 // If 5 fails, or the change is refused, the record is cancelled: another record says so, which is
-// appended before the claim is released. After a failure at 5 the change goes on as any other one,
+// appended before the latch is released. After a failure at 5 the change goes on as any other one,
 // and appends its own record under the lock of the right frame. So it does not matter where the key
 // turned out to be, nor what became of the leaf.
 //
@@ -54,7 +52,7 @@ import (
 // The record has a condition (package record), unless it is an upsert's or a delete's. When the
 // client dies, the log ends anywhere (record.History):
 //
-//   - There is a later record of the key. That of another change at 3 was appended after the claim
+//   - There is a later record of the key. That of another change at 3 was appended after the latch
 //     was released, when this record was cancelled or its change was made. So a record before the
 //     last one that was not cancelled was made, or is followed by a plain one.
 //   - The record is the last one, and not cancelled. If its change was made, or will never be
@@ -74,7 +72,7 @@ import (
 //
 // # Truncation, write-backs, Give, structure changes
 //
-// The record is in the queue of dirty frames until its frame takes its place, so the log keeps it
+// The record is in the dirty pages until its frame takes its place, so the log keeps it
 // until the frame is written back, which needs the frame's lock. A leaf that is written back by
 // others meanwhile lacks the change, and the log has it. A cancelled record may be truncated at any
 // time; the cancellation comes after it, so it is truncated later. The ring has a reserve for the
@@ -85,9 +83,9 @@ import (
 //
 // Its change is made in the memory servers, under the lock of its frame, once the record is durable
 // (restructure). Any change may come to that, so the record may be one that 3 has not appended. It
-// is appended then, plain, under the frame's lock: after the claim, as at 1, and with a place in
-// the queue of dirty frames, as at 3. If the claim is taken the change begins again: its holder
-// finds the frame, and fails at 5.
+// is appended then, plain, under the frame's lock: after the latch, as at 1, and with a place in
+// the dirty pages, as at 3. If the latch is taken the change begins again: its holder finds the
+// frame, and fails at 5.
 //
 // If the leaf cannot be written back, or the record does not become durable within the limit of the
 // operation, or there is no memory, the change has not been made, and the record is cancelled as
@@ -100,34 +98,7 @@ import (
 //
 // Long values have no such record: their block must be complete before it, and writing it is a
 // round trip of its own. Nor have modifications, which do not know their value before they READ the
-// leaf; nor leaves that a memory server sends, whose address is not known before.
-type beside struct {
-	// the record's place in the queue of dirty frames: no frame of the cache, and without words
-	frame    frame.Frame
-	claim    *atomic.Bool // of the key; nil = none
-	position uint64       // of the record, until its change is made; 0 = none
-	// the last cancellation: a failed change waits for it
-	cancelled uint64
-	note      []byte // the record of a cancellation
-	value     [8]byte
-}
-
-// claims are taken by the hash of a key. A key whose claim is taken is changed without.
-type claims struct {
-	taken [1024]atomic.Bool
-
-	// counts for tests
-	made, refused, cancelled atomic.Uint64
-}
-
-// try acquires the claim for a key with a hash; nil if it is taken.
-func (c *claims) try(hash uint64) *atomic.Bool {
-	at := &c.taken[hash>>32%uint64(len(c.taken))]
-	if at.Load() || !at.CompareAndSwap(false, true) {
-		return nil
-	}
-	return at
-}
+// leaf.
 
 // mayAppendBeside reports whether a change of a leaf without a frame may append its record at once.
 func (s *session) mayAppendBeside(p *btree.Path, m mode) bool {
@@ -145,19 +116,18 @@ func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64,
 	if err := s.x.balance.shift(s); err != nil {
 		return o, false, err
 	}
-	q := &s.beside
-	if !s.claim(key) {
+	if !s.latch(key) {
 		return o, false, nil
 	}
 	a := p.Addr()
 	since := s.x.cache.Clock.Now()
 	op.Pause(s.x.env)
 	if s.x.cache.Find(a) != nil {
-		s.unclaim()
+		s.unlatch()
 		return o, false, nil
 	}
 	if st, err := s.appendBeside(m); st != frame.Done || err != nil {
-		s.unclaim()
+		s.unlatch()
 		return o, false, err
 	}
 	f, err := s.fetchBeside(p, key, since, hops)
@@ -172,11 +142,11 @@ func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64,
 	}
 	made = f != nil && err == nil && o.st == frame.Done
 	switch {
-	case q.position == 0:
-		s.x.claims.made.Add(1)
+	case s.pending.LSN() == 0:
+		s.x.wal.CountMade()
 	default:
 		if made { // refused
-			s.x.claims.refused.Add(1)
+			s.x.wal.CountRefused()
 		}
 		op.Pause(s.x.env)
 		if e := s.cancel(key, epoch); e != nil {
@@ -184,33 +154,14 @@ func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64,
 		}
 	}
 	op.Pause(s.x.env)
-	s.unclaim()
+	s.unlatch()
 	return o, made, err
 }
 
-// claim acquires the claim for key, with room in the ring for the cancellation of its record. It
-// returns false if one of them is not to be had now.
-func (s *session) claim(key []byte) bool {
-	q := &s.beside
-	if q.claim = s.x.claims.try(s.x.hash.Of(key)); q.claim == nil {
-		return false
-	}
-	if !s.x.log.Reserve(s.x.cancelBytes()) {
-		q.claim.Store(false)
-		q.claim = nil
-	}
-	return q.claim != nil
-}
+// latch acquires the latch of key for the session's record; false if that is not to be had now.
+func (s *session) latch(key []byte) bool { return s.x.wal.Latch(&s.pending, s.x.hash.Of(key)) }
 
-// unclaim releases it, when the session owes no cancellation any more.
-func (s *session) unclaim() {
-	s.x.log.Unreserve(s.x.cancelBytes())
-	s.beside.claim.Store(false)
-	s.beside.claim = nil
-}
-
-// cancelBytes is the length of the longest record that cancels one.
-func (x *dex) cancelBytes() int { return record.FixedBytes + x.lay.MaxKey + 8 }
+func (s *session) unlatch() { s.x.wal.Unlatch(&s.pending) }
 
 // appendBeside appends the session's record, with the condition of m. done: it is in the queue of
 // dirty frames. logFull: the ring has no room for it.
@@ -234,11 +185,10 @@ func (s *session) appendBeside(m mode) (frame.State, error) {
 	}
 }
 
-// appendFirst appends the session's record before its change, and puts it into the queue of dirty
-// frames. logFull, logBusy: nothing is appended.
+// appendFirst appends the session's record before its change. logFull, logBusy: nothing is
+// appended.
 func (s *session) appendFirst() (frame.State, error) {
-	q := &s.beside
-	position, err := s.x.dirty.append(s.log, &q.frame, s.record)
+	err := s.x.wal.Begin(s.log, &s.pending, s.record)
 	switch {
 	case errors.Is(err, redo.ErrFull):
 		return logFull, nil
@@ -247,7 +197,6 @@ func (s *session) appendFirst() (frame.State, error) {
 	case err != nil:
 		return frame.Done, s.x.giveUp(err)
 	}
-	q.position = position
 	return frame.Done, nil
 }
 
@@ -256,7 +205,7 @@ func (s *session) appendFirst() (frame.State, error) {
 func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int) (*frame.Frame, error) {
 	op.Pause(s.x.env)
 	a, b := p.Addr(), s.b.Staging()
-	s.ahead = ahead{addr: a, since: since, record: s.beside.position}
+	s.ahead = ahead{addr: a, since: since, record: s.pending.LSN()}
 	f, fresh, err := s.x.cache.Reserve(a, true, s.yield)
 	if err != nil || f == nil || !fresh {
 		if err == nil && f == nil {
@@ -293,54 +242,23 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 	return nil, err
 }
 
-// settle puts f, which is clean, and in which the change of the session's record is about to be
-// made, into the queue in place of the record. Under the lock of f. It returns the record's
-// position.
-func (d *dirty) settle(q *beside, f *frame.Frame) uint64 {
-	position := q.position
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for i := len(d.queue) - 1; ; i-- { // it was appended a round trip ago
-		if e := &d.queue[i]; e.f == &q.frame && e.first == position {
-			e.f = f
-			break
-		}
-	}
-	f.SetRecLSN(position)
-	q.forget()
-	return position
-}
-
 // cancel appends that the session's record was not, and will not be, made. After an error the
-// client is given up, so whoever replays its log decides; nothing is truncated any more.
+// client is given up, so the client that replays its log decides; nothing is truncated any more.
 func (s *session) cancel(key []byte, epoch uint64) error {
-	q := &s.beside
-	defer q.forget()
-	binary.LittleEndian.PutUint64(q.value[:], q.position)
-	q.note = record.Append(q.note[:0], record.Cancel, epoch, key, q.value[:])
-	position, err := s.log.AppendReserved(q.note)
-	if err != nil {
+	if err := s.x.wal.Cancel(s.log, &s.pending, key, epoch); err != nil {
 		return s.x.giveUp(err)
 	}
-	q.cancelled = position
-	s.x.claims.cancelled.Add(1)
 	return nil
-}
-
-// forget removes the record from the queue of dirty frames: its change is made, or it is cancelled.
-func (q *beside) forget() {
-	q.frame.SetRecLSN(0)
-	q.position = 0
 }
 
 // unmadeRecord is called when a change ends. After a failure it waits until the cancellation of its
 // record is durable. If that fails the outcome is unknown.
 func (s *session) unmadeRecord(err error) error {
-	q := &s.beside
-	cancelled := q.cancelled
-	q.cancelled = 0
+	q := &s.pending
+	cancelled := q.Cancelled()
+	q.ForgetCancelled()
 	if invariants.Enabled {
-		invariants.Check(q.claim == nil && q.frame.RecLSN() == 0, "a change has ended, and its record at %d is neither made nor cancelled", q.position)
+		invariants.Check(q.IsIdle(), "a change has ended, and its record at %d is neither made nor cancelled", q.LSN())
 	}
 	if err == nil || cancelled == 0 || err == index.ErrNotFound || err == index.ErrExists || errors.Is(err, index.ErrUnknown) {
 		return err

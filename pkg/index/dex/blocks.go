@@ -174,7 +174,7 @@ func (s *session) foresee(p *btree.Path, key []byte, fp byte, m mode) (o outcome
 // it. If the log had it, and its record is cancelled, a replay looks for it until the cancellation
 // is durable.
 func (s *session) unmade() {
-	cancelled := s.beside.cancelled
+	cancelled := s.pending.Cancelled()
 	switch {
 	case s.block == (blocks.Reference{}):
 		return
@@ -195,7 +195,7 @@ func (s *session) again(err error, m mode) bool {
 	if m == remove || !errors.Is(err, index.ErrPoolFull) {
 		return false
 	}
-	if s.durable(max(s.beside.cancelled, s.x.garbage.last())) != nil {
+	if s.durable(max(s.pending.Cancelled(), s.x.garbage.last())) != nil {
 		return false
 	}
 	s.unmade()

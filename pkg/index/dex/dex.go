@@ -18,6 +18,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/rowcache"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/valuecache"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/wal"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
@@ -67,8 +68,7 @@ type dex struct {
 	// held by Take, Give and BulkLoad, which change ranges or need all of them
 	moves     env.Mutex
 	replaying atomic.Pointer[replayer] // while it merges leaves
-	dirty     dirty
-	claims    claims
+	wal       wal.Log
 	grown     grown
 	garbage   garbage
 	turns     turns // with caching off
@@ -138,7 +138,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		return nil, errors.Join(fmt.Errorf("open a dex index: %w", err), x.tree.Close())
 	}
 	x.ref = x.log.Ref().Encode(nil)
-	x.dirty.start(x)
+	x.wal.Start(x.env, x.log, x.lay.MaxKey)
 	if err := x.writer.start(x); err != nil {
 		return nil, errors.Join(fmt.Errorf("open a dex index: %w", err), x.log.Close(true), x.tree.Close())
 	}

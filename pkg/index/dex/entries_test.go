@@ -186,7 +186,7 @@ func TestValuesGrowWhileEntriesMove(t *testing.T) {
 	}
 	mustDo(t, x.flushAll(false))
 	const head = 16 // of a batch without records
-	if x.dirty.truncate(); x.log.Used() > head {
+	if x.wal.Truncate(); x.log.Used() > head {
 		t.Fatalf("%d bytes of the log are in use, and all is written back", x.log.Used())
 	}
 }

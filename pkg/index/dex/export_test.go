@@ -4,9 +4,9 @@ import (
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/wal"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
@@ -28,7 +28,9 @@ func LogOnly(i index.Index, keys, values [][]byte) error {
 		record := record.Append(nil, op, r.Span(r.At(key)).Epoch, key, values[n])
 		var err error
 		if n == 0 { // so that the log is not truncated beyond it: no frame has these changes
-			position, err = x.dirty.append(log, new(frame.Frame), record)
+			p := new(wal.Pending)
+			err = x.wal.Begin(log, p, record)
+			position = p.LSN()
 		} else {
 			position, err = log.Append(record)
 		}
@@ -103,8 +105,8 @@ func WrittenForLog(i index.Index) (leaves int, trips uint64) {
 // Beside counts the records that a client appended before it READ their leaf: those whose change
 // was made, those whose change was refused, and those that were cancelled, refused or not.
 func Beside(i index.Index) (made, refused, cancelled int) {
-	c := &i.(*dex).claims
-	return int(c.made.Load()), int(c.refused.Load()), int(c.cancelled.Load())
+	c := i.(*dex).wal.Stats()
+	return int(c.Made), int(c.Refused), int(c.Cancelled)
 }
 
 // AlwaysLooks has all batches of sessions that met leaves without room look for some. The result

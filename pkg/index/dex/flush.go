@@ -3,7 +3,6 @@ package dex
 import (
 	"errors"
 
-	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
@@ -186,93 +185,4 @@ func (x *dex) flushAll(drop bool) error {
 		s.b.End()
 	}
 	return errors.Join(err, s.Close())
-}
-
-// dirty is the queue of frames with changes that are not written back, in the order of their first
-// one. It says how far the log can be truncated. A frame that was flushed leaves its queue entry
-// behind, which then does not match the frame any more.
-type dirty struct {
-	x     *dex
-	mu    env.Mutex
-	queue []entry
-	begin int // of the remaining queue
-}
-
-type entry struct {
-	f     *frame.Frame // or the place of a record whose change is not made yet: see beside
-	first uint64
-}
-
-func (d *dirty) start(x *dex) {
-	d.x, d.mu = x, x.env.NewMutex()
-}
-
-// append appends a record of a change of f, whose lock the caller holds. While the first record of
-// a clean frame is appended, no other session appends such a one, so queue entries are in the order
-// of their positions, and none can be truncated before it is queued. Where it would have to wait
-// for the log it returns redo.ErrBusy: nobody waits with the frame's lock, nor with dirty.mu, which
-// truncation needs.
-func (d *dirty) append(a *redo.Appender, f *frame.Frame, record []byte) (uint64, error) {
-	if f.RecLSN() != 0 {
-		return a.TryAppend(record)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	position, err := a.TryAppend(record)
-	if err == nil {
-		f.SetRecLSN(position)
-		d.trim()
-		d.queue = append(d.queue, entry{f, position})
-	}
-	return position, err
-}
-
-// trim drops outdated entries at the front.
-func (d *dirty) trim() {
-	for d.begin < len(d.queue) && d.queue[d.begin].f.RecLSN() != d.queue[d.begin].first {
-		d.begin++
-	}
-	if d.begin > len(d.queue)/2 {
-		n := copy(d.queue, d.queue[d.begin:])
-		d.queue, d.begin = d.queue[:n], 0
-	}
-}
-
-// all returns the dirty frames, each once. Others flush and change frames meanwhile.
-func (d *dirty) all() []*frame.Frame {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var frames []*frame.Frame
-	for _, e := range d.queue[d.begin:] {
-		if e.f.RecLSN() == e.first && e.f.HasImage() {
-			frames = append(frames, e.f)
-		}
-	}
-	return frames
-}
-
-// some appends the frames to fs that prevent most of the log from being truncated, the oldest
-// first, as many as fs has room for.
-func (d *dirty) some(fs []*frame.Frame) []*frame.Frame {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.trim()
-	for i := d.begin; i < len(d.queue) && len(fs) < cap(fs); i++ {
-		if e := &d.queue[i]; e.f.RecLSN() == e.first && e.f.HasImage() {
-			fs = append(fs, e.f)
-		}
-	}
-	return fs
-}
-
-// truncate truncates the log as far as possible.
-func (d *dirty) truncate() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.trim()
-	upTo := d.x.log.Durable()
-	if d.begin < len(d.queue) {
-		upTo = min(upTo, d.queue[d.begin].first-1)
-	}
-	d.x.log.Truncate(upTo)
 }

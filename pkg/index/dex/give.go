@@ -124,7 +124,7 @@ func (s *session) giveAway(given *ranges.Table) (written int, err error) {
 // writeBack is step 5.
 func (s *session) writeBack(g *flusher, given *ranges.Table) error {
 	defer g.release()
-	for _, f := range s.x.dirty.all() {
+	for _, f := range s.x.wal.Dirty() {
 		locked, err := s.lockDirty(g, f)
 		if err != nil {
 			return err

@@ -14,10 +14,10 @@ func TestManySessions(t *testing.T) {
 	simulated(t, func(p *simenv.Process, x *dex, s *session) error {
 		key := func(n, m uint64) []byte { return binary.BigEndian.AppendUint64(nil, n<<20+m) }
 		room := 0
-		for ; x.log.Reserve(x.cancelBytes()); room++ {
+		for ; x.log.Reserve(x.wal.CancelBytes()); room++ {
 		}
 		for range 3 { // the others' is taken
-			x.log.Unreserve(x.cancelBytes())
+			x.log.Unreserve(x.wal.CancelBytes())
 		}
 		for n := range uint64(8) {
 			one, err := x.newSession()
@@ -32,7 +32,7 @@ func TestManySessions(t *testing.T) {
 			}
 		}
 		for range room - 3 {
-			x.log.Unreserve(x.cancelBytes())
+			x.log.Unreserve(x.wal.CancelBytes())
 		}
 		return nil
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/offload"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/valuecache"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/wal"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
@@ -31,7 +32,7 @@ type session struct {
 	asker   offload.Client
 	sought  sought
 	ahead   ahead
-	beside  beside
+	pending wal.Pending // of the change under way
 	reach   reach
 	limit   time.Duration
 	value   []byte // on its way out of a frame
@@ -100,7 +101,6 @@ func (x *dex) newSession() (*session, error) {
 		return nil, errors.Join(op.Failure(err, false), b.Close())
 	}
 	s.costs = map[uint16]*offload.Costs{}
-	s.beside.note = make([]byte, 0, record.FixedBytes+slotted.MaxEntryBytes)
 	s.yield = s.evict
 	b.Owner = s
 	s.refers, s.still = s.leafRefers, s.leafStands

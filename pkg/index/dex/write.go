@@ -278,11 +278,11 @@ func (s *session) applyIn(f *frame.Frame, a pool.Addr, key []byte, fp byte, epoc
 // append appends the record of a change of f. With caching off there is none: the change is written
 // back before it is answered (turn.go).
 func (s *session) append(f *frame.Frame) (uint64, error) {
-	if s.beside.position != 0 {
-		return s.x.dirty.settle(&s.beside, f), nil
+	if s.pending.LSN() != 0 {
+		return s.x.wal.Commit(&s.pending, f), nil
 	}
 	if s.x.with.caching {
-		return s.x.dirty.append(s.log, f, s.record)
+		return s.x.wal.Append(s.log, f, s.record)
 	}
 	f.SetRecLSN(1)
 	return 0, nil
@@ -291,11 +291,12 @@ func (s *session) append(f *frame.Frame) (uint64, error) {
 // restructure makes the change in the memory servers, where the leaf is compacted or divided for
 // it. The lock of f, which the caller holds, keeps the other sessions of this client from the leaf.
 // But a new leaf beside it can be found and read as soon as it is there, so the record is durable
-// before. It is appended before its change, as one beside a READ, and with the same claim: if the
+// before. It is appended before its change, as one beside a READ, and with the same latch: if the
 // change fails, or the record is not durable in time, it is cancelled (beside.go). With caching off
 // there is none.
 func (s *session) restructure(f *frame.Frame, key []byte, epoch uint64) outcome {
-	q, first := &s.beside, s.beside.position == 0 && s.x.with.caching
+	q := &s.pending
+	first := q.LSN() == 0 && s.x.with.caching
 	if first {
 		if st, err := s.recordFirst(key); st != frame.Done || err != nil {
 			return outcome{st: st, err: err}
@@ -304,10 +305,10 @@ func (s *session) restructure(f *frame.Frame, key []byte, epoch uint64) outcome 
 	s.x.grown.met()
 	err := s.replaceLeaf(f, func() error { return s.putMade(key) })
 	if first {
-		if q.position != 0 {
+		if q.LSN() != 0 {
 			err = errors.Join(err, s.cancel(key, epoch))
 		}
-		s.unclaim()
+		s.unlatch()
 	}
 	if err == nil || errors.Is(err, index.ErrUnknown) {
 		s.block = blocks.Reference{} // the leaf has it, or the log, for who replays it
@@ -315,23 +316,23 @@ func (s *session) restructure(f *frame.Frame, key []byte, epoch uint64) outcome 
 	return outcome{err: err, released: true}
 }
 
-// recordFirst claims key and appends the record of its change, under the lock of the leaf's frame.
+// recordFirst latches key and appends the record of its change, under the lock of the leaf's frame.
 // Unless it returns done, nothing has happened.
 func (s *session) recordFirst(key []byte) (frame.State, error) {
-	if !s.claim(key) { // who has the claim finds that the leaf has a frame, and releases it
+	if !s.latch(key) { // its holder finds that the leaf has a frame, and releases it
 		return frame.Busy, nil
 	}
 	st, err := s.appendFirst()
 	if st != frame.Done || err != nil {
-		s.unclaim()
+		s.unlatch()
 	}
 	return st, err
 }
 
 // putMade is restructure between the write-back of the frame and its end.
 func (s *session) putMade(key []byte) error {
-	q := &s.beside
-	if err := s.durable(q.position); err != nil {
+	q := &s.pending
+	if err := s.durable(q.LSN()); err != nil {
 		return op.Failure(err, false)
 	}
 	err := s.b.PutMade(key, s.entry)
@@ -340,7 +341,7 @@ func (s *session) putMade(key []byte) error {
 		err = s.x.giveUp(err)
 	}
 	if err == nil || unknown {
-		q.forget()
+		q.Forget()
 	}
 	return err
 }

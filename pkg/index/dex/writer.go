@@ -20,11 +20,12 @@ type writer struct {
 	oldest  []*frame.Frame
 	wake    env.Event
 	ended   env.Event
-	stopped bool // guarded by dirty.mu
+	mu      env.Mutex
+	stopped bool // guarded by mu
 }
 
 func (w *writer) start(x *dex) (err error) {
-	w.x, w.wake, w.ended = x, x.env.NewEvent(), x.env.NewEvent()
+	w.x, w.wake, w.ended, w.mu = x, x.env.NewEvent(), x.env.NewEvent(), x.env.NewMutex()
 	if w.s, err = x.newSession(); err != nil {
 		return err
 	}
@@ -57,8 +58,8 @@ func (w *writer) run() {
 }
 
 func (w *writer) isStopped() bool {
-	w.x.dirty.mu.Lock()
-	defer w.x.dirty.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	return w.stopped
 }
 
@@ -72,10 +73,10 @@ func (w *writer) makeRoom() error {
 	if err := w.s.retire(1); err != nil {
 		return err
 	}
-	if w.x.dirty.truncate(); w.x.log.Used() < size/2 {
+	if w.x.wal.Truncate(); w.x.log.Used() < size/2 {
 		return nil
 	}
-	for left := true; left && w.x.log.Used() > size/4 && !w.isStopped(); w.x.dirty.truncate() {
+	for left := true; left && w.x.log.Used() > size/4 && !w.isStopped(); w.x.wal.Truncate() {
 		var err error
 		if left, err = w.some(); errors.Is(err, pool.ErrTimeout) {
 			return nil
@@ -88,7 +89,7 @@ func (w *writer) makeRoom() error {
 
 // some writes the leaves with the oldest records back. It returns false if there are none.
 func (w *writer) some() (left bool, err error) {
-	w.oldest = w.x.dirty.some(w.oldest[:0])
+	w.oldest = w.x.wal.Oldest(w.oldest[:0])
 	if len(w.oldest) == 0 {
 		return false, nil
 	}
@@ -119,9 +120,9 @@ func (w *writer) some() (left bool, err error) {
 }
 
 func (w *writer) stop() error {
-	w.x.dirty.mu.Lock()
+	w.mu.Lock()
 	w.stopped = true
-	w.x.dirty.mu.Unlock()
+	w.mu.Unlock()
 	w.wake.Set()
 	if !w.ended.Wait(stopWaits) {
 		return fmt.Errorf("the goroutine that writes leaves back did not end within %v", stopWaits)

@@ -60,9 +60,6 @@ func (f *Frame) Init(id int32, words []uint64) { f.id, f.words = id, words }
 // ID is the number of f in the cache.
 func (f *Frame) ID() int32 { return f.id }
 
-// HasImage reports whether f can hold a leaf.
-func (f *Frame) HasImage() bool { return f.words != nil }
-
 // Version returns the version, which is odd while the frame is locked. Two equal even ones say
 // that what was loaded between them was the leaf at one moment.
 func (f *Frame) Version() uint64 { return f.version.Load() }
