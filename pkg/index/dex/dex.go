@@ -66,13 +66,12 @@ type dex struct {
 
 	ranges atomic.Pointer[ranges.Table]
 	// held by Take, Give and BulkLoad, which change ranges or need all of them
-	moves     env.Mutex
-	replaying atomic.Pointer[replayer] // while it merges leaves
-	wal       wal.Log
-	grown     grown
-	garbage   garbage
-	turns     turns // with caching off
-	unmixed   unmixed
+	moves   env.Mutex
+	wal     wal.Log
+	grown   grown
+	garbage garbage
+	turns   turns                                 // with caching off
+	torn    struct{ within, locked atomic.Int64 } // slots that replays repaired
 
 	fetched atomic.Uint64 // leaves that were READ because the cache did not have them
 

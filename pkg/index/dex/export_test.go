@@ -167,7 +167,7 @@ func Resized(i index.Index) int { return i.(*dex).rows.Resized() }
 // Unmixed counts mixed slots that replays of a client found: in leaves of its range, and in those
 // that it mended under their locks.
 func Unmixed(i index.Index) (within, locked int) {
-	u := &i.(*dex).unmixed
+	u := &i.(*dex).torn
 	return int(u.within.Load()), int(u.locked.Load())
 }
 

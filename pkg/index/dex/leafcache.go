@@ -13,11 +13,10 @@ import (
 // needed.
 func (x *dex) Claim(s *btree.Session, a pool.Addr, low, high []byte, rightmost bool) (bool, error) {
 	may := func() bool {
-		taken := x.ranges.Load()
-		if r := x.replaying.Load(); r != nil && &r.s.Session == s {
-			taken = r.taken
+		if s.Mergeable != nil {
+			return s.Mergeable(low, high, rightmost)
 		}
-		return taken.MayMerge(low, high, rightmost)
+		return x.ranges.Load().MayMerge(low, high, rightmost)
 	}
 	if !may() {
 		return false, nil

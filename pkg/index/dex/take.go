@@ -7,6 +7,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/replay"
 	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -15,7 +16,7 @@ import (
 // owners change leaves without their locks, so a later repair would undo changes. Then it divides
 // the leaves at both ends, so that each belongs to one range entirely. Then it replays the logs:
 // the last record of each key is written to the tree. In a full pool the last two steps alternate
-// (room.go).
+// (package replay).
 //
 // It takes effect when the table of ranges has the range. It returns no error afterwards, because a
 // session may have changed a key of the range by then.
@@ -46,7 +47,16 @@ func (x *dex) take(s *slottedtree.Session, r pool.Holding) error {
 	if err := s.RepairAll(); err != nil {
 		return err
 	}
-	return x.replay(s, &r)
+	var ends [][]byte
+	for _, key := range [][]byte{x.fence(r.Start), x.fence(r.End)} {
+		if key != nil {
+			ends = append(ends, key)
+		}
+	}
+	repaired, err := replay.Run(replay.Config{Pool: x.pool, Env: x.env, Lay: x.lay, Condemn: x.giveUp}, s, &r, ends)
+	x.torn.within.Add(repaired.Within)
+	x.torn.locked.Add(repaired.Locked)
+	return err
 }
 
 // fence returns key as the fence of a leaf; nil if nothing has to be divided there.

@@ -27,6 +27,10 @@ type Session struct {
 	// of the tree's own. The tree does not look at it.
 	Owner any
 
+	// Mergeable says which leaves merges of this session may have, in place of what the leaf cache
+	// knows; nil = what that knows. A replay merges leaves of a range that is not served yet.
+	Mergeable func(low, high []byte, rightmost bool) bool
+
 	locked     pool.Addr // the node whose lock was taken last
 	sep        []byte    // where the leaf begins that was met unconnected
 	parts      []sibling // the new leaves of what was divided

@@ -26,8 +26,8 @@ package frame
 //     or the leaf is to be kept, it is torn, and READ again. It finds no key missing that was
 //     there, because the slot names it. A lookup of another key that is there needs no other slot.
 //   - By the client that takes the range when its owner is dead. The replay makes the key's entry
-//     one of zeros, as long as it was (unmix), under a slot that verifies, and then what the log
-//     says. It does so before anything else looks at the leaf's entries. The replay may be cut
+//     one of zeros, as long as it was (repairTorn), under a slot that verifies, and then what the
+//     log says. It does so before anything else looks at the leaf's entries. The replay may be cut
 //     short as a flush is, by the same WRITEs, and leaves the same: it changes keys only that have
 //     records, and those stay until the range is settled.
 //   - By the client that takes the other side of a range's end, where the leaf belonged to one

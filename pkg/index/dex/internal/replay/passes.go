@@ -1,4 +1,4 @@
-package dex
+package replay
 
 import (
 	"bytes"
@@ -45,11 +45,11 @@ const (
 	roomPause  = 50 * time.Millisecond
 )
 
-// play writes all changes, and divides the leaves at the ends of the range.
-func (p *replayer) play(all []change) error {
+// passes writes all changes, and divides the leaves at the ends of the range.
+func (p *replayer) passes(all []change) error {
 	left, tidied, spared := all, false, false
 	for range mostPasses {
-		before, reclaimed := len(left)+len(p.ends), p.x.pool.Reclaimed()
+		before, reclaimed := len(left)+len(p.ends), p.Pool.Reclaimed()
 		err := p.divide()
 		if err == nil {
 			left, err = p.all(left)
@@ -68,11 +68,11 @@ func (p *replayer) play(all []change) error {
 				return err
 			}
 		}
-		if p.x.pool.Reclaiming(reclaimed) {
-			p.x.env.Sleep(roomPause)
+		if p.Pool.Reclaiming(reclaimed) {
+			p.Env.Sleep(roomPause)
 			continue
 		}
-		if spared || !p.x.pool.SpareRewrites(p.x.lay.NodeBytes) {
+		if spared || !p.Pool.SpareRewrites(p.Lay.NodeBytes) {
 			break
 		}
 		spared = true // the places were for merges
@@ -85,7 +85,7 @@ func (p *replayer) play(all []change) error {
 // else is left.
 func (p *replayer) stock() {
 	if !p.stocked {
-		p.x.pool.StockRewrites(p.x.lay.NodeBytes)
+		p.Pool.StockRewrites(p.Lay.NodeBytes)
 	}
 	p.stocked = true
 }
@@ -149,8 +149,8 @@ func (p *replayer) isOpen(l *slotted.Leaf) bool {
 // mergeEmptied merges nearly empty leaves, from which changes have deleted keys, with their
 // neighbours.
 func (p *replayer) mergeEmptied(all []change) error {
-	p.x.replaying.Store(p) // Take is called by one goroutine
-	defer p.x.replaying.Store(nil)
+	p.s.Mergeable = p.taken.MayMerge
+	defer func() { p.s.Mergeable = nil }()
 	for i := 0; i < len(all); {
 		key := all[i].Record.Key
 		if i++; all[i-1].Op != record.Delete {

@@ -1,10 +1,9 @@
-package dex
+package replay
 
 import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
@@ -14,21 +13,17 @@ import (
 
 // What a replay does with torn slots (frame/inplace.go).
 
-// unmixed counts them, for tests: in leaves of the range, and in those that are mended under their
-// locks.
-type unmixed struct{ within, locked atomic.Int64 }
-
-// unmix makes the torn slots of f, which was filled from l, verify: their keys, which are among
-// those that the replay changes, have values of zeros then, as long as before, so that the changes
-// need no room. It returns false if there is damage.
-func (p *replayer) unmix(f *frame.Frame, v *frame.View, l *slotted.Leaf) bool {
+// repairTorn makes the torn slots of f, which was filled from l, verify: their keys, which are
+// among those that the replay changes, have values of zeros then, as long as before, so that the
+// changes need no room. It returns false if there is damage.
+func (p *replayer) repairTorn(f *frame.Frame, v *frame.View, l *slotted.Leaf) bool {
 	return l.Mixed(func(i int, w uint64, key []byte) bool {
 		fp, off, n := slotted.Slot(w)
 		if !p.isKnown(key) {
 			return false
 		}
-		p.x.unmixed.within.Add(1)
-		f.Put(p.x.lay, v, i, off/8, fp, slotted.PutZeros(p.x.lay, p.entry[:cap(p.entry)], key, n))
+		p.torn.Within++
+		f.Put(p.Lay, v, i, off/8, fp, slotted.PutZeros(p.Lay, p.entry[:cap(p.entry)], key, n))
 		return true
 	})
 }
@@ -39,8 +34,8 @@ func (p *replayer) isKnown(key []byte) bool {
 	return ok && p.known[i].Overwrites()
 }
 
-// mend is unmix, under its lock, for the leaf that holds key of the range, which may have keys of
-// others, too, and may not be changed as in a frame.
+// mend is repairTorn, under its lock, for the leaf that holds key of the range, which may have keys
+// of others, too, and may not be changed as in a frame.
 func (p *replayer) mend(key []byte) error { return p.mendBy(p.s.Mend, key) }
 
 // mendEnd is mend for a leaf that has keys on both sides of an end of the range. One that begins or
@@ -75,7 +70,7 @@ func (p *replayer) mendBy(mend func([]byte, func([]byte) bool) error, key []byte
 		err = mend(key, known)
 	}
 	if err == nil {
-		p.x.unmixed.locked.Add(n)
+		p.torn.Locked += n
 	}
 	return err
 }
@@ -84,7 +79,7 @@ func (p *replayer) mendBy(mend func([]byte, func([]byte) bool) error, key []byte
 // leaf has, in whichever epoch.
 func (p *replayer) foreign() (map[string]struct{}, error) {
 	all := map[string]*record.History{} // bounded by the rings
-	err := p.x.eachRecord(p.logs, func(i int, _ *pool.Inherited, position uint64, r record.Record) {
+	err := p.eachRecord(p.logs, func(i int, _ *pool.Inherited, position uint64, r record.Record) {
 		switch {
 		case r.Op == record.Load:
 			maps.DeleteFunc(all, func(_ string, h *record.History) bool { return h.Epoch() == r.Epoch })

@@ -1,4 +1,27 @@
-package dex
+// Package replay writes the logs of dead clients into a range that this client takes. It knows the
+// tree, the records and the format of leaves; it knows no cache and no sessions of users, because
+// nobody uses the range before it is taken.
+//
+//	logs, by epoch        History of each key     changes, by key
+//	+------+ +------+                             +---+---+---+---+---+
+//	| 1  3 | | 7    | --> Add, Add, Outcome  -->  | a | c | d | k | m |
+//	+------+ +------+                             +---+---+---+---+---+
+//	                                                \  |  |     \   |
+//	                                                 leaf A      leaf B
+//	READ, torn slots repaired (torn.go), edited as a frame is, written back. A change without
+//	room, or whose leaf is elsewhere: the tree's own operation; without memory: the next pass
+//
+// A replay writes what each key ends with by the logs, in key order, so leaf by leaf.
+// Several leaves below one inner node are READ together, changed here, and written back together,
+// each by the requests of a flush, in the same order. No other client changes these leaves: their
+// owner is fenced, its unfinished changes are repaired, and the leaves were divided where the range
+// ends. So a client that dies in between leaves valid leaves, some of them with their changes; the
+// next one repeats all of it.
+//
+// If a leaf has no room, or is not where the inner node says, the key is written by the tree's own
+// operation, and the search starts again for the next keys. Changes that find no memory are
+// deferred (passes.go).
+package replay
 
 import (
 	"bytes"
@@ -9,11 +32,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
@@ -21,17 +46,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
-
-// A replay writes what each key ends with by the logs, in key order, so leaf by leaf.
-// Several leaves below one inner node are READ together, changed here, and written back together,
-// each by the requests of a flush, in the same order. No other client changes these leaves: their
-// owner is fenced, its unfinished changes are repaired, and the leaves were divided where the range
-// ends. So a client that dies in between leaves valid leaves, some of them with their changes; the
-// next one repeats all of it.
-//
-// If a leaf has no room, or is not where the inner node says, the key is written by the tree's own
-// operation, and the search starts again for the next keys. Changes that find no memory are
-// deferred (room.go).
 
 // replayLeaves bounds the leaves that are READ together.
 const replayLeaves = 16
@@ -42,26 +56,40 @@ type change struct {
 	record.Record
 }
 
-// replay applies the logs to the keys of r, and divides the leaves at its ends.
-func (x *dex) replay(s *slottedtree.Session, r *pool.Holding) error {
-	changes, err := x.changes(r.Inherits)
+// Config is what a replay needs of its index.
+type Config struct {
+	Pool *pool.Pool
+	Env  env.Env
+	Lay  *fence.Layout
+	// Condemn gives this client up, after requests whose effect is unknown, and returns an error
+	// that says so.
+	Condemn func(err error) error
+}
+
+// Torn counts torn slots that were repaired: in leaves of the range, and in those that were changed
+// under their locks.
+type Torn struct{ Within, Locked int64 }
+
+// Run applies the logs to the keys of r, by the session s, and divides the leaves at its ends,
+// which are fences. After an error nothing is lost: the logs are unchanged, and the next one begins
+// anew.
+func Run(c Config, s *slottedtree.Session, r *pool.Holding, ends [][]byte) (Torn, error) {
+	changes, err := c.changes(r.Inherits)
 	if err != nil {
-		return err
+		return Torn{}, err
 	}
-	p := replayer{x: x, s: s, taken: ranges.Of(ranges.Span{Start: r.Start, End: r.End, Epoch: r.Epoch}), replays: len(changes) > 0, logs: r.Inherits, known: changes}
-	for _, key := range [][]byte{x.fence(r.Start), x.fence(r.End)} {
-		if key != nil {
-			p.ends = append(p.ends, key)
-		}
-	}
+	p := replayer{Config: c, s: s, ends: ends, replays: len(changes) > 0, logs: r.Inherits, known: changes,
+		taken: ranges.Of(ranges.Span{Start: r.Start, End: r.End, Epoch: r.Epoch})}
 	if len(changes) == 0 {
-		return p.play(nil)
+		err = p.passes(nil)
+		return p.torn, err
 	}
 	if err := p.start(); err != nil {
-		return op.Failure(err, false)
+		return p.torn, op.Failure(err, false)
 	}
 	s.Blocks.LeaveReplaced() // the dead client may have retired them
-	return errors.Join(p.play(changes), p.ps.Close())
+	err = errors.Join(p.passes(changes), p.ps.Close())
+	return p.torn, err
 }
 
 // all writes changes, and returns those that find no memory.
@@ -90,9 +118,9 @@ func (p *replayer) all(changes []change) (late []change, err error) {
 }
 
 // changes reads the logs and returns what each key ends with, in key order.
-func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
+func (c *Config) changes(logs []pool.Inherited) ([]change, error) {
 	known := map[string]*record.History{} // bounded by the rings
-	err := x.eachRecord(logs, func(i int, l *pool.Inherited, position uint64, r record.Record) {
+	err := c.eachRecord(logs, func(i int, l *pool.Inherited, position uint64, r record.Record) {
 		mine := ranges.Of(ranges.Span{Start: l.Start, End: l.End, Epoch: l.Epoch})
 		switch {
 		case r.Epoch != l.Epoch:
@@ -117,7 +145,7 @@ func (x *dex) changes(logs []pool.Inherited) ([]change, error) {
 }
 
 // eachRecord visits the records of logs, one log after the other, the lower epoch first.
-func (x *dex) eachRecord(logs []pool.Inherited, visit func(i int, log *pool.Inherited, position uint64, r record.Record)) error {
+func (c *Config) eachRecord(logs []pool.Inherited, visit func(i int, log *pool.Inherited, position uint64, r record.Record)) error {
 	logs = slices.Clone(logs)
 	slices.SortStableFunc(logs, func(a, b pool.Inherited) int { return cmp.Compare(a.Epoch, b.Epoch) })
 	for i := range logs {
@@ -125,7 +153,7 @@ func (x *dex) eachRecord(logs []pool.Inherited, visit func(i int, log *pool.Inhe
 		if err != nil {
 			return err
 		}
-		err = redo.Replay(x.pool, ref, func(position uint64, b []byte) error {
+		err = redo.Replay(c.Pool, ref, func(position uint64, b []byte) error {
 			var r record.Record
 			err := r.Decode(b)
 			if err == nil {
@@ -152,7 +180,8 @@ func note(known map[string]*record.History, r record.Record, position uint64, lo
 
 // replayer writes changes to leaves.
 type replayer struct {
-	x     *dex
+	Config
+	torn  Torn
 	s     *slottedtree.Session
 	ps    *pool.Session // has the slots' buffers
 	taken *ranges.Table
@@ -166,7 +195,7 @@ type replayer struct {
 	known  []change            // of all keys of the range
 	others map[string]struct{} // keys of other ranges that the logs have; nil = not looked for yet
 
-	seats [replayLeaves]slot
+	slots [replayLeaves]slot
 	entry []byte
 	value []byte
 }
@@ -180,13 +209,13 @@ type slot struct {
 }
 
 func (p *replayer) start() (err error) {
-	words := p.x.lay.NodeBytes / 8
-	if p.ps, err = p.x.pool.NewSession(replayLeaves * (8*words + 64)); err != nil {
+	words := p.Lay.NodeBytes / 8
+	if p.ps, err = p.Pool.NewSession(replayLeaves * (8*words + 64)); err != nil {
 		return err
 	}
 	p.entry = make([]byte, slotted.MaxEntryBytes)
-	for i := range p.seats {
-		e := &p.seats[i]
+	for i := range p.slots {
+		e := &p.slots[i]
 		e.f.Init(0, make([]uint64, words, words+frame.NoteWords(words)))
 		if e.b, err = p.ps.Buffer(8 * words); err != nil {
 			return errors.Join(err, p.ps.Close())
@@ -211,7 +240,7 @@ func (p *replayer) one(c *change) error {
 		p.stock()
 		p.s.Begin()
 		defer p.s.End()
-		return p.s.PutMade(c.Record.Key, c.Entry(p.x.lay, p.entry[:cap(p.entry)]))
+		return p.s.PutMade(c.Record.Key, c.Entry(p.Lay, p.entry[:cap(p.entry)]))
 	}
 	return made(p.s.Delete(c.Record.Key), index.ErrNotFound)
 }
@@ -231,29 +260,29 @@ func (p *replayer) some(changes []change) (n int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	ps, seats := p.ps, p.choose(&path, changes)
-	for i := range seats {
-		ps.Read(seats[i].addr, seats[i].b)
+	ps, slots := p.ps, p.choose(&path, changes)
+	for i := range slots {
+		ps.Read(slots[i].addr, slots[i].b)
 	}
 	if err := ps.Post(); err != nil {
 		return 0, op.Failure(err, false)
 	}
 	queued := 0
-	for i := range seats {
-		e := &seats[i]
+	for i := range slots {
+		e := &slots[i]
 		n, err = p.apply(e, changes)
 		if err == nil {
 			err = e.f.Queue(ps, e.b, &queued)
 		}
 		if err != nil {
-			return 0, p.x.giveUp(err)
+			return 0, p.Condemn(err)
 		}
 		if n < e.to {
 			break
 		}
 	}
 	if err := ps.Post(); err != nil {
-		return 0, p.x.giveUp(err)
+		return 0, p.Condemn(err)
 	}
 	return n, nil
 }
@@ -263,7 +292,7 @@ func (p *replayer) some(changes []change) (n int, err error) {
 func (p *replayer) choose(path *btree.Path, changes []change) []slot {
 	n, at := 0, 0
 	addr := path.Addr()
-	for i := 1; n < len(p.seats) && at < len(changes); i++ {
+	for i := 1; n < len(p.slots) && at < len(changes); i++ {
 		next, low, more := path.Next(i)
 		to := len(changes)
 		if more {
@@ -273,7 +302,7 @@ func (p *replayer) choose(path *btree.Path, changes []change) []slot {
 			}
 		}
 		if to > at {
-			e := &p.seats[n]
+			e := &p.slots[n]
 			e.addr, e.from, e.to = addr, at, to
 			n++
 		}
@@ -282,7 +311,7 @@ func (p *replayer) choose(path *btree.Path, changes []change) []slot {
 		}
 		addr = next
 	}
-	return p.seats[:n]
+	return p.slots[:n]
 }
 
 // apply makes the changes of e in the image of its leaf, and returns up to which one: less than
@@ -291,7 +320,7 @@ func (p *replayer) apply(e *slot, changes []change) (done int, err error) {
 	var l slotted.Leaf
 	e.f.SetAddr(e.addr)
 	first := changes[e.from].Record.Key
-	if !l.Open(p.x.lay, e.addr, e.b) || l.Below(first) || l.Above(first) || p.isOpen(&l) {
+	if !l.Open(p.Lay, e.addr, e.b) || l.Below(first) || l.Above(first) || p.isOpen(&l) {
 		e.f.Blank()
 		return e.from, nil
 	}
@@ -302,7 +331,7 @@ func (p *replayer) apply(e *slot, changes []change) (done int, err error) {
 	e.f.SetInPlace(true)
 	var v frame.View
 	e.f.Open(&v)
-	if !p.unmix(&e.f, &v, &l) {
+	if !p.repairTorn(&e.f, &v, &l) {
 		e.f.Blank()
 		return e.from, nil
 	}
@@ -317,7 +346,7 @@ func (p *replayer) apply(e *slot, changes []change) (done int, err error) {
 
 // change makes one change in f. It returns false if there is no room.
 func (p *replayer) change(f *frame.Frame, v *frame.View, c *change) bool {
-	lay := p.x.lay
+	lay := p.Lay
 	fp := lay.Fingerprint(c.Record.Key)
 	i, word := f.Find(v, c.Record.Key, fp, lay.Uint64)
 	if c.Op == record.Delete {
