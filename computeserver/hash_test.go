@@ -1,6 +1,7 @@
 package computeserver
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/api/config"
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/computeservertest"
 )
 
@@ -17,7 +19,7 @@ var hashing = []string{
 	"HGET %s a", "HMGET %s a b", "HGETALL %s", "HKEYS %s", "HVALS %s", "HLEN %s", "HEXISTS %s a", "HSTRLEN %s a", "HDEL %s a", "HSCAN %s 0", "HSCAN %s 0 NOPE", "HRANDFIELD %s", "HRANDFIELD %s 2", "HRANDFIELD %s -2 WITHVALUES",
 	"HSET %s a 1", "HSET %s a 2 b 3", "HGETALL %s", "HSET %s b '' c x '' y", "HGETALL %s", "HKEYS %s", "HVALS %s", "HLEN %s", "HGET %s a", "HGET %s b", "HGET %s ''", "HGET %s z", "HMGET %s a z '' a", "HEXISTS %s ''", "HEXISTS %s z", "HSTRLEN %s c", "HSTRLEN %s z", "TYPE %s", "OBJECT ENCODING %s", "EXISTS %s %s", "TOUCH %s",
 	"HSET %s a longer d 4 a short", "HGETALL %s", "HSET %s d d d dd d ddd", "HGET %s d", "HMSET %s e 5 a 6", "HMSET %s e", "HMSET %s e 5 a", "HSET %s", "HSET %s a", "HSET %s a 1 b", "HGET %s", "HGET %s a b", "HMGET %s", "HGETALL %s x", "HDEL %s", "HINCRBY %s a", "HSETNX %s a", "HSETNX %s a 9 b 9",
-	"HSETNX %s a 9", "HSETNX %s f 9", "HGETALL %s", "HDEL %s z", "HDEL %s a z a b", "HGETALL %s", "HLEN %s", "HRANDFIELD %s 100", "HRANDFIELD %s 100 WITHVALUES", "HRANDFIELD %s 0", "HRANDFIELD %s x", "HRANDFIELD %s 1 NOPE", "HRANDFIELD %s 1 WITHVALUES x", "HRANDFIELD %s 9223372036854775807 WITHVALUES",
+	"HSETNX %s a 9", "HSETNX %s f 9", "HGETALL %s", "HDEL %s z", "HDEL %s a z a b", "HGETALL %s", "HLEN %s", "HRANDFIELD %s 100", "HRANDFIELD %s 100 WITHVALUES", "HRANDFIELD %s 0", "HRANDFIELD %s x", "HRANDFIELD %s 1 NOPE", "HRANDFIELD %s 1 WITHVALUES x", "HRANDFIELD %s 9223372036854775807 WITHVALUES", "HRANDFIELD %s -9223372036854775807 WITHVALUES", "HRANDFIELD %s -9223372036854775808", "HRANDFIELD %s 9223372036854775807",
 	"HSCAN %s 0", "HSCAN %s 0 MATCH [c-e]", "HSCAN %s 0 COUNT 1", "HSCAN %s 7", "HSCAN %s x", "HSCAN %s 0 COUNT 0", "HSCAN %s 0 COUNT x", "HSCAN %s 0 MATCH", "HSCAN %s 0 NOPE 1", "HSCAN %s 0 MATCH z*",
 	"HINCRBY %s n 5", "HINCRBY %s n -7", "HINCRBY %s n x", "HINCRBY %s c 1", "HINCRBY %s n 9223372036854775807", "HINCRBY %s n 9223372036854775807", "HGET %s n", "HINCRBYFLOAT %s g 1.5", "HINCRBYFLOAT %s g -0.25", "HINCRBYFLOAT %s g x", "HINCRBYFLOAT %s g inf", "HINCRBYFLOAT %s g nan", "HINCRBYFLOAT %s c 1", "HINCRBYFLOAT %s g 1e30", "HGETALL %s",
 	// of another type
@@ -99,7 +101,7 @@ func TestHashIsNoString(t *testing.T) {
 		}
 		many := append([]string{"HMGET", key}, slices.Repeat([]string{"00"}, 20_000)...)
 		for _, command := range [][]string{many, {"HRANDFIELD", key, "-60000"}} {
-			if got := ask(command...); !strings.HasPrefix(got, "-ERR the reply would be larger than 1 MiB") {
+			if got := ask(command...); !strings.HasPrefix(got, "-ERR the reply would have more than 16384 bytes of fields and values") {
 				t.Errorf("%.30q gave %.100q", command, got)
 			}
 		}
@@ -116,6 +118,19 @@ func TestHashIsNoString(t *testing.T) {
 		if got := ask("MEMORY", "USAGE", key); got != ":1977\r\n" {
 			t.Errorf("MEMORY USAGE gave %q", got)
 		}
+	}
+}
+
+// TestLongHashIsRefusedAtOnce: what is longer than a value is not looked through field by field,
+// which takes the square of its length.
+func TestLongHashIsRefusedAtOnce(t *testing.T) {
+	var off [3]atomic.Int64
+	c := newCluster(t, config.RoutingOwner, expires(&off), 1)
+	c.split([]uint32{1})
+	long := bytes.Repeat([]byte{1, 'f', 0}, 2000) // no hash: a field is there twice
+	err := c.servers[1].core.Check(&rpcv1.Operation{Kind: rpcv1.Operation_HASH_STORE, Key: []byte("k"), Value: long})
+	if err == nil || !strings.Contains(err.Error(), "takes at most") {
+		t.Error(err)
 	}
 }
 

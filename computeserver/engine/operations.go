@@ -116,12 +116,15 @@ func (c *Engine) Check(op *rpcv1.Operation) error {
 	if err := c.CheckValue(op.Operand); err != nil {
 		return err
 	}
-	if op.Kind == rpcv1.Operation_HASH_STORE {
+	if err := c.CheckValue(op.Value); err != nil {
+		return err
+	}
+	if op.Kind == rpcv1.Operation_HASH_STORE { // that takes the square of its length
 		if err := hash.Check(op.Value); err != nil {
 			return &Failure{Code: rpcv1.Outcome_INVALID, Message: err.Error()}
 		}
 	}
-	return c.CheckValue(op.Value)
+	return nil
 }
 
 // errNoHashes is the error of an operation on a hash: a stored value has no byte that says so.

@@ -102,7 +102,8 @@ func (c *conn) between(low, high []byte) []byte {
 const flushPart = 256
 
 // cmdFlush is FLUSHALL and FLUSHDB: a scan whose keys are deleted, part by part and in their order.
-// It is no single step: others see it half done, and a key that is written behind it stays.
+// It is no single step: others see it half done, and a key that is written behind it stays. It ends
+// within the limit of every change, since a client that has given up may write new pairs.
 func (c *conn) cmdFlush(args [][]byte) {
 	if len(args) > 2 || len(args) == 2 && !is(args[1], "SYNC") && !is(args[1], "ASYNC") {
 		c.replyError(errSyntax.Error())

@@ -97,22 +97,25 @@ func appendItems(b, h []byte, fields, values bool) []byte {
 	}
 }
 
-// fieldsBytes is about how long a reply is at most that may have a field of a hash many times.
-const fieldsBytes = 1 << 20
+// fieldsBytes is how many bytes of fields and values a reply has at most that may have a field many
+// times: some times as many as the longest hash has. So a reply that is made when a pipeline ends
+// takes about what its operation was counted for (forwardQueue).
+const fieldsBytes = 16 << 10
 
-var errManyFields = errors.New("ERR the reply would be larger than 1 MiB, of a hash that is much smaller; ask for fewer fields")
+var errManyFields = errors.New("ERR the reply would have more than 16384 bytes of fields and values, and no hash has as many; ask for each field once")
 
 // readsFields is HMGET.
 func readsFields(args [][]byte, _ *rpcv1.Operation, _ reply) (reply, error) {
 	fields := slices.Clone(args[2:])
 	return func(c *conn, b []byte, o *rpcv1.Outcome) []byte {
-		from := len(b)
+		from, size := len(b), 0
 		b = redcon.AppendArray(b, len(fields))
 		for _, field := range fields {
-			if len(b)-from > fieldsBytes {
+			value, _, ok := hash.Find(o.Value, field)
+			if size += len(value); size > fieldsBytes {
 				return redcon.AppendError(b[:from], errManyFields.Error())
 			}
-			if value, _, ok := hash.Find(o.Value, field); ok {
+			if ok {
 				b = redcon.AppendBulk(b, value)
 			} else {
 				b = c.appendNull(b)
@@ -161,9 +164,6 @@ func scansFields(args [][]byte, _ *rpcv1.Operation, _ reply) (reply, error) {
 	}, nil
 }
 
-// randomFieldsMost is how many fields HRANDFIELD chooses where it may choose one several times.
-const randomFieldsMost = 1 << 16
-
 // choosesFields is HRANDFIELD.
 func choosesFields(args [][]byte, _ *rpcv1.Operation, _ reply) (reply, error) {
 	if len(args) == 2 {
@@ -171,7 +171,7 @@ func choosesFields(args [][]byte, _ *rpcv1.Operation, _ reply) (reply, error) {
 			if o.Code != rpcv1.Outcome_OK {
 				return c.appendNull(b)
 			}
-			return c.appendChosen(b, o.Value, -1, false)
+			return appendItems(b, c.choose(o.Value, 1)[0], true, false)
 		}, nil
 	}
 	count, ok := engine.ParseInteger(args[2])
@@ -181,34 +181,35 @@ func choosesFields(args [][]byte, _ *rpcv1.Operation, _ reply) (reply, error) {
 		return nil, errNotInteger
 	case len(args) > 3 && !values:
 		return nil, errSyntax
-	case count < -randomFieldsMost, values && count > math.MaxInt64/2:
+	case count == math.MinInt64:
+		return nil, errors.New("ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807")
+	case values && (count > math.MaxInt64/2 || count < -math.MaxInt64/2):
 		return nil, errors.New("ERR value is out of range")
 	}
 	return func(c *conn, b []byte, o *rpcv1.Outcome) []byte {
-		n := count
-		if n > 0 {
-			n = min(n, int64(hash.Len(o.Value)))
-		} else if n = -n; len(o.Value) == 0 {
-			n = 0
-		} else if n*int64(len(o.Value)) > fieldsBytes { // if all were the longest one
+		chosen := c.choose(o.Value, count)
+		switch {
+		case chosen == nil && count < 0 && len(o.Value) > 0:
 			return redcon.AppendError(b, errManyFields.Error())
+		case values && !c.resp3:
+			b = redcon.AppendArray(b, 2*len(chosen))
+		default:
+			b = redcon.AppendArray(b, len(chosen))
 		}
-		if values && !c.resp3 {
-			b = redcon.AppendArray(b, int(2*n))
-		} else {
-			b = redcon.AppendArray(b, int(n))
+		for _, pair := range chosen {
+			if values && c.resp3 {
+				b = redcon.AppendArray(b, 2)
+			}
+			b = appendItems(b, pair, true, values)
 		}
-		if n == 0 {
-			return b
-		}
-		return c.appendChosen(b, o.Value, count, values)
+		return b
 	}, nil
 }
 
-// appendChosen appends fields of h at random: up to count different ones in their order, or -count
-// that may be the same.
-func (c *conn) appendChosen(b, h []byte, count int64, values bool) []byte {
-	var all [][]byte // fields with their values
+// choose returns fields of h at random, with their values: up to count different ones in their
+// order, or -count that may be the same, or nil if these have more than fieldsBytes.
+func (c *conn) choose(h []byte, count int64) (chosen [][]byte) {
+	var all [][]byte
 	for rest := h; ; {
 		_, value, ok := hash.Next(rest)
 		if !ok {
@@ -218,25 +219,20 @@ func (c *conn) appendChosen(b, h []byte, count int64, values bool) []byte {
 		all = append(all, rest[:len(rest)-len(next)])
 		rest = next
 	}
-	one := func(pair []byte) {
-		if values && c.resp3 {
-			b = redcon.AppendArray(b, 2)
-		}
-		b = appendItems(b, pair, true, values)
-	}
 	random := func(n int) int { return int(c.s.core.Env.Uint64() % uint64(n)) }
-	if count < 0 {
-		for range -count {
-			one(all[random(len(all))])
+	for size := 0; count < 0 && len(all) > 0; count++ {
+		pair := all[random(len(all))]
+		if size += len(pair); size > fieldsBytes {
+			return nil
 		}
-		return b
+		chosen = append(chosen, pair)
 	}
-	wanted := int(min(count, int64(len(all))))
+	wanted := int(min(max(count, 0), int64(len(all))))
 	for i, pair := range all {
 		if random(len(all)-i) < wanted {
-			one(pair)
+			chosen = append(chosen, pair)
 			wanted--
 		}
 	}
-	return b
+	return chosen
 }
