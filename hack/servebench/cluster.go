@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/dmindex/dmindex/api/config"
@@ -62,21 +63,23 @@ func (m *machine) target(name string) (*target, error) {
 	case "redis-replica":
 		return t, m.startRedis(t, true)
 	}
-	design, transport, ok := cut(name)
+	o, ok := indexOf(name)
 	if !ok {
 		return nil, fmt.Errorf("side %q: write design-transport, such as dex-tcp", name)
 	}
 	t.boundaries = dividedKeys(m.o.keys)
-	return t, m.startIndex(t, indexOptions{design: design, transport: transport, compute: 2})
+	return t, m.startIndex(t, o)
 }
 
-func cut(name string) (design, transport string, ok bool) {
-	for i := range name {
-		if name[i] == '-' {
-			return name[:i], name[i+1:], true
-		}
-	}
-	return "", "", false
+// expiring ends the name of a side whose pairs may expire and be hashes.
+const expiring = "-expiry"
+
+// indexOf is the index of a side.
+func indexOf(side string) (o indexOptions, ok bool) {
+	o.compute = 2
+	side, o.expires = strings.CutSuffix(side, expiring)
+	o.design, o.transport, ok = strings.Cut(side, "-")
+	return o, ok
 }
 
 // close ends all processes.
@@ -176,6 +179,7 @@ func (m *machine) startRedis(t *target, replica bool) error {
 type indexOptions struct {
 	design, transport string
 	compute           int
+	expires           bool
 	processors        float64 // of each compute server, as its cgroup bounds them; 0 = no bound
 }
 
@@ -185,6 +189,9 @@ func (m *machine) startIndex(t *target, o indexOptions) error {
 	ix := &config.Index{
 		Identity: t.name, Name: t.name, Design: o.design, KeyType: config.KeyBytes, MaxKeyBytes: 64, MaxValueBytes: 2048,
 		Durability: "Memory", Routing: config.RoutingAny,
+	}
+	if o.expires {
+		ix.Expiry = config.ExpiryEnabled
 	}
 	var servers []control.Server
 	var metrics []string

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -18,6 +19,7 @@ type row struct {
 	cgroups bool               // needs processor limits
 	keys    string             // prefix of keys that must be there
 	sides   []string           // if not all
+	expires bool               // only of sides whose pairs may expire; others are for the other rows
 
 	operations int // of a run, at scale 1
 	run        func(m *machine, t *target, operations int) (elapsed time.Duration, err error)
@@ -45,7 +47,7 @@ func (r *row) unfit(m *machine) string {
 func (r *row) of(o *options) []string {
 	var sides []string
 	for _, s := range o.sides {
-		if r.sides == nil || slices.Contains(r.sides, s) {
+		if (r.sides == nil || slices.Contains(r.sides, s)) && strings.HasSuffix(s, expiring) == r.expires {
 			sides = append(sides, s)
 		}
 	}
@@ -88,7 +90,38 @@ func allRows() []row {
 			goal: dex(0.8), needs: "memtier_benchmark", keys: nearKeys, operations: 400_000, run: memtier},
 		{name: "mix", what: "SET and GET 1:1, pipelines of 16, 50 connections, a client of ours", anchor: "redis",
 			goal: dex(0.8), keys: nearKeys, operations: 400_000, run: pipelines(50, 16, 0.5)},
-	}, append(ycsbRows(), scaleRows()...)...)
+	}, slices.Concat(ycsbRows(), scaleRows(), pairRows())...)
+}
+
+// pairRows are beside SET of the same servers.
+func pairRows() (rows []row) {
+	set := benchmark("SET", nearKeys, 50, 32)
+	for _, r := range []row{
+		{name: "set-ex", what: "SET with EX", run: commands(nearKeys, "SET", "", "xxx", "EX", "1000")},
+		{name: "incr", what: "INCR", run: commands(nearKeys+"i:", "INCR", "")},
+		{name: "hset", what: "HSET of one field of a hash that has it", run: commands(nearKeys+"h:", "HSET", "", "field", "xxx")},
+	} {
+		goal := 0.9
+		if r.name == "hset" {
+			goal = 0.8
+		}
+		r.what += ", pipelines of 32, 50 connections to one server, which owns the keys (redis-benchmark); anchor: SET on the same servers"
+		r.goal, r.needs, r.keys, r.expires, r.operations, r.base = map[string]float64{"dex-tcp" + expiring: goal}, "redis-benchmark", nearKeys, true, 200_000, set
+		rows = append(rows, r)
+	}
+	return rows
+}
+
+// commands is a run of redis-benchmark with a command whose empty argument is a random key.
+func commands(prefix string, command ...string) func(*machine, *target, int) (time.Duration, error) {
+	for i, arg := range command {
+		if arg == "" {
+			command[i] = prefix + "__rand_int__"
+		}
+	}
+	return func(m *machine, t *target, operations int) (time.Duration, error) {
+		return m.benchmark(t, operations, 50, 32, m.o.keys, command)
+	}
 }
 
 // benchmark is a run of redis-benchmark.
@@ -103,19 +136,24 @@ func benchmarkOf(command, prefix string, connections, pipeline, random int) func
 		if of == 0 {
 			of = m.o.keys
 		}
-		args := []string{"-p", portOf(t.resp[0]), "-c", fmt.Sprint(connections), "-P", fmt.Sprint(pipeline), "-n", fmt.Sprint(operations),
-			"-r", fmt.Sprint(of), "-q", "--csv", command, prefix + "__rand_int__"}
+		args := []string{command, prefix + "__rand_int__"}
 		if command == "SET" {
 			args = append(args, "xxx")
 		}
-		out, err := m.tool("redis-benchmark", args...)
-		if err != nil {
-			return 0, err
-		}
-		rate, err := rateOf(out)
-		if err != nil {
-			return 0, err
-		}
-		return time.Duration(float64(operations) / rate * float64(time.Second)), nil
+		return m.benchmark(t, operations, connections, pipeline, of, args)
 	}
+}
+
+// benchmark runs redis-benchmark with a command.
+func (m *machine) benchmark(t *target, operations, connections, pipeline, keys int, command []string) (time.Duration, error) {
+	args := []string{"-p", portOf(t.resp[0]), "-c", fmt.Sprint(connections), "-P", fmt.Sprint(pipeline), "-n", fmt.Sprint(operations), "-r", fmt.Sprint(keys), "-q", "--csv"}
+	out, err := m.tool("redis-benchmark", append(args, command...)...)
+	if err != nil {
+		return 0, err
+	}
+	rate, err := rateOf(out)
+	if err != nil {
+		return 0, err
+	}
+	return time.Duration(float64(operations) / rate * float64(time.Second)), nil
 }

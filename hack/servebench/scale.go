@@ -38,13 +38,14 @@ func scaled(servers, times int, reads float64) func(*machine, *target, int) (tim
 		name := fmt.Sprintf("%s-of-%d", t.name, servers)
 		s := m.targets[name]
 		if s == nil {
-			design, transport, _ := cut(t.name)
+			o, _ := indexOf(t.name)
+			o.compute, o.processors = servers, scaleShare
 			s = &target{name: name, loaded: map[string]bool{}}
 			m.targets[name] = s
 			for i := 1; i < servers; i++ {
 				s.boundaries = append(s.boundaries, scalePrefix(i))
 			}
-			if err := m.startIndex(s, indexOptions{design: design, transport: transport, compute: servers, processors: scaleShare}); err != nil {
+			if err := m.startIndex(s, o); err != nil {
 				return 0, err
 			}
 			for i, server := range s.resp {
