@@ -19,7 +19,7 @@ type row struct {
 	cgroups bool               // needs processor limits
 	keys    string             // prefix of keys that must be there
 	sides   []string           // if not all
-	expires bool               // only of sides whose pairs may expire; others are for the other rows
+	expires bool               // only of sides whose pairs may expire, which no other row has
 
 	operations int // of a run, at scale 1
 	run        func(m *machine, t *target, operations int) (elapsed time.Duration, err error)
