@@ -98,7 +98,7 @@ func TestWhatIsFound(t *testing.T) {
 	f("no lock table", remove(locksFile), nil, "should have 262144")
 	f("no ledger", remove(ledgerFile), nil, "its ledger is not", "empty data and state directories")
 	f("broken ledger", patch(ledgerFile, 30, "\xff"), nil, "damaged ledger")
-	f("ledger of another version", patch(ledgerFile, 8, "\x07"), nil, "version 7", "versions 2 to 6", "run the program that wrote it")
+	f("ledger of another version", patch(ledgerFile, 8, "\x08"), nil, "version 8", "versions 2 to 7", "run the program that wrote it")
 	f("state directory of another server", none, func(c *Config) { c.StateDir = t.TempDir() }, "its ledger is not")
 	f("ledger of another region", func(dir string) error {
 		other := t.TempDir()

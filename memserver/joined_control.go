@@ -16,6 +16,7 @@ func (c *service) JoinServer(_ context.Context, r *rpcv1.JoinServerRequest) (*rp
 	}
 	now, version, err := c.Core.Join(r.Index, ledger.JoinedServer{
 		ID: uint16(s.GetId()), State: ledger.JoinState(s.GetState()), Control: s.GetControl(), Incarnation: s.GetIncarnation(), Provider: s.GetProvider(),
+		Copies: s.GetCopies(),
 	})
 	if err != nil {
 		return nil, err
@@ -34,6 +35,7 @@ func (c *service) ListServers(_ context.Context, r *rpcv1.ListServersRequest) (*
 	for _, s := range all {
 		reply.Servers = append(reply.Servers, &rpcv1.JoinedServer{
 			Id: uint32(s.ID), State: rpcv1.JoinedServer_State(s.State), Control: s.Control, Incarnation: s.Incarnation, Provider: s.Provider,
+			Copies: s.Copies,
 		})
 	}
 	for _, b := range behind {

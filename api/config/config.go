@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 )
 
 // Ports of the pods.
@@ -130,15 +131,25 @@ const (
 // MemoryServer is one server that holds memory of the index.
 type MemoryServer struct {
 	ID uint16 `json:"id"` // in global addresses: 1 to 32767, unique in the index
-	// host:port of rpc.Memory; also the name in its certificate
-	Control     string `json:"control"`
-	Incarnation uint64 `json:"incarnation"` // of its region when the index was admitted
-	Pod         string `json:"pod"`         // for people
+	// host:port of rpc.Memory; the host is also the name in its certificate. Of the primary, where
+	// the memory is kept more than once
+	Control string `json:"control"`
+	// the same of the other copies of its memory, at most MaxCopies with Control. Programs that
+	// know no copies use Control alone
+	Copies      []string `json:"copies,omitempty"`
+	Incarnation uint64   `json:"incarnation"` // of its region when the index was admitted
+	Pod         string   `json:"pod"`         // for people
 
 	// Transport by which it is reached: TransportTCP or TransportIBV. Empty = what the client's
 	// --transport says.
 	Transport string `json:"transport,omitempty"`
 }
+
+// MaxCopies is how many addresses a memory server may have.
+const MaxCopies = 8
+
+// Addresses are those of all copies, the primary's first.
+func (m *MemoryServer) Addresses() []string { return append([]string{m.Control}, m.Copies...) }
 
 // Transports of memory servers.
 const (
@@ -187,6 +198,9 @@ func (i *Index) Validate() error {
 		}
 		if m.Control == "" {
 			bad("memory server %d has no control address", m.ID)
+		}
+		if len(m.Copies) >= MaxCopies || slices.Contains(m.Copies, "") {
+			bad("memory server %d has an empty address, or more than %d", m.ID, MaxCopies)
 		}
 		if m.Transport != "" && m.Transport != TransportTCP && m.Transport != TransportIBV {
 			bad("memory server %d has transport %q; write %s or %s", m.ID, m.Transport, TransportTCP, TransportIBV)

@@ -25,26 +25,28 @@ import (
 //	    servers
 //	a run of clients, whose ids follow each other and which are alike:
 //	    ids skipped before it, length, state, generation; if live: name
-//	a joined server: id, state, incarnation, address, provider
+//	a joined server: id, state, incarnation, address, provider; from version 7 on: n, n addresses
 //	a holding: start, end, client, epoch, log, n, n inherited logs: start, end, client, epoch, log
 //	runs of chunks that are alike, until all are told:
 //	    length, owner; if owned: client, bytes of a node
 //
-// So that a server can be replaced in place, older versions are read. Version 5 has no joined
-// servers, version 4 no generations besides, and no number of client ids (read as 0), version 3 no
-// holdings besides, and version 2 no bytes of a node either (read as not said, 0). The oldest
-// version from 4 on is written by which nothing is lost, so that an older program can take the
-// server over until the first client is forgotten, or the first server joins.
+// So that a server can be replaced in place, older versions are read. Version 6 has one address for
+// each joined server, version 5 no joined servers, version 4 no generations besides, and no number
+// of client ids (read as 0), version 3 no holdings besides, and version 2 no bytes of a node either
+// (read as not said, 0). The oldest version from 4 on is written by which nothing is lost, so that
+// an older program can take the server over until the first client is forgotten, the first server
+// joins, or the memory of one that joined is kept more than once.
 const (
 	magic      = "dmLedger"
-	version    = 6
+	version    = 7
+	uncopied   = 6 // with one address for each joined server
 	unjoined   = 5 // without joined servers
 	plain      = 4 // without generations, too
 	oldest     = 2 // that is read
 	headerSize = 20
 )
 
-// Version is the latest format version that Append writes. Decode reads it and the four before.
+// Version is the latest format version that Append writes. Decode reads it and the five before.
 const Version = version
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -60,10 +62,17 @@ func (l *Ledger) Append(dst []byte) []byte {
 
 // storedVersion is the oldest version that can say all of l.
 func (l *Ledger) storedVersion() uint32 {
+	joins := false
 	for i := range l.places {
-		if l.places[i].joins > 0 {
-			return version
+		joins = joins || l.places[i].joins > 0
+		for k := range l.places[i].joined {
+			if len(l.places[i].joined[k].Copies) > 0 {
+				return version
+			}
 		}
+	}
+	if joins {
+		return uncopied
 	}
 	if l.shape.Clients != 0 {
 		return unjoined
@@ -139,7 +148,7 @@ func (p *place) append(dst []byte, version uint32) []byte {
 	if version <= unjoined {
 		return dst
 	}
-	return p.appendJoined(dst)
+	return p.appendJoined(dst, version)
 }
 
 func appendHoldings(dst []byte, all []Holding) []byte {

@@ -12,8 +12,18 @@ import (
 // sample is a ledger with something of everything.
 func sample(t testing.TB) *Ledger {
 	t.Helper()
-	l := sampleHeld(t)
-	for _, s := range []JoinedServer{{ID: 1030, State: Joining, Control: "b:1", Incarnation: 1 << 60}, {ID: 7, State: Left, Control: "a:1", Provider: "ibv"}} {
+	return joinedBy(t, sampleJoined(t), JoinedServer{ID: 1030, State: Member, Control: "c:1", Incarnation: 1 << 60, Copies: []string{"b:1", "d:1"}})
+}
+
+// sampleJoined is a ledger with servers that joined, of one address each.
+func sampleJoined(t testing.TB) *Ledger {
+	t.Helper()
+	return joinedBy(t, sampleHeld(t), JoinedServer{ID: 1030, State: Joining, Control: "b:1", Incarnation: 1 << 60}, JoinedServer{ID: 7, State: Left, Control: "a:1", Provider: "ibv"})
+}
+
+func joinedBy(t testing.TB, l *Ledger, servers ...JoinedServer) *Ledger {
+	t.Helper()
+	for _, s := range servers {
 		if _, _, err := l.Join("here/2", s); err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +135,7 @@ func TestCrashPoints(t *testing.T) {
 func TestOtherVersion(t *testing.T) {
 	b := sample(t).Append(nil)
 	binary.LittleEndian.PutUint32(b[8:], 9)
-	if _, err := Decode(b); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "versions 2 to 6") {
+	if _, err := Decode(b); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "version 9") || !strings.Contains(err.Error(), "versions 2 to 7") {
 		t.Errorf("error %v does not name both versions", err)
 	}
 }

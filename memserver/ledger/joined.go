@@ -10,6 +10,7 @@ import (
 const (
 	MaxJoined        = 256 // of one index, those that left included
 	MaxJoinedAddress = 256 // bytes of an address
+	MaxJoinedCopies  = 7   // addresses of one server besides the first
 	MaxJoinedName    = 16  // bytes of a provider's name
 	maxServer        = 1<<15 - 1
 )
@@ -19,9 +20,11 @@ const (
 type JoinedServer struct {
 	ID          uint16 // in addresses; there is one of each
 	State       JoinState
-	Control     string // host:port of its control service
+	Control     string // host:port of its control service; of its primary, if it has copies
 	Incarnation uint64 // of its memory
 	Provider    string // by which clients reach it; empty = as they reach those without one
+	// the same as Control of the other copies of its memory
+	Copies []string
 }
 
 // JoinState is how far a server is. It changes only from Joining, and only once.
@@ -35,9 +38,11 @@ const (
 )
 
 // Join notes how far a server is and returns how far it is then. What is asked for twice, or is
-// behind what is noted, changes nothing. Errors: ErrUnknownIndex; ErrInvalid; ErrInUse: a member
-// cannot leave, nor can the server of an id be another one; ErrNotOwned: it left, or never joined,
-// and cannot be a member; ErrExhausted.
+// behind what is noted, changes nothing. A server of the same memory may have other addresses:
+// those of s are noted if it has copies. Without copies it may come from an operator that knows
+// none, so nothing is noted, and its address must be one of those that are. Errors:
+// ErrUnknownIndex; ErrInvalid; ErrInUse: a member cannot leave, nor can the server of an id be
+// another one; ErrNotOwned: it left, or never joined, and cannot be a member; ErrExhausted.
 func (l *Ledger) Join(identity string, s JoinedServer) (now JoinState, news bool, err error) {
 	p, _ := l.find(identity)
 	if p == nil {
@@ -59,20 +64,30 @@ func (l *Ledger) Join(identity string, s JoinedServer) (now JoinState, news bool
 		return s.State, true, nil
 	}
 	was := &p.joined[at]
-	switch other := *was; {
-	case was.Control != s.Control || was.Incarnation != s.Incarnation || was.Provider != s.Provider:
+	switch {
+	case was.Incarnation != s.Incarnation || was.Provider != s.Provider || len(s.Copies) == 0 && !was.at(s.Control):
 		return was.State, false, fmt.Errorf("%w: memory server %d of index %s is at %s with incarnation %#x, not at %s with %#x", ErrInUse,
 			s.ID, identity, was.Control, was.Incarnation, s.Control, s.Incarnation)
-	case other.State == s.State, other.State == Member && s.State == Joining:
-		return other.State, false, nil
-	case other.State == Member:
-		return other.State, false, fmt.Errorf("%w: memory server %d is a member of index %s, and may hold its memory", ErrInUse, s.ID, identity)
-	case other.State == Left:
-		return other.State, false, fmt.Errorf("%w: memory server %d left index %s for good", ErrNotOwned, s.ID, identity)
+	case was.State == s.State, was.State == Member && s.State == Joining:
+	case was.State == Member:
+		return was.State, false, fmt.Errorf("%w: memory server %d is a member of index %s, and may hold its memory", ErrInUse, s.ID, identity)
+	case was.State == Left:
+		return was.State, false, fmt.Errorf("%w: memory server %d left index %s for good", ErrNotOwned, s.ID, identity)
+	default:
+		was.State, news = s.State, true
 	}
-	was.State = s.State
-	p.joins++
-	return s.State, true, nil
+	if len(s.Copies) > 0 && (was.Control != s.Control || !slices.Equal(was.Copies, s.Copies)) {
+		was.Control, was.Copies, news = s.Control, slices.Clone(s.Copies), true
+	}
+	if news {
+		p.joins++
+	}
+	return was.State, news, nil
+}
+
+// at reports whether a copy of s is at an address.
+func (s *JoinedServer) at(address string) bool {
+	return s.Control == address || slices.Contains(s.Copies, address)
 }
 
 // Joined are the servers that joined an index, by id, and how many changes made them so. A client,
@@ -108,6 +123,10 @@ func (s *JoinedServer) check() error {
 		return fmt.Errorf("memory server %d has state %d", s.ID, s.State)
 	case s.Control == "" || len(s.Control) > MaxJoinedAddress:
 		return fmt.Errorf("memory server %d has an address of %d bytes; 1 to %d are possible", s.ID, len(s.Control), MaxJoinedAddress)
+	case len(s.Copies) > MaxJoinedCopies:
+		return fmt.Errorf("memory server %d has %d copies besides its primary; at most %d are possible", s.ID, len(s.Copies), MaxJoinedCopies)
+	case slices.ContainsFunc(s.Copies, func(a string) bool { return a == "" || len(a) > MaxJoinedAddress }):
+		return fmt.Errorf("memory server %d has a copy without an address of 1 to %d bytes", s.ID, MaxJoinedAddress)
 	case len(s.Provider) > MaxJoinedName:
 		return fmt.Errorf("memory server %d has a provider's name of %d bytes; at most %d are possible", s.ID, len(s.Provider), MaxJoinedName)
 	}
@@ -129,7 +148,7 @@ func (p *place) checkJoined() error {
 	return nil
 }
 
-func (p *place) appendJoined(dst []byte) []byte {
+func (p *place) appendJoined(dst []byte, version uint32) []byte {
 	u := binary.AppendUvarint
 	dst = u(u(dst, p.joins), uint64(len(p.joined)))
 	for i := range p.joined {
@@ -137,6 +156,12 @@ func (p *place) appendJoined(dst []byte) []byte {
 		dst = u(u(u(dst, uint64(s.ID)), uint64(s.State)), s.Incarnation)
 		dst = append(u(dst, uint64(len(s.Control))), s.Control...)
 		dst = append(u(dst, uint64(len(s.Provider))), s.Provider...)
+		if version > uncopied {
+			dst = u(dst, uint64(len(s.Copies)))
+			for _, address := range s.Copies {
+				dst = append(u(dst, uint64(len(address))), address...)
+			}
+		}
 	}
 	return dst
 }
@@ -148,6 +173,11 @@ func (r *reader) joined(p *place) {
 		s.Incarnation = r.upTo(anyUint64, "incarnation of a joined server")
 		s.Control = string(r.bytes(MaxJoinedAddress, "address of a joined server"))
 		s.Provider = string(r.bytes(MaxJoinedName, "provider of a joined server"))
+		if r.version > uncopied {
+			for range r.upTo(MaxJoinedCopies, "number of copies of a joined server") {
+				s.Copies = append(s.Copies, string(r.bytes(MaxJoinedAddress, "address of a copy of a joined server")))
+			}
+		}
 		if r.failed != "" {
 			return
 		}

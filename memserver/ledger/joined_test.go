@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 )
 
@@ -61,7 +62,7 @@ func TestJoin(t *testing.T) {
 		t.Errorf("an index that is not there: %v", err)
 	}
 	_, all, err := l.Joined("a", 0)
-	if err != nil || len(all) != 3 || all[0] != at(3, Left) || all[1] != at(5, Left) || all[2] != at(9, Member) {
+	if err != nil || len(all) != 3 || !reflect.DeepEqual(all, []JoinedServer{at(3, Left), at(5, Left), at(9, Member)}) {
 		t.Errorf("joined are %+v, %v", all, err)
 	}
 	again, err := Decode(l.Append(nil))
@@ -107,4 +108,65 @@ func TestVersion4(t *testing.T) {
 	if got, want := l.Append(nil), sampleHeld(t).Append(nil); string(got) != string(want) {
 		t.Errorf("read as %x, want %x", got, want)
 	}
+}
+
+// TestVersion6 reads what a program wrote that knew one address of each server that joined, and
+// what it can read is written for it.
+func TestVersion6(t *testing.T) {
+	const stored = "646d4c656467657206000000aa0000001ab879cdedfd0380808004140880080001904e02004001407806686572652f32090406010101000001020000" +
+		"01010000010200a70201000000d1fd0301010003036d6170030300016702010102000167016dac0203012c010167016b02010102016d000302010300" +
+		"020207030003613a310369627686080180808080808080801003623a310001b801080574686572650100000000000000000000000000014102020780" +
+		"08014102020780080e00"
+	b, err := hex.DecodeString(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Decode(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := l.Append(nil), sampleJoined(t).Append(nil); string(got) != string(want) || string(got) != string(b) {
+		t.Errorf("read as %x, want %x", got, want)
+	}
+}
+
+// TestJoinedCopies: who names copies notes where the server is by now, and who names none changes
+// nothing, as an operator does that knows of no copies.
+func TestJoinedCopies(t *testing.T) {
+	l := sampleHeld(t)
+	join := func(state JoinState, incarnation uint64, news bool, want error, control string, copies ...string) {
+		t.Helper()
+		before := l.Joins("here/2")
+		_, isNew, err := l.Join("here/2", JoinedServer{ID: 9, State: state, Control: control, Incarnation: incarnation, Copies: copies})
+		if isNew != news || !errors.Is(err, want) || news != (l.Joins("here/2") == before+1) {
+			t.Errorf("%s and %v: news %v, %v; want %v, %v", control, copies, isNew, err, news, want)
+		}
+		if err := l.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+	at := func(want ...string) {
+		t.Helper()
+		again, err := Decode(l.Append(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, all, err := again.Joined("here/2", 0)
+		if got := append([]string{all[0].Control}, all[0].Copies...); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("it is at %v, want %v", got, want)
+		}
+	}
+	join(Joining, 1, true, nil, "a:1")
+	join(Joining, 1, false, ErrInUse, "b:1")
+	join(Joining, 1, true, nil, "a:1", "b:1")
+	join(Member, 1, true, nil, "b:1") // the state is news
+	at("a:1", "b:1")
+	join(Joining, 1, false, nil, "a:1", "b:1")
+	join(Member, 1, true, nil, "b:1", "c:1")
+	at("b:1", "c:1")
+	join(Member, 1, false, ErrInUse, "a:1")
+	join(Member, 2, false, ErrInUse, "b:1", "c:1")
+	join(Member, 1, false, ErrInvalid, "b:1", "")
+	join(Member, 1, false, ErrInvalid, "b:1", make([]string, MaxJoinedCopies+1)...)
+	at("b:1", "c:1")
 }

@@ -2850,12 +2850,15 @@ func (x *AwaitHoldingsReply) GetVersion() uint64 {
 }
 
 type JoinedServer struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // in addresses: 1 to 32767
-	State         JoinedServer_State     `protobuf:"varint,2,opt,name=state,proto3,enum=dmindex.rpc.v1.JoinedServer_State" json:"state,omitempty"`
-	Control       string                 `protobuf:"bytes,3,opt,name=control,proto3" json:"control,omitempty"` // host:port of its control service
-	Incarnation   uint64                 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Provider      string                 `protobuf:"bytes,5,opt,name=provider,proto3" json:"provider,omitempty"` // "tcp", "ibv"; empty = by which clients reach servers that name none
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Id          uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // in addresses: 1 to 32767
+	State       JoinedServer_State     `protobuf:"varint,2,opt,name=state,proto3,enum=dmindex.rpc.v1.JoinedServer_State" json:"state,omitempty"`
+	Control     string                 `protobuf:"bytes,3,opt,name=control,proto3" json:"control,omitempty"` // host:port of its control service; of its primary, where its memory is kept more than once
+	Incarnation uint64                 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Provider    string                 `protobuf:"bytes,5,opt,name=provider,proto3" json:"provider,omitempty"` // "tcp", "ibv"; empty = by which clients reach servers that name none
+	// host:port of the control services of the other copies of its memory, at most 7. JoinServer with copies notes all addresses anew; without,
+	// it changes none
+	Copies        []string `protobuf:"bytes,6,rep,name=copies,proto3" json:"copies,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2923,6 +2926,13 @@ func (x *JoinedServer) GetProvider() string {
 		return x.Provider
 	}
 	return ""
+}
+
+func (x *JoinedServer) GetCopies() []string {
+	if x != nil {
+		return x.Copies
+	}
+	return nil
 }
 
 type JoinServerRequest struct {
@@ -4234,13 +4244,14 @@ const file_memory_proto_rawDesc = "" +
 	"\x04seen\x18\x02 \x01(\x04R\x04seen\x12+\n" +
 	"\x11wait_milliseconds\x18\x03 \x01(\rR\x10waitMilliseconds\".\n" +
 	"\x12AwaitHoldingsReply\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x04R\aversion\"\xe9\x01\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\"\x81\x02\n" +
 	"\fJoinedServer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x128\n" +
 	"\x05state\x18\x02 \x01(\x0e2\".dmindex.rpc.v1.JoinedServer.StateR\x05state\x12\x18\n" +
 	"\acontrol\x18\x03 \x01(\tR\acontrol\x12 \n" +
 	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\x12\x1a\n" +
-	"\bprovider\x18\x05 \x01(\tR\bprovider\"7\n" +
+	"\bprovider\x18\x05 \x01(\tR\bprovider\x12\x16\n" +
+	"\x06copies\x18\x06 \x03(\tR\x06copies\"7\n" +
 	"\x05State\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\v\n" +
 	"\aJOINING\x10\x01\x12\n" +
