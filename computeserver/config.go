@@ -36,6 +36,9 @@ type Config struct {
 	trustsClock  bool // engine.Options.TrustsClock, for tests
 	// Maps is where the partition map comes from.
 	Maps engine.MapSource
+	// OnNews, unless nil, is told what to call when Open may succeed that could not before, or the
+	// open index can be used no more: a memory server is elsewhere.
+	OnNews func(news func())
 	// Paths returns those to the memory servers by now, for people. It may be called at any time;
 	// nil = none are shown.
 	Paths func() []MemoryPath

@@ -122,6 +122,9 @@ func New(cfg Config) (*Server, error) {
 		s.callers = newTermListener(s.rpcListener, c.Sessions, s.gate)
 	}
 	c.Sessions.OnStandstill = s.cutAll
+	if cfg.OnNews != nil {
+		cfg.OnNews(c.Sessions.News)
+	}
 	return s, nil
 }
 

@@ -288,7 +288,7 @@ func TestMaps(t *testing.T) {
 		}()
 		for { // until the call waits in the server
 			s.control.waits.mu.Lock()
-			n := s.control.waits.calls
+			n := len(s.control.waits.waiting["a"])
 			s.control.waits.mu.Unlock()
 			if n == 1 {
 				return out

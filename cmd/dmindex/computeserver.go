@@ -118,7 +118,12 @@ func computeserverCommand() *cobra.Command {
 			}
 			defer memory.Close()
 			c.Index, c.SharesAll, c.Maps, c.Paths = ix, design.SharesAll, memory.Maps(), memory.Paths
+			c.OnNews = memory.Control.OnNews
 			c.Open = func() (ownership.Opened, error) {
+				// else what is known counts
+				if now, err := config.ReadIndex(indexFile); err == nil {
+					memory.Readdress(now)
+				}
 				o, err := memory.Open(int(cache), openLimit)
 				if err != nil {
 					return nil, err

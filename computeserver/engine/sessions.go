@@ -49,6 +49,7 @@ type Sessions struct {
 
 	off time.Duration // of the machine's clock, as Run saw it last
 
+	news       atomic.Bool // News was called
 	unprepared atomic.Bool // sessions are index.Unprepared
 
 	hand atomic.Int64           // the time, up to leaseLooks old, while the index is open; for Late
@@ -118,8 +119,7 @@ func (g *Sessions) Run() {
 			g.noteLost(err)
 			g.mu.Unlock()
 			g.log.Warn("open the index: trying again", "error", err)
-			g.wake.Wait(retry)
-			retry = min(2*retry, reopenAfterAtMost)
+			retry = g.pause(retry)
 			continue
 		}
 		g.ix, g.why, g.stood, g.seen = ix, nil, false, g.env.Now()
@@ -143,9 +143,27 @@ func (g *Sessions) Run() {
 		if stopped {
 			return
 		}
-		g.wake.Wait(retry)
-		retry = min(2*retry, reopenAfterAtMost)
+		retry = g.pause(retry)
 	}
+}
+
+// pause waits before the next attempt to open the index, and returns how long the wait after that
+// one is. News end it.
+func (g *Sessions) pause(retry time.Duration) (next time.Duration) {
+	if !g.news.Load() {
+		g.wake.Wait(retry)
+	}
+	if g.news.Swap(false) {
+		return reopenAfter
+	}
+	return min(2*retry, reopenAfterAtMost)
+}
+
+// News says that an attempt to open the index may succeed by now, or that the client is given up: a
+// memory server is elsewhere. Whoever calls it bounds how often.
+func (g *Sessions) News() {
+	g.news.Store(true)
+	g.wake.Set()
 }
 
 // awaitEnd waits until the client is broken or the engine stops. It checks the leases too, because

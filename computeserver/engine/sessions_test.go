@@ -242,3 +242,40 @@ func TestNotOpenIsNotUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestNewsEndTheWait: news that the index may be opened by now end the wait for the next attempt,
+// and the waits behind it are short again. News that are wrong are not followed by an attempt each.
+func TestNewsEndTheWait(t *testing.T) {
+	for seed := range uint64(20) {
+		w := simenv.New(simenv.Options{Seed: seed, Preempt: 4})
+		err := w.Run(func(p *simenv.Process) {
+			store, there, attempts := memindex.New(p, 8, 8), false, 0
+			g := newSessions(p, func() (ownership.Opened, error) {
+				if attempts++; !there {
+					return nil, errors.New("nobody serves")
+				}
+				return store.Open(), nil
+			}, 5*time.Second, 4, 4, computeservertest.Logger(t))
+			p.Go("engine", g.Run)
+			p.Sleep(time.Minute) // the waits are of 5 s by now
+			before := attempts
+			for range 3 {
+				g.News()
+				p.Sleep(reopenAfter / 2)
+			}
+			if n := attempts - before; n < 1 || n > 6 {
+				t.Errorf("%d attempts for 3 news", n)
+			}
+			p.Sleep(reopenAfter)
+			there = true
+			p.Sleep(3 * reopenAfter) // short waits, with no more news
+			if err := g.State(); err != nil {
+				t.Errorf("it was there for %v: %v", 3*reopenAfter, err)
+			}
+			g.Halt(time.Minute)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

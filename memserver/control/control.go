@@ -9,7 +9,6 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -42,29 +41,34 @@ type Config struct {
 // Server is one memory server.
 type Server struct {
 	ID          uint16
-	Control     string // host:port; the host is what its certificate names
-	Incarnation uint64 // that the index knows; 0 = whichever is there
-	Provider    string // as Config.Provider; empty = that one
-	TLS         bool   // its memory is reached under TLS, over provider "tcp"
+	Control     string   // host:port; the host is what its certificate names
+	Copies      []string // the same of further copies of its memory; see serverConn
+	Incarnation uint64   // that the index knows; 0 = whichever is there
+	Provider    string   // as Config.Provider; empty = that one
+	TLS         bool     // its memory is reached under TLS, over provider "tcp"
 }
 
 // Client calls the memory servers of one index. It implements pool.Control. Safe for concurrent
 // use. Nothing is dialled before it is needed, and a server that went away is dialled again.
 type Client struct {
+	*servers
+	ctx   context.Context // of calls; ended by Close
+	end   context.CancelFunc
+	owner bool // Close ends servers, too
+}
+
+// servers are the memory servers of an index, as the clients of one process call them.
+type servers struct {
 	config Config
 	ids    []uint16 // that the index was made on
 
+	ctx     context.Context // of all that follows views
+	end     context.CancelFunc
+	follows sync.WaitGroup //env:real of goroutines that wait in calls
+
 	mu    sync.Mutex //env:real calls of gRPC are not simulated
 	conns map[uint16]*serverConn
-}
-
-type serverConn struct {
-	Server
-	grpc   *grpc.ClientConn
-	client rpcv1.MemoryClient
-
-	joined  bool        // it is one that joined the index
-	granted atomic.Bool // a client of this process got a token there
+	news  []func() // OnNews
 }
 
 var _ pool.Control = (*Client)(nil)
@@ -83,23 +87,35 @@ func New(c Config) (*Client, error) {
 	if len(c.Servers) == 0 {
 		return nil, fmt.Errorf("index %s has no memory servers", c.Index)
 	}
-	client := &Client{config: c, conns: map[uint16]*serverConn{}}
+	all := &servers{config: c, conns: map[uint16]*serverConn{}}
+	all.ctx, all.end = context.WithCancel(context.Background())
+	client := all.client(true)
 	for _, s := range c.Servers {
 		if s.Provider == "" {
 			s.Provider = c.Provider
 		}
-		if s.ID == 0 || s.ID > pool.MaxServer || client.conns[s.ID] != nil {
+		if s.ID == 0 || s.ID > pool.MaxServer || all.conns[s.ID] != nil {
 			return nil, errors.Join(fmt.Errorf("memory server id %d is used twice or not within 1 to %d", s.ID, pool.MaxServer), client.Close())
 		}
-		conn, err := Dial(s.Control, c.TLS)
+		conn, err := all.newConn(s)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("memory server %d: %w", s.ID, err), client.Close())
+			return nil, errors.Join(err, client.Close())
 		}
-		client.ids = append(client.ids, s.ID)
-		client.conns[s.ID] = &serverConn{Server: s, grpc: conn, client: rpcv1.NewMemoryClient(conn)}
+		all.ids = append(all.ids, s.ID)
+		all.conns[s.ID] = conn
 	}
 	return client, nil
 }
+
+func (s *servers) client(owner bool) *Client {
+	c := &Client{servers: s, owner: owner}
+	c.ctx, c.end = context.WithCancel(s.ctx)
+	return c
+}
+
+// Apart is another client of the same servers: its Close ends its own calls, and no others. It
+// must be closed before c.
+func (c *Client) Apart() *Client { return c.servers.client(false) }
 
 // Dial is a connection to the control service of one memory server, for callers that are no index's
 // client: the operator. Nothing is dialled before the first call. tls = nil is without TLS.
@@ -117,14 +133,24 @@ func Dial(address string, tls *identity.Files) (*grpc.ClientConn, error) {
 		grpc.WithNoProxy())
 }
 
-// Close ends the client and all its connections.
+// Close ends the client and all its connections, unless these are of another client (Apart).
 func (c *Client) Close() error {
-	var errs []error
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, s := range c.conns { //env:real all of them are closed
-		errs = append(errs, s.grpc.Close())
+	c.end()
+	if !c.owner {
+		return nil
 	}
+	c.servers.end()
+	c.mu.Lock()
+	var all []*serverConn
+	for _, s := range c.conns { //env:real all of them are closed
+		all = append(all, s)
+	}
+	c.mu.Unlock()
+	var errs []error
+	for _, s := range all {
+		errs = append(errs, s.close()) // none of them follows anything more from here on
+	}
+	c.follows.Wait()
 	return errors.Join(errs...)
 }
 
@@ -133,16 +159,27 @@ func (c *Client) Servers() []uint16 { return append([]uint16(nil), c.ids...) }
 
 // call makes one call of a server within limit. Errors are those of pool.Control.
 func (c *Client) call(what string, server uint16, limit time.Duration, f func(context.Context, rpcv1.MemoryClient) error) error {
+	return c.callAt(what, server, limit, func(ctx context.Context, t *turn) error { return f(ctx, t.at.memory) })
+}
+
+// callAt is call, for who wants to know which copy of the server is called.
+func (c *Client) callAt(what string, server uint16, limit time.Duration, f func(context.Context, *turn) error) error {
 	s := c.server(server)
 	if s == nil {
 		return fmt.Errorf("%s: %d is no memory server of index %s", what, server, c.config.Index)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit) //env:real gRPC's calls end by their context
+	ctx, cancel := context.WithTimeout(c.ctx, limit) //env:real gRPC's calls end by their context
 	defer cancel()
-	if err := f(ctx, s.client); err != nil {
-		return fmt.Errorf("%s at memory server %d (%s), index %s: %w", what, server, s.Control, c.config.Index, errorOf(err))
+	t := s.called(ctx)
+	defer context.AfterFunc(t.ctx, cancel)()
+	err := f(ctx, t)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if err = errorOf(err); errors.Is(err, verbs.ErrClosed) && t.ctx.Err() != nil && c.ctx.Err() == nil {
+		err = fmt.Errorf("%w: another copy of it answers now", verbs.ErrDisconnected)
+	}
+	return fmt.Errorf("%s at memory server %d (%s), index %s: %w", what, server, t.at.address, c.config.Index, err)
 }
 
 // Register implements pool.Control. It asks every server first whether it is there with what the
@@ -179,12 +216,12 @@ func (c *Client) Register(limit time.Duration) (client uint32, err error) {
 
 // ready reports whether a client could connect to a server.
 func (c *Client) ready(server uint16, limit time.Duration) error {
-	return c.call("look for the index", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
-		reply, err := m.Describe(ctx, &rpcv1.DescribeMemoryRequest{})
+	return c.callAt("look for the index", server, limit, func(ctx context.Context, t *turn) error {
+		reply, err := t.at.memory.Describe(ctx, &rpcv1.DescribeMemoryRequest{})
 		if err != nil {
 			return err
 		}
-		if err := c.server(server).same(reply.Incarnation); err != nil {
+		if err := c.server(server).same(reply.Incarnation, t); err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(reply.Indexes, func(i *rpcv1.IndexUse) bool { return i.Index == c.config.Index }) {
@@ -192,14 +229,6 @@ func (c *Client) ready(server uint16, limit time.Duration) error {
 		}
 		return nil
 	})
-}
-
-// same reports whether a server has the content that the index knows.
-func (s *serverConn) same(incarnation uint64) error {
-	if s.Incarnation != 0 && s.Incarnation != incarnation {
-		return fmt.Errorf("%w: it has incarnation %#x, the index knows %#x", verbs.ErrLostMemory, incarnation, s.Incarnation)
-	}
-	return nil
 }
 
 // Predecessors implements pool.Control.
@@ -260,13 +289,13 @@ func (c *Client) Forget(server uint16, clients []uint32, limit time.Duration) (g
 // Connect implements pool.Control. A server with another incarnation than the configured one is
 // verbs.ErrLostMemory.
 func (c *Client) Connect(server uint16, client uint32, limit time.Duration) (grant pool.Grant, err error) {
-	err = c.call("connect", server, limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
+	err = c.callAt("connect", server, limit, func(ctx context.Context, t *turn) error {
 		s := c.server(server)
-		reply, err := m.Connect(ctx, &rpcv1.ConnectRequest{Index: c.config.Index, Client: client, Provider: s.Provider, Tls: s.TLS})
+		reply, err := t.at.memory.Connect(ctx, &rpcv1.ConnectRequest{Index: c.config.Index, Client: client, Provider: s.Provider, Tls: s.TLS})
 		if err != nil {
 			return fenced(err)
 		}
-		if err := s.same(reply.Incarnation); err != nil {
+		if err := s.same(reply.Incarnation, t); err != nil {
 			return err
 		}
 		if reply.Tls != s.TLS {
@@ -278,13 +307,13 @@ func (c *Client) Connect(server uint16, client uint32, limit time.Duration) (gra
 		grant = pool.Grant{
 			Provider: s.Provider,
 			Target: verbs.Target{
-				Address: reachable(s.Provider, reply.Address, s.Control), Token: verbs.Token(reply.Token), Incarnation: reply.Incarnation,
-				Server: hostOf(s.Control),
+				Address: reachable(s.Provider, reply.Address, t.at.address), Token: verbs.Token(reply.Token), Incarnation: reply.Incarnation,
+				Server: hostOf(t.at.address),
 			},
 			Superblock: reply.SuperblockOffset, LockOffset: reply.LockOffset, Locks: reply.Locks, ChunkBytes: reply.ChunkBytes,
 			Repair: reply.RepairOffset, Intents: reply.IntentOffset, IntentSlots: int(reply.IntentSlots), Presence: reply.PresenceOffset,
 			Lease: time.Duration(reply.LeaseMilliseconds) * time.Millisecond, Epoch: reply.Epoch,
-			UncachedEpoch: reply.UncachedEpoch, SweepsStrips: reply.SweepsStrips,
+			UncachedEpoch: reply.UncachedEpoch, SweepsStrips: reply.SweepsStrips, Turn: t.number,
 		}
 		s.granted.Store(true)
 		return nil

@@ -12,6 +12,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 var _ pool.Joins = (*Client)(nil)
@@ -31,7 +32,7 @@ func (c *Client) Joined(client uint32, limit time.Duration) (list pool.JoinedLis
 		var errs []error
 		for _, s := range reply.Servers {
 			j := pool.JoinedServer{ID: uint16(s.Id), State: pool.JoinState(s.State)}
-			errs = append(errs, c.meet(Server{ID: j.ID, Control: s.Control, Incarnation: s.Incarnation, Provider: s.Provider}))
+			errs = append(errs, c.meet(Server{ID: j.ID, Control: s.Control, Copies: s.Copies, Incarnation: s.Incarnation, Provider: s.Provider}))
 			list.Servers = append(list.Servers, j)
 		}
 		return errors.Join(errs...)
@@ -48,20 +49,33 @@ func (c *Client) meet(s Server) error {
 	if s.TLS = home.TLS; s.Provider == "" {
 		s.Provider = home.Provider
 	}
+	known, err := c.know(s)
+	switch {
+	case err != nil:
+		return err
+	case known.Incarnation != s.Incarnation && known.Incarnation != 0:
+		return fmt.Errorf("memory server %d at %s has incarnation %#x, but %s with %#x joined under its id", s.ID, known.Control, known.Incarnation, s.Control, s.Incarnation)
+	}
+	known.give(addressesOf(&s))
+	return nil
+}
+
+// know makes a server that joined known, unless it is.
+func (c *Client) know(s Server) (*serverConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.conns[s.ID]; known != nil {
-		if known.Control != s.Control || known.Incarnation != s.Incarnation && known.Incarnation != 0 {
-			return fmt.Errorf("memory server %d is at %s with incarnation %#x, but %s with %#x joined under its id", s.ID, known.Control, known.Incarnation, s.Control, s.Incarnation)
-		}
-		return nil
+		return known, nil
 	}
-	conn, err := Dial(s.Control, c.config.TLS)
-	if err != nil {
-		return fmt.Errorf("memory server %d: %w", s.ID, err)
+	if c.servers.ctx.Err() != nil {
+		return nil, verbs.ErrClosed
 	}
-	c.conns[s.ID] = &serverConn{Server: s, grpc: conn, client: rpcv1.NewMemoryClient(conn), joined: true}
-	return nil
+	conn, err := c.newConn(s)
+	if err == nil {
+		conn.joined = true
+		c.conns[s.ID] = conn
+	}
+	return conn, err
 }
 
 // Newcomers are the servers that joined the index and that this process connected to, by id.
@@ -78,7 +92,7 @@ func (c *Client) Newcomers() (all []Server) {
 }
 
 // server is what is known of a memory server; nil = nothing.
-func (c *Client) server(id uint16) *serverConn {
+func (c *servers) server(id uint16) *serverConn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.conns[id]
@@ -89,7 +103,7 @@ func (c *Client) server(id uint16) *serverConn {
 func (c *Client) Join(s Server, state pool.JoinState, limit time.Duration) error {
 	return c.call("join a server", c.ids[0], limit, func(ctx context.Context, m rpcv1.MemoryClient) error {
 		_, err := m.JoinServer(ctx, &rpcv1.JoinServerRequest{Index: c.config.Index, Server: &rpcv1.JoinedServer{
-			Id: uint32(s.ID), State: rpcv1.JoinedServer_State(state), Control: s.Control, Incarnation: s.Incarnation, Provider: s.Provider,
+			Id: uint32(s.ID), State: rpcv1.JoinedServer_State(state), Control: s.Control, Copies: s.Copies, Incarnation: s.Incarnation, Provider: s.Provider,
 		}})
 		return err
 	})

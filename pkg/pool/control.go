@@ -98,6 +98,7 @@ type Grant struct {
 	// the current epochs of reclamation; see EpochTables. UncachedEpoch is 0 where an older server
 	// has none of these
 	Epoch, UncachedEpoch uint64
+	Turn                 uint64 // which process of the server gave it; see Moves
 }
 
 // Errors of the pool. Package index passes them on under its own names.

@@ -294,3 +294,29 @@ func TestEpochTableStrangers(t *testing.T) {
 		t.Error(epoch, safe, err)
 	}
 }
+
+// TestEpochsOfAnEarlierProcess: a client that goes on where another process counts is refused, or
+// had passed one epoch at most, as one that never passed any. Then what it knows from the earlier
+// process makes no epoch safe that anybody waits for: those are from the third on.
+func TestEpochsOfAnEarlierProcess(t *testing.T) {
+	for steps := range uint64(5) {
+		earlier := NewEpochTable()
+		passed, told := earlier.Join(1), uint64(1)
+		for range steps {
+			passed = told
+			told, _, _ = earlier.Renew(1, passed, 9)
+		}
+		table := NewEpochTable()
+		table.Found(1)
+		_, _, err := table.Renew(1, passed, 9)
+		if refused := errors.Is(err, ErrEpoch); refused != (passed > 1) || err != nil && !refused {
+			t.Errorf("a client that passed epoch %d: %v", passed, err)
+		}
+		if err != nil {
+			continue
+		}
+		if _, safe, err := table.Renew(1, told, 9); err != nil || safe >= 1+safeAfter {
+			t.Errorf("epoch %d is safe by what an earlier process told, %v", safe, err)
+		}
+	}
+}

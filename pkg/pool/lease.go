@@ -62,13 +62,16 @@ type leaseKeeper struct {
 	news    env.Event // there is something to reap or to sweep
 	group   *env.WaitGroup
 
+	following env.Mutex
+	unfollow  []func() // end what follow began
+
 	forget     env.Event // there are intent slots to be cleared
 	forgetting atomic.Bool
 	forgetAll  atomic.Uint64 // what operations named that began before
 }
 
 func newLeaseKeeper(p *Pool) *leaseKeeper {
-	k := &leaseKeeper{pool: p, news: p.env.NewEvent(), forget: p.env.NewEvent(), group: env.NewWaitGroup(p.env)}
+	k := &leaseKeeper{pool: p, news: p.env.NewEvent(), forget: p.env.NewEvent(), group: env.NewWaitGroup(p.env), following: p.env.NewMutex()}
 	for _, s := range p.servers() {
 		k.begin(s)
 	}
@@ -86,6 +89,7 @@ func newLeaseKeeper(p *Pool) *leaseKeeper {
 
 func (k *leaseKeeper) begin(s *server) {
 	k.group.Go(fmt.Sprintf("lease on memory server %d", s.id), func() { k.keep(s) })
+	k.follow(s)
 }
 
 // keep renews the lease on s until the pool is closed or given up, or s lost.
@@ -139,6 +143,7 @@ func (k *leaseKeeper) keep(s *server) {
 // stop ends the renewals.
 func (k *leaseKeeper) stop(limit time.Duration) {
 	k.stopped.Store(true)
+	k.unfollowAll()
 	for _, s := range k.pool.servers() {
 		s.wake.Set()
 	}

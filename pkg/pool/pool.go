@@ -187,6 +187,11 @@ func (p *Pool) connect(id uint16) (*server, error) {
 		return nil, fmt.Errorf("it has chunks of %d bytes, the index was made with %d", grant.ChunkBytes, home[0].grant.ChunkBytes)
 	}
 	conn, err := dev.Connect(grant.Target, p.limit)
+	if errors.Is(err, verbs.ErrLostMemory) {
+		// The process that gave the grant had the memory, and another one has its port by now.
+		// Whether the memory is lost is said by the control path, which knows whom to believe.
+		err = fmt.Errorf("%w: another process answers than the one that admitted this client: %v", verbs.ErrDisconnected, err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -172,6 +172,15 @@ type Conn interface {
 	Close() error
 }
 
+// Cutter is a Conn to a server whose place another process may take, at another address. Others
+// need not be one.
+type Cutter interface {
+	// Cut ends the connection at once, as if the network had broken it: nothing is sent, and
+	// nothing waited for. Close, which is still called, does not wait for the server either, also
+	// if it was called before.
+	Cut(why error)
+}
+
 // QP is a queue pair. It belongs to one goroutine at a time; different QPs of a connection are
 // independent.
 type QP interface {

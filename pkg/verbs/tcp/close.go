@@ -30,6 +30,9 @@ func (c *conn) Close() error {
 	return c.closeErr
 }
 
+// Cut implements verbs.Cutter. A farewell that is under way ends with the socket.
+func (c *conn) Cut(why error) { c.fail(fmt.Errorf("%w: %w", verbs.ErrDisconnected, why)) }
+
 // farewell ends the queue pairs, drops what nobody has begun to send, and waits until the server
 // has executed the rest. c.mu is held, and released.
 func (c *conn) farewell() (err error) {

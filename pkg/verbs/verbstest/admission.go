@@ -12,6 +12,7 @@ var admissionTests = []test{
 	{"WithoutToken", withoutToken},
 	{"UsedToken", usedToken},
 	{"WrongIncarnation", wrongIncarnation},
+	{"AnotherServer", anotherServer},
 	{"NobodyListens", nobodyListens},
 	{"WhatTheConnectionSays", connectionSays},
 	{"TooManyConnections", tooManyConnections},
@@ -71,6 +72,39 @@ func wrongIncarnation(f *fixture) {
 	}
 	if err := c.Close(); err != nil {
 		f.Error(err)
+	}
+}
+
+// anotherServer: a second server has the same content at another address, as the copy of a memory
+// server that takes its place. What the first one handed out admits nobody there, and connections
+// to the first one, those that broke included, are neither ended nor continued by it.
+func anotherServer(f *fixture) {
+	first, unused, before := f.server, f.target(1), f.connect(1)
+	old, broken := f.qp(before), f.client(1)
+	f.post(old, fetchAdd(8, f.scratch, 1))
+	tokens, address := f.tokens, f.address
+	f.tokens = new(Tokens)
+	f.serve(verbs.ServerOptions{})
+	unused.Address = f.address
+	f.notConnected(unused, verbs.ErrRefused)
+	next := f.client(1)
+	if got := f.word(next, verbs.RegionLocks, 8); got != 0 {
+		f.Errorf("the second server has %d, and nothing was changed there", got)
+	}
+	f.post(old, fetchAdd(8, f.scratch, 1))
+	if got := f.word(next, verbs.RegionLocks, 8); got != 0 {
+		f.Errorf("the second server has %d after a change at the first one", got)
+	}
+	first.Disconnect(func(verbs.Peer) bool { return true })
+	if verbs.Post(broken, []verbs.Request{read(0, f.scratch)}) == nil {
+		f.Error("a connection that was ended goes on")
+	}
+	// to the second one, which has never had the broken sessions
+	f.post(f.client(1), fetchAdd(8, f.scratch, 1))
+	f.post(next, fetchAdd(8, f.scratch, 1)) // and ends none of its own
+	f.tokens, f.address = tokens, address
+	if got := f.word(f.client(1), verbs.RegionLocks, 8); got != 2 {
+		f.Errorf("the first server has %d of 2 changes", got)
 	}
 }
 

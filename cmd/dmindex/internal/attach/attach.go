@@ -90,7 +90,7 @@ func New(c *config.Index, name string, fabric Fabric, files *identity.Files) (*M
 	}
 	servers := make([]control.Server, len(c.MemoryServers))
 	for i, s := range c.MemoryServers {
-		servers[i] = control.Server{ID: s.ID, Control: s.Control, Incarnation: s.Incarnation, Provider: s.Transport}
+		servers[i] = control.Server{ID: s.ID, Control: s.Control, Copies: s.Copies, Incarnation: s.Incarnation, Provider: s.Transport}
 		if servers[i].Provider == "" {
 			servers[i].Provider = fabric.Provider
 		}
@@ -109,9 +109,7 @@ func New(c *config.Index, name string, fabric Fabric, files *identity.Files) (*M
 	if m.Control, err = control.New(cc); err != nil {
 		return nil, errors.Join(err, m.closeDevices())
 	}
-	if m.maps, err = control.New(cc); err != nil {
-		return nil, errors.Join(err, m.Control.Close(), m.closeDevices())
-	}
+	m.maps = m.Control.Apart()
 	return m, nil
 }
 
@@ -202,6 +200,17 @@ func (m *Memory) OpenWith(o index.Options, limit time.Duration) (*Index, error) 
 func (m *Memory) Close() error {
 	m.Maps().Close()
 	return errors.Join(m.Control.Close(), m.closeDevices())
+}
+
+// Readdress takes where the memory servers are by now, as their index's configuration says. Nothing
+// else of that changes.
+func (m *Memory) Readdress(c *config.Index) {
+	if c.Identity != m.config.Identity {
+		return
+	}
+	for i := range c.MemoryServers {
+		m.Control.Give(c.MemoryServers[i].ID, c.MemoryServers[i].Addresses())
+	}
 }
 
 // Index is an open index and the pool that is its client's: it implements ownership.Opened.

@@ -1,0 +1,313 @@
+//env:real calls of gRPC are not simulated
+
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/dmindex/dmindex/api/config"
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// serverConn is one memory server of the index. Its memory may be kept more than once: then it has
+// several copies, which are processes with an address each, and one of them at a time, the primary,
+// answers for it (package volumes).
+//
+// # Who is called
+//
+// One copy at a time is called: that is a turn. All copies are asked which view they are in, side
+// by side, as long as the client is open (follow). When a view is heard whose primary is in another
+// pod, a new turn begins (hear):
+//
+//  1. All calls go to that copy from now on.
+//  2. Calls to the one before end. It might answer them late, or never.
+//  3. Who holds a grant of an earlier turn is told (Follow), and gives its client up: that client
+//     cannot go on, and would notice it only when its requests or its leases time out.
+//
+// A later process of the same pod is no new turn. It is a server that restarted, which ends the
+// connections by itself.
+//
+// # Why that is safe
+//
+// Nothing here decides who answers. The servers do, and a copy that is not the primary refuses all
+// calls but those for its view. So a view that is old, late or made up leads to calls that fail, or
+// to a client that is opened anew without need, once for each view. The views that a client takes
+// have growing numbers, and it asks each copy pauseLeast apart at most.
+//
+// # What is believed
+//
+// That a server lost its memory ends a compute server for good. A copy that was replaced has an
+// empty memory, with an incarnation of its own. It does not serve it. Still, where there are
+// several copies, or were, only the copy that the highest view names is believed (same).
+type serverConn struct {
+	Server              // as it was given first
+	joined  bool        // it is one that joined the index
+	granted atomic.Bool // a client of this process got a token there
+	all     *servers
+
+	mu       sync.Mutex
+	given    []string
+	copies   []*copyConn // those that were given, then those that a view told of
+	asks     bool        // the copies are asked for views
+	heard    chan struct{}
+	view     uint64    // the highest that was heard; 0 = none
+	pod      string    // of its primary
+	best     *copyConn // that primary; nil = none
+	turn     *turn     // nil = not known yet
+	watchers map[*watcher]struct{}
+}
+
+// copyConn is one copy of a memory server.
+type copyConn struct {
+	address string
+	conn    *grpc.ClientConn
+	memory  rpcv1.MemoryClient
+	volume  rpcv1.VolumeClient
+
+	ctx context.Context // of the calls that follow its views
+	end context.CancelFunc
+	// it answered which view it is in, or could not be asked; and that it serves in none
+	asked, serves bool
+}
+
+// turn is the time in which one copy is called.
+type turn struct {
+	number uint64 // from 1 on
+	at     *copyConn
+	ctx    context.Context // of the calls; ends with the turn
+	end    context.CancelFunc
+}
+
+// watcher is who holds a grant of a turn.
+type watcher struct {
+	turn  uint64
+	moved func(error)
+}
+
+var _ pool.Moves = (*Client)(nil)
+
+const (
+	// maxCopies bounds the addresses of one memory server: two copies, one that joins, and the
+	// primary before are four.
+	maxCopies = config.MaxCopies
+	// lookLimit is how long all copies are waited for before the first call.
+	lookLimit = time.Second
+)
+
+// addressesOf are the addresses of a server's copies, the primary's first.
+func addressesOf(s *Server) []string { return append([]string{s.Control}, s.Copies...) }
+
+// newConn is a memory server. It is not called yet.
+func (c *servers) newConn(s Server) (*serverConn, error) {
+	conn := &serverConn{Server: s, all: c, heard: make(chan struct{}), watchers: map[*watcher]struct{}{}}
+	addresses := addressesOf(&s)
+	if len(addresses) > maxCopies {
+		return nil, fmt.Errorf("memory server %d has %d addresses; at most %d are possible", s.ID, len(addresses), maxCopies)
+	}
+	for _, address := range addresses {
+		if err := conn.add(address); err != nil {
+			return nil, errors.Join(fmt.Errorf("memory server %d at %s: %w", s.ID, address, err), conn.close())
+		}
+	}
+	conn.given = addresses
+	if len(conn.copies) == 1 {
+		conn.begin(conn.copies[0])
+	}
+	return conn, nil
+}
+
+// add makes a copy known, unless it is. s.mu is held, or s is new.
+func (s *serverConn) add(address string) error {
+	if s.find(address) != nil {
+		return nil
+	}
+	conn, err := Dial(address, s.all.config.TLS)
+	if err != nil {
+		return err
+	}
+	k := &copyConn{address: address, conn: conn, memory: rpcv1.NewMemoryClient(conn), volume: rpcv1.NewVolumeClient(conn)}
+	k.ctx, k.end = context.WithCancel(s.all.ctx)
+	s.copies = append(s.copies, k)
+	if s.asks && s.all.ctx.Err() == nil {
+		s.all.follows.Go(func() { s.follow(k) })
+	}
+	return nil
+}
+
+func (s *serverConn) find(address string) *copyConn {
+	for _, k := range s.copies {
+		if k.address == address {
+			return k
+		}
+	}
+	return nil
+}
+
+// keep makes exactly these copies known, and keeps the one that is called. s.mu is held.
+func (s *serverConn) keep(addresses []string) {
+	s.copies = slices.DeleteFunc(s.copies, func(k *copyConn) bool {
+		gone := !slices.Contains(addresses, k.address) && k != s.best && (s.turn == nil || s.turn.at != k)
+		if gone {
+			k.end()
+			_ = k.conn.Close() // nothing waits for it but what k.end ended
+		}
+		return gone
+	})
+	for _, address := range addresses {
+		if len(s.copies) < maxCopies {
+			_ = s.add(address) // it is asked for nothing, as one that is away
+		}
+	}
+}
+
+// begin begins a turn. s.mu is held, or s is new.
+func (s *serverConn) begin(at *copyConn) {
+	t := &turn{number: 1, at: at}
+	t.ctx, t.end = context.WithCancel(s.all.ctx)
+	if s.turn != nil {
+		t.number = s.turn.number + 1
+		s.turn.end()
+	}
+	s.turn = t
+}
+
+func (s *serverConn) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, k := range s.copies {
+		k.end()
+		errs = append(errs, k.conn.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// give says which addresses the copies have, the primary's first, as the index's configuration or
+// its home has them by now. A client that was away while its server moved finds it by that.
+func (s *serverConn) give(addresses []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if addresses = addresses[:min(len(addresses), maxCopies)]; slices.Equal(addresses, s.given) {
+		return
+	}
+	s.given = addresses
+	s.keep(addresses) // those of the view come again with the next one
+	if s.view == 0 && s.turn != nil && !slices.Contains(addresses, s.turn.at.address) {
+		// an older server, which has another address
+		if first := s.find(addresses[0]); first != nil {
+			s.begin(first)
+		}
+	}
+}
+
+// called is the present turn. Before the first call it asks all copies, side by side, which view
+// they are in. It waits until all have answered, for lookLimit at most, since one that stood still
+// may believe in an old view. If none knows, one that serves counts, and else the first address.
+func (s *serverConn) called(ctx context.Context) *turn {
+	look := time.NewTimer(lookLimit)
+	defer look.Stop()
+	for over := false; ; {
+		s.mu.Lock()
+		s.ask()
+		if s.turn == nil && (over || !slices.ContainsFunc(s.copies, func(k *copyConn) bool { return !k.asked })) {
+			s.begin(s.first())
+		}
+		t, heard := s.turn, s.heard
+		s.mu.Unlock()
+		if t != nil {
+			return t
+		}
+		select {
+		case <-heard:
+		case <-look.C:
+			over = true
+		case <-ctx.Done():
+			over = true
+		}
+	}
+}
+
+// first is the copy that is called first. s.mu is held.
+func (s *serverConn) first() *copyConn {
+	if s.best != nil {
+		return s.best
+	}
+	if i := slices.IndexFunc(s.copies, func(k *copyConn) bool { return k.serves }); i >= 0 {
+		return s.copies[i]
+	}
+	return s.copies[0]
+}
+
+// same reports whether a server has the content that the index knows.
+func (s *serverConn) same(incarnation uint64, t *turn) error {
+	if s.Incarnation == 0 || s.Incarnation == incarnation {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kind := verbs.ErrLostMemory
+	if known := s.view > 0 || len(s.copies) > 1; known && (t != s.turn || s.pod == "") {
+		kind = verbs.ErrDisconnected
+	}
+	return fmt.Errorf("%w: it has incarnation %#x, the index knows %#x", kind, incarnation, s.Incarnation)
+}
+
+// Follow implements pool.Moves.
+func (c *Client) Follow(server uint16, number uint64, moved func(error)) (stop func()) {
+	s := c.server(server)
+	if s == nil {
+		return func() {}
+	}
+	w := &watcher{number, moved}
+	s.mu.Lock()
+	late := s.turn != nil && s.turn.number != number
+	if !late {
+		s.watchers[w] = struct{}{}
+	}
+	s.mu.Unlock()
+	if late {
+		moved(s.gone())
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.watchers, w)
+	}
+}
+
+// gone is why a grant of an earlier turn is of no use.
+func (s *serverConn) gone() error {
+	return fmt.Errorf("memory server %d: another copy of it answers now", s.ID)
+}
+
+// OnNews says what is to be called when a memory server may be reached that could not be before:
+// another view of it was heard. It must not wait.
+func (c *Client) OnNews(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.news = append(c.news, f)
+}
+
+// Give says which addresses a server has, the primary's first, as its configuration has them now.
+func (c *Client) Give(server uint16, addresses []string) {
+	if s := c.server(server); s != nil && len(addresses) > 0 {
+		s.give(addresses)
+	}
+}
+
+// validAddress reports whether a copy may be at an address that another one told.
+func validAddress(address string) bool {
+	host, port, err := net.SplitHostPort(address)
+	return err == nil && host != "" && port != "" && len(address) <= 256
+}

@@ -1,0 +1,152 @@
+//env:real calls of gRPC are not simulated
+
+package control
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+)
+
+const (
+	viewWait = 20 * time.Second // of one long poll
+	// between two questions to one copy: at least, and after failures or answers without news,
+	// doubled up to
+	pauseLeast = 50 * time.Millisecond
+	pauseMost  = 2 * time.Second
+	pauseOpens = 400 * time.Millisecond // the same, while a copy opens
+	// pauseOlder is between two questions to a server of a version that knows no views. Another
+	// version may take its place.
+	pauseOlder = time.Minute
+)
+
+// ask lets the copies be asked for their views from now on. Over other providers than tcp no server
+// has copies. s.mu is held.
+func (s *serverConn) ask() {
+	if s.asks || s.Provider != "tcp" && len(s.copies) == 1 || s.all.ctx.Err() != nil {
+		return
+	}
+	s.asks = true
+	for _, k := range s.copies {
+		s.all.follows.Go(func() { s.follow(k) })
+	}
+}
+
+// follow asks one copy for its view, again and again, until the client is closed or the copy is not
+// one any more.
+func (s *serverConn) follow(k *copyConn) {
+	known, pause, wait := uint64(0), pauseLeast, time.Duration(0) // the first answer comes at once
+	for {
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(k.ctx, wait+lookLimit)
+		reply, err := k.volume.AwaitView(ctx, &rpcv1.AwaitViewRequest{Volume: uint32(s.ID), After: known, WaitMilliseconds: uint32(wait.Milliseconds())})
+		cancel()
+		if k.ctx.Err() != nil {
+			return
+		}
+		least := pause - time.Since(begun)
+		switch number := reply.GetView().GetNumber(); {
+		case status.Code(err) == codes.Unimplemented:
+			least = pauseOlder
+		case err != nil:
+			pause = min(2*pause, pauseMost)
+		case number > known && s.hear(k, reply):
+			known, pause, least = number, pauseLeast, pauseLeast
+		case number > known: // its primary is about to serve
+			pause = min(2*pause, pauseOpens)
+		case least <= 0:
+			pause = pauseLeast
+		case wait > 0: // too many wait there
+			pause = min(2*pause, pauseMost)
+		}
+		if err == nil {
+			wait = viewWait
+		}
+		s.mu.Lock()
+		k.asked, k.serves = true, reply.GetServes()
+		s.tell()
+		s.mu.Unlock()
+		if least > 0 {
+			rest := time.NewTimer(least)
+			select {
+			case <-rest.C:
+			case <-k.ctx.Done():
+				rest.Stop()
+				return
+			}
+		}
+	}
+}
+
+// tell wakes who waits for what copies say. s.mu is held.
+func (s *serverConn) tell() {
+	close(s.heard)
+	s.heard = make(chan struct{})
+}
+
+// hear takes the view that a copy is in, and reports whether it is of use already. It is not while
+// nobody is known to serve in it: the copy that opens says its view before it serves.
+func (s *serverConn) hear(k *copyConn, reply *rpcv1.AwaitViewReply) bool {
+	view := reply.View
+	var primary string
+	addresses := make([]string, 0, maxCopies)
+	for _, c := range reply.Copies {
+		if !validAddress(c.Control) || len(addresses) == maxCopies {
+			continue
+		}
+		addresses = append(addresses, c.Control)
+		if c.Pod == view.GetPrimary().GetPod() {
+			primary = c.Control
+		}
+	}
+	switch {
+	case reply.Serves: // at whichever address its copies know it by
+		primary = k.address
+	case primary == "", primary == k.address:
+		return false
+	}
+	s.mu.Lock()
+	if view.Number <= s.view {
+		s.mu.Unlock()
+		return true
+	}
+	s.view = view.Number
+	pod := view.GetPrimary().GetPod()
+	another := s.pod != "" && s.pod != pod
+	s.pod = pod
+	if !slices.Contains(addresses, primary) {
+		addresses = append(addresses, primary)
+	}
+	for _, given := range s.given {
+		if !slices.Contains(addresses, given) {
+			addresses = append(addresses, given)
+		}
+	}
+	s.keep(addresses)
+	to := s.find(primary)
+	s.best = to
+	var tell []*watcher
+	if to != nil && s.turn != nil && (another || s.turn.at != to) {
+		s.begin(to)
+		for w := range s.watchers { //env:real all of them are told
+			tell = append(tell, w)
+		}
+		clear(s.watchers)
+	}
+	s.mu.Unlock()
+	for _, w := range tell {
+		w.moved(s.gone())
+	}
+	s.all.mu.Lock()
+	news := slices.Clone(s.all.news)
+	s.all.mu.Unlock()
+	for _, f := range news {
+		f()
+	}
+	return true
+}
