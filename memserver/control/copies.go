@@ -57,7 +57,8 @@ type serverConn struct {
 	all     *servers
 
 	mu       sync.Mutex
-	given    []string
+	given    []string    // addresses, the primary's first
+	named    []string    // the same, of the highest view
 	copies   []*copyConn // those that were given, then those that a view told of
 	asks     bool        // the copies are asked for views
 	heard    chan struct{}
@@ -154,8 +155,10 @@ func (s *serverConn) find(address string) *copyConn {
 	return nil
 }
 
-// keep makes exactly these copies known, and keeps the one that is called. s.mu is held.
-func (s *serverConn) keep(addresses []string) {
+// keep makes exactly the copies known that were given or that the view told of, and keeps the one
+// that is called. s.mu is held.
+func (s *serverConn) keep() {
+	addresses := append(slices.Clone(s.given), s.named...)
 	s.copies = slices.DeleteFunc(s.copies, func(k *copyConn) bool {
 		gone := !slices.Contains(addresses, k.address) && k != s.best && (s.turn == nil || s.turn.at != k)
 		if gone {
@@ -165,14 +168,13 @@ func (s *serverConn) keep(addresses []string) {
 		return gone
 	})
 	for _, address := range addresses {
-		if len(s.copies) < maxCopies {
-			_ = s.add(address) // it is asked for nothing, as one that is away
-		}
+		_ = s.add(address) // one that cannot be is asked for nothing, as one that is away
 	}
 }
 
-// begin begins a turn. s.mu is held, or s is new.
-func (s *serverConn) begin(at *copyConn) {
+// begin begins a turn. It returns who holds a grant of the one before, to be told behind s.mu, which
+// is held, or s is new.
+func (s *serverConn) begin(at *copyConn) (left []*watcher) {
 	t := &turn{number: 1, at: at}
 	t.ctx, t.end = context.WithCancel(s.all.ctx)
 	if s.turn != nil {
@@ -180,6 +182,18 @@ func (s *serverConn) begin(at *copyConn) {
 		s.turn.end()
 	}
 	s.turn = t
+	for w := range s.watchers { //env:real all of them are told
+		left = append(left, w)
+	}
+	clear(s.watchers)
+	return left
+}
+
+// leave tells who holds a grant of an earlier turn.
+func (s *serverConn) leave(left []*watcher) {
+	for _, w := range left {
+		w.moved(fmt.Errorf("memory server %d: another copy of it answers now", s.ID))
+	}
 }
 
 func (s *serverConn) close() error {
@@ -196,17 +210,18 @@ func (s *serverConn) close() error {
 // give says which addresses the copies have, the primary's first, as the index's configuration or
 // its home has them by now. A client that was away while its server moved finds it by that.
 func (s *serverConn) give(addresses []string) {
+	var left []*watcher
+	defer func() { s.leave(left) }() // behind s.mu
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if addresses = addresses[:min(len(addresses), maxCopies)]; slices.Equal(addresses, s.given) {
 		return
 	}
 	s.given = addresses
-	s.keep(addresses) // those of the view come again with the next one
+	s.keep()
 	if s.view == 0 && s.turn != nil && !slices.Contains(addresses, s.turn.at.address) {
-		// an older server, which has another address
-		if first := s.find(addresses[0]); first != nil {
-			s.begin(first)
+		if first := s.find(addresses[0]); first != nil { // as if the server had no copies
+			left = s.begin(first)
 		}
 	}
 }
@@ -215,11 +230,17 @@ func (s *serverConn) give(addresses []string) {
 // they are in. It waits until all have answered, for lookLimit at most, since one that stood still
 // may believe in an old view. If none knows, one that serves counts, and else the first address.
 func (s *serverConn) called(ctx context.Context) *turn {
+	s.mu.Lock()
+	t := s.turn
+	s.ask()
+	s.mu.Unlock()
+	if t != nil {
+		return t
+	}
 	look := time.NewTimer(lookLimit)
 	defer look.Stop()
 	for over := false; ; {
 		s.mu.Lock()
-		s.ask()
 		if s.turn == nil && (over || !slices.ContainsFunc(s.copies, func(k *copyConn) bool { return !k.asked })) {
 			s.begin(s.first())
 		}
@@ -257,7 +278,7 @@ func (s *serverConn) same(incarnation uint64, t *turn) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	kind := verbs.ErrLostMemory
-	if known := s.view > 0 || len(s.copies) > 1; known && (t != s.turn || s.pod == "") {
+	if known := s.view > 0 || len(s.copies) > 1; known && (t != s.turn || t.at != s.best || s.pod == "") {
 		kind = verbs.ErrDisconnected
 	}
 	return fmt.Errorf("%w: it has incarnation %#x, the index knows %#x", kind, incarnation, s.Incarnation)
@@ -277,18 +298,13 @@ func (c *Client) Follow(server uint16, number uint64, moved func(error)) (stop f
 	}
 	s.mu.Unlock()
 	if late {
-		moved(s.gone())
+		s.leave([]*watcher{w})
 	}
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.watchers, w)
 	}
-}
-
-// gone is why a grant of an earlier turn is of no use.
-func (s *serverConn) gone() error {
-	return fmt.Errorf("memory server %d: another copy of it answers now", s.ID)
 }
 
 // OnNews says what is to be called when a memory server may be reached that could not be before:

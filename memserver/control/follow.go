@@ -94,12 +94,12 @@ func (s *serverConn) tell() {
 func (s *serverConn) hear(k *copyConn, reply *rpcv1.AwaitViewReply) bool {
 	view := reply.View
 	var primary string
-	addresses := make([]string, 0, maxCopies)
+	var named []string
 	for _, c := range reply.Copies {
-		if !validAddress(c.Control) || len(addresses) == maxCopies {
+		if !validAddress(c.Control) || len(named) == maxCopies {
 			continue
 		}
-		addresses = append(addresses, c.Control)
+		named = append(named, c.Control)
 		if c.Pod == view.GetPrimary().GetPod() {
 			primary = c.Control
 		}
@@ -115,33 +115,16 @@ func (s *serverConn) hear(k *copyConn, reply *rpcv1.AwaitViewReply) bool {
 		s.mu.Unlock()
 		return true
 	}
-	s.view = view.Number
-	pod := view.GetPrimary().GetPod()
-	another := s.pod != "" && s.pod != pod
-	s.pod = pod
-	if !slices.Contains(addresses, primary) {
-		addresses = append(addresses, primary)
-	}
-	for _, given := range s.given {
-		if !slices.Contains(addresses, given) {
-			addresses = append(addresses, given)
-		}
-	}
-	s.keep(addresses)
-	to := s.find(primary)
-	s.best = to
-	var tell []*watcher
-	if to != nil && s.turn != nil && (another || s.turn.at != to) {
-		s.begin(to)
-		for w := range s.watchers { //env:real all of them are told
-			tell = append(tell, w)
-		}
-		clear(s.watchers)
+	another := s.pod != "" && s.pod != view.GetPrimary().GetPod()
+	s.view, s.pod, s.named = view.Number, view.GetPrimary().GetPod(), append([]string{primary}, named...)
+	s.keep()
+	s.best = s.find(primary)
+	var left []*watcher
+	if s.best != nil && s.turn != nil && (another || s.turn.at != s.best) {
+		left = s.begin(s.best)
 	}
 	s.mu.Unlock()
-	for _, w := range tell {
-		w.moved(s.gone())
-	}
+	s.leave(left)
 	s.all.mu.Lock()
 	news := slices.Clone(s.all.news)
 	s.all.mu.Unlock()

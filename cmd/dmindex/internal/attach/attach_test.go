@@ -155,3 +155,45 @@ func TestExpiryIsOfTheIndex(t *testing.T) {
 		open(index.ErrFormat)
 	}
 }
+
+// TestReaddress: a memory server that is elsewhere than when the process began is found where the
+// index's configuration has it now. The configuration of another index changes nothing.
+func TestReaddress(t *testing.T) {
+	m, err := memory.Start(memory.Config{Servers: 1, Bytes: 32 << 20, ChunkBytes: 1 << 20, Transport: "tcp"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	m.Run(func(err error) { t.Error(err) })
+	now := config.Index{Identity: "moved", Design: "sherman", KeyType: config.KeyUint64, MaxKeyBytes: 8, MaxValueBytes: 64, Routing: config.RoutingAny, MemoryServers: m.Members()}
+	if err := m.Admit(t.Context(), now.Identity); err != nil {
+		t.Fatal(err)
+	}
+	was, other := now, now
+	was.MemoryServers = []config.MemoryServer{{ID: 1, Control: "127.0.0.1:1"}}
+	other.Identity = "other"
+	a, err := New(&was, "test", Fabric{Provider: "tcp"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	for _, c := range []struct {
+		to    *config.Index
+		opens bool
+	}{{&was, false}, {&other, false}, {&now, true}} {
+		a.Readdress(c.to)
+		x, err := a.Open(0, 10*time.Second)
+		if (err == nil) != c.opens {
+			t.Errorf("with the configuration of %s, at %s: %v", c.to.Identity, c.to.MemoryServers[0].Control, err)
+		}
+		if err == nil {
+			if err := x.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
