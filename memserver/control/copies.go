@@ -158,6 +158,9 @@ func (s *serverConn) find(address string) *copyConn {
 // keep makes exactly the copies known that were given or that the view told of, and keeps the one
 // that is called. s.mu is held.
 func (s *serverConn) keep() {
+	if s.all.ctx.Err() != nil { // closed, as all that was known then
+		return
+	}
 	addresses := append(slices.Clone(s.given), s.named...)
 	s.copies = slices.DeleteFunc(s.copies, func(k *copyConn) bool {
 		gone := !slices.Contains(addresses, k.address) && k != s.best && (s.turn == nil || s.turn.at != k)
