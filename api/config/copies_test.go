@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCopies: a memory server has the addresses of its copies, the primary's first. What was written
-// without copies is valid, and a program that knows none finds the primary.
+// TestCopies: a memory server has the addresses of its copies, the primary's first. What was
+// written without copies is valid, and a program that knows none finds the primary.
 func TestCopies(t *testing.T) {
 	const before = `{"identity": "a", "design": "dex", "keyType": "Uint64", "maxKeyBytes": 8, "routing": "Any", "memoryServers": [{"id": 1, "control": "a:1"}]}`
 	read := func(text, want string, addresses ...string) {

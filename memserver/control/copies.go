@@ -175,8 +175,8 @@ func (s *serverConn) keep() {
 	}
 }
 
-// begin begins a turn. It returns who holds a grant of the one before, to be told behind s.mu, which
-// is held, or s is new.
+// begin begins a turn. It returns who holds a grant of the one before, to be told behind s.mu,
+// which is held, or s is new.
 func (s *serverConn) begin(at *copyConn) (left []*watcher) {
 	t := &turn{number: 1, at: at}
 	t.ctx, t.end = context.WithCancel(s.all.ctx)
