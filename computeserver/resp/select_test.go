@@ -42,3 +42,37 @@ func TestOtherDatabase(t *testing.T) {
 		f(refused+other+"+RESET\r\n$1\r\n1\r\n", x("SELECT", "1"), x("GET", "a"), x("RESET"), x("GET", "a"))
 	}
 }
+
+// TestOtherDatabaseStopsEveryCommand: each command of the table that touches the index is refused
+// after a refused SELECT. The others are answered, and touch none.
+func TestOtherDatabaseStopsEveryCommand(t *testing.T) {
+	c := newCluster(t, config.RoutingOwner, pairsExpire, 1)
+	c.split([]uint32{1})
+	conn, x := c.quiet(1), computeservertest.Command
+	if out, err := conn.feed([]byte(x("SET", "key", "1") + x("SELECT", "1"))); err != nil || !strings.HasPrefix(string(out), "+OK\r\n-ERR DB index is out of range") {
+		t.Fatalf("%q, %v", out, err)
+	}
+	touched := ""
+	c.store.Before(func([]byte) { touched += "." })
+	refused := 0
+	for name, k := range commands {
+		args := []string{name}
+		for len(args) < max(k.arity, -k.arity) {
+			args = append(args, "key")
+		}
+		if name == "QUIT" || name == "RESET" || name == "MULTI" { // they change what follows
+			continue
+		}
+		out, err := conn.feed([]byte(x(args...)))
+		stops := strings.HasPrefix(string(out), "-ERR nothing is done on this connection: ")
+		if err != nil || stops != k.data || touched != "" {
+			t.Errorf("%q after SELECT 1: %q, %v; the index was touched%s", args, out, err, touched)
+		}
+		if touched = ""; stops {
+			refused++
+		}
+	}
+	if n := c.store.Len(); n != 1 || refused < 50 {
+		t.Errorf("%d keys are stored, %d commands were refused", n, refused)
+	}
+}
