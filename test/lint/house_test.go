@@ -110,6 +110,7 @@ var rooms = []struct {
 	{"pkg/index/dex/internal/rowcache", []string{"pkg/index/internal", "pkg/env"}},
 	{"pkg/index/dex/internal/valuecache", []string{"pkg/index/dex/internal/rowcache", "pkg/index/internal", "pkg/env"}},
 	{"pkg/index/dex/internal/offload", []string{"pkg/index/internal", "pkg/index", "pkg/pool", "pkg/sum", "pkg/verbs"}},
+	{"pkg/index/dex/internal/budget", []string{"pkg/index/dex/internal/bufferpool", "pkg/index/dex/internal/frame", "pkg/index/dex/internal/rowcache", "pkg/index/dex/internal/valuecache", "pkg/env"}},
 	{"pkg/index/dex/internal/wal", []string{"pkg/index/dex/internal/record", "pkg/index/dex/internal/frame", "pkg/pool", "pkg/env"}},
 	{"pkg/index/dex/internal/replay", []string{"pkg/index/dex/internal/ranges", "pkg/index/dex/internal/record", "pkg/index/dex/internal/frame", "pkg/index/internal", "pkg/index", "pkg/keyrange", "pkg/pool", "pkg/env"}},
 	{"pkg/index/dex/internal/bufferpool", []string{"pkg/index/dex/internal/frame", "pkg/index/internal", "pkg/pool", "pkg/env"}},

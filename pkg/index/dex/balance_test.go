@@ -37,12 +37,12 @@ func TestBytesMove(t *testing.T) {
 		if n := x.Stats().CacheBytes; n > bound {
 			t.Fatalf("the cache has %d bytes, %d at most", n, bound)
 		}
-		if n := x.cache.Bytes() + x.balance.inner + x.balance.spare; n > bound {
+		if n := x.cache.Bytes() + x.budget.State().Inner + x.budget.State().Spare; n > bound {
 			t.Fatalf("%d bytes are given away, %d at most", n, bound)
 		}
 	}
 	key := func(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n<<40) }
-	all, first := frames(), x.balance.inner
+	all, first := frames(), x.budget.State().Inner
 	for n := range uint64(keys) {
 		if err := s.Insert(key(n), key(n)); err != nil {
 			t.Fatal(err)
@@ -62,9 +62,9 @@ func TestBytesMove(t *testing.T) {
 		}
 		within()
 	}
-	few, grown := frames(), x.balance.inner
+	few, grown := frames(), x.budget.State().Inner
 	t.Logf("%d frames, then %d; inner nodes may have %d bytes, then %d", all, few, first, grown)
-	if few >= all || grown < first+10*x.balance.step {
+	if few >= all || grown < first+10*x.budget.State().Step {
 		t.Errorf("%d frames, %d at first; inner nodes may have %d bytes, %d at first", few, all, grown, first)
 	}
 	for n := range uint64(keys) {
@@ -87,9 +87,9 @@ func TestBytesMove(t *testing.T) {
 		}
 		within()
 	}
-	t.Logf("in the end %d frames; inner nodes may have %d bytes and have %d", frames(), x.balance.inner, x.tree.CacheBytes())
-	if frames() <= few || x.balance.inner >= grown {
-		t.Errorf("%d frames in the end, %d before; inner nodes may have %d bytes, %d before", frames(), few, x.balance.inner, grown)
+	t.Logf("in the end %d frames; inner nodes may have %d bytes and have %d", frames(), x.budget.State().Inner, x.tree.CacheBytes())
+	if frames() <= few || x.budget.State().Inner >= grown {
+		t.Errorf("%d frames in the end, %d before; inner nodes may have %d bytes, %d before", frames(), few, x.budget.State().Inner, grown)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

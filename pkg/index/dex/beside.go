@@ -113,7 +113,7 @@ func (s *session) mayAppendBeside(p *btree.Path, m mode) bool {
 // made: o is its outcome. Otherwise nothing has happened, and the caller goes on from p, which may
 // lead elsewhere.
 func (s *session) changeBeside(p *btree.Path, key []byte, fp byte, epoch uint64, m mode, hops *int) (o outcome, made bool, err error) {
-	if err := s.x.balance.shift(s); err != nil {
+	if err := s.x.budget.Rebalance(s.back); err != nil {
 		return o, false, err
 	}
 	if !s.latch(key) {

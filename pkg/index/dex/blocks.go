@@ -223,7 +223,7 @@ func (s *session) long(dst []byte, right func() bool) (value []byte, ok bool, er
 	if value, ok = x.values.Get(&s.tag, dst); ok {
 		return value, true, nil
 	}
-	if err := x.balance.shift(s); err != nil {
+	if err := x.budget.Rebalance(s.back); err != nil {
 		return dst, false, err
 	}
 	if value, ok, err = s.b.Blocks.AppendValue(dst, blocks.Decode(s.tag[:item.ReferenceBytes])); ok {

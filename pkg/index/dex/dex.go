@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/budget"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/bufferpool"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/offload"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
@@ -49,20 +50,19 @@ const mostLog = 4 << 20
 
 // dex is an open index of one client.
 type dex struct {
-	tree    *slottedtree.Tree
-	pool    *pool.Pool
-	env     env.Env
-	lay     *fence.Layout
-	with    techniques
-	hash    item.Hash // of keys, for what this client keeps of them
-	cache   *bufferpool.Pool
-	rows    rowcache.Cache
-	finds   finds
-	values  valuecache.Cache
-	balance balance
-	log     *redo.Log
-	ref     []byte
-	low     []byte // the lowest key
+	tree   *slottedtree.Tree
+	pool   *pool.Pool
+	env    env.Env
+	lay    *fence.Layout
+	with   techniques
+	hash   item.Hash // of keys, for what this client keeps of them
+	cache  *bufferpool.Pool
+	rows   rowcache.Cache
+	values valuecache.Cache
+	budget budget.Budget
+	log    *redo.Log
+	ref    []byte
+	low    []byte // the lowest key
 
 	ranges atomic.Pointer[ranges.Table]
 	// held by Take, Give and BulkLoad, which change ranges or need all of them
@@ -100,7 +100,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	if bound == 0 {
 		bound = DefaultCacheBytes
 	}
-	o.CacheBytes = bound / innerTable
+	o.CacheBytes = bound / budget.InnerTable
 	if with.direct() {
 		o.CacheBytes = bound - bound/uncachedShare
 	}
@@ -118,21 +118,27 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	}
 	x.hash = item.HashOf(x.lay.Secret)
 	p.SetMarks(marks)
-	frames := bound - x.balance.start(x, bound)
+	shares := with.sharesOf(x.lay)
+	frames := bound
+	if with.direct() {
+		frames -= x.budget.Fix(x.tree, bound-min(bound/uncachedShare, x.uncachedBytes()), bound-bound/uncachedShare)
+	} else {
+		frames -= x.budget.Start(x.env, shares, x.tree, bound, x.lay.NodeBytes)
+	}
 	if with.direct() {
 		frames = max(frames, x.uncachedBytes())
 	}
 	if x.lay.Blocks && with.entries {
-		frames -= x.values.Start(x.env, x.hash, bound, x.lay.MaxValue, x.balance.moves())
+		frames -= x.values.Start(x.env, x.hash, bound, x.lay.MaxValue, x.budget.Moves())
 	}
-	x.with.smallPairs = rowcache.KeepsAll(x.lay)
 	var inners bufferpool.InnerNodes
 	if with.pathAware {
 		inners = x.tree
 	}
 	var room rowcache.Room
-	x.cache, room = cachesOf(x.env, x.with, frames, x.lay.NodeBytes, inners)
+	x.cache, room = cachesOf(x.env, x.with, shares, frames, x.lay.NodeBytes, inners)
 	x.rows.Start(x.env, x.hash, room)
+	x.budget.Serve(x.cache, &x.rows, &x.values)
 	if x.log, err = createLog(p); err != nil {
 		return nil, errors.Join(fmt.Errorf("open a dex index: %w", err), x.tree.Close())
 	}

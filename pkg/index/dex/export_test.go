@@ -156,9 +156,9 @@ func InLog(i index.Index, a pool.Addr) bool {
 // MostlyEntries makes half of the caches that are made from now on entries, lets them have few
 // frames, and lets the share wander. The result undoes that.
 func MostlyEntries() (undo func()) {
-	share, least, few := entryShare, leastInCache, fewFrames
-	entryShare, leastInCache, fewFrames, wanders = 2, 3, 0, true
-	return func() { entryShare, leastInCache, fewFrames, wanders = share, least, few, false }
+	was := initial
+	initial.EntryShare, initial.LeastFrames, initial.FewFrames, initial.Wanders = 2, 3, 0, true
+	return func() { initial = was }
 }
 
 // Resized is how often the number of buckets of entries changed.

@@ -60,7 +60,7 @@ type ahead struct {
 // Otherwise p may lead elsewhere, and the caller goes on. must: the leaf has to be kept. A leaf
 // that a lookup READ and did not keep is not READ again by a change that follows.
 func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, must bool) (kept, here bool, err error) {
-	if err := s.x.balance.shift(s); err != nil {
+	if err := s.x.budget.Rebalance(s.back); err != nil {
 		return false, false, err
 	}
 	a := p.Addr()

@@ -34,7 +34,7 @@ func (s *session) seek(q *sought, key []byte) (err error) {
 	c.Called(s.x.env.Now()-began, level, q.near || w.Level < level)
 	if q.near {
 		q.path = btree.At(q.found.Leaf)
-		s.x.missed(key)
+		s.x.budget.Missed(key)
 		return nil
 	}
 	q.path, err = s.b.GoOn(w, key)

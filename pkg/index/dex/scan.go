@@ -83,7 +83,7 @@ func (x *dex) Admit(b *btree.Session, a pool.Addr, low, high []byte, rightmost b
 	if s.x.with.direct() {
 		return true, nil
 	}
-	if err := s.x.balance.shift(s); err != nil {
+	if err := s.x.budget.Rebalance(s.back); err != nil {
 		return false, err
 	}
 	s.ahead = ahead{done: true} // nothing is READ with what is written back

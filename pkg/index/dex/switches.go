@@ -25,8 +25,6 @@ type techniques struct {
 	// the cache also keeps single entries and values of blocks. off = whole leaves only, as in the
 	// paper
 	entries bool
-
-	smallPairs bool // of the index: see keepsAll
 }
 
 // Switches are the names of the techniques in options.

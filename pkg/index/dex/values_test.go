@@ -136,8 +136,8 @@ func TestLongValuesSettle(t *testing.T) {
 				}
 			}
 		}
-		if x.balance.saved >= int64(x.cache.FrameBytes()) {
-			t.Errorf("a cache of %d bytes: %d bytes are saved for values that do not grow", cacheBytes, x.balance.saved)
+		if x.budget.State().Saved >= int64(x.cache.FrameBytes()) {
+			t.Errorf("a cache of %d bytes: %d bytes are saved for values that do not grow", cacheBytes, x.budget.State().Saved)
 		}
 		if n := x.Stats().CacheBytes; n > uint64(cacheBytes) {
 			t.Errorf("%d bytes in a cache of %d", n, cacheBytes)

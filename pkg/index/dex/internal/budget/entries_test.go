@@ -1,4 +1,4 @@
-package dex
+package budget
 
 import (
 	"math"
@@ -6,11 +6,14 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/bufferpool"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/rowcache"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
+
+// few frames are few.
+const few = 48
 
 // TestShareOfEntries: the side whose bytes are worth more by a quarter gets some, step by step. Few
 // frames get no fewer, and get back what entries have beyond what they had at first. There are as
@@ -25,28 +28,28 @@ func TestShareOfEntries(t *testing.T) {
 		entries, frames float64
 		want            uint64
 	}{
-		{"nothing was found", 50, fewFrames, 0, 0, 50},
-		{"worth the same", 50, fewFrames, 1, 1, 50},
-		{"entries worth a quarter more, and no more than that", 50, fewFrames, 1.25, 1, 50},
-		{"entries worth more", 50, fewFrames, 1.26, 1, 50 + step},
-		{"only entries found", 50, fewFrames, 0.001, 0, 50 + step},
-		{"frames worth a quarter more, and no more than that", 50, fewFrames, 1, 1.25, 50},
-		{"frames worth more", 50, fewFrames, 1, 1.26, 50 - step},
-		{"only frames found", 50, fewFrames, 0, 0.001, 50 - step},
-		{"as many as there may be", 100, fewFrames, 9, 1, 100},
-		{"nearly as many as there may be", 98, fewFrames, 9, 1, 100},
-		{"as few as there may be", 10, fewFrames, 1, 9, 10},
-		{"nearly as few as there may be", 12, fewFrames, 1, 9, 10},
-		{"few frames, and entries worth more", 40, fewFrames - 1, 9, 1, 40},
-		{"few frames, and more entries than at first", 41, fewFrames - 1, 9, 1, 41 - step},
-		{"few frames, and frames worth more", 40, fewFrames - 1, 1, 9, 40 - step},
+		{"nothing was found", 50, few, 0, 0, 50},
+		{"worth the same", 50, few, 1, 1, 50},
+		{"entries worth a quarter more, and no more than that", 50, few, 1.25, 1, 50},
+		{"entries worth more", 50, few, 1.26, 1, 50 + step},
+		{"only entries found", 50, few, 0.001, 0, 50 + step},
+		{"frames worth a quarter more, and no more than that", 50, few, 1, 1.25, 50},
+		{"frames worth more", 50, few, 1, 1.26, 50 - step},
+		{"only frames found", 50, few, 0, 0.001, 50 - step},
+		{"as many as there may be", 100, few, 9, 1, 100},
+		{"nearly as many as there may be", 98, few, 9, 1, 100},
+		{"as few as there may be", 10, few, 1, 9, 10},
+		{"nearly as few as there may be", 12, few, 1, 9, 10},
+		{"few frames, and entries worth more", 40, few - 1, 9, 1, 40},
+		{"few frames, and more entries than at first", 41, few - 1, 9, 1, 41 - step},
+		{"few frames, and frames worth more", 40, few - 1, 1, 9, 40 - step},
 	} {
-		w := worth{share: share{room}, live: c.live, entries: c.entries, frames: c.frames}
+		w := worth{share: share{room}, few: few, live: c.live, entries: c.entries, frames: c.frames}
 		if got := w.buckets(c.n); got != c.want {
 			t.Errorf("%s: %d buckets in place of %d, want %d", c.name, got, c.n, c.want)
 		}
 	}
-	w := worth{share: share{rowcache.Room{Part: 1, First: 2, Most: 4}}, live: fewFrames, entries: 1}
+	w := worth{share: share{rowcache.Room{Part: 1, First: 2, Most: 4}}, few: few, live: few, entries: 1}
 	if got := w.buckets(2); got != 3 {
 		t.Errorf("the smallest step leads from 2 buckets to %d", got)
 	}
@@ -55,17 +58,18 @@ func TestShareOfEntries(t *testing.T) {
 // TestWorthOfGhosts: ghosts of entries and of leaves count by the bytes that they stand for.
 // Nothing is decided before enough of them were found; then counting begins anew.
 func TestWorthOfGhosts(t *testing.T) {
-	with, err := techniquesOf(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := &dex{env: env.Real(), with: with, hash: item.HashOf(siphash.Key{})}
-	c, room := cachesOf(x.env, with, 4<<20, 1024, nil)
-	x.cache = c
-	x.rows.Start(x.env, x.hash, room)
-	n := x.rows.Buckets()
+	o := Defaults()
+	o.Entries, o.Moves = true, true
+	const node = 1024
+	image := 8 * bufferpool.StrideOf(node/8)
+	room, frames, used := o.Divide(4<<20, node+bufferpool.FrameCost(node/8, false), image)
+	c := bufferpool.New(env.Real(), bufferpool.Options{NodeBytes: node, Frames: frames, Live: used, Ghosts: room.Moves(), Least: 8, ShardFrames: 256, DepartedShare: 1})
+	x, rows := Budget{env: env.Real(), o: o}, new(rowcache.Cache)
+	rows.Start(x.env, item.HashOf(siphash.Key{}), room)
+	x.Serve(c, rows, nil)
+	n := rows.Buckets()
 	live, ghosts := c.Live()
-	if live < fewFrames || ghosts == 0 || n <= room.Part || n >= room.Most {
+	if live < few || ghosts == 0 || n <= room.Part || n >= room.Most {
 		t.Fatalf("%d frames, %d ghosts of leaves, %d buckets: this tests nothing", live, ghosts, n)
 	}
 	if got := x.wantBuckets(n); got != n {
@@ -117,7 +121,7 @@ func TestChanceMovesNothing(t *testing.T) {
 				// finds of one side, of many by chance: as good as normal
 				p := odds / (1 + odds)
 				entries := float64(each)*p + r.NormFloat64()*math.Sqrt(float64(each)*p*(1-p))
-				w := worth{share: room, live: fewFrames, entries: entries, frames: float64(each) - entries}
+				w := worth{share: room, few: few, live: few, entries: entries, frames: float64(each) - entries}
 				was := n
 				n = w.buckets(n)
 				moved += max(n, was) - min(n, was)
@@ -130,45 +134,5 @@ func TestChanceMovesNothing(t *testing.T) {
 				t.Errorf("parts of %d buckets: %d buckets in the end, want %d", part, n, room.Most)
 			}
 		}
-	}
-}
-
-// TestOnlyLookupsWantEntries: a change READs its leaf whether there is an entry of its key or not.
-// So it does not count for entries, and a lookup does.
-func TestOnlyLookupsWantEntries(t *testing.T) {
-	x, s := openedBy(t, "shm", index.Options{Uint64: true, MaxValueBytes: 16, NodeBytes: 256, CacheBytes: 16 << 10, Switches: map[string]bool{"offloading": false}})
-	e := &x.rows
-	const keys = 2000
-	for n := range uint64(keys) {
-		mustDo(t, s.Insert(scanKey(n), []byte("12345678")))
-	}
-	found := func(do func(key []byte) error) (n int64) {
-		t.Helper()
-		tried := 0
-		for round := 0; round < 100 && tried < 20; round++ { // entries come and go
-			for i := range uint64(keys) {
-				_, err := s.Lookup(scanKey(i), nil)
-				mustDo(t, err)
-			}
-			for i := range uint64(keys) {
-				if _, kept := e.Get(scanKey(i), nil); kept || tried == 20 || !e.IsGhost(scanKey(i)) {
-					continue
-				}
-				x.finds.entries.Store(0)
-				mustDo(t, do(scanKey(i)))
-				n += x.finds.entries.Load()
-				tried++
-			}
-		}
-		if tried < 20 {
-			t.Fatalf("%d ghosts: this tests nothing", tried)
-		}
-		return n
-	}
-	if n := found(func(key []byte) error { return s.Update(key, []byte("changed ")) }); n != 0 {
-		t.Errorf("changes count for entries %d times", n)
-	}
-	if n := found(func(key []byte) error { _, err := s.Lookup(key, nil); return err }); n == 0 {
-		t.Error("lookups do not count for entries")
 	}
 }

@@ -1,10 +1,9 @@
-package dex
+package budget
 
 import (
 	"sync/atomic"
 
-	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/index/dex/internal/bufferpool"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/rowcache"
 )
 
@@ -20,17 +19,24 @@ import (
 // matter which share is good for which load.
 //
 //   - Entries: the last entries that a bucket evicted (ghosts).
-//   - Frames: the most used of the leaves without a frame (shard.ghosts).
+//   - Frames: the most used of the leaves without a frame (bufferpool).
 
-// entryShare and smallEntryShare are the parts of the cache that entries have at first: the second
-// if every pair of the index is small enough to be kept as one, and fewFrames frames are left even
-// when inner nodes have half. Many sessions may need a frame at a time. Tests change these, so that
-// much of a small cache is entries; and then they let the share wander at random.
-var (
-	entryShare = 6
-	fewFrames  = 48
-	wanders    = false
-)
+// Shares say how the caches are divided at first, and what they keep.
+type Shares struct {
+	// entries have one in so many bytes at first; or one in smallEntryShare, if every pair of the
+	// index is small enough to be kept as an entry, and FewFrames frames are left even when inner
+	// nodes have half: many sessions may need a frame at a time
+	EntryShare, FewFrames int
+	LeastFrames           int  // that there are always
+	Wanders               bool // for tests: the share of entries wanders at random
+
+	Entries    bool // there are some
+	SmallPairs bool // every pair is small enough
+	Moves      bool // the share of entries follows the load
+}
+
+// Defaults are the shares of a cache, but for what it keeps.
+func Defaults() Shares { return Shares{EntryShare: 6, FewFrames: 48, LeastFrames: 8} }
 
 const (
 	smallEntryShare = 4
@@ -49,19 +55,30 @@ const (
 	worthMore = 5
 )
 
-// entryRoomOf is the room of entries in so many bytes, if a frame takes so many.
-func (t *techniques) entryRoomOf(bytes, frame int) (room rowcache.Room) {
-	if !t.entries {
+// Divide divides so many bytes between frames and entries. A frame takes so many bytes, of which
+// its image has image. It returns the room of entries, how many frames there are, and how many of
+// them are in use at first: with more entries some are retired.
+func (o *Shares) Divide(bytes, each, image int) (room rowcache.Room, frames, live int) {
+	room = o.roomOf(bytes, each)
+	least := rowcache.Room{Part: room.Part, First: room.Part, Most: room.Most}
+	frames = max(o.LeastFrames, (bytes-int(least.Bytes(rowcache.BucketWords)))/each)
+	live = (bytes - int(room.Bytes(rowcache.BucketWords)) - frames*(each-image)) / image
+	return room, frames, min(frames, max(o.LeastFrames, live))
+}
+
+// roomOf is the room of entries in so many bytes, if a frame takes so many.
+func (o *Shares) roomOf(bytes, frame int) (room rowcache.Room) {
+	if !o.Entries {
 		return room
 	}
 	each := 8 * (rowcache.BucketWords + rowcache.HintWords + 1)
-	first := bytes / entryShare
-	if small := bytes / smallEntryShare; t.smallPairs && entryShare > smallEntryShare && (bytes/innerMost-small)/frame >= fewFrames {
+	first := bytes / o.EntryShare
+	if small := bytes / smallEntryShare; o.SmallPairs && o.EntryShare > smallEntryShare && (bytes/innerMost-small)/frame >= o.FewFrames {
 		first = small
 	}
 	room.First = uint64(first / each)
 	room.Part = max(1, uint64(bytes/leastEntryShare/each))
-	if !t.frequencies || room.First < room.Part {
+	if !o.Moves || room.First < room.Part {
 		n := uint64(first / (each - 8))
 		return rowcache.Room{Part: n, First: n, Most: n}
 	}
@@ -73,44 +90,22 @@ func (t *techniques) entryRoomOf(bytes, frame int) (room rowcache.Room) {
 // bucket had for each ghost, times ghostCount. The cache counts those of leaves.
 type finds struct{ entries, weight atomic.Int64 }
 
-// entryShifts is the part of balance for entries. Guarded by balance.taken.
+// entryShifts is the part of Budget for entries. Guarded by Budget.taken.
 type entryShifts struct {
 	goal  uint64 // buckets that there shall be; 0 = those that there are
 	loose int64  // bytes that are neither frames' nor entries'
 }
 
-// shardFrames is from how many frames on a shard is divided in two, departedShare how many frames
-// share a time of departure. Tests with few frames change them, so that leaves of several shards
-// meet.
-var shardFrames, departedShare = 256, 1
-
-// leastInCache is how many frames a cache has at least. Tests with many entries change it.
-var leastInCache = 8
-
-// cachesOf divides so many bytes between frames for leaves of nodeBytes and entries.
-func cachesOf(e env.Env, with techniques, bytes, nodeBytes int, inners bufferpool.InnerNodes) (c *bufferpool.Pool, room rowcache.Room) {
-	words := nodeBytes / 8
-	each, image := nodeBytes+bufferpool.FrameCost(words, !with.frequencies), 8*bufferpool.StrideOf(words)
-	room = with.entryRoomOf(bytes, each)
-	least := rowcache.Room{Part: room.Part, First: room.Part, Most: room.Most}
-	// as many frames as there may be with the fewest entries. At first some are retired
-	n := max(leastInCache, (bytes-int(least.Bytes(rowcache.BucketWords)))/each)
-	live := (bytes - int(room.Bytes(rowcache.BucketWords)) - n*(each-image)) / image
-	return bufferpool.New(e, bufferpool.Options{NodeBytes: nodeBytes, Frames: n, Live: min(n, max(leastInCache, live)), Ghosts: room.Moves(), Least: leastInCache,
-		ShardFrames: shardFrames, DepartedShare: departedShare,
-		LeafAdmission: with.leafAdmission, Paper: !with.frequencies, CoolingMap: with.coolingMap, Inners: inners}), room
-}
-
 // shiftEntries moves bytes between frames and entries, a few at a time.
-func (b *balance) shiftEntries(s *session) error {
-	c, m := b.x.cache, &b.share
-	e := &b.x.rows
+func (b *Budget) shiftEntries(flush func(*frame.Frame) error) error {
+	c, m := b.frames, &b.share
+	e := b.rows
 	if !e.Moves() {
 		return nil
 	}
 	n := e.Buckets()
 	if m.goal == 0 || m.goal == n {
-		m.goal = b.x.wantBuckets(n)
+		m.goal = b.wantBuckets(n)
 	}
 	const each = 8 * rowcache.BucketWords
 	for range bucketsAtOnce {
@@ -119,7 +114,7 @@ func (b *balance) shiftEntries(s *session) error {
 			break
 		}
 		if more && m.loose < each {
-			got, err := c.Retire(each-m.loose, s.back)
+			got, err := c.Retire(each-m.loose, flush)
 			if m.loose += got; err != nil {
 				return err
 			}
@@ -146,10 +141,10 @@ func (b *balance) shiftEntries(s *session) error {
 }
 
 // wantBuckets returns how many buckets there should be, of n that there are.
-func (x *dex) wantBuckets(n uint64) uint64 {
-	c, e, f := x.cache, &x.rows, &x.finds
-	if wanders && x.env.Uint64()%16 == 0 {
-		return e.Part + x.env.Uint64()%(e.Most-e.Part+1)
+func (b *Budget) wantBuckets(n uint64) uint64 {
+	c, e, f := b.frames, b.rows, &b.finds
+	if b.o.Wanders && b.env.Uint64()%16 == 0 {
+		return e.Part + b.env.Uint64()%(e.Most-e.Part+1)
 	}
 	room := share{e.Room}
 	if f.entries.Load()+c.GhostsFound() < room.findsOfStep() {
@@ -157,7 +152,7 @@ func (x *dex) wantBuckets(n uint64) uint64 {
 	}
 	live, ghosts := c.Live()
 	f.entries.Store(0)
-	w := worth{share: room, live: live,
+	w := worth{share: room, few: b.o.FewFrames, live: live,
 		entries: float64(f.weight.Swap(0)) / float64(rowcache.GhostCount*n*8*rowcache.BucketWords),
 		frames:  float64(c.TakeGhosts()) / float64(ghosts*c.FrameBytes())}
 	return w.buckets(n)
@@ -176,7 +171,7 @@ func (r *share) findsOfStep() int64 {
 // worth is what is known when the number of buckets is decided.
 type worth struct {
 	share
-	live            int     // frames in use
+	few, live       int     // frames that are few, and those in use
 	entries, frames float64 // what a byte of the ghosts was worth, times the same number
 }
 
@@ -185,9 +180,9 @@ func (w *worth) buckets(n uint64) uint64 {
 	step := w.step()
 	less := max(w.Part, n-min(n, step))
 	switch {
-	case w.live < fewFrames && n > w.First:
+	case w.live < w.few && n > w.First:
 		return less
-	case w.frames*worthMore < w.entries*4 && w.live >= fewFrames:
+	case w.frames*worthMore < w.entries*4 && w.live >= w.few:
 		return min(w.Most, n+step)
 	case w.entries*worthMore < w.frames*4:
 		return less
@@ -195,17 +190,15 @@ func (w *worth) buckets(n uint64) uint64 {
 	return n
 }
 
-// missed counts that a lookup of key READs a leaf, or has it searched elsewhere.
-func (x *dex) missed(key []byte) {
-	if stands, was := x.rows.Ghost(key); was {
-		x.finds.entries.Add(1)
-		x.finds.weight.Add(int64(stands))
+// Missed counts that a lookup of key READs a leaf, or has it searched elsewhere.
+func (b *Budget) Missed(key []byte) {
+	if stands, was := b.rows.Ghost(key); was {
+		b.finds.entries.Add(1)
+		b.finds.weight.Add(int64(stands))
 	}
 }
 
-// fetches counts that a lookup READs a leaf, because the cache has neither that nor the entry of
-// key.
-func (x *dex) fetches(key []byte) {
-	x.fetched.Add(1)
-	x.missed(key)
-}
+// EntriesFound returns how many ghosts of entries were found since the last decision, and
+// ResetFound sets that back. They are for tests.
+func (b *Budget) EntriesFound() int64 { return b.finds.entries.Load() }
+func (b *Budget) ResetFound()         { b.finds.entries.Store(0) }

@@ -1,0 +1,55 @@
+package dex
+
+import (
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/budget"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/bufferpool"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/rowcache"
+	"github.com/dmindex/dmindex/pkg/index/internal/fence"
+)
+
+// The caches of a client: how many bytes they have at first, and what decides that.
+
+// shardFrames is from how many frames on a shard is divided in two, departedShare how many frames
+// share a time of departure. Tests with few frames change them, so that leaves of several shards
+// meet.
+var shardFrames, departedShare = 256, 1
+
+// uncachedShare is the part of the cache that frames take at most with caching off.
+const uncachedShare = 8
+
+// uncached is how many frames there are with caching off, for leaves that are being changed. If
+// their part of a small cache has room for less, they have bytes besides. Tests have fewer, so that
+// sessions wait for frames.
+var uncached = 256
+
+// uncachedBytes is what the frames take with caching off.
+func (x *dex) uncachedBytes() int {
+	return uncached * (x.lay.NodeBytes + bufferpool.FrameCost(x.lay.NodeBytes/8, !x.with.frequencies))
+}
+
+// initial is how caches are divided at first. Tests with many entries change it.
+var initial = budget.Defaults()
+
+// sharesOf are the shares of a cache with some techniques, in an index.
+func (t *techniques) sharesOf(lay *fence.Layout) budget.Shares {
+	o := initial
+	o.Entries, o.Moves, o.SmallPairs = t.entries, t.frequencies, lay != nil && rowcache.KeepsAll(lay)
+	return o
+}
+
+// cachesOf divides so many bytes between frames for leaves of nodeBytes and entries.
+func cachesOf(e env.Env, with techniques, o budget.Shares, bytes, nodeBytes int, inners bufferpool.InnerNodes) (c *bufferpool.Pool, room rowcache.Room) {
+	each, image := nodeBytes+bufferpool.FrameCost(nodeBytes/8, !with.frequencies), 8*bufferpool.StrideOf(nodeBytes/8)
+	room, frames, live := o.Divide(bytes, each, image)
+	return bufferpool.New(e, bufferpool.Options{NodeBytes: nodeBytes, Frames: frames, Live: live, Ghosts: room.Moves(), Least: o.LeastFrames,
+		ShardFrames: shardFrames, DepartedShare: departedShare,
+		LeafAdmission: with.leafAdmission, Paper: !with.frequencies, CoolingMap: with.coolingMap, Inners: inners}), room
+}
+
+// fetches counts that a lookup READs a leaf, because the cache has neither that nor the entry of
+// key.
+func (x *dex) fetches(key []byte) {
+	x.fetched.Add(1)
+	x.budget.Missed(key)
+}
