@@ -230,14 +230,13 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 		s.measured(a, began)
 	}
 	var l slotted.Leaf
-	if l.Is(s.x.lay, a, b, key) && s.x.ranges.Load().Covers(l.Low, l.High, l.Rightmost) {
-		if err := s.fill(f, b); err != nil {
-			s.x.cache.Drop(f)
-			return nil, err
-		}
+	kept, err := s.admit(f, b, l.Is(s.x.lay, a, b, key) && s.owns(&l))
+	switch {
+	case kept:
 		return f, nil
+	case err != nil:
+		return nil, err
 	}
-	s.x.cache.Drop(f)
 	_, err = s.b.Judge(p, &l, key, b, hops)
 	return nil, err
 }

@@ -101,15 +101,13 @@ func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, m
 		s.measured(a, began)
 	}
 	if f != nil {
-		if l.Is(s.x.lay, a, b, key) && s.x.ranges.Load().Covers(l.Low, l.High, l.Rightmost) {
-			if err := s.fill(f, b); err != nil {
-				s.x.cache.Drop(f)
-				return false, false, err
-			}
+		kept, err = s.admit(f, b, l.Is(s.x.lay, a, b, key) && s.owns(l))
+		if kept {
 			f.Unlock()
-			return true, true, nil
 		}
-		s.x.cache.Drop(f)
+		if kept || err != nil {
+			return kept, kept, err
+		}
 		here, err = s.b.Judge(p, l, key, b, hops)
 	} else {
 		here, err = s.b.JudgeFor(p, l, key, b, hops)
@@ -117,7 +115,7 @@ func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, m
 	if here && must {
 		return false, false, fmt.Errorf("leaf %v of %s goes beyond the ranges that this client took: %w", a, keyrange.Format(l.Low, l.High), index.ErrFormat)
 	}
-	if here && s.x.ranges.Load().Covers(l.Low, l.High, l.Rightmost) {
+	if here && s.owns(l) {
 		s.b.Remember(a, since)
 	}
 	return false, here, err

@@ -4,7 +4,26 @@ import (
 	"encoding/binary"
 
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
+	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 )
+
+// admit makes b the image of f, a new frame that the session has locked, if it is right: under the
+// lock the caller has seen that b is the leaf's present state, and lies in this client's ranges. It
+// reports whether f has the leaf, locked still. Otherwise f is dropped.
+func (s *session) admit(f *frame.Frame, b []byte, right bool) (kept bool, err error) {
+	if right {
+		if err = s.fill(f, b); err == nil {
+			return true, nil
+		}
+	}
+	s.x.cache.Drop(f)
+	return false, err
+}
+
+// owns reports whether all keys of a leaf are this client's.
+func (s *session) owns(l *slotted.Leaf) bool {
+	return s.x.ranges.Load().Covers(l.Low, l.High, l.Rightmost)
+}
 
 // fill makes the frame f, whose lock the caller holds, the leaf b, and takes out the entries of the
 // leaf's keys: from the unlock on sessions change them in the frame. After an error the client is

@@ -338,12 +338,8 @@ func (s *session) frameFor(a pool.Addr, since uint64, b []byte) (*frame.Frame, e
 		return nil, err
 	}
 	var l slotted.Leaf
-	if s.x.cache.Clock.After(a, since) || !l.Open(s.x.lay, a, b) || !s.x.ranges.Load().Covers(l.Low, l.High, l.Rightmost) {
-		s.x.cache.Drop(f)
-		return nil, nil
-	}
-	if err := s.fill(f, b); err != nil {
-		s.x.cache.Drop(f)
+	kept, err := s.admit(f, b, !s.x.cache.Clock.After(a, since) && l.Open(s.x.lay, a, b) && s.owns(&l))
+	if !kept {
 		return nil, err
 	}
 	return f, nil

@@ -91,15 +91,10 @@ func (x *dex) Admit(b *btree.Session, a pool.Addr, low, high []byte, rightmost b
 	if err != nil || !fresh {
 		return true, err
 	}
-	if !s.x.ranges.Load().Covers(low, high, rightmost) || s.x.cache.Clock.After(a, since) {
-		s.x.cache.Drop(f)
-		return true, nil
+	kept, err := s.admit(f, image, s.x.ranges.Load().Covers(low, high, rightmost) && !s.x.cache.Clock.After(a, since))
+	if kept {
+		f.Hit()
+		f.Unlock()
 	}
-	if err := s.fill(f, image); err != nil {
-		s.x.cache.Drop(f)
-		return false, err
-	}
-	f.Hit()
-	f.Unlock()
-	return true, nil
+	return err == nil, err
 }
