@@ -195,7 +195,7 @@ func (s *session) appendFirst() (frame.State, error) {
 	case err == redo.ErrBusy:
 		return logBusy, nil
 	case err != nil:
-		return frame.Done, s.x.giveUp(err)
+		return frame.Done, s.x.condemn(err)
 	}
 	return frame.Done, nil
 }
@@ -205,7 +205,7 @@ func (s *session) appendFirst() (frame.State, error) {
 func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int) (*frame.Frame, error) {
 	op.Pause(s.x.env)
 	a, b := p.Addr(), s.b.Staging()
-	s.ahead = ahead{addr: a, since: since, record: s.pending.LSN()}
+	s.prefetch = prefetch{addr: a, since: since, record: s.pending.LSN()}
 	f, fresh, err := s.x.cache.Reserve(a, true, s.yield)
 	if err != nil || f == nil || !fresh {
 		if err == nil && f == nil {
@@ -219,11 +219,11 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 		return nil, nil
 	}
 	s.x.fetched.Add(1)
-	if !s.ahead.done {
+	if !s.prefetch.done {
 		ps := s.b.PS
 		ps.Read(a, b)
 		began := s.clock(a)
-		if err := postBeside(ps, s.log, &s.ahead); err != nil {
+		if err := postBeside(ps, s.log, &s.prefetch); err != nil {
 			s.x.cache.Drop(f)
 			return nil, op.Failure(err, false)
 		}
@@ -245,14 +245,14 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 // client is given up, so the client that replays its log decides; nothing is truncated any more.
 func (s *session) cancel(key []byte, epoch uint64) error {
 	if err := s.x.wal.Cancel(s.log, &s.pending, key, epoch); err != nil {
-		return s.x.giveUp(err)
+		return s.x.condemn(err)
 	}
 	return nil
 }
 
-// unmadeRecord is called when a change ends. After a failure it waits until the cancellation of its
-// record is durable. If that fails the outcome is unknown.
-func (s *session) unmadeRecord(err error) error {
+// awaitCancelled is called when a change ends. After a failure it waits until the cancellation of
+// its record is durable. If that fails the outcome is unknown.
+func (s *session) awaitCancelled(err error) error {
 	q := &s.pending
 	cancelled := q.Cancelled()
 	q.ForgetCancelled()

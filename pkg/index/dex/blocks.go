@@ -170,10 +170,10 @@ func (s *session) foresee(p *btree.Path, key []byte, fp byte, m mode) (o outcome
 	return o
 }
 
-// unmade gives back the block that was written for a change that was not made, unless the log has
-// it. If the log had it, and its record is cancelled, a replay looks for it until the cancellation
-// is durable.
-func (s *session) unmade() {
+// freeBlock gives back the block that was written for a change that was not made, unless the log
+// has it. If the log had it, and its record is cancelled, a replay looks for it until the
+// cancellation is durable.
+func (s *session) freeBlock() {
 	cancelled := s.pending.Cancelled()
 	switch {
 	case s.block == (blocks.Reference{}):
@@ -198,7 +198,7 @@ func (s *session) again(err error, m mode) bool {
 	if s.durable(max(s.pending.Cancelled(), s.x.garbage.last())) != nil {
 		return false
 	}
-	s.unmade()
+	s.freeBlock()
 	return s.retire(1) == nil && s.b.AwaitMemory()
 }
 
@@ -209,7 +209,7 @@ func (s *session) appendRemote(key, entry, dst []byte, a pool.Addr, since, epoch
 	v := s.x.lay.ValueOf(entry)
 	if s.x.lay.HasReference(entry) {
 		s.tag.Set(v, epoch)
-		s.asked = asked{leaf: a, since: since}
+		s.blockSource = blockSource{leaf: a, since: since}
 		return s.long(dst, s.still)
 	}
 	s.x.rows.Put(key, v, func() bool { return s.x.cache.Current(a, since) })
@@ -232,8 +232,8 @@ func (s *session) long(dst []byte, right func() bool) (value []byte, ok bool, er
 	return value, ok, err
 }
 
-// asked is where a long value was looked for: in a frame, or in a leaf that was READ.
-type asked struct {
+// blockSource is where a long value was looked for: in a frame, or in a leaf that was READ.
+type blockSource struct {
 	f     *frame.Frame
 	leaf  pool.Addr
 	key   []byte
@@ -243,7 +243,7 @@ type asked struct {
 
 // leafRefers reports whether the leaf in asked, in its frame, has the session's tag for the key.
 func (s *session) leafRefers() bool {
-	q := &s.asked
+	q := &s.blockSource
 	value, _, st := q.f.Search(s.x.env, s.x.lay, q.leaf, q.key, s.value[:0], q.fp)
 	s.value = value
 	return st == frame.InBlock && bytes.Equal(value, s.tag[:item.ReferenceBytes])
@@ -251,4 +251,6 @@ func (s *session) leafRefers() bool {
 
 // leafStands reports whether what was READ of the leaf in asked is its present state, or was when
 // this began.
-func (s *session) leafStands() bool { return s.x.cache.Current(s.asked.leaf, s.asked.since) }
+func (s *session) leafStands() bool {
+	return s.x.cache.Current(s.blockSource.leaf, s.blockSource.since)
+}

@@ -60,9 +60,9 @@ func (x *dex) BeforeLoad(s *btree.Session) error {
 				break
 			}
 			if !errors.Is(err, redo.ErrFull) {
-				return x.giveUp(fmt.Errorf("note a bulk load: %w", err))
+				return x.condemn(fmt.Errorf("note a bulk load: %w", err))
 			}
-			x.writer.wake.Set() // there is nothing to write back, so it truncates
+			x.cleaner.wake.Set() // there is nothing to write back, so it truncates
 			if err := s.Retry(); err != nil {
 				return err
 			}

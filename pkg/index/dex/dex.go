@@ -66,16 +66,16 @@ type dex struct {
 
 	ranges atomic.Pointer[ranges.Table]
 	// held by Take, Give and BulkLoad, which change ranges or need all of them
-	moves   env.Mutex
-	wal     wal.Log
-	grown   grown
-	garbage garbage
-	turns   turns                                 // with caching off
-	torn    struct{ within, locked atomic.Int64 } // slots that replays repaired
+	moves     env.Mutex
+	wal       wal.Log
+	presplits presplits
+	garbage   garbage
+	turns     turns                                 // with caching off
+	torn      struct{ within, locked atomic.Int64 } // slots that replays repaired
 
 	fetched atomic.Uint64 // leaves that were READ because the cache did not have them
 
-	writer    writer
+	cleaner   pageCleaner
 	collector collector
 	mu        env.Mutex
 	open      int // sessions
@@ -144,7 +144,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	}
 	x.ref = x.log.Ref().Encode(nil)
 	x.wal.Start(x.env, x.log, x.lay.MaxKey)
-	if err := x.writer.start(x); err != nil {
+	if err := x.cleaner.start(x); err != nil {
 		return nil, errors.Join(fmt.Errorf("open a dex index: %w", err), x.log.Close(true), x.tree.Close())
 	}
 	x.collector.start(x)
@@ -226,7 +226,7 @@ func (x *dex) Close() error {
 		return nil
 	}
 	x.closed = true
-	err := errors.Join(x.writer.stop(), x.collector.end())
+	err := errors.Join(x.cleaner.stop(), x.collector.end())
 	holds := x.ranges.Load().Len() > 0
 	if flushed := x.flushAll(true); !holds {
 		err = errors.Join(err, flushed)

@@ -97,7 +97,7 @@ func LogUse(i index.Index) (used, all uint64) {
 // WrittenForLog is how many leaves a client has written back to make room in its log, and the round
 // trips for that.
 func WrittenForLog(i index.Index) (leaves int, trips uint64) {
-	w := &i.(*dex).writer
+	w := &i.(*dex).cleaner
 	c := w.many.ps.Counters()
 	return w.many.written, c.RoundTrips
 }
@@ -120,7 +120,7 @@ func AlwaysLooks() (undo func()) {
 // Grown counts leaves that were divided beforehand, those that became three or more at once, and
 // new ones that stayed empty and were merged.
 func Grown(i index.Index) (divided, many, tidied int) {
-	g := &i.(*dex).grown
+	g := &i.(*dex).presplits
 	return int(g.divided.Load()), int(g.many.Load()), int(g.tidied.Load())
 }
 

@@ -46,8 +46,8 @@ import (
 //   - Every other use of the buffer makes the session forget its content (btree.Session.Staging).
 //     The image is verified again, as that leaf's, before it is used.
 
-// ahead describes the leaf that is fetched.
-type ahead struct {
+// prefetch describes the leaf that is fetched.
+type prefetch struct {
 	addr  pool.Addr
 	since uint64 // the eviction clock before the READ
 	done  bool   // it was READ: it is in the staging buffer
@@ -72,7 +72,7 @@ func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, m
 		since = s.x.cache.Clock.Now()
 	}
 	b := s.b.Staging()
-	s.ahead = ahead{addr: a, since: since, done: had}
+	s.prefetch = prefetch{addr: a, since: since, done: had}
 	f, fresh, err := s.x.cache.Reserve(a, must, s.yield)
 	if err != nil || f != nil && !fresh {
 		return false, false, err
@@ -88,7 +88,7 @@ func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, m
 	default:
 		s.x.fetches(key)
 	}
-	if !s.ahead.done || old {
+	if !s.prefetch.done || old {
 		ps := s.b.PS
 		ps.Read(a, b)
 		began := s.clock(a)

@@ -48,7 +48,7 @@ func (s *session) fill(f *frame.Frame, b []byte) error {
 		}
 		had, err := e.Invalidate(key)
 		if err != nil {
-			return s.x.giveUp(err)
+			return s.x.condemn(err)
 		}
 		if had {
 			f.SetChanged(i) // it is put in again when the leaf leaves its frame

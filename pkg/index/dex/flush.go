@@ -21,7 +21,7 @@ func (x *dex) flush(by *btree.Session, log *redo.Appender, f *frame.Frame) error
 
 // flushAnd is flush with a buffer for what is written, and with the READ of a leaf in the same
 // round trip.
-func (x *dex) flushAnd(by *btree.Session, log *redo.Appender, f *frame.Frame, b []byte, next *ahead) error {
+func (x *dex) flushAnd(by *btree.Session, log *redo.Appender, f *frame.Frame, b []byte, next *prefetch) error {
 	if f.RecLSN() == 0 {
 		return nil
 	}
@@ -43,7 +43,7 @@ func (x *dex) flushAnd(by *btree.Session, log *redo.Appender, f *frame.Frame, b 
 		return postBeside(ps, log, next)
 	})
 	if err != nil {
-		return x.giveUp(err)
+		return x.condemn(err)
 	}
 	f.Clean()
 	return nil
@@ -65,7 +65,7 @@ func patiently(ps *pool.Session, do func() error) error {
 
 // postBeside posts what is queued, and the batch of next's record beside it, if there is one.
 // Others may wait for that batch, so it is over before this waits for the leaves.
-func postBeside(ps *pool.Session, log *redo.Appender, next *ahead) error {
+func postBeside(ps *pool.Session, log *redo.Appender, next *prefetch) error {
 	if next == nil || next.record == 0 {
 		return ps.Post()
 	}
@@ -78,7 +78,7 @@ func postBeside(ps *pool.Session, log *redo.Appender, next *ahead) error {
 // evict is flush for a frame that the fetched leaf needs. The frame may be clean; then only its
 // entries are kept.
 func (s *session) evict(f *frame.Frame) error {
-	next := &s.ahead
+	next := &s.prefetch
 	if next.done {
 		next = nil
 	}
@@ -111,8 +111,8 @@ func (s *session) demote(f *frame.Frame) {
 	}
 }
 
-// giveUp condemns this client.
-func (x *dex) giveUp(err error) error {
+// condemn condemns this client.
+func (x *dex) condemn(err error) error {
 	x.pool.Condemn(err)
 	return op.Failure(err, true)
 }

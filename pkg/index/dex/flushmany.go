@@ -89,11 +89,11 @@ func (g *flusher) post() error {
 	queued := 0
 	for i, f := range g.locked[:g.n] {
 		if err := f.Queue(g.ps, g.buffers[i], &queued); err != nil {
-			return g.s.x.giveUp(err)
+			return g.s.x.condemn(err)
 		}
 	}
 	if err := g.ps.Post(); err != nil {
-		return g.s.x.giveUp(err)
+		return g.s.x.condemn(err)
 	}
 	for _, f := range g.locked[:g.n] {
 		f.Clean()

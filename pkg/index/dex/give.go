@@ -71,10 +71,10 @@ func (x *dex) Give(start, end []byte) (written int, err error) {
 		return 0, fmt.Errorf("give a range: %w", err)
 	}
 	given := ranges.Span{Start: bytes.Clone(start), End: bytes.Clone(end)}
-	if err = s.setApart(given); err == nil {
+	if err = s.prepareGive(given); err == nil {
 		x.ranges.Store(x.ranges.Load().Without(given.Start, given.End))
 		s.b.Begin()
-		written, err = s.giveAway(ranges.Of(given))
+		written, err = s.flushRange(ranges.Of(given))
 		s.b.End()
 		if invariants.Enabled && errors.Is(err, index.ErrPoolFull) {
 			panic(fmt.Sprintf("dex: a range that has left finds no memory: %v", err))
@@ -86,8 +86,8 @@ func (x *dex) Give(start, end []byte) (written int, err error) {
 	return written, nil
 }
 
-// setApart is steps 1 to 3. After an error nothing is marked.
-func (s *session) setApart(given ranges.Span) error {
+// prepareGive is steps 1 to 3. After an error nothing is marked.
+func (s *session) prepareGive(given ranges.Span) error {
 	x := s.x
 	before := x.ranges.Load()
 	x.ranges.Store(before.Giving(given))
@@ -105,8 +105,8 @@ func (s *session) setApart(given ranges.Span) error {
 	return err
 }
 
-// giveAway is steps 5 to 7.
-func (s *session) giveAway(given *ranges.Table) (written int, err error) {
+// flushRange is steps 5 to 7.
+func (s *session) flushRange(given *ranges.Table) (written int, err error) {
 	var g flusher
 	if err := g.start(s); err != nil {
 		return 0, err

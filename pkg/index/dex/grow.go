@@ -90,17 +90,17 @@ import (
 type growth struct {
 	todo   []int                      // keys to look for
 	later  []int                      // those of them that it is not done with
-	frames [mostForeseen]*frame.Frame // of these
-	leaves [mostForeseen]pool.Addr
-	group  [mostForeseen]int // keys of one leaf
+	frames [mostPrepared]*frame.Frame // of these
+	leaves [mostPrepared]pool.Addr
+	group  [mostPrepared]int // keys of one leaf
 	busy   *frame.Frame      // one that somebody has locked
 	coming []slotted.Coming
 	held   []*frame.Frame
-	empty  []promised
+	empty  []emptyLeaf
 }
 
-// promised is a leaf that was made without a pair, for keys from low on.
-type promised struct {
+// emptyLeaf is a leaf that was made without a pair, for keys from low on.
+type emptyLeaf struct {
 	low  []byte
 	leaf pool.Addr
 }
@@ -109,7 +109,7 @@ type promised struct {
 // Frames that are locked, by a session that makes room for its own keys perhaps, are waited for:
 // the changes would have to, and divide their leaves again then, one by one.
 func (s *session) grow(keys, values [][]byte) error {
-	if !s.x.grown.looks(s.x.env) {
+	if !s.x.presplits.looks(s.x.env) {
 		return nil
 	}
 	g := &s.batch.ready.growth
@@ -211,7 +211,7 @@ func (s *session) growFrame(f *frame.Frame, a pool.Addr, keys, values [][]byte, 
 		f.Unlock()
 		return true, nil
 	}
-	s.x.grown.met()
+	s.x.presplits.met()
 	parts, since, err := s.growLeaf(f, a)
 	if err == nil && parts > 0 {
 		err = s.adoptParts(parts, since)
@@ -283,7 +283,7 @@ func (s *session) growLeaf(f *frame.Frame, a pool.Addr) (parts int, since uint64
 	switch {
 	case errors.Is(err, index.ErrUnknown): // the log has what f has, for who replays it
 		f.Unlock()
-		return 0, 0, s.x.giveUp(err)
+		return 0, 0, s.x.condemn(err)
 	case parts == 0:
 		f.Unlock()
 		if errors.Is(err, index.ErrPoolFull) {
@@ -296,13 +296,13 @@ func (s *session) growLeaf(f *frame.Frame, a pool.Addr) (parts int, since uint64
 	if err != nil {
 		return parts, since, err
 	}
-	s.x.grown.divided.Add(1)
+	s.x.presplits.divided.Add(1)
 	if parts > 2 {
-		s.x.grown.many.Add(1)
+		s.x.presplits.many.Add(1)
 	}
 	for i := 1; i < parts; i++ {
-		if low, empty := s.b.EmptyPart(i); empty && len(g.empty) < mostForeseen {
-			g.empty = append(g.empty, promised{bytes.Clone(low), s.b.Part(i)})
+		if low, empty := s.b.EmptyPart(i); empty && len(g.empty) < mostPrepared {
+			g.empty = append(g.empty, emptyLeaf{bytes.Clone(low), s.b.Part(i)})
 		}
 	}
 	return parts, since, nil
@@ -332,7 +332,7 @@ func (s *session) adoptParts(parts int, since uint64) error {
 // frameFor gives the leaf at a, which this session wrote as b when the eviction clock had shown
 // since, a frame, and returns it locked; nil if it had one, or can have none.
 func (s *session) frameFor(a pool.Addr, since uint64, b []byte) (*frame.Frame, error) {
-	s.ahead = ahead{addr: a, since: since, done: true}
+	s.prefetch = prefetch{addr: a, since: since, done: true}
 	f, fresh, err := s.x.cache.Reserve(a, true, s.yield)
 	if err != nil || f == nil || !fresh {
 		return nil, err
@@ -362,7 +362,7 @@ func (s *session) tidyEmpty() error {
 		if late := s.b.PS.Overdue(); late != nil {
 			return fmt.Errorf("merge a leaf that stayed empty: %w", op.Failure(late, false))
 		}
-		s.x.grown.tidied.Add(1)
+		s.x.presplits.tidied.Add(1)
 		s.endRound() // so that epochs wait for one merge only
 	}
 	return nil

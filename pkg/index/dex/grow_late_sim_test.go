@@ -55,8 +55,8 @@ func TestGrowthMeetsLateLog(t *testing.T) {
 			for m := range uint64(each) {
 				pairs, values = append(pairs, key(n, 1+m)), append(values, []byte("sixteen bytes it"))
 			}
-			x.grown.met()
-			before := x.grown.divided.Load()
+			x.presplits.met()
+			before := x.presplits.divided.Load()
 			began := p.Now()
 			err := hasty.Prepare(pairs, values)
 			took := p.Now() - began
@@ -68,7 +68,7 @@ func TestGrowthMeetsLateLog(t *testing.T) {
 			if err != nil && !errors.Is(err, pool.ErrTimeout) || took > 2*hasty.limit {
 				return fmt.Errorf("preparation for keys from %d on ends after %v: %v", n, took, err)
 			}
-			if err == nil || x.grown.divided.Load() == before {
+			if err == nil || x.presplits.divided.Load() == before {
 				if err != nil {
 					late++
 				}

@@ -8,8 +8,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// sought is the state of a search for a leaf.
-type sought struct {
+// remoteHit is the state of a search for a leaf.
+type remoteHit struct {
 	path  btree.Path
 	near  bool           // a memory server has found the leaf
 	found offload.Answer // its answer
@@ -20,7 +20,7 @@ type sought struct {
 // cache, is not to be kept, and a call is worth it, the memory server continues. The rest is done
 // by READs. Only lookups ask: a change needs the whole leaf, in a frame, and its READ carries its
 // record beside it (beside.go), which a call cannot.
-func (s *session) seek(q *sought, key []byte) (err error) {
+func (s *session) seek(q *remoteHit, key []byte) (err error) {
 	q.near = false
 	var w btree.Way
 	if q.path, w, err = s.b.DescendNear(key); err != nil || w.Level == 0 {
@@ -28,7 +28,7 @@ func (s *session) seek(q *sought, key []byte) (err error) {
 	}
 	q.since = s.x.cache.Clock.Now()
 	c, level, began := s.costsOf(w.Addr), w.Level, s.x.env.Now()
-	if q.found, q.near, err = s.asker.Search(&w, key); err != nil {
+	if q.found, q.near, err = s.remote.Search(&w, key); err != nil {
 		return err
 	}
 	c.Called(s.x.env.Now()-began, level, q.near || w.Level < level)
@@ -81,6 +81,6 @@ func (s *session) measured(a pool.Addr, began time.Duration) {
 
 // holds reports whether a memory server's answer is current: the leaf was not in the cache since
 // before the call.
-func (q *sought) holds(x *dex) bool {
+func (q *remoteHit) holds(x *dex) bool {
 	return q.near && x.cache.Current(q.found.Leaf, q.since)
 }

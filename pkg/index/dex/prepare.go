@@ -52,7 +52,7 @@ type readiness struct {
 	since  [mostTogether]uint64
 	read   int
 
-	foreseen foreseen
+	prepared prepared
 	growth   growth
 	leaves   [mostTogether]pool.Addr // where the slots lead
 	hints    [mostTogether]uint32
@@ -112,15 +112,15 @@ func (s *session) Prepare(keys, values [][]byte) error {
 	r.n, r.began, r.open = 0, false, false
 	w := &r.ready
 	w.calls++
-	w.foreseen.begin()
+	w.prepared.begin()
 	w.lack, w.room = false, w.looks()
 	defer w.looked()
 	defer s.endRound()
 	if err := s.tidyEmpty(); err != nil {
 		return err
 	}
-	for first := 0; first < len(keys); first += mostForeseen {
-		n := min(len(keys)-first, mostForeseen)
+	for first := 0; first < len(keys); first += mostPrepared {
+		n := min(len(keys)-first, mostPrepared)
 		if err := s.prepareMany(keys[first:first+n], values[first:first+n]); err != nil {
 			return fmt.Errorf("prepare for changes: %w", err)
 		}
@@ -168,7 +168,7 @@ func (s *session) prepareSome(keys, values [][]byte) error {
 			// the hint may be older than the frame
 			if f := s.x.cache.Frame(hint); f.Addr() == a {
 				s.wantRoom(f, a, key, values[i])
-				w.foreseen.add(key, f)
+				w.prepared.add(key, f)
 				continue
 			}
 		}
@@ -181,7 +181,7 @@ func (s *session) prepareSome(keys, values [][]byte) error {
 		op.Pause(s.x.env)
 		if f := s.x.cache.Locate(&p); f != nil {
 			s.wantRoom(f, p.Addr(), key, values[i])
-			w.foreseen.add(key, f)
+			w.prepared.add(key, f)
 		} else {
 			w.fetch(p.Addr(), since, key)
 		}
@@ -300,7 +300,7 @@ func (s *session) postReady() error {
 	began := s.x.env.Now()
 	if w.flush > 0 {
 		if err := patiently(s.b.PS, s.postLeaves); err != nil {
-			return s.x.giveUp(err)
+			return s.x.condemn(err)
 		}
 	} else if err := s.postLeaves(); err != nil {
 		return op.Failure(err, false)

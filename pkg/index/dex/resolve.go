@@ -23,7 +23,7 @@ func (s *session) resolve(st frame.State, p *btree.Path, key []byte, hops *int) 
 		_, err = s.b.Judge(p, &l, key, s.b.Staging(), hops)
 		return err
 	case logFull:
-		s.x.writer.wake.Set()
+		s.x.cleaner.wake.Set()
 		return s.b.Retry()
 	case logBusy:
 		return s.awaitLog()
@@ -41,7 +41,7 @@ func (s *session) awaitLog() error {
 	if err == nil {
 		err = s.b.PS.Overdue()
 	} else if !errors.Is(err, pool.ErrTimeout) {
-		return s.x.giveUp(err)
+		return s.x.condemn(err)
 	}
 	return op.Failure(err, false)
 }

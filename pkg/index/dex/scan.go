@@ -86,7 +86,7 @@ func (x *dex) Admit(b *btree.Session, a pool.Addr, low, high []byte, rightmost b
 	if err := s.x.budget.Rebalance(s.back); err != nil {
 		return false, err
 	}
-	s.ahead = ahead{done: true} // nothing is READ with what is written back
+	s.prefetch = prefetch{done: true} // nothing is READ with what is written back
 	f, fresh, err := s.x.cache.Reserve(a, false, s.yield)
 	if err != nil || !fresh {
 		return true, err

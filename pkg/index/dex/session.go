@@ -23,31 +23,31 @@ import (
 
 // session implements index.Session.
 type session struct {
-	x       *dex
-	b       *slottedtree.Session
-	log     *redo.Appender
-	back    func(*frame.Frame) error  // flush, made once
-	yield   func(*frame.Frame) error  // evict, made once
-	costs   map[uint16]*offload.Costs // by memory server
-	asker   offload.Client
-	sought  sought
-	ahead   ahead
-	pending wal.Pending // of the change under way
-	reach   reach
-	limit   time.Duration
-	value   []byte // on its way out of a frame
-	leaving []byte // an entry of a frame that is evicted
-	filling []byte // an entry of the leaf that a frame is filled with
-	entry   []byte // on its way into one
-	mod     modification
-	record  []byte
-	tag     valuecache.Tag // of a long value that is looked up or replaced
-	asked   asked
-	refers  func() bool               // leafRefers, made once
-	still   func() bool               // leafStands, made once
-	ref     [item.ReferenceBytes]byte // of the block of the write under way
-	block   blocks.Reference          // the same one, until it is recorded
-	closed  bool
+	x           *dex
+	b           *slottedtree.Session
+	log         *redo.Appender
+	back        func(*frame.Frame) error  // flush, made once
+	yield       func(*frame.Frame) error  // evict, made once
+	costs       map[uint16]*offload.Costs // by memory server
+	remote      offload.Client
+	remoteHit   remoteHit
+	prefetch    prefetch
+	pending     wal.Pending // of the change under way
+	reach       reach
+	limit       time.Duration
+	value       []byte // on its way out of a frame
+	leaving     []byte // an entry of a frame that is evicted
+	filling     []byte // an entry of the leaf that a frame is filled with
+	entry       []byte // on its way into one
+	mod         modification
+	record      []byte
+	tag         valuecache.Tag // of a long value that is looked up or replaced
+	blockSource blockSource
+	refers      func() bool               // leafRefers, made once
+	still       func() bool               // leafStands, made once
+	ref         [item.ReferenceBytes]byte // of the block of the write under way
+	block       blocks.Reference          // the same one, until it is recorded
+	closed      bool
 
 	deferred   bool   // see Defer
 	position   uint64 // see Position
@@ -97,7 +97,7 @@ func (x *dex) newSession() (*session, error) {
 	}
 	s := &session{x: x, b: b, log: x.log.Appender(), limit: index.DefaultLimit,
 		entry: make([]byte, slotted.MaxEntryBytes), record: make([]byte, 0, record.FixedBytes+slotted.MaxEntryBytes)}
-	if s.asker, err = offload.NewClient(&b.Session, design.Number); err != nil {
+	if s.remote, err = offload.NewClient(&b.Session, design.Number); err != nil {
 		return nil, errors.Join(op.Failure(err, false), b.Close())
 	}
 	s.costs = map[uint16]*offload.Costs{}
@@ -216,7 +216,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 	var p btree.Path
 	var err error
 	if s.x.with.offloading && !s.prefetched {
-		q := &s.sought
+		q := &s.remoteHit
 		if err = s.seek(q, key); err == nil && q.holds(s.x) {
 			if q.found.Entry == nil {
 				return dst, index.ErrNotFound
@@ -246,7 +246,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 				if !there {
 					return dst, index.ErrNotFound
 				}
-				if value, ok, err := s.appendRemote(key, e, dst, p.Addr(), s.ahead.since, epoch); ok || err != nil {
+				if value, ok, err := s.appendRemote(key, e, dst, p.Addr(), s.prefetch.since, epoch); ok || err != nil {
 					return value, err
 				}
 				if err := s.b.Retry(); err != nil {
@@ -269,7 +269,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 				return value, nil
 			}
 			s.tag.Set(value[len(dst):], epoch)
-			s.asked = asked{f: f, leaf: p.Addr(), key: key, fp: fp}
+			s.blockSource = blockSource{f: f, leaf: p.Addr(), key: key, fp: fp}
 			if value, ok, err := s.long(dst, s.refers); ok || err != nil {
 				return value, err
 			}

@@ -53,7 +53,7 @@ func (x *dex) take(s *slottedtree.Session, r pool.Holding) error {
 			ends = append(ends, key)
 		}
 	}
-	repaired, err := replay.Run(replay.Config{Pool: x.pool, Env: x.env, Lay: x.lay, Condemn: x.giveUp}, s, &r, ends)
+	repaired, err := replay.Run(replay.Config{Pool: x.pool, Env: x.env, Lay: x.lay, Condemn: x.condemn}, s, &r, ends)
 	x.torn.within.Add(repaired.Within)
 	x.torn.locked.Add(repaired.Locked)
 	return err

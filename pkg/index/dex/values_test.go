@@ -190,7 +190,7 @@ func TestLongValuesAreCurrent(t *testing.T) {
 		x.values.Drop(&of)
 		c.do()
 		s.tag = of
-		s.asked = asked{f: f, leaf: p.Addr(), key: key, fp: fp}
+		s.blockSource = blockSource{f: f, leaf: p.Addr(), key: key, fp: fp}
 		x.values.Put(&s.tag, first, s.refers)
 		if _, kept := x.values.Get(&of, nil); kept != c.keeps {
 			t.Errorf("%s: kept: %v, want %v", c.name, kept, c.keeps)

@@ -50,7 +50,7 @@ func (s *session) write(key, value []byte, m mode) error {
 	for err != nil {
 		_ = s.leave() // others wait for what they did, which is not this change
 		if !s.again(err, m) {
-			s.unmade()
+			s.freeBlock()
 			break
 		}
 		err = s.change(key, value, m)
@@ -58,7 +58,7 @@ func (s *session) write(key, value []byte, m mode) error {
 	if err == nil {
 		err = s.afterwards()
 	}
-	err = s.unmadeRecord(err)
+	err = s.awaitCancelled(err)
 	if err != nil && err != index.ErrNotFound && err != index.ErrExists && err != errKept {
 		err = fmt.Errorf("%s: %w", names[m], err)
 	}
@@ -74,7 +74,7 @@ func (s *session) change(key, value []byte, m mode) error {
 	if in < 0 {
 		return index.ErrNotOwner
 	}
-	if made, err := s.changeForeseen(key, value, r.Span(in).Epoch, m); made || err != nil {
+	if made, err := s.changePrepared(key, value, r.Span(in).Epoch, m); made || err != nil {
 		return err
 	}
 	p, err := s.b.Descend(key)
@@ -125,7 +125,7 @@ func (s *session) change(key, value []byte, m mode) error {
 			}
 			continue
 		case o.st == pairChanged:
-			s.unmade()
+			s.freeBlock()
 			value, m = nil, modify
 			if err := s.b.Retry(); err != nil {
 				return err
@@ -135,7 +135,7 @@ func (s *session) change(key, value []byte, m mode) error {
 			f.Hit()
 			if o.popular && m != remove && s.x.lay.InBlock(len(value)) {
 				s.tag.Set(s.ref[:], r.Span(in).Epoch)
-				s.asked = asked{f: f, leaf: p.Addr(), key: key, fp: fp}
+				s.blockSource = blockSource{f: f, leaf: p.Addr(), key: key, fp: fp}
 				s.x.values.Put(&s.tag, value, s.refers)
 			}
 			return s.answer(&o, key, p.Addr())
@@ -253,7 +253,7 @@ func (s *session) applyIn(f *frame.Frame, a pool.Addr, key []byte, fp byte, epoc
 	case err == redo.ErrBusy:
 		return outcome{st: logBusy}
 	case err != nil:
-		return outcome{err: s.x.giveUp(err)}
+		return outcome{err: s.x.condemn(err)}
 	}
 	s.block = blocks.Reference{} // the log has it
 	if m == remove {
@@ -302,7 +302,7 @@ func (s *session) restructure(f *frame.Frame, key []byte, epoch uint64) outcome 
 			return outcome{st: st, err: err}
 		}
 	}
-	s.x.grown.met()
+	s.x.presplits.met()
 	err := s.replaceLeaf(f, func() error { return s.putMade(key) })
 	if first {
 		if q.LSN() != 0 {
@@ -338,7 +338,7 @@ func (s *session) putMade(key []byte) error {
 	err := s.b.PutMade(key, s.entry)
 	unknown := errors.Is(err, index.ErrUnknown)
 	if unknown { // a replay of the log makes it
-		err = s.x.giveUp(err)
+		err = s.x.condemn(err)
 	}
 	if err == nil || unknown {
 		q.Forget()

@@ -7,8 +7,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 )
 
-// grown is what is known of leaves without room.
-type grown struct {
+// presplits is what is known of leaves without room.
+type presplits struct {
 	left atomic.Int32 // for how many batches sessions look for such leaves still
 
 	// counts for tests: leaves that were divided beforehand, those that became three or more at
@@ -23,10 +23,10 @@ const growLooks = 256
 var seldom = invariants.Enabled
 
 // met notes that a leaf had no room.
-func (g *grown) met() { g.left.Store(growLooks) }
+func (g *presplits) met() { g.left.Store(growLooks) }
 
 // looks reports whether a batch looks for leaves without room.
-func (g *grown) looks(e env.Env) bool {
+func (g *presplits) looks(e env.Env) bool {
 	if seldom {
 		return e.Uint64()%4 > 0
 	}

@@ -18,21 +18,21 @@ import (
 // What Prepare notes is in the order of its keys, and changes come in that order. A key is known
 // again by the place of its bytes. If other bytes are there by now, the fences tell.
 
-// foreseen are the frames that Prepare found for the changes to come.
-type foreseen struct {
+// prepared are the frames that Prepare found for the changes to come.
+type prepared struct {
 	at     int // changes before this one have had theirs
 	keys   []uintptr
 	frames []*frame.Frame
 }
 
 // mostForeseen bounds what is noted.
-const mostForeseen = 256
+const mostPrepared = 256
 
-func (w *foreseen) begin() { w.at, w.keys, w.frames = 0, w.keys[:0], w.frames[:0] }
+func (w *prepared) begin() { w.at, w.keys, w.frames = 0, w.keys[:0], w.frames[:0] }
 
 // add notes that key is expected in f.
-func (w *foreseen) add(key []byte, f *frame.Frame) {
-	if len(w.keys) < mostForeseen {
+func (w *prepared) add(key []byte, f *frame.Frame) {
+	if len(w.keys) < mostPrepared {
 		w.keys, w.frames = append(w.keys, whereOf(key)), append(w.frames, f)
 	}
 }
@@ -41,7 +41,7 @@ func (w *foreseen) add(key []byte, f *frame.Frame) {
 const lookForward = 64
 
 // take returns the frame that was noted for key; nil if none was.
-func (w *foreseen) take(key []byte) *frame.Frame {
+func (w *prepared) take(key []byte) *frame.Frame {
 	p := whereOf(key)
 	for i, end := w.at, min(len(w.keys), w.at+lookForward); i < end; i++ {
 		if w.keys[i] == p {
@@ -57,16 +57,16 @@ func (w *foreseen) take(key []byte) *frame.Frame {
 
 func whereOf(key []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(key))) }
 
-// changeForeseen makes the change if a frame is foreseen for key, and answers it. made is false if
+// changePrepared makes the change if a frame is prepared for key, and answers it. made is false if
 // nothing has happened.
-func (s *session) changeForeseen(key, value []byte, epoch uint64, m mode) (made bool, err error) {
+func (s *session) changePrepared(key, value []byte, epoch uint64, m mode) (made bool, err error) {
 	x := s.x
 	if m > remove || x.lay.InBlock(len(value)) || s.turn != nil || !x.with.caching {
 		return false, nil
 	}
 	f := (*frame.Frame)(nil)
 	if s.batch != nil {
-		f = s.batch.ready.foreseen.take(key)
+		f = s.batch.ready.prepared.take(key)
 	}
 	if f == nil {
 		_, hint := s.b.DescendCached(key)

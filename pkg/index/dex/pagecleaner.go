@@ -11,9 +11,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// writer is the goroutine that writes leaves back when the log is half full, until it is a quarter
-// full: the leaves with the oldest records first, many in a round trip.
-type writer struct {
+// pageCleaner is the goroutine that writes leaves back when the log is half full, until it is a
+// quarter full: the leaves with the oldest records first, many in a round trip.
+type pageCleaner struct {
 	x       *dex
 	s       *session
 	many    flusher
@@ -24,7 +24,7 @@ type writer struct {
 	stopped bool // guarded by mu
 }
 
-func (w *writer) start(x *dex) (err error) {
+func (w *pageCleaner) start(x *dex) (err error) {
 	w.x, w.wake, w.ended, w.mu = x, x.env.NewEvent(), x.env.NewEvent(), x.env.NewMutex()
 	if w.s, err = x.newSession(); err != nil {
 		return err
@@ -39,25 +39,25 @@ func (w *writer) start(x *dex) (err error) {
 }
 
 // writerLooks is how often the writer checks the log without a notification.
-const writerLooks = 100 * time.Millisecond
+const cleanerLooks = 100 * time.Millisecond
 
 // run ends when the index is closed, or with the client: a log that nobody makes room in would let
 // every later change time out.
-func (w *writer) run() {
+func (w *pageCleaner) run() {
 	defer w.ended.Set()
 	for {
-		w.wake.Wait(writerLooks)
+		w.wake.Wait(cleanerLooks)
 		if w.isStopped() {
 			return
 		}
 		if err := w.makeRoom(); err != nil {
-			_ = w.x.giveUp(fmt.Errorf("write leaves back to make room in the redo log: %w", err))
+			_ = w.x.condemn(fmt.Errorf("write leaves back to make room in the redo log: %w", err))
 			return
 		}
 	}
 }
 
-func (w *writer) isStopped() bool {
+func (w *pageCleaner) isStopped() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.stopped
@@ -66,7 +66,7 @@ func (w *writer) isStopped() bool {
 // makeRoom gives back what changes have replaced, and writes leaves back if the log is half full.
 // Where a wait takes too long it is tried again at the next look. After an error its sessions
 // cannot be used any more, or the log.
-func (w *writer) makeRoom() error {
+func (w *pageCleaner) makeRoom() error {
 	size := uint64(w.x.log.Ref().Bytes)
 	w.s.b.Begin()
 	defer w.s.b.End()
@@ -88,7 +88,7 @@ func (w *writer) makeRoom() error {
 }
 
 // some writes the leaves with the oldest records back. It returns false if there are none.
-func (w *writer) some() (left bool, err error) {
+func (w *pageCleaner) some() (left bool, err error) {
 	w.oldest = w.x.wal.Oldest(w.oldest[:0])
 	if len(w.oldest) == 0 {
 		return false, nil
@@ -119,7 +119,7 @@ func (w *writer) some() (left bool, err error) {
 	return true, err
 }
 
-func (w *writer) stop() error {
+func (w *pageCleaner) stop() error {
 	w.mu.Lock()
 	w.stopped = true
 	w.mu.Unlock()
