@@ -120,16 +120,20 @@ func (p *Primary) Drain(backup volumes.Proc) error {
 
 // Return is volumes.Host's.
 func (p *Primary) Return(backup volumes.Proc, turn uint64) {
-	c, err := p.Dial(backup)
-	if err != nil {
-		return
-	}
-	a, err := NewAsker(p.Env, c, p.hello(volumes.Target{Proc: backup}), returnLimit)
-	if err != nil {
-		return
-	}
-	defer a.Close()
-	_ = a.Return(turn, returnLimit) // what is not heard is waited out
+	over := p.Env.NewEvent()
+	p.running.Go("return", func() {
+		defer over.Set()
+		c, err := p.Dial(backup)
+		var a *Asker
+		if err == nil {
+			a, err = NewAsker(p.Env, c, p.hello(volumes.Target{Proc: backup}), returnLimit)
+		}
+		if err == nil {
+			_ = a.Return(turn, returnLimit) // what is not heard is waited out
+			a.Close()
+		}
+	})
+	over.Wait(returnLimit)
 }
 
 func (p *Primary) hello(t volumes.Target) Hello {

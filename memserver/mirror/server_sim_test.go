@@ -125,6 +125,9 @@ func (s *server) obey(v volumes.View) {
 func (s *server) Save(st volumes.State) error {
 	s.process.Sleep(s.w.UpTo(2 * time.Millisecond))
 	s.pod.stored = st
+	if st.Content == volumes.Taken && !s.w.quiet && s.w.OneIn(8) {
+		s.process.Kill()
+	}
 	s.process.Sleep(s.w.UpTo(time.Millisecond))
 	return nil
 }

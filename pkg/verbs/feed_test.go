@@ -240,7 +240,7 @@ func TestLedgerOfAJoin(t *testing.T) {
 
 // TestSum: a sum that is not that of the memory is an error.
 func TestSum(t *testing.T) {
-	r := verbs.Replica{Memory: []byte("the memory of a copy")}
+	r := verbs.Replica{Memory: []byte("the memory of a copy"), Known: true}
 	i := verbs.Item{Kind: verbs.ItemSum, At: 4, Bytes: 6, CRC: verbs.Sum([]byte("memory"))}
 	if err := r.Apply(&i); err != nil {
 		t.Error(err)
@@ -248,5 +248,8 @@ func TestSum(t *testing.T) {
 	r.Memory[9]++
 	if err := r.Apply(&i); !errors.Is(err, verbs.ErrDiffers) {
 		t.Error(err)
+	}
+	if r.Known = false; r.Apply(&i) != nil {
+		t.Error("a copy that joins, and has a part of the memory, is said to differ")
 	}
 }

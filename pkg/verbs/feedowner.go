@@ -10,12 +10,17 @@ func (f *Feed) Start() Position { return f.start }
 // Applied is what the copy is known to have.
 func (f *Feed) Applied() Position { return Position(f.applied.Load()) }
 
-// Err is why the feed was given up; nil = it was not.
+// Err is why the feed was given up; nil = it was not, nor dropped.
 func (f *Feed) Err() error {
 	f.journal.mu.Lock()
 	defer f.journal.mu.Unlock()
+	if f.err == nil && f.dropped {
+		return errDropped
+	}
 	return f.err
 }
+
+var errDropped = fmt.Errorf("the copy was dropped: nothing is sent to it any more: %w", ErrClosed)
 
 // Connected reports whether there is a link.
 func (f *Feed) Connected() bool {
@@ -53,7 +58,7 @@ func (f *Feed) Connect(link Link, from Position) error {
 	if f.err != nil {
 		return f.err
 	}
-	return fmt.Errorf("connect a copy that was dropped: %w", ErrClosed)
+	return errDropped
 }
 
 // idle waits until nobody sends or takes any more, which links end soon that are closed. The caller
@@ -91,7 +96,7 @@ func (f *Feed) Drop() {
 	j.mu.Lock()
 	f.dropped = true
 	if f.link != nil {
-		f.breaks(f.link, fmt.Errorf("the copy was dropped: %w", ErrClosed))
+		f.breaks(f.link, errDropped)
 	}
 	f.wake(endless)
 	f.idle() // until then the window keeps what is being sent

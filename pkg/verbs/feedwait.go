@@ -28,6 +28,14 @@ func (w *Waiter) Cut() {
 	w.event.Set()
 }
 
+// Pass waits for a time, and fails when the waiter is cut.
+func (w *Waiter) Pass(d time.Duration) error {
+	if w.failure() == nil {
+		w.event.Wait(d) // it may end early: whoever woke it meant a wait that is over
+	}
+	return w.failure()
+}
+
 func (w *Waiter) failure() error {
 	if w.cut.Load() {
 		return fmt.Errorf("wait for the copy of this memory server: whoever waits was cut: %w", ErrClosed)
@@ -146,7 +154,7 @@ func (f *Feed) wait(w *Waiter, p uint64, until time.Duration, why cause) error {
 		case f.err != nil:
 			return f.err
 		case f.dropped && why != forAnswers:
-			return fmt.Errorf("send changes to a copy that was dropped: %w", ErrClosed)
+			return errDropped
 		case f.dropped:
 			return nil
 		case f.link == nil && why == forOwner:

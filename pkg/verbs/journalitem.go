@@ -26,7 +26,8 @@ const (
 	// ItemLedgerWhole replaces the middle of what the parts before made, and that is the ledger. A
 	// copy that has a ledger passes it over; one that has none passes ItemLedger over.
 	ItemLedgerWhole
-	// ItemSum says what the CRC-32C of bytes of the data region is.
+	// ItemSum says what the CRC-32C of bytes of the data region is. A copy that has no ledger may
+	// lack those bytes, and passes it over.
 	ItemSum
 )
 
@@ -139,8 +140,8 @@ func NextItem(b []byte, size uint64) (i Item, length int, err error) {
 type Replica struct {
 	// Memory is the data region.
 	Memory []byte
-	// Ledger is what the server stored last. Known says that it is the server's ledger; before that
-	// it is what came of it.
+	// Ledger is what the server stored last. Known says that it is the server's ledger, and Memory
+	// its whole memory; before that they are what came of it.
 	Ledger []byte
 	Known  bool
 }
@@ -182,6 +183,9 @@ func (r *Replica) Apply(i *Item) error {
 		r.Ledger = slices.Replace(r.Ledger, int(i.Head), len(r.Ledger)-int(i.Tail), i.Data...)
 		r.Known = true
 	case ItemSum:
+		if !r.Known { // the ledger is the last that a copy gets that joins
+			return nil
+		}
 		if here := Sum(r.Memory[i.At:][:i.Bytes]); here != i.CRC {
 			return fmt.Errorf("%d bytes at %#x have the sum %#x, and %#x where they come from: %w", i.Bytes, i.At, here, i.CRC, ErrDiffers)
 		}

@@ -22,6 +22,7 @@ func answering(t testing.TB) *Member {
 		}
 	}
 	m.peers[0].until, m.peers[0].applied = env.Forever, 1
+	m.count()
 	return m
 }
 

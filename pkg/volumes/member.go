@@ -2,6 +2,8 @@ package volumes
 
 import (
 	"fmt"
+	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
@@ -39,6 +41,10 @@ type Member struct {
 	turns    uint64 // of requests for permission so far
 	mark     uint64 // position at which the joining copy is in sync; 0 = answers do not wait for it
 	promised bool   // which is stored
+
+	// What MayAnswer goes by; see count.
+	allApplied atomic.Uint64
+	allUntil   atomic.Int64
 }
 
 // peer is a process that changes are sent to.
@@ -120,6 +126,7 @@ func (m *Member) serve() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.role, m.source = Primary, Proc{}
+	m.count()
 	return nil
 }
 
@@ -152,17 +159,33 @@ func (m *Member) Executes() bool {
 // request must have arrived before this is asked: at this moment no other process serves, and what
 // is answered is in every copy that may be the next primary.
 func (m *Member) MayAnswer(need uint64) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.role != Primary {
+	if need > m.allApplied.Load() {
 		return false
 	}
+	until := m.allUntil.Load()
+	return until == int64(env.Forever) || until > int64(m.env.Now())
+}
+
+// count notes what all have applied that are waited for, and when the first of their permissions
+// ends: 0 for who is no primary. The caller has mu, and changed one of these.
+//
+// MayAnswer takes no lock: all answers of a server ask it. It looks at the permissions last, so
+// they hold when it returns. What has been applied it may have looked at before another process was
+// waited for. Then what the answer needs was recorded before the mark of that process, which has it
+// once it counts. Permissions are stored first here, so they never are of an earlier set of
+// processes than what has been applied.
+func (m *Member) count() {
+	applied, until := uint64(math.MaxUint64), env.Forever
 	for i := range m.peers {
-		if p := &m.peers[i]; p.waited && (p.applied < need || p.until <= m.env.Now()) {
-			return false
+		if p := &m.peers[i]; p.waited {
+			applied, until = min(applied, p.applied), min(until, p.until)
 		}
 	}
-	return true
+	if m.role != Primary {
+		until = 0
+	}
+	m.allUntil.Store(int64(until))
+	m.allApplied.Store(applied)
 }
 
 // Report returns what the operator is told. A promise is reported only once it is stored.

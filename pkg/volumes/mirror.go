@@ -71,6 +71,7 @@ func (m *Member) WaitFor(copy Proc, whole uint64, mark func() uint64) error {
 		return fmt.Errorf("wait for %v: it has applied %d of %d: %w", copy, p.applied, whole, ErrBehind)
 	}
 	p.waited = true
+	m.count()
 	marked, promised := m.mark != 0, m.promised
 	m.mu.Unlock()
 	if !marked {
@@ -107,6 +108,7 @@ func (m *Member) Acked(by Proc, position uint64) {
 	defer m.mu.Unlock()
 	if p := m.peer(by); p != nil {
 		p.applied, p.acked = max(p.applied, position), m.env.Now()
+		m.count()
 	}
 }
 
@@ -134,6 +136,7 @@ func (m *Member) Permitted(by Proc, r Request) {
 	defer m.mu.Unlock()
 	if p := m.peer(by); p != nil {
 		p.until, p.permitted = max(p.until, r.At+believed), m.env.Now()
+		m.count()
 	}
 }
 

@@ -73,6 +73,7 @@ func (m *Member) lead(v View) error {
 		stay = append(stay, *p)
 	}
 	m.peers = stay
+	m.count()
 	m.mu.Unlock()
 	if m.state.alone() {
 		return m.serve()
@@ -131,6 +132,7 @@ func (m *Member) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.role = Replaced
+	m.count()
 }
 
 // Stop makes the primary of a view with a backup ready to be replaced by it: it executes nothing
@@ -159,6 +161,7 @@ func (m *Member) Stop(number uint64) error {
 		return fmt.Errorf("drain the stream to %v: %w", backup, err)
 	}
 	m.role = Stopped
+	m.count()
 	m.turns++ // above all requests for permission: those that arrive later are refused
 	turn := m.turns
 	m.mu.Unlock()

@@ -235,7 +235,7 @@ func TestModeOfAList(t *testing.T) {
 		return binary.NativeEndian.Uint64(b[:])
 	}
 	checks := checking{all: map[*session]struct{}{s: {}}}
-	for range 300 {
+	for range 100 {
 		f, err := j.Feed(func() error { return checks.Settle(time.Minute) }, nil)
 		if err != nil {
 			t.Fatal(err)
