@@ -22,6 +22,9 @@ type Primary struct {
 	Dial func(volumes.Proc) (Conn, error)
 	// Settle returns when lists that began before are over (verbs.Checked).
 	Settle func() error
+	// Answered returns when what was executed has been answered (verbs.Answering); nil = nobody
+	// knows.
+	Answered func() error
 	// Walk makes items of the whole memory and ledger for a copy that joins by a feed, and returns
 	// the position behind the last one. It waits with w.
 	Walk func(f *verbs.Feed, w *verbs.Waiter) (verbs.Position, error)
@@ -115,7 +118,11 @@ func (p *Primary) Drain(backup volumes.Proc) error {
 	if err := p.Settle(); err != nil {
 		return err
 	}
-	return feed.Follow(nil, p.Journal.Last(), drainLimit)
+	err := feed.Follow(nil, p.Journal.Last(), drainLimit)
+	if err == nil && p.Answered != nil {
+		_ = p.Answered() // whoever does not take its answers finds its connection ended
+	}
+	return err
 }
 
 // Return is volumes.Host's.

@@ -100,3 +100,10 @@ type Checked interface {
 	// be. ErrTimeout: that was not so within limit.
 	Settle(limit time.Duration) error
 }
+
+// Answering is a Server that can say when what was executed has been answered.
+type Answering interface {
+	// Answered returns once whatever was read from clients before the call has been executed and
+	// answered, or refused. A client that does not take its answers may make it fail.
+	Answered(limit time.Duration) error
+}

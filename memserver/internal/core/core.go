@@ -265,6 +265,17 @@ func (c *Core) SettleRequests() error {
 	return errors.Join(errs...)
 }
 
+// AnswerRequests returns nil once all that clients' requests had executed before is answered.
+func (c *Core) AnswerRequests() error {
+	var errs []error
+	for _, p := range c.Providers {
+		if s, ok := p.Server.(verbs.Answering); ok {
+			errs = append(errs, s.Answered(settleLimit))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Panicked is told of a panic in the code that serves a connection to the memory. The stack of the
 // first one is logged: a client that provokes one may provoke many.
 func (c *Core) Panicked(peer verbs.Peer, value any, stack []byte) {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -36,6 +37,9 @@ func (c *checking) remove(s *session) {
 	if s.checks.Load()%2 != 0 {
 		s.endCheck()
 	}
+	if s.answers.Load()%2 != 0 {
+		s.answers.Add(1)
+	}
 }
 
 func (s *session) beginCheck() {
@@ -55,14 +59,26 @@ const settleLook = 50 * time.Microsecond
 
 // Settle implements verbs.Checked.
 func (c *checking) Settle(limit time.Duration) error {
+	return c.pass(limit, "executed", func(s *session) *atomic.Uint64 { return &s.checks })
+}
+
+// Answered implements verbs.Answering.
+func (c *checking) Answered(limit time.Duration) error {
+	return c.pass(limit, "answered", func(s *session) *atomic.Uint64 { return &s.answers })
+}
+
+// pass waits until what is under way is over in each session, as one of its numbers says that is
+// odd meanwhile.
+func (c *checking) pass(limit time.Duration, what string, number func(*session) *atomic.Uint64) error {
 	c.mu.Lock()
 	all := slices.Collect(maps.Keys(c.all))
 	c.mu.Unlock()
 	deadline := time.Now().Add(limit)
 	for _, s := range all {
-		for seen := s.checks.Load(); seen%2 != 0 && s.checks.Load() == seen; time.Sleep(settleLook) {
+		n := number(s)
+		for seen := n.Load(); seen%2 != 0 && n.Load() == seen; time.Sleep(settleLook) {
 			if time.Now().After(deadline) {
-				return fmt.Errorf("%w: a list of client %d of index %s is still being executed", verbs.ErrTimeout, s.peer.Client, s.peer.Index)
+				return fmt.Errorf("%w: a list of client %d of index %s is still being %s", verbs.ErrTimeout, s.peer.Client, s.peer.Index, what)
 			}
 		}
 	}

@@ -136,6 +136,7 @@ var (
 	_ verbs.LocalAtomics = &mirrored{}
 	_ verbs.LocalReads   = &mirrored{}
 	_ verbs.Checked      = &mirrored{}
+	_ verbs.Answering    = &mirrored{}
 )
 
 // CompareSwap implements verbs.LocalAtomics. It does not wait for room in the journal: the server

@@ -248,6 +248,31 @@ func TestLostCopy(t *testing.T) {
 	}
 }
 
+// TestAnswered: what was executed and waits for the copy is not answered yet.
+func TestAnswered(t *testing.T) {
+	s, connect := mirroredClients(t)
+	defer s.Close()
+	q, b := connect(1)
+	s.copy.Hold(true)
+	if err := q.Start([]verbs.Request{{Op: verbs.Write, Local: b}}); err != nil {
+		t.Fatal(err)
+	}
+	for s.journal.Last() == 0 {
+		q.Poll(time.Millisecond)
+	}
+	answering := s.Server.(verbs.Answering)
+	if err := answering.Answered(5 * time.Millisecond); !errors.Is(err, verbs.ErrTimeout) {
+		t.Errorf("while the copy is silent: %v", err)
+	}
+	s.copy.Hold(false)
+	if err := answering.Answered(time.Minute); err != nil {
+		t.Error(err)
+	}
+	if err := q.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestCutWhileWaiting: sessions that wait for a copy that is silent, before an answer and for room,
 // end soon when they are cut. So does one that may not answer.
 func TestCutWhileWaiting(t *testing.T) {

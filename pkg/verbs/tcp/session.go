@@ -26,6 +26,7 @@ type session struct {
 	reach   *verbs.Reach
 	checks  atomic.Uint64 // odd from before a list is checked until it was executed; see checking
 	checked bool          // checks is counted: there is a reach, or a journal
+	answers atomic.Uint64 // with a journal: odd while something was read and may not be answered
 
 	journal *verbs.Journal // nil = the memory never has a copy
 	waiter  *verbs.Waiter  // for copies
@@ -61,6 +62,9 @@ func (s *session) run() {
 	defer s.leaveOrder()
 	for {
 		err := s.fill()
+		if s.journal != nil {
+			s.answers.Add(1)
+		}
 		if e := s.execute(); e != nil {
 			s.flush() // an error frame or the farewell; whoever is gone misses nothing
 			return
@@ -71,6 +75,9 @@ func (s *session) run() {
 		}
 		if s.flush() != nil || err != nil {
 			return
+		}
+		if s.journal != nil {
+			s.answers.Add(1)
 		}
 	}
 }
