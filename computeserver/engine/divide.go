@@ -87,9 +87,9 @@ func (c *Engine) divide(ops []*rpcv1.Operation, todo []int) [][]int {
 	return parts
 }
 
-// here runs operations in sessions of this server. It returns those whose keys this server, or a
-// session, does not serve yet; nothing was done for them.
-func (c *Engine) here(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, t Timing, term uint64) (again []int) {
+// runLocal runs operations in sessions of this server. It returns those whose keys this server, or
+// a session, does not serve yet; nothing was done for them.
+func (c *Engine) runLocal(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv1.Outcome, todo []int, t Timing, term uint64) (again []int) {
 	parts := c.divide(ops, todo)
 	if len(parts) < 2 {
 		return c.inSession(m, ops, out, todo, t, term)

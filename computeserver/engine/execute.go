@@ -155,9 +155,9 @@ func addRemote(groups []remote, owner uint32, i, most int) []remote {
 // MaxForward bounds the operations that are forwarded in one call.
 const MaxForward = 1024
 
-// there runs operations at their owner. What it answers before the rest, and is not tried again, is
-// handed on at once.
-func (l *lanes) there(m *partition.Map, r *remote) {
+// runRemote runs operations at their owner. What it answers before the rest, and is not tried
+// again, is handed on at once.
+func (l *lanes) runRemote(m *partition.Map, r *remote) {
 	c, ops, out := l.c, l.ops, l.out
 	to, _ := m.Server(r.owner)
 	for rest := r.todo; len(rest) > 0; {

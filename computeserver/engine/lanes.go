@@ -193,7 +193,7 @@ var handedOn = &rpcv1.Outcome{Code: rpcv1.Outcome_OK}
 func (l *lanes) round(m *partition.Map, todo []int, waits bool) (mine, again []int) {
 	here, again, there := l.place(m, todo)
 	if len(there) == 0 {
-		return todo, append(again, l.here(m, here, waits)...)
+		return todo, append(again, l.runLocal(m, here, waits)...)
 	}
 	if err := l.c.Sessions.inTerm(l.term); err != nil {
 		for _, i := range todo {
@@ -216,22 +216,22 @@ func (l *lanes) round(m *partition.Map, todo []int, waits bool) (mine, again []i
 	mine = slices.DeleteFunc(slices.Clone(todo), func(i int) bool { return left[i] })
 	if own == nil {
 		if len(here) > 0 {
-			again = append(again, l.here(m, here, waits)...)
+			again = append(again, l.runLocal(m, here, waits)...)
 		}
 		return mine, again
 	}
-	l.there(m, own)
+	l.runRemote(m, own)
 	for _, i := range own.todo {
 		l.c.failed(own.owner, l.ops[i].Key, false, l.out[i].Code)
 	}
 	return mine, own.again
 }
 
-// here runs operations in sessions of this server.
-func (l *lanes) here(m *partition.Map, todo []int, waits bool) (again []int) {
+// runLocal runs operations in sessions of this server.
+func (l *lanes) runLocal(m *partition.Map, todo []int, waits bool) (again []int) {
 	t := l.t
 	t.parked, t.parks = waits && l.parts != nil, !waits
-	return l.c.here(m, l.ops, l.out, todo, t, l.term)
+	return l.c.runLocal(m, l.ops, l.out, todo, t, l.term)
 }
 
 // place divides operations into those of this server, those whose server is not known yet, and

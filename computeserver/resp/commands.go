@@ -40,7 +40,7 @@ func (c *conn) one(k *command, args [][]byte) {
 			c.fail(err)
 			return
 		}
-		if c.elsewhere(key) {
+		if c.setsAside(key) {
 			c.forwardLater(op, by)
 			return
 		}
@@ -63,7 +63,7 @@ func (c *conn) one(k *command, args [][]byte) {
 	}
 	from := len(c.out)
 	c.out = c.appendOutcome(c.out, o, by)
-	c.owes(from, op.Kind, o.Code)
+	c.noteProvisional(from, op.Kind, o.Code)
 }
 
 // listed makes the operation's value the list of the arguments: fields of a hash, and perhaps their
@@ -133,7 +133,7 @@ func (c *conn) appendOutcome(b []byte, o *rpcv1.Outcome, by reply) []byte {
 func (c *conn) failAt(key []byte, err error) {
 	c.out = c.appendFailure(c.out, c.s.core.OutcomeAt(c.s.core.View.Route(), key, err))
 	c.tally.Count(count.Error)
-	c.used(err)
+	c.noteError(err)
 }
 
 func (c *conn) tooLarge(advice string) string {

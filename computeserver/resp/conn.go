@@ -364,8 +364,8 @@ func (c *conn) left(changes bool) time.Duration {
 	return env.Remaining(c.s.core.Env, c.time.Deadline)
 }
 
-// used notes what the held session returned; a dead one is given back at once.
-func (c *conn) used(err error) {
+// noteError notes what the held session returned; a dead one is given back at once.
+func (c *conn) noteError(err error) {
 	if engine.Kills(err) {
 		c.worst = err
 		c.release()

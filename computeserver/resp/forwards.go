@@ -29,12 +29,13 @@ type hole struct {
 
 const maxForwards = 1024
 
-// elsewhere reports whether a command on key is set aside: its key belongs to another server, this
+// setsAside reports whether a command on key is set aside: its key belongs to another server, this
 // one does not serve it yet, or the commands of the pipeline are divided among sessions. While
 // commands are set aside, all are placed under one map, and what is served is that of one session,
 // so that commands on one key keep their order even if either changes in the middle of the
-// pipeline.
-func (c *conn) elsewhere(key []byte) bool {
+// pipeline. It settles the pipeline where the map has changed or a range is about to move, and
+// borrows a session.
+func (c *conn) setsAside(key []byte) bool {
 	own := c.s.core.View
 	if own.Any {
 		return c.divided

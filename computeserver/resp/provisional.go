@@ -15,8 +15,8 @@ type provisional struct {
 	code     rpcv1.Outcome_Code // that says something of the pair (rpcv1.Meaning)
 }
 
-// owes notes that what was replied since out had from bytes came from the held session.
-func (c *conn) owes(from int, kind rpcv1.Operation_Kind, code rpcv1.Outcome_Code) {
+// noteProvisional notes that what was replied since out had from bytes came from the held session.
+func (c *conn) noteProvisional(from int, kind rpcv1.Operation_Kind, code rpcv1.Outcome_Code) {
 	c.provisional = append(c.provisional, provisional{from, len(c.out), c.tally.Slot, kind, code})
 }
 

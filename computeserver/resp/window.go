@@ -239,7 +239,7 @@ func (c *conn) keysAhead(commands []pending, at int) *engine.Session {
 			continue
 		}
 		key := p.args[1]
-		if c.s.core.CheckKey(key) != nil || c.elsewhere(key) {
+		if c.s.core.CheckKey(key) != nil || c.setsAside(key) {
 			continue
 		}
 		if c.session != before && w.n > 0 { // they were served by another one
@@ -262,7 +262,7 @@ func (c *conn) keysAhead(commands []pending, at int) *engine.Session {
 // broke returns a session that died while it looked ahead.
 func (c *conn) broke(err error) {
 	if engine.Kills(err) {
-		c.used(err)
+		c.noteError(err)
 	}
 }
 
