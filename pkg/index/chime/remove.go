@@ -12,19 +12,10 @@ const countEvery = 8
 
 // Delete implements index.Session. The slot can be used again at once.
 func (s *session) Delete(key []byte) error {
-	s.Begin()
-	defer s.End()
-	if err := s.Lay.CheckKey(key); err != nil {
-		return explain("delete", err)
-	}
-	err := s.deleteOnce(key)
-	if err != nil && err != index.ErrNotFound {
-		return explain("delete", err)
-	}
-	return err
+	return s.write(key, nil, combine.Delete, "delete")
 }
 
-// deleteOnce is Delete of a key that was checked.
+// deleteOnce is writeOnce of a delete.
 func (s *session) deleteOnce(key []byte) error {
 	c := s.offered(combine.Delete, key, nil)
 	t, answered, err := s.acquireOr(key, c)

@@ -51,6 +51,9 @@ var errDivided = errors.New("leaf was divided")
 
 // writeOnce is write, but waits for no memory, and divides one leaf at most.
 func (s *session) writeOnce(key, value []byte, m combine.Mode) error {
+	if m == combine.Delete {
+		return s.deleteOnce(key)
+	}
 	c := s.offered(m, key, value)
 	t, answered, err := s.acquireOr(key, c)
 	switch {

@@ -47,21 +47,30 @@ func (s *Session) settle(n int, out art.Outcome) error {
 // complete does 3 to 5 for the leaf of s.leaf, in whose place the one at to is.
 func (s *Session) complete(to pool.Addr) error { return s.completeWith(to, nil) }
 
+// leadsNow is Leads to a slot that can be changed, which is st: a node whose slots are frozen is
+// replaced first.
+func (s *Session) leadsNow(place []byte, word art.Slot) (st art.Step, there bool, err error) {
+	for {
+		if there, err = s.Leads(place, word); err != nil || !there {
+			return st, false, err
+		}
+		if st = *s.Last(); !st.Word.Frozen() {
+			return st, true, nil
+		}
+		if err = s.Replace(s.Level); err != nil {
+			return st, false, err
+		}
+	}
+}
+
 // completeWith is complete. known is the leaf at to if this session made it; nil = it is READ.
 func (s *Session) completeWith(to pool.Addr, known *leaf) error {
 	at := s.leaf.at
 	s.place, s.high = append(s.place[:0], s.leaf.low...), append(s.high[:0], s.leaf.high...)
 	for {
-		there, err := s.Leads(s.place, slotOf(at))
+		st, there, err := s.leadsNow(s.place, slotOf(at))
 		if err != nil || !there {
 			return err
-		}
-		st := *s.Last()
-		if st.Word.Frozen() {
-			if err := s.Replace(s.Level); err != nil {
-				return err
-			}
-			continue
 		}
 		left := known
 		if left == nil {

@@ -259,16 +259,9 @@ func (s *Session) mergeUp(r, to pool.Addr) error {
 	low, high := bytes.Clone(s.beside.low), bytes.Clone(s.place)
 	for {
 		// Where R's slot is, and that it was there.
-		there, err := s.Leads(high, slotOf(r))
+		st, there, err := s.leadsNow(high, slotOf(r))
 		if err != nil || !there {
 			return err
-		}
-		st := *s.Last()
-		if st.Word.Frozen() {
-			if err := s.Replace(s.Level); err != nil {
-				return err
-			}
-			continue
 		}
 		out, err := s.Seek(low)
 		if err != nil {

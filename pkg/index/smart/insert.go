@@ -1,8 +1,6 @@
 package smart
 
 import (
-	"errors"
-
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
@@ -14,23 +12,10 @@ import (
 
 // Insert implements index.Session (section 4.5).
 func (s *Session) Insert(key, value []byte) error {
-	s.Begin()
-	defer s.End()
-	if err := s.lay.CheckPair(key, value); err != nil {
-		return explain("insert", err)
-	}
-	for {
-		err := s.insert(key, value)
-		switch {
-		case err == nil || err == index.ErrExists:
-			return err
-		case !errors.Is(err, index.ErrPoolFull) || !s.awaitMemory():
-			return explain("insert", err)
-		}
-	}
+	return s.write(key, value, combine.Insert, "insert")
 }
 
-// insert is Insert as a part of an operation. It does not wait for memory.
+// insert is writeOnce of an insert.
 func (s *Session) insert(key, value []byte) error {
 	for {
 		out, err := s.Seek(key)

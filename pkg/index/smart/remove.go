@@ -1,8 +1,6 @@
 package smart
 
 import (
-	"errors"
-
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/art"
 	"github.com/dmindex/dmindex/pkg/index/internal/combine"
@@ -11,23 +9,10 @@ import (
 
 // Delete implements index.Session (section 4.5).
 func (s *Session) Delete(key []byte) error {
-	s.Begin()
-	defer s.End()
-	if err := s.lay.CheckKey(key); err != nil {
-		return explain("delete", err)
-	}
-	for {
-		err := s.remove(key)
-		switch {
-		case err == nil || err == index.ErrNotFound:
-			return err
-		case !errors.Is(err, index.ErrPoolFull) || !s.awaitMemory():
-			return explain("delete", err)
-		}
-	}
+	return s.write(key, nil, combine.Delete, "delete")
 }
 
-// remove is Delete as a part of an operation.
+// remove is writeOnce of a delete.
 func (s *Session) remove(key []byte) error {
 	c := s.offers(combine.Delete, key, nil)
 	for {

@@ -21,6 +21,7 @@ func (s *Session) Upsert(key, value []byte) error {
 	return s.write(key, value, combine.Upsert, "upsert")
 }
 
+// write is a change of one pair. It waits for memory that is on its way back.
 func (s *Session) write(key, value []byte, m combine.Mode, what string) error {
 	s.Begin()
 	defer s.End()
@@ -28,9 +29,9 @@ func (s *Session) write(key, value []byte, m combine.Mode, what string) error {
 		return explain(what, err)
 	}
 	for {
-		err := s.put(key, value, m)
+		err := s.writeOnce(key, value, m)
 		switch {
-		case err == nil || err == index.ErrNotFound:
+		case err == nil || err == index.ErrNotFound || err == index.ErrExists:
 			return err
 		case !errors.Is(err, index.ErrPoolFull) || !s.awaitMemory():
 			return explain(what, err)
@@ -38,7 +39,18 @@ func (s *Session) write(key, value []byte, m combine.Mode, what string) error {
 	}
 }
 
-// put is write as a part of an operation. It does not wait for memory.
+// writeOnce is write as a part of an operation. It does not wait for memory.
+func (s *Session) writeOnce(key, value []byte, m combine.Mode) error {
+	switch m {
+	case combine.Insert:
+		return s.insert(key, value)
+	case combine.Delete:
+		return s.remove(key)
+	}
+	return s.put(key, value, m)
+}
+
+// put is writeOnce of an update or an upsert.
 func (s *Session) put(key, value []byte, m combine.Mode) error {
 	c := s.offers(m, key, value)
 	for {
