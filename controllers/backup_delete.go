@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -35,7 +36,9 @@ func (r *DMBackupReconciler) finalize(ctx context.Context, s *backupScope) (err 
 	if s.job, err = r.look(ctx, b, build.DumpJobName(b.Name)); err != nil && !errors.Is(err, kube.ErrNameTaken) {
 		return err
 	}
-	if j := s.job.job; j != nil && !s.job.done && s.job.failed == "" {
+	// A Job whose program succeeded may make another pod, which would make the artifact anew, until
+	// Kubernetes says that the Job has ended.
+	if j := s.job.job; j != nil && (s.job.alive || !slices.ContainsFunc(j.Status.Conditions, ending)) {
 		if err := r.endJob(ctx, j); err != nil {
 			return err
 		}

@@ -82,6 +82,9 @@ func judgeJob(job *batchv1.Job, pods []corev1.Pod) jobState {
 		s.pod = p.Name
 		report, ended := reportOf(p), programEnded(p)
 		succeeded := ended != nil && ended.ExitCode == 0 || ended == nil && p.Status.Phase == corev1.PodSucceeded
+		// Kubernetes may make another pod all the same. What a dump says then stays true: the
+		// next attempt finds the artifact, and reads it back. Who opens what was loaded waits
+		// (openLoaded).
 		if succeeded {
 			s.done = true
 			if report != nil {

@@ -2,6 +2,8 @@ package controllers
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +21,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/pkg/partition"
 )
 
 // dumping is a backup whose Job is at work in one pod, in the namespace shop.
@@ -162,4 +165,67 @@ func TestDumpWithoutAPod(t *testing.T) {
 	f("nobody knows", "waits for a pod: it has no pod: see its events (kubectl describe job a-dump)", func(d *dumping) { d.now = d.now.Add(time.Minute) }, nil)
 	f("suspended", "waits for a pod: the Job is suspended", func(d *dumping) { d.job.Spec.Suspend = new(bool); *d.job.Spec.Suspend = true }, nil)
 	f("too early", "Job a-dump waits for a pod", func(d *dumping) { d.now = d.job.CreationTimestamp.Add(time.Second) }, quota)
+}
+
+// TestOpenedAfterTheLastPod: an index that is loaded is opened when no pod of its Job can put old
+// values over those of programs any more: Kubernetes makes another one when a mesh's proxy failed
+// beside the program that succeeded.
+func TestOpenedAfterTheLastPod(t *testing.T) {
+	index := &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "shop", UID: "9"}}
+	record := &restoreRecord{Identity: "9", Backup: "a", Artifact: "a.dump", Digest: goodReport.Digest}
+	text, err := json.Marshal(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := build.RestoreJob(index, "9", dmv1.BackupTemplate{}, "a.dump", goodReport.Digest, "server:1", []string{"x:1"})
+	job.UID = "2"
+	first := meshed(t, job, "demo-restore-1", 0, corev1.PodFailed, goodReport)
+	second := corev1.Pod{ObjectMeta: *first.ObjectMeta.DeepCopy()}
+	second.Name, second.Status.Phase = "demo-restore-2", corev1.PodRunning
+	for _, err := range []error{
+		controllerutil.SetControllerReference(index, job, testScheme(t)), controllerutil.SetControllerReference(job, &first, testScheme(t)), controllerutil.SetControllerReference(job, &second, testScheme(t)),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(index, job, &first, &second).Build()
+	r := &DMIndexReconciler{base: base{Writer: kube.Writer{Client: api, Live: api}, now: time.Now, events: &recorder{}, logged: newLogged()}}
+	if err := r.keepState(t.Context(), index); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Annotate(t.Context(), index, map[string]string{dmv1.AnnotationRestore: string(text), dmv1.AnnotationCreated: "true"}); err != nil {
+		t.Fatal(err)
+	}
+	load := func() *restoreRecord {
+		t.Helper()
+		s := &indexScope{index: &dmv1.DMIndex{}}
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(index), s.index); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.keepState(t.Context(), s.index); err != nil {
+			t.Fatal(err)
+		}
+		s.view.Map = &partition.Map{}
+		var wait *waitFor
+		if err := r.loadBackup(t.Context(), s); err != nil && !errors.As(err, &wait) {
+			t.Fatal(err)
+		}
+		return recordedRestore(s.index)
+	}
+	if is := load(); !is.Loaded || is.Done || is.Keys != 7 {
+		t.Errorf("while the second attempt runs: %+v", is)
+	}
+	if api.Get(t.Context(), client.ObjectKeyFromObject(job), job) == nil {
+		t.Error("the Job goes on")
+	}
+	if is := load(); is.Done {
+		t.Error("it is opened while a pod that lost its Job runs")
+	}
+	if err := api.Delete(t.Context(), &second); err != nil {
+		t.Fatal(err)
+	}
+	if is := load(); !is.Done {
+		t.Errorf("when the pods have ended: %+v", is)
+	}
 }

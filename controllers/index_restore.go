@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -32,6 +33,11 @@ type restoreRecord struct {
 
 	// Template is that of the backup: where the artifact is, and what its pods need.
 	Template dmv1.BackupTemplate `json:"template"`
+
+	// Loaded: a program of the Job has loaded all, with so many Keys. Nobody may use the index yet:
+	// another pod of the Job may still do the same.
+	Loaded bool   `json:"loaded,omitempty"`
+	Keys   uint64 `json:"keys,omitempty"`
 
 	Done bool `json:"done,omitempty"`
 }
@@ -183,7 +189,11 @@ func stillHasKeys(newest *dmv1.DMBackup, all []dmv1.DMBackup) error {
 
 // loadBackup has a Job load the index from the backup that was chosen. Until that is done the index
 // is not Available (see loading). The Job is repeated until it succeeds: what it does can be
-// repeated.
+// repeated, but not when the index is used. Its program says when all is loaded; Kubernetes may
+// make another pod all the same, if something else in the pod failed, and that one would put old
+// values over those of programs. So that all is loaded is written down first; then the Job is
+// ended, unless it is complete; and the index is opened when no pod of it is there that could go
+// on.
 func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error {
 	record := recordedRestore(s.index)
 	if record == nil || s.view.Map == nil {
@@ -200,6 +210,9 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 	}
 	wait := func(text string) error {
 		return &waitFor{dmv1.ReasonRestoring, "the index is loaded from backup " + record.Backup + ": " + text, requeueSoon}
+	}
+	if record.Loaded {
+		return r.openLoaded(ctx, s, record, &job, wait)
 	}
 	switch {
 	case job.job == nil:
@@ -241,20 +254,50 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 		}
 		return wait(job.progress())
 	}
+	record.Loaded, record.Keys = true, uint64(job.report.Keys)
+	if err := r.writeRestore(ctx, s.index, record); err != nil {
+		return err
+	}
+	return r.openLoaded(ctx, s, record, &job, wait)
+}
+
+// openLoaded lets programs use an index of which it is written down that it is loaded, once no pod
+// of its Job can change it any more.
+func (r *DMIndexReconciler) openLoaded(ctx context.Context, s *indexScope, record *restoreRecord, job *jobState, wait func(string) error) error {
+	if job.job != nil && (job.alive || !slices.ContainsFunc(job.job.Status.Conditions, ending)) {
+		if err := r.endJob(ctx, job.job); err != nil {
+			return err
+		}
+		return wait("it is loaded; Job " + job.job.Name + " is being deleted, since its pods do not end with their program")
+	}
+	// Pods that lost their Job are deleted by Kubernetes, but not at once.
+	pods := &corev1.PodList{}
+	err := r.Live.List(ctx, pods, client.InNamespace(s.index.Namespace), client.MatchingLabels{batchv1.JobNameLabel: build.RestoreJobName(s.index.Name), dmv1.LabelManagedBy: dmv1.ManagedBy})
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return !ended(&p) }); i >= 0 {
+		p := &pods.Items[i]
+		return wait(fmt.Sprintf("it is loaded; pod %s of its Job has not ended yet: if its node %s is off for good, delete that", p.Name, p.Spec.NodeName))
+	}
 	// The Service first: who sees that the index is Available can reach it.
 	if err := r.Apply(ctx, s.index, build.ClientService(s.index)); err != nil {
 		return err
 	}
 	record.Done = true
+	if err := r.writeRestore(ctx, s.index, record); err != nil {
+		return err
+	}
+	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, dmv1.ReasonRestored, "Restore", "the index was loaded from backup %s: %d keys, digest %.16s...", record.Backup, record.Keys, record.Digest)
+	return nil
+}
+
+func (r *DMIndexReconciler) writeRestore(ctx context.Context, index *dmv1.DMIndex, record *restoreRecord) error {
 	text, err := json.Marshal(record)
 	if err != nil {
 		return err
 	}
-	if err := r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationRestore: string(text)}); err != nil {
-		return err
-	}
-	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, dmv1.ReasonRestored, "Restore", "the index was loaded from backup %s: %d keys, digest %.16s...", record.Backup, job.report.Keys, record.Digest)
-	return nil
+	return r.Annotate(ctx, index, map[string]string{dmv1.AnnotationRestore: string(text)})
 }
 
 // A Job that failed to load an index is replaced after as long as it took, within these bounds: one
