@@ -3,6 +3,7 @@ package controllers
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,7 +38,7 @@ func parseSchedule(spec *dmv1.DMBackupScheduleSpec) (cron.Schedule, error) {
 	if strings.Contains(spec.Schedule, "TZ") {
 		return nil, fmt.Errorf("schedule %q: write the time zone in timeZone", spec.Schedule)
 	}
-	times, err := cron.ParseStandard("TZ=UTC " + spec.Schedule)
+	times, err := cron.ParseStandard("TZ=UTC " + sevenIsSunday(spec.Schedule))
 	fields, ok := times.(*cron.SpecSchedule)
 	if err == nil && !ok { // @every, which is of no clock and may be of seconds
 		err = errors.New("it has no times")
@@ -47,6 +48,37 @@ func parseSchedule(spec *dmv1.DMBackupScheduleSpec) (cron.Schedule, error) {
 	}
 	const allHours = 1<<24 - 1
 	return &wallTimes{fields: fields, zone: zone, everyHour: fields.Hour&allHours == allHours}, nil
+}
+
+// sevenIsSunday is a schedule whose last field calls Sunday 0 and not 7, which the library does not
+// know and crontabs may have.
+func sevenIsSunday(schedule string) string {
+	fields := strings.Fields(schedule)
+	if len(fields) != 5 {
+		return schedule
+	}
+	parts := strings.Split(fields[4], ",")
+	for i, part := range parts {
+		days, step, stepped := strings.Cut(part, "/")
+		from, to, ranged := strings.Cut(days, "-")
+		first, err := strconv.Atoi(from)
+		by, err2 := 1, error(nil)
+		if stepped {
+			by, err2 = strconv.Atoi(step)
+		}
+		switch {
+		case part == "7":
+			parts[i] = "0"
+		case ranged && to == "7" && err == nil && err2 == nil && first >= 0 && by > 0:
+			var all []string
+			for day := first; day <= 7; day += by {
+				all = append(all, strconv.Itoa(day%7))
+			}
+			parts[i] = strings.Join(all, ",")
+		}
+	}
+	fields[4] = strings.Join(parts, ",")
+	return strings.Join(fields, " ")
 }
 
 // wall is what a clock shows at a time that has its zone.

@@ -74,3 +74,29 @@ func TestSpread(t *testing.T) {
 		}
 	}
 }
+
+// TestSundayIsSeven: crontabs call Sunday 0 or 7.
+func TestSundayIsSeven(t *testing.T) {
+	for given, same := range map[string]string{
+		"0 3 * * 7": "0 3 * * 0", "0 3 * * 1,7": "0 3 * * 0,1", "0 3 * * 5-7": "0 3 * * 0,5,6", "0 3 * * 1-7/2": "0 3 * * 0,1,3,5", "0 3 * * 0-7": "0 3 * * 0-6",
+	} {
+		a, err := parseSchedule(&dmv1.DMBackupScheduleSpec{Schedule: given})
+		b, err2 := parseSchedule(&dmv1.DMBackupScheduleSpec{Schedule: same})
+		if err != nil || err2 != nil {
+			t.Errorf("%s: %v, %v", given, err, err2)
+			continue
+		}
+		for at, n := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), 0; n < 14; n++ {
+			next := a.Next(at)
+			if want := b.Next(at); !next.Equal(want) {
+				t.Errorf("%s after %v: %v, want %v", given, at, next, want)
+			}
+			at = next
+		}
+	}
+	for _, bad := range []string{"0 3 * * 8", "0 3 * * 6-8", "0 3 * * 7-1"} {
+		if _, err := parseSchedule(&dmv1.DMBackupScheduleSpec{Schedule: bad}); err == nil {
+			t.Errorf("%s has times", bad)
+		}
+	}
+}

@@ -77,8 +77,8 @@ func TestEndpoints(t *testing.T) {
 		}
 		return fmt.Sprint(slices.DeleteFunc(cert.DNSNames, func(n string) bool { return !strings.HasSuffix(n, ".com") }), cert.IPAddresses[1:])
 	})
-	c.equal("external RESP", "demo.example.com:6379,*.demo.example.com:6379,192.0.2.7:6379,[2001:db8::7]:6379", func() any { return c.secret("demo-conn", build.KeyExternalRESP) })
-	c.equal("external SDK", "demo.example.com:7480,*.demo.example.com:7480,192.0.2.7:7480,[2001:db8::7]:7480", func() any { return c.secret("demo-conn", build.KeyExternalRPC) })
+	c.equal("external RESP", "demo.example.com:6379,192.0.2.7:6379,[2001:db8::7]:6379", func() any { return c.secret("demo-conn", build.KeyExternalRESP) })
+	c.equal("external SDK", "demo.example.com:7480,192.0.2.7:7480,[2001:db8::7]:7480", func() any { return c.secret("demo-conn", build.KeyExternalRPC) })
 	c.patch("demo", i, func() { i.Spec.Endpoints = dmv1.EndpointsSpec{} })
 	c.equal("the Service", "ClusterIP  2", func() any { return service() })
 	c.equal("external RESP", "", func() any { return c.secret("demo-conn", build.KeyExternalRESP) })

@@ -162,7 +162,9 @@ func ConnectionSecret(index *dmv1.DMIndex, password, ca []byte) *corev1.Secret {
 	if mode := index.Spec.Endpoints.RESP.TLS.Mode; mode != "" && mode != dmv1.RESPTLSOff {
 		s.Data[KeyRESPTLS] = []byte(mode)
 	}
-	if names := index.Spec.Endpoints.ExternalNames; len(names) > 0 {
+	// One for many names is of certificates; nobody can connect to it.
+	wild := func(name string) bool { return strings.HasPrefix(name, "*.") }
+	if names := slices.DeleteFunc(slices.Clone(index.Spec.Endpoints.ExternalNames), wild); len(names) > 0 {
 		s.Data[KeyExternalRESP], s.Data[KeyExternalRPC] = each(names, config.PortRESP), each(names, config.PortRPC)
 	}
 	return s
