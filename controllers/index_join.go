@@ -70,6 +70,7 @@ func (r *DMIndexReconciler) joinMemory(ctx context.Context, s *indexScope) error
 	}
 	var waits []string
 	var failed collected
+	failed.add(r.renewJoined(ctx, s))
 	for _, m := range s.joining {
 		wait, err := r.joinServer(ctx, s, m)
 		failed.add(err)
@@ -151,10 +152,8 @@ func (r *DMIndexReconciler) turn(ctx context.Context, s *indexScope, m memorySer
 func (r *DMIndexReconciler) joinServer(ctx context.Context, s *indexScope, m memoryServer) (wait string, err error) {
 	identity := identityOf(s.index)
 	ordinal, _ := build.MemoryServerVolume(m.id)
-	server := &rpcv1.JoinedServer{
-		Id: uint32(m.id), Incarnation: m.incarnation, Provider: s.transports()[ordinal],
-		Control: build.Control(m.pod, build.MemoryPoolOf(s.index, s.index.Spec.MemoryPools[ordinal]), s.index.Namespace),
-	}
+	server := &rpcv1.JoinedServer{Id: uint32(m.id), Incarnation: m.incarnation, Provider: s.transports()[ordinal]}
+	server.Control, server.Copies = s.addressesOf(m)
 	_, _, described := s.memoryPod(m)
 	switch {
 	case m.state == dmv1.ServerLost:

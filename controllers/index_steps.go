@@ -333,8 +333,8 @@ func (r *DMIndexReconciler) configure(ctx context.Context, s *indexScope) error 
 			continue // the home tells of them
 		}
 		ordinal, _ := build.MemoryServerVolume(m.id)
-		pool := build.MemoryPoolOf(s.index, s.index.Spec.MemoryPools[ordinal])
-		servers = append(servers, config.MemoryServer{Transport: transports[ordinal], ID: m.id, Pod: m.pod, Incarnation: m.incarnation, Control: build.Control(m.pod, pool, s.index.Namespace)})
+		control, copies := s.addressesOf(m)
+		servers = append(servers, config.MemoryServer{Transport: transports[ordinal], ID: m.id, Pod: m.pod, Incarnation: m.incarnation, Control: control, Copies: copies})
 	}
 	configMap, err := build.ConfigMap(s.index, build.IndexConfig(s.index, identityOf(s.index), servers))
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -53,7 +54,7 @@ func TestVolumeMoves(t *testing.T) {
 		if err := c.get("demo-config", config); err != nil {
 			return err.Error()
 		}
-		if text := config.Data["index.json"]; !strings.Contains(text, "demo-memory-1024.") || strings.Contains(text, "demo-memory-0.") {
+		if text := config.Data["index.json"]; !strings.Contains(text, `"control": "demo-memory-1024.`) || strings.Contains(text, `"control": "demo-memory-0.`) {
 			return text
 		}
 		return ""
@@ -61,4 +62,24 @@ func TestVolumeMoves(t *testing.T) {
 	if said := c.operator.said(0); !strings.Contains(said, "VolumeMoved") || strings.Contains(said, "FailedOver") {
 		t.Errorf("events: %s", said)
 	}
+}
+
+// TestJoinedVolumeMoves: the home of an index, which tells clients where servers are that joined,
+// hears of the pod that such a server's volume has moved to.
+func TestJoinedVolumeMoves(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.start(0)
+	c.create(index, "demo")
+	c.available("demo")
+	c.grow("demo", 3)
+	c.condition("demo", dmv1.ConditionProgressing, metav1.ConditionFalse, dmv1.ReasonAsDesired, "")
+	home, identity := string(c.pod("demo-memory-0").UID), c.index("demo").Status.Identity
+	pool := &dmv1.DMMemoryPool{}
+	c.patch("demo-memory", pool, func() { pool.Annotations[dmv1.AnnotationMove] = "demo-memory-2" })
+	at := func(pod string) string { return pod + ".demo-memory." + c.namespace + ".svc:7471" }
+	c.equal("the addresses", []string{at("demo-memory-1024"), at("demo-memory-2")}, func() any { return c.fleet.JoinedAt(home, identity, 3) })
+	c.equal("the pods", []string{"demo-memory-0 none", "demo-memory-1 none", "demo-memory-1024 primary"}, func() any { return c.rolesOf("demo-memory") })
+	c.available("demo")
+	c.settled("demo")
 }

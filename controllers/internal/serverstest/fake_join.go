@@ -18,6 +18,20 @@ func (f *Fleet) SetBehind(names ...string) {
 	f.behind = names
 }
 
+// JoinedAt are the addresses of a server that joined an index, as its home has them.
+func (f *Fleet) JoinedAt(uid, index string, id uint32) (addresses []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m := f.memory[uid]; m != nil && m.indexes[index] != nil {
+		for _, s := range m.indexes[index].joined.Servers {
+			if s.Id == id {
+				addresses = append([]string{s.Control}, s.Copies...)
+			}
+		}
+	}
+	return addresses
+}
+
 // Joined are the servers that joined an index, as its home has them: "2 MEMBER".
 func (f *Fleet) Joined(uid, index string) (list []string) {
 	f.mu.Lock()
@@ -47,6 +61,9 @@ func (c *memoryClient) JoinServer(_ context.Context, index string, s *rpcv1.Join
 			a.joined.Servers = append(a.joined.Servers, proto.CloneOf(s))
 		} else {
 			was := a.joined.Servers[at]
+			if len(s.Copies) > 0 && was.Incarnation == s.Incarnation {
+				was.Control, was.Copies = s.Control, slices.Clone(s.Copies)
+			}
 			switch now = was.State; {
 			case was.Incarnation != s.Incarnation, now == rpcv1.JoinedServer_MEMBER && s.State == rpcv1.JoinedServer_LEFT:
 				return servers.ErrInUse
