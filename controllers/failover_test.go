@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -116,4 +117,56 @@ func TestShownVolumes(t *testing.T) {
 	if got := show(); !strings.HasPrefix(got, "True DecisionPending volume 0: pod pool-0 does not answer") {
 		t.Errorf("while a server does not answer: %s", got)
 	}
+}
+
+// TestCopiesThatEnd: pods of copies that end are deleted, and others are made, no faster than one
+// every 10 s. One of a volume that is lost goes if it has nothing, and no other is made.
+func TestCopiesThatEnd(t *testing.T) {
+	m := newMovingPool(t, interceptor.Funcs{})
+	m.copies(2)
+	m.until(twice)
+	m.settle()
+	made := func() (n int) {
+		for _, p := range m.scope().pods {
+			if podID(p) >= 1024 {
+				n++
+			}
+		}
+		return n
+	}
+	end := func() {
+		for _, p := range m.scope().pods {
+			if podID(p) < 1024 || ended(p) {
+				continue
+			}
+			p.CreationTimestamp = metav1.NewTime(m.now)
+			if err := m.r.Update(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+			p.Status.Phase = corev1.PodFailed
+			if err := m.r.Status().Update(t.Context(), p); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	end()
+	for range 10 { // 5 s
+		if _, err := m.look(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, next := made(), m.scope().record.Next; n != 2 || next != 1026 {
+		t.Errorf("%d pods of copies, the next number is %d: others were made at once", n, next)
+	}
+	m.until(strings.ReplaceAll(strings.ReplaceAll(twice, "1025", "1027"), "1024", "1026"))
+
+	m.fleet.HoldBack(true)
+	end()
+	m.now = m.now.Add(joinBackoff)
+	m.until("0:pool-0, 1:pool-1, pool-0 primary, pool-1 primary, pool-1028 joining, pool-1029 joining")
+	s := m.scope()
+	if err := m.r.Delete(t.Context(), s.record.Views[0].Primary.among(s.pods)); err != nil {
+		t.Fatal(err)
+	}
+	m.until("0:pool-0, 1:pool-1, pool-1 primary, pool-1029 joining")
 }

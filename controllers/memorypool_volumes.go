@@ -188,11 +188,17 @@ func (r *DMMemoryPoolReconciler) moveVolumes(ctx context.Context, s *memoryPoolS
 		if v.actions.Record != nil {
 			continue
 		}
-		if v.actions.MakePods > 0 && tls != "" { // no server could start without its certificate
+		again := r.now().Sub(v.madeAt(r.now())) >= joinBackoff
+		if v.actions.MakePods > 0 && again && tls != "" { // no server could start without its certificate
 			problems.add(r.makeCopies(ctx, s, v, tls))
 		}
 		for _, p := range v.actions.DeletePods {
 			problems.add(r.deleteCopy(ctx, v, p))
+		}
+		for _, p := range v.useless() {
+			if again || !ended(p) { // it is what holds the next one back
+				problems.add(r.deleteCopy(ctx, v, volumes.Pod{Name: string(p.UID), Version: p.ResourceVersion}))
+			}
 		}
 	}
 	return problems.err()
@@ -339,6 +345,9 @@ func (r *DMMemoryPoolReconciler) tellView(ctx context.Context, s *memoryPoolScop
 func (r *DMMemoryPoolReconciler) lookAgain(s *memoryPoolScope) {
 	for _, v := range s.volumes {
 		a := v.actions
+		if v.fixed != "" && v.view.Number == 0 {
+			continue // an event tells, or the next look
+		}
 		if a.Record != nil || a.Status != volumes.InSync || len(a.Tell)+a.MakePods+len(a.DeletePods)+len(v.moves) > 0 {
 			s.volumesAgain = volumeLook
 		}

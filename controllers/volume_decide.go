@@ -9,6 +9,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
@@ -129,10 +130,13 @@ func (v *volumeScope) decide(now time.Duration, pool *dmv1.DMMemoryPool, memory 
 		primary, answered = v.reports[string(v.pods[0].UID)]
 	}
 	v.fixed = ""
+	if v.view.Number == 0 && !answered {
+		v.fixed = "its server does not say whether it can have another copy: use a newer image, if it answers otherwise"
+	}
 	if answered && primary.Role == volumes.Primary && primary.Mirror == "" {
 		v.fixed = "its server cannot have another copy: use a newer image"
 	}
-	if v.view.Number == 0 && (!answered || v.fixed != "") {
+	if v.view.Number == 0 && v.fixed != "" {
 		v.actions = volumes.Actions{Status: volumes.Alone, Waiting: v.fixed, Memory: memory}
 		return
 	}
@@ -140,6 +144,34 @@ func (v *volumeScope) decide(now time.Duration, pool *dmv1.DMMemoryPool, memory 
 	if v.fixed != "" {
 		v.actions.MakePods, v.actions.Join, v.actions.Waiting = 0, nil, v.fixed
 	}
+	if v.actions.Status == volumes.Lost {
+		v.actions.MakePods = 0
+	}
+}
+
+// useless are the pods of further copies that hold nothing that could be needed: they ended, or
+// never got the whole of a volume that is lost. The pod that answers is not among them: who has
+// data there says what becomes of it.
+func (v *volumeScope) useless() (pods []*corev1.Pod) {
+	for _, p := range v.pods {
+		r, answered := v.reports[string(p.UID)]
+		joining := answered && r.Role == volumes.Joining && v.actions.Status == volumes.Lost
+		if string(p.UID) != v.view.Primary.UID && !going(p) && (ended(p) || joining) {
+			pods = append(pods, p)
+		}
+	}
+	return pods
+}
+
+// madeAt is when the newest pod of a further copy was made. A kubelet may refuse one after the
+// other.
+func (v *volumeScope) madeAt(now time.Time) (newest time.Time) {
+	for _, p := range v.pods {
+		if made := kube.Stamp(p, "", p.CreationTimestamp.Time, now); podID(p) > build.MaxVolume && made.After(newest) {
+			newest = made
+		}
+	}
+	return newest
 }
 
 // next is the record with the views that are decided, and the volumes that get another one. A view
