@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/pki"
 )
 
 // copies lets the pool have so many copies of each volume.
@@ -169,4 +170,25 @@ func TestCopiesThatEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.until("0:pool-0, 1:pool-1, pool-1 primary, pool-1029 joining")
+}
+
+// TestServersThatAreTold: a server that does not take what it is told is told again soon, however
+// often that goes on.
+func TestServersThatAreTold(t *testing.T) {
+	m := newMovingPool(t, interceptor.Funcs{})
+	m.copies(2)
+	m.until(twice)
+	m.settle()
+	s := m.scope()
+	s.authority = &pki.Authority{}
+	s.volumes = volumesToKeep(s.pool, s.record, s.pods, "")
+	v := s.volumes[0]
+	v.actions.Tell = []string{v.view.Backup.UID}
+	v.view.Number-- // it has heard of a higher one
+	for range 3 {
+		after, err := result(m.r.tellVolume(t.Context(), s, v))
+		if err != nil || after.RequeueAfter != volumeLook {
+			t.Errorf("it is told again after %v, %v; want %v", after.RequeueAfter, err, volumeLook)
+		}
+	}
 }

@@ -214,8 +214,14 @@ func (r *DMMemoryPoolReconciler) tellVolume(ctx context.Context, s *memoryPoolSc
 		}
 	}
 	call := func(uid string, f func(servers.Volume) error) {
-		if p := v.podOf(uid); p != nil {
-			problems.add(r.withVolume(p, s.authority, f))
+		p := v.podOf(uid)
+		if p == nil {
+			return
+		}
+		// No failure: a server may need longer than the call, or has heard of more meanwhile. It is
+		// told again, and not ever more seldom.
+		if err := r.withVolume(p, s.authority, f); err != nil {
+			problems.add(&waitFor{dmv1.ReasonCopyMissing, err.Error(), volumeLook})
 		}
 	}
 	view := v.view.view()

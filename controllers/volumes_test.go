@@ -29,7 +29,6 @@ type movingPool struct {
 	r     *DMMemoryPoolReconciler
 	pool  types.NamespacedName
 	uids  int
-	hooks interceptor.Funcs
 	now   time.Time
 }
 
