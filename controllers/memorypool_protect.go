@@ -116,9 +116,15 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 	}
 	var problems collected
 	keeps := len(s.use.keptFor) > 0
-	if keeps || !s.pool.Spec.Paused {
-		problems.add(r.Apply(ctx, s.pool, build.MemoryBudget(s.pool, keeps, s.namedPods())))
+	named, counted := s.namedPods()
+	budget := func(pods int) {
+		if keeps || !s.pool.Spec.Paused {
+			problems.add(r.Apply(ctx, s.pool, build.MemoryBudget(s.pool, keeps, pods)))
+		}
 	}
+	// It is raised before it counts more pods, and lowered behind it: a pod with data that is not
+	// needed for the number could be evicted.
+	budget(max(named, counted))
 	for _, p := range s.pods {
 		if going(p) || ended(p) {
 			continue
@@ -142,6 +148,9 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 		}
 		kept.DeepCopyInto(p)
 	}
+	if named, counted = s.namedPods(); problems.err() == nil {
+		budget(max(named, counted))
+	}
 	return problems.err()
 }
 
@@ -153,17 +162,24 @@ func (s *memoryPoolScope) keeps(p *corev1.Pod) []string {
 	return s.use.keeps(p)
 }
 
-// namedPods is how many pods of the pool the views of its volumes name; 0 if no volume has any.
-func (s *memoryPoolScope) namedPods() (n int) {
+// namedPods is how many pods of the pool the views of its volumes name, and how many the budget
+// counts, as their labels say; 0 if no volume has a view.
+func (s *memoryPoolScope) namedPods() (named, counted int) {
 	if len(s.record.Views) == 0 {
-		return 0
+		return 0, 0
 	}
 	for _, p := range s.pods {
-		if !going(p) && !ended(p) && s.record.needs(p) {
-			n++
+		if going(p) || ended(p) {
+			continue
+		}
+		if s.record.needs(p) {
+			named++
+		}
+		if p.Labels[dmv1.LabelReleased] == "" {
+			counted++
 		}
 	}
-	return n
+	return named, counted
 }
 
 // tellReleased tells of a pod with data that was released, or is kept again.

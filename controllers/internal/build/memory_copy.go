@@ -22,6 +22,8 @@ const envPodUID = "POD_UID"
 func MemoryCopy(pool *dmv1.DMMemoryPool, id, volume int, image string) *corev1.Pod {
 	p := memoryPod(pool, id, volume, image)
 	p.Labels[dmv1.LabelVolume] = strconv.Itoa(volume)
+	// Nothing is lost with it, and the budget does not count it, until a view names it.
+	KeepMemoryPod(p, pool, "", true)
 	c := &p.Spec.Containers[0]
 	c.Env = append(c.Env, corev1.EnvVar{Name: envPodUID, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}})
 	c.Args = append(c.Args, "--pod=$("+envPodUID+")", fmt.Sprintf("--mirror=:%d", config.PortMirror))
