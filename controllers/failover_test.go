@@ -1,12 +1,16 @@
 package controllers
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -191,4 +195,37 @@ func TestServersThatAreTold(t *testing.T) {
 			t.Errorf("it is told again after %v, %v; want %v", after.RequeueAfter, err, volumeLook)
 		}
 	}
+}
+
+// TestRefusedCopies: a quota that refuses the pods of copies is told, is asked again every 10 s,
+// and keeps no volume from being looked at soon.
+func TestRefusedCopies(t *testing.T) {
+	full, tries := true, 0
+	m := newMovingPool(t, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
+		if strings.HasPrefix(o.GetName(), "pool-10") && full {
+			tries++
+			return apierrors.NewForbidden(corev1.Resource("pods"), o.GetName(), errors.New("exceeded quota"))
+		}
+		return c.Create(ctx, o, options...)
+	}})
+	m.copies(2)
+	for range 12 { // 6 s
+		s, err := m.look()
+		after, failed := result(err)
+		if failed != nil || s.volumesAgain != volumeLook || after.RequeueAfter > recheck {
+			t.Errorf("a look while pods are refused: %v, again after %v", failed, s.volumesAgain)
+		}
+		if s.showVolumes(); tries > 0 {
+			c := find(s.pool.Status.Conditions, dmv1.ConditionDegraded)
+			if c == nil || c.Reason != dmv1.ReasonCopyMissing || !strings.Contains(c.Message, "exceeded quota") {
+				t.Errorf("it is shown as %+v", c)
+			}
+		}
+	}
+	if tries != 1 {
+		t.Errorf("%d pods were tried within 6 s, want 1", tries)
+	}
+	full = false
+	m.now = m.now.Add(joinBackoff)
+	m.until(twice)
 }

@@ -13,6 +13,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -79,7 +80,13 @@ func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 	if err := writeStatus(ctx, &r.base, s.pool, before, &s.pool.Status, holdMemoryPool(&s.pool.Status, before)); err != nil {
 		return ctrl.Result{}, err
 	}
-	after, err := result(err)
+	after, failed := result(err)
+	if failed != nil && s.volumesAgain > 0 {
+		// Not ever more seldom: a volume waits for the next look.
+		logf.FromContext(ctx).Error(failed, "reconcile memory pool")
+		after, failed = ctrl.Result{RequeueAfter: volumeLook}, nil
+	}
+	err = failed
 	if err == nil && len(s.problems) > 0 {
 		after.RequeueAfter = requeueSoon // nobody tells when a node was mended
 	}

@@ -19,6 +19,7 @@ type remembered struct {
 
 	mu      sync.Mutex
 	indexes map[types.UID]memory
+	copies  map[types.UID]refusedCopy            // by pool
 	volumes map[types.UID]map[int]volumes.Memory // by pool and number; never changed, only replaced
 }
 
@@ -31,7 +32,7 @@ type memory struct {
 }
 
 func newRemembered(born time.Time) *remembered {
-	return &remembered{born: born, indexes: map[types.UID]memory{}, volumes: map[types.UID]map[int]volumes.Memory{}}
+	return &remembered{born: born, indexes: map[types.UID]memory{}, volumes: map[types.UID]map[int]volumes.Memory{}, copies: map[types.UID]refusedCopy{}}
 }
 
 func (r *remembered) get(index types.UID) memory {
@@ -57,6 +58,31 @@ func (r *remembered) volumesOf(pool types.UID) map[int]volumes.Memory {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.volumes[pool]
+}
+
+// refusedCopy is why, and when, a pod for a further copy was refused last.
+type refusedCopy struct {
+	why string
+	at  time.Time
+}
+
+// mostRefused bounds what is remembered of refusals. When it is full it is forgotten, and some pods
+// are tried again a little early.
+const mostRefused = 4096
+
+func (r *remembered) refusedCopy(pool types.UID) refusedCopy {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.copies[pool]
+}
+
+func (r *remembered) refuseCopy(pool types.UID, c refusedCopy) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.copies) >= mostRefused {
+		clear(r.copies)
+	}
+	r.copies[pool] = c
 }
 
 // putVolumes remembers what was decided about the volumes of a pool.

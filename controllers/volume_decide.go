@@ -39,6 +39,7 @@ type volumeScope struct {
 	reports map[string]servers.VolumeReport // of those that answered, by UID
 	actions volumes.Actions
 	fixed   string // why it cannot be moved; empty if it can
+	refused string // why no pod could be made for a copy; empty if it could
 }
 
 // volumesToKeep are the volumes of a pool that are not left as they are. pods are all of the pool,
@@ -131,7 +132,7 @@ func (v *volumeScope) decide(now time.Duration, pool *dmv1.DMMemoryPool, memory 
 	}
 	v.fixed = ""
 	if v.view.Number == 0 && !answered {
-		v.fixed = "its server does not say whether it can have another copy: use a newer image, if it answers otherwise"
+		v.fixed = "its server does not answer, or its image knows no copies: use a newer one"
 	}
 	if answered && primary.Role == volumes.Primary && primary.Mirror == "" {
 		v.fixed = "its server cannot have another copy: use a newer image"

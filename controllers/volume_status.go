@@ -9,6 +9,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
@@ -34,7 +35,16 @@ func (s *memoryPoolScope) showVolumes() {
 		}
 		messages = append(messages, fmt.Sprintf("volume %d: %s", v.number, message))
 	}
-	if len(s.volumes) == 0 {
+	for name := range podNamesIn(s.pool.Annotations[dmv1.AnnotationMove]) {
+		if !build.IsPodName(s.pool.Name, name) {
+			messages = append(messages, fmt.Sprintf("annotation %s names %s, and no pod of the pool has such a name", dmv1.AnnotationMove, name))
+		}
+	}
+	slices.Sort(messages)
+	if reason == dmv1.ReasonVolumesInSync && len(messages) > 0 {
+		reason = dmv1.ReasonCopyMissing
+	}
+	if len(s.volumes)+len(messages) == 0 {
 		apimeta.RemoveStatusCondition(&status.Conditions, dmv1.ConditionDegraded)
 		return
 	}
@@ -63,8 +73,13 @@ func (v *volumeScope) problem() (reason, message string) {
 		return dmv1.ReasonDecisionPending, message
 	}
 	waiting := slices.DeleteFunc(slices.Clone(v.pods), func(p *corev1.Pod) bool { return string(p.UID) == v.view.Primary.UID })
-	if why := unschedulable(waiting); why != "" {
-		return dmv1.ReasonNoNodeForCopy, why
+	switch why, text := podTrouble(waiting); {
+	case why == dmv1.ReasonUnschedulable:
+		return dmv1.ReasonNoNodeForCopy, text
+	case why != "":
+		return dmv1.ReasonCopyMissing, text
+	case v.refused != "":
+		return dmv1.ReasonCopyMissing, "no pod can be made for a copy: " + v.refused
 	}
 	return dmv1.ReasonCopyMissing, orElse(message, "another pod is to serve: "+v.actions.Reason)
 }
