@@ -25,14 +25,13 @@ type peer struct {
 	waiter, walker *verbs.Waiter
 	feed           atomic.Pointer[verbs.Feed]
 	waits          atomic.Bool // answers wait for the copy
+	unmarked       bool        // it fell behind when they were to; of the goroutine that joins it
 }
 
 const (
 	firstPause = 10 * time.Millisecond // between attempts
 	lastPause  = volumes.AskInterval
 	askAgain   = 20 * time.Millisecond // of the member, to wait for the copy
-
-	never = 1 << 62 // a position that no copy reaches
 )
 
 // live reports whether the peer is still one that the member wants.
@@ -140,12 +139,16 @@ func (k *peer) join(f *verbs.Feed) {
 		return
 	}
 	for k.live() && k.Member.WaitFor(k.Proc, uint64(whole), func() uint64 { return k.mark(f) }) != nil {
+		if k.unmarked {
+			k.Member.Drop(k.Target)
+			return
+		}
 		k.Env.Sleep(askAgain)
 	}
 }
 
-// mark lets answers wait for the copy, and records that in the stream. If that fails the copy is
-// never in sync, and the next view ends the wait.
+// mark lets answers wait for the copy, and records that in the stream. If that fails nothing was
+// promised, and the copy is dropped.
 func (k *peer) mark(f *verbs.Feed) uint64 {
 	err := f.Await()
 	if err == nil {
@@ -155,8 +158,9 @@ func (k *peer) mark(f *verbs.Feed) uint64 {
 			return uint64(p)
 		}
 	}
+	k.unmarked = true
 	k.report(err)
-	return never
+	return 0
 }
 
 func (k *peer) permission() {

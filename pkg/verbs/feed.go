@@ -58,7 +58,9 @@ const (
 	mostFeeds = 2 // a backup, and a copy that joins
 
 	partBytes = 256 << 10        // of Feed.part
+	sendMost  = JournalWindow    // of one who waits; others go on behind it
 	lookAgain = time.Millisecond // for what nobody tells of
+	lookLast  = 16 * time.Millisecond
 )
 
 // ErrGone is returned where a copy lacks what the window does not have any more.
@@ -141,7 +143,8 @@ func (f *Feed) wake(p uint64) {
 
 // handOver leaves to one of those who wait what nobody does.
 func (f *Feed) handOver() {
-	if !f.taking && len(f.parked) > 0 {
+	unsent := !f.sending && f.sent < f.journal.end.Load()
+	if (!f.taking || unsent) && len(f.parked) > 0 {
 		f.parked[0].event.Set()
 	}
 }
@@ -154,7 +157,7 @@ func (f *Feed) send() (took bool) {
 		return false
 	}
 	f.sending = true
-	for f.link != nil && f.sent < j.end.Load() {
+	for most := f.sent + sendMost; f.link != nil && f.sent < min(j.end.Load(), most); {
 		link, sent := f.link, f.sent
 		part := f.next()
 		if part == nil {

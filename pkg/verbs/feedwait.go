@@ -59,11 +59,11 @@ func (j *Journal) Wait(w *Waiter, p Position) error {
 		w = j.NewWaiter()
 	}
 	until := env.Deadline(j.env, WaitLimit)
-	for {
+	for pause := lookAgain; ; pause = min(2*pause, lookLast) {
 		if err := j.reachBy(w, uint64(p), until); err != nil || j.Ready(p) {
 			return err
 		}
-		w.event.Wait(lookAgain)
+		w.event.Wait(pause)
 		if err := w.failure(); err != nil {
 			return err
 		}

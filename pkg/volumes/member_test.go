@@ -226,3 +226,27 @@ func TestMemberStoresFirst(t *testing.T) {
 		}
 	})
 }
+
+// TestNoMark: answers do not wait for a copy that falls behind before its mark is recorded, and it
+// can be dropped.
+func TestNoMark(t *testing.T) {
+	inWorld(t, func(p *simenv.Process) {
+		m, host := member(t, p, "a", State{View: View{Number: 3, Primary: proc("a", 1)}, Content: Served})
+		b := proc("b", 1)
+		if err := m.Join(3, b); err != nil {
+			t.Error(err)
+		}
+		permit(m, b)
+		during := true
+		err := m.WaitFor(b, 0, func() uint64 {
+			during = m.MayAnswer(1)
+			return 0
+		})
+		if !errors.Is(err, ErrBehind) || during || !m.MayAnswer(1) || m.Report().Waits || host.stored.WaitsFor == b {
+			t.Errorf("%v; it answers meanwhile: %v, and then: %v; %+v", err, during, m.MayAnswer(1), m.Report())
+		}
+		if m.Drop(m.Targets()[0]); len(m.Targets()) != 0 {
+			t.Error("the copy is not dropped")
+		}
+	})
+}

@@ -54,8 +54,9 @@ func (m *Member) Join(number uint64, copy Proc) error {
 
 // WaitFor makes all answers wait for a joining copy. It is refused until the copy has applied the
 // whole memory, which was sent to it up to a position, and permits answers: a copy that cannot be
-// heard does not hold answers up. Then mark records a mark in the stream and returns its position,
-// which is not 0. At the mark the copy has all that was answered before answers waited for it. The
+// heard does not hold answers up. Then mark records a mark in the stream and returns its position.
+// At the mark the copy has all that was answered before answers waited for it. Position 0 says that
+// there is no mark: then answers do not wait for the copy, of which nothing was promised yet. The
 // promise is stored before it is reported. WaitFor can be repeated if it fails.
 func (m *Member) WaitFor(copy Proc, whole uint64, mark func() uint64) error {
 	m.changing.Lock()
@@ -77,8 +78,15 @@ func (m *Member) WaitFor(copy Proc, whole uint64, mark func() uint64) error {
 	if !marked {
 		at := mark()
 		m.mu.Lock()
+		if p := m.peer(copy); p != nil && at == 0 {
+			p.waited = false
+			m.count()
+		}
 		m.mark = at
 		m.mu.Unlock()
+		if at == 0 {
+			return fmt.Errorf("wait for %v: it has fallen behind: %w", copy, ErrBehind)
+		}
 	}
 	if promised {
 		return nil
