@@ -134,8 +134,8 @@ type MemoryServer struct {
 	// host:port of rpc.Memory; the host is also the name in its certificate. Of the primary, where
 	// the memory is kept more than once
 	Control string `json:"control"`
-	// the same of the other copies of its memory, at most MaxCopies with Control. Programs that
-	// know no copies use Control alone
+	// the same of the other copies of its memory, at most MaxCopies with Control, each as the
+	// copies spell it themselves (rpc.Volume.Obey). Programs that know no copies use Control alone
 	Copies      []string `json:"copies,omitempty"`
 	Incarnation uint64   `json:"incarnation"` // of its region when the index was admitted
 	Pod         string   `json:"pod"`         // for people

@@ -50,6 +50,9 @@ import (
 // That a server lost its memory ends a compute server for good. A copy that was replaced has an
 // empty memory, with an incarnation of its own. It does not serve it. Still, where there are
 // several copies, or were, only the copy that the highest view names is believed (same).
+//
+// A copy that invents a high number keeps this process from hearing of later views until it starts
+// anew. Who can do that has the certificate of a memory server, and the memory with it.
 type serverConn struct {
 	Server              // as it was given first
 	joined  bool        // it is one that joined the index
