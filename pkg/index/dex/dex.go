@@ -23,6 +23,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
 	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -76,7 +77,7 @@ type dex struct {
 	fetched atomic.Uint64 // leaves that were READ because the cache did not have them
 
 	cleaner   pageCleaner
-	collector collector
+	collector redo.Collector
 	mu        env.Mutex
 	open      int // sessions
 	closed    bool
@@ -139,15 +140,15 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	x.cache, room = cachesOf(x.env, x.with, shares, frames, x.lay.NodeBytes, inners)
 	x.rows.Start(x.env, x.hash, room)
 	x.budget.Serve(x.cache, &x.rows, &x.values)
-	if x.log, err = createLog(p); err != nil {
-		return nil, errors.Join(fmt.Errorf("open a dex index: %w", err), x.tree.Close())
+	if x.log, err = redo.CreateInTime(p, logBytes(p)); err != nil {
+		return nil, errors.Join(fmt.Errorf("open a dex index: %w", op.Failure(err, false)), x.tree.Close())
 	}
 	x.ref = x.log.Ref().Encode(nil)
 	x.wal.Start(x.env, x.log, x.lay.MaxKey)
 	if err := x.cleaner.start(x); err != nil {
 		return nil, errors.Join(fmt.Errorf("open a dex index: %w", err), x.log.Close(true), x.tree.Close())
 	}
-	x.collector.start(x)
+	x.collector.Start(x.log, logBytes(p))
 	return x, nil
 }
 
@@ -215,7 +216,7 @@ func (x *dex) Verifies(a pool.Addr, node []byte) bool {
 // Close implements index.Index. It writes back what can be written back. The log is freed, unless
 // this client still holds ranges: the next owner then replays what is left in it, so a failed
 // write-back is no error. If the memory servers know owners the log stays as well: a late call may
-// still name it, and the adopter of its chunk frees it (logs.go).
+// still name it, and the adopter of its chunk frees it (redo, reclaim.go).
 func (x *dex) Close() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -226,7 +227,7 @@ func (x *dex) Close() error {
 		return nil
 	}
 	x.closed = true
-	err := errors.Join(x.cleaner.stop(), x.collector.end())
+	err := errors.Join(x.cleaner.stop(), x.collector.End())
 	holds := x.ranges.Load().Len() > 0
 	if flushed := x.flushAll(true); !holds {
 		err = errors.Join(err, flushed)

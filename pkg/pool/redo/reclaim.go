@@ -1,4 +1,4 @@
-package dex
+package redo
 
 import (
 	"bytes"
@@ -8,9 +8,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
-	"github.com/dmindex/dmindex/pkg/pool/redo"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -24,7 +22,7 @@ import (
 //  2. after that, no holding names the log, neither as the holder's own nor as an inherited one.
 //     Only holdings that name it can pass it on, so that stays true.
 //
-// Then the log's nonce is swapped away (redo.Discard). Of two clients that do that, the late one
+// Then the log's nonce is swapped away (Discard). Of two clients that do that, the late one
 // cannot do it to the next log in that place. A client that dies in between has done nothing, or
 // all of it: the next adopter of the chunk checks again. The same holds for a log whose client
 // closed in order: a late call of its own may still name it.
@@ -36,68 +34,74 @@ const collectEvery = time.Second
 // client is given up: possibly nothing else uses that server for a long time.
 const collectTries = 3
 
-// collector is the goroutine that frees logs.
-type collector struct {
-	x           *dex
+// Collector is the goroutine that frees logs.
+type Collector struct {
+	pool        *pool.Pool
+	own         pool.Addr
+	ringBytes   int
 	stop, ended env.Event
 }
 
-func (c *collector) start(x *dex) {
-	c.x, c.stop, c.ended = x, x.env.NewEvent(), x.env.NewEvent()
-	x.env.Go("give logs back", c.run)
+// Start starts it. It frees logs with rings of so many bytes, as all clients of the pool have,
+// except this client's own.
+func (c *Collector) Start(own *Log, ringBytes int) {
+	p := own.pool
+	*c = Collector{pool: p, own: own.Ref().Addr, ringBytes: ringBytes, stop: p.Env().NewEvent(), ended: p.Env().NewEvent()}
+	p.Env().Go("give logs back", c.run)
 }
 
-func (c *collector) run() {
+func (c *Collector) run() {
 	defer c.ended.Set()
 	failed := 0
 	for pause := collectEvery; !c.stop.Wait(pause); {
-		given, left, err := collectLogs(c.x.pool, c.x.log.Ref().Addr)
+		given, left, err := collectLogs(c.pool, c.ringBytes, c.own)
 		pause = collectEvery
 		if failed++; !errors.Is(err, verbs.ErrDisconnected) {
 			failed = 0
 		}
 		if failed == collectTries { // as when no session can be opened
-			c.x.pool.Condemn(fmt.Errorf("give logs back: %w", err))
+			c.pool.Condemn(fmt.Errorf("give logs back: %w", err))
 		}
 		if err != nil || given == 0 && left > 0 {
 			pause = 5 * collectEvery // a server is away, or it will take long
 		}
-		if c.x.pool.Alive() != nil {
+		if c.pool.Alive() != nil {
 			return
 		}
 	}
 }
 
-func (c *collector) end() error {
+// End ends it, and returns an error if that takes too long.
+func (c *Collector) End() error {
 	c.stop.Set()
-	if !c.ended.Wait(stopWaits) {
-		return fmt.Errorf("the goroutine that gives logs back did not end within %v", stopWaits)
+	if !c.ended.Wait(collectorStops) {
+		return fmt.Errorf("the goroutine that gives logs back did not end within %v", collectorStops)
 	}
 	return nil
 }
 
 // collectLogs frees the logs in this client's chunks that are not needed, except its own log at
 // own. left is how many are still needed.
-func collectLogs(p *pool.Pool, own pool.Addr) (given, left int, err error) {
+func collectLogs(p *pool.Pool, ringBytes int, own pool.Addr) (given, left int, err error) {
 	var found []pool.Addr
-	for _, a := range logNodes(p) {
+	for _, a := range logNodes(p, ringBytes) {
 		if a != own {
 			found = append(found, a)
 		}
 	}
-	return collectFrom(p, found)
+	return CollectFrom(p, ringBytes, found)
 }
 
 // logNodes returns the nodes in this client's chunks that are as large as logs, and in use.
-func logNodes(p *pool.Pool) []pool.Addr { return p.InUse(redo.NodeBytes(logBytes(p))) }
+func logNodes(p *pool.Pool, ringBytes int) []pool.Addr { return p.InUse(NodeBytes(ringBytes)) }
 
-// collectFrom frees the logs among nodes that are not needed. A node that was this client's when
+// CollectFrom frees the logs among nodes that are not needed. A node that was this client's when
 // the nodes were listed may have been freed since, and its chunk may belong to another, living
 // client with its log there. So what was READ counts only if the node is this client's afterwards
 // as well. At the READ its chunk was this client's, or that of a client from which this one has
 // adopted it since, and which is fenced there. Either way a log in it is this client's or a dead
 // one's.
-func collectFrom(p *pool.Pool, found []pool.Addr) (given, left int, err error) {
+func CollectFrom(p *pool.Pool, ringBytes int, found []pool.Addr) (given, left int, err error) {
 	if len(found) == 0 {
 		return 0, 0, nil
 	}
@@ -106,7 +110,7 @@ func collectFrom(p *pool.Pool, found []pool.Addr) (given, left int, err error) {
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	logs, clients, err := readLogs(s, found)
+	logs, clients, err := readLogs(s, ringBytes, found)
 	if err != nil || len(logs) == 0 {
 		return 0, 0, err
 	}
@@ -125,7 +129,7 @@ func collectFrom(p *pool.Pool, found []pool.Addr) (given, left int, err error) {
 			left++
 			continue
 		}
-		if err := redo.Discard(s, r); err != nil {
+		if err := Discard(s, r); err != nil {
 			return given, left, err
 		}
 		given++
@@ -134,7 +138,7 @@ func collectFrom(p *pool.Pool, found []pool.Addr) (given, left int, err error) {
 }
 
 // readLogs finds the logs of other clients that are in use among nodes.
-func readLogs(s *pool.Session, nodes []pool.Addr) (logs []redo.Ref, clients []uint32, err error) {
+func readLogs(s *pool.Session, ringBytes int, nodes []pool.Addr) (logs []Ref, clients []uint32, err error) {
 	var of []uint32 // the client of each log
 	head, err := s.Buffer(pool.HeadBytes)
 	if err != nil {
@@ -148,13 +152,13 @@ func readLogs(s *pool.Session, nodes []pool.Addr) (logs []redo.Ref, clients []ui
 		if err != nil {
 			return nil, nil, err
 		}
-		r, client, ok := redo.RefOf(a, head)
+		r, client, ok := RefOf(a, head)
 		if !ok || client == s.Pool().Client() {
 			continue
 		}
 		logs, of = append(logs, r), append(of, client)
 	}
-	mine := logNodes(s.Pool())
+	mine := logNodes(s.Pool(), ringBytes)
 	kept := logs[:0]
 	for i, r := range logs {
 		if !slices.Contains(mine, r.Addr) {
@@ -175,23 +179,25 @@ func isNamed(held []pool.Held, log []byte) bool {
 	})
 }
 
-// createLog makes this client's log. If the pool is full of logs that are not needed any more, it
-// waits for their memory.
-func createLog(p *pool.Pool) (l *redo.Log, err error) {
+// CreateInTime makes this client's log, with a ring of so many bytes. If the pool is full of logs
+// that are not needed any more, it waits for their memory.
+func CreateInTime(p *pool.Pool, ringBytes int) (l *Log, err error) {
 	for deadline := env.Deadline(p.Env(), logWaits); ; p.Env().Sleep(logLooks) {
 		reclaimed := p.Reclaimed()
-		l, err = redo.Create(p, logBytes(p))
+		l, err = Create(p, ringBytes)
 		if !errors.Is(err, pool.ErrPoolFull) || env.Remaining(p.Env(), deadline) == 0 || p.Alive() != nil {
-			return l, op.Failure(err, false)
+			return l, err
 		}
-		if given, _, e := collectLogs(p, pool.Nil); e != nil || given == 0 && !p.Reclaiming(reclaimed) {
-			return nil, op.Failure(err, false)
+		if given, _, e := collectLogs(p, ringBytes, pool.Nil); e != nil || given == 0 && !p.Reclaiming(reclaimed) {
+			return nil, err
 		}
 	}
 }
 
-// How long Open waits for memory for its log, and the pause between attempts.
+// How long CreateInTime waits for memory, how long End waits for the goroutine, and the pause
+// between attempts.
 const (
-	logWaits = 10 * time.Second
-	logLooks = 50 * time.Millisecond
+	logWaits       = 10 * time.Second
+	collectorStops = 30 * time.Second
+	logLooks       = 50 * time.Millisecond
 )
