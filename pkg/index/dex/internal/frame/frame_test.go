@@ -91,3 +91,37 @@ func TestFrameLeavesBusyWordsAlone(t *testing.T) {
 		})
 	})
 }
+
+// TestEmptiedSlotsWait: a slot that was emptied has no other key before its frame is written back.
+// Else a crash could leave a key in two slots.
+func TestEmptiedSlotsWait(t *testing.T) {
+	const count, size = 2, 80
+	l, err := slotted.NewLayout(index.Options{Uint64: true, MaxValueBytes: 8})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetSecret(siphash.Key{K0: 1, K1: 2})
+	f := Frame{words: make([]uint64, size, size+NoteWords(size))}
+	f.words[1] = count << 16
+	f.SetAddr(1 << 20)
+	var v View
+	f.Open(&v)
+	room := func(what string, want int) (at int) {
+		t.Helper()
+		slot, at := f.FindRoom(&v, -1, 0, 16)
+		if at == 0 {
+			slot = -1
+		}
+		if slot != want {
+			t.Errorf("%s: a new key has slot %d, want %d", what, slot, want)
+		}
+		return at
+	}
+	f.Put(&l, &v, 0, room("all are empty", 0), 1, make([]byte, 16))
+	f.Clean()
+	f.Remove(&l, &v, 0)
+	f.Put(&l, &v, 1, room("one was emptied", 1), 1, make([]byte, 16))
+	room("none is left before the write-back", -1)
+	f.Clean()
+	room("written back", 0)
+}
