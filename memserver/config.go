@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/dmindex/dmindex/memserver/control"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/env"
@@ -97,15 +98,15 @@ type Config struct {
 
 	// Pod is the name by which views of its volume name the server's pod: its UID. A server with it
 	// serves nothing of a new memory before a view names it, or it has become a copy. Empty = the
-	// server is the only one that has the volume, until a first view says its name. Needs DataDir,
-	// where the processes of the pod are counted.
+	// server is the only one that has the volume, until a first view says its name. The processes
+	// of a pod are counted in DataDir; without one each needs a name of its own.
 	Pod string
 
-	// Link connects to a copy of a new memory in another process: a data region of so many bytes,
-	// all zero, and a ledger that is empty. Nil = there is no copy. Only with Fabric alone: clients
-	// of the other providers reach the memory by themselves. A memory that is found with content
-	// cannot get a copy.
-	Link func(size uint64) (verbs.Link, error)
+	// Mirror is the host:port at which memory servers of the same pool connect that send this one
+	// their changes, so that it can be a copy of their volume. Only with Fabric alone: clients of
+	// the other providers change the memory by themselves. Empty = this server is never a copy; it
+	// may still have one.
+	Mirror string
 
 	// Version of the program, for Describe and metrics. Empty = "unknown".
 	Version string
@@ -196,8 +197,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.StateDir != "" && c.DataDir == "" {
 		bad("StateDir is set without DataDir: anonymous memory does not survive, so its ledger must not either")
 	}
-	if len(c.Pod) > maxPod || c.Pod != "" && c.DataDir == "" {
-		bad("Pod has %d bytes, and DataDir is %q: at most %d bytes are possible, and the processes of a pod are counted in a directory", len(c.Pod), c.DataDir, maxPod)
+	if len(c.Pod) > control.MaxPod {
+		bad("Pod has %d bytes; at most %d are possible", len(c.Pod), control.MaxPod)
 	}
 	if c.Control == "" {
 		bad("Control is empty; write host:port, with port 0 for any")
@@ -211,8 +212,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.RDMADevice != "" && c.RDMA == "" {
 		bad("RDMADevice is set without RDMA: write host:port of the listener too")
 	}
-	if c.Link != nil && (c.Fabric == "" || c.Shm != "" || c.RDMA != "") {
-		bad("Link is set, which needs Fabric alone: clients of the other providers change the memory by themselves")
+	if c.Mirror != "" && (c.Fabric == "" || c.Shm != "" || c.RDMA != "") {
+		bad("Mirror is set, which needs Fabric alone: clients of the other providers change the memory by themselves")
 	}
 	if c.FabricTLS && (c.Fabric == "" || c.Insecure || c.Shm != "") {
 		bad("FabricTLS is set, which needs Fabric and TLSDir, and no Shm")
@@ -226,7 +227,7 @@ func (c Config) withDefaults() (Config, error) {
 	case !c.Insecure && c.TLSDir == "":
 		bad("TLSDir is empty; name a directory with tls.crt, tls.key and ca.crt, or set Insecure on loopback addresses")
 	case c.Insecure:
-		for name, address := range map[string]string{"Control": c.Control, "Fabric": c.Fabric, "RDMA": c.RDMA, "Metrics": c.Metrics} { //env:real messages in any order
+		for name, address := range map[string]string{"Control": c.Control, "Fabric": c.Fabric, "RDMA": c.RDMA, "Metrics": c.Metrics, "Mirror": c.Mirror} { //env:real messages in any order
 			if address != "" && !accept.Loopback(address) {
 				bad("%s is %q; without TLS only loopback addresses are possible", name, address)
 			}

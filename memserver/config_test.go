@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 func TestConfig(t *testing.T) {
@@ -44,10 +42,8 @@ func TestConfig(t *testing.T) {
 	f(func(c *Config) { c.Shm, c.Fabric, c.RDMA, c.RDMADevice = "", "", "127.0.0.1:0", "no_such_device" }, "ibv")
 	f(func(c *Config) { c.Shm, c.RDMA = "", "127.0.0.1:0" }, "RDMA alone")
 	f(func(c *Config) { c.Fabric, c.Shm, c.RDMA = "", "/run/s", "127.0.0.1:0" }, "RDMA alone")
-	f(func(c *Config) { c.Link = func(uint64) (verbs.Link, error) { return nil, errors.New("nobody there") } }, "Fabric alone")
-	f(func(c *Config) {
-		c.Shm, c.Link = "", func(uint64) (verbs.Link, error) { return nil, errors.New("nobody there") }
-	}, "nobody there")
+	f(func(c *Config) { c.Mirror = "127.0.0.1:0" }, "Mirror is set", "Fabric alone")
+	f(func(c *Config) { c.Pod = strings.Repeat("p", 254) }, "Pod has 254 bytes")
 	f(func(c *Config) { c.RDMADevice = "mlx5_0" }, "RDMADevice is set without RDMA")
 	f(func(c *Config) { c.Shm, c.Fabric, c.RDMA = "", "", "0.0.0.0:0" }, "RDMA", "loopback")
 	f(func(c *Config) { c.MemoryBytes = 0; c.ChunkBytes = 3 << 20 }, "ChunkBytes is 3145728", "1048576", "1073741824")

@@ -80,7 +80,7 @@ func (s *Server) openCore(c *Config) error {
 	if s.control.Core != nil {
 		return nil
 	}
-	accounts, err := openAccounts(c.env, s.stateDir, s.region, s.volume.ledger)
+	accounts, err := s.openAccounts(c.env, s.volume.ledger)
 	if err != nil {
 		return err
 	}
@@ -104,6 +104,7 @@ func (s *Server) openCore(c *Config) error {
 	accounts.GrantTo(chunks)
 	s.reach = func(p verbs.Peer) *verbs.Reach { return s.control.reach(chunks, p) }
 	s.control.Core = shared
+	s.volume.newPrimary()
 	return nil
 }
 
@@ -115,6 +116,10 @@ func (s *Server) serveLocked() error {
 	s.mu.serving = true
 	s.running.Go(func() { s.control.scrubber.run(s.stop) })
 	s.running.Go(s.control.Run)
+	if s.volume.primary != nil {
+		s.running.Go(s.volume.primary.Run)
+		s.running.Go(func() { s.volume.scrub(s.stop) })
+	}
 	for i, p := range s.control.Providers {
 		s.serve(p.Name, p.Server.Serve, s.fabrics[i])
 	}
@@ -122,6 +127,16 @@ func (s *Server) serveLocked() error {
 	a := s.addresses
 	s.log.Info("serving", "control", a.Control, "fabric", a.Fabric, "shm", a.Shm, "rdma", a.RDMA, "metrics", a.Metrics)
 	return nil
+}
+
+// withdraw makes the region one that nobody takes for a memory with content, once it is stored that
+// it counts no more: a program that knows no volumes would.
+func (s *Server) withdraw() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.mu.closed {
+		s.region.withdraw()
+	}
 }
 
 // serve runs f until the server ends, which it does if f fails.

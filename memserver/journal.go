@@ -2,7 +2,6 @@ package memserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"google.golang.org/grpc"
@@ -49,38 +48,6 @@ func unrecorded(h *header) []verbs.Span {
 	return spans
 }
 
-// openJournal connects to the copy, if there is to be one.
-func (s *Server) openJournal(c *Config) error {
-	if c.Link == nil {
-		return nil
-	}
-	if s.region.existed {
-		return errors.New("a memory that was found with content has no copy: start again with empty data and state directories")
-	}
-	link, err := c.Link(s.region.dataBytes)
-	if err != nil {
-		return err
-	}
-	j := verbs.NewJournal(c.env, nil, unrecorded(&s.region.header)...)
-	f, err := j.Feed(func() error { return nil }, nil) // nothing is served yet
-	if err == nil {
-		err = f.Connect(link, f.Start())
-	}
-	if err == nil {
-		err = f.Await()
-	}
-	if err == nil {
-		err = j.BeginNow(verbs.ItemBytes(0))
-	}
-	if err != nil {
-		return err
-	}
-	j.LedgerWhole(0, 0, nil) // there is none yet
-	j.Done()
-	s.region.journal = j
-	return nil
-}
-
 // journaled is a core.Store whose ledger is in a journal, too.
 type journaled struct {
 	local   core.Store // nil = it is stored nowhere else
@@ -98,10 +65,7 @@ const spareBytes = 1 << 20
 func (s *journaled) Save(b []byte) error {
 	head, tail := common(s.last, b)
 	data := b[head : len(b)-tail]
-	if len(data) > verbs.MaxItem {
-		return fmt.Errorf("%d bytes of the ledger change at once, at most %d are possible", len(data), verbs.MaxItem)
-	}
-	if err := s.journal.BeginNow(verbs.ItemBytes(len(data)) + spareBytes); err != nil {
+	if err := s.begin(len(data), spareBytes); err != nil {
 		return err
 	}
 	s.journal.Done()
@@ -110,13 +74,25 @@ func (s *journaled) Save(b []byte) error {
 			return err
 		}
 	}
-	if err := s.journal.BeginNow(verbs.ItemBytes(len(data))); err != nil {
+	if err := s.begin(len(data), 0); err != nil {
 		s.journal.Break(fmt.Errorf("a change of the ledger was stored and cannot be recorded: %w", err))
 		return nil // it was made; no answer goes out any more that may tell of it
 	}
 	s.journal.Splice(head, tail, data)
 	s.journal.Done()
 	s.last = append(s.last[:0], b...)
+	return nil
+}
+
+// begin takes the order for a change of n bytes. While nothing is recorded it may have any length.
+func (s *journaled) begin(n, spare int) error {
+	if err := s.journal.BeginNow(verbs.ItemBytes(n) + spare); err != nil {
+		return err
+	}
+	if n > verbs.MaxItem && s.journal.Mode().Records() {
+		s.journal.Done()
+		return fmt.Errorf("%d bytes of the ledger change at once; with a copy at most %d are possible", n, verbs.MaxItem)
+	}
 	return nil
 }
 

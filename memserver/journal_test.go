@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -15,14 +14,10 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/ledger"
-	"github.com/dmindex/dmindex/memserver/mirror"
 	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/identity"
-	"github.com/dmindex/dmindex/pkg/identity/identitytest"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/verbs/verbstest"
-	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
 // mirroredServer is a server with a copy.
@@ -48,11 +43,16 @@ func startMirrored(t *testing.T) *mirroredServer {
 	c := dirConfig(m.dir)
 	c.Executor = m
 	c.Shm = ""
-	c.Link = func(size uint64) (verbs.Link, error) {
-		m.copy = verbstest.NewCopy(env.Real(), make([]byte, size))
-		return m.copy, nil
-	}
 	m.Server, _ = start(t, c)
+	m.copy = verbstest.NewCopy(env.Real(), make([]byte, m.region.dataBytes))
+	m.copy.Join(m.region.journal)
+	m.control.Accounts.Read(func(*ledger.Ledger) {
+		if err := m.region.journal.BeginNow(verbs.ItemBytes(len(m.mirrored.last))); err != nil {
+			t.Fatal(err)
+		}
+		defer m.region.journal.Done()
+		m.region.journal.Splice(0, 0, m.mirrored.last)
+	})
 	return m
 }
 
@@ -215,73 +215,6 @@ func TestControlWaitsForTheCopy(t *testing.T) {
 	_, err = m.Renew(t.Context(), &rpcv1.RenewRequest{Index: "a", Client: c.id})
 	wantCode(t, "a renewal behind a change of the ledger that the copy lacks", err, codes.Unavailable)
 }
-
-// TestCopyOverTLS: the stream of a server goes to a sink over TLS, and when both have ended the
-// copy has memory and ledger.
-func TestCopyOverTLS(t *testing.T) {
-	files := tlsFiles(t, identitytest.NewCA(t, "pool"), identity.Operator())
-	member := must(volumes.New(env.Real(), "copy", volumes.State{}, copyHost{}))
-	var sink *mirror.Sink
-	var memory []byte
-	l := must(net.Listen("tcp", "127.0.0.1:0"))
-	defer l.Close()
-	over := make(chan error, 1)
-	dir := t.TempDir()
-	c := dirConfig(dir)
-	c.Shm = ""
-	c.Link = func(size uint64) (verbs.Link, error) {
-		memory = make([]byte, size)
-		sink = mirror.NewSink(env.Real(), member, memory)
-		go func() {
-			conn, err := mirror.Accept(must(l.Accept()), files.ServerConfig(mirror.Protocol), limit)
-			if err == nil {
-				err = sink.Serve(conn)
-			}
-			over <- err
-		}()
-		conn, err := mirror.Dial(l.Addr().String(), files.ClientConfig("localhost"), limit)
-		if err != nil {
-			return nil, err
-		}
-		source, _, err := mirror.NewSource(env.Real(), conn, mirror.Hello{Size: size, Join: 1, From: volumes.Proc{Pod: "primary", Process: 1}, To: member.Self()}, limit)
-		return source, err
-	}
-	s, stop := start(t, c)
-	a := newTenant(t, s, "a", 4)
-	for range 3 {
-		chunk := a.chunk()
-		if err := a.try(verbs.Request{Op: verbs.Write, Remote: chunk, Local: []byte("written")}, verbs.Request{Op: verbs.FetchAdd, Remote: chunk + 64, Add: 7}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	stored := filepath.Join(dir, ledgerFile)
-	data := must(os.Open(filepath.Join(dir, dataFile)))
-	defer data.Close()
-	last := s.region.journal
-	stop()
-	if err := last.Wait(nil, last.Last()); err != nil {
-		t.Fatal(err)
-	}
-	sink.Close()
-	if <-over; sink.Applied() != last.Last() {
-		t.Errorf("the copy is at %d of %d", sink.Applied(), last.Last())
-	}
-	here := make([]byte, len(memory))
-	must(data.ReadAt(here, 0))
-	clear(here[:pageBytes])
-	if !bytes.Equal(here, memory) || !bytes.Equal(must(os.ReadFile(stored)), sink.Ledger()) {
-		t.Error("the copy is not equal")
-	}
-}
-
-// copyHost is the host of a copy that stores nothing.
-type copyHost struct{}
-
-func (copyHost) Save(volumes.State) error    { return nil }
-func (copyHost) Close()                      {}
-func (copyHost) Prepare() error              { return nil }
-func (copyHost) Drain(volumes.Proc) error    { return nil }
-func (copyHost) Return(volumes.Proc, uint64) {}
 
 // failing is a core.Store whose Save fails while it is true.
 type failing bool

@@ -3,6 +3,7 @@
 package memserver
 
 import (
+	"log/slog"
 	"sync"
 	"time"
 )
@@ -37,13 +38,15 @@ func (l *lines) next(now time.Time) (left int, ok bool) {
 }
 
 // warn logs what was done to a connection, if there is room.
-func (c *callers) warn(message string, what ...any) {
-	left, ok := c.lines.next(time.Now())
+func (l *lines) warn(log *slog.Logger, message string, what ...any) {
+	left, ok := l.next(time.Now())
 	if !ok {
 		return
 	}
 	if left > 0 {
 		what = append(what, "lines_left_out", left)
 	}
-	c.log.Warn(message, what...)
+	log.Warn(message, what...)
 }
+
+func (c *callers) warn(message string, what ...any) { c.lines.warn(c.log, message, what...) }

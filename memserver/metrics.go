@@ -53,13 +53,17 @@ var (
 	descPanics       = describe("connection_panics_total", "Connections to the memory that ended by a fault of the program; its log has the stack of the first.")
 	descRefused      = describe("refused_tokens_total", "Connections to the memory that showed a token which is unknown, used, older than a minute or of another provider.")
 	descIndexConns   = describe("index_connections", "Connections of an index to this server's memory.", "index")
+	descView         = describe("volume_view", "Number of the view of its volume that this server acts by; 0 = it was told none. The labels say what this server is in it.", "role")
+	descLag          = describe("mirror_lag_bytes", "Bytes of changes that the copy which joined this server last is not known to have.")
+	descCopied       = describe("copied_bytes_total", "Bytes of memory that this server has sent to copies that joined it.")
+	descDifferences  = describe("differences_total", "Pieces of memory that this process, as a copy, found to differ from those of its primary. Each ends the copy, and another one joins.")
 	descIndexMap     = describe("index_map_generation", "Generation of the partition map that is kept here; 0 = none.", "index")
 	descTLSFailed    = describe("tls_reload_failed", "1 while the newest TLS files cannot be used and older ones are in force.")
 	descTLSUntil     = describe("tls_not_after_timestamp_seconds", "When the certificate in force ends.")
 	descBuild        = describe("build_info", "1; the labels say what is running.", "version", "go", "server", "incarnation")
 )
 
-func newMetrics(c *service, id uint16, files *identity.Files) *metrics {
+func newMetrics(c *service, v *volume, id uint16, files *identity.Files) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -69,7 +73,7 @@ func newMetrics(c *service, id uint16, files *identity.Files) *metrics {
 			Name: namespace + "rdma_events_total", Help: "Asynchronous events of the RDMA device by their name in libibverbs: PORT_ERR, PORT_ACTIVE, DEVICE_FATAL.",
 		}, []string{"event"}),
 	}
-	m.registry.MustRegister(m.calls, m.rdma, collector{c, id, files},
+	m.registry.MustRegister(m.calls, m.rdma, collector{c, v, id, files},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -84,6 +88,7 @@ func (m *metrics) count(ctx context.Context, request any, info *grpc.UnaryServer
 // collector reads the server at each scrape.
 type collector struct {
 	control *service
+	volume  *volume
 	id      uint16
 	files   *identity.Files // nil without TLS
 }
@@ -115,6 +120,11 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	gauge(descChunkBytes, float64(r.chunkBytes))
 	gauge(descChunks, float64(r.chunks()), "total")
 	gauge(descLocks, float64(r.lockBytes/2), "total")
+	v := c.volume
+	gauge(descView, float64(v.member.Report().View.Number), v.member.Role().String())
+	count(descDifferences, differences.Load())
+	gauge(descLag, float64(v.lag()))
+	count(descCopied, v.copied.Load())
 	if !opened { // a copy
 		return
 	}

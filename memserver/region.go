@@ -35,6 +35,7 @@ type region struct {
 	header
 	data, locks mapping
 	existed     bool           // with its content
+	holes       bool           // the file system says where the data region has no pages
 	journal     *verbs.Journal // nil = the memory has no copy
 }
 
@@ -122,6 +123,12 @@ func openRegion(d *directory, want header, as found, log *slog.Logger) (r *regio
 		}
 	} else {
 		err = r.openFiles(d, want, as, log)
+	}
+	if err == nil {
+		var fs unix.Statfs_t
+		if err = unix.Fstatfs(int(r.data.file.Fd()), &fs); err == nil {
+			r.holes = uint32(fs.Type) == unix.TMPFS_MAGIC
+		}
 	}
 	if err == nil {
 		err = r.data.mmap(roundUp(want.dataBytes, pageSizeOf(d)))
@@ -274,6 +281,11 @@ func (r *region) publish() {
 	copy(r.data.bytes[8:], b[8:])
 	magic := *(*uint64)(unsafe.Pointer(&b[0]))
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.data.bytes[0])), magic)
+}
+
+// withdraw takes back what publish did.
+func (r *region) withdraw() {
+	atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.data.bytes[0])), 0)
 }
 
 // prepare makes the region of a copy, which has the changes of a primary, one that can be served

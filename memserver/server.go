@@ -21,6 +21,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
 // stopLimit is how long control calls may go on once the server stops.
@@ -50,6 +51,7 @@ type Server struct {
 	listeners []net.Listener
 	rpc       net.Listener // of these: of the control service
 	scraped   net.Listener // of metrics
+	mirrors   net.Listener // of primaries; nil = nobody sends changes here
 	stopping  context.CancelFunc
 	ready     atomic.Bool
 	closeOnce sync.Once
@@ -72,6 +74,7 @@ type Server struct {
 	// Of the content. They are set before service.opened is.
 	reach     func(verbs.Peer) *verbs.Reach
 	fabrics   []net.Listener // one for each provider
+	mirrored  *journaled     // the ledger's store; nil = nothing is recorded
 	addresses Addresses
 }
 
@@ -81,6 +84,7 @@ type Addresses struct {
 	Fabric  string // host:port
 	Shm     string // path
 	RDMA    string // host:port
+	Mirror  string // host:port
 	Metrics string // host:port
 }
 
@@ -116,9 +120,12 @@ func (s *Server) open(c *Config) error {
 		return err
 	}
 	s.control.region, s.control.member = s.region, s.volume.member
-	metrics := newMetrics(s.control, c.ID, files)
+	metrics := newMetrics(s.control, s.volume, c.ID, files)
 	s.config, s.metrics = c, metrics
 	if err := s.volume.start(); err != nil {
+		return err
+	}
+	if err := s.openMirror(c); err != nil {
 		return err
 	}
 	if s.addresses.Control, s.rpc, err = s.listen("tcp", c.Control); err != nil {
@@ -133,7 +140,7 @@ func (s *Server) open(c *Config) error {
 		}
 		s.scraped = accept.AtMost(l, maxMetrics)
 		s.http = &http.Server{
-			Handler: metrics.handler(s.ready.Load, c.Pprof), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+			Handler: metrics.handler(s.isReady, c.Pprof), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 			WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		}
 	}
@@ -179,7 +186,8 @@ func (s *Server) openMemory(c *Config) error {
 			return err
 		}
 	}
-	return s.openJournal(c)
+	s.openJournal(c)
+	return nil
 }
 
 // listen opens a listener; Serve functions close it, and so does Close.
@@ -244,6 +252,9 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}
 	s.serve("control", s.grpc.Serve, s.rpc)
+	if s.mirrors != nil {
+		s.serve("mirror", s.volume.serveMirror, s.mirrors)
+	}
 	if s.http != nil {
 		s.serve("metrics", s.http.Serve, s.scraped)
 	}
@@ -255,6 +266,18 @@ func (s *Server) Run(ctx context.Context) error {
 	s.log.Info("stopping", "err", err)
 	s.stopServing()
 	return errors.Join(err, s.Close())
+}
+
+// isReady reports whether the server does what it is for in its volume: it serves, or can be a
+// copy.
+func (s *Server) isReady() bool {
+	switch role := s.volume.member.Role(); role {
+	case volumes.Primary:
+		return s.ready.Load()
+	case volumes.Joining, volumes.Backup:
+		return s.control.stopping.Err() == nil
+	}
+	return false
 }
 
 // stopServing takes no new calls, lets those under way end within stopLimit, then cuts all
@@ -283,6 +306,13 @@ func (s *Server) stopServing() {
 	close(s.stop)
 	if serving {
 		s.control.Stop()
+		if s.volume.primary != nil {
+			s.volume.primary.Stop()
+		}
+	}
+	if s.mirrors != nil {
+		s.mirrors.Close()
+		s.volume.closeMirror()
 	}
 	s.running.Wait()
 }

@@ -39,18 +39,21 @@ func readLedger(dir string) ([]byte, error) {
 	return stored, nil
 }
 
+// ledgerPath is the path of the ledger's file; there is a state directory.
+func (s *Server) ledgerPath() string { return filepath.Join(s.stateDir, ledgerFile) }
+
 // openAccounts starts from a new ledger or, if the region was found with content, from the one in
-// dir; taken is that of a copy whose content was taken, which dir has as well. dir = "" keeps the
-// ledger in memory only.
-func openAccounts(e env.Env, dir string, r *region, taken []byte) (*core.Accounts, error) {
+// the state directory; taken is that of a copy whose content was taken, which the directory has as
+// well. Without a directory the ledger is kept in memory only.
+func (s *Server) openAccounts(e env.Env, taken []byte) (*core.Accounts, error) {
+	dir, r := s.stateDir, s.region
 	var store core.Store
 	if dir != "" {
-		store = fileStore(filepath.Join(dir, ledgerFile))
+		store = fileStore(s.ledgerPath())
 	}
-	var mirrored *journaled
 	if r.journal != nil {
-		mirrored = &journaled{local: store, journal: r.journal}
-		store = mirrored
+		s.mirrored = &journaled{local: store, journal: r.journal}
+		store = s.mirrored
 	}
 	if !r.existed {
 		return core.NewAccounts(e, store, r.shape())
@@ -61,8 +64,8 @@ func openAccounts(e env.Env, dir string, r *region, taken []byte) (*core.Account
 			return nil, err
 		}
 	}
-	if mirrored != nil {
-		mirrored.last = bytes.Clone(stored)
+	if s.mirrored != nil {
+		s.mirrored.last = bytes.Clone(stored)
 	}
 	path := filepath.Join(dir, ledgerFile)
 	a, err := core.FoundAccounts(e, store, stored)

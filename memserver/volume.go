@@ -4,7 +4,6 @@ package memserver
 
 import (
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -45,6 +44,7 @@ import (
 // are finished.
 type volume struct {
 	rpcv1.UnimplementedVolumeServer
+	copying
 	server *Server
 	id     uint16 // 0 = it was not said
 	file   fileOfVolume
@@ -135,17 +135,14 @@ func (v *volume) saveLocked(next storedVolume) error {
 	return nil
 }
 
-// takeLedger stores the ledger that came with the changes of a primary.
-func (v *volume) takeLedger() error {
-	return errors.New("this program takes no changes of another process")
-}
-
-// Close implements volumes.Host.
-func (v *volume) Close() {}
-
 // Prepare implements volumes.Host.
 func (v *volume) Prepare() error {
 	s := v.server
+	s.mu.Lock() // the memory stays mapped
+	defer s.mu.Unlock()
+	if s.mu.closed {
+		return errEnds
+	}
 	b, err := v.takenLedger()
 	if err != nil {
 		return err
@@ -169,12 +166,6 @@ func (v *volume) takenLedger() ([]byte, error) {
 	}
 	return readLedger(v.server.stateDir)
 }
-
-// Drain implements volumes.Host.
-func (v *volume) Drain(volumes.Proc) error { return errors.New("this program has no copy") }
-
-// Return implements volumes.Host.
-func (v *volume) Return(volumes.Proc, uint64) {}
 
 // remember gives the pod of a server without one its name, and stores where copies are; nil = it
 // is not said.

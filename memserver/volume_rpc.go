@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/memserver/control"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
@@ -20,10 +21,7 @@ import (
 // topicView is what calls wait for that wait for a view (waits).
 const topicView = "\x00view"
 
-const (
-	maxCopies = 8   // of a volume, in a request
-	maxPod    = 253 // bytes of a pod's name, and of an address
-)
+const maxCopies = 8 // of a volume, in a request
 
 // check refuses calls that mean another volume.
 func (v *volume) check(number uint32) error {
@@ -39,10 +37,14 @@ func (v *volume) Report(_ context.Context, q *rpcv1.ReportVolumeRequest) (*rpcv1
 		return nil, err
 	}
 	r := v.member.Report()
-	reply := &rpcv1.ReportVolumeReply{
-		Process: procOut(r.Proc), Role: rolesOut[r.Role], View: viewOut(r.View), Source: procOut(r.Source),
-		Joins: procOut(r.Joins), Waits: r.Waits, InSync: r.InSync, MissesMilliseconds: uint32(min(max(r.Misses, 0), time.Hour) / time.Millisecond),
-		Version: v.server.control.version,
+	reply := control.ReportOut(r)
+	reply.LagBytes, reply.Differences, reply.Mirror = v.lag(), differences.Load(), v.server.Addresses().Mirror
+	reply.Version = v.server.control.version
+	if r.Joins != (volumes.Proc{}) {
+		reply.Percent = v.percent()
+	}
+	if f := v.server.control.files; f != nil {
+		reply.TrustedAuthorities, reply.CertificateSigner = f.Trust()
 	}
 	if v.server.control.opened.Load() {
 		reply.Incarnation = v.server.region.incarnation
@@ -61,7 +63,7 @@ func (v *volume) Obey(_ context.Context, q *rpcv1.ObeyViewRequest) (*rpcv1.ObeyV
 	if err := v.check(q.Volume); err != nil {
 		return nil, err
 	}
-	view, err := viewIn(q.View)
+	view, err := control.ViewIn(q.View)
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +111,7 @@ func (v *volume) obey(view volumes.View, copies []*rpcv1.VolumeCopy) error {
 	v.server.control.waits.changed(topicView)
 	v.server.log.Info("a view was obeyed", "view", view.Number, "primary", view.Primary.String(), "backup", view.Backup.String(), "role", now.Role.String())
 	if now.Role == volumes.Replaced {
+		v.server.withdraw()
 		v.server.fail(ErrReplaced)
 	}
 	return nil
@@ -119,13 +122,30 @@ func (v *volume) Join(_ context.Context, q *rpcv1.JoinCopyRequest) (*rpcv1.JoinC
 	if err := v.check(q.Volume); err != nil {
 		return nil, err
 	}
-	return nil, status.Error(codes.FailedPrecondition, "this program sends its changes to no copy")
+	p, err := control.ProcIn(q.Copy)
+	switch {
+	case err != nil:
+		return nil, err
+	case p.Pod == "" || p.Process == 0 || q.Mirror == "" || len(q.Mirror) > control.MaxPod:
+		return nil, fmt.Errorf("%w: let %v at %q join: a process and an address are needed", ledger.ErrInvalid, p, q.Mirror)
+	case !v.server.control.opened.Load() || v.primary == nil:
+		return nil, status.Error(codes.FailedPrecondition, "this memory server sends its changes to nobody: that needs the fabric tcp alone")
+	}
+	v.pace.Store(q.BytesPerSecond)
+	v.reach(p, q.Mirror)
+	if err := v.member.Join(q.View, p); err != nil {
+		return nil, volumeError(err)
+	}
+	return &rpcv1.JoinCopyReply{}, nil
 }
 
 // Stop implements rpcv1.VolumeServer.
 func (v *volume) Stop(_ context.Context, q *rpcv1.StopPrimaryRequest) (*rpcv1.StopPrimaryReply, error) {
 	if err := v.check(q.Volume); err != nil {
 		return nil, err
+	}
+	if !v.server.control.opened.Load() {
+		return nil, volumeError(fmt.Errorf("stop in view %d: nothing is served: %w", q.View, volumes.ErrNotPrimary))
 	}
 	if err := v.member.Stop(q.View); err != nil {
 		return nil, volumeError(err)
@@ -146,7 +166,7 @@ func (v *volume) AwaitView(ctx context.Context, q *rpcv1.AwaitViewRequest) (*rpc
 	c.waits.until(waiting, topicView, func() (done bool) {
 		v.mu.Lock()
 		defer v.mu.Unlock()
-		reply.View, reply.Copies = viewOut(v.told), v.stored.Copies
+		reply.View, reply.Copies = control.ViewOut(v.told), v.stored.Copies
 		return v.told.Number > q.After
 	})
 	reply.Serves = c.opened.Load() && v.member.Role() == volumes.Primary && c.stopping.Err() == nil
@@ -173,51 +193,13 @@ func volumeError(err error) error {
 	return status.Error(codes.Unavailable, err.Error()+"; ask again")
 }
 
-// rolesOut are the roles as the RPC names them.
-var rolesOut = map[volumes.Role]rpcv1.ReportVolumeReply_Role{
-	volumes.Joining: rpcv1.ReportVolumeReply_JOINING, volumes.Backup: rpcv1.ReportVolumeReply_BACKUP, volumes.Opening: rpcv1.ReportVolumeReply_OPENING,
-	volumes.Primary: rpcv1.ReportVolumeReply_PRIMARY, volumes.Stopped: rpcv1.ReportVolumeReply_STOPPED, volumes.Replaced: rpcv1.ReportVolumeReply_REPLACED,
-}
-
-// procOut is a process as the RPC has it; nil for nobody.
-func procOut(p volumes.Proc) *rpcv1.VolumeProcess {
-	if p == (volumes.Proc{}) {
-		return nil
-	}
-	return &rpcv1.VolumeProcess{Pod: p.Pod, Process: p.Process}
-}
-
-func viewOut(v volumes.View) *rpcv1.VolumeView {
-	return &rpcv1.VolumeView{Number: v.Number, Primary: procOut(v.Primary), Backup: procOut(v.Backup), Earlier: procOut(v.Earlier)}
-}
-
-func procIn(p *rpcv1.VolumeProcess) (volumes.Proc, error) {
-	if len(p.GetPod()) > maxPod {
-		return volumes.Proc{}, fmt.Errorf("%w: a pod's name of %d bytes; at most %d are possible", ledger.ErrInvalid, len(p.GetPod()), maxPod)
-	}
-	return volumes.Proc{Pod: p.GetPod(), Process: p.GetProcess()}, nil
-}
-
-func viewIn(v *rpcv1.VolumeView) (view volumes.View, err error) {
-	view.Number = v.GetNumber()
-	var errs [3]error
-	view.Primary, errs[0] = procIn(v.GetPrimary())
-	view.Backup, errs[1] = procIn(v.GetBackup())
-	view.Earlier, errs[2] = procIn(v.GetEarlier())
-	err = errors.Join(errs[:]...)
-	if err == nil && (view.Number == 0 || view.Primary.Pod == "") {
-		err = fmt.Errorf("%w: view %d with primary %v: it needs a number and a primary", ledger.ErrInvalid, view.Number, view.Primary)
-	}
-	return view, err
-}
-
 func checkCopies(all []*rpcv1.VolumeCopy) error {
 	if len(all) > maxCopies {
 		return fmt.Errorf("%w: %d copies; at most %d are possible", ledger.ErrInvalid, len(all), maxCopies)
 	}
 	for _, c := range all {
-		if len(c.GetPod()) > maxPod || len(c.GetControl()) > maxPod {
-			return fmt.Errorf("%w: a copy's pod or address is longer than %d bytes", ledger.ErrInvalid, maxPod)
+		if len(c.GetPod()) > control.MaxPod || len(c.GetControl()) > control.MaxPod {
+			return fmt.Errorf("%w: a copy's pod or address is longer than %d bytes", ledger.ErrInvalid, control.MaxPod)
 		}
 	}
 	return nil

@@ -158,6 +158,9 @@ func TestReplaced(t *testing.T) {
 	if err := <-ended; !errors.Is(err, ErrReplaced) {
 		t.Errorf("it ends with %v", err)
 	}
+	if must(os.ReadFile(filepath.Join(dir, dataFile)))[0] != 0 {
+		t.Error("a program that knows no volumes would serve its memory")
+	}
 	s, _ = start(t, c)
 	wantReport(t, asked(t, s.Addresses().Control, nil), rpcv1.ReportVolumeReply_JOINING, "pod-a", 2, 2)
 	if s.region.existed || must(os.ReadFile(filepath.Join(dir, dataFile)))[0] != 0 {

@@ -58,6 +58,7 @@ func memserverCommand() *cobra.Command {
 	f.BoolVar(&config.Reserve, "reserve", false, "allocate all memory at the start")
 	f.StringVar(&config.Control, "control", ":7471", "address of the control service (gRPC)")
 	f.StringVar(&config.Fabric, "fabric", ":7470", "address of the tcp fabric; empty = not offered")
+	f.StringVar(&config.Mirror, "mirror", "", "address at which memory servers of the same pool send this one their changes, so that it can be a copy of their volume, with --fabric alone; empty = never")
 	f.BoolVar(&config.FabricTLS, "fabric-tls", false, "let clients use --fabric under TLS only, whatever index they are of")
 	f.IntVar(&config.CallThreads, "call-threads", verbs.DefaultCallThreads, "number of two-sided calls executed at the same time")
 	f.StringVar(&config.Shm, "shm", "", "Unix socket of the shm fabric; empty = not offered")

@@ -21,7 +21,7 @@ import (
 // of one or more URIs. Where the file is, CAFile is not used, and a certificate counts only if the
 // authority that signed it speaks for what the certificate says:
 //
-//	dmindex://operator        the operator
+//	dmindex://operator        the operator, and memory servers that send others their changes
 //	dmindex://index/<object>  clients and compute servers of the index <object>, and of the
 //	                          identities <object>/... that it gets when it is made anew; and
 //	                          compute servers that are dialled
@@ -144,7 +144,7 @@ func (v *voice) add(name string) error {
 // client reports whether an authority speaks for id.
 func (v *voice) client(id Identity) bool {
 	switch id.Role {
-	case RoleOperator:
+	case RoleOperator, RoleMemory:
 		return v.operator
 	case RoleClient, RoleCompute:
 		return slices.ContainsFunc(v.indexes, func(object string) bool {

@@ -129,15 +129,32 @@ func read(dir string) (*material, error) {
 // ServerConfig asks every client for a certificate with an identity of this package that its
 // authority speaks for, under TLS 1.3. The returned configuration follows the files.
 func (f *Files) ServerConfig(protocols ...string) *tls.Config {
-	return f.serverConfig(tls.RequireAndVerifyClientCert, protocols)
+	return f.serverConfig(tls.RequireAndVerifyClientCert, nil, protocols)
+}
+
+// PeerConfig is ServerConfig for clients that are what the own certificate says too: memory servers
+// of the same pool.
+func (f *Files) PeerConfig(protocols ...string) *tls.Config {
+	peers := func(m *material, s tls.ConnectionState) error {
+		own, err := FromCertificate(m.cert.Leaf)
+		if err != nil {
+			return fmt.Errorf("the own certificate: %w", err)
+		}
+		if who, err := FromCertificate(s.PeerCertificates[0]); err != nil || who != own {
+			return fmt.Errorf("%w: the client is %v, and this is %v", ErrNotItsOwn, who, own)
+		}
+		return nil
+	}
+	return f.serverConfig(tls.RequireAndVerifyClientCert, peers, protocols)
 }
 
 // OptionalServerConfig is ServerConfig, but a client may have no certificate.
 func (f *Files) OptionalServerConfig(protocols ...string) *tls.Config {
-	return f.serverConfig(tls.VerifyClientCertIfGiven, protocols)
+	return f.serverConfig(tls.VerifyClientCertIfGiven, nil, protocols)
 }
 
-func (f *Files) serverConfig(auth tls.ClientAuthType, protocols []string) *tls.Config {
+// serverConfig asks fits, if it is not nil, for what a client is besides.
+func (f *Files) serverConfig(auth tls.ClientAuthType, fits func(*material, tls.ConnectionState) error, protocols []string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		NextProtos: protocols,
@@ -155,7 +172,10 @@ func (f *Files) serverConfig(auth tls.ClientAuthType, protocols []string) *tls.C
 					if len(s.PeerCertificates) == 0 {
 						return nil // only where auth allows that
 					}
-					return m.checkClient(s)
+					if err := m.checkClient(s); err != nil || fits == nil {
+						return err
+					}
+					return fits(m, s)
 				},
 			}, nil
 		},

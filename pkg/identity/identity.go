@@ -6,10 +6,12 @@
 //	dmindex://operator                  the operator: may call anything, of any index
 //	dmindex://index/<identity>          a client of one index
 //	dmindex://index/<identity>/compute  a compute server of one index
+//	dmindex://pool/<uid>/memory         a memory server of one pool
 //
 // <identity> is the index's identity (the object's UID, with "/" and a count once it was made
-// anew), escaped as one path segment. Servers are recognised the usual way, by host name; their
-// certificates may carry a URI as well, which nobody reads.
+// anew), escaped as one path segment, and <uid> the UID of the pool's object. Servers are
+// recognised the usual way, by host name. The URI of a memory server says that it may send its
+// changes to another one of its pool.
 package identity
 
 import (
@@ -39,6 +41,7 @@ const (
 	RoleOperator             // may call anything
 	RoleClient               // a client of Identity.Index
 	RoleCompute              // a compute server of Identity.Index
+	RoleMemory               // a memory server of Identity.Pool
 )
 
 // String is the role in words.
@@ -50,6 +53,8 @@ func (r Role) String() string {
 		return "client"
 	case RoleCompute:
 		return "compute server"
+	case RoleMemory:
+		return "memory server"
 	}
 	return "nobody"
 }
@@ -57,12 +62,16 @@ func (r Role) String() string {
 // Identity is who somebody is.
 type Identity struct {
 	Role  Role
-	Index string // identity of the index; empty for the operator
+	Index string // identity of the index; empty for the operator and memory servers
+	Pool  string // UID of the pool, for a memory server
 }
 
 // String is the identity in words, for messages.
 func (i Identity) String() string {
-	if i.Index == "" {
+	switch {
+	case i.Role == RoleMemory:
+		return i.Role.String() + " of pool " + i.Pool
+	case i.Index == "":
 		return i.Role.String()
 	}
 	return i.Role.String() + " of index " + i.Index
@@ -89,6 +98,8 @@ func (i Identity) URI() *url.URL {
 		return Index(i.Index)
 	case RoleCompute:
 		return Compute(i.Index)
+	case RoleMemory:
+		return Memory(i.Pool)
 	}
 	return nil
 }
@@ -102,13 +113,13 @@ func Index(identity string) *url.URL { return indexURI(identity, "") }
 // Compute is the URI of a compute server of an index.
 func Compute(identity string) *url.URL { return indexURI(identity, "/compute") }
 
-func indexURI(identity, suffix string) *url.URL {
-	return &url.URL{
-		Scheme:  Scheme,
-		Host:    "index",
-		Path:    "/" + identity + suffix,
-		RawPath: "/" + url.PathEscape(identity) + suffix,
-	}
+func indexURI(identity, suffix string) *url.URL { return uriOf("index", identity, suffix) }
+
+// Memory is the URI of a memory server of a pool.
+func Memory(pool string) *url.URL { return uriOf("pool", pool, "/memory") }
+
+func uriOf(host, name, suffix string) *url.URL {
+	return &url.URL{Scheme: Scheme, Host: host, Path: "/" + name + suffix, RawPath: "/" + url.PathEscape(name) + suffix}
 }
 
 // CheckIndex says what is wrong with an identity of an index: letters, digits and "-._/" are
@@ -132,7 +143,7 @@ func CheckIndex(identity string) error {
 func Parse(u *url.URL) (Identity, error) {
 	id, ok := parse(u)
 	if !ok || id.URI().String() != u.String() {
-		return Identity{}, fmt.Errorf("%w: %q is neither %s://operator nor %s://index/<identity>[/compute]", ErrNone, u, Scheme, Scheme)
+		return Identity{}, fmt.Errorf("%w: %q is neither %s://operator nor %s://index/<identity>[/compute] nor %s://pool/<uid>/memory", ErrNone, u, Scheme, Scheme, Scheme)
 	}
 	return id, nil
 }
@@ -146,6 +157,11 @@ func parse(u *url.URL) (Identity, bool) {
 	switch {
 	case u.Host == "operator" && u.Path == "":
 		return Identity{Role: RoleOperator}, true
+	case u.Host == "pool" && len(segments) == 2 && segments[1] == "memory":
+		id.Role = RoleMemory
+		var err error
+		id.Pool, err = url.PathUnescape(segments[0])
+		return id, err == nil && CheckIndex(id.Pool) == nil
 	case u.Host != "index":
 		return Identity{}, false
 	case len(segments) == 2 && segments[1] == "compute":

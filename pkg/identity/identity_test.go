@@ -32,6 +32,7 @@ func TestRoundTrip(t *testing.T) {
 	f(identity.Identity{Role: identity.RoleCompute, Index: "0b7c/2"}, "dmindex://index/0b7c%2F2/compute")
 	f(identity.Identity{Role: identity.RoleClient, Index: "a/compute"}, "dmindex://index/a%2Fcompute")
 	f(identity.Identity{Role: identity.RoleClient, Index: "compute"}, "dmindex://index/compute")
+	f(identity.Identity{Role: identity.RoleMemory, Pool: "0b7c-1"}, "dmindex://pool/0b7c-1/memory")
 }
 
 func TestRefused(t *testing.T) {
@@ -72,6 +73,12 @@ func TestRefused(t *testing.T) {
 	f("dmindex://index/a%20b")
 	f("dmindex://index/a%00")
 	f("dmindex://index/-a")
+	f("dmindex://index/a/memory")
+	f("dmindex://pool/a")
+	f("dmindex://pool/a/compute")
+	f("dmindex://pool//memory")
+	f("dmindex://pool/a/memory/")
+	f("dmindex://pool/-a/memory")
 	f("dmindex://index/" + strings.Repeat("a", 129))
 }
 

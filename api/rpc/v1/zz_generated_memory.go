@@ -3470,11 +3470,14 @@ type ReportVolumeReply struct {
 	// for how long a primary has heard nothing of a process that it waits for, and a backup nothing of its primary
 	MissesMilliseconds uint32 `protobuf:"varint,8,opt,name=misses_milliseconds,json=missesMilliseconds,proto3" json:"misses_milliseconds,omitempty"`
 	Percent            uint32 `protobuf:"varint,9,opt,name=percent,proto3" json:"percent,omitempty"`                    // of its memory that the primary has sent to the joining copy
-	LagBytes           uint64 `protobuf:"varint,10,opt,name=lag_bytes,json=lagBytes,proto3" json:"lag_bytes,omitempty"` // of changes that the primary's copy, or the slower of two, is not known to have
-	Differences        uint64 `protobuf:"varint,11,opt,name=differences,proto3" json:"differences,omitempty"`           // pieces of memory that were found to differ between this primary and a copy
+	LagBytes           uint64 `protobuf:"varint,10,opt,name=lag_bytes,json=lagBytes,proto3" json:"lag_bytes,omitempty"` // of changes that the copy which joined this primary last is not known to have
+	Differences        uint64 `protobuf:"varint,11,opt,name=differences,proto3" json:"differences,omitempty"`           // pieces of memory that this program, as a copy, found to differ from its primary's
 	Mirror             string `protobuf:"bytes,12,opt,name=mirror,proto3" json:"mirror,omitempty"`                      // host:port at which this process takes changes, as it listens; empty = it cannot be a copy
 	Incarnation        uint64 `protobuf:"varint,13,opt,name=incarnation,proto3" json:"incarnation,omitempty"`           // of the content; 0 = it has none
 	Version            string `protobuf:"bytes,14,opt,name=version,proto3" json:"version,omitempty"`                    // of the program
+	// Not of servers without TLS, as of DescribeMemoryReply:
+	TrustedAuthorities [][]byte `protobuf:"bytes,15,rep,name=trusted_authorities,json=trustedAuthorities,proto3" json:"trusted_authorities,omitempty"`
+	CertificateSigner  []byte   `protobuf:"bytes,16,opt,name=certificate_signer,json=certificateSigner,proto3" json:"certificate_signer,omitempty"`
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -3605,6 +3608,20 @@ func (x *ReportVolumeReply) GetVersion() string {
 		return x.Version
 	}
 	return ""
+}
+
+func (x *ReportVolumeReply) GetTrustedAuthorities() [][]byte {
+	if x != nil {
+		return x.TrustedAuthorities
+	}
+	return nil
+}
+
+func (x *ReportVolumeReply) GetCertificateSigner() []byte {
+	if x != nil {
+		return x.CertificateSigner
+	}
+	return nil
 }
 
 type ObeyViewRequest struct {
@@ -4290,7 +4307,7 @@ const file_memory_proto_rawDesc = "" +
 	"\acontrol\x18\x02 \x01(\tR\acontrol\"?\n" +
 	"\x13ReportVolumeRequest\x12\x16\n" +
 	"\x06volume\x18\x01 \x01(\rR\x06volume\x12\x10\n" +
-	"\x03pod\x18\x02 \x01(\tR\x03pod\"\x94\x05\n" +
+	"\x03pod\x18\x02 \x01(\tR\x03pod\"\xf4\x05\n" +
 	"\x11ReportVolumeReply\x127\n" +
 	"\aprocess\x18\x01 \x01(\v2\x1d.dmindex.rpc.v1.VolumeProcessR\aprocess\x12:\n" +
 	"\x04role\x18\x02 \x01(\x0e2&.dmindex.rpc.v1.ReportVolumeReply.RoleR\x04role\x12.\n" +
@@ -4306,7 +4323,9 @@ const file_memory_proto_rawDesc = "" +
 	"\vdifferences\x18\v \x01(\x04R\vdifferences\x12\x16\n" +
 	"\x06mirror\x18\f \x01(\tR\x06mirror\x12 \n" +
 	"\vincarnation\x18\r \x01(\x04R\vincarnation\x12\x18\n" +
-	"\aversion\x18\x0e \x01(\tR\aversion\"a\n" +
+	"\aversion\x18\x0e \x01(\tR\aversion\x12/\n" +
+	"\x13trusted_authorities\x18\x0f \x03(\fR\x12trustedAuthorities\x12-\n" +
+	"\x12certificate_signer\x18\x10 \x01(\fR\x11certificateSigner\"a\n" +
 	"\x04Role\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\v\n" +
 	"\aJOINING\x10\x01\x12\n" +

@@ -1,0 +1,317 @@
+//env:real connections are of the machine
+
+package memserver
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dmindex/dmindex/memserver/mirror"
+	"github.com/dmindex/dmindex/pkg/accept"
+	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/volumes"
+)
+
+// What a server does beside another copy of its volume: as a primary it sends its changes
+// (mirror.Primary), as a copy it takes them (mirror.Sink) over connections to a port of its own.
+// Only a memory server of the same pool gets such a connection: whoever has one writes the memory.
+
+const (
+	mirrorLobby = 16 // connections that have shown no certificate yet
+	mirrorOpen  = 8  // that have: two for each source, and those that take their place
+	knownCopies = 4  // addresses of copies that joined
+)
+
+// copying is the part of a volume that sends or takes changes.
+type copying struct {
+	primary *mirror.Primary // nil before the content is opened, or where nothing is recorded
+	sink    *mirror.Sink    // nil where no changes are taken
+
+	pace    atomic.Uint64              // bytes that a join sends in a second; 0 = no limit
+	copied  atomic.Uint64              // bytes that joins have sent
+	scanned atomic.Uint64              // how far the join is in the memory
+	feed    atomic.Pointer[verbs.Feed] // of the newest join
+
+	addresses struct {
+		sync.Mutex
+		list []address // the newest last
+	}
+	differs  atomic.Bool // this copy does, so it never opens
+	troubles lines       // of copies, in the log
+	open     struct {
+		sync.Mutex
+		conns  map[net.Conn]bool
+		closed bool
+	}
+}
+
+// address is where a process takes changes.
+type address struct {
+	of volumes.Proc
+	at string
+}
+
+// differences counts pieces of memory that were found to differ, of all servers of this program:
+// the one that finds a difference ends by it.
+var differences atomic.Uint64
+
+// openJournal makes the journal of a server whose clients' changes all pass through it.
+func (s *Server) openJournal(c *Config) {
+	if c.Fabric != "" && c.Shm == "" && c.RDMA == "" {
+		s.region.journal = verbs.NewJournal(c.env, func(p verbs.Position) bool { return s.volume.member.MayAnswer(uint64(p)) }, unrecorded(&s.region.header)...)
+	}
+}
+
+// openMirror listens for primaries.
+func (s *Server) openMirror(c *Config) (err error) {
+	v := s.volume
+	v.open.conns = map[net.Conn]bool{}
+	if c.Mirror == "" {
+		return nil
+	}
+	v.sink = mirror.NewSink(c.env, v.member, s.region.data.bytes[:s.region.dataBytes])
+	s.addresses.Mirror, s.mirrors, err = s.listen("tcp", c.Mirror)
+	return err
+}
+
+// newPrimary makes what sends changes, once there is a content.
+func (v *volume) newPrimary() {
+	s := v.server
+	if s.region.journal == nil {
+		return
+	}
+	p := mirror.NewPrimary(s.config.env, v.member, s.region.journal)
+	p.Size, p.Dial, p.Settle, p.Answered, p.Walk = s.region.dataBytes, v.dial, s.control.SettleRequests, s.control.AnswerRequests, v.walk
+	p.Report = func(to volumes.Proc, err error) {
+		v.troubles.warn(s.log, "a copy of this memory server does not get its changes", "copy", to.String(), "err", err)
+	}
+	v.primary = p
+}
+
+// dial connects to a process that takes changes.
+func (v *volume) dial(p volumes.Proc) (mirror.Conn, error) {
+	at := v.addressOf(p)
+	if at == "" {
+		return nil, fmt.Errorf("connect to the copy %v: nobody said where it takes changes", p)
+	}
+	files := v.server.control.files
+	if files == nil {
+		return mirror.Dial(at, nil, 0)
+	}
+	host, _, err := net.SplitHostPort(at)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the copy %v: %w", p, err)
+	}
+	c, err := mirror.Dial(at, files.ClientConfig(host), 0)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the copy %v at %s: %w", p, at, err)
+	}
+	return c, nil
+}
+
+func (v *volume) addressOf(p volumes.Proc) string {
+	v.addresses.Lock()
+	defer v.addresses.Unlock()
+	for _, a := range v.addresses.list {
+		if a.of == p {
+			return a.at
+		}
+	}
+	return ""
+}
+
+// reach notes where a process takes changes.
+func (v *volume) reach(p volumes.Proc, at string) {
+	v.addresses.Lock()
+	defer v.addresses.Unlock()
+	list := v.addresses.list[:0]
+	for _, a := range v.addresses.list {
+		if a.of != p {
+			list = append(list, a)
+		}
+	}
+	list = append(list, address{p, at})
+	v.addresses.list = list[max(0, len(list)-knownCopies):]
+}
+
+// serveMirror takes connections of primaries until the listener is closed.
+func (v *volume) serveMirror(l net.Listener) error {
+	lobby := accept.NewLobby(mirrorLobby, mirror.DefaultLimit)
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer v.closeMirror()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		serving.Go(func() {
+			if err := v.take(c, lobby); err != nil {
+				v.troubles.warn(v.server.log, "a connection of another memory server ended", "from", c.RemoteAddr().String(), "err", err)
+			}
+		})
+	}
+}
+
+// take serves one connection.
+func (v *volume) take(socket net.Conn, lobby *accept.Lobby) error {
+	defer socket.Close()
+	if !v.hold(socket) {
+		return nil
+	}
+	defer v.forget(socket)
+	place := lobby.Enter(socket.RemoteAddr(), func() { socket.Close() })
+	c, err := v.admit(socket)
+	if !place.Leave() && err == nil {
+		err = fmt.Errorf("%d other connections are in their handshakes", mirrorLobby)
+		c.Close()
+	}
+	if err != nil {
+		return err
+	}
+	err = v.sink.Serve(c)
+	switch {
+	case errors.Is(err, verbs.ErrDiffers):
+		v.differs.Store(true)
+		differences.Add(1)
+		v.server.log.Error("this copy differs from the memory of its primary, and is given up; check the memory of both machines if this comes again", "err", err)
+		v.server.fail(ErrReplaced)
+	case v.member.Role() == volumes.Replaced:
+		v.server.fail(ErrReplaced)
+	}
+	return err
+}
+
+// admit lets a memory server of the same pool in.
+func (v *volume) admit(socket net.Conn) (mirror.Conn, error) {
+	files := v.server.control.files
+	if files == nil {
+		return mirror.Accept(socket, nil, 0)
+	}
+	return mirror.Accept(socket, files.PeerConfig(mirror.Protocol), 0)
+}
+
+// hold counts an open connection; false: there are too many, or the server ends.
+func (v *volume) hold(c net.Conn) bool {
+	v.open.Lock()
+	defer v.open.Unlock()
+	if v.open.closed || len(v.open.conns) >= mirrorLobby+mirrorOpen {
+		return false
+	}
+	v.open.conns[c] = true
+	return true
+}
+
+func (v *volume) forget(c net.Conn) {
+	v.open.Lock()
+	defer v.open.Unlock()
+	delete(v.open.conns, c)
+}
+
+// closeMirror takes nothing more.
+func (v *volume) closeMirror() {
+	v.Close()
+	v.open.Lock()
+	defer v.open.Unlock()
+	v.open.closed = true
+	for c := range v.open.conns { //env:real all of them, in any order
+		c.Close()
+	}
+}
+
+// Close implements volumes.Host.
+func (v *volume) Close() {
+	if v.sink != nil {
+		v.sink.Close()
+	}
+}
+
+// takeLedger stores the ledger that came with the changes of a primary.
+func (v *volume) takeLedger() error {
+	switch {
+	case v.sink == nil:
+		return errors.New("this process takes no changes, and has no content")
+	case v.differs.Load():
+		return fmt.Errorf("take the content: %w", verbs.ErrDiffers)
+	}
+	b := bytes.Clone(v.sink.Ledger())
+	if v.server.stateDir != "" {
+		if err := fileStore(v.server.ledgerPath()).Save(b); err != nil {
+			return fmt.Errorf("store the ledger of the volume: %w", err)
+		}
+	}
+	v.ledger = b
+	return nil
+}
+
+// Drain implements volumes.Host.
+func (v *volume) Drain(backup volumes.Proc) error {
+	if v.primary == nil {
+		return errors.New("this memory server sends its changes to nobody")
+	}
+	return v.primary.Drain(backup)
+}
+
+// Return implements volumes.Host.
+func (v *volume) Return(backup volumes.Proc, turn uint64) {
+	if v.primary != nil {
+		v.primary.Return(backup, turn)
+	}
+}
+
+// scrub compares the memory with that of a copy that is in sync, a piece each scrubEvery, as long
+// as the server serves: a sum in the stream is of the memory as it is at that position on both
+// sides.
+func (v *volume) scrub(stop <-chan struct{}) {
+	s := v.server
+	j := s.region.journal
+	each := time.NewTicker(scrubEvery)
+	defer each.Stop()
+	next := uint64(0)
+	for {
+		select {
+		case <-stop:
+			return
+		case <-each.C:
+		}
+		if r := v.member.Report(); r.Role != volumes.Primary || r.View.Backup == (volumes.Proc{}) {
+			continue
+		}
+		if next >= s.region.dataBytes {
+			next = 0
+		}
+		s.region.spansFrom(next, func(at, n uint64) bool {
+			next = at + n
+			if s.region.empty(at, n) {
+				return true
+			}
+			if j.BeginNow(verbs.ItemBytes(0)) == nil {
+				j.Sum(at, int(n), verbs.Sum(s.region.data.bytes[at:at+n]))
+				j.Done()
+			}
+			return false
+		})
+	}
+}
+
+// scrubEvery is between two pieces: 8 GiB take 22 minutes.
+const scrubEvery = 10 * time.Millisecond
+
+// percent is how much of the memory the newest join has sent.
+func (v *volume) percent() uint32 {
+	return uint32(100 * v.scanned.Load() / v.server.region.dataBytes)
+}
+
+// lag is how many bytes of changes the newest copy is not known to have.
+func (v *volume) lag() uint64 {
+	f, j := v.feed.Load(), v.server.region.journal
+	if f == nil || j == nil || f.Err() != nil || !j.Mode().Records() {
+		return 0
+	}
+	return uint64(j.Last() - f.Applied())
+}

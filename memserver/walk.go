@@ -1,0 +1,171 @@
+package memserver
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/env"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// A copy that joins begins with an empty memory, and gets the server's piece by piece, as changes.
+//
+//	piece   holes of the file and zeroes are left out: the copy has zeroes, and all changes since
+//	        the walk began are in the stream, whatever is looked at when
+//	        else: Begin, Record of the piece as it is, Done. So it has a place in the order: what
+//	        changes it earlier is in it, and what changes it later comes behind it
+//	ledger  parts of it as it was stored at one moment; then, while nothing is stored, what has
+//	        changed since. From there on the copy has the ledger, and takes each change of it
+//
+// What is not recorded is left out: the header page, presence words, the lock region.
+//
+// The walk waits for nothing but room in the window and for the copy, so clients wait for one piece
+// at most. It is never further ahead of the copy than walkAhead.
+
+const (
+	pieceBytes = 64 << 10
+	walkAhead  = 2 << 20 // bytes of the stream
+	ledgerPart = 256 << 10
+
+	ledgerTries = 8
+
+	walkLook = 100 * time.Millisecond // at whether the copy is one still
+)
+
+// spansFrom calls f with the recorded parts of the data region that lie behind an offset, in pieces
+// of pieceBytes at most, until f returns false.
+func (r *region) spansFrom(at uint64, f func(at, n uint64) bool) {
+	skip := unrecorded(&r.header)
+	for at < r.dataBytes {
+		end := min(at&^(pieceBytes-1)+pieceBytes, r.dataBytes)
+		inside := false
+		for _, s := range skip {
+			switch {
+			case at >= s.First && at < s.End:
+				at, inside = s.End, true
+			case s.First > at:
+				end = min(end, s.First)
+			}
+		}
+		if inside {
+			continue
+		}
+		if !f(at, end-at) {
+			return
+		}
+		at = end
+	}
+}
+
+var zeroes [pieceBytes]byte
+
+// empty reports whether a piece is zero. Holes of the file are not read, since that would make
+// pages of them.
+func (r *region) empty(at, n uint64) bool {
+	if r.holes {
+		data, err := unix.Seek(int(r.data.file.Fd()), int64(at), unix.SEEK_DATA)
+		// there is no data behind it, or none here
+		if err == unix.ENXIO || err == nil && uint64(data) >= at+n {
+			return true
+		}
+	}
+	return bytes.Equal(r.data.bytes[at:at+n], zeroes[:n])
+}
+
+// walk sends the memory and the ledger to a copy, and returns the position behind them.
+func (v *volume) walk(f *verbs.Feed, w *verbs.Waiter) (last verbs.Position, err error) {
+	s := v.server
+	e, j, r := s.config.env, s.region.journal, s.region
+	v.feed.Store(f)
+	began := e.Now()
+	sent := uint64(0)
+	r.spansFrom(0, func(at, n uint64) bool {
+		v.scanned.Store(at + n)
+		if r.empty(at, n) {
+			return true
+		}
+		if err = j.Begin(w, verbs.ItemBytes(int(n))); err != nil {
+			return false
+		}
+		last = j.Record(at, r.data.bytes[at:at+n])
+		j.Done()
+		v.copied.Add(n)
+		if err = ahead(f, w, last); err != nil {
+			return false
+		}
+		sent += n
+		err = paced(e, f, w, began, sent, v.pace.Load())
+		return err == nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return v.sendLedger(f, w)
+}
+
+// ahead waits until the copy lacks no more than walkAhead of what lies up to a position.
+func ahead(f *verbs.Feed, w *verbs.Waiter, p verbs.Position) error {
+	if p <= walkAhead {
+		return f.Err()
+	}
+	return f.Wait(w, p-walkAhead)
+}
+
+// paced waits until bytes may have been sent since a time, at so many bytes a second; 0 = at once.
+func paced(e env.Env, f *verbs.Feed, w *verbs.Waiter, since time.Duration, bytes, pace uint64) error {
+	if pace == 0 {
+		return f.Err()
+	}
+	due := since + time.Duration(float64(bytes)/float64(pace)*float64(time.Second))
+	for e.Now() < due {
+		if err := w.Pass(min(due-e.Now(), walkLook)); err != nil {
+			return err
+		}
+		if err := f.Err(); err != nil {
+			return err
+		}
+	}
+	return f.Err()
+}
+
+// sendLedger sends the ledger.
+func (v *volume) sendLedger(f *verbs.Feed, w *verbs.Waiter) (last verbs.Position, err error) {
+	s := v.server
+	j, accounts := s.region.journal, s.control.Accounts
+	for range ledgerTries {
+		var snapshot []byte
+		accounts.Read(func(*ledger.Ledger) { snapshot = bytes.Clone(s.mirrored.last) })
+		for at := 0; at < len(snapshot); at += ledgerPart {
+			part := snapshot[at:min(at+ledgerPart, len(snapshot))]
+			if err := j.Begin(w, verbs.ItemBytes(len(part))); err != nil {
+				return 0, err
+			}
+			last = j.LedgerPart(at, part)
+			j.Done()
+			if err := ahead(f, w, last); err != nil {
+				return 0, err
+			}
+		}
+		done := false
+		accounts.Read(func(*ledger.Ledger) {
+			head, tail := common(snapshot, s.mirrored.last)
+			data := s.mirrored.last[head : len(s.mirrored.last)-tail]
+			if len(data) > verbs.MaxItem {
+				return // it is sent anew
+			}
+			if err = j.BeginNow(verbs.ItemBytes(len(data))); err != nil {
+				return
+			}
+			last, done = j.LedgerWhole(head, tail, data), true
+			j.Done()
+		})
+		if done || err != nil {
+			return last, err
+		}
+	}
+	return 0, fmt.Errorf("send the ledger to a copy: more than %d bytes of it changed meanwhile, %d times", verbs.MaxItem, ledgerTries)
+}
