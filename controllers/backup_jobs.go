@@ -31,6 +31,7 @@ type jobState struct {
 	// pods whose program ended, and which go on without it
 	lingering []*corev1.Pod
 	alive     bool // a pod of it has not ended
+	whole     bool // all of a pod has succeeded: Kubernetes calls the Job complete, now or soon
 	podless   bool // it is to have a pod, and there is none
 
 	// what keeps its pod from running, or the last error of one that failed
@@ -94,6 +95,7 @@ func judgeJob(job *batchv1.Job, pods []corev1.Pod) jobState {
 		if ended != nil && othersRun(p) && p.DeletionTimestamp.IsZero() {
 			s.lingering = append(s.lingering, p)
 		}
+		s.whole = s.whole || p.Status.Phase == corev1.PodSucceeded
 		s.alive = s.alive || p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded
 		switch {
 		case report != nil && report.Error != "":

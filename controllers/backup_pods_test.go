@@ -229,3 +229,19 @@ func TestOpenedAfterTheLastPod(t *testing.T) {
 		t.Errorf("when the pods have ended: %+v", is)
 	}
 }
+
+// TestLoadedJobStays: a Job whose pod has succeeded as a whole is waited for, and keeps its logs.
+func TestLoadedJobStays(t *testing.T) {
+	index := &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "shop"}}
+	job := build.RestoreJob(index, "9", dmv1.BackupTemplate{}, "a.dump", goodReport.Digest, "server:1", nil)
+	job.UID = "2"
+	pod := meshed(t, job, "demo-restore-1", 0, corev1.PodSucceeded, goodReport)
+	pod.OwnerReferences = []metav1.OwnerReference{{UID: job.UID}}
+	state := judgeJob(job, []corev1.Pod{pod})
+	// a deletion would need a client, which there is none
+	var wait *waitFor
+	err := new(DMIndexReconciler).openLoaded(t.Context(), &indexScope{index: index}, &restoreRecord{}, &state, func(text string) error { return &waitFor{dmv1.ReasonRestoring, text, 0} })
+	if !errors.As(err, &wait) || !strings.Contains(wait.message, "about to end") {
+		t.Errorf("a Job that is about to be complete: %v", err)
+	}
+}

@@ -264,6 +264,10 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 // openLoaded lets programs use an index of which it is written down that it is loaded, once no pod
 // of its Job can change it any more.
 func (r *DMIndexReconciler) openLoaded(ctx context.Context, s *indexScope, record *restoreRecord, job *jobState, wait func(string) error) error {
+	if job.job != nil && job.whole && !job.alive && !slices.ContainsFunc(job.job.Status.Conditions, ending) {
+		// it stays for a day, for its logs
+		return wait("it is loaded; Job " + job.job.Name + " is about to end")
+	}
 	if job.job != nil && (job.alive || !slices.ContainsFunc(job.job.Status.Conditions, ending)) {
 		if err := r.endJob(ctx, job.job); err != nil {
 			return err
