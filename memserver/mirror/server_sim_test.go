@@ -224,6 +224,9 @@ type session struct {
 
 // cutOne cuts a session that may wait: another one takes its place.
 func (s *server) cutOne() {
+	if len(s.sessions) == 0 {
+		return // it has just begun
+	}
 	n := s.w.Random.IntN(len(s.sessions))
 	s.sessions[n].waiter.Cut()
 	s.w.counts.cut++
