@@ -274,6 +274,7 @@ func (w *world) dump() (s string) {
 func (w *world) compare() {
 	p, b := w.pod(w.record.Primary.Pod).server, w.pod(w.record.Backup.Pod).server
 	w.pause = true
+	w.main.Sleep(volumes.AskInterval) // sessions end what they are about
 	for until := w.Now() + verbs.WaitLimit; b.sink.Applied() < p.journal.Last() && w.Now() < until; {
 		w.main.Sleep(volumes.AskInterval)
 	}
