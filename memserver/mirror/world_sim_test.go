@@ -241,8 +241,10 @@ func (w *world) settle() {
 		case sync && answers < 0:
 			answers = w.counts.answers
 		case sync && w.counts.answers > answers+20:
-			w.compare()
-			return
+			if w.compare() {
+				return
+			}
+			answers = -1
 		case w.status == volumes.Lost:
 			w.Report("the volume is lost, and no pod was")
 			return
@@ -270,15 +272,21 @@ func (w *world) dump() (s string) {
 	return s
 }
 
-// compare compares primary and backup at one position.
-func (w *world) compare() {
-	p, b := w.pod(w.record.Primary.Pod).server, w.pod(w.record.Backup.Pod).server
+// compare compares primary and backup at one position. It returns false if meanwhile another view
+// was recorded: a process that stood still until the trouble ended may be left out just then.
+func (w *world) compare() bool {
+	view, p, b := w.record, w.pod(w.record.Primary.Pod).server, w.pod(w.record.Backup.Pod).server
 	w.pause = true
+	defer func() { w.pause = false }()
 	w.main.Sleep(volumes.AskInterval) // sessions end what they are about
 	for until := w.Now() + verbs.WaitLimit; b.sink.Applied() < p.journal.Last() && w.Now() < until; {
 		w.main.Sleep(volumes.AskInterval)
 	}
+	if w.record != view {
+		return false
+	}
 	if !bytes.Equal(p.pod.memory, b.pod.memory) || !bytes.Equal(p.pod.ledger, b.sink.Ledger()) {
 		w.Report("the backup is at %d of %d; memory is equal: %v, the ledger: %q and %q", b.sink.Applied(), p.journal.Last(), bytes.Equal(p.pod.memory, b.pod.memory), bytes.TrimSpace(p.pod.ledger), bytes.TrimSpace(b.sink.Ledger()))
 	}
+	return true
 }
