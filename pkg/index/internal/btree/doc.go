@@ -28,7 +28,7 @@
 //
 // # What a leaf cache uses besides
 //
-//	without READs  DescendCached, CountCached; Path.Hint, Path.SetHint: where the cache has a leaf
+//	without READs  DescendCached, CountCached; Path.Hint, Path.HintAt: where the cache has a leaf
 //	offloading     DescendNear, Keeps, At, GoOn
 //	fetching       Judge, JudgeFor; Staging, Remember, Remembers; Path.Next
 //	boundaries     IsDivided, AwaitBelow, MergeAt, AwaitMerges: of ranges that change their owners

@@ -82,13 +82,6 @@ func (p *Path) Hint() uint32 {
 	return 0
 }
 
-// SetHint notes h.
-func (p *Path) SetHint(h uint32) {
-	if at := p.hint(); at != nil {
-		atomic.StoreUint32(at, h)
-	}
-}
-
 // hint is where that is noted; nil if nowhere.
 func (p *Path) hint() *uint32 {
 	if n := p.parent; n != nil && p.child < len(n.hints) && n.children[p.child] == p.addr {

@@ -170,7 +170,7 @@ func (c *Pool) Locate(p *btree.Path) *frame.Frame {
 	}
 	f := c.Find(p.Addr())
 	if f != nil {
-		c.replaces.found(p, f)
+		c.replaces.found(p.HintAt(), f)
 	}
 	return f
 }

@@ -1,8 +1,9 @@
 package bufferpool
 
 import (
+	"sync/atomic"
+
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
-	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/lfu"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -25,7 +26,11 @@ type frequencies struct{ c *Pool }
 
 // found implements replacement. The number of the frame is a hint: evicting the leaf clears
 // nothing.
-func (r *frequencies) found(p *btree.Path, f *frame.Frame) { p.SetHint(uint32(f.ID()) + 1) }
+func (r *frequencies) found(hint *uint32, f *frame.Frame) {
+	if hint != nil {
+		atomic.StoreUint32(hint, uint32(f.ID())+1)
+	}
+}
 
 // reserve implements replacement.
 func (r *frequencies) reserve(a pool.Addr, must bool, flush func(*frame.Frame) error) (f *frame.Frame, fresh bool, err error) {

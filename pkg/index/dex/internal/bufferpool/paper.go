@@ -6,7 +6,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
-	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
@@ -108,14 +107,13 @@ func (p *paperCache) start(c *Pool) {
 // lucky reports whether a leaf is kept.
 func (p *paperCache) lucky() bool { return !p.c.o.LeafAdmission || p.c.env.Uint64()%admitOne == 0 }
 
-// found implements replacement: the parent where path ends leads to f from now on (swizzling).
-func (p *paperCache) found(path *btree.Path, f *frame.Frame) {
-	at := path.HintAt()
-	if at == nil {
+// found implements replacement: the parent that has the hint leads to f from now on (swizzling).
+func (p *paperCache) found(hint *uint32, f *frame.Frame) {
+	if hint == nil {
 		return
 	}
-	atomic.StoreUint32(at, uint32(f.ID())+1)
-	if old := p.up[f.ID()].Swap(at); old != nil && old != at {
+	atomic.StoreUint32(hint, uint32(f.ID())+1)
+	if old := p.up[f.ID()].Swap(hint); old != nil && old != hint {
 		atomic.CompareAndSwapUint32(old, uint32(f.ID())+1, 0)
 	}
 }

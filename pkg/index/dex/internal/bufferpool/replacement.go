@@ -2,16 +2,16 @@ package bufferpool
 
 import (
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
-	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // replacement decides which leaf leaves its frame for another one. No lookup that is led to its
 // frame by a hint calls it.
 type replacement interface {
-	// found is called when the table, and no hint, has led to f, the frame of the leaf to which p
-	// leads.
-	found(p *btree.Path, f *frame.Frame)
+	// found is called when the table, and no hint, has led to f. hint is where the copy of the
+	// inner node above has the hint of f's leaf; nil if nowhere. It is no path: what an interface
+	// takes is allocated.
+	found(hint *uint32, f *frame.Frame)
 	// reserve is Pool.Reserve.
 	reserve(a pool.Addr, must bool, flush func(*frame.Frame) error) (f *frame.Frame, fresh bool, err error)
 	// drop frees f, whose lock the caller has, and unlocks it.
