@@ -245,7 +245,9 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 // client is given up, so the client that replays its log decides; nothing is truncated any more.
 func (s *session) cancel(key []byte, epoch uint64) error {
 	if err := s.x.wal.Cancel(s.log, &s.pending, key, epoch); err != nil {
-		return s.x.condemn(err)
+		err = s.x.condemn(err)
+		s.pending.Forget() // not before: the log would be truncated beyond the record
+		return err
 	}
 	return nil
 }

@@ -125,16 +125,17 @@ func (l *Log) Commit(p *Pending, f *frame.Frame) uint64 {
 	return lsn
 }
 
-// Cancel appends that the record's change was not, and will not be, made. After an error the log of
-// this client is not to be truncated any more: a replay of it decides.
+// Cancel appends that the record's change was not, and will not be, made. After an error the record
+// stands in dirtyPages still, so the log is not truncated beyond it: a replay of it decides. The
+// caller gives this client up, and then forgets the record.
 func (l *Log) Cancel(a *redo.Appender, p *Pending, key []byte, epoch uint64) error {
-	defer p.Forget()
 	binary.LittleEndian.PutUint64(p.value[:], p.lsn)
 	p.note = record.Append(p.note[:0], record.Cancel, epoch, key, p.value[:])
 	lsn, err := a.AppendReserved(p.note)
 	if err != nil {
 		return err
 	}
+	p.Forget()
 	p.cancelled = lsn
 	l.latches.cancelled.Add(1)
 	return nil

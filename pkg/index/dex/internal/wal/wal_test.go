@@ -116,3 +116,30 @@ func TestCancelledIsNotKept(t *testing.T) {
 		t.Errorf("%d bytes are in use and the record is cancelled, %d before", got, kept)
 	}
 }
+
+// TestFailedCancelKeepsTheRecord: a cancellation that cannot be appended leaves the record in
+// dirtyPages, so that the log is not truncated beyond it before the client is given up (Cancel).
+func TestFailedCancelKeepsTheRecord(t *testing.T) {
+	o := openLog(t)
+	var p Pending
+	if !o.Latch(&p, 7) {
+		t.Fatal("the latch is taken")
+	}
+	if err := o.Begin(o.a, &p, put("first")); err != nil {
+		t.Fatal(err)
+	}
+	kept := o.durable(t, p.LSN())
+	// as an append that waits too long for a batch: an error, and the log lives
+	if err := o.Cancel(o.a, &p, make([]byte, 1<<20), 1); err == nil {
+		t.Fatal("no error")
+	}
+	o.Truncate() // as the page cleaner does at any moment
+	if got := o.log.Used(); got < kept {
+		t.Errorf("%d bytes are in use after a cancellation that failed, %d before: the record is let go, and the client is not given up yet", got, kept)
+	}
+	p.Forget()
+	o.Unlatch(&p)
+	if o.Truncate(); !p.IsIdle() || o.log.Used() >= kept {
+		t.Errorf("%d bytes are in use once it is forgotten, %d before", o.log.Used(), kept)
+	}
+}
