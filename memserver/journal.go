@@ -52,7 +52,7 @@ func unrecorded(h *header) []verbs.Span {
 type journaled struct {
 	local   core.Store // nil = it is stored nowhere else
 	journal *verbs.Journal
-	last    []byte // what was recorded last
+	last    []byte // what was stored last; copies that are not given up have it
 }
 
 // spareBytes is room in the journal that a ledger's change leaves, for lock words of sweeps that
@@ -75,11 +75,13 @@ func (s *journaled) Save(b []byte) error {
 		}
 	}
 	if err := s.begin(len(data), 0); err != nil {
+		// it was made; no answer goes out any more that may tell of it, until none of these copies
+		// is waited for. Those that join later get it
 		s.journal.Break(fmt.Errorf("a change of the ledger was stored and cannot be recorded: %w", err))
-		return nil // it was made; no answer goes out any more that may tell of it
+	} else {
+		s.journal.Splice(head, tail, data)
+		s.journal.Done()
 	}
-	s.journal.Splice(head, tail, data)
-	s.journal.Done()
 	s.last = append(s.last[:0], b...)
 	return nil
 }

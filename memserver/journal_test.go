@@ -277,3 +277,30 @@ func TestJournaledStore(t *testing.T) {
 		t.Error("more is saved at once than an item holds")
 	}
 }
+
+// storeThat is a store that calls f while it stores.
+type storeThat func([]byte)
+
+func (f storeThat) Save(b []byte) error { f(b); return nil }
+
+// TestLedgerThatWasNotRecorded: a copy that joins after a change of the ledger was stored and could
+// not be recorded gets that change: it was made, and is answered once the copies of then are given
+// up.
+func TestLedgerThatWasNotRecorded(t *testing.T) {
+	j := verbs.NewJournal(env.Real(), nil)
+	s := &journaled{journal: j}
+	was, is := bytes.Repeat([]byte{1}, 3<<20), bytes.Repeat([]byte{2}, 3<<20)
+	if err := s.Save(was); err != nil { // nothing is recorded: it may be long
+		t.Fatal(err)
+	}
+	// A copy begins to join in the middle of the next change.
+	s.local = storeThat(func([]byte) {
+		must(j.Feed(func() error { return nil }, nil))
+	})
+	if err := s.Save(is); err != nil {
+		t.Fatalf("the change was refused, so the test is of nothing: %v", err)
+	}
+	if !bytes.Equal(s.last, is) {
+		t.Error("the ledger that copies get next is the one of before the change, which was made and is answered")
+	}
+}

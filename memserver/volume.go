@@ -73,6 +73,7 @@ func (s *Server) openVolume(c *Config, state string, data *directory, want heade
 	known := func(id string) bool { return id != hex.EncodeToString(make([]byte, 16)) }
 	if found && was.Boot != boot && known(was.Boot) && known(boot) {
 		was.State = volumes.State{Process: was.State.Process}
+		found = false // memory of this run beside it is of a program that knows no volumes
 	}
 	as := asFound
 	switch {

@@ -265,3 +265,27 @@ func TestNoListenerOfACopy(t *testing.T) {
 	must(v.Obey(t.Context(), &rpcv1.ObeyViewRequest{View: view(1, "pod-a")}))
 	wantReport(t, v, rpcv1.ReportVolumeReply_PRIMARY, "pod-a", 1, 1)
 }
+
+// TestVolumeFileOfAnotherRun: a program that knows no volumes made the memory, in this run of the
+// machine, beside the volume's file of an earlier run. The memory is found.
+func TestVolumeFileOfAnotherRun(t *testing.T) {
+	dir := t.TempDir()
+	c := volumeConfig(t, dir, "")
+	s, stop := start(t, c)
+	was := s.Incarnation()
+	copy(s.region.data.bytes[pageBytes:], "content")
+	stop()
+	f := volumeFileIn(dir)
+	v, _, err := f.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.Boot = "00112233445566778899aabbccddeeff"
+	if err := f.save(&v); err != nil {
+		t.Fatal(err)
+	}
+	s, _ = start(t, c)
+	if s.Incarnation() != was || !s.region.existed {
+		t.Errorf("the memory was emptied: incarnation %d, was %d", s.Incarnation(), was)
+	}
+}
