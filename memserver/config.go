@@ -115,9 +115,10 @@ type Config struct {
 	// Logger; nil = nothing is logged.
 	Logger *slog.Logger
 
-	env        env.Env       // nil = the real one
-	replyLimit time.Duration // 0 = replyLimit
-	maxAge     time.Duration // of control connections; 0 = maxAge
+	env          env.Env       // nil = the real one
+	firstProcess uint64        // number of the first process of a pod; 0 = the time in milliseconds
+	replyLimit   time.Duration // 0 = replyLimit
+	maxAge       time.Duration // of control connections; 0 = maxAge
 }
 
 // Defaults of Config.
@@ -158,6 +159,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Version == "" {
 		c.Version = "unknown"
+	}
+	if c.firstProcess == 0 {
+		c.firstProcess = uint64(max(time.Now().UnixMilli(), 1)) //env:real it only has to be above those of before
 	}
 	if c.replyLimit == 0 {
 		c.replyLimit = replyLimit

@@ -55,7 +55,7 @@ func childMain(dir string) {
 
 func dirConfig(dir string) Config {
 	return Config{
-		DataDir: dir, MemoryBytes: 20 << 20, ChunkBytes: 1 << 20, Control: "127.0.0.1:0", Fabric: "127.0.0.1:0",
+		DataDir: dir, firstProcess: 1, MemoryBytes: 20 << 20, ChunkBytes: 1 << 20, Control: "127.0.0.1:0", Fabric: "127.0.0.1:0",
 		Shm: filepath.Join(dir, "shm"), Insecure: true, Lease: longLease,
 	}
 }

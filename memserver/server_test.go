@@ -45,7 +45,7 @@ func (j *jumping) pass(d time.Duration) { j.by.Add(int64(d)) }
 // localConfig is a server on loopback without TLS and without a directory.
 func localConfig(t testing.TB) Config {
 	return Config{
-		ID: 7, MemoryBytes: 15 << 20, ChunkBytes: 1 << 20, Control: "127.0.0.1:0", Fabric: "127.0.0.1:0", Metrics: "127.0.0.1:0",
+		ID: 7, firstProcess: 1, MemoryBytes: 15 << 20, ChunkBytes: 1 << 20, Control: "127.0.0.1:0", Fabric: "127.0.0.1:0", Metrics: "127.0.0.1:0",
 		Shm: filepath.Join(t.TempDir(), "shm"), Insecure: true, Lease: longLease, Version: "test", Logger: testLog(t),
 	}
 }

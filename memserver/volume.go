@@ -32,7 +32,8 @@ import (
 //
 // A memory is lost with the machine's run, and where its files are gone. What was stored beside it
 // is then forgotten, but for the number of the process, so that no two processes of the pod have
-// one.
+// one. A volume of memory takes the file along, and its pod stays: so without a file numbers go on
+// from the time, in milliseconds, and not from 1.
 //
 // # Opening
 //
@@ -68,6 +69,9 @@ func (s *Server) openVolume(c *Config, state string, data *directory, want heade
 	was, found, err := v.file.load()
 	if err != nil {
 		return err
+	}
+	if !found {
+		was.State.Process = c.firstProcess - 1
 	}
 	boot := hex.EncodeToString(want.boot[:])
 	known := func(id string) bool { return id != hex.EncodeToString(make([]byte, 16)) }

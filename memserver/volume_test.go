@@ -289,3 +289,14 @@ func TestVolumeFileOfAnotherRun(t *testing.T) {
 		t.Errorf("the memory was emptied: incarnation %d, was %d", s.Incarnation(), was)
 	}
 }
+
+// TestNumberOfFirstProcess: where a pod's volume of memory is lost with the run of the machine, the
+// number of its process is lost too, and must not come again: views name it.
+func TestNumberOfFirstProcess(t *testing.T) {
+	c := volumeConfig(t, t.TempDir(), "pod-a")
+	c.firstProcess = 0
+	s, _ := start(t, c)
+	if n := s.volume.member.Self().Process; n < 1<<30 {
+		t.Errorf("the first process has number %d", n)
+	}
+}

@@ -177,6 +177,7 @@ func (s *step) mirrored(p, b *Pod) {
 	if p != nil && p.Report != nil && p.Report.Role.holds() {
 		primary = p.Report.Proc
 	}
+	missed := b != nil && b.Report != nil && b.Report.Role == Backup && b.Report.Misses >= s.SuspectAfter
 	switch {
 	case primaryEnded && backupEnded:
 		s.wait(Lost, "both copies are gone")
@@ -186,19 +187,24 @@ func (s *step) mirrored(p, b *Pod) {
 		s.record(backup, Proc{}, "the primary is gone")
 	case p.Report != nil && p.Report.Role == Stopped:
 		switch {
-		case b.Report != nil:
+		case b.Report != nil && b.Report.Role == Backup:
 			s.record(backup, Proc{}, "the primary has stopped")
+		case b.Report != nil:
+			// it has lost its memory, and perhaps the number of its process with it
+			s.record(primary, Proc{}, "the primary has stopped, and its backup has nothing")
 		case s.isMissed(b):
 			s.record(primary, Proc{}, "the primary has stopped, and its backup does not answer")
 		default:
 			s.wait(Switching, "pod "+b.Name+" does not answer")
 		}
 	case p.Report == nil:
-		if s.isMissed(p) && b.Report != nil && b.Report.Misses >= s.SuspectAfter {
+		if s.isMissed(p) && missed {
 			s.record(backup, Proc{}, "neither the operator nor the backup reaches the primary")
 			return
 		}
 		s.wait(Undecided, "pod "+p.Name+" does not answer")
+	case p.Report.Role == Joining && missed:
+		s.record(backup, Proc{}, "the primary has lost its memory")
 	case p.Report.View.Number < s.Record.Number || p.Report.Role != Primary:
 		s.wait(Switching, "pod "+p.Name+" has not heard of the view")
 	default:
