@@ -29,10 +29,12 @@ func TestAnswers(t *testing.T) {
 	s.is(s.redis("del", "veg:leek", "none"), "1")
 	s.is(s.redis("exists", "veg:leek", "fruit:apple"), "1")
 	s.is(s.redis("get", "veg:leek"), "")
-	s.contains(s.redis("flushall"), "ERR unknown command")
+	s.contains(s.redis("lpush", "fruit", "fig"), "ERR unknown command")
 	for _, pod := range s.computePods() {
 		s.is(s.redisAt(pod+".x-compute", "get", "fruit:apple"), "red")
 	}
+	s.is(s.redis("flushall"), "OK")
+	s.is(s.redis("dbsize"), "0")
 
 	t.Run("lengths", func(t *testing.T) {
 		s := &space{t, s.namespace}
