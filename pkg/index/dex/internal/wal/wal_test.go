@@ -135,7 +135,7 @@ func TestFailedCancelKeepsTheRecord(t *testing.T) {
 	}
 	o.Truncate() // as the page cleaner does at any moment
 	if got := o.log.Used(); got < kept {
-		t.Errorf("%d bytes are in use after a cancellation that failed, %d before: the record is let go, and the client is not given up yet", got, kept)
+		t.Errorf("%d bytes are in use after a cancellation that failed, %d before: the record is forgotten, and the client is not given up yet", got, kept)
 	}
 	p.Forget()
 	o.Unlatch(&p)
