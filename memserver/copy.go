@@ -9,7 +9,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/dmindex/dmindex/memserver/mirror"
 	"github.com/dmindex/dmindex/pkg/accept"
@@ -59,13 +58,6 @@ type address struct {
 // differences counts pieces of memory that were found to differ, of all servers of this program:
 // the one that finds a difference ends by it.
 var differences atomic.Uint64
-
-// openJournal makes the journal of a server whose clients' changes all pass through it.
-func (s *Server) openJournal(c *Config) {
-	if c.Fabric != "" && c.Shm == "" && c.RDMA == "" {
-		s.region.journal = verbs.NewJournal(c.env, func(p verbs.Position) bool { return s.volume.member.MayAnswer(uint64(p)) }, unrecorded(&s.region.header)...)
-	}
-}
 
 // openMirror listens for primaries.
 func (s *Server) openMirror(c *Config) (err error) {
@@ -263,44 +255,6 @@ func (v *volume) Return(backup volumes.Proc, turn uint64) {
 		v.primary.Return(backup, turn)
 	}
 }
-
-// scrub compares the memory with that of a copy that is in sync, a piece each scrubEvery, as long
-// as the server serves: a sum in the stream is of the memory as it is at that position on both
-// sides.
-func (v *volume) scrub(stop <-chan struct{}) {
-	s := v.server
-	j := s.region.journal
-	each := time.NewTicker(scrubEvery)
-	defer each.Stop()
-	next := uint64(0)
-	for {
-		select {
-		case <-stop:
-			return
-		case <-each.C:
-		}
-		if r := v.member.Report(); r.Role != volumes.Primary || r.View.Backup == (volumes.Proc{}) {
-			continue
-		}
-		if next >= s.region.dataBytes {
-			next = 0
-		}
-		s.region.spansFrom(next, func(at, n uint64) bool {
-			next = at + n
-			if s.region.empty(at, n) {
-				return true
-			}
-			if j.BeginNow(verbs.ItemBytes(0)) == nil {
-				j.Sum(at, int(n), verbs.Sum(s.region.data.bytes[at:at+n]))
-				j.Done()
-			}
-			return false
-		})
-	}
-}
-
-// scrubEvery is between two pieces: 8 GiB take 22 minutes.
-const scrubEvery = 10 * time.Millisecond
 
 // percent is how much of the memory the newest join has sent.
 func (v *volume) percent() uint32 {

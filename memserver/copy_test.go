@@ -283,6 +283,33 @@ func TestScrub(t *testing.T) {
 	}
 }
 
+// TestScrubOfAnEmptyMemory: a tick looks at a few pieces, however empty the memory is, and the next
+// one goes on behind them.
+func TestScrubOfAnEmptyMemory(t *testing.T) {
+	s := must(New(volumeConfig(t, t.TempDir(), "")))
+	defer s.Close()
+	limit := uint64(scrubLook * pieceBytes)
+	for _, u := range unrecorded(&s.region.header) {
+		limit += u.End - u.First
+	}
+	// pieces are shorter beside what is left out
+	pass := s.region.dataBytes/(scrubLook*pieceBytes) + 8
+	at, ticks := uint64(0), uint64(0)
+	for at < s.region.dataBytes && ticks < pass {
+		next := s.volume.scrubFrom(at)
+		if next <= at || next > at+limit {
+			t.Fatalf("a tick at %#x leads to %#x, and looks at %#x bytes at most", at, next, limit)
+		}
+		at, ticks = next, ticks+1
+	}
+	if at != s.region.dataBytes || ticks < 2 {
+		t.Errorf("%d ticks of %d lead to %#x of %#x", ticks, pass, at, s.region.dataBytes)
+	}
+	if next := s.volume.scrubFrom(at); next > limit {
+		t.Errorf("the next pass begins at %#x", next)
+	}
+}
+
 // TestPieces: the pieces of a memory are all that is recorded, and do not overlap.
 func TestPieces(t *testing.T) {
 	s := must(New(volumeConfig(t, t.TempDir(), "")))

@@ -39,6 +39,13 @@ import (
 // Nothing waits for the copy under the lock of the accounts: changes of the ledger and of a sweep
 // have the reserve of the window, and fail where that is full, as they do where a disk is.
 
+// openJournal makes the journal of a server whose clients' changes all pass through it.
+func (s *Server) openJournal(c *Config) {
+	if c.Fabric != "" && c.Shm == "" && c.RDMA == "" {
+		s.region.journal = verbs.NewJournal(c.env, func(p verbs.Position) bool { return s.volume.member.MayAnswer(uint64(p)) }, unrecorded(&s.region.header)...)
+	}
+}
+
 // unrecorded are the parts of the data region that are not in the stream.
 func unrecorded(h *header) []verbs.Span {
 	spans := []verbs.Span{{Region: verbs.RegionData, First: 0, End: pageBytes}}
