@@ -5,10 +5,6 @@ package memserver
 import (
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
-
-	"google.golang.org/grpc"
 
 	"github.com/dmindex/dmindex/memserver/internal/core"
 	"github.com/dmindex/dmindex/memserver/ledger"
@@ -96,10 +92,10 @@ func (s *Server) openCore(c *Config) error {
 		"bytes", r.dataBytes, "chunks", r.chunks(), "chunk_bytes", r.chunkBytes, "locks", r.lockBytes/2)
 	shared := core.New(c.env, accounts, newToken, r.lockTable(), c.Lease, s.log)
 	shared.Words, shared.Whose = wordsOf(r), whose
-	s.control.scrubber = newScrubber(accounts, s.control.waits, r, &shared.Locks, s.log)
-	s.control.scrubber.settle = shared.SettleRequests
+	s.control.zeroer = newZeroer(accounts, s.control.waits, r, &shared.Locks, s.log)
+	s.control.zeroer.settle = shared.SettleRequests
 	shared.HoldingsChanged = s.control.waits.holdingsChanged
-	accounts.Undone = s.control.scrubber.nudge // what was zeroed may count as dirty again
+	accounts.Undone = s.control.zeroer.nudge // what was zeroed may count as dirty again
 	chunks := newChunks(&r.header)
 	accounts.GrantTo(chunks)
 	s.reach = func(p verbs.Peer) *verbs.Reach { return s.control.reach(chunks, p) }
@@ -114,7 +110,7 @@ func (s *Server) serveLocked() error {
 		return err
 	}
 	s.mu.serving = true
-	s.running.Go(func() { s.control.scrubber.run(s.stop) })
+	s.running.Go(func() { s.control.zeroer.run(s.stop) })
 	s.running.Go(s.control.Run)
 	if s.volume.primary != nil {
 		s.running.Go(s.volume.primary.Run)
@@ -136,23 +132,6 @@ func (s *Server) withdraw() {
 	defer s.mu.Unlock()
 	if !s.mu.closed {
 		s.region.withdraw()
-	}
-}
-
-// serve runs f until the server ends, which it does if f fails.
-func (s *Server) serve(what string, f func(net.Listener) error, l net.Listener) {
-	s.running.Go(func() {
-		if err := f(l); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) {
-			s.fail(fmt.Errorf("serve %s on %v: %w", what, l.Addr(), err))
-		}
-	})
-}
-
-// fail ends Run with an error. Of several errors the first counts.
-func (s *Server) fail(err error) {
-	select {
-	case s.failed <- err:
-	default:
 	}
 }
 

@@ -26,14 +26,14 @@ const maxMapWait = 30 * time.Second
 type service struct {
 	rpcv1.UnimplementedMemoryServer
 
-	*core.Core             // nil before the content is opened, as is the scrubber
+	*core.Core             // nil before the content is opened, as is the zeroer
 	opened     atomic.Bool // the content is
 	member     *volumes.Member
 	log        *slog.Logger
 	version    string
 	region     *region
 	waits      *waits
-	scrubber   *scrubber
+	zeroer     *zeroer
 	files      *identity.Files // nil = there is no TLS
 	fabricTLS  bool            // of whoever comes to the fabric
 	stopping   context.Context // ends when the server shuts down, which ends waits for maps
@@ -105,7 +105,7 @@ func (c *service) Evict(_ context.Context, r *rpcv1.EvictRequest) (*rpcv1.EvictR
 	}
 	c.waits.mapChanged(r.Index)
 	c.waits.holdingsChanged(r.Index)
-	c.scrubber.nudge()
+	c.zeroer.nudge()
 	c.Log.Info("evicted index", "index", r.Index, "freed_chunks", freed, "connections_cut", cut)
 	return &rpcv1.EvictReply{FreedChunks: freed}, nil
 }
@@ -281,7 +281,7 @@ func (c *service) FreeChunk(_ context.Context, r *rpcv1.FreeChunkRequest) (*rpcv
 	if err != nil {
 		return nil, err
 	}
-	c.scrubber.nudge()
+	c.zeroer.nudge()
 	return &rpcv1.FreeChunkReply{}, nil
 }
 

@@ -268,6 +268,23 @@ func (s *Server) Run(ctx context.Context) error {
 	return errors.Join(err, s.Close())
 }
 
+// serve runs f until the server ends, which it does if f fails.
+func (s *Server) serve(what string, f func(net.Listener) error, l net.Listener) {
+	s.running.Go(func() {
+		if err := f(l); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) {
+			s.fail(fmt.Errorf("serve %s on %v: %w", what, l.Addr(), err))
+		}
+	})
+}
+
+// fail ends Run with an error. Of several errors the first counts.
+func (s *Server) fail(err error) {
+	select {
+	case s.failed <- err:
+	default:
+	}
+}
+
 // isReady reports whether the server does what it is for in its volume: it serves, or can be a
 // copy.
 func (s *Server) isReady() bool {

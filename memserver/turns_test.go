@@ -59,7 +59,7 @@ func TestTurns(t *testing.T) {
 	e := &queues{Env: env.Real()}
 	c := dirConfig(t.TempDir())
 	c.env = e
-	s := must(New(c)) // without the lease loop and the scrubber, which look at the ledger too
+	s := must(New(c)) // without the lease loop and the zeroer, which look at the ledger too
 	defer s.Close()
 	if err := s.control.Start(); err != nil {
 		t.Fatal(err)

@@ -86,14 +86,14 @@ type Ledger struct {
 	shape    Shape
 	draining bool
 	// the longest, in milliseconds, that a client may hold from this server; see SetLease
-	lease    uint64
-	chunks   []chunk // by number; the first is unused
-	places   []place // by superblock slot
-	used     uint64  // chunks that are owned
-	dirty    uint64  // chunks that wait for zeroing
-	cursor   uint32  // where the search for a free chunk goes on
-	scrubbed uint32  // where the search for a dirty chunk goes on
-	most     int     // holdings of each index; 0 = MaxHoldings
+	lease     uint64
+	chunks    []chunk // by number; the first is unused
+	places    []place // by superblock slot
+	used      uint64  // chunks that are owned
+	dirty     uint64  // chunks that wait for zeroing
+	cursor    uint32  // where the search for a free chunk goes on
+	dirtyFrom uint32  // where the search for a dirty chunk goes on
+	most      int     // holdings of each index; 0 = MaxHoldings
 }
 
 // chunk is who owns a chunk. The zero value is free and zeroed.

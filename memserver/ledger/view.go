@@ -122,12 +122,12 @@ func (l *Ledger) DirtyChunk() (number uint32, ok bool) {
 	if l.dirty == 0 {
 		return 0, false
 	}
-	for l.chunks[l.scrubbed].owner != chunkDirty {
-		if l.scrubbed++; l.scrubbed > l.shape.Chunks {
-			l.scrubbed = 1
+	for l.chunks[l.dirtyFrom].owner != chunkDirty {
+		if l.dirtyFrom++; l.dirtyFrom > l.shape.Chunks {
+			l.dirtyFrom = 1
 		}
 	}
-	return l.scrubbed, true
+	return l.dirtyFrom, true
 }
 
 // CleanedChunk says that a dirty chunk is zero. It need not be stored at once: a chunk may be

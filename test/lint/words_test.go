@@ -28,7 +28,7 @@ var words = []word{
 
 // names are identifiers of an older vocabulary, and what takes their place.
 var names = map[string]string{
-	"taker": "LeafCache", "broom": "scrubber", "giver": "handoff",
+	"taker": "LeafCache", "broom": "zeroer", "giver": "handoff",
 	"departed": "evicted", "glance": "lookupCached", "unsure": "provisional",
 }
 

@@ -10,9 +10,9 @@ import (
 	"github.com/dmindex/dmindex/memserver/ledger"
 )
 
-// scrubber zeroes what indexes gave back, one piece at a time. Memory is zeroed at several GB a
+// zeroer zeroes what indexes gave back, one piece at a time. Memory is zeroed at several GB a
 // second, which bounds how long an Admit or AllocateChunk waits on an otherwise full server.
-type scrubber struct {
+type zeroer struct {
 	accounts *core.Accounts
 	waits    *waits
 	region   *region
@@ -25,14 +25,14 @@ type scrubber struct {
 // progressEvery is how often the log says how far zeroing is.
 const progressEvery = 10 * time.Second
 
-func newScrubber(a *core.Accounts, w *waits, r *region, locks *core.LockTable, log *slog.Logger) *scrubber {
-	b := &scrubber{accounts: a, waits: w, region: r, locks: locks, settle: func() error { return nil }, log: log, wake: make(chan struct{}, 1)}
+func newZeroer(a *core.Accounts, w *waits, r *region, locks *core.LockTable, log *slog.Logger) *zeroer {
+	b := &zeroer{accounts: a, waits: w, region: r, locks: locks, settle: func() error { return nil }, log: log, wake: make(chan struct{}, 1)}
 	b.nudge() // for what an earlier process left
 	return b
 }
 
 // nudge says that there is something to zero.
-func (b *scrubber) nudge() {
+func (b *zeroer) nudge() {
 	select {
 	case b.wake <- struct{}{}:
 	default:
@@ -40,7 +40,7 @@ func (b *scrubber) nudge() {
 }
 
 // run zeroes until stop is closed.
-func (b *scrubber) run(stop <-chan struct{}) {
+func (b *zeroer) run(stop <-chan struct{}) {
 	for {
 		select {
 		case <-stop:
@@ -54,7 +54,7 @@ func (b *scrubber) run(stop <-chan struct{}) {
 }
 
 // sweep zeroes all that is dirty; false if it was stopped before.
-func (b *scrubber) sweep(stop <-chan struct{}) bool {
+func (b *zeroer) sweep(stop <-chan struct{}) bool {
 	start, told := time.Now(), time.Now()
 	done := 0
 	for b.step() {
@@ -81,7 +81,7 @@ func (b *scrubber) sweep(stop <-chan struct{}) bool {
 
 // step zeroes one piece; false if there is none. Nobody else gets the piece meanwhile, so the lock
 // is free.
-func (b *scrubber) step() bool {
+func (b *zeroer) step() bool {
 	var slot int
 	var number uint32
 	var first, locks uint64
@@ -127,7 +127,7 @@ func (b *scrubber) step() bool {
 	return true
 }
 
-func (b *scrubber) left() (n uint64) {
+func (b *zeroer) left() (n uint64) {
 	b.accounts.Read(func(l *ledger.Ledger) { n = l.Totals().Dirty })
 	return n
 }
