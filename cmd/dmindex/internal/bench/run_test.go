@@ -322,8 +322,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestTinySweeps does each experiment of DEX's paper with next to nothing.
-func TestTinySweeps(t *testing.T) {
+// TestTinyGrowths does each experiment of DEX's paper with next to nothing.
+func TestTinyGrowths(t *testing.T) {
 	for i := range dexFigures {
 		f := dexFigures[i]
 		base := smallRun(t, "C", "sim")
