@@ -93,7 +93,7 @@ const settle = 100 * time.Millisecond
 func (m *machine) ask(r *row, name string, operations int, run func(*machine, *target, int) (time.Duration, error)) (time.Duration, error) {
 	t, err := m.target(name)
 	if err == nil {
-		err = m.load(t, r.keys)
+		err = m.load(t, r.keys, set)
 	}
 	if err != nil {
 		return 0, err

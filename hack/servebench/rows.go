@@ -95,32 +95,27 @@ func allRows() []row {
 
 // pairRows are beside SET of the same servers.
 func pairRows() (rows []row) {
-	set := benchmark("SET", nearKeys, 50, 32)
+	goal := func(ratio float64) map[string]float64 { return map[string]float64{"dex-tcp" + expiring: ratio} }
 	for _, r := range []row{
-		{name: "set-ex", what: "SET with EX", run: commands(nearKeys, "SET", "", "xxx", "EX", "1000")},
-		{name: "incr", what: "INCR", run: commands(nearKeys+"i:", "INCR", "")},
-		{name: "hset", what: "HSET of one field of a hash that has it", run: commands(nearKeys+"h:", "HSET", "", "field", "xxx")},
+		{name: "set-ex", what: "SET with EX", goal: goal(0.9), run: commands(nearKeys, "SET", "", "xxx", "EX", "1000")},
+		{name: "incr", what: "INCR", goal: goal(0.9), run: commands(nearKeys+"i:", "INCR", "")},
+		{name: "hset", what: "HSET of one field of a hash that has it", goal: goal(0.8), run: commands(nearKeys+"h:", "HSET", "", "field", "xxx")},
 	} {
-		goal := 0.9
-		if r.name == "hset" {
-			goal = 0.8
-		}
 		r.what += ", pipelines of 32, 50 connections to one server, which owns the keys (redis-benchmark); anchor: SET on the same servers"
-		r.goal, r.needs, r.keys, r.expires, r.operations, r.base = map[string]float64{"dex-tcp" + expiring: goal}, "redis-benchmark", nearKeys, true, 200_000, set
+		r.needs, r.keys, r.expires, r.operations, r.base = "redis-benchmark", nearKeys, true, 200_000, benchmark("SET", nearKeys, 50, 32)
 		rows = append(rows, r)
 	}
 	return rows
 }
 
-// commands is a run of redis-benchmark with a command whose empty argument is a random key.
+// commands is a run of redis-benchmark with a command whose empty argument is a random key. All
+// keys are there: the same command made them.
 func commands(prefix string, command ...string) func(*machine, *target, int) (time.Duration, error) {
-	for i, arg := range command {
-		if arg == "" {
-			command[i] = prefix + "__rand_int__"
-		}
-	}
 	return func(m *machine, t *target, operations int) (time.Duration, error) {
-		return m.benchmark(t, operations, 50, 32, m.o.keys, command)
+		if err := m.load(t, prefix, command); err != nil {
+			return 0, err
+		}
+		return m.benchmark(t, operations, 50, 32, m.o.keys, withKey(command, prefix+"__rand_int__"))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,26 +66,37 @@ func msets(keys int) func(*machine, *target, int) (time.Duration, error) {
 	}
 }
 
-// load stores keys that are to be read, once.
-func (m *machine) load(t *target, prefix string) error {
+// set stores a key; the empty argument is the key.
+var set = []string{"SET", "", "xxx"}
+
+// load makes keys that are to be read or changed, once, each by a command whose empty argument is
+// the key.
+func (m *machine) load(t *target, prefix string, command []string) error {
 	if prefix == "" || t.loaded[prefix] {
 		return nil
 	}
-	err := fill(t.resp[:1], prefix, m.o.keys)
+	err := fill(t.resp[:1], prefix, m.o.keys, command)
 	t.loaded[prefix] = err == nil
 	return err
 }
 
-// fill stores so many keys by servers.
-func fill(servers []string, prefix string, keys int) error {
+// fill makes so many keys by servers.
+func fill(servers []string, prefix string, keys int, command []string) error {
 	const connections, depth = 16, 64
 	var next atomic.Int64
 	return crowd(servers, connections, keys, func(c *client, _ int) (int, error) {
 		for range depth {
-			c.command("SET", spreadKey(prefix, int(next.Add(1)-1)), "xxx")
+			c.command(withKey(command, spreadKey(prefix, int(next.Add(1)-1)))...)
 		}
 		return depth, c.send(depth)
 	})
+}
+
+// withKey is a command with a key in place of its empty argument.
+func withKey(command []string, key string) []string {
+	command = slices.Clone(command)
+	command[slices.Index(command, "")] = key
+	return command
 }
 
 // sdkCalls is a run of calls of the SDK on so many keys each, several at a time.

@@ -49,7 +49,7 @@ func scaled(servers, times int, reads float64) func(*machine, *target, int) (tim
 				return 0, err
 			}
 			for i, server := range s.resp {
-				if err := fill([]string{server}, scalePrefix(i), m.o.keys/servers); err != nil {
+				if err := fill([]string{server}, scalePrefix(i), m.o.keys/servers, set); err != nil {
 					return 0, err
 				}
 			}
