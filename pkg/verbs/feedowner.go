@@ -108,6 +108,7 @@ func (f *Feed) Drop() {
 	defer j.mu.Unlock()
 	for i, o := range j.feeds {
 		if o == f {
+			// another slice: whoever waits may be going through this one
 			j.feeds = append(j.feeds[:i:i], j.feeds[i+1:]...)
 			break
 		}

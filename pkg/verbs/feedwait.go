@@ -95,7 +95,7 @@ func (j *Journal) lacking(w *Waiter, p uint64, until time.Duration) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var slow *Feed
-	for _, f := range slices.Clip(j.feeds) {
+	for _, f := range j.feeds {
 		if f.awaited && !f.dropped && f.applied.Load() < p {
 			if slow != nil {
 				f.send()

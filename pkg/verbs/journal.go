@@ -290,7 +290,8 @@ func (j *Journal) Sum(at uint64, n int, crc uint32) Position {
 }
 
 // Mark makes an item that says that the copy of a join has all that was answered before answers
-// wait for it; of join 0, that the server lives. It takes the order, and always finds room.
+// wait for it; of join 0, that the server lives. It takes the order, and may take the room that is
+// kept for marks. ErrTooMany: that is full as well.
 func (j *Journal) Mark(join uint64) (Position, error) {
 	if err := j.beginNow(ItemBytes(0), ringBytes); err != nil {
 		return 0, err

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -82,12 +81,9 @@ func TestJournalWindow(t *testing.T) {
 		change(t, j, memory, 0, data, 0)
 	}
 	full := j.Last()
-	began := make(chan error)
-	go func() { began <- j.Begin(nil, verbs.ItemBytes(len(data))) }()
-	select {
-	case err := <-began:
-		t.Fatalf("it begins beyond the window: %v", err)
-	case <-time.After(5 * time.Millisecond):
+	goesOn, began := waits(func() error { return j.Begin(nil, verbs.ItemBytes(len(data))) })
+	if !goesOn {
+		t.Fatalf("it begins beyond the window: %v", <-began)
 	}
 	c.Hold(false)
 	if err := <-began; err != nil || j.Ready(full+1) {

@@ -29,7 +29,8 @@ func (s *Session) Done() <-chan struct{} { return s.done }
 // connection waits for this as well.
 func (s *Session) WasCut() <-chan struct{} { return s.wasCut }
 
-// AtCut lets f be called when the session is cut; at once if it was. Run calls it, once.
+// AtCut lets f be called whenever the session is cut, by any goroutine; at once if it was. Run
+// calls AtCut once.
 func (s *Session) AtCut(f func()) {
 	s.atCut.Store(&f)
 	select {
