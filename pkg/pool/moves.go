@@ -56,9 +56,11 @@ func (k *leaseKeeper) follow(s *server) {
 	stop := m.Follow(s.id, s.grant.Turn, func(why error) { k.pool.moved(s, why) })
 	k.following.Lock()
 	defer k.following.Unlock()
-	if k.unfollow = append(k.unfollow, stop); k.stopped.Load() {
-		stop()
+	if k.stopped.Load() {
+		stop() // unfollowAll may have been here
+		return
 	}
+	k.unfollow = append(k.unfollow, stop)
 }
 
 // unfollowAll is called once stopped is set.
