@@ -35,7 +35,7 @@ import (
 //	what is compared                 why it does not repeat under an operation that saw it
 //	slot of SMART with a child       an address: memory waits as said
 //	slot of SMART, empty             a slot is empty once, before its first child
-//	slot of SMART, tombstone         has random bits (tombOf)
+//	slot of SMART, tombstone         has random bits (art.TombOf)
 //	slot of SMART, frozen            is final; its node's own memory waits as said, for the server
 //	                                 of the slot, too
 //	way of a root of SMART           is set once, from 0; roots are not used again

@@ -88,7 +88,7 @@ import (
 //     client since.
 //   - After the CAS of a slot in 6 the slot is anybody's, with a name and change which do not
 //     verify for another client: nor does the change under a name of the next one that is the same
-//     (slot.go). Before, nobody claims it: its owner says so.
+//     (internal/lock/slot.go). Before, nobody claims it: its owner says so.
 //   - A change that cannot be made (its image is another one, it lies outside the region) is
 //     damage. Its repairer does none of 4 to 7, gives the word back as Repair, and fails with
 //     ErrFormat. So nobody gets the word, and the damage ends no client.
