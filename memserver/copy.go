@@ -93,13 +93,13 @@ func (v *volume) dial(p volumes.Proc) (mirror.Conn, error) {
 	}
 	files := v.server.control.files
 	if files == nil {
-		return mirror.Dial(at, nil, 0)
+		return mirror.Dial(at, nil, mirror.DefaultLimit)
 	}
 	host, _, err := net.SplitHostPort(at)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the copy %v: %w", p, err)
 	}
-	c, err := mirror.Dial(at, files.ClientConfig(host), 0)
+	c, err := mirror.Dial(at, files.ClientConfig(host), mirror.DefaultLimit)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the copy %v at %s: %w", p, at, err)
 	}
@@ -183,9 +183,9 @@ func (v *volume) take(socket net.Conn, lobby *accept.Lobby) error {
 func (v *volume) admit(socket net.Conn) (mirror.Conn, error) {
 	files := v.server.control.files
 	if files == nil {
-		return mirror.Accept(socket, nil, 0)
+		return mirror.Accept(socket, nil, mirror.DefaultLimit)
 	}
-	return mirror.Accept(socket, files.PeerConfig(mirror.Protocol), 0)
+	return mirror.Accept(socket, files.PeerConfig(mirror.Protocol), mirror.DefaultLimit)
 }
 
 // hold counts an open connection; false: there are too many, or the server ends.

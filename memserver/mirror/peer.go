@@ -25,7 +25,7 @@ type peer struct {
 	waiter, walker *verbs.Waiter
 	feed           atomic.Pointer[verbs.Feed]
 	waits          atomic.Bool // answers wait for the copy
-	unmarked       bool        // it fell behind when they were to; of the goroutine that joins it
+	unmarked       bool        // mark failed; of the goroutine that joins it
 }
 
 const (
@@ -165,11 +165,7 @@ func (k *peer) mark(f *verbs.Feed) uint64 {
 
 func (k *peer) permission() {
 	for pause := firstPause; k.live(); pause = min(2*pause, lastPause) {
-		c, err := k.Dial(k.Proc)
-		var a *Asker
-		if err == nil {
-			a, err = NewAsker(k.Env, c, k.hello(k.Target), k.Limit)
-		}
+		a, err := k.asker(k.Target, k.Limit)
 		if err == nil {
 			for err == nil && k.live() {
 				if err = k.ask(a); err == nil {

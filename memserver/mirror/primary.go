@@ -130,17 +130,21 @@ func (p *Primary) Return(backup volumes.Proc, turn uint64) {
 	over := p.Env.NewEvent()
 	p.running.Go("return", func() {
 		defer over.Set()
-		c, err := p.Dial(backup)
-		var a *Asker
-		if err == nil {
-			a, err = NewAsker(p.Env, c, p.hello(volumes.Target{Proc: backup}), returnLimit)
-		}
-		if err == nil {
+		if a, err := p.asker(volumes.Target{Proc: backup}, returnLimit); err == nil {
 			_ = a.Return(turn, returnLimit) // what is not heard is waited out
 			a.Close()
 		}
 	})
 	over.Wait(returnLimit)
+}
+
+// asker connects to a process to ask it for permissions.
+func (p *Primary) asker(t volumes.Target, limit time.Duration) (*Asker, error) {
+	c, err := p.Dial(t.Proc)
+	if err != nil {
+		return nil, err
+	}
+	return NewAsker(p.Env, c, p.hello(t), limit)
 }
 
 func (p *Primary) hello(t volumes.Target) Hello {

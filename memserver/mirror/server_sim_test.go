@@ -197,13 +197,11 @@ func (s *server) walk(f *verbs.Feed, w *verbs.Waiter) (verbs.Position, error) {
 	s.accounts.Lock()
 	defer s.accounts.Unlock()
 	n := len(s.pod.ledger) / 2
-	for at, part := range map[int][]byte{0: s.pod.ledger[:n]} {
-		if err := s.journal.Begin(w, verbs.ItemBytes(len(part))); err != nil {
-			return 0, err
-		}
-		s.journal.LedgerPart(at, part)
-		s.journal.Done()
+	if err := s.journal.Begin(w, verbs.ItemBytes(n)); err != nil {
+		return 0, err
 	}
+	s.journal.LedgerPart(0, s.pod.ledger[:n])
+	s.journal.Done()
 	if err := s.journal.Begin(w, 2*verbs.ItemBytes(len(s.pod.ledger))); err != nil {
 		return 0, err
 	}

@@ -26,11 +26,8 @@ const (
 )
 
 // Dial connects to the memory server at an address. With config the connection is under TLS, and
-// the certificate of the other side is the one that config asks for. A limit of 0 is DefaultLimit.
+// the certificate of the other side is the one that config asks for.
 func Dial(address string, config *tls.Config, limit time.Duration) (Conn, error) {
-	if limit == 0 {
-		limit = DefaultLimit
-	}
 	deadline := time.Now().Add(limit)
 	socket, err := (&net.Dialer{Deadline: deadline}).Dial("tcp", address)
 	if err != nil {
@@ -50,9 +47,6 @@ func Dial(address string, config *tls.Config, limit time.Duration) (Conn, error)
 // Accept makes a connection of a socket that was accepted; config is as for Dial, names Protocol
 // and asks for a certificate. After an error the socket is closed.
 func Accept(socket net.Conn, config *tls.Config, limit time.Duration) (Conn, error) {
-	if limit == 0 {
-		limit = DefaultLimit
-	}
 	under := over(socket)
 	if config == nil {
 		return &conn{Conn: under, under: under}, nil

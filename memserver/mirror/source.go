@@ -28,12 +28,9 @@ type Source struct {
 var _ verbs.Link = &Source{}
 
 // NewSource offers the stream of a feed to the sink at the other end of a connection, and returns
-// from where on the copy takes it. A limit of 0 is DefaultLimit. ErrRefused: it does not take it.
-// After an error the connection is closed.
+// from where on the copy takes it. ErrRefused: it does not take it. After an error the connection
+// is closed.
 func NewSource(e env.Env, c Conn, h Hello, limit time.Duration) (*Source, verbs.Position, error) {
-	if limit == 0 {
-		limit = DefaultLimit
-	}
 	h.Kind = Stream
 	applied, err := greet(e, c, &h, limit)
 	if err != nil {

@@ -29,7 +29,6 @@ type world struct {
 	quiet   bool
 	over    bool
 	pause   bool // sessions do
-	void    bool
 	status  volumes.Status
 	waiting string
 	took    time.Duration
@@ -84,8 +83,6 @@ type run struct {
 
 type outcome struct {
 	err    error
-	hash   uint64
-	void   bool
 	took   time.Duration
 	counts counts
 }
@@ -110,7 +107,7 @@ func (r run) do() outcome {
 	if w.Problem != nil {
 		err = fmt.Errorf("seed %d: %w", r.seed, w.Problem)
 	}
-	return outcome{err, inner.Hash(), w.void, w.took, w.counts}
+	return outcome{err, w.took, w.counts}
 }
 
 func (w *world) pod(name string) *pod {
