@@ -101,7 +101,7 @@ type found uint8
 const (
 	asFound found = iota // one with a header page is taken, and else a new one made
 	asNew                // a new one is made
-	asTaken              // one of that size is taken: of a copy, perhaps without a header page
+	asTaken              // one that is not empty is taken: of a copy, perhaps without a header page
 )
 
 // openRegion finds the region in d or makes a new one, which is all zero; with d = nil it makes one
@@ -156,9 +156,9 @@ func (r *region) openFiles(d *directory, want header, as found, log *slog.Logger
 		return fmt.Errorf("open the lock table: %w", err)
 	}
 	dataBytes, lockBytes := roundUp(want.dataBytes, d.pageSize), roundUp(want.lockBytes, d.pageSize)
-	if as == asTaken && errors.Join(hasSize(r.data.file, dataBytes), hasSize(r.locks.file, lockBytes)) == nil {
+	if info, err := r.data.file.Stat(); as == asTaken && (err != nil || info.Size() > 0) {
 		r.existed = true
-		return nil
+		return errors.Join(err, hasSize(r.data.file, dataBytes), hasSize(r.locks.file, lockBytes))
 	}
 	found, err := readHeader(r.data.file, d.pageSize)
 	if as != asFound {
@@ -188,7 +188,7 @@ func (r *region) openFiles(d *directory, want header, as found, log *slog.Logger
 func hasSize(f *os.File, size uint64) error {
 	info, err := f.Stat()
 	if err == nil && uint64(info.Size()) != size {
-		err = fmt.Errorf("%s has %d bytes and should have %d: the region is damaged; start again with an empty data directory", f.Name(), info.Size(), size)
+		err = fmt.Errorf("%s has %d bytes and should have %d: set the configured sizes back if they were changed; else the region is damaged: start again with an empty data directory", f.Name(), info.Size(), size)
 	}
 	return err
 }

@@ -30,6 +30,9 @@ import (
 //	served beside another copy     found           stopped: the next view decides
 //	of a lost memory               new, empty      as with nothing stored
 //
+// A memory that is to be found, and has another size than is configured, is refused: it may be the
+// only copy.
+//
 // A memory is lost with the machine's run, and where its files are gone. What was stored beside it
 // is then forgotten, but for the number of the process, so that no two processes of the pod have
 // one. A volume of memory takes the file along, and its pod stays: so without a file numbers go on

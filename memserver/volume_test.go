@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -249,6 +250,38 @@ func TestTakenContent(t *testing.T) {
 			}
 		}
 		stop()
+	}
+}
+
+// TestTakenContentOfAnotherSize: a process that is told another size than a copy has whose content
+// was taken refuses to start, and leaves the copy as it is.
+func TestTakenContentOfAnotherSize(t *testing.T) {
+	dir := t.TempDir()
+	c := volumeConfig(t, dir, "")
+	s, stop := start(t, c)
+	at := s.region.chunkOffset(1)
+	copy(s.region.data.bytes[at:], "content")
+	stop()
+	f := volumeFileIn(dir)
+	stored, _, err := f.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored.State.Content = volumes.Taken
+	if err := f.save(&stored); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []func(*Config){func(c *Config) { c.MemoryBytes *= 2 }, func(c *Config) { c.LockTableBytes = DefaultLockTableBytes / 2 }} {
+		c := c
+		other(&c)
+		s, err := New(c)
+		if err == nil {
+			s.Close()
+		}
+		b := must(os.ReadFile(filepath.Join(dir, dataFile)))[at:][:7]
+		if err == nil || !strings.Contains(err.Error(), "and should have") || string(b) != "content" {
+			t.Errorf("it starts with %v, and the memory has %q", err, b)
+		}
 	}
 }
 
