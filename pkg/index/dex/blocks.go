@@ -58,7 +58,7 @@ func (g *garbage) add(r blocks.Reference, lsn uint64) {
 	g.mu.Unlock()
 }
 
-// take moves garbage to b, as much as RetireBlocks takes, if there are at least so many blocks.
+// take moves garbage to b, as much as Blocks.Retire takes, if there are at least so many blocks.
 func (g *garbage) take(b []blocks.Reference, least int, durable uint64) []blocks.Reference {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -241,7 +241,8 @@ type blockSource struct {
 	since uint64 // the eviction clock before the READ
 }
 
-// leafRefers reports whether the leaf in asked, in its frame, has the session's tag for the key.
+// leafRefers reports whether the leaf of blockSource, in its frame, has the session's tag for the
+// key.
 func (s *session) leafRefers() bool {
 	q := &s.blockSource
 	value, _, st := q.f.Search(s.x.env, s.x.lay, q.leaf, q.key, s.value[:0], q.fp)
@@ -249,8 +250,8 @@ func (s *session) leafRefers() bool {
 	return st == frame.InBlock && bytes.Equal(value, s.tag[:item.ReferenceBytes])
 }
 
-// leafStands reports whether what was READ of the leaf in asked is its present state, or was when
-// this began.
+// leafStands reports whether what was READ of the leaf of blockSource is its present state, or was
+// when this began.
 func (s *session) leafStands() bool {
 	return s.x.cache.Current(s.blockSource.leaf, s.blockSource.since)
 }

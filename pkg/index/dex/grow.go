@@ -105,7 +105,7 @@ type emptyLeaf struct {
 	leaf pool.Addr
 }
 
-// grow makes room for keys and values of a batch, mostForeseen at most, in the leaves with frames.
+// grow makes room for keys and values of a batch, mostPrepared at most, in the leaves with frames.
 // Frames that are locked, by a session that makes room for its own keys perhaps, are waited for:
 // the changes would have to, and divide their leaves again then, one by one.
 func (s *session) grow(keys, values [][]byte) error {

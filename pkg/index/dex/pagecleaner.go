@@ -38,7 +38,7 @@ func (w *pageCleaner) start(x *dex) (err error) {
 	return nil
 }
 
-// writerLooks is how often the writer checks the log without a notification.
+// cleanerLooks is how often the page cleaner checks the log without a notification.
 const cleanerLooks = 100 * time.Millisecond
 
 // run ends when the index is closed, or with the client: a log that nobody makes room in would let

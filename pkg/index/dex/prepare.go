@@ -128,7 +128,7 @@ func (s *session) Prepare(keys, values [][]byte) error {
 	return nil
 }
 
-// prepareMany prepares for mostForeseen changes at most: it makes room for them in leaves with
+// prepareMany prepares for mostPrepared changes at most: it makes room for them in leaves with
 // frames (grow.go), then looks at each, and if that got some of their leaves frames it makes room
 // in those.
 func (s *session) prepareMany(keys, values [][]byte) error {

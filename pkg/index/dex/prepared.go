@@ -25,7 +25,7 @@ type prepared struct {
 	frames []*frame.Frame
 }
 
-// mostForeseen bounds what is noted.
+// mostPrepared bounds what is noted.
 const mostPrepared = 256
 
 func (w *prepared) begin() { w.at, w.keys, w.frames = 0, w.keys[:0], w.frames[:0] }

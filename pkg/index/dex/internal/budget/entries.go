@@ -87,7 +87,7 @@ func (o *Shares) roomOf(bytes, frame int) (room rowcache.Room) {
 }
 
 // finds counts ghosts of entries that were found. Weight has for each of them how many entries its
-// bucket had for each ghost, times ghostCount. The cache counts those of leaves.
+// bucket had for each ghost, times rowcache.GhostCount. The cache counts those of leaves.
 type finds struct{ entries, weight atomic.Int64 }
 
 // entryShifts is the part of Budget for entries. Guarded by Budget.taken.

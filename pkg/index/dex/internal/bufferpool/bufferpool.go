@@ -45,7 +45,7 @@ type Pool struct {
 	frames []frame.Frame // of all shards
 	images []uint64      // their images, one after the other, each followed by the frame's notes
 	words  int           // of an image
-	stride int           // words from one image to the next: see strideOf
+	stride int           // words from one image to the next: see StrideOf
 	taken  atomic.Int64
 
 	Clock    Clock
@@ -160,7 +160,7 @@ func (c *Pool) Reserve(a pool.Addr, must bool, flush func(*frame.Frame) error) (
 	return c.replaces.reserve(a, must, flush)
 }
 
-// Locate is find for the leaf where p leads. The copy of the inner node has a hint to its frame
+// Locate is Find for the leaf where p leads. The copy of the inner node has a hint to its frame
 // (pointer swizzling, section 5.1). If the frame still holds the leaf, the table is not searched.
 func (c *Pool) Locate(p *btree.Path) *frame.Frame {
 	if h := p.Hint(); h != 0 {
@@ -206,8 +206,8 @@ func (c *Pool) Bytes() int64 { return c.taken.Load() }
 // FrameBytes is what a frame gives when it is retired.
 func (c *Pool) FrameBytes() int { return 8 * c.stride }
 
-// TakeGhosts returns how many ghosts were found since it last did, and ghostsFound how many that
-// are.
+// TakeGhosts returns how many ghosts were found since it last did, and GhostsFound how many
+// that are.
 func (c *Pool) TakeGhosts() int64  { return c.foundGhosts.Swap(0) }
 func (c *Pool) GhostsFound() int64 { return c.foundGhosts.Load() }
 

@@ -77,7 +77,7 @@ func (d *Clock) After(a pool.Addr, t uint64) bool {
 }
 
 // Current reports whether what was READ of the leaf at a, or answered by its memory server, after
-// the clock showed since is its present state, or was when still began.
+// the clock showed since is its present state, or was when Current began.
 func (c *Pool) Current(a pool.Addr, since uint64) bool {
 	return c.Find(a) == nil && !c.Clock.After(a, since)
 }

@@ -19,7 +19,7 @@ func (c *Pool) Retire(bytes int64, flush func(*frame.Frame) error) (got int64, e
 	return got, nil
 }
 
-// Spare returns how many bytes retire can get at most.
+// Spare returns how many bytes Retire can get at most.
 func (c *Pool) Spare() int64 { return int64(c.FrameBytes()) * int64(max(0, c.replaces.spare())) }
 
 // Revive reuses retired frames whose images have at most so many bytes, and returns how many bytes

@@ -45,16 +45,16 @@ type Frame struct {
 	// What a reader loads: one cache line.
 	version atomic.Uint64 // odd = locked
 	addr    atomic.Uint64 // of the leaf; 0 = none
-	page    atomic.Uint64 // see pageLSN
-	rec     atomic.Uint64 // see recLSN
+	page    atomic.Uint64 // see PageLSN
+	rec     atomic.Uint64 // see RecLSN
 	used    atomic.Uint32 // how often it was found; halved from time to time
 	id      int32         // in the cache
 	// the image; behind it, up to its capacity, the notes, which only the lock's holder uses
 	words []uint64
 }
 
-// Init gives f its number in the cache and the words of its image, with notes(len(words)) more of
-// capacity. Nobody else knows f yet.
+// Init gives f its number in the cache and the words of its image, with NoteWords(len(words)) more
+// of capacity. Nobody else knows f yet.
 func (f *Frame) Init(id int32, words []uint64) { f.id, f.words = id, words }
 
 // ID is the number of f in the cache.

@@ -12,7 +12,7 @@ import (
 type hints struct{ first, second uint64 }
 
 // HintWords is how many words there are of a bucket. With 20 entries one would tell 73 in a hundred
-// keys without an entry, two tell 93: 1-(1-(63/64)^20)^hintWords.
+// keys without an entry, two tell 93: 1-(1-(63/64)^20)^HintWords.
 const HintWords = 2
 
 // hintOf is the hints of an entry with this head.
@@ -38,7 +38,7 @@ func (e *Cache) lacksAt(p spot) bool {
 }
 
 // Lacks reports whether the hints say that key has no entry, and none is about to be put in of a
-// leaf that had no frame when this began. lacksNumber is lacks for a key of one word.
+// leaf that had no frame when this began. LacksNumber is Lacks for a key of one word.
 func (e *Cache) Lacks(key []byte) bool { return e.lacksAt(e.Place(key)) }
 func (e *Cache) LacksNumber(word uint64) bool {
 	return e.lacksAt(e.placeOf(e.hash.OfNumber(word), 8))

@@ -106,7 +106,7 @@ func (e *Cache) Start(in env.Env, hash item.Hash, room Room) {
 	e.Make(in, hash, room, BucketWords, mostEntryWords)
 }
 
-// Make is start with buckets of so many words, and entries of at most so many.
+// Make is Start with buckets of so many words, and entries of at most so many.
 func (e *Cache) Make(in env.Env, hash item.Hash, room Room, size, longest int) {
 	e.size, e.longest = uint64(size), longest
 	e.parts.start(in, hash, room)
@@ -132,7 +132,7 @@ const (
 // Used reports whether there was an entry so far.
 func (e *Cache) Used() bool { return e.some.Load() }
 
-// LacksRoom reports whether an entry was evicted for another one since roomAgain.
+// LacksRoom reports whether an entry was evicted for another one since RoomAgain.
 func (e *Cache) LacksRoom() bool { return e.full.Load() }
 func (e *Cache) RoomAgain()      { e.full.Store(false) }
 
@@ -142,7 +142,7 @@ func (e *Cache) Get(key, dst []byte) ([]byte, bool) {
 	return value, st == found
 }
 
-// look is find that tells more.
+// look is Get that says why nothing was found.
 func (e *Cache) look(key, dst []byte) (value []byte, st lookState) {
 	if !e.some.Load() {
 		return dst, absent

@@ -184,7 +184,7 @@ func (v *Cache) Settle() {
 // Settled reports whether Settle has bounded it.
 func (v *Cache) Settled() bool { return v.bound < v.half }
 
-// Retry takes settle back.
+// Retry takes Settle back.
 func (v *Cache) Retry() { v.bound = v.half }
 
 // content clears the wish to grow, until a value finds no room again.
