@@ -11,24 +11,27 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
 // TestFullLeafAndALateLog: a leaf has no room for a key, or is to be divided, and it cannot be
 // written back within the limit of that operation, because a batch of the log is late. What was
 // answered before is there afterwards.
 func TestFullLeafAndALateLog(t *testing.T) {
-	w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 20_000_000})
-	c, err := poolsim.New(w, poolsim.Options{Servers: 1, Chunks: 12, ChunkBytes: 512 << 10, Locks: 64})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Run(func(p *simenv.Process) {
-		if err := fullAndLate(c, p); err != nil {
-			w.Fail(err)
+	OnFabrics(t, func(t *testing.T, o sim.Options) {
+		w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 20_000_000})
+		c, err := poolsim.New(w, poolsim.Options{Servers: 1, Chunks: 12, ChunkBytes: 512 << 10, Locks: 64, Fabric: o})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}); err != nil {
-		t.Error(err)
-	}
+		if err := w.Run(func(p *simenv.Process) {
+			if err := fullAndLate(c, p); err != nil {
+				w.Fail(err)
+			}
+		}); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func fullAndLate(c *poolsim.Cluster, p *simenv.Process) error {

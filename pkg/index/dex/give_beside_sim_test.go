@@ -12,6 +12,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
 // beside is a client that has all keys and gives those from besideFrom up to besideTo to another
@@ -21,6 +22,7 @@ type beside struct {
 	c        *poolsim.Cluster
 	a, b     *simenv.Process
 	late     *lateDevice
+	fabric   sim.Options
 	x, y     index.Partitioned
 	pool     *pool.Pool    // of y
 	s, other index.Session // of x
@@ -44,7 +46,7 @@ func runBeside(t *testing.T, switches map[string]bool, do func(h *beside) error)
 func (h *beside) run(t *testing.T, switches map[string]bool, do func(h *beside) error) {
 	t.Helper()
 	w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 20_000_000})
-	c, err := poolsim.New(w, poolsim.Options{Servers: 1, Chunks: 40, ChunkBytes: 64 << 10, Locks: 1024, RenewEvery: besideRenew})
+	c, err := poolsim.New(w, poolsim.Options{Servers: 1, Chunks: 40, ChunkBytes: 64 << 10, Locks: 1024, RenewEvery: besideRenew, Fabric: h.fabric})
 	if err != nil {
 		t.Fatal(err)
 	}

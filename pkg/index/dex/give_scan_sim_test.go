@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/dmindex/dmindex/pkg/index/dex"
 	"github.com/dmindex/dmindex/pkg/pool"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
 // TestGiveBesideScans gives the range ahead of a scan that has shown the first pair of a kept leaf.
@@ -54,25 +56,27 @@ func (h *beside) divideEnds() error {
 // TestScansOfDividedLeaves gives the range ahead of a scan that has READ a leaf with keys on both
 // sides of its end. The scan shows what it READ, up to the new end.
 func TestScansOfDividedLeaves(t *testing.T) {
-	met := false
-	h := &beside{}
-	h.run(t, nil, func(h *beside) error {
-		if _, err := h.leaf(besideTo); err != nil { // the scan need not READ inner nodes
-			return err
-		}
-		return h.scanBeside(true, func(begun bool) error {
-			if !begun {
-				h.late.after = func(pool.Addr) error { // all leaves are READ together
-					met = true
-					return h.giveAhead()
-				}
+	dex.OnFabrics(t, func(t *testing.T, o sim.Options) {
+		met := false
+		h := &beside{fabric: o}
+		h.run(t, nil, func(h *beside) error {
+			if _, err := h.leaf(besideTo); err != nil { // the scan need not READ inner nodes
+				return err
 			}
-			return nil
+			return h.scanBeside(true, func(begun bool) error {
+				if !begun {
+					h.late.after = func(pool.Addr) error { // all leaves are READ together
+						met = true
+						return h.giveAhead()
+					}
+				}
+				return nil
+			})
 		})
+		if !met {
+			t.Error("the scan has not READ a leaf: this tests nothing")
+		}
 	})
-	if !met {
-		t.Error("the scan has not READ a leaf: this tests nothing")
-	}
 }
 
 // scanBeside scans the keys that the first client keeps, and on into the range, upwards from below

@@ -12,6 +12,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
 // grownCounts are leaves that were divided beforehand, those that became three or more at once, and
@@ -160,9 +161,13 @@ func (o *owners) batchOfNew(s index.Session, g *owned, n int, r *rand.Rand) erro
 // besides those of the log: in ascending order, in descending order, and in random order among
 // others. Without Prepare it takes several times as many.
 func TestNewKeysTakeFewRoundTrips(t *testing.T) {
-	const keys = 3840
 	defer dex.AlwaysLooks()()
-	inSimulation(t, poolsim.Options{Servers: 2, Chunks: 200, ChunkBytes: 64 << 10}, func(c *poolsim.Cluster, p *simenv.Process) error {
+	dex.OnFabrics(t, newKeysTakeFewRoundTrips)
+}
+
+func newKeysTakeFewRoundTrips(t *testing.T, o sim.Options) {
+	const keys = 3840
+	inSimulation(t, poolsim.Options{Servers: 2, Chunks: 200, ChunkBytes: 64 << 10, Fabric: o}, func(c *poolsim.Cluster, p *simenv.Process) error {
 		x, s, err := openAll(c, p, nil, index.Options{MaxKeyBytes: 64, MaxValueBytes: 24, NodeBytes: 1024, CacheBytes: 16 << 20})
 		if err != nil {
 			return err

@@ -7,14 +7,18 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
+	"github.com/dmindex/dmindex/pkg/verbs/sim"
 )
 
 // TestChangesInPlace: keys that are there change again and again without a round trip, and the
 // memory server has all of it in the end.
 func TestChangesInPlace(t *testing.T) {
-	inSimulation(t, poolsim.Options{Servers: 2, Chunks: 60, ChunkBytes: 64 << 10, Locks: 64}, changesInPlace)
+	dex.OnFabrics(t, func(t *testing.T, o sim.Options) {
+		inSimulation(t, poolsim.Options{Servers: 2, Chunks: 60, ChunkBytes: 64 << 10, Locks: 64, Fabric: o}, changesInPlace)
+	})
 }
 
 func changesInPlace(c *poolsim.Cluster, p *simenv.Process) error {
