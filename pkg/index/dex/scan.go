@@ -78,23 +78,23 @@ func (x *dex) Clock() uint64 { return x.cache.Clock.Now() }
 // the first leaf of the range after its own. This client may give that range and take it again
 // meanwhile, changed by other clients, which record nothing here. That is why taking a range
 // records an eviction of all leaves.
-func (x *dex) Admit(b *btree.Session, a pool.Addr, low, high []byte, rightmost bool, image []byte, since uint64) (current bool, err error) {
+func (x *dex) Admit(b *btree.Session, a pool.Addr, low, high []byte, rightmost bool, image []byte, since uint64) error {
 	s := b.Owner.(*session)
 	if s.x.with.direct() {
-		return true, nil
+		return nil
 	}
 	if err := s.x.budget.Rebalance(s.back); err != nil {
-		return false, err
+		return err
 	}
 	s.prefetch = prefetch{done: true} // nothing is READ with what is written back
 	f, fresh, err := s.x.cache.Reserve(a, false, s.yield)
 	if err != nil || !fresh {
-		return true, err
+		return err
 	}
 	kept, err := s.admit(f, image, s.x.ranges.Load().Covers(low, high, rightmost) && !s.x.cache.Clock.After(a, since))
 	if kept {
 		f.Hit()
 		f.Unlock()
 	}
-	return err == nil, err
+	return err
 }

@@ -158,8 +158,7 @@ func TestOffersAreCurrent(t *testing.T) {
 		}
 		c.do()
 		s.b.Begin()
-		_, err = x.Admit(&s.b.Session, p.Addr(), l.Low, l.High, l.Rightmost, b, since)
-		mustDo(t, err)
+		mustDo(t, x.Admit(&s.b.Session, p.Addr(), l.Low, l.High, l.Rightmost, b, since))
 		s.b.End()
 		if kept := x.cache.Find(p.Addr()) != nil; kept != c.keeps {
 			t.Errorf("%s: in the cache: %v, want %v", c.name, kept, c.keeps)

@@ -46,10 +46,9 @@ type LeafCache interface {
 
 	// Admit may keep the leaf at a, verified as a whole, which a scan of s READ into b after Clock
 	// returned since. The leaf holds the keys from low up to high (without bound if rightmost).
-	// Admit may post, but changes nothing that a scan uses. It reports false if the leaf has been
-	// changed in this client's memory since: then the scan asks for a copy, or READs it, again. It
-	// is not called for the tree's own sessions.
-	Admit(s *Session, a pool.Addr, low, high []byte, rightmost bool, b []byte, since uint64) (current bool, err error)
+	// Admit may post, but changes nothing that a scan uses. It is not called for the tree's own
+	// sessions.
+	Admit(s *Session, a pool.Addr, low, high []byte, rightmost bool, b []byte, since uint64) error
 
 	// Offload reports whether a descent of s (DescendNear) ends at w, a node of level 1 or 2 that
 	// is not in the cache, so that the memory server goes on from there.

@@ -18,8 +18,8 @@ func (keepsNothing) BeforeLoad(*Session) error                                  
 func (keepsNothing) Bound(*Session, []byte, bool) ([]byte, bool)                   { return nil, true }
 func (keepsNothing) Clock() uint64                                                 { return 0 }
 func (keepsNothing) Offload(*Session, Way) bool                                    { return false }
-func (keepsNothing) Admit(*Session, pool.Addr, []byte, []byte, bool, []byte, uint64) (bool, error) {
-	return true, nil
+func (keepsNothing) Admit(*Session, pool.Addr, []byte, []byte, bool, []byte, uint64) error {
+	return nil
 }
 func (keepsNothing) Copy(*Session, pool.Addr, []byte) (bool, error) { return false, nil }
 

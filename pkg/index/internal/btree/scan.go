@@ -107,28 +107,17 @@ func (s *Session) fits(sc *scan, h *fence.Header) (bool, error) {
 }
 
 // used is called when the leaf of nextLeaf, with header h, fits and has verified, with so many
-// pairs. It reports false if the leaf has changed since in this client's memory: nextLeaf has it
-// anew.
-func (s *Session) used(sc *scan, h *fence.Header, pairs int) (bool, error) {
+// pairs.
+func (s *Session) used(sc *scan, h *fence.Header, pairs int) error {
 	if s.Owner != nil && sc.read>>sc.next&1 != 0 {
-		a := sc.addrs[sc.next]
-		current, err := s.t.leafCache.Admit(s, a, h.Low, h.High, h.Rightmost, s.Ring[sc.next], sc.since)
-		if err != nil {
-			return false, err
-		}
-		if !current {
-			if err := s.Retry(); err != nil {
-				return false, err
-			}
-			// what was READ of the leaves behind it is as old
-			sc.since, sc.n = s.t.leafCache.Clock(), sc.next+1
-			return false, s.readNext(sc, a)
+		if err := s.t.leafCache.Admit(s, sc.addrs[sc.next], h.Low, h.High, h.Rightmost, s.Ring[sc.next], sc.since); err != nil {
+			return err
 		}
 	}
 	sc.next++
 	sc.hops = 0
 	s.countPairs(pairs)
-	return true, nil
+	return nil
 }
 
 // crosses reports whether the leaf with header h has keys beyond the bound. Its image may be older

@@ -91,7 +91,7 @@ func (s *Session) nextPairs(sc *scan, p LeafPairs, limit int) (*fence.Header, er
 			}
 		}
 		if fits && err == nil {
-			fits, err = s.used(sc, h, p.Len())
+			err = s.used(sc, h, p.Len())
 		}
 		if err != nil {
 			return nil, err

@@ -127,7 +127,7 @@ func (keepsNothing) BeforeLoad(*btree.Session) error                   { return 
 func (keepsNothing) Bound(*btree.Session, []byte, bool) ([]byte, bool) { return nil, true }
 func (keepsNothing) Clock() uint64                                     { return 0 }
 func (keepsNothing) Offload(*btree.Session, btree.Way) bool            { return false }
-func (keepsNothing) Admit(*btree.Session, pool.Addr, []byte, []byte, bool, []byte, uint64) (bool, error) {
-	return true, nil
+func (keepsNothing) Admit(*btree.Session, pool.Addr, []byte, []byte, bool, []byte, uint64) error {
+	return nil
 }
 func (keepsNothing) Copy(*btree.Session, pool.Addr, []byte) (bool, error) { return false, nil }
