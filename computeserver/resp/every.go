@@ -73,15 +73,16 @@ func (c *conn) cmdRandomKey(_ [][]byte) {
 	}
 }
 
-// between is a random key that is not below low, and hardly above high.
+// between is a random key that is not below low, and hardly above high. Where high is not above low,
+// as when keys came and went after low was read, it is low.
 func (c *conn) between(low, high []byte) []byte {
+	if bytes.Compare(low, high) >= 0 {
+		return low
+	}
 	longest, random := c.s.core.Index.MaxKeyBytes, c.s.core.Env.Uint64()
 	n := 0
-	for n < len(low) && n < len(high) && low[n] == high[n] {
+	for n < len(low) && low[n] == high[n] {
 		n++
-	}
-	if n == len(high) {
-		return low
 	}
 	key, least := bytes.Clone(high[:n]), uint64(0)
 	if n < len(low) {

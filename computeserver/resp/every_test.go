@@ -40,6 +40,21 @@ func TestFlushSaysWhatItDid(t *testing.T) {
 	}
 }
 
+// TestRandomPlace: a random place is not below the first key, also where the keys have changed since
+// the first one was read, so that the last one is below it.
+func TestRandomPlace(t *testing.T) {
+	c := newCluster(t, config.RoutingOwner, nil, 1)
+	c.split([]uint32{1})
+	conn := c.quiet(1)
+	for _, ends := range [][2]string{{"b", "a"}, {"b", ""}, {"ab", "a"}, {"a", "a"}, {"a", "b"}, {"", "b"}, {"a", "ab"}, {"ab", "b"}} {
+		for range 50 {
+			if got := string(conn.between([]byte(ends[0]), []byte(ends[1]))); got < ends[0] {
+				t.Errorf("from %q to %q: %q", ends[0], ends[1], got)
+			}
+		}
+	}
+}
+
 // TestTrackingKeepsNothing: a client that asks for tracking is told behind each pipeline that
 // touched the index that no key is valid. What would let others keep something is refused.
 func TestTrackingKeepsNothing(t *testing.T) {
