@@ -114,17 +114,17 @@ func (c *conn) cmdFlush(args [][]byte) {
 	deleted := 0
 	var start []byte
 	for more := true; more; {
+		var n several
 		keys, err := c.ends(start, flushPart, false)
-		doubt := false
 		if err == nil && len(keys) > 0 {
-			var n several
 			n, err = c.many(rpcv1.Operation_DELETE, keys, 1, nil)
-			if deleted += n.done; err == nil && n.failed != nil {
-				err, doubt = n.failure("keys were deleted"), n.doubt
-			}
+			deleted += n.done
 		}
 		if err != nil {
-			c.fail(halfFlushed(err, deleted, doubt))
+			n.failed = engine.OutcomeOf(err)
+		}
+		if n.failed != nil {
+			c.fail(halfFlushed(n.failed, deleted, n.doubt))
 			return
 		}
 		if more = len(keys) == flushPart; more {
@@ -134,15 +134,13 @@ func (c *conn) cmdFlush(args [][]byte) {
 	c.replyOK()
 }
 
-// halfFlushed is the error of a FLUSHALL that ended by err. What changed something must not be
-// answered as if nothing was done.
-func halfFlushed(err error, deleted int, doubt bool) error {
-	o := engine.OutcomeOf(err)
-	if deleted == 0 && !doubt {
-		return err
+// halfFlushed is the error of a FLUSHALL that an outcome ended.
+func halfFlushed(by *rpcv1.Outcome, deleted int, doubt bool) error {
+	switch {
+	case doubt:
+		return halfDone(by, fmt.Sprintf("%d keys were deleted, the others may have been, too; send it again", deleted))
+	case deleted > 0:
+		return halfDone(by, fmt.Sprintf("%d keys were deleted, the others were not; send it again", deleted))
 	}
-	if o.Code != rpcv1.Outcome_DATA_LOST {
-		o.Code = rpcv1.Outcome_UNKNOWN
-	}
-	return &engine.Failure{Code: o.Code, Message: fmt.Sprintf("%d keys were deleted, the others were not; send it again: %s", deleted, o.Message)}
+	return engine.FailureOf(by)
 }

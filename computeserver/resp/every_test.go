@@ -35,8 +35,11 @@ func TestFlushSaysWhatItDid(t *testing.T) {
 	if n := c.store.Len(); n != 300 {
 		t.Errorf("%d keys are left", n)
 	}
-	if err := halfFlushed(engine.ErrLate, 0, false); engine.CodeOf(err) != rpcv1.Outcome_TIMED_OUT {
+	if err := halfFlushed(engine.OutcomeOf(engine.ErrLate), 0, false); engine.CodeOf(err) != rpcv1.Outcome_TIMED_OUT {
 		t.Errorf("a FLUSHALL that did nothing: %v", err)
+	}
+	if err := halfFlushed(&rpcv1.Outcome{Code: rpcv1.Outcome_UNKNOWN}, 0, true); strings.Contains(err.Error(), "were not") {
+		t.Errorf("a FLUSHALL that may have deleted keys: %v", err)
 	}
 }
 

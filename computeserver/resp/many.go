@@ -109,23 +109,27 @@ func cloneAll(from [][]byte) [][]byte {
 	return to
 }
 
-// failure is the error of a command of which an operation failed; done says what the others did. A
-// command that changed something, or may have, must not be answered as if nothing was done: it is
-// UNKNOWN whatever the reason was, unless data was lost.
+// failure is the error of a command of which an operation failed; done says what the others did.
 func (n *several) failure(done string) error {
-	f := &engine.Failure{Code: n.failed.Code, Message: n.failed.Message}
 	if !n.kind.Traits().Changes || n.done == 0 && !n.doubt {
-		return f
-	}
-	if f.Code != rpcv1.Outcome_DATA_LOST {
-		f.Code = rpcv1.Outcome_UNKNOWN
+		return engine.FailureOf(n.failed)
 	}
 	others := "were not"
 	if n.doubt {
 		others = "may have been, too"
 	}
-	f.Message = fmt.Sprintf("%d of %d %s, others %s: %s", n.done, n.all, done, others, f.Message)
-	return f
+	return halfDone(n.failed, fmt.Sprintf("%d of %d %s, others %s", n.done, n.all, done, others))
+}
+
+// halfDone is the error of a command that an outcome ended when it had changed something, or may
+// have. It must not be answered as if nothing was done: it is UNKNOWN whatever the reason was,
+// unless data was lost.
+func halfDone(by *rpcv1.Outcome, done string) error {
+	code := rpcv1.Outcome_UNKNOWN
+	if by.Code == rpcv1.Outcome_DATA_LOST {
+		code = by.Code
+	}
+	return &engine.Failure{Code: code, Message: done + ": " + by.Message}
 }
 
 func (c *conn) cmdDel(args [][]byte) {
