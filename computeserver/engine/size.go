@@ -21,11 +21,11 @@ type Counting struct {
 	by    ownership.Opened // the client of this server that counted; nil = none
 }
 
-// Last is the last count, and how many of these keys expire; false before there was one.
-func (m *Counting) Last() (keys, expiring int64, ok bool) {
+// Last is the last count, and how many of these keys expire; 0 before there was one.
+func (m *Counting) Last() (keys, expiring int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.value, m.timed, m.by != nil
+	return m.value, m.timed
 }
 
 // keyCount is one count. Its outcome is written under Counting.mu, before the waiters are woken.

@@ -1,8 +1,6 @@
 package resp
 
 import (
-	"fmt"
-
 	"github.com/tidwall/redcon"
 
 	"github.com/dmindex/dmindex/computeserver/internal/count"
@@ -70,7 +68,7 @@ func (c *conn) cmdCommand(args [][]byte) {
 	case is(args[1], "GETKEYS"):
 		c.commandKeys(args[2:])
 	default:
-		c.replyError(fmt.Sprintf("ERR unknown subcommand '%.64s'. COUNT, DOCS, GETKEYS, INFO and LIST are possible.", args[1]))
+		c.replyError(unknownSubcommand(args[1], "COUNT, DOCS, GETKEYS, INFO, LIST"))
 	}
 }
 

@@ -97,14 +97,13 @@ func (c *conn) keyspace(now bool) (keys, expiring int64) {
 	if !c.login.User().ReadsAll() {
 		return 0, 0
 	}
-	if now && c.s.core.Blocked() == nil && !c.refuse && c.database == "" {
+	if now && c.s.core.Blocked() == nil && !c.refuse && c.database == "" { // see mayServe
 		c.settle()
 		if _, err := c.s.core.Size(c.s.size, c.patience()); err != nil {
 			return 0, 0
 		}
 	}
-	keys, expiring, _ = c.s.size.Last()
-	return keys, expiring
+	return c.s.size.Last()
 }
 
 // usedMemory is how many bytes the process uses: its cache and its buffers. The pairs of the index
