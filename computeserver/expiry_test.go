@@ -55,16 +55,7 @@ func TestExpiryAgainstRedis(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, expires(&off), 1, 2)
 	c.split([]uint32{1, 2}, "m")
 	for _, protocol := range []string{"2", "3"} {
-		p := newPair(t, c, protocol)
-		for _, key := range []string{"a", "x"} { // of this server, and of the other one
-			var all [][]string
-			for _, command := range expiring {
-				all = append(all, words(fmt.Sprintf(command, key+protocol)))
-				p.ask(all[len(all)-1])
-			}
-			p.ask([]string{"DEL", key + protocol})
-			p.ask(all...)
-		}
+		newPair(t, c, protocol).askOnKeys(expiring)
 	}
 }
 
@@ -308,6 +299,24 @@ func (p *pair) ask(commands ...[]string) {
 		if got, want := wholeReply(p.t, p.ours.from), wholeReply(p.t, p.redis.from); got != want {
 			p.t.Fatalf("RESP%s: %q gave %q; Redis says %q", p.protocol, args, got, want)
 		}
+	}
+}
+
+// askOnKeys asks commands, with %s for their key, alone and then in one pipeline: of a key of the
+// server that is asked, and of a key of the other one. The keys are not there before, nor after.
+func (p *pair) askOnKeys(commands []string) {
+	p.t.Helper()
+	for _, key := range []string{"a", "x"} {
+		key += p.protocol
+		var all [][]string
+		for _, command := range commands {
+			args := words(strings.ReplaceAll(command, "%s", key))
+			all = append(all, args)
+			p.ask(args)
+		}
+		p.ask([]string{"DEL", key})
+		p.ask(all...)
+		p.ask([]string{"DEL", key})
 	}
 }
 

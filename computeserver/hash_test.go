@@ -39,16 +39,7 @@ func TestHashesAgainstRedis(t *testing.T) {
 	c.split([]uint32{1, 2}, "m")
 	for _, protocol := range []string{"2", "3"} {
 		p := newPair(t, c, protocol)
-		for _, key := range []string{"a", "x"} { // of this server, and of the other one
-			var all [][]string
-			for _, command := range hashing {
-				args := words(strings.ReplaceAll(command, "%s", key+protocol))
-				all = append(all, args)
-				p.ask(args)
-			}
-			p.ask([]string{"DEL", key + protocol})
-			p.ask(all...)
-		}
+		p.askOnKeys(hashing)
 		for range 40 {
 			var all [][]string
 			for range 1 + rnd.IntN(60) {

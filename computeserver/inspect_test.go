@@ -30,18 +30,7 @@ func TestInspectingAgainstRedis(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, nil, 1, 2)
 	c.split([]uint32{1, 2}, "m")
 	for _, protocol := range []string{"2", "3"} {
-		p := newPair(t, c, protocol)
-		for _, key := range []string{"a", "x"} { // of this server, and of the other one
-			var all [][]string
-			for _, command := range inspecting {
-				args := words(strings.ReplaceAll(command, "%s", key+protocol))
-				all = append(all, args)
-				p.ask(args)
-			}
-			p.ask([]string{"DEL", key + protocol})
-			p.ask(all...)
-			p.ask([]string{"DEL", key + protocol})
-		}
+		newPair(t, c, protocol).askOnKeys(inspecting)
 	}
 }
 

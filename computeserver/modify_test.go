@@ -61,17 +61,8 @@ func TestModifyingAgainstRedis(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, nil, 1, 2)
 	c.split([]uint32{1, 2}, "m")
 	for _, protocol := range []string{"2", "3"} {
-		ask := newPair(t, c, protocol).ask
-		for _, key := range []string{"a", "x"} { // of this server, and of the other one
-			var all [][]string
-			for _, command := range modifying {
-				args := words(fmt.Sprintf(command, key+protocol))
-				all = append(all, args)
-				ask(args)
-			}
-			ask([]string{"DEL", key + protocol})
-			ask(all...)
-		}
+		p := newPair(t, c, protocol)
+		p.askOnKeys(modifying)
 		for range 40 {
 			var all [][]string
 			for range 1 + rnd.IntN(60) {
@@ -85,7 +76,7 @@ func TestModifyingAgainstRedis(t *testing.T) {
 					{"GETSET", key, number(rnd)}, {"GETDEL", key}, {"SETRANGE", key, fmt.Sprint(rnd.IntN(4)), number(rnd)}, {"GET", key}, {"SET", key, number(rnd), "GET", []string{"NX", "XX"}[rnd.IntN(2)]},
 				}[rnd.IntN(10)])
 			}
-			ask(all...)
+			p.ask(all...)
 		}
 	}
 	if n := c.servers[1].core.Count.Forwarded.Load(); n < 500 {

@@ -69,9 +69,8 @@ func setFields(m *modification, old []byte, found bool) (index.Action, error) {
 	m.put = append(m.put[:0], old...)
 	action := index.Keep
 	for rest := m.op.Value; len(rest) > 0; {
-		field, values, ok := hash.Next(rest)
-		value, next, also := hash.Next(values)
-		if !ok || !also {
+		field, value, next, ok := hash.NextPair(rest)
+		if !ok {
 			return index.Keep, hash.ErrForm
 		}
 		if rest = next; m.op.Condition == rpcv1.Operation_ABSENT {
@@ -115,8 +114,8 @@ func incrementField(m *modification, old []byte, found bool) (index.Action, erro
 			return index.Keep, errFieldNotInteger
 		}
 	}
-	sum := n + m.op.Number
-	if (sum > n) != (m.op.Number > 0) && m.op.Number != 0 {
+	sum, ok := addIntegers(n, m.op.Number)
+	if !ok {
 		return index.Keep, errOverflow
 	}
 	var digits [20]byte

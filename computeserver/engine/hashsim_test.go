@@ -165,9 +165,8 @@ func (in hashAsked) answer(o *rpcv1.Outcome) hashAnswered {
 	if in.kind == rpcv1.Operation_HASH_READ {
 		var fields [][2]string
 		for h := o.Value; len(h) > 0; {
-			field, rest, _ := hash.Next(h)
-			value, next, _ := hash.Next(rest)
-			fields, h = append(fields, [2]string{string(field), string(value)}), next
+			field, value, rest, _ := hash.NextPair(h)
+			fields, h = append(fields, [2]string{string(field), string(value)}), rest
 		}
 		out.value = string(plainOf(fields))
 	}

@@ -126,8 +126,8 @@ func increment(m *modification, old []byte, found bool) (index.Action, error) {
 			return index.Keep, errNotInteger
 		}
 	}
-	sum := n + m.op.Number
-	if (sum > n) != (m.op.Number > 0) && m.op.Number != 0 {
+	sum, ok := addIntegers(n, m.op.Number)
+	if !ok {
 		return index.Keep, errOverflow
 	}
 	m.o.Number = sum

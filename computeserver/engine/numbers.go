@@ -33,6 +33,12 @@ func ParseInteger(b []byte) (n int64, ok bool) {
 	return 0, false
 }
 
+// addIntegers is false where the sum takes more than 64 bits.
+func addIntegers(a, b int64) (sum int64, ok bool) {
+	sum = a + b
+	return sum, (sum > a) == (b > 0)
+}
+
 // Redis adds floating-point numbers as its C compiler's long double, which is the extended format
 // of x87: 64 bits of mantissa, 15 of exponent. The sum is written with 17 digits behind the point,
 // without zeros at the end.

@@ -42,14 +42,23 @@ func Next(b []byte) (item, rest []byte, ok bool) {
 	return b[at:end:end], b[end:], true
 }
 
+// NextPair takes the first field off a hash, with its value. It is false at the end, and where what
+// follows is none.
+func NextPair(h []byte) (field, value, rest []byte, ok bool) {
+	if field, rest, ok = Next(h); ok {
+		value, rest, ok = Next(rest)
+	}
+	return field, value, rest, ok
+}
+
 // Len is how many fields a hash has.
 func Len(h []byte) (n int) {
 	for {
-		_, rest, ok := Next(h)
+		_, _, rest, ok := NextPair(h)
 		if !ok {
 			return n
 		}
-		_, h, _ = Next(rest)
+		h = rest
 		n++
 	}
 }
@@ -84,13 +93,11 @@ func Check(b []byte) error {
 	}
 	for rest := b; len(rest) > 0; {
 		at := len(b) - len(rest)
-		field, values, ok := Next(rest)
-		if ok {
-			_, rest, ok = Next(values)
-		}
+		field, _, next, ok := NextPair(rest)
 		if !ok {
 			return fmt.Errorf("%w: byte %d of %d", ErrForm, at, len(b))
 		}
+		rest = next
 		if _, first, _ := Find(b, field); first.Begin != at {
 			return fmt.Errorf("%w: the field at byte %d is there twice", ErrForm, at)
 		}

@@ -83,12 +83,11 @@ func replyValues(_ *conn, b []byte, o *rpcv1.Outcome) []byte {
 // appendItems appends the fields of a hash, their values, or both.
 func appendItems(b, h []byte, fields, values bool) []byte {
 	for {
-		field, rest, ok := hash.Next(h)
+		field, value, rest, ok := hash.NextPair(h)
 		if !ok {
 			return b
 		}
-		var value []byte
-		if value, h, _ = hash.Next(rest); fields {
+		if h = rest; fields {
 			b = redcon.AppendBulk(b, field)
 		}
 		if values {
@@ -144,20 +143,18 @@ func scansFields(args [][]byte, _ *rpcv1.Operation, _ reply) (reply, error) {
 		}
 		var matching []byte
 		for h := o.Value; ; {
-			field, rest, ok := hash.Next(h)
+			field, _, rest, ok := hash.NextPair(h)
 			if !ok {
 				break
 			}
-			_, next, _ := hash.Next(rest)
-			if matches := options.pattern == nil; !matches {
+			matches := options.pattern == nil
+			if !matches {
 				matches, _ = options.pattern.match(field)
-				if !matches {
-					h = next
-					continue
-				}
 			}
-			matching = append(matching, h[:len(h)-len(next)]...)
-			h = next
+			if matches {
+				matching = append(matching, h[:len(h)-len(rest)]...)
+			}
+			h = rest
 		}
 		b = redcon.AppendBulkString(redcon.AppendArray(b, 2), "0")
 		return appendItems(redcon.AppendArray(b, 2*hash.Len(matching)), matching, true, true)
@@ -210,14 +207,13 @@ func choosesFields(args [][]byte, _ *rpcv1.Operation, _ reply) (reply, error) {
 // order, or -count that may be the same, or nil if these have more than fieldsBytes.
 func (c *conn) choose(h []byte, count int64) (chosen [][]byte) {
 	var all [][]byte
-	for rest := h; ; {
-		_, value, ok := hash.Next(rest)
+	for {
+		_, _, rest, ok := hash.NextPair(h)
 		if !ok {
 			break
 		}
-		_, next, _ := hash.Next(value)
-		all = append(all, rest[:len(rest)-len(next)])
-		rest = next
+		all = append(all, h[:len(h)-len(rest)])
+		h = rest
 	}
 	random := func(n int) int { return int(c.s.core.Env.Uint64() % uint64(n)) }
 	for size := 0; count < 0 && len(all) > 0; count++ {
