@@ -286,8 +286,8 @@ const (
 	Outcome_LATER          Outcome_Code = 11 // no outcome: the operation waits, and its outcome comes in a later reply to its batch; only if that has in_parts
 	Outcome_DENIED         Outcome_Code = 12 // nothing was done: the caller's user has no right to the key; only to callers whose stream names it (Do), others have INVALID
 	Outcome_MISMATCH       Outcome_Code = 13 // nothing was done: the key has another value than the operation's condition asks for
-	Outcome_WRONG_TYPE     Outcome_Code = 15 // nothing was done: the key has a value of another type; a LOOKUP, a scan or an operation on the deadline found it
 	Outcome_WRONG_VALUE    Outcome_Code = 14 // nothing was done: the value that the key has, or would get, is not one for this operation; the message says why
+	Outcome_WRONG_TYPE     Outcome_Code = 15 // nothing was done: the key has a value of a type that the operation is not for
 )
 
 // Enum value maps for Outcome_Code.
@@ -307,8 +307,8 @@ var (
 		11: "LATER",
 		12: "DENIED",
 		13: "MISMATCH",
-		15: "WRONG_TYPE",
 		14: "WRONG_VALUE",
+		15: "WRONG_TYPE",
 	}
 	Outcome_Code_value = map[string]int32{
 		"OK":             0,
@@ -325,8 +325,8 @@ var (
 		"LATER":          11,
 		"DENIED":         12,
 		"MISMATCH":       13,
-		"WRONG_TYPE":     15,
 		"WRONG_VALUE":    14,
+		"WRONG_TYPE":     15,
 	}
 )
 
@@ -2003,10 +2003,10 @@ const file_compute_proto_rawDesc = "" +
 	"\x05LATER\x10\v\x12\n" +
 	"\n" +
 	"\x06DENIED\x10\f\x12\f\n" +
-	"\bMISMATCH\x10\r\x12\x0e\n" +
+	"\bMISMATCH\x10\r\x12\x0f\n" +
+	"\vWRONG_VALUE\x10\x0e\x12\x0e\n" +
 	"\n" +
-	"WRONG_TYPE\x10\x0f\x12\x0f\n" +
-	"\vWRONG_VALUE\x10\x0e\"\xbe\x01\n" +
+	"WRONG_TYPE\x10\x0f\"\xbe\x01\n" +
 	"\tDoRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x129\n" +
 	"\n" +
