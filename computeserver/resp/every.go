@@ -73,8 +73,8 @@ func (c *conn) cmdRandomKey(_ [][]byte) {
 	}
 }
 
-// between is a random key that is not below low, and hardly above high. Where high is not above low,
-// as when keys came and went after low was read, it is low.
+// between is a random key that is not below low, and hardly above high. Where high is not above
+// low, as when keys came and went after low was read, it is low.
 func (c *conn) between(low, high []byte) []byte {
 	if bytes.Compare(low, high) >= 0 {
 		return low

@@ -43,8 +43,8 @@ func TestFlushSaysWhatItDid(t *testing.T) {
 	}
 }
 
-// TestRandomPlace: a random place is not below the first key, also where the keys have changed since
-// the first one was read, so that the last one is below it.
+// TestRandomPlace: a random place is not below the first key, also where the keys have changed
+// since the first one was read, so that the last one is below it.
 func TestRandomPlace(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, nil, 1)
 	c.split([]uint32{1})

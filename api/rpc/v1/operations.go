@@ -96,8 +96,8 @@ func (x Operation_Kind) Takes(on Operation_Condition) bool {
 }
 
 // Repeatable reports whether two of the operation leave, and answer, what one does. It is so where
-// Traits.Repeatable says it, and of a STORE and a HASH_STORE whose pair expires at a moment or never:
-// other deadlines count from now, or are those that somebody else has set meanwhile.
+// Traits.Repeatable says it, and of a STORE and a HASH_STORE whose pair expires at a moment or
+// never: other deadlines count from now, or are those that somebody else has set meanwhile.
 func (x *Operation) Repeatable() bool {
 	is := x.Kind.Traits()
 	return is.Repeatable || is.Timed && is.Stores && !is.Reads && x.Condition == Operation_ALWAYS &&
