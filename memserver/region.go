@@ -95,13 +95,19 @@ func (s *Server) openDirectory(path string) (*directory, error) {
 
 func (d *directory) close() error { return d.guard.Close() }
 
+// hasRegion reports whether an earlier process left a region, or it cannot be told.
+func (d *directory) hasRegion() bool {
+	info, err := os.Stat(filepath.Join(d.path, dataFile))
+	return err == nil && info.Size() > 0 || err != nil && !errors.Is(err, os.ErrNotExist)
+}
+
 // found says what is done with a region that an earlier process left.
 type found uint8
 
 const (
 	asFound found = iota // one with a header page is taken, and else a new one made
 	asNew                // a new one is made
-	asTaken              // one that is not empty is taken: of a copy, perhaps without a header page
+	asTaken              // the one that is there is taken: of a copy, perhaps without a header page
 )
 
 // openRegion finds the region in d or makes a new one, which is all zero; with d = nil it makes one
@@ -156,9 +162,9 @@ func (r *region) openFiles(d *directory, want header, as found, log *slog.Logger
 		return fmt.Errorf("open the lock table: %w", err)
 	}
 	dataBytes, lockBytes := roundUp(want.dataBytes, d.pageSize), roundUp(want.lockBytes, d.pageSize)
-	if info, err := r.data.file.Stat(); as == asTaken && (err != nil || info.Size() > 0) {
+	if as == asTaken {
 		r.existed = true
-		return errors.Join(err, hasSize(r.data.file, dataBytes), hasSize(r.locks.file, lockBytes))
+		return errors.Join(hasSize(r.data.file, dataBytes), hasSize(r.locks.file, lockBytes))
 	}
 	found, err := readHeader(r.data.file, d.pageSize)
 	if as != asFound {

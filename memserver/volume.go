@@ -76,11 +76,19 @@ func (s *Server) openVolume(c *Config, state string, data *directory, want heade
 	if !found {
 		was.State.Process = c.firstProcess - 1
 	}
+	forget := func() { was.State = volumes.State{Process: was.State.Process} } // of a lost memory
 	boot := hex.EncodeToString(want.boot[:])
 	known := func(id string) bool { return id != hex.EncodeToString(make([]byte, 16)) }
 	if found && was.Boot != boot && known(was.Boot) && known(boot) {
-		was.State = volumes.State{Process: was.State.Process}
+		forget()
 		found = false // memory of this run beside it is of a program that knows no volumes
+	}
+	if was.State.Content == volumes.Taken && !data.hasRegion() {
+		// stored before there is a new region, which a later process would take for the copy
+		forget()
+		if err := v.saveLocked(was); err != nil {
+			return err
+		}
 	}
 	as := asFound
 	switch {
@@ -94,7 +102,7 @@ func (s *Server) openVolume(c *Config, state string, data *directory, want heade
 	}
 	s.release = append(s.release, s.region.close)
 	if was.State.Content != volumes.Nothing && !s.region.existed {
-		was.State = volumes.State{Process: was.State.Process}
+		forget()
 	}
 	if was.Pod == "" {
 		was.Pod = c.Pod

@@ -285,6 +285,37 @@ func TestTakenContentOfAnotherSize(t *testing.T) {
 	}
 }
 
+// TestTakenContentThatIsGone: the memory of a copy whose content was taken is gone, and that cannot
+// be stored at first. The new memory is not taken for the copy afterwards.
+func TestTakenContentThatIsGone(t *testing.T) {
+	dir := t.TempDir()
+	c := volumeConfig(t, dir, "")
+	s, stop := start(t, c)
+	was := s.Incarnation()
+	stop()
+	f := volumeFileIn(dir)
+	stored, _, err := f.load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored.Pod, stored.State.Content, stored.State.View = "pod-a", volumes.Taken, volumes.View{Number: 4, Primary: volumes.Proc{Pod: "pod-a", Process: 1}}
+	full := string(f) + ".new"
+	if err := errors.Join(f.save(&stored), os.Remove(filepath.Join(dir, dataFile)), os.Mkdir(full, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := New(c); err == nil {
+		s.Close()
+		t.Fatal("what the process is cannot be stored, and it starts")
+	}
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	s, _ = start(t, c)
+	if r := s.volume.member.Role(); r != volumes.Joining || s.Incarnation() == was {
+		t.Errorf("with a new memory the process is %v, with incarnation %d, which was %d", r, s.Incarnation(), was)
+	}
+}
+
 // TestNoListenerOfACopy: what a copy does not serve, nobody reaches.
 func TestNoListenerOfACopy(t *testing.T) {
 	c := volumeConfig(t, t.TempDir(), "pod-a")
