@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/controllers/internal/serverstest"
 )
 
@@ -115,7 +117,11 @@ func (m *movingPool) ask(pods string) {
 // state is the pods with what their processes are, and the primaries that the record has.
 func (m *movingPool) state() string {
 	m.t.Helper()
-	s := m.scope()
+	return m.stateOf(m.scope())
+}
+
+// stateOf is the state with the pods and the record that a look has seen.
+func (m *movingPool) stateOf(s *memoryPoolScope) string {
 	var list []string
 	for _, p := range s.pods {
 		list = append(list, p.Name+" "+m.fleet.RoleOf(string(p.UID)))
@@ -159,21 +165,38 @@ func (m *movingPool) settle() *memoryPoolScope {
 
 var errCut = errors.New("the operator is cut off")
 
-// TestMoveCutOff: an operator that dies before or after any of its writes leaves a move that the
-// next one finishes, with the content that there was. A pod whose creation was cut off may be there
-// beside another one, and either may get the volume.
+// mortal is a dialer of an operator that may be dead.
+type mortal struct {
+	servers.Dialer
+	dead *bool
+}
+
+func (d mortal) Volume(t servers.Target) (servers.Volume, error) {
+	if *d.dead {
+		return nil, errCut
+	}
+	return d.Dialer.Volume(t)
+}
+
+// TestMoveCutOff: an operator that dies at any of its writes leaves a move that the next one
+// finishes, with the content that there was. At each write one dies before it is done, and the one
+// that does it next dies before it hears of that. A dead one writes nothing more and calls nobody.
+// A number that was taken stays unused, and a pod whose creation was cut off may be there beside
+// another one: either may get the volume.
 func TestMoveCutOff(t *testing.T) {
+	another := strings.NewReplacer("1025", "1024", "1026", "1024")
 	for at := 1; ; at++ {
-		writes, armed := 0, false
+		writes, dead := math.MinInt, false // those before the move are not counted
 		cut := func(write func() error) error {
-			if armed {
-				writes++
+			if dead {
+				return errCut
 			}
-			if writes != at || !armed {
-				return write()
+			writes++
+			if dead = writes == at || writes == at+1; writes == at {
+				return errCut
 			}
-			if at%2 == 0 {
-				_ = write() // it is done, and the operator does not hear of it
+			if err := write(); !dead {
+				return err
 			}
 			return errCut
 		}
@@ -188,16 +211,19 @@ func TestMoveCutOff(t *testing.T) {
 				return cut(func() error { return c.Delete(ctx, o, options...) })
 			},
 		})
+		m.r.dialer = mortal{m.fleet, &dead}
 		m.ask("pool-0")
-		armed = true
+		writes = 0
 		got := ""
 		for range 30 {
-			if _, err := m.look(); errors.Is(err, errCut) {
+			s, err := m.look()
+			if dead {
+				dead = false
 				m.restart()
 			} else if err != nil {
 				t.Fatalf("cut off at write %d: %v", at, err)
 			}
-			if got = strings.ReplaceAll(m.state(), "1025", "1024"); got == moved {
+			if got = another.Replace(m.stateOf(s)); got == moved {
 				break
 			}
 		}
