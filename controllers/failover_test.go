@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,8 +21,13 @@ import (
 // copies lets the pool have so many copies of each volume.
 func (m *movingPool) copies(n int32) {
 	m.t.Helper()
+	m.change(func(spec *dmv1.DMMemoryPoolSpec) { spec.Copies = n })
+}
+
+func (m *movingPool) change(do func(*dmv1.DMMemoryPoolSpec)) {
+	m.t.Helper()
 	s := m.scope()
-	s.pool.Spec.Copies = n
+	do(&s.pool.Spec)
 	if err := m.r.Update(m.t.Context(), s.pool); err != nil {
 		m.t.Fatal(err)
 	}
@@ -121,6 +127,50 @@ func TestShownVolumes(t *testing.T) {
 	m.away("pool-0", true)
 	if got := show(); !strings.HasPrefix(got, "True DecisionPending volume 0: pod pool-0 does not answer") {
 		t.Errorf("while a server does not answer: %s", got)
+	}
+}
+
+// TestImageOfCopies: pods with another image than the wanted one are left, a backup before its
+// primary, one volume after the other. A paused pool keeps its images.
+func TestImageOfCopies(t *testing.T) {
+	m := newMovingPool(t, interceptor.Funcs{})
+	m.copies(2)
+	m.until(twice)
+	m.settle()
+	m.image = "server:2"
+	m.change(func(spec *dmv1.DMMemoryPoolSpec) { spec.Paused = true })
+	if m.settle(); m.state() != twice {
+		t.Errorf("while it is paused: %s", m.state())
+	}
+	m.change(func(spec *dmv1.DMMemoryPoolSpec) { spec.Paused = false })
+	var left []string
+	for range 60 {
+		s, err := m.look()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.volumesAgain == 0 {
+			break
+		}
+		leaving := 0
+		for _, v := range s.volumes {
+			for uid := range v.moves {
+				if leaving++; !slices.Contains(left, v.podOf(uid).Name) {
+					left = append(left, v.podOf(uid).Name)
+				}
+			}
+		}
+		if leaving > 1 {
+			t.Errorf("%d pods are to be left at once", leaving)
+		}
+	}
+	if got, want := m.state(), "0:pool-1026, 1:pool-1027, pool-1026 primary, pool-1027 primary, pool-1028 backup, pool-1029 backup"; got != want || fmt.Sprint(left) != "[pool-1024 pool-0 pool-1025 pool-1]" {
+		t.Errorf("%s, want %s; left %v", got, want, left)
+	}
+	for _, p := range m.scope().pods {
+		if asked(p) != m.image {
+			t.Errorf("pod %s has image %s", p.Name, asked(p))
+		}
 	}
 }
 

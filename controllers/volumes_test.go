@@ -32,10 +32,11 @@ type movingPool struct {
 	pool  types.NamespacedName
 	uids  int
 	now   time.Time
+	image string // that is wanted
 }
 
 func newMovingPool(t *testing.T, hooks interceptor.Funcs) *movingPool {
-	m := &movingPool{t: t, fleet: serverstest.New(), now: noon}
+	m := &movingPool{t: t, fleet: serverstest.New(), now: noon, image: "server:1"}
 	create := hooks.Create
 	hooks.Create = func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 		m.uids++
@@ -73,7 +74,7 @@ func (m *movingPool) restart() {
 // scope is what the pool's reconciler gathers.
 func (m *movingPool) scope() *memoryPoolScope {
 	m.t.Helper()
-	s := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}, image: "server:1", size: 2, authority: &pki.Authority{}}
+	s := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}, image: m.image, size: 2, authority: &pki.Authority{}}
 	if err := m.r.Get(m.t.Context(), m.pool, s.pool); err != nil {
 		m.t.Fatal(err)
 	}
