@@ -47,6 +47,7 @@ func (r *DMMemoryPoolReconciler) keepVolumes(ctx context.Context, s *memoryPoolS
 	s.volumesSeen = true
 	if len(s.volumes) == 0 {
 		r.watch.end(s.pool.UID)
+		r.remembered.putVolumes(s.pool.UID, nil)
 		return nil
 	}
 	r.askVolumes(ctx, s)

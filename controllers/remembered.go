@@ -11,9 +11,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
-// remembered is what the operator remembers of the load of indexes from one look to the next: since
-// when one compute server has too much, how many were wanted. It is in no object, since nothing is
-// lost with it but time: an operator that starts waits for whole windows again.
+// remembered is what the operator remembers from one look to the next: of the load of indexes
+// (since when one compute server has too much, how many were wanted), of servers that seem to be
+// lost, and of volumes. It is in no object, since nothing is lost with it but time: an operator
+// that starts waits for whole windows again.
 type remembered struct {
 	born time.Time
 
@@ -66,9 +67,10 @@ type refusedCopy struct {
 	at  time.Time
 }
 
-// mostRefused bounds what is remembered of refusals. When it is full it is forgotten, and some pods
-// are tried again a little early.
-const mostRefused = 4096
+// mostPools is of how many pools something is remembered: nobody tells that a pool is gone. When
+// they are more all is forgotten. Then some pods of copies are tried again a little early, and
+// silences are counted from the beginning.
+const mostPools = 4096
 
 func (r *remembered) refusedCopy(pool types.UID) refusedCopy {
 	r.mu.Lock()
@@ -79,7 +81,7 @@ func (r *remembered) refusedCopy(pool types.UID) refusedCopy {
 func (r *remembered) refuseCopy(pool types.UID, c refusedCopy) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.copies) >= mostRefused {
+	if len(r.copies) >= mostPools {
 		clear(r.copies)
 	}
 	r.copies[pool] = c
@@ -93,9 +95,13 @@ func (r *remembered) putVolumes(pool types.UID, all []*volumeScope) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.volumes[pool] = memories; len(memories) == 0 {
-		delete(r.volumes, pool)
+	if delete(r.volumes, pool); len(memories) == 0 {
+		return
 	}
+	if len(r.volumes) >= mostPools {
+		clear(r.volumes)
+	}
+	r.volumes[pool] = memories
 }
 
 // at is a time as memories have it.

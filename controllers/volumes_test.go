@@ -316,7 +316,8 @@ func TestNoViewWithoutARecord(t *testing.T) {
 	m.until(moved)
 }
 
-// TestServersThatCannotMove: what older servers have is left as it is, whatever is asked.
+// TestServersThatCannotMove: what older servers have is left as it is, whatever is asked. Nothing
+// is remembered of it once it is not asked any more.
 func TestServersThatCannotMove(t *testing.T) {
 	m := newMovingPool(t, interceptor.Funcs{})
 	m.fleet.Older = true
@@ -328,6 +329,10 @@ func TestServersThatCannotMove(t *testing.T) {
 	}
 	if got, want := m.state(), "pool-0 none, pool-1 none"; got != want || len(m.fleet.Changes()) > 0 {
 		t.Errorf("%s, calls %v, want %s", got, m.fleet.Changes(), want)
+	}
+	m.ask("")
+	if _, err := m.look(); err != nil || len(m.r.remembered.volumes) > 0 {
+		t.Errorf("of a pool without volumes to be kept is remembered: %v, %v", m.r.remembered.volumes, err)
 	}
 }
 
