@@ -135,7 +135,7 @@ func (v *volumeScope) decide(now time.Duration, pool *dmv1.DMMemoryPool, memory 
 		v.fixed = "its server does not answer, or its image knows no copies: use a newer one"
 	}
 	if answered && primary.Role == volumes.Primary && primary.Mirror == "" {
-		v.fixed = "its server cannot have another copy: use a newer image"
+		v.fixed = "its server cannot have another copy, since it was started without --mirror: this version of the operator does not move it"
 	}
 	if v.view.Number == 0 && v.fixed != "" {
 		v.actions = volumes.Actions{Status: volumes.Alone, Waiting: v.fixed, Memory: memory}

@@ -53,7 +53,7 @@ type MemoryServers struct {
 
 // DMMemoryPoolSpec is what a memory pool shall be.
 // +kubebuilder:validation:XValidation:rule="!has(self.pod) || !has(self.pod.resources) || !has(self.pod.resources.limits) || !('memory' in self.pod.resources.limits) || has(self.rdma) && has(self.rdma.hugePages) || quantity(string(self.pod.resources.limits['memory'])).compareTo(quantity(string(self.memory)).add(quantity('256Mi'))) >= 0",message="pod.resources.limits.memory is too small: write at least memory + 256Mi, or leave it out"
-// +kubebuilder:validation:XValidation:rule="!has(self.copies) || self.copies == 1",message="two copies are not offered by this version, whose memory servers take no changes of another one yet: write copies: 1, or leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.copies) || self.copies == 1",message="two copies are not offered by this version: write copies: 1, or leave it out"
 type DMMemoryPoolSpec struct {
 	MemoryServers `json:",inline"`
 
