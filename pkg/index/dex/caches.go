@@ -1,6 +1,8 @@
 package dex
 
 import (
+	"sync/atomic"
+
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/budget"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/bufferpool"
@@ -38,11 +40,15 @@ func (t *techniques) sharesOf(lay *fence.Layout) budget.Shares {
 	return o
 }
 
-// cachesOf divides so many bytes between frames for leaves of nodeBytes and entries.
-func cachesOf(e env.Env, with techniques, o budget.Shares, bytes, nodeBytes int, inners bufferpool.InnerNodes) (c *bufferpool.Pool, room rowcache.Room) {
+// cachesOf divides so many bytes between frames for leaves of nodeBytes and entries. If their
+// shares move, ghosts of leaves are counted.
+func cachesOf(e env.Env, with techniques, o budget.Shares, bytes, nodeBytes int, inners bufferpool.InnerNodes, ghosts *atomic.Int64) (c *bufferpool.Pool, room rowcache.Room) {
 	each, image := nodeBytes+bufferpool.FrameCost(nodeBytes/8, !with.frequencies), 8*bufferpool.StrideOf(nodeBytes/8)
 	room, frames, live := o.Divide(bytes, each, image)
-	return bufferpool.New(e, bufferpool.Options{NodeBytes: nodeBytes, Frames: frames, Live: live, Ghosts: room.Moves(), Least: o.LeastFrames,
+	if !room.Moves() {
+		ghosts = nil
+	}
+	return bufferpool.New(e, bufferpool.Options{NodeBytes: nodeBytes, Frames: frames, Live: live, Ghosts: ghosts, Least: o.LeastFrames,
 		ShardFrames: shardFrames, DepartedShare: departedShare,
 		LeafAdmission: with.leafAdmission, Paper: !with.frequencies, CoolingMap: with.coolingMap, Inners: inners}), room
 }

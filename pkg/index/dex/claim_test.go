@@ -10,15 +10,23 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// hookedMutex does something before it is locked the next time.
-type hookedMutex struct {
-	env.Mutex
+// hookedEnv does something before one of its locks is acquired the next time.
+type hookedEnv struct {
+	env.Env
 	before func()
 }
 
+func (e *hookedEnv) NewMutex() env.Mutex { return &hookedMutex{e.Env.NewMutex(), e} }
+
+// hookedMutex is a lock of a hookedEnv.
+type hookedMutex struct {
+	env.Mutex
+	env *hookedEnv
+}
+
 func (m *hookedMutex) Lock() {
-	if do := m.before; do != nil {
-		m.before = nil
+	if do := m.env.before; do != nil {
+		m.env.before = nil
 		do()
 	}
 	m.Mutex.Lock()
@@ -36,6 +44,9 @@ func TestClaimLooksUnderTheLock(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x, s := opened(t, index.Options{Uint64: true, MaxValueBytes: 8, NodeBytes: 256, CacheBytes: 1 << 20})
+			hooked := &hookedEnv{Env: x.env}
+			x.cache, _ = cachesOf(hooked, x.with, x.with.sharesOf(x.lay), 1<<19, x.lay.NodeBytes, nil, x.budget.LeafGhosts())
+			x.budget.Serve(x.cache, &x.rows, &x.values)
 			for n := range uint64(scanned) {
 				mustDo(t, s.Upsert(scanKey(n), []byte("first...")))
 			}
@@ -53,7 +64,8 @@ func TestClaimLooksUnderTheLock(t *testing.T) {
 				mustDo(t, err)
 			}
 			met := false
-			x.cache.WrapLock(p.Addr(), func(mu env.Mutex) env.Mutex { return &hookedMutex{mu, func() { met = true; mustDo(t, c.do(x)) }} })
+			// the lock of the leaf's shard
+			hooked.before = func() { met = true; mustDo(t, c.do(x)) }
 			ok, err := x.Claim(&s.b.Session, p.Addr(), l.Low, l.High, l.Rightmost)
 			mustDo(t, err)
 			if ok || x.cache.Find(p.Addr()) != nil || !met {

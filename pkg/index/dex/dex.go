@@ -123,11 +123,9 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	frames := bound
 	if with.direct() {
 		frames -= x.budget.Fix(x.tree, bound-min(bound/uncachedShare, x.uncachedBytes()), bound-bound/uncachedShare)
+		frames = max(frames, x.uncachedBytes())
 	} else {
 		frames -= x.budget.Start(x.env, shares, x.tree, bound, x.lay.NodeBytes)
-	}
-	if with.direct() {
-		frames = max(frames, x.uncachedBytes())
 	}
 	if x.lay.Blocks && with.entries {
 		frames -= x.values.Start(x.env, x.hash, bound, x.lay.MaxValue, x.budget.Moves())
@@ -137,7 +135,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 		inners = x.tree
 	}
 	var room rowcache.Room
-	x.cache, room = cachesOf(x.env, x.with, shares, frames, x.lay.NodeBytes, inners)
+	x.cache, room = cachesOf(x.env, x.with, shares, frames, x.lay.NodeBytes, inners, x.budget.LeafGhosts())
 	x.rows.Start(x.env, x.hash, room)
 	x.budget.Serve(x.cache, &x.rows, &x.values)
 	if x.log, err = redo.CreateInTime(p, logBytes(p)); err != nil {

@@ -33,7 +33,7 @@ func TestEntriesOfLeavesInUse(t *testing.T) {
 	mustDo(t, err)
 	x := &dex{env: env.Real(), with: with, hash: item.HashOf(siphash.Key{})}
 	var room rowcache.Room
-	x.cache, room = cachesOf(x.env, with, with.sharesOf(nil), initial.EntryShare*(4<<10), 256, nil)
+	x.cache, room = cachesOf(x.env, with, with.sharesOf(nil), initial.EntryShare*(4<<10), 256, nil, x.budget.LeafGhosts())
 	e := &x.rows
 	e.Start(x.env, x.hash, room)
 	keep := func(key, value []byte, a pool.Addr, since uint64) {

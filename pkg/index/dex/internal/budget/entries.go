@@ -86,9 +86,9 @@ func (o *Shares) roomOf(bytes, frame int) (room rowcache.Room) {
 	return room
 }
 
-// finds counts ghosts of entries that were found. Weight has for each of them how many entries its
-// bucket had for each ghost, times rowcache.GhostCount. The cache counts those of leaves.
-type finds struct{ entries, weight atomic.Int64 }
+// finds counts ghosts that were found. Weight has for each of those of entries how many entries its
+// bucket had for each ghost, times rowcache.GhostCount.
+type finds struct{ entries, weight, leaves atomic.Int64 }
 
 // entryShifts is the part of Budget for entries. Guarded by Budget.taken.
 type entryShifts struct {
@@ -147,14 +147,14 @@ func (b *Budget) wantBuckets(n uint64) uint64 {
 		return e.Part + b.env.Uint64()%(e.Most-e.Part+1)
 	}
 	room := share{e.Room}
-	if f.entries.Load()+c.GhostsFound() < room.findsOfStep() {
+	if f.entries.Load()+f.leaves.Load() < room.findsOfStep() {
 		return n
 	}
 	live, ghosts := c.Live()
 	f.entries.Store(0)
 	w := worth{share: room, few: b.o.FewFrames, live: live,
 		entries: float64(f.weight.Swap(0)) / float64(rowcache.GhostCount*n*8*rowcache.BucketWords),
-		frames:  float64(c.TakeGhosts()) / float64(ghosts*c.FrameBytes())}
+		frames:  float64(f.leaves.Swap(0)) / float64(ghosts*c.FrameBytes())}
 	return w.buckets(n)
 }
 
@@ -197,6 +197,9 @@ func (b *Budget) Missed(key []byte) {
 		b.finds.weight.Add(int64(stands))
 	}
 }
+
+// LeafGhosts is where ghosts of leaves are counted (bufferpool.Options.Ghosts).
+func (b *Budget) LeafGhosts() *atomic.Int64 { return &b.finds.leaves }
 
 // EntriesFound returns how many ghosts of entries were found since the last decision, and
 // ResetFound sets that back. They are for tests.

@@ -63,8 +63,8 @@ func TestWorthOfGhosts(t *testing.T) {
 	const node = 1024
 	image := 8 * bufferpool.StrideOf(node/8)
 	room, frames, used := o.Divide(4<<20, node+bufferpool.FrameCost(node/8, false), image)
-	c := bufferpool.New(env.Real(), bufferpool.Options{NodeBytes: node, Frames: frames, Live: used, Ghosts: room.Moves(), Least: 8, ShardFrames: 256, DepartedShare: 1})
 	x, rows := Budget{env: env.Real(), o: o}, new(rowcache.Cache)
+	c := bufferpool.New(env.Real(), bufferpool.Options{NodeBytes: node, Frames: frames, Live: used, Ghosts: x.LeafGhosts(), Least: 8, ShardFrames: 256, DepartedShare: 1})
 	rows.Start(x.env, item.HashOf(siphash.Key{}), room)
 	x.Serve(c, rows, nil)
 	n := rows.Buckets()
@@ -84,7 +84,7 @@ func TestWorthOfGhosts(t *testing.T) {
 		const each = 1000
 		x.finds.entries.Store(each)
 		x.finds.weight.Store(each * entries * rowcache.GhostCount / last)
-		c.SetGhostsFound(int64(times * each * leafBytes / ghostBytes))
+		x.finds.leaves.Store(int64(times * each * leafBytes / ghostBytes))
 		return x.wantBuckets(n)
 	}
 	for _, k := range []struct {
@@ -95,8 +95,8 @@ func TestWorthOfGhosts(t *testing.T) {
 			t.Errorf("a byte of leaves is worth %.2f times one of entries: %d buckets in place of %d", k.times, got, n)
 		}
 		f := &x.finds
-		if f.entries.Load() != 0 || f.weight.Load() != 0 || c.GhostsFound() != 0 {
-			t.Errorf("counting does not begin anew: %d, %d, %d", f.entries.Load(), f.weight.Load(), c.GhostsFound())
+		if f.entries.Load() != 0 || f.weight.Load() != 0 || f.leaves.Load() != 0 {
+			t.Errorf("counting does not begin anew: %d, %d, %d", f.entries.Load(), f.weight.Load(), f.leaves.Load())
 		}
 	}
 	x.finds.entries.Store(enoughFinds - 1)

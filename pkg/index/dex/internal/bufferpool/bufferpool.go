@@ -51,8 +51,6 @@ type Pool struct {
 	Clock    Clock
 	replaces replacement
 	paper    *paperCache // which replaces; nil = frequencies do
-	// ghosts of leaves that were found again
-	foundGhosts atomic.Int64
 }
 
 const (
@@ -76,9 +74,11 @@ func FrameCost(words int, paper bool) int {
 // Options say how large a cache is, and how it replaces leaves.
 type Options struct {
 	NodeBytes    int
-	Frames, Live int  // that there are at most, and that are in use at first
-	Ghosts       bool // leaves without a frame are remembered, for the balance
-	Least        int  // frames that there are at least
+	Frames, Live int // that there are at most, and that are in use at first
+	Least        int // frames that there are at least
+	// Ghosts counts leaves that were found again among those that are remembered without a frame;
+	// nil = none are
+	Ghosts *atomic.Int64
 	// from how many frames on a shard is divided in two, and how many frames share a time of the
 	// eviction clock
 	ShardFrames, DepartedShare int
@@ -114,7 +114,7 @@ func New(e env.Env, o Options) *Pool {
 			continue
 		}
 		h.start(c, i*n, n, live)
-		if o.Ghosts {
+		if o.Ghosts != nil {
 			h.ghosts = make(leafGhosts, ghostWays*max(1, n/framesOfGhost/ghostWays))
 		}
 	}
@@ -206,11 +206,6 @@ func (c *Pool) Bytes() int64 { return c.taken.Load() }
 // FrameBytes is what a frame gives when it is retired.
 func (c *Pool) FrameBytes() int { return 8 * c.stride }
 
-// TakeGhosts returns how many ghosts were found since it last did, and GhostsFound how many
-// that are.
-func (c *Pool) TakeGhosts() int64  { return c.foundGhosts.Swap(0) }
-func (c *Pool) GhostsFound() int64 { return c.foundGhosts.Load() }
-
 // Prefetch asks the processor for what a change of the leaf in f will look at first.
 func (c *Pool) Prefetch(hint uint32) {
 	id := int(hint - 1)
@@ -232,14 +227,4 @@ func (h *shard) inUse() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.live
-}
-
-// SetGhostsFound and wrapLock are for tests: of the balance between caches, and of what happens
-// between two steps of others, for which wrap's result takes the place of the lock of the leaf at
-// a.
-func (c *Pool) SetGhostsFound(n int64) { c.foundGhosts.Store(n) }
-
-func (c *Pool) WrapLock(a pool.Addr, wrap func(env.Mutex) env.Mutex) {
-	h := c.shard(a)
-	h.mu = wrap(h.mu)
 }

@@ -40,7 +40,7 @@ func (r *frequencies) reserve(a pool.Addr, must bool, flush func(*frame.Frame) e
 	defer h.mu.Unlock()
 	worth := h.miss(a)
 	if h.find(a) == nil && h.ghosts.remove(lfu.Hash(a)) {
-		c.foundGhosts.Add(1)
+		c.o.Ghosts.Add(1)
 	}
 	for range 8 {
 		if f := h.find(a); f != nil {
