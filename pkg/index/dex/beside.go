@@ -18,14 +18,13 @@ import (
 //
 //	1  latches the key, so that no other session has a record of it under way like this one
 //	2  reads the eviction clock, and then finds no frame of the leaf
-//	3  appends the record; it stands in the dirty pages, so the log is not truncated
-//	   beyond it
+//	3  appends the record; it stands in the dirty pages, so the log is not truncated beyond it
 //	4  reserves a frame for the leaf, locked; posts the READ and the log's batch, and waits for
 //	   both
 //	5  finds that the frame is new, that no eviction of the leaf was recorded after 2, and that
 //	   the leaf holds the key
 //	6  under the same lock: evaluates the condition, makes the change, and puts the frame into the
-//	   queue in place of the record
+//	   dirty pages in place of the record
 //	7  releases frame and latch
 //
 // If 5 fails, or the change is refused, the record is cancelled: another record says so, which is
@@ -72,10 +71,10 @@ import (
 //
 // # Truncation, write-backs, Give, structure changes
 //
-// The record is in the dirty pages until its frame takes its place, so the log keeps it
-// until the frame is written back, which needs the frame's lock. A leaf that is written back by
-// others meanwhile lacks the change, and the log has it. A cancelled record may be truncated at any
-// time; the cancellation comes after it, so it is truncated later. The ring has a reserve for the
+// The record is in the dirty pages until its frame takes its place, so the log keeps it until the
+// frame is written back, which needs the frame's lock. A leaf that is written back by others
+// meanwhile lacks the change, and the log has it. A cancelled record may be truncated at any time;
+// the cancellation comes after it, so it is truncated later. The ring has a reserve for the
 // cancellations of all records under way (redo.Log.Reserve): they wait for no truncation, which
 // their records may prevent. Where it has no room for one more, no such record is appended.
 //
@@ -163,8 +162,8 @@ func (s *session) latch(key []byte) bool { return s.x.wal.Latch(&s.pending, s.x.
 
 func (s *session) unlatch() { s.x.wal.Unlatch(&s.pending) }
 
-// appendBeside appends the session's record, with the condition of m. done: it is in the queue of
-// dirty frames. logFull: the ring has no room for it.
+// appendBeside appends the session's record, with the condition of m. Done: it is in the dirty
+// pages. logFull: the ring has no room for it.
 func (s *session) appendBeside(m mode) (frame.State, error) {
 	plain := s.record[0]
 	switch m {

@@ -29,8 +29,8 @@ import (
 //     for its leaves any more: a session that READ one before checks the ranges under the new
 //     frame's lock. Merges across its ends are refused, because half of the keys are not this
 //     client's.
-//  5. Its dirty leaves are written back, many in one round trip. They are in the queue of dirty
-//     frames, so no other frames are examined.
+//  5. Its dirty leaves are written back, many in one round trip. They are in the dirty pages, so
+//     no other frames are examined.
 //  6. All of its frames are dropped. A dirty one that 5 skipped is written back now.
 //  7. Its kept entries are removed.
 //

@@ -46,11 +46,11 @@ import (
 //
 // Steps 2 to 5 are a write-back and a division in one. All records of the frame are durable before
 // 4, so whoever reads a new leaf reads nothing that a crash undoes, and the frame stands in the
-// queue of dirty frames until 5, when 4 is confirmed: the log has the records as long as the memory
-// servers may lack their changes. The division adds no change, so it needs no record. A client that
-// dies in 4 leaves the leaf as it was written back the last time, or all of the division (btree),
-// and in both cases a replay of the log makes each key what its last record says. After an error in
-// 4 the client is given up, as after one of a flush.
+// dirty pages until 5, when 4 is confirmed: the log has the records as long as the memory servers
+// may lack their changes. The division adds no change, so it needs no record. A client that dies in
+// 4 leaves the leaf as it was written back the last time, or all of the division (btree), and in
+// both cases a replay of the log makes each key what its last record says. After an error in 4 the
+// client is given up, as after one of a flush.
 //
 // While the frame is locked nobody else changes the leaf: this client's sessions need the lock, the
 // other clients do not own all its keys (index.Partitioned). So the image of the frame is that of

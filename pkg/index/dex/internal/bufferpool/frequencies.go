@@ -10,9 +10,8 @@ import (
 
 // The victim is the least used of a few neighbours drawn at random, if it is used less than the new
 // leaf is looked for. A sketch counts how often leaves without a frame were looked for (TinyLFU).
-// With zipfian keys (0.99) and
-// room for 8 % of the leaves the paper's policy misses 1.28 times as often as the best fixed choice
-// of leaves, and this one 1.02 times (TestCachePolicies).
+// With zipfian keys (0.99) and room for 8 % of the leaves the paper's policy misses 1.28 times as
+// often as the best fixed choice of leaves, and this one 1.02 times (TestCachePolicies).
 //
 // A leaf that is changed is always kept. A sample is large so that such leaves are evicted first
 // when they are not used again: leaves that are rarer than one in so many frames are hardly found.

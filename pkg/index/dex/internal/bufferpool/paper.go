@@ -26,9 +26,9 @@ import (
 //
 // Differences: a cooled leaf is written back when it is evicted, in the round trip of the READ of
 // the new leaf, not when it is cooled. Inner nodes have bytes of their own, which grow and shrink
-// in steps. A leaf that a scan READ is swizzled only when it is found by its key, and
-// so is one whose parent was evicted while the leaf was READ. When epochs have moved, a new copy of
-// an inner node begins without children.
+// in steps. A leaf that a scan READ is swizzled only when it is found by its key, and so is one
+// whose parent was evicted while the leaf was READ. When epochs have moved, a new copy of an inner
+// node begins without children.
 //
 // Who may see what. A frame is cooled, and uncooled, by a plain store to used, by anybody, without
 // a lock: this decides only what is evicted. An eviction has the frame's lock:

@@ -6,9 +6,9 @@ import (
 )
 
 // History is what a replay knows of a key after some of its records. Of the records that were
-// appended before their change was made only the last one may be cancelled, and only
-// for the last one it may be unknown whether its condition was met: all that came before were made,
-// or cancelled, or are followed by a plain record. So two records are all that is needed: the last
+// appended before their change was made only the last one may be cancelled, and only for the last
+// one it may be unknown whether its condition was met: all that came before were made, or
+// cancelled, or are followed by a plain record. So two records are all that is needed: the last
 // one, and what the key had before it.
 //
 // Logs of several epochs are replayed one after the other. The client of the later one had replayed

@@ -11,12 +11,12 @@
 //	READ, torn slots repaired (torn.go), edited as a frame is, written back. A change without
 //	room, or whose leaf is elsewhere: the tree's own operation; without memory: the next pass
 //
-// A replay writes what each key ends with by the logs, in key order, so leaf by leaf.
-// Several leaves below one inner node are READ together, changed here, and written back together,
-// each by the requests of a flush, in the same order. No other client changes these leaves: their
-// owner is fenced, its unfinished changes are repaired, and the leaves were divided where the range
-// ends. So a client that dies in between leaves valid leaves, some of them with their changes; the
-// next one repeats all of it.
+// A replay writes what each key ends with by the logs, in key order, so leaf by leaf. Several
+// leaves below one inner node are READ together, changed here, and written back together, each by
+// the requests of a flush, in the same order. No other client changes these leaves: their owner is
+// fenced, its unfinished changes are repaired, and the leaves were divided where the range ends. So
+// a client that dies in between leaves valid leaves, some of them with their changes; the next one
+// repeats all of it.
 //
 // If a leaf has no room, or is not where the inner node says, the key is written by the tree's own
 // operation, and the search starts again for the next keys. Changes that find no memory are

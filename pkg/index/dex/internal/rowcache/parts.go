@@ -12,7 +12,7 @@ import (
 )
 
 // parts says in which bucket the entry of a key is. The number of buckets changes, by one at a
-// time (resize), and all buckets have about as many keys.
+// time (Resize), and all buckets have about as many keys.
 //
 // Buckets lie in parts of equal size, one part behind the other. By its hash a key has an offset in
 // its part, and a slot. If there are k buckets at an offset, owners says for each slot in which of
@@ -43,7 +43,7 @@ import (
 // Entries move as they are: their leaves do not know in which bucket they are. One for which there
 // is no room is dropped.
 //
-// Who looks at all buckets, one after the other, holds their number (hold).
+// Who looks at all buckets, one after the other, holds their number (Hold).
 type parts struct {
 	Room
 	owners []uint8
@@ -154,7 +154,7 @@ func (r *parts) Buckets() uint64 {
 // Place is where the entry of key is.
 func (r *parts) Place(key []byte) spot { return r.placeOf(r.hash.Of(key), len(key)) }
 
-// placeOf is place for a key of so many bytes with a hash.
+// placeOf is Place for a key of so many bytes with a hash.
 func (r *parts) placeOf(h uint64, length int) spot {
 	s := r.state.Load()
 	offset, parts := h>>32*r.Part>>32, s>>32&mostParts
