@@ -75,13 +75,14 @@ func (x *oneLeaf) openSuperblock(ps *pool.Session, o *index.Options) error {
 		Design: oneLeafName, AnyNode: true, AnyInline: o.InlineBytes == 0,
 		Want: meta.Options{Uint64: x.codec.Uint64, MaxKeyBytes: x.codec.MaxKey, MaxValueBytes: x.codec.MaxValue, InlineBytes: o.InlineBytes, NodeBytes: x.size},
 		Create: func(secret [2]uint64) (pool.Addr, error) {
-			a, err := ps.Allocate(x.size, pool.Nil)
-			if err != nil {
-				return a, err
-			}
 			image, err := ps.Buffer(x.size)
 			if err != nil {
-				return a, err
+				return pool.Nil, err
+			}
+			// nothing but the WRITE may fail from here on: nobody would free the leaf
+			a, err := ps.Allocate(x.size, pool.Nil)
+			if err != nil {
+				return pool.Nil, err
 			}
 			x.sums = sumsOf(secret)
 			x.encode(image, a, unit.NewVersion(x.pool.Env()), nil)
