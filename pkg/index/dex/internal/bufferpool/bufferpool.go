@@ -140,6 +140,8 @@ func (c *Pool) shard(a pool.Addr) *shard {
 	return &c.shards[lfu.Hash(a)>>60*uint64(len(c.shards))>>4]
 }
 
+// Find returns the frame of the leaf at a; nil if it has none. The caller checks the frame's
+// version, and then its address again.
 func (c *Pool) Find(a pool.Addr) *frame.Frame { return c.shard(a).find(a) }
 
 // Hinted returns the frame of a hint, and prefetches what will be read of its leaf: the header and

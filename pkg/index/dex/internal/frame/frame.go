@@ -64,6 +64,7 @@ func (f *Frame) ID() int32 { return f.id }
 // that what was loaded between them was the leaf at one moment.
 func (f *Frame) Version() uint64 { return f.version.Load() }
 
+// IsLocked reports whether somebody has the lock. That may be over at once.
 func (f *Frame) IsLocked() bool { return f.version.Load()&1 != 0 }
 
 // Addr is that of the frame's leaf; Nil = it has none. It changes under the lock.

@@ -17,6 +17,7 @@ const (
 	stale = 1 << 15
 )
 
+// WordsOf is how many words n bytes take.
 func WordsOf(n int) int { return (n + 7) / 8 }
 
 // shape is how many words the key of a head takes, and the value.

@@ -38,8 +38,10 @@ func (e *Cache) lacksAt(p spot) bool {
 }
 
 // Lacks reports whether the hints say that key has no entry, and none is about to be put in of a
-// leaf that had no frame when this began. LacksNumber is Lacks for a key of one word.
+// leaf that had no frame when this began.
 func (e *Cache) Lacks(key []byte) bool { return e.lacksAt(e.Place(key)) }
+
+// LacksNumber is Lacks for a key of one word.
 func (e *Cache) LacksNumber(word uint64) bool {
 	return e.lacksAt(e.placeOf(e.hash.OfNumber(word), 8))
 }

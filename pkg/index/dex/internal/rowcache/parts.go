@@ -191,13 +191,14 @@ func (e *Cache) unchanged(p spot, version uint64) bool {
 	return atomic.LoadUint64(&e.words[p.Bucket*e.size]) == version && e.state.Load() == p.state
 }
 
-// Hold keeps the number of buckets as it is, and their entries where they are, until release.
+// Hold keeps the number of buckets as it is, and their entries where they are, until Release.
 func (r *parts) Hold() {
 	r.changing.Lock()
 	r.changing.holds++
 	r.changing.Unlock()
 }
 
+// Release ends a Hold.
 func (r *parts) Release() {
 	r.changing.Lock()
 	r.changing.holds--

@@ -134,7 +134,9 @@ func (e *Cache) Used() bool { return e.some.Load() }
 
 // LacksRoom reports whether an entry was evicted for another one since RoomAgain.
 func (e *Cache) LacksRoom() bool { return e.full.Load() }
-func (e *Cache) RoomAgain()      { e.full.Store(false) }
+
+// RoomAgain has LacksRoom begin anew.
+func (e *Cache) RoomAgain() { e.full.Store(false) }
 
 // Get appends the value of key to dst, if its entry is there. It takes no lock.
 func (e *Cache) Get(key, dst []byte) ([]byte, bool) {

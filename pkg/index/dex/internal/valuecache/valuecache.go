@@ -83,6 +83,7 @@ const (
 // Tag is a reference and an epoch.
 type Tag [tagBytes]byte
 
+// Set makes t the tag of a reference, of a key whose range was taken in an epoch.
 func (t *Tag) Set(reference []byte, epoch uint64) {
 	copy(t[:], reference)
 	binary.LittleEndian.PutUint64(t[item.ReferenceBytes:], epoch)
