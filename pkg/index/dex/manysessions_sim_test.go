@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/wal"
 )
 
 // TestManySessions: there are more sessions than the ring has room for cancellations. All of them
@@ -13,11 +14,11 @@ import (
 func TestManySessions(t *testing.T) {
 	simulated(t, func(p *simenv.Process, x *dex, s *session) error {
 		key := func(n, m uint64) []byte { return binary.BigEndian.AppendUint64(nil, n<<20+m) }
-		room := 0
-		for ; x.log.Reserve(x.wal.CancelBytes()); room++ {
+		room, each := 0, wal.CancelBytes(x.lay.MaxKey)
+		for ; x.log.Reserve(each); room++ {
 		}
 		for range 3 { // the others' is taken
-			x.log.Unreserve(x.wal.CancelBytes())
+			x.log.Unreserve(each)
 		}
 		for n := range uint64(8) {
 			one, err := x.newSession()
@@ -32,7 +33,7 @@ func TestManySessions(t *testing.T) {
 			}
 		}
 		for range room - 3 {
-			x.log.Unreserve(x.wal.CancelBytes())
+			x.log.Unreserve(each)
 		}
 		return nil
 	})

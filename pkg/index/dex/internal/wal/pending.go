@@ -87,11 +87,9 @@ func (l *Log) Unlatch(p *Pending) {
 	p.latch = nil
 }
 
-// cancelBytes is the length of the longest record that cancels one.
-func cancelBytes(maxKey int) int { return record.FixedBytes + maxKey + 8 }
-
-// CancelBytes is how much room in the ring each latch reserves.
-func (l *Log) CancelBytes() int { return l.reserve }
+// CancelBytes is the length of the longest record that cancels one, if keys have at most so many
+// bytes: the room in the ring that each latch reserves.
+func CancelBytes(maxKey int) int { return record.FixedBytes + maxKey + 8 }
 
 // Begin appends a record before its change is made, and puts it into dirtyPages. It returns what
 // Append does.

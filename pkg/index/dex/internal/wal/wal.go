@@ -62,7 +62,7 @@ func (p *page) matches() bool {
 
 // Start makes l that of log, for keys of at most so many bytes.
 func (l *Log) Start(e env.Env, log *redo.Log, maxKey int) {
-	l.log, l.reserve = log, cancelBytes(maxKey)
+	l.log, l.reserve = log, CancelBytes(maxKey)
 	l.dirty.Mutex = e.NewMutex()
 }
 
