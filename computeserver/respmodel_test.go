@@ -18,7 +18,7 @@ type respModel struct {
 	multi queue
 }
 
-const maxModelKey, maxModelValue = 512, 2048 // those of testConfig
+const maxModelKey, maxModelValue = 512, 2048 // those of newCluster
 
 func bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
 

@@ -59,8 +59,8 @@ type Server struct {
 	callers *termListener // on rpcListener
 
 	stopOnce sync.Once
-	drained  chan struct{} // closed when drainAll is over
-	left     int           // RESP connections that drainAll closed by force
+	drained  chan struct{} // closed when drainFor is over
+	left     int           // RESP connections that drainFor closed by force
 }
 
 // Addresses are where a server listens; empty for a front end that is off.

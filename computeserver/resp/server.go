@@ -187,7 +187,7 @@ func (s *Server) BeginDrain(limit time.Duration) {
 	s.core.Drain()
 }
 
-// Drain lets connections finish what they sent and closes them, by force after limit. beginDrain
+// Drain lets connections finish what they sent and closes them, by force after limit. BeginDrain
 // came before. It returns how many had to be closed by force.
 func (s *Server) Drain(limit time.Duration) (forced int) {
 	s.mu.Lock()
