@@ -45,8 +45,8 @@ func startMirrored(t *testing.T) *mirroredServer {
 	c.Shm = ""
 	m.Server, _ = start(t, c)
 	m.copy = verbstest.NewCopy(env.Real(), make([]byte, m.region.dataBytes))
-	m.copy.Join(m.region.journal)
-	m.control.Accounts.Read(func(*ledger.Ledger) {
+	m.control.Accounts.Read(func(*ledger.Ledger) { // it does not change before the copy has it
+		m.copy.Join(m.region.journal)
 		if err := m.region.journal.BeginNow(verbs.ItemBytes(len(m.mirrored.last))); err != nil {
 			t.Fatal(err)
 		}
