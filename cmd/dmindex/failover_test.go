@@ -165,6 +165,22 @@ func (rawCodec) Unmarshal(b []byte, m any) error {
 	return proto.Unmarshal(b, m.(proto.Message))
 }
 
+// stop makes a process that this one started stand still, and returns when none of its threads
+// runs: a signal alone is on its way when it is sent, and changes of memory go on until it is there.
+func stop(p *os.Process) error {
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	var status syscall.WaitStatus
+	switch _, err := syscall.Wait4(p.Pid, &status, syscall.WUNTRACED, nil); {
+	case err != nil:
+		return fmt.Errorf("wait until process %d stands still: %w", p.Pid, err)
+	case !status.Stopped():
+		return fmt.Errorf("process %d ended in place of standing still: %v", p.Pid, status)
+	}
+	return nil
+}
+
 // TestFailOver moves a memory server under a compute server and a program: the process that answers
 // is killed, and later stands still while another one takes its place. Each time the index is back
 // soon after the view is there, with all that was acknowledged, though all leases and all limits of
@@ -268,7 +284,7 @@ func TestFailOver(t *testing.T) {
 	})
 	frozen := v.process
 	moves("stands still", func() time.Time {
-		if err := frozen.Process.Signal(syscall.SIGSTOP); err != nil {
+		if err := stop(frozen.Process); err != nil {
 			t.Error(err)
 		}
 		for _, name := range []string{"dmindex.region", "dmindex.locks", "dmindex.ledger"} {
