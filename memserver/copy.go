@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -41,6 +42,7 @@ type copying struct {
 		list []address // the newest last
 	}
 	differs  atomic.Bool // this copy does, so it never opens
+	problem  problem     // of the newest copy, or of this one
 	troubles lines       // of copies, in the log
 	open     struct {
 		sync.Mutex
@@ -55,6 +57,29 @@ type address struct {
 	at string
 }
 
+// problem is what went wrong last. Safe for concurrent use.
+type problem struct{ text atomic.Pointer[string] }
+
+// maxProblem is how many bytes of it are told.
+const maxProblem = 512
+
+// set notes what went wrong; nil: it goes on.
+func (p *problem) set(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+		text = strings.ToValidUTF8(text[:min(len(text), maxProblem)], "")
+	}
+	p.text.Store(&text)
+}
+
+func (p *problem) get() string {
+	if text := p.text.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
+
 // differences counts pieces of memory that were found to differ, of all servers of this program:
 // the one that finds a difference ends by it.
 var differences atomic.Uint64
@@ -66,7 +91,7 @@ func (s *Server) openMirror(c *Config) (err error) {
 	if c.Mirror == "" {
 		return nil
 	}
-	v.sink = mirror.NewSink(c.env, v.member, s.region.data.bytes[:s.region.dataBytes])
+	v.sink = mirror.NewSink(c.env, v.member, s.region.data.bytes[:s.region.dataBytes], s.region.copyShape())
 	s.addresses.Mirror, s.mirrors, err = s.listen("tcp", c.Mirror)
 	return err
 }
@@ -78,8 +103,12 @@ func (v *volume) newPrimary() {
 		return
 	}
 	p := mirror.NewPrimary(s.config.env, v.member, s.region.journal)
-	p.Size, p.Dial, p.Settle, p.Answered, p.Walk = s.region.dataBytes, v.dial, s.control.SettleRequests, s.control.AnswerRequests, v.walk
+	p.Shape, p.Dial, p.Settle, p.Answered, p.Walk = s.region.copyShape(), v.dial, s.control.SettleRequests, s.control.AnswerRequests, v.walk
 	p.Report = func(to volumes.Proc, err error) {
+		v.problem.set(err)
+		if err == nil {
+			return
+		}
 		v.troubles.warn(s.log, "a copy of this memory server does not get its changes", "copy", to.String(), "err", err)
 	}
 	v.primary = p
@@ -144,6 +173,7 @@ func (v *volume) serveMirror(l net.Listener) error {
 		}
 		serving.Go(func() {
 			if err := v.take(c, lobby); err != nil {
+				v.problem.set(err)
 				v.troubles.warn(v.server.log, "a connection of another memory server ended", "from", c.RemoteAddr().String(), "err", err)
 			}
 		})

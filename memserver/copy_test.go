@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -249,7 +250,13 @@ func TestCopyUnderTLS(t *testing.T) {
 	ca := identitytest.NewCA(t, "pool")
 	a, b := startCopy(t, t.TempDir(), "pod-a", ca, "p"), startCopy(t, t.TempDir(), "pod-b", ca, "p")
 	a.obey(view(1, "pod-a"))
+	if got, want := a.report().Identity, identity.Memory("p").String(); got != want {
+		t.Errorf("the certificate says %q, not %q", got, want)
+	}
 	join(a, b, 2)
+	if r := a.report(); r.Problem != "" {
+		t.Errorf("with a copy in sync: %v", r)
+	}
 	other := startCopy(t, t.TempDir(), "pod-c", ca, "q")
 	config := a.control.files.ClientConfig("127.0.0.1")
 	c, err := mirror.Dial(other.Addresses().Mirror, config, limit)
@@ -258,6 +265,24 @@ func TestCopyUnderTLS(t *testing.T) {
 	}
 	if err == nil {
 		t.Error("a memory server of another pool takes a connection")
+	}
+}
+
+// TestCopyOfAnotherShape: a pod that could not open a copy of a memory takes nothing of it, and
+// both sides say why.
+func TestCopyOfAnotherShape(t *testing.T) {
+	a := startCopy(t, t.TempDir(), "pod-a", nil, "")
+	a.obey(view(1, "pod-a"))
+	c := volumeConfig(t, t.TempDir(), "pod-b")
+	c.Mirror, c.LockTableBytes = "127.0.0.1:0", 2*a.region.lockBytes
+	s, _ := start(t, c)
+	b := &copied{Server: s, VolumeClient: asked(t, s.Addresses().Control, nil), t: t}
+	must(a.Join(t.Context(), &rpcv1.JoinCopyRequest{View: 1, Copy: b.proc(), Mirror: s.Addresses().Mirror}))
+	for _, side := range []*copied{a, b} {
+		r := side.awaits("a refusal", func(r *rpcv1.ReportVolumeReply) bool { return r.InSync || r.Problem != "" })
+		if !strings.Contains(r.Problem, "lock table is") || !strings.Contains(r.Problem, "the same sizes") || r.Source != nil || r.Waits {
+			t.Errorf("%v", r)
+		}
 	}
 }
 

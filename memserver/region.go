@@ -15,6 +15,7 @@ import (
 
 	"github.com/dmindex/dmindex/memserver/internal/core"
 	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/memserver/mirror"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -317,6 +318,11 @@ func (r *region) prepare(l *ledger.Ledger) (turned uint64, err error) {
 // shape is what the ledger of the region is for.
 func (r *region) shape() ledger.Shape {
 	return ledger.Shape{Incarnation: r.incarnation, ChunkBytes: r.chunkBytes, Chunks: r.chunks(), Slots: superblockSlots, Locks: r.lockBytes / 2}
+}
+
+// copyShape is what a copy of the region must have as it has it.
+func (r *region) copyShape() mirror.Shape {
+	return mirror.Shape{Size: r.dataBytes, Chunk: r.chunkBytes, Locks: r.lockBytes, Slots: r.slots, Layout: regionVersion, Ledger: ledger.Version}
 }
 
 // memory returns the region as providers serve it.

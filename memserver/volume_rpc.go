@@ -45,6 +45,10 @@ func (v *volume) Report(_ context.Context, q *rpcv1.ReportVolumeRequest) (*rpcv1
 	}
 	if f := v.server.control.files; f != nil {
 		reply.TrustedAuthorities, reply.CertificateSigner = f.Trust()
+		reply.Identity = f.Identity()
+	}
+	if r.Role == volumes.Primary || r.Role == volumes.Joining && r.Source == (volumes.Proc{}) {
+		reply.Problem = v.problem.get()
 	}
 	if v.server.control.opened.Load() {
 		reply.Incarnation = v.server.region.incarnation

@@ -15,14 +15,22 @@
 //	     8     4  version of this protocol
 //	    12     4  kind: 1 = stream, 2 = permission
 //	    16     8  size of the data region
-//	    24     8  number of the view in which it is sent
-//	    32     8  join: which one of the source's it is
-//	    40     8  position at which the stream of that join begins
-//	    48     8  number of the process of the source
-//	    56     8  number of the process of the sink
-//	    64     4  length of the name of the source's pod
-//	    68     4  length of the name of the sink's pod
-//	    72     -  the names
+//	    24     8  size of a chunk
+//	    32     8  size of the lock table
+//	    40     8  superblock slots
+//	    48     4  format version of the data region
+//	    52     4  newest format version of a ledger that the source writes
+//	    56     8  number of the view in which it is sent
+//	    64     8  join: which one of the source's it is
+//	    72     8  position at which the stream of that join begins
+//	    80     8  number of the process of the source
+//	    88     8  number of the process of the sink
+//	    96     4  length of the name of the source's pod
+//	   100     4  length of the name of the sink's pod
+//	   104     -  the names
+//
+// A sink takes only a stream of which it can open the memory (Shape): a copy that could not would
+// hold its primary's answers up, count as one, and be of no use when that is gone.
 //
 // The sink answers with 8 bytes, the length of a refusal, and 8 bytes, the position up to which it
 // has applied the stream; then the text of the refusal. Length 0 takes the connection.

@@ -23,7 +23,7 @@ const (
 // Hello is what a source says at the begin of a connection.
 type Hello struct {
 	Kind     Kind
-	Size     uint64         // of the data region
+	Shape    Shape          // of the source
 	View     uint64         // number of the view in which it is sent
 	Join     uint64         // of the copy, which the source counts
 	Start    verbs.Position // of the stream of that join
@@ -35,8 +35,10 @@ const MaxName = 256
 
 const (
 	helloMagic   = "dmMirror"
-	helloVersion = 1
-	helloHead    = 72
+	helloVersion = 2
+	helloHead    = 104
+
+	helloShape = 16
 
 	maxRefusal = 1024
 )
@@ -48,7 +50,8 @@ func (h *Hello) append(dst []byte) []byte {
 	dst = append(dst, helloMagic...)
 	dst = binary.LittleEndian.AppendUint32(dst, helloVersion)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(h.Kind))
-	for _, n := range []uint64{h.Size, h.View, h.Join, uint64(h.Start), h.From.Process, h.To.Process} {
+	dst = h.Shape.append(dst)
+	for _, n := range []uint64{h.View, h.Join, uint64(h.Start), h.From.Process, h.To.Process} {
 		dst = binary.LittleEndian.AppendUint64(dst, n)
 	}
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(h.From.Pod)))
@@ -70,11 +73,12 @@ func readHello(e env.Env, c Conn, until time.Duration) (h Hello, err error) {
 	}
 	h.Kind = Kind(binary.LittleEndian.Uint32(head[12:]))
 	var start uint64
-	for i, n := range []*uint64{&h.Size, &h.View, &h.Join, &start, &h.From.Process, &h.To.Process} {
-		*n = binary.LittleEndian.Uint64(head[16+8*i:])
+	h.Shape.read(head[helloShape:])
+	for i, n := range []*uint64{&h.View, &h.Join, &start, &h.From.Process, &h.To.Process} {
+		*n = binary.LittleEndian.Uint64(head[helloShape+shapeBytes+8*i:])
 	}
 	h.Start = verbs.Position(start)
-	from, to := binary.LittleEndian.Uint32(head[64:]), binary.LittleEndian.Uint32(head[68:])
+	from, to := binary.LittleEndian.Uint32(head[helloHead-8:]), binary.LittleEndian.Uint32(head[helloHead-4:])
 	if from > MaxName || to > MaxName || h.Kind != Stream && h.Kind != Permission {
 		return h, fmt.Errorf("a hello of kind %d with names of %d and %d bytes, at most %d each", h.Kind, from, to, MaxName)
 	}

@@ -26,6 +26,8 @@ const (
 	patience   = time.Minute // of tests, for what takes milliseconds
 )
 
+var testShape = Shape{Size: testMemory, Chunk: 1 << 16, Locks: 1 << 10, Slots: 4, Layout: 3, Ledger: 7}
+
 // toyHost is a host that stores nothing.
 type toyHost struct{}
 
@@ -51,7 +53,7 @@ func newSink(t testing.TB) *copied {
 		t.Fatal(err)
 	}
 	c := &copied{memory: make([]byte, testMemory), member: m, ends: make(chan error, 64)}
-	c.Sink = NewSink(env.Real(), m, c.memory)
+	c.Sink = NewSink(env.Real(), m, c.memory, testShape)
 	c.Limit = patience
 	return c
 }
@@ -84,7 +86,7 @@ func newCopy(t testing.TB, config *tls.Config) *copied {
 }
 
 func hello() Hello {
-	return Hello{Size: testMemory, View: 7, Join: 1, From: volumes.Proc{Pod: "primary", Process: 3}, To: volumes.Proc{Pod: "copy", Process: 1}}
+	return Hello{Shape: testShape, View: 7, Join: 1, From: volumes.Proc{Pod: "primary", Process: 3}, To: volumes.Proc{Pod: "copy", Process: 1}}
 }
 
 // mirrored is a memory and its journal.
@@ -224,7 +226,13 @@ func TestRefusals(t *testing.T) {
 		server, client *tls.Config
 		want           string // of the source's error
 	}{
-		{"size", func(h *Hello) { h.Size-- }, nil, nil, "give both the same memory"},
+		{"size", func(h *Hello) { h.Shape.Size-- }, nil, nil, "its data region is 1048575, the one of this copy 1048576: give all copies of a volume the same sizes"},
+		{"chunks", func(h *Hello) { h.Shape.Chunk *= 2 }, nil, nil, "its chunk size is"},
+		{"locks", func(h *Hello) { h.Shape.Locks /= 2 }, nil, nil, "its lock table is"},
+		{"slots", func(h *Hello) { h.Shape.Slots++ }, nil, nil, "its number of superblock slots is"},
+		{"an older layout", func(h *Hello) { h.Shape.Layout-- }, nil, nil, "its memory has format version 2, this copy's program has 3"},
+		{"a later layout", func(h *Hello) { h.Shape.Layout++ }, nil, nil, "its memory has format version 4, this copy's program has 3"},
+		{"a later ledger", func(h *Hello) { h.Shape.Ledger++ }, nil, nil, "ledger in format version 8, this copy's program reads none above 7"},
 		{"process", func(h *Hello) { h.To.Process = 9 }, nil, nil, "this is the process copy#1, and not copy#9"},
 		{"nobody", func(h *Hello) { h.From = volumes.Proc{} }, nil, nil, "take changes of nobody"},
 		{"name", func(h *Hello) { h.From.Pod = strings.Repeat("x", MaxName+1) }, nil, nil, "at most 256"},
@@ -244,6 +252,9 @@ func TestRefusals(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Error(err)
 			}
+			if copy.Applied() != 0 || copy.member.Report().Source != (volumes.Proc{}) {
+				t.Error("the copy takes part in what it refuses")
+			}
 		})
 	}
 }
@@ -255,8 +266,8 @@ func TestOtherVersion(t *testing.T) {
 	other := h.append(nil)
 	binary.LittleEndian.PutUint32(other[8:], helloVersion+1)
 	for want, sent := range map[string][]byte{
-		"version 2, this program knows 1": other,
-		"no stream of a memory server":    bytes.Repeat([]byte("GET / HTTP/1.1\r\n"), 5),
+		"version 3, this program knows 2": other,
+		"no stream of a memory server":    bytes.Repeat([]byte("GET / HTTP/1.1\r\n"), helloHead/16+1),
 	} {
 		copy := newCopy(t, nil)
 		c, err := Dial(copy.address, nil, patience)

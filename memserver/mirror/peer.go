@@ -60,6 +60,9 @@ func (k *peer) stream() {
 			err = k.connect(f)
 		}
 		if err == nil {
+			if k.Report != nil {
+				k.Report(k.Proc, nil)
+			}
 			if !walks && k.Join != 0 {
 				walks = true
 				k.running.Go("join", func() { k.join(f) })

@@ -12,12 +12,12 @@ import (
 
 // Primary sends the changes of a memory server to whoever its member says, asks them for permission
 // to answer, and lets the provider execute lists only while the member does. Its fields are set
-// before Run; Env, Member, Journal, Dial, Settle and Walk are required.
+// before Run; Env, Member, Journal, Shape, Dial, Settle and Walk are required.
 type Primary struct {
 	Env     env.Env
 	Member  *volumes.Member
 	Journal *verbs.Journal
-	Size    uint64 // of the data region
+	Shape   Shape // of the memory
 	// Dial connects to a process within DefaultLimit.
 	Dial func(volumes.Proc) (Conn, error)
 	// Settle returns when lists that began before are over (verbs.Checked).
@@ -28,7 +28,8 @@ type Primary struct {
 	// Walk makes items of the whole memory and ledger for a copy that joins by a feed, and returns
 	// the position behind the last one. It waits with w.
 	Walk func(f *verbs.Feed, w *verbs.Waiter) (verbs.Position, error)
-	// Report is told what goes wrong with a copy; nil = nobody is.
+	// Report is told what goes wrong with a copy, and nil when the stream to it goes on; nil =
+	// nobody is.
 	Report func(to volumes.Proc, err error)
 	// Limit is how long a copy may be silent; 0 = DefaultLimit.
 	Limit time.Duration
@@ -148,5 +149,5 @@ func (p *Primary) asker(t volumes.Target, limit time.Duration) (*Asker, error) {
 }
 
 func (p *Primary) hello(t volumes.Target) Hello {
-	return Hello{Size: p.Size, View: p.Member.Report().View.Number, Join: t.Join, From: p.Member.Self(), To: t.Proc}
+	return Hello{Shape: p.Shape, View: p.Member.Report().View.Number, Join: t.Join, From: p.Member.Self(), To: t.Proc}
 }

@@ -82,12 +82,15 @@ func (s *server) main() {
 	}
 	s.member = m
 	s.journal = verbs.NewJournal(p, s.may)
-	s.sink = mirror.NewSink(p, m, d.memory)
+	s.sink = mirror.NewSink(p, m, d.memory, mirror.Shape{})
 	s.sink.Limit = 3 * time.Second
 	primary := mirror.NewPrimary(p, m, s.journal)
-	primary.Size, primary.Settle, primary.Walk, primary.Limit = size, s.settle, s.walk, 3*time.Second
+	primary.Shape, primary.Settle, primary.Walk, primary.Limit = mirror.Shape{Size: size}, s.settle, s.walk, 3*time.Second
 	primary.Dial = func(to volumes.Proc) (mirror.Conn, error) { return s.w.dial(s, to) }
 	primary.Report = func(to volumes.Proc, err error) {
+		if err == nil {
+			return
+		}
 		s.problem = fmt.Errorf("%v: %w", to, err)
 		if errors.Is(err, verbs.ErrGone) {
 			s.w.counts.dropped++

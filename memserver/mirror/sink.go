@@ -17,6 +17,7 @@ type Sink struct {
 	Member *volumes.Member
 	// Limit is how long a source may say nothing; 0 = DefaultLimit.
 	Limit time.Duration
+	shape Shape
 
 	mu      env.Mutex // held while items are applied
 	replica verbs.Replica
@@ -27,9 +28,10 @@ type Sink struct {
 }
 
 // NewSink makes the sink of a process that joins, with an empty memory, which nobody else uses
-// until Close has returned.
-func NewSink(e env.Env, m *volumes.Member, memory []byte) *Sink {
-	return &Sink{Env: e, Member: m, mu: e.NewMutex(), replica: verbs.Replica{Memory: memory}}
+// until Close has returned. It takes the changes of memory whose copy it can open: of that shape.
+func NewSink(e env.Env, m *volumes.Member, memory []byte, shape Shape) *Sink {
+	shape.Size = uint64(len(memory))
+	return &Sink{Env: e, Member: m, shape: shape, mu: e.NewMutex(), replica: verbs.Replica{Memory: memory}}
 }
 
 // streamBytes holds the longest item, and as many short ones as a read brings.
@@ -115,8 +117,9 @@ func (s *Sink) attach(c Conn, h *Hello) (verbs.Position, error) {
 		return 0, fmt.Errorf("take changes of nobody: %w", volumes.ErrTaken)
 	case h.Kind == Permission:
 		return 0, nil
-	case h.Size != uint64(len(s.replica.Memory)):
-		return 0, fmt.Errorf("the memory of %v has %d bytes, and the copy %d: give both the same memory", h.From, h.Size, len(s.replica.Memory))
+	}
+	if err := s.shape.opens(&h.Shape); err != nil {
+		return 0, fmt.Errorf("take the changes of %v: %w", h.From, err)
 	}
 	if err := s.Member.Attach(h.From, h.Join, h.View); err != nil {
 		return 0, err

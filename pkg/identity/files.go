@@ -232,5 +232,14 @@ func (f *Files) Trust() (authorities [][]byte, signer []byte) {
 	return authorities, m.cert.Leaf.AuthorityKeyId
 }
 
+// Identity is the URI of this package that the certificate in force says; empty if it says none.
+func (f *Files) Identity() string {
+	id, err := FromCertificate(f.load().cert.Leaf)
+	if err != nil {
+		return ""
+	}
+	return id.URI().String()
+}
+
 // NotAfter is when the certificate in force ends.
 func (f *Files) NotAfter() time.Time { return f.load().cert.Leaf.NotAfter }

@@ -3478,8 +3478,12 @@ type ReportVolumeReply struct {
 	// Not of servers without TLS, as of DescribeMemoryReply:
 	TrustedAuthorities [][]byte `protobuf:"bytes,15,rep,name=trusted_authorities,json=trustedAuthorities,proto3" json:"trusted_authorities,omitempty"`
 	CertificateSigner  []byte   `protobuf:"bytes,16,opt,name=certificate_signer,json=certificateSigner,proto3" json:"certificate_signer,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	Identity           string   `protobuf:"bytes,17,opt,name=identity,proto3" json:"identity,omitempty"` // URI of this package's scheme that its certificate says; empty = it says none
+	// what went wrong last between a primary and the copy that it has or that joins it, or where a free copy was to
+	// join, at most 512 bytes; empty = nothing did, or it goes on again
+	Problem       string `protobuf:"bytes,18,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReportVolumeReply) Reset() {
@@ -3622,6 +3626,20 @@ func (x *ReportVolumeReply) GetCertificateSigner() []byte {
 		return x.CertificateSigner
 	}
 	return nil
+}
+
+func (x *ReportVolumeReply) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *ReportVolumeReply) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
 }
 
 type ObeyViewRequest struct {
@@ -4307,7 +4325,7 @@ const file_memory_proto_rawDesc = "" +
 	"\acontrol\x18\x02 \x01(\tR\acontrol\"?\n" +
 	"\x13ReportVolumeRequest\x12\x16\n" +
 	"\x06volume\x18\x01 \x01(\rR\x06volume\x12\x10\n" +
-	"\x03pod\x18\x02 \x01(\tR\x03pod\"\xf4\x05\n" +
+	"\x03pod\x18\x02 \x01(\tR\x03pod\"\xaa\x06\n" +
 	"\x11ReportVolumeReply\x127\n" +
 	"\aprocess\x18\x01 \x01(\v2\x1d.dmindex.rpc.v1.VolumeProcessR\aprocess\x12:\n" +
 	"\x04role\x18\x02 \x01(\x0e2&.dmindex.rpc.v1.ReportVolumeReply.RoleR\x04role\x12.\n" +
@@ -4325,7 +4343,9 @@ const file_memory_proto_rawDesc = "" +
 	"\vincarnation\x18\r \x01(\x04R\vincarnation\x12\x18\n" +
 	"\aversion\x18\x0e \x01(\tR\aversion\x12/\n" +
 	"\x13trusted_authorities\x18\x0f \x03(\fR\x12trustedAuthorities\x12-\n" +
-	"\x12certificate_signer\x18\x10 \x01(\fR\x11certificateSigner\"a\n" +
+	"\x12certificate_signer\x18\x10 \x01(\fR\x11certificateSigner\x12\x1a\n" +
+	"\bidentity\x18\x11 \x01(\tR\bidentity\x12\x18\n" +
+	"\aproblem\x18\x12 \x01(\tR\aproblem\"a\n" +
 	"\x04Role\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\v\n" +
 	"\aJOINING\x10\x01\x12\n" +
