@@ -166,7 +166,7 @@ func (rawCodec) Unmarshal(b []byte, m any) error {
 }
 
 // stop makes a process that this one started stand still, and returns when none of its threads
-// runs: a signal alone is on its way when it is sent, and changes of memory go on until it is there.
+// runs: a signal alone is on its way when it is sent, and memory changes until it is there.
 func stop(p *os.Process) error {
 	if err := p.Signal(syscall.SIGSTOP); err != nil {
 		return err
