@@ -30,7 +30,8 @@ import (
 // options are the flags that kubectl has, too.
 type options struct {
 	kubeconfig, context, namespace, as string
-	all                                bool // namespaces
+	system                             string // namespace of the operator
+	all                                bool   // namespaces
 }
 
 func (o *options) flags(cmd *cobra.Command) {
@@ -40,11 +41,13 @@ func (o *options) flags(cmd *cobra.Command) {
 	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace; default: that of the context")
 	f.BoolVarP(&o.all, "all-namespaces", "A", false, "status and top without a name: of all namespaces")
 	f.StringVar(&o.as, "as", "", "user to impersonate")
+	f.StringVar(&o.system, "operator-namespace", "dmindex-system", "namespace of the operator")
 }
 
 // cluster is the namespace of a cluster, or all of them if it has no name.
 type cluster struct {
 	namespace string
+	system    string // namespace of the operator
 	objects   client.Client
 	pods      kubernetes.Interface
 }
@@ -68,10 +71,10 @@ func (o *options) connect() (*cluster, error) {
 	}
 	c.Impersonate = rest.ImpersonationConfig{UserName: o.as}
 	c.QPS, c.Burst = 100, 100
-	return connect(c, namespace)
+	return connect(c, namespace, o.system)
 }
 
-func connect(c *rest.Config, namespace string) (*cluster, error) {
+func connect(c *rest.Config, namespace, system string) (*cluster, error) {
 	scheme := runtime.NewScheme()
 	if err := dmv1.AddToScheme(scheme); err != nil {
 		return nil, err
@@ -81,7 +84,7 @@ func connect(c *rest.Config, namespace string) (*cluster, error) {
 		return nil, err
 	}
 	pods, err := kubernetes.NewForConfig(c)
-	return &cluster{namespace: namespace, objects: objects, pods: pods}, err
+	return &cluster{namespace: namespace, system: system, objects: objects, pods: pods}, err
 }
 
 // view is what there is to see of an index.
@@ -94,7 +97,8 @@ type view struct {
 	backups   []dmv1.DMBackup // of the index, the newest first
 	schedules []dmv1.DMBackupSchedule
 
-	notes []string // what could not be seen
+	leaderless string   // not empty: no operator leads
+	notes      []string // what could not be seen
 
 	digests bool // keys are not shown
 }
@@ -130,6 +134,9 @@ func (c *cluster) gather(ctx context.Context, name string) (*view, error) {
 	}
 	v.take(backups, schedules)
 	if err := c.listEvents(ctx, v); err != nil {
+		v.notes = append(v.notes, err.Error())
+	}
+	if v.leaderless, err = c.leaderless(ctx, time.Now()); err != nil {
 		v.notes = append(v.notes, err.Error())
 	}
 	return v, nil

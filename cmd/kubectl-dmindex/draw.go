@@ -18,6 +18,9 @@ import (
 // status draws the index.
 func (v *view) status(now time.Time) string {
 	var b strings.Builder
+	if v.leaderless != "" {
+		b.WriteString(v.leaderless + "\n\n")
+	}
 	spec := v.index.Spec
 	keys := "Uint64 keys"
 	if spec.Key.MaxLength != nil && spec.Key.Type == dmv1.KeyBytes {

@@ -5,7 +5,8 @@
 // It reads the objects of the index, and asks compute servers for /describe on their port of the
 // metrics, through the API server's pod proxy. So it needs no password and no connection of its
 // own: get of dmindexes and dmmemorypools, list of dmbackups, dmbackupschedules and events, and get
-// of pods/proxy are enough for status and top.
+// of pods/proxy are enough for status and top. With list of leases in all namespaces, or get of
+// them in the operator's, status says when no operator leads.
 package main
 
 import (
@@ -62,7 +63,12 @@ func statusCommand(o *options) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprint(cmd.OutOrStdout(), overview(views, o.all, time.Now()))
+				text := overview(views, o.all, time.Now())
+				// Whoever may not see leases sees the indexes, as with their backups.
+				if nobody, err := c.leaderless(cmd.Context(), time.Now()); err == nil && nobody != "" {
+					text += "\n" + nobody + "\n"
+				}
+				_, err = fmt.Fprint(cmd.OutOrStdout(), text)
 				return err
 			}
 			v, err := c.gather(cmd.Context(), args[0])

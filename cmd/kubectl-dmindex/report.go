@@ -48,7 +48,7 @@ type source interface {
 }
 
 func reportCommand(o *options) *cobra.Command {
-	var file, system string
+	var file string
 	cmd := &cobra.Command{
 		Use:   "report NAME",
 		Short: "Write an archive that says how an index is: objects, events, logs, what servers say of themselves",
@@ -71,7 +71,7 @@ func reportCommand(o *options) *cobra.Command {
 			ctx, cancel := context.WithTimeout(cmd.Context(), reportLimit)
 			defer cancel()
 			var archive bytes.Buffer
-			if err := report(ctx, c, &archive, name, args[0], system, now); err != nil {
+			if err := report(ctx, c, &archive, name, args[0], o.system, now); err != nil {
 				return err
 			}
 			// for its owner only; an older file is not written over
@@ -90,7 +90,6 @@ func reportCommand(o *options) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&file, "output", "o", "", "file to write; default: dmindex-NAME-TIME.tar.gz")
-	cmd.Flags().StringVar(&system, "operator-namespace", "dmindex-system", "namespace of the operator")
 	return cmd
 }
 
