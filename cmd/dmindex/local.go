@@ -20,7 +20,7 @@ import (
 
 func localCommand() *cobra.Command {
 	c := local.Config{Version: version.String()}
-	memory := sizeFlag(1 << 30)
+	memory, cache := sizeFlag(1<<30), sizeFlag(0)
 	key := keyFlag{config.KeyBytes, 256}
 	var verbose bool
 	cmd := &cobra.Command{
@@ -35,6 +35,9 @@ func localCommand() *cobra.Command {
 				}
 			}
 			c.MemoryBytes, c.KeyType, c.MaxKeyBytes = uint64(memory), key.kind, key.bytes
+			if c.CacheBytes = int(cache); cache == 0 {
+				c.CacheBytes = localCache(&c)
+			}
 			c.Logger = slog.New(slog.DiscardHandler)
 			if verbose {
 				var err error
@@ -57,6 +60,7 @@ func localCommand() *cobra.Command {
 	f.IntVar(&c.MemoryServers, "memory-servers", 2, "how many")
 	f.IntVar(&c.ComputeServers, "compute-servers", 2, "how many")
 	f.Var(&memory, "memory", "memory of each memory server")
+	f.Var(&cache, "cache", "memory of each compute server that caches the index; 0 = all of them together a quarter of --memory of all memory servers, and 64Mi each at least")
 	f.Var(&key, "key", "uint64, or bytes:N for keys of at most N bytes")
 	f.IntVar(&c.MaxValueBytes, "value", 2048, "longest value, in bytes")
 	f.StringVar(&c.Routing, "routing", config.RoutingAny, "which server executes a request: Any server that receives it, or the Owner of its key range")
@@ -65,6 +69,21 @@ func localCommand() *cobra.Command {
 	f.StringVar(&c.Users.UsersFile, "users", "", "ACL file of Redis with further users, who reach the keys of some prefixes only; it needs --password")
 	f.BoolVarP(&verbose, "verbose", "v", false, "write the log of the servers to stderr")
 	return cmd
+}
+
+// localCache is the cache of each compute server of a local index that was not told how large its
+// caches are; 0 = the design's default. Processes that share one machine share its memory: a cache
+// that grows with the index's memory costs nobody else's pod anything.
+func localCache(c *local.Config) int {
+	if c.MemoryServers < 1 || c.ComputeServers < 1 {
+		return 0 // they are refused
+	}
+	const least, share = 64 << 20, 4
+	bytes := c.MemoryBytes / share * uint64(c.MemoryServers) / uint64(c.ComputeServers)
+	if bytes <= least {
+		return 0
+	}
+	return int(bytes)
 }
 
 // announce says where the servers are and what to type next.
