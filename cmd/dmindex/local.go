@@ -35,12 +35,12 @@ func localCommand() *cobra.Command {
 				}
 			}
 			c.MemoryBytes, c.KeyType, c.MaxKeyBytes = uint64(memory), key.kind, key.bytes
-			if c.CacheBytes = int(cache); cache == 0 {
-				c.CacheBytes = localCache(&c)
+			var err error
+			if c.CacheBytes, err = localCache(&c, uint64(cache)); err != nil {
+				return err
 			}
 			c.Logger = slog.New(slog.DiscardHandler)
 			if verbose {
-				var err error
 				if c.Logger, err = logger(logs.Config{}); err != nil {
 					return err
 				}
@@ -71,19 +71,27 @@ func localCommand() *cobra.Command {
 	return cmd
 }
 
-// localCache is the cache of each compute server of a local index that was not told how large its
-// caches are; 0 = the design's default. Processes that share one machine share its memory: a cache
-// that grows with the index's memory costs nobody else's pod anything.
-func localCache(c *local.Config) int {
+// localCache is the cache of each compute server of a local index, of which asked bytes were asked
+// for; 0 = the design's default. Where nothing was asked for, it follows the index's memory, which
+// all of it shares one machine with.
+func localCache(c *local.Config, asked uint64) (int, error) {
+	const least, standard, share = 1 << 20, 64 << 20, 4
 	if c.MemoryServers < 1 || c.ComputeServers < 1 {
-		return 0 // they are refused
+		return 0, nil // they are refused
 	}
-	const least, share = 64 << 20, 4
-	bytes := c.MemoryBytes / share * uint64(c.MemoryServers) / uint64(c.ComputeServers)
-	if bytes <= least {
-		return 0
+	whole := c.MemoryBytes * uint64(c.MemoryServers)
+	switch {
+	case asked > 0 && asked < least:
+		return 0, fmt.Errorf("--cache of %d bytes: no index works with so little; give 1Mi at least, such as --cache 256Mi", asked)
+	case asked > max(whole, standard):
+		return 0, fmt.Errorf("--cache of %d bytes: the memory servers have %d together, and a cache holds no more than that; give at most so much, or a larger --memory", asked, whole)
+	case asked > 0:
+		return int(asked), nil
 	}
-	return int(bytes)
+	if bytes := whole / share / uint64(c.ComputeServers); bytes > standard {
+		return int(bytes), nil
+	}
+	return 0, nil
 }
 
 // announce says where the servers are and what to type next.
