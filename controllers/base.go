@@ -240,19 +240,19 @@ func (b *base) serverTLS(ctx context.Context, owner client.Object, component str
 	return kube.Hash(desired.Data)
 }
 
-// keptTLS is the hash of the TLS Secret of a pool's servers as it is; empty if there is none, or it
-// cannot be read.
-func (b *base) keptTLS(ctx context.Context, owner client.Object) string {
+// keptTLS is the hash of the TLS Secret of a pool's servers as it is, and the certificate in it;
+// empty if there is none, or it cannot be read.
+func (b *base) keptTLS(ctx context.Context, owner client.Object) (hash string, cert []byte) {
 	secret := &corev1.Secret{}
 	secret.Name, secret.Namespace = build.ServerTLSName(owner.GetName()), owner.GetNamespace()
 	if b.Find(ctx, secret, secret) != nil || !metav1.IsControlledBy(secret, owner) || len(secret.Data) == 0 {
-		return ""
+		return "", nil
 	}
 	hash, err := kube.Hash(secret.Data)
 	if err != nil {
-		return ""
+		return "", nil
 	}
-	return hash
+	return hash, secret.Data[identity.CertFile]
 }
 
 // condition sets a condition.

@@ -143,7 +143,7 @@ func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolS
 	if err != nil {
 		problems.add(err)
 		// the certificate names the index's identity: only one that a server of it has
-		if tls = r.keptTLS(ctx, s.pool); !slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool {
+		if tls, _ = r.keptTLS(ctx, s.pool); !slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool {
 			return p.Annotations[dmv1.AnnotationIdentity] == s.identity && p.Annotations[dmv1.AnnotationTLS] == tls
 		}) {
 			return problems.err()

@@ -181,12 +181,12 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 	tls, err := r.security(ctx, s)
 	if err != nil {
 		problems.add(err)
-		tls = r.keptTLS(ctx, s.pool)
+		tls, _ = r.keptTLS(ctx, s.pool)
 	}
 	problems.add(r.Apply(ctx, s.pool, build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory)))
 	if r.policies != "" {
 		policy := build.NetworkPolicy(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory, r.policies)
-		if s.pool.Annotations[dmv1.AnnotationVolumes] != "" {
+		if s.hasCopies() {
 			policy = build.LetMirror(policy)
 		}
 		problems.add(r.Apply(ctx, s.pool, policy))
@@ -252,7 +252,7 @@ func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScop
 			return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + index.Name + " does not exist yet", 0}
 		}
 	}
-	return r.serverTLS(ctx, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool), trusted, func(secret *corev1.Secret) {
+	return r.serverTLS(ctx, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool, s.hasCopies()), trusted, func(secret *corev1.Secret) {
 		build.RequireTLS(secret, overTLS)
 	})
 }

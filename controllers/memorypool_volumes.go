@@ -15,6 +15,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
@@ -61,9 +62,31 @@ func (r *DMMemoryPoolReconciler) keepVolumes(ctx context.Context, s *memoryPoolS
 	if len(changed) > 0 {
 		problems.add(r.recordViews(ctx, s, next, changed))
 	}
-	problems.add(r.moveVolumes(ctx, s, r.keptTLS(ctx, s.pool)))
+	problems.add(r.moveVolumes(ctx, s, r.copyTLS(ctx, s.pool)))
 	r.lookAgain(s)
 	return problems.err()
+}
+
+// hasCopies reports whether servers of the pool may have to send each other their changes: their
+// certificates and the network policy let them. It stays so once a volume has a view.
+func (s *memoryPoolScope) hasCopies() bool {
+	p := s.pool
+	return p.Spec.Transport != dmv1.TransportRDMA &&
+		(p.Spec.Copies > 1 || p.Annotations[dmv1.AnnotationMove] != "" || p.Annotations[dmv1.AnnotationVolumes] != "")
+}
+
+// copyTLS is the hash of the TLS Secret of the pool's servers; empty if a copy could not take
+// changes with the certificate that is there. security makes another one, behind this.
+func (r *DMMemoryPoolReconciler) copyTLS(ctx context.Context, pool *dmv1.DMMemoryPool) string {
+	hash, data := r.keptTLS(ctx, pool)
+	cert, err := pki.Parse(data)
+	if err != nil {
+		return ""
+	}
+	if who, err := identity.FromCertificate(cert); err != nil || who != (identity.Identity{Role: identity.RoleMemory, Pool: string(pool.UID)}) {
+		return ""
+	}
+	return hash
 }
 
 // listNamed reads the record that is in force now, and sees to it that no pod is taken for gone
@@ -185,7 +208,7 @@ func (r *DMMemoryPoolReconciler) moveVolumes(ctx context.Context, s *memoryPoolS
 			continue
 		}
 		again := r.now().Sub(v.madeAt(r.now())) >= joinBackoff
-		// Without its certificate no server could start.
+		// Without its certificate no copy could start, or take changes.
 		if v.actions.MakePods > 0 && again && tls != "" {
 			problems.add(r.tryCopies(ctx, s, v, tls))
 		}

@@ -123,28 +123,18 @@ func (v *volumeScope) decide(now time.Duration, pool *dmv1.DMMemoryPool, memory 
 		seen := volumes.Pod{Name: string(p.UID), Version: p.ResourceVersion, Gone: ended(p), Moving: v.moves[string(p.UID)]}
 		if r, answered := v.reports[seen.Name]; answered {
 			seen.Report = &r.Report
+			// Pods of earlier versions take no changes: they have copies, and cannot be one.
+			seen.Moving = seen.Moving || r.Role == volumes.Joining && r.Mirror == ""
 		}
 		o.Pods = append(o.Pods, seen)
 	}
-	primary, answered := v.reports[v.view.Primary.UID]
-	if v.view.Number == 0 && len(v.pods) == 1 {
-		primary, answered = v.reports[string(v.pods[0].UID)]
-	}
 	v.fixed = ""
-	if v.view.Number == 0 && !answered {
+	if v.view.Number == 0 && len(v.reports) == 0 {
 		v.fixed = "its server does not answer, or its image knows no copies: use a newer one"
-	}
-	if answered && primary.Role == volumes.Primary && primary.Mirror == "" {
-		v.fixed = "its server cannot have another copy, since it was started without --mirror: this version of the operator does not move it"
-	}
-	if v.view.Number == 0 && v.fixed != "" {
 		v.actions = volumes.Actions{Status: volumes.Alone, Waiting: v.fixed, Memory: memory}
 		return
 	}
 	v.actions = volumes.Step(o)
-	if v.fixed != "" {
-		v.actions.MakePods, v.actions.Join, v.actions.Waiting = 0, nil, v.fixed
-	}
 	if v.actions.Status == volumes.Lost {
 		v.actions.MakePods = 0
 	}

@@ -50,8 +50,22 @@ func newMovingPool(t *testing.T, hooks interceptor.Funcs) *movingPool {
 	r.dialer, r.logged, r.watch = m.fleet, newLogged(), newVolumeWatch(m.fleet)
 	m.r, m.pool = r, client.ObjectKeyFromObject(pool)
 	m.restart()
-	tls := &corev1.Secret{Data: map[string][]byte{"tls.crt": []byte("c")}}
-	tls.Name, tls.Namespace = build.ServerTLSName(pool.Name), pool.Namespace
+	own, err := pki.NewAuthority("pool", noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := pki.ParseAuthority(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := ca.Issue(build.MemoryLeaf(pool, true), noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tls, err := build.TLSSecret(pool.Name, pool.Namespace, dmv1.ComponentMemory, leaf, build.OperatorSpeaks(ca))
+	if err != nil {
+		t.Fatal(err)
+	}
 	tls.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, kindOf(pool))}
 	if err := r.Create(t.Context(), tls); err != nil {
 		t.Fatal(err)

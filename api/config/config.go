@@ -55,6 +55,9 @@ const (
 	EnvFabricTLS  = "DMINDEX_FABRIC_TLS" // "true": memory is reached under TLS only
 )
 
+// EnvMirror of a memory server is its flag --mirror, which an older image would not know.
+const EnvMirror = "DMINDEX_MIRROR"
+
 // How a compute server speaks RESP: EnvRESPTLS.
 const (
 	RESPTLSOff      = "off"

@@ -53,7 +53,7 @@ type MemoryServers struct {
 
 // DMMemoryPoolSpec is what a memory pool shall be.
 // +kubebuilder:validation:XValidation:rule="!has(self.pod) || !has(self.pod.resources) || !has(self.pod.resources.limits) || !('memory' in self.pod.resources.limits) || has(self.rdma) && has(self.rdma.hugePages) || quantity(string(self.pod.resources.limits['memory'])).compareTo(quantity(string(self.memory)).add(quantity('256Mi'))) >= 0",message="pod.resources.limits.memory is too small: write at least memory + 256Mi, or leave it out"
-// +kubebuilder:validation:XValidation:rule="!has(self.copies) || self.copies == 1",message="two copies are not offered by this version: write copies: 1, or leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.copies) || self.copies == 1 || self.transport == 'TCP'",message="two copies are for pools with transport TCP: write copies: 1, or leave it out"
 type DMMemoryPoolSpec struct {
 	MemoryServers `json:",inline"`
 
@@ -63,8 +63,8 @@ type DMMemoryPoolSpec struct {
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
 
-	// Copies is how many copies there are of what each server holds, on different nodes. The
-	// default is 1; 2 is not offered by this version.
+	// Copies is how many copies there are of what each server holds, on different nodes. With 2
+	// (transport TCP) the loss of a pod loses nothing. It can be changed at any time. Default: 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2

@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	apiconfig "github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/preflight"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
 	"github.com/dmindex/dmindex/memserver"
@@ -58,7 +60,7 @@ func memserverCommand() *cobra.Command {
 	f.BoolVar(&config.Reserve, "reserve", false, "allocate all memory at the start")
 	f.StringVar(&config.Control, "control", ":7471", "address of the control service (gRPC)")
 	f.StringVar(&config.Fabric, "fabric", ":7470", "address of the tcp fabric; empty = not offered")
-	f.StringVar(&config.Mirror, "mirror", "", "address at which memory servers of the same pool send this one their changes, so that it can be a copy of their volume, with --fabric alone; empty = never")
+	f.StringVar(&config.Mirror, "mirror", os.Getenv(apiconfig.EnvMirror), "address at which memory servers of the same pool send this one their changes, so that it can be a copy of their volume, with --fabric alone (or "+apiconfig.EnvMirror+"); empty = never")
 	f.BoolVar(&config.FabricTLS, "fabric-tls", false, "let clients use --fabric under TLS only, whatever index they are of")
 	f.IntVar(&config.CallThreads, "call-threads", verbs.DefaultCallThreads, "number of two-sided calls executed at the same time")
 	f.StringVar(&config.Shm, "shm", "", "Unix socket of the shm fabric; empty = not offered")

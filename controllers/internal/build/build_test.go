@@ -97,7 +97,8 @@ func TestGolden(t *testing.T) {
 		"connection":              ConnectionSecret(index, []byte("secret"), []byte("ca")),
 		"tls":                     secret,
 		"authority":               AuthoritySecret("demo", "ns", map[string]string{dmv1.LabelIndex: "demo"}, pki.Pair{Cert: []byte("c"), Key: []byte("k")}),
-		"leaf_of_memory":          MemoryLeaf(memory),
+		"leaf_of_memory":          MemoryLeaf(memory, false),
+		"leaf_of_copies":          MemoryLeaf(memory, true),
 		"leaf_of_compute":         ComputeLeaf(compute, index, "uid/1").DNS,
 	} {
 		got, err := yaml.Marshal(object)

@@ -1,7 +1,6 @@
 package build
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -26,7 +25,7 @@ func MemoryCopy(pool *dmv1.DMMemoryPool, id, volume int, image string) *corev1.P
 	KeepMemoryPod(p, pool, "", true)
 	c := &p.Spec.Containers[0]
 	c.Env = append(c.Env, corev1.EnvVar{Name: envPodUID, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}})
-	c.Args = append(c.Args, "--pod=$("+envPodUID+")", fmt.Sprintf("--mirror=:%d", config.PortMirror))
+	c.Args = append(c.Args, "--pod=$("+envPodUID+")", "--mirror="+mirrorAddress)
 	c.Ports = append(c.Ports, corev1.ContainerPort{Name: "mirror", ContainerPort: config.PortMirror})
 	copies := selector(pool.Name, dmv1.ComponentMemory)
 	copies[dmv1.LabelVolume] = strconv.Itoa(volume)

@@ -25,8 +25,17 @@ const (
 // is a file in a volume of memory, which lives as long as the pod: a container that restarts finds
 // it again.
 func MemoryPod(pool *dmv1.DMMemoryPool, id int, image string) *corev1.Pod {
-	return memoryPod(pool, id, id, image)
+	p := memoryPod(pool, id, id, image)
+	if pool.Spec.Transport != dmv1.TransportRDMA {
+		// A variable and no argument: an image that knows no copies would not start for that.
+		c := &p.Spec.Containers[0]
+		c.Env = append(c.Env, corev1.EnvVar{Name: config.EnvMirror, Value: mirrorAddress})
+	}
+	return p
 }
+
+// mirrorAddress is where a memory server takes the changes of another one.
+var mirrorAddress = fmt.Sprintf(":%d", config.PortMirror)
 
 func memoryPod(pool *dmv1.DMMemoryPool, id, volume int, image string) *corev1.Pod {
 	spec := pool.Spec.MemoryServers

@@ -110,9 +110,14 @@ func speak(a *pki.Authority, names ...*url.URL) (all []identity.Authority) {
 	return all
 }
 
-// MemoryLeaf is the certificate of the memory servers of a pool.
-func MemoryLeaf(pool *dmv1.DMMemoryPool) pki.Leaf {
-	return pki.Leaf{Name: "memory servers of " + pool.Name, DNS: podNames(pool.Name, pool.Namespace), Server: true}
+// MemoryLeaf is the certificate of the memory servers of a pool. Where volumes have copies, servers
+// send each other their changes by it: it says the pool, and is good for clients.
+func MemoryLeaf(pool *dmv1.DMMemoryPool, copies bool) pki.Leaf {
+	leaf := pki.Leaf{Name: "memory servers of " + pool.Name, DNS: podNames(pool.Name, pool.Namespace), Server: true}
+	if copies {
+		leaf.URI, leaf.Client = identity.Memory(string(pool.UID)), true
+	}
+	return leaf
 }
 
 // ComputeLeaf is the certificate of the compute servers of a pool: servers to programs and each
