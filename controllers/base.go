@@ -52,6 +52,7 @@ type base struct {
 	remembered *remembered
 	handovers  *handovers
 	watch      *volumeWatch
+	nodes      *nodes
 	logged     *logged // of decisions
 	served     *served // for the metrics
 	figures    *figures

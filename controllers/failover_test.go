@@ -164,7 +164,7 @@ func TestImageOfCopies(t *testing.T) {
 			t.Errorf("%d pods are to be left at once", leaving)
 		}
 	}
-	if got, want := m.state(), "0:pool-1026, 1:pool-1027, pool-1026 primary, pool-1027 primary, pool-1028 backup, pool-1029 backup"; got != want || fmt.Sprint(left) != "[pool-1024 pool-0 pool-1025 pool-1]" {
+	if got, want := m.state(), "0:pool-1026, 1:pool-1028, pool-1026 primary, pool-1027 backup, pool-1028 primary, pool-1029 backup"; got != want || fmt.Sprint(left) != "[pool-1024 pool-0 pool-1025 pool-1]" {
 		t.Errorf("%s, want %s; left %v", got, want, left)
 	}
 	for _, p := range m.scope().pods {
@@ -235,7 +235,8 @@ func TestServersThatAreTold(t *testing.T) {
 	m.settle()
 	s := m.scope()
 	s.authority = &pki.Authority{}
-	s.volumes = volumesToKeep(s.pool, s.record, s.pods, "")
+	s.image = ""
+	s.volumes = s.volumesToKeep()
 	v := s.volumes[0]
 	v.actions.Tell = []string{v.view.Backup.UID}
 	v.view.Number-- // it has heard of a higher one

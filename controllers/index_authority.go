@@ -65,8 +65,22 @@ func (r *DMMemoryPoolReconciler) keepPoolAuthority(ctx context.Context, s *memor
 		return nil
 	}
 	compute := func() ([]trust, error) { return r.computeTrust(ctx, s.pool) }
-	s.authorityAgain, err = r.keepAuthority(ctx, s.pool, authorityView{grace: poolAuthorityGrace}, trustOfMemory(s.answering, s.described), compute, nil)
+	s.authorityAgain, err = r.keepAuthority(ctx, s.pool, authorityView{grace: poolAuthorityGrace}, append(trustOfMemory(s.answering, s.described), s.trustOfCopies()...), compute, nil)
 	return err
+}
+
+// trustOfCopies is what pods say that have a part in a view and do not answer for their volume:
+// they show their certificates to each other.
+func (s *memoryPoolScope) trustOfCopies() (all []trust) {
+	for _, v := range s.volumes {
+		for _, p := range v.pods {
+			if uid := string(p.UID); uid != v.view.Primary.UID && s.record.needs(p) {
+				r, answered := v.reports[uid]
+				all = append(all, trust{p, answered, r.Trusted, r.Signer})
+			}
+		}
+	}
+	return all
 }
 
 func trustOfMemory(pods []*corev1.Pod, described map[int]*rpcv1.DescribeMemoryReply) (all []trust) {

@@ -20,6 +20,7 @@ func (s *indexScope) summarize(err error) {
 	status := &s.index.Status
 	status.Identity, status.Image = identityOf(s.index), imageOf(s.index)
 	status.Endpoint = address(build.ServiceHost(s.index), config.PortRESP)
+	status.Durability = s.durability()
 	before := status.MemoryServers
 	status.MemoryServers = nil
 	for _, m := range s.verdict.servers {
@@ -105,6 +106,27 @@ func (s *indexScope) memoryState(m memoryServer, before []dmv1.IndexMemoryServer
 		server.LockPlacement = placement(use)
 	}
 	return server
+}
+
+// durability is what an acknowledged write survives now.
+func (s *indexScope) durability() dmv1.Durability {
+	if s.index.Spec.Durability == dmv1.DurabilityReplicated && s.verdict.recorded && s.withoutCopy() == "" {
+		return dmv1.DurabilityReplicated
+	}
+	return dmv1.DurabilityMemory
+}
+
+// withoutCopy says which memory servers that hold the index have no copy that is in sync; empty if
+// all have. It goes by the record of each pool.
+func (s *indexScope) withoutCopy() string {
+	var list []string
+	for _, m := range s.verdict.servers {
+		ordinal, volume := build.MemoryServerVolume(m.id)
+		if ordinal >= len(s.memoryPools) || s.memoryPools[ordinal].record.Views[volume].Backup == nil {
+			list = append(list, fmt.Sprintf("memory server %d (pod %s)", m.id, m.pod))
+		}
+	}
+	return strings.Join(list, ", ")
 }
 
 // placement is where the locks of an index lie at a server.
@@ -225,6 +247,8 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionDegraded, true, s.short.reason, s.short.message)
 	case trouble != nil:
 		set(dmv1.ConditionDegraded, true, trouble.reason, trouble.message)
+	case s.index.Spec.Durability == dmv1.DurabilityReplicated && created && s.withoutCopy() != "":
+		set(dmv1.ConditionDegraded, true, dmv1.ReasonCopyMissing, "durability is Replicated, and there is no copy in sync of "+s.withoutCopy()+": the conditions of the memory pools say why")
 	case s.view.Map != nil && computeReady < s.view.Desired:
 		set(dmv1.ConditionDegraded, true, dmv1.ReasonComputeMissing, fmt.Sprintf("%d of %d compute servers are ready", computeReady, s.view.Desired))
 	default:

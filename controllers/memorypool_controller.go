@@ -35,11 +35,12 @@ type memoryPoolScope struct {
 	authority *pki.Authority
 	pods      []*corev1.Pod // all
 	record    volumeRecord
-	answering []*corev1.Pod  // those of pods that answer for a volume
-	elsewhere idSet          // volumes (volumeRecord.answering)
-	volumes   []*volumeScope // that are not left as they are
-	probes    []*corev1.Pod  // of images (memorypool_image.go)
-	size      int            // servers that there shall be
+	answering []*corev1.Pod        // those of pods that answer for a volume
+	elsewhere idSet                // volumes (volumeRecord.answering)
+	volumes   []*volumeScope       // that are not left as they are
+	nodes     map[string]nodeState // of its pods, by name
+	probes    []*corev1.Pod        // of images (memorypool_image.go)
+	size      int                  // servers that there shall be
 	looked    time.Time
 	// pods on whose servers there are indexes
 	recorded  idSet
@@ -106,7 +107,8 @@ func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) (
 	if s.authority, err = r.readAuthority(ctx, s.pool); err != nil {
 		return err
 	}
-	if !s.pool.DeletionTimestamp.IsZero() {
+	deleted := !s.pool.DeletionTimestamp.IsZero()
+	if deleted && (len(s.record.Views) == 0 || controllerutil.ContainsFinalizer(s.pool, metav1.FinalizerDeleteDependents)) {
 		r.gather(ctx, s)
 		return r.keepServing(ctx, s)
 	}
@@ -116,11 +118,11 @@ func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) (
 	case passing(state):
 		return state
 	case state == nil:
-		problems.add(r.keepVolumes(ctx, s))
+		problems.add(r.keepVolumes(ctx, s)) // also of a deleted pool: indexes are served from it
 	}
 	problems.add(state)
 	r.gather(ctx, s)
-	if state == nil || errors.Is(state, errNoRecord) {
+	if !deleted && (state == nil || errors.Is(state, errNoRecord)) {
 		problems.add(r.reconcile(ctx, s))
 	} else {
 		problems.add(r.keepServing(ctx, s))

@@ -37,6 +37,9 @@ type memoryPoolUse struct {
 	keptFor  map[int][]string // by pod: indexes with onDataLoss: Block that have memory there
 	released map[string]bool  // pods, by name
 	unknown  []string         // names of AnnotationRelease that no pod of the pool can have
+
+	// indexes with durability Replicated, which have memory in the pool or are to get some
+	replicated []string
 }
 
 // newMemoryPoolUse is how indexes use a pool.
@@ -46,6 +49,9 @@ func newMemoryPoolUse(pool *dmv1.DMMemoryPool, indexes []dmv1.DMIndex) memoryPoo
 		index := &indexes[i]
 		if !index.DeletionTimestamp.IsZero() {
 			continue
+		}
+		if index.Spec.Durability == dmv1.DurabilityReplicated && usesMemoryPool(index, pool.Name) {
+			u.replicated = append(u.replicated, index.Name)
 		}
 		pods := podsOf(index, pool.Name)
 		if len(pods) == 0 {
@@ -59,6 +65,7 @@ func newMemoryPoolUse(pool *dmv1.DMMemoryPool, indexes []dmv1.DMIndex) memoryPoo
 		}
 	}
 	slices.Sort(u.users)
+	slices.Sort(u.replicated)
 	for _, names := range u.keptFor {
 		slices.Sort(names)
 	}

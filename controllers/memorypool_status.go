@@ -62,7 +62,7 @@ func (s *memoryPoolScope) account() (answering int) {
 			continue
 		}
 		state := dmv1.MemoryServerState{Pod: p.Name, Node: p.Spec.NodeName, Problem: cut(s.problems[volumeOf(p)], 1024), KeptFor: s.keeps(p)}
-		if s.moves(p) {
+		if s.isMoved(p) {
 			state.KeptFor = nil // a drain shall try again: its refusal by the budget says so
 		}
 		state.KeptFor = state.KeptFor[:min(len(state.KeptFor), dmv1.MaxShownKeptFor)]

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,7 +45,8 @@ func (r *DMMemoryPoolReconciler) keepVolumes(ctx context.Context, s *memoryPoolS
 	if err := r.listNamed(ctx, s); err != nil {
 		return err
 	}
-	s.volumes = volumesToKeep(s.pool, s.record, s.pods, s.image)
+	r.lookAtNodes(ctx, s)
+	s.volumes = s.volumesToKeep()
 	s.volumesSeen = true
 	if len(s.volumes) == 0 {
 		r.watch.end(s.pool.UID)
@@ -54,7 +56,7 @@ func (r *DMMemoryPoolReconciler) keepVolumes(ctx context.Context, s *memoryPoolS
 	r.askVolumes(ctx, s)
 	memories := r.remembered.volumesOf(s.pool.UID)
 	for _, v := range s.volumes {
-		v.decide(r.remembered.at(r.now()), s.pool, memories[v.number])
+		v.decide(r.remembered.at(r.now()), s.pool, s.copies(), memories[v.number])
 	}
 	r.remembered.putVolumes(s.pool.UID, s.volumes)
 	var problems collected
@@ -72,7 +74,7 @@ func (r *DMMemoryPoolReconciler) keepVolumes(ctx context.Context, s *memoryPoolS
 func (s *memoryPoolScope) hasCopies() bool {
 	p := s.pool
 	return p.Spec.Transport != dmv1.TransportRDMA &&
-		(p.Spec.Copies > 1 || p.Annotations[dmv1.AnnotationMove] != "" || p.Annotations[dmv1.AnnotationVolumes] != "")
+		(s.copies() > 1 || len(s.volumes) > 0 || p.Annotations[dmv1.AnnotationMove] != "" || p.Annotations[dmv1.AnnotationVolumes] != "")
 }
 
 // copyTLS is the hash of the TLS Secret of the pool's servers; empty if a copy could not take
@@ -299,7 +301,7 @@ func (r *DMMemoryPoolReconciler) lookAgain(s *memoryPoolScope) {
 		if v.fixed != "" && v.view.Number == 0 {
 			continue // an event tells, or the next look
 		}
-		if a.Record != nil || a.Status != volumes.InSync || len(a.Tell)+a.MakePods+len(a.DeletePods)+len(v.moves) > 0 {
+		if a.Record != nil || a.Status != volumes.InSync || len(a.Tell)+a.MakePods+len(a.DeletePods) > 0 || s.leaves(v) {
 			s.volumesAgain = volumeLook
 		}
 	}
@@ -308,6 +310,12 @@ func (r *DMMemoryPoolReconciler) lookAgain(s *memoryPoolScope) {
 	} else if !r.watch.watch(s) {
 		s.volumesAgain = volumeLook
 	}
+}
+
+// leaves reports whether the volume is on its way out of a pod. One that is gone from the view may
+// be in its deletion for days, on a node that is not heard of.
+func (s *memoryPoolScope) leaves(v *volumeScope) bool {
+	return slices.ContainsFunc(v.pods, func(p *corev1.Pod) bool { return v.moves[string(p.UID)] && (!going(p) || s.record.needs(p)) })
 }
 
 // silent reports whether a pod was asked for its role just now and did not answer.

@@ -42,21 +42,21 @@ type volumeScope struct {
 	refused string // why no pod could be made for a copy; empty if it could
 }
 
-// volumesToKeep are the volumes of a pool that are not left as they are. pods are all of the pool,
-// image is the one that is wanted. Of a volume with two copies a pod with another image is left,
-// one after the other.
-func volumesToKeep(pool *dmv1.DMMemoryPool, record volumeRecord, pods []*corev1.Pod, image string) (all []*volumeScope) {
-	asked := podNamesIn(pool.Annotations[dmv1.AnnotationMove])
+// volumesToKeep are the volumes of the pool that are not left as they are. A pod is left that is
+// being deleted, that somebody asked to move, that leaves its node, or, where volumes have two
+// copies, whose image is another one.
+func (s *memoryPoolScope) volumesToKeep() (all []*volumeScope) {
+	asked, paused := podNamesIn(s.pool.Annotations[dmv1.AnnotationMove]), s.pool.Spec.Paused
 	byNumber := map[int]*volumeScope{}
-	for _, p := range pods {
+	for _, p := range s.pods {
 		if number := volumeOf(p); number >= 0 {
 			v := byNumber[number]
 			if v == nil {
-				v = &volumeScope{number: number, view: record.Views[number], moves: map[string]bool{}, reports: map[string]servers.VolumeReport{}}
+				v = &volumeScope{number: number, view: s.record.Views[number], moves: map[string]bool{}, reports: map[string]servers.VolumeReport{}}
 				byNumber[number] = v
 			}
 			v.pods = append(v.pods, p)
-			if going(p) || asked[p.Name] && !pool.Spec.Paused {
+			if going(p) || !paused && (asked[p.Name] || s.leavesNode(p)) {
 				v.moves[string(p.UID)] = true
 			}
 		}
@@ -66,21 +66,38 @@ func volumesToKeep(pool *dmv1.DMMemoryPool, record volumeRecord, pods []*corev1.
 			// Further pods of a volume without a view are of a decision that got lost.
 			v.pods = slices.DeleteFunc(v.pods, func(p *corev1.Pod) bool { return podID(p) != number })
 		}
-		if v.view.Number > 0 || pool.Spec.Copies > 1 && len(v.pods) > 0 && !pool.Spec.Paused || slices.ContainsFunc(v.pods, func(p *corev1.Pod) bool { return asked[p.Name] && v.moves[string(p.UID)] && !going(p) && !ended(p) }) {
+		leaves := func(p *corev1.Pod) bool { return v.moves[string(p.UID)] && !going(p) && !ended(p) }
+		if v.view.Number > 0 || s.copies() > 1 && len(v.pods) > 0 && !paused || slices.ContainsFunc(v.pods, leaves) {
 			all = append(all, v)
 		}
 	}
 	slices.SortFunc(all, func(a, b *volumeScope) int { return a.number - b.number })
-	if pool.Spec.Paused || pool.Spec.Copies < 2 || image == "" {
-		return all
+	s.leaveImages(all)
+	return all
+}
+
+// copies is how many copies of each volume are wanted. An index with durability Replicated holds
+// them at two.
+func (s *memoryPoolScope) copies() int {
+	if s.pool.Spec.Transport != dmv1.TransportRDMA && (s.pool.Spec.Copies > 1 || len(s.use.replicated) > 0) {
+		return 2
+	}
+	return 1
+}
+
+// leaveImages lets one pod with another image than the wanted one be left, where each volume of the
+// pool has two copies: one that has lost its copy gets another one first.
+func (s *memoryPoolScope) leaveImages(all []*volumeScope) {
+	lacks := func(v *volumeScope) bool { return v.view.Backup == nil }
+	if s.pool.Spec.Paused || s.copies() < 2 || s.image == "" || slices.ContainsFunc(all, lacks) {
+		return
 	}
 	for _, v := range all {
-		if uid := v.outdated(image); uid != "" {
+		if uid := v.outdated(s.image); uid != "" {
 			v.moves[uid] = true
-			break
+			return
 		}
 	}
-	return all
 }
 
 // outdated is the pod with another image that is left next, by its UID: a backup before a primary.
@@ -106,18 +123,18 @@ func podNamesIn(text string) map[string]bool {
 	return names
 }
 
-// decide asks package volumes what to do next. A volume that has no view gets one only if its
-// server can have a copy.
-func (v *volumeScope) decide(now time.Duration, pool *dmv1.DMMemoryPool, memory volumes.Memory) {
-	o := volumes.Observed{Now: now, Record: v.view.view(), Copies: max(1, int(pool.Spec.Copies)), SuspectAfter: suspectAfter, JoinBackoff: joinBackoff, Memory: memory}
+// decide asks package volumes what to do next. copies are wanted. A volume that has no view gets
+// one only if its server can have a copy.
+func (v *volumeScope) decide(now time.Duration, pool *dmv1.DMMemoryPool, copies int, memory volumes.Memory) {
+	o := volumes.Observed{Now: now, Record: v.view.view(), Copies: copies, SuspectAfter: suspectAfter, JoinBackoff: joinBackoff, Memory: memory}
 	if pool.Spec.SuspectAfterSeconds > 0 {
 		o.SuspectAfter = time.Duration(pool.Spec.SuspectAfterSeconds) * time.Second
 	}
-	if pool.Spec.Paused { // it has what it has
+	// A paused pool has what it has. What failed over there gets another copy.
+	if pool.Spec.Paused && v.view.Backup != nil {
+		o.Copies = 2
+	} else if pool.Spec.Paused && v.view.Number == 0 {
 		o.Copies = 1
-		if v.view.Backup != nil {
-			o.Copies = 2
-		}
 	}
 	for _, p := range v.pods {
 		seen := volumes.Pod{Name: string(p.UID), Version: p.ResourceVersion, Gone: ended(p), Moving: v.moves[string(p.UID)]}
@@ -135,7 +152,15 @@ func (v *volumeScope) decide(now time.Duration, pool *dmv1.DMMemoryPool, memory 
 		return
 	}
 	v.actions = volumes.Step(o)
-	if v.actions.Status == volumes.Lost {
+	if join := v.actions.Join; join != nil {
+		// A kubelet brings a new certificate within a minute. A copy that is not let in may join
+		// again ever more seldom.
+		p, c := v.reports[join.Primary.Pod].Identity, v.reports[join.Copy.Pod].Identity
+		if p == "" || p != c {
+			v.actions.Join, v.actions.Waiting = nil, "its pods have not read their certificates for copies yet"
+		}
+	}
+	if v.actions.Status == volumes.Lost || !pool.DeletionTimestamp.IsZero() {
 		v.actions.MakePods = 0
 	}
 }

@@ -30,7 +30,7 @@ func (s *memoryPoolScope) showVolumes() {
 		if why == "" {
 			continue
 		}
-		if reason != dmv1.ReasonDecisionPending {
+		if gravest[why] >= gravest[reason] {
 			reason = why
 		}
 		messages = append(messages, fmt.Sprintf("volume %d: %s", v.number, message))
@@ -51,6 +51,9 @@ func (s *memoryPoolScope) showVolumes() {
 	condition(&status.Conditions, s.pool.Generation, dmv1.ConditionDegraded, len(messages) > 0, reason, strings.Join(messages, "; "))
 }
 
+// gravest orders the reasons of volumes: the condition has the last one of those that there are.
+var gravest = map[string]int{dmv1.ReasonCopyMissing: 1, dmv1.ReasonNoNodeForCopy: 2, dmv1.ReasonDecisionPending: 3}
+
 // status is the volume for people.
 func (v *volumeScope) status() dmv1.VolumeStatus {
 	shown := dmv1.VolumeStatus{ID: int32(v.number), View: int64(v.view.Number), Primary: v.view.Primary.Pod, State: dmv1.VolumeState(v.actions.Status), Message: cut(v.withNames(v.actions.Waiting), 512)}
@@ -66,6 +69,12 @@ func (v *volumeScope) status() dmv1.VolumeStatus {
 // problem is why a volume is not as it should be; empty if it is.
 func (v *volumeScope) problem() (reason, message string) {
 	message = v.withNames(v.actions.Waiting)
+	for _, p := range v.pods {
+		if said := v.reports[string(p.UID)].Problem; said != "" {
+			message += fmt.Sprintf("; pod %s: %s", p.Name, said)
+		}
+	}
+	message = strings.TrimPrefix(message, "; ")
 	switch v.actions.Status {
 	case volumes.InSync:
 		return "", ""
@@ -90,9 +99,4 @@ func (v *volumeScope) withNames(text string) string {
 		text = strings.ReplaceAll(text, string(p.UID), p.Name)
 	}
 	return text
-}
-
-// moves reports whether what a pod holds is being moved to another pod.
-func (s *memoryPoolScope) moves(p *corev1.Pod) bool {
-	return slices.ContainsFunc(s.volumes, func(v *volumeScope) bool { return v.moves[string(p.UID)] && v.fixed == "" })
 }

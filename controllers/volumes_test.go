@@ -48,6 +48,7 @@ func newMovingPool(t *testing.T, hooks interceptor.Funcs) *movingPool {
 	}
 	r, pool := poolOf(t, hooks, &m.now)
 	r.dialer, r.logged, r.watch = m.fleet, newLogged(), newVolumeWatch(m.fleet)
+	r.nodes = newNodes()
 	m.r, m.pool = r, client.ObjectKeyFromObject(pool)
 	m.restart()
 	own, err := pki.NewAuthority("pool", noon)
@@ -279,11 +280,12 @@ func TestMoveBehindTheRecord(t *testing.T) {
 		t.Fatalf("pod pool-0 is marked %q in view 1", first)
 	}
 	s := m.scope()
-	s.volumes = volumesToKeep(s.pool, volumeRecord{}, s.pods, "")
+	s.record, s.image = volumeRecord{}, ""
+	s.volumes = s.volumesToKeep()
 	m.r.askVolumes(t.Context(), s)
 	v := s.volumes[0]
 	v.view, v.actions.Record = volumeView{}, nil
-	v.decide(0, s.pool, v.actions.Memory)
+	v.decide(0, s.pool, s.copies(), v.actions.Memory)
 	next, changed := volumeRecord{}.next(s.volumes)
 	for range changed {
 		// as an operator writes it that read nothing newer

@@ -21,6 +21,11 @@ type DMIndexStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	Identity string `json:"identity,omitempty"`
 
+	// Durability in force: Replicated once each memory server of the index has a copy on another
+	// node, and as long as it has.
+	// +optional
+	Durability Durability `json:"durability,omitempty"`
+
 	// Image that the servers run.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512

@@ -34,12 +34,18 @@ const (
 )
 
 // Durability is what an acknowledged write survives.
-// +kubebuilder:validation:Enum=Memory
+// +kubebuilder:validation:Enum=Memory;Replicated
 type Durability string
 
-// DurabilityMemory survives the death of any client and any compute server. Losing a memory pod
-// loses the data.
-const DurabilityMemory Durability = "Memory"
+// What an acknowledged write survives.
+const (
+	// DurabilityMemory survives the death of any client and any compute server. Losing a memory pod
+	// loses the data.
+	DurabilityMemory Durability = "Memory"
+	// DurabilityReplicated survives the loss of any memory pod, too: what each one holds has a copy
+	// on another node.
+	DurabilityReplicated Durability = "Replicated"
+)
 
 // Routing is who serves a request.
 // +kubebuilder:validation:Enum=Any;Owner
@@ -244,6 +250,7 @@ type SecuritySpec struct {
 
 // DMIndexSpec is what an index shall be.
 // +kubebuilder:validation:XValidation:rule="!self.?security.?fabricTLS.orValue(false) || !self.memoryPools.exists(p, has(p.template) && has(p.template.transport) && p.template.transport == 'RDMA')",message="security.fabricTLS is for transport TCP: over RDMA nothing is encrypted, so leave it out, or write transport: TCP of the memory pools"
+// +kubebuilder:validation:XValidation:rule="self.durability != 'Replicated' || !self.memoryPools.exists(p, has(p.template) && has(p.template.transport) && p.template.transport == 'RDMA')",message="durability: Replicated is for transport TCP: write durability: Memory, or transport: TCP of the memory pools"
 // +kubebuilder:validation:XValidation:rule="!has(self.nodeSize) || [self.value.maxLength + (has(self.expiry) && self.expiry == 'Enabled' ? 9 : 0)].exists(v, self.nodeSize >= (self.key.type == 'Uint64' ? 96 + (15 + (v > 256 ? 17 : v)) / 8 * 16 : 64 + (self.key.?maxLength.orValue(0) + 7) / 8 * 32 + (self.key.?maxLength.orValue(0) + (v > 256 ? 16 : v) + 9) / 8 * 16))",message="nodeSize is too small for keys and values of these lengths: leave it out, or write at least 6 * key.maxLength + 2 * value.maxLength + 128 (with expiry, a value has 9 bytes more; one above 256 counts as 16)"
 // +kubebuilder:validation:XValidation:rule="!has(self.nodeSize) || !has(self.design) || self.design in ['DEX', 'Sherman']",message="nodeSize is for DEX and Sherman: leave it out with other designs"
 // +kubebuilder:validation:XValidation:rule="self.?nodeSize == oldSelf.?nodeSize",message="nodeSize cannot be changed: make a new DMIndex and restore a dump into it"
@@ -305,9 +312,9 @@ type DMIndexSpec struct {
 	Partitioning PartitioningSpec `json:"partitioning,omitzero"`
 
 	// Durability is what an acknowledged write survives. Memory: the death of any client and any
-	// compute server, but not that of a memory pod.
+	// compute server. Replicated: that of any memory pod, too; it holds the copies of the memory
+	// pools at 2, and is in force as soon as status.durability says so. It can be changed.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="durability cannot be changed: make a new DMIndex and restore a dump into it"
 	Durability Durability `json:"durability"`
 
 	// Recovery says what happens when something is lost.

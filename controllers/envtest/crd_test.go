@@ -95,7 +95,9 @@ func TestRefusedAtCreation(t *testing.T) {
 	f(index, "{type: Bytes, maxLength: 64}\n  value: {maxLength: 128}\n  nodeSize: 1024", "{type: Bytes, maxLength: 200}\n  value: {maxLength: 4096}\n  nodeSize: 1280", tooSmall)
 	f(index, "replicas: 2", "replicas: 2, cache: 512Ki", "cache must be within 1Mi and 4Ti: write how much memory")
 	f(index, "  durability: Memory\n", "", "spec.durability: Required value")
-	f(index, "durability: Memory", "durability: Replicated", `supported values: "Memory"`)
+	f(index, "durability: Memory", "durability: Persistent", `supported values: "Memory", "Replicated"`)
+	f(strings.Replace(index, "durability: Memory", "durability: Replicated", 1), "memory: 512Mi", "memory: 512Mi, transport: RDMA", "durability: Replicated is for transport TCP")
+	f(memoryPool, "memory: 512Mi", "memory: 512Mi, transport: RDMA, copies: 2", "two copies are for pools with transport TCP")
 	f(index, "{type: Bytes, maxLength: 64}", "{type: Bytes}", "keys of type Bytes need maxLength: write how many bytes")
 	f(index, "{type: Bytes, maxLength: 64}", "{type: Uint64, maxLength: 9}", "keys of type Uint64 have 8 bytes: leave maxLength out")
 	f(index, "{type: Bytes, maxLength: 64}", "{type: Bytes, maxLength: 1025}", "should be less than or equal to 1024")
@@ -246,8 +248,8 @@ func TestScaleBounds(t *testing.T) {
 	f(1, "")
 }
 
-// TestCRDsAreSmall: client-side apply writes the whole CRD, as JSON, into an annotation, and those of
-// an object may have 256 KiB. Half of that leaves room for an object that a tool has applied, too.
+// TestCRDsAreSmall: client-side apply writes the whole CRD, as JSON, into an annotation, and those
+// of an object may have 256 KiB. Half of that leaves room for what other tools add.
 func TestCRDsAreSmall(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join("..", "..", "config", "crd", "zz_generated_*.yaml"))
 	if err != nil || len(files) != 5 {

@@ -37,6 +37,11 @@ type VolumeReport struct {
 	Differences uint64
 	Mirror      string // host:port as the process listens; empty = it cannot be a copy
 	Incarnation uint64 // 0 = it has no content
+	Identity    string // that its certificate says; empty = none
+	Problem     string // that it has with a copy, or as a copy; empty = none
+	// fingerprints of the authorities that it trusts, and the one that signed its certificate
+	Trusted [][]byte
+	Signer  []byte
 }
 
 // Limits of calls about volumes. A report is asked for every moment, and says how long others were
@@ -77,6 +82,7 @@ func (v *volume) Report(ctx context.Context, number int, pod string) (VolumeRepo
 		Report: volumes.Report{Proc: procOf(r.GetProcess()), Role: role, View: viewOf(r.GetView()), Source: procOf(r.GetSource()), Joins: procOf(r.GetJoins()),
 			Waits: r.GetWaits(), InSync: r.GetInSync(), Misses: time.Duration(r.GetMissesMilliseconds()) * time.Millisecond},
 		Percent: int(min(r.GetPercent(), 100)), Lag: r.GetLagBytes(), Differences: r.GetDifferences(), Mirror: r.GetMirror(), Incarnation: r.GetIncarnation(),
+		Identity: r.GetIdentity(), Problem: r.GetProblem(), Trusted: r.GetTrustedAuthorities(), Signer: r.GetCertificateSigner(),
 	}, nil
 }
 

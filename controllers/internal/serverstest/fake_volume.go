@@ -197,7 +197,7 @@ func (c *volumeClient) Report(_ context.Context, _ int, _ string) (servers.Volum
 		return servers.VolumeReport{}, err
 	}
 	s.pump()
-	r := servers.VolumeReport{Report: s.member.Report(), Mirror: "[::]:" + strconv.Itoa(config.PortMirror)}
+	r := servers.VolumeReport{Report: s.member.Report(), Mirror: "[::]:" + strconv.Itoa(config.PortMirror), Identity: "dmindex://pool/fleet/memory"}
 	if r.Joins != (volumes.Proc{}) {
 		r.Percent = 50
 	}

@@ -1,0 +1,114 @@
+package controllers
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// What a memory pod holds is moved from a node that takes no new pods, since somebody is about to
+// drain it, and a copy that another one took the place of from a node that is not heard of. Nodes
+// are read one by one and not watched: kubelets change each of them every few seconds.
+
+const (
+	nodeLook  = 5 * time.Second // until a node is read again
+	mostNodes = 4096            // that are remembered
+)
+
+// nodes remembers which nodes are to be left. Safe for concurrent use.
+type nodes struct {
+	mu   sync.Mutex
+	seen map[string]nodeSeen // by name
+}
+
+type nodeSeen struct {
+	at time.Time
+	nodeState
+}
+
+// nodeState is what is asked of a node. One that cannot be read counts as one that is well.
+type nodeState struct {
+	cordoned bool // takes no new pods
+	away     bool // its kubelet is not heard of
+}
+
+func newNodes() *nodes { return &nodes{seen: map[string]nodeSeen{}} }
+
+func (n *nodes) get(name string, now time.Time) (s nodeSeen, known bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s, is := n.seen[name]
+	return s, is && now.Sub(s.at) < nodeLook && !now.Before(s.at)
+}
+
+func (n *nodes) put(name string, s nodeSeen) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.seen) >= mostNodes {
+		clear(n.seen)
+	}
+	n.seen[name] = s
+}
+
+// lookAtNodes looks how the nodes of the pool's pods are.
+func (r *DMMemoryPoolReconciler) lookAtNodes(ctx context.Context, s *memoryPoolScope) {
+	s.nodes = map[string]nodeState{}
+	if s.pool.Spec.Paused {
+		return
+	}
+	var unknown []string
+	asked := map[string]bool{"": true} // a pod without a node
+	for _, p := range s.pods {
+		name := p.Spec.NodeName
+		if asked[name] {
+			continue
+		}
+		asked[name] = true
+		if seen, known := r.nodes.get(name, r.now()); known {
+			s.nodes[name] = seen.nodeState
+		} else {
+			unknown = append(unknown, name)
+		}
+	}
+	seen := make([]nodeSeen, len(unknown))
+	each(len(unknown), func(i int) {
+		node := &corev1.Node{}
+		err := r.Live.Get(ctx, types.NamespacedName{Name: unknown[i]}, node)
+		if err != nil && !apierrors.IsNotFound(err) {
+			logf.FromContext(ctx).V(1).Info("read node", "node", unknown[i], "error", err.Error())
+		}
+		seen[i] = nodeSeen{r.now(), nodeState{cordoned: node.Spec.Unschedulable}}
+		for _, c := range node.Status.Conditions {
+			seen[i].away = seen[i].away || c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
+		}
+	})
+	for i, name := range unknown {
+		r.nodes.put(name, seen[i])
+		s.nodes[name] = seen[i].nodeState
+	}
+}
+
+// leavesNode reports whether a pod shall be elsewhere because of its node. The primary and the
+// backup of a volume stay on a node that is not heard of until they are replaced: they may be well.
+func (s *memoryPoolScope) leavesNode(p *corev1.Pod) bool {
+	node, uid := s.nodes[p.Spec.NodeName], string(p.UID)
+	view, recorded := s.record.Views[volumeOf(p)]
+	part := !recorded || view.Primary.UID == uid || view.Backup != nil && view.Backup.UID == uid
+	return node.cordoned || node.away && !part
+}
+
+// isMoved reports whether a drain needs only patience to get rid of a pod: what it holds is moved,
+// or has another copy and is moved as soon as the node takes no new pods.
+func (s *memoryPoolScope) isMoved(p *corev1.Pod) bool {
+	for _, v := range s.volumes {
+		if v.podOf(string(p.UID)) != nil && v.fixed == "" && (v.moves[string(p.UID)] || v.view.Backup != nil) {
+			return true
+		}
+	}
+	return false
+}

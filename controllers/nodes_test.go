@@ -1,0 +1,78 @@
+package controllers
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+)
+
+// on puts a pod on a node of its own name.
+func (m *movingPool) on(pod string) *corev1.Node {
+	m.t.Helper()
+	p := &corev1.Pod{}
+	if err := m.r.Get(m.t.Context(), types.NamespacedName{Namespace: "ns", Name: pod}, p); err != nil {
+		m.t.Fatal(err)
+	}
+	p.Spec.NodeName = pod
+	if err := m.r.Update(m.t.Context(), p); err != nil {
+		m.t.Fatal(err)
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: pod}}
+	if err := m.r.Create(m.t.Context(), n); err != nil {
+		m.t.Fatal(err)
+	}
+	return n
+}
+
+// TestCordonedNode: volumes leave nodes that take no new pods, with one copy and with two, unless
+// their pool is paused.
+func TestCordonedNode(t *testing.T) {
+	m := newMovingPool(t, interceptor.Funcs{})
+	n := m.on("pool-0")
+	n.Spec.Unschedulable = true
+	if err := m.r.Update(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	m.change(func(spec *dmv1.DMMemoryPoolSpec) { spec.Paused = true })
+	if s := m.settle(); len(s.volumes) > 0 {
+		t.Errorf("a paused pool: %s", m.state())
+	}
+	m.change(func(spec *dmv1.DMMemoryPoolSpec) { spec.Paused = false })
+	m.until(moved)
+	m.copies(2)
+	m.until("0:pool-1024, 1:pool-1, pool-1 primary, pool-1024 primary, pool-1025 backup, pool-1026 backup")
+	n = m.on("pool-1025")
+	n.Spec.Unschedulable = true
+	if err := m.r.Update(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	m.until("0:pool-1024, 1:pool-1, pool-1 primary, pool-1024 primary, pool-1026 backup, pool-1027 backup")
+	m.settle()
+}
+
+// TestNodeThatIsAway: a copy that was replaced, on a node that is not heard of, is followed by
+// another one. What a view names stays there.
+func TestNodeThatIsAway(t *testing.T) {
+	m := newMovingPool(t, interceptor.Funcs{})
+	m.copies(2)
+	m.until(twice)
+	n := m.on("pool-0")
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+	if err := m.r.Status().Update(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	if s := m.settle(); m.stateOf(s) != twice {
+		t.Errorf("while it answers: %s", m.stateOf(s))
+	}
+	s := m.scope()
+	if err := m.fleet.Restart(string(s.record.Views[0].Primary.among(s.pods).UID)); err != nil {
+		t.Fatal(err)
+	}
+	m.until("0:pool-1024, 1:pool-1, pool-1 primary, pool-1024 primary, pool-1025 backup, pool-1026 backup")
+	m.settle()
+}
