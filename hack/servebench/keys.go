@@ -9,9 +9,10 @@ import (
 // the one that tools with one address ask, owns all of nearKeys and half of spreadKeys; the others
 // are the second server's, so that it forwards commands on them.
 const (
-	nearKeys   = "a:"
-	spreadKeys = "key:"
-	ycsbKeys   = "usertable/user" // of go-ycsb, followed by a number of up to 19 digits
+	nearKeys    = "a:"
+	millionKeys = nearKeys + "m:" // not of the other rows
+	spreadKeys  = "key:"
+	ycsbKeys    = "usertable/user" // of go-ycsb, followed by a number of up to 19 digits
 )
 
 // dividedKeys are where the ranges of two compute servers begin: the first server's, the second
