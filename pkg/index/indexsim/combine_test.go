@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
+	"github.com/dmindex/dmindex/pkg/env/simenv/simtest"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool/poolsim"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -86,10 +87,12 @@ func togetherOfOneKey() (all []combining) {
 	return all
 }
 
-// TestCrashWhileCombining kills a client after every part of every request of a list that carries
-// out the changes of many sessions. Each key has a value that its operations may have left, the
-// last one where all were answered, and the structure is whole.
+// TestCrashWhileCombining kills a client after parts of requests of a list that carries out the
+// changes of many sessions: of each seed every second one, as TestCrashAtEveryStep does. Each key
+// has a value that its operations may have left, the last one where all were answered, and the
+// structure is whole.
 func TestCrashWhileCombining(t *testing.T) {
+	step := simtest.Step(t, halfOfThem)
 	for _, x := range slices.Concat(togetherOfOneKey(), togetherInForms(), []combining{together("sherman"), together("chime")}) {
 		crashes, seeds := 0, uint64(12)
 		switch x.design {
@@ -99,7 +102,7 @@ func TestCrashWhileCombining(t *testing.T) {
 			seeds = 2
 		}
 		for seed := range seeds {
-			for part := 1; ; part++ {
+			for part := firstCrash(seed, step); ; part += step {
 				if x.crash(t, seed, part) {
 					break
 				}
