@@ -229,7 +229,7 @@ func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScop
 	if err := r.List(ctx, indexes, client.InNamespace(s.pool.Namespace)); err != nil {
 		return "", err
 	}
-	trusted := build.OperatorSpeaks(s.authority)
+	trusted := build.PoolSpeaks(s.pool, s.authority, s.hasCopies())
 	var overTLS []*dmv1.DMIndex
 	for i := range indexes.Items {
 		index := &indexes.Items[i]

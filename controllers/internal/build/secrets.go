@@ -83,6 +83,16 @@ func KeySalt(index *pki.Authority) ([]byte, error) { return index.Salt("salt of 
 // OperatorSpeaks is the authority by which the operator calls memory servers: their pool's own.
 func OperatorSpeaks(a *pki.Authority) []identity.Authority { return speak(a, identity.Operator()) }
 
+// PoolSpeaks is the authority of a memory pool, to its servers: the operator calls them by it, and
+// where volumes have copies they call each other.
+func PoolSpeaks(pool *dmv1.DMMemoryPool, a *pki.Authority, copies bool) []identity.Authority {
+	all := OperatorSpeaks(a)
+	if copies {
+		all = append(all, MemorySpeaks(pool, a)...)
+	}
+	return all
+}
+
 // IndexSpeaks is the authority of an index, to memory servers.
 func IndexSpeaks(index *dmv1.DMIndex, a *pki.Authority) []identity.Authority {
 	return speak(a, identity.Index(string(index.UID)))
