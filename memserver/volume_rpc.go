@@ -98,6 +98,12 @@ func (v *volume) obey(view volumes.View, copies []*rpcv1.VolumeCopy) error {
 		err = v.member.Obey(view)
 	}
 	now = v.member.Report()
+	if now.Role == volumes.Replaced {
+		// also where the view was obeyed before, and where nothing is connected to this process
+		// that would notice
+		v.server.withdraw()
+		defer v.server.fail(ErrReplaced)
+	}
 	if err == nil && now.Role == volumes.Primary {
 		err = v.server.openContent()
 	}
@@ -114,10 +120,6 @@ func (v *volume) obey(view volumes.View, copies []*rpcv1.VolumeCopy) error {
 	v.mu.Unlock()
 	v.server.control.waits.changed(topicView)
 	v.server.log.Info("a view was obeyed", "view", view.Number, "primary", view.Primary.String(), "backup", view.Backup.String(), "role", now.Role.String())
-	if now.Role == volumes.Replaced {
-		v.server.withdraw()
-		v.server.fail(ErrReplaced)
-	}
 	return nil
 }
 

@@ -224,7 +224,7 @@ func (s *server) judge(before bits, knows []int) {
 	if n := s.pod.has.lacks(before); n != 0 {
 		w.Report("%v answers in view %v and lacks change %d, which was answered", m.Self(), m.view, n)
 	}
-	if alone := !slices.ContainsFunc(m.peers, func(p peer) bool { return p.waited }); alone && !s.pod.stored.alone() {
+	if alone := !slices.ContainsFunc(m.peers, func(p peer) bool { return p.waited }); alone && !s.pod.stored.Alone() {
 		w.Report("%v answers alone in view %v and has stored %+v", m.Self(), m.view, s.pod.stored)
 	}
 	for _, n := range knows {

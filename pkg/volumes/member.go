@@ -104,7 +104,7 @@ func (m *Member) Empty() bool {
 func (m *Member) Start() error {
 	m.changing.Lock()
 	defer m.changing.Unlock()
-	if m.state.alone() && m.Role() == Stopped {
+	if m.state.Alone() && m.Role() == Stopped {
 		return m.serve()
 	}
 	return nil

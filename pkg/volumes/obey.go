@@ -30,6 +30,7 @@ func (m *Member) Obey(v View) error {
 		return nil
 	}
 	// It took the changes of a primary of an earlier view, and nobody waits for it any more.
+	m.hear(v)
 	m.end()
 	return nil
 }
@@ -75,7 +76,7 @@ func (m *Member) lead(v View) error {
 	m.peers = stay
 	m.count()
 	m.mu.Unlock()
-	if m.state.alone() {
+	if m.state.Alone() {
 		return m.serve()
 	}
 	return nil

@@ -37,8 +37,8 @@ type State struct {
 	WaitsFor Proc
 }
 
-// alone reports whether the memory has all that was answered, whatever others do.
-func (s State) alone() bool {
+// Alone reports whether the memory has all that was answered, whatever others do.
+func (s State) Alone() bool {
 	return s.Content != Nothing && s.View.Backup == (Proc{}) && s.WaitsFor == (Proc{})
 }
 
