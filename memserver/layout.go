@@ -39,7 +39,7 @@ import (
 //
 //	offset  size  field
 //	     0     8  magic "dmRegion", stored last
-//	     8     4  format version
+//	     8     4  format version: 3, or 4 while another copy counts (header.shared)
 //	    12     4  CRC-32C of bytes 0 to 72, this field taken as zero
 //	    16     8  incarnation: random; changes when the content is lost, and only then
 //	    24     8  size of the data region
@@ -47,9 +47,15 @@ import (
 //	    40     8  size of the lock region
 //	    48     8  superblock slots
 //	    56    16  boot id of the machine that wrote the content; zero = not known
+//
+// Version 4 is version 3 beside a file dmindex.volume without which nobody may serve the memory: it
+// says that answers wait for another copy, so that one may serve by now. A program that knows no
+// volumes, and would serve whatever memory it finds, refuses the version. The two change by one
+// store to bytes 8 to 16, so a process that ends meanwhile leaves either.
 const (
 	regionMagic   = "dmRegion"
 	regionVersion = 3
+	sharedVersion = 4
 	headerSize    = 72
 
 	pageBytes       = 4096
@@ -78,14 +84,22 @@ type header struct {
 	lockBytes   uint64
 	slots       uint64
 	boot        [16]byte
+	shared      bool // the volume has another copy
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+func (h *header) version() uint32 {
+	if h.shared {
+		return sharedVersion
+	}
+	return regionVersion
+}
+
 func (h *header) encode() (b [headerSize]byte) {
 	copy(b[:], regionMagic)
 	le := binary.LittleEndian
-	le.PutUint32(b[8:], regionVersion)
+	le.PutUint32(b[8:], h.version())
 	for i, v := range []uint64{h.incarnation, h.dataBytes, h.chunkBytes, h.lockBytes, h.slots} {
 		le.PutUint64(b[16+8*i:], v)
 	}
@@ -101,10 +115,12 @@ func decodeHeader(b []byte) (h header, err error) {
 		return header{}, errForeign
 	}
 	le := binary.LittleEndian
-	if v := le.Uint32(b[8:]); v != regionVersion {
-		return header{}, fmt.Errorf("its format version is %d, this program has %d: run the program that wrote it, "+
-			"or drain the server and start again with an empty data directory", v, regionVersion)
+	v := le.Uint32(b[8:])
+	if v != regionVersion && v != sharedVersion {
+		return header{}, fmt.Errorf("its format version is %d, this program has %d and %d: run the program that wrote it, "+
+			"or drain the server and start again with an empty data directory", v, regionVersion, sharedVersion)
 	}
+	h.shared = v == sharedVersion
 	for i, v := range []*uint64{&h.incarnation, &h.dataBytes, &h.chunkBytes, &h.lockBytes, &h.slots} {
 		*v = le.Uint64(b[16+8*i:])
 	}

@@ -1,6 +1,7 @@
 package memserver
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -288,6 +289,18 @@ func (r *region) publish() {
 	copy(r.data.bytes[8:], b[8:])
 	magic := *(*uint64)(unsafe.Pointer(&b[0]))
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.data.bytes[0])), magic)
+}
+
+// share notes in the header page, if there is one, whether the volume has another copy.
+func (r *region) share(on bool) {
+	if r.shared == on {
+		return
+	}
+	r.shared = on
+	b := r.header.encode()
+	if binary.LittleEndian.Uint64(r.data.bytes) == binary.LittleEndian.Uint64(b[:]) { // the magic
+		atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.data.bytes[8])), *(*uint64)(unsafe.Pointer(&b[8])))
+	}
 }
 
 // withdraw takes back what publish did.

@@ -30,6 +30,10 @@ import (
 //	served beside another copy     found           stopped: the next view decides
 //	of a lost memory               new, empty      as with nothing stored
 //
+// A memory without the file counts as an earlier program's only where its header page does not say
+// that the volume has another copy. It says so from before it is stored that answers wait for
+// another copy, until it is stored that they wait for nobody (Save).
+//
 // A memory that is to be found, and has another size than is configured, is refused: it may be the
 // only copy.
 //
@@ -101,6 +105,10 @@ func (s *Server) openVolume(c *Config, state string, data *directory, want heade
 		return err
 	}
 	s.release = append(s.release, s.region.close)
+	if !found && s.region.existed && s.region.shared {
+		return fmt.Errorf("the region says that its volume has another copy, and the state of the volume, %s, is not there or of another run of the machine: nobody knows whether that copy serves; "+
+			"put the file back, or start again with empty data and state directories, so that this server joins the other copy", string(v.file))
+	}
 	if was.State.Content != volumes.Nothing && !s.region.existed {
 		forget()
 	}
@@ -131,6 +139,34 @@ func (v *volume) start() error {
 
 // Save implements volumes.Host.
 func (v *volume) Save(st volumes.State) error {
+	shared := st.Content != volumes.Nothing && !st.Alone()
+	if shared {
+		if err := v.share(true); err != nil {
+			return err
+		}
+	}
+	if err := v.saveState(st); err != nil {
+		return err
+	}
+	if st.Alone() {
+		return v.share(false)
+	}
+	return nil
+}
+
+// share notes whether the volume has another copy where programs look that know no volumes.
+func (v *volume) share(on bool) error {
+	s := v.server
+	s.mu.Lock() // the memory stays mapped
+	defer s.mu.Unlock()
+	if s.mu.closed {
+		return errEnds
+	}
+	s.region.share(on)
+	return nil
+}
+
+func (v *volume) saveState(st volumes.State) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	next := v.stored
