@@ -153,8 +153,8 @@ func (v *volume) sendLedger(f *verbs.Feed, w *verbs.Waiter) (last verbs.Position
 		done := false
 		accounts.Read(func(*ledger.Ledger) {
 			head, tail := common(snapshot, s.mirrored.last)
-			data := s.mirrored.last[head : len(s.mirrored.last)-tail]
-			if len(data) > verbs.MaxItem {
+			data, fit := verbs.AppendEdits(nil, snapshot[head:len(snapshot)-tail], s.mirrored.last[head:len(s.mirrored.last)-tail], verbs.MaxItem)
+			if !fit {
 				return // it is sent anew
 			}
 			if err = j.BeginNow(verbs.ItemBytes(len(data))); err != nil {

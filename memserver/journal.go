@@ -20,6 +20,9 @@ import (
 //
 //   - The ledger (journaled): an item behind each Save, so that what is in the stream was stored.
 //     It is recorded before the owners of chunks change, and before anybody hears of the change.
+//     One item has all of a change, so a copy has the ledger of before or of behind it. A change
+//     that is too wide for an item ends the copies of now: it is not refused, since what is given
+//     back never is, and another copy joins.
 //   - Zeroes of what was given back (region.zero): recorded while nobody has the chunk. Who gets it
 //     next hears of that by an answer that waits for the grant, which comes behind the zeroes.
 //   - Lock words of a sweep, by the provider's verbs.LocalAtomics.
@@ -60,6 +63,7 @@ type journaled struct {
 	local   core.Store // nil = it is stored nowhere else
 	journal *verbs.Journal
 	last    []byte // what was stored last; copies that are not given up have it
+	edits   []byte // of the last change
 }
 
 // spareBytes is room in the journal that a ledger's change leaves, for lock words of sweeps that
@@ -71,38 +75,47 @@ const spareBytes = 1 << 20
 // this one, or are short.
 func (s *journaled) Save(b []byte) error {
 	head, tail := common(s.last, b)
-	data := b[head : len(b)-tail]
-	if err := s.begin(len(data), spareBytes); err != nil {
-		return err
+	data, fits := s.changes(s.last[head:len(s.last)-tail], b[head:len(b)-tail])
+	if fits {
+		if err := s.journal.BeginNow(verbs.ItemBytes(len(data)) + spareBytes); err != nil {
+			return err
+		}
+		s.journal.Done()
 	}
-	s.journal.Done()
 	if s.local != nil {
 		if err := s.local.Save(b); err != nil {
 			return err
 		}
 	}
-	if err := s.begin(len(data), 0); err != nil {
+	err := errTooWide
+	if fits {
+		err = s.journal.BeginNow(verbs.ItemBytes(len(data)))
+	}
+	if err != nil {
 		// it was made; no answer goes out any more that may tell of it, until none of these copies
 		// is waited for. Those that join later get it
 		s.journal.Break(fmt.Errorf("a change of the ledger was stored and cannot be recorded: %w", err))
 	} else {
-		s.journal.Splice(head, tail, data)
+		s.journal.Edit(head, tail, data)
 		s.journal.Done()
 	}
 	s.last = append(s.last[:0], b...)
 	return nil
 }
 
-// begin takes the order for a change of n bytes. While nothing is recorded it may have any length.
-func (s *journaled) begin(n, spare int) error {
-	if err := s.journal.BeginNow(verbs.ItemBytes(n) + spare); err != nil {
-		return err
+// errTooWide is why a change of the ledger ends its copies.
+var errTooWide = fmt.Errorf("more than %d bytes of it change at once", verbs.MaxItem)
+
+// changes are the edits that make now of old, in the place of those of the change before. They do
+// not fit if they are longer than an item may be: if an index goes that has chunks all over a large
+// memory, each beside another one's. While nothing is recorded there are none: a copy that comes
+// later gets its ledger by sendLedger, under the lock that is held here, behind this change.
+func (s *journaled) changes(old, now []byte) (edits []byte, fit bool) {
+	if !s.journal.Mode().Records() {
+		return nil, true
 	}
-	if n > verbs.MaxItem && s.journal.Mode().Records() {
-		s.journal.Done()
-		return fmt.Errorf("%d bytes of the ledger change at once; with a copy at most %d are possible", n, verbs.MaxItem)
-	}
-	return nil
+	s.edits, fit = verbs.AppendEdits(s.edits[:0], old, now, verbs.MaxItem)
+	return s.edits, fit
 }
 
 // common is how many bytes two ledgers have in common at their begin, and behind that at their end.

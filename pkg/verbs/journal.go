@@ -264,6 +264,11 @@ func (j *Journal) Splice(head, tail int, data []byte) Position {
 	return j.ledgers(Item{Kind: ItemLedger, Head: uint32(head), Tail: uint32(tail), Data: data})
 }
 
+// Edit is Splice whose new bytes are edits of those that were there (AppendEdits).
+func (j *Journal) Edit(head, tail int, edits []byte) Position {
+	return j.ledgers(Item{Kind: ItemLedger, Head: uint32(head), Tail: uint32(tail), Data: edits, Edits: true})
+}
+
 // LedgerPart makes an item of a part of the whole ledger, for a copy that has none, which keeps it
 // until LedgerWhole. Part 0 comes first; at most MaxItem bytes each.
 func (j *Journal) LedgerPart(at int, data []byte) Position {
@@ -271,9 +276,9 @@ func (j *Journal) LedgerPart(at int, data []byte) Position {
 }
 
 // LedgerWhole makes an item that says that the ledger is what the parts before are, changed as by
-// Splice. A copy that has a ledger goes on with that.
-func (j *Journal) LedgerWhole(head, tail int, data []byte) Position {
-	return j.ledgers(Item{Kind: ItemLedgerWhole, Head: uint32(head), Tail: uint32(tail), Data: data})
+// Edit. A copy that has a ledger goes on with that.
+func (j *Journal) LedgerWhole(head, tail int, edits []byte) Position {
+	return j.ledgers(Item{Kind: ItemLedgerWhole, Head: uint32(head), Tail: uint32(tail), Data: edits, Edits: true})
 }
 
 func (j *Journal) ledgers(i Item) Position {

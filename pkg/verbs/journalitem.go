@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"slices"
 )
 
 // ItemKind says what an item is.
@@ -45,8 +44,9 @@ func (k ItemKind) changes() bool { return k <= ItemZeros }
 //	    16     n  the bytes, then zeros up to a multiple of 8; none for zeros, marks and sums
 //
 // An item that replaces the middle of a ledger begins with two numbers of 4 bytes: how much of the
-// ledger stays before the bytes that follow, and how much behind them. A sum is of at most
-// MaxTransfer bytes.
+// ledger stays before the bytes that follow, and how much behind them. Where the highest bit of the
+// length is set, what follows are edits of what is between (AppendEdits), and not all of it. A sum
+// is of at most MaxTransfer bytes.
 //
 // All numbers are little-endian.
 type Item struct {
@@ -56,6 +56,7 @@ type Item struct {
 	Data  []byte
 
 	Head, Tail uint32 // of ItemLedger and ItemLedgerWhole, whose At and Bytes are 0
+	Edits      bool   // of those two: Data are edits
 	CRC        uint32 // of ItemSum
 }
 
@@ -68,6 +69,7 @@ const (
 const (
 	itemKindShift = 56
 	sumShift      = 24
+	itemEdits     = 1 << (itemKindShift - 1)
 )
 
 // ItemBytes is what an item with n bytes of data takes in the stream.
@@ -78,6 +80,9 @@ func (i *Item) head() (b [ItemHead]byte) {
 	switch i.Kind {
 	case ItemLedger, ItemLedgerWhole:
 		first, length = uint64(i.Head)|uint64(i.Tail)<<32, uint64(len(i.Data))
+		if i.Edits {
+			length |= itemEdits
+		}
 	case ItemLedgerPart:
 		length = uint64(len(i.Data))
 	case ItemSum:
@@ -101,6 +106,10 @@ func NextItem(b []byte, size uint64) (i Item, length int, err error) {
 	if i.Kind == ItemSum {
 		i.CRC = uint32(n >> sumShift)
 		n &= 1<<sumShift - 1
+	}
+	if i.Kind == ItemLedger || i.Kind == ItemLedgerWhole {
+		i.Edits = n&itemEdits != 0
+		n &^= itemEdits
 	}
 	within := n > 0 && n <= size && first <= size-n
 	right, follow := false, n
@@ -144,6 +153,8 @@ type Replica struct {
 	// its whole memory; before that they are what came of it.
 	Ledger []byte
 	Known  bool
+
+	spare []byte // of what was the ledger
 }
 
 // ErrDiffers is returned where the memory of a copy is not what the server's is.
@@ -180,8 +191,18 @@ func (r *Replica) Apply(i *Item) error {
 		if uint64(i.Head)+uint64(i.Tail) > uint64(len(r.Ledger)) {
 			return fmt.Errorf("a journal's item leaves %d and %d bytes of a ledger of %d: %w", i.Head, i.Tail, len(r.Ledger), ErrMalformed)
 		}
-		r.Ledger = slices.Replace(r.Ledger, int(i.Head), len(r.Ledger)-int(i.Tail), i.Data...)
-		r.Known = true
+		middle := r.Ledger[i.Head : len(r.Ledger)-int(i.Tail)]
+		next := append(r.spare[:0], r.Ledger[:i.Head]...)
+		if i.Edits {
+			var err error
+			if next, err = applyEdits(next, middle, i.Data); err != nil {
+				return err
+			}
+		} else {
+			next = append(next, i.Data...)
+		}
+		next = append(next, r.Ledger[len(r.Ledger)-int(i.Tail):]...)
+		r.Ledger, r.spare, r.Known = next, r.Ledger, true
 	case ItemSum:
 		if !r.Known { // the ledger is the last that a copy gets that joins
 			return nil
