@@ -13,6 +13,8 @@ import (
 const (
 	words    = 6 // of the memory
 	ledgerAt = 4 // a fence changes this word, and then the next one
+
+	firstNumber = 1_000_000 // of processes: it comes from a clock
 )
 
 // pod is what outlives its processes.
@@ -73,7 +75,7 @@ type sink struct {
 }
 
 func (w *world) newPod() {
-	d := &pod{name: fmt.Sprint("pod-", len(w.pods)+1)}
+	d := &pod{name: fmt.Sprint("pod-", len(w.pods)+1), stored: State{Process: firstNumber}}
 	w.pods = append(w.pods, d)
 	w.After(w.UpTo(300*time.Millisecond), nil, func() { w.boot(d) })
 }

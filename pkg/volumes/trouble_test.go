@@ -44,7 +44,11 @@ func (w *world) trouble() {
 		case 7:
 			w.cut([]string{"client-0", "client-1", "client-2"}[w.Random.IntN(3)], d.name, "")
 		case 8:
-			w.lose(d)
+			if w.losses.IntN(2) == 0 {
+				w.lose(d)
+			} else {
+				w.wipe(d)
+			}
 		case 9:
 			if w.record.Number > 0 && w.record.Backup != (Proc{}) && w.OneIn(2) {
 				d = w.find(w.record.Backup.Pod)
@@ -98,15 +102,39 @@ func (w *world) sever(c wire, d time.Duration) {
 // lose ends a pod with all that it has, if the run is one of those where that happens. It takes one
 // of two that are in sync, so nothing need be lost for good.
 func (w *world) lose(d *pod) {
+	if w.mayLose(d) {
+		w.counts.losses++
+		w.end(d)
+	}
+}
+
+func (w *world) mayLose(d *pod) bool {
 	if !w.losing || d.gone {
-		return
+		return false
 	}
 	if named := d.name == w.record.Primary.Pod || d.name == w.record.Backup.Pod; named && (w.record.Backup == Proc{} || !w.inSync()) {
-		return
+		return false
 	}
 	w.lost = true
-	w.counts.losses++
-	w.end(d)
+	return true
+}
+
+// wipe ends a process with all that its pod has, which stays: its machine starts again, whose clock
+// may be set back.
+func (w *world) wipe(d *pod) {
+	if !w.mayLose(d) {
+		return
+	}
+	w.counts.wipes++
+	w.wiped++
+	number := firstNumber + 1000*w.wiped
+	if w.losses.IntN(4) == 0 {
+		number = firstNumber - 1000*w.wiped
+	}
+	d.memory, d.has, d.stored = [words]int{}, nil, State{Process: number}
+	if d.server != nil {
+		d.server.process.Kill()
+	}
 }
 
 // inSync reports whether the recorded view is what the servers do, and has as many copies as are

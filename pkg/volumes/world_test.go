@@ -26,7 +26,9 @@ type world struct {
 	moves    bool          // copies move most of the time, and primaries die
 	deafTo   *pod          // which the operators do not hear
 	busy     time.Duration // until when clients ask without a pause
-	lost     bool          // one was
+	lost     bool          // one was, or its memory
+	wiped    uint64        // how many memories were
+	losses   *rand.Rand    // of what is lost how
 	void     bool          // with all that it held, which nobody has otherwise
 	quiet    bool          // trouble is over
 	over     bool
@@ -49,7 +51,7 @@ type world struct {
 // counts is what happened.
 type counts struct {
 	answers, unknown, opened, switched, views, joins, again, stops, restored, losses, kills, freezes int
-	deletes, aside, waited                                                                           int
+	deletes, aside, waited, wipes                                                                    int
 }
 
 func (c *counts) add(o counts) {
@@ -68,6 +70,7 @@ func (c *counts) add(o counts) {
 	c.deletes += o.deletes
 	c.aside += o.aside
 	c.waited += o.waited
+	c.wipes += o.wipes
 }
 
 // mistake is a fault put in on purpose.
@@ -127,7 +130,7 @@ func (r run) do() outcome {
 	random := rand.New(rand.NewPCG(r.seed, 83))
 	w := &world{
 		Stage: &simtest.Stage{World: world0, Random: random, Drift: worldDrift}, wrong: r.wrong, cuts: map[wire]int{}, slow: map[wire]time.Duration{},
-		copies: 1, losing: random.IntN(2) == 0, moves: random.IntN(4) == 0,
+		losses: rand.New(rand.NewPCG(r.seed, 101)), copies: 1, losing: random.IntN(2) == 0, moves: random.IntN(4) == 0,
 		suspect: []time.Duration{0, 300 * time.Millisecond, 2 * time.Second}[random.IntN(3)],
 	}
 	if random.IntN(4) > 0 {
