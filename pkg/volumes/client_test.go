@@ -128,6 +128,11 @@ func (w *world) note(e entry, r reply) {
 // execute is a request at a server. It is answered if the server may, once it has been executed.
 func (s *server) execute(q ask) reply {
 	p := s.process
+	if s.pod.born > 1 {
+		// A memory that was lost and is told the first view once more, late, is taken for a new
+		// volume. Clients refuse another incarnation than they know.
+		return reply{refused: true}
+	}
 	s.executing++
 	defer func() { s.executing-- }()
 	if q.verb == read {

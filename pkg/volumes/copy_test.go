@@ -32,6 +32,7 @@ type pod struct {
 	}
 	memory [words]int // numbers of changes, or 0
 	has    bits       // changes that are in the memory, or were overwritten there
+	born   int        // incarnation of the content; 0 = there is none
 }
 
 // server is a process of a pod: a memory server.
@@ -64,6 +65,7 @@ type item struct {
 	mark      bool
 
 	has   bits       // for a mark: what the primary has
+	born  int        // for a mark: its incarnation
 	after [words]int // the primary's memory behind the item
 }
 
@@ -109,7 +111,7 @@ func (s *server) main() {
 		}
 	}
 	if m.Empty() && w.wrong != notEmpty {
-		d.memory, d.has = [words]int{}, nil
+		d.memory, d.has, d.born = [words]int{}, nil, 0
 	}
 	if w.wrong == podsForProcs && m.Empty() && w.record.Backup == m.Self() {
 		m.role, m.source = Backup, w.record.Primary
@@ -136,6 +138,10 @@ func (s *server) Save(st State) error {
 	}
 	if w.wrong == volatile {
 		st.WaitsFor = Proc{}
+	}
+	if st.Content == Served && d.stored.Content == Nothing {
+		w.born++
+		d.born = w.born
 	}
 	alone := st.View.Backup == Proc{} && d.stored.View.Backup != Proc{} && st.Content == Served
 	if w.wrong != notStored || !alone {
@@ -319,7 +325,7 @@ func (s *server) join(k *sink) {
 func (s *server) mark() uint64 {
 	s.order.Lock()
 	defer s.order.Unlock()
-	return s.append(item{mark: true, has: s.pod.has.clone(), after: s.pod.memory})
+	return s.append(item{mark: true, born: s.pod.born, has: s.pod.has.clone(), after: s.pod.memory})
 }
 
 // receive applies items behind a position.
@@ -367,7 +373,7 @@ func (s *server) receive(from *server, k *sink, view, start, position uint64, it
 
 func (s *server) apply(source Proc, i item) {
 	if i.mark {
-		s.pod.has = i.has.clone()
+		s.pod.has, s.pod.born = i.has.clone(), i.born
 		s.m.Marked(source)
 	} else {
 		s.pod.memory[i.at] = i.value

@@ -55,6 +55,7 @@ type peer struct {
 	until   time.Duration // of its permission
 
 	permitted, acked time.Duration // when it was heard of last
+	late             Span          // for how long it has lacked a change
 }
 
 // New returns the member of a process that finds a state stored; the zero state if there is none.
@@ -204,6 +205,9 @@ func (m *Member) Report() Report {
 			}
 			if p.waited {
 				r.Misses = max(r.Misses, now-min(p.permitted, p.acked))
+				if p.late >= tooLate {
+					r.Misses = max(r.Misses, p.late)
+				}
 			}
 		}
 	case Joining, Backup:

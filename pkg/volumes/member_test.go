@@ -250,3 +250,36 @@ func TestNoMark(t *testing.T) {
 		}
 	})
 }
+
+// TestBackupOfAnother: a process that never promised to wait for a backup does not lead beside it:
+// that has the volume, and this one another, which began with a first view that came late. A copy
+// that lacks changes for long is missed.
+func TestBackupOfAnother(t *testing.T) {
+	inWorld(t, func(p *simenv.Process) {
+		b := Proc{"b", 1}
+		first := State{Process: 1, View: View{Number: 1, Primary: Proc{Pod: "a"}}, Content: Served}
+		second := View{Number: 2, Primary: Proc{"a", 1}, Backup: b}
+		m, host := member(t, p, "a", first)
+		if err := m.Obey(second); !errors.Is(err, ErrNoContent) || m.Role() != Primary || m.Report().View.Number != 1 || host.stored.View.Number != 1 {
+			t.Errorf("it leads: %v, %+v", err, m.Report())
+		}
+		if err := m.Join(1, b); err != nil {
+			t.Error(err)
+		}
+		if _, ok := m.Ask(); !ok {
+			t.Error("it asks for nothing")
+		}
+		m.Permitted(b, Request{1, p.Now()})
+		if err := m.WaitFor(b, 0, func() uint64 { return 1 }); err != nil {
+			t.Error(err)
+		}
+		if err := m.Obey(second); err != nil || m.Report().View != second {
+			t.Errorf("it does not lead: %v, %+v", err, m.Report())
+		}
+		for late, want := range map[time.Duration]time.Duration{tooLate - 1: 0, tooLate: tooLate} {
+			if m.Late(b, late); m.Report().Misses != want {
+				t.Errorf("%v late counts as %v, not %v", late, m.Report().Misses, want)
+			}
+		}
+	})
+}

@@ -137,6 +137,15 @@ func (m *Member) Ask() (r Request, ok bool) {
 	return Request{m.turns, m.env.Now()}, true
 }
 
+// Late notes for how long a process has lacked a change.
+func (m *Member) Late(by Proc, d Span) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.peer(by); p != nil {
+		p.late = d
+	}
+}
+
 // Permitted notes that a process has granted a request. The permission counts from when it was
 // asked for: it was given later, so the one that gave it waits for longer.
 func (m *Member) Permitted(by Proc, r Request) {

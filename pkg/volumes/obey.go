@@ -55,9 +55,13 @@ func (m *Member) found(v View) error {
 
 // lead is Obey of a process that has the content and is named primary. The view is stored before
 // the process goes by it. A stopped process beside a backup stays stopped: that one takes the
-// changes of another process.
+// changes of another process. A backup that it neither promised to wait for nor waits for has the
+// volume, and this process another one: its memory was lost, and it was told the first view late.
 func (m *Member) lead(v View) error {
 	next := m.state
+	if b := v.Backup; b != (Proc{}) && b != next.WaitsFor && b != next.View.Backup {
+		return fmt.Errorf("lead in view %v, and it never waited for that backup: %w", v, ErrNoContent)
+	}
 	next.View, next.WaitsFor = v, Proc{}
 	if err := m.save(next); err != nil {
 		return err

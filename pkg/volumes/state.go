@@ -74,6 +74,10 @@ const (
 
 	// believed is how long it lasts for the primary, from when it asked.
 	believed = granted * 7 / 8
+
+	// tooLate is for how long a copy that answers wait for may lack a change before it counts as
+	// missed, though it is heard. Short of that changes are as slow as the copy.
+	tooLate = 5 * time.Second
 )
 
 // Errors of members.

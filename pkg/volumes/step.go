@@ -118,15 +118,24 @@ func (s *step) pod(name string) *Pod {
 	return nil
 }
 
-// ended reports whether a named process is known to have ended without having stored that it has
-// the content: its pod does not exist, or a later process of it has nothing.
+// ended reports whether a named process is known to have ended, and its content to be gone: its pod
+// does not exist, a later process of it has nothing, or one has begun the volume anew. A process
+// that has heard of the record and has nothing is a later one, whatever its number is: that comes
+// from a clock where the memory was lost. One that has begun anew lost its memory and was told the
+// first view late: it serves in a lower view and waits for nobody, and a process that promised to
+// wait for the record's backup is stopped when it begins again.
 func (s *step) ended(named Proc) bool {
 	p := s.pod(named.Pod)
 	if p == nil {
 		return true
 	}
 	r := p.Report
-	return r != nil && (r.Role == Replaced && r.Proc == named || r.Proc.Process > named.Process && !r.Role.holds())
+	if r == nil {
+		return false
+	}
+	anew := s.Record.Backup != Proc{} && r.Proc != named && r.Role == Primary && r.View.Number < s.Record.Number && !r.Waits
+	empty := r.Role == Joining && r.Proc != named && s.Record.Number > 1 && r.View.Number == s.Record.Number
+	return r.Role == Replaced && r.Proc == named || r.Proc.Process > named.Process && !r.Role.holds() || empty || anew
 }
 
 func (s *step) record(primary, backup Proc, reason string) {
@@ -262,7 +271,7 @@ func (s *step) restore() {
 		s.wait(Lost, "the process that was to open has ended, and the earlier primary is gone")
 	case q.Report == nil:
 		s.wait(Undecided, "pod "+q.Name+" does not answer")
-	case !q.Report.Role.holds():
+	case !q.Report.Role.holds(), q.Report.Role == Primary && q.Report.Proc != s.Record.Earlier:
 		s.wait(Lost, "the process that was to open has ended, and the earlier primary has nothing")
 	default:
 		s.record(q.Report.Proc, Proc{}, "the backup ended before it served")

@@ -131,7 +131,7 @@ func (w *world) wipe(d *pod) {
 	if w.losses.IntN(4) == 0 {
 		number = firstNumber - 1000*w.wiped
 	}
-	d.memory, d.has, d.stored = [words]int{}, nil, State{Process: number}
+	d.memory, d.has, d.born, d.stored = [words]int{}, nil, 0, State{Process: number}
 	if d.server != nil {
 		d.server.process.Kill()
 	}

@@ -150,6 +150,7 @@ type Report struct {
 	Waits, InSync bool
 
 	// Misses says for how long a primary has heard nothing of a process that it waits for, and a
-	// backup nothing of its primary.
+	// backup nothing of its primary. A process that has lacked a change for 5 s counts as missed
+	// for as long, however often it is heard.
 	Misses Span
 }

@@ -28,6 +28,7 @@ type world struct {
 	busy     time.Duration // until when clients ask without a pause
 	lost     bool          // one was, or its memory
 	wiped    uint64        // how many memories were
+	born     int           // how often a volume began
 	losses   *rand.Rand    // of what is lost how
 	void     bool          // with all that it held, which nobody has otherwise
 	quiet    bool          // trouble is over
