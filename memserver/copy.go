@@ -84,6 +84,10 @@ func (p *problem) get() string {
 // the one that finds a difference ends by it.
 var differences atomic.Uint64
 
+// failovers counts copies that opened, of all servers of this program: one that was replaced is
+// followed by another one in the same process.
+var failovers atomic.Uint64
+
 // openMirror listens for primaries.
 func (s *Server) openMirror(c *Config) (err error) {
 	v := s.volume

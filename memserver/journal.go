@@ -108,8 +108,9 @@ var errTooWide = fmt.Errorf("more than %d bytes of it change at once", verbs.Max
 
 // changes are the edits that make now of old, in the place of those of the change before. They do
 // not fit if they are longer than an item may be: if an index goes that has chunks all over a large
-// memory, each beside another one's. While nothing is recorded there are none: a copy that comes
-// later gets its ledger by sendLedger, under the lock that is held here, behind this change.
+// memory, each beside another one's. While nothing is recorded there are none. They are
+// recorded nevertheless if a copy begins to join meanwhile: it passes them over until its ledger is
+// Known, which comes by sendLedger, under the lock that is held here, behind this change.
 func (s *journaled) changes(old, now []byte) (edits []byte, fit bool) {
 	if !s.journal.Mode().Records() {
 		return nil, true

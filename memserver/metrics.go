@@ -55,6 +55,8 @@ var (
 	descIndexConns   = describe("index_connections", "Connections of an index to this server's memory.", "index")
 	descView         = describe("volume_view", "Number of the view of its volume that this server acts by; 0 = it was told none. The labels say what this server is in it.", "role")
 	descLag          = describe("mirror_lag_bytes", "Bytes of changes that the copy which joined this server last is not known to have.")
+	descMirrorWait   = describe("mirror_wait_seconds", "Answers that waited for a copy, and how long all of them did. Most wait for a hop; those of unchanged memory wait for nothing and are not counted.")
+	descFailovers    = describe("failovers_total", "Times that a copy in this process took its volume over, on a failure or by a move.")
 	descCopied       = describe("copied_bytes_total", "Bytes of memory that this server has sent to copies that joined it.")
 	descDifferences  = describe("differences_total", "Pieces of memory that this process, as a copy, found to differ from those of its primary. Each ends the copy, and another one joins.")
 	descIndexMap     = describe("index_map_generation", "Generation of the partition map that is kept here; 0 = none.", "index")
@@ -125,6 +127,11 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	count(descDifferences, differences.Load())
 	gauge(descLag, float64(v.lag()))
 	count(descCopied, v.copied.Load())
+	count(descFailovers, failovers.Load())
+	if j := r.journal; j != nil {
+		answers, all := j.Waited()
+		out <- prometheus.MustNewConstSummary(descMirrorWait, answers, all.Seconds(), nil)
+	}
 	if !opened { // a copy
 		return
 	}

@@ -107,7 +107,7 @@ func (s *Server) openVolume(c *Config, state string, data *directory, want heade
 	s.release = append(s.release, s.region.close)
 	if !found && s.region.existed && s.region.shared {
 		return fmt.Errorf("the region says that its volume has another copy, and the state of the volume, %s, is not there or of another run of the machine: nobody knows whether that copy serves; "+
-			"put the file back, or start again with empty data and state directories, so that this server joins the other copy", string(v.file))
+			"if the other copy serves, start again with empty data and state directories (in Kubernetes: delete the pod); if not, put the file back", string(v.file))
 	}
 	if was.State.Content != volumes.Nothing && !s.region.existed {
 		forget()
@@ -207,6 +207,7 @@ func (v *volume) Prepare() error {
 	if err != nil {
 		return err
 	}
+	failovers.Add(1)
 	s.log.Info("the copy opens; whoever takes a lock repairs first what it guards", "locks", turned, "incarnation", s.region.incarnation)
 	return nil
 }

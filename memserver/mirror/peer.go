@@ -25,6 +25,7 @@ type peer struct {
 	waiter, walker *verbs.Waiter
 	feed           atomic.Pointer[verbs.Feed]
 	waits          atomic.Bool // answers wait for the copy
+	late           lateness    // of the goroutine that drives it
 	unmarked       bool        // mark failed; of the goroutine that joins it
 }
 
@@ -78,8 +79,11 @@ func (k *peer) stream() {
 	}
 }
 
-// begin begins the feed; nil = the peer is none any more.
+// begin begins the feed; nil = the peer is none any more. Requests of before that do not end within
+// Limit end the join (Member.Drop). A backup that gets nothing is missed, and the next view ends
+// this.
 func (k *peer) begin() *verbs.Feed {
+	began := k.Env.Now()
 	for pause := firstPause; k.live(); pause = min(2*pause, lastPause) {
 		f, err := k.Journal.Feed(k.Settle, func(p verbs.Position) { k.Member.Acked(k.Proc, uint64(p)) })
 		if err == nil {
@@ -87,6 +91,9 @@ func (k *peer) begin() *verbs.Feed {
 			return f
 		}
 		k.report(err)
+		if k.Env.Now()-began >= k.Limit {
+			k.Member.Drop(k.Target)
+		}
 		k.Env.Sleep(pause)
 	}
 	return nil
@@ -113,12 +120,13 @@ func (k *peer) drive(f *verbs.Feed) error {
 	for k.live() {
 		pause := lookEvery
 		var err error
+		k.Member.Late(k.Proc, k.late.look(f.Applied(), k.Journal.Last(), k.Env.Now()))
 		switch now := k.Env.Now(); {
 		case now >= due:
 			var p verbs.Position
 			if f.Applied() == last {
 				if p, err = k.Journal.Mark(0); err == nil {
-					err = f.Follow(k.waiter, p, k.Limit)
+					err = f.Follow(k.waiter, p, volumes.AskInterval) // no longer: see Late
 				}
 			}
 			last, due = f.Applied(), now+volumes.AskInterval
@@ -132,6 +140,23 @@ func (k *peer) drive(f *verbs.Feed) error {
 		k.Env.Sleep(pause)
 	}
 	return nil
+}
+
+// lateness is how long a copy has lacked a change.
+type lateness struct {
+	at    verbs.Position // the copy had less when this was looked at
+	since time.Duration  // which was then
+}
+
+// look returns for how long the copy has lacked something, at least.
+func (l *lateness) look(applied, last verbs.Position, now time.Duration) time.Duration {
+	if applied >= l.at {
+		l.at, l.since = last, now
+	}
+	if applied >= l.at {
+		return 0
+	}
+	return now - l.since
 }
 
 func (k *peer) join(f *verbs.Feed) {

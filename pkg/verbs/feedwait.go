@@ -58,6 +58,11 @@ func (j *Journal) Wait(w *Waiter, p Position) error {
 	if w == nil {
 		w = j.NewWaiter()
 	}
+	began := j.env.Now()
+	defer func() {
+		j.waits.Add(1)
+		j.waited.Add(uint64(j.env.Now() - began))
+	}()
 	until := env.Deadline(j.env, WaitLimit)
 	for pause := lookAgain; ; pause = min(2*pause, lookLast) {
 		if err := j.reachBy(w, uint64(p), until); err != nil || j.Ready(p) {
@@ -71,6 +76,11 @@ func (j *Journal) Wait(w *Waiter, p Position) error {
 			return fmt.Errorf("this memory server was not permitted to answer for %v: its copy is silent, or another one took its place: %w", WaitLimit, ErrTimeout)
 		}
 	}
+}
+
+// Waited is how many answers had to wait (Wait), and how long all of them did.
+func (j *Journal) Waited() (answers uint64, all time.Duration) {
+	return j.waits.Load(), time.Duration(j.waited.Load())
 }
 
 // reach waits until all feeds that are waited for have what lies up to a position.

@@ -76,6 +76,8 @@ type Journal struct {
 	end    atomic.Uint64   // of the stream; it grows under order
 	ledger atomic.Uint64   // where its last change ends
 	all    atomic.Uint64   // what all have that are waited for; endless = there are none
+	waits  atomic.Uint64   // answers that had to wait
+	waited atomic.Uint64   // nanoseconds that they did, all of them
 	keeps  atomic.Uint64   // the end may come this far before an unsent part is lost to a feed
 
 	mu    env.Mutex // of feeds and what they hold; comes behind order
