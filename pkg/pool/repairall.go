@@ -10,8 +10,12 @@ import (
 // RepairAll brings to an end, on all servers, what clients left half done that are fenced by now;
 // what others are repairing is done when it returns. So it is for who changes nodes without their
 // locks, as their only user: a repair that came later would undo such a change. table and room are
-// buffers of the session: for locks, 2 bytes each, a multiple of 8; and for a part of a node. Each
-// READ of locks, and each lock that has a repair record, is an operation of the session.
+// two buffers of the session: for locks, 2 bytes each, a multiple of 8; and for a part of a node,
+// with room for a repair record. Each READ of locks or of records, and each repair, is an operation
+// of the session.
+//
+// Records are READ many at once, those of locks that are not free: behind a memory server that came
+// back all locks say Repair, and hardly any has something to repair.
 func (s *Session) RepairAll(table, room []byte) error {
 	for i, srv := range s.pool.members() {
 		for from := uint64(0); from < srv.grant.Locks; from += uint64(len(table) / 2) {
@@ -21,13 +25,9 @@ func (s *Session) RepairAll(table, room []byte) error {
 			if err := s.Post(); err != nil {
 				return fmt.Errorf("repair all: read the locks of memory server %d: %w", srv.id, err)
 			}
-			for k := range len(part) / 2 {
-				word := binary.NativeEndian.Uint64(part[k/locksPerWord*8:])
-				if word>>(k%locksPerWord*lockBits)&lockMask == 0 {
-					continue
-				}
-				if err := s.repairOne(&tableLock{server: i, index: uint32(from) + uint32(k)}, room); err != nil {
-					return fmt.Errorf("repair all: %w", err)
+			for k := 0; k < len(part)/2; k += len(room) / repairBytes {
+				if err := s.repairSome(i, uint32(from), part, k, room); err != nil {
+					return err
 				}
 			}
 		}
@@ -36,7 +36,46 @@ func (s *Session) RepairAll(table, room []byte) error {
 	return nil
 }
 
-// repairOne acquires the lock that guards what the record of l is about, if there is one.
+// repairSome repairs what locks guard from the k-th of a part of the table on, as many as the room
+// has records. The part begins with lock number from of a server.
+func (s *Session) repairSome(server int, from uint32, part []byte, k int, room []byte) error {
+	n := min(len(room)/repairBytes, len(part)/2-k)
+	taken := func(i int) bool {
+		word := binary.NativeEndian.Uint64(part[i/locksPerWord*8:])
+		return word>>(i%locksPerWord*lockBits)&lockMask != 0
+	}
+	for n > 0 && !taken(k) {
+		k, n = k+1, n-1
+	}
+	for n > 0 && !taken(k+n-1) {
+		n--
+	}
+	if n == 0 {
+		return nil
+	}
+	first := &tableLock{server: server, index: from + uint32(k)}
+	s.Begin()
+	s.Read(s.pool.recordOf(first), room[:n*repairBytes])
+	if err := s.Post(); err != nil {
+		return fmt.Errorf("repair all: read the repair records of memory server %d: %w", s.pool.servers()[server].id, err)
+	}
+	var found []uint32 // hardly ever is there any
+	for i := range n {
+		var r record
+		if taken(k+i) && r.decode(room[i*repairBytes:]) && r.image != Nil {
+			found = append(found, from+uint32(k+i))
+		}
+	}
+	for _, index := range found {
+		if err := s.repairOne(&tableLock{server: server, index: index}, room); err != nil {
+			return fmt.Errorf("repair all: %w", err)
+		}
+	}
+	return nil
+}
+
+// repairOne acquires the lock that guards what the record of l is about, if there is one. The record
+// is READ once more: what it names is the session's within this operation only.
 func (s *Session) repairOne(l *tableLock, room []byte) error {
 	s.Begin()
 	s.Read(s.pool.recordOf(l), s.record)

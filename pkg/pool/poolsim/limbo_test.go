@@ -188,6 +188,8 @@ func TestJoiningServerThatDies(t *testing.T) {
 		s.SetLimit(lease / 100)
 		table, err := s.Buffer(64)
 		must(t, err)
+		room, err := s.Buffer(64)
+		must(t, err)
 		size := 256
 		work := func(when string) {
 			t.Helper()
@@ -204,7 +206,7 @@ func TestJoiningServerThatDies(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: change a node: %v", when, err)
 			}
-			if err := s.RepairAll(table, table); err != nil {
+			if err := s.RepairAll(table, room); err != nil {
 				t.Errorf("%s: %v", when, err)
 			}
 			if err := s.RepairWords(); err != nil {
