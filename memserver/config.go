@@ -8,6 +8,7 @@ import (
 
 	"github.com/dmindex/dmindex/memserver/control"
 	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/memserver/persist"
 	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -108,6 +109,19 @@ type Config struct {
 	// may still have one.
 	Mirror string
 
+	// PersistDir keeps memory and ledger in files of a directory on a disk, so that both are there
+	// again after the process has ended, or the machine has. One process at a time. It needs room
+	// for four times MemoryBytes, and 256 MiB. Only with Fabric alone, and not with DataDir, Pod or
+	// Mirror: the directory is all that counts. Empty = no.
+	PersistDir string
+	// PersistSync says when what is acknowledged is on disk: what a loss of power may take.
+	PersistSync persist.Sync
+	// PersistAcceptLoss opens a directory that may lack what was acknowledged last: of another
+	// PersistSync than Always, after the machine stopped. All clients of before are fenced, since
+	// their caches may have what is missing here. An index on several memory servers may not fit
+	// together any more.
+	PersistAcceptLoss bool
+
 	// Version of the program, for Describe and metrics. Empty = "unknown".
 	Version string
 	// Pprof serves the runtime's profiles beside the metrics.
@@ -119,6 +133,7 @@ type Config struct {
 	firstProcess uint64        // number of the first process of a pod; 0 = the time in milliseconds
 	replyLimit   time.Duration // 0 = replyLimit
 	maxAge       time.Duration // of control connections; 0 = maxAge
+	checkpoint   uint64        // persist.Options.CheckpointBytes
 }
 
 // Defaults of Config.
@@ -218,6 +233,15 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Mirror != "" && (c.Fabric == "" || c.Shm != "" || c.RDMA != "") {
 		bad("Mirror is set, which needs Fabric alone: clients of the other providers change the memory by themselves")
+	}
+	if c.PersistDir != "" && (c.Fabric == "" || c.Shm != "" || c.RDMA != "") {
+		bad("PersistDir is set, which needs Fabric alone: clients of the other providers change the memory by themselves")
+	}
+	if c.PersistDir != "" && (c.DataDir != "" || c.StateDir != "" || c.Pod != "" || c.Mirror != "") {
+		bad("PersistDir is set together with DataDir, StateDir, Pod or Mirror: the memory is read from PersistDir whenever the server starts, so leave those out; a copy in another process is not possible yet")
+	}
+	if c.PersistDir == "" && (c.PersistSync != persist.Always || c.PersistAcceptLoss) {
+		bad("PersistSync or PersistAcceptLoss is set without PersistDir: name a directory on a disk")
 	}
 	if c.FabricTLS && (c.Fabric == "" || c.Insecure || c.Shm != "") {
 		bad("FabricTLS is set, which needs Fabric and TLSDir, and no Shm")

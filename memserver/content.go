@@ -81,6 +81,9 @@ func (s *Server) openCore(c *Config) error {
 		return err
 	}
 	accounts.Limit(int(c.LedgerBytes))
+	if err := s.fenceEarlier(accounts); err != nil {
+		return err
+	}
 	if !s.region.existed {
 		s.region.publish()
 	}
@@ -112,6 +115,9 @@ func (s *Server) serveLocked() error {
 	s.mu.serving = true
 	s.running.Go(func() { s.control.zeroer.run(s.stop) })
 	s.running.Go(s.control.Run)
+	if s.persisted != nil {
+		s.persisted.run(s.stop)
+	}
 	if s.volume.primary != nil {
 		s.running.Go(s.volume.primary.Run)
 		s.running.Go(func() { s.volume.scrub(s.stop) })

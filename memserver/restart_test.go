@@ -16,6 +16,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/control"
 	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/memserver/persist"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -36,7 +37,11 @@ func TestMain(m *testing.M) {
 
 // childMain serves until it is killed, or until its input ends.
 func childMain(dir string) {
-	s, err := New(dirConfig(dir))
+	c := dirConfig(dir)
+	if dir, ok := strings.CutPrefix(dir, persistPrefix); ok {
+		c = persistConfig(dir, persist.Soon)
+	}
+	s, err := New(c)
 	if err != nil {
 		os.Stdout.WriteString("error " + err.Error() + "\n")
 		os.Exit(1)

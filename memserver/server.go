@@ -57,6 +57,7 @@ type Server struct {
 	closeOnce sync.Once
 	closeErr  error
 	mark      chipMark
+	persisted *persisted     // nil = the memory is in no directory
 	onChip    bool           // the lock region lies in a NIC
 	release   []func() error // what Close gives back, last first
 
@@ -187,7 +188,7 @@ func (s *Server) openMemory(c *Config) error {
 		}
 	}
 	s.openJournal(c)
-	return nil
+	return s.openPersist(c)
 }
 
 // listen opens a listener; Serve functions close it, and so does Close.

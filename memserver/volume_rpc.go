@@ -134,6 +134,8 @@ func (v *volume) Join(_ context.Context, q *rpcv1.JoinCopyRequest) (*rpcv1.JoinC
 		return nil, err
 	case p.Pod == "" || p.Process == 0 || q.Mirror == "" || len(q.Mirror) > control.MaxPod:
 		return nil, fmt.Errorf("%w: let %v at %q join: a process and an address are needed", ledger.ErrInvalid, p, q.Mirror)
+	case v.server.persisted != nil:
+		return nil, status.Error(codes.FailedPrecondition, "this memory server keeps its memory in a directory, and cannot have a copy in another process yet")
 	case !v.server.control.opened.Load() || v.primary == nil:
 		return nil, status.Error(codes.FailedPrecondition, "this memory server sends its changes to nobody: that needs the fabric tcp alone")
 	}

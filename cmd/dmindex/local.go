@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,7 +13,9 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/local"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/memory"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/version"
+	"github.com/dmindex/dmindex/memserver/persist"
 	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/logs"
@@ -20,8 +23,9 @@ import (
 
 func localCommand() *cobra.Command {
 	c := local.Config{Version: version.String()}
-	memory, cache := sizeFlag(1<<30), sizeFlag(0)
+	size, cache := sizeFlag(1<<30), sizeFlag(0)
 	key := keyFlag{config.KeyBytes, 256}
+	var kept memory.Persist
 	var verbose bool
 	cmd := &cobra.Command{
 		Use:     "local",
@@ -34,7 +38,16 @@ func localCommand() *cobra.Command {
 					return fmt.Errorf("listen on %s: beyond loopback everybody could read and write the index; give --password FILE", address)
 				}
 			}
-			c.MemoryBytes, c.KeyType, c.MaxKeyBytes = uint64(memory), key.kind, key.bytes
+			if kept.Dir == "" && (kept.Sync != persist.Always || kept.AcceptLoss) {
+				return errors.New("--persist-sync and --persist-accept-loss need --persist: name a directory on a disk")
+			}
+			if kept.Dir != "" {
+				if !cmd.Flags().Changed("transport") {
+					c.Transport = config.TransportTCP // over others nobody waits for the disk
+				}
+				c.Persist = &kept
+			}
+			c.MemoryBytes, c.KeyType, c.MaxKeyBytes = uint64(size), key.kind, key.bytes
 			var err error
 			if c.CacheBytes, err = localCache(&c, uint64(cache)); err != nil {
 				return err
@@ -59,7 +72,7 @@ func localCommand() *cobra.Command {
 	f.StringVar(&c.Design, "design", "dex", "design of the index: "+strings.Join(index.Names(), ", "))
 	f.IntVar(&c.MemoryServers, "memory-servers", 2, "how many")
 	f.IntVar(&c.ComputeServers, "compute-servers", 2, "how many")
-	f.Var(&memory, "memory", "memory of each memory server")
+	f.Var(&size, "memory", "memory of each memory server")
 	f.Var(&cache, "cache", "memory of each compute server that caches the index; 0 = all of them together a quarter of --memory of all memory servers, and 64Mi each at least")
 	f.Var(&key, "key", "uint64, or bytes:N for keys of at most N bytes")
 	f.IntVar(&c.MaxValueBytes, "value", 2048, "longest value, in bytes")
@@ -67,6 +80,9 @@ func localCommand() *cobra.Command {
 	f.BoolVar(&c.Expires, "expiry", true, "pairs may expire, as SET with EX asks for; each takes a byte more, and 8 if it does")
 	f.StringVar(&c.Users.PasswordFile, "password", "", "file with the password that clients must show; empty = none")
 	f.StringVar(&c.Users.UsersFile, "users", "", "ACL file of Redis with further users, who reach the keys of some prefixes only; it needs --password")
+	f.StringVar(&kept.Dir, "persist", "", "directory on a disk that keeps the content, over tcp: started with it again, the index has it; with room for four times the memory. Empty = the content is lost with the process")
+	f.Var(&kept.Sync, "persist-sync", persistSyncUsage)
+	f.BoolVar(&kept.AcceptLoss, "persist-accept-loss", false, persistLossUsage)
 	f.BoolVarP(&verbose, "verbose", "v", false, "write the log of the servers to stderr")
 	return cmd
 }
@@ -100,7 +116,11 @@ func announce(out io.Writer, c *local.Config, l *local.Local) {
 		c.Design, c.Transport, c.MemoryServers, c.ComputeServers, c.MaxKeyBytes, c.MaxValueBytes)
 	fmt.Fprintf(out, "  RESP  %s\n  SDK   %s\n", strings.Join(l.RESP, " "), strings.Join(l.RPC, " "))
 	host, port, _ := net.SplitHostPort(l.RESP[0])
-	fmt.Fprintf(out, "try:  redis-cli -h %s -p %s set fruit:apple red\nit ends with Ctrl-C, and its content with it\n", host, port)
+	end := "its content with it"
+	if c.Persist != nil {
+		end = "its content stays in " + c.Persist.Dir
+	}
+	fmt.Fprintf(out, "try:  redis-cli -h %s -p %s set fruit:apple red\nit ends with Ctrl-C, and %s\n", host, port, end)
 }
 
 // keyFlag is a key type with its length.

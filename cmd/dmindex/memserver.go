@@ -21,6 +21,12 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
+// Texts of flags that dmindex local has as well.
+const (
+	persistSyncUsage = "when a change is on disk. Always: before it is acknowledged. 5ms: some 5 ms later, so that a loss of power may take as much, and the death of a process nothing. Off: when the system writes it, within 30 s or so"
+	persistLossUsage = "open what --persist has although the machine stopped and the last that was acknowledged may be missing, with another --persist-sync than Always; stop all compute servers first"
+)
+
 func memserverCommand() *cobra.Command {
 	config := memserver.Config{Version: version.String(), Executor: index.Executor()}
 	var memory, chunk, locks, room sizeFlag
@@ -61,6 +67,9 @@ func memserverCommand() *cobra.Command {
 	f.StringVar(&config.Control, "control", ":7471", "address of the control service (gRPC)")
 	f.StringVar(&config.Fabric, "fabric", ":7470", "address of the tcp fabric; empty = not offered")
 	f.StringVar(&config.Mirror, "mirror", os.Getenv(apiconfig.EnvMirror), "address at which memory servers of the same pool send this one their changes, so that it can be a copy of their volume, with --fabric alone (or "+apiconfig.EnvMirror+"); empty = never")
+	f.StringVar(&config.PersistDir, "persist", "", "directory on a disk that keeps memory and ledger, with --fabric alone and without --data-dir: a server that starts with it again has its content; with room for four times --memory. Empty = the content is lost with the process")
+	f.Var(&config.PersistSync, "persist-sync", persistSyncUsage)
+	f.BoolVar(&config.PersistAcceptLoss, "persist-accept-loss", false, persistLossUsage)
 	f.BoolVar(&config.FabricTLS, "fabric-tls", false, "let clients use --fabric under TLS only, whatever index they are of")
 	f.IntVar(&config.CallThreads, "call-threads", verbs.DefaultCallThreads, "number of two-sided calls executed at the same time")
 	f.StringVar(&config.Shm, "shm", "", "Unix socket of the shm fabric; empty = not offered")

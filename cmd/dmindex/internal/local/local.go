@@ -39,9 +39,10 @@ type Config struct {
 	KeyType       string // config.KeyUint64 or config.KeyBytes
 	MaxKeyBytes   int
 	MaxValueBytes int
-	Routing       string       // config.RoutingAny or config.RoutingOwner
-	Expires       bool         // pairs may expire
-	Users         users.Config // without a password everybody may do everything
+	Routing       string          // config.RoutingAny or config.RoutingOwner
+	Expires       bool            // pairs may expire
+	Users         users.Config    // without a password everybody may do everything
+	Persist       *memory.Persist // where the content is kept, over tcp; nil = it is lost with the process
 	Version       string
 	Logger        *slog.Logger
 
@@ -90,7 +91,7 @@ func (l *Local) start() error {
 		return err
 	}
 	l.memory, err = memory.Start(memory.Config{
-		Servers: c.MemoryServers, Bytes: c.MemoryBytes, Transport: c.Transport, Version: c.Version, Logger: c.Logger,
+		Servers: c.MemoryServers, Bytes: c.MemoryBytes, Transport: c.Transport, Persist: c.Persist, Version: c.Version, Logger: c.Logger,
 	})
 	if err != nil {
 		return err
@@ -165,6 +166,16 @@ func (l *Local) operate(whole context.Context) error {
 	if err := l.memory.Admit(ctx, identity); err != nil {
 		return fmt.Errorf("admit the index: %w", err)
 	}
+	before := uint64(0) // generation of the map of an earlier process
+	if l.config.Persist != nil {
+		if err := l.memory.FenceAll(ctx, identity); err != nil {
+			return fmt.Errorf("fence the compute servers of an earlier process: %w", err)
+		}
+		var err error
+		if before, _, err = l.attached[0].Control.Map(0, 0, openLimit); err != nil {
+			return err
+		}
+	}
 	if l.config.Fill != nil {
 		if err := l.config.Fill(whole, l.index); err != nil {
 			return fmt.Errorf("fill the index: %w", err)
@@ -178,11 +189,12 @@ func (l *Local) operate(whole context.Context) error {
 	if err != nil {
 		return err
 	}
+	m.Generation = before + 1
 	encoded, err := m.Marshal(nil)
 	if err != nil {
 		return err
 	}
-	return l.attached[0].Control.SwapMap(0, m.Generation, encoded, openLimit)
+	return l.attached[0].Control.SwapMap(before, m.Generation, encoded, openLimit)
 }
 
 // awaitOpen waits until every compute server has opened the index, which nothing else uses yet: a

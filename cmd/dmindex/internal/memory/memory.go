@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver"
 	"github.com/dmindex/dmindex/memserver/control"
+	"github.com/dmindex/dmindex/memserver/persist"
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
@@ -29,8 +31,18 @@ type Config struct {
 	ChunkBytes uint64        // 0 = the memory server's default
 	Transport  string        // "shm", "tcp" or "ibv"
 	Lease      time.Duration // of clients; 0 = the memory server's default
-	Version    string
-	Logger     *slog.Logger
+	// Persist keeps the content in files below a directory, for the transport tcp; nil = it is lost
+	// with the process.
+	Persist *Persist
+	Version string
+	Logger  *slog.Logger
+}
+
+// Persist is where content is kept: see memserver.Config.
+type Persist struct {
+	Dir        string
+	Sync       persist.Sync
+	AcceptLoss bool
 }
 
 // Servers are memory servers that listen. Ids count from 1.
@@ -49,6 +61,11 @@ func Start(c Config) (*Servers, error) {
 	if s.dir, err = os.MkdirTemp("", "dmindex-memory-"); err != nil {
 		return nil, err
 	}
+	if c.Persist != nil {
+		if err := c.Persist.check(c.Servers); err != nil {
+			return nil, errors.Join(err, s.Close())
+		}
+	}
 	for i := range c.Servers {
 		if err := s.start(uint16(i + 1)); err != nil {
 			return nil, errors.Join(fmt.Errorf("memory server %d: %w", i+1, err), s.Close())
@@ -61,6 +78,9 @@ func (s *Servers) start(id uint16) error {
 	c := memserver.Config{
 		ID: id, MemoryBytes: s.config.Bytes, ChunkBytes: s.config.ChunkBytes, Control: "127.0.0.1:0", Insecure: true,
 		Lease: s.config.Lease, Version: s.config.Version, Logger: s.config.Logger, Executor: index.Executor(),
+	}
+	if p := s.config.Persist; p != nil {
+		c.PersistDir, c.PersistSync, c.PersistAcceptLoss = p.directory(int(id)), p.Sync, p.AcceptLoss
 	}
 	switch s.config.Transport {
 	case "shm":
@@ -106,6 +126,30 @@ func (s *Servers) Admit(ctx context.Context, identity string) error {
 	return s.each(ctx, func(memory rpcv1.MemoryClient, has *rpcv1.DescribeMemoryReply) error {
 		_, err := memory.Admit(ctx, &rpcv1.AdmitRequest{Index: identity, QuotaChunks: has.ChunksTotal, Locks: has.LocksTotal})
 		return err
+	})
+}
+
+// FenceAll fences all clients of an index that earlier processes left. They are dead: their
+// processes were this one's predecessors.
+func (s *Servers) FenceAll(ctx context.Context, identity string) error {
+	const together = 256 // a request has no more
+	return s.each(ctx, func(memory rpcv1.MemoryClient, _ *rpcv1.DescribeMemoryReply) error {
+		list, err := memory.ListClients(ctx, &rpcv1.ListClientsRequest{Index: identity})
+		if err != nil {
+			return err
+		}
+		var left []uint32
+		for _, c := range list.Clients {
+			if !c.Fenced {
+				left = append(left, c.Client)
+			}
+		}
+		for ids := range slices.Chunk(left, together) {
+			if _, err := memory.Fence(ctx, &rpcv1.FenceRequest{Index: identity, Clients: ids, Dead: true}); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 }
 
