@@ -93,9 +93,9 @@ func (s *Server) prepareRecovered(r *verbs.Replica) error {
 	return nil
 }
 
-// fenceEarlier fences all clients of a memory that may lack what was answered to them: they may have
-// it in their caches. Core.Start brings that to an end. It is done at each start with the flag, so
-// also after a start that died before it had done it.
+// fenceEarlier fences all clients of a memory that may lack what was answered to them: they may
+// have it in their caches. Core.Start brings that to an end. It is done at each start with the
+// flag, so also after a start that died before it had done it.
 func (s *Server) fenceEarlier(a *core.Accounts) error {
 	if !s.config.PersistAcceptLoss {
 		return nil
@@ -116,7 +116,8 @@ func (s *Server) fenceEarlier(a *core.Accounts) error {
 	})
 }
 
-// run runs what goes on beside the server, until stop is closed. Then the log has what was recorded.
+// run runs what goes on beside the server, until stop is closed. Then the log has what was
+// recorded.
 func (p *persisted) run(stop <-chan struct{}) {
 	s := p.server
 	s.running.Go(p.store.RunSync)

@@ -168,8 +168,8 @@ func TestPersist(t *testing.T) {
 	}
 }
 
-// TestPersistAcceptLoss: a log that does not say that it is whole, of another run of the machine, is
-// opened only by who accepts that, and no client of before goes on.
+// TestPersistAcceptLoss: a log that does not say that it is whole, of another run of the machine,
+// is opened only by who accepts that, and no client of before goes on.
 func TestPersistAcceptLoss(t *testing.T) {
 	config := persistConfig(t.TempDir(), persist.Soon)
 	s := must(New(config))
@@ -194,7 +194,8 @@ func TestPersistAcceptLoss(t *testing.T) {
 	head[48]++ // its sum, over all but itself
 	binary.LittleEndian.PutUint32(head[12:], crc32.Update(crc32.Checksum(head[:12], castagnoli), castagnoli, head[16:]))
 	must(f.WriteAt(head, 0))
-	if err := errors.Join(f.Truncate(must(f.Stat()).Size()-32), f.Close()); err != nil { // the last frame
+	// without the last frame
+	if err := errors.Join(f.Truncate(must(f.Stat()).Size()-32), f.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := New(config); !errors.Is(err, persist.ErrMayLack) || !strings.Contains(err.Error(), "--persist-accept-loss") {
@@ -210,8 +211,8 @@ func TestPersistAcceptLoss(t *testing.T) {
 	})
 }
 
-// TestPersistFeedGivenUp: where a change was made and cannot be recorded, nothing is acknowledged any
-// more, and the server ends: the next process has what is in the directory.
+// TestPersistFeedGivenUp: where a change was made and cannot be recorded, nothing is acknowledged
+// any more, and the server ends: the next process has what is in the directory.
 func TestPersistFeedGivenUp(t *testing.T) {
 	s := must(New(persistConfig(t.TempDir(), persist.Always)))
 	ended := make(chan error)

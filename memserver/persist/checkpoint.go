@@ -200,8 +200,8 @@ func (w *checkpoint) write(from Source, x uint64) (err error) {
 	return nil
 }
 
-// flush writes what there is, if that is more than so many bytes. It syncs now and then, so that the
-// log's syncs do not stand behind a whole checkpoint.
+// flush writes what there is, if that is more than so many bytes. It syncs now and then, so that
+// the log's syncs do not stand behind a whole checkpoint.
 func (w *checkpoint) flush(most int) error {
 	if len(w.buf) <= most {
 		return nil

@@ -22,9 +22,9 @@
 //
 //  1. At a position X where an item ends, the log goes on in a new file log.X, once the file before
 //     is on disk.
-//  2. Each piece is copied under the order of the journal, so it is the memory behind a whole number
-//     of changes, at X or later. Pieces of zeroes are left out. The ledger is copied while nobody
-//     changes it; changes of it up to that position are passed over later.
+//  2. Each piece is copied under the order of the journal, so it is the memory behind a whole
+//     number of changes, at X or later. Pieces of zeroes are left out. The ledger is copied while
+//     nobody changes it; changes of it up to that position are passed over later.
 //  3. The checkpoint has its name once it is on disk, and the log is up to the last position at
 //     which anything was copied.
 //  4. Files of before are removed.
@@ -42,6 +42,6 @@
 // After a failed fdatasync nobody knows what is on disk, and asking again says nothing (Linux takes
 // such pages for clean). So it is final: nothing is acknowledged any more, and the server ends. The
 // next process writes again, in place, what was not known to be on disk, before it goes on: what it
-// reads of that may be in the page cache only. A write that finds the disk full is made again later,
-// and changes wait meanwhile.
+// reads of that may be in the page cache only. A write that finds the disk full is made again
+// later, and changes wait meanwhile.
 package persist

@@ -233,7 +233,8 @@ func (s *Store) sendLocked(b []byte) (int, error) {
 	return int(n), nil
 }
 
-// writeLocked writes a frame. False without an error: there is no room, and it may be written again.
+// writeLocked writes a frame. False without an error: there is no room, and it may be written
+// again.
 func (s *Store) writeLocked(at uint64, data []byte) (bool, error) {
 	p := part{kind: kindFrame, bytes: len(data), at: at, known: s.synced.Load(), sum: verbs.Sum(data)}
 	p.put(s.buf, &s.set)

@@ -17,8 +17,8 @@ import (
 
 // world is a memory server with a directory, in a simulated world. Real are the journal and the
 // store; the memory has a few words and ranges that become zero. All changes are kept in the order
-// in which they were recorded. Judged is what each process finds: the memory and the ledger behind a
-// prefix of the changes, with all that was answered.
+// in which they were recorded. Judged is what each process finds: the memory and the ledger behind
+// a prefix of the changes, with all that was answered.
 type world struct {
 	*simtest.Stage
 	wrong mistake

@@ -74,8 +74,8 @@ func (s *Session) repairSome(server int, from uint32, part []byte, k int, room [
 	return nil
 }
 
-// repairOne acquires the lock that guards what the record of l is about, if there is one. The record
-// is READ once more: what it names is the session's within this operation only.
+// repairOne acquires the lock that guards what the record of l is about, if there is one. The
+// record is READ once more: what it names is the session's within this operation only.
 func (s *Session) repairOne(l *tableLock, room []byte) error {
 	s.Begin()
 	s.Read(s.pool.recordOf(l), s.record)

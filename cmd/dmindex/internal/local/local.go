@@ -39,12 +39,13 @@ type Config struct {
 	KeyType       string // config.KeyUint64 or config.KeyBytes
 	MaxKeyBytes   int
 	MaxValueBytes int
-	Routing       string          // config.RoutingAny or config.RoutingOwner
-	Expires       bool            // pairs may expire
-	Users         users.Config    // without a password everybody may do everything
-	Persist       *memory.Persist // where the content is kept, over tcp; nil = it is lost with the process
-	Version       string
-	Logger        *slog.Logger
+	Routing       string       // config.RoutingAny or config.RoutingOwner
+	Expires       bool         // pairs may expire
+	Users         users.Config // without a password everybody may do everything
+	// where the content is kept, over tcp; nil = it is lost with the process
+	Persist *memory.Persist
+	Version string
+	Logger  *slog.Logger
 
 	// Fill is called, unless nil, when the memory servers serve and before the compute servers do,
 	// to put something into the index; it opens the index by itself.
