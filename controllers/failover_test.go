@@ -280,3 +280,72 @@ func TestRefusedCopies(t *testing.T) {
 	m.now = m.now.Add(joinBackoff)
 	m.until(twice)
 }
+
+// TestAcceptCopy: where nothing but a copy is left that was cut off, it serves once somebody asks
+// for that, and not before.
+func TestAcceptCopy(t *testing.T) {
+	m := newMovingPool(t, interceptor.Funcs{})
+	m.copies(2)
+	m.until(twice)
+	m.fleet.HoldBack(true) // no other copy gets in sync
+	m.away("pool-1024", true)
+	s := m.scope()
+	alone := s.record.Views[0]
+	alone.Number, alone.Backup = alone.Number+1, nil
+	s.record.Views[0] = alone // as an operator writes it down that finds the copy away
+	if err := m.r.Annotate(t.Context(), s.pool, map[string]string{dmv1.AnnotationVolumes: s.record.String()}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // the primary hears of it
+		if _, err := m.look(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s = m.scope()
+	p := s.record.Views[0].Primary.among(s.pods)
+	if err := m.r.Delete(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	m.away("pool-1024", false)
+	for range 10 {
+		var err error
+		if s, err = m.look(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.showVolumes()
+	c := find(s.pool.Status.Conditions, dmv1.ConditionDegraded)
+	if c == nil || c.Reason != dmv1.ReasonCopyMayLack || !strings.Contains(c.Message, dmv1.AnnotationAcceptCopy+"=pool-1024 ") || s.record.Views[0].Primary.Pod != "pool-0" {
+		t.Fatalf("nothing else is left: %v, record %s", c, s.record)
+	}
+	if err := m.r.Annotate(t.Context(), s.pool, map[string]string{dmv1.AnnotationAcceptCopy: "pool-1024"}); err != nil {
+		t.Fatal(err)
+	}
+	m.fleet.HoldBack(false)
+	m.until("0:pool-1024, 1:pool-1, pool-1 primary, pool-1024 primary, pool-1025 backup, pool-1026 backup")
+}
+
+// TestEmptyVolume: where all processes of a volume are there and have nothing, as after a power cut,
+// their pods go, so that its indexes hear that it is lost. As long as one is silent none goes.
+func TestEmptyVolume(t *testing.T) {
+	m := newMovingPool(t, interceptor.Funcs{})
+	m.copies(2)
+	m.until(twice)
+	s := m.scope()
+	for _, named := range s.record.Views[0].named() {
+		if err := m.fleet.Wipe(named.UID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.away("pool-1024", true)
+	for range 10 {
+		if _, err := m.look(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := m.state(); !strings.Contains(got, "pool-0 joining") {
+		t.Errorf("one is silent: %s", got)
+	}
+	m.away("pool-1024", false)
+	m.until("0:pool-1024, 1:pool-1, pool-1 primary, pool-1025 backup")
+}

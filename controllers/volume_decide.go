@@ -152,6 +152,9 @@ func (v *volumeScope) decide(now time.Duration, pool *dmv1.DMMemoryPool, copies 
 		return
 	}
 	v.actions = volumes.Step(o)
+	if v.actions.Status == volumes.Lost {
+		v.acceptCopy(podNamesIn(pool.Annotations[dmv1.AnnotationAcceptCopy]))
+	}
 	if join := v.actions.Join; join != nil {
 		// A kubelet brings a new certificate within a minute. A copy that is not let in may join
 		// again ever more seldom.
@@ -165,14 +168,53 @@ func (v *volumeScope) decide(now time.Duration, pool *dmv1.DMMemoryPool, copies 
 	}
 }
 
-// useless are the pods of further copies that hold nothing that could be needed: they ended, or
-// never got the whole of a volume that is lost. The pod that answers is not among them: who has
-// data there says what becomes of it.
-func (v *volumeScope) useless() (pods []*corev1.Pod) {
+// lastCopy is the pod with a copy that was cut off, of a volume of which nothing else is left: the
+// copy of the highest view. Nil if there is none.
+func (v *volumeScope) lastCopy() *corev1.Pod {
+	var last *corev1.Pod
 	for _, p := range v.pods {
 		r, answered := v.reports[string(p.UID)]
-		joining := answered && r.Role == volumes.Joining && v.actions.Status == volumes.Lost
-		if string(p.UID) != v.view.Primary.UID && !going(p) && (ended(p) || joining) {
+		if !answered || ended(p) || r.Role != volumes.Backup {
+			continue
+		}
+		if last == nil || r.View.Number > v.reports[string(last.UID)].View.Number {
+			last = p
+		}
+	}
+	return last
+}
+
+// acceptCopy lets a copy serve that may lack what was acknowledged last, if somebody asked for it.
+// The volume is lost: no process has the content that the record names, and none gets it back, so
+// there are no two that answer.
+func (v *volumeScope) acceptCopy(asked map[string]bool) {
+	p := v.lastCopy()
+	if p == nil {
+		return
+	}
+	if !asked[p.Name] {
+		v.actions.Waiting = "a copy in pod " + p.Name + " is left, and may lack what was acknowledged last: annotate the pool with " + dmv1.AnnotationAcceptCopy + "=" + p.Name + " to let it serve"
+		return
+	}
+	proc := v.reports[string(p.UID)].Proc
+	v.actions.Record, v.actions.Reason = &volumes.View{Number: v.view.Number + 1, Primary: proc}, "somebody accepted a copy that may lack what was acknowledged last"
+	v.actions.Status, v.actions.Waiting = volumes.Switching, ""
+}
+
+// useless are the pods that hold nothing that could be needed: they ended, or never got the whole
+// of a volume that is lost. The pod that answers is among them if no process of the volume has
+// anything: then its indexes hear that it is lost, and another server takes its place.
+func (v *volumeScope) useless() (pods []*corev1.Pod) {
+	empty := v.actions.Status == volumes.Lost
+	joining := func(p *corev1.Pod) bool {
+		r, answered := v.reports[string(p.UID)]
+		return answered && r.Role == volumes.Joining && v.actions.Status == volumes.Lost
+	}
+	for _, p := range v.pods {
+		empty = empty && (ended(p) || joining(p))
+	}
+	for _, p := range v.pods {
+		if !going(p) && (empty || string(p.UID) != v.view.Primary.UID && (ended(p) || joining(p))) {
 			pods = append(pods, p)
 		}
 	}

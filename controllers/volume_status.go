@@ -52,7 +52,7 @@ func (s *memoryPoolScope) showVolumes() {
 }
 
 // gravest orders the reasons of volumes: the condition has the last one of those that there are.
-var gravest = map[string]int{dmv1.ReasonCopyMissing: 1, dmv1.ReasonNoNodeForCopy: 2, dmv1.ReasonDecisionPending: 3}
+var gravest = map[string]int{dmv1.ReasonCopyMissing: 1, dmv1.ReasonNoNodeForCopy: 2, dmv1.ReasonDecisionPending: 3, dmv1.ReasonCopyMayLack: 4}
 
 // status is the volume for people.
 func (v *volumeScope) status() dmv1.VolumeStatus {
@@ -78,7 +78,12 @@ func (v *volumeScope) problem() (reason, message string) {
 	switch v.actions.Status {
 	case volumes.InSync:
 		return "", ""
-	case volumes.Undecided, volumes.Conflict, volumes.Lost:
+	case volumes.Lost:
+		if v.lastCopy() != nil {
+			return dmv1.ReasonCopyMayLack, message
+		}
+		return dmv1.ReasonDecisionPending, message
+	case volumes.Undecided, volumes.Conflict:
 		return dmv1.ReasonDecisionPending, message
 	}
 	waiting := slices.DeleteFunc(slices.Clone(v.pods), func(p *corev1.Pod) bool { return string(p.UID) == v.view.Primary.UID })

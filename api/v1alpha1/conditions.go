@@ -219,6 +219,11 @@ const (
 	// back, or delete the pod if its node will not return.
 	ReasonDecisionPending = "DecisionPending"
 
+	// ReasonCopyMayLack: nothing is left of a volume but a copy that was cut off before, and may
+	// lack what was acknowledged last. To do: accept it with the annotation that the message names,
+	// or let its indexes be made anew.
+	ReasonCopyMayLack = "CopyMayLack"
+
 	// ReasonDeleting: the object is being deleted; the message names what it waits for.
 	ReasonDeleting = "Deleting"
 )

@@ -110,6 +110,11 @@ const (
 	// is moved to other pods, on other nodes, and they are deleted.
 	AnnotationMove = "dmindex.io/move"
 
+	// AnnotationAcceptCopy of a memory pool names pods of the pool, separated by commas. Where
+	// nothing else is left of a volume, its copy there is to serve, although it may lack what was
+	// acknowledged last.
+	AnnotationAcceptCopy = "dmindex.io/accept-copy"
+
 	// LabelReleased of a memory pod says that its pool's AnnotationRelease names it, or that it has
 	// no data although others of its pool have. The pool's disruption budget does not count it.
 	LabelReleased = "dmindex.io/released"

@@ -79,5 +79,6 @@ var meanings = map[string]meaning{
 	"CopyMissing":       {when: "a volume of a memory pool has fewer copies than wanted, or is to be moved and is not yet.", do: "nothing, unless it lasts: the message names what is waited for."},
 	"NoNodeForCopy":     {when: "no node has room for a further copy of a volume; the message quotes the scheduler. Two copies never lie on one node.", do: "add a node, or free memory on one."},
 	"DecisionPending":   {when: "a pod of a volume does not answer, and it is not known whether another one may answer in its place; nothing is decided meanwhile.", do: "bring the pod or its node back, or delete the pod if its node will not return."},
+	"CopyMayLack":       {when: "nothing is left of a volume but a copy that was cut off before, and may lack what was acknowledged last.", do: "accept it with the annotation that the message names, or let its indexes be made anew."},
 	"Deleting":          {when: "the object is being deleted; the message names what it waits for.", do: ""},
 }

@@ -115,6 +115,17 @@ func (f *Fleet) Restart(uid string) error {
 	return err
 }
 
+// Wipe restarts the machine of a memory server's pod, which stays: its memory and what it stored are
+// gone.
+func (f *Fleet) Wipe(uid string) error {
+	s := f.copyOf(uid)
+	if s == nil {
+		return fmt.Errorf("pod %s has no process", uid)
+	}
+	s.stored = volumes.State{Process: s.stored.Process}
+	return f.Restart(uid)
+}
+
 // RoleOf is what the process of a memory server's pod is for its volume.
 func (f *Fleet) RoleOf(uid string) string {
 	if s := f.copyOf(uid); s != nil {
