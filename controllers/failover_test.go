@@ -325,8 +325,8 @@ func TestAcceptCopy(t *testing.T) {
 	m.until("0:pool-1024, 1:pool-1, pool-1 primary, pool-1024 primary, pool-1025 backup, pool-1026 backup")
 }
 
-// TestEmptyVolume: where all processes of a volume are there and have nothing, as after a power cut,
-// their pods go, so that its indexes hear that it is lost. As long as one is silent none goes.
+// TestEmptyVolume: where all processes of a volume are there and have nothing, as after a power
+// cut, their pods go, so that its indexes hear that it is lost. As long as one is silent none goes.
 func TestEmptyVolume(t *testing.T) {
 	m := newMovingPool(t, interceptor.Funcs{})
 	m.copies(2)

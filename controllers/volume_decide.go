@@ -185,8 +185,9 @@ func (v *volumeScope) lastCopy() *corev1.Pod {
 }
 
 // acceptCopy lets a copy serve that may lack what was acknowledged last, if somebody asked for it.
-// The volume is lost: no process has the content that the record names, and none gets it back, so
-// there are no two that answer.
+// The volume is lost: no process that the record names has the content, and none gets it back. A
+// primary whose pod was deleted by force may go on on a node that is cut off: whoever asks for this
+// has seen to it that the node is down.
 func (v *volumeScope) acceptCopy(asked map[string]bool) {
 	p := v.lastCopy()
 	if p == nil {

@@ -115,8 +115,8 @@ func (f *Fleet) Restart(uid string) error {
 	return err
 }
 
-// Wipe restarts the machine of a memory server's pod, which stays: its memory and what it stored are
-// gone.
+// Wipe restarts the machine of a memory server's pod, which stays: its memory and what it stored
+// are gone.
 func (f *Fleet) Wipe(uid string) error {
 	s := f.copyOf(uid)
 	if s == nil {
