@@ -89,9 +89,9 @@ func TestJoinedVolumeMoves(t *testing.T) {
 	c.settled("demo")
 }
 
-// TestKeptTwice: a pool gets a second copy of each volume while its index is served, and its servers
-// the certificates and the policy for that. A pod that goes loses nothing. With copies: 1 the second
-// copies go.
+// TestKeptTwice: a pool gets a second copy of each volume while its index is served, and its
+// servers the certificates and the policy for that. A pod that goes loses nothing. With copies: 1
+// the second copies go.
 func TestKeptTwice(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
