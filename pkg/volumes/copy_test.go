@@ -286,7 +286,8 @@ func (s *server) ship() {
 		}
 		start := k.start
 		s.w.send(s.pod.name, to.name, "stream", o.process, func() {
-			if o.m != nil && o.m.Self() == k.Proc {
+			// without its lock: who holds that may be stopped, and nobody can wait here
+			if o.m != nil && o.m.self == k.Proc {
 				o.process.Go("stream", func() { o.receive(s, k, view, start, from, items) })
 			}
 		})
