@@ -123,3 +123,36 @@ func FuzzRecover(f *testing.F) {
 		})
 	})
 }
+
+// TestLedgerIsSynced: a change of the ledger is on disk before it is acknowledged, in each mode,
+// also where a later one is recorded that is not written yet.
+func TestLedgerIsSynced(t *testing.T) {
+	w := simenv.New(simenv.Options{Seed: 1, MaxEvents: 1_000_000})
+	err := w.Run(func(p *simenv.Process) {
+		d := newDisk(&simtest.Stage{World: w, Random: rand.New(rand.NewPCG(1, 2))}, noMistake)
+		s, err := persist.Open(&mount{d, p}, persist.Volume{ID: 1, Bytes: damageSize, ChunkBytes: 1, LockBytes: 1}, persist.Options{Env: p, Sync: persist.Off})
+		if err == nil {
+			err = s.Recover(&verbs.Replica{Memory: make([]byte, damageSize)})
+		}
+		const first, second = 16, 24 // where two changes of the ledger end
+		if err == nil {
+			err = s.Begin(0, func() verbs.Position { return second })
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		synced := d.counts["sync"]
+		if n, err := s.Send(make([]byte, first)); n != first || err != nil {
+			t.Fatal(n, err)
+		}
+		if at, err := s.Receive(); at != first || err != nil {
+			t.Fatal(at, err)
+		}
+		if d.counts["sync"] == synced {
+			t.Error("a change of the ledger was acknowledged, and nothing was synced")
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

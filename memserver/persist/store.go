@@ -271,9 +271,9 @@ func (s *Store) Receive() (verbs.Position, error) {
 	}
 	at, synced := s.at.Load(), s.synced.Load()
 	// A change of the ledger is on disk before it is acknowledged, whatever the mode: numbers of
-	// clients are never given twice.
+	// clients are never given twice. One before the last may be written where the last is not.
 	ledger := s.base + uint64(s.ledger())
-	if s.options.Sync == Always || ledger > synced && ledger <= at {
+	if s.options.Sync == Always || ledger > synced {
 		if at > synced {
 			if err := s.sync(); err != nil {
 				return 0, err
