@@ -6,8 +6,10 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -41,12 +43,18 @@ func localCommand() *cobra.Command {
 			if kept.Dir == "" && (kept.Sync != persist.Always || kept.AcceptLoss) {
 				return errors.New("--persist-sync and --persist-accept-loss need --persist: name a directory on a disk")
 			}
+			if kept.Dir != "" && c.Copies > 1 {
+				return errors.New("--persist keeps content in files of one process, and --copies 2 in two: give one of them")
+			}
+			// Over other transports nobody waits for the disk, or for another process.
+			if (kept.Dir != "" || c.Copies > 1) && !cmd.Flags().Changed("transport") {
+				c.Transport = config.TransportTCP
+			}
 			if kept.Dir != "" {
-				if !cmd.Flags().Changed("transport") {
-					c.Transport = config.TransportTCP // over others nobody waits for the disk
-				}
 				c.Persist = &kept
 			}
+			out := &told{out: cmd.OutOrStdout()}
+			c.Changed = out.say
 			c.MemoryBytes, c.KeyType, c.MaxKeyBytes = uint64(size), key.kind, key.bytes
 			var err error
 			if c.CacheBytes, err = localCache(&c, uint64(cache)); err != nil {
@@ -57,21 +65,23 @@ func localCommand() *cobra.Command {
 				if c.Logger, err = logger(logs.Config{}); err != nil {
 					return err
 				}
+				c.Stderr = os.Stderr
 			}
 			l, err := local.Start(c)
 			if err != nil {
 				return err
 			}
-			return l.Run(cmd.Context(), func() { announce(cmd.OutOrStdout(), &c, l) })
+			return l.Run(cmd.Context(), func() { out.begin(func(out io.Writer) { announce(out, &c, l) }) })
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:6380", "RESP address of the first compute server; the others use the following ports")
 	f.StringVar(&c.ListenRPC, "listen-rpc", defaultEndpoint, "SDK address of the first compute server; the others use the following ports")
-	f.StringVar(&c.Transport, "transport", "shm", "fabric between compute and memory servers: shm, tcp or ibv (RDMA)")
+	f.StringVar(&c.Transport, "transport", "shm", "fabric between compute and memory servers: shm, tcp or ibv (RDMA). --copies 2 needs tcp, and takes it unless told otherwise")
 	f.StringVar(&c.Design, "design", "dex", "design of the index: "+strings.Join(index.Names(), ", "))
 	f.IntVar(&c.MemoryServers, "memory-servers", 2, "how many")
 	f.IntVar(&c.ComputeServers, "compute-servers", 2, "how many")
+	f.IntVar(&c.Copies, "copies", 1, "how many processes keep the content of each memory server. With 2, one of them may be killed at any time, and nothing that was acknowledged is lost")
 	f.Var(&size, "memory", "memory of each memory server")
 	f.Var(&cache, "cache", "memory of each compute server that caches the index; 0 = all of them together a quarter of --memory of all memory servers, and 64Mi each at least")
 	f.Var(&key, "key", "uint64, or bytes:N for keys of at most N bytes")
@@ -116,11 +126,37 @@ func announce(out io.Writer, c *local.Config, l *local.Local) {
 		c.Design, c.Transport, c.MemoryServers, c.ComputeServers, c.MaxKeyBytes, c.MaxValueBytes)
 	fmt.Fprintf(out, "  RESP  %s\n  SDK   %s\n", strings.Join(l.RESP, " "), strings.Join(l.RPC, " "))
 	host, port, _ := net.SplitHostPort(l.RESP[0])
+	fmt.Fprintf(out, "try:  redis-cli -h %s -p %s set fruit:apple red\n", host, port)
+	if m := l.Copies(); m != nil {
+		fmt.Fprintf(out, "  %s\nthen: kill -9 %d\n", strings.Join(m.State(), "\n  "), m.Primary(1))
+	}
 	end := "its content with it"
 	if c.Persist != nil {
 		end = "its content stays in " + c.Persist.Dir
 	}
-	fmt.Fprintf(out, "try:  redis-cli -h %s -p %s set fruit:apple red\nit ends with Ctrl-C, and %s\n", host, port, end)
+	fmt.Fprintf(out, "it ends with Ctrl-C, and %s\n", end)
+}
+
+// told is what is said of an index while it runs, once it is announced.
+type told struct {
+	mu    sync.Mutex
+	out   io.Writer
+	begun bool
+}
+
+func (l *told) begin(announce func(io.Writer)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	announce(l.out)
+	l.begun = true
+}
+
+func (l *told) say(text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.begun {
+		fmt.Fprintln(l.out, text)
+	}
 }
 
 // keyFlag is a key type with its length.

@@ -140,7 +140,7 @@ var rooms = []struct {
 	{"cmd/kubectl-dmindex", []string{"api", "client"}},
 	{"cmd/dmindex", []string{""}},
 	{"test", []string{""}},
-	{"hack/servebench", []string{"api/config", "memserver/control", "pkg/partition", "client"}},
+	{"hack/servebench", []string{"api/config", "memserver/control", "memserver/keeper", "pkg/partition", "pkg/volumes", "client"}},
 	{"hack", nil},
 }
 

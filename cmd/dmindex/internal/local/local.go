@@ -1,11 +1,13 @@
 // Package local runs a whole index in one process, on loopback and without Kubernetes: memory
-// servers, compute servers, and what the operator does for them.
+// servers, compute servers, and what the operator does for them. Memory servers that are kept twice
+// are processes of their own.
 package local
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"strconv"
@@ -33,9 +35,12 @@ type Config struct {
 	MemoryServers  int
 	ComputeServers int
 	// compute servers that the first partition map names, the first ones; 0 = all
-	Owners        int
-	CacheBytes    int    // of each compute server; 0 = the design's default
-	MemoryBytes   uint64 // of each memory server
+	Owners      int
+	CacheBytes  int    // of each compute server; 0 = the design's default
+	MemoryBytes uint64 // of each memory server
+	// Copies of each memory server's content: 1 or 2; 0 = 1. 2 needs "tcp"; then there are two
+	// processes for each.
+	Copies        int
 	KeyType       string // config.KeyUint64 or config.KeyBytes
 	MaxKeyBytes   int
 	MaxValueBytes int
@@ -46,6 +51,11 @@ type Config struct {
 	Persist *memory.Persist
 	Version string
 	Logger  *slog.Logger
+	Stderr  io.Writer // of memory servers' processes; nil = errors have its end
+
+	// Changed, unless nil, is told in a sentence when other processes have a memory server's
+	// content than before. It is called by one goroutine at a time.
+	Changed func(text string)
 
 	// Fill is called, unless nil, when the memory servers serve and before the compute servers do,
 	// to put something into the index; it opens the index by itself.
@@ -55,19 +65,33 @@ type Config struct {
 // identity and name of the index.
 const identity = "local"
 
-// openLimit bounds each step of the start.
-const openLimit = 10 * time.Second
+const (
+	// openLimit bounds each step of the start.
+	openLimit = 10 * time.Second
+	// copiesLimit bounds the start of processes, and their first copies.
+	copiesLimit = 30 * time.Second
+)
 
 // Local is a running index.
 type Local struct {
 	RESP, RPC []string // addresses of the compute servers
-	memory    *memory.Servers
+	memory    memoryServers
+	copies    *memory.Copies // the same, where they are kept twice
 	compute   []*computeserver.Server
 	attached  []*attach.Memory
 	members   []partition.Server
 	opened    []chan error // of each compute server: how its first try to open the index ended
 	config    Config
 	index     *config.Index
+	kept      *memory.Servers // those of memory, if their content is in files
+}
+
+// memoryServers are those of package memory.
+type memoryServers interface {
+	Members() []config.MemoryServer
+	Run(failed func(error))
+	Admit(ctx context.Context, identity string) error
+	Close() error
 }
 
 // Start starts the servers' listeners and makes the index; Run serves until its context ends.
@@ -91,10 +115,7 @@ func (l *Local) start() error {
 	if err != nil {
 		return err
 	}
-	l.memory, err = memory.Start(memory.Config{
-		Servers: c.MemoryServers, Bytes: c.MemoryBytes, Transport: c.Transport, Persist: c.Persist, Version: c.Version, Logger: c.Logger,
-	})
-	if err != nil {
+	if err := l.startMemory(); err != nil {
 		return err
 	}
 	ix := &config.Index{
@@ -112,6 +133,37 @@ func (l *Local) start() error {
 	return l.startCompute(ix, design)
 }
 
+func (l *Local) startMemory() error {
+	c := &l.config
+	switch {
+	case c.Copies < 0 || c.Copies > 2:
+		return fmt.Errorf("%d copies of each memory server: 1 and 2 are possible", c.Copies)
+	case c.Copies == 2 && c.Transport != "tcp":
+		return fmt.Errorf("2 copies of each memory server over %s: only over tcp the servers execute all changes, and can hold answers back until the other copy has them; use tcp", c.Transport)
+	case c.Copies == 2:
+		ctx, cancel := context.WithTimeout(context.Background(), copiesLimit)
+		defer cancel()
+		m, err := memory.StartCopies(ctx, memory.CopiesConfig{Servers: c.MemoryServers, Bytes: c.MemoryBytes, Logger: c.Logger, Stderr: c.Stderr, Changed: c.Changed})
+		if err == nil {
+			l.memory, l.copies = m, m
+		}
+		return err
+	}
+	m, err := memory.Start(memory.Config{
+		Servers: c.MemoryServers, Bytes: c.MemoryBytes, Transport: c.Transport, Persist: c.Persist, Version: c.Version, Logger: c.Logger,
+	})
+	if err != nil {
+		return err
+	}
+	if l.memory = m; c.Persist != nil {
+		l.kept = m
+	}
+	return nil
+}
+
+// Copies are the memory servers that are kept twice; nil = they are not.
+func (l *Local) Copies() *memory.Copies { return l.copies }
+
 func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 	for i := range l.config.ComputeServers {
 		id := uint32(i + 1)
@@ -120,6 +172,7 @@ func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 		if err != nil {
 			return err
 		}
+		m.Guard = earlier{}
 		l.attached = append(l.attached, m)
 		resp, err := plus(l.config.Listen, i)
 		if err != nil {
@@ -145,7 +198,7 @@ func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 				}
 				return o.Opened(), nil
 			},
-			ListenRESP: resp, ListenRPC: rpc, Users: l.config.Users, AllowNoPassword: l.config.Users == users.Config{},
+			OnNews: m.Control.OnNews, ListenRESP: resp, ListenRPC: rpc, Users: l.config.Users, AllowNoPassword: l.config.Users == users.Config{},
 			Logger: log,
 		})
 		if err != nil {
@@ -168,8 +221,8 @@ func (l *Local) operate(whole context.Context) error {
 		return fmt.Errorf("admit the index: %w", err)
 	}
 	before := uint64(0) // generation of the map of an earlier process
-	if l.config.Persist != nil {
-		if err := l.memory.FenceAll(ctx, identity); err != nil {
+	if l.kept != nil {
+		if err := l.kept.FenceAll(ctx, identity); err != nil {
 			return fmt.Errorf("fence the compute servers of an earlier process: %w", err)
 		}
 		var err error
@@ -261,6 +314,19 @@ func (l *Local) Close() error {
 	l.attached, l.memory = nil, nil
 	return errors.Join(errs...)
 }
+
+// earlier knows the clients that a compute server had before: they are this process's, which gave
+// each up before it made the next. So the keys of one wait for no lease.
+type earlier map[uint32]bool
+
+// Note implements pool.Guard.
+func (e earlier) Note(_ string, client uint32) error {
+	e[client] = true
+	return nil
+}
+
+// Confirms implements pool.Guard.
+func (e earlier) Confirms(_ string, client uint32) bool { return e[client] }
 
 // plus is an address i ports further; port 0 stays.
 func plus(address string, i int) (string, error) {

@@ -1,6 +1,8 @@
+//env:real calls of gRPC and their limits are of the machine
+
 // Package keeper does for one volume what the operator does in Kubernetes: it asks the memory
 // servers that have a copy, decides by volumes.Step who serves, and tells them. Its record is in
-// this process's memory.
+// this process's memory: a volume has one keeper, and ends with it.
 package keeper
 
 import (
@@ -38,7 +40,10 @@ type Config struct {
 	Make func() error
 	// Delete ends a pod for good.
 	Delete func(name string)
-	Logger *slog.Logger
+	// Changed, unless nil, is called by Run when there is another view or status: why says what led
+	// to the view, or what is waited for. It must not wait.
+	Changed func(v volumes.View, s volumes.Status, why string)
+	Logger  *slog.Logger
 }
 
 // Keeper keeps one volume.
@@ -150,7 +155,13 @@ func (k *Keeper) step(ctx context.Context) (again bool) {
 	o.Now = time.Since(k.began)
 	a := volumes.Step(o)
 	k.memory = a.Memory
-	k.note(o.Record, a, pods)
+	if k.note(o.Record, a, pods) && k.config.Changed != nil {
+		why := a.Waiting
+		if a.Record != nil {
+			why = a.Reason
+		}
+		k.config.Changed(k.record, a.Status, why)
+	}
 	if a.Record != nil {
 		return true
 	}
@@ -158,20 +169,23 @@ func (k *Keeper) step(ctx context.Context) (again bool) {
 	return len(a.Tell) > 0 || a.Stop != ""
 }
 
-// note keeps what was decided: the record before anybody is told.
-func (k *Keeper) note(record volumes.View, a volumes.Actions, pods []Pod) {
+// note keeps what was decided: the record before anybody is told. It reports whether view or status
+// changed.
+func (k *Keeper) note(record volumes.View, a volumes.Actions, pods []Pod) (changed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if a.Record != nil {
 		k.record = *a.Record
 		k.config.Logger.Info("a view of a volume", "volume", k.config.Volume, "view", k.record.String(), "because", a.Reason)
 	}
-	if k.status == a.Status && k.record == record && slices.Equal(k.pods, pods) {
-		return
+	changed = k.status != a.Status || k.record != record
+	if !changed && slices.Equal(k.pods, pods) {
+		return false
 	}
 	k.status, k.pods = a.Status, pods
 	close(k.news)
 	k.news = make(chan struct{})
+	return changed
 }
 
 func (k *Keeper) act(ctx context.Context, o *volumes.Observed, a *volumes.Actions, pods []Pod, mirrors map[string]string) {
