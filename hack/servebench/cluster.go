@@ -43,6 +43,7 @@ type target struct {
 	loaded     map[string]bool // what was loaded before reads
 
 	processes []*exec.Cmd
+	keepers   []func() // end what keeps memory twice
 }
 
 const startLimit = 30 * time.Second
@@ -76,8 +77,12 @@ const expiring = "-expiry"
 
 // indexOf is the index of a side.
 func indexOf(side string) (o indexOptions, ok bool) {
-	o.compute = 2
+	o.compute, o.copies = 2, 1
 	side, o.expires = strings.CutSuffix(side, expiring)
+	side, twice := strings.CutSuffix(side, copied)
+	if twice {
+		o.copies = 2
+	}
 	o.design, o.transport, ok = strings.Cut(side, "-")
 	return o, ok
 }
@@ -93,6 +98,10 @@ func (m *machine) close() {
 }
 
 func (t *target) close() {
+	for _, end := range t.keepers {
+		end()
+	}
+	t.keepers = nil
 	for i := len(t.processes) - 1; i >= 0; i-- { // compute servers first
 		_ = t.processes[i].Process.Signal(os.Interrupt)
 	}
@@ -179,6 +188,7 @@ func (m *machine) startRedis(t *target, replica bool) error {
 type indexOptions struct {
 	design, transport string
 	compute           int
+	copies            int // of each memory server
 	expires           bool
 	processors        float64 // of each compute server, as its cgroup bounds them; 0 = no bound
 }
@@ -196,24 +206,13 @@ func (m *machine) startIndex(t *target, o indexOptions) error {
 	var servers []control.Server
 	var metrics []string
 	for i := range 2 {
-		ports, err := m.freePorts(3)
+		controls, ports, err := m.startMemory(t, i+1, o)
 		if err != nil {
 			return err
 		}
-		args := []string{"memserver", "--id", strconv.Itoa(i + 1), "--memory", "1Gi", "--control", ports[0], "--metrics", ports[1], "--insecure", "--pprof"}
-		if o.transport == "shm" {
-			args = append(args, "--fabric", "", "--shm", filepath.Join(m.dir, fmt.Sprintf("%s-%d", t.name, i+1)))
-		} else {
-			args = append(args, "--fabric", ports[2])
-		}
-		pid, err := m.launch(t, fmt.Sprint("memory-", i+1), nil, m.o.binary, args...)
-		if err != nil {
-			return err
-		}
-		t.memory = append(t.memory, pid)
-		metrics = append(metrics, ports[1])
-		ix.MemoryServers = append(ix.MemoryServers, config.MemoryServer{ID: uint16(i + 1), Control: ports[0], Pod: fmt.Sprint("memory-", i+1)})
-		servers = append(servers, control.Server{ID: uint16(i + 1), Control: ports[0]})
+		metrics = append(metrics, ports...)
+		ix.MemoryServers = append(ix.MemoryServers, config.MemoryServer{ID: uint16(i + 1), Control: controls[0], Copies: controls[1:], Pod: podOf(i+1, 0)})
+		servers = append(servers, control.Server{ID: uint16(i + 1), Control: controls[0], Copies: controls[1:]})
 	}
 	c, err := control.New(control.Config{Index: t.name, Servers: servers, Provider: o.transport})
 	if err != nil {
@@ -235,6 +234,38 @@ func (m *machine) startIndex(t *target, o indexOptions) error {
 	}
 	t.metrics = append(t.metrics, metrics...)
 	return m.await(t)
+}
+
+// startMemory starts the processes of a memory server. It returns where these answer calls, and
+// have metrics.
+func (m *machine) startMemory(t *target, id int, o indexOptions) (controls, metrics []string, err error) {
+	for i := range o.copies {
+		ports, err := m.freePorts(4)
+		if err != nil {
+			return nil, nil, err
+		}
+		args := []string{"memserver", "--id", strconv.Itoa(id), "--memory", "1Gi", "--control", ports[0], "--metrics", ports[1], "--insecure", "--pprof"}
+		if o.transport == "shm" {
+			args = append(args, "--fabric", "", "--shm", filepath.Join(m.dir, fmt.Sprintf("%s-%d", t.name, id)))
+		} else {
+			args = append(args, "--fabric", ports[2])
+		}
+		name := fmt.Sprint("memory-", id)
+		if o.copies > 1 {
+			name = podOf(id, i)
+			args = append(args, "--pod", name, "--mirror", ports[3])
+		}
+		pid, err := m.launch(t, name, nil, m.o.binary, args...)
+		if err != nil {
+			return nil, nil, err
+		}
+		t.memory = append(t.memory, pid)
+		controls, metrics = append(controls, ports[0]), append(metrics, ports[1])
+	}
+	if o.copies > 1 {
+		err = m.keepTwice(t, id, controls)
+	}
+	return controls, metrics, err
 }
 
 // admit asks the memory servers, which are being started, to admit the index.

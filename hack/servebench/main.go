@@ -45,7 +45,7 @@ func main() {
 	flag.StringVar(&o.binary, "dmindex", "bin/dmindex", "program whose servers are measured")
 	flag.StringVar(&o.ycsb, "ycsb", "", "go-ycsb's driver, as make builds it from hack/ycsb; empty = its rows are left out")
 	flag.StringVar(&rows, "rows", "", "rows to measure, comma-separated; empty = all")
-	flag.StringVar(&sides, "sides", "dex-tcp,dex-shm,sherman-tcp,sherman-shm,dex-tcp-expiry", "design-transport, or design-transport-expiry for rows of indexes whose pairs may expire, comma-separated")
+	flag.StringVar(&sides, "sides", "dex-tcp,dex-shm,sherman-tcp,sherman-shm,dex-tcp-expiry", "design-transport, design-tcp-2 where memory servers are kept twice, or design-transport-expiry for rows of indexes whose pairs may expire, comma-separated")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds of each row")
 	flag.Float64Var(&o.scale, "scale", 1, "multiplies the operations of each run")
 	flag.IntVar(&o.keys, "keys", 200_000, "keys that are read and changed")
@@ -94,8 +94,10 @@ func run(ctx context.Context, o *options) error {
 		}
 	}
 	for _, side := range o.sides {
-		if _, ok := indexOf(side); !ok {
+		if o, ok := indexOf(side); !ok {
 			return fmt.Errorf("side %q: write design-transport, such as dex-tcp", side)
+		} else if o.copies == 2 && o.transport != "tcp" {
+			return fmt.Errorf("side %q: memory is kept twice over tcp only: write %s-tcp%s", side, o.design, copied)
 		}
 	}
 	m := &machine{ctx: ctx, o: o, ports: rand.IntN(lastPort)} // others may measure, too

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestPrints builds the servers, measures two rows for a moment, and looks at what was written.
+// TestPrints builds the servers, measures three rows for a moment, and looks at what was written.
 func TestPrints(t *testing.T) {
 	for _, program := range []string{"redis-server", "redis-benchmark"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -17,7 +17,7 @@ func TestPrints(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	o := &options{binary: filepath.Join(dir, "dmindex"), rows: []string{"set", "sdk-get"}, sides: []string{"dex-tcp"}, rounds: 1, scale: 0.005, keys: 1000, json: filepath.Join(dir, "figures.json")}
+	o := &options{binary: filepath.Join(dir, "dmindex"), rows: []string{"set", "sdk-get", "copy-set"}, sides: []string{"dex-tcp"}, rounds: 1, scale: 0.005, keys: 1000, json: filepath.Join(dir, "figures.json")}
 	if out, err := exec.Command("go", "build", "-o", o.binary, "../../cmd/dmindex").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -37,7 +37,7 @@ func TestPrints(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if len(r.Figures) != 3 { // redis-server and DEX, and DEX
+	if len(r.Figures) != 5 { // redis-server and DEX, DEX, DEX with copies and without
 		t.Errorf("%d figures", len(r.Figures))
 	}
 }
@@ -47,6 +47,7 @@ func TestUnknownNames(t *testing.T) {
 	for _, o := range []options{
 		{rows: []string{"no-row"}, rounds: 1, scale: 1, keys: 1000},
 		{rows: []string{"set"}, sides: []string{"dex"}, rounds: 1, scale: 1, keys: 1000},
+		{rows: []string{"set"}, sides: []string{"dex-shm-2"}, rounds: 1, scale: 1, keys: 1000},
 		{rows: []string{"set"}, rounds: 0, scale: 1, keys: 1000},
 	} {
 		if err := run(context.Background(), &o); err == nil {
