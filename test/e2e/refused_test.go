@@ -21,7 +21,7 @@ func TestRefused(t *testing.T) {
 	f("design: DEX", "design: BTree", `Unsupported value: "BTree": supported values: "DEX", "Sherman", "SMART", "CHIME", "Dolphin"`)
 	f("design: DEX", "design: DEX\n  nodeSize: 512", "nodeSize is too small for keys and values of these lengths")
 	f("  durability: Memory\n", "", "spec.durability: Required value")
-	f("durability: Memory", "durability: Replicated", `supported values: "Memory"`)
+	f("durability: Memory", "durability: Persistent", `supported values: "Memory", "Replicated"`)
 	f("{type: Bytes, maxLength: 64}", "{type: Bytes}", "keys of type Bytes need maxLength: write how many bytes")
 	f("{type: Bytes, maxLength: 64}", "{type: Uint64, maxLength: 9}", "keys of type Uint64 have 8 bytes: leave maxLength out")
 	f("maxLength: 128", "maxLength: 5000", "should be less than or equal to 4096")
