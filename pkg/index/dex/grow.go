@@ -158,7 +158,7 @@ func (s *session) growSome(keys, values [][]byte) error {
 	}
 	for k, i := range g.todo {
 		var err error
-		if g.frames[k], _, err = s.frameOf(i, keys[i]); err != nil {
+		if g.frames[k], w.leaves[i], err = s.frameAt(keys[i], w.leaves[i], w.hints[i]); err != nil {
 			return err
 		}
 		if g.frames[k] == nil {
@@ -188,6 +188,28 @@ func (s *session) growSome(keys, values [][]byte) error {
 	}
 	g.todo, g.later = g.later, g.todo
 	return nil
+}
+
+// foundFrame is the frame of the leaf to which inner nodes lead with key; nil if it has none.
+func (s *session) foundFrame(key []byte) (*frame.Frame, pool.Addr, error) {
+	a, hint := s.b.DescendCached(key)
+	return s.frameAt(key, a, hint)
+}
+
+// frameAt is foundFrame when DescendCached led to the leaf at a, and to hint. Either may be old by
+// now: growFrame looks again.
+func (s *session) frameAt(key []byte, a pool.Addr, hint uint32) (*frame.Frame, pool.Addr, error) {
+	if hint != 0 {
+		if f := s.x.cache.Frame(hint); f.Addr() == a {
+			return f, a, nil
+		}
+	}
+	s.beginRound()
+	p, err := s.b.Descend(key)
+	if err != nil {
+		return nil, pool.Nil, err
+	}
+	return s.x.cache.Locate(&p), p.Addr(), nil
 }
 
 // growFrame divides the leaf at a, which f may hold, if it lacks room for those of the keys that

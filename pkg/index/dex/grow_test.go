@@ -7,17 +7,8 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
-
-// foundFrame is the frame of the leaf to which inner nodes lead with key; nil if it has none.
-func (s *session) foundFrame(key []byte) (*frame.Frame, pool.Addr, error) {
-	w := &s.together().ready
-	s.descendAhead(0, key)
-	f, _, err := s.frameOf(0, key)
-	return f, w.leaves[0], err
-}
 
 // TestFrameOfNewLeaf: a session gives a leaf that it has written a frame with what it wrote. It
 // does not if another session has changed the leaf meanwhile, which shows in a frame, or in an

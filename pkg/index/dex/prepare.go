@@ -159,26 +159,6 @@ func (s *session) descendAhead(i int, key []byte) {
 	}
 }
 
-// frameOf returns the frame of the leaf to which inner nodes lead with key i, and notes that leaf:
-// who locks the frame looks again. Without one it returns nil, and what the eviction clock showed
-// before it looked.
-func (s *session) frameOf(i int, key []byte) (f *frame.Frame, since uint64, err error) {
-	w := &s.batch.ready
-	if w.hints[i] != 0 { // it may be older than the frame
-		if f := s.x.cache.Frame(w.hints[i]); f.Addr() == w.leaves[i] {
-			return f, 0, nil
-		}
-	}
-	s.beginRound()
-	p, err := s.b.Descend(key)
-	if err != nil {
-		return nil, 0, err
-	}
-	w.leaves[i], since = p.Addr(), s.x.cache.Clock.Now()
-	op.Pause(s.x.env)
-	return s.x.cache.Locate(&p), since, nil
-}
-
 // prepareSome prepares for the changes from first to end, as many as there are buffers at most.
 func (s *session) prepareSome(keys, values [][]byte, first, end int) error {
 	w := &s.batch.ready
@@ -193,15 +173,26 @@ func (s *session) prepareSome(keys, values [][]byte, first, end int) error {
 		if s.x.lay.CheckPair(key, values[i]) != nil || s.x.ranges.Load().At(key) < 0 {
 			continue
 		}
-		f, since, err := s.frameOf(i, key)
-		switch {
-		case err != nil:
+		if a, hint := w.leaves[i], w.hints[i]; hint != 0 {
+			// the hint may be older than the frame
+			if f := s.x.cache.Frame(hint); f.Addr() == a {
+				s.wantRoom(f, a, key, values[i])
+				w.prepared.add(key, f)
+				continue
+			}
+		}
+		s.beginRound()
+		p, err := s.b.Descend(key)
+		if err != nil {
 			return err
-		case f == nil:
-			w.fetch(w.leaves[i], since, key)
-		default:
-			s.wantRoom(f, w.leaves[i], key, values[i])
+		}
+		since := s.x.cache.Clock.Now()
+		op.Pause(s.x.env)
+		if f := s.x.cache.Locate(&p); f != nil {
+			s.wantRoom(f, p.Addr(), key, values[i])
 			w.prepared.add(key, f)
+		} else {
+			w.fetch(p.Addr(), since, key)
 		}
 	}
 	if err := s.postReady(); err != nil {
