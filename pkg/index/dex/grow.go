@@ -13,12 +13,12 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// A leaf without room for a new key, or for a longer value, is divided, or only compacted, by the
-// session that needs the room: for the pair of its change (makeRoom), or for those of a batch that
-// lie in one leaf (Prepare). Keys in ascending order would divide one by one every time that a leaf
-// is full, so a batch divides at once into as many leaves as it needs. The leaf becomes as many as
-// its pairs and the others need (slotted.Plan, btree.Session.DivideLeaf). The changes then find
-// room, and are made as any other:
+// Room for pairs that are about to come. A new key whose leaf has no room for it divides the leaf
+// (restructure), which takes some eight round trips, and keys in ascending order do that every time
+// that a leaf is full. Prepare knows the keys of a batch. Those that lie in one leaf and are not
+// there are counted, and if they are more than it has room for, the leaf becomes as many leaves as
+// its pairs and these need, at once (slotted.Plan, btree.Session.DivideLeaf). The changes then find
+// room:
 //
 //	this session                                  others
 //	1  locks the frame of the leaf; counts        changes of this client wait, or go elsewhere
@@ -228,22 +228,11 @@ func (s *session) growFrame(f *frame.Frame, a pool.Addr, keys, values [][]byte, 
 	for _, i := range group {
 		s.batch.ready.hints[i] = 0 // its key may move
 	}
-	s.beginRound()
-	parts, err := s.growLeaf(f, a)
-	if parts == 0 && errors.Is(err, index.ErrPoolFull) {
-		return true, nil // the changes look for room by themselves
-	}
-	return parts == 0 || s.b.LeftOut() == 0, err
-}
-
-// growLeaf is steps 2 to 8 for the leaf at a in f, whose lock the caller holds, and what is coming.
-// It returns how many leaves there are then; 0 = nothing has happened.
-func (s *session) growLeaf(f *frame.Frame, a pool.Addr) (parts int, err error) {
-	parts, since, err := s.divideKept(f, a)
-	if err == nil && parts > 1 {
+	parts, since, err := s.growLeaf(f, a)
+	if err == nil && parts > 0 {
 		err = s.adoptParts(parts, since)
 	}
-	return parts, err
+	return parts == 0 || s.b.LeftOut() == 0, err
 }
 
 // lacksRoom reports whether f, whose lock the caller holds, has no room for the keys of the group
@@ -290,9 +279,12 @@ func (s *session) lacksRoom(f *frame.Frame, keys, values [][]byte, group []int) 
 	return count > v.Count || used > room
 }
 
-// divideKept is steps 2 to 5. It returns what the eviction clock showed before them, too.
-func (s *session) divideKept(f *frame.Frame, a pool.Addr) (parts int, since uint64, err error) {
+// growLeaf is steps 2 to 5 for the leaf at a in f, whose lock the caller holds, and what is coming.
+// It returns how many leaves there are then, and what the eviction clock showed before; 0 = nothing
+// has happened.
+func (s *session) growLeaf(f *frame.Frame, a pool.Addr) (parts int, since uint64, err error) {
 	g := &s.batch.ready.growth
+	s.beginRound()
 	if err := s.log.WaitIn(s.b.PS, f.PageLSN()); err != nil {
 		f.Unlock()
 		return 0, 0, op.Failure(err, false)
@@ -310,6 +302,9 @@ func (s *session) divideKept(f *frame.Frame, a pool.Addr) (parts int, since uint
 		return 0, 0, s.x.condemn(err)
 	case parts == 0:
 		f.Unlock()
+		if errors.Is(err, index.ErrPoolFull) {
+			return 0, 0, nil // the changes look for room by themselves
+		}
 		return 0, 0, err
 	}
 	err = s.fill(f, s.b.Ring[0])
@@ -317,9 +312,7 @@ func (s *session) divideKept(f *frame.Frame, a pool.Addr) (parts int, since uint
 	if err != nil {
 		return parts, since, err
 	}
-	if parts > 1 {
-		s.x.presplits.divided.Add(1)
-	}
+	s.x.presplits.divided.Add(1)
 	if parts > 2 {
 		s.x.presplits.many.Add(1)
 	}
@@ -331,7 +324,7 @@ func (s *session) divideKept(f *frame.Frame, a pool.Addr) (parts int, since uint
 	return parts, since, nil
 }
 
-// adoptParts is steps 6 to 8 for the new leaves. With caching off these get no frames.
+// adoptParts is steps 6 to 8 for the new leaves of those that growLeaf made.
 func (s *session) adoptParts(parts int, since uint64) error {
 	g := &s.batch.ready.growth
 	defer func() {
@@ -341,7 +334,7 @@ func (s *session) adoptParts(parts int, since uint64) error {
 		g.held = g.held[:0]
 	}()
 	var err error
-	for i := 1; i < parts && err == nil && s.x.with.caching; i++ {
+	for i := 1; i < parts && err == nil; i++ {
 		var f *frame.Frame
 		if f, err = s.frameFor(s.b.Part(i), since, s.b.Ring[i]); f != nil {
 			g.held = append(g.held, f)
@@ -350,6 +343,22 @@ func (s *session) adoptParts(parts int, since uint64) error {
 	}
 	// however that ended: whoever looks for their keys would READ the parent each time
 	return errors.Join(err, patiently(s.b.PS, s.b.ConnectParts))
+}
+
+// frameFor gives the leaf at a, which this session wrote as b when the eviction clock had shown
+// since, a frame, and returns it locked; nil if it had one, or can have none.
+func (s *session) frameFor(a pool.Addr, since uint64, b []byte) (*frame.Frame, error) {
+	s.prefetch = prefetch{addr: a, since: since, done: true}
+	f, fresh, err := s.x.cache.Reserve(a, true, s.yield)
+	if err != nil || f == nil || !fresh {
+		return nil, err
+	}
+	var l slotted.Leaf
+	kept, err := s.admit(f, b, !s.x.cache.Clock.After(a, since) && l.Open(s.x.lay, a, b) && s.owns(&l))
+	if !kept {
+		return nil, err
+	}
+	return f, nil
 }
 
 // tidyEmpty merges leaves that this session made without a pair, and that are empty still.
