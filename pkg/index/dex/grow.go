@@ -127,8 +127,8 @@ func (s *session) growMissed(keys, values [][]byte) error {
 	return s.growTodo(keys, values)
 }
 
-// growTodo makes room for the keys in todo. It waits for frames that are locked, perhaps by another
-// session that makes room: the changes would have to, and divide leaves one by one.
+// growTodo makes room for the keys in todo. It waits for frames that are locked, perhaps by a
+// session that makes room for its own keys: the changes would have to, and divide leaves one by one.
 func (s *session) growTodo(keys, values [][]byte) error {
 	g := &s.batch.ready.growth
 	for tries := 0; tries < growTries; tries++ {
