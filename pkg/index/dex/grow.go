@@ -90,10 +90,10 @@ import (
 type growth struct {
 	todo   []int                      // keys to look for
 	later  []int                      // those of them that it is not done with
-	missed []int                      // those whose leaf had no frame
-	frames [mostPrepared]*frame.Frame // of those to look for
-	group  [mostPrepared]int          // keys of one leaf
-	busy   *frame.Frame               // one that somebody has locked
+	frames [mostPrepared]*frame.Frame // of these
+	leaves [mostPrepared]pool.Addr
+	group  [mostPrepared]int // keys of one leaf
+	busy   *frame.Frame      // one that somebody has locked
 	coming []slotted.Coming
 	held   []*frame.Frame
 	empty  []emptyLeaf
@@ -106,31 +106,19 @@ type emptyLeaf struct {
 }
 
 // grow makes room for keys and values of a batch, mostPrepared at most, in the leaves with frames.
+// Frames that are locked, by a session that makes room for its own keys perhaps, are waited for:
+// the changes would have to, and divide their leaves again then, one by one.
 func (s *session) grow(keys, values [][]byte) error {
-	g := &s.batch.ready.growth
-	g.todo, g.missed = g.todo[:0], g.missed[:0]
 	if !s.x.presplits.looks(s.x.env) {
 		return nil
 	}
+	g := &s.batch.ready.growth
+	g.todo = g.todo[:0]
 	for i, key := range keys {
 		if values[i] != nil && s.x.lay.CheckPair(key, values[i]) == nil && s.x.ranges.Load().At(key) >= 0 {
 			g.todo = append(g.todo, i)
 		}
 	}
-	return s.growTodo(keys, values)
-}
-
-// growMissed does the same in leaves that had no frame when grow looked, and were READ since.
-func (s *session) growMissed(keys, values [][]byte) error {
-	g := &s.batch.ready.growth
-	g.todo, g.missed = append(g.todo[:0], g.missed...), g.missed[:0]
-	return s.growTodo(keys, values)
-}
-
-// growTodo makes room for the keys in todo. It waits for frames that are locked, perhaps by a
-// session that makes room for its own keys: the changes would have to, and divide leaves one by one.
-func (s *session) growTodo(keys, values [][]byte) error {
-	g := &s.batch.ready.growth
 	for tries := 0; tries < growTries; tries++ {
 		g.busy = nil
 		if err := s.growSome(keys, values); err != nil || len(g.todo) == 0 {
@@ -151,23 +139,21 @@ const growTries = 100
 
 // growSome makes room for the keys in todo. What it is not done with stays there.
 func (s *session) growSome(keys, values [][]byte) error {
-	w := &s.batch.ready
-	g := &w.growth
-	for _, i := range g.todo { // so that the processor waits for all of them at once
-		s.descendAhead(i, keys[i])
-	}
+	g := &s.batch.ready.growth
+	var f *frame.Frame
+	var a pool.Addr
 	for k, i := range g.todo {
-		var err error
-		if g.frames[k], w.leaves[i], err = s.frameAt(keys[i], w.leaves[i], w.hints[i]); err != nil {
-			return err
+		if f == nil || !s.encloses(f, a, keys[i]) { // most keys lie where the one before lies
+			var err error
+			if f, a, err = s.foundFrame(keys[i]); err != nil {
+				return err
+			}
 		}
-		if g.frames[k] == nil {
-			g.missed = append(g.missed, i)
-		}
+		g.frames[k], g.leaves[k] = f, a
 	}
 	g.later = g.later[:0]
 	for k := range g.todo {
-		f, a := g.frames[k], w.leaves[g.todo[k]]
+		f, a := g.frames[k], g.leaves[k]
 		if f == nil {
 			continue
 		}
@@ -192,14 +178,7 @@ func (s *session) growSome(keys, values [][]byte) error {
 
 // foundFrame is the frame of the leaf to which inner nodes lead with key; nil if it has none.
 func (s *session) foundFrame(key []byte) (*frame.Frame, pool.Addr, error) {
-	a, hint := s.b.DescendCached(key)
-	return s.frameAt(key, a, hint)
-}
-
-// frameAt is foundFrame when DescendCached led to the leaf at a, and to hint. Either may be old by
-// now: growFrame looks again.
-func (s *session) frameAt(key []byte, a pool.Addr, hint uint32) (*frame.Frame, pool.Addr, error) {
-	if hint != 0 {
+	if a, hint := s.b.DescendCached(key); hint != 0 {
 		if f := s.x.cache.Frame(hint); f.Addr() == a {
 			return f, a, nil
 		}
@@ -210,6 +189,14 @@ func (s *session) frameAt(key []byte, a pool.Addr, hint uint32) (*frame.Frame, p
 		return nil, pool.Nil, err
 	}
 	return s.x.cache.Locate(&p), p.Addr(), nil
+}
+
+// encloses reports whether f seems to hold the leaf at a, which seems to hold key. f need not be
+// locked: growFrame looks again.
+func (s *session) encloses(f *frame.Frame, a pool.Addr, key []byte) bool {
+	var v frame.View
+	numbers := s.x.lay.Uint64
+	return f.Addr() == a && f.Open(&v) && !f.Above(&v, key, numbers) && !f.Below(&v, key, numbers)
 }
 
 // growFrame divides the leaf at a, which f may hold, if it lacks room for those of the keys that
@@ -225,9 +212,6 @@ func (s *session) growFrame(f *frame.Frame, a pool.Addr, keys, values [][]byte, 
 		return true, nil
 	}
 	s.x.presplits.met()
-	for _, i := range group {
-		s.batch.ready.hints[i] = 0 // its key may move
-	}
 	parts, since, err := s.growLeaf(f, a)
 	if err == nil && parts > 0 {
 		err = s.adoptParts(parts, since)

@@ -54,10 +54,8 @@ type readiness struct {
 
 	prepared prepared
 	growth   growth
-	// where the slots lead with each key of prepareMany; a hint of 0: nobody has looked, or they
-	// do not lead to a frame
-	leaves [mostPrepared]pool.Addr
-	hints  [mostPrepared]uint32
+	leaves   [mostTogether]pool.Addr // where the slots lead
+	hints    [mostTogether]uint32
 
 	calls uint32        // of Prepare
 	trip  time.Duration // that a round trip takes, about; 0 = not known
@@ -134,42 +132,35 @@ func (s *session) Prepare(keys, values [][]byte) error {
 // frames (grow.go), then looks at each, and if that got some of their leaves frames it makes room
 // in those.
 func (s *session) prepareMany(keys, values [][]byte) error {
-	clear(s.batch.ready.hints[:len(keys)])
 	err := s.grow(keys, values)
 	s.endRound() // so that epochs wait for one round only
 	read, together := 0, len(s.batch.buffers)
 	for first := 0; first < len(keys) && err == nil; first += together {
 		n := min(len(keys)-first, together)
-		err = s.prepareSome(keys, values, first, first+n)
+		err = s.prepareSome(keys[first:first+n], values[first:first+n])
 		read += s.batch.ready.read
 		s.endRound()
 	}
 	if err == nil && read > 0 {
-		err = s.growMissed(keys, values)
+		err = s.grow(keys, values)
 		s.endRound()
 	}
 	return err
 }
 
-// descendAhead notes where the slots lead with key i, and has the processor fetch the frame.
-func (s *session) descendAhead(i int, key []byte) {
-	w := &s.batch.ready
-	if w.leaves[i], w.hints[i] = s.b.DescendCached(key); w.hints[i] != 0 {
-		s.x.cache.Prefetch(w.hints[i])
-	}
-}
-
-// prepareSome prepares for the changes from first to end, as many as there are buffers at most.
-func (s *session) prepareSome(keys, values [][]byte, first, end int) error {
+// prepareSome prepares for as many changes as there are buffers.
+func (s *session) prepareSome(keys, values [][]byte) error {
 	w := &s.batch.ready
 	w.n, w.flush, w.read = 0, 0, 0
-	for i := first; i < end; i++ { // so that the processor waits for all of them at once
-		if w.hints[i] == 0 && s.x.lay.CheckKey(keys[i]) == nil {
-			s.descendAhead(i, keys[i])
+	for i, key := range keys { // so that the processor waits for all of them at once
+		w.hints[i] = 0
+		if s.x.lay.CheckKey(key) == nil {
+			if w.leaves[i], w.hints[i] = s.b.DescendCached(key); w.hints[i] != 0 {
+				s.x.cache.Prefetch(w.hints[i])
+			}
 		}
 	}
-	for i := first; i < end; i++ {
-		key := keys[i]
+	for i, key := range keys {
 		if s.x.lay.CheckPair(key, values[i]) != nil || s.x.ranges.Load().At(key) < 0 {
 			continue
 		}
