@@ -5,34 +5,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
-	"github.com/dmindex/dmindex/pkg/index"
 )
-
-// TestChangesUsePreparedFrames: changes of all kinds, modifications too, take the frames that
-// Prepare has noted for them, and so need no descent.
-func TestChangesUsePreparedFrames(t *testing.T) {
-	_, s := opened(t, index.Options{Uint64: true, MaxValueBytes: 16, CacheBytes: 1 << 20})
-	var keys, values [][]byte
-	for n := range uint64(60) {
-		keys, values = append(keys, scanKey(n)), append(values, []byte("value"))
-		mustDo(t, s.Upsert(keys[n], values[n]))
-	}
-	other := func([]byte, bool) ([]byte, index.Action) { return []byte("other"), index.Put }
-	mustDo(t, s.Prepare(keys, values))
-	for i, key := range keys {
-		switch i % 3 {
-		case 0:
-			mustDo(t, s.Update(key, []byte("other")))
-		case 1:
-			mustDo(t, s.Delete(key))
-		default:
-			mustDo(t, s.Modify(key, other))
-		}
-		if at := s.batch.ready.prepared.at; at != i+1 {
-			t.Fatalf("after change %d, frames of %d are used", i, at)
-		}
-	}
-}
 
 // TestLooksForRoom: a session looks for room where round trips are long, and seldom if there is
 // always some.

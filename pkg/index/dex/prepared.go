@@ -58,10 +58,10 @@ func (w *prepared) take(key []byte) *frame.Frame {
 func whereOf(key []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(key))) }
 
 // changePrepared makes the change if a frame is prepared for key, and answers it. made is false if
-// nothing has happened, but that index.Change may have been called.
+// nothing has happened.
 func (s *session) changePrepared(key, value []byte, epoch uint64, m mode) (made bool, err error) {
 	x := s.x
-	if x.lay.InBlock(len(value)) || s.turn != nil {
+	if m > remove || x.lay.InBlock(len(value)) || s.turn != nil || !x.with.caching {
 		return false, nil
 	}
 	f := (*frame.Frame)(nil)
@@ -79,11 +79,9 @@ func (s *session) changePrepared(key, value []byte, epoch uint64, m mode) (made 
 	if a == 0 {
 		return false, nil
 	}
-	switch m {
-	case modify: // its value is not known yet
-	case remove:
+	if m == remove {
 		s.prepareRemoval(key, epoch)
-	default:
+	} else {
 		s.prepareInline(key, value, epoch)
 	}
 	o := s.apply(f, pool.Addr(a), key, x.lay.Fingerprint(key), epoch, m)
