@@ -204,6 +204,10 @@ func (w *doStream) send(a *answers, outcomes []*rpcv1.Outcome, t *count.Tally) {
 
 // mayDo reports whether a user may do an operation.
 func mayDo(u *users.User, op *rpcv1.Operation) bool {
+	if op.GetKind() == rpcv1.Operation_GROUP {
+		ops, err := op.Group()
+		return err != nil || mayDoAll(u, ops) // what is wrong with it is said then
+	}
 	is := op.GetKind().Traits()
 	return u.May(is.Reads, is.Changes, op.GetKey())
 }

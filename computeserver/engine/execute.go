@@ -5,6 +5,7 @@ import (
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -101,8 +102,12 @@ func (c *Engine) inSession(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv
 		if out[i] != nil {
 			continue // the batch of its run has it
 		}
-		if !s.Serves(ops[i].Key) {
-			out[i], again = OutcomeOf(c.notYet(m, ops[i].Key)), append(again, i)
+		if key, all := s.servesAll(ops[i]); !all {
+			if place, _ := c.View.Place(m, key); place != ownership.Here { // a group has others, too
+				out[i] = OutcomeOf(SplitGroup(ops[i].Key, key))
+				continue
+			}
+			out[i], again = OutcomeOf(c.notYet(m, key)), append(again, i)
 			continue
 		}
 		if err := l.run(n); Kills(err) {

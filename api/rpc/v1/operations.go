@@ -60,6 +60,9 @@ var traits = [...]Traits{
 	Operation_HASH_INCREMENT:       {Reads: true, Changes: true, Hash: true},
 	Operation_HASH_INCREMENT_FLOAT: {Reads: true, Changes: true, Value: true, Hash: true},
 	Operation_HASH_STORE:           {Changes: true, Stores: true, Conditional: true, Timed: true, Hash: true},
+
+	Operation_DIGEST: {Reads: true, Repeatable: true, Value: true},
+	Operation_GROUP:  {Reads: true, Changes: true, Value: true},
 }
 
 // Kinds is one more than the highest kind that this version knows.

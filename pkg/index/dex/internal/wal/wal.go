@@ -84,6 +84,26 @@ func (l *Log) Append(a *redo.Appender, f *frame.Frame, record []byte) (lsn uint6
 	return lsn, err
 }
 
+// AppendGroup appends one record of changes of several frames, whose locks the caller holds. It
+// returns what Append does.
+func (l *Log) AppendGroup(a *redo.Appender, fs []*frame.Frame, record []byte) (lsn uint64, err error) {
+	l.dirty.Lock()
+	defer l.dirty.Unlock()
+	if lsn, err = a.TryAppend(record); err != nil {
+		return 0, err
+	}
+	for _, f := range fs {
+		if f.RecLSN() == 0 {
+			f.SetRecLSN(lsn)
+			l.pushLocked(page{f: f, recLSN: lsn})
+		}
+	}
+	return lsn, nil
+}
+
+// MostRecord is how long a record may be.
+func (l *Log) MostRecord() int { return l.log.MostRecord() }
+
 func (l *Log) pushLocked(p page) {
 	l.trimLocked()
 	l.dirty.pages = append(l.dirty.pages, p)
