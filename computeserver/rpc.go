@@ -135,6 +135,9 @@ func (r *rpcServer) isOf(index string) error {
 // errTypes ends the scan of a caller that would take a hash for a string.
 var errTypes error = &engine.Failure{Code: rpcv1.Outcome_UNSUPPORTED, Message: "the range has hashes, which this program does not know: use one of the servers' version, or ask for keys only"}
 
+// errSets ends the scan of a program: what it would be told of a sorted set is not the set.
+var errSets error = &engine.Failure{Code: rpcv1.Outcome_UNSUPPORTED, Message: "the range has sorted sets, which scans, dumps and backups do not hold: ask for keys only, or delete these keys (SCAN 0 TYPE zset finds them)"}
+
 // Scan streams pairs. Messages are sent between pieces, while no session is held.
 func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServer[rpcv1.ScanReply]) error {
 	if r.isCut() {
@@ -153,10 +156,15 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 	var full []*rpcv1.ScanReply
 	begin := func() *rpcv1.ScanReply { return &rpcv1.ScanReply{MapGeneration: c.View.Generation()} }
 	reply, size, most := begin(), 0, cmp.Or(c.ScanPiece, rpcScanMessage)
+	peer := req.Forwarded && callerOf(stream.Context()).isServer()
 	var untold error // a pair of a type that the caller does not know
 	visit := func(key, value []byte, is expiry.Mark) bool {
 		pair := &rpcv1.Pair{Key: append([]byte(nil), key...), Deadline: is.Deadline, Type: rpcv1.Pair_Type(is.Type)}
 		if !req.KeysOnly {
+			if is.Type == expiry.SortedSet && !peer {
+				untold = errSets
+				return false
+			}
 			if is.Type != expiry.String && !req.Types {
 				untold = errTypes
 				return false
@@ -184,7 +192,7 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 		full = full[:0]
 		return stream.Context().Err()
 	}
-	err := c.Scan(stream.Context(), engine.ScanRange{Start: req.Start, End: req.End, Limit: req.Limit, Reverse: req.Reverse, KeysOnly: req.KeysOnly}, req.Forwarded, visit, send)
+	err := c.Scan(stream.Context(), engine.ScanRange{Start: req.Start, End: req.End, Limit: req.Limit, Reverse: req.Reverse, KeysOnly: req.KeysOnly, Inner: peer}, req.Forwarded, visit, send)
 	if cause := stream.Context().Err(); cause != nil {
 		return status.FromContextError(cause).Err()
 	}

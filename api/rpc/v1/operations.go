@@ -28,6 +28,9 @@ type Traits struct {
 	Timed bool
 	// Hash is set where the value is a hash. An index whose pairs do not expire has none.
 	Hash bool
+	// Set is set where the value is the head of a sorted set. An index whose pairs do not expire
+	// has none, and programs do not ask for it.
+	Set bool
 	// Looks is set where a lookup of the index answers it: several are looked up together.
 	Looks bool
 }
@@ -60,6 +63,9 @@ var traits = [...]Traits{
 	Operation_HASH_INCREMENT:       {Reads: true, Changes: true, Hash: true},
 	Operation_HASH_INCREMENT_FLOAT: {Reads: true, Changes: true, Value: true, Hash: true},
 	Operation_HASH_STORE:           {Changes: true, Stores: true, Conditional: true, Timed: true, Hash: true},
+
+	Operation_SET_HEAD:      {Reads: true, Repeatable: true, Value: true, Set: true},
+	Operation_SET_SWAP_HEAD: {Reads: true, Changes: true, Set: true},
 }
 
 // Kinds is one more than the highest kind that this version knows.

@@ -58,6 +58,10 @@ const (
 	Operation_HASH_INCREMENT       Operation_Kind = 21 // INCREMENT of the field operand
 	Operation_HASH_INCREMENT_FLOAT Operation_Kind = 22 // INCREMENT_FLOAT of the field operand
 	Operation_HASH_STORE           Operation_Kind = 23 // STORE of the hash value
+	// The following ones are about a pair whose value is the head of a sorted set (package sortedset says what it is). Servers alone use them: a program's
+	// is INVALID. Kinds above that read or change the value answer WRONG_TYPE on a head, these on every other value.
+	Operation_SET_HEAD      Operation_Kind = 24 // the outcome's value is the head
+	Operation_SET_SWAP_HEAD Operation_Kind = 25 // if the key has the head operand, or with an empty one is not there, it has the head value then, or with an empty one is not there; else MISMATCH
 )
 
 // Enum value maps for Operation_Kind.
@@ -87,6 +91,8 @@ var (
 		21: "HASH_INCREMENT",
 		22: "HASH_INCREMENT_FLOAT",
 		23: "HASH_STORE",
+		24: "SET_HEAD",
+		25: "SET_SWAP_HEAD",
 	}
 	Operation_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":     0,
@@ -113,6 +119,8 @@ var (
 		"HASH_INCREMENT":       21,
 		"HASH_INCREMENT_FLOAT": 22,
 		"HASH_STORE":           23,
+		"SET_HEAD":             24,
+		"SET_SWAP_HEAD":        25,
 	}
 )
 
@@ -360,8 +368,9 @@ func (Outcome_Code) EnumDescriptor() ([]byte, []int) {
 type Pair_Type int32
 
 const (
-	Pair_STRING Pair_Type = 0
-	Pair_HASH   Pair_Type = 1
+	Pair_STRING     Pair_Type = 0
+	Pair_HASH       Pair_Type = 1
+	Pair_SORTED_SET Pair_Type = 2 // the value is the head of one
 )
 
 // Enum value maps for Pair_Type.
@@ -369,10 +378,12 @@ var (
 	Pair_Type_name = map[int32]string{
 		0: "STRING",
 		1: "HASH",
+		2: "SORTED_SET",
 	}
 	Pair_Type_value = map[string]int32{
-		"STRING": 0,
-		"HASH":   1,
+		"STRING":     0,
+		"HASH":       1,
+		"SORTED_SET": 2,
 	}
 )
 
@@ -1918,7 +1929,7 @@ var File_compute_proto protoreflect.FileDescriptor
 
 const file_compute_proto_rawDesc = "" +
 	"\n" +
-	"\rcompute.proto\x12\x0edmindex.rpc.v1\"\xcc\x06\n" +
+	"\rcompute.proto\x12\x0edmindex.rpc.v1\"\xed\x06\n" +
 	"\tOperation\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.dmindex.rpc.v1.Operation.KindR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x14\n" +
@@ -1926,7 +1937,7 @@ const file_compute_proto_rawDesc = "" +
 	"\tcondition\x18\x04 \x01(\x0e2#.dmindex.rpc.v1.Operation.ConditionR\tcondition\x12\x18\n" +
 	"\aoperand\x18\x05 \x01(\fR\aoperand\x12\x16\n" +
 	"\x06number\x18\x06 \x01(\x12R\x06number\x128\n" +
-	"\x06expiry\x18\a \x01(\x0e2 .dmindex.rpc.v1.Operation.ExpiryR\x06expiry\"\xe5\x02\n" +
+	"\x06expiry\x18\a \x01(\x0e2 .dmindex.rpc.v1.Operation.ExpiryR\x06expiry\"\x86\x03\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -1961,7 +1972,9 @@ const file_compute_proto_rawDesc = "" +
 	"\x0eHASH_INCREMENT\x10\x15\x12\x18\n" +
 	"\x14HASH_INCREMENT_FLOAT\x10\x16\x12\x0e\n" +
 	"\n" +
-	"HASH_STORE\x10\x17\"\x99\x01\n" +
+	"HASH_STORE\x10\x17\x12\f\n" +
+	"\bSET_HEAD\x10\x18\x12\x11\n" +
+	"\rSET_SWAP_HEAD\x10\x19\"\x99\x01\n" +
 	"\tCondition\x12\n" +
 	"\n" +
 	"\x06ALWAYS\x10\x00\x12\n" +
@@ -2027,16 +2040,18 @@ const file_compute_proto_rawDesc = "" +
 	"\tforwarded\x18\x05 \x01(\bR\tforwarded\x12\x1b\n" +
 	"\tkeys_only\x18\x06 \x01(\bR\bkeysOnly\x12\x14\n" +
 	"\x05index\x18\a \x01(\tR\x05index\x12\x14\n" +
-	"\x05types\x18\b \x01(\bR\x05types\"\x97\x01\n" +
+	"\x05types\x18\b \x01(\bR\x05types\"\xa7\x01\n" +
 	"\x04Pair\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x1a\n" +
 	"\bdeadline\x18\x03 \x01(\x03R\bdeadline\x12-\n" +
-	"\x04type\x18\x04 \x01(\x0e2\x19.dmindex.rpc.v1.Pair.TypeR\x04type\"\x1c\n" +
+	"\x04type\x18\x04 \x01(\x0e2\x19.dmindex.rpc.v1.Pair.TypeR\x04type\",\n" +
 	"\x04Type\x12\n" +
 	"\n" +
 	"\x06STRING\x10\x00\x12\b\n" +
-	"\x04HASH\x10\x01\"\x8d\x01\n" +
+	"\x04HASH\x10\x01\x12\x0e\n" +
+	"\n" +
+	"SORTED_SET\x10\x02\"\x8d\x01\n" +
 	"\tScanReply\x12*\n" +
 	"\x05pairs\x18\x01 \x03(\v2\x14.dmindex.rpc.v1.PairR\x05pairs\x12-\n" +
 	"\x05error\x18\x02 \x01(\v2\x17.dmindex.rpc.v1.OutcomeR\x05error\x12%\n" +
