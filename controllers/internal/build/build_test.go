@@ -160,7 +160,8 @@ func TestHeapLimit(t *testing.T) {
 			pool.Spec.Pod.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(limit)}
 		}
 		c := MemoryPod(pool, 0, "i").Spec.Containers[0]
-		if got, want := fmt.Sprint(c.Env), fmt.Sprint([]corev1.EnvVar{{Name: "GOMEMLIMIT", Value: fmt.Sprint(want)}}); got != want {
+		env := []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: fmt.Sprint(want)}, {Name: config.EnvMirror, Value: fmt.Sprintf(":%d", config.PortMirror)}}
+		if got, want := fmt.Sprint(c.Env), fmt.Sprint(env); got != want {
 			t.Errorf("limit %q: %s, want %s", limit, got, want)
 		}
 	}
