@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// Memory is what the caller of Step keeps from one step to the next. It affects only when a process
-// is missed, and when a copy joins again.
+// Memory is what the caller of Step keeps from one step to the next. It affects when a process is
+// missed, when a copy joins again, and whether an earlier primary is named again.
 type Memory struct {
 	silent []silence
 	lost   []loss
+	served uint64 // number of the view in which its primary was seen to serve last
 }
 
 type silence struct {
@@ -31,7 +32,11 @@ func (m Memory) next(o Observed) (next Memory) {
 			next.lost = append(next.lost, l)
 		}
 	}
+	next.served = m.served
 	for _, p := range o.Pods {
+		if r := p.Report; r != nil && p.Name == o.Record.Primary.Pod && r.Role == Primary && r.View.Number == o.Record.Number {
+			next.served = o.Record.Number
+		}
 		if p.Report != nil || p.Gone {
 			continue
 		}

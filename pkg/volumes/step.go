@@ -263,10 +263,13 @@ func (s *step) alone(p *Pod) {
 }
 
 // restore names the earlier primary again: the process that was to open has ended, and a later one
-// of its pod has nothing, so nobody has served in the recorded view.
+// of its pod has nothing, so nobody has served in the recorded view. If the process was seen to
+// serve, its memory was lost, and the earlier primary lacks what was answered since.
 func (s *step) restore() {
 	q := s.pod(s.Record.Earlier.Pod)
 	switch {
+	case s.a.Memory.served == s.Record.Number:
+		s.wait(Lost, "the process that took over has served, and its memory is gone")
 	case q == nil:
 		s.wait(Lost, "the process that was to open has ended, and the earlier primary is gone")
 	case q.Report == nil:

@@ -96,6 +96,23 @@ func TestStep(t *testing.T) {
 
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
+// TestStepServed: an earlier primary is not named again once the copy that took over was seen to
+// serve: it lacks what was answered since.
+func TestStepServed(t *testing.T) {
+	a, b := proc("a", 1), proc("b", 1)
+	o := Observed{Now: time.Hour, Record: View{Number: 6, Primary: b, Earlier: a}, Copies: 2, SuspectAfter: 2 * time.Second}
+	o.Pods = []Pod{{Name: "a"}, reports(Report{Proc: b, Role: Primary, View: o.Record})}
+	served := Step(o).Memory
+	o.Pods = []Pod{reports(Report{Proc: a, Role: Stopped, View: View{Number: 5, Primary: a, Backup: b}}), reports(Report{Proc: proc("b", 2)})}
+	if s := Step(o); s.Record == nil || s.Record.Primary != a {
+		t.Errorf("nobody saw it serve: %+v", s)
+	}
+	o.Memory = served
+	if s := Step(o); s.Record != nil || s.Status != Lost {
+		t.Errorf("it served: records %v, is %s (%s)", s.Record, s.Status, s.Waiting)
+	}
+}
+
 // TestStepBacksOff: a copy that is lost again and again joins less and less often, and one that was
 // there for long does so at once.
 func TestStepBacksOff(t *testing.T) {

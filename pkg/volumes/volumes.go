@@ -50,6 +50,9 @@
 // Process numbers count up within a pod, so a later process of the pod that has stored nothing
 // shows that the named one has not, and that it has ended. What was answered is in the memory of
 // the earlier primary, which the record names, and which has not obeyed view n by the rule itself.
+// A pod that stays and loses its memory shows the same after it has served, if the earlier primary
+// was cut off meanwhile. So an operator that saw the primary of view n serve names nobody again;
+// one that began later, and did not see it, does.
 package volumes
 
 import "fmt"
