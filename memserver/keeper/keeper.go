@@ -145,10 +145,11 @@ func (k *Keeper) step(ctx context.Context) (again bool) {
 	for i, p := range pods {
 		seen := volumes.Pod{Name: p.Name, Version: p.Name, Moving: p.Moving}
 		if reports[i] != nil {
-			if r, err := control.ReportIn(reports[i]); err == nil {
+			// another process may have got the port of one that ended
+			if r, err := control.ReportIn(reports[i]); err == nil && r.Proc.Pod == p.Name {
 				seen.Report = &r
+				mirrors[p.Name] = reports[i].Mirror
 			}
-			mirrors[p.Name] = reports[i].Mirror
 		}
 		o.Pods = append(o.Pods, seen)
 	}
