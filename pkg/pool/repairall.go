@@ -75,7 +75,8 @@ func (s *Session) repairSome(server int, from uint32, part []byte, k int, room [
 }
 
 // repairOne acquires the lock that guards what the record of l is about, if there is one. The
-// record is READ once more: what it names is the session's within this operation only.
+// record is READ once more, within the operation that follows its address: the node of a record
+// from an earlier operation may have been freed since.
 func (s *Session) repairOne(l *tableLock, room []byte) error {
 	s.Begin()
 	s.Read(s.pool.recordOf(l), s.record)
