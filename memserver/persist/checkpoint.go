@@ -11,12 +11,13 @@ import (
 
 // Source is what a checkpoint is made of.
 type Source interface {
-	// Last is a position where an item ends: all changes before it are recorded.
+	// Last is a position where an item ends: all changes before it are recorded, and the last of
+	// them may not be made yet.
 	Last() verbs.Position
 	// Flush returns when the log has what lies up to a position.
 	Flush(verbs.Position) error
 	// Pieces calls f with pieces of the recorded memory, of at most 64 KiB, until f returns false.
-	// Those that it leaves out were zero at some time since Last.
+	// Those that it leaves out were zero at some time since it was called.
 	Pieces(f func(at, n uint64) bool)
 	// Copy copies memory while nothing changes it, and returns the position at which that was: all
 	// changes before it are in the memory.
@@ -157,6 +158,11 @@ func (w *checkpoint) write(from Source, x uint64) (err error) {
 	h := head{set: s.set, position: x, number: s.number + 1, boot: s.options.Boot, volume: s.volume}
 	w.buf = h.append(make([]byte, 0, maxFrame+2*(pieceBytes+partHead)), magicCheckpoint)
 	w.ending.needs = x
+	// An item is recorded before its change is made. Behind this Copy all changes before x are in
+	// the memory, so a piece that Pieces leaves out lacks none of them: log.x does not have them.
+	if _, err := from.Copy(0, nil); err != nil {
+		return err
+	}
 	piece := make([]byte, pieceBytes)
 	from.Pieces(func(at, n uint64) bool {
 		if s.stopped.Load() {

@@ -23,8 +23,9 @@
 //  1. At a position X where an item ends, the log goes on in a new file log.X, once the file before
 //     is on disk.
 //  2. Each piece is copied under the order of the journal, so it is the memory behind a whole
-//     number of changes, at X or later. Pieces of zeroes are left out. The ledger is copied while
-//     nobody changes it; changes of it up to that position are passed over later.
+//     number of changes, at X or later. Pieces of zeroes are left out; they are looked for once the
+//     changes before X, which were recorded, are made as well. The ledger is copied while nobody
+//     changes it; changes of it up to that position are passed over later.
 //  3. The checkpoint has its name once it is on disk, and the log is up to the last position at
 //     which anything was copied.
 //  4. Files of before are removed.

@@ -155,6 +155,7 @@ type server struct {
 	feed    *verbs.Feed
 	store   *persist.Store
 	stop    bool
+	copied  bool // the checkpoint that is written has all its copies
 
 	accounts env.Mutex // held while the ledger changes
 	ledger   []byte
