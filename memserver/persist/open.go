@@ -41,7 +41,7 @@ func (s *Store) check(f File) error {
 	if h.volume != s.volume {
 		return fmt.Errorf("the directory is of another volume: of %+v, and the server has %+v (numbers of bytes): give the server the same id and the same sizes as before, or another directory", h.volume, s.volume)
 	}
-	s.set, s.made = h.set, true
+	s.set = h.set
 	return nil
 }
 
@@ -120,7 +120,7 @@ const noUse = "the directory is damaged, and nothing of it is used: put its file
 
 // damaged says what is wrong with a file, and what to do.
 func damaged(name string, err error) error {
-	if errors.Is(err, errVersion) || errors.Is(err, ErrMayLack) {
+	if errors.Is(err, errVersion) {
 		return fmt.Errorf("file %q: %w", name, err)
 	}
 	return fmt.Errorf("file %q: %w: %s", name, err, noUse)

@@ -42,7 +42,6 @@ type Store struct {
 	volume  Volume
 	options Options
 	set     [16]byte
-	made    bool // the directory was there
 	end     uint64
 	base    uint64 // of the journal's positions in those of the directory
 	ledger  func() verbs.Position
