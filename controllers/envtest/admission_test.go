@@ -116,8 +116,9 @@ func TestAdmissionPolicies(t *testing.T) {
 		if pod != "pool-0" {
 			pool, of = "demo-memory", "demo"
 		}
-		what := "pod " + pod + " has data of " + of + " that is lost with it. " + fmt.Sprintf(release, pool, pod)
-		refused("evicting "+pod, what, func() error { return evict(pod) })
+		data := "pod " + pod + " has data of " + of + " that is lost with it"
+		refused("evicting "+pod, data+". "+fmt.Sprintf(release, pool, pod), func() error { return evict(pod) })
+		what := data + ", unless another copy is in sync. " + fmt.Sprintf(release, pool, pod)
 		refused("deleting "+pod, what, func() error { return api.Delete(t.Context(), c.pod(pod), dry) })
 		refused("deleting at once "+pod, what, func() error { return api.Delete(t.Context(), c.pod(pod), dry, client.GracePeriodSeconds(0)) })
 		for _, user := range []string{"system:kube-scheduler", "system:serviceaccount:kube-system:cluster-autoscaler"} {
@@ -181,7 +182,7 @@ func TestAdmissionPolicies(t *testing.T) {
 		})
 	}
 	taint("maintenance")
-	refused("a taint", "pod pool-0 has data of one that is lost with it. "+fmt.Sprintf(release, "pool", "pool-0"), ended)
+	refused("a taint", "pod pool-0 has data of one that is lost with it, unless another copy is in sync. "+fmt.Sprintf(release, "pool", "pool-0"), ended)
 	taint(corev1.TaintNodeOutOfService)
 	ends("a node is out of service")
 	taint("burn-in")

@@ -32,10 +32,10 @@ func TestDrain(t *testing.T) {
 	node := s.jsonpath("pod/"+victim, "{.spec.nodeName}")
 	t.Cleanup(func() { s.kubectl("uncordon", node) })
 
-	data := "pod " + victim + " has data of x that is lost with it. Dump it, then release the pod: kubectl annotate dmmp x-memory --namespace " + s.namespace +
-		" --overwrite dmindex.io/release=" + victim
+	data := "pod " + victim + " has data of x that is lost with it"
+	release := "Dump it, then release the pod: kubectl annotate dmmp x-memory --namespace " + s.namespace + " --overwrite dmindex.io/release=" + victim
 	out, err := s.try("delete", "pod", victim)
-	s.fails(out, err, data)
+	s.fails(out, err, data+", unless another copy is in sync. "+release)
 	// An API server that met our kinds just now may take half a minute until a policy that asks
 	// for objects of one holds.
 	s.eventually(short, "deletions of the pool are refused", func() (bool, string) {
@@ -46,7 +46,7 @@ func TestDrain(t *testing.T) {
 	s.fails(out, err, "index x has memory in pool x-memory, and its data would be lost with it. Delete the index first")
 
 	out, err = s.drain(node)
-	s.fails(out, err, data)
+	s.fails(out, err, data+". "+release)
 	t.Logf("drain: %s", out)
 	s.eventually(long, "the drain ends", func() (bool, string) {
 		out, err := s.drain(node)
