@@ -57,11 +57,7 @@ func TestBudgetDuringMoves(t *testing.T) {
 			return look(c.Delete(ctx, o, options...))
 		},
 	})
-	index := &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "ns", UID: "i", Annotations: map[string]string{dmv1.AnnotationMemory: `{"1":7,"2":8}`}}}
-	index.Spec.MemoryPools = []dmv1.IndexMemoryPool{{Name: "p", Ref: &dmv1.LocalReference{Name: "pool"}}}
-	if err := m.r.Create(t.Context(), index); err != nil {
-		t.Fatal(err)
-	}
+	m.indexed()
 	protect := func() {
 		if err := m.r.protect(t.Context(), m.scope()); err != nil {
 			t.Fatal(err)
@@ -90,5 +86,15 @@ func TestBudgetDuringMoves(t *testing.T) {
 	kept := m.scope().pods
 	if len(kept) != 2 || kept[1].Annotations[dmv1.AnnotationKeptFor] != "demo" || kept[1].Labels[dmv1.LabelReleased] != "" {
 		t.Errorf("the pod that has the volume is not kept: %v", kept[1].Annotations)
+	}
+}
+
+// indexed makes an index that has memory in the pool.
+func (m *movingPool) indexed() {
+	m.t.Helper()
+	index := &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "ns", UID: "i", Annotations: map[string]string{dmv1.AnnotationMemory: `{"1":7,"2":8}`}}}
+	index.Spec.MemoryPools = []dmv1.IndexMemoryPool{{Name: "p", Ref: &dmv1.LocalReference{Name: "pool"}}}
+	if err := m.r.Create(m.t.Context(), index); err != nil {
+		m.t.Fatal(err)
 	}
 }

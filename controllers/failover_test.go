@@ -281,10 +281,11 @@ func TestRefusedCopies(t *testing.T) {
 	m.until(twice)
 }
 
-// TestAcceptCopy: where nothing but a copy is left that was cut off, it serves once somebody asks
-// for that, and not before.
+// TestAcceptCopy: where nothing but a copy is left that was cut off, it is kept, and serves once
+// somebody asks for that, and not before.
 func TestAcceptCopy(t *testing.T) {
 	m := newMovingPool(t, interceptor.Funcs{})
+	m.indexed()
 	m.copies(2)
 	m.until(twice)
 	m.fleet.HoldBack(true) // no other copy gets in sync
@@ -301,10 +302,24 @@ func TestAcceptCopy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	keptFor := func() string {
+		s := m.scope()
+		if err := m.r.protect(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(s.pods, func(p *corev1.Pod) bool { return p.Name == "pool-1024" })
+		return s.pods[i].Annotations[dmv1.AnnotationKeptFor]
+	}
+	if got := keptFor(); got != "" {
+		t.Errorf("the copy is kept for %s while the primary is there", got)
+	}
 	s = m.scope()
 	p := s.record.Views[0].Primary.among(s.pods)
 	if err := m.r.Delete(t.Context(), p); err != nil {
 		t.Fatal(err)
+	}
+	if got := keptFor(); got != "demo" {
+		t.Errorf("the copy that is left is kept for %q", got)
 	}
 	m.away("pool-1024", false)
 	for range 10 {

@@ -123,7 +123,7 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 	}
 	var problems collected
 	keeps := len(s.use.keptFor) > 0
-	named, counted := s.namedPods()
+	needed, counted := s.neededPods()
 	budget := func(pods int) {
 		if keeps || !s.pool.Spec.Paused {
 			problems.add(r.Apply(ctx, s.pool, build.MemoryBudget(s.pool, keeps, pods)))
@@ -131,14 +131,14 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 	}
 	// It is raised before it counts more pods, and lowered behind it: a pod with data that is not
 	// needed for the number could be evicted.
-	budget(max(named, counted))
+	budget(max(needed, counted))
 	for _, p := range s.pods {
 		if going(p) || ended(p) {
 			continue
 		}
 		kept := p.DeepCopy()
 		// A pod without data does not keep its node from being drained.
-		empty := keeps && (len(s.use.keptFor[volumeOf(p)]) == 0 || !s.record.needs(p))
+		empty := keeps && (len(s.use.keptFor[volumeOf(p)]) == 0 || !s.needs(p))
 		build.KeepMemoryPod(kept, s.pool, strings.Join(s.keeps(p), ", "), empty || s.use.released[p.Name])
 		if equality.Semantic.DeepEqual(kept, p) {
 			continue
@@ -150,28 +150,40 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 			}
 			continue
 		}
-		if names := s.use.keptFor[volumeOf(p)]; len(names) > 0 && s.record.needs(p) && kept.Labels[dmv1.LabelReleased] != p.Labels[dmv1.LabelReleased] {
+		if names := s.use.keptFor[volumeOf(p)]; len(names) > 0 && s.needs(p) && kept.Labels[dmv1.LabelReleased] != p.Labels[dmv1.LabelReleased] {
 			r.tellReleased(ctx, s, p, kept.Labels[dmv1.LabelReleased] != "", strings.Join(names, ", "))
 		}
 		kept.DeepCopyInto(p)
 	}
-	if named, counted = s.namedPods(); problems.err() == nil {
-		budget(max(named, counted))
+	if needed, counted = s.neededPods(); problems.err() == nil {
+		budget(max(needed, counted))
 	}
 	return problems.err()
 }
 
-// keeps are the indexes that a pod is kept for: none if the view of its volume does not name it.
+// needs reports whether data may be lost with a pod: the view of its volume names it, or no pod that
+// the view names is there. Then a copy that was cut off may be all that is left, and somebody may
+// accept it (volumeScope.acceptCopy).
+func (s *memoryPoolScope) needs(p *corev1.Pod) bool {
+	view, recorded := s.record.Views[volumeOf(p)]
+	left := func(named volumeProc) bool {
+		q := named.among(s.pods)
+		return q != nil && !ended(q)
+	}
+	return s.record.needs(p) || recorded && !slices.ContainsFunc(view.named(), left)
+}
+
+// keeps are the indexes that a pod is kept for: none if data is not lost with it.
 func (s *memoryPoolScope) keeps(p *corev1.Pod) []string {
-	if !s.record.needs(p) {
+	if !s.needs(p) {
 		return nil
 	}
 	return s.use.keeps(p)
 }
 
-// namedPods is how many pods of the pool the views of its volumes name, and how many the budget
-// counts, as their labels say; 0 if no volume has a view.
-func (s *memoryPoolScope) namedPods() (named, counted int) {
+// neededPods is with how many pods of the pool data may be lost, and how many the budget counts, as
+// their labels say; 0 if no volume has a view.
+func (s *memoryPoolScope) neededPods() (needed, counted int) {
 	if len(s.record.Views) == 0 {
 		return 0, 0
 	}
@@ -179,14 +191,14 @@ func (s *memoryPoolScope) namedPods() (named, counted int) {
 		if going(p) || ended(p) {
 			continue
 		}
-		if s.record.needs(p) {
-			named++
+		if s.needs(p) {
+			needed++
 		}
 		if p.Labels[dmv1.LabelReleased] == "" {
 			counted++
 		}
 	}
-	return named, counted
+	return needed, counted
 }
 
 // tellReleased tells of a pod with data that was released, or is kept again.
