@@ -11,11 +11,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
 // copies lets the pool have so many copies of each volume.
@@ -338,6 +341,23 @@ func TestAcceptCopy(t *testing.T) {
 	}
 	m.fleet.HoldBack(false)
 	m.until("0:pool-1024, 1:pool-1, pool-1 primary, pool-1024 primary, pool-1025 backup, pool-1026 backup")
+}
+
+// TestAcceptCopyBesideSilence: whoever accepts a copy is told which pods may have more.
+func TestAcceptCopyBesideSilence(t *testing.T) {
+	v := &volumeScope{reports: map[string]servers.VolumeReport{"u1": {Report: volumes.Report{Role: volumes.Backup}}}}
+	told := func() string {
+		v.acceptCopy(nil)
+		return v.actions.Waiting
+	}
+	for i, phase := range []corev1.PodPhase{corev1.PodRunning, corev1.PodFailed, corev1.PodRunning} {
+		p := &corev1.Pod{}
+		p.Name, p.UID, p.Status.Phase = fmt.Sprint("pool-", 1024+i), types.UID(fmt.Sprint("u", i+1)), phase
+		v.pods = append(v.pods, p)
+		if got := told(); !strings.Contains(got, dmv1.AnnotationAcceptCopy+"=pool-1024 ") || strings.Contains(got, "what pool-1026 may have") != (i == 2) || strings.Contains(got, "pool-1025") {
+			t.Errorf("with %d pods: %s", i+1, got)
+		}
+	}
 }
 
 // TestEmptyVolume: where all processes of a volume are there and have nothing, as after a power

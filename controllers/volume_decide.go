@@ -184,6 +184,16 @@ func (v *volumeScope) lastCopy() *corev1.Pod {
 	return last
 }
 
+// silent are the names of pods that may have content and do not answer.
+func (v *volumeScope) silent() (names []string) {
+	for _, p := range v.pods {
+		if _, answered := v.reports[string(p.UID)]; !answered && !ended(p) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
 // acceptCopy lets a copy serve that may lack what was acknowledged last, if somebody asked for it.
 // The volume is lost: no process that the record names has the content, and none gets it back. A
 // primary whose pod was deleted by force may go on on a node that is cut off: whoever asks for this
@@ -195,6 +205,9 @@ func (v *volumeScope) acceptCopy(asked map[string]bool) {
 	}
 	if !asked[p.Name] {
 		v.actions.Waiting = "a copy in pod " + p.Name + " is left, and may lack what was acknowledged last: annotate the pool with " + dmv1.AnnotationAcceptCopy + "=" + p.Name + " to let it serve"
+		if silent := v.silent(); len(silent) > 0 {
+			v.actions.Waiting += "; what " + strings.Join(silent, ", ") + " may have beyond it is lost then: no answer comes from there"
+		}
 		return
 	}
 	proc := v.reports[string(p.UID)].Proc
