@@ -105,7 +105,7 @@ func (r *DMMemoryPoolReconciler) deleteCopy(ctx context.Context, v *volumeScope,
 	if err != nil {
 		return fmt.Errorf("delete pod %s, which volume %d does not need any more: %w", pod.Name, v.number, err)
 	}
-	logf.FromContext(ctx).Info("delete pod", "pod", pod.Name, "reason", fmt.Sprintf("volume %d has moved", v.number))
+	logf.FromContext(ctx).Info("delete pod", "pod", pod.Name, "reason", fmt.Sprintf("volume %d does not need it any more", v.number))
 	return nil
 }
 
