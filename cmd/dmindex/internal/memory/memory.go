@@ -130,7 +130,8 @@ func (s *Servers) Admit(ctx context.Context, identity string) error {
 }
 
 // FenceAll fences all clients of an index that earlier processes left. They are dead: their
-// processes were this one's predecessors.
+// processes were this one's predecessors. Those that are fenced already are told as well: a memory
+// server forgets who is dead when it ends, and would wait for their leases.
 func (s *Servers) FenceAll(ctx context.Context, identity string) error {
 	const together = 256 // a request has no more
 	return s.each(ctx, func(memory rpcv1.MemoryClient, _ *rpcv1.DescribeMemoryReply) error {
@@ -138,13 +139,11 @@ func (s *Servers) FenceAll(ctx context.Context, identity string) error {
 		if err != nil {
 			return err
 		}
-		var left []uint32
-		for _, c := range list.Clients {
-			if !c.Fenced {
-				left = append(left, c.Client)
-			}
+		all := make([]uint32, len(list.Clients))
+		for i, c := range list.Clients {
+			all[i] = c.Client
 		}
-		for ids := range slices.Chunk(left, together) {
+		for ids := range slices.Chunk(all, together) {
 			if _, err := memory.Fence(ctx, &rpcv1.FenceRequest{Index: identity, Clients: ids, Dead: true}); err != nil {
 				return err
 			}
