@@ -88,6 +88,7 @@ func (a *Copies) await(ctx context.Context, s *twice) error {
 		select {
 		case err := <-a.failed:
 			cancel(err)
+			a.fail(err) // for Run, if the wait was over
 		case <-over:
 		}
 	}()
