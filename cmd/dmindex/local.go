@@ -9,7 +9,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -53,7 +54,8 @@ func localCommand() *cobra.Command {
 			if kept.Dir != "" {
 				c.Persist = &kept
 			}
-			out := &told{out: cmd.OutOrStdout()}
+			out := newTold(cmd.OutOrStdout())
+			defer out.end()
 			c.Changed = out.say
 			c.MemoryBytes, c.KeyType, c.MaxKeyBytes = uint64(size), key.kind, key.bytes
 			var err error
@@ -137,25 +139,54 @@ func announce(out io.Writer, c *local.Config, l *local.Local) {
 	fmt.Fprintf(out, "it ends with Ctrl-C, and %s\n", end)
 }
 
-// told is what is said of an index while it runs, once it is announced.
+// told is what is said of an index while it runs, once it is announced. Who says something does not
+// wait until it is read: a terminal that stands still would hold fail-overs up.
 type told struct {
-	mu    sync.Mutex
-	out   io.Writer
-	begun bool
+	out     io.Writer
+	begun   atomic.Bool
+	texts   chan string
+	written chan struct{} // closed when all texts are
+}
+
+const (
+	mostTold = 100         // texts that wait to be written; further ones are left out
+	toldWait = time.Second // for the last ones
+)
+
+func newTold(out io.Writer) *told {
+	return &told{out: out, texts: make(chan string, mostTold), written: make(chan struct{})}
 }
 
 func (l *told) begin(announce func(io.Writer)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.begun.Store(true) // before announce looks at what there is: a later change is said
 	announce(l.out)
-	l.begun = true
+	go func() {
+		defer close(l.written)
+		for text := range l.texts {
+			fmt.Fprintln(l.out, text)
+		}
+	}()
 }
 
 func (l *told) say(text string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.begun {
-		fmt.Fprintln(l.out, text)
+	if !l.begun.Load() {
+		return
+	}
+	select {
+	case l.texts <- text:
+	default:
+	}
+}
+
+// end is called when nobody says anything any more.
+func (l *told) end() {
+	if !l.begun.Load() {
+		return
+	}
+	close(l.texts)
+	select {
+	case <-l.written:
+	case <-time.After(toldWait):
 	}
 }
 

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,4 +32,27 @@ func TestLocalCache(t *testing.T) {
 	f(2, 2, 1<<20, 64<<20, 64<<20, "")
 	f(2, 2, 1<<30, 1, 0, "1Mi at least")
 	f(2, 2, 1<<30, 1<<40, 0, "a larger --memory")
+}
+
+// TestToldWaitsForNobody: what is said is written once the index is announced, and while nothing reads
+// it the one who says it goes on.
+func TestToldWaitsForNobody(t *testing.T) {
+	r, w := io.Pipe()
+	l := newTold(w)
+	l.say("too early")
+	l.begin(func(io.Writer) {})
+	for i := range 2 * mostTold {
+		l.say(fmt.Sprint(i))
+	}
+	read := make(chan []string)
+	go func() {
+		b, _ := io.ReadAll(r)
+		read <- strings.Fields(string(b))
+	}()
+	l.end()
+	w.Close()
+	got := <-read
+	if len(got) < mostTold || len(got) > mostTold+1 || !slices.Equal(got[:3], []string{"0", "1", "2"}) {
+		t.Errorf("%q", got)
+	}
 }
