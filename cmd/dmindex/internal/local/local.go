@@ -140,6 +140,8 @@ func (l *Local) startMemory() error {
 		return fmt.Errorf("%d copies of each memory server: 1 and 2 are possible", c.Copies)
 	case c.Copies == 2 && c.Transport != "tcp":
 		return fmt.Errorf("2 copies of each memory server over %s: only over tcp the servers execute all changes, and can hold answers back until the other copy has them; use tcp", c.Transport)
+	case c.Persist != nil && c.Transport != "tcp":
+		return fmt.Errorf("content in files over %s: only over tcp the servers execute all changes, and can hold answers back until the disk has them; use tcp", c.Transport)
 	case c.Copies == 2:
 		ctx, cancel := context.WithTimeout(context.Background(), copiesLimit)
 		defer cancel()
