@@ -161,9 +161,9 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 	return problems.err()
 }
 
-// needs reports whether data may be lost with a pod: the view of its volume names it, or no pod that
-// the view names is there. Then a copy that was cut off may be all that is left, and somebody may
-// accept it (volumeScope.acceptCopy).
+// needs reports whether data may be lost with a pod: the view of its volume names it, or no pod
+// that the view names is there. Then a copy that was cut off may be all that is left, and somebody
+// may accept it (volumeScope.acceptCopy).
 func (s *memoryPoolScope) needs(p *corev1.Pod) bool {
 	view, recorded := s.record.Views[volumeOf(p)]
 	left := func(named volumeProc) bool {

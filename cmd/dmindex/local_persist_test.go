@@ -15,8 +15,8 @@ import (
 )
 
 // TestLocalPersist kills a local index and starts it again with the same directory: all that was
-// acknowledged is there, and no key waits for the lease of an earlier process. That is also so where
-// earlier clients were fenced before, as --persist-accept-loss does by itself.
+// acknowledged is there, and no key waits for the lease of an earlier process. That is also so
+// where earlier clients were fenced before, as --persist-accept-loss does by itself.
 func TestLocalPersist(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -34,8 +34,8 @@ func TestLocalCache(t *testing.T) {
 	f(2, 2, 1<<30, 1<<40, 0, "a larger --memory")
 }
 
-// TestToldWaitsForNobody: what is said is written once the index is announced, and while nothing reads
-// it the one who says it goes on.
+// TestToldWaitsForNobody: what is said is written once the index is announced, and while nothing
+// reads it the one who says it goes on.
 func TestToldWaitsForNobody(t *testing.T) {
 	r, w := io.Pipe()
 	l := newTold(w)
