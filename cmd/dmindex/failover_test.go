@@ -186,7 +186,7 @@ func stop(p *os.Process) error {
 // soon after the view is there, with all that was acknowledged, though all leases and all limits of
 // requests are longer.
 func TestFailOver(t *testing.T) {
-	const limit, keys = 10 * time.Second, 64
+	const keys = 64
 	v := newToyVolume(t)
 	tmp, err := os.MkdirTemp("/dev/shm", "dmindex-failover")
 	if err != nil {
@@ -208,9 +208,9 @@ func TestFailOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := freeAddress(t)
-	giveMap(t, ix, partition.Server{ID: 1, Name: "compute-1", RPC: address, RESP: address}, limit)
+	giveMap(t, ix, partition.Server{ID: 1, Name: "compute-1", RPC: address, RESP: address})
 	computeProcess(t, ix, address)()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	c := reach(ctx, t, address)
 	defer c.Close()
@@ -273,7 +273,7 @@ func TestFailOver(t *testing.T) {
 			}
 		}
 		t.Logf("%s: back %v after the view, %d changes failed", when, back.Sub(told).Round(time.Millisecond), failed)
-		if pause := back.Sub(told); pause > 4*time.Second {
+		if pause := back.Sub(told); pause > 4*time.Second && !testing.Short() { // as under the race detector
 			t.Errorf("%s: back %v after the view", when, pause)
 		}
 		check(when)

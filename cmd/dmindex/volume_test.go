@@ -224,7 +224,7 @@ func TestVolumeProcesses(t *testing.T) {
 		Volume: 1, Copies: 2, Suspect: 600 * time.Millisecond, Look: 50 * time.Millisecond, Pods: pods.list, Make: pods.make, Delete: func(string) {},
 		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -262,7 +262,7 @@ func TestVolumeProcesses(t *testing.T) {
 	}
 	home := w.ix
 	home.MemoryServers = []config.MemoryServer{{ID: 1, Control: primary.Control, Pod: primary.Name}}
-	giveMap(t, &home, partition.Server{ID: 1, Name: "writer", RPC: "127.0.0.1:1", RESP: "127.0.0.1:1"}, 5*time.Second)
+	giveMap(t, &home, partition.Server{ID: 1, Name: "writer", RPC: "127.0.0.1:1", RESP: "127.0.0.1:1"})
 	running.Go(func() { w.run(ctx) })
 	v := inSync(first.Number)
 	tick := time.NewTicker(10 * time.Millisecond)
