@@ -123,8 +123,8 @@ func TestLocalCopies(t *testing.T) {
 			t.Error(err)
 		}
 		t.Logf("%d keys, the longest time without an acknowledgement %v: %v", p.acked, p.pause.Round(time.Millisecond), p.last)
-		// Some 1 s on a machine without other work. Under the race detector (-short) each step takes
-		// 15 times as long, and processes are suspected of standing still.
+		// Some 1 s on a machine without other work. Under the race detector (-short) each step
+		// takes 15 times as long, and processes are suspected of standing still.
 		if p.pause > 10*time.Second && !testing.Short() {
 			t.Errorf("no key was acknowledged for %v: %v", p.pause, p.last)
 		}
