@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -88,8 +89,18 @@ func TestWatchTellsOnce(t *testing.T) {
 			t.Errorf("look %d: %d pools to be looked at, want %d", i, len(changed), want)
 		}
 	}
+	since := m.now
+	m.now = m.now.Add(time.Minute)
+	s, err := m.look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid := s.volumes[1].view.Backup.UID
+	if silences := m.r.watch.silences(s.pool.UID); len(silences) != 1 || !silences[uid].Equal(since) || !s.volumes[1].memory.IsSilent(uid) {
+		t.Errorf("pod pool-1025 has been silent since %v; kept is %v", since, silences)
+	}
 	m.away("pool-1025", false)
-	if s, err := m.look(); err != nil || s.volumesAgain != 0 || len(m.r.watch.pools) != 1 {
+	if s, err := m.look(); err != nil || s.volumesAgain != 0 || len(m.r.watch.pools) != 1 || len(m.r.watch.silent) != 0 {
 		t.Errorf("it is not watched again: %v", err)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
@@ -29,10 +28,12 @@ import (
 //	volumes.Step             for each volume
 //	pods are marked          those that a new view names: their versions change
 //	the views are recorded   of all volumes at once, by compare-and-swap
+//	volumes.Step             for each of these volumes, by the new view and the same reports
+//	servers are told         of the new views, as Step says, and nothing else is done
 //
-// or, for volumes whose view stays: servers are told, copies join, pods are made and deleted. A
-// look does one or the other for each volume. Nothing is done that relies on a record which was not
-// written, or not read.
+// or, for volumes whose view stays: servers are told, copies join, pods are made and deleted.
+// Nothing is done that relies on a record which was not written, or not read. When a primary has
+// stopped, all are asked again at once: nobody answers for its volume until the next view is told.
 
 // annotationNamed of a memory pod changes each time a view is about to name it (Actions.Record).
 const annotationNamed = "dmindex.io/named"
@@ -53,20 +54,50 @@ func (r *DMMemoryPoolReconciler) keepVolumes(ctx context.Context, s *memoryPoolS
 		r.remembered.putVolumes(s.pool.UID, nil)
 		return nil
 	}
-	r.askVolumes(ctx, s)
-	memories := r.remembered.volumesOf(s.pool.UID)
-	for _, v := range s.volumes {
-		v.decide(r.remembered.at(r.now()), s.pool, s.copies(), memories[v.number])
-	}
-	r.remembered.putVolumes(s.pool.UID, s.volumes)
+	s.memories(r.remembered, r.watch)
+	tls := r.copyTLS(ctx, s.pool)
 	var problems collected
-	next, changed := s.record.next(s.volumes)
-	if len(changed) > 0 {
-		problems.add(r.recordViews(ctx, s, next, changed))
+	for round := range mostRounds {
+		r.askVolumes(ctx, s)
+		for _, v := range s.volumes {
+			v.decide(r.remembered.at(r.now()), s.pool, s.copies(), v.memory)
+			v.memory = v.actions.Memory
+			v.podsStay = round > 0 // those that are known were listed before the first one
+		}
+		r.remembered.putVolumes(s.pool.UID, s.volumes)
+		if next, changed := s.record.next(s.volumes); len(changed) > 0 {
+			err := r.recordViews(ctx, s, next, changed)
+			problems.add(err)
+			for _, v := range changed {
+				if err == nil {
+					v.decideNext(next.Views[v.number], r.remembered.at(r.now()), s.pool, s.copies())
+				}
+			}
+		}
+		stopped, err := r.moveVolumes(ctx, s, tls)
+		if problems.add(err); !stopped {
+			break
+		}
 	}
-	problems.add(r.moveVolumes(ctx, s, r.copyTLS(ctx, s.pool)))
 	r.lookAgain(s)
 	return problems.err()
+}
+
+// mostRounds is how often servers are asked in one look: once, and again when a primary stopped.
+const mostRounds = 2
+
+// memories gives the volumes what is remembered of them. A server that was found silent by whoever
+// watches it has been silent since then.
+func (s *memoryPoolScope) memories(all *remembered, watch *volumeWatch) {
+	memories, silences := all.volumesOf(s.pool.UID), watch.silences(s.pool.UID)
+	for _, v := range s.volumes {
+		v.memory = memories[v.number]
+		for _, p := range v.pods {
+			if since, silent := silences[string(p.UID)]; silent {
+				v.memory = v.memory.Silent(string(p.UID), all.at(since))
+			}
+		}
+	}
 }
 
 // hasCopies reports whether servers of the pool may have to send each other their changes: their
@@ -119,47 +150,6 @@ func (r *DMMemoryPoolReconciler) listNamed(ctx context.Context, s *memoryPoolSco
 	return nil
 }
 
-// askVolumes asks all pods of the volumes what they are.
-func (r *DMMemoryPoolReconciler) askVolumes(ctx context.Context, s *memoryPoolScope) {
-	type asked struct {
-		v   *volumeScope
-		pod *corev1.Pod
-	}
-	var all []asked
-	for _, v := range s.volumes {
-		for _, p := range v.pods {
-			all = append(all, asked{v, p})
-		}
-	}
-	reports, answered := make([]servers.VolumeReport, len(all)), make([]bool, len(all))
-	each(len(all), func(i int) {
-		a := all[i]
-		err := r.withVolume(a.pod, s.authority, func(c servers.Volume) (err error) {
-			reports[i], err = c.Report(ctx, a.v.number+1, string(a.pod.UID))
-			return err
-		})
-		answered[i] = err == nil && reports[i].Proc.Pod == string(a.pod.UID)
-	})
-	for i, a := range all {
-		if answered[i] {
-			a.v.reports[string(a.pod.UID)] = reports[i]
-		}
-	}
-}
-
-// withVolume runs f with a connection to a pod's server as a copy.
-func (b *base) withVolume(p *corev1.Pod, a *pki.Authority, f func(servers.Volume) error) error {
-	if p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning || a == nil {
-		return &waitFor{dmv1.ReasonMemoryUnreachable, "memory pod " + p.Name + " is not running", requeueSoon}
-	}
-	c, err := b.dialer.Volume(target(p, config.PortControl, a))
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return f(c)
-}
-
 // recordViews marks the pods that new views name, and writes the views down.
 func (r *DMMemoryPoolReconciler) recordViews(ctx context.Context, s *memoryPoolScope, next volumeRecord, changed []*volumeScope) error {
 	for _, v := range changed {
@@ -187,7 +177,8 @@ func (r *DMMemoryPoolReconciler) recordViews(ctx context.Context, s *memoryPoolS
 }
 
 // moveVolumes does what follows from the recorded views, for those that stay.
-func (r *DMMemoryPoolReconciler) moveVolumes(ctx context.Context, s *memoryPoolScope, tls string) error {
+// stopped: a primary did what it was asked, and stopped.
+func (r *DMMemoryPoolReconciler) moveVolumes(ctx context.Context, s *memoryPoolScope, tls string) (stopped bool, err error) {
 	joins := mostJoins
 	for _, v := range s.volumes {
 		if v.joining() {
@@ -206,7 +197,8 @@ func (r *DMMemoryPoolReconciler) moveVolumes(ctx context.Context, s *memoryPoolS
 	var problems collected
 	for i, v := range s.volumes {
 		problems.add(errs[i])
-		if v.actions.Record != nil {
+		stopped = stopped || v.actions.Stop != "" && errs[i] == nil
+		if v.actions.Record != nil || v.podsStay {
 			continue
 		}
 		again := r.now().Sub(v.madeAt(r.now())) >= joinBackoff
@@ -223,7 +215,7 @@ func (r *DMMemoryPoolReconciler) moveVolumes(ctx context.Context, s *memoryPoolS
 			}
 		}
 	}
-	return problems.err()
+	return stopped, problems.err()
 }
 
 // tellVolume tells servers of the recorded view, and lets copies join and primaries stop.
@@ -301,7 +293,7 @@ func (r *DMMemoryPoolReconciler) lookAgain(s *memoryPoolScope) {
 		if v.fixed != "" && v.view.Number == 0 {
 			continue // an event tells, or the next look
 		}
-		if a.Record != nil || a.Status != volumes.InSync || len(a.Tell)+a.MakePods+len(a.DeletePods) > 0 || s.leaves(v) {
+		if a.Record != nil || v.podsStay || a.Status != volumes.InSync || len(a.Tell)+a.MakePods+len(a.DeletePods) > 0 || s.leaves(v) {
 			s.volumesAgain = volumeLook
 		}
 	}

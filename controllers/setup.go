@@ -141,7 +141,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	b := base{
 		Writer: kube.Writer{Client: witnessed{mgr.GetClient()}, Live: witnessedReader{mgr.GetAPIReader()}},
 		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, anyUser: o.ClusterUserIDs, policies: o.NetworkPolicies, logs: o.ServerLogs, now: o.Now, settle: cmp.Or(o.Settle, partition.Settling), spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
-		events: shortNotes{mgr.GetEventRecorder("dmindex-operator")}, handovers: newHandovers(o.Dialer), watch: newVolumeWatch(o.Dialer), nodes: newNodes(), logged: newLogged(), served: newServed(), figures: newFigures(),
+		events: shortNotes{mgr.GetEventRecorder("dmindex-operator")}, handovers: newHandovers(o.Dialer), watch: newVolumeWatch(o.Dialer, time.Now), nodes: newNodes(), logged: newLogged(), served: newServed(), figures: newFigures(),
 	}
 	if o.Metrics != nil {
 		if err := o.Metrics.Register(&indexMetrics{reader: mgr.GetClient(), elected: mgr.Elected(), served: b.served}); err != nil {

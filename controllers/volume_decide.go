@@ -37,7 +37,12 @@ type volumeScope struct {
 	pods    []*corev1.Pod                   // that were made for it
 	moves   map[string]bool                 // the pods that it is to leave, by UID
 	reports map[string]servers.VolumeReport // of those that answered, by UID
+	refuses map[string]bool                 // whose address refuses connections, by UID
+	memory  volumes.Memory
 	actions volumes.Actions
+
+	podsStay bool // this look makes and deletes no pods any more
+
 	fixed   string // why it cannot be moved; empty if it can
 	refused string // why no pod could be made for a copy; empty if it could
 }
@@ -137,7 +142,7 @@ func (v *volumeScope) decide(now time.Duration, pool *dmv1.DMMemoryPool, copies 
 		o.Copies = 1
 	}
 	for _, p := range v.pods {
-		seen := volumes.Pod{Name: string(p.UID), Version: p.ResourceVersion, Gone: ended(p), Moving: v.moves[string(p.UID)]}
+		seen := volumes.Pod{Name: string(p.UID), Version: p.ResourceVersion, Gone: ended(p), Moving: v.moves[string(p.UID)], Refuses: v.refuses[string(p.UID)]}
 		if r, answered := v.reports[seen.Name]; answered {
 			seen.Report = &r.Report
 			// Pods of earlier versions take no changes: they have copies, and cannot be one.
@@ -166,6 +171,23 @@ func (v *volumeScope) decide(now time.Duration, pool *dmv1.DMMemoryPool, copies 
 	if v.actions.Status == volumes.Lost || !pool.DeletionTimestamp.IsZero() {
 		v.actions.MakePods = 0
 	}
+}
+
+// decideNext decides again by a view that was recorded just now, and the same reports: only what
+// servers are told.
+func (v *volumeScope) decideNext(view volumeView, now time.Duration, pool *dmv1.DMMemoryPool, copies int) {
+	v.view, v.podsStay = view, true
+	v.decide(now, pool, copies, v.memory)
+	a := &v.actions
+	a.Record, a.Join, a.Stop, a.MakePods, a.DeletePods = nil, nil, "", 0, nil
+}
+
+// misses is for how long a copy of the volume has not heard another one.
+func (v *volumeScope) misses() (longest time.Duration) {
+	for _, r := range v.reports {
+		longest = max(longest, r.Misses)
+	}
+	return longest
 }
 
 // lastCopy is the pod with a copy that was cut off, of a volume of which nothing else is left: the

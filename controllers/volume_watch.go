@@ -19,12 +19,15 @@ import (
 // is too seldom for a fail-over, and a look asks far more than this. The first answer that is
 // another one, or that does not come, puts the pool into the reconcilers' queue, which decides by
 // what it finds itself; the pool is not watched any more until it has been looked at.
+// Since when a server has not answered is kept for that look, which need not begin to count.
 type volumeWatch struct {
 	dialer servers.Dialer
+	now    func() time.Time
 	events chan event.TypedGenericEvent[*dmv1.DMMemoryPool] // to the queue of the reconciler
 
-	mu    sync.Mutex
-	pools map[types.UID]*watchedPool
+	mu     sync.Mutex
+	pools  map[types.UID]*watchedPool
+	silent map[types.UID]map[string]time.Time // by pool and pod; values are never changed
 }
 
 // watchedPool is a pool that is settled. Values are never changed, only replaced.
@@ -43,8 +46,9 @@ type watchedServer struct {
 // mostWatched is how many pools are watched. Those beyond are looked at every volumeLook.
 const mostWatched = 1024
 
-func newVolumeWatch(d servers.Dialer) *volumeWatch {
-	return &volumeWatch{dialer: d, events: make(chan event.TypedGenericEvent[*dmv1.DMMemoryPool]), pools: map[types.UID]*watchedPool{}}
+func newVolumeWatch(d servers.Dialer, now func() time.Time) *volumeWatch {
+	return &volumeWatch{dialer: d, now: now, events: make(chan event.TypedGenericEvent[*dmv1.DMMemoryPool]),
+		pools: map[types.UID]*watchedPool{}, silent: map[types.UID]map[string]time.Time{}}
 }
 
 // Start implements manager.Runnable: it runs while this operator leads.
@@ -86,6 +90,7 @@ func (w *volumeWatch) watch(s *memoryPoolScope) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.pools, s.pool.UID)
+	delete(w.silent, s.pool.UID)
 	if len(p.servers) == 0 {
 		return true
 	}
@@ -101,6 +106,14 @@ func (w *volumeWatch) end(pool types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.pools, pool)
+	delete(w.silent, pool)
+}
+
+// silences is since when servers of a pool have not answered, by the UIDs of their pods.
+func (w *volumeWatch) silences(pool types.UID) map[string]time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.silent[pool]
 }
 
 // look asks all servers once, side by side, and returns the pools that are not as they were. They
@@ -118,30 +131,47 @@ func (w *volumeWatch) look(ctx context.Context) (changed []*dmv1.DMMemoryPool) {
 		}
 	}
 	w.mu.Unlock()
-	differs := make([]bool, len(all))
-	each(len(all), func(i int) { differs[i] = w.differs(ctx, all[i].watchedServer) })
+	differs, silent, begun := make([]bool, len(all)), make([]bool, len(all)), w.now()
+	each(len(all), func(i int) { differs[i], silent[i] = w.differs(ctx, all[i].watchedServer) })
+	since := w.now().Add(-volumeLook) // no earlier, since this process may have stood still
+	if begun.After(since) {
+		since = begun
+	}
 	if ctx.Err() != nil {
 		return nil
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	silences := map[*watchedPool]map[string]time.Time{}
 	for i, a := range all {
-		if uid := a.of.pool.UID; differs[i] && w.pools[uid] == a.of {
-			delete(w.pools, uid)
+		if !differs[i] || w.pools[a.of.pool.UID] != a.of {
+			continue
+		}
+		if silences[a.of] == nil {
+			silences[a.of] = map[string]time.Time{}
 			changed = append(changed, a.of.pool)
 		}
+		if silent[i] {
+			silences[a.of][a.target.UID] = since
+		}
+	}
+	for p, silent := range silences { // in any order
+		delete(w.pools, p.pool.UID)
+		w.silent[p.pool.UID] = silent
 	}
 	return changed
 }
 
-// differs reports whether a server does not answer, or is not what it was.
-func (w *volumeWatch) differs(ctx context.Context, s watchedServer) bool {
+// differs reports whether a server is not what it was, or does not answer within volumeLook.
+func (w *volumeWatch) differs(ctx context.Context, s watchedServer) (differs, silent bool) {
 	c, err := w.dialer.Volume(s.target)
 	if err != nil {
-		return true
+		return true, true
 	}
 	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, volumeLook)
+	defer cancel()
 	now, err := c.Report(ctx, s.volume+1, s.target.UID)
 	return err != nil || now.Proc != s.said.Proc || now.Role != s.said.Role || now.View != s.said.View ||
-		now.Joins != (volumes.Proc{}) || now.Misses >= volumeLook || now.Differences != s.said.Differences
+		now.Joins != (volumes.Proc{}) || now.Misses >= volumeLook || now.Differences != s.said.Differences, err != nil
 }

@@ -47,7 +47,7 @@ func newMovingPool(t *testing.T, hooks interceptor.Funcs) *movingPool {
 		return c.Create(ctx, o, options...)
 	}
 	r, pool := poolOf(t, hooks, &m.now)
-	r.dialer, r.logged, r.watch = m.fleet, newLogged(), newVolumeWatch(m.fleet)
+	r.dialer, r.logged, r.watch = m.fleet, newLogged(), newVolumeWatch(m.fleet, func() time.Time { return m.now })
 	r.nodes = newNodes()
 	m.r, m.pool = r, client.ObjectKeyFromObject(pool)
 	m.restart()

@@ -49,6 +49,7 @@ func pause(seed uint64, fail func(w *world, p, b *pod)) (longest time.Duration, 
 	w := &world{
 		Stage: &simtest.Stage{World: world0, Random: rand.New(rand.NewPCG(seed, 89)), Drift: worldDrift}, cuts: map[wire]int{}, slow: map[wire]time.Duration{},
 		copies: 2, suspect: 2 * time.Second, quiet: true, calm: true,
+		refusals: rand.New(rand.NewPCG(seed, 107)),
 	}
 	err = world0.Run(func(p *simenv.Process) {
 		w.main = p

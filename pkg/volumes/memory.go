@@ -65,6 +65,29 @@ func (s *step) mayJoin(pod string) bool {
 	return !slices.ContainsFunc(s.a.Memory.lost, func(l loss) bool { return l.pod == pod && s.Now-l.at < l.wait })
 }
 
+// hasEnded reports whether the process of a pod has ended, so that nobody need wait until it is
+// missed for long: its address refuses the operator, and the other copy, which has a role, has not
+// heard it for a moment. Either alone may be a fault of the network. Where both are, a view more
+// was recorded than need be.
+func (s *step) hasEnded(p, other *Pod, role Role) bool {
+	return p != nil && p.Report == nil && p.Refuses && other != nil && other.Report != nil && other.Report.Role == role &&
+		other.Report.Misses >= min(unheard, s.SuspectAfter)
+}
+
+// Silent returns the memory with a pod that has not answered since a moment, and is not known to be
+// silent yet.
+func (m Memory) Silent(pod string, since time.Duration) Memory {
+	if !m.IsSilent(pod) {
+		m.silent = append(slices.Clone(m.silent), silence{pod, since})
+	}
+	return m
+}
+
+// IsSilent reports whether a pod did not answer when it was observed last.
+func (m Memory) IsSilent(pod string) bool {
+	return slices.ContainsFunc(m.silent, func(s silence) bool { return s.pod == pod })
+}
+
 // isMissed reports whether a pod has not answered for long.
 func (s *step) isMissed(p *Pod) bool {
 	for _, q := range s.a.Memory.silent {

@@ -80,11 +80,18 @@ func (w *world) observe(p *simenv.Process, old map[string]Report) (o Observed, o
 			if ok && (w.quiet || w.deafTo == nil || w.deafTo.name != q.Name) {
 				q.Report = &r
 			}
+			q.Refuses = q.Report == nil && w.refuses(q.Name)
 		})
 	}
 	group.Wait(env.Forever)
 	o.Now = p.Now()
 	return o, true
+}
+
+// refuses reports whether a pod's address refuses an operator that was not answered. None does
+// whose process runs, unless the network lies.
+func (w *world) refuses(pod string) bool {
+	return w.refusals != nil && (w.find(pod).server == nil || w.refusals.IntN(4) == 0 && !w.quiet)
 }
 
 // act does what the step says. again: the record changed, so the next step follows at once.

@@ -75,6 +75,10 @@ const (
 	// believed is how long it lasts for the primary, from when it asked.
 	believed = granted * 7 / 8
 
+	// unheard is for how long a process is not heard before its end is believed, if another sign of
+	// it is there: longer than between two signs of life.
+	unheard = 2 * AskInterval
+
 	// tooLate is for how long a copy that answers wait for may lack a change before it counts as
 	// missed, though it is heard. Short of that changes are as slow as the copy.
 	tooLate = 5 * time.Second

@@ -16,8 +16,10 @@ type Pod struct {
 	// Moving says that the copy shall be elsewhere: its node is drained, or its template changed.
 	Moving bool
 
-	// Report is nil if the pod did not answer.
-	Report *Report
+	// Report is nil if the pod did not answer. Refuses says that its address refused the
+	// connection: its process has ended, as far as networks tell the truth.
+	Report  *Report
+	Refuses bool
 }
 
 // Observed is everything that Step decides by. Reports may be old, and so may the record.
@@ -206,6 +208,8 @@ func (s *step) mirrored(p, b *Pod) {
 		default:
 			s.wait(Switching, "pod "+b.Name+" does not answer")
 		}
+	case p.Report == nil && s.hasEnded(p, b, Backup):
+		s.record(backup, Proc{}, "the primary's process has ended")
 	case p.Report == nil:
 		if s.isMissed(p) && missed {
 			s.record(backup, Proc{}, "neither the operator nor the backup reaches the primary")
@@ -230,6 +234,8 @@ func (s *step) served(p, b *Pod) {
 	case r.Misses >= s.SuspectAfter || r.Waits && s.ended(r.Joins):
 		s.lose(b.Name)
 		s.record(r.Proc, Proc{}, "the primary does not reach its backup")
+	case s.hasEnded(b, p, Primary):
+		s.record(r.Proc, Proc{}, "the backup's process has ended")
 	case p.Moving && !b.Moving:
 		s.a.Stop = p.Name
 		s.wait(Switching, "pod "+p.Name+" stops")

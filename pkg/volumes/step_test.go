@@ -26,6 +26,7 @@ func TestStep(t *testing.T) {
 	fresh := func(p Proc) Pod { return reports(Report{Proc: p}) }
 	moving := func(p Pod) Pod { p.Moving = true; return p }
 	silent := func(name string) Pod { return Pod{Name: name, Version: "1"} }
+	refuses := func(name string) Pod { return Pod{Name: name, Version: "1", Refuses: true} }
 	stopped := func(p Proc, v View) Pod { return reports(Report{Proc: p, Role: Stopped, View: v}) }
 	for _, x := range []struct {
 		name   string
@@ -47,6 +48,12 @@ func TestStep(t *testing.T) {
 		{"in sync", both, 2, []Pod{primary(both, Report{}), backup(0)}, Actions{Status: InSync}},
 		{"the primary is silent, its backup is not", both, 2, []Pod{silent("a"), backup(0)}, Actions{Status: Undecided}},
 		{"nobody hears the primary", both, 2, []Pod{silent("a"), backup(3 * time.Second)}, Actions{Record: &after}},
+		{"the primary refuses", both, 2, []Pod{refuses("a"), backup(time.Second)}, Actions{Record: &after}},
+		{"the primary refuses the operator alone", both, 2, []Pod{refuses("a"), backup(AskInterval)}, Actions{Status: Undecided}},
+		{"the primary refuses, nobody hears the backup", both, 2, []Pod{refuses("a"), silent("b")}, Actions{Status: Undecided}},
+		{"the primary refuses, the backup has nothing yet", both, 2, []Pod{refuses("a"), reports(Report{Proc: b, Source: a, Misses: 3 * time.Second})}, Actions{Status: Undecided}},
+		{"the backup refuses", both, 2, []Pod{primary(both, Report{Misses: time.Second}), refuses("b")}, Actions{Record: &View{Number: 6, Primary: a}}},
+		{"the backup refuses the operator alone", both, 2, []Pod{primary(both, Report{Misses: AskInterval}), refuses("b")}, Actions{Status: InSync}},
 		{"nobody is heard", both, 2, []Pod{silent("a"), silent("b")}, Actions{Status: Undecided}},
 		{"the primary's pod is gone", both, 2, []Pod{{Name: "a", Gone: true}, backup(0)}, Actions{Record: &after}},
 		{"the backup's process restarted", both, 2, []Pod{primary(both, Report{}), free(proc("b", 2))}, Actions{Record: &View{Number: 6, Primary: a}}},

@@ -30,6 +30,7 @@ type world struct {
 	wiped    uint64        // how many memories were
 	born     int           // how often a volume began
 	losses   *rand.Rand    // of what is lost how
+	refusals *rand.Rand    // of whose address refuses the operators; nil = nobody's does
 	void     bool          // with all that it held, which nobody has otherwise
 	quiet    bool          // trouble is over
 	over     bool
@@ -136,6 +137,9 @@ func (r run) do() outcome {
 	}
 	if random.IntN(4) > 0 {
 		w.copies = 2
+	}
+	if refusals := rand.New(rand.NewPCG(r.seed, 107)); refusals.IntN(2) == 0 {
+		w.refusals = refusals
 	}
 	err := world0.Run(func(p *simenv.Process) {
 		w.main = p

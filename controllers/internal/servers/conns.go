@@ -2,6 +2,10 @@ package servers
 
 import (
 	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,7 +30,24 @@ type sharedConn struct {
 	users  int
 	used   time.Time // when its last user gave it back
 	broken bool      // nobody gets it any more; it is closed after its use
+
+	refused atomic.Bool // the address refused the newest attempt to connect; not protected
 }
+
+// connect is how a connection is made.
+func (c *sharedConn) connect(ctx context.Context, address string) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	c.refused.Store(errors.Is(err, syscall.ECONNREFUSED))
+	return conn, err
+}
+
+// refusal is the error of a call whose address refused the connection. It is ErrRefused, and has
+// the status of the call.
+type refusal struct{ error }
+
+func (refusal) Is(target error) bool { return target == ErrRefused }
+
+func (r refusal) GRPCStatus() *status.Status { return status.Convert(r.error) }
 
 // borrow returns the connection of a key, and makes it with dial if there is none.
 func (g *GRPC) borrow(key connKey, dial func(...grpc.DialOption) (*grpc.ClientConn, error)) (*sharedConn, error) {
@@ -43,11 +64,14 @@ func (g *GRPC) borrow(key connKey, dial func(...grpc.DialOption) (*grpc.ClientCo
 		return c, nil
 	}
 	c := &sharedConn{users: 1}
-	conn, err := dial(grpc.WithUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
+	conn, err := dial(grpc.WithContextDialer(c.connect), grpc.WithUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, o ...grpc.CallOption) error {
 		err := invoke(ctx, method, request, reply, conn, o...)
 		switch status.Code(err) {
 		case codes.Unavailable, codes.DeadlineExceeded, codes.Unauthenticated:
 			g.failed(key, c)
+		}
+		if status.Code(err) == codes.Unavailable && c.refused.Load() {
+			return refusal{err}
 		}
 		return err
 	}))

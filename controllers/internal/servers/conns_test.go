@@ -1,6 +1,8 @@
 package servers
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -149,5 +151,38 @@ func TestConnectionsAreFew(t *testing.T) {
 	}
 	if len(g.conns) != mostKept {
 		t.Errorf("%d connections are kept", len(g.conns))
+	}
+}
+
+// TestRefused: an address where no process listens is told from a server that does not answer.
+func TestRefused(t *testing.T) {
+	a := newAuthority(t)
+	p := newProxy(t, memoryServer(t, a))
+	target := Target{Namespace: "ns", Pod: "pool-0", UID: "u", Address: p.listener.Addr().String(), Name: "pool-0.pool.ns.svc", Authority: a}
+	g := NewGRPC()
+	report := func(limit time.Duration) error {
+		v, err := g.Volume(target)
+		if err != nil {
+			return err
+		}
+		defer v.Close()
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		_, err = v.Report(ctx, 1, "u")
+		return err
+	}
+	if err := report(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if err := report(time.Nanosecond); err == nil || errors.Is(err, ErrRefused) {
+		t.Errorf("it does not answer in time: %v", err)
+	}
+	p.listener.Close()
+	p.cut()
+	if err := report(time.Minute); err == nil {
+		t.Error("a connection that was cut is used")
+	}
+	if err := report(time.Minute); !errors.Is(err, ErrRefused) {
+		t.Errorf("nobody listens: %v", err)
 	}
 }

@@ -136,6 +136,8 @@ func call[Q, R any](ctx context.Context, limit time.Duration, pod, what string, 
 	switch k := known[s.Code()]; {
 	case k == errUnfit:
 		return nil, fmt.Errorf("%s %s: %w", what, pod, &Unfit{s.Message()})
+	case errors.Is(err, ErrRefused):
+		return nil, fmt.Errorf("%s %s: %w: %s", what, pod, ErrRefused, s.Message())
 	case k != nil:
 		return nil, fmt.Errorf("%s %s: %w: %s", what, pod, k, s.Message())
 	}

@@ -26,6 +26,10 @@ var (
 	// ErrLeft is returned by JoinServer when the server left the index for good.
 	ErrLeft = errors.New("the server left the index")
 
+	// ErrRefused is returned when the server's address refused the connection: no process listens
+	// there.
+	ErrRefused = errors.New("its address refuses connections")
+
 	// ErrOtherMap is returned by SwapMap when the map is not the expected one any more.
 	ErrOtherMap = errors.New("partition map was changed by somebody else")
 )

@@ -1,0 +1,89 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/dmindex/dmindex/api/config"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
+)
+
+// askVolumes asks all pods of the volumes what they are. A pod that did not answer the look before
+// is waited for less long, since a copy may have to take its place: the whole time is waited only
+// if no other copy of the volume misses one. So a server that is slow, and does its work, is heard.
+func (r *DMMemoryPoolReconciler) askVolumes(ctx context.Context, s *memoryPoolScope) {
+	for _, v := range s.volumes {
+		v.reports, v.refuses = map[string]servers.VolumeReport{}, map[string]bool{}
+	}
+	r.askSome(ctx, s, func(v *volumeScope, p *corev1.Pod) time.Duration {
+		if v.memory.IsSilent(string(p.UID)) {
+			return silentLimit
+		}
+		return reportLimit
+	})
+	r.askSome(ctx, s, func(v *volumeScope, p *corev1.Pod) time.Duration {
+		if uid := string(p.UID); v.reports[uid].Proc.Pod != "" || v.refuses[uid] || !v.memory.IsSilent(uid) || v.misses() >= volumeLook {
+			return 0
+		}
+		return reportLimit
+	})
+}
+
+// Limits of questions for reports.
+const (
+	reportLimit = time.Second
+	silentLimit = 250 * time.Millisecond // of a pod that was silent
+)
+
+// askSome asks pods of the volumes side by side, each for at most as long as limit says; 0 = it is
+// not asked.
+func (r *DMMemoryPoolReconciler) askSome(ctx context.Context, s *memoryPoolScope, limit func(*volumeScope, *corev1.Pod) time.Duration) {
+	type asked struct {
+		v     *volumeScope
+		pod   *corev1.Pod
+		limit time.Duration
+	}
+	var all []asked
+	for _, v := range s.volumes {
+		for _, p := range v.pods {
+			if limit := limit(v, p); limit > 0 {
+				all = append(all, asked{v, p, limit})
+			}
+		}
+	}
+	reports, errs := make([]servers.VolumeReport, len(all)), make([]error, len(all))
+	each(len(all), func(i int) {
+		a := all[i]
+		errs[i] = r.withVolume(a.pod, s.authority, func(c servers.Volume) (err error) {
+			ctx, cancel := context.WithTimeout(ctx, a.limit)
+			defer cancel()
+			reports[i], err = c.Report(ctx, a.v.number+1, string(a.pod.UID))
+			return err
+		})
+	})
+	for i, a := range all {
+		uid := string(a.pod.UID)
+		if errs[i] == nil && reports[i].Proc.Pod == uid {
+			a.v.reports[uid] = reports[i]
+		}
+		a.v.refuses[uid] = errors.Is(errs[i], servers.ErrRefused)
+	}
+}
+
+// withVolume runs f with a connection to a pod's server as a copy.
+func (b *base) withVolume(p *corev1.Pod, a *pki.Authority, f func(servers.Volume) error) error {
+	if p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning || a == nil {
+		return &waitFor{dmv1.ReasonMemoryUnreachable, "memory pod " + p.Name + " is not running", requeueSoon}
+	}
+	c, err := b.dialer.Volume(target(p, config.PortControl, a))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return f(c)
+}
