@@ -27,6 +27,9 @@ func (r *runner) linearizable(t *testing.T) {
 				if o.CacheBytes != 0 && (spread == 8 || r.brief && !o.Uint64) {
 					continue // a leaf has room everywhere
 				}
+				if r.brief && testing.Short() && o.InlineBytes == 0 {
+					continue // who is judged by the race detector needs no other sizes
+				}
 				t.Run(fmt.Sprintf("uint64=%v/value=%d/keys=%d%s", o.Uint64, o.MaxValueBytes, spread, cacheName(o)), func(t *testing.T) {
 					r.linearizableOn(t, o, spread)
 				})
