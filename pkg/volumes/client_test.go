@@ -199,6 +199,9 @@ func (s *server) answer(r reply, needs uint64, knows ...int) reply {
 // mayAnswer is Member.MayAnswer, or a mistake.
 func (s *server) mayAnswer(needs uint64) bool {
 	m := s.m
+	if s.w.files && s.filed < needs && s.w.wrong != notFiled {
+		return false
+	}
 	has := func(p peer) bool { return !p.waited || p.applied >= needs }
 	switch now := s.process.Now(); s.w.wrong {
 	case noPermission:

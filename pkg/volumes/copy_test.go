@@ -33,6 +33,7 @@ type pod struct {
 	memory [words]int // numbers of changes, or 0
 	has    bits       // changes that are in the memory, or were overwritten there
 	born   int        // incarnation of the content; 0 = there is none
+	files  files
 }
 
 // server is a process of a pod: a memory server.
@@ -52,6 +53,9 @@ type server struct {
 	begun     []*sink
 	executing int
 	looked    time.Duration // when it last found that it may answer
+
+	filing env.Mutex // held while files are written
+	filed  uint64    // they have all up to this position
 
 	// Of a copy.
 	applied uint64
@@ -88,7 +92,7 @@ func (w *world) boot(d *pod) {
 		return
 	}
 	p := w.process(d.name)
-	s := &server{w: w, pod: d, process: p, order: p.NewMutex(), more: p.NewEvent()}
+	s := &server{w: w, pod: d, process: p, order: p.NewMutex(), more: p.NewEvent(), filing: p.NewMutex()}
 	d.server = s
 	p.AtKill(func() {
 		d.server = nil
@@ -99,6 +103,9 @@ func (w *world) boot(d *pod) {
 
 func (s *server) main() {
 	w, d, p := s.w, s.pod, s.process
+	if w.files {
+		s.readFiles()
+	}
 	var m *Member
 	for m == nil {
 		stored := d.stored
@@ -111,7 +118,7 @@ func (s *server) main() {
 		}
 	}
 	if m.Empty() && w.wrong != notEmpty {
-		d.memory, d.has, d.born = [words]int{}, nil, 0
+		d.memory, d.has, d.born, d.files = [words]int{}, nil, 0, files{}
 	}
 	if w.wrong == podsForProcs && m.Empty() && w.record.Backup == m.Self() {
 		m.role, m.source = Backup, w.record.Primary
@@ -121,6 +128,9 @@ func (s *server) main() {
 	}
 	s.m = m
 	p.Go("ask", s.ask)
+	if w.files {
+		p.Go("files", s.keepFiles)
+	}
 	for m.Role() != Replaced {
 		s.ship()
 		s.more.Wait(AskInterval / 5)
@@ -142,6 +152,9 @@ func (s *server) Save(st State) error {
 	if st.Content == Served && d.stored.Content == Nothing {
 		w.born++
 		d.born = w.born
+	}
+	if st.Content == Taken && d.stored.Content == Nothing && w.files && w.wrong != openedEarly {
+		s.writeFiles()
 	}
 	alone := st.View.Backup == Proc{} && d.stored.View.Backup != Proc{} && st.Content == Served
 	if w.wrong != notStored || !alone {
@@ -234,7 +247,7 @@ func (s *server) ask() {
 }
 
 // recording reports whether changes are recorded.
-func (s *server) recording() bool { return len(s.begun) > 0 }
+func (s *server) recording() bool { return s.w.files || len(s.begun) > 0 }
 
 // put changes a word. The caller has the order. A change is stamped before it is made.
 func (s *server) put(at, value, change int) {

@@ -44,9 +44,12 @@ func (w *world) trouble() {
 		case 7:
 			w.cut([]string{"client-0", "client-1", "client-2"}[w.Random.IntN(3)], d.name, "")
 		case 8:
-			if w.losses.IntN(2) == 0 {
+			switch {
+			case w.files:
+				w.power(d)
+			case w.losses.IntN(2) == 0:
 				w.lose(d)
-			} else {
+			default:
 				w.wipe(d)
 			}
 		case 9:

@@ -22,6 +22,7 @@ type world struct {
 	copies   int
 	suspect  time.Duration
 	losing   bool          // pods may be lost
+	files    bool          // memory is lost with each process, and kept in files
 	calm     bool          // one thing goes wrong
 	moves    bool          // copies move most of the time, and primaries die
 	deafTo   *pod          // which the operators do not hear
@@ -53,7 +54,7 @@ type world struct {
 // counts is what happened.
 type counts struct {
 	answers, unknown, opened, switched, views, joins, again, stops, restored, losses, kills, freezes int
-	deletes, aside, waited, wipes                                                                    int
+	deletes, aside, waited, wipes, powers, found                                                     int
 }
 
 func (c *counts) add(o counts) {
@@ -73,6 +74,8 @@ func (c *counts) add(o counts) {
 	c.aside += o.aside
 	c.waited += o.waited
 	c.wipes += o.wipes
+	c.powers += o.powers
+	c.found += o.found
 }
 
 // mistake is a fault put in on purpose.
@@ -103,12 +106,16 @@ const (
 	pieceAside    mistake = "a piece of the memory is read before it has its place among the changes"
 	unrecorded    mistake = "a sweep is not in the stream"
 	blindDelete   mistake = "pods are deleted whatever happened since they were observed"
+
+	notFiled    mistake = "answers do not wait for the files"
+	openedEarly mistake = "the content is stored before it is on disk"
 )
 
 // run is one run.
 type run struct {
 	seed  uint64
 	wrong mistake
+	files bool
 }
 
 // outcome is what became of it.
@@ -140,6 +147,9 @@ func (r run) do() outcome {
 	}
 	if refusals := rand.New(rand.NewPCG(r.seed, 107)); refusals.IntN(2) == 0 {
 		w.refusals = refusals
+	}
+	if r.files {
+		w.files, w.losing = true, false
 	}
 	err := world0.Run(func(p *simenv.Process) {
 		w.main = p
