@@ -100,7 +100,8 @@ type Config struct {
 	// Pod is the name by which views of its volume name the server's pod: its UID. A server with it
 	// serves nothing of a new memory before a view names it, or it has become a copy. Empty = the
 	// server is the only one that has the volume, until a first view says its name. The processes
-	// of a pod are counted in DataDir; without one each needs a name of its own.
+	// of a pod are counted in DataDir, or in PersistDir, where Pod names what has the directory;
+	// without one each needs a name of its own.
 	Pod string
 
 	// Mirror is the host:port at which memory servers of the same pool connect that send this one
@@ -111,8 +112,9 @@ type Config struct {
 
 	// PersistDir keeps memory and ledger in files of a directory on a disk, so that both are there
 	// again after the process has ended, or the machine has. One process at a time. It needs room
-	// for four times MemoryBytes, and 256 MiB. Only with Fabric alone, and not with DataDir, Pod or
-	// Mirror: the directory is all that counts. Empty = no.
+	// for four times MemoryBytes, and 256 MiB. Only with Fabric alone, and without DataDir: the
+	// directory is all that counts. With Pod it is of that copy of the volume alone, so Pod names
+	// what has the directory for as long as that is there. Empty = no.
 	PersistDir string
 	// PersistSync says when what is acknowledged is on disk: what a loss of power may take.
 	PersistSync persist.Sync
@@ -237,8 +239,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.PersistDir != "" && (c.Fabric == "" || c.Shm != "" || c.RDMA != "") {
 		bad("PersistDir is set, which needs Fabric alone: clients of the other providers change the memory by themselves")
 	}
-	if c.PersistDir != "" && (c.DataDir != "" || c.StateDir != "" || c.Pod != "" || c.Mirror != "") {
-		bad("PersistDir is set together with DataDir, StateDir, Pod or Mirror: the memory is read from PersistDir whenever the server starts, so leave those out; a copy in another process is not possible yet")
+	if c.PersistDir != "" && (c.DataDir != "" || c.StateDir != "") {
+		bad("PersistDir is set together with DataDir or StateDir: the memory is read from PersistDir whenever the server starts, so leave those out")
 	}
 	if c.PersistDir == "" && (c.PersistSync != persist.Always || c.PersistAcceptLoss) {
 		bad("PersistSync or PersistAcceptLoss is set without PersistDir: name a directory on a disk")

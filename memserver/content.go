@@ -41,10 +41,13 @@ func (s *Server) openContent() error {
 }
 
 func (s *Server) openContentLocked(c *Config) error {
-	if err := s.openCore(c); err != nil {
+	err := s.followPersist()
+	if err == nil {
+		err = s.openCore(c)
+	}
+	if err != nil {
 		return err
 	}
-	var err error
 	if c.Fabric != "" && s.addresses.Fabric == "" {
 		if s.addresses.Fabric, err = s.offer(providerTCP, "tcp", c.Fabric, newTCP(s.control.files)); err != nil {
 			return err

@@ -96,6 +96,9 @@ func (s *Server) openMirror(c *Config) (err error) {
 		return nil
 	}
 	v.sink = mirror.NewSink(c.env, v.member, s.region.data.bytes[:s.region.dataBytes], s.region.copyShape())
+	if s.persisted != nil {
+		v.sink.Log = copyFiles{s.persisted}
+	}
 	s.addresses.Mirror, s.mirrors, err = s.listen("tcp", c.Mirror)
 	return err
 }
@@ -266,6 +269,11 @@ func (v *volume) takeLedger() error {
 		return fmt.Errorf("take the content: %w", verbs.ErrDiffers)
 	}
 	b := bytes.Clone(v.sink.Ledger())
+	if p := v.server.persisted; p != nil {
+		if err := p.store.Flush(); err != nil {
+			return err
+		}
+	}
 	if v.server.stateDir != "" {
 		if err := fileStore(v.server.ledgerPath()).Save(b); err != nil {
 			return fmt.Errorf("store the ledger of the volume: %w", err)

@@ -35,7 +35,13 @@ type copied struct {
 // startCopy starts a pod, of a pool with that authority; nil = without TLS.
 func startCopy(t *testing.T, dir, pod string, ca *identitytest.CA, pool string) *copied {
 	t.Helper()
-	c := volumeConfig(t, dir, pod)
+	return startCopyOf(t, volumeConfig(t, dir, pod), ca, pool)
+}
+
+// startCopyOf starts a pod with that configuration.
+func startCopyOf(t *testing.T, c Config, ca *identitytest.CA, pool string) *copied {
+	t.Helper()
+	pod := c.Pod
 	c.Mirror = "127.0.0.1:0"
 	c.Logger = c.Logger.With("pod", pod)
 	files := (*identity.Files)(nil)

@@ -3,93 +3,242 @@
 package memserver
 
 import (
+	"encoding/hex"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/dmindex/dmindex/memserver/internal/core"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/memserver/persist"
 	"github.com/dmindex/dmindex/pkg/verbs"
+	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
-// A server with Config.PersistDir has its memory and its ledger in files as well (package persist).
-// It begins with an empty memory, as any without a data directory:
+// A server with Config.PersistDir has its memory and its ledger in files as well (package persist),
+// and beside them, in the same directory, what it is for its volume (volumes.State). It begins with
+// an empty memory, as any without a data directory:
 //
-//  1. The directory is read into the memory. If it has a ledger, the memory is prepared as that of
-//     a copy that opens: all locks say REPAIR, presence words are zero, the header page has the
-//     ledger's incarnation.
-//  2. The feed begins, and answers wait for it. Nothing has changed the memory since 1.
-//  3. The content is opened. All that changes from here on is in the log, the ledger's first state
+//  1. What is stored of the volume says what the files count for (openPersist). If that is nothing,
+//     they are removed before others are made.
+//  2. If the process may serve, the directory is read into the memory. If it has a ledger, the
+//     memory is prepared as that of a copy that opens: all locks say REPAIR, presence words are
+//     zero, the header page has the ledger's incarnation (readPersist).
+//  3. Before the content is opened the feed begins, and answers wait for it. Nothing has changed
+//     the memory since 2 (followPersist).
+//  4. The content is opened. All that changes from here on is in the log, the ledger's first state
 //     and the changes of core.Core.Start included.
 //
 // So clients find a memory server that restarted and has its content, as after a fail-over: the
 // memory is behind a prefix of the changes that no given answer contradicts.
+//
+// # Beside a copy in another process
+//
+// The state of a volume counts for the memory beside it. Here that is the memory of the files, in
+// the place of one that outlives the process by itself. What that has to be is kept thus:
+//
+//	who             the files                                         they count
+//	primary         one more copy that all answers wait for           yes
+//	joining, backup take what the copy applies, before it does, and   no: the stored content is
+//	                are put on disk in the background                 nothing
+//	opening         put on disk whole before it is stored that the    from that store on
+//	                content is here (takeLedger)
+//	stopped         as they were when the process ended, not read yet yes
+//	replaced        count for nothing once that is stored             no
+//
+// Why two processes that are killed, and start again, agree: nothing that decides has changed, but
+// that a primary finds its memory where it lost it before. Package volumes argues with processes
+// that end at any time, and memory that is there again with all that was answered if, and as long
+// as, it is stored that there is content. Both hold here. A primary's answers have waited for its
+// files since before it served. A copy's have all that it applied when it opens; it applies nothing
+// afterwards, and serves, with answers that wait for the files, later only. A backup may answer its
+// primary before anything is on disk: the primary's own files have it, so that what is lost with
+// both machines is on the disk of one. A backup that restarts joins anew in any case.
+//
+// If the backup's disk is full, it applies nothing: it is missed, and the next view is without it.
+// So is one whose disk fails, since its process ends.
+//
+// A stopped process reads its files when a view names it alone, and before it obeys that one. Most
+// are replaced instead. So files that may lack something, which only a person may accept, keep no
+// process from hearing that another one has all.
 
 // persisted is what a server with a directory has.
 type persisted struct {
-	server *Server
-	store  *persist.Store
-	feed   *verbs.Feed
-	waiter *verbs.Waiter // of checkpoints
+	server  *Server
+	files   *persist.Directory
+	volume  persist.Volume
+	options persist.Options
+	nothing bool           // the files count for nothing
+	store   *persist.Store // nil as long as that is so
+	feed    *verbs.Feed    // nil before the content is opened
+	waiter  *verbs.Waiter  // of checkpoints
+	running sync.WaitGroup // what the store does beside a stream
+
+	reading struct {
+		sync.Mutex
+		done bool
+		err  error // of the one attempt
+	}
 }
 
 // flushLimit is how long a checkpoint waits for the log.
 const flushLimit = 30 * time.Second
 
-// openPersist does 1 and 2. A store that failed ends the server.
-func (s *Server) openPersist(c *Config) error {
-	if c.PersistDir == "" {
-		return nil
-	}
+// openPersist takes the directory, reads what is stored of the volume, and begins the process.
+//
+//	stored          the directory is   the process begins as
+//	nothing         made               primary, in a view without a number, as an earlier program
+//	nothing         empty              the same if no pod is named; else joining
+//	content nothing anything           joining
+//	content         made               as with a memory that is found (volume)
+//	content         not made           it is refused: somebody has removed the files
+func (s *Server) openPersist(c *Config, want header) error {
 	d, err := persist.OpenDirectory(c.PersistDir)
 	if err != nil {
 		return err
 	}
 	s.release = append(s.release, d.Close)
-	r := s.region
-	store, err := persist.Open(d, persist.Volume{ID: uint64(c.ID), Bytes: r.dataBytes, ChunkBytes: r.chunkBytes, LockBytes: r.lockBytes}, persist.Options{
-		Env: c.env, Sync: c.PersistSync, Boot: r.boot, AcceptLoss: c.PersistAcceptLoss, CheckpointBytes: c.checkpoint, Failed: s.fail,
-		Report: func(err error) { s.log.Error("persistent memory", "err", err) },
-	})
+	v := &volume{server: s, id: c.ID, file: volumeFileIn(c.PersistDir)}
+	was, found, err := v.file.load()
 	if err != nil {
 		return err
 	}
-	began := c.env.Now()
-	replica := verbs.Replica{Memory: r.data.bytes[:r.dataBytes]}
-	if err := store.Recover(&replica); err != nil {
+	made, err := persist.Made(d)
+	if err != nil {
 		return err
 	}
-	if len(replica.Ledger) > 0 {
-		if err := s.prepareRecovered(&replica); err != nil {
+	switch {
+	case !found:
+		was.State.Process = c.firstProcess - 1
+		if made || c.Pod == "" {
+			was.State.Content = volumes.Served
+		}
+	case was.State.Content != volumes.Nothing && !made:
+		return fmt.Errorf("%s says that the directory has the content of a volume, which is not there: put its files back; or give the server an empty directory, if the volume has another copy or is to be lost", string(v.file))
+	}
+	switch {
+	case was.Pod == "":
+		was.Pod = c.Pod
+	case c.Pod != "" && c.Pod != was.Pod:
+		return fmt.Errorf("directory %s is of the copy %q of a volume, and the server is to be %q: give each copy a directory of its own; or name the server as before, if the other copy never gets this directory again", c.PersistDir, was.Pod, c.Pod)
+	}
+	p := &persisted{
+		server: s, files: d, nothing: was.State.Content == volumes.Nothing,
+		volume: persist.Volume{ID: uint64(c.ID), Bytes: want.dataBytes, ChunkBytes: want.chunkBytes, LockBytes: want.lockBytes},
+		options: persist.Options{
+			Env: c.env, Sync: c.PersistSync, Boot: want.boot, AcceptLoss: c.PersistAcceptLoss, CheckpointBytes: c.checkpoint, Failed: s.fail,
+			Report: func(err error) { s.log.Error("persistent memory", "err", err) },
+		},
+	}
+	if s.region, err = openRegion(nil, want, asNew, s.log); err != nil {
+		return err
+	}
+	s.release = append(s.release, s.region.close, p.close)
+	s.persisted = p
+	if !p.nothing {
+		if p.store, err = persist.Open(d, p.volume, p.options); err != nil {
 			return err
 		}
-		s.log.Info("memory was read from its directory; whoever takes a lock repairs first what it guards", "dir", c.PersistDir, "incarnation", r.incarnation,
-			"seconds", (c.env.Now() - began).Seconds())
 	}
-	feed, err := r.journal.Feed(func() error { return nil }, nil) // no list runs
-	if err != nil {
-		return err
-	}
-	if err := store.Begin(feed.Start(), r.journal.Ledger); err != nil {
-		return err
-	}
-	s.release = append(s.release, store.Close)
-	if err := feed.Connect(store, feed.Start()); err != nil {
-		return err
-	}
-	s.persisted = &persisted{s, store, feed, r.journal.NewWaiter()}
-	return feed.Await()
+	was.Boot = hex.EncodeToString(want.boot[:])
+	return v.begin(c, was)
 }
 
-func (s *Server) prepareRecovered(r *verbs.Replica) error {
-	l, err := ledger.Decode(r.Ledger)
+func (p *persisted) close() error {
+	if p.store == nil {
+		return nil
+	}
+	return p.store.Close()
+}
+
+// empty makes files for an empty memory, in the place of what counts for nothing. That is kept
+// until then: if the other copy never comes back, it is all that is left.
+func (p *persisted) empty() error {
+	if p.store != nil {
+		return nil
+	}
+	if err := persist.Discard(p.files); err != nil {
+		return err
+	}
+	store, err := persist.Open(p.files, p.volume, p.options)
+	if err == nil {
+		err = store.Recover(&verbs.Replica{Memory: p.server.region.data.bytes[:p.server.region.dataBytes]})
+	}
+	if err == nil {
+		p.store = store
+	}
+	return err
+}
+
+// readPersist reads the directory once, if it has content. A store that fails later ends the
+// server.
+func (s *Server) readPersist() error {
+	p := s.persisted
+	if p == nil || p.nothing {
+		return nil
+	}
+	r := &p.reading
+	r.Lock()
+	defer r.Unlock()
+	if !r.done {
+		r.done, r.err = true, s.readPersistLocked()
+	}
+	return r.err
+}
+
+func (s *Server) readPersistLocked() error {
+	c, r := s.config, s.region
+	began := c.env.Now()
+	replica := verbs.Replica{Memory: r.data.bytes[:r.dataBytes]}
+	if err := s.persisted.store.Recover(&replica); err != nil {
+		return err
+	}
+	if len(replica.Ledger) == 0 {
+		return nil
+	}
+	l, err := ledger.Decode(replica.Ledger)
 	if err != nil {
 		return fmt.Errorf("the ledger of persistent memory: %w: run the program that wrote it, or give the server an empty directory", err)
 	}
-	if _, err := s.region.prepare(l); err != nil {
+	if _, err := r.prepare(l); err != nil {
 		return err
 	}
-	s.volume.ledger = r.Ledger
+	s.volume.ledger = replica.Ledger
+	s.log.Info("memory was read from its directory; whoever takes a lock repairs first what it guards", "dir", c.PersistDir, "incarnation", r.incarnation,
+		"seconds", (c.env.Now() - began).Seconds())
+	return nil
+}
+
+// followPersist lets answers wait for the directory, before anything is served. It can be repeated.
+func (s *Server) followPersist() error {
+	p := s.persisted
+	if p == nil || p.feed != nil {
+		return nil
+	}
+	err := s.readPersist()
+	if p.nothing {
+		err = p.empty() // of a new volume; a copy that opens has done it
+	}
+	if err != nil {
+		return err
+	}
+	p.halt() // what a copy did
+	j := s.region.journal
+	feed, err := j.Feed(func() error { return nil }, nil) // no list runs
+	if err != nil {
+		return err
+	}
+	if err = p.store.Begin(feed.Start(), j.Ledger); err == nil {
+		err = feed.Connect(p.store, feed.Start())
+	}
+	if err == nil {
+		err = feed.Await()
+	}
+	if err != nil {
+		feed.Drop()
+		return err
+	}
+	p.feed, p.waiter = feed, j.NewWaiter()
 	return nil
 }
 
@@ -116,12 +265,12 @@ func (s *Server) fenceEarlier(a *core.Accounts) error {
 	})
 }
 
-// run runs what goes on beside the server, until stop is closed. Then the log has what was
-// recorded.
+// run runs what goes on beside a server that serves, until stop is closed. Then the log has what
+// was recorded.
 func (p *persisted) run(stop <-chan struct{}) {
 	s := p.server
-	s.running.Go(p.store.RunSync)
-	s.running.Go(func() { p.store.RunCheckpoints(p) })
+	p.running.Go(p.store.RunSync)
+	p.running.Go(func() { p.store.RunCheckpoints(p) })
 	s.running.Go(func() {
 		look := time.NewTicker(time.Second)
 		defer look.Stop()
@@ -143,34 +292,10 @@ func (p *persisted) run(stop <-chan struct{}) {
 	})
 }
 
-// Last implements persist.Source.
-func (p *persisted) Last() verbs.Position { return p.server.region.journal.Last() }
-
-// Flush implements persist.Source.
-func (p *persisted) Flush(to verbs.Position) error { return p.feed.Follow(p.waiter, to, flushLimit) }
-
-// Pieces implements persist.Source.
-func (p *persisted) Pieces(f func(at, n uint64) bool) {
-	r := p.server.region
-	r.spansFrom(0, func(at, n uint64) bool { return r.empty(at, n) || f(at, n) })
-}
-
-// Copy implements persist.Source.
-func (p *persisted) Copy(at uint64, b []byte) (verbs.Position, error) {
-	j := p.server.region.journal
-	if err := j.Begin(p.waiter, 0); err != nil {
-		return 0, err
+// halt ends what the store does beside a stream.
+func (p *persisted) halt() {
+	if p.store != nil {
+		p.store.Stop()
 	}
-	defer j.Done()
-	copy(b, p.server.region.data.bytes[at:])
-	return j.Last(), nil
-}
-
-// Ledger implements persist.Source.
-func (p *persisted) Ledger(b []byte) (all []byte, at verbs.Position) {
-	s := p.server
-	s.control.Accounts.Read(func(*ledger.Ledger) {
-		all, at = append(b, s.mirrored.last...), s.region.journal.Last()
-	})
-	return all, at
+	p.running.Wait()
 }

@@ -163,8 +163,28 @@ func TestPersist(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "volume")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(persistConfig(dir, persist.Always)); err == nil || !strings.Contains(err.Error(), "without which nobody knows") {
+	if _, err := New(persistConfig(dir, persist.Always)); err == nil || !strings.Contains(err.Error(), "put its files back") {
 		t.Errorf("without its volume file: %v", err)
+	}
+}
+
+// stopped makes the end of the log of a directory one of another run of the machine, which does not
+// say that it is whole.
+func stopped(t *testing.T, dir string, boot [16]byte) {
+	t.Helper()
+	log := must(filepath.Glob(filepath.Join(dir, "log.*")))
+	f := must(os.OpenFile(log[len(log)-1], os.O_RDWR, 0))
+	head := make([]byte, 96)
+	must(f.ReadAt(head, 0))
+	if !bytes.Equal(head[48:64], boot[:]) {
+		t.Fatal("the log is of no run of the machine")
+	}
+	head[48]++ // its sum, over all but itself
+	binary.LittleEndian.PutUint32(head[12:], crc32.Update(crc32.Checksum(head[:12], castagnoli), castagnoli, head[16:]))
+	must(f.WriteAt(head, 0))
+	// without the last frame
+	if err := errors.Join(f.Truncate(must(f.Stat()).Size()-32), f.Close()); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -184,20 +204,7 @@ func TestPersistAcceptLoss(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	log := must(filepath.Glob(filepath.Join(config.PersistDir, "log.*")))
-	f := must(os.OpenFile(log[len(log)-1], os.O_RDWR, 0))
-	head := make([]byte, 96)
-	must(f.ReadAt(head, 0))
-	if !bytes.Equal(head[48:64], boot[:]) {
-		t.Fatal("the log is of no run of the machine")
-	}
-	head[48]++ // its sum, over all but itself
-	binary.LittleEndian.PutUint32(head[12:], crc32.Update(crc32.Checksum(head[:12], castagnoli), castagnoli, head[16:]))
-	must(f.WriteAt(head, 0))
-	// without the last frame
-	if err := errors.Join(f.Truncate(must(f.Stat()).Size()-32), f.Close()); err != nil {
-		t.Fatal(err)
-	}
+	stopped(t, config.PersistDir, boot)
 	if _, err := New(config); !errors.Is(err, persist.ErrMayLack) || !strings.Contains(err.Error(), "--persist-accept-loss") {
 		t.Fatalf("it opens: %v", err)
 	}

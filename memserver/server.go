@@ -179,7 +179,12 @@ func (s *Server) openMemory(c *Config) error {
 	if err != nil {
 		return err
 	}
-	if err := s.openVolume(c, s.stateDir, data, want); err != nil {
+	if c.PersistDir != "" {
+		err = s.openPersist(c, want)
+	} else {
+		err = s.openVolume(c, s.stateDir, data, want)
+	}
+	if err != nil {
 		return err
 	}
 	if c.Reserve {
@@ -188,7 +193,7 @@ func (s *Server) openMemory(c *Config) error {
 		}
 	}
 	s.openJournal(c)
-	return s.openPersist(c)
+	return nil
 }
 
 // listen opens a listener; Serve functions close it, and so does Close.
@@ -331,6 +336,9 @@ func (s *Server) stopServing() {
 	if s.mirrors != nil {
 		s.mirrors.Close()
 		s.volume.closeMirror()
+	}
+	if s.persisted != nil {
+		s.persisted.halt()
 	}
 	s.running.Wait()
 }

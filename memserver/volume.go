@@ -119,13 +119,23 @@ func (s *Server) openVolume(c *Config, state string, data *directory, want heade
 		was.State.Content = volumes.Served
 	}
 	was.Boot = boot
-	v.stored, v.told, s.volume = was, was.State.View, v
+	return v.begin(c, was)
+}
+
+// begin begins the process, with what was stored.
+func (v *volume) begin(c *Config, was storedVolume) (err error) {
+	v.stored, v.told, v.server.volume = was, was.State.View, v
 	v.member, err = volumes.New(c.env, was.Pod, was.State, v)
 	return err
 }
 
 // start lets a process serve at once that may.
 func (v *volume) start() error {
+	if v.stored.State.Alone() {
+		if err := v.server.readPersist(); err != nil {
+			return err
+		}
+	}
 	if err := v.member.Start(); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/control"
 	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/memserver/persist"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
@@ -47,7 +48,7 @@ func (v *volume) Report(_ context.Context, q *rpcv1.ReportVolumeRequest) (*rpcv1
 		reply.TrustedAuthorities, reply.CertificateSigner = f.Trust()
 		reply.Identity = f.Identity()
 	}
-	if r.Role == volumes.Primary || r.Role == volumes.Joining && r.Source == (volumes.Proc{}) {
+	if r.Role == volumes.Primary || r.Role == volumes.Stopped || r.Role == volumes.Joining && r.Source == (volumes.Proc{}) {
 		reply.Problem = v.problem.get()
 	}
 	if v.server.control.opened.Load() {
@@ -94,6 +95,12 @@ func (v *volume) obey(view volumes.View, copies []*rpcv1.VolumeCopy) error {
 		return err
 	}
 	var err error
+	if now.Role == volumes.Stopped && view.Primary.Pod == now.Proc.Pod && view.Backup == (volumes.Proc{}) && view.Number > now.View.Number {
+		if err = v.server.readPersist(); err != nil {
+			v.problem.set(err)
+			return err
+		}
+	}
 	if view != now.View || now.Role == volumes.Opening {
 		err = v.member.Obey(view)
 	}
@@ -134,8 +141,6 @@ func (v *volume) Join(_ context.Context, q *rpcv1.JoinCopyRequest) (*rpcv1.JoinC
 		return nil, err
 	case p.Pod == "" || p.Process == 0 || q.Mirror == "" || len(q.Mirror) > control.MaxPod:
 		return nil, fmt.Errorf("%w: let %v at %q join: a process and an address are needed", ledger.ErrInvalid, p, q.Mirror)
-	case v.server.persisted != nil:
-		return nil, status.Error(codes.FailedPrecondition, "this memory server keeps its memory in a directory, and cannot have a copy in another process yet")
 	case !v.server.control.opened.Load() || v.primary == nil:
 		return nil, status.Error(codes.FailedPrecondition, "this memory server sends its changes to nobody: that needs the fabric tcp alone")
 	}
@@ -193,7 +198,7 @@ func (c *service) primary(ctx context.Context, request any, info *grpc.UnaryServ
 // volumeError is the status of an error of a member: what the caller cannot repeat, and what it
 // can.
 func volumeError(err error) error {
-	for _, refusal := range []error{volumes.ErrOldView, volumes.ErrNoContent, volumes.ErrReplaced, volumes.ErrNotPrimary, volumes.ErrPromised} {
+	for _, refusal := range []error{volumes.ErrOldView, volumes.ErrNoContent, volumes.ErrReplaced, volumes.ErrNotPrimary, volumes.ErrPromised, persist.ErrMayLack} {
 		if errors.Is(err, refusal) {
 			return status.Error(codes.FailedPrecondition, err.Error())
 		}

@@ -57,7 +57,7 @@ func memserverCommand() *cobra.Command {
 	f.Uint16Var(&config.ID, "id", 0, "number of this server in global addresses, 1 to 32767")
 	f.StringVar(&config.DataDir, "data-dir", "", "directory of the region, on a tmpfs or hugetlbfs; empty = memory that is lost with the process")
 	f.StringVar(&config.StateDir, "state-dir", "", "directory of the ledger; empty = the data directory")
-	f.StringVar(&config.Pod, "pod", "", "UID of the server's pod, by which views of its volume name it: a new memory serves nothing before; empty = it serves at once")
+	f.StringVar(&config.Pod, "pod", "", "name by which views of its volume name this copy, the UID of the server's pod, or with --persist that of what has the directory: a new memory serves nothing before; empty = it serves at once")
 	f.Var(&memory, "memory", "size of the region, such as 1Gi")
 	f.Var(&chunk, "chunk-size", "unit in which memory is granted to clients; a power of two (default 8Mi)")
 	f.Var(&room, "ledger-limit", "size that the ledger may reach; the state directory must have room for two (default 31Mi)")

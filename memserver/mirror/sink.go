@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,8 +16,10 @@ import (
 type Sink struct {
 	Env    env.Env
 	Member *volumes.Member
-	// Limit is how long a source may say nothing; 0 = DefaultLimit.
+	// Limit is how long a source may say nothing, or Log may take nothing; 0 = DefaultLimit.
 	Limit time.Duration
+	// Log has what the copy applies, before that is applied; nil = nothing has.
+	Log   Log
 	shape Shape
 
 	mu      env.Mutex // held while items are applied
@@ -34,8 +37,23 @@ func NewSink(e env.Env, m *volumes.Member, memory []byte, shape Shape) *Sink {
 	return &Sink{Env: e, Member: m, shape: shape, mu: e.NewMutex(), replica: verbs.Replica{Memory: memory}}
 }
 
+// Log keeps what a copy applies where it outlives the process. It is called by one goroutine at a
+// time.
+type Log interface {
+	// BeginCopy is called before a position of the stream is taken, with the first one.
+	BeginCopy(start verbs.Position) error
+	// Take takes whole items at a position, all of them or none; some of them it may have. False
+	// without an error: there is no room now.
+	Take(at verbs.Position, items []byte) (bool, error)
+}
+
 // streamBytes holds the longest item, and as many short ones as a read brings.
 const streamBytes = verbs.MaxItem + 1<<20
+
+// roomPause is the time between two attempts to log what there was no room for.
+const roomPause = 10 * time.Millisecond
+
+var errNoRoom = errors.New("there is no room where this copy keeps its changes: is the disk full, or too slow for its checkpoints?")
 
 var errClosed = fmt.Errorf("this copy takes no changes any more: %w", verbs.ErrClosed)
 
@@ -70,6 +88,13 @@ func (s *Sink) Ledger() []byte {
 		return nil
 	}
 	return s.replica.Ledger
+}
+
+// Look calls f with what the copy has, while nothing is applied.
+func (s *Sink) Look(f func(*verbs.Replica)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f(&s.replica)
 }
 
 // Applied is how far the copy is.
@@ -125,6 +150,11 @@ func (s *Sink) attach(c Conn, h *Hello) (verbs.Position, error) {
 		return 0, err
 	}
 	if !s.begun {
+		if s.Log != nil {
+			if err := s.Log.BeginCopy(h.Start); err != nil {
+				return 0, err
+			}
+		}
 		s.begun, s.applied = true, h.Start
 	}
 	s.stream = c
@@ -135,19 +165,26 @@ func (s *Sink) attach(c Conn, h *Hello) (verbs.Position, error) {
 func (s *Sink) take(c Conn, h *Hello) error {
 	buf, have := make([]byte, streamBytes), 0
 	var ack [8]byte
-	for heard := s.Env.Now(); ; {
-		n, err := c.Read(buf[have:])
-		if err != nil {
-			return err // what came with the error comes again
+	for heard, full := s.Env.Now(), false; ; {
+		n := 0
+		if full {
+			s.Env.Sleep(roomPause)
+		} else {
+			var err error
+			if n, err = c.Read(buf[have:]); err != nil {
+				return err // what came with the error comes again
+			}
 		}
 		have += n
 		done, applied, err := s.apply(buf[:have], c, h)
-		if err != nil {
+		if full = errors.Is(err, errNoRoom); err != nil && !full {
 			return err
 		}
 		switch now := s.Env.Now(); {
 		case n > 0:
 			heard = now
+		case now-heard >= s.limit() && full:
+			return err
 		case now-heard >= s.limit():
 			return fmt.Errorf("it has said nothing for %v: %w", s.limit(), verbs.ErrTimeout)
 		}
@@ -170,6 +207,9 @@ func (s *Sink) apply(b []byte, c Conn, h *Hello) (done int, applied verbs.Positi
 	if s.closed || s.stream != c || !s.Member.Takes(h.From) {
 		return 0, s.applied, errClosed
 	}
+	if err := s.logLocked(b); err != nil {
+		return 0, s.applied, err
+	}
 	for {
 		i, n, err := verbs.NextItem(b[done:], uint64(len(s.replica.Memory)))
 		if err == nil && n > 0 {
@@ -184,4 +224,30 @@ func (s *Sink) apply(b []byte, c Conn, h *Hello) (done int, applied verbs.Positi
 		done += n
 		s.applied += verbs.Position(n)
 	}
+}
+
+// logLocked logs the whole items of a part of a stream.
+func (s *Sink) logLocked(b []byte) error {
+	if s.Log == nil {
+		return nil
+	}
+	whole := 0
+	for {
+		_, n, err := verbs.NextItem(b[whole:], uint64(len(s.replica.Memory)))
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			break
+		}
+		whole += n
+	}
+	if whole == 0 {
+		return nil
+	}
+	took, err := s.Log.Take(s.applied, b[:whole])
+	if err == nil && !took {
+		err = errNoRoom
+	}
+	return err
 }

@@ -23,7 +23,8 @@ type Source interface {
 	// changes before it are in the memory.
 	Copy(at uint64, b []byte) (verbs.Position, error)
 	// Ledger appends the ledger, and returns a position: it has all changes before, and none after.
-	Ledger(b []byte) ([]byte, verbs.Position)
+	// known is false for a copy that has a part of it (verbs.Replica).
+	Ledger(b []byte) (all []byte, at verbs.Position, known bool)
 }
 
 const (
@@ -67,7 +68,10 @@ func (s *Store) Checkpoint(from Source) error {
 	}
 	s.number++
 	s.start.Store(x)
-	return s.clean(x)
+	if err := s.clean(x); err != nil {
+		s.report(fmt.Errorf("remove files of persistent memory that are not needed any more, which the next checkpoint does: %w", err))
+	}
+	return nil
 }
 
 // clean removes what lies before a checkpoint that begins at x.
@@ -127,6 +131,7 @@ type ending struct {
 	pieces, ledger uint64 // how many there are, and bytes
 	of             uint64 // the position of the ledger
 	needs          uint64 // the log is needed up to here
+	part           bool   // the ledger is not whole
 }
 
 const endingBytes = 32
@@ -136,12 +141,16 @@ func (e *ending) append(b []byte, set *[16]byte) []byte {
 	for _, n := range []uint64{e.pieces, e.ledger, e.of, e.needs} {
 		data = binary.LittleEndian.AppendUint64(data, n)
 	}
-	return appendPart(b, kindEnd, 0, data, set)
+	kind := kindEnd
+	if e.part {
+		kind = kindPart
+	}
+	return appendPart(b, kind, 0, data, set)
 }
 
-func decodeEnding(b []byte) (e ending) {
+func decodeEnding(kind uint32, b []byte) (e ending) {
 	u := func(at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
-	return ending{u(0), u(8), u(16), u(24)}
+	return ending{u(0), u(8), u(16), u(24), kind == kindPart}
 }
 
 // appendPart appends a record of a checkpoint.
@@ -182,7 +191,8 @@ func (w *checkpoint) write(from Source, x uint64) (err error) {
 	if err != nil {
 		return err
 	}
-	ledger, p := from.Ledger(nil)
+	ledger, p, known := from.Ledger(nil)
+	w.ending.part = !known
 	w.ending.of = s.base + uint64(p)
 	w.ending.needs = max(w.ending.needs, w.ending.of)
 	w.ending.ledger = uint64(len(ledger))
@@ -201,7 +211,7 @@ func (w *checkpoint) write(from Source, x uint64) (err error) {
 		return err
 	}
 	if s.synced.Load() < w.ending.needs {
-		return s.sync()
+		return s.Flush()
 	}
 	return nil
 }

@@ -56,7 +56,8 @@ const (
 	kindFrame uint32 = 0x646d4601 + iota
 	kindPiece
 	kindLedger
-	kindEnd // of a checkpoint
+	kindEnd  // of a checkpoint
+	kindPart // of one of a copy that has a part of the ledger, or nothing of it
 )
 
 var table = crc32.MakeTable(crc32.Castagnoli)
@@ -144,7 +145,7 @@ func decodePart(b []byte, set *[16]byte) (p part, ok bool) {
 		kind: binary.LittleEndian.Uint32(b[0:]), bytes: int(binary.LittleEndian.Uint32(b[4:])),
 		at: binary.LittleEndian.Uint64(b[8:]), known: binary.LittleEndian.Uint64(b[16:]), sum: binary.LittleEndian.Uint32(b[24:]),
 	}
-	ok = p.kind >= kindFrame && p.kind <= kindEnd && p.bytes <= maxFrame && binary.LittleEndian.Uint32(b[28:]) == partSum(b, set)
+	ok = p.kind >= kindFrame && p.kind <= kindPart && p.bytes <= maxFrame && binary.LittleEndian.Uint32(b[28:]) == partSum(b, set)
 	return p, ok
 }
 

@@ -16,7 +16,7 @@ import (
 
 // FS is the directory. Tests have one that crashes.
 type FS interface {
-	// List names the files.
+	// List names the files that may be the store's.
 	List() ([]string, error)
 	// Create makes a file, empty, in the place of one of that name.
 	Create(name string) (File, error)
@@ -43,7 +43,11 @@ type File interface {
 // ErrInUse is returned for a directory that another process uses.
 var ErrInUse = errors.New("it is in use by another memory server: stop that one, or give this one a directory of its own")
 
-const guardName = "dmindex.guard"
+// Files of the server beside those of the store have names that begin so.
+const (
+	beside    = "dmindex."
+	guardName = beside + "guard"
+)
 
 // Directory is a directory of the machine, which only one process uses at a time.
 type Directory struct {
@@ -74,11 +78,11 @@ func OpenDirectory(path string) (*Directory, error) {
 // Close unlocks the directory.
 func (d *Directory) Close() error { return d.guard.Close() }
 
-// List implements FS.
+// List implements FS. A file system of its own may have a directory (lost+found).
 func (d *Directory) List() (names []string, err error) {
 	entries, err := os.ReadDir(d.path)
 	for _, e := range entries {
-		if e.Name() != guardName {
+		if !e.IsDir() && !strings.HasPrefix(e.Name(), beside) {
 			names = append(names, e.Name())
 		}
 	}

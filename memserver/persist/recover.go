@@ -35,7 +35,6 @@ type frame struct {
 // without a ledger nothing was ever stored. After an error the replica is not to be used.
 func (s *Store) Recover(r *verbs.Replica) error {
 	v := &recovery{Store: s, replica: r}
-	r.Known = true
 	if err := v.run(); err != nil {
 		return fmt.Errorf("recover persistent memory: %w", err)
 	}
@@ -81,7 +80,13 @@ func (v *recovery) run() error {
 	if v.end < v.ending.needs {
 		return fmt.Errorf("the log ends at %d, and the checkpoint needs it up to %d: %s", v.end, v.ending.needs, noUse)
 	}
-	return v.Store.clean(v.Store.start.Load())
+	if !v.replica.Known {
+		return fmt.Errorf("it is of a copy that did not get the whole memory: %s", noUse)
+	}
+	if err := v.Store.clean(v.Store.start.Load()); err != nil {
+		v.report(fmt.Errorf("remove files of persistent memory that are not needed any more, which the next checkpoint does: %w", err))
+	}
+	return nil
 }
 
 // checkpoint reads a checkpoint.
@@ -119,8 +124,9 @@ func (v *recovery) records(f File) error {
 		case p.kind == kindLedger && p.at == ledger:
 			ledger += uint64(len(data))
 			r.Ledger = append(r.Ledger, data...)
-		case p.kind == kindEnd && p.bytes == endingBytes:
-			v.ending = decodeEnding(data)
+		case (p.kind == kindEnd || p.kind == kindPart) && p.bytes == endingBytes:
+			v.ending = decodeEnding(p.kind, data)
+			r.Known = !v.ending.part
 			if v.ending.pieces != pieces || v.ending.ledger != ledger {
 				return fmt.Errorf("it has %d pieces and %d bytes of the ledger of %d and %d", pieces, ledger, v.ending.pieces, v.ending.ledger)
 			}
@@ -248,7 +254,7 @@ func (v *recovery) apply(data []byte) error {
 		switch i.Kind {
 		case verbs.ItemData, verbs.ItemZeros:
 			err = v.replica.Apply(&i)
-		case verbs.ItemLedger:
+		case verbs.ItemLedger, verbs.ItemLedgerPart, verbs.ItemLedgerWhole:
 			if v.end > v.ending.of {
 				err = v.replica.Apply(&i)
 			}

@@ -43,7 +43,9 @@ type Store struct {
 	options Options
 	set     [16]byte
 	end     uint64
-	base    uint64 // of the journal's positions in those of the directory
+	begun   bool   // the log has gone on behind end
+	copies  bool   // what a copy takes: nothing is acknowledged by what is on disk
+	base    uint64 // of the stream's positions in those of the directory
 	ledger  func() verbs.Position
 	wrote   env.Event // for who receives
 	last    uint64    // that Receive returned
@@ -128,17 +130,33 @@ func (s *Store) Err() error {
 	return nil
 }
 
-// Begin lets the log go on, behind what was recovered, with the stream of a feed from start on.
-// ledger is the position of the journal's last change of the ledger.
+// Begin lets the log go on, behind what was recovered or taken, with the stream of a feed from
+// start on. ledger is the position of the journal's last change of the ledger. It can be repeated
+// if it fails.
 func (s *Store) Begin(start verbs.Position, ledger func() verbs.Position) error {
-	s.base, s.ledger = s.end-uint64(start), ledger
-	s.at.Store(s.end)
-	s.last = s.end
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.ledger, s.copies = ledger, false
+	return s.beginLocked(start)
+}
+
+// beginLocked begins another stream. RunSync and RunCheckpoints of the one before have ended.
+func (s *Store) beginLocked(start verbs.Position) error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
-	if err := s.nextLogLocked(); err != nil {
+	if !s.begun {
+		s.begun = true
+		s.at.Store(s.end)
+		s.synced.Store(s.end)
+	}
+	err := s.syncLocked()
+	if err == nil {
+		s.stopped.Store(false)
+		s.last = s.at.Load()
+		s.base = s.last - uint64(start)
+		err = s.nextLogLocked()
+	}
+	if err != nil {
 		return fmt.Errorf("persistent memory: %w", err)
 	}
 	return nil
@@ -274,7 +292,7 @@ func (s *Store) Receive() (verbs.Position, error) {
 	ledger := s.base + uint64(s.ledger())
 	if s.options.Sync == Always || ledger > synced {
 		if at > synced {
-			if err := s.sync(); err != nil {
+			if err := s.Flush(); err != nil {
 				return 0, err
 			}
 		}
@@ -288,8 +306,8 @@ func (s *Store) Receive() (verbs.Position, error) {
 	return verbs.Position(at - s.base), nil
 }
 
-// sync puts on disk what is written.
-func (s *Store) sync() error {
+// Flush puts on disk what is written.
+func (s *Store) Flush() error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
 	return s.syncLocked()
@@ -314,13 +332,13 @@ func (s *Store) syncLocked() error {
 func (s *Store) RunSync() {
 	for !s.stopped.Load() && s.Err() == nil {
 		s.env.Sleep(soon)
-		if s.options.Sync == Soon {
-			_ = s.sync() // the store has failed then
+		if s.options.Sync == Soon || s.copies && s.options.Sync == Always {
+			_ = s.Flush() // the store has failed then
 		}
 	}
 }
 
-// Stop ends RunSync and RunCheckpoints soon.
+// Stop ends RunSync and RunCheckpoints soon, until the next Begin.
 func (s *Store) Stop() { s.stopped.Store(true) }
 
 // Close implements verbs.Link, and ends the store: it puts on disk what is there, and writes that

@@ -31,6 +31,7 @@ type world struct {
 	history []change // all changes of what is there
 	known   int      // so many of them were answered
 	ledgers int      // up to here are those of the ledger that were answered
+	nothing bool     // the directory is of a copy that did not store that it has the content
 	counts  counts
 }
 
@@ -41,7 +42,7 @@ type change struct {
 }
 
 // counts is what happened.
-type counts struct{ answers, boots, powers, checkpoints, failed, lacks, cut, full int }
+type counts struct{ answers, boots, powers, checkpoints, failed, lacks, cut, full, taken, discarded int }
 
 func (c *counts) add(o counts) {
 	c.answers += o.answers
@@ -52,6 +53,8 @@ func (c *counts) add(o counts) {
 	c.lacks += o.lacks
 	c.cut += o.cut
 	c.full += o.full
+	c.taken += o.taken
+	c.discarded += o.discarded
 }
 
 const (
@@ -61,24 +64,11 @@ const (
 	inLedger = -1
 )
 
-// mistake is a fault put in on purpose.
-type mistake string
-
-const (
-	noMistake mistake = ""
-	noSync    mistake = "nothing is put on disk"
-	noNames   mistake = "names are not put on disk"
-	noRewrite mistake = "what an earlier process did not know to be on disk is not written again"
-	noFlush   mistake = "a checkpoint counts before the log is as far as its pieces"
-	noNeed    mistake = "an answer does not wait for what it READ"
-	lateOf    mistake = "the ledger of a checkpoint is taken for a later one"
-	half      mistake = "half of the memory has pieces"
-)
-
 type run struct {
 	seed  uint64
 	wrong mistake
-	dieAt int // in that call of the disk; 0 = at random times
+	dieAt int  // in that call of the disk; 0 = at random times
+	copy  bool // the first life is a copy's
 }
 
 type outcome struct {
@@ -101,8 +91,8 @@ func (r run) do() outcome {
 		if r.dieAt > 0 {
 			lives = 3
 		}
-		for range lives {
-			w.live(p, r.dieAt > 0)
+		for n := range lives {
+			w.live(p, r.dieAt > 0, r.copy && n == 0)
 		}
 		w.over = true
 	})
@@ -113,13 +103,21 @@ func (r run) do() outcome {
 }
 
 // live is the life of a process, and its end.
-func (w *world) live(main *simenv.Process, calm bool) {
+func (w *world) live(main *simenv.Process, calm, copies bool) {
 	p := w.NewDrifting("server")
 	s := &server{w: w, process: p, accounts: p.NewMutex(), memory: make([]byte, size)}
 	w.server = s
 	w.counts.boots++
-	p.Go("main", s.main)
-	for until := main.Now() + 30*time.Millisecond + w.UpTo(150*time.Millisecond); main.Now() < until && !p.Dead(); {
+	if copies {
+		p.Go("main", s.copyMain)
+	} else {
+		p.Go("main", s.main)
+	}
+	long := 30*time.Millisecond + w.UpTo(150*time.Millisecond)
+	if copies {
+		long += 200 * time.Millisecond
+	}
+	for until := main.Now() + long; main.Now() < until && !p.Dead(); {
 		main.Sleep(w.UpTo(10 * time.Millisecond))
 		switch {
 		case calm:
@@ -163,14 +161,33 @@ type server struct {
 
 func (s *server) main() {
 	w, p := s.w, s.process
-	o := persist.Options{Env: p, Sync: w.sync, Boot: [16]byte{w.boot}, CheckpointBytes: 6_000, LogBytes: 20_000}
-	o.Failed = func(error) { p.Go("end", p.Kill) }
-	store, err := s.open(o)
-	if err != nil {
+	var err error
+	if w.nothing {
+		if err = persist.Discard(&mount{w.disk, p}); err != nil {
+			p.Kill()
+		}
+		w.nothing, w.history, w.known, w.ledgers = false, nil, 0, 0
+		w.counts.discarded++
+	}
+	if s.store, err = s.open(s.options()); err != nil {
 		w.Report("open: %v", err)
 		return
 	}
-	s.store, s.journal = store, verbs.NewJournal(p, nil)
+	s.serve()
+}
+
+func (s *server) options() persist.Options {
+	w, p := s.w, s.process
+	return persist.Options{
+		Env: p, Sync: w.sync, Boot: [16]byte{w.boot}, CheckpointBytes: 6_000, LogBytes: 20_000, Failed: func(error) { p.Go("end", p.Kill) },
+	}
+}
+
+// serve lets sessions change what there is, until the end of the process.
+func (s *server) serve() {
+	p, store := s.process, s.store
+	var err error
+	s.journal = verbs.NewJournal(p, nil)
 	if s.feed, err = s.journal.Feed(func() error { return nil }, nil); err == nil {
 		err = store.Begin(s.feed.Start(), s.journal.Ledger)
 	}

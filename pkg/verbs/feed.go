@@ -55,7 +55,7 @@ type Link interface {
 const WaitLimit = 10 * time.Second
 
 const (
-	mostFeeds = 2 // a backup, and a copy that joins
+	mostFeeds = 3 // files, a backup, and a copy that joins
 
 	partBytes = 256 << 10        // of Feed.part
 	sendMost  = JournalWindow    // of one who waits; others go on behind it
@@ -69,7 +69,8 @@ var ErrGone = errors.New("the copy lacks what is not kept any more: it has to jo
 // Feed begins another feed. From here on changes are recorded, and those that lists make that went
 // by the mode of before are over when settle has returned. So a copy that gets, from there on, all
 // pieces of the memory as items has the memory. acked is told what the copy has applied, before
-// anybody else goes by it; it calls nothing of the journal. ErrTooMany: there are two already.
+// anybody else goes by it; it calls nothing of the journal. ErrTooMany: there are as many as can
+// be.
 func (j *Journal) Feed(settle func() error, acked func(Position)) (*Feed, error) {
 	f := &Feed{journal: j, acked: acked, broken: errors.New("the copy was not reached yet")}
 	if err := j.enter(f); err != nil {

@@ -51,9 +51,14 @@ func TestTwoFeeds(t *testing.T) {
 	for fast := range 2 {
 		a, b := verbstest.NewCopy(env.Real(), memory), verbstest.NewCopy(env.Real(), memory)
 		copies, feeds := []*verbstest.Copy{a, b}, []*verbs.Feed{a.Join(j), b.Join(j)}
-		if _, err := j.Feed(func() error { return nil }, nil); !errors.Is(err, verbs.ErrTooMany) {
-			t.Errorf("a third feed: %v", err)
+		third, err := j.Feed(func() error { return nil }, nil)
+		if err != nil {
+			t.Fatal(err)
 		}
+		if _, err := j.Feed(func() error { return nil }, nil); !errors.Is(err, verbs.ErrTooMany) {
+			t.Errorf("a fourth feed: %v", err)
+		}
+		third.Drop()
 		slow := copies[1-fast]
 		slow.Hold(true)
 		p := change(t, j, memory, 64, []byte("both"), 0)

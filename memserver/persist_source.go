@@ -1,0 +1,87 @@
+//env:real the store runs goroutines of its own
+
+package memserver
+
+import (
+	"github.com/dmindex/dmindex/memserver/ledger"
+	"github.com/dmindex/dmindex/pkg/verbs"
+)
+
+// What checkpoints of a directory are made of: of a server that serves (persisted), and of a copy
+// (copyFiles).
+
+// Last implements persist.Source.
+func (p *persisted) Last() verbs.Position { return p.server.region.journal.Last() }
+
+// Flush implements persist.Source.
+func (p *persisted) Flush(to verbs.Position) error { return p.feed.Follow(p.waiter, to, flushLimit) }
+
+// Pieces implements persist.Source.
+func (p *persisted) Pieces(f func(at, n uint64) bool) {
+	r := p.server.region
+	r.spansFrom(0, func(at, n uint64) bool { return r.empty(at, n) || f(at, n) })
+}
+
+// Copy implements persist.Source.
+func (p *persisted) Copy(at uint64, b []byte) (verbs.Position, error) {
+	j := p.server.region.journal
+	if err := j.Begin(p.waiter, 0); err != nil {
+		return 0, err
+	}
+	defer j.Done()
+	copy(b, p.server.region.data.bytes[at:])
+	return j.Last(), nil
+}
+
+// Ledger implements persist.Source.
+func (p *persisted) Ledger(b []byte) (all []byte, at verbs.Position, known bool) {
+	s := p.server
+	s.control.Accounts.Read(func(*ledger.Ledger) {
+		all, at = append(b, s.mirrored.last...), s.region.journal.Last()
+	})
+	return all, at, true
+}
+
+// copyFiles are the files of a copy, which has what its sink has applied.
+type copyFiles struct{ *persisted }
+
+// BeginCopy implements mirror.Log.
+func (p copyFiles) BeginCopy(start verbs.Position) error {
+	if err := p.empty(); err != nil {
+		return err
+	}
+	if err := p.store.BeginCopy(start); err != nil {
+		return err
+	}
+	p.running.Go(p.store.RunSync)
+	p.running.Go(func() { p.store.RunCheckpoints(p) })
+	return nil
+}
+
+// Take implements mirror.Log.
+func (p copyFiles) Take(at verbs.Position, items []byte) (bool, error) {
+	return p.store.Take(at, items)
+}
+
+// Last implements persist.Source.
+func (p copyFiles) Last() verbs.Position { return p.store.Taken() }
+
+// Flush implements persist.Source: what was taken is written.
+func (p copyFiles) Flush(verbs.Position) error { return nil }
+
+// Copy implements persist.Source. What was taken is applied, whenever the sink can be looked at.
+func (p copyFiles) Copy(at uint64, b []byte) (taken verbs.Position, err error) {
+	p.server.volume.sink.Look(func(r *verbs.Replica) {
+		copy(b, r.Memory[at:])
+		taken = p.store.Taken()
+	})
+	return taken, nil
+}
+
+// Ledger implements persist.Source.
+func (p copyFiles) Ledger(b []byte) (all []byte, at verbs.Position, known bool) {
+	p.server.volume.sink.Look(func(r *verbs.Replica) {
+		all, at, known = append(b, r.Ledger...), p.store.Taken(), r.Known
+	})
+	return all, at, known
+}
