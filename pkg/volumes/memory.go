@@ -11,6 +11,7 @@ type Memory struct {
 	silent []silence
 	lost   []loss
 	served uint64 // number of the view in which its primary was seen to serve last
+	join   join   // that was seen last
 }
 
 type silence struct {
@@ -24,6 +25,12 @@ type loss struct {
 	at, wait time.Duration
 }
 
+// join is a copy that a primary was seen to send its memory to, in a view.
+type join struct {
+	view          uint64
+	primary, copy Proc
+}
+
 // next returns the memory after an observation. A loss is remembered for some time after the copy
 // may join again, so that the next one counts as one in a row.
 func (m Memory) next(o Observed) (next Memory) {
@@ -32,7 +39,7 @@ func (m Memory) next(o Observed) (next Memory) {
 			next.lost = append(next.lost, l)
 		}
 	}
-	next.served = m.served
+	next.served, next.join = m.served, m.join
 	for _, p := range o.Pods {
 		if r := p.Report; r != nil && p.Name == o.Record.Primary.Pod && r.Role == Primary && r.View.Number == o.Record.Number {
 			next.served = o.Record.Number
@@ -58,6 +65,28 @@ func (s *step) lose(pod string) {
 		*lost = slices.Delete(*lost, i, i+1)
 	}
 	*lost = append(*lost, l)
+}
+
+// joined remembers the join that is seen. If the one before has ended, and its copy is as free as
+// it was, the primary did not reach the copy or was refused, as by one that cannot open its memory.
+func (s *step) joined() {
+	p := s.pod(s.Record.Primary.Pod)
+	if p == nil || p.Report == nil {
+		return
+	}
+	before, r := s.a.Memory.join, p.Report
+	s.a.Memory.join = join{}
+	if r.Role == Primary && r.View.Number == s.Record.Number && r.Joins != (Proc{}) {
+		s.a.Memory.join = join{r.View.Number, r.Proc, r.Joins}
+	}
+	if r.Joins != (Proc{}) || before != (join{r.View.Number, r.Proc, before.copy}) {
+		return
+	}
+	for _, q := range s.Pods {
+		if c := q.Report; c != nil && !q.Gone && c.Proc == before.copy && c.Role == Joining && c.Source == (Proc{}) {
+			s.lose(q.Name)
+		}
+	}
 }
 
 // mayJoin reports whether a copy may join again.

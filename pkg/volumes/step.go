@@ -32,9 +32,9 @@ type Observed struct {
 	// SuspectAfter is how long a process must be missed before it is replaced.
 	SuspectAfter time.Duration
 
-	// JoinBackoff is how long a copy may not join again after the primary did not reach it. It
-	// doubles with each time in a row, up to 32 times as long. Each join costs a copy of the whole
-	// memory, and each loss of a backup holds answers up for SuspectAfter.
+	// JoinBackoff is how long a copy may not join again after a join that failed. It doubles with
+	// each time in a row, up to 32 times as long. Each join costs a copy of the whole memory, and
+	// each loss of a backup holds answers up for SuspectAfter.
 	JoinBackoff time.Duration
 
 	// Memory is what the last step returned; zero for the first.
@@ -96,6 +96,7 @@ type step struct {
 func Step(o Observed) Actions {
 	s := &step{Observed: o}
 	s.a.Memory = o.Memory.next(o)
+	s.joined()
 	for _, p := range o.Pods {
 		if p.Report != nil && p.Report.View.Number > o.Record.Number {
 			s.a.Status, s.a.Waiting = Conflict, "pod "+p.Name+" obeyed a view above the record"
@@ -241,6 +242,8 @@ func (s *step) served(p, b *Pod) {
 		s.wait(Switching, "pod "+p.Name+" stops")
 	case s.Copies < 2 && !p.Moving:
 		s.record(r.Proc, Proc{}, "one copy is wanted")
+	case b.Moving && r.Joins == Proc{} && s.stranded(r):
+		s.record(r.Proc, s.Record.Backup, "a copy has changes of a stream that does not go on")
 	case b.Moving:
 		s.join(p)
 	default:
@@ -305,16 +308,20 @@ func (s *step) single(p *Pod) {
 	}
 }
 
-// stranded reports whether a copy has heard of the recorded view and takes the changes of a join
-// that the primary has ended. A higher view ends the copy's process.
-func (s *step) stranded(primary *Report) bool {
+// stranded reports whether a copy that no view names has heard of the recorded view and takes the
+// changes of a join that the primary has ended. A higher view ends the copy's process. One that was
+// dropped joins again after a while.
+func (s *step) stranded(primary *Report) (is bool) {
 	for _, q := range s.Pods {
 		r := q.Report
-		if r != nil && !q.Gone && r.View.Number == s.Record.Number && r.Source != (Proc{}) && (r.Source != primary.Proc || r.Proc != primary.Joins) {
-			return true
+		if r == nil || q.Gone || r.View.Number != s.Record.Number || r.Source == (Proc{}) || s.Record.names(r.Proc) || r.Source == primary.Proc && r.Proc == primary.Joins {
+			continue
+		}
+		if is = true; r.Source == primary.Proc {
+			s.lose(q.Name)
 		}
 	}
-	return false
+	return is
 }
 
 // join lets a copy join the primary: the one that already does, if it answers, or a free one.

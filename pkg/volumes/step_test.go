@@ -79,6 +79,9 @@ func TestStep(t *testing.T) {
 		{"the earlier primary began anew", after, 2, []Pod{reports(Report{Proc: proc("a", 9), Role: Primary, View: View{Number: 1, Primary: Proc{Pod: "a"}}}), free(proc("b", 2))}, Actions{Tell: []string{"b"}, Status: Lost}},
 		{"a server knows more than the record", alone, 2, []Pod{primary(alone, Report{}), reports(Report{Proc: b, Role: Primary, View: after})}, Actions{Status: Conflict}},
 		{"a pod that moved is deleted", alone, 1, []Pod{primary(alone, Report{}), moving(free(c))}, Actions{DeletePods: []Pod{moving(free(c))}}},
+		{"the backup moves, and the other copy was dropped", both, 2, []Pod{primary(both, Report{}), moving(backup(0)), reports(Report{Proc: c, View: both, Source: a})}, Actions{Record: &View{Number: 6, Primary: a, Backup: b}}},
+		{"the same, and it has not heard of the view yet", both, 2, []Pod{primary(both, Report{}), moving(backup(0)), reports(Report{Proc: c, View: alone, Source: a})}, Actions{Tell: []string{"c"}, Status: Alone}},
+		{"the same, and another one joins", both, 2, []Pod{primary(both, Report{Joins: proc("d", 1)}), moving(backup(0)), reports(Report{Proc: c, View: both, Source: a}), reports(Report{Proc: proc("d", 1), View: both, Source: a})}, Actions{Status: Copying, DeletePods: []Pod{reports(Report{Proc: c})}}},
 		{"a copy of a stream that has ended", alone, 2, []Pod{reports(Report{Proc: proc("a", 2), Role: Primary, View: alone}), reports(Report{Proc: b, Role: Backup, View: alone, Source: a})}, Actions{Record: &View{Number: 5, Primary: proc("a", 2)}}},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -151,6 +154,61 @@ func TestStepBacksOff(t *testing.T) {
 	now += time.Hour
 	if lose() != 10*time.Second {
 		t.Error("what was long ago counts")
+	}
+}
+
+// TestStepBacksOffJoins: a copy whose join ends without success joins again less and less often,
+// whether the primary did not reach it, was refused, or dropped it. One that another copy took the
+// place of, or whose primary is another process, is free at once.
+func TestStepBacksOffJoins(t *testing.T) {
+	a, b, c := proc("a", 1), proc("b", 1), proc("c", 1)
+	view := View{Number: 4, Primary: a}
+	var memory Memory
+	now := time.Hour
+	step := func(primary Proc, joins Proc, copies ...Pod) Actions {
+		o := Observed{Now: now, Record: view, Copies: 2, SuspectAfter: 2 * time.Second, JoinBackoff: 10 * time.Second, Memory: memory}
+		o.Pods = append(copies, reports(Report{Proc: primary, Role: Primary, View: view, Joins: joins}))
+		s := Step(o)
+		memory = s.Memory
+		return s
+	}
+	free := func(p Proc) Pod { return reports(Report{Proc: p, View: view}) }
+	for _, want := range []time.Duration{10, 20, 40, 80, 160, 320, 320} {
+		if s := step(a, Proc{}, free(b)); s.Join == nil {
+			t.Fatalf("a free copy does not join: %s", s.Waiting)
+		}
+		step(a, b, free(b))
+		begun := now
+		for ; step(a, Proc{}, free(b)).Join == nil; now += time.Second {
+		}
+		if waited := now - begun; waited != want*time.Second {
+			t.Errorf("a copy that was refused joins again after %v, not after %v s", waited, want)
+		}
+	}
+
+	memory = Memory{}
+	step(a, b, free(b))
+	step(a, c, free(b), free(c))
+	if s := step(proc("a", 2), Proc{}, free(b)); s.Join == nil {
+		t.Errorf("another copy took its place, and it does not join: %s", s.Waiting)
+	}
+	step(a, b, free(b))
+	if s := step(proc("a", 2), Proc{}, free(b)); s.Join == nil {
+		t.Errorf("its primary is another process, and it does not join: %s", s.Waiting)
+	}
+
+	memory = Memory{}
+	s := step(a, Proc{}, reports(Report{Proc: b, View: view, Source: a}))
+	if s.Record == nil {
+		t.Fatalf("a copy that was dropped goes on: %+v", s)
+	}
+	view = *s.Record
+	if s := step(a, Proc{}, free(proc("b", 2))); s.Join != nil {
+		t.Error("a copy that was dropped joins again at once")
+	}
+	now += 10 * time.Second
+	if s := step(a, Proc{}, free(proc("b", 2))); s.Join == nil {
+		t.Errorf("a copy that was dropped does not join again: %s", s.Waiting)
 	}
 }
 

@@ -28,8 +28,8 @@
 //  5. A process that was primary and restarts goes on by itself only if its stored state says that
 //     it waits for nobody. Else it is stopped until a view names it alone. (Member.Start)
 //  6. A view (P, J) is recorded in the place of one of P only if P said, in this one, that J is in
-//     sync. A view of B alone is recorded only in the place of one whose backup B is, or see 7.
-//     (Step)
+//     sync, or if J is its backup already. A view of B alone is recorded only in the place of one
+//     whose backup B is, or see 7. (Step)
 //  7. Nobody but its primary hears of a view before the primary serves in it. So a primary that was
 //     replaced keeps its memory until the next one has stored that it has the content. If the
 //     process that was to open ends before that, the earlier primary is named again. (Step)
