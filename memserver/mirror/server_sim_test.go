@@ -45,7 +45,7 @@ type server struct {
 }
 
 func (w *world) newPod() {
-	d := &pod{name: fmt.Sprint("pod-", len(w.pods)+1)}
+	d := &pod{name: fmt.Sprint("pod-", len(w.pods)+1), stored: volumes.State{Process: firstNumber}}
 	w.pods = append(w.pods, d)
 	w.After(w.UpTo(50*time.Millisecond), nil, func() { w.boot(d) })
 }

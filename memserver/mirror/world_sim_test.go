@@ -28,7 +28,11 @@ type world struct {
 	slow    map[wire]time.Duration
 	quiet   bool
 	over    bool
-	pause   bool // sessions do
+	losing  bool       // pods lose their memory, and stay
+	losses  *rand.Rand // which
+	lost    bool       // one did
+	void    bool       // the volume with it
+	pause   bool       // sessions do
 	status  volumes.Status
 	waiting string
 	took    time.Duration
@@ -38,7 +42,7 @@ type world struct {
 }
 
 // counts is what happened.
-type counts struct{ answers, refused, late, breaks, resumed, joins, dropped, opened, cut, stops int }
+type counts struct{ answers, refused, late, breaks, resumed, joins, dropped, opened, cut, stops, wipes int }
 
 func (c *counts) add(o counts) {
 	c.answers += o.answers
@@ -51,6 +55,7 @@ func (c *counts) add(o counts) {
 	c.opened += o.opened
 	c.cut += o.cut
 	c.stops += o.stops
+	c.wipes += o.wipes
 }
 
 const (
@@ -83,6 +88,7 @@ type run struct {
 
 type outcome struct {
 	err    error
+	void   bool
 	took   time.Duration
 	counts counts
 }
@@ -91,8 +97,9 @@ func (r run) do() outcome {
 	inner := simenv.New(simenv.Options{Seed: r.seed, Preempt: 16, MaxEvents: 4_000_000})
 	w := &world{
 		Stage: &simtest.Stage{World: inner, Random: rand.New(rand.NewPCG(r.seed, 47)), Drift: 60_000}, wrong: r.wrong,
-		cuts: map[wire]int{}, slow: map[wire]time.Duration{},
+		cuts: map[wire]int{}, slow: map[wire]time.Duration{}, losses: rand.New(rand.NewPCG(r.seed, 101)),
 	}
+	w.losing = w.losses.IntN(2) == 0 && r.wrong == noMistake
 	err := inner.Run(func(p *simenv.Process) {
 		w.main = p
 		for range 3 {
@@ -107,7 +114,7 @@ func (r run) do() outcome {
 	if w.Problem != nil {
 		err = fmt.Errorf("seed %d: %w", r.seed, w.Problem)
 	}
-	return outcome{err, w.took, w.counts}
+	return outcome{err, w.void, w.took, w.counts}
 }
 
 func (w *world) pod(name string) *pod {
@@ -178,6 +185,10 @@ func (w *world) trouble() {
 		if w.Random.IntN(3) > 0 && w.record.Number > 0 {
 			d = w.pod(w.record.Primary.Pod)
 		}
+		if w.losing && w.losses.IntN(6) == 0 {
+			w.wipe(d)
+			continue
+		}
 		switch w.Random.IntN(10) {
 		case 0:
 			if d.server != nil && w.OneIn(3) {
@@ -215,6 +226,27 @@ func (w *world) trouble() {
 	}
 }
 
+// firstNumber is that of the first process of each pod.
+const firstNumber = 1 << 30
+
+// wipe ends a process with all that its pod has, which stays: its machine starts again, whose clock
+// may be set back. It takes one of two that are in sync, so nothing need be lost for good.
+func (w *world) wipe(d *pod) {
+	if named := d.name == w.record.Primary.Pod || d.name == w.record.Backup.Pod; named && !w.inSync() {
+		return
+	}
+	w.counts.wipes++
+	w.lost = true
+	number := uint64(1000 * w.counts.wipes)
+	if w.losses.IntN(4) == 0 {
+		number = -number
+	}
+	d.memory, d.ledger, d.stored = make([]byte, size), nil, volumes.State{Process: firstNumber + number}
+	if d.server != nil {
+		d.server.process.Kill()
+	}
+}
+
 // heal ends all trouble.
 func (w *world) heal() {
 	w.quiet = true
@@ -228,7 +260,8 @@ func (w *world) heal() {
 	}
 }
 
-// settle waits until all is in sync, and an answer was given since.
+// settle waits until all is in sync, and an answer was given since. The volume may be lost only if
+// a pod lost its memory.
 func (w *world) settle() {
 	begun, answers := w.Now(), -1
 	for ; ; w.main.Sleep(20 * time.Millisecond) {
@@ -243,7 +276,9 @@ func (w *world) settle() {
 			}
 			answers = -1
 		case w.status == volumes.Lost:
-			w.Report("the volume is lost, and no pod was")
+			if w.void = w.lost; !w.void {
+				w.Report("the volume is lost, and no memory was")
+			}
 			return
 		case w.took >= settled:
 			w.Report("not in sync %v after the last trouble: record %v, %v: %s%s", settled, w.record, w.status, w.waiting, w.dump())
@@ -252,12 +287,17 @@ func (w *world) settle() {
 	}
 }
 
+// inSync reports whether primary and backup are what the record says.
 func (w *world) inSync() bool {
 	if w.status != volumes.InSync || w.record.Backup == (volumes.Proc{}) {
 		return false
 	}
 	p, b := w.pod(w.record.Primary.Pod), w.pod(w.record.Backup.Pod)
-	return p.ready() && b.ready() && p.server.member.Role() == volumes.Primary && b.server.member.Role() == volumes.Backup
+	if !p.ready() || !b.ready() || p.server.process.Frozen() || b.server.process.Frozen() {
+		return false
+	}
+	primary, backup := p.server.member.Report(), b.server.member.Report()
+	return primary.Role == volumes.Primary && primary.View == w.record && backup.Role == volumes.Backup && backup.Proc == w.record.Backup && backup.Source == primary.Proc
 }
 
 func (w *world) dump() (s string) {
