@@ -32,6 +32,7 @@ type DMMemoryPoolReconciler struct{ base }
 type memoryPoolScope struct {
 	pool      *dmv1.DMMemoryPool
 	image     string
+	template  string // hash of what new pods are made of, but for the image
 	authority *pki.Authority
 	pods      []*corev1.Pod // all
 	record    volumeRecord
@@ -136,6 +137,9 @@ func (r *DMMemoryPoolReconciler) gatherUse(ctx context.Context, s *memoryPoolSco
 		return err
 	}
 	if s.record, err = recordOf(s.pool); err != nil {
+		return err
+	}
+	if s.template, err = templateOfMemory(s.pool); err != nil {
 		return err
 	}
 	s.answering, s.elsewhere = s.record.answering(s.pods)
@@ -325,7 +329,7 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 		}
 		pod := build.MemoryPod(s.pool, id, s.imageOfNew())
 		build.UseLog(pod, s.log)
-		pod.Annotations[dmv1.AnnotationTLS] = tls
+		pod.Annotations[dmv1.AnnotationTLS], pod.Annotations[dmv1.AnnotationTemplate] = tls, s.template
 		return pod, nil
 	})
 }
@@ -344,7 +348,7 @@ func (s *memoryPoolScope) view(now time.Time) memoryPoolView {
 		is, since := ready(p)
 		restarted, _ := time.Parse(time.RFC3339, p.Annotations[annotationRestarted])
 		v.pods = append(v.pods, memoryPodView{id: podID(p), going: going(p), ended: ended(p), ready: is, readySince: kube.Stamp(p, "", since, now),
-			image: asked(p), node: p.Spec.NodeName, restarted: kube.Stamp(p, kube.Owner, restarted, now), attempt: attempt(p), stuck: stuck(p), idle: idle(p, now), unfit: s.problems[volumeOf(p)] != ""})
+			image: s.imageInPlace(p), node: p.Spec.NodeName, restarted: kube.Stamp(p, kube.Owner, restarted, now), attempt: attempt(p), stuck: stuck(p), idle: idle(p, now), unfit: s.problems[volumeOf(p)] != ""})
 	}
 	for _, p := range s.probes {
 		v.probes = append(v.probes, imageProbe(p))

@@ -28,6 +28,8 @@ func (s *memoryPoolScope) summarize(err error) {
 		reason, message = dmv1.ReasonImageUnavailable, s.imageProblem()
 	case all && s.outdated() > 0 && !s.pool.Spec.Paused:
 		reason, message = dmv1.ReasonReplacing, fmt.Sprintf("%d of %d servers run another image than %s, which they get one after the other", s.outdated(), len(s.pods), s.image)
+	case all && s.oldTemplates() > 0:
+		reason, message = s.keepOldTemplates(reason)
 	case all:
 		message = fmt.Sprintf("all %d memory servers answer", answering)
 	default:

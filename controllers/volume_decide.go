@@ -42,14 +42,14 @@ type volumeScope struct {
 	actions volumes.Actions
 
 	podsStay bool // this look makes and deletes no pods any more
+	renewed  bool // it leaves a pod for nothing but its old template
 
 	fixed   string // why it cannot be moved; empty if it can
 	refused string // why no pod could be made for a copy; empty if it could
 }
 
 // volumesToKeep are the volumes of the pool that are not left as they are. A pod is left that is
-// being deleted, that somebody asked to move, that leaves its node, or, where volumes have two
-// copies, whose image is another one.
+// being deleted, that somebody asked to move, that leaves its node, or that is old (leaveOld).
 func (s *memoryPoolScope) volumesToKeep() (all []*volumeScope) {
 	asked, paused := podNamesIn(s.pool.Annotations[dmv1.AnnotationMove]), s.pool.Spec.Paused
 	byNumber := map[int]*volumeScope{}
@@ -71,14 +71,16 @@ func (s *memoryPoolScope) volumesToKeep() (all []*volumeScope) {
 			// Further pods of a volume without a view are of a decision that got lost.
 			v.pods = slices.DeleteFunc(v.pods, func(p *corev1.Pod) bool { return podID(p) != number })
 		}
-		leaves := func(p *corev1.Pod) bool { return v.moves[string(p.UID)] && !going(p) && !ended(p) }
-		if v.view.Number > 0 || s.copies() > 1 && len(v.pods) > 0 && !paused || slices.ContainsFunc(v.pods, leaves) {
+		if len(v.pods) > 0 {
 			all = append(all, v)
 		}
 	}
 	slices.SortFunc(all, func(a, b *volumeScope) int { return a.number - b.number })
-	s.leaveImages(all)
-	return all
+	s.leaveOld(all)
+	return slices.DeleteFunc(all, func(v *volumeScope) bool {
+		leaves := func(p *corev1.Pod) bool { return v.moves[string(p.UID)] && !going(p) && !ended(p) }
+		return v.view.Number == 0 && (s.copies() < 2 || paused) && !slices.ContainsFunc(v.pods, leaves)
+	})
 }
 
 // copies is how many copies of each volume are wanted. An index with durability Replicated holds
@@ -88,35 +90,6 @@ func (s *memoryPoolScope) copies() int {
 		return 2
 	}
 	return 1
-}
-
-// leaveImages lets one pod with another image than the wanted one be left, where each volume of the
-// pool has two copies: one that has lost its copy gets another one first.
-func (s *memoryPoolScope) leaveImages(all []*volumeScope) {
-	lacks := func(v *volumeScope) bool { return v.view.Backup == nil }
-	if s.pool.Spec.Paused || s.copies() < 2 || s.image == "" || slices.ContainsFunc(all, lacks) {
-		return
-	}
-	for _, v := range all {
-		if uid := v.outdated(s.image); uid != "" {
-			v.moves[uid] = true
-			return
-		}
-	}
-}
-
-// outdated is the pod with another image that is left next, by its UID: a backup before a primary.
-// It is empty for a volume without a backup, whose image is changed in place.
-func (v *volumeScope) outdated(image string) string {
-	if v.view.Backup == nil {
-		return ""
-	}
-	for _, named := range []volumeProc{*v.view.Backup, v.view.Primary} {
-		if p := v.podOf(named.UID); p != nil && !ended(p) && asked(p) != image {
-			return named.UID
-		}
-	}
-	return ""
 }
 
 // podNamesIn are the names in an annotation of a pool that names pods.

@@ -56,7 +56,7 @@ func (r *DMMemoryPoolReconciler) makeCopies(ctx context.Context, s *memoryPoolSc
 	for i, id := range ids {
 		pod := build.MemoryCopy(s.pool, id, v.number, s.imageOfCopy(v))
 		build.UseLog(pod, s.log)
-		pod.Annotations[dmv1.AnnotationTLS] = tls
+		pod.Annotations[dmv1.AnnotationTLS], pod.Annotations[dmv1.AnnotationTemplate] = tls, s.template
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kindOf(s.pool))}
 		r.equip(pod)
 		err := r.Create(ctx, pod)
@@ -109,10 +109,10 @@ func (r *DMMemoryPoolReconciler) deleteCopy(ctx context.Context, v *volumeScope,
 	return nil
 }
 
-// imageOfCopy is the image of a further copy: of a volume with two copies the wanted one, since a
-// copy that does not start leaves the others as they are.
+// imageOfCopy is the image of a further copy: of a volume with two copies, or one that leaves an
+// old template, the wanted one. A copy that does not start leaves the others as they are.
 func (s *memoryPoolScope) imageOfCopy(v *volumeScope) string {
-	if v.view.Backup != nil && s.image != "" {
+	if (v.view.Backup != nil || v.renewed) && s.image != "" {
 		return s.image
 	}
 	return s.imageOfNew()

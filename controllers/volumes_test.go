@@ -73,6 +73,9 @@ func newMovingPool(t *testing.T, hooks interceptor.Funcs) *movingPool {
 	}
 	for id := range 2 {
 		p := build.MemoryPod(pool, id, "server:1")
+		if p.Annotations[dmv1.AnnotationTemplate], err = templateOfMemory(pool); err != nil {
+			t.Fatal(err)
+		}
 		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, kindOf(pool))}
 		if err := r.Create(t.Context(), p); err != nil {
 			t.Fatal(err)

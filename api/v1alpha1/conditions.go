@@ -194,8 +194,9 @@ const (
 	// data: they may be evicted and deleted.
 	ReasonReleased = "Released"
 
-	// ReasonReplacing: pods of a compute pool with an old template are being replaced, or servers
-	// of a memory pool change their image.
+	// ReasonReplacing: pods of a compute pool with an old template are being replaced, what is in
+	// those of a memory pool is moved to new ones, or its servers change their image. To do:
+	// nothing, unless it lasts: Degraded of a memory pool names what a move waits for.
 	ReasonReplacing = "Replacing"
 
 	// ReasonImageUnavailable: a pod with the image that is wanted does not start; the message names

@@ -46,7 +46,8 @@ type MemoryServers struct {
 	// +optional
 	RDMA *RDMASpec `json:"rdma,omitempty"`
 
-	// Pod says where and how the servers' pods run. Changes concern pods that are made afterwards.
+	// Pod says where and how the servers' pods run. After a change what TCP pods hold is moved to
+	// new ones, one after the other. With RDMA a change concerns pods that are made afterwards.
 	// +optional
 	Pod PodTemplate `json:"pod,omitzero"`
 }
@@ -58,7 +59,8 @@ type DMMemoryPoolSpec struct {
 	MemoryServers `json:",inline"`
 
 	// Image of the servers. Default: that of the operator which first sees the pool. A change
-	// restarts the containers in place, one after the other; they find their regions again.
+	// restarts the containers in place, one after the other; they find their regions again. With
+	// two copies it makes new pods, one copy after the other.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`

@@ -73,7 +73,7 @@ var meanings = map[string]meaning{
 	"InUse":             {when: "indexes with spec.recovery.onDataLoss: Block have memory in a memory pool.", do: "before pods of the pool are evicted or deleted, dump these indexes, then name the pods in the pool's annotation dmindex.io/release."},
 	"NotInUse":          {when: "no index with spec.recovery.onDataLoss: Block has memory in a memory pool.", do: ""},
 	"Released":          {when: "the annotation dmindex.io/release names all pods of a memory pool that have data: they may be evicted and deleted.", do: ""},
-	"Replacing":         {when: "pods of a compute pool with an old template are being replaced, or servers of a memory pool change their image.", do: ""},
+	"Replacing":         {when: "pods of a compute pool with an old template are being replaced, what is in those of a memory pool is moved to new ones, or its servers change their image.", do: "nothing, unless it lasts: Degraded of a memory pool names what a move waits for."},
 	"ImageUnavailable":  {when: "a pod with the image that is wanted does not start; the message names the image and says why. Servers that run go on with the image that they have.", do: "correct spec.image, or what the message names: the registry, the pull secrets, the node."},
 	"VolumesInSync":     {when: "each volume of a memory pool has as many copies as wanted.", do: ""},
 	"CopyMissing":       {when: "a volume of a memory pool has fewer copies than wanted, or is to be moved and is not yet.", do: "nothing, unless it lasts: the message names what is waited for."},
