@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -210,6 +211,17 @@ func TestImageBesideATemplate(t *testing.T) {
 	for _, p := range m.scope().pods {
 		if build.VolumeOf(p) < 0 || asked(p) != m.image {
 			t.Errorf("pod %s has image %s", p.Name, asked(p))
+		}
+	}
+}
+
+// TestSuspicion: what a pool says of how long a server must be missed, within the limits.
+func TestSuspicion(t *testing.T) {
+	for said, want := range map[int32]time.Duration{0: 2 * time.Second, 1: time.Second, 10: 10 * time.Second, 60: 10 * time.Second} {
+		pool := &dmv1.DMMemoryPool{}
+		pool.Spec.SuspectAfterSeconds = said
+		if got := suspicionOf(pool); got != want {
+			t.Errorf("suspectAfterSeconds: %d counts as %v, want %v", said, got, want)
 		}
 	}
 }

@@ -20,6 +20,10 @@ const (
 	// the pool says otherwise.
 	suspectAfter = 2 * time.Second
 
+	// longestSuspicion is the most that a pool may say of that, and what counts of one from before
+	// that says more: all other limits between two copies are as long (mirror.DefaultLimit).
+	longestSuspicion = 10 * time.Second
+
 	// joinBackoff is how long a copy that was not reached may not join again, at first.
 	joinBackoff = 10 * time.Second
 
@@ -101,13 +105,18 @@ func podNamesIn(text string) map[string]bool {
 	return names
 }
 
+// suspicionOf is how long a process of a pool must be missed.
+func suspicionOf(pool *dmv1.DMMemoryPool) time.Duration {
+	if s := pool.Spec.SuspectAfterSeconds; s > 0 {
+		return min(time.Duration(s)*time.Second, longestSuspicion)
+	}
+	return suspectAfter
+}
+
 // decide asks package volumes what to do next. copies are wanted. A volume that has no view gets
 // one only if its server can have a copy.
 func (v *volumeScope) decide(now time.Duration, pool *dmv1.DMMemoryPool, copies int, memory volumes.Memory) {
-	o := volumes.Observed{Now: now, Record: v.view.view(), Copies: copies, SuspectAfter: suspectAfter, JoinBackoff: joinBackoff, Memory: memory}
-	if pool.Spec.SuspectAfterSeconds > 0 {
-		o.SuspectAfter = time.Duration(pool.Spec.SuspectAfterSeconds) * time.Second
-	}
+	o := volumes.Observed{Now: now, Record: v.view.view(), Copies: copies, SuspectAfter: suspicionOf(pool), JoinBackoff: joinBackoff, Memory: memory}
 	// A paused pool has what it has. What failed over there gets another copy.
 	if pool.Spec.Paused && v.view.Backup != nil {
 		o.Copies = 2

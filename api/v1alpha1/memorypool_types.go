@@ -79,10 +79,10 @@ type DMMemoryPoolSpec struct {
 	CopyBytesPerSecond int64 `json:"copyBytesPerSecond,omitempty"`
 
 	// SuspectAfterSeconds is how long a copy must be silent before it is replaced by another one.
-	// The default is 2.
+	// Answers wait as long. The default is 2.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=60
+	// +kubebuilder:validation:Maximum=10
 	SuspectAfterSeconds int32 `json:"suspectAfterSeconds,omitempty"`
 
 	// Paused makes the operator change nothing in the pool. Servers that are lost are replaced.
