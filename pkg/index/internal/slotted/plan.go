@@ -7,7 +7,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 )
 
-// Coming is a pair that is about to come into a leaf.
+// Coming is a pair that is about to come into a leaf, or an entry that takes the place of the key's
+// own one and has to have room beside that.
 type Coming struct {
 	Key   []byte
 	Bytes int // of its entry
@@ -90,7 +91,9 @@ func (d *Plan) gather(p *Pairs, coming []Coming) {
 		for ; i < len(p.List) && bytes.Compare(p.Key(i), c.Key) <= 0; i++ {
 			d.all = append(d.all, planned{p.Key(i), int(p.List[i].N), true})
 		}
-		if n := len(d.all); n == 0 || !bytes.Equal(d.all[n-1].key, c.Key) {
+		if n := len(d.all); n > 0 && bytes.Equal(d.all[n-1].key, c.Key) {
+			d.all[n-1].bytes = (d.all[n-1].bytes+7)&^7 + c.Bytes // beside the former entry
+		} else {
 			d.all = append(d.all, planned{c.Key, c.Bytes, false})
 		}
 	}
