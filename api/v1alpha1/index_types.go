@@ -177,6 +177,17 @@ type PartitioningSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="partitioning.routing cannot be changed: make a new DMIndex"
 	Routing Routing `json:"routing,omitempty"`
 
+	// AtomicPrefix keeps keys together. Those that are equal up to and including the first occurrence
+	// of this text have one compute server, whatever the load.
+	// With "}" they are, for example, {user:7}:cart and {user:7}:name, and a transaction may have
+	// both.
+	// Keys of one group are never divided between servers: have many groups.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:Pattern=`^[ -~]+$`
+	AtomicPrefix string `json:"atomicPrefix,omitempty"`
+
 	// Rebalance says when load is a reason to move ranges.
 	// +optional
 	// +default={}
@@ -255,6 +266,8 @@ type SecuritySpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.nodeSize) || !has(self.design) || self.design in ['DEX', 'Sherman']",message="nodeSize is for DEX and Sherman: leave it out with other designs"
 // +kubebuilder:validation:XValidation:rule="self.?nodeSize == oldSelf.?nodeSize",message="nodeSize cannot be changed: make a new DMIndex and restore a dump into it"
 // +kubebuilder:validation:XValidation:rule="(has(self.expiry) && self.expiry == 'Enabled') == (has(oldSelf.expiry) && oldSelf.expiry == 'Enabled')",message="expiry cannot be changed: make a new DMIndex and restore a dump into it"
+// +kubebuilder:validation:XValidation:rule="self.?partitioning.?atomicPrefix == oldSelf.?partitioning.?atomicPrefix",message="partitioning.atomicPrefix cannot be changed: make a new DMIndex and restore a dump into it"
+// +kubebuilder:validation:XValidation:rule="!self.?partitioning.?atomicPrefix.hasValue() || self.key.type == 'Bytes'",message="partitioning.atomicPrefix is for keys of type Bytes: leave it out"
 type DMIndexSpec struct {
 	// DEX: key ranges have owners, which cache them.
 	// Others are shared by all.
