@@ -276,7 +276,7 @@ func (s *session) makeGroupRoom(g *group) error {
 	w.coming = w.coming[:0]
 	for i := range g.members {
 		if n := &g.members[i]; n.f == f && n.Action == index.Put && s.holdsMember(n) == frame.Done {
-			w.coming = append(w.coming, slotted.Coming{Key: n.Key, Bytes: len(n.entry)})
+			w.coming = append(w.coming, slotted.Coming{Key: n.Key, Bytes: len(n.entry), Beside: true})
 		}
 	}
 	slices.SortFunc(w.coming, func(a, b slotted.Coming) int { return bytes.Compare(a.Key, b.Key) })

@@ -33,7 +33,7 @@ func TestPlan(t *testing.T) {
 			next.Sort()
 			var coming []Coming
 			for i := range next.List {
-				coming = append(coming, Coming{next.Key(i), len(next.Entry(i))})
+				coming = append(coming, Coming{Key: next.Key(i), Bytes: len(next.Entry(i))})
 			}
 			most := 2 + r.IntN(15)
 			plan.Make(&h, p, coming, most)
