@@ -59,6 +59,9 @@ var (
 	descFailovers    = describe("failovers_total", "Times that a copy in this process took its volume over, on a failure or by a move.")
 	descCopied       = describe("copied_bytes_total", "Bytes of memory that this server has sent to copies that joined it.")
 	descDifferences  = describe("differences_total", "Pieces of memory that this process, as a copy, found to differ from those of its primary. Each ends the copy, and another one joins.")
+	descLogBytes     = describe("persist_log_bytes", "Bytes of changes in files that no checkpoint has yet.")
+	descSyncs        = describe("persist_sync_seconds", "Times that changes were put on disk (fdatasync), and how long all of them took.")
+	descDiskWaits    = describe("persist_waiting", "1 while changes wait for room in the files: the disk is full, or its checkpoints are slower than changes come.")
 	descIndexMap     = describe("index_map_generation", "Generation of the partition map that is kept here; 0 = none.", "index")
 	descTLSFailed    = describe("tls_reload_failed", "1 while the newest TLS files cannot be used and older ones are in force.")
 	descTLSUntil     = describe("tls_not_after_timestamp_seconds", "When the certificate in force ends.")
@@ -131,6 +134,14 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	if j := r.journal; j != nil {
 		answers, all := j.Waited()
 		out <- prometheus.MustNewConstSummary(descMirrorWait, answers, all.Seconds(), nil)
+	}
+	if p := v.server.persisted; p != nil {
+		if store := p.shown.Load(); store != nil {
+			st := store.Stats()
+			gauge(descLogBytes, float64(st.LogBytes))
+			gauge(descDiskWaits, number(st.Waits))
+			out <- prometheus.MustNewConstSummary(descSyncs, st.Syncs, st.SyncTime.Seconds(), nil)
+		}
 	}
 	if !opened { // a copy
 		return

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dmindex/dmindex/memserver/internal/core"
@@ -68,11 +69,12 @@ type persisted struct {
 	files   *persist.Directory
 	volume  persist.Volume
 	options persist.Options
-	nothing bool           // the files count for nothing
-	store   *persist.Store // nil as long as that is so
-	feed    *verbs.Feed    // nil before the content is opened
-	waiter  *verbs.Waiter  // of checkpoints
-	running sync.WaitGroup // what the store does beside a stream
+	nothing bool                          // the files count for nothing
+	store   *persist.Store                // nil as long as that is so
+	shown   atomic.Pointer[persist.Store] // the same, for metrics
+	feed    *verbs.Feed                   // nil before the content is opened
+	waiter  *verbs.Waiter                 // of checkpoints
+	running sync.WaitGroup                // what the store does beside a stream
 
 	reading struct {
 		sync.Mutex
@@ -139,6 +141,7 @@ func (s *Server) openPersist(c *Config, want header) error {
 		if p.store, err = persist.Open(d, p.volume, p.options); err != nil {
 			return err
 		}
+		p.shown.Store(p.store)
 	}
 	was.Boot = hex.EncodeToString(want.boot[:])
 	return v.begin(c, was)
@@ -166,6 +169,7 @@ func (p *persisted) empty() error {
 	}
 	if err == nil {
 		p.store = store
+		p.shown.Store(store)
 	}
 	return err
 }

@@ -36,6 +36,7 @@ func (s *Store) Take(position verbs.Position, b []byte) (took bool, err error) {
 	if err := s.Err(); err != nil {
 		return false, err
 	}
+	defer func() { s.waits.Store(!took && err == nil) }()
 	at := s.at.Load()
 	has := at - (s.base + uint64(position))
 	if has > at {

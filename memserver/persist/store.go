@@ -66,6 +66,10 @@ type Store struct {
 	number  uint64        // its number
 	needed  atomic.Uint64 // the log may become this long whatever the limit
 	failed  atomic.Pointer[error]
+
+	waits    atomic.Bool   // there was no room for what came last
+	syncs    atomic.Uint64 // of logs
+	syncTime atomic.Int64  // that they took
 }
 
 // segment is a log that is written.
@@ -216,6 +220,7 @@ func (s *Store) name(f File, name string) error {
 func (s *Store) Send(b []byte) (int, error) {
 	s.mu.Lock()
 	n, err := s.sendLocked(b)
+	s.waits.Store(n == 0 && err == nil && len(b) > 0)
 	s.mu.Unlock()
 	if n > 0 {
 		s.wrote.Set()
@@ -321,9 +326,12 @@ func (s *Store) syncLocked() error {
 	if at == s.synced.Load() {
 		return nil
 	}
+	began := s.env.Now()
 	if err := s.log.Load().file.Sync(); err != nil {
 		return s.fail(fmt.Errorf("put the log on disk: %w", err))
 	}
+	s.syncs.Add(1)
+	s.syncTime.Add(int64(s.env.Now() - began))
 	s.synced.Store(at)
 	return nil
 }
