@@ -5,37 +5,76 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// TestLocalPersist kills a local index and starts it again with the same directory: all that was
-// acknowledged is there, and no key waits for the lease of an earlier process. That is also so
-// where earlier clients were fenced before, as --persist-accept-loss does by itself.
+// killsEnv is how many lives TestLocalPersist has, in place of a few.
+const killsEnv = "DMINDEX_TEST_KILLS"
+
+// TestLocalPersist kills a local index while clients write, all of its servers at once, and starts
+// it again with the same directory: all that was acknowledged is there, nothing is that nobody
+// wrote, and no key waits for the lease of an earlier process. That is also so where earlier
+// clients were fenced before, as --persist-accept-loss does by itself.
 func TestLocalPersist(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	lives := 3
+	if n, err := strconv.Atoi(os.Getenv(killsEnv)); err == nil {
+		lives = n
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(lives)*20*time.Second)
 	defer cancel()
 	dir := t.TempDir()
-	const keys = 100
-	for i, flags := range [][]string{nil, nil, {"--persist-accept-loss"}} {
+	const writers, keys = 4, 100
+	var acked, begun [writers * keys]int // values of keys
+	for life := range lives {
+		var flags []string
+		if life%3 == 2 {
+			flags = []string{"--persist-accept-loss"}
+		}
 		r, kill := startLocal(ctx, t, append(flags, "--persist="+dir)...)
-		if err := setOwned(ctx, r, fmt.Sprint("begin ", i)); err != nil {
-			t.Fatalf("start %d: %v", i, err)
+		if err := setOwned(ctx, r, fmt.Sprint("begin ", life)); err != nil {
+			t.Fatalf("life %d: %v", life, err)
 		}
-		for before := range i * keys {
-			if v, err := r.Get(ctx, fmt.Sprint("key ", before)).Int(); err != nil || v != before {
-				t.Fatalf("start %d: key %d is %d, %v", i, before, v, err)
+		for n := range acked {
+			v, err := r.Get(ctx, fmt.Sprint("key ", n)).Int()
+			if errors.Is(err, redis.Nil) {
+				v, err = 0, nil
 			}
+			if err != nil || v < acked[n] || v > begun[n] {
+				t.Fatalf("life %d: key %d is %d, %v; %d was acknowledged, %d begun", life, n, v, err, acked[n], begun[n])
+			}
+			acked[n], begun[n] = v, v
 		}
-		for key := i * keys; key < (i+1)*keys; key++ {
-			if err := r.Set(ctx, fmt.Sprint("key ", key), key, 0).Err(); err != nil {
-				t.Fatalf("start %d: %v", i, err)
-			}
+		until := 1 + rand.Int64N(2000)
+		var answers atomic.Int64
+		var working sync.WaitGroup
+		for w := range writers {
+			working.Go(func() {
+				for i := 0; ; i = (i + 1) % keys {
+					n := w*keys + i
+					begun[n]++
+					if r.Set(ctx, fmt.Sprint("key ", n), begun[n], 0).Err() != nil {
+						return
+					}
+					acked[n] = begun[n]
+					if answers.Add(1) == until {
+						go kill()
+					}
+				}
+			})
+		}
+		working.Wait()
+		if answers.Load() < until {
+			t.Fatalf("life %d: requests fail after %d answers", life, answers.Load())
 		}
 		kill()
 	}
@@ -73,7 +112,7 @@ func startLocal(ctx context.Context, t *testing.T, flags ...string) (r *redis.Cl
 	if err != nil {
 		t.Fatal(err)
 	}
-	kill = func() { _, _ = cmd.Process.Kill(), cmd.Wait() } // it may be dead
+	kill = sync.OnceFunc(func() { _, _ = cmd.Process.Kill(), cmd.Wait() }) // it may be dead
 	t.Cleanup(kill)
 	s := &said{t, make(chan string, 1000)}
 	go func() {
