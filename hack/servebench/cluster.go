@@ -79,6 +79,7 @@ const expiring = "-expiry"
 func indexOf(side string) (o indexOptions, ok bool) {
 	o.compute, o.copies = 2, 1
 	side, o.expires = strings.CutSuffix(side, expiring)
+	side, o.sync = cutFiled(side)
 	side, twice := strings.CutSuffix(side, copied)
 	if twice {
 		o.copies = 2
@@ -188,7 +189,8 @@ func (m *machine) startRedis(t *target, replica bool) error {
 type indexOptions struct {
 	design, transport string
 	compute           int
-	copies            int // of each memory server
+	copies            int    // of each memory server
+	sync              string // when files have a change; empty = there are no files
 	expires           bool
 	processors        float64 // of each compute server, as its cgroup bounds them; 0 = no bound
 }
@@ -249,6 +251,9 @@ func (m *machine) startMemory(t *target, id int, o indexOptions) (controls, metr
 			args = append(args, "--fabric", "", "--shm", filepath.Join(m.dir, fmt.Sprintf("%s-%d", t.name, id)))
 		} else {
 			args = append(args, "--fabric", ports[2])
+		}
+		if o.sync != "" {
+			args = append(args, "--persist", filepath.Join(m.dir, fmt.Sprintf("%s-%d-%d", t.name, id, i)), "--persist-sync", o.sync)
 		}
 		name := fmt.Sprint("memory-", id)
 		if o.copies > 1 {

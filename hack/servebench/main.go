@@ -45,7 +45,7 @@ func main() {
 	flag.StringVar(&o.binary, "dmindex", "bin/dmindex", "program whose servers are measured")
 	flag.StringVar(&o.ycsb, "ycsb", "", "go-ycsb's driver, as make builds it from hack/ycsb; empty = its rows are left out")
 	flag.StringVar(&rows, "rows", "", "rows to measure, comma-separated; empty = all")
-	flag.StringVar(&sides, "sides", "dex-tcp,dex-shm,sherman-tcp,sherman-shm,dex-tcp-expiry", "design-transport, design-tcp-2 where memory servers are kept twice, or design-transport-expiry for rows of indexes whose pairs may expire, comma-separated")
+	flag.StringVar(&sides, "sides", "dex-tcp,dex-shm,sherman-tcp,sherman-shm,dex-tcp-expiry", "design-transport, design-tcp-2 where memory servers are kept twice, design-tcp-always, -5ms and -off where they have files, or design-transport-expiry for rows of indexes whose pairs may expire, comma-separated")
 	flag.IntVar(&o.rounds, "rounds", 5, "rounds of each row")
 	flag.Float64Var(&o.scale, "scale", 1, "multiplies the operations of each run")
 	flag.IntVar(&o.keys, "keys", 200_000, "keys that are read and changed")
@@ -98,6 +98,8 @@ func run(ctx context.Context, o *options) error {
 			return fmt.Errorf("side %q: write design-transport, such as dex-tcp", side)
 		} else if o.copies == 2 && o.transport != "tcp" {
 			return fmt.Errorf("side %q: memory is kept twice over tcp only: write %s-tcp%s", side, o.design, copied)
+		} else if o.sync != "" && o.transport != "tcp" {
+			return fmt.Errorf("side %q: memory is kept in files over tcp only: write %s-tcp, and how", side, o.design)
 		}
 	}
 	m := &machine{ctx: ctx, o: o, ports: rand.IntN(lastPort)} // others may measure, too
