@@ -125,7 +125,9 @@ func TestPersist(t *testing.T) {
 	dir := t.TempDir()
 	var incarnation uint64
 	for life := range 3 {
-		s := must(New(persistConfig(dir, persist.Sync(life))))
+		c := persistConfig(dir, persist.Sync(life))
+		c.Metrics = "127.0.0.1:0"
+		s := must(New(c))
 		if life == 0 {
 			incarnation = s.Incarnation()
 		} else if s.Incarnation() != incarnation {
@@ -134,12 +136,15 @@ func TestPersist(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- s.Run(ctx) }()
-		c := client(t, s.Addresses().Control, "a", "tcp", nil)
+		a := client(t, s.Addresses().Control, "a", "tcp", nil)
 		if life == 0 {
-			must(c.Admit(8, 0, limit))
+			must(a.Admit(8, 0, limit))
 		}
-		if id := must(c.Register(limit)); int(id) != life+1 {
+		if id := must(a.Register(limit)); int(id) != life+1 {
 			t.Errorf("client %d in life %d", id, life)
+		}
+		if _, m := get(t, s.Addresses().Metrics, "/metrics"); !strings.Contains(m, "dmindex_memserver_persist_waiting 0") || !strings.Contains(m, "dmindex_memserver_persist_sync_seconds_count") || !strings.Contains(m, "dmindex_memserver_persist_log_bytes") {
+			t.Error("it has no metrics of its files")
 		}
 		if _, err := New(persistConfig(dir, persist.Always)); !errors.Is(err, persist.ErrInUse) {
 			t.Errorf("a second server: %v", err)
