@@ -169,6 +169,7 @@ type RebalanceSpec struct {
 }
 
 // PartitioningSpec says how keys are divided between compute servers.
+// +kubebuilder:validation:XValidation:rule="has(self.atomicPrefix) == has(oldSelf.atomicPrefix)",message="partitioning.atomicPrefix cannot be changed: make a new DMIndex and restore a dump into it"
 type PartitioningSpec struct {
 	// Routing of requests in designs in which every compute server can serve every key; with DEX
 	// they always go to the owner.
@@ -186,6 +187,7 @@ type PartitioningSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:Pattern=`^[ -~]+$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="partitioning.atomicPrefix cannot be changed: make a new DMIndex and restore a dump into it"
 	AtomicPrefix string `json:"atomicPrefix,omitempty"`
 
 	// Rebalance says when load is a reason to move ranges.
@@ -266,7 +268,6 @@ type SecuritySpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.nodeSize) || !has(self.design) || self.design in ['DEX', 'Sherman']",message="nodeSize is for DEX and Sherman: leave it out with other designs"
 // +kubebuilder:validation:XValidation:rule="self.?nodeSize == oldSelf.?nodeSize",message="nodeSize cannot be changed: make a new DMIndex and restore a dump into it"
 // +kubebuilder:validation:XValidation:rule="(has(self.expiry) && self.expiry == 'Enabled') == (has(oldSelf.expiry) && oldSelf.expiry == 'Enabled')",message="expiry cannot be changed: make a new DMIndex and restore a dump into it"
-// +kubebuilder:validation:XValidation:rule="self.?partitioning.?atomicPrefix == oldSelf.?partitioning.?atomicPrefix",message="partitioning.atomicPrefix cannot be changed: make a new DMIndex and restore a dump into it"
 // +kubebuilder:validation:XValidation:rule="!self.?partitioning.?atomicPrefix.hasValue() || self.key.type == 'Bytes'",message="partitioning.atomicPrefix is for keys of type Bytes: leave it out"
 type DMIndexSpec struct {
 	// DEX: key ranges have owners, which cache them.
