@@ -28,6 +28,10 @@ type numbers struct {
 	// free is complete. Else those that the API server refused in this process are it
 	again bool
 	also  map[string]string // annotations that are written with next
+	// numbers that come first: what they stand for is there, and they are never passed over
+	kept []int
+	// makes what a pod needs before it, and nothing that is there; nil = it needs nothing
+	first func(ctx context.Context, id int) error
 }
 
 // tellReserved says which labels and annotations of a template the pods do not get. Templates that
@@ -49,13 +53,15 @@ func (b *base) createPods(ctx context.Context, pool client.Object, count int, re
 	if count == 0 {
 		return nil
 	}
-	next, ids := from.next, b.spare.pick(pool.GetUID(), from.free, count)
-	if !from.again {
+	next, ids := from.next, slices.Clone(from.kept[:min(count, len(from.kept))])
+	if from.again {
+		ids = append(ids, b.spare.pick(pool.GetUID(), from.free, count-len(ids))...)
+	} else {
 		ids = b.spare.take(pool.GetUID(), count)
 	}
 	fresh := count - len(ids)
 	if len(ids) > 0 {
-		next = max(next, ids[len(ids)-1]+1) // the annotation may have been lost
+		next = max(next, slices.Max(ids)+1) // the annotation may have been lost
 	}
 	for id := next; id < next+fresh; id++ {
 		ids = append(ids, id)
@@ -85,7 +91,13 @@ func (b *base) createPods(ctx context.Context, pool client.Object, count int, re
 		}
 	}
 	for i, pod := range pods {
-		err := b.Create(ctx, pod)
+		var err error
+		if from.first != nil {
+			err = from.first(ctx, ids[i])
+		}
+		if err == nil {
+			err = b.Create(ctx, pod)
+		}
 		switch {
 		case err == nil:
 			logf.FromContext(ctx).Info("create pod", "pod", pod.Name, "reason", reason)
@@ -93,7 +105,9 @@ func (b *base) createPods(ctx context.Context, pool client.Object, count int, re
 			back(ids[i:])
 			return err
 		case apierrors.IsAlreadyExists(err): // and is not of the pool, or it was made just now
-			b.spare.avoid(pool.GetUID(), ids[i])
+			if !slices.Contains(from.kept, ids[i]) {
+				b.spare.avoid(pool.GetUID(), ids[i])
+			}
 			back(ids[i+1:])
 			return err
 		default: // this one may be there all the same

@@ -130,6 +130,10 @@ func (r *DMIndexReconciler) isKnownLost(ctx context.Context, s *indexScope, m *m
 	if err != nil || !reflect.DeepEqual(now.Views[volume], p.record.Views[volume]) {
 		return false, err
 	}
+	if isPersistent(pool) && m.why == podGone {
+		there, err := claimThere(ctx, r.Live, pool, volume)
+		return err == nil && !there, err
+	}
 	view, recorded := now.Views[volume]
 	if !recorded {
 		return true, nil

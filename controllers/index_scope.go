@@ -69,7 +69,7 @@ type memoryPoolOfIndex struct {
 	authority *pki.Authority     // nil = not yet
 	record    volumeRecord
 	pods      []*corev1.Pod                      // that answer for a volume
-	elsewhere idSet                              // volumes (volumeRecord.answering)
+	elsewhere idSet                              // volumes that are not lost with the pod that answers: other copies, disks
 	described map[int]*rpcv1.DescribeMemoryReply // by volume, as problems
 	problems  map[int]string                     // of servers that cannot start
 }
@@ -84,7 +84,11 @@ func (m *memoryPoolOfIndex) gatherServers(ctx context.Context, from client.Reade
 		return err
 	}
 	m.pods, m.elsewhere = m.record.answering(pods)
-	return nil
+	claims, err := listClaims(ctx, from, m.pool)
+	for volume := range claims {
+		m.elsewhere[volume] = true
+	}
+	return err
 }
 
 // observe are the volumes of the pool as they are seen now, where the pool has a place among those

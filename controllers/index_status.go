@@ -113,7 +113,21 @@ func (s *indexScope) durability() dmv1.Durability {
 	if s.index.Spec.Durability == dmv1.DurabilityReplicated && s.verdict.recorded && s.withoutCopy() == "" {
 		return dmv1.DurabilityReplicated
 	}
+	if s.index.Spec.Durability == dmv1.DurabilityPersistent && s.verdict.recorded && s.withoutDisk() == "" {
+		return dmv1.DurabilityPersistent
+	}
 	return dmv1.DurabilityMemory
+}
+
+// withoutDisk says which memory pools of the index keep nothing on disks; empty if all do.
+func (s *indexScope) withoutDisk() string {
+	var list []string
+	for _, p := range s.memoryPools {
+		if p.pool != nil && !isPersistent(p.pool) {
+			list = append(list, p.pool.Name)
+		}
+	}
+	return strings.Join(list, ", ")
 }
 
 // withoutCopy says which memory servers that hold the index have no copy that is in sync; empty if
@@ -249,6 +263,8 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionDegraded, true, trouble.reason, trouble.message)
 	case s.index.Spec.Durability == dmv1.DurabilityReplicated && created && s.withoutCopy() != "":
 		set(dmv1.ConditionDegraded, true, dmv1.ReasonCopyMissing, "durability is Replicated, and there is no copy in sync of "+s.withoutCopy()+": the conditions of the memory pools say why")
+	case s.index.Spec.Durability == dmv1.DurabilityPersistent && created && s.withoutDisk() != "":
+		set(dmv1.ConditionDegraded, true, dmv1.ReasonNotPersistent, "durability is Persistent, and these memory pools have no persistence: "+s.withoutDisk()+": write another durability, or restore a dump into a new index on other pools")
 	case s.view.Map != nil && computeReady < s.view.Desired:
 		set(dmv1.ConditionDegraded, true, dmv1.ReasonComputeMissing, fmt.Sprintf("%d of %d compute servers are ready", computeReady, s.view.Desired))
 	default:

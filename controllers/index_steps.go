@@ -267,6 +267,9 @@ func (r *DMIndexReconciler) chooseMemory(ctx context.Context, s *indexScope) err
 	if s.verdict.recorded {
 		return nil
 	}
+	if pools := s.withoutDisk(); pools != "" && s.index.Spec.Durability == dmv1.DurabilityPersistent {
+		return &waitFor{dmv1.ReasonNotPersistent, "durability is Persistent, and these memory pools have no persistence: " + pools + ": name pools with persistence in a new index, or write another durability", 0}
+	}
 	if message := s.missingMemory(); message != "" {
 		for _, p := range s.memoryPools {
 			if len(p.problems) > 0 {

@@ -36,12 +36,13 @@ type memoryPoolScope struct {
 	authority *pki.Authority
 	pods      []*corev1.Pod // all
 	record    volumeRecord
-	answering []*corev1.Pod        // those of pods that answer for a volume
-	elsewhere idSet                // volumes (volumeRecord.answering)
-	volumes   []*volumeScope       // that are not left as they are
-	nodes     map[string]nodeState // of its pods, by name
-	probes    []*corev1.Pod        // of images (memorypool_image.go)
-	size      int                  // servers that there shall be
+	answering []*corev1.Pod                         // those of pods that answer for a volume
+	elsewhere idSet                                 // volumes (volumeRecord.answering)
+	volumes   []*volumeScope                        // that are not left as they are
+	nodes     map[string]nodeState                  // of its pods, by name
+	claims    map[int]*corev1.PersistentVolumeClaim // by volume; nil = the pool has no persistence
+	probes    []*corev1.Pod                         // of images (memorypool_image.go)
+	size      int                                   // servers that there shall be
 	looked    time.Time
 	// pods on whose servers there are indexes
 	recorded  idSet
@@ -134,6 +135,9 @@ func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) (
 // gatherUse looks at the pool's pods, and at who has memory there.
 func (r *DMMemoryPoolReconciler) gatherUse(ctx context.Context, s *memoryPoolScope) (err error) {
 	if s.pods, err = listPods(ctx, r, s.pool, dmv1.ComponentMemory); err != nil {
+		return err
+	}
+	if s.claims, err = listClaims(ctx, r, s.pool); err != nil {
 		return err
 	}
 	if s.record, err = recordOf(s.pool); err != nil {
@@ -288,10 +292,14 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 		if s.pods, err = listPods(ctx, r.Live, s.pool, dmv1.ComponentMemory); err != nil {
 			return err
 		}
+		if s.claims, err = listClaims(ctx, r.Live, s.pool); err != nil {
+			return err
+		}
 		s.answering, s.elsewhere = s.record.answering(s.pods)
 		actions = decideMemoryPool(s.view(r.now()))
 	}
 	var problems collected
+	problems.add(r.keepClaims(ctx, s))
 	problems.add(r.replace(ctx, s, actions, tls))
 	for _, p := range s.pods {
 		if podID(p) == actions.restart {
@@ -308,7 +316,7 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 		if !slices.Contains(actions.remove, podID(p)) {
 			continue
 		}
-		if !refusedByKubelet(p) {
+		if !refusedByKubelet(p) && !isPersistent(s.pool) {
 			r.events.Eventf(s.pool, p, corev1.EventTypeWarning, "MemoryServerEnded", "Replace", "pod %s ended (%s); it is replaced by a new one; its content is lost", p.Name, p.Status.Reason)
 		}
 		if err := r.deletePod(ctx, p, uselessBecause(p)); err != nil {
@@ -321,6 +329,10 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 	ids, err := memoryIDs(s.pool, s.pods, s.record, s.recorded)
 	if err != nil {
 		return err
+	}
+	if isPersistent(s.pool) {
+		ids = s.claimIDs(ids)
+		ids.first = func(ctx context.Context, id int) error { return r.makeClaim(ctx, s, id) }
 	}
 	r.tellReserved(s.pool, &s.pool.Spec.Pod)
 	return r.createPods(ctx, s.pool, actions.create, actions.createWhy, ids, func(id int) (*corev1.Pod, error) {
@@ -335,7 +347,7 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 }
 
 func (s *memoryPoolScope) view(now time.Time) memoryPoolView {
-	v := memoryPoolView{servers: s.size, image: s.image, paused: s.pool.Spec.Paused, now: now}
+	v := memoryPoolView{servers: max(s.size, len(s.claims)), returns: isPersistent(s.pool), image: s.image, paused: s.pool.Spec.Paused, now: now}
 	// A volume with another copy that is named is there, whatever becomes of the pod that answers,
 	// and no image of it is changed in place: its primary would be another pod then.
 	for volume := range s.elsewhere {
@@ -347,7 +359,7 @@ func (s *memoryPoolScope) view(now time.Time) memoryPoolView {
 		}
 		is, since := ready(p)
 		restarted, _ := time.Parse(time.RFC3339, p.Annotations[annotationRestarted])
-		v.pods = append(v.pods, memoryPodView{id: podID(p), going: going(p), ended: ended(p), ready: is, readySince: kube.Stamp(p, "", since, now),
+		v.pods = append(v.pods, memoryPodView{id: podID(p), going: going(p), ended: ended(p) || s.claimless(p), ready: is, readySince: kube.Stamp(p, "", since, now),
 			image: s.imageInPlace(p), node: p.Spec.NodeName, restarted: kube.Stamp(p, kube.Owner, restarted, now), attempt: attempt(p), stuck: stuck(p), idle: idle(p, now), unfit: s.problems[volumeOf(p)] != ""})
 	}
 	for _, p := range s.probes {

@@ -10,6 +10,7 @@ import (
 type memoryPoolView struct {
 	servers int // that there shall be
 	image   string
+	returns bool // pods that end come back with the same number (memorypool_claims.go)
 	paused  bool // what is lost is replaced; no image is changed
 	now     time.Time
 	pods    []memoryPodView
@@ -59,6 +60,24 @@ func decideMemoryPool(v memoryPoolView) memoryPoolActions {
 	return a
 }
 
+// returnAfter is how long after it was made a pod is made again, at the earliest.
+const returnAfter = 10 * time.Second
+
+// comeBack decides about pods that come back with the same number: one that ended, or was refused
+// by its kubelet, is deleted after a while, and one is made in its place when it is gone.
+func (a *memoryPoolActions) comeBack(v memoryPoolView) {
+	a.create, a.createWhy, a.remove = max(0, v.servers-len(v.pods)), fmt.Sprintf("the pool has %d of %d pods", len(v.pods), v.servers), nil
+	for _, p := range v.pods {
+		switch at := p.attempt.created.Add(returnAfter); {
+		case !p.ended || p.going:
+		case v.now.Before(at):
+			a.next = at
+		default:
+			a.remove = append(a.remove, p.id)
+		}
+	}
+}
+
 // decideServers is all of it but the proof of images.
 func decideServers(v memoryPoolView) memoryPoolActions {
 	a := memoryPoolActions{restart: -1}
@@ -82,7 +101,11 @@ func decideServers(v memoryPoolView) memoryPoolActions {
 		}
 	}
 	a.create, a.createWhy = max(0, v.servers-there), fmt.Sprintf("the pool has %d of %d servers", there, v.servers)
-	a.create, a.remove, a.next = replaceRefused(attempts, a.create, a.remove, v.now)
+	if v.returns {
+		a.comeBack(v)
+	} else {
+		a.create, a.remove, a.next = replaceRefused(attempts, a.create, a.remove, v.now)
+	}
 	if v.paused {
 		return a
 	}

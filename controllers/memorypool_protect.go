@@ -122,7 +122,7 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 		return nil // the garbage collector is deleting all of it
 	}
 	var problems collected
-	keeps := len(s.use.keptFor) > 0
+	keeps := len(s.use.keptFor) > 0 && !isPersistent(s.pool)
 	needed, counted := s.neededPods()
 	budget := func(pods int) {
 		if keeps || !s.pool.Spec.Paused {
@@ -151,7 +151,7 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 			}
 			continue
 		}
-		if names := s.use.keptFor[volumeOf(p)]; len(names) > 0 && s.needs(p) && kept.Labels[dmv1.LabelReleased] != p.Labels[dmv1.LabelReleased] {
+		if names := s.use.keptFor[volumeOf(p)]; keeps && len(names) > 0 && s.needs(p) && kept.Labels[dmv1.LabelReleased] != p.Labels[dmv1.LabelReleased] {
 			r.tellReleased(ctx, s, p, kept.Labels[dmv1.LabelReleased] != "", strings.Join(names, ", "))
 		}
 		kept.DeepCopyInto(p)
@@ -174,9 +174,10 @@ func (s *memoryPoolScope) needs(p *corev1.Pod) bool {
 	return s.record.needs(p) || recorded && !slices.ContainsFunc(view.named(), left)
 }
 
-// keeps are the indexes that a pod is kept for: none if data is not lost with it.
+// keeps are the indexes that a pod is kept for: none if data is not lost with it, as where it
+// is on a disk.
 func (s *memoryPoolScope) keeps(p *corev1.Pod) []string {
-	if !s.needs(p) {
+	if !s.needs(p) || isPersistent(s.pool) {
 		return nil
 	}
 	return s.use.keeps(p)
@@ -230,7 +231,7 @@ func (b *base) holdPool(ctx context.Context, pool *dmv1.DMMemoryPool, used bool)
 
 // protectedCondition says for which indexes the pool's pods are kept, and how they are released.
 func (s *memoryPoolScope) protectedCondition() {
-	var kept []string
+	kept := s.keptClaims()
 	for _, p := range s.pods {
 		if names := s.keeps(p); len(names) > 0 && !going(p) {
 			kept = append(kept, p.Name+" ("+strings.Join(names, ", ")+")")
@@ -238,6 +239,9 @@ func (s *memoryPoolScope) protectedCondition() {
 	}
 	reason, message := dmv1.ReasonNotInUse, "no index with onDataLoss: Block has memory in the pool"
 	switch {
+	case len(kept) > 0 && isPersistent(s.pool):
+		reason = dmv1.ReasonInUse
+		message = fmt.Sprintf("data of indexes is in claims %s: they are not deleted. Their pods may be evicted and deleted, and come back with it. Annotate the pool with %s=CLAIM,... to let claims be deleted", strings.Join(kept, ", "), dmv1.AnnotationRelease)
 	case len(kept) > 0:
 		reason = dmv1.ReasonInUse
 		message = fmt.Sprintf("data of indexes would be lost with pods %s: they are neither evicted nor deleted. Annotate the pool with %s=POD,... to release some", strings.Join(kept, ", "), dmv1.AnnotationRelease)

@@ -39,6 +39,8 @@ func (s *memoryPoolScope) summarize(err error) {
 			reason, message = dmv1.ReasonNodeUnfit, message+unfitPods(s.pods, s.problems)
 		} else if why := s.imageProblem(); why != "" {
 			reason, message = dmv1.ReasonImageUnavailable, message+"; "+why
+		} else if why := s.claimProblem(); why != "" {
+			reason, message = dmv1.ReasonClaimMissing, message+"; "+why
 		} else if r, why := podTrouble(s.pods); why != "" {
 			reason, message = r, message+"; "+why
 		}
@@ -63,7 +65,7 @@ func (s *memoryPoolScope) account() (answering int) {
 		if going(p) {
 			continue
 		}
-		state := dmv1.MemoryServerState{Pod: p.Name, Node: p.Spec.NodeName, Problem: cut(s.problems[volumeOf(p)], 1024), KeptFor: s.keeps(p)}
+		state := dmv1.MemoryServerState{Pod: p.Name, Node: p.Spec.NodeName, Claim: s.claimOf(p), Problem: cut(s.problems[volumeOf(p)], 1024), KeptFor: s.keeps(p)}
 		if s.isMoved(p) {
 			state.KeptFor = nil // a drain shall try again: its refusal by the budget says so
 		}

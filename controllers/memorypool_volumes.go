@@ -40,7 +40,7 @@ const annotationNamed = "dmindex.io/named"
 
 // keepVolumes does what is next for the volumes of a pool.
 func (r *DMMemoryPoolReconciler) keepVolumes(ctx context.Context, s *memoryPoolScope) error {
-	if s.pool.Spec.Transport == dmv1.TransportRDMA {
+	if s.pool.Spec.Transport == dmv1.TransportRDMA || isPersistent(s.pool) {
 		return nil
 	}
 	if err := r.listNamed(ctx, s); err != nil {
@@ -104,7 +104,7 @@ func (s *memoryPoolScope) memories(all *remembered, watch *volumeWatch) {
 // certificates and the network policy let them. It stays so once a volume has a view.
 func (s *memoryPoolScope) hasCopies() bool {
 	p := s.pool
-	return p.Spec.Transport != dmv1.TransportRDMA &&
+	return p.Spec.Transport != dmv1.TransportRDMA && !isPersistent(p) &&
 		(s.copies() > 1 || len(s.volumes) > 0 || p.Annotations[dmv1.AnnotationMove] != "" || p.Annotations[dmv1.AnnotationVolumes] != "")
 }
 

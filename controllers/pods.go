@@ -36,8 +36,11 @@ func listPods(ctx context.Context, from client.Reader, pool client.Object, compo
 
 // podID is the number of a pod in its pool; -1 if it has none. It is read from the name, which
 // nobody can change. With another label a memory server would seem to be a new one beside itself.
-func podID(p *corev1.Pod) int {
-	id, err := strconv.Atoi(p.Name[strings.LastIndexByte(p.Name, '-')+1:])
+func podID(p *corev1.Pod) int { return numberIn(p.Name) }
+
+// numberIn is the number at the end of the name of a pod or a claim; -1 if there is none.
+func numberIn(name string) int {
+	id, err := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:])
 	if err != nil {
 		return -1
 	}

@@ -34,6 +34,7 @@ import (
 // Alphabetically, as everywhere:
 //
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=create;get;list;patch;watch
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=create;get;list;patch;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=create;delete;get;list;patch;watch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create;get;list;patch;watch
 // +kubebuilder:rbac:groups="",resources=services,verbs=create;get;list;patch;watch
@@ -111,6 +112,7 @@ func CacheOptions(namespaces []string) cache.Options {
 	o := cache.Options{ByObject: map[client.Object]cache.ByObject{
 		&batchv1.Job{}:                  ours,
 		&corev1.ConfigMap{}:             ours,
+		&corev1.PersistentVolumeClaim{}: ours,
 		&corev1.Pod{}:                   ours,
 		&corev1.Secret{}:                ours,
 		&corev1.Service{}:               ours,
@@ -158,7 +160,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	}
 	memory, compute, indexes := newFair(&DMMemoryPoolReconciler{b}, o.Concurrency), newFair(&DMComputePoolReconciler{b}, o.Concurrency), newFair(&DMIndexReconciler{base: b}, o.Concurrency)
 	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMMemoryPool{}, changed(nothing[*dmv1.DMMemoryPool])).WithOptions(options(memory)).
-		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&corev1.ConfigMap{}).
+		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&corev1.ConfigMap{}).Owns(&corev1.PersistentVolumeClaim{}).
 		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(memoryPoolsOfIndex), changed(nothing[*dmv1.DMIndex])).
 		Watches(&corev1.Secret{}, b.viaIndex(memoryPoolsOfIndex)).
 		// of compute servers: see allOverTLS

@@ -90,7 +90,7 @@ func (s *memoryPoolScope) volumesToKeep() (all []*volumeScope) {
 // copies is how many copies of each volume are wanted. An index with durability Replicated holds
 // them at two.
 func (s *memoryPoolScope) copies() int {
-	if s.pool.Spec.Transport != dmv1.TransportRDMA && (s.pool.Spec.Copies > 1 || len(s.use.replicated) > 0) {
+	if s.pool.Spec.Transport != dmv1.TransportRDMA && !isPersistent(s.pool) && (s.pool.Spec.Copies > 1 || len(s.use.replicated) > 0) {
 		return 2
 	}
 	return 1

@@ -28,6 +28,10 @@ const (
 	DataDir = "/var/lib/dmindex"
 	// memory server: emptyDir of memory, if the other one is of huge pages
 	StateDir = "/var/lib/dmindex-state"
+	// memory server: PersistentVolumeClaim of a pool with persistence, and the directory in it: a
+	// file system that was just made is not empty
+	DiskDir    = "/var/lib/dmindex-disk"
+	PersistDir = DiskDir + "/memory"
 	// tls.crt, tls.key, ca.crt; reloaded when they change
 	TLSDir = "/etc/dmindex/tls"
 	// in TLSDir of compute servers: the salt of digests of keys

@@ -225,6 +225,16 @@ const (
 	// or let its indexes be made anew.
 	ReasonCopyMayLack = "CopyMayLack"
 
+	// ReasonNotPersistent: spec.durability of an index is Persistent, and a memory pool that it names
+	// has no persistence. To do: name pools with persistence in a new DMIndex, or write another
+	// durability.
+	ReasonNotPersistent = "NotPersistent"
+
+	// ReasonClaimMissing: a memory pod with persistence waits for its PersistentVolumeClaim, or
+	// lost it; the message names the claim. To do: bring the claim or its volume back. If the disk
+	// is gone for good, delete claim and pod: the indexes say then that their data is lost.
+	ReasonClaimMissing = "ClaimMissing"
+
 	// ReasonDeleting: the object is being deleted; the message names what it waits for.
 	ReasonDeleting = "Deleting"
 )

@@ -22,7 +22,7 @@ type DMIndexStatus struct {
 	Identity string `json:"identity,omitempty"`
 
 	// Durability in force: Replicated once each memory server of the index has a copy on another
-	// node, and as long as it has.
+	// node, and as long as it has; Persistent if each keeps what it holds on a disk.
 	// +optional
 	Durability Durability `json:"durability,omitempty"`
 

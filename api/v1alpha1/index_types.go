@@ -34,7 +34,7 @@ const (
 )
 
 // Durability is what an acknowledged write survives.
-// +kubebuilder:validation:Enum=Memory;Replicated
+// +kubebuilder:validation:Enum=Memory;Replicated;Persistent
 type Durability string
 
 // What an acknowledged write survives.
@@ -45,6 +45,9 @@ const (
 	// DurabilityReplicated survives the loss of any memory pod, too: what each one holds has a copy
 	// on another node.
 	DurabilityReplicated Durability = "Replicated"
+	// DurabilityPersistent survives the end of all pods at once, and of all nodes: what each memory
+	// pod holds is on a disk as well, and the pod comes back with it.
+	DurabilityPersistent Durability = "Persistent"
 )
 
 // Routing is who serves a request.
@@ -251,6 +254,8 @@ type SecuritySpec struct {
 // DMIndexSpec is what an index shall be.
 // +kubebuilder:validation:XValidation:rule="!self.?security.?fabricTLS.orValue(false) || !self.memoryPools.exists(p, has(p.template) && has(p.template.transport) && p.template.transport == 'RDMA')",message="security.fabricTLS is for transport TCP: over RDMA nothing is encrypted, so leave it out, or write transport: TCP of the memory pools"
 // +kubebuilder:validation:XValidation:rule="self.durability != 'Replicated' || !self.memoryPools.exists(p, has(p.template) && has(p.template.transport) && p.template.transport == 'RDMA')",message="durability: Replicated is for transport TCP: write durability: Memory, or transport: TCP of the memory pools"
+// +kubebuilder:validation:XValidation:rule="self.durability != 'Replicated' || !self.memoryPools.exists(p, has(p.template) && has(p.template.persistence))",message="durability: Replicated is for memory pools without persistence: write durability: Persistent, or leave persistence out"
+// +kubebuilder:validation:XValidation:rule="self.durability != 'Persistent' || !self.memoryPools.exists(p, has(p.template) && !has(p.template.persistence))",message="durability: Persistent needs disks: write persistence: {} in the template of each memory pool of a new DMIndex, or another durability"
 // +kubebuilder:validation:XValidation:rule="!has(self.nodeSize) || [self.value.maxLength + (has(self.expiry) && self.expiry == 'Enabled' ? 9 : 0)].exists(v, self.nodeSize >= (self.key.type == 'Uint64' ? 96 + (15 + (v > 256 ? 17 : v)) / 8 * 16 : 64 + (self.key.?maxLength.orValue(0) + 7) / 8 * 32 + (self.key.?maxLength.orValue(0) + (v > 256 ? 16 : v) + 9) / 8 * 16))",message="nodeSize is too small for keys and values of these lengths: leave it out, or write at least 6 * key.maxLength + 2 * value.maxLength + 128 (with expiry, a value has 9 bytes more; one above 256 counts as 16)"
 // +kubebuilder:validation:XValidation:rule="!has(self.nodeSize) || !has(self.design) || self.design in ['DEX', 'Sherman']",message="nodeSize is for DEX and Sherman: leave it out with other designs"
 // +kubebuilder:validation:XValidation:rule="self.?nodeSize == oldSelf.?nodeSize",message="nodeSize cannot be changed: make a new DMIndex and restore a dump into it"
@@ -313,7 +318,9 @@ type DMIndexSpec struct {
 
 	// Durability is what an acknowledged write survives. Memory: the death of any client and any
 	// compute server. Replicated: that of any memory pod, too; it holds the copies of the memory
-	// pools at 2, and is in force as soon as status.durability says so. It can be changed.
+	// pools at 2. Persistent: the end of all pods at once; it needs memory pools with persistence,
+	// and the death of a memory pod lasts until it is back. status.durability says what is in
+	// force. It can be changed.
 	// +required
 	Durability Durability `json:"durability"`
 

@@ -11,6 +11,9 @@ import (
 // +kubebuilder:validation:XValidation:rule="quantity(string(self.chunkSize)).compareTo(quantity(string(oldSelf.chunkSize))) == 0",message="chunkSize cannot be changed: make a new pool"
 // +kubebuilder:validation:XValidation:rule="quantity(string(self.memory)).compareTo(quantity(string(self.chunkSize)).add(quantity(string(self.chunkSize)))) >= 0",message="memory is too small: write at least two times chunkSize"
 // +kubebuilder:validation:XValidation:rule="!has(self.rdma) || self.transport == 'RDMA'",message="rdma is for pools with transport: RDMA: write that, or leave rdma out"
+// +kubebuilder:validation:XValidation:rule="has(self.persistence) == has(oldSelf.persistence)",message="persistence cannot be added or removed: the servers' pods have data. Make a new pool, and restore a dump into an index there"
+// +kubebuilder:validation:XValidation:rule="!has(self.persistence) || self.transport == 'TCP'",message="persistence is for pools with transport TCP: over RDMA the memory changes without its server. Write transport: TCP, or leave persistence out"
+// +kubebuilder:validation:XValidation:rule="!has(self.persistence) || !has(self.persistence.size) || quantity(string(self.persistence.size)).asInteger() >= 4 * quantity(string(self.memory)).asInteger() + 268435456",message="persistence.size is too small: write at least 4 times memory and 256Mi, or leave it out"
 // +kubebuilder:validation:XValidation:rule="!has(self.rdma) || !has(self.rdma.hugePages) || quantity(string(self.memory)).asInteger() % quantity(self.rdma.hugePages).asInteger() == 0",message="memory must be whole huge pages: write a multiple of rdma.hugePages"
 type MemoryServers struct {
 	// Servers is how many memory servers the pool has. It can be raised; new servers join the
@@ -46,15 +49,62 @@ type MemoryServers struct {
 	// +optional
 	RDMA *RDMASpec `json:"rdma,omitempty"`
 
+	// Persistence keeps what the servers hold on disks as well (transport TCP, one copy): a pod
+	// that comes back has it, also after all pods ended at once. It cannot be added or removed.
+	// Without it memory is lost with its pod.
+	// +optional
+	Persistence *Persistence `json:"persistence,omitempty"`
+
 	// Pod says where and how the servers' pods run. After a change what TCP pods hold is moved to
 	// new ones, one after the other. With RDMA a change concerns pods that are made afterwards.
 	// +optional
 	Pod PodTemplate `json:"pod,omitzero"`
 }
 
+// PersistenceSync says when a change is on disk.
+// +kubebuilder:validation:Enum=Always;5ms;Off
+type PersistenceSync string
+
+// When a change is on disk.
+const (
+	PersistenceAlways PersistenceSync = "Always" // before it is acknowledged
+	Persistence5ms    PersistenceSync = "5ms"    // some 5 ms later
+	PersistenceOff    PersistenceSync = "Off"    // when the system writes it
+)
+
+// Persistence is how memory servers keep what they hold on disks: each one has a
+// PersistentVolumeClaim with the name of its pod, which is deleted with the pool.
+// +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",message="persistence.storageClassName cannot be changed: the claims are made. Make a new pool, and restore a dump into an index there"
+// +kubebuilder:validation:XValidation:rule="!has(self.size) || !has(oldSelf.size) || quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0",message="persistence.size can only be raised: disks do not shrink"
+type Persistence struct {
+	// StorageClassName of the claims. Default: the cluster's default class. The disks should have
+	// low latency: with sync Always an acknowledged change waits for one of their flushes.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	StorageClassName *string `json:"storageClassName,omitempty"`
+
+	// Size of each claim. Default: 4 times memory and 1Gi, for two checkpoints of the memory, a log
+	// of twice the memory, and what the file system takes. It can be raised if the class lets
+	// claims grow.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=24
+	Size *resource.Quantity `json:"size,omitempty"`
+
+	// Sync is when a change is on disk. Always: before it is acknowledged. 5ms: some 5 ms later,
+	// which the loss of a node's power may take. Off: when the system writes it, within 30 s or so,
+	// which the loss of power may take. The end of a process takes nothing in either. Where power
+	// may have taken something, the server does not open its disk. Changes concern pods that are
+	// made afterwards.
+	// +optional
+	// +default="Always"
+	Sync PersistenceSync `json:"sync,omitempty"`
+}
+
 // DMMemoryPoolSpec is what a memory pool shall be.
 // +kubebuilder:validation:XValidation:rule="!has(self.pod) || !has(self.pod.resources) || !has(self.pod.resources.limits) || !('memory' in self.pod.resources.limits) || has(self.rdma) && has(self.rdma.hugePages) || quantity(string(self.pod.resources.limits['memory'])).compareTo(quantity(string(self.memory)).add(quantity('256Mi'))) >= 0",message="pod.resources.limits.memory is too small: write at least memory + 256Mi, or leave it out"
 // +kubebuilder:validation:XValidation:rule="!has(self.copies) || self.copies == 1 || self.transport == 'TCP'",message="two copies are for pools with transport TCP: write copies: 1, or leave it out"
+// +kubebuilder:validation:XValidation:rule="!has(self.copies) || self.copies == 1 || !has(self.persistence)",message="two copies are for pools without persistence: write copies: 1, or leave one of the two out"
 type DMMemoryPoolSpec struct {
 	MemoryServers `json:",inline"`
 
@@ -106,6 +156,11 @@ type MemoryServerState struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	Incarnation string `json:"incarnation,omitempty"`
+
+	// Claim is the PersistentVolumeClaim that keeps what the server holds. Empty: nothing does.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Claim string `json:"claim,omitempty"`
 
 	// Ready reports whether the server answers.
 	// +required

@@ -218,6 +218,9 @@ func (c *cluster) kubelet(ctx context.Context) {
 			if settled || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded || p.DeletionTimestamp != nil || !c.startable.Load() {
 				continue
 			}
+			if !c.mounted(ctx, p) {
+				continue
+			}
 			if p.Labels[dmv1.LabelComponent] == dmv1.ComponentCompute {
 				c.fleet.Serve(string(p.UID), p.Annotations[dmv1.AnnotationIdentity])
 			}

@@ -23,10 +23,10 @@ const (
 
 // MemoryPod is the pod of a memory server with a volume of its own, of the same number. Its region
 // is a file in a volume of memory, which lives as long as the pod: a container that restarts finds
-// it again.
+// it again. With persistence it reads its region from the claim of its name.
 func MemoryPod(pool *dmv1.DMMemoryPool, id int, image string) *corev1.Pod {
 	p := memoryPod(pool, id, id, image)
-	if pool.Spec.Transport != dmv1.TransportRDMA {
+	if pool.Spec.Transport != dmv1.TransportRDMA && pool.Spec.Persistence == nil {
 		// A variable and no argument: an image that knows no copies would not start for that.
 		c := &p.Spec.Containers[0]
 		c.Env = append(c.Env, corev1.EnvVar{Name: config.EnvMirror, Value: mirrorAddress})
@@ -43,7 +43,7 @@ func memoryPod(pool *dmv1.DMMemoryPool, id, volume int, image string) *corev1.Po
 	args := []string{
 		"memserver",
 		volumeFlag + strconv.Itoa(volume+1),
-		"--data-dir=" + config.DataDir,
+		dataFlag(&spec),
 		fmt.Sprintf("--memory=%d", memory),
 		fmt.Sprintf("--chunk-size=%d", ChunkSize(pool)),
 		fmt.Sprintf("--control=:%d", config.PortControl),
@@ -66,6 +66,8 @@ func memoryPod(pool *dmv1.DMMemoryPool, id, volume int, image string) *corev1.Po
 		demand(c, name, *size)
 		mount(p, "data", config.DataDir, medium, size)
 		mount(p, "state", config.StateDir, corev1.StorageMediumMemory, resource.NewQuantity(ordinary, resource.BinarySI))
+	} else if spec.Persistence != nil {
+		keepOnDisk(p, pool)
 	} else {
 		mount(p, "data", config.DataDir, corev1.StorageMediumMemory, resource.NewQuantity(ordinary, resource.BinarySI))
 	}

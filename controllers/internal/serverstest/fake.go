@@ -22,6 +22,7 @@ type Fleet struct {
 	mu      sync.Mutex
 	next    uint64
 	memory  map[string]*memory
+	disks   map[string]*memory // by the UID of their claims
 	copies  map[string]*copyServer
 	compute map[string]*compute
 	away    map[string]bool   // by namespace/pod: does not answer
@@ -62,7 +63,7 @@ type Fleet struct {
 
 // New is a fleet without servers.
 func New() *Fleet {
-	return &Fleet{memory: map[string]*memory{}, copies: map[string]*copyServer{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, paths: map[string][]*rpcv1.MemoryPath{}, acls: map[string][]byte{}, trust: map[string]trust{}, ranges: map[string][]*rpcv1.OwnedRange{}, changed: make(chan struct{}), Chunks: 64, Locks: 1024}
+	return &Fleet{memory: map[string]*memory{}, disks: map[string]*memory{}, copies: map[string]*copyServer{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, paths: map[string][]*rpcv1.MemoryPath{}, acls: map[string][]byte{}, trust: map[string]trust{}, ranges: map[string][]*rpcv1.OwnedRange{}, changed: make(chan struct{}), Chunks: 64, Locks: 1024}
 }
 
 const chunkBytes = 8 << 20
@@ -172,6 +173,20 @@ func (f *Fleet) Forget(uid string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.memory, uid)
+}
+
+// Mount gives the memory server of a pod the disk of a claim, with what it has.
+func (f *Fleet) Mount(uid, claim string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.memory[uid] != nil {
+		return
+	}
+	if f.disks[claim] == nil {
+		f.next++
+		f.disks[claim] = &memory{incarnation: 1000 + f.next, indexes: map[string]*admitted{}}
+	}
+	f.memory[uid] = f.disks[claim]
 }
 
 // Lend puts another memory server, without content, in the place of that of a pod, until back is

@@ -1,0 +1,181 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+)
+
+// The volumes of a pool with persistence are on disks. Each has one pod at a time, and a claim of
+// the same name that outlives the pod:
+//
+//	claim n, no pod n    pod n is made: it reads what the claim has
+//	pod n that ended     is deleted, and made again once it is gone
+//	too few claims       a number is taken, then its claim is made, then its pod
+//	no claim n           the volume is lost, as one is whose pod is gone in other pools
+//
+// So a volume is lost with its claim alone, and only claims count as volumes that there are. Before
+// anything is made both claims and pods are read at the API server: a claim that a cache does not
+// have yet would seem to be lost.
+//
+// Why never two processes have a disk: a pod is made only when no pod of its name is there, and
+// nothing here removes a pod by force. What Kubernetes promises is left: the object of a pod goes
+// when its kubelet said that its processes ended, or somebody who knows that they have said so (a
+// node that is deleted, out-of-service, --force). On one node the server's lock of the directory
+// refuses a second process; on two, the volume is attached to one of them (ReadWriteOnce). A server
+// that finds another directory than that of its number and size refuses it.
+//
+// A claim that is not the pool's is not used, whatever its name is: its number is passed over. What
+// a directory has counts by the incarnation that its server says: an index that was made on another
+// one says that its data is lost.
+
+// isPersistent reports whether what the pool's servers hold is on disks.
+func isPersistent(pool *dmv1.DMMemoryPool) bool {
+	return pool.Spec.Persistence != nil && pool.Spec.Transport != dmv1.TransportRDMA
+}
+
+// listClaims are the claims of a pool, by number; nil for a pool without persistence.
+func listClaims(ctx context.Context, from client.Reader, pool *dmv1.DMMemoryPool) (map[int]*corev1.PersistentVolumeClaim, error) {
+	if !isPersistent(pool) {
+		return nil, nil
+	}
+	list := &corev1.PersistentVolumeClaimList{}
+	err := from.List(ctx, list, client.InNamespace(pool.Namespace),
+		client.MatchingLabels{dmv1.LabelManagedBy: dmv1.ManagedBy, dmv1.LabelPool: pool.Name, dmv1.LabelComponent: dmv1.ComponentMemory})
+	if err != nil {
+		return nil, fmt.Errorf("list the claims of pool %s: %w", pool.Name, err)
+	}
+	claims := map[int]*corev1.PersistentVolumeClaim{}
+	for i := range list.Items {
+		c := &list.Items[i]
+		if id := numberIn(c.Name); metav1.IsControlledBy(c, pool) && id >= 0 && id <= build.MaxVolume && c.Name == build.PodName(pool.Name, id) {
+			claims[id] = c
+		}
+	}
+	return claims, nil
+}
+
+// claimThere reports whether there is a claim with the name of a volume's, at the API server. One
+// that is not the pool's may have lost its owner: then nobody knows that the volume is lost.
+func claimThere(ctx context.Context, from client.Reader, pool *dmv1.DMMemoryPool, volume int) (bool, error) {
+	err := from.Get(ctx, types.NamespacedName{Namespace: pool.Namespace, Name: build.PodName(pool.Name, volume)}, &corev1.PersistentVolumeClaim{})
+	return err == nil, client.IgnoreNotFound(err)
+}
+
+// claimless reports whether a pod can never start, since its claim is gone. One that runs has it.
+func (s *memoryPoolScope) claimless(p *corev1.Pod) bool {
+	return isPersistent(s.pool) && s.claims[podID(p)] == nil && p.Spec.NodeName == ""
+}
+
+// claimIDs are the numbers that a pool with persistence may give to pods: those of claims without a
+// pod first.
+func (s *memoryPoolScope) claimIDs(ids numbers) numbers {
+	var waiting []int
+	for id, c := range s.claims {
+		ids.next = max(ids.next, id+1)
+		if c.DeletionTimestamp.IsZero() && !slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool { return podID(p) == id }) {
+			waiting = append(waiting, id)
+		}
+	}
+	slices.Sort(waiting)
+	ids.free = slices.DeleteFunc(ids.free, func(id int) bool { return s.claims[id] != nil })
+	ids.kept = waiting
+	return ids
+}
+
+// makeClaim makes the claim of a number, unless it is there.
+func (r *DMMemoryPoolReconciler) makeClaim(ctx context.Context, s *memoryPoolScope, id int) error {
+	if s.claims[id] != nil {
+		return nil
+	}
+	c := build.Claim(s.pool, id)
+	c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kindOf(s.pool))}
+	if err := r.Create(ctx, c, kube.Owner); err != nil {
+		return err
+	}
+	logf.FromContext(ctx).Info("create claim", "claim", c.Name, "reason", "a memory server is to have a disk")
+	return nil
+}
+
+// keepClaims protects the claims of volumes with data, and lets them grow.
+func (r *DMMemoryPoolReconciler) keepClaims(ctx context.Context, s *memoryPoolScope) error {
+	var problems collected
+	for id, c := range s.claims {
+		if !c.DeletionTimestamp.IsZero() {
+			continue
+		}
+		wanted := c.DeepCopy()
+		names := strings.Join(s.keepsClaim(id), ", ")
+		if names == "" {
+			delete(wanted.Annotations, dmv1.AnnotationKeptFor)
+		} else {
+			metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, dmv1.AnnotationKeptFor, names)
+		}
+		has, size := c.Spec.Resources.Requests[corev1.ResourceStorage], build.DiskBytes(s.pool)
+		grows := has.Cmp(size) < 0 && c.Status.Phase == corev1.ClaimBound
+		if grows {
+			wanted.Spec.Resources.Requests[corev1.ResourceStorage] = size
+		}
+		if !grows && c.Annotations[dmv1.AnnotationKeptFor] == names {
+			continue
+		}
+		err := r.Patch(ctx, wanted, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}), kube.Owner)
+		if client.IgnoreNotFound(err) != nil {
+			problems.add(fmt.Errorf("change claim %s: %w", c.Name, err))
+		}
+	}
+	return problems.err()
+}
+
+// keepsClaim are the indexes that a claim is kept for; none if it is released.
+func (s *memoryPoolScope) keepsClaim(id int) []string {
+	if s.use.released[build.PodName(s.pool.Name, id)] {
+		return nil
+	}
+	return s.use.keptFor[id]
+}
+
+// keptClaims are the claims that are not deleted, with the indexes that they are kept for.
+func (s *memoryPoolScope) keptClaims() (kept []string) {
+	for _, id := range slices.Sorted(maps.Keys(s.claims)) {
+		if names := s.keepsClaim(id); len(names) > 0 {
+			kept = append(kept, s.claims[id].Name+" ("+strings.Join(names, ", ")+")")
+		}
+	}
+	return kept
+}
+
+// claimProblem says what claims the pool's pods wait for; empty if for none.
+func (s *memoryPoolScope) claimProblem() string {
+	var list []string
+	for id, c := range s.claims {
+		switch {
+		case !c.DeletionTimestamp.IsZero():
+			list = append(list, fmt.Sprintf("claim %s is being deleted: what it has is lost with pod %s", c.Name, build.PodName(s.pool.Name, id)))
+		case c.Status.Phase == corev1.ClaimLost:
+			list = append(list, fmt.Sprintf("claim %s lost its volume %s: bring that back", c.Name, c.Spec.VolumeName))
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(list, "; ")
+}
+
+// claimOf is the name of the claim of the volume that a pod has; empty if there is none.
+func (s *memoryPoolScope) claimOf(p *corev1.Pod) string {
+	if c := s.claims[podID(p)]; c != nil {
+		return c.Name
+	}
+	return ""
+}
