@@ -72,10 +72,20 @@ func (r *DMIndexReconciler) evictFrom(ctx context.Context, s *indexScope, name s
 	if err := m.gatherServers(ctx, r.Live); err != nil {
 		return nil, err
 	}
+	recorded := podsOf(s.index, name)
 	for _, volume := range m.missing() {
+		if isPersistent(pool) && !slices.Contains(recorded, volume) {
+			continue // nothing of the index is on that disk
+		}
 		held = append(held, fmt.Sprintf("volume %d of pool %s (none of its copies serves)", volume, name))
 	}
-	pods := slices.DeleteFunc(m.pods, func(p *corev1.Pod) bool { return going(p) || ended(p) || p.Status.Phase == corev1.PodPending })
+	pods := slices.DeleteFunc(m.pods, func(p *corev1.Pod) bool {
+		down := going(p) || ended(p) || p.Status.Phase == corev1.PodPending
+		if down && isPersistent(pool) && slices.Contains(recorded, volumeOf(p)) {
+			held = append(held, fmt.Sprintf("%s (it is not back with its disk)", p.Name))
+		}
+		return down
+	})
 	if len(pods) == 0 {
 		return held, nil // also where somebody else's Secret keeps the pool from being made
 	}

@@ -69,7 +69,7 @@ type memoryPoolOfIndex struct {
 	authority *pki.Authority     // nil = not yet
 	record    volumeRecord
 	pods      []*corev1.Pod                      // that answer for a volume
-	elsewhere idSet                              // volumes that are not lost with the pod that answers: other copies, disks
+	elsewhere idSet                              // volumes with another copy, or a disk
 	described map[int]*rpcv1.DescribeMemoryReply // by volume, as problems
 	problems  map[int]string                     // of servers that cannot start
 }

@@ -26,7 +26,7 @@ import (
 func (c *cluster) admission() {
 	c.t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", "..", "config", "admission", "[ms][et]*.yaml"))
-	if err != nil || len(files) != 5 {
+	if err != nil || len(files) != 6 {
 		c.t.Fatal(files, err)
 	}
 	// by which the policies know the operator

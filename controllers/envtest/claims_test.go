@@ -34,6 +34,9 @@ func (c *cluster) mounted(ctx context.Context, p *corev1.Pod) bool {
 // persistent is an index with its memory on disks.
 var persistent = strings.NewReplacer("durability: Memory", "durability: Persistent", "template: {servers: 2, memory: 512Mi", "template: {persistence: {storageClassName: disks}, servers: 2, memory: 512Mi").Replace(index)
 
+// onDisks is a pool with its memory on disks.
+var onDisks = strings.Replace(memoryPool, "memory: 512Mi", "memory: 512Mi, persistence: {storageClassName: fast, size: 3Gi}", 1)
+
 // claims are the claims of a pool, with their UIDs.
 func (c *cluster) claims(pool string) map[string]types.UID {
 	c.t.Helper()
