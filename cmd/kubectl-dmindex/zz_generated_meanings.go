@@ -80,7 +80,7 @@ var meanings = map[string]meaning{
 	"NoNodeForCopy":     {when: "no node has room for a further copy of a volume; the message quotes the scheduler. Two copies never lie on one node.", do: "add a node, or free memory on one."},
 	"DecisionPending":   {when: "a pod of a volume does not answer, and it is not known whether another one may answer in its place; nothing is decided meanwhile.", do: "bring the pod or its node back, or delete the pod if its node will not return."},
 	"CopyMayLack":       {when: "nothing is left of a volume but a copy that was cut off before, and may lack what was acknowledged last.", do: "accept it with the annotation that the message names, or let its indexes be made anew."},
-	"NotPersistent":     {when: "spec.durability of an index is Persistent, and a memory pool that it names has no persistence.", do: "name pools with persistence in a new DMIndex, or write another durability."},
+	"NotPersistent":     {when: "spec.durability of an index is Persistent, and a memory pool of it has no persistence.", do: "name pools with persistence in a new DMIndex, or write another durability."},
 	"ClaimMissing":      {when: "a memory pod with persistence waits for its PersistentVolumeClaim, or lost it; the message names the claim.", do: "bring the claim or its volume back. If the disk is gone for good, delete claim and pod: the indexes say then that their data is lost."},
 	"Deleting":          {when: "the object is being deleted; the message names what it waits for.", do: ""},
 }

@@ -87,34 +87,32 @@ func TestPodsComeBackWithTheirClaims(t *testing.T) {
 	}
 	c.settled("demo")
 	identity := c.index("demo").Status.Identity
-	for round := range 2 {
-		was := map[string]types.UID{}
-		for _, pool := range []string{"demo-memory", "demo-compute"} {
-			for _, name := range c.pods(pool) {
-				was[name] = c.pod(name).UID
-				c.deletePod(name)
+	was := map[string]types.UID{}
+	for _, pool := range []string{"demo-memory", "demo-compute"} {
+		for _, name := range c.pods(pool) {
+			was[name] = c.pod(name).UID
+			c.deletePod(name)
+		}
+	}
+	c.eventually("memory pods are back", func() string {
+		for _, name := range []string{"demo-memory-0", "demo-memory-1"} {
+			p := &corev1.Pod{}
+			if err := c.get(name, p); err != nil || p.UID == was[name] || p.Status.PodIP == "" {
+				return fmt.Sprint(name, " is not back: ", err, c.pods("demo-memory"))
 			}
 		}
-		c.eventually("memory pods are back", func() string {
-			for _, name := range []string{"demo-memory-0", "demo-memory-1"} {
-				p := &corev1.Pod{}
-				if err := c.get(name, p); err != nil || p.UID == was[name] || p.Status.PodIP == "" {
-					return fmt.Sprint(name, " is not back: ", err, c.pods("demo-memory"))
-				}
-			}
-			return ""
-		})
-		c.available("demo")
-		c.condition("demo", dmv1.ConditionDataLost, metav1.ConditionFalse, dmv1.ReasonIntact, "")
-		if is := c.index("demo").Status.Identity; is != identity {
-			t.Fatalf("round %d: the index is %s, and was %s", round, is, identity)
-		}
-		if now := c.claims("demo-memory"); fmt.Sprint(now) != fmt.Sprint(claims) {
-			t.Fatalf("round %d: claims are %v, and were %v", round, now, claims)
-		}
-		if pods := c.pods("demo-memory"); len(pods) != 2 {
-			t.Errorf("round %d: there are %v", round, pods)
-		}
+		return ""
+	})
+	c.available("demo")
+	c.condition("demo", dmv1.ConditionDataLost, metav1.ConditionFalse, dmv1.ReasonIntact, "")
+	if is := c.index("demo").Status.Identity; is != identity {
+		t.Fatalf("the index is %s, and was %s", is, identity)
+	}
+	if now := c.claims("demo-memory"); fmt.Sprint(now) != fmt.Sprint(claims) {
+		t.Fatalf("claims are %v, and were %v", now, claims)
+	}
+	if pods := c.pods("demo-memory"); len(pods) != 2 {
+		t.Errorf("there are %v", pods)
 	}
 	c.settled("demo")
 }

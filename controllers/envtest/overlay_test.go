@@ -171,7 +171,7 @@ func TestOverlayEverywhere(t *testing.T) {
 			t.Errorf("%s takes for the operator: %v", o.GetName(), got)
 		}
 	}
-	if bindings != 4 {
+	if bindings != 5 {
 		t.Errorf("%d policies know an account", bindings)
 	}
 	args, _, _ := unstructured.NestedSlice(built.Find("Deployment", "acme-dmindex").Object, "spec", "template", "spec", "containers")
