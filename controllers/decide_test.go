@@ -41,6 +41,23 @@ func TestDecideMemoryPool(t *testing.T) {
 	f("image, one is unfit", 2, "b", "create 0 remove [] restart 1", with(pod(0), func(p *memoryPodView) { p.image = "b" }),
 		with(pod(1), func(p *memoryPodView) { p.ready, p.unfit = false, true }))
 	f("image, one is away", 2, "b", "create 0 remove [] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.ready = false }))
+	disks := func(name string, servers int, want string, pods ...memoryPodView) {
+		t.Helper()
+		a := decideMemoryPool(memoryPoolView{servers: servers, returns: true, image: "a", now: noon, pods: pods})
+		if got := fmt.Sprintf("create %d remove %v next %v", a.create, a.remove, a.next.Sub(noon) == 4*time.Second); got != want {
+			t.Errorf("with disks: %s: %s, want %s", name, got, want)
+		}
+	}
+	made := func(ago time.Duration, refused bool) func(*memoryPodView) {
+		return func(p *memoryPodView) {
+			p.ended, p.ready, p.attempt = true, false, podAttempt{id: p.id, ended: true, refused: refused, created: noon.Add(-ago)}
+		}
+	}
+	disks("gone", 2, "create 1 remove [] next false", pod(0))
+	disks("deleted, and still there", 2, "create 0 remove [] next false", pod(0), with(pod(1), func(p *memoryPodView) { p.going = true }))
+	disks("ended", 2, "create 0 remove [1] next false", pod(0), with(pod(1), made(time.Hour, false)))
+	disks("refused", 2, "create 0 remove [1] next false", pod(0), with(pod(1), made(returnAfter, true)))
+	disks("refused just now", 2, "create 0 remove [] next true", pod(0), with(pod(1), made(returnAfter-4*time.Second, true)))
 	paused := func(name, want string, pods ...memoryPodView) {
 		t.Helper()
 		a := decideMemoryPool(memoryPoolView{servers: 2, image: "b", paused: true, now: noon, pods: pods})
