@@ -58,6 +58,8 @@ func (s *memoryPoolScope) keepOldTemplates(reason string) (why, message string) 
 	switch {
 	case s.pool.Spec.Transport == dmv1.TransportRDMA:
 		return reason, fmt.Sprintf("all memory servers answer; %d of %d pods were made of an older spec.pod or spec.rdma and keep it, since memory with RDMA cannot be moved: make a new pool for what is to have the newer one", n, all)
+	case isPersistent(s.pool):
+		return reason, fmt.Sprintf("all memory servers answer; %d of %d pods were made of an older spec.pod and keep it: delete them one after the other, and they come back with the newer one and their disks", n, all)
 	case s.pool.Spec.Paused:
 		return reason, fmt.Sprintf("all memory servers answer; %d of %d pods were made of an older spec.pod and keep it while the pool is paused", n, all)
 	}

@@ -56,7 +56,8 @@ type MemoryServers struct {
 	Persistence *Persistence `json:"persistence,omitempty"`
 
 	// Pod says where and how the servers' pods run. After a change what TCP pods hold is moved to
-	// new ones, one after the other. With RDMA a change concerns pods that are made afterwards.
+	// new ones, one after the other. With RDMA or persistence a change concerns pods that are made
+	// afterwards.
 	// +optional
 	Pod PodTemplate `json:"pod,omitzero"`
 }
