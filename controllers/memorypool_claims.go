@@ -33,11 +33,11 @@ import (
 // Why never two processes have a disk: a pod is made only when no pod of its name is there, and
 // nothing here removes a pod by force. What Kubernetes promises is left: the object of a pod goes
 // when its kubelet said that its processes ended, or somebody who knows that they have said so (a
-// node that is deleted, out-of-service, --force). If that is not true, changes of the former process
-// end with its disk, and its reads of unchanged memory, which wait for no disk, are stale. On one
-// node the server's lock of the directory refuses a second process; on two, the volume is attached
-// to one of them (ReadWriteOnce). A server that finds another directory than that of its number and
-// size refuses it.
+// node that is deleted, out-of-service, --force). If that is not true, changes of the former
+// process end with its disk, and its reads of unchanged memory, which wait for no disk, are stale.
+// On one node the server's lock of the directory refuses a second process; on two, the volume is
+// attached to one of them (ReadWriteOnce). A server that finds another directory than that of its
+// number and size refuses it.
 //
 // A claim that is not the pool's is not used, whatever its name is: its number is passed over. What
 // a directory has counts by the incarnation that its server says: an index that was made on another

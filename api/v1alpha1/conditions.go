@@ -225,8 +225,8 @@ const (
 	// or let its indexes be made anew.
 	ReasonCopyMayLack = "CopyMayLack"
 
-	// ReasonNotPersistent: spec.durability of an index is Persistent, and a memory pool of it has no
-	// persistence. To do: name pools with persistence in a new DMIndex, or write another
+	// ReasonNotPersistent: spec.durability of an index is Persistent, and a memory pool of it has
+	// no persistence. To do: name pools with persistence in a new DMIndex, or write another
 	// durability.
 	ReasonNotPersistent = "NotPersistent"
 
