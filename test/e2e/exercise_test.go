@@ -5,6 +5,7 @@ package e2e
 import (
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -17,13 +18,27 @@ type exercise struct {
 // startExercise starts the pod "exercise" and returns when it has begun.
 func (s *space) startExercise(operations int, options ...string) *exercise {
 	s.Helper()
-	s.apply(toolsPod("exercise", append([]string{"exercise", "run", "--secret", "/conn", "--for", "30m", "--rate", "1500"}, options...)...))
+	return s.startExerciseOn("", operations, options...)
+}
+
+// startExerciseOn is startExercise with the pod on a certain node, unless that is empty.
+func (s *space) startExerciseOn(node string, operations int, options ...string) *exercise {
+	s.Helper()
+	s.apply(onNode(node, toolsPod("exercise", append([]string{"exercise", "run", "--secret", "/conn", "--for", "90m", "--rate", "1500"}, options...)...)))
 	e := &exercise{s, strconv.Itoa(operations)}
 	s.eventually(long, "the exercise runs", func() (bool, string) {
 		out, err := s.try("exec", "exercise", "--", "exercise", "await", "100")
 		return err == nil, out
 	})
 	return e
+}
+
+// onNode is the manifest of a pod that runs on a certain node, unless that is empty.
+func onNode(node, pod string) string {
+	if node == "" {
+		return pod
+	}
+	return strings.Replace(pod, "spec:\n", "spec:\n  nodeName: "+node+"\n", 1)
 }
 
 // phase begins a phase and returns when it has its operations.

@@ -23,9 +23,18 @@ func (s *space) node(args ...string) string {
 // signal sends a signal to the server of a pod.
 func (s *space) signal(pod, signal string) {
 	s.Helper()
+	s.signaller(pod)(signal)
+}
+
+// signaller makes a function that sends signals to the server of a pod, without the API server.
+func (s *space) signaller(pod string) func(signal string) {
+	s.Helper()
 	number := strings.TrimPrefix(s.jsonpath("pod/"+pod, "{.spec.nodeName}"), "node")
 	container := strings.TrimPrefix(s.jsonpath("pod/"+pod, "{.status.containerStatuses[0].containerID}"), "containerd://")
-	s.node("exec", number, "ctr", "--namespace", "k8s.io", "task", "kill", "--signal", signal, container)
+	return func(signal string) {
+		s.Helper()
+		s.node("exec", number, "ctr", "--namespace", "k8s.io", "task", "kill", "--signal", signal, container)
+	}
 }
 
 // killed ends the server of a pod without a warning and waits until it runs again.
@@ -192,7 +201,7 @@ func (s *space) newIndexOn(manifest, node string) {
 	s.Helper()
 	s.apply(manifest)
 	s.settled("2/2", "2/2")
-	s.withTools(strings.Replace(toolsPod("tools", "sleep", "infinity"), "spec:\n", "spec:\n  nodeName: "+node+"\n", 1))
+	s.withTools(onNode(node, toolsPod("tools", "sleep", "infinity")))
 }
 
 // TestNodeCutOff unplugs the network of the node with all memory for three times as long as

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -93,23 +94,14 @@ func TestAPIServerAway(t *testing.T) {
 	e := s.startExercise(1000)
 	e.phase("before")
 	pod := s.computePods()[0]
-	number := strings.TrimPrefix(s.jsonpath("pod/"+pod, "{.spec.nodeName}"), "node")
-	container := strings.TrimPrefix(s.jsonpath("pod/"+pod, "{.status.containerStatuses[0].containerID}"), "containerd://")
+	signal := s.signaller(pod)
 	restarts := s.restarts(pod)
 	exercised := s.exercised()
 
 	e.begin("without the API server")
-	s.component("freeze", "apiserver")
-	thawed := false
-	thaw := func() {
-		if !thawed {
-			s.component("thaw", "apiserver")
-			thawed = true
-		}
-	}
-	t.Cleanup(thaw)
+	thaw := s.withoutAPIServer()
 	exercised("await", "10000")
-	s.node("exec", number, "ctr", "--namespace", "k8s.io", "task", "kill", "--signal", "SIGKILL", container)
+	signal("SIGKILL")
 	exercised("phase", "killed without the API server")
 	exercised("await", "15000")
 	thaw()
@@ -120,6 +112,15 @@ func TestAPIServerAway(t *testing.T) {
 	e.phase("after")
 	t.Logf("%s requests failed", e.finishWithFailures())
 	s.toldOfTakeOvers(1)
+}
+
+// withoutAPIServer stops the API server, and returns what lets it go on.
+func (s *space) withoutAPIServer() (thaw func()) {
+	s.Helper()
+	s.component("freeze", "apiserver")
+	thaw = sync.OnceFunc(func() { s.component("thaw", "apiserver") })
+	s.Cleanup(thaw)
+	return thaw
 }
 
 // exercised makes a function that speaks to the exercise where it runs, without the API server.
