@@ -25,13 +25,13 @@ func TestServersOutOfReach(t *testing.T) {
 	f.pod = pod
 	c := f.connect(t, time.Second)
 	call := func() error {
-		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		ctx, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer stop()
 		_, err := c.Get(ctx, theKey)
 		return err
 	}
 	scan := func() (err error) {
-		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		ctx, stop := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer stop()
 		for _, err = range c.Scan(ctx, nil, nil, ScanOptions{}) {
 		}
