@@ -61,6 +61,10 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: viewer}
 subjects:
 - {kind: User, name: viewer}
 `)
+	role := s.namespace // of the operator's lease
+	s.Cleanup(func() { s.kubectl("--namespace", target.system, "delete", "role,rolebinding", role) })
+	s.kubectl("--namespace", target.system, "create", "role", role, "--verb=get", "--resource=leases.coordination.k8s.io", "--resource-name=operator.dmindex.io")
+	s.kubectl("--namespace", target.system, "create", "rolebinding", role, "--role="+role, "--user=viewer")
 }
 
 // plugin runs kubectl dmindex as the viewer.
