@@ -117,7 +117,9 @@ func (r *rpcServer) isCut() bool {
 	}
 }
 
-// begin counts a request as running until the returned function is called.
+// begin counts a request as running until the returned function is called. A request begins before
+// it looks whether it is cut, and a drain cuts before it looks whether any runs: so it is waited
+// for, or is refused.
 func (r *rpcServer) begin() (end func()) {
 	r.running.Add(1)
 	r.latest.Store(int64(r.core.Env.Now()))
@@ -137,6 +139,7 @@ var errTypes error = &engine.Failure{Code: rpcv1.Outcome_UNSUPPORTED, Message: "
 
 // Scan streams pairs. Messages are sent between pieces, while no session is held.
 func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServer[rpcv1.ScanReply]) error {
+	defer r.begin()()
 	if r.isCut() {
 		return status.Error(codes.Unavailable, "this server is shutting down; ask another one")
 	}
@@ -147,7 +150,6 @@ func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServ
 	if err := allowed(); err != nil {
 		return err
 	}
-	defer r.begin()()
 	c := r.core
 	began := c.Env.Now()
 	var full []*rpcv1.ScanReply

@@ -29,7 +29,6 @@ type answers struct {
 	received
 	w     *doStream
 	began time.Duration
-	end   func() // rpcServer.begin
 
 	at []int // where the operations that run stand in the batch; nil: all run
 

@@ -56,6 +56,7 @@ type doStream struct {
 type received struct {
 	req  *rpcv1.DoRequest
 	at   time.Duration
+	end  func() // of rpcServer.begin
 	size int64
 	user *users.User // whose rights count; nil: all may be read and written
 }
@@ -137,10 +138,12 @@ func (w *doStream) receive() error {
 		}
 		size := int64(dostream.Size(req))
 		w.await(size)
+		end := w.r.begin()
 		w.mu.Lock()
-		if w.ended {
+		if w.ended || w.r.isCut() {
 			w.mu.Unlock()
-			return nil
+			end()
+			return errDrained // which nobody looks at where the stream has ended
 		}
 		w.bytes.Add(size)
 		if n := int(w.pending.Add(1)); w.running < rpcWorkers && n > w.running {
@@ -148,7 +151,7 @@ func (w *doStream) receive() error {
 			w.workers.Go(w.work)
 		}
 		w.r.pending.Add(1)
-		w.batches <- received{req, at, size, w.caller.user()} // the workers make room
+		w.batches <- received{req, at, end, size, w.caller.user()} // the workers make room
 		w.mu.Unlock()
 	}
 }
@@ -172,7 +175,7 @@ func (w *doStream) work() {
 // and some of it waits.
 func (w *doStream) batch(b received) {
 	c, req := w.r.core, b.req
-	a := &answers{w: w, received: b, began: c.Env.Now(), end: w.r.begin(), open: len(req.Operations)}
+	a := &answers{w: w, received: b, began: c.Env.Now(), open: len(req.Operations)}
 	if w.stream.Context().Err() != nil {
 		a.leave() // who sent it is gone, and may have asked another server by now
 		return
