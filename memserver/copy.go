@@ -270,7 +270,7 @@ func (v *volume) takeLedger() error {
 	}
 	b := bytes.Clone(v.sink.Ledger())
 	if p := v.server.persisted; p != nil {
-		if err := p.store.Flush(); err != nil {
+		if err := p.store.Load().Flush(); err != nil {
 			return err
 		}
 	}

@@ -136,7 +136,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstSummary(descMirrorWait, answers, all.Seconds(), nil)
 	}
 	if p := v.server.persisted; p != nil {
-		if store := p.shown.Load(); store != nil {
+		if store := p.store.Load(); store != nil {
 			st := store.Stats()
 			gauge(descLogBytes, float64(st.LogBytes))
 			gauge(descDiskWaits, number(st.Waits))

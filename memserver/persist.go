@@ -70,8 +70,7 @@ type persisted struct {
 	volume  persist.Volume
 	options persist.Options
 	nothing bool                          // the files count for nothing
-	store   *persist.Store                // nil as long as that is so
-	shown   atomic.Pointer[persist.Store] // the same, for metrics
+	store   atomic.Pointer[persist.Store] // nil as long as that is so
 	feed    *verbs.Feed                   // nil before the content is opened
 	waiter  *verbs.Waiter                 // of checkpoints
 	running sync.WaitGroup                // what the store does beside a stream
@@ -138,26 +137,27 @@ func (s *Server) openPersist(c *Config, want header) error {
 	s.release = append(s.release, s.region.close, p.close)
 	s.persisted = p
 	if !p.nothing {
-		if p.store, err = persist.Open(d, p.volume, p.options); err != nil {
+		store, err := persist.Open(d, p.volume, p.options)
+		if err != nil {
 			return err
 		}
-		p.shown.Store(p.store)
+		p.store.Store(store)
 	}
 	was.Boot = hex.EncodeToString(want.boot[:])
 	return v.begin(c, was)
 }
 
 func (p *persisted) close() error {
-	if p.store == nil {
-		return nil
+	if store := p.store.Load(); store != nil {
+		return store.Close()
 	}
-	return p.store.Close()
+	return nil
 }
 
 // empty makes files for an empty memory, in the place of what counts for nothing. That is kept
 // until then: if the other copy never comes back, it is all that is left.
 func (p *persisted) empty() error {
-	if p.store != nil {
+	if p.store.Load() != nil {
 		return nil
 	}
 	if err := persist.Discard(p.files); err != nil {
@@ -168,8 +168,7 @@ func (p *persisted) empty() error {
 		err = store.Recover(&verbs.Replica{Memory: p.server.region.data.bytes[:p.server.region.dataBytes]})
 	}
 	if err == nil {
-		p.store = store
-		p.shown.Store(store)
+		p.store.Store(store)
 	}
 	return err
 }
@@ -194,7 +193,7 @@ func (s *Server) readPersistLocked() error {
 	c, r := s.config, s.region
 	began := c.env.Now()
 	replica := verbs.Replica{Memory: r.data.bytes[:r.dataBytes]}
-	if err := s.persisted.store.Recover(&replica); err != nil {
+	if err := s.persisted.store.Load().Recover(&replica); err != nil {
 		return err
 	}
 	if len(replica.Ledger) == 0 {
@@ -232,8 +231,9 @@ func (s *Server) followPersist() error {
 	if err != nil {
 		return err
 	}
-	if err = p.store.Begin(feed.Start(), j.Ledger); err == nil {
-		err = feed.Connect(p.store, feed.Start())
+	store := p.store.Load()
+	if err = store.Begin(feed.Start(), j.Ledger); err == nil {
+		err = feed.Connect(store, feed.Start())
 	}
 	if err == nil {
 		err = feed.Await()
@@ -273,15 +273,16 @@ func (s *Server) fenceEarlier(a *core.Accounts) error {
 // was recorded.
 func (p *persisted) run(stop <-chan struct{}) {
 	s := p.server
-	p.running.Go(p.store.RunSync)
-	p.running.Go(func() { p.store.RunCheckpoints(p) })
+	store := p.store.Load()
+	p.running.Go(store.RunSync)
+	p.running.Go(func() { store.RunCheckpoints(p) })
 	s.running.Go(func() {
 		look := time.NewTicker(time.Second)
 		defer look.Stop()
 		for {
 			select {
 			case <-stop:
-				p.store.Stop()
+				store.Stop()
 				p.waiter.Cut()
 				if err := p.feed.Follow(nil, s.region.journal.Last(), stopLimit); err != nil {
 					s.log.Warn("what was not answered at the end is not in the directory of persistent memory", "err", err)
@@ -298,8 +299,8 @@ func (p *persisted) run(stop <-chan struct{}) {
 
 // halt ends what the store does beside a stream.
 func (p *persisted) halt() {
-	if p.store != nil {
-		p.store.Stop()
+	if store := p.store.Load(); store != nil {
+		store.Stop()
 	}
 	p.running.Wait()
 }

@@ -50,21 +50,22 @@ func (p copyFiles) BeginCopy(start verbs.Position) error {
 	if err := p.empty(); err != nil {
 		return err
 	}
-	if err := p.store.BeginCopy(start); err != nil {
+	store := p.store.Load()
+	if err := store.BeginCopy(start); err != nil {
 		return err
 	}
-	p.running.Go(p.store.RunSync)
-	p.running.Go(func() { p.store.RunCheckpoints(p) })
+	p.running.Go(store.RunSync)
+	p.running.Go(func() { store.RunCheckpoints(p) })
 	return nil
 }
 
 // Take implements mirror.Log.
 func (p copyFiles) Take(at verbs.Position, items []byte) (bool, error) {
-	return p.store.Take(at, items)
+	return p.store.Load().Take(at, items)
 }
 
 // Last implements persist.Source.
-func (p copyFiles) Last() verbs.Position { return p.store.Taken() }
+func (p copyFiles) Last() verbs.Position { return p.store.Load().Taken() }
 
 // Flush implements persist.Source: what was taken is written.
 func (p copyFiles) Flush(verbs.Position) error { return nil }
@@ -73,7 +74,7 @@ func (p copyFiles) Flush(verbs.Position) error { return nil }
 func (p copyFiles) Copy(at uint64, b []byte) (taken verbs.Position, err error) {
 	p.server.volume.sink.Look(func(r *verbs.Replica) {
 		copy(b, r.Memory[at:])
-		taken = p.store.Taken()
+		taken = p.store.Load().Taken()
 	})
 	return taken, nil
 }
@@ -81,7 +82,7 @@ func (p copyFiles) Copy(at uint64, b []byte) (taken verbs.Position, err error) {
 // Ledger implements persist.Source.
 func (p copyFiles) Ledger(b []byte) (all []byte, at verbs.Position, known bool) {
 	p.server.volume.sink.Look(func(r *verbs.Replica) {
-		all, at, known = append(b, r.Ledger...), p.store.Taken(), r.Known
+		all, at, known = append(b, r.Ledger...), p.store.Load().Taken(), r.Known
 	})
 	return all, at, known
 }

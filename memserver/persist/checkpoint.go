@@ -68,27 +68,24 @@ func (s *Store) Checkpoint(from Source) error {
 	}
 	s.number++
 	s.start.Store(x)
-	if err := s.clean(x); err != nil {
-		s.report(fmt.Errorf("remove files of persistent memory that are not needed any more, which the next checkpoint does: %w", err))
-	}
+	s.clean(x)
 	return nil
 }
 
-// clean removes what lies before a checkpoint that begins at x.
-func (s *Store) clean(x uint64) error {
+// clean removes what lies before a checkpoint that begins at x. What cannot be removed now is
+// removed behind the next checkpoint.
+func (s *Store) clean(x uint64) {
 	names, err := s.fs.List()
-	if err != nil {
-		return err
-	}
-	var errs []error
 	for _, name := range names {
 		at, log := numberOf(name, logName)
 		n, checkpoint := numberOf(name, checkpointName)
 		if log && at < x || checkpoint && n < s.number {
-			errs = append(errs, s.fs.Remove(name))
+			err = errors.Join(err, s.fs.Remove(name))
 		}
 	}
-	return errors.Join(errs...)
+	if err != nil {
+		s.report(fmt.Errorf("remove files of persistent memory that are not needed any more, which the next checkpoint does: %w", err))
+	}
 }
 
 // turnAt lets the log go on in another file, and returns from where on.
