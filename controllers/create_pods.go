@@ -54,10 +54,10 @@ func (b *base) createPods(ctx context.Context, pool client.Object, count int, re
 		return nil
 	}
 	next, ids := from.next, slices.Clone(from.kept[:min(count, len(from.kept))])
-	if from.again {
-		ids = append(ids, b.spare.pick(pool.GetUID(), from.free, count-len(ids))...)
+	if rest := count - len(ids); from.again {
+		ids = append(ids, b.spare.pick(pool.GetUID(), from.free, rest)...)
 	} else {
-		ids = b.spare.take(pool.GetUID(), count)
+		ids = append(ids, b.spare.take(pool.GetUID(), rest)...)
 	}
 	fresh := count - len(ids)
 	if len(ids) > 0 {
