@@ -40,9 +40,9 @@
 // that there is no ledger yet: the parts of the memory and of the ledger come in the stream, and
 // checkpoints on the way may have a part of the ledger. Nobody waits for its disk. So the directory
 // counts for nothing until the copy takes no more, has put all on disk ([Store.Flush]), and has
-// stored elsewhere that it has the content. A process that finds it before that empties it
-// ([Discard]) when it takes a stream itself. From there on it is the directory of a server, and its
-// log goes on with the stream of that one's own journal.
+// stored elsewhere that it has the content. From there on it is the directory of a server, and its
+// log goes on with the stream of that one's own journal. A process that finds it before that
+// empties it ([Discard]) when it takes a stream itself.
 //
 // What a copy writes begins and ends where items do, or is written again, so that the log can go on
 // in another file at any time.
