@@ -15,7 +15,7 @@ import (
 func TestLoad(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(strings.Replace(indexManifest, "spec:\n", "spec:\n  security: {showKeys: true}\n  partitioning: {rebalance: {minIntervalSeconds: 10}}\n", 1), "2/2", "2/2")
-	e := s.startExercise(1000, "--spread", "32")
+	e := s.startExercise(1000, "--spread", "32", "--rate", "400")
 	e.phase("skewed")
 	s.eventually(long, "ranges move because of load", func() (bool, string) {
 		all := strings.Join(s.eventsOf("Handover"), "\n")

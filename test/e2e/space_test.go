@@ -139,7 +139,7 @@ func (s *space) refused(manifest, want string) {
 func (s *space) eventually(limit time.Duration, what string, f func() (ok bool, saw string)) {
 	s.Helper()
 	saw := ""
-	err := wait.PollUntilContextTimeout(context.Background(), 300*time.Millisecond, limit, true, func(context.Context) (ok bool, _ error) {
+	err := wait.PollUntilContextTimeout(context.Background(), 500*time.Millisecond, limit, true, func(context.Context) (ok bool, _ error) {
 		ok, saw = f()
 		return ok, nil
 	})
