@@ -56,6 +56,8 @@ type base struct {
 	logged     *logged // of decisions
 	served     *served // for the metrics
 	figures    *figures
+
+	volumeEvents *volumeEvents // for the metrics
 }
 
 // events is what the reconcilers need of an event recorder.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -274,15 +275,25 @@ func mirrorOf(pool *dmv1.DMMemoryPool, p *corev1.Pod, listens string) (string, e
 // tellView tells people of a view that was recorded.
 func (r *DMMemoryPoolReconciler) tellView(ctx context.Context, s *memoryPoolScope, v *volumeScope, view volumeView) {
 	logf.FromContext(ctx).Info("record view", "volume", v.number, "view", view.Number, "primary", view.Primary.Pod, "reason", v.actions.Reason)
+	tell := func(kind, reason, verb string, about volumeProc, note string, args ...any) {
+		r.volumeEvents.count(s.pool.UID, v.number, reason)
+		var related runtime.Object // no nil pod: it would be taken for one
+		if p := v.podOf(about.UID); p != nil {
+			related = p
+		}
+		r.events.Eventf(s.pool, related, kind, reason, action(verb, uint64(v.number)), note, args...)
+	}
 	was := v.view
 	switch {
 	case was.Number == 0:
 	case was.Primary.UID != view.Primary.UID && v.moves[was.Primary.UID]:
-		r.events.Eventf(s.pool, v.podOf(view.Primary.UID), corev1.EventTypeNormal, "VolumeMoved", action("Move", uint64(v.number)), "volume %d moved from pod %s to pod %s", v.number, was.Primary.Pod, view.Primary.Pod)
+		tell(corev1.EventTypeNormal, dmv1.ReasonVolumeMoved, "Move", view.Primary, "volume %d moved from pod %s to pod %s", v.number, was.Primary.Pod, view.Primary.Pod)
 	case was.Primary.UID != view.Primary.UID:
-		r.events.Eventf(s.pool, v.podOf(view.Primary.UID), corev1.EventTypeWarning, "FailedOver", action("FailOver", uint64(v.number)), "volume %d is served by pod %s in place of pod %s: %s", v.number, view.Primary.Pod, was.Primary.Pod, v.actions.Reason)
+		tell(corev1.EventTypeWarning, dmv1.ReasonFailedOver, "FailOver", view.Primary, "volume %d is served by pod %s in place of pod %s: %s", v.number, view.Primary.Pod, was.Primary.Pod, v.actions.Reason)
 	case was.Backup != nil && view.Backup == nil:
-		r.events.Eventf(s.pool, v.podOf(was.Backup.UID), corev1.EventTypeWarning, "CopyDropped", action("Drop", uint64(v.number)), "volume %d goes on without its copy in pod %s: %s", v.number, was.Backup.Pod, v.actions.Reason)
+		tell(corev1.EventTypeWarning, dmv1.ReasonCopyDropped, "Drop", *was.Backup, "volume %d goes on without its copy in pod %s: %s", v.number, was.Backup.Pod, v.actions.Reason)
+	case was.Backup != nil && was.Backup.UID != view.Backup.UID:
+		tell(corev1.EventTypeNormal, dmv1.ReasonVolumeMoved, "Move", *view.Backup, "the copy of volume %d moved from pod %s to pod %s", v.number, was.Backup.Pod, view.Backup.Pod)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 
 var (
 	descLeading = prometheus.NewDesc("dmindex_operator_leading",
-		"1 of the operator that leads, 0 of those that wait. Only the one that leads shows indexes.", nil, nil)
+		"1 of the operator that leads, 0 of those that wait. Only the one that leads shows indexes and memory pools.", nil, nil)
 	descCondition = prometheus.NewDesc("dmindex_index_condition",
 		"1 while a condition of the index is true, 0 while it is not; the reason is the condition's.", []string{"namespace", "index", "condition", "reason"}, nil)
 	descGeneration = prometheus.NewDesc("dmindex_index_generation",
@@ -37,17 +37,20 @@ var (
 // collectLimit bounds how long the collector waits for the cache, which may not be filled yet.
 const collectLimit = 5 * time.Second
 
-// indexMetrics are what the operator shows of each index. They are read from the cache when
-// somebody asks for them, so an index that is gone is not shown, and nothing is to be removed.
+// indexMetrics are what the operator shows of each index and memory pool. They are read from the
+// cache when somebody asks for them, so an object that is gone is not shown, and nothing is to be
+// removed.
 type indexMetrics struct {
 	reader  client.Reader
 	elected <-chan struct{} // closed when this operator leads
 	served  *served
+	events  *volumeEvents
 }
 
 // Describe implements prometheus.Collector.
 func (m *indexMetrics) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLeading, descCondition, descGeneration, descRanges, descUnserved, descServers, descQuota, descUsed, descBackups, descBackupFailed, descScheduleComplete, descScheduleCollapsed, descScheduleDue} {
+	for _, d := range []*prometheus.Desc{descLeading, descCondition, descGeneration, descRanges, descUnserved, descServers, descQuota, descUsed, descBackups, descBackupFailed, descScheduleComplete, descScheduleCollapsed, descScheduleDue,
+		descPoolCondition, descPoolCopies, descVolumeView, descVolumeCopies, descVolumeEvents} {
 		descs <- d
 	}
 }
@@ -82,6 +85,7 @@ func (m *indexMetrics) Collect(metrics chan<- prometheus.Metric) {
 		m.show(&indexes.Items[i], chunk, gauge)
 	}
 	showBackups(backups.Items, schedules.Items, gauge)
+	m.showPools(pools.Items, indexes.Items, metrics)
 }
 
 // show shows one index. chunk is the chunk size of each memory pool.

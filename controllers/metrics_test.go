@@ -98,17 +98,17 @@ func TestIndexMetrics(t *testing.T) {
 
 	elected := make(chan struct{})
 	cache := &lists{indexes: []dmv1.DMIndex{index}, pools: []dmv1.DMMemoryPool{pool, big}}
-	m := &indexMetrics{reader: cache, elected: elected, served: newServed()}
+	m := &indexMetrics{reader: cache, elected: elected, served: newServed(), events: &volumeEvents{}}
 	f := func(when, want string) {
 		t.Helper()
 		if err := testutil.CollectAndCompare(m, strings.NewReader(want)); err != nil {
 			t.Errorf("%s: %v", when, err)
 		}
 	}
-	const leads, waits = `# HELP dmindex_operator_leading 1 of the operator that leads, 0 of those that wait. Only the one that leads shows indexes.
+	const leads, waits = `# HELP dmindex_operator_leading 1 of the operator that leads, 0 of those that wait. Only the one that leads shows indexes and memory pools.
 # TYPE dmindex_operator_leading gauge
 dmindex_operator_leading 1
-`, `# HELP dmindex_operator_leading 1 of the operator that leads, 0 of those that wait. Only the one that leads shows indexes.
+`, `# HELP dmindex_operator_leading 1 of the operator that leads, 0 of those that wait. Only the one that leads shows indexes and memory pools.
 # TYPE dmindex_operator_leading gauge
 dmindex_operator_leading 0
 `

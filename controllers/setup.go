@@ -97,7 +97,7 @@ type Options struct {
 	// some seconds, once (servers.Patient).
 	Concurrency int
 
-	// Metrics gets the metrics of indexes. Default: nobody gets them.
+	// Metrics gets the metrics of indexes and memory pools. Default: nobody gets them.
 	Metrics prometheus.Registerer
 
 	// SharedProcess lets several managers run in one process, for tests: the names of controllers
@@ -143,10 +143,10 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	b := base{
 		Writer: kube.Writer{Client: witnessed{mgr.GetClient()}, Live: witnessedReader{mgr.GetAPIReader()}},
 		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, anyUser: o.ClusterUserIDs, policies: o.NetworkPolicies, logs: o.ServerLogs, now: o.Now, settle: cmp.Or(o.Settle, partition.Settling), spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
-		events: shortNotes{mgr.GetEventRecorder("dmindex-operator")}, handovers: newHandovers(o.Dialer), watch: newVolumeWatch(o.Dialer, time.Now), nodes: newNodes(), logged: newLogged(), served: newServed(), figures: newFigures(),
+		events: shortNotes{mgr.GetEventRecorder("dmindex-operator")}, handovers: newHandovers(o.Dialer), watch: newVolumeWatch(o.Dialer, time.Now), nodes: newNodes(), logged: newLogged(), served: newServed(), figures: newFigures(), volumeEvents: &volumeEvents{},
 	}
 	if o.Metrics != nil {
-		if err := o.Metrics.Register(&indexMetrics{reader: mgr.GetClient(), elected: mgr.Elected(), served: b.served}); err != nil {
+		if err := o.Metrics.Register(&indexMetrics{reader: mgr.GetClient(), elected: mgr.Elected(), served: b.served, events: b.volumeEvents}); err != nil {
 			return err
 		}
 	}

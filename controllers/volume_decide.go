@@ -87,10 +87,13 @@ func (s *memoryPoolScope) volumesToKeep() (all []*volumeScope) {
 	})
 }
 
-// copies is how many copies of each volume are wanted. An index with durability Replicated holds
-// them at two.
-func (s *memoryPoolScope) copies() int {
-	if s.pool.Spec.Transport != dmv1.TransportRDMA && !isPersistent(s.pool) && (s.pool.Spec.Copies > 1 || len(s.use.replicated) > 0) {
+// copies is how many copies of each volume are wanted.
+func (s *memoryPoolScope) copies() int { return copiesOf(s.pool, len(s.use.replicated) > 0) }
+
+// copiesOf is how many copies of each volume of a pool are wanted. An index with durability
+// Replicated holds them at two.
+func copiesOf(pool *dmv1.DMMemoryPool, replicated bool) int {
+	if pool.Spec.Transport != dmv1.TransportRDMA && !isPersistent(pool) && (pool.Spec.Copies > 1 || replicated) {
 		return 2
 	}
 	return 1

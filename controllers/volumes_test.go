@@ -48,7 +48,7 @@ func newMovingPool(t *testing.T, hooks interceptor.Funcs) *movingPool {
 	}
 	r, pool := poolOf(t, hooks, &m.now)
 	r.dialer, r.logged, r.watch = m.fleet, newLogged(), newVolumeWatch(m.fleet, func() time.Time { return m.now })
-	r.nodes = newNodes()
+	r.nodes, r.volumeEvents = newNodes(), &volumeEvents{}
 	m.r, m.pool = r, client.ObjectKeyFromObject(pool)
 	m.restart()
 	own, err := pki.NewAuthority("pool", noon)

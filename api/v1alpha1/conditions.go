@@ -47,6 +47,17 @@ const (
 	// ReasonRotatedAuthority: certificates are signed by the new authority; a second event says
 	// that the former one is not trusted any more. Do: nothing.
 	ReasonRotatedAuthority = "RotatedAuthority"
+	// ReasonVolumeMoved: what a memory pod had is in another pod: its node is drained, the pool's
+	// template or image changed, or somebody asked for it. To do: nothing.
+	ReasonVolumeMoved = "VolumeMoved"
+	// ReasonFailedOver: a copy took the place of a memory pod that was not heard; the event says
+	// why. Nothing that was acknowledged is lost, and another copy is made. To do: nothing, unless
+	// it comes again: then find out why pods are not heard.
+	ReasonFailedOver = "FailedOver"
+	// ReasonCopyDropped: a volume of a memory pool goes on without its copy, which was not heard,
+	// is gone, or is not wanted any more; the event says why. To do: nothing, unless it comes again:
+	// then find out why pods are not heard.
+	ReasonCopyDropped = "CopyDropped"
 )
 
 // Reasons of conditions.
