@@ -92,7 +92,7 @@ type view struct {
 	index  *dmv1.DMIndex
 	memory []*dmv1.DMMemoryPool // its pools, as far as they are there
 	asked  []asked              // its compute servers, as in its status
-	events []corev1.Event       // the last ones about it, oldest first
+	events []corev1.Event       // the last ones about it and its memory pools, oldest first
 
 	backups   []dmv1.DMBackup // of the index, the newest first
 	schedules []dmv1.DMBackupSchedule
@@ -248,15 +248,21 @@ func (c *cluster) describe(ctx context.Context, namespace, pod string) (*rpcv1.D
 	return said, protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, said)
 }
 
+// listEvents lists the last events of an index and its memory pools.
 func (c *cluster) listEvents(ctx context.Context, v *view) error {
-	list, err := c.pods.CoreV1().Events(c.namespace).List(ctx, metav1.ListOptions{
-		FieldSelector: "involvedObject.kind=DMIndex,involvedObject.name=" + v.index.Name, Limit: eventsListed,
-	})
-	if err != nil {
-		return err
+	objects := []string{"DMIndex,involvedObject.name=" + v.index.Name}
+	for _, p := range v.memory {
+		objects = append(objects, "DMMemoryPool,involvedObject.name="+p.Name)
 	}
-	slices.SortStableFunc(list.Items, func(a, b corev1.Event) int { return cmp.Compare(when(&a).UnixNano(), when(&b).UnixNano()) })
-	v.events = list.Items[max(0, len(list.Items)-eventsShown):]
+	for _, o := range objects {
+		list, err := c.pods.CoreV1().Events(c.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=" + o, Limit: eventsListed})
+		if err != nil {
+			return err
+		}
+		v.events = append(v.events, list.Items...)
+	}
+	slices.SortStableFunc(v.events, func(a, b corev1.Event) int { return cmp.Compare(when(&a).UnixNano(), when(&b).UnixNano()) })
+	v.events = v.events[max(0, len(v.events)-eventsShown):]
 	return nil
 }
 

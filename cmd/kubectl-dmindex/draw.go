@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -26,7 +27,7 @@ func (v *view) status(now time.Time) string {
 	if spec.Key.MaxLength != nil && spec.Key.Type == dmv1.KeyBytes {
 		keys = fmt.Sprintf("keys of up to %d bytes", *spec.Key.MaxLength)
 	}
-	fmt.Fprintf(&b, "%s  %s, %s, values of up to %d, durability %s\n", v.index.Name, spec.Design, keys, spec.Value.MaxLength, spec.Durability)
+	fmt.Fprintf(&b, "%s  %s, %s, values of up to %d, durability %s\n", v.index.Name, spec.Design, keys, spec.Value.MaxLength, v.durability())
 	said := map[string]bool{} // reasons whose meaning was told
 	for _, c := range v.index.Status.Conditions {
 		if c.Type == dmv1.ConditionAvailable || c.Status == "True" {
@@ -37,9 +38,11 @@ func (v *view) status(now time.Time) string {
 			}
 		}
 	}
+	v.drawPools(&b, now, said)
 	b.WriteByte('\n')
 	v.drawMemory(&b)
 	b.WriteByte('\n')
+	v.drawVolumes(&b)
 	v.drawCompute(&b)
 	b.WriteByte('\n')
 	v.drawRanges(&b)
@@ -86,8 +89,13 @@ func (v *view) drawMemory(b *strings.Builder) {
 			servers[s.Pod] = s
 		}
 	}
+	columns := []any{"MEMORY SERVER", "ID", "STATE", "NODE", "PATH", "CHUNKS", "GRANTED", "QUOTA", "USED", "LOCKS"}
+	claims := slices.ContainsFunc(v.memory, func(p *dmv1.DMMemoryPool) bool { return p.Spec.Persistence != nil })
+	if claims {
+		columns = append(columns, "CLAIM")
+	}
 	table(b, func(line func(...any)) {
-		line("MEMORY SERVER", "ID", "STATE", "NODE", "PATH", "CHUNKS", "GRANTED", "QUOTA", "USED", "LOCKS")
+		line(columns...)
 		for _, m := range v.index.Status.MemoryServers {
 			s, granted := servers[m.Pod], "-"
 			if s.Chunks > 0 {
@@ -97,7 +105,11 @@ func (v *view) drawMemory(b *strings.Builder) {
 			if m.QuotaChunks > 0 {
 				used = bar(float64(m.UsedChunks) / float64(m.QuotaChunks))
 			}
-			line(m.Pod, m.ID, m.State, orDash(s.Node), path(m), s.Chunks, granted, m.QuotaChunks, used, locks(m))
+			columns := []any{m.Pod, m.ID, m.State, orDash(s.Node), path(m), s.Chunks, granted, m.QuotaChunks, used, locks(m)}
+			if claims {
+				columns = append(columns, orDash(s.Claim))
+			}
+			line(columns...)
 		}
 	})
 }
