@@ -55,8 +55,8 @@ const (
 	// it comes again: then find out why pods are not heard.
 	ReasonFailedOver = "FailedOver"
 	// ReasonCopyDropped: a volume of a memory pool goes on without its copy, which was not heard,
-	// is gone, or is not wanted any more; the event says why. To do: nothing, unless it comes again:
-	// then find out why pods are not heard.
+	// is gone, or is not wanted any more; the event says why. To do: nothing, unless it comes
+	// again: then find out why pods are not heard.
 	ReasonCopyDropped = "CopyDropped"
 )
 

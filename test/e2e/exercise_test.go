@@ -15,8 +15,9 @@ type exercise struct {
 	operations string // of a phase, at least
 }
 
-// startExercise starts the pod "exercise" and returns when it has begun. It asks 200 times a second:
-// three tests side by side must leave processors to the nodes of their cluster, on two cores too.
+// startExercise starts the pod "exercise" and returns when it has begun. It asks 200 times a
+// second: three tests side by side must leave processors to the nodes of their cluster, on two
+// cores too.
 func (s *space) startExercise(operations int, options ...string) *exercise {
 	s.Helper()
 	return s.startExerciseOn("", operations, options...)
