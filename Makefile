@@ -108,7 +108,7 @@ e2e-full: ## the long end-to-end suite: soaks and matrices
 	@test/e2e/run full
 
 .PHONY: demo
-demo: ## the main job: boots a cluster, makes an index, loads, asks, scales, breaks and restores it
+demo: ## the main job: boots a cluster, makes an index, loads, asks, scales, breaks and restores it; kills one on disks, which comes back
 	@hack/demo/run
 
 .PHONY: demo-down

@@ -1,4 +1,4 @@
-# 7. What is there, and what one can do with it.
+# 8. What is there, and what one can do with it.
 look_around() {
 	local kubectl="kubectl -n $namespace"
 	show k get dmi,dmmp,dmcp,pods
