@@ -228,7 +228,7 @@ const (
 
 	// ReasonDecisionPending: a pod of a volume does not answer, and it is not known whether another
 	// one may answer in its place; nothing is decided meanwhile. To do: bring the pod or its node
-	// back, or delete the pod if its node will not return.
+	// back. If the node will not return, switch its machine off and delete the Node object.
 	ReasonDecisionPending = "DecisionPending"
 
 	// ReasonCopyMayLack: nothing is left of a volume but a copy that was cut off before, and may

@@ -81,7 +81,7 @@ var meanings = map[string]meaning{
 	"VolumesInSync":     {when: "each volume of a memory pool has as many copies as wanted.", do: ""},
 	"CopyMissing":       {when: "a volume of a memory pool has fewer copies than wanted, or is to be moved and is not yet.", do: "nothing, unless it lasts: the message names what is waited for."},
 	"NoNodeForCopy":     {when: "no node has room for a further copy of a volume; the message quotes the scheduler. Two copies never lie on one node.", do: "add a node, or free memory on one."},
-	"DecisionPending":   {when: "a pod of a volume does not answer, and it is not known whether another one may answer in its place; nothing is decided meanwhile.", do: "bring the pod or its node back, or delete the pod if its node will not return."},
+	"DecisionPending":   {when: "a pod of a volume does not answer, and it is not known whether another one may answer in its place; nothing is decided meanwhile.", do: "bring the pod or its node back. If the node will not return, switch its machine off and delete the Node object."},
 	"CopyMayLack":       {when: "nothing is left of a volume but a copy that was cut off before, and may lack what was acknowledged last.", do: "accept it with the annotation that the message names, or let its indexes be made anew."},
 	"NotPersistent":     {when: "spec.durability of an index is Persistent, and a memory pool of it has no persistence.", do: "name pools with persistence in a new DMIndex, or write another durability."},
 	"ClaimMissing":      {when: "a memory pod with persistence waits for its PersistentVolumeClaim, or lost it; the message names the claim.", do: "bring the claim or its volume back. If the disk is gone for good, delete claim and pod: the indexes say then that their data is lost."},
