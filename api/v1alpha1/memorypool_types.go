@@ -335,6 +335,7 @@ type DMMemoryPoolStatus struct {
 // +kubebuilder:printcolumn:name="Capacity",type=string,JSONPath=`.status.capacity`
 // +kubebuilder:printcolumn:name="Granted",type=string,JSONPath=`.status.granted`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="PoolReady")].status`
+// +kubebuilder:printcolumn:name="Health",type=string,JSONPath=`.status.conditions[?(@.type=="Degraded")].reason`
 // +kubebuilder:printcolumn:name="Used",type=string,priority=1,JSONPath=`.status.used`
 // +kubebuilder:printcolumn:name="On-Chip",type=string,priority=1,JSONPath=`.status.onChip`
 // +kubebuilder:printcolumn:name="Transport",type=string,priority=1,JSONPath=`.spec.transport`

@@ -36,7 +36,8 @@ func (v *view) drawVolumes(b *strings.Builder) {
 func (v *view) drawPools(b *strings.Builder, now time.Time, said map[string]bool) {
 	for _, p := range v.memory {
 		for _, c := range p.Status.Conditions {
-			if c.Type != dmv1.ConditionDegraded || c.Status != "True" {
+			wrong := c.Type == dmv1.ConditionDegraded && c.Status == "True" || c.Type == dmv1.ConditionPoolReady && c.Status == "False"
+			if !wrong {
 				continue
 			}
 			fmt.Fprintf(b, "  memory pool %s: %s=%s for %s  %s: %s\n", p.Name, c.Type, c.Status, duration.HumanDuration(now.Sub(c.LastTransitionTime.Time)), c.Reason, orDash(c.Message))

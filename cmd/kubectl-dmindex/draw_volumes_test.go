@@ -48,6 +48,10 @@ func TestDrawVolumes(t *testing.T) {
 	if strings.Contains(got, "PoolReady") {
 		t.Error("shows a condition that is as it should be")
 	}
+	pool.Status.Conditions[0].Status, pool.Status.Conditions[0].Reason, pool.Status.Conditions[0].Message = "False", dmv1.ReasonClaimMissing, "pod demo-memory-1 waits for its claim"
+	if got := v.status(now); !strings.Contains(got, "memory pool demo-memory: PoolReady=False for ") || !strings.Contains(got, "ClaimMissing: pod demo-memory-1 waits for its claim\n    means: ") {
+		t.Errorf("a pool that is not ready:\n%s", got)
+	}
 	if t.Failed() {
 		t.Log("\n" + got)
 	}
