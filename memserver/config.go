@@ -111,10 +111,11 @@ type Config struct {
 	Mirror string
 
 	// PersistDir keeps memory and ledger in files of a directory on a disk, so that both are there
-	// again after the process has ended, or the machine has. One process at a time. It needs room
-	// for four times MemoryBytes, and 256 MiB. Only with Fabric alone, and without DataDir: the
-	// directory is all that counts. With Pod it is of that copy of the volume alone, so Pod names
-	// what has the directory for as long as that is there. Empty = no.
+	// again after the process has ended, or the machine has. One process at a time; another one
+	// waits for it 10 s, since it may be dying. It needs room for four times MemoryBytes, and 256
+	// MiB. Only with Fabric alone, and without DataDir: the directory is all that counts. With Pod
+	// it is of that copy of the volume alone, so Pod names what has the directory for as long as
+	// that is there. Empty = no.
 	PersistDir string
 	// PersistSync says when what is acknowledged is on disk: what a loss of power may take.
 	PersistSync persist.Sync
@@ -136,6 +137,7 @@ type Config struct {
 	replyLimit   time.Duration // 0 = replyLimit
 	maxAge       time.Duration // of control connections; 0 = maxAge
 	checkpoint   uint64        // persist.Options.CheckpointBytes
+	lockLimit    time.Duration // 0 = lockLimit
 }
 
 // Defaults of Config.
@@ -182,6 +184,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.replyLimit == 0 {
 		c.replyLimit = replyLimit
+	}
+	if c.lockLimit == 0 {
+		c.lockLimit = lockLimit
 	}
 	if c.maxAge == 0 {
 		c.maxAge = maxAge

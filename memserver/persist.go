@@ -82,8 +82,10 @@ type persisted struct {
 	}
 }
 
-// flushLimit is how long a checkpoint waits for the log.
-const flushLimit = 30 * time.Second
+const (
+	flushLimit = 30 * time.Second // how long a checkpoint waits for the log
+	lockLimit  = 10 * time.Second // how long the directory is waited for
+)
 
 // openPersist takes the directory, reads what is stored of the volume, and begins the process.
 //
@@ -94,7 +96,9 @@ const flushLimit = 30 * time.Second
 //	content         made               as with a memory that is found (volume)
 //	content         not made           it is refused: somebody has removed the files
 func (s *Server) openPersist(c *Config, want header) error {
-	d, err := persist.OpenDirectory(c.PersistDir)
+	d, err := persist.OpenDirectory(c.PersistDir, c.lockLimit, func() {
+		s.log.Warn("another process has the directory of persistent memory; it may be one that was killed, and has not ended yet", "dir", c.PersistDir, "waits_at_most", c.lockLimit)
+	})
 	if err != nil {
 		return err
 	}

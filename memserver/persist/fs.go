@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,9 +56,13 @@ type Directory struct {
 	guard *os.File
 }
 
+// lockAgain is how long after an attempt to lock a directory the next one is made.
+const lockAgain = 20 * time.Millisecond
+
 // OpenDirectory makes a directory if need be, and locks it until Close. A process that dies leaves
-// it unlocked.
-func OpenDirectory(path string) (*Directory, error) {
+// it unlocked, but has it until the system has taken all of its memory back. So a lock that another
+// process has is waited for, for at most limit; waits is called once if it is. Errors: ErrInUse.
+func OpenDirectory(path string, limit time.Duration, waits func()) (*Directory, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("directory of persistent memory: %w", err)
 	}
@@ -65,14 +70,31 @@ func OpenDirectory(path string) (*Directory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("directory of persistent memory: %w", err)
 	}
-	if err := unix.Flock(int(guard.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := lock(guard, limit, waits); err != nil {
 		guard.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = ErrInUse
-		}
 		return nil, fmt.Errorf("lock the directory of persistent memory %s: %w", path, err)
 	}
 	return &Directory{path, guard}, nil
+}
+
+func lock(f *os.File, limit time.Duration, waits func()) error {
+	began := time.Now()
+	for first := true; ; {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			return err
+		case time.Since(began) >= limit:
+			return ErrInUse
+		}
+		if first {
+			first = false
+			waits()
+		}
+		time.Sleep(lockAgain)
+	}
 }
 
 // Close unlocks the directory.

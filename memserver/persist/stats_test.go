@@ -1,10 +1,12 @@
 package persist_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/dmindex/dmindex/memserver/persist"
 	"github.com/dmindex/dmindex/pkg/env"
@@ -49,6 +51,34 @@ func TestStats(t *testing.T) {
 	}
 }
 
+// TestDirectoryIsLocked: a directory that another process has is waited for, since that may be
+// dying, but not for ever.
+func TestDirectoryIsLocked(t *testing.T) {
+	dir := t.TempDir()
+	has, err := persist.OpenDirectory(dir, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := persist.OpenDirectory(dir, 0, nil); !errors.Is(err, persist.ErrInUse) {
+		t.Fatalf("a second process: %v", err)
+	}
+	waited := 0
+	next, err := persist.OpenDirectory(dir, time.Minute, func() {
+		if waited++; waited > 1 {
+			return
+		}
+		if err := has.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil || waited != 1 {
+		t.Fatalf("the next process, which said %d times that it waits: %v", waited, err)
+	}
+	if err := next.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestLostAndFound: a directory that is a file system of its own has other directories in it.
 func TestLostAndFound(t *testing.T) {
 	dir := t.TempDir()
@@ -56,7 +86,7 @@ func TestLostAndFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		d, err := persist.OpenDirectory(dir)
+		d, err := persist.OpenDirectory(dir, 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
