@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -111,7 +112,8 @@ func (r *DMMemoryPoolReconciler) makeClaim(ctx context.Context, s *memoryPoolSco
 	return nil
 }
 
-// keepClaims protects the claims of volumes with data, and lets them grow.
+// keepClaims protects the claims of volumes with data, lets them grow, and notes which losses were
+// accepted (memorypool_disks.go).
 func (r *DMMemoryPoolReconciler) keepClaims(ctx context.Context, s *memoryPoolScope) error {
 	var problems collected
 	for id, c := range s.claims {
@@ -119,23 +121,25 @@ func (r *DMMemoryPoolReconciler) keepClaims(ctx context.Context, s *memoryPoolSc
 			continue
 		}
 		wanted := c.DeepCopy()
-		names := strings.Join(s.keepsClaim(id), ", ")
-		if names == "" {
-			delete(wanted.Annotations, dmv1.AnnotationKeptFor)
-		} else {
-			metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, dmv1.AnnotationKeptFor, names)
+		annotate := func(key, value string) {
+			if delete(wanted.Annotations, key); value != "" {
+				metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, key, value)
+			}
 		}
+		annotate(dmv1.AnnotationKeptFor, strings.Join(s.keepsClaim(id), ", "))
+		annotate(dmv1.AnnotationLossAccepted, s.lossAccepted(id))
 		has, size := c.Spec.Resources.Requests[corev1.ResourceStorage], build.DiskBytes(s.pool)
-		grows := has.Cmp(size) < 0 && c.Status.Phase == corev1.ClaimBound
-		if grows {
+		if has.Cmp(size) < 0 && c.Status.Phase == corev1.ClaimBound {
 			wanted.Spec.Resources.Requests[corev1.ResourceStorage] = size
 		}
-		if !grows && c.Annotations[dmv1.AnnotationKeptFor] == names {
+		if equality.Semantic.DeepEqual(wanted, c) {
 			continue
 		}
 		err := r.Patch(ctx, wanted, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}), kube.Owner)
 		if client.IgnoreNotFound(err) != nil {
 			problems.add(fmt.Errorf("change claim %s: %w", c.Name, err))
+		} else if err == nil && wanted.Annotations[dmv1.AnnotationLossAccepted] != c.Annotations[dmv1.AnnotationLossAccepted] {
+			r.tellLoss(ctx, s, id)
 		}
 	}
 	return problems.err()

@@ -300,6 +300,7 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 	}
 	var problems collected
 	problems.add(r.keepClaims(ctx, s))
+	problems.add(r.keepDisks(ctx, s))
 	problems.add(r.replace(ctx, s, actions, tls))
 	for _, p := range s.pods {
 		if podID(p) == actions.restart {
@@ -342,6 +343,7 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 		pod := build.MemoryPod(s.pool, id, s.imageOfNew())
 		build.UseLog(pod, s.log)
 		pod.Annotations[dmv1.AnnotationTLS], pod.Annotations[dmv1.AnnotationTemplate] = tls, s.template
+		s.tellDisk(pod)
 		return pod, nil
 	})
 }

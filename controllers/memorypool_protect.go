@@ -257,5 +257,8 @@ func (s *memoryPoolScope) protectedCondition() {
 	if len(s.use.unknown) > 0 {
 		message += fmt.Sprintf("; annotation %s names %s, and no pod of the pool has such a name", dmv1.AnnotationRelease, strings.Join(s.use.unknown, ", "))
 	}
+	if names := s.unknownLosses(); len(names) > 0 {
+		message += fmt.Sprintf("; annotation %s names %s, and no server of the pool that has a disk has such a name", dmv1.AnnotationAcceptLoss, strings.Join(names, ", "))
+	}
 	condition(&s.pool.Status.Conditions, s.pool.Generation, dmv1.ConditionProtected, len(kept) > 0, reason, message)
 }

@@ -41,6 +41,8 @@ func (s *memoryPoolScope) summarize(err error) {
 			reason, message = dmv1.ReasonImageUnavailable, message+"; "+why
 		} else if why := s.claimProblem(); why != "" {
 			reason, message = dmv1.ReasonClaimMissing, message+"; "+why
+		} else if why := s.lossProblem(); why != "" {
+			reason, message = dmv1.ReasonDiskMayLack, message+"; "+why
 		} else if r, why := podTrouble(s.pods); why != "" {
 			reason, message = r, message+"; "+why
 		}

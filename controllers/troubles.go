@@ -18,6 +18,7 @@ import (
 // troubles are the reasons of conditions that do not go away by themselves: somebody has to change
 // something. An index that has one is Degraded by it, and an event tells when it comes.
 var troubles = map[string]bool{
+	dmv1.ReasonDiskMayLack:       true,
 	dmv1.ReasonIDsExhausted:      true,
 	dmv1.ReasonImageUnavailable:  true,
 	dmv1.ReasonMemoryPending:     true,
@@ -65,6 +66,9 @@ func failing(pods []*corev1.Pod) string {
 			text := fmt.Sprintf("container %s of pod %s on node %s: %s: %s", s.Name, p.Name, p.Spec.NodeName, w.Reason, orElse(w.Message, "see the events of the pod"))
 			if t := s.LastTerminationState.Terminated; t != nil {
 				text += fmt.Sprintf("; it ended last with code %d (%s)", t.ExitCode, t.Reason)
+				if said := lastLine(t.Message); said != "" {
+					text += ": " + said
+				}
 				if t.Reason == "OOMKilled" {
 					text += ": its limit of memory is too low"
 				}
@@ -73,6 +77,13 @@ func failing(pods []*corev1.Pod) string {
 		}
 	}
 	return ""
+}
+
+// lastLine is the last line of what a container said when it ended, as far as a condition has room
+// for it. Its program says there why it ended.
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return cut(text[strings.LastIndexByte(text, '\n')+1:], 768)
 }
 
 // waits are what kubelets call a container that is on its way.

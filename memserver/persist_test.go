@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"testing"
 
+	apiconfig "github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/memserver/persist"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -146,7 +147,9 @@ func TestPersist(t *testing.T) {
 		if _, m := get(t, s.Addresses().Metrics, "/metrics"); !strings.Contains(m, "dmindex_memserver_persist_waiting 0") || !strings.Contains(m, "dmindex_memserver_persist_sync_seconds_count") || !strings.Contains(m, "dmindex_memserver_persist_log_bytes") {
 			t.Error("it has no metrics of its files")
 		}
-		if _, err := New(persistConfig(dir, persist.Always)); !errors.Is(err, persist.ErrInUse) {
+		second := persistConfig(dir, persist.Always)
+		second.lockLimit = 1
+		if _, err := New(second); !errors.Is(err, persist.ErrInUse) {
 			t.Errorf("a second server: %v", err)
 		}
 		stop()
@@ -210,7 +213,7 @@ func TestPersistAcceptLoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	stopped(t, config.PersistDir, boot)
-	if _, err := New(config); !errors.Is(err, persist.ErrMayLack) || !strings.Contains(err.Error(), "--persist-accept-loss") {
+	if _, err := New(config); !errors.Is(err, persist.ErrMayLack) || !strings.Contains(err.Error(), apiconfig.PersistMayLack) {
 		t.Fatalf("it opens: %v", err)
 	}
 	config.PersistAcceptLoss = true

@@ -59,8 +59,16 @@ const (
 	EnvFabricTLS  = "DMINDEX_FABRIC_TLS" // "true": memory is reached under TLS only
 )
 
-// EnvMirror of a memory server is its flag --mirror, which an older image would not know.
-const EnvMirror = "DMINDEX_MIRROR"
+// Environment of a memory server: flags that an older image would not know.
+const (
+	EnvMirror = "DMINDEX_MIRROR" // --mirror
+	// --persist-accept-loss, unless it is empty; read at each start of the container
+	EnvPersistAcceptLoss = "DMINDEX_PERSIST_ACCEPT_LOSS"
+)
+
+// PersistMayLack is in the error of a memory server that does not open its directory since what was
+// acknowledged last may be missing there, and nowhere else in what it says.
+const PersistMayLack = "start this server once with --persist-accept-loss"
 
 // How a compute server speaks RESP: EnvRESPTLS.
 const (

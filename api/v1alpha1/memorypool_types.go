@@ -95,8 +95,8 @@ type Persistence struct {
 	// Sync is when a change is on disk. Always: before it is acknowledged. 5ms: some 5 ms later,
 	// which the loss of a node's power may take. Off: when the system writes it, within 30 s or so,
 	// which the loss of power may take. The end of a process takes nothing in either. Where power
-	// may have taken something, the server does not open its disk: restore a backup then. Changes
-	// concern pods that are made afterwards.
+	// may have taken something, the server opens its disk only once somebody accepts that: see the
+	// annotation dmindex.io/accept-loss. Changes concern pods that are made afterwards.
 	// +optional
 	// +default="Always"
 	Sync PersistenceSync `json:"sync,omitempty"`

@@ -115,6 +115,16 @@ const (
 	// acknowledged last.
 	AnnotationAcceptCopy = "dmindex.io/accept-copy"
 
+	// AnnotationAcceptLoss of a memory pool with persistence names pods of the pool, separated by
+	// commas. A server there that does not open its disk, since the loss of a node's power may have
+	// taken what was acknowledged last, opens it. A name counts once: for what is refused now, and
+	// never for a later loss. To accept another one, remove the name and set it again. Of a memory
+	// pod it tells the server so.
+	AnnotationAcceptLoss = "dmindex.io/accept-loss"
+
+	// AnnotationLossAccepted of a claim says that AnnotationAcceptLoss of the pool has counted.
+	AnnotationLossAccepted = "dmindex.io/loss-accepted"
+
 	// LabelReleased of a memory pod says that its pool's AnnotationRelease names it, or that it has
 	// no data although others of its pool have. The pool's disruption budget does not count it.
 	LabelReleased = "dmindex.io/released"

@@ -2,6 +2,7 @@ package envtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,10 +10,12 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	apiconfig "github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
@@ -139,4 +142,93 @@ func TestDataIsLostWithItsClaim(t *testing.T) {
 	c.condition("demo", dmv1.ConditionDataLost, metav1.ConditionTrue, "", "demo-memory-1")
 	c.equal("pods", "[demo-memory-0 demo-memory-2]", func() any { return c.pods("demo-memory") })
 	c.equal("claims", "[demo-memory-0 demo-memory-2]", func() any { return slices.Sorted(maps.Keys(c.claims("demo-memory"))) })
+}
+
+// mayLack makes the server of a pod end at each start, since it does not open its disk.
+func (c *cluster) mayLack(name string) {
+	c.t.Helper()
+	c.fleet.SetAway(c.namespace, name, true)
+	c.podStatus(name, func(s *corev1.PodStatus) {
+		server := corev1.ContainerStatus{Name: dmv1.ComponentMemory, RestartCount: 2}
+		server.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 20s"}
+		server.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "starts\ndmindex: Stop all, then " + apiconfig.PersistMayLack + "; or\n"}
+		s.ContainerStatuses = []corev1.ContainerStatus{server}
+	})
+}
+
+// TestLossIsAcceptedOnce: a server that does not open its disk, since that may lack something, is
+// told to once somebody accepts that, and is told so no more when it answers: neither its container
+// nor a later pod of its name, until the name was removed and set again.
+func TestLossIsAcceptedOnce(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.start(0)
+	c.create(persistent, "demo")
+	c.available("demo")
+	const name = "demo-memory-1"
+	says := func(text string) {
+		t.Helper()
+		c.equal("what the pool says of "+text, true, func() any {
+			pool := &dmv1.DMMemoryPool{}
+			if err := c.get("demo-memory", pool); err != nil {
+				return err
+			}
+			ready := apimeta.FindStatusCondition(pool.Status.Conditions, dmv1.ConditionPoolReady)
+			if ready.Reason == dmv1.ReasonDiskMayLack && strings.Contains(ready.Message, text) {
+				return true
+			}
+			return ready
+		})
+	}
+	accept := func(pods string) {
+		t.Helper()
+		pool := &dmv1.DMMemoryPool{}
+		c.patch("demo-memory", pool, func() {
+			if delete(pool.Annotations, dmv1.AnnotationAcceptLoss); pods != "" {
+				metav1.SetMetaDataAnnotation(&pool.ObjectMeta, dmv1.AnnotationAcceptLoss, pods)
+			}
+		})
+	}
+	// the pod, what it is told, and what is noted of its claim
+	state := func() (uid types.UID, told string) {
+		p, claim := &corev1.Pod{}, &corev1.PersistentVolumeClaim{}
+		if err := errors.Join(c.get(name, p), c.get(name, claim)); err != nil {
+			return "", err.Error()
+		}
+		return p.UID, fmt.Sprintf("%q %q", p.Annotations[dmv1.AnnotationAcceptLoss], claim.Annotations[dmv1.AnnotationLossAccepted])
+	}
+	is := func(told string) {
+		t.Helper()
+		c.equal("what "+name+" is told", told, func() any { _, told := state(); return told })
+	}
+
+	c.mayLack(name)
+	says(dmv1.AnnotationAcceptLoss + "=POD")
+	c.condition("demo", dmv1.ConditionProgressing, metav1.ConditionTrue, dmv1.ReasonDiskMayLack, name)
+	was, told := state()
+	if told != `"" ""` {
+		t.Fatalf("%s is told %s, and nobody accepted anything", name, told)
+	}
+	accept(name)
+	is(`"true" ""`)
+	if now, _ := state(); now == was {
+		t.Error("the pod waits until its container is started again")
+	}
+	c.fleet.SetAway(c.namespace, name, false)
+	is(`"" "true"`)
+	c.equal("the event", true, func() any { return strings.Contains(c.operator.said(0), "LossAccepted") })
+	c.available("demo")
+
+	c.mayLack(name)
+	says("remove the name first")
+	was, _ = state()
+	accept("")
+	is(`"" ""`)
+	if now, _ := state(); now != was {
+		t.Error("a name that has counted counts again")
+	}
+	accept(name)
+	is(`"true" ""`)
+	c.fleet.SetAway(c.namespace, name, false)
+	is(`"" "true"`)
 }

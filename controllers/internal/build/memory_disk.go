@@ -38,7 +38,9 @@ func DiskBytes(pool *dmv1.DMMemoryPool) resource.Quantity {
 const slowestDisk = 16 << 20
 
 // keepOnDisk has the server of a pod keep its region in the claim of the pod's name, and gives it
-// time to read it back: a checkpoint of the memory and a log of twice the memory.
+// time to read it back: a checkpoint of the memory and a log of twice the memory. Why it does not
+// open a disk it says where the operator sees it. Annotations of the pod tell the server about the
+// disk: as variables, which each start of its container reads anew.
 func keepOnDisk(p *corev1.Pod, pool *dmv1.DMMemoryPool) {
 	c := &p.Spec.Containers[0]
 	c.Args = append(c.Args, "--persist-sync="+string(pool.Spec.Persistence.Sync))
@@ -47,7 +49,14 @@ func keepOnDisk(p *corev1.Pod, pool *dmv1.DMMemoryPool) {
 	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: p.Name},
 	}})
+	c.Env = append(c.Env, annotated(config.EnvPersistAcceptLoss, dmv1.AnnotationAcceptLoss))
+	c.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
 	c.StartupProbe.FailureThreshold += int32(3 * pool.Spec.Memory.Value() / slowestDisk / int64(c.StartupProbe.PeriodSeconds))
+}
+
+// annotated is a variable that has what an annotation of the pod says; empty if there is none.
+func annotated(name, annotation string) corev1.EnvVar {
+	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.annotations['" + annotation + "']"}}}
 }
 
 // dataFlag says where a memory server has its region.

@@ -1,0 +1,156 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/dmindex/dmindex/api/config"
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+)
+
+// What servers are told about their disks: by annotations of their pods, which each start of a
+// container has as variables (build.keepOnDisk).
+//
+// # Losses that a person accepts
+//
+// With persistence.sync 5ms or Off the loss of a node's power may take what was acknowledged last.
+// A server that finds a directory of which that may be true ends, at each start, unless it is told
+// to open it. Then it fences all clients of before, since their caches may have what it lacks.
+// AnnotationAcceptLoss of the pool names pods whose servers are told so:
+//
+//	named, claim not marked, container does not run    its pod is deleted
+//	the pod is made again                              with the annotation, which the server reads
+//	named, claim not marked, server answers            the claim is marked
+//	claim marked, or not named                         the pod loses the annotation
+//	not named                                          the claim loses the mark
+//
+// So a name counts once, for a disk that is not open now, whether its files turn out to be whole or
+// not. Of a server that answers it accepts nothing, nor does it later: whoever names a pod has not
+// seen what its disk will lack some day. Each look takes the step that is next, whoever leads. The
+// mark is written before the pod loses its annotation: the other way round the next pod of that
+// name would have it again. A container that starts in between is told once more, of the loss that
+// was accepted, and fences its clients once more.
+//
+// A container that runs is left alone: it may be reading its disk. One that ends again and again is
+// told although it may end for another reason, which stays. No damage is accepted: a server never
+// opens a directory that is damaged.
+
+// lossNamed reports whether somebody accepts that the disk of a volume may lack something.
+func (s *memoryPoolScope) lossNamed(id int) bool {
+	return isPersistent(s.pool) && podNamesIn(s.pool.Annotations[dmv1.AnnotationAcceptLoss])[build.PodName(s.pool.Name, id)]
+}
+
+// acceptsLoss reports whether the server of a volume is to be told so.
+func (s *memoryPoolScope) acceptsLoss(id int) bool {
+	c := s.claims[id]
+	return c != nil && s.lossNamed(id) && c.Annotations[dmv1.AnnotationLossAccepted] == ""
+}
+
+// lossAccepted is what the claim of a volume is to say of it; empty = nothing.
+func (s *memoryPoolScope) lossAccepted(id int) string {
+	switch {
+	case !s.lossNamed(id):
+		return ""
+	case s.described[id] != nil:
+		return "true"
+	}
+	return s.claims[id].Annotations[dmv1.AnnotationLossAccepted]
+}
+
+// tellDisk tells a new pod about its disk.
+func (s *memoryPoolScope) tellDisk(p *corev1.Pod) {
+	if s.acceptsLoss(podID(p)) {
+		p.Annotations[dmv1.AnnotationAcceptLoss] = "true"
+	}
+}
+
+// keepDisks lets the pods of accepted losses be made again, and takes back from pods what does not
+// hold any more.
+func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolScope) error {
+	if !isPersistent(s.pool) {
+		return nil
+	}
+	var problems collected
+	for _, p := range s.pods {
+		if going(p) || ended(p) {
+			continue
+		}
+		told, accepts := p.Annotations[dmv1.AnnotationAcceptLoss] != "", s.acceptsLoss(podID(p))
+		switch {
+		case told && !accepts:
+			err := r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationAcceptLoss: ""})
+			problems.add(client.IgnoreNotFound(err))
+		case accepts && !told && stuck(p) && s.described[podID(p)] == nil:
+			problems.add(r.deletePod(ctx, p, "annotation "+dmv1.AnnotationAcceptLoss+" of the pool names it: it comes back, and opens its disk"))
+		}
+	}
+	return problems.err()
+}
+
+// tellLoss tells of a server that opened its disk, if it was told to.
+func (r *DMMemoryPoolReconciler) tellLoss(ctx context.Context, s *memoryPoolScope, id int) {
+	i := slices.IndexFunc(s.pods, func(p *corev1.Pod) bool { return podID(p) == id && p.Annotations[dmv1.AnnotationAcceptLoss] != "" })
+	if i < 0 || !s.lossNamed(id) {
+		return
+	}
+	p := s.pods[i]
+	r.events.Eventf(s.pool, p, corev1.EventTypeWarning, "LossAccepted", action("AcceptLoss", uint64(id)),
+		"pod %s opened its disk, which may lack what was acknowledged before its node stopped; all clients of before are fenced", p.Name)
+	logf.FromContext(ctx).Info("accept loss", "pod", p.Name, "reason", "annotation "+dmv1.AnnotationAcceptLoss+" of the pool names it")
+}
+
+// mayLack reports whether the server of a pod does not open its disk for what that may lack.
+func mayLack(p *corev1.Pod) bool {
+	c := containerStatus(p)
+	if c == nil || c.State.Running != nil {
+		return false
+	}
+	for _, t := range []*corev1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
+		if t != nil {
+			return strings.Contains(t.Message, config.PersistMayLack)
+		}
+	}
+	return false
+}
+
+// lossProblem says which servers do not open their disks for what those may lack, and what to do;
+// empty if none does.
+func (s *memoryPoolScope) lossProblem() string {
+	var names, spent []string
+	for _, p := range s.pods {
+		switch {
+		case going(p) || ended(p) || !mayLack(p):
+		case s.lossNamed(podID(p)) && !s.acceptsLoss(podID(p)):
+			spent = append(spent, p.Name)
+		default:
+			names = append(names, p.Name)
+		}
+	}
+	if len(names)+len(spent) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("the disk of %s may lack what was acknowledged before its node lost its power, and is not opened. An index that has memory there alone is as it was a moment before, one with several memory servers may not fit together: "+
+		"restore a backup into another index, or annotate the pool with %s=POD,... to open it", strings.Join(slices.Concat(names, spent), ", "), dmv1.AnnotationAcceptLoss)
+	if len(spent) > 0 {
+		text += fmt.Sprintf("; the annotation names %s from an earlier loss: remove the name first", strings.Join(spent, ", "))
+	}
+	return text
+}
+
+// unknownLosses are names of AnnotationAcceptLoss that no pod with a disk can have.
+func (s *memoryPoolScope) unknownLosses() (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(podNamesIn(s.pool.Annotations[dmv1.AnnotationAcceptLoss]))) {
+		if !isPersistent(s.pool) || s.claims[numberIn(name)] == nil || s.claims[numberIn(name)].Name != name {
+			names = append(names, name)
+		}
+	}
+	return names
+}
