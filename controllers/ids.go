@@ -128,7 +128,17 @@ func (b *base) markUsed(ctx context.Context, p *memoryPoolOfIndex, ids []int) er
 	for _, id := range ids {
 		used[id] = true
 	}
-	return b.Annotate(ctx, p.pool, map[string]string{dmv1.AnnotationUsedIDs: used.String()})
+	if err := b.Annotate(ctx, p.pool, map[string]string{dmv1.AnnotationUsedIDs: used.String()}); err != nil || !isPersistent(p.pool) {
+		return err
+	}
+	for _, pod := range p.pods {
+		if slices.Contains(ids, volumeOf(pod)) {
+			if err := b.tellUsed(ctx, pod); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // addRecorded adds the pods of a pool on whose servers an index was made. They are in used-ids,

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -303,6 +304,24 @@ func (r *DMIndexReconciler) chooseMemory(ctx context.Context, s *indexScope) err
 	return nil
 }
 
+// notToldUsed are pods with memory of the index whose servers may still begin anew with an empty
+// disk (memorypool_disks.go).
+func (s *indexScope) notToldUsed() (names []string) {
+	for ordinal, p := range s.memoryPools {
+		if p.pool == nil || !isPersistent(p.pool) {
+			continue
+		}
+		for _, m := range s.verdict.servers {
+			of, volume := build.MemoryServerVolume(m.id)
+			i := slices.IndexFunc(p.pods, func(p *corev1.Pod) bool { return volumeOf(p) == volume })
+			if of == ordinal && (i < 0 || p.pods[i].Annotations[dmv1.AnnotationUsed] == "") {
+				names = append(names, m.pod)
+			}
+		}
+	}
+	return names
+}
+
 // transports are those of the memory pools as servers call them. Where all have TCP nothing need be
 // said.
 func (s *indexScope) transports() []string {
@@ -322,6 +341,9 @@ func (s *indexScope) transports() []string {
 // configure writes what compute servers must know of the index. From then on they can answer
 // requests, so from then on lost memory is lost data.
 func (r *DMIndexReconciler) configure(ctx context.Context, s *indexScope) error {
+	if names := s.notToldUsed(); len(names) > 0 && s.index.Annotations[dmv1.AnnotationCreated] == "" {
+		return &waitFor{dmv1.ReasonWaitingForMemory, "not all servers know that their disks are used: " + strings.Join(names, ", "), requeueSoon}
+	}
 	if err := r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationCreated: "true"}); err != nil {
 		return err
 	}

@@ -19,6 +19,28 @@ import (
 // What servers are told about their disks: by annotations of their pods, which each start of a
 // container has as variables (build.keepOnDisk).
 //
+// # Disks that have been used
+//
+// An empty disk may be mounted in the place of a server's: by a node that did not mount it after it
+// was started again, or with another volume behind the same claim. A server that began anew there
+// would be one that lost its data, and an index with onDataLoss: Recreate would be made anew. So
+// from before it has data it is told to refuse such a disk, and its indexes wait for it:
+//
+//	memory server describes itself    its directory is made
+//	pod: used                         by whoever chooses the server for an index (markUsed)
+//	index: memory                     as in ids.go
+//	each pod: used                    of a server that an index recorded; new ones at once
+//	index: created                    once the pods of all of its servers have it (configure)
+//	clients                           are acknowledged their first change
+//
+// What is left are moments in which an empty disk is lost data, as it always would be without this:
+// a kubelet that starts the container once more before it has heard of the annotation; a pod that
+// is made again while the cache lacks the index's record; a server that joins an index which is
+// served, whose first change does not wait for its pod. Then the incarnation is another one, and
+// the index says that its data is lost.
+// Once no index has recorded the server, new pods are not told any more. A disk that is lost for
+// good goes with its claim: nothing else makes the server begin anew.
+//
 // # Losses that a person accepts
 //
 // With persistence.sync 5ms or Off the loss of a node's power may take what was acknowledged last.
@@ -36,8 +58,9 @@ import (
 // not. Of a server that answers it accepts nothing, nor does it later: whoever names a pod has not
 // seen what its disk will lack some day. Each look takes the step that is next, whoever leads. The
 // mark is written before the pod loses its annotation: the other way round the next pod of that
-// name would have it again. A container that starts in between is told once more, of the loss that
-// was accepted, and fences its clients once more.
+// name would have it again. A container that starts in between is told once more, and fences its
+// clients once more. If its node lost its power again by then, it accepts that loss as well: for as
+// long as no operator has looked since it answered. Whoever may change pods could tell it so, too.
 //
 // A container that runs is left alone: it may be reading its disk. One that ends again and again is
 // told although it may end for another reason, which stays. No damage is accepted: a server never
@@ -67,6 +90,9 @@ func (s *memoryPoolScope) lossAccepted(id int) string {
 
 // tellDisk tells a new pod about its disk.
 func (s *memoryPoolScope) tellDisk(p *corev1.Pod) {
+	if isPersistent(s.pool) && s.recorded[podID(p)] {
+		p.Annotations[dmv1.AnnotationUsed] = "true"
+	}
 	if s.acceptsLoss(podID(p)) {
 		p.Annotations[dmv1.AnnotationAcceptLoss] = "true"
 	}
@@ -83,6 +109,9 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 		if going(p) || ended(p) {
 			continue
 		}
+		if s.recorded[podID(p)] {
+			problems.add(client.IgnoreNotFound(r.tellUsed(ctx, p)))
+		}
 		told, accepts := p.Annotations[dmv1.AnnotationAcceptLoss] != "", s.acceptsLoss(podID(p))
 		switch {
 		case told && !accepts:
@@ -93,6 +122,11 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 		}
 	}
 	return problems.err()
+}
+
+// tellUsed tells the server of a pod that its disk has been used.
+func (b *base) tellUsed(ctx context.Context, p *corev1.Pod) error {
+	return b.Annotate(ctx, p, map[string]string{dmv1.AnnotationUsed: "true"})
 }
 
 // tellLoss tells of a server that opened its disk, if it was told to.

@@ -119,6 +119,9 @@ type Config struct {
 	PersistDir string
 	// PersistSync says when what is acknowledged is on disk: what a loss of power may take.
 	PersistSync persist.Sync
+	// PersistExisting refuses a PersistDir that no server has used, in place of making a new memory
+	// there: another disk may be mounted.
+	PersistExisting bool
 	// PersistAcceptLoss opens a directory that may lack what was acknowledged last: of another
 	// PersistSync than Always, after the machine stopped. All clients of before are fenced, since
 	// their caches may have what is missing here. An index on several memory servers may not fit
@@ -247,8 +250,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.PersistDir != "" && (c.DataDir != "" || c.StateDir != "") {
 		bad("PersistDir is set together with DataDir or StateDir: the memory is read from PersistDir whenever the server starts, so leave those out")
 	}
-	if c.PersistDir == "" && (c.PersistSync != persist.Always || c.PersistAcceptLoss) {
-		bad("PersistSync or PersistAcceptLoss is set without PersistDir: name a directory on a disk")
+	if c.PersistDir == "" && (c.PersistSync != persist.Always || c.PersistExisting || c.PersistAcceptLoss) {
+		bad("PersistSync, PersistExisting or PersistAcceptLoss is set without PersistDir: name a directory on a disk")
 	}
 	if c.FabricTLS && (c.Fabric == "" || c.Insecure || c.Shm != "") {
 		bad("FabricTLS is set, which needs Fabric and TLSDir, and no Shm")

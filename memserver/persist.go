@@ -4,7 +4,9 @@ package memserver
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,11 +93,17 @@ const (
 //
 //	stored          the directory is   the process begins as
 //	nothing         made               primary, in a view without a number, as an earlier program
-//	nothing         empty              the same if no pod is named; else joining
+//	nothing         empty              the same if no pod is named; else joining.
+//	                                   It is refused with Config.PersistExisting
 //	content nothing anything           joining
 //	content         made               as with a memory that is found (volume)
 //	content         not made           it is refused: somebody has removed the files
 func (s *Server) openPersist(c *Config, want header) error {
+	unused := fmt.Errorf("no server has used directory %s, and with --persist-existing none is begun there: mount the disk that the server had, or put its files back; "+
+		"if they are lost for good, start without --persist-existing (in Kubernetes: delete claim and pod), and what was in them is lost", c.PersistDir)
+	if _, err := os.Stat(c.PersistDir); c.PersistExisting && errors.Is(err, os.ErrNotExist) {
+		return unused
+	}
 	d, err := persist.OpenDirectory(c.PersistDir, c.lockLimit, func() {
 		s.log.Warn("another process has the directory of persistent memory; it may be one that was killed, and has not ended yet", "dir", c.PersistDir, "waits_at_most", c.lockLimit)
 	})
@@ -113,6 +121,8 @@ func (s *Server) openPersist(c *Config, want header) error {
 		return err
 	}
 	switch {
+	case !found && !made && c.PersistExisting:
+		return unused
 	case !found:
 		was.State.Process = c.firstProcess - 1
 		if made || c.Pod == "" {

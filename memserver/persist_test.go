@@ -226,6 +226,44 @@ func TestPersistAcceptLoss(t *testing.T) {
 	})
 }
 
+// TestPersistExisting: a server that is to find a directory which another one has used makes none
+// in its place, whether nothing is there or an empty directory, as that of another disk.
+func TestPersistExisting(t *testing.T) {
+	config := persistConfig(filepath.Join(t.TempDir(), "memory"), persist.Always)
+	config.PersistExisting = true
+	refused := func(what string) {
+		t.Helper()
+		if _, err := New(config); err == nil || !strings.Contains(err.Error(), "no server has used") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	refused("nothing is there")
+	if _, err := os.Stat(config.PersistDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the directory was made: %v", err)
+	}
+	if err := os.Mkdir(config.PersistDir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	refused("the directory is empty")
+	refused("the second attempt")
+	config.PersistExisting = false
+	s := must(New(config))
+	incarnation, ended := s.Incarnation(), make(chan error)
+	ctx, stop := context.WithCancel(t.Context())
+	go func() { ended <- s.Run(ctx) }()
+	must(client(t, s.Addresses().Control, "a", "tcp", nil).Admit(8, 0, limit))
+	stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	config.PersistExisting = true
+	s = must(New(config))
+	defer s.Close()
+	if s.Incarnation() != incarnation {
+		t.Error("it has another incarnation")
+	}
+}
+
 // TestPersistFeedGivenUp: where a change was made and cannot be recorded, nothing is acknowledged
 // any more, and the server ends: the next process has what is in the directory.
 func TestPersistFeedGivenUp(t *testing.T) {

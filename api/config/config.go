@@ -62,6 +62,8 @@ const (
 // Environment of a memory server: flags that an older image would not know.
 const (
 	EnvMirror = "DMINDEX_MIRROR" // --mirror
+	// --persist-existing, unless it is empty; read at each start of the container
+	EnvPersistExisting = "DMINDEX_PERSIST_EXISTING"
 	// --persist-accept-loss, unless it is empty; read at each start of the container
 	EnvPersistAcceptLoss = "DMINDEX_PERSIST_ACCEPT_LOSS"
 )

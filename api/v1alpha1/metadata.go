@@ -122,6 +122,10 @@ const (
 	// pod it tells the server so.
 	AnnotationAcceptLoss = "dmindex.io/accept-loss"
 
+	// AnnotationUsed of a memory pod says that an index was made on its server: an empty disk is
+	// not that of its volume.
+	AnnotationUsed = "dmindex.io/used"
+
 	// AnnotationLossAccepted of a claim says that AnnotationAcceptLoss of the pool has counted.
 	AnnotationLossAccepted = "dmindex.io/loss-accepted"
 

@@ -69,6 +69,7 @@ func memserverCommand() *cobra.Command {
 	f.StringVar(&config.Mirror, "mirror", os.Getenv(apiconfig.EnvMirror), "address at which memory servers of the same pool send this one their changes, so that it can be a copy of their volume, with --fabric alone (or "+apiconfig.EnvMirror+"); empty = never")
 	f.StringVar(&config.PersistDir, "persist", "", "directory on a disk that keeps memory and ledger, with --fabric alone and without --data-dir: a server that starts with it again has its content; with room for four times --memory. Empty = the content is lost with the process")
 	f.Var(&config.PersistSync, "persist-sync", persistSyncUsage)
+	f.BoolVar(&config.PersistExisting, "persist-existing", os.Getenv(apiconfig.EnvPersistExisting) != "", "refuse a directory for --persist that no server has used: another disk may be mounted there (or "+apiconfig.EnvPersistExisting+" that is not empty)")
 	f.BoolVar(&config.PersistAcceptLoss, "persist-accept-loss", os.Getenv(apiconfig.EnvPersistAcceptLoss) != "", persistLossUsage+" (or "+apiconfig.EnvPersistAcceptLoss+" that is not empty)")
 	f.BoolVar(&config.FabricTLS, "fabric-tls", false, "let clients use --fabric under TLS only, whatever index they are of")
 	f.IntVar(&config.CallThreads, "call-threads", verbs.DefaultCallThreads, "number of two-sided calls executed at the same time")

@@ -88,6 +88,15 @@ func TestPodsComeBackWithTheirClaims(t *testing.T) {
 	if kept := c.pod("demo-memory-0").Annotations[dmv1.AnnotationKeptFor]; kept != "" {
 		t.Errorf("the pod is kept for %q", kept)
 	}
+	used := func(when string) {
+		t.Helper()
+		for _, name := range []string{"demo-memory-0", "demo-memory-1"} {
+			if p := c.pod(name); p.Annotations[dmv1.AnnotationUsed] == "" {
+				t.Errorf("%s %s does not know that its disk is used", name, when)
+			}
+		}
+	}
+	used("of an index that is served")
 	c.settled("demo")
 	identity := c.index("demo").Status.Identity
 	was := map[string]types.UID{}
@@ -106,6 +115,7 @@ func TestPodsComeBackWithTheirClaims(t *testing.T) {
 		}
 		return ""
 	})
+	used("that came back")
 	c.available("demo")
 	c.condition("demo", dmv1.ConditionDataLost, metav1.ConditionFalse, dmv1.ReasonIntact, "")
 	if is := c.index("demo").Status.Identity; is != identity {

@@ -49,7 +49,7 @@ func keepOnDisk(p *corev1.Pod, pool *dmv1.DMMemoryPool) {
 	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: p.Name},
 	}})
-	c.Env = append(c.Env, annotated(config.EnvPersistAcceptLoss, dmv1.AnnotationAcceptLoss))
+	c.Env = append(c.Env, annotated(config.EnvPersistExisting, dmv1.AnnotationUsed), annotated(config.EnvPersistAcceptLoss, dmv1.AnnotationAcceptLoss))
 	c.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
 	c.StartupProbe.FailureThreshold += int32(3 * pool.Spec.Memory.Value() / slowestDisk / int64(c.StartupProbe.PeriodSeconds))
 }

@@ -39,6 +39,13 @@ func TestDisk(t *testing.T) {
 	if slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == config.EnvMirror }) {
 		t.Error("the server would take changes of another one")
 	}
+	for name, annotation := range map[string]string{config.EnvPersistExisting: dmv1.AnnotationUsed, config.EnvPersistAcceptLoss: dmv1.AnnotationAcceptLoss} {
+		if !slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool {
+			return v.Name == name && v.ValueFrom != nil && v.ValueFrom.FieldRef.FieldPath == "metadata.annotations['"+annotation+"']"
+		}) {
+			t.Errorf("%s is not what annotation %s says", name, annotation)
+		}
+	}
 	seconds := int64(c.StartupProbe.PeriodSeconds * c.StartupProbe.FailureThreshold)
 	if least := 3 * pool.Spec.Memory.Value() / slowestDisk; seconds < least || seconds > least+600 {
 		t.Errorf("it may take %d s to start; want %d to %d", seconds, least, least+600)
