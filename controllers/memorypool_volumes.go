@@ -274,7 +274,7 @@ func mirrorOf(pool *dmv1.DMMemoryPool, p *corev1.Pod, listens string) (string, e
 
 // tellView tells people of a view that was recorded.
 func (r *DMMemoryPoolReconciler) tellView(ctx context.Context, s *memoryPoolScope, v *volumeScope, view volumeView) {
-	logf.FromContext(ctx).Info("record view", "volume", v.number, "view", view.Number, "primary", view.Primary.Pod, "reason", v.actions.Reason)
+	logf.FromContext(ctx).Info("record view", "volume", v.number, "view", view.Number, "primary", view.Primary.Pod, "reason", v.actions.Reason, "after", r.now().Sub(s.looked))
 	tell := func(kind, reason, verb string, about volumeProc, note string, args ...any) {
 		r.volumeEvents.count(s.pool.UID, v.number, reason)
 		var related runtime.Object // no nil pod: it would be taken for one

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/dmindex/dmindex/memserver/mirror"
 	"github.com/dmindex/dmindex/pkg/accept"
@@ -255,6 +256,9 @@ func (v *volume) closeMirror() {
 
 // Close implements volumes.Host.
 func (v *volume) Close() {
+	v.mu.Lock()
+	v.closed = time.Now()
+	v.mu.Unlock()
 	if v.sink != nil {
 		v.sink.Close()
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/ledger"
@@ -63,6 +64,10 @@ type volume struct {
 	// told is what AwaitView tells of: the newest view that was obeyed. If that names this process,
 	// it serves.
 	told volumes.View
+	// closed is when a copy began to open; waited is how long it then waited its last permission
+	// out.
+	closed time.Time
+	waited time.Duration
 
 	// ledger is that of the copy whose content was taken; nil = the state directory has it. Obeying
 	// a view is done by one goroutine at a time.
@@ -182,6 +187,7 @@ func (v *volume) saveState(st volumes.State) error {
 	next := v.stored
 	next.State = st
 	if st.Content == volumes.Taken && v.stored.State.Content == volumes.Nothing {
+		v.waited = time.Since(v.closed)
 		if err := v.takeLedger(); err != nil {
 			return err
 		}
@@ -218,7 +224,7 @@ func (v *volume) Prepare() error {
 		return err
 	}
 	failovers.Add(1)
-	s.log.Info("the copy opens; whoever takes a lock repairs first what it guards", "locks", turned, "incarnation", s.region.incarnation)
+	s.log.Info("the copy opens; whoever takes a lock repairs first what it guards", "locks", turned, "incarnation", s.region.incarnation, "permission_waited_out_in", v.waited)
 	return nil
 }
 

@@ -83,7 +83,7 @@ func (v *volume) Obey(_ context.Context, q *rpcv1.ObeyViewRequest) (*rpcv1.ObeyV
 
 // obey obeys a view and acts by it.
 func (v *volume) obey(view volumes.View, copies []*rpcv1.VolumeCopy) error {
-	now := v.member.Report()
+	now, begun := v.member.Report(), time.Now()
 	pod := ""
 	if now.View.Number == 0 && view.Number == 1 && now.Role == volumes.Primary {
 		pod = view.Primary.Pod // of a server that was told none
@@ -126,7 +126,7 @@ func (v *volume) obey(view volumes.View, copies []*rpcv1.VolumeCopy) error {
 	}
 	v.mu.Unlock()
 	v.server.control.waits.changed(topicView)
-	v.server.log.Info("a view was obeyed", "view", view.Number, "primary", view.Primary.String(), "backup", view.Backup.String(), "role", now.Role.String())
+	v.server.log.Info("a view was obeyed", "view", view.Number, "primary", view.Primary.String(), "backup", view.Backup.String(), "role", now.Role.String(), "took", time.Since(begun))
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -45,15 +46,20 @@ func (s *said) find(ctx context.Context, expr string) []string {
 const hangLimit = 10 * time.Minute
 
 // TestLocalCopies kills the process that answers for the only memory server under load, and the one
-// that took its place once that has a copy again. All that was acknowledged is there, and a
-// program gets no errors for longer than some seconds.
+// that took its place once that has a copy again, as often as the environment says (killsEnv). All
+// that was acknowledged is there, and a program gets no errors for longer than some seconds.
+// The log of the servers, which --verbose writes, says where the time of each fail-over goes.
 func TestLocalCopies(t *testing.T) {
+	kills, verbose := 2, "--verbose=false"
+	if n, err := strconv.Atoi(os.Getenv(killsEnv)); err == nil {
+		kills, verbose = n, "--verbose"
+	}
 	t.Setenv(childEnv, "yes") // for the memory servers
 	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	out, w := io.Pipe()
 	cmd := root()
-	cmd.SetArgs([]string{"local", "--copies=2", "--memory-servers=1", "--memory=64Mi", "--listen=127.0.0.1:0", "--listen-rpc=127.0.0.1:0"})
+	cmd.SetArgs([]string{"local", "--copies=2", "--memory-servers=1", "--memory=64Mi", "--listen=127.0.0.1:0", "--listen-rpc=127.0.0.1:0", verbose})
 	cmd.SetOut(w)
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -100,7 +106,7 @@ func TestLocalCopies(t *testing.T) {
 	}
 	await(100)
 	pids := []string{primary[2]}
-	for range 2 {
+	for kill := range kills {
 		pid, err := strconv.Atoi(primary[1])
 		if err == nil {
 			err = syscall.Kill(pid, syscall.SIGKILL)
@@ -115,6 +121,9 @@ func TestLocalCopies(t *testing.T) {
 		}
 		pids = append(pids, primary[1:]...)
 		await(100)
+		for _, p := range writers {
+			t.Logf("kill %d: the longest time without an acknowledgement %v", kill, p.longest().Round(time.Millisecond))
+		}
 	}
 	stopPutting()
 	putting.Wait()
@@ -122,7 +131,7 @@ func TestLocalCopies(t *testing.T) {
 		if err := p.check(ctx); err != nil {
 			t.Error(err)
 		}
-		t.Logf("%d keys, the longest time without an acknowledgement %v: %v", p.acked, p.pause.Round(time.Millisecond), p.last)
+		t.Logf("%d keys: %v", p.acked, p.last)
 		// Some 1 s on a machine without other work. Under the race detector (-short) each step
 		// takes 15 times as long, and processes are suspected of standing still.
 		if p.pause > 10*time.Second && !testing.Short() {
@@ -144,10 +153,11 @@ type putter struct {
 	r      *redis.Client
 	prefix string
 
-	mu    sync.Mutex
-	acked int // keys below it are there
-	pause time.Duration
-	last  error
+	mu     sync.Mutex
+	acked  int           // keys below it are there
+	recent time.Duration // the longest time without an acknowledgement since longest was called
+	pause  time.Duration // the longest time of all
+	last   error
 }
 
 func (p *putter) run(ctx context.Context) {
@@ -158,12 +168,20 @@ func (p *putter) run(ctx context.Context) {
 		p.mu.Lock()
 		if err == nil {
 			n++
-			p.acked, p.pause, last = n, max(p.pause, now.Sub(last)), now
+			p.acked, p.recent, p.pause, last = n, max(p.recent, now.Sub(last)), max(p.pause, now.Sub(last)), now
 		} else if ctx.Err() == nil {
 			p.last = err
 		}
 		p.mu.Unlock()
 	}
+}
+
+// longest is the longest time without an acknowledgement since it was called last.
+func (p *putter) longest() (d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	d, p.recent = p.recent, 0
+	return d
 }
 
 func (p *putter) key(n int) string { return fmt.Sprintf("%s%09d", p.prefix, n) }

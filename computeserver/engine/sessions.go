@@ -103,7 +103,9 @@ const (
 func (g *Sessions) Run() {
 	defer g.ended.Set()
 	retry := reopenAfter
+	away := g.env.Now() // since when the index has not been open
 	for {
+		begun := g.env.Now()
 		ix, err := g.open()
 		g.mu.Lock()
 		if g.stopped {
@@ -129,13 +131,14 @@ func (g *Sessions) Run() {
 		}
 		g.wakeAll()
 		g.mu.Unlock()
-		g.log.Info("the index is open")
 		opened := g.env.Now()
+		g.log.Info("the index is open", "opened_in", opened-begun, "closed_for", opened-away)
 		end := func(bool) {}
 		if g.hold != nil {
 			end = g.hold(ix)
 		}
 		g.awaitEnd()
+		away = g.env.Now()
 		if g.env.Now()-opened > reopenAfterAtMost {
 			retry = reopenAfter
 		}
