@@ -102,12 +102,12 @@ func TestRepairAll(t *testing.T) {
 	for room, trips := range map[int]uint64{256: 2, 2 * 32: 3, 32: 4} {
 		w := newWreck(t)
 		table, part := buffer(t, w.s, 8), buffer(t, w.s, room)
-		must(t, w.s.RepairAll(table, part))
+		must(t, w.s.RepairAll(table, part, part))
 		if got := w.data[w.node.Offset():][:256]; !bytes.Equal(got, w.new) || w.p.Repaired() != 1 {
 			t.Errorf("with room for %d bytes: %d repairs, and the node is %.8q", room, w.p.Repaired(), got)
 		}
 		before := w.s.Counters()
-		must(t, w.s.RepairAll(table, part))
+		must(t, w.s.RepairAll(table, part, part))
 		if n := w.s.Counters().RoundTrips - before.RoundTrips; n != trips || w.p.Repaired() != 1 {
 			t.Errorf("with room for %d bytes and nothing to repair: %d round trips, not %d; %d repairs", room, n, trips, w.p.Repaired())
 		}

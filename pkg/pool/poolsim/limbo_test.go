@@ -206,7 +206,7 @@ func TestJoiningServerThatDies(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: change a node: %v", when, err)
 			}
-			if err := s.RepairAll(table, room); err != nil {
+			if err := s.RepairAll(table, room, room); err != nil {
 				t.Errorf("%s: %v", when, err)
 			}
 			if err := s.RepairWords(); err != nil {

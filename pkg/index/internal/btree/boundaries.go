@@ -2,12 +2,14 @@ package btree
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
+	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // Boundaries of ranges that change their owners: at the ends of a range leaves are divided, and
@@ -110,5 +112,19 @@ func (s *Session) mergeAt(key []byte) error {
 	return s.mergeUp(key, p.addr, d)
 }
 
-// RepairAll is that of the pool.
-func (s *Session) RepairAll() error { return op.Failure(s.PS.RepairAll(s.Staging(), s.Spare), false) }
+// RepairAll is that of the pool, with a session of its own that has buffers for many locks.
+func (s *Session) RepairAll() error {
+	ps, err := s.t.Pool.NewSession(pool.RepairTable + pool.RepairRecords)
+	if err != nil {
+		return op.Failure(err, false)
+	}
+	ps.Use(s.t.config.Techniques)
+	var table, records []byte
+	if table, err = ps.Buffer(pool.RepairTable); err == nil {
+		records, err = ps.Buffer(pool.RepairRecords)
+	}
+	if err == nil {
+		err = ps.RepairAll(table, records, records[:min(len(records), s.Lay.NodeBytes)])
+	}
+	return op.Failure(errors.Join(err, ps.Close()), false)
+}
