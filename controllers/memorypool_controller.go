@@ -76,6 +76,9 @@ func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 	}
 	problems.add(err)
 	problems.add(r.work(ctx, s))
+	if s.volumesAgain == volumeSoon {
+		return soon(ctx, problems.err()), nil
+	}
 	if err = problems.err(); passing(err) {
 		return result(err)
 	}
@@ -121,6 +124,9 @@ func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) (
 		return state
 	case state == nil:
 		problems.add(r.keepVolumes(ctx, s)) // also of a deleted pool: indexes are served from it
+		if s.volumesAgain == volumeSoon {
+			return problems.err()
+		}
 	}
 	problems.add(state)
 	r.gather(ctx, s)
@@ -368,16 +374,6 @@ func (s *memoryPoolScope) view(now time.Time) memoryPoolView {
 		v.probes = append(v.probes, imageProbe(p))
 	}
 	return v
-}
-
-// usesMemoryPool reports whether an index holds memory of a pool.
-func usesMemoryPool(index *dmv1.DMIndex, pool string) bool {
-	for _, p := range index.Spec.MemoryPools {
-		if build.MemoryPoolOf(index, p) == pool {
-			return true
-		}
-	}
-	return false
 }
 
 // kindOf is the kind of one of our objects; typed objects that were read do not say.

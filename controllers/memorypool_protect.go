@@ -262,3 +262,13 @@ func (s *memoryPoolScope) protectedCondition() {
 	}
 	condition(&s.pool.Status.Conditions, s.pool.Generation, dmv1.ConditionProtected, len(kept) > 0, reason, message)
 }
+
+// usesMemoryPool reports whether an index holds memory of a pool.
+func usesMemoryPool(index *dmv1.DMIndex, pool string) bool {
+	for _, p := range index.Spec.MemoryPools {
+		if build.MemoryPoolOf(index, p) == pool {
+			return true
+		}
+	}
+	return false
+}

@@ -3,13 +3,16 @@ package controllers
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -153,19 +156,30 @@ func (r *DMMemoryPoolReconciler) listNamed(ctx context.Context, s *memoryPoolSco
 
 // recordViews marks the pods that new views name, and writes the views down.
 func (r *DMMemoryPoolReconciler) recordViews(ctx context.Context, s *memoryPoolScope, next volumeRecord, changed []*volumeScope) error {
+	type marked struct {
+		v   *volumeScope
+		pod *corev1.Pod
+	}
+	var marks []marked
 	for _, v := range changed {
-		view := next.Views[v.number]
-		for _, named := range view.named() {
-			p := v.podOf(named.UID)
-			if p == nil {
-				continue // the pod of an earlier primary is gone
-			}
-			// A value of its own each time: a mark that is there already would change no version.
-			mark := strconv.FormatUint(view.Number, 10) + "-" + rand.Text()
-			if err := r.Annotate(ctx, p, map[string]string{annotationNamed: mark}); err != nil {
-				return fmt.Errorf("mark pod %s, which view %d of volume %d names: %w", p.Name, view.Number, v.number, err)
+		for _, named := range next.Views[v.number].named() {
+			if p := v.podOf(named.UID); p != nil { // the pod of an earlier primary may be gone
+				marks = append(marks, marked{v, p})
 			}
 		}
+	}
+	errs := make([]error, len(marks))
+	each(len(marks), func(i int) { // side by side: nobody answers for the volumes meanwhile
+		m := marks[i]
+		view := next.Views[m.v.number].Number
+		// A value of its own each time: a mark that is there already would change no version.
+		mark := strconv.FormatUint(view, 10) + "-" + rand.Text()
+		if err := r.Annotate(ctx, m.pod, map[string]string{annotationNamed: mark}); err != nil {
+			errs[i] = fmt.Errorf("mark pod %s, which view %d of volume %d names: %w", m.pod.Name, view, m.v.number, err)
+		}
+	})
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	if err := r.Annotate(ctx, s.pool, map[string]string{dmv1.AnnotationVolumes: next.String()}); err != nil {
 		return fmt.Errorf("record views of volumes: %w", err)
@@ -308,11 +322,35 @@ func (r *DMMemoryPoolReconciler) lookAgain(s *memoryPoolScope) {
 			s.volumesAgain = volumeLook
 		}
 	}
+	if s.isUndecided(r.remembered.at(r.now())) {
+		s.volumesAgain = volumeSoon
+	}
 	if s.volumesAgain > 0 {
 		r.watch.end(s.pool.UID)
 	} else if !r.watch.watch(s) {
 		s.volumesAgain = volumeLook
 	}
+}
+
+// isUndecided reports whether a copy that a view names has not answered for so short a time that
+// the next look may decide what becomes of its volume. After a longer time it waits for others, or
+// for a person.
+func (s *memoryPoolScope) isUndecided(now time.Duration) bool {
+	silent := func(v *volumeScope, p volumeProc) bool {
+		since, is := v.memory.SilentSince(p.UID)
+		return is && now-since < suspicionOf(s.pool)+volumeHurries
+	}
+	return slices.ContainsFunc(s.volumes, func(v *volumeScope) bool {
+		return silent(v, v.view.Primary) || v.view.Backup != nil && silent(v, *v.view.Backup)
+	})
+}
+
+// soon ends a look at a pool with a volume that is undecided. What failed is tried again.
+func soon(ctx context.Context, err error) ctrl.Result {
+	if _, failed := result(err); failed != nil {
+		logf.FromContext(ctx).Error(failed, "keep volumes")
+	}
+	return ctrl.Result{RequeueAfter: volumeSoon}
 }
 
 // leaves reports whether the volume is on its way out of a pod. One that is gone from the view may

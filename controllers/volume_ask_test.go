@@ -132,3 +132,28 @@ func TestPodsAreMadeOnce(t *testing.T) {
 		t.Errorf("pod %s answers for volume 0, and %d pods were made for two volumes: %s", primary, made, m.stateOf(s))
 	}
 }
+
+// TestUndecidedVolume: while a copy that a view names does not answer, the pool is looked at again
+// soon, and no longer than until the other copy would have taken its place.
+func TestUndecidedVolume(t *testing.T) {
+	for _, pod := range []string{"pool-0", "pool-1024"} {
+		m := newMovingPool(t, interceptor.Funcs{})
+		m.copies(2)
+		m.until(twice)
+		m.settle()
+		m.away(pod, true)
+		m.fleet.HoldBack(true) // the other one does not miss it
+		began := m.now
+		for m.now.Sub(began) < 2*(suspectAfter+volumeHurries) {
+			silent := m.now.Sub(began)
+			s, err := m.look()
+			want := volumeSoon
+			if silent >= suspectAfter+volumeHurries {
+				want = volumeLook
+			}
+			if err != nil || s.volumesAgain != want {
+				t.Errorf("%s has been silent for %v: the next look comes after %v, want %v; %v", pod, silent, s.volumesAgain, want, err)
+			}
+		}
+	}
+}

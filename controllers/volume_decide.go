@@ -30,6 +30,12 @@ const (
 	// volumeLook is when to look again at volumes of which something is waited for.
 	volumeLook = 500 * time.Millisecond
 
+	// volumeSoon is the same while a copy that a view names does not answer, up to this much longer
+	// than it must be missed. Nothing else of its pool is looked at then: that takes seconds where
+	// the API server is slow, and no change is answered before the next view.
+	volumeSoon    = 250 * time.Millisecond
+	volumeHurries = time.Second
+
 	// mostJoins is how many volumes of a pool send their memory to a copy at once.
 	mostJoins = 4
 )

@@ -117,6 +117,16 @@ func (m Memory) IsSilent(pod string) bool {
 	return slices.ContainsFunc(m.silent, func(s silence) bool { return s.pod == pod })
 }
 
+// SilentSince is since when a pod has not answered; false if it did when it was observed last.
+func (m Memory) SilentSince(pod string) (since time.Duration, silent bool) {
+	for _, s := range m.silent {
+		if s.pod == pod {
+			return s.since, true
+		}
+	}
+	return 0, false
+}
+
 // isMissed reports whether a pod has not answered for long.
 func (s *step) isMissed(p *Pod) bool {
 	for _, q := range s.a.Memory.silent {
