@@ -38,6 +38,11 @@ func (v *volume) Report(_ context.Context, q *rpcv1.ReportVolumeRequest) (*rpcv1
 		return nil, err
 	}
 	r := v.member.Report()
+	if r.Role == volumes.Primary && !v.server.control.opened.Load() {
+		// Its content could not be opened, as with a port in use. It is told the view again as long
+		// as it reports that it opens.
+		r.Role = volumes.Opening
+	}
 	reply := control.ReportOut(r)
 	reply.LagBytes, reply.Differences, reply.Mirror = v.lag(), differences.Load(), v.server.Addresses().Mirror
 	reply.Version = v.server.control.version

@@ -71,6 +71,25 @@ func TestServerWithoutCopy(t *testing.T) {
 	wantCode(t, "the view of another volume", err, codes.NotFound)
 }
 
+// TestContentThatCannotBeOpened: a server that is primary of its view, and could not open its
+// content, says that it opens, so that it is told the view again. Then it serves.
+func TestContentThatCannotBeOpened(t *testing.T) {
+	taken := must(net.Listen("tcp", "127.0.0.1:0"))
+	c := volumeConfig(t, t.TempDir(), "pod-a")
+	c.Fabric = taken.Addr().String()
+	s, _ := start(t, c)
+	v := asked(t, s.Addresses().Control, nil)
+	first := &rpcv1.ObeyViewRequest{Volume: 7, View: view(1, "pod-a")}
+	_, err := v.Obey(t.Context(), first)
+	wantCode(t, "the port of the fabric is in use", err, codes.Unavailable, "in use")
+	wantReport(t, v, rpcv1.ReportVolumeReply_OPENING, "pod-a", 1, 1)
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	must(v.Obey(t.Context(), first))
+	wantReport(t, v, rpcv1.ReportVolumeReply_PRIMARY, "pod-a", 1, 1)
+}
+
 // TestFirstView: a server of a new memory whose pod is named serves once a view names it, wakes who
 // waits for the view, and serves at once when its process restarts. An older view changes nothing.
 func TestFirstView(t *testing.T) {

@@ -73,7 +73,7 @@ func (p *processes) named(message string) string {
 
 // make starts a process. It ends with this one, however that ends: the kernel kills it.
 func (p *processes) make() error {
-	ports, err := freePorts(3)
+	ports, err := freePorts(2)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (p *processes) make() error {
 	p.mu.made++
 	r := &process{pod: keeper.Pod{Name: fmt.Sprintf("memory-%d-%d", p.server.id, p.mu.made), Control: ports[0]}, said: &tail{}}
 	args := []string{"memserver", "--id", fmt.Sprint(p.server.id), "--pod", r.pod.Name, "--memory", fmt.Sprint(c.Bytes), "--insecure", "--metrics", "",
-		"--control", ports[0], "--fabric", ports[1], "--mirror", ports[2]}
+		"--control", ports[0], "--fabric", "127.0.0.1:0", "--mirror", ports[1]}
 	if c.ChunkBytes > 0 {
 		args = append(args, "--chunk-size", fmt.Sprint(c.ChunkBytes))
 	}
