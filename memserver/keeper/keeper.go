@@ -67,6 +67,7 @@ func New(c Config) *Keeper {
 
 const (
 	tellLimit   = 5 * time.Second
+	silentLimit = 500 * time.Millisecond // of a question to a pod that did not answer the last one
 	joinBackoff = 500 * time.Millisecond
 )
 
@@ -131,10 +132,14 @@ func (k *Keeper) step(ctx context.Context) (again bool) {
 	o := volumes.Observed{Record: k.record, Copies: k.config.Copies, SuspectAfter: k.config.Suspect, JoinBackoff: joinBackoff, Memory: k.memory}
 	reports := make([]*rpcv1.ReportVolumeReply, len(pods))
 	var asking sync.WaitGroup
+	begun := time.Since(k.began)
 	for i, p := range pods {
-		client := k.client(p)
+		client, limit := k.client(p), k.config.Suspect/2
+		if k.memory.IsSilent(p.Name) {
+			limit = min(limit, silentLimit)
+		}
 		asking.Go(func() {
-			soon, cancel := context.WithTimeout(ctx, k.config.Suspect/2)
+			soon, cancel := context.WithTimeout(ctx, limit)
 			defer cancel()
 			// a pod that does not answer is missed
 			reports[i], _ = client.Report(soon, &rpcv1.ReportVolumeRequest{Volume: k.config.Volume, Pod: p.Name})
@@ -150,6 +155,8 @@ func (k *Keeper) step(ctx context.Context) (again bool) {
 				seen.Report = &r
 				mirrors[p.Name] = reports[i].Mirror
 			}
+		} else {
+			o.Memory = o.Memory.Silent(p.Name, begun)
 		}
 		o.Pods = append(o.Pods, seen)
 	}
@@ -163,11 +170,13 @@ func (k *Keeper) step(ctx context.Context) (again bool) {
 		}
 		k.config.Changed(k.record, a.Status, why)
 	}
-	if a.Record != nil {
-		return true
+	again = a.Record != nil
+	if again { // those that have to hear of it do at once: to ask all of them takes time again
+		o.Record, o.Memory = *a.Record, a.Memory
+		a = volumes.Actions{Tell: volumes.Step(o).Tell}
 	}
 	k.act(ctx, &o, &a, pods, mirrors)
-	return len(a.Tell) > 0 || a.Stop != ""
+	return again || len(a.Tell) > 0 || a.Stop != ""
 }
 
 // note keeps what was decided: the record before anybody is told. It reports whether view or status
