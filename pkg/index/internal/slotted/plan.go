@@ -11,6 +11,9 @@ import (
 type Coming struct {
 	Key   []byte
 	Bytes int // of its entry
+	// Beside: if the leaf has the key, there has to be room for the entry beside the key's own one.
+	// Then no other one that is to come is of the key.
+	Beside bool
 }
 
 // Part is one of the leaves that a leaf becomes.
@@ -90,8 +93,11 @@ func (d *Plan) gather(p *Pairs, coming []Coming) {
 		for ; i < len(p.List) && bytes.Compare(p.Key(i), c.Key) <= 0; i++ {
 			d.all = append(d.all, planned{p.Key(i), int(p.List[i].N), true})
 		}
-		if n := len(d.all); n == 0 || !bytes.Equal(d.all[n-1].key, c.Key) {
+		switch n := len(d.all); {
+		case n == 0 || !bytes.Equal(d.all[n-1].key, c.Key):
 			d.all = append(d.all, planned{c.Key, c.Bytes, false})
+		case c.Beside && d.all[n-1].there: // a leaf has room for two entries
+			d.all[n-1].bytes = (d.all[n-1].bytes+7)&^7 + c.Bytes
 		}
 	}
 	for ; i < len(p.List); i++ {

@@ -33,7 +33,7 @@ func TestPlan(t *testing.T) {
 			next.Sort()
 			var coming []Coming
 			for i := range next.List {
-				coming = append(coming, Coming{next.Key(i), len(next.Entry(i))})
+				coming = append(coming, Coming{Key: next.Key(i), Bytes: len(next.Entry(i))})
 			}
 			most := 2 + r.IntN(15)
 			plan.Make(&h, p, coming, most)
@@ -145,7 +145,7 @@ func TestPlanFillsRuns(t *testing.T) {
 		}
 		var coming []Coming
 		for i := range 200 {
-			coming = append(coming, Coming{row.key(i), l.EntryBytes(8, 8)})
+			coming = append(coming, Coming{Key: row.key(i), Bytes: l.EntryBytes(8, 8)})
 		}
 		slices.SortFunc(coming, func(a, b Coming) int { return bytes.Compare(a.Key, b.Key) })
 		var plan Plan
