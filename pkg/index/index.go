@@ -134,6 +134,28 @@ const (
 	Remove               // the pair goes; nothing if key is not there
 )
 
+// Grouper is a Session that changes several keys in one step.
+type Grouper interface {
+	// Group is Modify of several keys at one moment: no other point operation on one of them takes
+	// effect between what change was told and what it said, and a crash leaves all of it or
+	// nothing. Scans and batches of lookups look at each key by itself, so they may see a part.
+	// members have different keys, all of this client. change is told what the keys have, and sets
+	// Value and Action of each; see Change for when it is called and what it may do. An error of
+	// change is returned as it is, and nothing is done.
+	//
+	// Deferring it is one change: all of it has one position. ErrGroupTooLarge, ErrNoGroups.
+	Group(members []Member, change func() error) error
+}
+
+// Member is one key of a group.
+type Member struct {
+	Key    []byte
+	Old    []byte // what it has, if Found; valid during the call of change
+	Found  bool
+	Value  []byte // what it gets, if Action is Put
+	Action Action
+}
+
 // Unprepared is a Session whose Prepare does nothing, so that nobody needs to collect keys for it.
 type Unprepared interface{ Unprepared() }
 
@@ -206,6 +228,12 @@ var (
 	ErrKeyTooLong = errors.New("key length does not fit the index")
 	// ErrValueTooLong is returned when a value is longer than the index was created for.
 	ErrValueTooLong = errors.New("value is too long for the index")
+	// ErrGroupTooLarge is returned by Group when its changes do not fit into one record of the
+	// design's log, or it is about more leaves than the cache may keep for it.
+	ErrGroupTooLarge = errors.New("the changes do not fit into one step")
+	// ErrNoGroups is returned by Group when the index, as this client uses it, cannot change
+	// several keys in one step.
+	ErrNoGroups = errors.New("the design cannot change several keys in one step")
 	// ErrUnsorted is returned by BulkLoad when a key is not above the one before it.
 	ErrUnsorted = errors.New("keys are not sorted, or one is there twice")
 	// ErrNotEmpty is returned by BulkLoad when the index has pairs, or had so many that it has

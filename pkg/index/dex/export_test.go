@@ -179,3 +179,14 @@ func Alive(i index.Index) error { return i.(*dex).pool.Alive() }
 
 // LayoutOf is what the bytes of an index depend on.
 func LayoutOf(i index.Index) *fence.Layout { return i.(*dex).lay }
+
+// LogLater logs a record of a kind that a later version may have. When it returns, the log is
+// durable, and it is never truncated.
+func LogLater(i index.Index) error {
+	x := i.(*dex)
+	p, log := new(wal.Pending), x.log.Appender()
+	if err := x.wal.Begin(log, p, record.Append(nil, record.Group+1, 1, []byte("later"), nil)); err != nil {
+		return err
+	}
+	return log.Wait(p.LSN(), index.DefaultLimit)
+}

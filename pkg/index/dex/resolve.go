@@ -36,8 +36,11 @@ func (s *session) resolve(st frame.State, p *btree.Path, key []byte, hops *int) 
 }
 
 // awaitLog waits until the session's record needs no wait for the log.
-func (s *session) awaitLog() error {
-	err := s.log.Room(len(s.record), s.b.PS.Remaining())
+func (s *session) awaitLog() error { return s.awaitLogFor(len(s.record)) }
+
+// awaitLogFor waits until a record of so many bytes needs no wait for the log.
+func (s *session) awaitLogFor(bytes int) error {
+	err := s.log.Room(bytes, s.b.PS.Remaining())
 	if err == nil {
 		err = s.b.PS.Overdue()
 	} else if !errors.Is(err, pool.ErrTimeout) {

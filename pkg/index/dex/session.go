@@ -56,6 +56,7 @@ type session struct {
 
 	garbage []blocks.Reference // being retired
 	turn    *turn              // with caching off
+	group   *group             // nil before the first one
 }
 
 // Session implements index.Index.

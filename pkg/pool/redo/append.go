@@ -63,14 +63,17 @@ func (a *Appender) Room(bytes int, limit time.Duration) error {
 	return nil
 }
 
+// MostRecord is how long a record may be.
+func (l *Log) MostRecord() int { return min(MaxRecord, int(l.ref.Bytes)/2) - recordHead }
+
 // put appends a record, also in the reserve.
 func (a *Appender) put(record []byte, reserved, wait bool) (position uint64, err error) {
 	l := a.log
 	a.limit, a.within, a.waits = AppendWaits, nil, false
 	a.finish()
 	need := recordHead + len(record)
-	if most := min(MaxRecord, int(l.ref.Bytes)/2); need > most {
-		return 0, fmt.Errorf("a redo record of %d bytes: at most %d", len(record), most-recordHead)
+	if most := l.MostRecord(); len(record) > most {
+		return 0, fmt.Errorf("a redo record of %d bytes: at most %d", len(record), most)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

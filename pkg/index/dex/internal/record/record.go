@@ -23,7 +23,11 @@
 // Of each key a replay ends with what the last record says that was not taken back (History). Keys
 // that have no record after the last Load stay as they are.
 //
-// Conditions and Cancel came with version 5 of the pool's format (pool.FormatVersion).
+// Group is several plain records in one: the log has all of them or none, since no record is cut.
+//
+// Conditions and Cancel came with version 5 of the pool's format (pool.FormatVersion). Group came
+// later, without another version: a program that does not know it does not replay such a log, and
+// says so.
 package record
 
 import (
@@ -52,6 +56,9 @@ const (
 	PutIfPresent = 6
 	// Cancel: the key's record at this position is taken back. The value is the position, 8 bytes.
 	Cancel = 7
+	// Group: what its members say, which are plain records of different keys, each behind its
+	// length of 4 bytes. It has neither an epoch nor a key.
+	Group = 8
 )
 
 // FixedBytes is the length of a record without its key and value.
@@ -88,7 +95,10 @@ func (r *Record) Decode(b []byte) error {
 	}
 	r.Op, r.Epoch = b[0], binary.LittleEndian.Uint64(b[1:])
 	n := int(binary.LittleEndian.Uint16(b[9:]))
-	if r.Op < Put || r.Op > Cancel || n > len(b)-FixedBytes {
+	if r.Op > Group {
+		return fmt.Errorf("redo record of kind %d, which a later version wrote; nothing of the log is lost: start a server of that version: %w", r.Op, index.ErrFormat)
+	}
+	if r.Op < Put || n > len(b)-FixedBytes {
 		return fmt.Errorf("redo record of kind %d with a key of %d in %d bytes: %w", r.Op, n, len(b), index.ErrFormat)
 	}
 	r.Key, r.Value = b[FixedBytes:FixedBytes+n], b[FixedBytes+n:]

@@ -155,11 +155,10 @@ func (c *Config) eachRecord(logs []pool.Inherited, visit func(i int, log *pool.I
 		}
 		err = redo.Replay(c.Pool, ref, func(position uint64, b []byte) error {
 			var r record.Record
-			err := r.Decode(b)
-			if err == nil {
-				visit(i, &logs[i], position, r)
+			if err := r.Decode(b); err != nil {
+				return err
 			}
-			return err
+			return r.Each(func(r record.Record) { visit(i, &logs[i], position, r) })
 		})
 		if err != nil {
 			return op.Failure(err, false)

@@ -84,6 +84,27 @@ func (l *Log) Append(a *redo.Appender, f *frame.Frame, record []byte) (lsn uint6
 	return lsn, err
 }
 
+// AppendGroup appends one record of changes of several frames, whose locks the caller holds. It
+// returns what Append does.
+func (l *Log) AppendGroup(a *redo.Appender, fs []*frame.Frame, record []byte) (lsn uint64, err error) {
+	l.dirty.Lock()
+	defer l.dirty.Unlock()
+	if lsn, err = a.TryAppend(record); err != nil {
+		return 0, err
+	}
+	for _, f := range fs {
+		if f.RecLSN() == 0 {
+			f.SetRecLSN(lsn)
+			l.pushLocked(page{f: f, recLSN: lsn})
+		}
+	}
+	return lsn, nil
+}
+
+// MostGroup is how long the record of a group may be: as long as a record, and a quarter of the
+// ring, since nothing is written back for room in a ring that is used by half.
+func (l *Log) MostGroup() int { return min(l.log.MostRecord(), int(l.log.Ref().Bytes)/4) }
+
 func (l *Log) pushLocked(p page) {
 	l.trimLocked()
 	l.dirty.pages = append(l.dirty.pages, p)

@@ -1,0 +1,278 @@
+package dex
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
+	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
+	"github.com/dmindex/dmindex/pkg/pool"
+)
+
+// A group changes several keys of this client in one step:
+//
+//	1  reads each key, as a modification that keeps the pair does
+//	2  calls change, which says what becomes of all of them
+//	3  writes the blocks of long values, which no other client knows
+//	4  locks the frames of all leaves; fetches those that are missing before
+//	5  with all locks: compares what each leaf has with what 1 read; tries the changes in a copy
+//	   of each frame, so that all are known to have room
+//	6  with the same locks: appends one record, which has all changes
+//	7  with the same locks: makes the changes, and notes the record's position in each frame
+//	8  unlocks the frames
+//
+// If a lock is not to be had at 4, all are released, and 4 begins again. So a group waits for
+// nothing with a lock, and no two wait for each other. If 5 finds another pair than 1 did, the
+// group begins again at 1. If a leaf has no room it is written back, or divided, alone, and 4
+// begins again.
+//
+// # Why nothing comes in between
+//
+// At 5 all keys have what 1 read, and until 8 nobody else can change them: a change needs the
+// frame's lock, or that the leaf has no frame. So what change said of 1 is right at 5, whatever
+// happened in between. Values are compared as the leaf has them; an equal reference is an equal
+// value (modify.go). Who reads a key from a frame that changes at 7 finds the lock, and begins
+// again behind 8. So no two lookups, one after the other, see a later change of the group and then
+// miss an earlier one.
+//
+// # Why a crash leaves all or nothing
+//
+// A record is never cut: it lies in one batch of the log, which verifies as a whole or not at all
+// (package redo). A replay makes all members of the record, each for who takes its range, from the
+// same log. No leaf is written back with a part of the group: 7 notes the record's position in each
+// frame under its lock, and a write-back waits until the log is durable up to there (flush). The
+// log keeps the record until all frames of the group are written back: each of them that was clean
+// stands in the dirty pages with this record, and each other one with an earlier one.
+//
+// Ranges of the group may leave this client one by one. Give writes leaves back, so it waits for
+// the record, too: a range is not given with the group's change while another one loses it.
+//
+// # Other records of a key
+//
+// The members are plain records, and come into the log under the frame's lock. So for a record that
+// is appended before its change (beside.go) a group is like any other change with a frame.
+//
+// Long values: the record has the references, and the blocks are complete before it. Blocks that
+// the group replaced are garbage when it is durable.
+
+// member is a key of the group under way.
+type member struct {
+	*index.Member
+	fp    byte
+	epoch uint64
+	was   byte   // what the leaf had, as in modification
+	has   []byte // the value or the reference
+	ref   [item.ReferenceBytes]byte
+	entry []byte
+	f     *frame.Frame
+	leaf  pool.Addr
+	left  bool // it is removed, and its leaf may be underfull: count and bytes
+	count int
+	bytes int
+}
+
+// group is the group under way in a session.
+type group struct {
+	members []member
+	leaves  []*frame.Frame // of the members, each once, while they are locked
+	changed []*frame.Frame // of these
+	record  []byte
+	blocks  []blocks.Reference // written, and not in the log
+	scratch frame.Frame        // for trying edits
+	started bool
+	tight   *member // whose leaf has no room for it
+	moved   bool    // a pair is not what was read
+}
+
+// Group implements index.Grouper.
+func (s *session) Group(members []index.Member, change func() error) error {
+	if s.x.with.direct() || !s.x.with.caching {
+		return fmt.Errorf("group: %w: it takes all techniques of dex; open the index with the switches partitioning and caching on", index.ErrNoGroups)
+	}
+	if s.group == nil {
+		s.group = &group{}
+	}
+	g := s.group
+	g.members = g.members[:0]
+	defer func() { clear(g.members) }() // what they had is not kept
+	names := make(map[string]struct{}, len(members))
+	keys, none := make([][]byte, len(members)), make([][]byte, len(members))
+	for i := range members {
+		key := members[i].Key
+		if err := s.served(key); err != nil {
+			return fmt.Errorf("group: %w", err)
+		}
+		keys[i], names[string(key)] = key, struct{}{}
+		g.members = append(g.members, member{Member: &members[i], fp: s.x.lay.Fingerprint(key)})
+	}
+	if len(names) < len(members) {
+		return fmt.Errorf("group: a key is there twice among %d: name each once", len(members))
+	}
+	if frames, _ := s.x.cache.Live(); len(members) > frames/groupShare {
+		return fmt.Errorf("group of %d keys, at most %d with this cache: %w", len(members), frames/groupShare, index.ErrGroupTooLarge)
+	}
+	if len(members) > 1 { // READ what is missing side by side
+		if err := s.Prepare(keys, none); err != nil {
+			return err
+		}
+	}
+	s.b.Begin()
+	defer s.b.End()
+	err := s.groupIn(g, change)
+	for err != nil {
+		g.freeBlocks(s)
+		if errors.Is(err, index.ErrUnknown) || !s.again(err, upsert) {
+			return fmt.Errorf("group: %w", err)
+		}
+		err = s.groupIn(g, change)
+	}
+	return nil
+}
+
+// groupShare is which part of the cache's frames a group may lock: others must find frames, and
+// evict leaves for them.
+const groupShare = 4
+
+// groupIn does the group as described above, in an operation.
+func (s *session) groupIn(g *group, change func() error) error {
+	for {
+		for i := range g.members {
+			if err := s.readMember(&g.members[i]); err != nil {
+				return err
+			}
+		}
+		if err := change(); err != nil {
+			return err
+		}
+		if err := s.prepareGroup(g); err != nil {
+			return err
+		}
+		done, err := s.commitGroup(g)
+		if done || err != nil {
+			return err
+		}
+		g.freeBlocks(s) // a pair has changed
+		if err := s.b.Retry(); err != nil {
+			return err
+		}
+	}
+}
+
+// readMember is step 1 for one key.
+func (s *session) readMember(m *member) error {
+	s.mod.change = func(old []byte, found bool) ([]byte, index.Action) {
+		m.Old, m.Found = append(m.Old[:0:0], old...), found
+		return nil, index.Keep
+	}
+	err := s.change(m.Key, nil, modify)
+	s.mod.change = nil
+	if err != errKept {
+		return err
+	}
+	m.was, m.has = s.mod.was, append(m.has[:0], s.mod.has...)
+	m.Value, m.Action = nil, index.Keep
+	return nil
+}
+
+// prepareGroup checks what change said, makes entries and the record, and writes blocks: step 3.
+func (s *session) prepareGroup(g *group) error {
+	lay, size := s.x.lay, record.FixedBytes
+	for i := range g.members {
+		m := &g.members[i]
+		switch m.Action {
+		case index.Keep:
+			continue
+		case index.Remove:
+			if !m.Found {
+				m.Action = index.Keep
+				continue
+			}
+			size += record.MemberBytes(len(m.Key), 0)
+		case index.Put:
+			if err := lay.CheckPair(m.Key, m.Value); err != nil {
+				return err
+			}
+			n := len(m.Value)
+			if lay.InBlock(n) {
+				n = item.ReferenceBytes
+			}
+			size += record.MemberBytes(len(m.Key), n)
+		default:
+			return fmt.Errorf("%d is no action", m.Action)
+		}
+	}
+	if most := s.x.wal.MostGroup(); size > most {
+		return fmt.Errorf("the changes take %d bytes of the log, at most %d in one step, and nothing was done; divide them: %w", size, most, index.ErrGroupTooLarge)
+	}
+	r := s.x.ranges.Load()
+	g.record = record.Append(g.record[:0], record.Group, 0, nil, nil)
+	for i := range g.members {
+		m := &g.members[i]
+		in := r.At(m.Key)
+		if in < 0 {
+			return index.ErrNotOwner
+		}
+		m.epoch = r.Span(in).Epoch
+		switch {
+		case m.Action == index.Keep:
+		case m.Action == index.Remove:
+			g.record = record.AppendMember(g.record, record.Delete, m.epoch, m.Key, nil)
+		case !lay.InBlock(len(m.Value)):
+			m.entry = append(m.entry[:0], lay.PutEntry(s.entry[:cap(s.entry)], m.Key, m.Value)...)
+			g.record = record.AppendMember(g.record, record.Put, m.epoch, m.Key, m.Value)
+		default:
+			if err := s.b.Blocks.Write(m.ref[:], m.Value, pool.Nil); err != nil {
+				return err
+			}
+			g.blocks = append(g.blocks, blocks.Decode(m.ref[:]))
+			m.entry = append(m.entry[:0], lay.PutReference(s.entry[:cap(s.entry)], m.Key, m.ref[:])...)
+			g.record = record.AppendMember(g.record, record.Refer, m.epoch, m.Key, m.ref[:])
+		}
+	}
+	return nil
+}
+
+// freeBlocks gives back the blocks of a group that was not made.
+func (g *group) freeBlocks(s *session) {
+	for _, b := range g.blocks {
+		s.b.Blocks.Free(b)
+	}
+	g.blocks = g.blocks[:0]
+}
+
+// finishGroup does what follows a group that was made.
+func (s *session) finishGroup(g *group, lsn uint64, changed bool) error {
+	if err := s.seen(lsn); err != nil {
+		return op.Failure(err, changed)
+	}
+	if !changed {
+		return nil
+	}
+	err := s.tidyGroup(g)
+	if err == nil {
+		err = s.afterwards()
+	}
+	if err != nil && !errors.Is(err, index.ErrUnknown) {
+		err = fmt.Errorf("the changes are made: %w: %w", index.ErrUnknown, err)
+	}
+	return err
+}
+
+// tidyGroup merges leaves that are nearly empty since the group removed pairs.
+func (s *session) tidyGroup(g *group) error {
+	for i := range g.members {
+		m := &g.members[i]
+		if !m.left {
+			continue
+		}
+		if err := patiently(s.b.PS, func() error { return s.b.Tidy(m.Key, m.leaf, slottedtree.Load(m.count, m.bytes)) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
