@@ -91,6 +91,7 @@ func (s *indexScope) observe(now time.Time) {
 	if longest := s.index.Spec.Key.MaxLength; longest != nil {
 		s.view.KeyBytes = int(*longest)
 	}
+	s.view.AtomicPrefix = s.index.Spec.Partitioning.AtomicPrefix
 	for i := range s.compute {
 		c := &s.compute[i]
 		is, since := ready(c.pod)

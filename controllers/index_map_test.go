@@ -79,8 +79,10 @@ func newMoving(ctx context.Context, t *testing.T, older bool) *moving {
 	for id := range 4 {
 		s.compute = append(s.compute, computeServer{pod: pod(fmt.Sprint("x-compute-", id), id), described: &rpcv1.DescribeComputeReply{Index: "uid", Owned: true}})
 	}
-	s.view.Desired = 4
-	s.observe(begin)
+	s.view.Desired, s.index.Spec.Partitioning.AtomicPrefix = 4, "}"
+	if s.observe(begin); s.view.AtomicPrefix != "}" {
+		t.Fatalf("maps are planned with groups up to %q", s.view.AtomicPrefix)
+	}
 	var members []partition.Server
 	for _, o := range s.view.Servers[:3] {
 		members = append(members, partition.Server{ID: o.ID, Name: o.Pod, RPC: o.RPC, RESP: o.RESP})

@@ -136,56 +136,6 @@ type IndexComputePool struct {
 	Ref *LocalReference `json:"ref,omitempty"`
 }
 
-// RebalancePolicy is whether load is a reason to move ranges of keys.
-// +kubebuilder:validation:Enum=OnSkew;Never
-type RebalancePolicy string
-
-// The policies.
-const (
-	// when one compute server has much more load than the others
-	RebalanceOnSkew RebalancePolicy = "OnSkew"
-	RebalanceNever  RebalancePolicy = "Never" // only when compute servers come and go
-)
-
-// RebalanceSpec says when load is a reason to move ranges of keys between compute servers.
-type RebalanceSpec struct {
-	// Policy is whether it is.
-	// +optional
-	// +default="OnSkew"
-	Policy RebalancePolicy `json:"policy,omitempty"`
-
-	// MaxLoadPercent is how much load a compute server may have, in percent of the mean of all.
-	// Above it ranges move.
-	// +optional
-	// +default=150
-	// +kubebuilder:validation:Minimum=120
-	// +kubebuilder:validation:Maximum=1000
-	MaxLoadPercent int32 `json:"maxLoadPercent,omitempty"`
-
-	// MinIntervalSeconds is how long the partition map stays as it is, at least, before ranges move
-	// because of load.
-	// +optional
-	// +default=60
-	// +kubebuilder:validation:Minimum=10
-	// +kubebuilder:validation:Maximum=86400
-	MinIntervalSeconds int32 `json:"minIntervalSeconds,omitempty"`
-}
-
-// PartitioningSpec says how keys are divided between compute servers.
-type PartitioningSpec struct {
-	// Routing of requests in designs in which every compute server can serve every key; with DEX
-	// they always go to the owner.
-	// +optional
-	// +default="Any"
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="partitioning.routing cannot be changed: make a new DMIndex"
-	Routing Routing `json:"routing,omitempty"`
-
-	// Rebalance says when load is a reason to move ranges.
-	// +optional
-	// +default={}
-	Rebalance RebalanceSpec `json:"rebalance,omitzero"`
-}
-
 // RestoreSource names a backup of this namespace.
 // +kubebuilder:validation:XValidation:rule="has(self.name) != has(self.schedule)",message="write exactly one of name (of a DMBackup) and schedule (a DMBackupSchedule, whose newest complete backup is taken)"
 type RestoreSource struct {
@@ -260,6 +210,7 @@ type SecuritySpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.nodeSize) || !has(self.design) || self.design in ['DEX', 'Sherman']",message="nodeSize is for DEX and Sherman: leave it out with other designs"
 // +kubebuilder:validation:XValidation:rule="self.?nodeSize == oldSelf.?nodeSize",message="nodeSize cannot be changed: make a new DMIndex and restore a dump into it"
 // +kubebuilder:validation:XValidation:rule="(has(self.expiry) && self.expiry == 'Enabled') == (has(oldSelf.expiry) && oldSelf.expiry == 'Enabled')",message="expiry cannot be changed: make a new DMIndex and restore a dump into it"
+// +kubebuilder:validation:XValidation:rule="!self.?partitioning.?atomicPrefix.hasValue() || self.key.type == 'Bytes'",message="partitioning.atomicPrefix is for keys of type Bytes: leave it out"
 type DMIndexSpec struct {
 	// DEX: key ranges have owners, which cache them.
 	// Others are shared by all.

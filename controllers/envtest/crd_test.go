@@ -142,6 +142,8 @@ func TestRefusedAtCreation(t *testing.T) {
 	f(index, "spec:", "spec:\n  partitioning: {rebalance: {policy: Always}}", `supported values: "OnSkew", "Never"`)
 	f(index, "spec:", "spec:\n  partitioning: {rebalance: {maxLoadPercent: 110}}", "should be greater than or equal to 120")
 	f(index, "spec:", "spec:\n  partitioning: {rebalance: {minIntervalSeconds: 1}}", "should be greater than or equal to 10")
+	f(strings.Replace(index, "{type: Bytes, maxLength: 64}", "{type: Uint64}", 1), "spec:", "spec:\n  partitioning: {atomicPrefix: ':'}", "partitioning.atomicPrefix is for keys of type Bytes")
+	f(index, "spec:", "spec:\n  partitioning: {atomicPrefix: 'é'}", "spec.partitioning.atomicPrefix in body should match")
 	f(index, "spec:", "spec:\n  partitioning: {routing: Best}", `supported values: "Any", "Owner"`)
 	const reserved = "of dmindex.io/ are the operator's: write another prefix"
 	f(index, "replicas: 2", `replicas: 2, pod: {annotations: {dmindex.io/leaving: "now"}}`, reserved)
@@ -231,6 +233,7 @@ func TestRefusedAsChange(t *testing.T) {
 	f(onDisks, "size: 3Gi", "size: 4Gi, sync: 5ms", "")
 	f(computePool, "replicas: 2", "replicas: 2, transport: RDMA, rdma: {hugePages: 2Mi}", "")
 	f(index, "spec:", "spec:\n  partitioning: {routing: Owner}", "partitioning.routing cannot be changed")
+	f(index, "spec:", "spec:\n  partitioning: {atomicPrefix: '}'}", "partitioning.atomicPrefix cannot be changed")
 	f(index, "spec:", "spec:\n  paused: true\n  image: other\n  recovery: {onDataLoss: Recreate}", "")
 	f(index, "spec:", "spec:\n  image: other", "")
 	f(computePool, "indexName: demo", "indexName: other", "indexName cannot be changed")

@@ -62,7 +62,7 @@ func (p *plan) room(i int) uint64 {
 func newPlan(current *Map, members []Server, o Options) *plan {
 	p := &plan{current: current, members: members, measure: o.measure(len(members)), tolerance: o.Tolerance, load: make([]uint64, len(members))}
 	p.total = p.measure.weight(nil, nil)
-	if _, ok := p.measure.(loaded); ok {
+	if _, ok := o.weighs(len(members)).(loaded); ok {
 		p.fine = fineWeight
 	}
 	for i := range current.Ranges {

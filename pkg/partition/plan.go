@@ -13,6 +13,11 @@ type Options struct {
 	Keys     KeyType
 	KeyBytes int // of the longest key, with Bytes; 0 = not known. No boundary is longer.
 
+	// AtomicPrefix is the end of the prefixes that groups of Bytes keys have: no new boundary lies
+	// within a group, if it is the same for all maps of the index. It does not end with 0xff. Empty
+	// = there are no groups.
+	AtomicPrefix string
+
 	// Load is a sample of the requested keys and their rates. If it sums up to TrustedRate for each
 	// server, boundaries follow it, and are keys of the sample. Otherwise all servers get equal
 	// widths of the key space.
@@ -173,6 +178,14 @@ func eachPiece(old, new *Map, visit func(start, end []byte, was, is Range)) {
 }
 
 func (o Options) measure(servers int) measure {
+	m := o.weighs(servers)
+	if o.AtomicPrefix != "" && o.Keys == Bytes {
+		return whole{m, []byte(o.AtomicPrefix)}
+	}
+	return m
+}
+
+func (o Options) weighs(servers int) measure {
 	w := width{o.Keys, o.KeyBytes}
 	if total(o.Load) >= float64(servers*TrustedRate) {
 		if l := newLoaded(w, o.Load); l != nil {

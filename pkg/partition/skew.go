@@ -70,5 +70,5 @@ func (v View) allSay(members []Server) bool {
 }
 
 func (v View) options(load []KeyLoad, tolerance int) Options {
-	return Options{Keys: v.Keys, KeyBytes: v.KeyBytes, Load: load, Tolerance: tolerance, Separate: v.Separate}
+	return Options{Keys: v.Keys, KeyBytes: v.KeyBytes, AtomicPrefix: v.AtomicPrefix, Load: load, Tolerance: tolerance, Separate: v.Separate}
 }

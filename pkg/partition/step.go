@@ -60,10 +60,12 @@ type View struct {
 	Now      time.Duration // by a monotonic clock
 	Index    string        // identity
 	Keys     KeyType
-	KeyBytes int        // of the longest key; 0 = not known
-	Desired  int        // number of compute servers wanted
-	Map      *Map       // at the home memory server; nil = none yet
-	Servers  []Observed // ascending by ID
+	KeyBytes int // of the longest key; 0 = not known
+	// AtomicPrefix is that of Options.
+	AtomicPrefix string
+	Desired      int        // number of compute servers wanted
+	Map          *Map       // at the home memory server; nil = none yet
+	Servers      []Observed // ascending by ID
 
 	// Owned says that the design's ranges have owners. Holdings, in key order, are then the present
 	// holdings, which name servers by their pods.
