@@ -13,48 +13,56 @@ import (
 	"github.com/dmindex/dmindex/computeserver/computeservertest"
 )
 
-// What is answered within MULTI and EXEC.
+// What is answered within MULTI and EXEC where a design does not change several keys in one step.
 const (
-	notInMulti = "-ERR an index has no transactions: between MULTI and EXEC nothing is done; send the commands without them\r\n"
-	execAbort  = "-EXECABORT Transaction discarded because of previous errors. Nothing was done: an index has no transactions; send the commands without MULTI and EXEC.\r\n"
+	notInMulti = "-ERR in an index of this design every server changes every key, so commands on several keys are not done in one step, and nothing was done; send one transaction for each key, or use an index of design dex\r\n"
+	queued     = "+QUEUED\r\n"
+	execAbort  = "-EXECABORT Transaction discarded because of previous errors.\r\n"
 )
 
-// TestMultiDoesNothing: what stands between MULTI and EXEC is refused, each command by itself; the
-// dialogue around it is that of Redis about commands that cannot be queued. A client that was
-// answered QUEUED may wait for results of EXEC, so none is.
-func TestMultiDoesNothing(t *testing.T) {
+// TestMultiOfOneKey: in a design without groups commands on one key are done in one step. One on
+// another key is refused when it comes; the dialogue around it is that of Redis about commands that
+// cannot be queued.
+func TestMultiOfOneKey(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, nil, 1)
 	r := c.raw(1)
 	const ok = "+OK\r\n"
+	command := func(words string) (all string) {
+		for _, one := range strings.Split(words, "; ") {
+			all += computeservertest.Command(strings.Fields(one)...)
+		}
+		return all
+	}
 	for _, turn := range []struct{ send, want string }{
-		// redis-py's pipeline()
-		{"*1\r\n$5\r\nMULTI\r\n*3\r\n$3\r\nSET\r\n$1\r\na\r\n$1\r\n1\r\n*2\r\n$3\r\nGET\r\n$1\r\na\r\n*1\r\n$4\r\nEXEC\r\n",
-			ok + notInMulti + notInMulti + execAbort},
-		{computeservertest.Command("GET", "a"), "$-1\r\n"},
-		{computeservertest.Command("EXEC") + computeservertest.Command("DISCARD"), "-ERR EXEC without MULTI\r\n-ERR DISCARD without MULTI\r\n"},
-		{computeservertest.Command("MULTI") + computeservertest.Command("EXEC"), ok + "*0\r\n"},
-		{computeservertest.Command("MULTI") + computeservertest.Command("MULTI") + computeservertest.Command("WATCH", "a") + computeservertest.Command("EXEC"), ok + "-ERR MULTI calls can not be nested\r\n-ERR WATCH inside MULTI is not allowed\r\n*0\r\n"},
-		{computeservertest.Command("MULTI") + computeservertest.Command("NOPE") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("EXEC"), ok + "-ERR unknown command 'NOPE', with args beginning with: \r\n" + notInMulti + execAbort},
-		{computeservertest.Command("MULTI") + computeservertest.Command("SET", "a") + computeservertest.Command("EXEC"), ok + "-ERR wrong number of arguments for 'set' command\r\n" + execAbort},
-		{computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("EXEC", "x") + computeservertest.Command("EXEC"), ok + notInMulti + "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n-ERR EXEC without MULTI\r\n"},
-		{computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("DISCARD") + computeservertest.Command("PING"), ok + notInMulti + ok + "+PONG\r\n"},
-		{computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("RESET") + computeservertest.Command("EXEC"), ok + notInMulti + "+RESET\r\n-ERR EXEC without MULTI\r\n"},
-		{computeservertest.Command("WATCH", "a") + computeservertest.Command("UNWATCH") + computeservertest.Command("WATCH"), ok + ok + "-ERR wrong number of arguments for 'watch' command\r\n"},
-		{computeservertest.Command("MULTI") + computeservertest.Command("UNWATCH") + computeservertest.Command("PING") + computeservertest.Command("SELECT", "0") + computeservertest.Command("HELLO", "3") + computeservertest.Command("MSET", "a", "1", "b", "2") + computeservertest.Command("EXEC"),
-			ok + strings.Repeat(notInMulti, 5) + execAbort},
-		{computeservertest.Command("GET", "a"), "$-1\r\n"}, // RESP2 still
-		{"MULTI\r\nSET a 1\r\nEXEC\r\nDBSIZE\r\n", ok + notInMulti + execAbort + ":0\r\n"},
+		{"MULTI; SET a 1; GET b; EXEC", ok + queued + notInMulti + execAbort},
+		{"GET a", "$-1\r\n"},
+		{"MULTI; MSET a 1 b 2; SET b 1; SET a 1; EXEC", ok + notInMulti + queued + notInMulti + execAbort},
+		{"EXEC; DISCARD", "-ERR EXEC without MULTI\r\n-ERR DISCARD without MULTI\r\n"},
+		{"MULTI; EXEC", ok + "*0\r\n"},
+		{"MULTI; MULTI; WATCH a; EXEC", ok + "-ERR MULTI calls can not be nested\r\n-ERR WATCH inside MULTI is not allowed\r\n*0\r\n"},
+		{"MULTI; NOPE; SET a 1; EXEC", ok + "-ERR unknown command 'NOPE', with args beginning with: \r\n" + queued + execAbort},
+		{"MULTI; SET a; EXEC", ok + "-ERR wrong number of arguments for 'set' command\r\n" + execAbort},
+		{"MULTI; SET a 1; EXEC x; EXEC", ok + queued + "-EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command\r\n-ERR EXEC without MULTI\r\n"},
+		{"MULTI; SET a 1; DISCARD; PING", ok + queued + ok + "+PONG\r\n"},
+		{"MULTI; SET a 1; RESET; EXEC", ok + queued + "+RESET\r\n-ERR EXEC without MULTI\r\n"},
+		{"WATCH a b; WATCH a; WATCH b; UNWATCH; WATCH", notInMulti + ok + notInMulti + ok + "-ERR wrong number of arguments for 'watch' command\r\n"},
+		{"MULTI; UNWATCH; PING; SELECT 0; HELLO 3; EXEC", ok + queued + queued + cannotStand("select") + cannotStand("hello") + execAbort},
+		{"GET a; DBSIZE", "$-1\r\n:0\r\n"}, // RESP2 still, and nothing was done so far
+		{"MULTI; SETNX a 5; INCRBY a 2; APPEND a x; INCR a; GET a; EXEC", ok + queued + queued + queued + queued + queued + "*5\r\n:1\r\n:7\r\n:2\r\n-ERR value is not an integer or out of range\r\n$2\r\n7x\r\n"},
+		{"WATCH a; SET a 1; MULTI; DEL a; EXEC; WATCH a; MULTI; DEL a; EXEC; GET a", ok + ok + ok + queued + "*-1\r\n" + ok + ok + queued + "*1\r\n:1\r\n$-1\r\n"},
 	} {
-		r.Send(turn.send)
+		r.Send(command(turn.send))
 		r.Expect(turn.want)
 	}
+	r.Send("MULTI\r\nSET a 1\r\nDISCARD\r\n")
+	r.Expect(ok + queued + ok)
 	r.Send(computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("QUIT"))
-	if rest := r.ExpectEnd(); rest != ok+notInMulti+ok {
+	if rest := r.ExpectEnd(); rest != ok+queued+ok {
 		t.Errorf("QUIT within MULTI gave %q", rest)
 	}
 	half := c.raw(1)
 	half.Send(computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1"))
-	half.Expect(ok + notInMulti)
+	half.Expect(ok + queued)
 	_ = half.NC.Close()
 	computeservertest.Await(t, "the connections are forgotten", func() bool { return c.servers[1].core.Count.Connections.Load() == 0 })
 	if n := c.store.Len(); n != 0 {
@@ -62,14 +70,23 @@ func TestMultiDoesNothing(t *testing.T) {
 	}
 }
 
-// TestGoRedisTransaction drives a usual client's transactional pipeline: it fails, nothing is done,
-// and the connection is good for more.
+// cannotStand is the answer to a command that is not queued.
+func cannotStand(name string) string {
+	return "-ERR '" + name + "' cannot stand between MULTI and EXEC, and nothing of this transaction will be done; send it before or behind it\r\n"
+}
+
+// TestGoRedisTransaction drives a usual client's transactional pipeline: one on keys of two servers
+// fails, nothing is done, and the connection is good for more.
 func TestGoRedisTransaction(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, nil, 1, 2)
+	c.store.AllowGroups()
 	c.split([]uint32{1, 2}, "m")
 	r := c.redis(1)
 	ctx := context.Background()
-	for range 3 {
+	if err := r.Get(ctx, "a").Err(); err != redis.Nil {
+		t.Fatal(err)
+	}
+	for n := range 3 {
 		_, err := r.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.Set(ctx, "a", "1", 0)
 			p.Set(ctx, "z", "1", 0)
@@ -82,11 +99,14 @@ func TestGoRedisTransaction(t *testing.T) {
 			_, err := tx.TxPipelined(ctx, func(p redis.Pipeliner) error { return p.Incr(ctx, "a").Err() })
 			return err
 		}, "a")
-		if err == nil || !strings.Contains(err.Error(), "EXECABORT ") && !strings.Contains(err.Error(), "unknown command") {
+		if err != nil {
 			t.Errorf("a watched transaction: %v", err)
 		}
-		if n, err := r.Exists(ctx, "a", "z").Result(); n != 0 || err != nil {
-			t.Errorf("EXISTS says %d, %v", n, err)
+		if got, err := r.Get(ctx, "a").Int(); got != n+1 || err != nil {
+			t.Errorf("a is %d, %v, after %d", got, err, n+1)
+		}
+		if there, err := r.Exists(ctx, "z").Result(); there != 0 || err != nil {
+			t.Errorf("EXISTS says %d, %v", there, err)
 		}
 	}
 }

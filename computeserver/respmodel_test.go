@@ -318,7 +318,7 @@ func (k *talker) any() []string {
 	case n < 34:
 		return [][]string{{"PING"}, {"PING", k.text()}, {"ECHO", k.text()}, {"SELECT", "0"}, {"CLIENT", "SETNAME", fmt.Sprint("n", r.IntN(9))}, {"CLIENT", "GETNAME"}}[r.IntN(6)]
 	case n < 38:
-		return [][]string{{"MULTI"}, {"EXEC"}, {"DISCARD"}, {"WATCH", k.key()}, {"UNWATCH"}, {"MULTI"}, {"EXEC"}, {"EXEC", "x"}, {"RESET"}}[r.IntN(9)]
+		return [][]string{{"EXEC"}, {"DISCARD"}, {"UNWATCH"}, {"EXEC", "x"}, {"RESET"}}[r.IntN(5)]
 	}
 	return [][]string{{"NOPE", k.key()}, {""}, {"GET"}, {"SET", k.key()}, {"PING", "a", "b"}, {"MULTI", "x"}, {"no\r\npe", "\r\n"}, {strings.Repeat("c", 20)}}[r.IntN(8)]
 }

@@ -207,8 +207,18 @@ func (w *doStream) send(a *answers, outcomes []*rpcv1.Outcome, t *count.Tally) {
 
 // mayDo reports whether a user may do an operation.
 func mayDo(u *users.User, op *rpcv1.Operation) bool {
+	if op.GetKind() == rpcv1.Operation_GROUP {
+		ops, err := op.Group()
+		return err != nil || !slices.ContainsFunc(ops, func(op *rpcv1.Operation) bool { return !mayDoAlone(u, op) })
+	}
+	return mayDoAlone(u, op)
+}
+
+// mayDoAlone reports whether a user may do an operation that is no group. A group in a group is
+// refused, as other groups that are not well formed are, whoever sends it.
+func mayDoAlone(u *users.User, op *rpcv1.Operation) bool {
 	is := op.GetKind().Traits()
-	return u.May(is.Reads, is.Changes, op.GetKey())
+	return op.GetKind() == rpcv1.Operation_GROUP || u.May(is.Reads, is.Changes, op.GetKey())
 }
 
 // mayDoAll reports whether a user may do all of some operations.

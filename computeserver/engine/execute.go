@@ -101,8 +101,8 @@ func (c *Engine) inSession(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv
 		if out[i] != nil {
 			continue // the batch of its run has it
 		}
-		if !s.Serves(ops[i].Key) {
-			out[i], again = OutcomeOf(c.notYet(m, ops[i].Key)), append(again, i)
+		if key, all := s.servesAll(ops[i]); !all {
+			out[i], again = OutcomeOf(c.notYet(m, key)), append(again, i)
 			continue
 		}
 		if err := l.run(n); Kills(err) {

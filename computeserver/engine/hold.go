@@ -17,6 +17,7 @@ func (c *Engine) holdRanges() {
 		}
 		return ix, err
 	}
+	c.Sessions.grouper.Store(true)
 	c.Sessions.tables, c.taken = ownership.NewTables(c.Env), ownership.NewTakeOvers(c.Env)
 	c.Sessions.hold = func(ix ownership.Opened) (end func(gently bool)) {
 		h := ownership.NewManager(ix.(ownership.Owner), ownership.Options{

@@ -235,11 +235,12 @@ func (l *lanes) runLocal(m *partition.Map, todo []int, waits bool) (again []int)
 }
 
 // place divides operations into those of this server, those whose server is not known yet, and
-// those of each other server. What was forwarded here and belongs elsewhere has its outcome then.
+// those of each other server. What was forwarded here and belongs elsewhere has its outcome then,
+// and so has a group of keys that belong to several servers.
 func (l *lanes) place(m *partition.Map, todo []int) (here, again []int, there []remote) {
 	c, n := l.c, 0
 	for ; n < len(todo); n++ {
-		if place, _ := c.View.Place(m, l.ops[todo[n]].Key); place != ownership.Here {
+		if place, _, other := c.placeOf(m, l.ops[todo[n]]); place != ownership.Here || other != nil {
 			break
 		}
 	}
@@ -247,8 +248,12 @@ func (l *lanes) place(m *partition.Map, todo []int) (here, again []int, there []
 		return here, nil, nil
 	}
 	for _, i := range todo[n:] {
-		place, owner := c.View.Place(m, l.ops[i].Key)
+		place, owner, other := c.placeOf(m, l.ops[i])
 		switch {
+		case other != nil && !l.forwarded:
+			l.out[i] = OutcomeOf(SplitGroup(l.ops[i].Key, other))
+		case other != nil: // by this map; the sender has another one
+			l.out[i] = &rpcv1.Outcome{Code: rpcv1.Outcome_NOT_OWNER, Message: c.At(m, other, "this server is not in charge of them")}
 		case place == ownership.Here:
 			here = append(here, i)
 		case place == ownership.Unknown:

@@ -30,6 +30,8 @@ type Session struct {
 	modification modification
 	change       index.Change // of modification
 	changeMark   expiry.Change
+
+	groups *grouping // nil before the first group
 }
 
 // wakeAll wakes all waiters. Called under mu.
@@ -177,6 +179,8 @@ func (g *Sessions) makeSession(ix ownership.Opened) (*Session, error) {
 		s.Defer(true) // Repay waits
 		_, unprepared := s.(index.Unprepared)
 		g.unprepared.Store(unprepared)
+		_, grouper := s.(index.Grouper)
+		g.grouper.Store(grouper)
 		lent := &Session{Session: s, of: ix, counts: newCounts(g.load, s), modification: modification{most: g.mostValue, now: g.now}}
 		lent.change, lent.changeMark = lent.modification.change, lent.modification.changeMark
 		if g.clock != nil {

@@ -59,7 +59,11 @@ var operations = [rpcv1.Kinds]operation{
 	rpcv1.Operation_HASH_INCREMENT:       modify(ofHashes, incrementField),
 	rpcv1.Operation_HASH_INCREMENT_FLOAT: modify(ofHashes, incrementFieldFloat),
 	rpcv1.Operation_HASH_STORE:           storeAs,
+
+	rpcv1.Operation_DIGEST: digest,
 }
+
+func init() { operations[rpcv1.Operation_GROUP] = runGroup } // which runs operations
 
 // storeAs is STORE and HASH_STORE.
 func storeAs(s *Session, op *rpcv1.Operation, dst []byte, o *rpcv1.Outcome) ([]byte, error) {
@@ -115,6 +119,9 @@ func (c *Engine) Check(op *rpcv1.Operation) error {
 	}
 	if err := c.CheckValue(op.Operand); err != nil {
 		return err
+	}
+	if op.Kind == rpcv1.Operation_GROUP {
+		return c.checkGroup(op)
 	}
 	if err := c.CheckValue(op.Value); err != nil {
 		return err

@@ -23,7 +23,7 @@ func CodeOf(err error) rpcv1.Outcome_Code {
 		return rpcv1.Outcome_NOT_FOUND
 	case errors.Is(err, index.ErrExists):
 		return rpcv1.Outcome_ALREADY_EXISTS
-	case errors.Is(err, index.ErrKeyTooLong), errors.Is(err, index.ErrValueTooLong):
+	case errors.Is(err, index.ErrKeyTooLong), errors.Is(err, index.ErrValueTooLong), errors.Is(err, index.ErrGroupTooLarge):
 		return rpcv1.Outcome_INVALID
 	case errors.Is(err, index.ErrPoolFull):
 		return rpcv1.Outcome_POOL_FULL
@@ -33,7 +33,7 @@ func CodeOf(err error) rpcv1.Outcome_Code {
 		return rpcv1.Outcome_DATA_LOST
 	case errors.Is(err, index.ErrTimeout):
 		return rpcv1.Outcome_TIMED_OUT
-	case errors.Is(err, expiry.ErrForm), errors.Is(err, hash.ErrForm):
+	case errors.Is(err, expiry.ErrForm), errors.Is(err, hash.ErrForm), errors.Is(err, index.ErrNoGroups):
 		return rpcv1.Outcome_UNSUPPORTED
 	case errors.Is(err, expiry.ErrType):
 		return rpcv1.Outcome_WRONG_TYPE

@@ -23,6 +23,8 @@ type ownRun struct {
 	wrong mistake
 	dex   bool // the index is no toy
 
+	groups bool // programs send groups
+
 	doomed int // there is no trouble but this: so many takers die in a row
 }
 
@@ -34,6 +36,7 @@ type ownReport struct {
 	leveled, scaled, joined, blocks, doomed, logs, deferred, forgotten, crowded            int
 	wide                                                                                   wideWorld
 	additions                                                                              additions
+	grouped                                                                                groupWorld
 }
 
 func (r ownRun) do() ownReport {
@@ -73,7 +76,7 @@ func (r ownRun) do() ownReport {
 	case r.seed/2%8 == 1, r.seed/2%8 == 6: // the latter with long values in blocks
 		w.doom.left = 2 + int(r.seed/16%16)
 	}
-	if r.dex {
+	if r.dex && !r.groups { // scans know all keys that there are
 		w.newWide(r.seed)
 	}
 	for range 1 + random.IntN(3) {
@@ -106,6 +109,11 @@ func (r ownRun) do() ownReport {
 		if w.wide.moving {
 			w.mover()
 		}
+		for n := range groupPrograms {
+			if r.groups {
+				w.groupProgram(n)
+			}
+		}
 		p.Go("scale", w.scale)
 		if w.additions.left > 0 {
 			p.Go("add", w.add)
@@ -137,11 +145,14 @@ func (r ownRun) do() ownReport {
 			w.checkTree()
 			w.awaitLogs()
 		}
+		if r.groups {
+			w.judgeGroups()
+		}
 		w.over = true
 		w.judge()
 	})
 	c := w.counts
-	rep := ownReport{errors.Join(w.Problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.confirmed, c.lapses, w.load.leveled, w.load.scaled, w.load.joined, c.blocks, w.doom.done, w.doom.most, c.deferred, c.forgotten, c.crowded, w.wide, w.additions}
+	rep := ownReport{errors.Join(w.Problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.confirmed, c.lapses, w.load.leveled, w.load.scaled, w.load.joined, c.blocks, w.doom.done, w.doom.most, c.deferred, c.forgotten, c.crowded, w.wide, w.additions, w.groups}
 	if w.Problem != nil {
 		rep.err = fmt.Errorf("seed %d: %w", r.seed, w.Problem)
 	}

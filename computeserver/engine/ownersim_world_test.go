@@ -42,6 +42,7 @@ type ownWorld struct {
 	wide   wideWorld
 
 	additions additions
+	groups    groupWorld
 
 	kinds   int  // of trouble; below 3 only nodes are lost, below 2 in the worst way
 	begun   bool // every key was served once
@@ -72,6 +73,8 @@ const (
 	replyEarly    mistake = "changes are answered before the log is durable"
 	unmirrored    mistake = "a memory server answers before its copy has the ledger"
 	readNotHeld   mistake = "reads are answered before the log is durable up to what they saw"
+	halfGroups    mistake = "a group is two steps"
+	lookEarly     mistake = "a group decides on what its keys had before it can change them"
 	// limitations.md
 	clockStops      mistake = "the clock of a compute server stands still while its machine is paused"
 	releaseAnyEpoch mistake = "a late release takes what was granted since"

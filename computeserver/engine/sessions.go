@@ -51,6 +51,7 @@ type Sessions struct {
 
 	news       atomic.Bool // News was called
 	unprepared atomic.Bool // sessions are index.Unprepared
+	grouper    atomic.Bool // sessions are index.Grouper; before the first one: ranges have owners
 
 	hand atomic.Int64           // the time, up to leaseLooks old, while the index is open; for Late
 	lost atomic.Pointer[string] // why the data is lost; final
@@ -330,6 +331,9 @@ func (g *Sessions) Owned() bool { return g.tables != nil }
 // Prepares reports whether preparing for changes may be of use: the design does not say that it
 // does nothing.
 func (g *Sessions) Prepares() bool { return !g.unprepared.Load() }
+
+// Groups reports whether several operations may be done in one step.
+func (g *Sessions) Groups() bool { return g.grouper.Load() }
 
 // Waiters is how many requests wait for a session.
 func (g *Sessions) Waiters() int {

@@ -45,6 +45,7 @@ const (
 	holdForwards                // operations set aside, and room for their outcomes
 	// operations of a command on several keys, and room for their outcomes
 	holdMany
+	holdQueue // commands between MULTI and EXEC, and keys that are watched
 	holdLists // what is remembered of the replies of a pipeline
 	holdings
 )

@@ -13,26 +13,13 @@ import (
 
 // one runs a command that is one operation on the key behind its name.
 func (c *conn) one(k *command, args [][]byte) {
-	op, by, key := &c.op, k.reply, args[1]
-	op.Kind, op.Key, op.Value, op.Condition, op.Operand, op.Number, op.Expiry = k.kind, key, nil, 0, nil, 0, 0
-	is := k.is
-	if is.Stores {
-		op.Value = args[k.value]
-	}
-	if k.read != nil {
-		var err error
-		if by, err = k.read(args, op, by); err != nil {
-			c.replyError(err.Error())
-			return
-		}
-		if is = op.Kind.Traits(); op.Kind != k.kind && !c.login.User().May(is.Reads, is.Changes, key) {
-			c.replyError(noPermission(k, c.login.User()))
-			return
-		}
-	}
-	if k.list > 0 && !c.listed(op, args[k.list:]) {
+	op := &c.op
+	by, err := c.operation(k, args, op)
+	if err != nil {
+		c.refuseCommand(err)
 		return
 	}
+	is, key := op.Kind.Traits(), op.Key
 	o := &c.outcome
 	o.Code, o.Value, o.Number, o.Found, o.Message = rpcv1.Outcome_OK, nil, 0, false, ""
 	if is.Changes || !c.answered(o) {
@@ -66,20 +53,55 @@ func (c *conn) one(k *command, args [][]byte) {
 	c.noteProvisional(from, op.Kind, o.Code)
 }
 
+// operation makes op that of a command which is one operation on the key behind its name, and
+// returns how it is replied. An error is an errorReply, or one of the engine.
+func (c *conn) operation(k *command, args [][]byte, op *rpcv1.Operation) (by reply, err error) {
+	by = k.reply
+	op.Kind, op.Key, op.Value, op.Condition, op.Operand, op.Number, op.Expiry = k.kind, args[1], nil, 0, nil, 0, 0
+	if k.is.Stores {
+		op.Value = args[k.value]
+	}
+	if k.read != nil {
+		if by, err = k.read(args, op, by); err != nil {
+			return nil, errorReply(err.Error())
+		}
+		if is := op.Kind.Traits(); op.Kind != k.kind && !c.login.User().May(is.Reads, is.Changes, op.Key) {
+			return nil, errorReply(noPermission(k, c.login.User()))
+		}
+	}
+	if k.list > 0 {
+		return by, c.listed(op, args[k.list:])
+	}
+	return by, nil
+}
+
+// errorReply is an error as it is replied.
+type errorReply string
+
+func (e errorReply) Error() string { return string(e) }
+
+// refuseCommand replies an error of operation.
+func (c *conn) refuseCommand(err error) {
+	if text, ok := err.(errorReply); ok {
+		c.replyError(string(text))
+		return
+	}
+	c.fail(err)
+}
+
 // listed makes the operation's value the list of the arguments: fields of a hash, and perhaps their
-// values. The failure has been replied.
-func (c *conn) listed(op *rpcv1.Operation, args [][]byte) bool {
+// values.
+func (c *conn) listed(op *rpcv1.Operation, args [][]byte) error {
 	size := 0
 	for _, a := range args { // each behind its length, which takes a byte at least
 		size += 1 + len(a)
 	}
 	if err := c.s.core.CheckSize(size); err != nil {
-		c.fail(err)
-		return false
+		return err
 	}
 	c.list = hash.AppendList(c.list[:0], args)
 	op.Value = c.list
-	return true
+	return nil
 }
 
 // reply appends the answer to an operation, which is one of the index (rpcv1.Meaning).

@@ -30,7 +30,7 @@ func (c *conn) dispatch(p *pending) {
 	switch {
 	case !k.takes(len(args)):
 		if k.name == "exec" {
-			c.multi = transaction{}
+			c.discard()
 			c.replyError("EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command")
 			return
 		}
@@ -40,7 +40,7 @@ func (c *conn) dispatch(p *pending) {
 	case !c.mayRun(k, args):
 		c.reject(noPermission(k, c.login.User()))
 	case c.multi.begun && !k.now:
-		c.reject(noTransactions)
+		c.queue(k, args)
 	default:
 		if k.data && !c.mayServe() {
 			return
@@ -57,19 +57,24 @@ func (c *conn) dispatch(p *pending) {
 
 // mayServe refuses commands while nothing may be answered.
 func (c *conn) mayServe() bool {
-	if err := c.s.core.Blocked(); err != nil {
-		c.fail(err)
-		return false
-	}
-	if c.refuse {
-		c.replyError("UNAVAILABLE this server is shutting down; connect again")
-		return false
-	}
-	if c.database != "" {
-		c.replyError(fmt.Sprintf("ERR nothing is done on this connection: it asked for database %s, and an index is one database, 0; SELECT 0 goes on", c.database))
+	if err := c.refusal(); err != nil {
+		c.refuseCommand(err)
 		return false
 	}
 	return true
+}
+
+// refusal is why nothing may be answered: an errorReply, or an error of the engine. nil = it may.
+func (c *conn) refusal() error {
+	switch {
+	case c.s.core.Blocked() != nil:
+		return c.s.core.Blocked()
+	case c.refuse:
+		return errorReply("UNAVAILABLE this server is shutting down; connect again")
+	case c.database != "":
+		return errorReply(fmt.Sprintf("ERR nothing is done on this connection: it asked for database %s, and an index is one database, 0; SELECT 0 goes on", c.database))
+	}
+	return nil
 }
 
 // unknownCommand is the error of Redis, which shows some 128 bytes of the arguments.

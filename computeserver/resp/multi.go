@@ -1,27 +1,77 @@
 package resp
 
 import (
+	"bytes"
+	"fmt"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/dmindex/dmindex/computeserver/ownership"
 )
 
-// An index has no transactions. Between MULTI and EXEC each command is answered with an error, as
-// Redis answers one that it cannot queue, and EXEC says that nothing was done.
+// Between MULTI and EXEC commands are queued. EXEC sends all of them as one operation, a GROUP, to
+// the server that has their keys, and replies what it answers.
 //
-//   - MULTI itself is accepted: clients send the commands behind it without waiting for its
-//     reply, and after an error they would be run one by one.
-//   - No command is answered QUEUED: clients exist that then wait for results of EXEC, whatever
-//     EXEC answers.
+//   - A command that would make the group one that no server can do is refused when it comes, and
+//     not answered QUEUED: clients exist that wait for the results of what was. Such are commands
+//     on keys of another server than the first one, commands that a group does not have, and one
+//     too many. EXEC says then that nothing was done.
+//   - What is wrong with a command's arguments is said behind EXEC, in its place, and the others
+//     are done, as in Redis. So is what a command finds wrong with the pair.
+//   - MULTI is accepted by every index: clients send the commands behind it without waiting for
+//     its reply, and after an error they would be run one by one.
+//
+// WATCH asks for a digest of each pair, and EXEC sends the digests along: the group is done if the
+// pairs have the same ones then. So nothing is remembered for it but by the connection, and it
+// holds across servers that die and ranges that move. A pair that was changed and got its former
+// value, type and deadline back counts as unchanged, where Redis counts it as changed: what the
+// program saw is right when EXEC takes effect.
 type transaction struct {
 	begun  bool
 	failed bool // a command was refused
+	queued []queuedCommand
+	ops    int // of the commands, and one of each watched key
+	bytes  int // of all that
+
+	key     []byte // one of those that commands are on, or are watched; nil = there is none
+	watched []watchedKey
 }
 
-const noTransactions = "ERR an index has no transactions: between MULTI and EXEC nothing is done; send the commands without them"
+// queuedCommand is a command behind MULTI.
+type queuedCommand struct {
+	k    *command
+	args [][]byte
+	// Of EXEC: its operations, and how their outcomes are replied; or why it is not done.
+	ops []*rpcv1.Operation
+	by  reply
+	err error
+}
+
+// watchedKey is a key with the digest that its pair had.
+type watchedKey struct{ key, digest []byte }
+
+// maxQueuedBytes bounds what a transaction may take: commands, keys that are watched, and some for
+// each of them and of their arguments. Its operations are fewer than these bytes, and a GROUP has
+// room for them.
+const maxQueuedBytes = rpcv1.MaxGroupBytes
+
+// Bytes that commands and arguments count for beside their own.
+const (
+	queuedBytes   = 64
+	queuedArgHead = argBytes
+)
 
 // reject refuses a command before it is run. Between MULTI and EXEC that fails the transaction.
 func (c *conn) reject(text string) {
 	c.multi.failed = c.multi.begun
 	c.replyError(text)
+}
+
+// discard ends the transaction, and watches no key.
+func (c *conn) discard() {
+	c.multi = transaction{}
+	c.account.force(holdQueue, 0)
 }
 
 func (c *conn) cmdMulti(_ [][]byte) {
@@ -33,36 +83,133 @@ func (c *conn) cmdMulti(_ [][]byte) {
 	c.replyOK()
 }
 
-func (c *conn) cmdExec(_ [][]byte) {
-	was := c.multi
-	c.multi = transaction{}
-	switch {
-	case !was.begun:
-		c.replyError("ERR EXEC without MULTI")
-	case was.failed:
-		c.replyError("EXECABORT Transaction discarded because of previous errors. Nothing was done: an index has no transactions; send the commands without MULTI and EXEC.")
-	default: // nothing was asked for
-		c.out = append(c.out, "*0\r\n"...)
-		c.tally.Count(count.OK)
-	}
-}
-
 func (c *conn) cmdDiscard(_ [][]byte) {
 	if !c.multi.begun {
 		c.replyError("ERR DISCARD without MULTI")
 		return
 	}
-	c.multi = transaction{}
+	c.discard()
 	c.replyOK()
 }
 
-// cmdWatch notes nothing: EXEC refuses whether the keys changed or not.
-func (c *conn) cmdWatch(_ [][]byte) {
+// queue queues a command behind MULTI.
+func (c *conn) queue(k *command, args [][]byte) {
+	m := &c.multi
+	keys := 0
+	switch {
+	case k.queue:
+	case k.reply == nil && k.together == nil:
+		c.reject(fmt.Sprintf("ERR '%s' cannot stand between MULTI and EXEC, and nothing of this transaction will be done; send it before or behind it", k.name))
+		return
+	case !c.mayServe(): // which has replied why
+		m.failed = true
+		return
+	default:
+		first := m.key
+		for i := k.keys.first; i <= k.keys.until(len(args)); i += k.keys.step {
+			if err := c.together(first, args[i]); err != nil {
+				c.reject(err.Error())
+				return
+			}
+			if keys++; first == nil {
+				first = args[i]
+			}
+		}
+	}
+	size := queuedBytes
+	for _, a := range args {
+		size += queuedArgHead + len(a)
+	}
+	if err := c.holdQueued(keys, size); err != nil {
+		c.reject(err.Error())
+		return
+	}
+	m.queued = append(m.queued, queuedCommand{k: k, args: cloneAll(args)})
+	if keys > 0 && m.key == nil {
+		m.key = m.queued[len(m.queued)-1].args[k.keys.first]
+	}
+	c.out = append(c.out, "+QUEUED\r\n"...)
+	c.tally.Count(count.OK)
+}
+
+// together returns an error, as it is replied, if a key belongs to another server than the first
+// one of its transaction, or is another one where the design does not change several in one step.
+// No first one (nil) goes with any. While there is no map, EXEC finds out.
+func (c *conn) together(first, key []byte) error {
+	own := c.s.core.View
+	m := own.Route()
+	switch {
+	case first == nil || bytes.Equal(first, key):
+		return nil
+	case !c.s.core.Sessions.Groups():
+		return errorReply("ERR " + engine.ErrNoGroups.Error())
+	}
+	place, server := own.Place(m, key)
+	if _, of := own.Place(m, first); place != ownership.Unknown && server != of {
+		return errorReply("CROSSSLOT " + engine.SplitGroup(first, key).Error())
+	}
+	return nil
+}
+
+// holdQueued notes so many more operations and bytes. It returns an error, as it is replied, if
+// they are too many.
+func (c *conn) holdQueued(ops, size int) error {
+	m := &c.multi
+	switch {
+	case m.ops+ops > rpcv1.MaxGroup || m.bytes+size > maxQueuedBytes:
+		return errorReply(fmt.Sprintf("ERR a transaction has at most %d keys and %d bytes, keys that are watched included, and nothing of this one will be done; divide it", rpcv1.MaxGroup, maxQueuedBytes))
+	case c.account.set(holdQueue, m.bytes+size) != nil:
+		return errorReply("UNAVAILABLE " + errBudget.Error())
+	}
+	m.ops, m.bytes = m.ops+ops, m.bytes+size
+	return nil
+}
+
+func (c *conn) cmdWatch(args [][]byte) {
 	if c.multi.begun {
 		c.replyError("ERR WATCH inside MULTI is not allowed")
 		return
 	}
+	size, first := 0, c.multi.key
+	for _, key := range args[1:] {
+		if err := c.together(first, key); err != nil {
+			c.replyError(err.Error())
+			return
+		}
+		if size += queuedBytes + len(key); first == nil {
+			first = key
+		}
+	}
+	if err := c.holdQueued(len(args)-1, size); err != nil {
+		c.replyError(err.Error())
+		return
+	}
+	c.settle() // earlier commands come first
+	keys := cloneAll(args[1:])
+	ops := make([]*rpcv1.Operation, len(keys))
+	for i, key := range keys {
+		ops[i] = &rpcv1.Operation{Kind: rpcv1.Operation_DIGEST, Key: key}
+	}
+	outcomes := c.s.core.Do(ops, false, c.left(false), c.term)
+	c.noteWaits(outcomes)
+	for _, o := range outcomes {
+		if err := engine.FailureOf(o); err != nil {
+			c.fail(err)
+			return
+		}
+	}
+	for i, key := range keys { // of a key that is watched twice the first one counts, as in Redis
+		c.multi.watched = append(c.multi.watched, watchedKey{key, outcomes[i].Value})
+	}
+	if c.multi.key == nil {
+		c.multi.key = keys[0]
+	}
 	c.replyOK()
 }
 
-func (c *conn) cmdUnwatch(_ [][]byte) { c.replyOK() }
+func (c *conn) cmdUnwatch(_ [][]byte) {
+	if !c.multi.begun {
+		c.discard()
+	}
+	c.replyOK()
+}

@@ -36,7 +36,8 @@ func (c *conn) cmdReset(_ [][]byte) {
 	}
 	c.settle()
 	c.s.demote(c)
-	c.resp3, c.multi, c.database, c.tracking = false, transaction{}, "", false
+	c.resp3, c.database, c.tracking = false, "", false
+	c.discard()
 	c.who.name.Store(nil)
 	c.out = append(c.out, "+RESET\r\n"...)
 	c.tally.Count(count.OK)

@@ -28,6 +28,9 @@ type command struct {
 	// are.
 	list  int
 	reply reply
+	// Of a command that several operations do, one on each key, how it is replied behind EXEC; nil
+	// if it cannot stand between MULTI and EXEC, unless it has a reply.
+	together replyAll
 	// read reads the arguments behind the key into op, which may become another operation; nil if
 	// the arguments are all that the operation needs. It returns the reply, or an error of the
 	// command as it is replied.
@@ -36,7 +39,8 @@ type command struct {
 
 	open  bool  // may be used before AUTH
 	data  bool  // touches the index: refused while draining ends, and when data was lost
-	now   bool  // runs between MULTI and EXEC, too, where others are refused
+	now   bool  // runs between MULTI and EXEC, too, where others are queued
+	queue bool  // may be queued there, and does not touch the index
 	needs right // beside those of kind
 	slot  int   // in tallies
 
@@ -179,21 +183,21 @@ func init() {
 		{name: "hrandfield", usage: "key [count [WITHVALUES]]", does: "a field, or null. With `count` up to so many different ones, or if it is negative so many that may be the same",
 			arity: -2, keys: oneKey, kind: rpcv1.Operation_HASH_READ, reply: replyHash, read: choosesFields},
 		{name: "del", usage: "key [key ...]", does: "how many were there and are deleted",
-			arity: -2, keys: allKeys, kind: rpcv1.Operation_DELETE, reply: replyCount, run: (*conn).cmdDel},
+			arity: -2, keys: allKeys, kind: rpcv1.Operation_DELETE, reply: replyCount, together: countAll, run: (*conn).cmdDel},
 		{name: "unlink", usage: "key [key ...]", does: "as `DEL`",
-			arity: -2, keys: allKeys, kind: rpcv1.Operation_DELETE, reply: replyCount, run: (*conn).cmdDel},
+			arity: -2, keys: allKeys, kind: rpcv1.Operation_DELETE, reply: replyCount, together: countAll, run: (*conn).cmdDel},
 		{name: "delex", usage: "key [IFEQ old|IFNE old]", does: "1, or 0 if the key is not there, or the condition does not hold",
 			arity: -2, keys: oneKey, kind: rpcv1.Operation_REMOVE, reply: replyCount, read: delOptions},
 		{name: "delifeq", usage: "key old", does: "as `DELEX key IFEQ old`",
 			arity: 3, keys: oneKey, kind: rpcv1.Operation_REMOVE, reply: replyCount, read: delIfEqual},
 		{name: "exists", usage: "key [key ...]", does: "how many are there; a key that is named twice counts twice",
-			arity: -2, keys: allKeys, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdExists},
+			arity: -2, keys: allKeys, kind: rpcv1.Operation_LOOKUP, together: countAll, run: (*conn).cmdExists},
 		{name: "touch", usage: "key [key ...]", does: "as `EXISTS`",
-			arity: -2, keys: allKeys, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdExists},
+			arity: -2, keys: allKeys, kind: rpcv1.Operation_LOOKUP, together: countAll, run: (*conn).cmdExists},
 		{name: "mget", usage: "key [key ...]", does: "the values, null for each that is not there. **Not atomic**, as no command on several keys is: see [Several keys](#several-keys)",
-			arity: -2, keys: allKeys, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdMGet},
+			arity: -2, keys: allKeys, kind: rpcv1.Operation_LOOKUP, together: valuesOfAll, run: (*conn).cmdMGet},
 		{name: "mset", usage: "key value [key value ...]", does: "`OK`. **Not atomic**, as `MGET`",
-			arity: -3, keys: keyPairs, kind: rpcv1.Operation_UPSERT, run: (*conn).cmdMSet},
+			arity: -3, keys: keyPairs, kind: rpcv1.Operation_UPSERT, together: doneAll, run: (*conn).cmdMSet},
 		{name: "msetnx", usage: "key value", does: "as `SETNX`. Several keys are refused: an index does not store all or none of them in one step",
 			arity: -3, keys: keyPairs, kind: rpcv1.Operation_INSERT, run: (*conn).cmdMSetNX},
 		{name: "range", usage: "start end [LIMIT n] [REV]", does: "key, value, key, value, ... in order. `start` is inclusive, `end` exclusive; an empty one is unbounded. `REV` goes from `end` downwards",
@@ -210,11 +214,11 @@ func init() {
 			arity: -1, run: (*conn).cmdFlush, data: true, needs: toChangeAll},
 		{name: "dbsize", does: "how many keys there are, counted by a scan over all of them, at most 50 million, at most once a second. A server counts once at a time: who asks meanwhile gets that count, which may have begun before the program's last write",
 			arity: 1, run: (*conn).cmdDBSize, data: true, needs: toReadAll},
-		{name: "ping", usage: "[text]", does: "`PONG`, or the text", arity: -1, run: (*conn).cmdPing},
-		{name: "echo", usage: "text", does: "the text", arity: 2, run: (*conn).cmdEcho},
+		{name: "ping", usage: "[text]", does: "`PONG`, or the text", arity: -1, run: (*conn).cmdPing, queue: true},
+		{name: "echo", usage: "text", does: "the text", arity: 2, run: (*conn).cmdEcho, queue: true},
 		{name: "info", usage: "[section ...]", does: "what the server is and does, in lines. `used_memory` is the process's own, whose pairs lie in memory servers. `db0:keys=` is the last count; `INFO keyspace` counts, as `DBSIZE`", arity: -1, run: (*conn).cmdInfo},
 		{name: "role", does: "`master`: each server takes writes, and has no replicas", arity: 1, run: (*conn).cmdRole},
-		{name: "time", does: "seconds since 1970, and microseconds", arity: 1, run: (*conn).cmdTime},
+		{name: "time", does: "seconds since 1970, and microseconds", arity: 1, run: (*conn).cmdTime, queue: true},
 		{name: "select", usage: "0", does: "`OK`. An index is one database: another number is refused, and then every command of the connection that touches the index, also those of the same pipeline, until `SELECT 0` or `RESET`. So what was meant for another database never changes this one",
 			arity: 2, run: (*conn).cmdSelect},
 		{name: "command", usage: "[COUNT|DOCS [name ...]|GETKEYS command|INFO [name ...]|LIST]", does: "these commands", arity: -1, run: (*conn).cmdCommand},
@@ -226,12 +230,14 @@ func init() {
 			arity: -2, run: (*conn).cmdAuth, open: true},
 		{name: "quit", does: "`OK`, and the connection ends", arity: -1, run: (*conn).cmdQuit, open: true, now: true},
 		{name: "reset", does: "`RESET`; the connection is as a new one", arity: 1, run: (*conn).cmdReset, open: true, now: true},
-		{name: "multi", does: "`OK`. What follows is the dialogue of Redis about commands that cannot be queued: each is answered with an error in place of `QUEUED`, and **nothing is done**: an index has no transactions. Tell clients that wrap pipelines in `MULTI` not to (redis-py: `pipeline(transaction=False)`; go-redis: `Pipelined`, not `TxPipelined`)",
+		{name: "multi", does: "`OK`. The commands behind it are answered `QUEUED`, and done by `EXEC` in one step: see [Transactions](#transactions)",
 			arity: 1, run: (*conn).cmdMulti, now: true},
-		{name: "exec", does: "`EXECABORT`: nothing was done", arity: 1, run: (*conn).cmdExec, now: true},
-		{name: "discard", does: "`OK`", arity: 1, run: (*conn).cmdDiscard, now: true},
-		{name: "watch", usage: "key [key ...]", does: "`OK`; nothing is watched, as `EXEC` does nothing", arity: -2, run: (*conn).cmdWatch, now: true},
-		{name: "unwatch", does: "`OK`", arity: 1, run: (*conn).cmdUnwatch},
+		{name: "exec", does: "the answers of the commands that were queued; null, and nothing was done, where a watched key has changed; `EXECABORT` where a command was refused",
+			arity: 1, run: (*conn).cmdExec, now: true},
+		{name: "discard", does: "`OK`; nothing was done", arity: 1, run: (*conn).cmdDiscard, now: true},
+		{name: "watch", usage: "key [key ...]", does: "`OK`. `EXEC` does nothing if one of the keys has another value, type or deadline by then",
+			arity: -2, keys: allKeys, kind: rpcv1.Operation_DIGEST, run: (*conn).cmdWatch, now: true},
+		{name: "unwatch", does: "`OK`; no key is watched any more", arity: 1, run: (*conn).cmdUnwatch, queue: true},
 	} {
 		k.slot = len(CommandNames)
 		k.value = cmp.Or(k.value, 2)

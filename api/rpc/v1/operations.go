@@ -60,6 +60,9 @@ var traits = [...]Traits{
 	Operation_HASH_INCREMENT:       {Reads: true, Changes: true, Hash: true},
 	Operation_HASH_INCREMENT_FLOAT: {Reads: true, Changes: true, Value: true, Hash: true},
 	Operation_HASH_STORE:           {Changes: true, Stores: true, Conditional: true, Timed: true, Hash: true},
+
+	Operation_DIGEST: {Reads: true, Repeatable: true, Value: true},
+	Operation_GROUP:  {Reads: true, Changes: true, Value: true},
 }
 
 // Kinds is one more than the highest kind that this version knows.
@@ -67,7 +70,10 @@ const Kinds = Operation_Kind(len(traits))
 
 // Known reports whether this version knows the kind. It is refused otherwise: which rights it
 // needs, and whether it may be repeated, is not known.
-func (x Operation_Kind) Known() bool { return x > Operation_KIND_UNSPECIFIED && x < Kinds }
+func (x Operation_Kind) Known() bool {
+	// some numbers are left out
+	return x > Operation_KIND_UNSPECIFIED && x < Kinds && (traits[x].Reads || traits[x].Changes)
+}
 
 // Traits returns what is known of a kind. One that this version does not know may do anything. They
 // are not to be changed.

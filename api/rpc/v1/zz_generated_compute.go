@@ -58,6 +58,14 @@ const (
 	Operation_HASH_INCREMENT       Operation_Kind = 21 // INCREMENT of the field operand
 	Operation_HASH_INCREMENT_FLOAT Operation_Kind = 22 // INCREMENT_FLOAT of the field operand
 	Operation_HASH_STORE           Operation_Kind = 23 // STORE of the hash value
+	// DIGEST: the outcome's value is 16 bytes that tell the pair from every other one, or from none: its value, type and deadline. MISMATCH if operand is
+	// not empty, and another one.
+	Operation_DIGEST Operation_Kind = 26
+	// GROUP does several operations in one step: nothing comes in between them on their keys, and a server that dies leaves all of them or none. value
+	// is a DoRequest that has them, and nothing else; the outcome's value is a DoReply with theirs. All keys belong to one server; key is that of the
+	// first one; with others of its batch it has an order only where they are on that key. MISMATCH, and nothing was done: one of its DIGESTs would be
+	// answered so. UNSUPPORTED in a design whose ranges have no owners, unless all keys are one.
+	Operation_GROUP Operation_Kind = 27
 )
 
 // Enum value maps for Operation_Kind.
@@ -87,6 +95,8 @@ var (
 		21: "HASH_INCREMENT",
 		22: "HASH_INCREMENT_FLOAT",
 		23: "HASH_STORE",
+		26: "DIGEST",
+		27: "GROUP",
 	}
 	Operation_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":     0,
@@ -113,6 +123,8 @@ var (
 		"HASH_INCREMENT":       21,
 		"HASH_INCREMENT_FLOAT": 22,
 		"HASH_STORE":           23,
+		"DIGEST":               26,
+		"GROUP":                27,
 	}
 )
 
@@ -1918,7 +1930,7 @@ var File_compute_proto protoreflect.FileDescriptor
 
 const file_compute_proto_rawDesc = "" +
 	"\n" +
-	"\rcompute.proto\x12\x0edmindex.rpc.v1\"\xcc\x06\n" +
+	"\rcompute.proto\x12\x0edmindex.rpc.v1\"\xef\x06\n" +
 	"\tOperation\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.dmindex.rpc.v1.Operation.KindR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x14\n" +
@@ -1926,7 +1938,7 @@ const file_compute_proto_rawDesc = "" +
 	"\tcondition\x18\x04 \x01(\x0e2#.dmindex.rpc.v1.Operation.ConditionR\tcondition\x12\x18\n" +
 	"\aoperand\x18\x05 \x01(\fR\aoperand\x12\x16\n" +
 	"\x06number\x18\x06 \x01(\x12R\x06number\x128\n" +
-	"\x06expiry\x18\a \x01(\x0e2 .dmindex.rpc.v1.Operation.ExpiryR\x06expiry\"\xe5\x02\n" +
+	"\x06expiry\x18\a \x01(\x0e2 .dmindex.rpc.v1.Operation.ExpiryR\x06expiry\"\x88\x03\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -1961,7 +1973,10 @@ const file_compute_proto_rawDesc = "" +
 	"\x0eHASH_INCREMENT\x10\x15\x12\x18\n" +
 	"\x14HASH_INCREMENT_FLOAT\x10\x16\x12\x0e\n" +
 	"\n" +
-	"HASH_STORE\x10\x17\"\x99\x01\n" +
+	"HASH_STORE\x10\x17\x12\n" +
+	"\n" +
+	"\x06DIGEST\x10\x1a\x12\t\n" +
+	"\x05GROUP\x10\x1b\"\x04\b\x18\x10\x18\"\x04\b\x19\x10\x19\"\x99\x01\n" +
 	"\tCondition\x12\n" +
 	"\n" +
 	"\x06ALWAYS\x10\x00\x12\n" +

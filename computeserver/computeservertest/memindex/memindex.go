@@ -30,6 +30,7 @@ type Store struct {
 	openNow          []*Index // under mu
 
 	together atomic.Pointer[func(what string, keys int)]
+	groups   atomic.Bool
 
 	log      atomic.Pointer[func(position uint64) error]
 	appended atomic.Uint64 // the position of the newest change
@@ -136,6 +137,9 @@ type Index struct {
 	doom     error      // why it was condemned
 }
 
+// AllowGroups makes sessions from now on index.Grouper.
+func (s *Store) AllowGroups() { s.groups.Store(true) }
+
 // Session implements index.Index.
 func (o *Index) Session() (index.Session, error) {
 	if err := o.store.err(); err != nil {
@@ -148,6 +152,9 @@ func (o *Index) Session() (index.Session, error) {
 		return nil, o.doom
 	}
 	o.sessions = append(o.sessions, x)
+	if o.store.groups.Load() {
+		return grouper{x}, nil
+	}
 	return x, nil
 }
 

@@ -145,6 +145,48 @@ func (x *session) Modify(key []byte, change index.Change) error {
 	return nil
 }
 
+// grouper is a session of a store that allows groups.
+type grouper struct{ *session }
+
+// Group implements index.Grouper.
+func (x grouper) Group(members []index.Member, change func() error) error {
+	for i := range members {
+		if err := x.begin(members[i].Key); err != nil {
+			return err
+		}
+		defer x.end(members[i].Key)
+	}
+	x.s.mu.Lock()
+	defer x.s.mu.Unlock()
+	for i := range members {
+		m := &members[i]
+		p, found := x.s.pairs.Get(pair{key: m.Key})
+		m.Old, m.Found, m.Value, m.Action = p.value, found, nil, index.Keep
+	}
+	if err := change(); err != nil {
+		return err
+	}
+	for i := range members {
+		if m := &members[i]; m.Action == index.Put && len(m.Value) > x.s.maxValue {
+			return index.ErrValueTooLong
+		}
+	}
+	for i := range members {
+		m := &members[i]
+		was, had := x.s.pairs.Get(pair{key: m.Key})
+		switch {
+		case m.Action == index.Put:
+			now := pair{bytes.Clone(m.Key), bytes.Clone(m.Value)}
+			x.s.pairs.Set(now)
+			x.s.note(made{key: now.key, value: now.value, there: true, was: was, had: had})
+		case m.Action == index.Remove && had:
+			x.s.pairs.Delete(was)
+			x.s.note(made{key: was.key, was: was, had: true})
+		}
+	}
+	return nil
+}
+
 func (x *session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
 	x.batch("look up", keys)
 	for i, key := range keys {
