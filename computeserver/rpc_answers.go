@@ -214,7 +214,7 @@ func (a *answers) values() int64 {
 	if a.req.InParts {
 		return 0
 	}
-	return int64(len(a.req.Operations) * a.w.r.core.Index.MaxValueBytes)
+	return int64(rpcv1.Weight(a.req.Operations) * a.w.r.core.Index.MaxValueBytes)
 }
 
 // Leave implements engine.Parts.

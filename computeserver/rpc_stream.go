@@ -130,7 +130,7 @@ func (w *doStream) receive() error {
 			return err
 		}
 		at := w.r.core.Env.Now()
-		if n := len(req.Operations); n == 0 || n > rpcMaxOperations {
+		if n := rpcv1.Weight(req.Operations); n == 0 || n > rpcMaxOperations {
 			return status.Errorf(codes.InvalidArgument, "batch %d has %d operations; 1 to %d are possible", req.Id, n, rpcMaxOperations)
 		}
 		if !w.caller.renew() {

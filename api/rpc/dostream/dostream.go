@@ -22,10 +22,11 @@ const (
 	// batches of which a part is answered; those beyond count as unanswered. A server that lets
 	// fewer operations wait answers the others UNAVAILABLE.
 	MaxParked = 4096
-	// operations of one batch, unless one call has more; a server runs batches side by side
+	// Operations, as rpcv1.Weight counts them: of one batch, unless one call has more (a server
+	// runs batches side by side), of one call, and of all that wait to be sent.
 	MaxBatch  = 64
-	MaxCall   = 1024  // operations of one call
-	MaxQueued = 16384 // operations that wait to be sent
+	MaxCall   = 1024
+	MaxQueued = 16384
 )
 
 // TrailerAgain is set by a server that ends a stream with ABORTED and would go on with the caller
@@ -93,15 +94,16 @@ type Stream struct {
 	mu     sync.Mutex
 	closed bool
 	queue  []*call // not sent yet, in order
-	queued int     // operations in queue
+	queued int     // the weight of queue
 	awake  int     // callers that the last answer woke and that have not called since; a guess
 	live   *live   // nil when no stream is open
 }
 
 // call is one Do.
 type call struct {
-	ops   []*rpcv1.Operation
-	until time.Time // when its caller stops waiting; zero: never
+	ops    []*rpcv1.Operation
+	weight int       // rpcv1.Weight
+	until  time.Time // when its caller stops waiting; zero: never
 
 	// Under Stream.mu.
 	sent  bool
@@ -129,7 +131,7 @@ func (s *Stream) Do(ctx context.Context, ops []*rpcv1.Operation) (Reply, error) 
 // called meanwhile, by the same goroutine, when outcomes came and others are still to come. It gets
 // all that are there, and LATER in place of the others. An error says nothing of what it got.
 func (s *Stream) DoEarly(ctx context.Context, ops []*rpcv1.Operation, early func(some []*rpcv1.Outcome)) (Reply, error) {
-	c := &call{ops: ops, done: make(chan struct{})}
+	c := &call{ops: ops, weight: rpcv1.Weight(ops), done: make(chan struct{})}
 	if early != nil {
 		c.some = make(chan struct{}, 1)
 	}
@@ -176,19 +178,19 @@ func (s *Stream) Close() {
 }
 
 func (s *Stream) enqueue(c *call) error {
-	if len(c.ops) == 0 || len(c.ops) > MaxCall {
-		return fmt.Errorf("%d operations in one call; 1 to %d are possible", len(c.ops), MaxCall)
+	if c.weight == 0 || c.weight > MaxCall {
+		return fmt.Errorf("%d operations in one call; 1 to %d are possible", c.weight, MaxCall)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return ErrClosed
 	}
-	if s.queued+len(c.ops) > MaxQueued {
+	if s.queued+c.weight > MaxQueued {
 		return ErrQueueFull
 	}
 	s.queue = append(s.queue, c)
-	s.queued += len(c.ops)
+	s.queued += c.weight
 	s.awake = max(0, s.awake-1)
 	if s.live == nil {
 		s.live = s.open()
@@ -201,7 +203,7 @@ func (s *Stream) unqueue(c *call) {
 	for i := range s.queue {
 		if s.queue[i] == c {
 			s.queue = append(s.queue[:i], s.queue[i+1:]...)
-			s.queued -= len(c.ops)
+			s.queued -= c.weight
 			return
 		}
 	}

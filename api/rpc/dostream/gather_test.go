@@ -56,3 +56,32 @@ func TestCallersTravelTogether(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupsTravelAsTheirOperations: a group has as much room in a batch, and in a call, as its
+// operations have, since its outcome is as long as theirs.
+func TestGroupsTravelAsTheirOperations(t *testing.T) {
+	group := func(n int) *call {
+		var all []*rpcv1.Operation
+		for range n {
+			all = append(all, get("x")...)
+		}
+		value, err := rpcv1.AppendGroup(nil, all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ops := []*rpcv1.Operation{{Kind: rpcv1.Operation_GROUP, Key: []byte("x"), Value: value}}
+		return &call{ops: ops, weight: rpcv1.Weight(ops)}
+	}
+	for n, most := range map[int]int{1: MaxBatch, MaxBatch / 4: 4, MaxBatch/2 + 1: 1, MaxCall: 1} {
+		b, c, fit := &batch{}, group(n), 0
+		for ; b.takes(c, 0); fit++ {
+			b.add(c, 0)
+		}
+		if fit != most || b.count != most {
+			t.Errorf("%d groups of %d fit into a batch of %d outcomes, want %d", fit, n, b.count, most)
+		}
+	}
+	if _, err := (&Stream{}).Do(within(t), append(group(MaxCall).ops, get("y")...)); err == nil {
+		t.Error("a call of more operations than the bound was taken")
+	}
+}

@@ -39,6 +39,7 @@ func (l *live) waiting() int { return len(l.unanswered) - min(l.parked, MaxParke
 type batch struct {
 	id     uint64
 	calls  []*call
+	weight int  // of all that were added
 	count  int  // their operations that have no outcome yet
 	parked bool // it is answered in part
 	// that the server has: until the first of the callers stops waiting; 0 = there is no limit
@@ -65,7 +66,7 @@ func (b *batch) takes(c *call, left time.Duration) bool {
 	if len(b.calls) == 0 {
 		return true
 	}
-	if b.count+len(c.ops) > MaxBatch || (left == 0) != (b.left == 0) {
+	if b.weight+c.weight > MaxBatch || (left == 0) != (b.left == 0) {
 		return false
 	}
 	longer, shorter := max(left, b.left), min(left, b.left)
@@ -79,6 +80,7 @@ func (b *batch) add(c *call, left time.Duration) {
 	}
 	b.calls = append(b.calls, c)
 	b.count += len(c.ops)
+	b.weight += c.weight
 }
 
 // operations are those of all calls.
@@ -217,7 +219,7 @@ func (s *Stream) take(l *live) *batch {
 		b.add(c, left)
 		s.queue[0] = nil
 		s.queue = s.queue[1:]
-		s.queued -= len(c.ops)
+		s.queued -= c.weight
 	}
 	l.unanswered[b.id] = b
 	return b
@@ -305,7 +307,7 @@ func (s *Stream) fail(l *live, err error, again bool) {
 		partly := c.reply.Outcomes != nil
 		if again && !s.closed && !c.moved && !c.gone && !partly {
 			c.moved, c.sent = true, false
-			s.queue, s.queued = append(s.queue, c), s.queued+len(c.ops)
+			s.queue, s.queued = append(s.queue, c), s.queued+c.weight
 			continue
 		}
 		c.err = &Error{Sent: c.sent && (taken || partly), Err: err}

@@ -26,13 +26,9 @@ func (x *Operation) Group() ([]*Operation, error) {
 	if len(x.Value) > MaxGroupBytes {
 		return nil, fmt.Errorf("a group of %d bytes; at most %d are possible", len(x.Value), MaxGroupBytes)
 	}
-	fields := 0 // so that a small message does not become many operations
-	for b := x.Value; len(b) > 0; fields++ {
-		_, _, n := protowire.ConsumeField(b)
-		if n < 0 {
-			return nil, fmt.Errorf("the value of a group is no batch: %w", protowire.ParseError(n))
-		}
-		b = b[n:]
+	fields, err := x.groupFields() // so that a small message does not become many operations
+	if err != nil {
+		return nil, fmt.Errorf("the value of a group is no batch: %w", err)
 	}
 	if fields == 0 || fields > MaxGroup {
 		return nil, fmt.Errorf("a group of %d operations; 1 to %d are possible", fields, MaxGroup)
@@ -44,6 +40,31 @@ func (x *Operation) Group() ([]*Operation, error) {
 		return nil, fmt.Errorf("the value of a group has %d fields, and %d operations", fields, len(m.Operations))
 	}
 	return m.Operations, nil
+}
+
+// groupFields is how many fields the value of a GROUP has: one for each operation.
+func (x *Operation) groupFields() (fields int, err error) {
+	for b := x.Value; len(b) > 0; fields++ {
+		_, _, n := protowire.ConsumeField(b)
+		if n < 0 {
+			return fields, protowire.ParseError(n)
+		}
+		b = b[n:]
+	}
+	return fields, nil
+}
+
+// Weight is how many operations there are, those of a GROUP counted one by one. It bounds how long
+// messages become that have them, or their outcomes.
+func Weight(ops []*Operation) int {
+	n := len(ops)
+	for _, op := range ops {
+		if op.GetKind() == Operation_GROUP {
+			fields, _ := op.groupFields() // what is wrong with it is said later
+			n += max(fields, 1) - 1
+		}
+	}
+	return n
 }
 
 // AppendGroupOutcomes appends the value of a GROUP's outcome to dst.
