@@ -90,6 +90,7 @@ func localCommand() *cobra.Command {
 	f.IntVar(&c.MaxValueBytes, "value", 2048, "longest value, in bytes")
 	f.StringVar(&c.Routing, "routing", config.RoutingAny, "which server executes a request: Any server that receives it, or the Owner of its key range")
 	f.BoolVar(&c.Expires, "expiry", true, "pairs may expire, as SET with EX asks for; each takes a byte more, and 8 if it does")
+	f.StringVar(&c.AtomicPrefix, "atomic-prefix", "", "keys that are equal up to and including the first occurrence of this text stay with one compute server, so that a transaction may have them: with } {user:7}:cart and {user:7}:name. Empty = any two keys may be divided")
 	f.StringVar(&c.Users.PasswordFile, "password", "", "file with the password that clients must show; empty = none")
 	f.StringVar(&c.Users.UsersFile, "users", "", "ACL file of Redis with further users, who reach the keys of some prefixes only; it needs --password")
 	f.StringVar(&kept.Dir, "persist", "", "directory on a disk that keeps the content, over tcp: started with it again, the index has it; with room for four times the memory. Empty = the content is lost with the process")

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,9 +45,12 @@ type Config struct {
 	KeyType       string // config.KeyUint64 or config.KeyBytes
 	MaxKeyBytes   int
 	MaxValueBytes int
-	Routing       string       // config.RoutingAny or config.RoutingOwner
-	Expires       bool         // pairs may expire
-	Users         users.Config // without a password everybody may do everything
+	Routing       string // config.RoutingAny or config.RoutingOwner
+	Expires       bool   // pairs may expire
+	// AtomicPrefix is that of partition.Options, for keys of config.KeyBytes. Empty = there are no
+	// groups.
+	AtomicPrefix string
+	Users        users.Config // without a password everybody may do everything
 	// where the content is kept, over tcp; nil = it is lost with the process
 	Persist *memory.Persist
 	Version string
@@ -111,6 +115,9 @@ func (l *Local) start() error {
 	if c.MemoryServers < 1 || c.MemoryServers > 64 || c.ComputeServers < 1 || c.ComputeServers > 64 {
 		return fmt.Errorf("%d memory servers and %d compute servers: 1 to 64 of each are possible", c.MemoryServers, c.ComputeServers)
 	}
+	if err := checkPrefix(c); err != nil {
+		return err
+	}
 	design, err := index.Lookup(c.Design)
 	if err != nil {
 		return err
@@ -131,6 +138,20 @@ func (l *Local) start() error {
 	}
 	l.index = ix
 	return l.startCompute(ix, design)
+}
+
+// checkPrefix refuses what spec.partitioning.atomicPrefix refuses.
+func checkPrefix(c *Config) error {
+	const longest = 16
+	switch p := c.AtomicPrefix; {
+	case p == "":
+		return nil
+	case c.KeyType != config.KeyBytes:
+		return errors.New("atomicPrefix is for keys of bytes: leave it out for uint64")
+	case len(p) > longest || strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r > '~' }):
+		return fmt.Errorf("atomicPrefix %q: it has at most %d characters, all of them printable ASCII, such as }", p, longest)
+	}
+	return nil
 }
 
 func (l *Local) startMemory() error {
@@ -241,7 +262,7 @@ func (l *Local) operate(whole context.Context) error {
 	if l.config.Owners > 0 {
 		members = members[:l.config.Owners]
 	}
-	m, err := partition.EqualWidth(identity, members, partition.KeyType(l.config.KeyType), l.config.MaxKeyBytes)
+	m, err := partition.New(identity, members, partition.Options{Keys: partition.KeyType(l.config.KeyType), KeyBytes: l.config.MaxKeyBytes, AtomicPrefix: l.config.AtomicPrefix})
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -147,11 +148,14 @@ func TestLocalWithPassword(t *testing.T) {
 
 func TestLocalRefuses(t *testing.T) {
 	for name, change := range map[string]func(*Config){
-		"no memory server": func(c *Config) { c.MemoryServers = 0 },
-		"unknown design":   func(c *Config) { c.Design = "rtree" },
-		"long keys":        func(c *Config) { c.MaxKeyBytes = 1 << 20 },
-		"little memory":    func(c *Config) { c.MemoryBytes = 1 },
-		"bad address":      func(c *Config) { c.Listen = "127.0.0.1" },
+		"no memory server":     func(c *Config) { c.MemoryServers = 0 },
+		"unknown design":       func(c *Config) { c.Design = "rtree" },
+		"long keys":            func(c *Config) { c.MaxKeyBytes = 1 << 20 },
+		"little memory":        func(c *Config) { c.MemoryBytes = 1 },
+		"bad address":          func(c *Config) { c.Listen = "127.0.0.1" },
+		"groups of numbers":    func(c *Config) { c.KeyType, c.MaxKeyBytes, c.AtomicPrefix = config.KeyUint64, 8, "}" },
+		"groups up to é":       func(c *Config) { c.AtomicPrefix = "é" },
+		"a long end of groups": func(c *Config) { c.AtomicPrefix = strings.Repeat("}", 17) },
 	} {
 		c := small("shm")
 		change(&c)

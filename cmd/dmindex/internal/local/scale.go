@@ -34,7 +34,7 @@ func (l *Local) Scale(ctx context.Context, n int) (s Scaled, err error) {
 	began := time.Now()
 	tick := time.NewTicker(scaleLooks)
 	defer tick.Stop()
-	v := partition.View{Index: identity, Keys: partition.KeyType(l.config.KeyType), Desired: n, Owned: true}
+	v := partition.View{Index: identity, Keys: partition.KeyType(l.config.KeyType), AtomicPrefix: l.config.AtomicPrefix, Desired: n, Owned: true}
 	for {
 		v.Now = time.Since(began)
 		if err := l.observe(&v, n); err != nil {
