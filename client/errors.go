@@ -24,7 +24,8 @@ var (
 	// ErrExists is returned by Insert when the key is there.
 	ErrExists = errors.New("key exists")
 	// ErrMismatch is returned by CompareAndSwap and CompareAndDelete when the key has another
-	// value.
+	// value, and by Transaction when a key that it read had another one each time, until its time
+	// was over.
 	ErrMismatch = errors.New("key has another value")
 	// ErrWrongValue is returned by Increment when the key's value, or the sum, is not an integer of
 	// 64 bits. Nothing was done.
@@ -154,6 +155,9 @@ var opNames = map[rpcv1.Operation_Kind]string{
 	rpcv1.Operation_DEADLINE: "time left",
 
 	rpcv1.Operation_HASH_STORE: "put",
+
+	rpcv1.Operation_DIGEST: "get",
+	rpcv1.Operation_GROUP:  "transaction",
 }
 
 // nameOf is the operation's name in errors.

@@ -220,6 +220,16 @@ func (f *fake) attempt(op *rpcv1.Operation) (o *rpcv1.Outcome, end bool, err err
 func (f *fake) apply(op *rpcv1.Operation) *rpcv1.Outcome {
 	there := f.value != nil
 	switch op.Kind {
+	case rpcv1.Operation_GROUP: // of one operation
+		ops, err := op.Group()
+		if err != nil || len(ops) != 1 {
+			return &rpcv1.Outcome{Code: rpcv1.Outcome_INVALID, Message: "not a group of one operation"}
+		}
+		value, err := rpcv1.AppendGroupOutcomes(nil, []*rpcv1.Outcome{f.apply(ops[0])})
+		if err != nil {
+			return &rpcv1.Outcome{Code: rpcv1.Outcome_UNKNOWN, Message: err.Error()}
+		}
+		return &rpcv1.Outcome{Value: value}
 	case rpcv1.Operation_LOOKUP:
 		if !there {
 			return &rpcv1.Outcome{Code: rpcv1.Outcome_NOT_FOUND}

@@ -76,6 +76,9 @@ var calls = []call{
 	{"put until", true, func(c *Client, ctx context.Context) error {
 		return c.PutMany(ctx, []Pair{{Key: theKey, Value: []byte("new"), Expires: time.UnixMilli(1)}})
 	}},
+	{"transaction", true, func(c *Client, ctx context.Context) error {
+		return c.Transaction(ctx, func(tx *Tx) error { tx.Put(theKey, []byte("new")); return nil })
+	}},
 	{"put if absent", true, func(c *Client, ctx context.Context) error {
 		_, stored, err := c.PutIfAbsent(ctx, theKey, []byte("new"))
 		if err == nil && !stored {
