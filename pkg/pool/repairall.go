@@ -9,7 +9,7 @@ import (
 
 // RepairTable and RepairRecords are how large the buffers of RepairAll should be: for 8,192 locks
 // and their records. The default table of 131,072 locks, all of which say Repair, takes 32 round
-// trips then; with buffers of 1 KiB it takes 4,352, which was 0.4 s on a busy machine.
+// trips then; with buffers of a node it was 0.4 s on a busy machine.
 const (
 	RepairTable   = 2 * 8192
 	RepairRecords = repairBytes * 8192
