@@ -74,18 +74,24 @@ func (tx *Tx) Get(key []byte) ([]byte, error) {
 	if r, there := tx.reads[string(key)]; there {
 		return r.value, r.err
 	}
-	// The digest comes first: a value that is read behind it and does not go with it has changed.
-	o, err := tx.c.modify(tx.ctx, &rpcv1.Operation{Kind: rpcv1.Operation_DIGEST, Key: key})
+	// In one step: a value that was there between two others would go with the digest of neither.
+	key = bytes.Clone(key)
+	ops := []*rpcv1.Operation{{Kind: rpcv1.Operation_DIGEST, Key: key}, {Kind: rpcv1.Operation_LOOKUP, Key: key}}
+	outcomes, err := tx.group(ops)
+	for pause := retryFirst; errors.Is(err, ErrUnknown) && sleep(tx.ctx, pause); pause = min(2*pause, retrySlowest) {
+		outcomes, err = tx.group(ops) // it changes nothing
+	}
 	if err != nil {
 		return nil, err
 	}
-	key = bytes.Clone(key)
-	tx.digests = append(tx.digests, &rpcv1.Operation{Kind: rpcv1.Operation_DIGEST, Key: key, Operand: bytes.Clone(o.Value)})
-	value, err := tx.c.Get(tx.ctx, key)
-	if err == nil || errors.Is(err, ErrNotFound) || errors.Is(err, ErrWrongType) {
-		tx.reads[string(key)] = read{value, err}
+	ops[0].Operand = outcomes[0].Value
+	tx.digests = append(tx.digests, ops[0])
+	r := read{value: append([]byte{}, outcomes[1].Value...)}
+	if o := outcomes[1]; o.Code != rpcv1.Outcome_OK {
+		r = read{err: &Error{Op: nameOf(ops[1]), Key: key, Err: cause(o.Code, false), Message: o.Message}}
 	}
-	return value, err
+	tx.reads[string(key)] = r
+	return r.value, r.err
 }
 
 // Put lets key have value, whatever it has.
@@ -118,30 +124,39 @@ func (tx *Tx) commit() error {
 	if len(ops) == 0 {
 		return nil
 	}
-	group := &rpcv1.Operation{Kind: rpcv1.Operation_GROUP, Key: ops[0].Key}
-	refused := &Error{Op: nameOf(group), Key: bytes.Clone(group.Key), Err: ErrInvalid}
-	var err error
-	if group.Value, err = rpcv1.AppendGroup(nil, ops); err != nil {
-		refused.Message = err.Error()
-		return refused
-	}
-	if n := len(group.Value); len(ops) > rpcv1.MaxGroup || n > rpcv1.MaxGroupBytes {
-		refused.Message = fmt.Sprintf("%d reads and changes of %d bytes; a transaction has at most %d, and %d bytes; divide it", len(ops), n, rpcv1.MaxGroup, rpcv1.MaxGroupBytes)
-		return refused
-	}
-	t := &task{op: rpcv1.Operation{Kind: group.Kind, Key: group.Key, Value: group.Value}}
-	tx.c.run(tx.ctx, []*task{t})
-	if err := tx.c.failure(t); err != nil {
-		return err
-	}
-	outcomes, err := t.outcome.GroupOutcomes(len(ops))
+	outcomes, err := tx.group(ops)
 	if err != nil {
-		return &Error{Op: refused.Op, Key: refused.Key, Err: ErrUnknown, Message: err.Error()}
+		return err
 	}
 	for i, o := range outcomes { // servers of this version do not let a part of it fail
 		if o.Code != rpcv1.Outcome_OK && o.Code != rpcv1.Outcome_NOT_FOUND {
-			return &Error{Op: refused.Op, Key: refused.Key, Err: ErrUnknown, Message: fmt.Sprintf("the transaction is done but for its change of %s: %s", keyrange.Quote(ops[i].Key), o.Message)}
+			return &Error{Op: opNames[rpcv1.Operation_GROUP], Key: bytes.Clone(ops[0].Key), Err: ErrUnknown, Message: fmt.Sprintf("the transaction is done but for its change of %s: %s", keyrange.Quote(ops[i].Key), o.Message)}
 		}
 	}
 	return nil
+}
+
+// group asks for operations in one step.
+func (tx *Tx) group(ops []*rpcv1.Operation) ([]*rpcv1.Outcome, error) {
+	t := &task{op: rpcv1.Operation{Kind: rpcv1.Operation_GROUP, Key: ops[0].Key}}
+	refused := &Error{Op: nameOf(&t.op), Key: bytes.Clone(t.op.Key), Err: ErrInvalid}
+	var err error
+	if t.op.Value, err = rpcv1.AppendGroup(nil, ops); err != nil {
+		refused.Message = err.Error()
+		return nil, refused
+	}
+	if n := len(t.op.Value); len(ops) > rpcv1.MaxGroup || n > rpcv1.MaxGroupBytes {
+		refused.Message = fmt.Sprintf("%d reads and changes of %d bytes; a transaction has at most %d, and %d bytes; divide it", len(ops), n, rpcv1.MaxGroup, rpcv1.MaxGroupBytes)
+		return nil, refused
+	}
+	tx.c.run(tx.ctx, []*task{t})
+	if err := tx.c.failure(t); err != nil {
+		return nil, err
+	}
+	outcomes, err := t.outcome.GroupOutcomes(len(ops))
+	if err != nil {
+		refused.Err, refused.Message = ErrUnknown, err.Error()
+		return nil, refused
+	}
+	return outcomes, nil
 }

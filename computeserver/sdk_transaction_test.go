@@ -157,3 +157,39 @@ func TestSDKTransactionsSideBySide(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestSDKTransactionReadsOneValue: a value that is there for a moment, between two equal ones, is
+// not what a transaction goes by. Another program changes a key between "even" and "odd" as long as
+// it finds its own value there. The transaction says what it read.
+func TestSDKTransactionReadsOneValue(t *testing.T) {
+	c := newCluster(t, config.RoutingOwner, nil, 1, 2)
+	c.store.AllowGroups()
+	c.split([]uint32{1, 2}, "m")
+	key, ctx := []byte("x"), t.Context()
+	var other sync.WaitGroup
+	reader, writer := c.sdk(1), c.sdk(1)
+	for range 100 {
+		has, next := []byte("even"), []byte("odd")
+		if err := writer.Put(ctx, key, has); err != nil {
+			t.Fatal(err)
+		}
+		other.Go(func() {
+			for {
+				if err := writer.CompareAndSwap(ctx, key, has, next); err != nil {
+					return
+				}
+				has, next = next, has
+			}
+		})
+		var read []byte
+		err := reader.Transaction(ctx, func(tx *client.Tx) (err error) {
+			if read, err = tx.Get(key); err == nil {
+				tx.Put(key, []byte("read"))
+			}
+			return err
+		})
+		if other.Wait(); err != nil || string(read) != string(has) {
+			t.Fatalf("a transaction went by %q, and %q was there; %v", read, has, err)
+		}
+	}
+}
