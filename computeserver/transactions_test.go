@@ -39,6 +39,11 @@ var transactions = [][]string{
 	{"SET %s1 1", "WATCH %s1", "DEL %s1", "HSET %s1 a 1", "MULTI", "PING", "EXEC", "DEL %s1"},
 	{"WATCH %s1", "WATCH %s1", "SET %s1 2", "WATCH %s1", "MULTI", "PING", "EXEC", "DEL %s1"},
 	{"WATCH %s1", "SET %s1 2", "EXEC", "MULTI", "PING", "EXEC", "DEL %s1"},
+	// what is read of a watched key counts, too
+	{"SET %s1 A", "WATCH %s1", "GET %s1", "STRLEN %s1", "MGET %s1 %s2 %s1", "EXISTS %s1", "GET %s2", "MULTI", "GET %s1", "EXEC", "DEL %s1"},
+	{"SET %s1 A", "WATCH %s1", "SET %s1 B", "GET %s1", "SET %s1 A", "GET %s1", "MULTI", "PING", "EXEC", "MULTI", "PING", "EXEC", "DEL %s1"},
+	{"WATCH %s1", "GET %s1", "SET %s1 B", "MGET %s2 %s1", "DEL %s1", "MULTI", "EXEC", "GET %s1"},
+	{"HSET %s1 a 1", "WATCH %s1", "GET %s1", "HGET %s1 a", "GET", "HGET %s1", "MULTI", "PING", "EXEC", "DEL %s1"},
 	{"WATCH %s1", "MULTI", "NOPE", "EXEC", "SET %s1 2", "MULTI", "PING", "EXEC", "DEL %s1"},
 	{"MULTI", "SET %s1 1", "RESET", "EXEC", "GET %s1"},
 }

@@ -47,6 +47,11 @@ func (c *conn) dispatch(p *pending) {
 		}
 		c.touched = c.touched || k.data
 		c.who.last.Store(k)
+		if c.multi.watched != nil {
+			if looks := c.watchedBy(k, args); len(looks) > 0 && c.readWatched(k, args, looks) {
+				return
+			}
+		}
 		if k.alone(len(args)) {
 			c.one(k, args)
 			return

@@ -23,20 +23,19 @@ func (c *conn) cmdExec(_ [][]byte) {
 	}
 	ops := make([]*rpcv1.Operation, 0, was.ops)
 	for _, w := range was.watched {
-		ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_DIGEST, Key: w.key, Operand: w.digest})
+		ops = append(ops, w.unchanged())
 	}
 	size := 0
 	for i := range was.queued {
 		q := &was.queued[i]
-		c.readQueued(q)
-		for _, op := range q.ops {
-			if op.Kind.Traits().Value {
-				size += c.s.core.Index.MaxValueBytes
-			}
-		}
+		size += c.readQueued(q)
 		ops = append(ops, q.ops...)
 	}
-	outcomes, err := c.group(ops, size)
+	var outcomes []*rpcv1.Outcome
+	var err error
+	if !was.changed {
+		outcomes, err = c.group(ops, size)
+	}
 	switch {
 	case err != nil:
 		c.refuseCommand(err)
@@ -59,15 +58,16 @@ func (c *conn) cmdExec(_ [][]byte) {
 	c.tally.Count(count.OK)
 }
 
-// readQueued makes the operations of a queued command.
-func (c *conn) readQueued(q *queuedCommand) {
+// readQueued makes the operations of a queued command. It returns how many bytes their values have
+// at most.
+func (c *conn) readQueued(q *queuedCommand) (size int) {
 	k := q.k
 	switch {
 	case k.queue:
 	case k.alone(len(q.args)):
 		op := &rpcv1.Operation{}
 		if q.by, q.err = c.operation(k, q.args, op); q.err != nil {
-			return
+			return 0
 		}
 		if k.list > 0 {
 			op.Value = bytes.Clone(op.Value)
@@ -86,6 +86,9 @@ func (c *conn) readQueued(q *queuedCommand) {
 	}
 	for _, op := range q.ops {
 		is := op.Kind.Traits()
+		if is.Value {
+			size += c.s.core.Index.MaxValueBytes
+		}
 		switch {
 		case q.err != nil:
 		case !c.login.User().May(is.Reads, is.Changes, op.Key): // not any more
@@ -95,8 +98,9 @@ func (c *conn) readQueued(q *queuedCommand) {
 		}
 	}
 	if q.err != nil {
-		q.ops = nil
+		q.ops, size = nil, 0
 	}
+	return size
 }
 
 // group does operations in one step. Without an error and outcomes, nothing was done, because a key

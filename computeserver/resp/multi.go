@@ -25,8 +25,10 @@ import (
 // WATCH asks for a digest of each pair, and EXEC sends the digests along: the group is done if the
 // pairs have the same ones then. So nothing is remembered for it but by the connection, and it
 // holds across servers that die and ranges that move. A pair that was changed and got its former
-// value, type and deadline back counts as unchanged, where Redis counts it as changed: what the
-// program saw is right when EXEC takes effect.
+// value, type and deadline back counts as unchanged, where Redis counts it as changed. So what the
+// connection reads of a watched key must be what was watched, too, or EXEC does nothing: the read
+// and the look at the digest are one step (readWatched). Otherwise a program could go by a value
+// that was there in between. Then what it saw is right when EXEC takes effect.
 type transaction struct {
 	begun  bool
 	failed bool // a command was refused
@@ -36,6 +38,7 @@ type transaction struct {
 
 	key     []byte // one of those that commands are on, or are watched; nil = there is none
 	watched []watchedKey
+	changed bool // a read met another pair than was watched
 }
 
 // queuedCommand is a command behind MULTI.
@@ -50,6 +53,11 @@ type queuedCommand struct {
 
 // watchedKey is a key with the digest that its pair had.
 type watchedKey struct{ key, digest []byte }
+
+// unchanged is the operation that fails if the pair has another digest.
+func (w watchedKey) unchanged() *rpcv1.Operation {
+	return &rpcv1.Operation{Kind: rpcv1.Operation_DIGEST, Key: w.key, Operand: w.digest}
+}
 
 // maxQueuedBytes bounds what a transaction may take: commands, keys that are watched, and some for
 // each of them and of their arguments. Its operations are fewer than these bytes, and a GROUP has
@@ -205,6 +213,44 @@ func (c *conn) cmdWatch(args [][]byte) {
 		c.multi.key = keys[0]
 	}
 	c.replyOK()
+}
+
+// watchedBy is the digests of the watched keys that a command reads, if it changes nothing and could
+// stand in a transaction.
+func (c *conn) watchedBy(k *command, args [][]byte) (ops []*rpcv1.Operation) {
+	if c.multi.begun || k.now || k.is.Changes || k.reply == nil && k.together == nil {
+		return nil
+	}
+	for _, w := range c.multi.watched {
+		for i := k.keys.first; i <= k.keys.until(len(args)); i += k.keys.step {
+			if bytes.Equal(args[i], w.key) {
+				ops = append(ops, w.unchanged())
+				break
+			}
+		}
+	}
+	return ops
+}
+
+// readWatched runs a command that reads watched keys, in one step with the looks at them. It reports
+// false where it did not reply: as the keys have changed, or as the arguments are wrong.
+func (c *conn) readWatched(k *command, args [][]byte, looks []*rpcv1.Operation) bool {
+	q := queuedCommand{k: k, args: args}
+	size := c.readQueued(&q)
+	if q.err != nil || len(q.ops) == 0 {
+		return false
+	}
+	outcomes, err := c.group(append(looks, q.ops...), size)
+	switch {
+	case err != nil:
+		c.refuseCommand(err)
+	case outcomes == nil:
+		c.multi.changed = true
+		return false
+	default:
+		c.replyQueued(&q, outcomes[len(looks):])
+	}
+	return true
 }
 
 func (c *conn) cmdUnwatch(_ [][]byte) {

@@ -185,7 +185,7 @@ func (c *conn) lookAhead(commands []pending, at int) {
 		return
 	}
 	w.at = at
-	if at < w.upTo || len(commands)-at < 2 || c.multi.begun || c.refuse || !c.authed() {
+	if at < w.upTo || len(commands)-at < 2 || c.multi.begun || c.multi.watched != nil || c.refuse || !c.authed() {
 		return
 	}
 	k := commands[at].k
