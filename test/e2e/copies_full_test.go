@@ -129,7 +129,7 @@ func TestFailureMatrix(t *testing.T) {
 	exercised := s.exercised()
 	signal := s.signaller(s.volume("1", "backup"))
 	thaw := s.withoutAPIServer()
-	exercised("await", "5000")
+	exercised("await", "700")
 	exercised("phase", "nor the backup")
 	signal("SIGKILL")
 	<-time.After(3 * time.Second) // nobody could decide anything

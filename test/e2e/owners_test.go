@@ -100,10 +100,10 @@ func TestAPIServerAway(t *testing.T) {
 
 	e.begin("without the API server")
 	thaw := s.withoutAPIServer()
-	exercised("await", "10000")
+	exercised("await", "1400")
 	signal("SIGKILL")
 	exercised("phase", "killed without the API server")
-	exercised("await", "15000")
+	exercised("await", "2000")
 	thaw()
 	s.eventually(long, "the API server tells of the restart", func() (bool, string) { return s.restarts(pod) != restarts, s.restarts(pod) })
 	s.settled("2/2", "2/2")
