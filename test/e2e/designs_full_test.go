@@ -6,3 +6,6 @@ import "testing"
 
 // TestSherman is what TestSMART is, with a B-link tree.
 func TestSherman(t *testing.T) { shared(t, "Sherman") }
+
+// TestCHIME is what TestSMART is, with a B+ tree whose leaves are hash tables.
+func TestCHIME(t *testing.T) { shared(t, "CHIME") }

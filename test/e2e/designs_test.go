@@ -10,9 +10,6 @@ import (
 // TestSMART scales, deletes and restarts under load, with a radix tree that all servers share.
 func TestSMART(t *testing.T) { shared(t, "SMART") }
 
-// TestCHIME is what TestSMART is, with a B+ tree whose leaves are hash tables.
-func TestCHIME(t *testing.T) { shared(t, "CHIME") }
-
 // shared scales compute servers, deletes one, and restarts every memory server under load, with a
 // design in which all servers share everything: no request fails, and nothing is lost.
 func shared(t *testing.T, design string) {
