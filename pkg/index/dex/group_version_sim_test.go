@@ -36,8 +36,10 @@ func TestGroupsOfALaterVersion(t *testing.T) {
 func (o *owners) laterVersion() error {
 	all := &owned{low: 0, high: 4, start: simKey(0)}
 	o.ranges = []*owned{all}
-	if !o.make() || !o.make() {
-		return errors.New("no clients")
+	for range 2 {
+		if !o.make() {
+			return errors.New("no clients")
+		}
 	}
 	first, second := o.living[0], o.living[1]
 	if err := o.moveTo(all, first); err != nil {
