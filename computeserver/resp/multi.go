@@ -215,8 +215,8 @@ func (c *conn) cmdWatch(args [][]byte) {
 	c.replyOK()
 }
 
-// watchedBy is the digests of the watched keys that a command reads, if it changes nothing and could
-// stand in a transaction.
+// watchedBy is the digests of the watched keys that a command reads, if it changes nothing and
+// could stand in a transaction.
 func (c *conn) watchedBy(k *command, args [][]byte) (ops []*rpcv1.Operation) {
 	if c.multi.begun || k.now || k.is.Changes || k.reply == nil && k.together == nil {
 		return nil
@@ -232,8 +232,8 @@ func (c *conn) watchedBy(k *command, args [][]byte) (ops []*rpcv1.Operation) {
 	return ops
 }
 
-// readWatched runs a command that reads watched keys, in one step with the looks at them. It reports
-// false where it did not reply: as the keys have changed, or as the arguments are wrong.
+// readWatched runs a command that reads watched keys, in one step with the looks at them. It
+// reports false where it did not reply: as the keys have changed, or as the arguments are wrong.
 func (c *conn) readWatched(k *command, args [][]byte, looks []*rpcv1.Operation) bool {
 	q := queuedCommand{k: k, args: args}
 	size := c.readQueued(&q)
