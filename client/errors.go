@@ -156,8 +156,7 @@ var opNames = map[rpcv1.Operation_Kind]string{
 
 	rpcv1.Operation_HASH_STORE: "put",
 
-	rpcv1.Operation_DIGEST: "get",
-	rpcv1.Operation_GROUP:  "transaction",
+	rpcv1.Operation_GROUP: "transaction",
 }
 
 // nameOf is the operation's name in errors.
