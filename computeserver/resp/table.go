@@ -194,7 +194,7 @@ func init() {
 			arity: -2, keys: allKeys, kind: rpcv1.Operation_LOOKUP, together: countAll, run: (*conn).cmdExists},
 		{name: "touch", usage: "key [key ...]", does: "as `EXISTS`",
 			arity: -2, keys: allKeys, kind: rpcv1.Operation_LOOKUP, together: countAll, run: (*conn).cmdExists},
-		{name: "mget", usage: "key [key ...]", does: "the values, null for each that is not there. **Not atomic**, as no command on several keys is: see [Several keys](#several-keys)",
+		{name: "mget", usage: "key [key ...]", does: "the values, null for each that is not there. **Not atomic** but in a transaction: see [Several keys](#several-keys)",
 			arity: -2, keys: allKeys, kind: rpcv1.Operation_LOOKUP, together: valuesOfAll, run: (*conn).cmdMGet},
 		{name: "mset", usage: "key value [key value ...]", does: "`OK`. **Not atomic**, as `MGET`",
 			arity: -3, keys: keyPairs, kind: rpcv1.Operation_UPSERT, together: doneAll, run: (*conn).cmdMSet},
