@@ -27,9 +27,10 @@ import (
 //	8  unlocks the frames
 //
 // If a lock is not to be had at 4, all are released, and 4 begins again. So a group waits for
-// nothing with a lock, and no two wait for each other. If 5 finds another pair than 1 did, the
-// group begins again at 1. If a leaf has no room it is written back, or divided, alone, and 4
-// begins again.
+// nothing from 4 to 8, and no two wait for each other. If 5 finds another pair than 1 did, the
+// group begins again at 1. If a leaf has no room it is written back, or divided, and 4 begins
+// again. The lock of that leaf is the only one then, and is held while the log becomes durable, as
+// by every change of a full leaf (write.go): the log waits for no frame.
 //
 // # Why nothing comes in between
 //
