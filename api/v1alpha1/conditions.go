@@ -33,19 +33,19 @@ const (
 	ReasonAutoscaled = "Autoscaled"
 	// ReasonRotatingPassword: a new password was made and is given to the compute servers. The
 	// Secret <index>-conn has it when all of them that are ready know it; the event names those
-	// that do not. Do: nothing, unless it names a server of an older image: replace that pod.
+	// that do not. To do: nothing, unless it names a server of an older image: replace that pod.
 	ReasonRotatingPassword = "RotatingPassword"
 	// ReasonRotatedPassword: the Secret <index>-conn has the new password. The former one is right
-	// until the time that the event names. Do: let programs that do not read the Secret again when
-	// they connect have the new password by then.
+	// until the time that the event names. To do: let programs that do not read the Secret again
+	// when they connect have the new password by then.
 	ReasonRotatedPassword = "RotatedPassword"
 	// ReasonRotatingAuthority: a new certificate authority was made, and is made known to servers
 	// and programs. It signs certificates when all servers that are ready trust it, and programs of
 	// an index had spec.security.authorityGraceSeconds to read it; the event names the servers that
-	// are late. Do: let programs that do not read the Secret <index>-conn again have its ca.crt.
+	// are late. To do: let programs that do not read the Secret <index>-conn again have its ca.crt.
 	ReasonRotatingAuthority = "RotatingAuthority"
 	// ReasonRotatedAuthority: certificates are signed by the new authority; a second event says
-	// that the former one is not trusted any more. Do: nothing.
+	// that the former one is not trusted any more. To do: nothing.
 	ReasonRotatedAuthority = "RotatedAuthority"
 	// ReasonVolumeMoved: what a memory pod had is in another pod: its node is drained, the pool's
 	// template or image changed, or somebody asked for it. To do: nothing.
@@ -138,7 +138,9 @@ const (
 
 	// ReasonFencePending: a key range is not served, because its former owner cannot be fenced at
 	// the memory server that the message names. The range waits until that server answers or is
-	// given up. To do: bring the memory server back, or delete its pod if it will not return.
+	// given up. To do: bring the memory server back. If its node will not return, switch the machine
+	// off and delete the Node object: a pod that is only deleted stays while its node is silent. What
+	// only this server has is lost then.
 	ReasonFencePending = "FencePending"
 
 	// ReasonMemoryJoining: memory servers join the index, and the message says what is waited for.

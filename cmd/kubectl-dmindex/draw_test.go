@@ -66,7 +66,7 @@ func TestStatus(t *testing.T) {
 		"demo  DEX, keys of up to 64 bytes, values of up to 128, durability Memory\n",
 		"  Available=True for 4m  Serving: 3 compute servers answer\n",
 		"  Degraded=True for 3s  FencePending: keys wait for memory server 2\n    means: a key range is not served,",
-		"\n    to do: bring the memory server back, or delete its pod if it will not return.\n",
+		"\n    to do: bring the memory server back. If its node will not return, switch the machine off and delete the Node object: a pod that is only deleted stays while its node is silent. What only this server has is lost then.\n",
 		"demo-memory-0  1   Ready        node1  RDMA mlx5_0  64      ███·······  25 %  16     ███·······  25 %  16384 OnChip\n",
 		"demo-memory-1  2   Unreachable  -      -            0       -                 0      -                 -\n",
 		"demo-compute-0  1   Ready        1       750        ████████··  75 %  98.7 %      0.01      64Mi   RDMA mlx5_1 to 1 2 and 18 more, TCP to 1025\n",

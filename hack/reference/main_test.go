@@ -44,6 +44,9 @@ func TestPages(t *testing.T) {
 		if rows++; len(cells) != 3 || len(cells[1]) < 10 {
 			t.Errorf("a condition or reason that does not say when: %s", line)
 		}
+		if strings.Contains(cells[1], "Do: ") {
+			t.Errorf("what to do begins with \"To do:\": %s", line)
+		}
 	}
 	if rows < 30 {
 		t.Errorf("%d conditions and reasons", rows)
