@@ -35,17 +35,16 @@ func (s *memoryPoolScope) summarize(err error) {
 	default:
 		reason = dmv1.ReasonServersStarting
 		message = fmt.Sprintf("%d of %d memory servers answer", answering, s.pool.Spec.Servers)
-		if len(s.problems) > 0 {
-			reason, message = dmv1.ReasonNodeUnfit, message+unfitPods(s.pods, s.problems)
-		} else if why := s.imageProblem(); why != "" {
-			reason, message = dmv1.ReasonImageUnavailable, message+"; "+why
-		} else if why := s.claimProblem(); why != "" {
-			reason, message = dmv1.ReasonClaimMissing, message+"; "+why
-		} else if why := s.lossProblem(); why != "" {
-			reason, message = dmv1.ReasonDiskMayLack, message+"; "+why
-		} else if r, why := podTrouble(s.pods); why != "" {
-			reason, message = r, message+"; "+why
+		for _, p := range s.troublesOfPods() {
+			if reason == dmv1.ReasonServersStarting {
+				reason = p.reason
+			}
+			message += "; " + p.message
 		}
+	}
+	if grave := s.troublesOfDisks(); len(grave) > 0 && (all || err != nil) {
+		// What is in the way besides, or that all servers answer for now, comes second.
+		reason, message = grave[0].reason, grave[0].message+"; "+message
 	}
 	condition(&status.Conditions, generation, dmv1.ConditionPoolReady, all, reason, message)
 	pausedCondition(&status.Conditions, generation, s.pool.Spec.Paused)
@@ -54,6 +53,29 @@ func (s *memoryPoolScope) summarize(err error) {
 	if err == nil {
 		status.ObservedGeneration = generation
 	}
+}
+
+// poolProblem is why a memory pool is not as it should be.
+type poolProblem struct{ reason, message string }
+
+// troublesOfDisks are those of persistent memory that only people can end, the gravest first.
+func (s *memoryPoolScope) troublesOfDisks() []poolProblem {
+	return slices.DeleteFunc([]poolProblem{
+		{dmv1.ReasonDiskMayLack, s.lossProblem()},
+		{dmv1.ReasonClaimMissing, s.claimProblem()},
+	}, func(p poolProblem) bool { return p.message == "" })
+}
+
+// troublesOfPods are what keeps servers of the pool from answering, the gravest first: a condition
+// has one reason, and names the others behind it.
+func (s *memoryPoolScope) troublesOfPods() []poolProblem {
+	all := append(s.troublesOfDisks(),
+		poolProblem{dmv1.ReasonNodeUnfit, strings.TrimPrefix(unfitPods(s.pods, s.problems), "; ")},
+		poolProblem{dmv1.ReasonImageUnavailable, s.imageProblem()})
+	if reason, message := podTrouble(s.pods); reason != dmv1.ReasonImageUnavailable {
+		all = append(all, poolProblem{reason, message})
+	}
+	return slices.DeleteFunc(all, func(p poolProblem) bool { return p.message == "" })
 }
 
 // account writes down what the servers have, what they granted and to whom, and returns how many

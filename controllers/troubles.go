@@ -18,6 +18,7 @@ import (
 // troubles are the reasons of conditions that do not go away by themselves: somebody has to change
 // something. An index that has one is Degraded by it, and an event tells when it comes.
 var troubles = map[string]bool{
+	dmv1.ReasonClaimMissing:      true,
 	dmv1.ReasonDiskMayLack:       true,
 	dmv1.ReasonIDsExhausted:      true,
 	dmv1.ReasonImageUnavailable:  true,

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -21,38 +22,49 @@ func (s *memoryPoolScope) showVolumes() {
 		return // what was seen last stays
 	}
 	status.Volumes = nil
-	reason, messages := dmv1.ReasonVolumesInSync, []string(nil)
+	var problems []volumeProblem
 	for _, v := range s.volumes {
 		if len(status.Volumes) < dmv1.MaxShownVolumes {
 			status.Volumes = append(status.Volumes, v.status())
 		}
-		why, message := v.problem()
-		if why == "" {
-			continue
+		if reason, message := v.problem(); reason != "" {
+			problems = append(problems, volumeProblem{reason, fmt.Sprintf("volume %d", v.number), message})
 		}
-		if gravest[why] >= gravest[reason] {
-			reason = why
-		}
-		messages = append(messages, fmt.Sprintf("volume %d: %s", v.number, message))
 	}
-	for name := range podNamesIn(s.pool.Annotations[dmv1.AnnotationMove]) {
+	for _, name := range slices.Sorted(maps.Keys(podNamesIn(s.pool.Annotations[dmv1.AnnotationMove]))) {
 		if !build.IsPodName(s.pool.Name, name) {
-			messages = append(messages, fmt.Sprintf("annotation %s names %s, and no pod of the pool has such a name", dmv1.AnnotationMove, name))
+			problems = append(problems, volumeProblem{dmv1.ReasonCopyMissing, "annotation " + dmv1.AnnotationMove, fmt.Sprintf("no pod of the pool can have the name %s", name)})
 		}
 	}
-	slices.Sort(messages)
-	if reason == dmv1.ReasonVolumesInSync && len(messages) > 0 {
-		reason = dmv1.ReasonCopyMissing
-	}
-	if len(s.volumes)+len(messages) == 0 {
+	if len(s.volumes)+len(problems) == 0 {
 		apimeta.RemoveStatusCondition(&status.Conditions, dmv1.ConditionDegraded)
 		return
 	}
-	condition(&status.Conditions, s.pool.Generation, dmv1.ConditionDegraded, len(messages) > 0, reason, strings.Join(messages, "; "))
+	reason, message := worst(problems)
+	condition(&status.Conditions, s.pool.Generation, dmv1.ConditionDegraded, len(problems) > 0, orElse(reason, dmv1.ReasonVolumesInSync), message)
 }
 
-// gravest orders the reasons of volumes: the condition has the last one of those that there are.
-var gravest = map[string]int{dmv1.ReasonCopyMissing: 1, dmv1.ReasonNoNodeForCopy: 2, dmv1.ReasonDecisionPending: 3, dmv1.ReasonCopyMayLack: 4}
+// volumeProblem is why a volume, or an annotation about volumes, is not as it should be.
+type volumeProblem struct{ reason, of, message string }
+
+// worst is the gravest reason of problems, and what all of them say, the gravest first: a condition
+// has one reason, and room for the first of many messages. A problem with another reason names it.
+func worst(problems []volumeProblem) (reason, message string) {
+	problems = slices.Clone(problems)
+	slices.SortStableFunc(problems, func(a, b volumeProblem) int { return gravity[b.reason] - gravity[a.reason] })
+	var said []string
+	for _, p := range problems {
+		reason = orElse(reason, p.reason)
+		if p.reason != reason {
+			p.of += " (" + p.reason + ")"
+		}
+		said = append(said, p.of+": "+p.message)
+	}
+	return reason, strings.Join(said, "; ")
+}
+
+// gravity orders the reasons of volumes.
+var gravity = map[string]int{dmv1.ReasonCopyMissing: 1, dmv1.ReasonNoNodeForCopy: 2, dmv1.ReasonDecisionPending: 3, dmv1.ReasonCopyMayLack: 4}
 
 // status is the volume for people.
 func (v *volumeScope) status() dmv1.VolumeStatus {
