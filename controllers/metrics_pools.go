@@ -21,6 +21,8 @@ var (
 		"Number of the recorded view of a volume of a memory pool: it goes up with each fail-over, each move, and each copy that comes or goes. 0 = none is recorded. Of volumes that status.volumes shows.", []string{"namespace", "pool", "volume"}, nil)
 	descVolumeCopies = prometheus.NewDesc("dmindex_volume_copies",
 		"How many copies of the volume have all that was acknowledged, by the recorded view; 0 = it is lost. Of volumes that status.volumes shows.", []string{"namespace", "pool", "volume"}, nil)
+	descVolumeCopied = prometheus.NewDesc("dmindex_volume_copied_percent",
+		"How much of its memory the primary of the volume has sent to a copy that joins, in percent. Of volumes with a copy that joins.", []string{"namespace", "pool", "volume"}, nil)
 	descVolumeEvents = prometheus.NewDesc("dmindex_volume_events_total",
 		"Events of the volume since this operator started, by reason: VolumeMoved, FailedOver, CopyDropped. Of volumes that status.volumes shows.", []string{"namespace", "pool", "volume", "reason"}, nil)
 )
@@ -49,6 +51,9 @@ func (m *indexMetrics) showPools(pools []dmv1.DMMemoryPool, indexes []dmv1.DMInd
 			number := strconv.Itoa(int(v.ID))
 			show(descVolumeView, prometheus.GaugeValue, float64(v.View), ns, name, number)
 			show(descVolumeCopies, prometheus.GaugeValue, float64(wholeCopies(&v)), ns, name, number)
+			if v.State == dmv1.VolumeCopying {
+				show(descVolumeCopied, prometheus.GaugeValue, float64(v.Percent), ns, name, number)
+			}
 			for reason, n := range m.events.of(pool.UID, int(v.ID)) {
 				show(descVolumeEvents, prometheus.CounterValue, float64(n), ns, name, number, reason)
 			}

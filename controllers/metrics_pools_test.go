@@ -22,6 +22,7 @@ func TestPoolMetrics(t *testing.T) {
 		{ID: 0, View: 4, Primary: "big-0", Backup: "big-1024", State: dmv1.VolumeInSync},
 		{ID: 1, View: 7, Primary: "big-1", State: dmv1.VolumeAlone},
 		{ID: 2, View: 3, Primary: "big-2", Backup: "big-1025", State: dmv1.VolumeLost},
+		{ID: 3, View: 5, Primary: "big-3", State: dmv1.VolumeCopying, Percent: 37},
 	}
 	one := dmv1.DMMemoryPool{ObjectMeta: metav1.ObjectMeta{Name: "one", Namespace: "shop"}}
 	raised := dmv1.DMMemoryPool{ObjectMeta: metav1.ObjectMeta{Name: "demo-memory", Namespace: "shop"}}
@@ -42,7 +43,7 @@ func TestPoolMetrics(t *testing.T) {
 		m.events.count("uid", 1, dmv1.ReasonFailedOver)
 	}
 	m.events.count("another", 0, dmv1.ReasonFailedOver)
-	names := []string{"dmindex_memory_pool_condition", "dmindex_memory_pool_copies", "dmindex_volume_view", "dmindex_volume_copies", "dmindex_volume_events_total"}
+	names := []string{"dmindex_memory_pool_condition", "dmindex_memory_pool_copies", "dmindex_volume_view", "dmindex_volume_copied_percent", "dmindex_volume_copies", "dmindex_volume_events_total"}
 	f := func(when, want string) {
 		t.Helper()
 		if err := testutil.CollectAndCompare(m, strings.NewReader(want), names...); err != nil {
@@ -58,12 +59,16 @@ dmindex_memory_pool_copies{namespace="other",pool="demo-memory"} 1
 dmindex_memory_pool_copies{namespace="shop",pool="big"} 2
 dmindex_memory_pool_copies{namespace="shop",pool="demo-memory"} 2
 dmindex_memory_pool_copies{namespace="shop",pool="one"} 1
+# HELP dmindex_volume_copied_percent How much of its memory the primary of the volume has sent to a copy that joins, in percent. Of volumes with a copy that joins.
+# TYPE dmindex_volume_copied_percent gauge
+dmindex_volume_copied_percent{namespace="shop",pool="big",volume="3"} 37
 # HELP dmindex_volume_copies How many copies of the volume have all that was acknowledged, by the recorded view; 0 = it is lost. Of volumes that status.volumes shows.
 # TYPE dmindex_volume_copies gauge
 dmindex_volume_copies{namespace="other",pool="demo-memory",volume="0"} 1
 dmindex_volume_copies{namespace="shop",pool="big",volume="0"} 2
 dmindex_volume_copies{namespace="shop",pool="big",volume="1"} 1
 dmindex_volume_copies{namespace="shop",pool="big",volume="2"} 0
+dmindex_volume_copies{namespace="shop",pool="big",volume="3"} 1
 dmindex_volume_copies{namespace="shop",pool="demo-memory",volume="0"} 1
 dmindex_volume_copies{namespace="shop",pool="one",volume="0"} 1
 # HELP dmindex_volume_events_total Events of the volume since this operator started, by reason: VolumeMoved, FailedOver, CopyDropped. Of volumes that status.volumes shows.
@@ -74,12 +79,15 @@ dmindex_volume_events_total{namespace="other",pool="demo-memory",reason="VolumeM
 dmindex_volume_events_total{namespace="shop",pool="big",reason="CopyDropped",volume="0"} 0
 dmindex_volume_events_total{namespace="shop",pool="big",reason="CopyDropped",volume="1"} 0
 dmindex_volume_events_total{namespace="shop",pool="big",reason="CopyDropped",volume="2"} 0
+dmindex_volume_events_total{namespace="shop",pool="big",reason="CopyDropped",volume="3"} 0
 dmindex_volume_events_total{namespace="shop",pool="big",reason="FailedOver",volume="0"} 0
 dmindex_volume_events_total{namespace="shop",pool="big",reason="FailedOver",volume="1"} 2
 dmindex_volume_events_total{namespace="shop",pool="big",reason="FailedOver",volume="2"} 0
+dmindex_volume_events_total{namespace="shop",pool="big",reason="FailedOver",volume="3"} 0
 dmindex_volume_events_total{namespace="shop",pool="big",reason="VolumeMoved",volume="0"} 0
 dmindex_volume_events_total{namespace="shop",pool="big",reason="VolumeMoved",volume="1"} 0
 dmindex_volume_events_total{namespace="shop",pool="big",reason="VolumeMoved",volume="2"} 0
+dmindex_volume_events_total{namespace="shop",pool="big",reason="VolumeMoved",volume="3"} 0
 dmindex_volume_events_total{namespace="shop",pool="demo-memory",reason="CopyDropped",volume="0"} 0
 dmindex_volume_events_total{namespace="shop",pool="demo-memory",reason="FailedOver",volume="0"} 0
 dmindex_volume_events_total{namespace="shop",pool="demo-memory",reason="VolumeMoved",volume="0"} 0
@@ -92,6 +100,7 @@ dmindex_volume_view{namespace="other",pool="demo-memory",volume="0"} 0
 dmindex_volume_view{namespace="shop",pool="big",volume="0"} 4
 dmindex_volume_view{namespace="shop",pool="big",volume="1"} 7
 dmindex_volume_view{namespace="shop",pool="big",volume="2"} 3
+dmindex_volume_view{namespace="shop",pool="big",volume="3"} 5
 dmindex_volume_view{namespace="shop",pool="demo-memory",volume="0"} 0
 dmindex_volume_view{namespace="shop",pool="one",volume="0"} 0
 `)

@@ -243,9 +243,10 @@ const (
 	// durability.
 	ReasonNotPersistent = "NotPersistent"
 
-	// ReasonClaimMissing: a memory pod with persistence waits for its PersistentVolumeClaim, or
-	// lost it; the message names the claim. To do: bring the claim or its volume back. If the disk
-	// is gone for good, delete claim and pod: the indexes say then that their data is lost.
+	// ReasonClaimMissing: the PersistentVolumeClaim of a memory pod is being deleted, or lost its
+	// volume; the message names the claim. Its server may answer for now. To do: bring the volume
+	// back, or dump the indexes while their servers answer. If the disk is gone for good, delete
+	// claim and pod: the indexes say then that their data is lost.
 	ReasonClaimMissing = "ClaimMissing"
 
 	// ReasonDiskMayLack: a memory server does not open its disk. The node lost its power, and with
