@@ -138,9 +138,9 @@ const (
 
 	// ReasonFencePending: a key range is not served, because its former owner cannot be fenced at
 	// the memory server that the message names. The range waits until that server answers or is
-	// given up. To do: bring the memory server back. If its node will not return, switch the machine
-	// off and delete the Node object: a pod that is only deleted stays while its node is silent. What
-	// only this server has is lost then.
+	// given up. To do: bring the memory server back. If its node will not return, switch the
+	// machine off and delete the Node object: a pod that is only deleted stays while its node is
+	// silent. What only this server has is lost then.
 	ReasonFencePending = "FencePending"
 
 	// ReasonMemoryJoining: memory servers join the index, and the message says what is waited for.
