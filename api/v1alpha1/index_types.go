@@ -70,6 +70,16 @@ const (
 	OnDataLossRecreate OnDataLoss = "Recreate" // start again with an empty index
 )
 
+// IndexDeletionPolicy says whether an index may be deleted.
+// +kubebuilder:validation:Enum=Delete;Retain
+type IndexDeletionPolicy string
+
+// Policies for the deletion of an index.
+const (
+	IndexDelete IndexDeletionPolicy = "Delete" // it is deleted, and its data with it
+	IndexRetain IndexDeletionPolicy = "Retain" // its deletion is refused
+)
+
 // MemoryPoolTemplate is a memory pool that the operator makes for the index.
 type MemoryPoolTemplate struct {
 	MemoryServers `json:",inline"`
@@ -274,6 +284,12 @@ type DMIndexSpec struct {
 	// force. It can be changed.
 	// +required
 	Durability Durability `json:"durability"`
+
+	// DeletionPolicy Retain refuses the deletion of the index, and of its namespace, until it is set
+	// to Delete. It needs the admission policies of the chart.
+	// +optional
+	// +default="Delete"
+	DeletionPolicy IndexDeletionPolicy `json:"deletionPolicy,omitempty"`
 
 	// Recovery says what happens when something is lost.
 	// +optional

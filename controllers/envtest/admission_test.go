@@ -2,9 +2,11 @@ package envtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,8 +27,11 @@ import (
 // share the API server.
 func (c *cluster) admission() {
 	c.t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", "..", "config", "admission", "[ms][et]*.yaml"))
-	if err != nil || len(files) != 6 {
+	files, err := filepath.Glob(filepath.Join("..", "..", "config", "admission", "*.yaml"))
+	files = slices.DeleteFunc(files, func(file string) bool {
+		return filepath.Base(file) == "kustomization.yaml" || filepath.Base(file) == "names.yaml"
+	})
+	if err != nil || len(files) != 8 {
 		c.t.Fatal(files, err)
 	}
 	// by which the policies know the operator
@@ -205,6 +210,33 @@ func TestAdmissionPolicies(t *testing.T) {
 	})
 	allowed("what is released is deleted", api.Delete(t.Context(), c.pod("demo-memory-1"), dry))
 	refused("evicting what is not", "pod demo-memory-0 has data of demo", func() error { return evict("demo-memory-0") })
+
+	// An index that is to be retained is deleted by nobody, nor is its namespace.
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}}
+	retained := func(policy dmv1.IndexDeletionPolicy) {
+		i := &dmv1.DMIndex{}
+		c.patch("demo", i, func() { i.Spec.DeletionPolicy = policy })
+	}
+	retained(dmv1.IndexRetain)
+	then := `: kubectl patch dmi demo --namespace ` + c.namespace + ` --type=merge --patch='{"spec":{"deletionPolicy":"Delete"}}', then delete`
+	for _, user := range []string{"somebody", operatorUser, "system:serviceaccount:kube-system:generic-garbage-collector"} {
+		refused("deleting a retained index by "+user, "index demo has deletionPolicy: Retain, and its data would be lost with it. If that is meant"+then,
+			func() error { return c.as(user).Delete(t.Context(), c.index("demo"), dry) })
+	}
+	refused("deleting all indexes", "index demo has deletionPolicy: Retain",
+		func() error {
+			return api.DeleteAllOf(t.Context(), &dmv1.DMIndex{}, client.InNamespace(c.namespace), dry)
+		})
+	refused("deleting the namespace", "index demo of namespace "+c.namespace+" has deletionPolicy: Retain, and its data would be lost with the namespace. If that is meant"+then,
+		func() error { return api.Delete(t.Context(), namespace, dry) })
+	retained(dmv1.IndexDelete)
+	allowed("the other index is deleted", api.Delete(t.Context(), c.index("one"), dry))
+	c.eventually("what is not retained is deleted", func() string {
+		if err := errors.Join(api.Delete(t.Context(), c.index("demo"), dry), api.Delete(t.Context(), namespace, dry)); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 
 	// An index that is deleted takes its pool with it: of which nothing is refused any more.
 	if err := api.Delete(t.Context(), c.index("one")); err != nil {
