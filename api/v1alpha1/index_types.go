@@ -70,7 +70,7 @@ const (
 	OnDataLossRecreate OnDataLoss = "Recreate" // start again with an empty index
 )
 
-// IndexDeletionPolicy says whether an index may be deleted.
+// IndexDeletionPolicy is what the deletion of an index does.
 // +kubebuilder:validation:Enum=Delete;Retain
 type IndexDeletionPolicy string
 
@@ -285,8 +285,8 @@ type DMIndexSpec struct {
 	// +required
 	Durability Durability `json:"durability"`
 
-	// DeletionPolicy Retain refuses the deletion of the index, and of its namespace, until it is set
-	// to Delete. It needs the admission policies of the chart.
+	// DeletionPolicy Retain refuses the deletion of the index, and of its namespace, until it is
+	// set to Delete. It needs the admission policies of the chart.
 	// +optional
 	// +default="Delete"
 	DeletionPolicy IndexDeletionPolicy `json:"deletionPolicy,omitempty"`
