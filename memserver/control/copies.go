@@ -38,6 +38,11 @@ import (
 // A later process of the same pod is no new turn. It is a server that restarted, which ends the
 // connections by itself.
 //
+// One process may answer at several addresses for a while: the address of a pod that is gone leads
+// to whichever pod has its IP address by now, until the name is looked up again. So where the
+// primary does not answer at the address that is called, and a copy at another one serves in the
+// same view, a new turn begins there (reach).
+//
 // # Why that is safe
 //
 // Nothing here decides who answers. The servers do, and a copy that is not the primary refuses all
@@ -83,6 +88,8 @@ type copyConn struct {
 	end context.CancelFunc
 	// it answered which view it is in, or could not be asked; and that it serves in none
 	asked, serves bool
+	servesIn      uint64 // the view that it serves in, by its last answer; 0 = it does not
+	failed        bool   // it could not be asked the last time
 }
 
 // turn is the time in which one copy is called.
@@ -263,6 +270,24 @@ func (s *serverConn) called(ctx context.Context) *turn {
 			over = true
 		}
 	}
+}
+
+// reach calls the primary at another address where it answers, if it does not at the one that is
+// called. It reports whether that is so, and returns who holds a grant of the turn before. s.mu is
+// held.
+func (s *serverConn) reach() (left []*watcher, other bool) {
+	if s.best == nil || !s.best.failed {
+		return nil, false
+	}
+	i := slices.IndexFunc(s.copies, func(k *copyConn) bool { return k.servesIn == s.view })
+	if i < 0 {
+		return nil, false
+	}
+	s.best = s.copies[i]
+	if s.turn != nil && s.turn.at != s.best {
+		left = s.begin(s.best)
+	}
+	return left, true
 }
 
 // first is the copy that is called first. s.mu is held.

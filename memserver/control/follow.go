@@ -68,9 +68,16 @@ func (s *serverConn) follow(k *copyConn) {
 			wait = viewWait
 		}
 		s.mu.Lock()
-		k.asked, k.serves = true, reply.GetServes()
+		k.asked, k.serves, k.servesIn, k.failed = true, reply.GetServes(), 0, err != nil
+		if reply.GetServes() {
+			k.servesIn = reply.GetView().GetNumber()
+		}
+		left, other := s.reach()
 		s.tell()
 		s.mu.Unlock()
+		if s.leave(left); other {
+			s.all.tellNews()
+		}
 		if least > 0 {
 			rest := time.NewTimer(least)
 			select {
@@ -125,11 +132,16 @@ func (s *serverConn) hear(k *copyConn, reply *rpcv1.AwaitViewReply) bool {
 	}
 	s.mu.Unlock()
 	s.leave(left)
-	s.all.mu.Lock()
-	news := slices.Clone(s.all.news)
-	s.all.mu.Unlock()
+	s.all.tellNews()
+	return true
+}
+
+// tellNews tells that a memory server may be reached that could not be before.
+func (s *servers) tellNews() {
+	s.mu.Lock()
+	news := slices.Clone(s.news)
+	s.mu.Unlock()
 	for _, f := range news {
 		f()
 	}
-	return true
 }
