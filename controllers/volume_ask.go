@@ -3,6 +3,7 @@ package controllers
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,8 @@ import (
 // askVolumes asks all pods of the volumes what they are. A pod that did not answer the look before
 // is waited for less long, since a copy may have to take its place: the whole time is waited only
 // if no other copy of the volume misses one. So a server that is slow, and does its work, is heard.
+// While a copy of any volume of the pool misses one, pods that no view names are not waited for:
+// they may be on the same lost node.
 func (r *DMMemoryPoolReconciler) askVolumes(ctx context.Context, s *memoryPoolScope) {
 	for _, v := range s.volumes {
 		v.reports, v.refuses = map[string]servers.VolumeReport{}, map[string]bool{}
@@ -26,8 +29,10 @@ func (r *DMMemoryPoolReconciler) askVolumes(ctx context.Context, s *memoryPoolSc
 		}
 		return reportLimit
 	})
+	misses := func(v *volumeScope) bool { return v.misses() >= volumeLook }
+	hurries := slices.ContainsFunc(s.volumes, misses)
 	r.askSome(ctx, s, func(v *volumeScope, p *corev1.Pod) time.Duration {
-		if uid := string(p.UID); v.reports[uid].Proc.Pod != "" || v.refuses[uid] || !v.memory.IsSilent(uid) || v.misses() >= volumeLook {
+		if uid := string(p.UID); v.reports[uid].Proc.Pod != "" || v.refuses[uid] || !v.memory.IsSilent(uid) || misses(v) || hurries && !s.record.needs(p) {
 			return 0
 		}
 		return reportLimit

@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -76,6 +77,42 @@ func TestSlowReports(t *testing.T) {
 		if _, answered := v.reports[uid]; answered == x.silent || asked != x.asked || v.refuses[uid] != x.refuses || v.memory.IsSilent(uid) != x.silent {
 			t.Errorf("look %d: answered %v, asked %d times, refuses %v, remembered as silent %v", i, answered, asked, v.refuses[uid], v.memory.IsSilent(uid))
 		}
+	}
+}
+
+// TestSparesInAHurry: a pod that no view names and that is silent has the whole time for its report,
+// but not while another volume has a copy that misses one.
+func TestSparesInAHurry(t *testing.T) {
+	m := newMovingPool(t, interceptor.Funcs{})
+	m.copies(2)
+	m.until(twice)
+	m.settle()
+	m.change(func(spec *dmv1.DMMemoryPoolSpec) { spec.SuspectAfterSeconds = 1 })
+	m.away("pool-1025", true)
+	for s := m.scope(); s.record.Views[1].Backup != nil; s = m.scope() {
+		if _, err := m.look(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked, hurried := 0, false
+	m.r.dialer = hasty{m.fleet, "pool-1025", time.Hour, false, &asked}
+	for !hurried && m.scope().record.Views[0].Primary.Pod == "pool-0" {
+		asked = 0
+		s, err := m.look()
+		if err != nil {
+			t.Fatal(err)
+		}
+		hurries, want := s.volumes[0].misses() >= volumeLook, 2
+		if hurried = hurried || hurries; hurries {
+			want = 1
+		}
+		if asked != want {
+			t.Errorf("it was asked %d times, want %d: the copy of volume 0 misses its primary for %v", asked, want, s.volumes[0].misses())
+		}
+		m.away("pool-0", true)
+	}
+	if !hurried {
+		t.Error("no look was in a hurry")
 	}
 }
 
