@@ -61,6 +61,12 @@ func (r *DMMemoryPoolReconciler) lookAtNodes(ctx context.Context, s *memoryPoolS
 	if s.pool.Spec.Paused {
 		return
 	}
+	placed := map[string]time.Time{} // when the newest pod came to the node
+	for _, p := range s.pods {
+		if at := placedAt(p); at.After(placed[p.Spec.NodeName]) {
+			placed[p.Spec.NodeName] = at
+		}
+	}
 	var unknown []string
 	asked := map[string]bool{"": true} // a pod without a node
 	for _, p := range s.pods {
@@ -69,7 +75,7 @@ func (r *DMMemoryPoolReconciler) lookAtNodes(ctx context.Context, s *memoryPoolS
 			continue
 		}
 		asked[name] = true
-		if seen, known := r.nodes.get(name, r.now()); known {
+		if seen, known := r.nodes.get(name, r.now()); known && !seen.at.Before(placed[name]) {
 			s.nodes[name] = seen.nodeState
 		} else {
 			unknown = append(unknown, name)
@@ -91,6 +97,17 @@ func (r *DMMemoryPoolReconciler) lookAtNodes(ctx context.Context, s *memoryPoolS
 		r.nodes.put(name, seen[i])
 		s.nodes[name] = seen[i].nodeState
 	}
+}
+
+// placedAt is when the scheduler had given a pod its node. The node was well then, whatever was seen
+// of it before.
+func placedAt(p *corev1.Pod) (at time.Time) {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Add(time.Second) // fractions were cut off
+		}
+	}
+	return at
 }
 
 // leavesNode reports whether a pod shall be elsewhere because of its node. The primary and the

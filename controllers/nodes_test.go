@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,4 +76,44 @@ func TestNodeThatIsAway(t *testing.T) {
 	}
 	m.until("0:pool-1024, 1:pool-1, pool-1 primary, pool-1024 primary, pool-1025 backup, pool-1026 backup")
 	m.settle()
+}
+
+// TestNodeThatCameBack: a pod that the scheduler puts on a node which came back a moment ago stays
+// there, though the node was seen away.
+func TestNodeThatCameBack(t *testing.T) {
+	m := newMovingPool(t, interceptor.Funcs{})
+	m.copies(2)
+	m.until(twice)
+	n := m.on("pool-0")
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+	if err := m.r.Status().Update(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	s := m.settle()
+	placed := func(s *memoryPoolScope, at time.Time) nodeState {
+		t.Helper()
+		m.now = m.now.Add(2 * time.Second)
+		for _, p := range s.pods {
+			if p.Spec.NodeName == "pool-0" {
+				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(at)}}
+			}
+		}
+		m.r.lookAtNodes(t.Context(), s)
+		return s.nodes["pool-0"]
+	}
+	m.r.nodes = newNodes() // nothing is remembered of the looks before
+	if m.r.lookAtNodes(t.Context(), s); !s.nodes["pool-0"].away {
+		t.Fatal("the node is away, and was not seen so")
+	}
+	seen := m.now
+	n.Status.Conditions[0].Status = corev1.ConditionTrue
+	if err := m.r.Status().Update(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+	if at := placed(s, seen.Add(-time.Minute)); !at.away {
+		t.Errorf("the node was read again %v after it was seen", m.now.Sub(seen))
+	}
+	if at := placed(s, m.now.Add(time.Second)); at.away {
+		t.Error("a pod came to the node, which still counts as away")
+	}
 }
