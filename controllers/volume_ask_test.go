@@ -80,8 +80,8 @@ func TestSlowReports(t *testing.T) {
 	}
 }
 
-// TestSparesInAHurry: a pod that no view names and that is silent has the whole time for its report,
-// but not while another volume has a copy that misses one.
+// TestSparesInAHurry: a pod that no view names and that is silent has the whole time for its
+// report, but not while another volume has a copy that misses one.
 func TestSparesInAHurry(t *testing.T) {
 	m := newMovingPool(t, interceptor.Funcs{})
 	m.copies(2)
