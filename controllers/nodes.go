@@ -99,8 +99,8 @@ func (r *DMMemoryPoolReconciler) lookAtNodes(ctx context.Context, s *memoryPoolS
 	}
 }
 
-// placedAt is when the scheduler had given a pod its node. The node was well then, whatever was seen
-// of it before.
+// placedAt is when the scheduler had given a pod its node. The node was well then, whatever was
+// seen of it before.
 func placedAt(p *corev1.Pod) (at time.Time) {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
