@@ -73,10 +73,10 @@ func (r *DMMemoryPoolReconciler) keepPoolAuthority(ctx context.Context, s *memor
 // they show their certificates to each other.
 func (s *memoryPoolScope) trustOfCopies() (all []trust) {
 	for _, v := range s.volumes {
-		for _, p := range v.pods {
-			if uid := string(p.UID); uid != v.view.Primary.UID && s.record.needs(p) {
-				r, answered := v.reports[uid]
-				all = append(all, trust{p, answered, r.Trusted, r.Signer})
+		for _, c := range v.copies {
+			if c.pod != nil && c.uid != v.view.Primary.UID && s.needsCopy(v.number, c) {
+				r, answered := v.reports[c.uid]
+				all = append(all, trust{c.pod, answered, r.Trusted, r.Signer})
 			}
 		}
 	}

@@ -130,11 +130,19 @@ func (r *DMIndexReconciler) isKnownLost(ctx context.Context, s *indexScope, m *m
 	if err != nil || !reflect.DeepEqual(now.Views[volume], p.record.Views[volume]) {
 		return false, err
 	}
-	if isPersistent(pool) && m.why == podGone {
-		there, err := claimThere(ctx, r.Live, pool, volume)
-		return err == nil && !there, err
-	}
 	view, recorded := now.Views[volume]
+	if isPersistent(pool) && m.why == podGone {
+		named := view.named()
+		if !recorded {
+			named = []volumeProc{{Pod: build.PodName(pool.Name, volume)}}
+		}
+		for _, p := range named {
+			if there, err := claimThere(ctx, r.Live, pool, p); err != nil || there {
+				return false, err
+			}
+		}
+		return true, nil
+	}
 	if !recorded {
 		return true, nil
 	}

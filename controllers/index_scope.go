@@ -83,12 +83,18 @@ func (m *memoryPoolOfIndex) gatherServers(ctx context.Context, from client.Reade
 	if m.record, err = recordOf(m.pool); err != nil {
 		return err
 	}
-	m.pods, m.elsewhere = m.record.answering(pods)
 	claims, err := listClaims(ctx, from, m.pool)
-	for volume := range claims {
-		m.elsewhere[volume] = true
+	if err != nil {
+		return err
 	}
-	return err
+	m.pods, m.elsewhere = m.record.answering(pods, claims)
+	for id, c := range claims {
+		volume := m.record.volumeOn(id, c)
+		if _, recorded := m.record.Views[volume]; volume >= 0 && (!recorded || m.record.names(volume, string(c.UID))) {
+			m.elsewhere[volume] = true
+		}
+	}
+	return nil
 }
 
 // observe are the volumes of the pool as they are seen now, where the pool has a place among those

@@ -19,17 +19,19 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 )
 
-// The volumes of a pool with persistence are on disks. Each has one pod at a time, and a claim of
-// the same name that outlives the pod:
+// The volumes of a pool with persistence are on disks. Each copy of one has one pod at a time, and
+// a claim of the same name that outlives the pod. As long as a volume has one copy, and no view:
 //
 //	claim n, no pod n    pod n is made: it reads what the claim has
 //	pod n that ended     is deleted, and made again once it is gone
 //	too few claims       a number is taken, then its claim is made, then its pod
 //	no claim n           the volume is lost, as one is whose pod is gone in other pools
 //
-// So a volume is lost with its claim alone, and only claims count as volumes that there are. Before
-// anything is made both claims and pods are read at the API server: a claim that a cache does not
-// have yet would seem to be lost.
+// The claims of volumes with views are copies (volume_copy.go).
+//
+// So a volume is lost with its claims alone, and only claims count as volumes that there are.
+// Before anything is made both claims and pods are read at the API server: a claim that a cache
+// does not have yet would seem to be lost.
 //
 // Why never two processes have a disk: a pod is made only when no pod of its name is there, and
 // nothing here removes a pod by force. What Kubernetes promises is left: the object of a pod goes
@@ -50,7 +52,7 @@ func isPersistent(pool *dmv1.DMMemoryPool) bool {
 }
 
 // listClaims are the claims of a pool, by number; nil for a pool without persistence.
-func listClaims(ctx context.Context, from client.Reader, pool *dmv1.DMMemoryPool) (map[int]*corev1.PersistentVolumeClaim, error) {
+func listClaims(ctx context.Context, from client.Reader, pool *dmv1.DMMemoryPool) (disks, error) {
 	if !isPersistent(pool) {
 		return nil, nil
 	}
@@ -60,21 +62,46 @@ func listClaims(ctx context.Context, from client.Reader, pool *dmv1.DMMemoryPool
 	if err != nil {
 		return nil, fmt.Errorf("list the claims of pool %s: %w", pool.Name, err)
 	}
-	claims := map[int]*corev1.PersistentVolumeClaim{}
+	claims := disks{}
 	for i := range list.Items {
 		c := &list.Items[i]
-		if id := numberIn(c.Name); metav1.IsControlledBy(c, pool) && id >= 0 && id <= build.MaxVolume && c.Name == build.PodName(pool.Name, id) {
+		if id := numberIn(c.Name); metav1.IsControlledBy(c, pool) && id >= 0 && c.Name == build.PodName(pool.Name, id) {
 			claims[id] = c
 		}
 	}
 	return claims, nil
 }
 
-// claimThere reports whether there is a claim with the name of a volume's, at the API server. One
-// that is not the pool's may have lost its owner: then nobody knows that the volume is lost.
-func claimThere(ctx context.Context, from client.Reader, pool *dmv1.DMMemoryPool, volume int) (bool, error) {
-	err := from.Get(ctx, types.NamespacedName{Namespace: pool.Namespace, Name: build.PodName(pool.Name, volume)}, &corev1.PersistentVolumeClaim{})
-	return err == nil, client.IgnoreNotFound(err)
+// claimThere reports whether there is a claim at the API server that a view names, or, without a
+// UID, one of the name. One that is not the pool's may have lost its owner: then nobody knows that
+// the volume is lost.
+func claimThere(ctx context.Context, from client.Reader, pool *dmv1.DMMemoryPool, named volumeProc) (bool, error) {
+	c := &corev1.PersistentVolumeClaim{}
+	err := from.Get(ctx, types.NamespacedName{Namespace: pool.Namespace, Name: named.Pod}, c)
+	return err == nil && (named.UID == "" || string(c.UID) == named.UID), client.IgnoreNotFound(err)
+}
+
+// findClaims adds the claims that views name and that lost their owner or labels: nothing is lost
+// with those.
+func (s *memoryPoolScope) findClaims(ctx context.Context, from client.Reader) error {
+	if s.claims == nil {
+		return nil
+	}
+	for _, v := range s.record.Views {
+		for _, named := range v.named() {
+			if s.isThere(named) {
+				continue
+			}
+			c := &corev1.PersistentVolumeClaim{}
+			switch err := from.Get(ctx, types.NamespacedName{Namespace: s.pool.Namespace, Name: named.Pod}, c); {
+			case client.IgnoreNotFound(err) != nil:
+				return fmt.Errorf("look for claim %s, which a view names: %w", named.Pod, err)
+			case err == nil && string(c.UID) == named.UID:
+				s.claims[numberIn(c.Name)] = c
+			}
+		}
+	}
+	return nil
 }
 
 // claimless reports whether a pod can never start, since its claim is gone. One that runs has it.
@@ -83,11 +110,17 @@ func (s *memoryPoolScope) claimless(p *corev1.Pod) bool {
 }
 
 // claimIDs are the numbers that a pool with persistence may give to pods: those of claims without a
-// pod first.
+// pod first. Copies of volumes with a view get theirs with their volume (returnPods).
 func (s *memoryPoolScope) claimIDs(ids numbers) numbers {
 	var waiting []int
 	for id, c := range s.claims {
+		if id > build.MaxVolume {
+			continue
+		}
 		ids.next = max(ids.next, id+1)
+		if _, recorded := s.record.Views[id]; recorded {
+			continue
+		}
 		if c.DeletionTimestamp.IsZero() && !slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool { return podID(p) == id }) {
 			waiting = append(waiting, id)
 		}
@@ -98,17 +131,30 @@ func (s *memoryPoolScope) claimIDs(ids numbers) numbers {
 	return ids
 }
 
-// makeClaim makes the claim of a number, unless it is there.
-func (r *DMMemoryPoolReconciler) makeClaim(ctx context.Context, s *memoryPoolScope, id int) error {
+// volumesOnDisks are the volumes that claims have: of those with a view only claims that it names.
+func (s *memoryPoolScope) volumesOnDisks() idSet {
+	all := idSet{}
+	for id, c := range s.claims {
+		volume := s.record.volumeOn(id, c)
+		if _, recorded := s.record.Views[volume]; !recorded && id == volume || s.record.names(volume, string(c.UID)) {
+			all[volume] = true
+		}
+	}
+	return all
+}
+
+// makeClaim makes the claim of a number for a copy of a volume, unless it is there.
+func (r *DMMemoryPoolReconciler) makeClaim(ctx context.Context, s *memoryPoolScope, id, volume int) error {
 	if s.claims[id] != nil {
 		return nil
 	}
-	c := build.Claim(s.pool, id)
+	c := build.Claim(s.pool, id, volume)
 	c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kindOf(s.pool))}
 	if err := r.Create(ctx, c, kube.Owner); err != nil {
 		return err
 	}
 	logf.FromContext(ctx).Info("create claim", "claim", c.Name, "reason", "a memory server is to have a disk")
+	s.claims[id] = c
 	return nil
 }
 
@@ -126,7 +172,7 @@ func (r *DMMemoryPoolReconciler) keepClaims(ctx context.Context, s *memoryPoolSc
 				metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, key, value)
 			}
 		}
-		annotate(dmv1.AnnotationKeptFor, strings.Join(s.keepsClaim(id), ", "))
+		annotate(dmv1.AnnotationKeptFor, strings.Join(s.keepsClaim(id, c), ", "))
 		annotate(dmv1.AnnotationLossAccepted, s.lossAccepted(id))
 		has, size := c.Spec.Resources.Requests[corev1.ResourceStorage], build.DiskBytes(s.pool)
 		if has.Cmp(size) < 0 && c.Status.Phase == corev1.ClaimBound {
@@ -145,18 +191,20 @@ func (r *DMMemoryPoolReconciler) keepClaims(ctx context.Context, s *memoryPoolSc
 	return problems.err()
 }
 
-// keepsClaim are the indexes that a claim is kept for; none if it is released.
-func (s *memoryPoolScope) keepsClaim(id int) []string {
-	if s.use.released[build.PodName(s.pool.Name, id)] {
+// keepsClaim are the indexes that a claim is kept for; none if it is released, or if nothing is
+// lost with it.
+func (s *memoryPoolScope) keepsClaim(id int, c *corev1.PersistentVolumeClaim) []string {
+	volume := s.record.volumeOn(id, c)
+	if s.use.released[c.Name] || !s.needsCopy(volume, &volumeCopy{uid: string(c.UID), name: c.Name, claim: c}) {
 		return nil
 	}
-	return s.use.keptFor[id]
+	return s.use.keptFor[volume]
 }
 
 // keptClaims are the claims that are not deleted, with the indexes that they are kept for.
 func (s *memoryPoolScope) keptClaims() (kept []string) {
 	for _, id := range slices.Sorted(maps.Keys(s.claims)) {
-		if names := s.keepsClaim(id); len(names) > 0 {
+		if names := s.keepsClaim(id, s.claims[id]); len(names) > 0 {
 			kept = append(kept, s.claims[id].Name+" ("+strings.Join(names, ", ")+")")
 		}
 	}
@@ -166,10 +214,10 @@ func (s *memoryPoolScope) keptClaims() (kept []string) {
 // claimProblem says what claims the pool's pods wait for; empty if for none.
 func (s *memoryPoolScope) claimProblem() string {
 	var list []string
-	for id, c := range s.claims {
+	for _, c := range s.claims {
 		switch {
 		case !c.DeletionTimestamp.IsZero():
-			list = append(list, fmt.Sprintf("claim %s is being deleted: what it has is lost with pod %s", c.Name, build.PodName(s.pool.Name, id)))
+			list = append(list, fmt.Sprintf("claim %s is being deleted: what it has is lost with pod %s", c.Name, c.Name))
 		case c.Status.Phase == corev1.ClaimLost:
 			list = append(list, fmt.Sprintf("claim %s lost its volume %s: bring that back", c.Name, c.Spec.VolumeName))
 		}

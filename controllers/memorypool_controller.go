@@ -36,13 +36,13 @@ type memoryPoolScope struct {
 	authority *pki.Authority
 	pods      []*corev1.Pod // all
 	record    volumeRecord
-	answering []*corev1.Pod                         // those of pods that answer for a volume
-	elsewhere idSet                                 // volumes (volumeRecord.answering)
-	volumes   []*volumeScope                        // that are not left as they are
-	nodes     map[string]nodeState                  // of its pods, by name
-	claims    map[int]*corev1.PersistentVolumeClaim // by volume; nil = the pool has no persistence
-	probes    []*corev1.Pod                         // of images (memorypool_image.go)
-	size      int                                   // servers that there shall be
+	answering []*corev1.Pod        // those of pods that answer for a volume
+	elsewhere idSet                // volumes (volumeRecord.answering)
+	volumes   []*volumeScope       // that are not left as they are
+	nodes     map[string]nodeState // of its pods, by name
+	claims    disks
+	probes    []*corev1.Pod // of images (memorypool_image.go)
+	size      int           // servers that there shall be
 	looked    time.Time
 	// pods on whose servers there are indexes
 	recorded  idSet
@@ -152,7 +152,7 @@ func (r *DMMemoryPoolReconciler) gatherUse(ctx context.Context, s *memoryPoolSco
 	if s.template, err = templateOfMemory(s.pool); err != nil {
 		return err
 	}
-	s.answering, s.elsewhere = s.record.answering(s.pods)
+	s.answering, s.elsewhere = s.record.answering(s.pods, s.claims)
 	if s.probes, err = listPods(ctx, r, s.pool, dmv1.ComponentProbe); err != nil {
 		return err
 	}
@@ -301,7 +301,7 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 		if s.claims, err = listClaims(ctx, r.Live, s.pool); err != nil {
 			return err
 		}
-		s.answering, s.elsewhere = s.record.answering(s.pods)
+		s.answering, s.elsewhere = s.record.answering(s.pods, s.claims)
 		actions = decideMemoryPool(s.view(r.now()))
 	}
 	var problems collected
@@ -339,7 +339,7 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 	}
 	if isPersistent(s.pool) {
 		ids = s.claimIDs(ids)
-		ids.first = func(ctx context.Context, id int) error { return r.makeClaim(ctx, s, id) }
+		ids.first = func(ctx context.Context, id int) error { return r.makeClaim(ctx, s, id, id) }
 	}
 	r.tellReserved(s.pool, &s.pool.Spec.Pod)
 	return r.createPods(ctx, s.pool, actions.create, actions.createWhy, ids, func(id int) (*corev1.Pod, error) {
@@ -355,11 +355,18 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 }
 
 func (s *memoryPoolScope) view(now time.Time) memoryPoolView {
-	v := memoryPoolView{servers: max(s.size, len(s.claims)), returns: isPersistent(s.pool), image: s.image, paused: s.pool.Spec.Paused, now: now}
+	v := memoryPoolView{servers: max(s.size, len(s.volumesOnDisks())), returns: isPersistent(s.pool), image: s.image, paused: s.pool.Spec.Paused, now: now}
 	// A volume with another copy that is named is there, whatever becomes of the pod that answers,
 	// and no image of it is changed in place: its primary would be another pod then.
 	for volume := range s.elsewhere {
 		v.pods = append(v.pods, memoryPodView{id: -1 - volume, ready: true, image: s.image})
+	}
+	// So is one on disks that has a view. Its pods come back with the volume (returnPods).
+	for volume := range s.volumesOnDisks() {
+		answers := slices.ContainsFunc(s.answering, func(p *corev1.Pod) bool { return volumeOf(p) == volume })
+		if _, recorded := s.record.Views[volume]; recorded && !answers && !s.elsewhere[volume] {
+			v.pods = append(v.pods, memoryPodView{id: -1 - volume, image: s.image})
+		}
 	}
 	for _, p := range s.answering {
 		if s.elsewhere[volumeOf(p)] {

@@ -14,6 +14,8 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
 // What servers are told about their disks: by annotations of their pods, which each start of a
@@ -41,6 +43,10 @@ import (
 // Once no index has recorded the server, new pods are not told any more. A disk that is lost for
 // good goes with its claim: nothing else makes the server begin anew.
 //
+// Where the volume has a view, the pods are told of the copies that it names, and of no other:
+// those may begin with an empty disk. A named copy that refuses its disk is silent. With another
+// copy the next view is without it.
+//
 // # Losses that a person accepts
 //
 // With persistence.sync 5ms or Off the loss of a node's power may take what was acknowledged last.
@@ -53,6 +59,10 @@ import (
 //	named, claim not marked, server answers            the claim is marked
 //	claim marked, or not named                         the pod loses the annotation
 //	not named                                          the claim loses the mark
+//
+// The server of a volume with two copies listens before it opens its disk. It says in its report
+// that it does not, and counts as one whose container does not run. A copy that needs no disk, as
+// another one serves, counts as one that answers.
 //
 // So a name counts once, for a disk that is not open now, whether its files turn out to be whole or
 // not. Of a server that answers it accepts nothing, nor does it later: whoever names a pod has not
@@ -71,26 +81,53 @@ func (s *memoryPoolScope) lossNamed(id int) bool {
 	return isPersistent(s.pool) && podNamesIn(s.pool.Annotations[dmv1.AnnotationAcceptLoss])[build.PodName(s.pool.Name, id)]
 }
 
-// acceptsLoss reports whether the server of a volume is to be told so.
+// acceptsLoss reports whether the server of a claim is to be told so.
 func (s *memoryPoolScope) acceptsLoss(id int) bool {
 	c := s.claims[id]
 	return c != nil && s.lossNamed(id) && c.Annotations[dmv1.AnnotationLossAccepted] == ""
 }
 
-// lossAccepted is what the claim of a volume is to say of it; empty = nothing.
+// lossAccepted is what a claim is to say of it; empty = nothing.
 func (s *memoryPoolScope) lossAccepted(id int) string {
 	switch {
 	case !s.lossNamed(id):
 		return ""
-	case s.described[id] != nil:
+	case s.opened(id):
 		return "true"
 	}
 	return s.claims[id].Annotations[dmv1.AnnotationLossAccepted]
 }
 
+// opened reports whether the server of a claim answers, and has opened its disk or does not need
+// it.
+func (s *memoryPoolScope) opened(id int) bool {
+	if s.described[id] != nil && slices.ContainsFunc(s.answering, func(p *corev1.Pod) bool { return podID(p) == id }) {
+		return true
+	}
+	r, answered := s.reportOf(id)
+	return answered && (r.Role == volumes.Primary || r.Role == volumes.Backup || r.Role == volumes.Joining)
+}
+
+// reportOf is what the server of a claim said, if its volume has a view and it was asked.
+func (s *memoryPoolScope) reportOf(id int) (r servers.VolumeReport, answered bool) {
+	for _, v := range s.volumes {
+		if c := s.claims[id]; c != nil && v.view.Number > 0 && v.copyOf(string(c.UID)) != nil {
+			r, answered = v.reports[string(c.UID)]
+		}
+	}
+	return r, answered
+}
+
+// shut reports whether the server of a claim listens, and does not open its disk for what that may
+// lack.
+func (s *memoryPoolScope) shut(id int) bool {
+	r, answered := s.reportOf(id)
+	return answered && r.Role == volumes.Stopped && strings.Contains(r.Problem, config.PersistMayLack)
+}
+
 // tellDisk tells a new pod about its disk.
 func (s *memoryPoolScope) tellDisk(p *corev1.Pod) {
-	if isPersistent(s.pool) && s.recorded[podID(p)] {
+	if isPersistent(s.pool) && s.recorded[volumeOf(p)] && s.record.needs(p, s.claims) {
 		p.Annotations[dmv1.AnnotationUsed] = "true"
 	}
 	if s.acceptsLoss(podID(p)) {
@@ -106,18 +143,24 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 	}
 	var problems collected
 	for _, p := range s.pods {
+		if s.claims[podID(p)] == nil && podID(p) > build.MaxVolume && !going(p) && (ended(p) || p.Spec.NodeName == "") {
+			problems.add(r.deletePod(ctx, p, "its claim is gone"))
+		}
 		if going(p) || ended(p) {
 			continue
 		}
-		if s.recorded[podID(p)] {
+		_, recorded := s.record.Views[volumeOf(p)]
+		if needed := s.record.needs(p, s.claims); needed && s.recorded[volumeOf(p)] {
 			problems.add(client.IgnoreNotFound(r.tellUsed(ctx, p)))
+		} else if !needed && recorded {
+			problems.add(client.IgnoreNotFound(r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationUsed: ""})))
 		}
 		told, accepts := p.Annotations[dmv1.AnnotationAcceptLoss] != "", s.acceptsLoss(podID(p))
 		switch {
 		case told && !accepts:
 			err := r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationAcceptLoss: ""})
 			problems.add(client.IgnoreNotFound(err))
-		case accepts && !told && stuck(p) && s.described[podID(p)] == nil:
+		case accepts && !told && (stuck(p) && !s.opened(podID(p)) || s.shut(podID(p))):
 			problems.add(r.deletePod(ctx, p, "annotation "+dmv1.AnnotationAcceptLoss+" of the pool names it: it comes back, and opens its disk"))
 		}
 	}
@@ -161,7 +204,7 @@ func (s *memoryPoolScope) lossProblem() string {
 	var names, spent []string
 	for _, p := range s.pods {
 		switch {
-		case going(p) || ended(p) || !mayLack(p):
+		case going(p) || ended(p) || !mayLack(p) && !s.shut(podID(p)):
 		case s.lossNamed(podID(p)) && !s.acceptsLoss(podID(p)):
 			spent = append(spent, p.Name)
 		default:

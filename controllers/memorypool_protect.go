@@ -122,7 +122,9 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 		return nil // the garbage collector is deleting all of it
 	}
 	var problems collected
-	keeps := len(s.use.keptFor) > 0 && !isPersistent(s.pool)
+	// The pods of disks that have no other copy come back, and may be evicted. Where there are two
+	// copies a drain waits until another one has taken the place of the pod's.
+	keeps := len(s.use.keptFor) > 0 && (!isPersistent(s.pool) || s.copies() > 1)
 	needed, counted := s.neededPods()
 	budget := func(pods int) {
 		if keeps || !s.pool.Spec.Paused {
@@ -151,7 +153,7 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 			}
 			continue
 		}
-		if names := s.use.keptFor[volumeOf(p)]; keeps && len(names) > 0 && s.needs(p) && kept.Labels[dmv1.LabelReleased] != p.Labels[dmv1.LabelReleased] {
+		if names := s.use.keptFor[volumeOf(p)]; keeps && !isPersistent(s.pool) && len(names) > 0 && s.needs(p) && kept.Labels[dmv1.LabelReleased] != p.Labels[dmv1.LabelReleased] {
 			r.tellReleased(ctx, s, p, kept.Labels[dmv1.LabelReleased] != "", strings.Join(names, ", "))
 		}
 		kept.DeepCopyInto(p)
@@ -166,16 +168,33 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 // that the view names is there. Then a copy that was cut off may be all that is left, and somebody
 // may accept it (volumeScope.acceptCopy).
 func (s *memoryPoolScope) needs(p *corev1.Pod) bool {
-	view, recorded := s.record.Views[volumeOf(p)]
-	left := func(named volumeProc) bool {
-		q := named.among(s.pods)
-		return q != nil && !ended(q)
-	}
-	return s.record.needs(p) || recorded && !slices.ContainsFunc(view.named(), left)
+	return s.needsCopy(volumeOf(p), s.claims.copyOf(p))
 }
 
-// keeps are the indexes that a pod is kept for: none if data is not lost with it, as where it
-// is on a disk.
+// needsCopy is needs of a copy of a volume.
+func (s *memoryPoolScope) needsCopy(volume int, c *volumeCopy) bool {
+	view, recorded := s.record.Views[volume]
+	if !recorded {
+		return c.id() <= build.MaxVolume
+	}
+	left := func(named volumeProc) bool {
+		q := named.among(s.pods, s.claims)
+		return s.isThere(named) && (s.claims != nil || !ended(q))
+	}
+	return s.record.names(volume, c.uid) || !slices.ContainsFunc(view.named(), left)
+}
+
+// isThere reports whether what a view names is there: the pod, or the claim.
+func (s *memoryPoolScope) isThere(named volumeProc) bool {
+	if s.claims == nil {
+		return named.among(s.pods, nil) != nil
+	}
+	c := s.claims[numberIn(named.Pod)]
+	return c != nil && string(c.UID) == named.UID
+}
+
+// keeps are the indexes that a pod is kept for: none if data is not lost with it, as where it is on
+// a disk.
 func (s *memoryPoolScope) keeps(p *corev1.Pod) []string {
 	if !s.needs(p) || isPersistent(s.pool) {
 		return nil

@@ -58,7 +58,7 @@ func (s *memoryPoolScope) keepOldTemplates(reason string) (why, message string) 
 	switch {
 	case s.pool.Spec.Transport == dmv1.TransportRDMA:
 		return reason, fmt.Sprintf("all memory servers answer; %d of %d pods were made of an older spec.pod or spec.rdma and keep it, since memory with RDMA cannot be moved: make a new pool for what is to have the newer one", n, all)
-	case isPersistent(s.pool):
+	case isPersistent(s.pool) && s.copies() < 2:
 		return reason, fmt.Sprintf("all memory servers answer; %d of %d pods were made of an older spec.pod and keep it: delete them one after the other, and they come back with the newer one and their disks", n, all)
 	case s.pool.Spec.Paused:
 		return reason, fmt.Sprintf("all memory servers answer; %d of %d pods were made of an older spec.pod and keep it while the pool is paused", n, all)
@@ -70,8 +70,8 @@ func (s *memoryPoolScope) keepOldTemplates(reason string) (why, message string) 
 // copies its image, is another one than the pool has now. all are the volumes of the pool with
 // their pods.
 func (s *memoryPoolScope) leaveOld(all []*volumeScope) {
-	if s.pool.Spec.Paused || s.image == "" {
-		return
+	if s.pool.Spec.Paused || s.image == "" || isPersistent(s.pool) && s.copies() < 2 {
+		return // the only copies on disks stay: their next pods have the newer template
 	}
 	spares := false
 	for _, v := range all {
@@ -91,8 +91,9 @@ func (s *memoryPoolScope) leaveOld(all []*volumeScope) {
 		if p == nil {
 			continue
 		}
-		v.renewed = !v.moves[string(p.UID)]
-		v.moves[string(p.UID)] = true
+		name := s.claims.nameOf(p)
+		v.renewed = !v.moves[name]
+		v.moves[name] = true
 		return
 	}
 }
@@ -103,8 +104,8 @@ func (s *memoryPoolScope) oldPodOf(v *volumeScope, twice bool) *corev1.Pod {
 		return p != nil && !going(p) && !ended(p) && (s.oldTemplate(p) || twice && asked(p) != s.image)
 	}
 	switch primary := v.podOf(v.view.Primary.UID); {
-	case v.view.Number == 0 && old(v.pods[0]):
-		return v.pods[0]
+	case v.view.Number == 0 && old(v.copies[0].pod):
+		return v.copies[0].pod
 	case twice && old(v.podOf(v.view.Backup.UID)):
 		return v.podOf(v.view.Backup.UID)
 	case v.view.Number > 0 && old(primary):
@@ -123,13 +124,16 @@ func (s *memoryPoolScope) leaveSpares(v *volumeScope) (some bool) {
 		return false
 	}
 	renewed := !s.oldTemplate(primary) && asked(primary) == s.image
-	for _, p := range v.pods {
-		image := asked(p) == s.image || asked(p) == s.imageOfCopy(v)
-		if going(p) || s.record.needs(p) || image && !s.oldTemplate(p) {
+	for _, c := range v.copies {
+		p := c.pod
+		if p == nil || c.going() || s.needsCopy(v.number, c) {
+			continue
+		}
+		if image := asked(p) == s.image || asked(p) == s.imageOfCopy(v); image && !s.oldTemplate(p) {
 			continue
 		}
 		if runs := p.Status.Phase == corev1.PodRunning && !stuck(p); renewed || !runs {
-			v.moves[string(p.UID)], some = true, true
+			v.moves[c.uid], some = true, true
 		}
 	}
 	return some
@@ -139,7 +143,8 @@ func (s *memoryPoolScope) leaveSpares(v *volumeScope) (some bool) {
 // leaves the pod anyway. A restart in place would end the copy that is made.
 func (s *memoryPoolScope) imageInPlace(p *corev1.Pod) string {
 	for _, v := range s.volumes {
-		if _, answered := v.reports[string(p.UID)]; answered && v.renewed && v.fixed == "" && v.podOf(string(p.UID)) != nil {
+		name := s.claims.nameOf(p)
+		if _, answered := v.reports[name]; answered && v.renewed && v.fixed == "" && v.podOf(name) != nil {
 			return s.image
 		}
 	}

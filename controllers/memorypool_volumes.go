@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -44,7 +45,7 @@ const annotationNamed = "dmindex.io/named"
 
 // keepVolumes does what is next for the volumes of a pool.
 func (r *DMMemoryPoolReconciler) keepVolumes(ctx context.Context, s *memoryPoolScope) error {
-	if s.pool.Spec.Transport == dmv1.TransportRDMA || isPersistent(s.pool) {
+	if s.pool.Spec.Transport == dmv1.TransportRDMA {
 		return nil
 	}
 	if err := r.listNamed(ctx, s); err != nil {
@@ -96,9 +97,9 @@ func (s *memoryPoolScope) memories(all *remembered, watch *volumeWatch) {
 	memories, silences := all.volumesOf(s.pool.UID), watch.silences(s.pool.UID)
 	for _, v := range s.volumes {
 		v.memory = memories[v.number]
-		for _, p := range v.pods {
-			if since, silent := silences[string(p.UID)]; silent {
-				v.memory = v.memory.Silent(string(p.UID), all.at(since))
+		for _, c := range v.copies {
+			if since, silent := silences[c.uid]; silent {
+				v.memory = v.memory.Silent(c.uid, all.at(since))
 			}
 		}
 	}
@@ -108,7 +109,7 @@ func (s *memoryPoolScope) memories(all *remembered, watch *volumeWatch) {
 // certificates and the network policy let them. It stays so once a volume has a view.
 func (s *memoryPoolScope) hasCopies() bool {
 	p := s.pool
-	return p.Spec.Transport != dmv1.TransportRDMA && !isPersistent(p) &&
+	return p.Spec.Transport != dmv1.TransportRDMA &&
 		(s.copies() > 1 || len(s.volumes) > 0 || p.Annotations[dmv1.AnnotationMove] != "" || p.Annotations[dmv1.AnnotationVolumes] != "")
 }
 
@@ -126,7 +127,7 @@ func (r *DMMemoryPoolReconciler) copyTLS(ctx context.Context, pool *dmv1.DMMemor
 	return hash
 }
 
-// listNamed reads the record that is in force now, and sees to it that no pod is taken for gone
+// listNamed reads the record that is in force now, and sees to it that no copy is taken for gone
 // because the cache does not have it yet.
 func (r *DMMemoryPoolReconciler) listNamed(ctx context.Context, s *memoryPoolScope) (err error) {
 	if s.record, err = recordOf(s.pool); err != nil {
@@ -135,11 +136,14 @@ func (r *DMMemoryPoolReconciler) listNamed(ctx context.Context, s *memoryPoolSco
 	missing := false
 	for _, v := range s.record.Views {
 		for _, p := range v.named() {
-			missing = missing || p.among(s.pods) == nil
+			missing = missing || !s.isThere(p)
 		}
 	}
 	if missing {
 		if s.pods, err = listPods(ctx, r.Live, s.pool, dmv1.ComponentMemory); err != nil {
+			return err
+		}
+		if s.claims, err = listClaims(ctx, r.Live, s.pool); err != nil {
 			return err
 		}
 		// Behind the pods: see Actions.DeletePods.
@@ -149,22 +153,27 @@ func (r *DMMemoryPoolReconciler) listNamed(ctx context.Context, s *memoryPoolSco
 		if s.record, err = recordOf(s.pool); err != nil {
 			return err
 		}
+		if err := s.findClaims(ctx, r.Live); err != nil {
+			return err
+		}
 	}
-	s.answering, s.elsewhere = s.record.answering(s.pods)
+	s.answering, s.elsewhere = s.record.answering(s.pods, s.claims)
 	return nil
 }
 
-// recordViews marks the pods that new views name, and writes the views down.
+// recordViews marks the copies that new views name, and writes the views down.
 func (r *DMMemoryPoolReconciler) recordViews(ctx context.Context, s *memoryPoolScope, next volumeRecord, changed []*volumeScope) error {
 	type marked struct {
-		v   *volumeScope
-		pod *corev1.Pod
+		v      *volumeScope
+		object client.Object
 	}
 	var marks []marked
 	for _, v := range changed {
 		for _, named := range next.Views[v.number].named() {
-			if p := v.podOf(named.UID); p != nil { // the pod of an earlier primary may be gone
-				marks = append(marks, marked{v, p})
+			if c := v.copyOf(named.UID); c != nil { // an earlier primary may be gone
+				for _, object := range c.objects() {
+					marks = append(marks, marked{v, object})
+				}
 			}
 		}
 	}
@@ -174,8 +183,8 @@ func (r *DMMemoryPoolReconciler) recordViews(ctx context.Context, s *memoryPoolS
 		view := next.Views[m.v.number].Number
 		// A value of its own each time: a mark that is there already would change no version.
 		mark := strconv.FormatUint(view, 10) + "-" + rand.Text()
-		if err := r.Annotate(ctx, m.pod, map[string]string{annotationNamed: mark}); err != nil {
-			errs[i] = fmt.Errorf("mark pod %s, which view %d of volume %d names: %w", m.pod.Name, view, m.v.number, err)
+		if err := r.Annotate(ctx, m.object, map[string]string{annotationNamed: mark}); err != nil {
+			errs[i] = fmt.Errorf("mark %s, which view %d of volume %d names: %w", m.object.GetName(), view, m.v.number, err)
 		}
 	})
 	if err := errors.Join(errs...); err != nil {
@@ -224,10 +233,13 @@ func (r *DMMemoryPoolReconciler) moveVolumes(ctx context.Context, s *memoryPoolS
 		for _, p := range v.actions.DeletePods {
 			problems.add(r.deleteCopy(ctx, v, p))
 		}
-		for _, p := range v.useless() {
-			if again || !ended(p) { // it is what holds the next one back
-				problems.add(r.deleteCopy(ctx, v, volumes.Pod{Name: string(p.UID), Version: p.ResourceVersion}))
+		for _, c := range v.useless() {
+			if again || !c.gone() { // it is what holds the next one back
+				problems.add(r.deleteCopy(ctx, v, volumes.Pod{Name: c.uid, Version: c.version()}))
 			}
+		}
+		if tls != "" {
+			problems.add(r.returnPods(ctx, s, v, tls))
 		}
 	}
 	return stopped, problems.err()
@@ -237,9 +249,9 @@ func (r *DMMemoryPoolReconciler) moveVolumes(ctx context.Context, s *memoryPoolS
 func (r *DMMemoryPoolReconciler) tellVolume(ctx context.Context, s *memoryPoolScope, v *volumeScope) error {
 	var problems collected
 	var copies []servers.VolumeCopy
-	for _, p := range v.pods {
-		if !ended(p) && len(copies) < mostCopies {
-			copies = append(copies, servers.VolumeCopy{Pod: string(p.UID), Control: build.Control(p.Name, s.pool.Name, s.pool.Namespace)})
+	for _, c := range v.copies {
+		if !c.gone() && len(copies) < mostCopies {
+			copies = append(copies, servers.VolumeCopy{Pod: c.uid, Control: build.Control(c.name, s.pool.Name, s.pool.Namespace)})
 		}
 	}
 	call := func(uid string, f func(servers.Volume) error) {
@@ -356,14 +368,14 @@ func soon(ctx context.Context, err error) ctrl.Result {
 // leaves reports whether the volume is on its way out of a pod. One that is gone from the view may
 // be in its deletion for days, on a node that is not heard of.
 func (s *memoryPoolScope) leaves(v *volumeScope) bool {
-	return slices.ContainsFunc(v.pods, func(p *corev1.Pod) bool { return v.moves[string(p.UID)] && (!going(p) || s.record.needs(p)) })
+	return slices.ContainsFunc(v.copies, func(c *volumeCopy) bool { return v.moves[c.uid] && (!c.going() || s.needsCopy(v.number, c)) })
 }
 
 // silent reports whether a pod was asked for its role just now and did not answer.
 func (s *memoryPoolScope) silent(p *corev1.Pod) bool {
 	for _, v := range s.volumes {
-		if v.podOf(string(p.UID)) != nil && v.view.Number > 0 {
-			_, answered := v.reports[string(p.UID)]
+		if name := s.claims.nameOf(p); v.podOf(name) != nil && v.view.Number > 0 {
+			_, answered := v.reports[name]
 			return !answered
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/dmindex/dmindex/controllers/internal/kube"
 )
 
 // What a memory pod holds is moved from a node that takes no new pods, since somebody is about to
@@ -110,20 +112,47 @@ func placedAt(p *corev1.Pod) (at time.Time) {
 	return at
 }
 
-// leavesNode reports whether a pod shall be elsewhere because of its node. The primary and the
+// leavesNode reports whether a copy shall be elsewhere because of its node. The primary and the
 // backup of a volume stay on a node that is not heard of until they are replaced: they may be well.
-func (s *memoryPoolScope) leavesNode(p *corev1.Pod) bool {
-	node, uid := s.nodes[p.Spec.NodeName], string(p.UID)
-	view, recorded := s.record.Views[volumeOf(p)]
-	part := !recorded || view.Primary.UID == uid || view.Backup != nil && view.Backup.UID == uid
-	return node.cordoned || node.away && !part
+// The only copy of a volume that is on a disk is not moved: its pod goes, and comes back with it.
+// Another copy without a part in the view is left as well if its disk keeps its pod from all nodes,
+// or lost what was on it.
+func (s *memoryPoolScope) leavesNode(c *volumeCopy, volume int) bool {
+	if c.claim != nil && s.copies() < 2 {
+		return false
+	}
+	var node nodeState
+	if c.pod != nil {
+		node = s.nodes[c.pod.Spec.NodeName]
+	}
+	view, recorded := s.record.Views[volume]
+	part := !recorded || view.Primary.UID == c.uid || view.Backup != nil && view.Backup.UID == c.uid
+	return node.cordoned || !part && (node.away || c.isTied(s.looked))
+}
+
+// tiedAfter is how long a pod must have found no node until another disk takes the place of its
+// own.
+const tiedAfter = 5 * time.Minute
+
+// isTied reports whether a disk that is there keeps the pod of a copy from all nodes, as a disk of
+// a node that is gone, or lost what was on it.
+func (c *volumeCopy) isTied(now time.Time) bool {
+	switch {
+	case c.claim == nil:
+		return false
+	case c.claim.Status.Phase == corev1.ClaimLost:
+		return true
+	case c.claim.Spec.VolumeName == "" || c.pod == nil || c.pod.Spec.NodeName != "" || unschedulable([]*corev1.Pod{c.pod}) == "":
+		return false
+	}
+	return now.Sub(kube.Stamp(c.pod, "", c.pod.CreationTimestamp.Time, now)) > tiedAfter
 }
 
 // isMoved reports whether a drain needs only patience to get rid of a pod: what it holds is moved,
 // or has another copy and is moved as soon as the node takes no new pods.
 func (s *memoryPoolScope) isMoved(p *corev1.Pod) bool {
 	for _, v := range s.volumes {
-		if v.podOf(string(p.UID)) != nil && v.fixed == "" && (v.moves[string(p.UID)] || v.view.Backup != nil) {
+		if name := s.claims.nameOf(p); v.podOf(name) != nil && v.fixed == "" && (v.moves[name] || v.view.Backup != nil) {
 			return true
 		}
 	}

@@ -34,7 +34,7 @@ import (
 // Alphabetically, as everywhere:
 //
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=create;get;list;patch;watch
-// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=create;get;list;patch;watch
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=create;delete;get;list;patch;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=create;delete;get;list;patch;watch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create;get;list;patch;watch
 // +kubebuilder:rbac:groups="",resources=services,verbs=create;get;list;patch;watch

@@ -23,16 +23,16 @@ func (r *DMMemoryPoolReconciler) askVolumes(ctx context.Context, s *memoryPoolSc
 	for _, v := range s.volumes {
 		v.reports, v.refuses = map[string]servers.VolumeReport{}, map[string]bool{}
 	}
-	r.askSome(ctx, s, func(v *volumeScope, p *corev1.Pod) time.Duration {
-		if v.memory.IsSilent(string(p.UID)) {
+	r.askSome(ctx, s, func(v *volumeScope, c *volumeCopy) time.Duration {
+		if v.memory.IsSilent(c.uid) {
 			return silentLimit
 		}
 		return reportLimit
 	})
 	misses := func(v *volumeScope) bool { return v.misses() >= volumeLook }
 	hurries := slices.ContainsFunc(s.volumes, misses)
-	r.askSome(ctx, s, func(v *volumeScope, p *corev1.Pod) time.Duration {
-		if uid := string(p.UID); v.reports[uid].Proc.Pod != "" || v.refuses[uid] || !v.memory.IsSilent(uid) || misses(v) || hurries && !s.record.needs(p) {
+	r.askSome(ctx, s, func(v *volumeScope, c *volumeCopy) time.Duration {
+		if v.reports[c.uid].Proc.Pod != "" || v.refuses[c.uid] || !v.memory.IsSilent(c.uid) || misses(v) || hurries && v.view.Number > 0 && !s.record.names(v.number, c.uid) {
 			return 0
 		}
 		return reportLimit
@@ -47,32 +47,32 @@ const (
 
 // askSome asks pods of the volumes side by side, each for at most as long as limit says; 0 = it is
 // not asked.
-func (r *DMMemoryPoolReconciler) askSome(ctx context.Context, s *memoryPoolScope, limit func(*volumeScope, *corev1.Pod) time.Duration) {
+func (r *DMMemoryPoolReconciler) askSome(ctx context.Context, s *memoryPoolScope, limit func(*volumeScope, *volumeCopy) time.Duration) {
 	type asked struct {
 		v     *volumeScope
-		pod   *corev1.Pod
+		copy  *volumeCopy
 		limit time.Duration
 	}
 	var all []asked
 	for _, v := range s.volumes {
-		for _, p := range v.pods {
-			if limit := limit(v, p); limit > 0 {
-				all = append(all, asked{v, p, limit})
+		for _, c := range v.copies {
+			if limit := limit(v, c); limit > 0 && c.pod != nil {
+				all = append(all, asked{v, c, limit})
 			}
 		}
 	}
 	reports, errs := make([]servers.VolumeReport, len(all)), make([]error, len(all))
 	each(len(all), func(i int) {
 		a := all[i]
-		errs[i] = r.withVolume(a.pod, s.authority, func(c servers.Volume) (err error) {
+		errs[i] = r.withVolume(a.copy.pod, s.authority, func(c servers.Volume) (err error) {
 			ctx, cancel := context.WithTimeout(ctx, a.limit)
 			defer cancel()
-			reports[i], err = c.Report(ctx, a.v.number+1, string(a.pod.UID))
+			reports[i], err = c.Report(ctx, a.v.number+1, a.copy.uid)
 			return err
 		})
 	})
 	for i, a := range all {
-		uid := string(a.pod.UID)
+		uid := a.copy.uid
 		if errs[i] == nil && reports[i].Proc.Pod == uid {
 			a.v.reports[uid] = reports[i]
 		}

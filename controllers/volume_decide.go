@@ -44,8 +44,8 @@ const (
 type volumeScope struct {
 	number  int
 	view    volumeView                      // recorded; number 0 = none yet
-	pods    []*corev1.Pod                   // that were made for it
-	moves   map[string]bool                 // the pods that it is to leave, by UID
+	copies  []*volumeCopy                   // that were made for it
+	moves   map[string]bool                 // the copies that it is to leave, by UID
 	reports map[string]servers.VolumeReport // of those that answered, by UID
 	refuses map[string]bool                 // whose address refuses connections, by UID
 	memory  volumes.Memory
@@ -63,33 +63,34 @@ type volumeScope struct {
 func (s *memoryPoolScope) volumesToKeep() (all []*volumeScope) {
 	asked, paused := podNamesIn(s.pool.Annotations[dmv1.AnnotationMove]), s.pool.Spec.Paused
 	byNumber := map[int]*volumeScope{}
-	for _, p := range s.pods {
-		if number := volumeOf(p); number >= 0 {
+	copies, numbers := s.copiesThere()
+	for i, c := range copies {
+		if number := numbers[i]; number >= 0 {
 			v := byNumber[number]
 			if v == nil {
 				v = &volumeScope{number: number, view: s.record.Views[number], moves: map[string]bool{}, reports: map[string]servers.VolumeReport{}}
 				byNumber[number] = v
 			}
-			v.pods = append(v.pods, p)
-			if going(p) || !paused && (asked[p.Name] || s.leavesNode(p)) {
-				v.moves[string(p.UID)] = true
+			v.copies = append(v.copies, c)
+			if c.going() || !paused && (asked[c.name] || s.leavesNode(c, number)) {
+				v.moves[c.uid] = true
 			}
 		}
 	}
 	for number, v := range byNumber {
 		if v.view.Number == 0 {
 			// Further pods of a volume without a view are of a decision that got lost.
-			v.pods = slices.DeleteFunc(v.pods, func(p *corev1.Pod) bool { return podID(p) != number })
+			v.copies = slices.DeleteFunc(v.copies, func(c *volumeCopy) bool { return c.id() != number })
 		}
-		if len(v.pods) > 0 {
+		if len(v.copies) > 0 {
 			all = append(all, v)
 		}
 	}
 	slices.SortFunc(all, func(a, b *volumeScope) int { return a.number - b.number })
 	s.leaveOld(all)
 	return slices.DeleteFunc(all, func(v *volumeScope) bool {
-		leaves := func(p *corev1.Pod) bool { return v.moves[string(p.UID)] && !going(p) && !ended(p) }
-		return v.view.Number == 0 && (s.copies() < 2 || paused) && !slices.ContainsFunc(v.pods, leaves)
+		leaves := func(c *volumeCopy) bool { return v.moves[c.uid] && !c.going() && !c.gone() }
+		return v.view.Number == 0 && (s.copies() < 2 || paused) && !slices.ContainsFunc(v.copies, leaves)
 	})
 }
 
@@ -99,7 +100,7 @@ func (s *memoryPoolScope) copies() int { return copiesOf(s.pool, len(s.use.repli
 // copiesOf is how many copies of each volume of a pool are wanted. An index with durability
 // Replicated holds them at two.
 func copiesOf(pool *dmv1.DMMemoryPool, replicated bool) int {
-	if pool.Spec.Transport != dmv1.TransportRDMA && !isPersistent(pool) && (pool.Spec.Copies > 1 || replicated) {
+	if pool.Spec.Transport != dmv1.TransportRDMA && (pool.Spec.Copies > 1 || replicated) {
 		return 2
 	}
 	return 1
@@ -132,8 +133,8 @@ func (v *volumeScope) decide(now time.Duration, pool *dmv1.DMMemoryPool, copies 
 	} else if pool.Spec.Paused && v.view.Number == 0 {
 		o.Copies = 1
 	}
-	for _, p := range v.pods {
-		seen := volumes.Pod{Name: string(p.UID), Version: p.ResourceVersion, Gone: ended(p), Moving: v.moves[string(p.UID)], Refuses: v.refuses[string(p.UID)]}
+	for _, c := range v.copies {
+		seen := volumes.Pod{Name: c.uid, Version: c.version(), Gone: c.gone(), Moving: v.moves[c.uid], Refuses: v.refuses[c.uid] || c.away()}
 		if r, answered := v.reports[seen.Name]; answered {
 			seen.Report = &r.Report
 			// Pods of earlier versions take no changes: they have copies, and cannot be one.
@@ -181,17 +182,17 @@ func (v *volumeScope) misses() (longest time.Duration) {
 	return longest
 }
 
-// lastCopy is the pod with a copy that was cut off, of a volume of which nothing else is left: the
-// copy of the highest view. Nil if there is none.
-func (v *volumeScope) lastCopy() *corev1.Pod {
-	var last *corev1.Pod
-	for _, p := range v.pods {
-		r, answered := v.reports[string(p.UID)]
-		if !answered || ended(p) || r.Role != volumes.Backup {
+// lastCopy is the copy that was cut off, of a volume of which nothing else is left: that of the
+// highest view. Nil if there is none.
+func (v *volumeScope) lastCopy() *volumeCopy {
+	var last *volumeCopy
+	for _, c := range v.copies {
+		r, answered := v.reports[c.uid]
+		if !answered || c.gone() || r.Role != volumes.Backup {
 			continue
 		}
-		if last == nil || r.View.Number > v.reports[string(last.UID)].View.Number {
-			last = p
+		if last == nil || r.View.Number > v.reports[last.uid].View.Number {
+			last = c
 		}
 	}
 	return last
@@ -199,9 +200,9 @@ func (v *volumeScope) lastCopy() *corev1.Pod {
 
 // silent are the names of pods that may have content and do not answer.
 func (v *volumeScope) silent() (names []string) {
-	for _, p := range v.pods {
-		if _, answered := v.reports[string(p.UID)]; !answered && !ended(p) {
-			names = append(names, p.Name)
+	for _, c := range v.copies {
+		if _, answered := v.reports[c.uid]; !answered && !c.gone() {
+			names = append(names, c.name)
 		}
 	}
 	return names
@@ -212,47 +213,52 @@ func (v *volumeScope) silent() (names []string) {
 // primary whose pod was deleted by force may go on on a node that is cut off: whoever asks for this
 // has seen to it that the node is down.
 func (v *volumeScope) acceptCopy(asked map[string]bool) {
-	p := v.lastCopy()
-	if p == nil {
+	c := v.lastCopy()
+	if c == nil {
 		return
 	}
-	if !asked[p.Name] {
-		v.actions.Waiting = "a copy in pod " + p.Name + " is left, and may lack what was acknowledged last: annotate the pool with " + dmv1.AnnotationAcceptCopy + "=" + p.Name + " to let it serve"
+	if !asked[c.name] {
+		v.actions.Waiting = "a copy in pod " + c.name + " is left, and may lack what was acknowledged last: annotate the pool with " + dmv1.AnnotationAcceptCopy + "=" + c.name + " to let it serve"
 		if silent := v.silent(); len(silent) > 0 {
 			v.actions.Waiting += "; what " + strings.Join(silent, ", ") + " may have beyond it is lost then: no answer comes from there"
 		}
 		return
 	}
-	proc := v.reports[string(p.UID)].Proc
+	proc := v.reports[c.uid].Proc
 	v.actions.Record, v.actions.Reason = &volumes.View{Number: v.view.Number + 1, Primary: proc}, "somebody accepted a copy that may lack what was acknowledged last"
 	v.actions.Status, v.actions.Waiting = volumes.Switching, ""
 }
 
-// useless are the pods that hold nothing that could be needed: they ended, or never got the whole
-// of a volume that is lost. The pod that answers is among them if no process of the volume has
-// anything: then its indexes hear that it is lost, and another server takes its place.
-func (v *volumeScope) useless() (pods []*corev1.Pod) {
+// useless are the copies that hold nothing that could be needed: their pods ended, or they never
+// got the whole of a volume that is lost. That of the pod that answers is among them if no process
+// of the volume has anything: then its indexes hear that it is lost, and another server takes its
+// place. As long as a claim is there that the view names none is: another disk may be mounted in
+// the place of its own.
+func (v *volumeScope) useless() (copies []*volumeCopy) {
 	empty := v.actions.Status == volumes.Lost
-	joining := func(p *corev1.Pod) bool {
-		r, answered := v.reports[string(p.UID)]
+	joining := func(c *volumeCopy) bool {
+		r, answered := v.reports[c.uid]
 		return answered && r.Role == volumes.Joining && v.actions.Status == volumes.Lost
 	}
-	for _, p := range v.pods {
-		empty = empty && (ended(p) || joining(p))
+	for _, c := range v.copies {
+		if c.claim != nil && slices.ContainsFunc(v.view.named(), func(named volumeProc) bool { return named.UID == c.uid }) {
+			return nil
+		}
+		empty = empty && (c.gone() || joining(c))
 	}
-	for _, p := range v.pods {
-		if !going(p) && (empty || string(p.UID) != v.view.Primary.UID && (ended(p) || joining(p))) {
-			pods = append(pods, p)
+	for _, c := range v.copies {
+		if !c.going() && (empty || c.uid != v.view.Primary.UID && (c.gone() || joining(c))) {
+			copies = append(copies, c)
 		}
 	}
-	return pods
+	return copies
 }
 
-// madeAt is when the newest pod of a further copy was made. A kubelet may refuse one after the
-// other.
+// madeAt is when the newest further copy was made. A kubelet may refuse one pod after the other.
 func (v *volumeScope) madeAt(now time.Time) (newest time.Time) {
-	for _, p := range v.pods {
-		if made := kube.Stamp(p, "", p.CreationTimestamp.Time, now); podID(p) > build.MaxVolume && made.After(newest) {
+	for _, c := range v.copies {
+		o := c.objects()[0]
+		if made := kube.Stamp(o, "", o.GetCreationTimestamp().Time, now); c.id() > build.MaxVolume && made.After(newest) {
 			newest = made
 		}
 	}
@@ -283,10 +289,8 @@ func (r volumeRecord) next(all []*volumeScope) (next volumeRecord, changed []*vo
 // named is a view with the names of its pods. It is false if a pod that may answer is not seen.
 func (v *volumeScope) named(view volumes.View) (named volumeView, ok bool) {
 	find := func(p volumes.Proc) *volumeProc {
-		for _, pod := range v.pods {
-			if string(pod.UID) == p.Pod {
-				return &volumeProc{pod.Name, p.Pod, p.Process}
-			}
+		if c := v.copyOf(p.Pod); c != nil {
+			return &volumeProc{c.name, p.Pod, p.Process}
 		}
 		return nil
 	}
@@ -302,12 +306,20 @@ func (v *volumeScope) named(view volumes.View) (named volumeView, ok bool) {
 	return named, true
 }
 
-// podOf is a pod of the volume by its UID; nil if it is not seen.
-func (v *volumeScope) podOf(uid string) *corev1.Pod {
-	for _, p := range v.pods {
-		if string(p.UID) == uid {
-			return p
+// copyOf is a copy of the volume by its UID; nil if it is not seen.
+func (v *volumeScope) copyOf(uid string) *volumeCopy {
+	for _, c := range v.copies {
+		if c.uid == uid {
+			return c
 		}
+	}
+	return nil
+}
+
+// podOf is the pod of a copy by the copy's UID; nil if it is not seen, or has none.
+func (v *volumeScope) podOf(uid string) *corev1.Pod {
+	if c := v.copyOf(uid); c != nil {
+		return c.pod
 	}
 	return nil
 }

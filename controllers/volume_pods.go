@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,15 +55,12 @@ func (r *DMMemoryPoolReconciler) makeCopies(ctx context.Context, s *memoryPoolSc
 		s.record = next
 	}
 	for i, id := range ids {
-		pod := build.MemoryCopy(s.pool, id, v.number, s.imageOfCopy(v))
-		build.UseLog(pod, s.log)
-		pod.Annotations[dmv1.AnnotationTLS], pod.Annotations[dmv1.AnnotationTemplate] = tls, s.template
-		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kindOf(s.pool))}
-		r.equip(pod)
-		err := r.Create(ctx, pod)
+		err := r.makeCopy(ctx, s, v, id, tls)
 		switch {
 		case err == nil:
-			logf.FromContext(ctx).Info("create pod", "pod", pod.Name, "reason", fmt.Sprintf("volume %d is to have another copy", v.number))
+		case refused(err) && s.claims[id] != nil: // the claim is there: its pod is made later
+			r.spare.put(s.pool.UID, ids[i+1:])
+			return err
 		case refused(err):
 			r.spare.put(s.pool.UID, ids[i:])
 			return err
@@ -74,10 +72,70 @@ func (r *DMMemoryPoolReconciler) makeCopies(ctx context.Context, s *memoryPoolSc
 	return nil
 }
 
+// makeCopy makes a further copy of a volume: in a pool with persistence its claim first.
+func (r *DMMemoryPoolReconciler) makeCopy(ctx context.Context, s *memoryPoolScope, v *volumeScope, id int, tls string) error {
+	if isPersistent(s.pool) {
+		if err := r.makeClaim(ctx, s, id, v.number); err != nil {
+			return err
+		}
+	}
+	return r.makePod(ctx, s, v, id, s.imageOfCopy(v), tls, fmt.Sprintf("volume %d is to have another copy", v.number))
+}
+
+// makePod makes the pod of a copy.
+func (r *DMMemoryPoolReconciler) makePod(ctx context.Context, s *memoryPoolScope, v *volumeScope, id int, image, tls, reason string) error {
+	pod := build.MemoryCopy(s.pool, id, v.number, image, s.claims[id])
+	build.UseLog(pod, s.log)
+	pod.Annotations[dmv1.AnnotationTLS], pod.Annotations[dmv1.AnnotationTemplate] = tls, s.template
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kindOf(s.pool))}
+	s.tellDisk(pod)
+	r.equip(pod)
+	if err := r.Create(ctx, pod); err != nil {
+		return err
+	}
+	logf.FromContext(ctx).Info("create pod", "pod", pod.Name, "reason", reason)
+	return nil
+}
+
+// returnPods lets the pods of a volume with a view come back that is on disks: each claim that has
+// none gets one, and one that ended, or cannot start as it is and would now be made otherwise, is
+// deleted. A pod that was made of an old template and found its node stays.
+func (r *DMMemoryPoolReconciler) returnPods(ctx context.Context, s *memoryPoolScope, v *volumeScope, tls string) error {
+	if s.claims == nil || v.view.Number == 0 || !s.pool.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	var problems collected
+	for _, c := range v.copies {
+		p := c.pod
+		switch {
+		case c.going(), slices.ContainsFunc(v.actions.DeletePods, func(d volumes.Pod) bool { return d.Name == c.uid }):
+		case p == nil:
+			if last := r.remembered.refusedCopy(s.pool.UID); last.why != "" && r.now().Sub(last.at) < joinBackoff {
+				v.refused = last.why
+				continue
+			}
+			err := r.makePod(ctx, s, v, c.id(), s.imageOfNew(), tls, fmt.Sprintf("a copy of volume %d is on its disk", v.number))
+			if refused(err) {
+				v.refused = err.Error()
+				r.remembered.refuseCopy(s.pool.UID, refusedCopy{v.refused, r.now()})
+			} else if !apierrors.IsAlreadyExists(err) { // the cache may be behind
+				problems.add(err)
+			}
+		case going(p):
+		case ended(p) && r.now().Sub(kube.Stamp(p, "", p.CreationTimestamp.Time, r.now())) >= returnAfter,
+			stuck(p) && asked(p) != s.imageOfNew(),
+			p.Spec.NodeName == "" && s.oldTemplate(p):
+			problems.add(r.deletePod(ctx, p, "it comes back with its disk"))
+		}
+	}
+	return problems.err()
+}
+
 // labelVolume gives the pods of a volume the label by which the scheduler keeps copies apart.
 func (r *DMMemoryPoolReconciler) labelVolume(ctx context.Context, v *volumeScope) error {
-	for _, p := range v.pods {
-		if p.Labels[dmv1.LabelVolume] == strconv.Itoa(v.number) {
+	for _, c := range v.copies {
+		p := c.pod
+		if p == nil || p.Labels[dmv1.LabelVolume] == strconv.Itoa(v.number) {
 			continue
 		}
 		labelled := p.DeepCopy()
@@ -90,22 +148,32 @@ func (r *DMMemoryPoolReconciler) labelVolume(ctx context.Context, v *volumeScope
 	return nil
 }
 
-// deleteCopy deletes a pod that the volume does not need, unless its object changed since it was
-// looked at: a view may name it since.
+// deleteCopy deletes a copy that the volume does not need, unless one of its objects changed since
+// they were looked at: a view may name it since. A claim is deleted before its pod, and is there
+// until that is gone: a pod by itself would come back.
 func (r *DMMemoryPoolReconciler) deleteCopy(ctx context.Context, v *volumeScope, p volumes.Pod) error {
-	pod := v.podOf(p.Name)
-	if pod == nil || going(pod) {
+	c := v.copyOf(p.Name)
+	if c == nil || c.version() != p.Version {
 		return nil
 	}
-	uid := pod.UID
-	err := r.Delete(ctx, pod, client.Preconditions{UID: &uid, ResourceVersion: &p.Version})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
+	for _, object := range c.objects() {
+		if object.GetDeletionTimestamp() != nil {
+			continue
+		}
+		uid, version := object.GetUID(), object.GetResourceVersion()
+		err := r.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+			return nil
+		}
+		what := "pod"
+		if object == client.Object(c.claim) {
+			what = "claim"
+		}
+		if err != nil {
+			return fmt.Errorf("delete %s %s, which volume %d does not need any more: %w", what, c.name, v.number, err)
+		}
+		logf.FromContext(ctx).Info("delete "+what, what, c.name, "reason", fmt.Sprintf("volume %d does not need it any more", v.number))
 	}
-	if err != nil {
-		return fmt.Errorf("delete pod %s, which volume %d does not need any more: %w", pod.Name, v.number, err)
-	}
-	logf.FromContext(ctx).Info("delete pod", "pod", pod.Name, "reason", fmt.Sprintf("volume %d does not need it any more", v.number))
 	return nil
 }
 

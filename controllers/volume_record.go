@@ -38,7 +38,8 @@ type volumeView struct {
 	Earlier *volumeProc `json:"earlier,omitempty"`
 }
 
-// volumeProc is a process of a pod, with the pod's name for whoever looks for it.
+// volumeProc is a process of a copy, with the name of its pod for whoever looks for it. The UID is
+// that of the pod, or of the claim if the pool has persistence (volumeCopy).
 type volumeProc struct {
 	Pod     string `json:"pod"`
 	UID     string `json:"uid"`
@@ -104,14 +105,18 @@ func (r volumeRecord) podOf(pool string, volume int) string {
 	return build.PodName(pool, volume)
 }
 
-// needs reports whether a volume may be lost with a memory pod: its view names the pod, or it has
-// no view.
-func (r volumeRecord) needs(p *corev1.Pod) bool {
-	view, recorded := r.Views[volumeOf(p)]
-	if !recorded {
+// needs reports whether a volume may be lost with what a memory pod has: its view names that, or it
+// has no view.
+func (r volumeRecord) needs(p *corev1.Pod, d disks) bool {
+	if _, recorded := r.Views[volumeOf(p)]; !recorded {
 		return podID(p) <= build.MaxVolume
 	}
-	return slices.ContainsFunc(view.named(), func(named volumeProc) bool { return named.UID == string(p.UID) })
+	return r.names(volumeOf(p), d.nameOf(p))
+}
+
+// names reports whether the view of a volume names a copy.
+func (r volumeRecord) names(volume int, uid string) bool {
+	return slices.ContainsFunc(r.Views[volume].named(), func(named volumeProc) bool { return named.UID == uid })
 }
 
 // volumeOf is the number of the volume that a memory pod is a copy of; -1 if it is of none. Neither
@@ -127,7 +132,7 @@ func volumeOf(p *corev1.Pod) int {
 // other is asked what it holds: a further copy has the incarnation of its volume and knows of no
 // index, or not of all of them. elsewhere are the volumes of which another pod has a copy that is
 // named, too: the volume is not lost with the pod that answers for it.
-func (r volumeRecord) answering(pods []*corev1.Pod) (answering []*corev1.Pod, elsewhere idSet) {
+func (r volumeRecord) answering(pods []*corev1.Pod, d disks) (answering []*corev1.Pod, elsewhere idSet) {
 	for _, p := range pods {
 		if _, recorded := r.Views[volumeOf(p)]; !recorded && podID(p) <= build.MaxVolume {
 			answering = append(answering, p)
@@ -136,7 +141,7 @@ func (r volumeRecord) answering(pods []*corev1.Pod) (answering []*corev1.Pod, el
 	elsewhere = idSet{}
 	for volume, view := range r.Views {
 		for i, named := range view.named() {
-			switch p := named.among(pods); {
+			switch p := named.among(pods, d); {
 			case p == nil:
 			case i == 0:
 				answering = append(answering, p)
@@ -150,8 +155,8 @@ func (r volumeRecord) answering(pods []*corev1.Pod) (answering []*corev1.Pod, el
 }
 
 // among is the process's pod among pods; nil if it is not there.
-func (p volumeProc) among(pods []*corev1.Pod) *corev1.Pod {
-	i := slices.IndexFunc(pods, func(q *corev1.Pod) bool { return string(q.UID) == p.UID })
+func (p volumeProc) among(pods []*corev1.Pod, d disks) *corev1.Pod {
+	i := slices.IndexFunc(pods, func(q *corev1.Pod) bool { return d.nameOf(q) == p.UID })
 	if i < 0 {
 		return nil
 	}

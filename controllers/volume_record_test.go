@@ -49,7 +49,7 @@ func viewOf(number uint64, pods ...int) volumeView {
 func TestAnswering(t *testing.T) {
 	f := func(views map[int]volumeView, want string, pods ...*corev1.Pod) {
 		t.Helper()
-		answering, elsewhere := volumeRecord{Views: views}.answering(pods)
+		answering, elsewhere := volumeRecord{Views: views}.answering(pods, nil)
 		var names []string
 		for _, p := range answering {
 			names = append(names, fmt.Sprintf("%s:%d", p.Name, volumeOf(p)))
@@ -106,7 +106,7 @@ func TestObserveVolumes(t *testing.T) {
 	f := func(view volumeView, want string, pods ...*corev1.Pod) {
 		t.Helper()
 		m := memoryPoolOfIndex{pool: &dmv1.DMMemoryPool{ObjectMeta: metav1.ObjectMeta{Name: "pool"}}, record: volumeRecord{Views: map[int]volumeView{0: view}}}
-		m.pods, m.elsewhere = m.record.answering(pods)
+		m.pods, m.elsewhere = m.record.answering(pods, nil)
 		m.described = map[int]*rpcv1.DescribeMemoryReply{}
 		for _, p := range m.pods {
 			m.described[volumeOf(p)] = &rpcv1.DescribeMemoryReply{Incarnation: 7}

@@ -81,9 +81,9 @@ func (v *volumeScope) status() dmv1.VolumeStatus {
 // problem is why a volume is not as it should be; empty if it is.
 func (v *volumeScope) problem() (reason, message string) {
 	message = v.withNames(v.actions.Waiting)
-	for _, p := range v.pods {
-		if said := v.reports[string(p.UID)].Problem; said != "" {
-			message += fmt.Sprintf("; pod %s: %s", p.Name, said)
+	for _, c := range v.copies {
+		if said := v.reports[c.uid].Problem; said != "" {
+			message += fmt.Sprintf("; pod %s: %s", c.name, said)
 		}
 	}
 	message = strings.TrimPrefix(message, "; ")
@@ -98,7 +98,12 @@ func (v *volumeScope) problem() (reason, message string) {
 	case volumes.Undecided, volumes.Conflict:
 		return dmv1.ReasonDecisionPending, message
 	}
-	waiting := slices.DeleteFunc(slices.Clone(v.pods), func(p *corev1.Pod) bool { return string(p.UID) == v.view.Primary.UID })
+	var waiting []*corev1.Pod
+	for _, c := range v.copies {
+		if c.uid != v.view.Primary.UID && c.pod != nil {
+			waiting = append(waiting, c.pod)
+		}
+	}
 	switch why, text := podTrouble(waiting); {
 	case why == dmv1.ReasonUnschedulable:
 		return dmv1.ReasonNoNodeForCopy, text
@@ -112,8 +117,8 @@ func (v *volumeScope) problem() (reason, message string) {
 
 // withNames is a text of package volumes, which knows UIDs, with the names of pods.
 func (v *volumeScope) withNames(text string) string {
-	for _, p := range v.pods {
-		text = strings.ReplaceAll(text, string(p.UID), p.Name)
+	for _, c := range v.copies {
+		text = strings.ReplaceAll(text, c.uid, c.name)
 	}
 	return text
 }

@@ -27,7 +27,7 @@ type volumeWatch struct {
 
 	mu     sync.Mutex
 	pools  map[types.UID]*watchedPool
-	silent map[types.UID]map[string]time.Time // by pool and pod; values are never changed
+	silent map[types.UID]map[string]time.Time // by pool and copy; values are never changed
 }
 
 // watchedPool is a pool that is settled. Values are never changed, only replaced.
@@ -39,6 +39,7 @@ type watchedPool struct {
 // watchedServer is a server and what it said last.
 type watchedServer struct {
 	volume int
+	copy   string // by which views name it
 	target servers.Target
 	said   servers.VolumeReport
 }
@@ -80,11 +81,11 @@ func (w *volumeWatch) watch(s *memoryPoolScope) bool {
 			continue
 		}
 		for _, named := range []volumeProc{v.view.Primary, *v.view.Backup} {
-			pod, said := v.podOf(named.UID), v.reports[named.UID]
-			if pod == nil || said.Proc.Pod == "" {
+			c, said := v.copyOf(named.UID), v.reports[named.UID]
+			if c == nil || c.pod == nil || said.Proc.Pod == "" {
 				return false // that is not settled
 			}
-			p.servers = append(p.servers, watchedServer{v.number, target(pod, config.PortControl, s.authority), said})
+			p.servers = append(p.servers, watchedServer{v.number, c.uid, target(c.pod, config.PortControl, s.authority), said})
 		}
 	}
 	w.mu.Lock()
@@ -109,7 +110,7 @@ func (w *volumeWatch) end(pool types.UID) {
 	delete(w.silent, pool)
 }
 
-// silences is since when servers of a pool have not answered, by the UIDs of their pods.
+// silences is since when servers of a pool have not answered, by the UIDs of their copies.
 func (w *volumeWatch) silences(pool types.UID) map[string]time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -152,7 +153,7 @@ func (w *volumeWatch) look(ctx context.Context) (changed []*dmv1.DMMemoryPool) {
 			changed = append(changed, a.of.pool)
 		}
 		if silent[i] {
-			silences[a.of][a.target.UID] = since
+			silences[a.of][a.copy] = since
 		}
 	}
 	for p, silent := range silences { // in any order
@@ -171,7 +172,7 @@ func (w *volumeWatch) differs(ctx context.Context, s watchedServer) (differs, si
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, volumeLook)
 	defer cancel()
-	now, err := c.Report(ctx, s.volume+1, s.target.UID)
+	now, err := c.Report(ctx, s.volume+1, s.copy)
 	return err != nil || now.Proc != s.said.Proc || now.Role != s.said.Role || now.View != s.said.View ||
 		now.Joins != (volumes.Proc{}) || now.Misses >= volumeLook || now.Differences != s.said.Differences, err != nil
 }

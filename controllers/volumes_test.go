@@ -36,6 +36,11 @@ type movingPool struct {
 }
 
 func newMovingPool(t *testing.T, hooks interceptor.Funcs) *movingPool {
+	return newMovingPoolOf(t, hooks, func(*dmv1.DMMemoryPoolSpec) {})
+}
+
+// newMovingPoolOf is a pool with another spec.
+func newMovingPoolOf(t *testing.T, hooks interceptor.Funcs, change func(*dmv1.DMMemoryPoolSpec)) *movingPool {
 	m := &movingPool{t: t, fleet: serverstest.New(), now: noon, image: "server:1"}
 	create := hooks.Create
 	hooks.Create = func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
@@ -50,6 +55,12 @@ func newMovingPool(t *testing.T, hooks interceptor.Funcs) *movingPool {
 	r.dialer, r.logged, r.watch = m.fleet, newLogged(), newVolumeWatch(m.fleet, func() time.Time { return m.now })
 	r.nodes, r.volumeEvents = newNodes(), &volumeEvents{}
 	m.r, m.pool = r, client.ObjectKeyFromObject(pool)
+	if err := r.Get(t.Context(), m.pool, pool); err != nil {
+		t.Fatal(err)
+	}
+	if change(&pool.Spec); r.Update(t.Context(), pool) != nil {
+		t.Fatal("the pool cannot be changed")
+	}
 	m.restart()
 	own, err := pki.NewAuthority("pool", noon)
 	if err != nil {
@@ -72,6 +83,11 @@ func newMovingPool(t *testing.T, hooks interceptor.Funcs) *movingPool {
 		t.Fatal(err)
 	}
 	for id := range 2 {
+		if isPersistent(pool) {
+			if err := r.makeClaim(t.Context(), &memoryPoolScope{pool: pool, claims: disks{}}, id, id); err != nil {
+				t.Fatal(err)
+			}
+		}
 		p := build.MemoryPod(pool, id, "server:1")
 		if p.Annotations[dmv1.AnnotationTemplate], err = templateOfMemory(pool); err != nil {
 			t.Fatal(err)
@@ -100,6 +116,9 @@ func (m *movingPool) scope() *memoryPoolScope {
 		m.t.Fatal(err)
 	}
 	for _, p := range s.pods { // as kubelets do
+		if c := s.claims[podID(p)]; c != nil {
+			m.fleet.Mount(string(p.UID), string(c.UID))
+		}
 		if p.Status.PodIP == "" {
 			p.Status.Phase, p.Status.PodIP = corev1.PodRunning, "10.0.0.1"
 			if err := m.r.Status().Update(m.t.Context(), p); err != nil {

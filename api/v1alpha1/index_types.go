@@ -280,7 +280,8 @@ type DMIndexSpec struct {
 	// Durability is what an acknowledged write survives. Memory: the death of any client and any
 	// compute server. Replicated: that of any memory pod, too; it holds the copies of the memory
 	// pools at 2. Persistent: the end of all pods at once; it needs memory pools with persistence,
-	// and the death of a memory pod lasts until it is back. status.durability says what is in
+	// and the death of a memory pod lasts until it is back, or, where they have copies: 2 as well,
+	// until the other copy has taken its place. status.durability says what is in
 	// force. It can be changed.
 	// +required
 	Durability Durability `json:"durability"`

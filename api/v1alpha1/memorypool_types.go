@@ -49,15 +49,15 @@ type MemoryServers struct {
 	// +optional
 	RDMA *RDMASpec `json:"rdma,omitempty"`
 
-	// Persistence keeps what the servers hold on disks as well (transport TCP, one copy): a pod
-	// that comes back has it, also after all pods ended at once. It cannot be added or removed.
-	// Without it memory is lost with its pod.
+	// Persistence keeps what the servers hold on disks as well (transport TCP): a pod that comes
+	// back has it, also after all pods ended at once. It cannot be added or removed. Without it
+	// memory is lost with its pod.
 	// +optional
 	Persistence *Persistence `json:"persistence,omitempty"`
 
 	// Pod says where and how the servers' pods run. After a change what TCP pods hold is moved to
-	// new ones, one after the other. With RDMA or persistence a change concerns pods that are made
-	// afterwards.
+	// new ones, one after the other. With RDMA, or with persistence and one copy, a change concerns
+	// pods that are made afterwards.
 	// +optional
 	Pod PodTemplate `json:"pod,omitzero"`
 }
@@ -73,8 +73,9 @@ const (
 	PersistenceOff    PersistenceSync = "Off"    // when the system writes it
 )
 
-// Persistence is how memory servers keep what they hold on disks: each one has a
-// PersistentVolumeClaim with the name of its pod, which is deleted with the pool.
+// Persistence is how memory servers keep what they hold on disks: each one, and each copy, has a
+// PersistentVolumeClaim with the name of its pod, which is deleted with the pool, or once another
+// copy has taken its place.
 // +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)",message="persistence.storageClassName cannot be changed: the claims are made. Make a new pool, and restore a dump into an index there"
 // +kubebuilder:validation:XValidation:rule="!has(self.size) || !has(oldSelf.size) || quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0",message="persistence.size can only be raised: disks do not shrink"
 type Persistence struct {
@@ -105,7 +106,6 @@ type Persistence struct {
 // DMMemoryPoolSpec is what a memory pool shall be.
 // +kubebuilder:validation:XValidation:rule="!has(self.pod) || !has(self.pod.resources) || !has(self.pod.resources.limits) || !('memory' in self.pod.resources.limits) || has(self.rdma) && has(self.rdma.hugePages) || quantity(string(self.pod.resources.limits['memory'])).compareTo(quantity(string(self.memory)).add(quantity('256Mi'))) >= 0",message="pod.resources.limits.memory is too small: write at least memory + 256Mi, or leave it out"
 // +kubebuilder:validation:XValidation:rule="!has(self.copies) || self.copies == 1 || self.transport == 'TCP'",message="two copies are for pools with transport TCP: write copies: 1, or leave it out"
-// +kubebuilder:validation:XValidation:rule="!has(self.copies) || self.copies == 1 || !has(self.persistence)",message="two copies are for pools without persistence: write copies: 1, or leave one of the two out"
 type DMMemoryPoolSpec struct {
 	MemoryServers `json:",inline"`
 
@@ -117,7 +117,8 @@ type DMMemoryPoolSpec struct {
 	Image string `json:"image,omitempty"`
 
 	// Copies is how many copies there are of what each server holds, on different nodes. With 2
-	// (transport TCP) the loss of a pod loses nothing. It can be changed at any time. Default: 1.
+	// (transport TCP) the loss of a pod loses nothing, and with persistence that of a disk neither.
+	// It can be changed at any time. Default: 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2

@@ -130,6 +130,57 @@ func TestPodsComeBackWithTheirClaims(t *testing.T) {
 	c.settled("demo")
 }
 
+// TestDisksKeptTwice: a pool on disks gets a second copy of each volume while its index is served.
+// All pods are deleted at once: they come back with their claims, and the index goes on with its
+// data. Without its pod and with another copy a volume is served; with copies: 1 the claims of
+// second copies go.
+func TestDisksKeptTwice(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.start(0)
+	c.create(persistent, "demo")
+	c.available("demo")
+	incarnation := c.index("demo").Status.MemoryServers[0].Incarnation
+	pool := &dmv1.DMMemoryPool{}
+	c.patch("demo-memory", pool, func() { pool.Spec.Copies = 2 })
+	roles := func(want string) { // which ones they are depends on who is deleted first
+		t.Helper()
+		c.equal("the pods", want, func() any {
+			text := fmt.Sprint(c.rolesOf("demo-memory"))
+			return fmt.Sprint(strings.Count(text, " primary"), strings.Count(text, " backup"), len(c.pods("demo-memory")))
+		})
+	}
+	roles("2 2 4")
+	c.equal("the budget", "4 IfHealthyBudget", func() any { return c.budget("demo-memory") })
+	claims, was := c.claims("demo-memory"), map[string]types.UID{}
+	if len(claims) != 4 {
+		t.Fatal(claims)
+	}
+	for _, name := range c.pods("demo-memory") {
+		was[name] = c.pod(name).UID
+		c.deletePod(name)
+	}
+	c.eventually("memory pods are back", func() string {
+		for name, uid := range was {
+			if p := (&corev1.Pod{}); c.get(name, p) != nil || p.UID == uid || p.Status.PodIP == "" {
+				return name
+			}
+		}
+		return ""
+	})
+	roles("2 2 4")
+	c.available("demo")
+	c.condition("demo", dmv1.ConditionDataLost, metav1.ConditionFalse, dmv1.ReasonIntact, "")
+	if now := c.claims("demo-memory"); fmt.Sprint(now) != fmt.Sprint(claims) || c.index("demo").Status.MemoryServers[0].Incarnation != incarnation {
+		t.Errorf("claims %v, which were %v; the index has %v, and its first server was %s", now, claims, c.index("demo").Status.MemoryServers, incarnation)
+	}
+	c.patch("demo-memory", pool, func() { pool.Spec.Copies = 1 })
+	roles("2 0 2")
+	c.equal("claims", fmt.Sprint(c.pods("demo-memory")), func() any { return slices.Sorted(maps.Keys(c.claims("demo-memory"))) })
+	c.equal("the budget", "1 AlwaysAllow", func() any { return c.budget("demo-memory") })
+	c.available("demo")
+}
+
 // TestDataIsLostWithItsClaim: a claim that is deleted with its pod is lost data, and its number is
 // not used again.
 func TestDataIsLostWithItsClaim(t *testing.T) {

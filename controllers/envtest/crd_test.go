@@ -101,7 +101,6 @@ func TestRefusedAtCreation(t *testing.T) {
 	f(strings.Replace(index, "durability: Memory", "durability: Replicated", 1), "memory: 512Mi", "memory: 512Mi, transport: RDMA", "durability: Replicated is for transport TCP")
 	f(memoryPool, "memory: 512Mi", "memory: 512Mi, transport: RDMA, copies: 2", "two copies are for pools with transport TCP")
 	f(memoryPool, "memory: 512Mi", "memory: 512Mi, transport: RDMA, persistence: {}", "persistence is for pools with transport TCP")
-	f(memoryPool, "memory: 512Mi", "memory: 512Mi, copies: 2, persistence: {}", "two copies are for pools without persistence")
 	f(memoryPool, "memory: 512Mi", "memory: 512Mi, persistence: {sync: Never}", `supported values: "Always", "5ms", "Off"`)
 	f(memoryPool, "memory: 512Mi", "memory: 512Mi, persistence: {size: 2Gi}", "persistence.size is too small: write at least 4 times memory and 256Mi")
 	f(index, "{type: Bytes, maxLength: 64}", "{type: Bytes}", "keys of type Bytes need maxLength: write how many bytes")

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -22,31 +23,50 @@ func (s *space) podUIDs() map[string]string {
 	return all
 }
 
-// TestPersistent: all pods of an index are deleted by force at once, twice, the second time while a
-// program writes. Its memory pods come back with their claims, and nothing that was acknowledged is
-// lost.
+// bound waits until so many claims have volumes, and lets the servers write them: the provisioner
+// of the tests leaves them to root.
+func (s *space) bound(claims int) {
+	s.Helper()
+	s.eventually(long, "the claims have volumes", func() (bool, string) {
+		phases := s.jsonpath("pvc", "{.items[*].status.phase}")
+		return strings.Count(phases, "Bound") == claims, phases
+	})
+	s.node("exec", "1", "sh", "-c", "chmod 777 /tmp/hostpath_pv/*")
+}
+
+// TestPersistent: all pods of an index are deleted by force at once while a program writes, with
+// one copy of its memory on disks and with two. Its memory pods come back with their claims, and
+// nothing that was acknowledged is lost.
 func TestPersistent(t *testing.T) {
 	s := newSpace(t)
 	s.apply(persistent)
-	s.eventually(long, "the claims have volumes", func() (bool, string) {
-		phases := s.jsonpath("pvc", "{.items[*].status.phase}")
-		return phases == "Bound Bound", phases
-	})
-	// The provisioner of the tests leaves them to root.
-	s.node("exec", "1", "sh", "-c", "chmod 777 /tmp/hostpath_pv/*")
+	s.bound(2)
 	s.newIndex(persistent, "2/2", "2/2")
 	s.is(s.jsonpath("dmi/x", "{.status.durability}"), "Persistent")
 	s.fill()
-	incarnations := s.incarnations()
+	contents := func() string { // whichever pod has which
+		var all []string
+		for _, server := range strings.Fields(s.incarnations()) {
+			all = append(all, server[strings.Index(server, "="):])
+		}
+		slices.Sort(all)
+		return strings.Join(all, " ")
+	}
+	before := contents()
 	e := s.startExercise(1000)
-	for _, phase := range []string{"at rest", "again"} {
-		before := s.podUIDs()
+	for _, phase := range []string{"with one copy", "with two copies"} {
+		if phase == "with two copies" {
+			s.kubectl("patch", "dmmp/x-memory", "--type=merge", `--patch={"spec":{"copies":2}}`)
+			s.bound(4)
+			s.inSync("")
+		}
+		pods := s.podUIDs()
 		e.begin("all pods are deleted " + phase)
 		s.kubectl("delete", "pods", "--selector=app.kubernetes.io/managed-by=dmindex", "--force", "--grace-period=0")
 		s.eventually(long, "the pods are back", func() (bool, string) {
 			now := s.podUIDs()
-			for _, name := range []string{"x-memory-0", "x-memory-1"} {
-				if now[name] == "" || now[name] == before[name] {
+			for name, uid := range pods {
+				if strings.HasPrefix(name, "x-memory-") && (now[name] == "" || now[name] == uid) {
 					return false, s.kubectl("get", "pods")
 				}
 			}
@@ -56,8 +76,9 @@ func TestPersistent(t *testing.T) {
 		e.phase("after they were deleted " + phase)
 		s.filled()
 	}
-	s.is(s.incarnations(), incarnations)
-	s.is(s.jsonpath("pvc", "{.items[*].metadata.name}"), "x-memory-0 x-memory-1")
+	s.inSync("")
+	s.is(contents(), before)
+	s.is(s.jsonpath("pvc", "{.items[*].metadata.name}"), "x-memory-0 x-memory-1 x-memory-1024 x-memory-1025")
 	s.condition("DataLost", "False")
 	t.Logf("%s requests failed", e.finishWithFailures())
 }

@@ -81,7 +81,7 @@ func TestGolden(t *testing.T) {
 		"memory_pool":             memory,
 		"compute_pool":            compute,
 		"memory_pod":              MemoryPod(memory, 3, "server:1"),
-		"memory_copy":             MemoryCopy(memory, 1024, 3, "server:1"),
+		"memory_copy":             MemoryCopy(memory, 1024, 3, "server:1", nil),
 		"memory_budget_of_copies": MemoryBudget(memory, true, 4),
 		"image_probe":             ImageProbe(memory, serverOnNode(memory), 3, "server:1"),
 		"compute_pod":             ComputePod(compute, 1, 3, "uid/1", "server:1", "hash"),

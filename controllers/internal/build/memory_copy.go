@@ -17,15 +17,20 @@ const envPodUID = "POD_UID"
 // MemoryCopy is the pod of a further copy of a volume. Its process begins with an empty memory and
 // serves nothing until a view names it, so it has arguments that an image which knows no copies
 // refuses to start with. It never lies on a node of another copy, and in another zone if there is
-// one.
-func MemoryCopy(pool *dmv1.DMMemoryPool, id, volume int, image string) *corev1.Pod {
+// one. Its memory may be on a disk: views name the claim then, and the pod comes and goes.
+func MemoryCopy(pool *dmv1.DMMemoryPool, id, volume int, image string, claim *corev1.PersistentVolumeClaim) *corev1.Pod {
 	p := memoryPod(pool, id, volume, image)
 	p.Labels[dmv1.LabelVolume] = strconv.Itoa(volume)
 	// Nothing is lost with it, and the budget does not count it, until a view names it.
 	KeepMemoryPod(p, pool, "", true)
 	c := &p.Spec.Containers[0]
-	c.Env = append(c.Env, corev1.EnvVar{Name: envPodUID, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}})
-	c.Args = append(c.Args, "--pod=$("+envPodUID+")", "--mirror="+mirrorAddress)
+	name := "$(" + envPodUID + ")"
+	if claim != nil {
+		name = string(claim.UID)
+	} else {
+		c.Env = append(c.Env, corev1.EnvVar{Name: envPodUID, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}})
+	}
+	c.Args = append(c.Args, "--pod="+name, "--mirror="+mirrorAddress)
 	c.Ports = append(c.Ports, corev1.ContainerPort{Name: "mirror", ContainerPort: config.PortMirror})
 	copies := selector(pool.Name, dmv1.ComponentMemory)
 	copies[dmv1.LabelVolume] = strconv.Itoa(volume)

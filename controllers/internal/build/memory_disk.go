@@ -11,11 +11,15 @@ import (
 )
 
 // Claim is the claim of the disk that keeps what a memory server of a pool with persistence holds.
-// It has the number of its volume, and the name of the server's pod. It goes with the pool, which
-// does not go as long as an index has memory there; it does not go with its pod.
-func Claim(pool *dmv1.DMMemoryPool, id int) *corev1.PersistentVolumeClaim {
+// It has the number and the name of the server's pod, and its label says of which volume it has a
+// copy. It goes with the pool, which does not go as long as an index has memory there; it does not
+// go with its pod.
+func Claim(pool *dmv1.DMMemoryPool, id, volume int) *corev1.PersistentVolumeClaim {
 	c := &corev1.PersistentVolumeClaim{ObjectMeta: meta(PodName(pool.Name, id), pool.Namespace, selector(pool.Name, dmv1.ComponentMemory))}
 	c.Labels[dmv1.LabelServerID] = strconv.Itoa(id)
+	if volume != id {
+		c.Labels[dmv1.LabelVolume] = strconv.Itoa(volume)
+	}
 	c.Spec = corev1.PersistentVolumeClaimSpec{
 		AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		StorageClassName: pool.Spec.Persistence.StorageClassName,

@@ -12,7 +12,8 @@ import (
 )
 
 // TestDisk: a server of a pool with persistence keeps its region in the claim of its pod's name and
-// nowhere else, is no copy, and has time to read it back.
+// nowhere else, can be a copy, and has time to read it back. Views name a further copy by its
+// claim.
 func TestDisk(t *testing.T) {
 	pool := &dmv1.DMMemoryPool{}
 	pool.Name, pool.Spec.Memory = "pool", resource.MustParse("64Gi")
@@ -33,11 +34,18 @@ func TestDisk(t *testing.T) {
 			claims = append(claims, v.PersistentVolumeClaim.ClaimName)
 		}
 	}
-	if !slices.Equal(claims, []string{Claim(pool, 3).Name}) {
+	if !slices.Equal(claims, []string{Claim(pool, 3, 3).Name}) {
 		t.Errorf("the pod has claims %v", claims)
 	}
-	if slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == config.EnvMirror }) {
-		t.Error("the server would take changes of another one")
+	if !slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == config.EnvMirror && v.Value == mirrorAddress }) {
+		t.Error("the server takes no changes of another one")
+	}
+	claim := Claim(pool, 1024, 3)
+	claim.UID = "claim-uid"
+	further := MemoryCopy(pool, 1024, 3, "image", claim)
+	if args := further.Spec.Containers[0].Args; !slices.Contains(args, "--pod=claim-uid") || !slices.Contains(args, "--id=4") || claim.Labels[dmv1.LabelVolume] != "3" ||
+		further.Name != claim.Name || further.Spec.Volumes[len(further.Spec.Volumes)-1].PersistentVolumeClaim.ClaimName != claim.Name {
+		t.Errorf("claim %v has pod %s with %v", claim.Labels, further.Name, args)
 	}
 	for name, annotation := range map[string]string{config.EnvPersistExisting: dmv1.AnnotationUsed, config.EnvPersistAcceptLoss: dmv1.AnnotationAcceptLoss} {
 		if !slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool {
@@ -50,7 +58,7 @@ func TestDisk(t *testing.T) {
 	if least := 3 * pool.Spec.Memory.Value() / slowestDisk; seconds < least || seconds > least+600 {
 		t.Errorf("it may take %d s to start; want %d to %d", seconds, least, least+600)
 	}
-	if size := Claim(pool, 3).Spec.Resources.Requests[corev1.ResourceStorage]; size.String() != "257Gi" {
+	if size := Claim(pool, 3, 3).Spec.Resources.Requests[corev1.ResourceStorage]; size.String() != "257Gi" {
 		t.Errorf("the claim asks for %s", size.String())
 	}
 	size := resource.MustParse("300Gi")

@@ -26,7 +26,7 @@ const (
 // it again. With persistence it reads its region from the claim of its name.
 func MemoryPod(pool *dmv1.DMMemoryPool, id int, image string) *corev1.Pod {
 	p := memoryPod(pool, id, id, image)
-	if pool.Spec.Transport != dmv1.TransportRDMA && pool.Spec.Persistence == nil {
+	if pool.Spec.Transport != dmv1.TransportRDMA {
 		// A variable and no argument: an image that knows no copies would not start for that.
 		c := &p.Spec.Containers[0]
 		c.Env = append(c.Env, corev1.EnvVar{Name: config.EnvMirror, Value: mirrorAddress})

@@ -22,7 +22,7 @@ type Fleet struct {
 	mu      sync.Mutex
 	next    uint64
 	memory  map[string]*memory
-	disks   map[string]*memory // by the UID of their claims
+	mounted map[string]string // UIDs of claims, by those of pods
 	copies  map[string]*copyServer
 	compute map[string]*compute
 	away    map[string]bool   // by namespace/pod: does not answer
@@ -63,7 +63,7 @@ type Fleet struct {
 
 // New is a fleet without servers.
 func New() *Fleet {
-	return &Fleet{memory: map[string]*memory{}, disks: map[string]*memory{}, copies: map[string]*copyServer{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, paths: map[string][]*rpcv1.MemoryPath{}, acls: map[string][]byte{}, trust: map[string]trust{}, ranges: map[string][]*rpcv1.OwnedRange{}, changed: make(chan struct{}), Chunks: 64, Locks: 1024}
+	return &Fleet{memory: map[string]*memory{}, mounted: map[string]string{}, copies: map[string]*copyServer{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, paths: map[string][]*rpcv1.MemoryPath{}, acls: map[string][]byte{}, trust: map[string]trust{}, ranges: map[string][]*rpcv1.OwnedRange{}, changed: make(chan struct{}), Chunks: 64, Locks: 1024}
 }
 
 const chunkBytes = 8 << 20
@@ -172,21 +172,29 @@ func (f *Fleet) HoldingsChanged() {
 func (f *Fleet) Forget(uid string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.memory, uid)
+	delete(f.memory, f.holderLocked(uid))
 }
 
-// Mount gives the memory server of a pod the disk of a claim, with what it has.
+// Mount gives the memory server of a pod the disk of a claim, with what it has. The server is named
+// by the claim, and its process is another one than that of the pod before.
 func (f *Fleet) Mount(uid, claim string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.memory[uid] != nil {
-		return
+	f.mounted[uid] = claim
+}
+
+// holderLocked is what has the memory of a pod's server: its claim, or the pod.
+func (f *Fleet) holderLocked(uid string) string {
+	if claim := f.mounted[uid]; claim != "" {
+		return claim
 	}
-	if f.disks[claim] == nil {
-		f.next++
-		f.disks[claim] = &memory{incarnation: 1000 + f.next, indexes: map[string]*admitted{}}
-	}
-	f.memory[uid] = f.disks[claim]
+	return uid
+}
+
+func (f *Fleet) holder(uid string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.holderLocked(uid)
 }
 
 // Lend puts another memory server, without content, in the place of that of a pod, until back is
@@ -194,12 +202,12 @@ func (f *Fleet) Mount(uid, claim string) {
 func (f *Fleet) Lend(uid string) (back func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	was := f.memory[uid]
-	delete(f.memory, uid)
+	was := f.memory[f.holderLocked(uid)]
+	delete(f.memory, f.holderLocked(uid))
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.memory[uid] = was
+		f.memory[f.holderLocked(uid)] = was
 	}
 }
 
@@ -224,7 +232,7 @@ func (f *Fleet) Admitted(uid string) map[string]uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	quotas := map[string]uint64{}
-	if m := f.memory[uid]; m != nil {
+	if m := f.memory[f.holderLocked(uid)]; m != nil {
 		for index, a := range m.indexes {
 			quotas[index] = a.quota
 		}
@@ -236,7 +244,7 @@ func (f *Fleet) Admitted(uid string) map[string]uint64 {
 func (f *Fleet) Use(uid, index string, chunks uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.memory[uid].indexes[index].used = chunks
+	f.memory[f.holderLocked(uid)].indexes[index].used = chunks
 }
 
 // Register makes a client of an index known to its home, the memory server of a pod, and returns
@@ -244,7 +252,7 @@ func (f *Fleet) Use(uid, index string, chunks uint64) {
 func (f *Fleet) Register(uid, index, name string) uint32 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	a := f.memory[uid].indexes[index]
+	a := f.memory[f.holderLocked(uid)].indexes[index]
 	client := uint32(len(a.clients) + 1)
 	a.clients = append(a.clients, &rpcv1.ClientUse{Client: client, Name: name})
 	return client
@@ -254,7 +262,7 @@ func (f *Fleet) Register(uid, index, name string) uint32 {
 func (f *Fleet) Fenced(uid, index string) (clients []uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if m := f.memory[uid]; m != nil && m.indexes[index] != nil {
+	if m := f.memory[f.holderLocked(uid)]; m != nil && m.indexes[index] != nil {
 		for _, c := range m.indexes[index].clients {
 			if c.Fenced {
 				clients = append(clients, c.Client)

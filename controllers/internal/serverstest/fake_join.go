@@ -22,7 +22,7 @@ func (f *Fleet) SetBehind(names ...string) {
 func (f *Fleet) JoinedAt(uid, index string, id uint32) (addresses []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if m := f.memory[uid]; m != nil && m.indexes[index] != nil {
+	if m := f.memory[f.holderLocked(uid)]; m != nil && m.indexes[index] != nil {
 		for _, s := range m.indexes[index].joined.Servers {
 			if s.Id == id {
 				addresses = append([]string{s.Control}, s.Copies...)
@@ -36,7 +36,7 @@ func (f *Fleet) JoinedAt(uid, index string, id uint32) (addresses []string) {
 func (f *Fleet) Joined(uid, index string) (list []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if m := f.memory[uid]; m != nil && m.indexes[index] != nil {
+	if m := f.memory[f.holderLocked(uid)]; m != nil && m.indexes[index] != nil {
 		for _, s := range m.indexes[index].joined.Servers {
 			list = append(list, fmt.Sprintf("%d %v", s.Id, s.State))
 		}

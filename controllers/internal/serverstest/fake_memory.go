@@ -49,11 +49,11 @@ func (c *memoryClient) with(do func(*memory) error) error {
 	if err := c.f.unfit(c.t); err != nil {
 		return err
 	}
-	m := c.f.memory[c.t.UID]
+	m := c.f.memory[c.f.holderLocked(c.t.UID)]
 	if m == nil {
 		c.f.next++
 		m = &memory{incarnation: 1000 + c.f.next, indexes: map[string]*admitted{}}
-		c.f.memory[c.t.UID] = m
+		c.f.memory[c.f.holderLocked(c.t.UID)] = m
 	}
 	return do(m)
 }

@@ -28,6 +28,7 @@ type copyServer struct {
 	member *volumes.Member
 	stored volumes.State
 	source *copyServer // whose changes it takes
+	ended  bool
 }
 
 // Save implements volumes.Host.
@@ -46,7 +47,7 @@ func (s *copyServer) Prepare() error {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
 	if s.source != nil {
-		s.f.memory[s.t.UID] = s.f.memory[s.source.t.UID]
+		s.f.memory[s.f.holderLocked(s.t.UID)] = s.f.memory[s.f.holderLocked(s.source.t.UID)]
 	}
 	return nil
 }
@@ -66,15 +67,28 @@ func (s *copyServer) Return(backup volumes.Proc, turn uint64) {
 	}
 }
 
+// copyOf is the process of a copy; nil if there is none.
 func (f *Fleet) copyOf(uid string) *copyServer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.copies[uid]
+	return f.copies[f.holderLocked(uid)]
+}
+
+// End ends the process of a memory server's pod, which is gone.
+func (f *Fleet) End(uid string) {
+	if s := f.copyOf(uid); s != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		s.ended = true
+	}
 }
 
 func (f *Fleet) isAway(t servers.Target) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if s := f.copies[f.holderLocked(t.UID)]; s != nil && s.ended && s.t.UID == t.UID {
+		return true
+	}
 	return f.away[t.Namespace+"/"+t.Pod]
 }
 
@@ -93,14 +107,14 @@ func (f *Fleet) begin(t servers.Target) (*copyServer, error) {
 			s.stored.Content = volumes.Served
 		}
 	}
-	s.source = nil
-	m, err := volumes.New(env.Real(), t.UID, s.stored, s)
+	s.source, s.ended, s.t = nil, false, t
+	m, err := volumes.New(env.Real(), f.holder(t.UID), s.stored, s)
 	if err != nil {
 		return nil, err
 	}
 	s.member = m
 	f.mu.Lock()
-	f.copies[t.UID] = s
+	f.copies[f.holderLocked(t.UID)] = s
 	f.mu.Unlock()
 	return s, m.Start()
 }
@@ -157,7 +171,7 @@ func (c *volumeClient) server() (s *copyServer, err error) {
 	case c.f.Older:
 		return nil, servers.ErrNotOffered
 	}
-	if s = c.f.copyOf(c.t.UID); s == nil || s.member.Role() == volumes.Replaced {
+	if s = c.f.copyOf(c.t.UID); s == nil || s.member.Role() == volumes.Replaced || s.t.UID != c.t.UID {
 		return c.f.begin(c.t)
 	}
 	return s, nil
