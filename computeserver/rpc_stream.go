@@ -218,6 +218,11 @@ func mayDo(u *users.User, op *rpcv1.Operation) bool {
 // refused, as other groups that are not well formed are, whoever sends it.
 func mayDoAlone(u *users.User, op *rpcv1.Operation) bool {
 	is := op.GetKind().Traits()
+	if op.GetKind().IsScript() {
+		may := true
+		op.Keys(func(key []byte) { may = may && u.May(is.Reads, is.Changes, key) })
+		return may
+	}
 	return op.GetKind() == rpcv1.Operation_GROUP || u.May(is.Reads, is.Changes, op.GetKey())
 }
 

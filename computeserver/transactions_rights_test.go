@@ -44,6 +44,9 @@ func TestRightsOfTransactions(t *testing.T) {
 	ask("-NOPERM", "SET b:1 1")
 	ask("-EXECABORT", "EXEC")
 	ask("-NOPERM", "WATCH u:1 b:1")
+	ask("-NOPERM", "EVAL return 2 u:1 b:1")
+	ask("-NOPERM", "EVAL_RO return 2 u:1 b:1")
+	ask("$-1", "EVAL return 1 u:1 b:1")
 	ask("+OK", "MULTI")
 	ask("+QUEUED", "SET u:1 1")
 	ask("+QUEUED", "GET u:1")
@@ -57,6 +60,8 @@ func TestRightsOfTransactions(t *testing.T) {
 		return strings.HasPrefix(wholeReply(t, other.from), "-NOPERM")
 	})
 	ask("*2\r\n-NOPERM", "EXEC")
+	ask("-NOPERM", "EVAL return 1 u:1")
+	ask("$-1", "EVAL_RO return 1 u:1")
 	if n := c.store.Len(); n != 0 {
 		t.Errorf("%d keys are stored", n)
 	}
@@ -75,15 +80,27 @@ func TestRightsOfTransactions(t *testing.T) {
 		}
 		return &rpcv1.Operation{Kind: rpcv1.Operation_GROUP, Key: ops[0].Key, Value: value}
 	}
+	script := func(kind rpcv1.Operation_Kind, keys ...string) *rpcv1.Operation {
+		s := &rpcv1.Script{Text: []byte("return 1")}
+		for _, key := range keys {
+			s.Keys = append(s.Keys, []byte(key))
+		}
+		value, err := rpcv1.AppendScript(nil, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &rpcv1.Operation{Kind: kind, Key: s.Keys[0], Value: value}
+	}
 	nested := lookup("u:1")
 	for len(nested.Value) < 8<<10 {
 		nested = group(nested)
 	}
 	b := &batches{t: t, stream: stream}
 	b.send(0, group(lookup("u:1"), lookup("b:1")), group(lookup("u:1"), lookup("u:2")), group(lookup("u:1"), group(lookup("b:1"))), nested,
-		&rpcv1.Operation{Kind: rpcv1.Operation_GROUP, Key: []byte("u:1"), Value: []byte("no batch")})
+		&rpcv1.Operation{Kind: rpcv1.Operation_GROUP, Key: []byte("u:1"), Value: []byte("no batch")},
+		group(script(rpcv1.Operation_SCRIPT, "u:1")), group(script(rpcv1.Operation_SCRIPT_READ, "u:1", "b:1")), group(script(rpcv1.Operation_SCRIPT_READ, "u:1", "u:2")))
 	for i, o := range b.receive().Outcomes {
-		want := []rpcv1.Outcome_Code{rpcv1.Outcome_DENIED, rpcv1.Outcome_OK, rpcv1.Outcome_INVALID, rpcv1.Outcome_INVALID, rpcv1.Outcome_INVALID}[i]
+		want := []rpcv1.Outcome_Code{rpcv1.Outcome_DENIED, rpcv1.Outcome_OK, rpcv1.Outcome_INVALID, rpcv1.Outcome_INVALID, rpcv1.Outcome_INVALID, rpcv1.Outcome_DENIED, rpcv1.Outcome_DENIED, rpcv1.Outcome_OK}[i]
 		if o.Code != want {
 			t.Errorf("group %d: %.200v, want %v", i, o, want)
 		}

@@ -45,6 +45,8 @@ var transactions = [][]string{
 	{"WATCH %s1", "GET %s1", "SET %s1 B", "MGET %s2 %s1", "DEL %s1", "MULTI", "EXEC", "GET %s1"},
 	{"HSET %s1 a 1", "WATCH %s1", "GET %s1", "HGET %s1 a", "GET", "HGET %s1", "MULTI", "PING", "EXEC", "DEL %s1"},
 	{"WATCH %s1", "MULTI", "NOPE", "EXEC", "SET %s1 2", "MULTI", "PING", "EXEC", "DEL %s1"},
+	{"SET %s1 A", "WATCH %s1", "EVAL_RO return(redis.call('GET',KEYS[1])) 1 %s1", "MULTI", "EVAL return(redis.call('INCR',KEYS[1])) 1 %s2", "EVAL return(7) 0", "EVALSHA x 0", "EVAL x x", "GET %s2", "EXEC", "DEL %s1 %s2"},
+	{"SET %s1 A", "WATCH %s1", "SET %s1 B", "EVAL_RO return(redis.call('GET',KEYS[1])) 1 %s1", "SET %s1 A", "MULTI", "PING", "EXEC", "DEL %s1"},
 	{"MULTI", "SET %s1 1", "RESET", "EXEC", "GET %s1"},
 }
 

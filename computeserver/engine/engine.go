@@ -92,6 +92,7 @@ func New(o Options) *Engine {
 			c.Sessions.now = o.Clock
 		}
 	}
+	c.Sessions.scripts = newScripts(c, o.Clock)
 	if o.DivideAlways {
 		c.divideLeast, c.divideSlow = 1, 0
 	}

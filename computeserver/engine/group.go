@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -34,17 +36,24 @@ func (c *Engine) checkGroup(op *rpcv1.Operation) error {
 	}
 	groups := c.Sessions.Groups()
 	for _, each := range ops {
-		switch {
-		case each.Kind == rpcv1.Operation_GROUP:
+		if each.Kind == rpcv1.Operation_GROUP {
 			return &Failure{Code: rpcv1.Outcome_INVALID, Message: "a group in a group"}
-		case !groups && !bytes.Equal(each.Key, op.Key):
-			return ErrNoGroups
 		}
-		if err := c.Check(each); err != nil {
+		if err := c.CheckMember(each); err != nil {
 			return err
+		}
+		if !groups && !ofKey(each, op.Key) {
+			return ErrNoGroups
 		}
 	}
 	return nil
+}
+
+// ofKey reports whether key is all that an operation of a group is on.
+func ofKey(op *rpcv1.Operation, key []byte) bool {
+	is := true
+	op.Keys(func(each []byte) { is = is && bytes.Equal(each, key) })
+	return is
 }
 
 // placeOf is where an operation belongs by m, and the server. other is a key of a group that
@@ -56,11 +65,13 @@ func (c *Engine) placeOf(m *partition.Map, op *rpcv1.Operation) (place ownership
 	}
 	ops, _ := op.Group() // it was checked
 	for _, op := range ops {
-		if _, of := c.View.Place(m, op.Key); of != owner {
-			return place, owner, op.Key
-		}
+		op.Keys(func(key []byte) {
+			if _, of := c.View.Place(m, key); of != owner {
+				other = key
+			}
+		})
 	}
-	return place, owner, nil
+	return place, owner, other
 }
 
 // ErrNoGroups is the error of a group of several keys in a design that cannot keep a half of it
@@ -81,12 +92,14 @@ func (s *Session) servesAll(op *rpcv1.Operation) (lacks []byte, all bool) {
 	if op.Kind == rpcv1.Operation_GROUP {
 		ops, _ := op.Group() // it was checked
 		for _, op := range ops {
-			if !s.Serves(op.Key) {
-				return op.Key, false
-			}
+			op.Keys(func(key []byte) {
+				if lacks == nil && !s.Serves(key) {
+					lacks = key
+				}
+			})
 		}
 	}
-	return nil, true
+	return lacks, lacks == nil
 }
 
 // grouping is what a session runs groups with.
@@ -94,6 +107,12 @@ type grouping struct {
 	pairs  groupPairs
 	over   Session // on pairs
 	moment int64
+
+	// of the scripts of the group under way
+	scripted bool
+	tries    int
+	budget   scriptBudget
+	turns    []int // that it has
 }
 
 // newGrouping makes that of s.
@@ -102,6 +121,7 @@ func newGrouping(s *Session) *grouping {
 	now := func() int64 { return g.moment }
 	g.over.Session = &g.pairs
 	g.over.modification = modification{most: s.modification.most, now: now}
+	g.over.scripts, g.over.in = s.scripts, g
 	g.over.change, g.over.changeMark = g.over.modification.change, g.over.modification.changeMark
 	if s.expiring != nil {
 		g.over.expiring = expiry.New(&g.pairs, now)
@@ -119,19 +139,30 @@ func runGroup(s *Session, op *rpcv1.Operation, dst []byte, o *rpcv1.Outcome) ([]
 		s.groups = newGrouping(s)
 	}
 	g := s.groups
+	g.scripted, g.tries, g.budget.all = false, 0, mostSteps
 	for _, op := range ops {
-		s.note(op.Key)
+		op.Keys(s.note)
+		g.scripted = g.scripted || op.Kind.IsScript()
 	}
 	var outcomes []*rpcv1.Outcome
 	g.pairs.begin(ops)
 	defer g.pairs.end()
-	err = g.pairs.inOneStep(s.Session, func() (err error) {
+	err = g.pairs.inOneStep(s.Session, g.scripted, func() (err error) {
+		if g.scripted {
+			if err := s.scripts.begin(g); err != nil {
+				return err
+			}
+			g.moment = s.scripts.now()
+		}
 		if s.expiring != nil {
 			g.moment = s.modification.now()
 		}
 		outcomes, err = g.run(ops, outcomes[:0])
 		return err
 	})
+	if g.turns != nil {
+		s.scripts.turns.leave(g)
+	}
 	if err != nil {
 		return dst, err
 	}
@@ -146,14 +177,17 @@ func runGroup(s *Session, op *rpcv1.Operation, dst []byte, o *rpcv1.Outcome) ([]
 // ends the group.
 func (g *grouping) run(ops []*rpcv1.Operation, outcomes []*rpcv1.Outcome) ([]*rpcv1.Outcome, error) {
 	g.pairs.load()
-	g.over.counts.left = 2 * rpcv1.MaxGroup // none is counted here
+	g.over.counts.left = math.MaxUint32 // none is counted here
 	size := 0
 	for _, op := range ops {
 		o := &rpcv1.Outcome{}
 		_, err := Run(&g.over, op, nil, o)
+		var ends *groupEnd
 		switch means := o.Code.Meaning(); {
 		case op.Kind == rpcv1.Operation_DIGEST && err != nil, !means.Healthy:
 			return nil, err
+		case errors.As(err, &ends):
+			return nil, ends.error
 		case !means.Answer:
 			o = OutcomeOf(err)
 		}
@@ -189,10 +223,12 @@ type groupPair struct {
 func (p *groupPairs) begin(ops []*rpcv1.Operation) {
 	p.members, p.at, p.now = p.members[:0], map[string]int{}, p.now[:0]
 	for _, op := range ops {
-		if _, there := p.at[string(op.Key)]; !there {
-			p.at[string(op.Key)] = len(p.members)
-			p.members, p.now = append(p.members, index.Member{Key: op.Key}), append(p.now, groupPair{})
-		}
+		op.Keys(func(key []byte) {
+			if _, there := p.at[string(key)]; !there {
+				p.at[string(key)] = len(p.members)
+				p.members, p.now = append(p.members, index.Member{Key: key}), append(p.now, groupPair{})
+			}
+		})
 	}
 }
 
@@ -204,13 +240,16 @@ func (p *groupPairs) end() {
 }
 
 // inOneStep has the index change the pairs as change says. A single pair is an ordinary
-// modification, which every design has.
-func (p *groupPairs) inOneStep(s index.Session, change func() error) (err error) {
+// modification, which every design has; where change takes long, it is asked before.
+func (p *groupPairs) inOneStep(s index.Session, long bool, change func() error) (err error) {
 	if len(p.members) > 1 {
 		if by, ok := s.(index.Grouper); ok {
 			return by.Group(p.members, change)
 		}
 		return ErrNoGroups
+	}
+	if long {
+		return p.compared(s, change)
 	}
 	m := &p.members[0]
 	failed := s.Modify(m.Key, func(old []byte, found bool) ([]byte, index.Action) {
@@ -224,6 +263,32 @@ func (p *groupPairs) inOneStep(s index.Session, change func() error) (err error)
 		return failed
 	}
 	return err
+}
+
+// compared looks the only pair up, asks change, and has the index do what it says if the pair is
+// still the same; else it does so again. change bounds how often.
+func (p *groupPairs) compared(s index.Session, change func() error) error {
+	m := &p.members[0]
+	for {
+		old, err := s.Lookup(m.Key, m.Old[:0])
+		if err != nil && !errors.Is(err, index.ErrNotFound) {
+			return read(err)
+		}
+		m.Old, m.Found, m.Value, m.Action = old, err == nil, nil, index.Keep
+		if err := change(); err != nil || m.Action == index.Keep {
+			return err
+		}
+		moved := false
+		err = s.Modify(m.Key, func(old []byte, found bool) ([]byte, index.Action) {
+			if moved = found != m.Found || found && !bytes.Equal(old, m.Old); moved {
+				return nil, index.Keep
+			}
+			return m.Value, m.Action
+		})
+		if err != nil || !moved {
+			return err
+		}
+	}
 }
 
 // load makes the pairs what the index has.

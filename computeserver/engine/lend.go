@@ -31,7 +31,9 @@ type Session struct {
 	change       index.Change // of modification
 	changeMark   expiry.Change
 
-	groups *grouping // nil before the first group
+	groups  *grouping // nil before the first group
+	scripts *scripts
+	in      *grouping // of a session on the copies of a group
 }
 
 // wakeAll wakes all waiters. Called under mu.
@@ -181,7 +183,7 @@ func (g *Sessions) makeSession(ix ownership.Opened) (*Session, error) {
 		g.unprepared.Store(unprepared)
 		_, grouper := s.(index.Grouper)
 		g.grouper.Store(grouper)
-		lent := &Session{Session: s, of: ix, counts: newCounts(g.load, s), modification: modification{most: g.mostValue, now: g.now}}
+		lent := &Session{Session: s, of: ix, counts: newCounts(g.load, s), modification: modification{most: g.mostValue, now: g.now}, scripts: g.scripts}
 		lent.change, lent.changeMark = lent.modification.change, lent.modification.changeMark
 		if g.clock != nil {
 			lent.expiring = expiry.New(s, g.now)

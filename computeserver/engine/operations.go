@@ -63,7 +63,10 @@ var operations = [rpcv1.Kinds]operation{
 	rpcv1.Operation_DIGEST: digest,
 }
 
-func init() { operations[rpcv1.Operation_GROUP] = runGroup } // which runs operations
+func init() { // these run operations
+	operations[rpcv1.Operation_GROUP] = runGroup
+	operations[rpcv1.Operation_SCRIPT], operations[rpcv1.Operation_SCRIPT_READ] = runScript, runScript
+}
 
 // storeAs is STORE and HASH_STORE.
 func storeAs(s *Session, op *rpcv1.Operation, dst []byte, o *rpcv1.Outcome) ([]byte, error) {
@@ -113,6 +116,9 @@ func (c *Engine) Check(op *rpcv1.Operation) error {
 		case op.Kind.Traits().Hash:
 			return errNoHashes
 		}
+	}
+	if op.Kind.IsScript() {
+		return errScriptAlone
 	}
 	if err := c.CheckKey(op.Key); err != nil {
 		return err

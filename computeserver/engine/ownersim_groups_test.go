@@ -17,7 +17,7 @@ import (
 )
 
 // Groups beside moves and trouble: programs read, change and watch a few keys of their own in
-// groups of two or three. The keys mostly belong to one server, and to several after some maps. All
+// groups of one to three. The keys mostly belong to one server, and to several after some maps. All
 // that was answered has to be what one register with several fields answers, whose operations are
 // the groups.
 
@@ -75,6 +75,7 @@ type groupWorld struct {
 	ops                           []porcupine.Operation
 	doubts                        int
 	done, split, missed, rejected int
+	scripts                       int // of done
 }
 
 // groupProgram sends groups.
@@ -88,7 +89,7 @@ func (w *ownWorld) groupProgram(n int) {
 			if len(all) == 0 {
 				continue
 			}
-			in := groupAsked{keys: w.Random.Perm(groupedKeys)[:2+w.Random.IntN(2)]}
+			in := groupAsked{keys: w.Random.Perm(groupedKeys)[:1+w.Random.IntN(3)]}
 			if last != nil && w.OneIn(2) {
 				in = groupAsked{keys: last.keys, had: last.had, watched: true}
 			}
@@ -128,6 +129,10 @@ func (w *ownWorld) sendGroup(p *simenv.Process, program int, d *pod, in groupAsk
 		}
 		ops = append(ops, op)
 	}
+	scripted := w.OneIn(3)
+	if scripted {
+		ops = append(ops[:len(ops)-len(in.keys)], w.scriptOf(in))
+	}
 	value, err := rpcv1.AppendGroup(nil, ops)
 	if err != nil {
 		w.Report("%v", err)
@@ -146,6 +151,10 @@ func (w *ownWorld) sendGroup(p *simenv.Process, program int, d *pod, in groupAsk
 		if err != nil {
 			w.Report("%v", err)
 			return out, false
+		}
+		if scripted {
+			g.scripts++
+			all = append(all[:len(all)-1], w.scriptAnswered(all[len(all)-1])...)
 		}
 		for i, o := range all[len(all)-len(in.keys):] {
 			had := uint32(0)
@@ -166,6 +175,8 @@ func (w *ownWorld) sendGroup(p *simenv.Process, program int, d *pod, in groupAsk
 		switch {
 		case strings.Contains(o.Message, "belong to different servers"):
 			g.split++
+		case scripted && strings.Contains(o.Message, "others changed the script's keys"):
+			g.rejected++
 		case !strings.Contains(o.Message, "at most 2 with this cache"): // the smallest one
 			w.Report("a group is answered by %v: %s", o.Code, o.Message)
 		}
@@ -274,15 +285,16 @@ func TestGroupSeeds(t *testing.T) {
 		}
 		g := rep.grouped
 		sum.done, sum.split, sum.missed, sum.rejected, sum.doubts = sum.done+g.done, sum.split+g.split, sum.missed+g.missed, sum.rejected+g.rejected, sum.doubts+g.doubts
+		sum.scripts += g.scripts
 	}
-	t.Logf("%d groups done, %d found a watched key changed, %d had keys of several servers, %d refused, %d in doubt", sum.done, sum.missed, sum.split, sum.rejected, sum.doubts)
-	if seeds.Count >= 8 && (sum.done == 0 || sum.split == 0 || sum.missed == 0 || sum.rejected == 0 || sum.doubts == 0) {
+	t.Logf("%d groups done, %d of them scripts, %d found a watched key changed, %d had keys of several servers, %d refused, %d in doubt", sum.done, sum.scripts, sum.missed, sum.split, sum.rejected, sum.doubts)
+	if seeds.Count >= 8 && (sum.done == 0 || sum.scripts == 0 || sum.split == 0 || sum.missed == 0 || sum.rejected == 0 || sum.doubts == 0) {
 		t.Error("something never happened")
 	}
 	for _, x := range []struct {
 		wrong mistake
 		from  uint64
-	}{{halfGroups, 24}, {lookEarly, 16}} {
+	}{{halfGroups, 32}, {lookEarly, 16}} {
 		found := false
 		for seed := x.from; seed < x.from+100 && !found; seed++ {
 			rep := ownRun{seed: 2 * seed, dex: true, groups: true, wrong: x.wrong}.do()

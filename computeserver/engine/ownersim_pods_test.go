@@ -74,6 +74,7 @@ func (w *ownWorld) runPod(d *pod) {
 			Limit: ownLimit, MaxSessions: 3, MaxWaiting: 64, HeldMost: w.load.held, Log: slog.New(joins{slog.DiscardHandler, &w.load.joined}),
 		})
 		c.Peers = &simPeers{w, p}
+		c.SetCommands(simCommands{})
 		d.core = c
 		p.Go("engine", c.Sessions.Run)
 		p.Go("follow", func() { c.Follow(k) })

@@ -37,6 +37,7 @@ type Sessions struct {
 	log        *slog.Logger
 
 	mostValue int // bytes
+	scripts   *scripts
 	// nil where pairs do not expire
 	clock *expiry.Clock // set and followed by Run
 	now   func() int64  // the time by which pairs expire

@@ -83,6 +83,8 @@ type conn struct {
 	unopened bool // a session; the commands behind are set aside, or answered at once
 	waited   bool // a session, or a server that has some keys
 
+	scripted bool // it is not a client's: a script calls commands with it (Call)
+
 	divided bool // commands on one key are set aside, to be divided among sessions
 	multi   transaction
 	cursors ownCursors

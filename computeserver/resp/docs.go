@@ -78,15 +78,13 @@ func (c *conn) commandKeys(args [][]byte) {
 	switch {
 	case k == nil:
 		c.replyError("ERR Invalid command specified")
-	case k.keys.step == 0:
+	case k.keys.step == 0 && !k.counted:
 		c.replyError("ERR The command has no key arguments")
 	case !k.takes(len(args)):
 		c.replyError("ERR Invalid number of arguments specified for command")
 	default:
 		var keys [][]byte
-		for i, last := k.keys.first, k.keys.until(len(args)); i <= last; i += k.keys.step {
-			keys = append(keys, args[i])
-		}
+		k.eachKey(args, func(key []byte) bool { keys = append(keys, key); return true })
 		c.out = redcon.AppendArray(c.out, len(keys))
 		c.tally.Count(count.OK)
 		for _, key := range keys {

@@ -64,6 +64,8 @@ func (c *conn) readQueued(q *queuedCommand) (size int) {
 	k := q.k
 	switch {
 	case k.queue:
+	case k.counted:
+		size = c.readScript(q)
 	case k.alone(len(q.args)):
 		op := &rpcv1.Operation{}
 		if q.by, q.err = c.operation(k, q.args, op); q.err != nil {
@@ -86,19 +88,20 @@ func (c *conn) readQueued(q *queuedCommand) (size int) {
 	}
 	for _, op := range q.ops {
 		is := op.Kind.Traits()
-		if is.Value {
+		if is.Value && !k.counted {
 			size += c.s.core.Index.MaxValueBytes
 		}
 		switch {
 		case q.err != nil:
-		case !c.login.User().May(is.Reads, is.Changes, op.Key): // not any more
+		case k.counted && !c.mayRun(k, q.args), // not any more
+			!k.counted && !c.scripted && !c.login.User().May(is.Reads, is.Changes, op.Key):
 			q.err = errorReply(noPermission(k, c.login.User()))
 		default:
-			q.err = c.s.core.Check(op)
+			q.err = c.s.core.CheckMember(op)
 		}
 	}
 	if q.err != nil {
-		q.ops, size = nil, 0
+		q.ops, q.alone, size = nil, nil, 0
 	}
 	return size
 }
@@ -138,6 +141,8 @@ func (c *conn) replyQueued(q *queuedCommand, outcomes []*rpcv1.Outcome) {
 	switch {
 	case q.err != nil:
 		c.refuseCommand(q.err)
+	case q.alone != nil:
+		c.replyAlone(q.alone)
 	case q.k.queue:
 		q.k.run(c, q.args)
 	case q.by != nil:

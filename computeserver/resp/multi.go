@@ -49,6 +49,8 @@ type queuedCommand struct {
 	ops []*rpcv1.Operation
 	by  reply
 	err error
+	// A script without keys, which is run behind EXEC, as it touches nothing.
+	alone *rpcv1.Script
 }
 
 // watchedKey is a key with the digest that its pair had.
@@ -106,7 +108,7 @@ func (c *conn) queue(k *command, args [][]byte) {
 	keys := 0
 	switch {
 	case k.queue:
-	case k.reply == nil && k.together == nil:
+	case k.reply == nil && k.together == nil && !k.counted:
 		c.reject(fmt.Sprintf("ERR '%s' cannot stand between MULTI and EXEC, and nothing of this transaction will be done; send it before or behind it", k.name))
 		return
 	case !c.mayServe(): // which has replied why
@@ -114,14 +116,19 @@ func (c *conn) queue(k *command, args [][]byte) {
 		return
 	default:
 		first := m.key
-		for i := k.keys.first; i <= k.keys.until(len(args)); i += k.keys.step {
-			if err := c.together(first, args[i]); err != nil {
-				c.reject(err.Error())
-				return
+		var split error
+		k.eachKey(args, func(key []byte) bool {
+			if split = c.together(first, key); split != nil {
+				return false
 			}
 			if keys++; first == nil {
-				first = args[i]
+				first = key
 			}
+			return true
+		})
+		if split != nil {
+			c.reject(split.Error())
+			return
 		}
 	}
 	size := queuedBytes
@@ -134,7 +141,7 @@ func (c *conn) queue(k *command, args [][]byte) {
 	}
 	m.queued = append(m.queued, queuedCommand{k: k, args: cloneAll(args)})
 	if keys > 0 && m.key == nil {
-		m.key = m.queued[len(m.queued)-1].args[k.keys.first]
+		k.eachKey(m.queued[len(m.queued)-1].args, func(key []byte) bool { m.key = key; return false })
 	}
 	c.out = append(c.out, "+QUEUED\r\n"...)
 	c.tally.Count(count.OK)
@@ -218,16 +225,17 @@ func (c *conn) cmdWatch(args [][]byte) {
 // watchedBy is the digests of the watched keys that a command reads, if it changes nothing and
 // could stand in a transaction.
 func (c *conn) watchedBy(k *command, args [][]byte) (ops []*rpcv1.Operation) {
-	if c.multi.begun || k.now || k.is.Changes || k.reply == nil && k.together == nil {
+	if c.multi.begun || k.now || k.is.Changes || k.reply == nil && k.together == nil && !k.counted {
 		return nil
 	}
 	for _, w := range c.multi.watched {
-		for i := k.keys.first; i <= k.keys.until(len(args)); i += k.keys.step {
-			if bytes.Equal(args[i], w.key) {
+		k.eachKey(args, func(key []byte) bool {
+			if bytes.Equal(key, w.key) {
 				ops = append(ops, w.unchanged())
-				break
+				return false
 			}
-		}
+			return true
+		})
 	}
 	return ops
 }

@@ -28,6 +28,11 @@ func (c *conn) mayRun(k *command, args [][]byte) bool {
 	case toChangeAll:
 		return user.ReadsAll() && user.MayWrite(nil)
 	}
+	if k.counted {
+		may := true
+		k.eachKey(args, func(key []byte) bool { may = user.May(k.is.Reads, k.is.Changes, key); return may })
+		return may
+	}
 	if k.single {
 		return user.May(k.is.Reads, k.is.Changes, args[1])
 	}

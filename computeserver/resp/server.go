@@ -86,7 +86,7 @@ const (
 
 // New makes a server that has no connection yet.
 func New(c Config) *Server {
-	return &Server{
+	s := &Server{
 		core: c.Engine, users: c.Users, front: c.Front, batches: c.Batches, version: c.Version, hide: c.Hide,
 		cursors: newCursors(c.Engine.Env, c.Engine.Self, maxCursors, cursorsKept), ask: c.AskCursor, size: engine.NewCounting(c.Engine.Env), started: time.Now(),
 		lobby: accept.NewLobby(maxAnonymousConns, c.AuthLimit), logins: c.Logins,
@@ -94,6 +94,8 @@ func New(c Config) *Server {
 		tls: c.TLS, handshake: c.AuthLimit,
 		drainGrace: drainGrace, conns: map[uint64]*conn{},
 	}
+	c.Engine.SetCommands(s)
+	return s
 }
 
 // Accept serves a listener until it is closed. Its Accept fails for nothing else.

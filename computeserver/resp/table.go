@@ -37,6 +37,9 @@ type command struct {
 	read func(args [][]byte, op *rpcv1.Operation, by reply) (reply, error)
 	run  func(c *conn, args [][]byte)
 
+	counted bool // its keys are behind an argument that says how many: EVAL
+	bySum   bool // its script is named by its sum
+
 	open  bool  // may be used before AUTH
 	data  bool  // touches the index: refused while draining ends, and when data was lost
 	now   bool  // runs between MULTI and EXEC, too, where others are queued
@@ -238,6 +241,16 @@ func init() {
 		{name: "watch", usage: "key [key ...]", does: "`OK`. `EXEC` does nothing if one of the keys has another value, type or deadline by then",
 			arity: -2, keys: allKeys, kind: rpcv1.Operation_DIGEST, run: (*conn).cmdWatch, now: true},
 		{name: "unwatch", does: "`OK`; no key is watched any more", arity: 1, run: (*conn).cmdUnwatch, queue: true},
+		{name: "eval", usage: "script numkeys [key ...] [arg ...]", does: "what the script in Lua returns: see [Scripts](#scripts)",
+			arity: -3, kind: rpcv1.Operation_SCRIPT, counted: true, run: (*conn).cmdEval},
+		{name: "evalsha", usage: "sum numkeys [key ...] [arg ...]", does: "as `EVAL`, of a script that this server has been sent; else `NOSCRIPT`",
+			arity: -3, kind: rpcv1.Operation_SCRIPT, counted: true, bySum: true, run: (*conn).cmdEval},
+		{name: "eval_ro", usage: "script numkeys [key ...] [arg ...]", does: "as `EVAL`; the script changes nothing",
+			arity: -3, kind: rpcv1.Operation_SCRIPT_READ, counted: true, run: (*conn).cmdEval},
+		{name: "evalsha_ro", usage: "sum numkeys [key ...] [arg ...]", does: "as `EVALSHA`; the script changes nothing",
+			arity: -3, kind: rpcv1.Operation_SCRIPT_READ, counted: true, bySum: true, run: (*conn).cmdEval},
+		{name: "script", usage: "LOAD script|EXISTS sum [sum ...]|FLUSH [ASYNC|SYNC]|KILL", does: "the script's sum; 1 for each script that this server has, else 0; `OK`; `NOTBUSY`: a script ends by itself",
+			arity: -2, run: (*conn).cmdScript},
 	} {
 		k.slot = len(CommandNames)
 		k.value = cmp.Or(k.value, 2)

@@ -63,6 +63,9 @@ var traits = [...]Traits{
 
 	Operation_DIGEST: {Reads: true, Repeatable: true, Value: true},
 	Operation_GROUP:  {Reads: true, Changes: true, Value: true},
+
+	Operation_SCRIPT:      {Reads: true, Changes: true, Value: true},
+	Operation_SCRIPT_READ: {Reads: true, Repeatable: true, Value: true},
 }
 
 // Kinds is one more than the highest kind that this version knows.

@@ -66,6 +66,11 @@ const (
 	// first one; with others of its batch it has an order only where they are on that key. MISMATCH, and nothing was done: one of its DIGESTs would be
 	// answered so. UNSUPPORTED in a design whose ranges have no owners, unless all keys are one.
 	Operation_GROUP Operation_Kind = 27
+	// SCRIPT runs a script of Lua on the pairs of its keys, as one operation of a GROUP, and nowhere else. value is a Script; key is the first of its keys,
+	// and the group is one of all of them. The outcome's value is what the script returned, as a reply of RESP. INVALID, and nothing of the group was done:
+	// it took too many steps, too much memory, or its keys changed again and again while it ran.
+	Operation_SCRIPT      Operation_Kind = 28
+	Operation_SCRIPT_READ Operation_Kind = 29 // SCRIPT of a script that changes nothing: what it calls to change a pair is an error
 )
 
 // Enum value maps for Operation_Kind.
@@ -97,6 +102,8 @@ var (
 		23: "HASH_STORE",
 		26: "DIGEST",
 		27: "GROUP",
+		28: "SCRIPT",
+		29: "SCRIPT_READ",
 	}
 	Operation_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":     0,
@@ -125,6 +132,8 @@ var (
 		"HASH_STORE":           23,
 		"DIGEST":               26,
 		"GROUP":                27,
+		"SCRIPT":               28,
+		"SCRIPT_READ":          29,
 	}
 )
 
@@ -412,7 +421,7 @@ func (x Pair_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Pair_Type.Descriptor instead.
 func (Pair_Type) EnumDescriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{5, 0}
+	return file_compute_proto_rawDescGZIP(), []int{6, 0}
 }
 
 type Operation struct {
@@ -719,6 +728,75 @@ func (x *DoReply) GetMapGeneration() uint64 {
 	return 0
 }
 
+// Script is the value of a SCRIPT.
+type Script struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Text          []byte                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"` // at most 64 KiB
+	Keys          [][]byte               `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"` // 1 to 1024
+	Args          [][]byte               `protobuf:"bytes,3,rep,name=args,proto3" json:"args,omitempty"`
+	Resp3         bool                   `protobuf:"varint,4,opt,name=resp3,proto3" json:"resp3,omitempty"` // the protocol of the outcome's value; else RESP2
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Script) Reset() {
+	*x = Script{}
+	mi := &file_compute_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Script) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Script) ProtoMessage() {}
+
+func (x *Script) ProtoReflect() protoreflect.Message {
+	mi := &file_compute_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Script.ProtoReflect.Descriptor instead.
+func (*Script) Descriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Script) GetText() []byte {
+	if x != nil {
+		return x.Text
+	}
+	return nil
+}
+
+func (x *Script) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *Script) GetArgs() [][]byte {
+	if x != nil {
+		return x.Args
+	}
+	return nil
+}
+
+func (x *Script) GetResp3() bool {
+	if x != nil {
+		return x.Resp3
+	}
+	return false
+}
+
 type ScanRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Start     []byte                 `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`          // inclusive
@@ -737,7 +815,7 @@ type ScanRequest struct {
 
 func (x *ScanRequest) Reset() {
 	*x = ScanRequest{}
-	mi := &file_compute_proto_msgTypes[4]
+	mi := &file_compute_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -749,7 +827,7 @@ func (x *ScanRequest) String() string {
 func (*ScanRequest) ProtoMessage() {}
 
 func (x *ScanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[4]
+	mi := &file_compute_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -762,7 +840,7 @@ func (x *ScanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScanRequest.ProtoReflect.Descriptor instead.
 func (*ScanRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{4}
+	return file_compute_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ScanRequest) GetStart() []byte {
@@ -833,7 +911,7 @@ type Pair struct {
 
 func (x *Pair) Reset() {
 	*x = Pair{}
-	mi := &file_compute_proto_msgTypes[5]
+	mi := &file_compute_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -845,7 +923,7 @@ func (x *Pair) String() string {
 func (*Pair) ProtoMessage() {}
 
 func (x *Pair) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[5]
+	mi := &file_compute_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -858,7 +936,7 @@ func (x *Pair) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pair.ProtoReflect.Descriptor instead.
 func (*Pair) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{5}
+	return file_compute_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Pair) GetKey() []byte {
@@ -900,7 +978,7 @@ type ScanReply struct {
 
 func (x *ScanReply) Reset() {
 	*x = ScanReply{}
-	mi := &file_compute_proto_msgTypes[6]
+	mi := &file_compute_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +990,7 @@ func (x *ScanReply) String() string {
 func (*ScanReply) ProtoMessage() {}
 
 func (x *ScanReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[6]
+	mi := &file_compute_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +1003,7 @@ func (x *ScanReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScanReply.ProtoReflect.Descriptor instead.
 func (*ScanReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{6}
+	return file_compute_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ScanReply) GetPairs() []*Pair {
@@ -957,7 +1035,7 @@ type GetComputeMapRequest struct {
 
 func (x *GetComputeMapRequest) Reset() {
 	*x = GetComputeMapRequest{}
-	mi := &file_compute_proto_msgTypes[7]
+	mi := &file_compute_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1047,7 @@ func (x *GetComputeMapRequest) String() string {
 func (*GetComputeMapRequest) ProtoMessage() {}
 
 func (x *GetComputeMapRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[7]
+	mi := &file_compute_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1060,7 @@ func (x *GetComputeMapRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetComputeMapRequest.ProtoReflect.Descriptor instead.
 func (*GetComputeMapRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{7}
+	return file_compute_proto_rawDescGZIP(), []int{8}
 }
 
 type ComputeMapReply struct {
@@ -996,7 +1074,7 @@ type ComputeMapReply struct {
 
 func (x *ComputeMapReply) Reset() {
 	*x = ComputeMapReply{}
-	mi := &file_compute_proto_msgTypes[8]
+	mi := &file_compute_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1086,7 @@ func (x *ComputeMapReply) String() string {
 func (*ComputeMapReply) ProtoMessage() {}
 
 func (x *ComputeMapReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[8]
+	mi := &file_compute_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1099,7 @@ func (x *ComputeMapReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputeMapReply.ProtoReflect.Descriptor instead.
 func (*ComputeMapReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{8}
+	return file_compute_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ComputeMapReply) GetGeneration() uint64 {
@@ -1053,7 +1131,7 @@ type DescribeComputeRequest struct {
 
 func (x *DescribeComputeRequest) Reset() {
 	*x = DescribeComputeRequest{}
-	mi := &file_compute_proto_msgTypes[9]
+	mi := &file_compute_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1065,7 +1143,7 @@ func (x *DescribeComputeRequest) String() string {
 func (*DescribeComputeRequest) ProtoMessage() {}
 
 func (x *DescribeComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[9]
+	mi := &file_compute_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1078,7 +1156,7 @@ func (x *DescribeComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeComputeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{9}
+	return file_compute_proto_rawDescGZIP(), []int{10}
 }
 
 type DescribeComputeReply struct {
@@ -1110,7 +1188,7 @@ type DescribeComputeReply struct {
 
 func (x *DescribeComputeReply) Reset() {
 	*x = DescribeComputeReply{}
-	mi := &file_compute_proto_msgTypes[10]
+	mi := &file_compute_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1122,7 +1200,7 @@ func (x *DescribeComputeReply) String() string {
 func (*DescribeComputeReply) ProtoMessage() {}
 
 func (x *DescribeComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[10]
+	mi := &file_compute_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1135,7 +1213,7 @@ func (x *DescribeComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeComputeReply.ProtoReflect.Descriptor instead.
 func (*DescribeComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{10}
+	return file_compute_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DescribeComputeReply) GetId() uint32 {
@@ -1290,7 +1368,7 @@ type MemoryPath struct {
 
 func (x *MemoryPath) Reset() {
 	*x = MemoryPath{}
-	mi := &file_compute_proto_msgTypes[11]
+	mi := &file_compute_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1302,7 +1380,7 @@ func (x *MemoryPath) String() string {
 func (*MemoryPath) ProtoMessage() {}
 
 func (x *MemoryPath) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[11]
+	mi := &file_compute_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1315,7 +1393,7 @@ func (x *MemoryPath) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryPath.ProtoReflect.Descriptor instead.
 func (*MemoryPath) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{11}
+	return file_compute_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MemoryPath) GetServer() uint32 {
@@ -1354,7 +1432,7 @@ type ComputeLoad struct {
 
 func (x *ComputeLoad) Reset() {
 	*x = ComputeLoad{}
-	mi := &file_compute_proto_msgTypes[12]
+	mi := &file_compute_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1366,7 +1444,7 @@ func (x *ComputeLoad) String() string {
 func (*ComputeLoad) ProtoMessage() {}
 
 func (x *ComputeLoad) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[12]
+	mi := &file_compute_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1379,7 +1457,7 @@ func (x *ComputeLoad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputeLoad.ProtoReflect.Descriptor instead.
 func (*ComputeLoad) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{12}
+	return file_compute_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ComputeLoad) GetOperationsPerSecond() float64 {
@@ -1435,7 +1513,7 @@ type KeyLoad struct {
 
 func (x *KeyLoad) Reset() {
 	*x = KeyLoad{}
-	mi := &file_compute_proto_msgTypes[13]
+	mi := &file_compute_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +1525,7 @@ func (x *KeyLoad) String() string {
 func (*KeyLoad) ProtoMessage() {}
 
 func (x *KeyLoad) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[13]
+	mi := &file_compute_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1460,7 +1538,7 @@ func (x *KeyLoad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyLoad.ProtoReflect.Descriptor instead.
 func (*KeyLoad) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{13}
+	return file_compute_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *KeyLoad) GetKey() []byte {
@@ -1493,7 +1571,7 @@ type OwnedRange struct {
 
 func (x *OwnedRange) Reset() {
 	*x = OwnedRange{}
-	mi := &file_compute_proto_msgTypes[14]
+	mi := &file_compute_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1505,7 +1583,7 @@ func (x *OwnedRange) String() string {
 func (*OwnedRange) ProtoMessage() {}
 
 func (x *OwnedRange) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[14]
+	mi := &file_compute_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1518,7 +1596,7 @@ func (x *OwnedRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnedRange.ProtoReflect.Descriptor instead.
 func (*OwnedRange) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{14}
+	return file_compute_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *OwnedRange) GetStart() []byte {
@@ -1592,7 +1670,7 @@ type TakeOver struct {
 
 func (x *TakeOver) Reset() {
 	*x = TakeOver{}
-	mi := &file_compute_proto_msgTypes[15]
+	mi := &file_compute_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1682,7 @@ func (x *TakeOver) String() string {
 func (*TakeOver) ProtoMessage() {}
 
 func (x *TakeOver) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[15]
+	mi := &file_compute_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1695,7 @@ func (x *TakeOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeOver.ProtoReflect.Descriptor instead.
 func (*TakeOver) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{15}
+	return file_compute_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TakeOver) GetStart() []byte {
@@ -1671,7 +1749,7 @@ type GetCursorRequest struct {
 
 func (x *GetCursorRequest) Reset() {
 	*x = GetCursorRequest{}
-	mi := &file_compute_proto_msgTypes[16]
+	mi := &file_compute_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1683,7 +1761,7 @@ func (x *GetCursorRequest) String() string {
 func (*GetCursorRequest) ProtoMessage() {}
 
 func (x *GetCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[16]
+	mi := &file_compute_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1696,7 +1774,7 @@ func (x *GetCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCursorRequest.ProtoReflect.Descriptor instead.
 func (*GetCursorRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{16}
+	return file_compute_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetCursorRequest) GetCursor() uint64 {
@@ -1716,7 +1794,7 @@ type GetCursorReply struct {
 
 func (x *GetCursorReply) Reset() {
 	*x = GetCursorReply{}
-	mi := &file_compute_proto_msgTypes[17]
+	mi := &file_compute_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1728,7 +1806,7 @@ func (x *GetCursorReply) String() string {
 func (*GetCursorReply) ProtoMessage() {}
 
 func (x *GetCursorReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[17]
+	mi := &file_compute_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1741,7 +1819,7 @@ func (x *GetCursorReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCursorReply.ProtoReflect.Descriptor instead.
 func (*GetCursorReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{17}
+	return file_compute_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetCursorReply) GetFound() bool {
@@ -1767,7 +1845,7 @@ type DrainComputeRequest struct {
 
 func (x *DrainComputeRequest) Reset() {
 	*x = DrainComputeRequest{}
-	mi := &file_compute_proto_msgTypes[18]
+	mi := &file_compute_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +1857,7 @@ func (x *DrainComputeRequest) String() string {
 func (*DrainComputeRequest) ProtoMessage() {}
 
 func (x *DrainComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[18]
+	mi := &file_compute_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +1870,7 @@ func (x *DrainComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainComputeRequest.ProtoReflect.Descriptor instead.
 func (*DrainComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{18}
+	return file_compute_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DrainComputeRequest) GetLimitMilliseconds() uint32 {
@@ -1811,7 +1889,7 @@ type DrainComputeReply struct {
 
 func (x *DrainComputeReply) Reset() {
 	*x = DrainComputeReply{}
-	mi := &file_compute_proto_msgTypes[19]
+	mi := &file_compute_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1823,7 +1901,7 @@ func (x *DrainComputeReply) String() string {
 func (*DrainComputeReply) ProtoMessage() {}
 
 func (x *DrainComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[19]
+	mi := &file_compute_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1836,7 +1914,7 @@ func (x *DrainComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainComputeReply.ProtoReflect.Descriptor instead.
 func (*DrainComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{19}
+	return file_compute_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DrainComputeReply) GetUnfinished() uint64 {
@@ -1855,7 +1933,7 @@ type BlockComputeRequest struct {
 
 func (x *BlockComputeRequest) Reset() {
 	*x = BlockComputeRequest{}
-	mi := &file_compute_proto_msgTypes[20]
+	mi := &file_compute_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1867,7 +1945,7 @@ func (x *BlockComputeRequest) String() string {
 func (*BlockComputeRequest) ProtoMessage() {}
 
 func (x *BlockComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[20]
+	mi := &file_compute_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1880,7 +1958,7 @@ func (x *BlockComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockComputeRequest.ProtoReflect.Descriptor instead.
 func (*BlockComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{20}
+	return file_compute_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BlockComputeRequest) GetReason() string {
@@ -1898,7 +1976,7 @@ type BlockComputeReply struct {
 
 func (x *BlockComputeReply) Reset() {
 	*x = BlockComputeReply{}
-	mi := &file_compute_proto_msgTypes[21]
+	mi := &file_compute_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +1988,7 @@ func (x *BlockComputeReply) String() string {
 func (*BlockComputeReply) ProtoMessage() {}
 
 func (x *BlockComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[21]
+	mi := &file_compute_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,14 +2001,14 @@ func (x *BlockComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockComputeReply.ProtoReflect.Descriptor instead.
 func (*BlockComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{21}
+	return file_compute_proto_rawDescGZIP(), []int{22}
 }
 
 var File_compute_proto protoreflect.FileDescriptor
 
 const file_compute_proto_rawDesc = "" +
 	"\n" +
-	"\rcompute.proto\x12\x0edmindex.rpc.v1\"\xef\x06\n" +
+	"\rcompute.proto\x12\x0edmindex.rpc.v1\"\x8c\a\n" +
 	"\tOperation\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.dmindex.rpc.v1.Operation.KindR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x14\n" +
@@ -1938,7 +2016,7 @@ const file_compute_proto_rawDesc = "" +
 	"\tcondition\x18\x04 \x01(\x0e2#.dmindex.rpc.v1.Operation.ConditionR\tcondition\x12\x18\n" +
 	"\aoperand\x18\x05 \x01(\fR\aoperand\x12\x16\n" +
 	"\x06number\x18\x06 \x01(\x12R\x06number\x128\n" +
-	"\x06expiry\x18\a \x01(\x0e2 .dmindex.rpc.v1.Operation.ExpiryR\x06expiry\"\x88\x03\n" +
+	"\x06expiry\x18\a \x01(\x0e2 .dmindex.rpc.v1.Operation.ExpiryR\x06expiry\"\xa5\x03\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -1976,7 +2054,10 @@ const file_compute_proto_rawDesc = "" +
 	"HASH_STORE\x10\x17\x12\n" +
 	"\n" +
 	"\x06DIGEST\x10\x1a\x12\t\n" +
-	"\x05GROUP\x10\x1b\"\x04\b\x18\x10\x18\"\x04\b\x19\x10\x19\"\x99\x01\n" +
+	"\x05GROUP\x10\x1b\x12\n" +
+	"\n" +
+	"\x06SCRIPT\x10\x1c\x12\x0f\n" +
+	"\vSCRIPT_READ\x10\x1d\"\x04\b\x18\x10\x18\"\x04\b\x19\x10\x19\"\x99\x01\n" +
 	"\tCondition\x12\n" +
 	"\n" +
 	"\x06ALWAYS\x10\x00\x12\n" +
@@ -2033,7 +2114,12 @@ const file_compute_proto_rawDesc = "" +
 	"\aDoReply\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x123\n" +
 	"\boutcomes\x18\x02 \x03(\v2\x17.dmindex.rpc.v1.OutcomeR\boutcomes\x12%\n" +
-	"\x0emap_generation\x18\x03 \x01(\x04R\rmapGeneration\"\xcc\x01\n" +
+	"\x0emap_generation\x18\x03 \x01(\x04R\rmapGeneration\"Z\n" +
+	"\x06Script\x12\x12\n" +
+	"\x04text\x18\x01 \x01(\fR\x04text\x12\x12\n" +
+	"\x04keys\x18\x02 \x03(\fR\x04keys\x12\x12\n" +
+	"\x04args\x18\x03 \x03(\fR\x04args\x12\x14\n" +
+	"\x05resp3\x18\x04 \x01(\bR\x05resp3\"\xcc\x01\n" +
 	"\vScanRequest\x12\x14\n" +
 	"\x05start\x18\x01 \x01(\fR\x05start\x12\x10\n" +
 	"\x03end\x18\x02 \x01(\fR\x03end\x12\x14\n" +
@@ -2160,7 +2246,7 @@ func file_compute_proto_rawDescGZIP() []byte {
 }
 
 var file_compute_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_compute_proto_goTypes = []any{
 	(Operation_Kind)(0),            // 0: dmindex.rpc.v1.Operation.Kind
 	(Operation_Condition)(0),       // 1: dmindex.rpc.v1.Operation.Condition
@@ -2171,24 +2257,25 @@ var file_compute_proto_goTypes = []any{
 	(*Outcome)(nil),                // 6: dmindex.rpc.v1.Outcome
 	(*DoRequest)(nil),              // 7: dmindex.rpc.v1.DoRequest
 	(*DoReply)(nil),                // 8: dmindex.rpc.v1.DoReply
-	(*ScanRequest)(nil),            // 9: dmindex.rpc.v1.ScanRequest
-	(*Pair)(nil),                   // 10: dmindex.rpc.v1.Pair
-	(*ScanReply)(nil),              // 11: dmindex.rpc.v1.ScanReply
-	(*GetComputeMapRequest)(nil),   // 12: dmindex.rpc.v1.GetComputeMapRequest
-	(*ComputeMapReply)(nil),        // 13: dmindex.rpc.v1.ComputeMapReply
-	(*DescribeComputeRequest)(nil), // 14: dmindex.rpc.v1.DescribeComputeRequest
-	(*DescribeComputeReply)(nil),   // 15: dmindex.rpc.v1.DescribeComputeReply
-	(*MemoryPath)(nil),             // 16: dmindex.rpc.v1.MemoryPath
-	(*ComputeLoad)(nil),            // 17: dmindex.rpc.v1.ComputeLoad
-	(*KeyLoad)(nil),                // 18: dmindex.rpc.v1.KeyLoad
-	(*OwnedRange)(nil),             // 19: dmindex.rpc.v1.OwnedRange
-	(*TakeOver)(nil),               // 20: dmindex.rpc.v1.TakeOver
-	(*GetCursorRequest)(nil),       // 21: dmindex.rpc.v1.GetCursorRequest
-	(*GetCursorReply)(nil),         // 22: dmindex.rpc.v1.GetCursorReply
-	(*DrainComputeRequest)(nil),    // 23: dmindex.rpc.v1.DrainComputeRequest
-	(*DrainComputeReply)(nil),      // 24: dmindex.rpc.v1.DrainComputeReply
-	(*BlockComputeRequest)(nil),    // 25: dmindex.rpc.v1.BlockComputeRequest
-	(*BlockComputeReply)(nil),      // 26: dmindex.rpc.v1.BlockComputeReply
+	(*Script)(nil),                 // 9: dmindex.rpc.v1.Script
+	(*ScanRequest)(nil),            // 10: dmindex.rpc.v1.ScanRequest
+	(*Pair)(nil),                   // 11: dmindex.rpc.v1.Pair
+	(*ScanReply)(nil),              // 12: dmindex.rpc.v1.ScanReply
+	(*GetComputeMapRequest)(nil),   // 13: dmindex.rpc.v1.GetComputeMapRequest
+	(*ComputeMapReply)(nil),        // 14: dmindex.rpc.v1.ComputeMapReply
+	(*DescribeComputeRequest)(nil), // 15: dmindex.rpc.v1.DescribeComputeRequest
+	(*DescribeComputeReply)(nil),   // 16: dmindex.rpc.v1.DescribeComputeReply
+	(*MemoryPath)(nil),             // 17: dmindex.rpc.v1.MemoryPath
+	(*ComputeLoad)(nil),            // 18: dmindex.rpc.v1.ComputeLoad
+	(*KeyLoad)(nil),                // 19: dmindex.rpc.v1.KeyLoad
+	(*OwnedRange)(nil),             // 20: dmindex.rpc.v1.OwnedRange
+	(*TakeOver)(nil),               // 21: dmindex.rpc.v1.TakeOver
+	(*GetCursorRequest)(nil),       // 22: dmindex.rpc.v1.GetCursorRequest
+	(*GetCursorReply)(nil),         // 23: dmindex.rpc.v1.GetCursorReply
+	(*DrainComputeRequest)(nil),    // 24: dmindex.rpc.v1.DrainComputeRequest
+	(*DrainComputeReply)(nil),      // 25: dmindex.rpc.v1.DrainComputeReply
+	(*BlockComputeRequest)(nil),    // 26: dmindex.rpc.v1.BlockComputeRequest
+	(*BlockComputeReply)(nil),      // 27: dmindex.rpc.v1.BlockComputeReply
 }
 var file_compute_proto_depIdxs = []int32{
 	0,  // 0: dmindex.rpc.v1.Operation.kind:type_name -> dmindex.rpc.v1.Operation.Kind
@@ -2198,27 +2285,27 @@ var file_compute_proto_depIdxs = []int32{
 	5,  // 4: dmindex.rpc.v1.DoRequest.operations:type_name -> dmindex.rpc.v1.Operation
 	6,  // 5: dmindex.rpc.v1.DoReply.outcomes:type_name -> dmindex.rpc.v1.Outcome
 	4,  // 6: dmindex.rpc.v1.Pair.type:type_name -> dmindex.rpc.v1.Pair.Type
-	10, // 7: dmindex.rpc.v1.ScanReply.pairs:type_name -> dmindex.rpc.v1.Pair
+	11, // 7: dmindex.rpc.v1.ScanReply.pairs:type_name -> dmindex.rpc.v1.Pair
 	6,  // 8: dmindex.rpc.v1.ScanReply.error:type_name -> dmindex.rpc.v1.Outcome
-	19, // 9: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
-	17, // 10: dmindex.rpc.v1.DescribeComputeReply.load:type_name -> dmindex.rpc.v1.ComputeLoad
-	20, // 11: dmindex.rpc.v1.DescribeComputeReply.take_overs:type_name -> dmindex.rpc.v1.TakeOver
-	16, // 12: dmindex.rpc.v1.DescribeComputeReply.paths:type_name -> dmindex.rpc.v1.MemoryPath
-	18, // 13: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
+	20, // 9: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
+	18, // 10: dmindex.rpc.v1.DescribeComputeReply.load:type_name -> dmindex.rpc.v1.ComputeLoad
+	21, // 11: dmindex.rpc.v1.DescribeComputeReply.take_overs:type_name -> dmindex.rpc.v1.TakeOver
+	17, // 12: dmindex.rpc.v1.DescribeComputeReply.paths:type_name -> dmindex.rpc.v1.MemoryPath
+	19, // 13: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
 	7,  // 14: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
-	9,  // 15: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
-	12, // 16: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
-	14, // 17: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
-	21, // 18: dmindex.rpc.v1.Compute.GetCursor:input_type -> dmindex.rpc.v1.GetCursorRequest
-	23, // 19: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
-	25, // 20: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
+	10, // 15: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
+	13, // 16: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
+	15, // 17: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
+	22, // 18: dmindex.rpc.v1.Compute.GetCursor:input_type -> dmindex.rpc.v1.GetCursorRequest
+	24, // 19: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
+	26, // 20: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
 	8,  // 21: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
-	11, // 22: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
-	13, // 23: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
-	15, // 24: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
-	22, // 25: dmindex.rpc.v1.Compute.GetCursor:output_type -> dmindex.rpc.v1.GetCursorReply
-	24, // 26: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
-	26, // 27: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
+	12, // 22: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
+	14, // 23: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
+	16, // 24: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
+	23, // 25: dmindex.rpc.v1.Compute.GetCursor:output_type -> dmindex.rpc.v1.GetCursorReply
+	25, // 26: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
+	27, // 27: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
 	21, // [21:28] is the sub-list for method output_type
 	14, // [14:21] is the sub-list for method input_type
 	14, // [14:14] is the sub-list for extension type_name
@@ -2237,7 +2324,7 @@ func file_compute_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_compute_proto_rawDesc), len(file_compute_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

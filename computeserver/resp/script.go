@@ -1,0 +1,243 @@
+package resp
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+
+	"github.com/tidwall/redcon"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/dmindex/dmindex/computeserver/script"
+)
+
+// EVAL and EVALSHA send a script as a GROUP of one operation, to the server that has its keys. So
+// everything that multi.go says of EXEC is true of a script, and between MULTI and EXEC it is one
+// more operation of the group.
+//
+// What a script calls comes back here (Call), at the server where it runs: the command is read as
+// one of a client is, its operations run on the copies of the group, and its reply is made as ever.
+// A script may call what may stand in a transaction.
+//
+// A script without keys touches nothing, and runs at the server that was asked.
+//
+// Each server keeps the scripts that it was sent, or has run, as far as there is room. EVALSHA of
+// one that it does not have is NOSCRIPT, upon which clients send EVAL. SCRIPT LOAD, EXISTS and
+// FLUSH are about this server alone. The text travels with each call, so the server that runs it
+// needs none.
+
+// countedKeys are the keys of a command whose second argument says how many there are. An error is
+// replied as it is.
+func countedKeys(args [][]byte) ([][]byte, error) {
+	n, ok := engine.ParseInteger(args[2])
+	switch {
+	case !ok:
+		return nil, errorReply(errNotInteger.Error())
+	case n < 0:
+		return nil, errorReply("ERR Number of keys can't be negative")
+	case n > int64(len(args)-3):
+		return nil, errorReply("ERR Number of keys can't be greater than number of args")
+	}
+	return args[3 : 3+n], nil
+}
+
+// eachKey calls visit with the keys of a command until it returns false.
+func (k *command) eachKey(args [][]byte, visit func(key []byte) bool) {
+	if k.counted {
+		keys, _ := countedKeys(args) // what is wrong is replied where it is run
+		for _, key := range keys {
+			if !visit(key) {
+				return
+			}
+		}
+		return
+	}
+	for i := k.keys.first; k.keys.step > 0 && i <= k.keys.until(len(args)); i += k.keys.step {
+		if !visit(args[i]) {
+			return
+		}
+	}
+}
+
+// scriptAsked reads the arguments of EVAL and its like. It finds the text of EVALSHA, and compiles
+// the script.
+func (c *conn) scriptAsked(k *command, args [][]byte) (*rpcv1.Script, error) {
+	keys, err := countedKeys(args)
+	if err != nil {
+		return nil, err
+	}
+	if len(keys) > rpcv1.MaxGroup {
+		return nil, errorReply(fmt.Sprintf("ERR a script has at most %d keys, and nothing was done; divide its work", rpcv1.MaxGroup))
+	}
+	text := args[1]
+	if k.bySum {
+		if text = c.s.core.ScriptText(lowerHex(args[1])); text == nil {
+			return nil, errorReply("NOSCRIPT No matching script. Please use EVAL.")
+		}
+	}
+	if err := c.compile(text); err != nil {
+		return nil, err
+	}
+	return &rpcv1.Script{Text: text, Keys: keys, Args: args[3+len(keys):], Resp3: c.resp3}, nil
+}
+
+// compile compiles a script, and keeps it.
+func (c *conn) compile(text []byte) error {
+	if len(text) > script.MaxText {
+		return errorReply(fmt.Sprintf("ERR a script has at most %d bytes, and nothing was done; divide it", script.MaxText))
+	}
+	if err := c.account.set(holdMany, compiledBytes*len(text)); err != nil {
+		return err
+	}
+	defer c.account.force(holdMany, 0)
+	if _, err := c.s.core.Program(text); err != nil {
+		return errorReply("ERR " + err.Error())
+	}
+	return nil
+}
+
+// compiledBytes is about what the text of a script takes for each byte while it is compiled.
+const compiledBytes = 50
+
+// lowerHex is the name of a script as programs have it; empty if it is none.
+func lowerHex(name []byte) string {
+	var sum [20]byte
+	if n, err := hex.Decode(sum[:min(len(name)/2, 20)], name[:min(len(name), 40)]); err != nil || n != 20 || len(name) != 40 {
+		return ""
+	}
+	return hex.EncodeToString(sum[:])
+}
+
+// readScript makes the operation of a script that has keys.
+func (c *conn) readScript(q *queuedCommand) (size int) {
+	asked, err := c.scriptAsked(q.k, q.args)
+	if err != nil {
+		q.err = err
+		return 0
+	}
+	q.by = replyScript
+	if len(asked.Keys) == 0 {
+		q.alone = asked
+		return script.MaxReply
+	}
+	value, err := rpcv1.AppendScript(nil, asked)
+	if err != nil {
+		q.err = err
+		return 0
+	}
+	q.ops = []*rpcv1.Operation{{Kind: q.k.kind, Key: bytes.Clone(asked.Keys[0]), Value: value}}
+	return script.MaxReply
+}
+
+// replyScript is what the script returned, which is a reply.
+func replyScript(_ *conn, b []byte, o *rpcv1.Outcome) []byte { return append(b, o.Value...) }
+
+// cmdEval is EVAL and its like.
+func (c *conn) cmdEval(args [][]byte) {
+	k := lookupCommand(args[0])
+	var first []byte
+	var split error
+	k.eachKey(args, func(key []byte) bool {
+		split = c.together(first, key)
+		first = key
+		return split == nil
+	})
+	if split != nil {
+		c.refuseCommand(split)
+		return
+	}
+	q := queuedCommand{k: k, args: args}
+	size := c.readQueued(&q)
+	if q.err != nil || q.alone != nil {
+		c.settle()
+		c.replyQueued(&q, nil)
+		return
+	}
+	outcomes, err := c.group(q.ops, size)
+	if err != nil {
+		c.refuseCommand(err)
+		return
+	}
+	c.replyQueued(&q, outcomes)
+}
+
+// replyAlone runs a script without keys, and replies.
+func (c *conn) replyAlone(asked *rpcv1.Script) {
+	reply, err := c.s.core.RunWithoutKeys(asked)
+	if err != nil {
+		c.refuseCommand(err)
+		return
+	}
+	c.out = append(c.out, reply...)
+	c.tally.Count(count.OK)
+}
+
+// cmdScript is SCRIPT.
+func (c *conn) cmdScript(args [][]byte) {
+	switch sub := args[1]; {
+	case is(sub, "LOAD") && len(args) == 3:
+		if err := c.compile(args[2]); err != nil {
+			c.refuseCommand(err)
+			return
+		}
+		c.replyBulk([]byte(script.Sum(args[2])))
+	case is(sub, "EXISTS") && len(args) > 2:
+		c.out = redcon.AppendArray(c.out, len(args)-2)
+		for _, name := range args[2:] {
+			there := 0
+			if c.s.core.ScriptText(lowerHex(name)) != nil {
+				there = 1
+			}
+			c.out = append(strconv.AppendInt(append(c.out, ':'), int64(there), 10), "\r\n"...)
+		}
+		c.tally.Count(count.OK)
+	case is(sub, "FLUSH") && (len(args) == 2 || len(args) == 3 && (is(args[2], "ASYNC") || is(args[2], "SYNC"))):
+		c.s.core.ForgetScripts()
+		c.replyOK()
+	case is(sub, "KILL") && len(args) == 2:
+		c.replyError("NOTBUSY No scripts in execution right now.")
+	default:
+		c.replyError(fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%.64s'. LOAD, EXISTS, FLUSH and KILL are possible.", sub))
+	}
+}
+
+// Call implements engine.Commands.
+func (s *Server) Call(args [][]byte, host engine.ScriptHost) []byte {
+	k := lookupCommand(args[0])
+	c := &conn{s: s, scripted: true}
+	switch {
+	case k == nil:
+		c.replyError("ERR Unknown Redis command called from script")
+	case !k.takes(len(args)):
+		c.replyError("ERR Wrong number of args calling Redis command from script")
+	case k.name == "time":
+		now := host.Now()
+		c.out = redcon.AppendArray(c.out, 2)
+		c.out = redcon.AppendBulkString(c.out, strconv.FormatInt(now/1e3, 10))
+		c.out = redcon.AppendBulkString(c.out, strconv.FormatInt(now%1e3*1e3, 10))
+	case k.name == "ping" && len(args) == 1:
+		c.out = append(c.out, "+PONG\r\n"...)
+	case k.name == "echo", k.name == "ping" && len(args) == 2:
+		c.out = redcon.AppendBulk(c.out, args[1])
+	case k.counted, k.reply == nil && k.together == nil:
+		c.replyError(fmt.Sprintf("ERR '%s' cannot be called from a script", k.name))
+	default:
+		q := queuedCommand{k: k, args: args}
+		c.readQueued(&q)
+		outcomes := make([]*rpcv1.Outcome, len(q.ops))
+		for i, op := range q.ops {
+			outcomes[i] = host.Do(op)
+		}
+		for _, o := range outcomes {
+			if q.by == nil && !o.Code.Meaning().Answer && o.Code != rpcv1.Outcome_WRONG_TYPE {
+				q.err = engine.FailureOf(o)
+				break
+			}
+		}
+		c.replyQueued(&q, outcomes)
+	}
+	return c.out
+}
