@@ -178,6 +178,8 @@ func (c *Client) callAt(what string, server uint16, limit time.Duration, f func(
 	}
 	if err = errorOf(err); errors.Is(err, verbs.ErrClosed) && t.ctx.Err() != nil && c.ctx.Err() == nil {
 		err = fmt.Errorf("%w: another copy of it answers now", verbs.ErrDisconnected)
+	} else if errors.Is(err, verbs.ErrDisconnected) {
+		s.unreached(t)
 	}
 	return fmt.Errorf("%s at memory server %d (%s), index %s: %w", what, server, t.at.address, c.config.Index, err)
 }

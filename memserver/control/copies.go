@@ -39,9 +39,10 @@ import (
 // connections by itself.
 //
 // One process may answer at several addresses for a while: the address of a pod that is gone leads
-// to whichever pod has its IP address by now, until the name is looked up again. So where the
-// primary does not answer at the address that is called, and a copy at another one serves in the
-// same view, a new turn begins there (reach).
+// to whichever pod has its IP address by now, until the name is looked up again. So the address
+// that the view names is called if it answers. Where the primary does not answer at the address
+// that is called, and a copy at another one serves in the same view, a new turn begins there
+// (reach).
 //
 // # Why that is safe
 //
@@ -279,7 +280,7 @@ func (s *serverConn) reach() (left []*watcher, other bool) {
 	if s.best == nil || !s.best.failed {
 		return nil, false
 	}
-	i := slices.IndexFunc(s.copies, func(k *copyConn) bool { return k.servesIn == s.view })
+	i := slices.IndexFunc(s.copies, func(k *copyConn) bool { return k.servesIn == s.view && !k.failed })
 	if i < 0 {
 		return nil, false
 	}
@@ -288,6 +289,22 @@ func (s *serverConn) reach() (left []*watcher, other bool) {
 		left = s.begin(s.best)
 	}
 	return left, true
+}
+
+// unreached notes that a call of a turn did not reach its copy. The question for its view may still
+// be waiting there.
+func (s *serverConn) unreached(t *turn) {
+	s.mu.Lock()
+	var left []*watcher
+	other := false
+	if s.turn == t && s.best == t.at {
+		t.at.failed = true
+		left, other = s.reach()
+	}
+	s.mu.Unlock()
+	if s.leave(left); other {
+		s.all.tellNews()
+	}
 }
 
 // first is the copy that is called first. s.mu is held.

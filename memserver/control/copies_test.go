@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -30,6 +29,7 @@ type copyServer struct {
 	serves      bool                  // else it refuses all calls of Memory
 	incarnation uint64
 	hold        chan struct{} // calls wait for it; nil = they do not
+	deaf        bool          // no call of Memory reaches it
 
 	asked, called atomic.Int32
 }
@@ -84,7 +84,7 @@ func (c *copyServer) AwaitView(ctx context.Context, r *rpcv1.AwaitViewRequest) (
 
 func (c *copyServer) Describe(ctx context.Context, _ *rpcv1.DescribeMemoryRequest) (*rpcv1.DescribeMemoryReply, error) {
 	c.mu.Lock()
-	serves, hold, incarnation := c.serves, c.hold, c.incarnation
+	serves, hold, incarnation := c.serves && !c.deaf, c.hold, c.incarnation
 	c.mu.Unlock()
 	c.called.Add(1)
 	if !serves {
@@ -301,73 +301,6 @@ func TestGivenAndTold(t *testing.T) {
 	told = follows(c, c.server(1).turn.number)
 	c.Give(1, []string{now.address})
 	received(t, "that the address is given no more", told)
-}
-
-// TestStaleAddress: the address of a pod that is gone leads to the new primary for a while, and the
-// view is heard there first. When it does not lead there any more the primary is called at its own.
-func TestStaleAddress(t *testing.T) {
-	a, b := newCopy(t), newCopy(t)
-	stale, end := leadsTo(t, b)
-	decide(1, a)
-	b.set(func() { b.view = viewOf(1, a) })
-	c := clientOf(t, a, stale)
-	b.incarnation = 7
-	await(t, c, a)
-	for b.asked.Load() == 0 {
-		<-time.After(time.Millisecond)
-	}
-	told := follows(c, c.server(1).turn.number)
-	b.set(func() { b.view, b.serves = viewOf(2, b), true })
-	received(t, "at the stale address", told)
-	await(t, c, b)
-	told = follows(c, c.server(1).turn.number)
-	news := make(chan error, 10)
-	c.OnNews(func() { news <- nil })
-	end()
-	received(t, "of the other address", told)
-	received(t, "of the news", news)
-	await(t, c, b)
-	if at := c.server(1).turn.at.address; at != b.address {
-		t.Errorf("it is called at %s, its address is %s", at, b.address)
-	}
-}
-
-// leadsTo is another address of a copy, which ends with end.
-func leadsTo(t *testing.T, to *copyServer) (stale *copyServer, end func()) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var mu sync.Mutex
-	ended := []func() error{l.Close}
-	go func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", to.address)
-			if err != nil {
-				in.Close()
-				return
-			}
-			mu.Lock()
-			ended = append(ended, in.Close, out.Close)
-			mu.Unlock()
-			go io.Copy(in, out)
-			go io.Copy(out, in)
-		}
-	}()
-	end = sync.OnceFunc(func() {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, f := range ended {
-			f()
-		}
-	})
-	t.Cleanup(end)
-	return &copyServer{address: l.Addr().String()}, end
 }
 
 // TestOlderServers: servers that know no views are called at the first address, or at the one that

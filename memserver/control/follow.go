@@ -111,13 +111,15 @@ func (s *serverConn) hear(k *copyConn, reply *rpcv1.AwaitViewReply) bool {
 			primary = c.Control
 		}
 	}
-	switch {
+	s.mu.Lock()
+	switch own := s.find(primary); {
+	case reply.Serves && own != nil && own.asked && !own.failed:
 	case reply.Serves: // at whichever address its copies know it by
 		primary = k.address
 	case primary == "", primary == k.address:
+		s.mu.Unlock()
 		return false
 	}
-	s.mu.Lock()
 	if view.Number <= s.view {
 		s.mu.Unlock()
 		return true

@@ -143,7 +143,6 @@ func (k *leaseKeeper) keep(s *server) {
 // stop ends the renewals.
 func (k *leaseKeeper) stop(limit time.Duration) {
 	k.stopped.Store(true)
-	k.unfollowAll()
 	for _, s := range k.pool.servers() {
 		s.wake.Set()
 	}

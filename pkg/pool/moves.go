@@ -37,6 +37,10 @@ import "github.com/dmindex/dmindex/pkg/verbs"
 // verbs). Those to the former primary are: what it executes from now on reaches nobody. They are
 // cut without a farewell, which it would not answer. Their sessions are named to its address alone,
 // so the next primary is not asked to end what it never had.
+//
+// A node that is lost may have had the primaries of several servers. The first move that is heard
+// ends the client, and a farewell waits for the others. So all of them are followed until all
+// connections are closed, and a farewell ends when its server's move is heard.
 
 // Moves is the part of the control path to memory servers that may be kept more than once. A
 // Control may have it. Safe for concurrent use.

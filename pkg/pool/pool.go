@@ -305,7 +305,11 @@ func (p *Pool) Close() error {
 		p.alloc.leaveImages()
 	}
 	p.condemned.CompareAndSwap(nil, &errParted) // from here on it answers nothing: part says so
-	return errors.Join(p.cut(), p.part())
+	err := p.cut()
+	if p.keeper != nil {
+		p.keeper.unfollowAll()
+	}
+	return errors.Join(err, p.part())
 }
 
 // serverOf finds the dense number of the server that an address is on.

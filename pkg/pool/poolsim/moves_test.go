@@ -35,7 +35,10 @@ func (m *moving) Follow(server uint16, turn uint64, moved func(error)) (stop fun
 	if m.early && server == 2 {
 		moved(errMoved)
 	}
-	return func() { m.stopped++ }
+	return func() {
+		m.stopped++
+		delete(m.moved, server)
+	}
 }
 
 var errMoved = errors.New("it is elsewhere")
@@ -69,6 +72,68 @@ func TestMovedServerEndsTheClient(t *testing.T) {
 			}
 		})
 	}
+}
+
+// silentDevice makes connections whose farewells nobody answers.
+type silentDevice struct {
+	verbs.Device
+	p *simenv.Process
+}
+
+type silentConn struct {
+	verbs.Conn
+	closing env.Mutex
+	closed  bool // under closing
+	cut     env.Event
+}
+
+const farewellLimit = 5 * time.Second
+
+func (d silentDevice) Connect(t verbs.Target, limit time.Duration) (verbs.Conn, error) {
+	c, err := d.Device.Connect(t, limit)
+	if err != nil {
+		return nil, err
+	}
+	return &silentConn{Conn: c, closing: d.p.NewMutex(), cut: d.p.NewEvent()}, nil
+}
+
+func (c *silentConn) Cut(error) { c.cut.Set() }
+
+func (c *silentConn) Close() error {
+	c.closing.Lock()
+	defer c.closing.Unlock()
+	if !c.closed {
+		c.cut.Wait(farewellLimit)
+	}
+	c.closed = true
+	return c.Conn.Close()
+}
+
+// TestMoveEndsFarewells: both servers of a client were on a node that is lost. It is given up for
+// the first one that moved, and closing it does not wait for a farewell of the second one longer
+// than until that move is heard.
+func TestMoveEndsFarewells(t *testing.T) {
+	inLimbo(t, poolsim.Options{Lease: 10 * farewellLimit}, func(c *poolsim.Cluster, p *simenv.Process) {
+		m := &moving{Control: c.Control(p), turns: map[uint16]uint64{}, moved: map[uint16]func(error){}}
+		cl, err := pool.Open(pool.Config{Env: p, Control: m, Devices: []verbs.Device{silentDevice{c.Fabric.Device(p), p}}, Identity: poolsim.Identity})
+		must(t, err)
+		m.moved[1](errMoved)
+		begun, closed := p.Now(), p.NewEvent()
+		p.Go("close", func() {
+			must(t, cl.Close())
+			closed.Set()
+		})
+		if closed.Wait(farewellLimit / 10) {
+			t.Error("it did not wait for the farewell")
+		}
+		if m.moved[2] == nil {
+			t.Fatal("server 2 is not followed any more")
+		}
+		m.moved[2](errMoved)
+		if closed.Wait(2 * farewellLimit); p.Now()-begun > farewellLimit/2 {
+			t.Errorf("closing took %v", p.Now()-begun)
+		}
+	})
 }
 
 // otherMemory is a device that finds another memory at every server than was granted.
