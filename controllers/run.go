@@ -126,7 +126,7 @@ func Run(ctx context.Context, o RunOptions) error {
 var (
 	leadFor     = 10 * time.Second // after the last renewal that others saw
 	renewWithin = 7 * time.Second  // else the leader ends
-	leadRetry   = 2 * time.Second
+	leadRetry   = time.Second      // nobody decides for up to two of these more
 )
 
 // Main runs the operator with command-line arguments, until ctx is done.
