@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
@@ -38,59 +37,10 @@ import (
 // of all clients that were under way have ended. An operation that has the reference is one of
 // them.
 
-// garbage is the blocks that this client's changes replaced.
-type garbage struct {
-	mu   env.Mutex
-	list []taken
-}
-
-// taken is a block that is garbage once the log is durable up to lsn.
-type taken struct {
-	block blocks.Reference
-	lsn   uint64
-}
-
-func (g *garbage) start(e env.Env) { g.mu = e.NewMutex() }
-
-func (g *garbage) add(r blocks.Reference, lsn uint64) {
-	g.mu.Lock()
-	g.list = append(g.list, taken{r, lsn})
-	g.mu.Unlock()
-}
-
-// take moves garbage to b, as much as Blocks.Retire takes, if there are at least so many blocks.
-func (g *garbage) take(b []blocks.Reference, least int, durable uint64) []blocks.Reference {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if len(g.list) < least {
-		return b
-	}
-	kept := g.list[:0]
-	for _, t := range g.list {
-		if t.lsn <= durable && len(b) < blocks.MostTogether {
-			b = append(b, t.block)
-		} else {
-			kept = append(kept, t)
-		}
-	}
-	g.list = kept
-	return b
-}
-
-// last returns how far the log has to be durable for all garbage to be retired.
-func (g *garbage) last() (lsn uint64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	for _, t := range g.list {
-		lsn = max(lsn, t.lsn)
-	}
-	return lsn
-}
-
 // retire retires garbage while there are at least so many blocks of it.
 func (s *session) retire(least int) error {
 	for s.x.lay.Blocks {
-		if s.garbage = s.x.garbage.take(s.garbage[:0], least, s.x.log.Durable()); len(s.garbage) == 0 {
+		if s.garbage = s.x.garbage.Take(s.garbage[:0], least, s.x.log.Durable()); len(s.garbage) == 0 {
 			break
 		}
 		if err := s.b.Blocks.Retire(s.garbage); err != nil {
@@ -179,7 +129,7 @@ func (s *session) freeBlock() {
 	case s.block == (blocks.Reference{}):
 		return
 	case cancelled != 0 && s.x.log.Durable() < cancelled:
-		s.x.garbage.add(s.block, cancelled)
+		s.x.garbage.Add(s.block, cancelled)
 	default:
 		s.b.Blocks.Free(s.block)
 	}
@@ -195,7 +145,7 @@ func (s *session) again(err error, m mode) bool {
 	if m == remove || !errors.Is(err, index.ErrPoolFull) {
 		return false
 	}
-	if s.durable(max(s.pending.Cancelled(), s.x.garbage.last())) != nil {
+	if s.durable(max(s.pending.Cancelled(), s.x.garbage.Last())) != nil {
 		return false
 	}
 	s.freeBlock()

@@ -70,7 +70,7 @@ type dex struct {
 	moves     env.Mutex
 	wal       wal.Log
 	presplits presplits
-	garbage   garbage
+	garbage   blocks.Garbage                        // that this client's changes replaced
 	turns     turns                                 // with caching off
 	torn      struct{ within, locked atomic.Int64 } // slots that replays repaired
 
@@ -93,7 +93,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	x := &dex{pool: p, env: p.Env(), with: with, mu: p.Env().NewMutex(), moves: p.Env().NewMutex()}
 	x.with.offloading = with.offloading && p.Calls()
 	x.ranges.Store(ranges.Of())
-	x.garbage.start(x.env)
+	x.garbage.Start(x.env)
 	if !with.caching {
 		x.turns.start(x.env)
 	}

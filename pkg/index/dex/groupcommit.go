@@ -246,7 +246,7 @@ func (s *session) applyGroup(g *group, lsn uint64) {
 		m.f.SetPageLSN(lsn)
 		m.f.Hit()
 		if m.was == record.Refer {
-			s.x.garbage.add(blocks.Decode(m.has), lsn)
+			s.x.garbage.Add(blocks.Decode(m.has), lsn)
 		}
 		op.Pause(s.x.env)
 	}

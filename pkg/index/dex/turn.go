@@ -305,7 +305,7 @@ func (s *session) answer(o *outcome, key []byte, a pool.Addr) error {
 		return err
 	}
 	if o.replaced != (blocks.Reference{}) {
-		s.x.garbage.add(o.replaced, o.lsn)
+		s.x.garbage.Add(o.replaced, o.lsn)
 	}
 	if err := s.seen(o.lsn); err != nil {
 		return op.Failure(err, o.answer == nil)

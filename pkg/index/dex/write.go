@@ -268,7 +268,7 @@ func (s *session) applyIn(f *frame.Frame, a pool.Addr, key []byte, fp byte, epoc
 	switch {
 	case was != record.Refer:
 	case s.x.with.caching:
-		s.x.garbage.add(blocks.Decode(s.value), lsn)
+		s.x.garbage.Add(blocks.Decode(s.value), lsn)
 	default:
 		o.replaced = blocks.Decode(s.value)
 	}
