@@ -218,15 +218,8 @@ func (s *session) fetchBeside(p *btree.Path, key []byte, since uint64, hops *int
 		return nil, nil
 	}
 	s.x.fetched.Add(1)
-	if !s.prefetch.done {
-		ps := s.b.PS
-		ps.Read(a, b)
-		began := s.clock(a)
-		if err := postBeside(ps, s.log, &s.prefetch); err != nil {
-			s.x.cache.Drop(f)
-			return nil, op.Failure(err, false)
-		}
-		s.measured(a, began)
+	if err := s.readLeaf(f); err != nil {
+		return nil, err
 	}
 	var l slotted.Leaf
 	kept, err := s.admit(f, b, l.Is(s.x.lay, a, b, key) && s.owns(&l))

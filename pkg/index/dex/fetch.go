@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
@@ -88,17 +89,9 @@ func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, m
 	default:
 		s.x.fetches(key)
 	}
-	if !s.prefetch.done || old {
-		ps := s.b.PS
-		ps.Read(a, b)
-		began := s.clock(a)
-		if err := ps.Post(); err != nil {
-			if f != nil {
-				s.x.cache.Drop(f)
-			}
-			return false, false, op.Failure(err, false)
-		}
-		s.measured(a, began)
+	s.prefetch.done = s.prefetch.done && !old
+	if err := s.readLeaf(f); err != nil {
+		return false, false, err
 	}
 	if f != nil {
 		kept, err = s.admit(f, b, l.Is(s.x.lay, a, b, key) && s.owns(l))
@@ -119,4 +112,23 @@ func (s *session) fetch(p *btree.Path, l *slotted.Leaf, key []byte, hops *int, m
 		s.b.Remember(a, since)
 	}
 	return false, here, err
+}
+
+// readLeaf READs the leaf of prefetch, beside the batch of its record, unless that was done with a
+// write-back. After an error f is dropped, its new frame; nil = it has none.
+func (s *session) readLeaf(f *frame.Frame) error {
+	q, ps := &s.prefetch, s.b.PS
+	if q.done {
+		return nil
+	}
+	ps.Read(q.addr, s.b.Staging())
+	began := s.clock(q.addr)
+	if err := postBeside(ps, s.log, q); err != nil {
+		if f != nil {
+			s.x.cache.Drop(f)
+		}
+		return op.Failure(err, false)
+	}
+	s.measured(q.addr, began)
+	return nil
 }
