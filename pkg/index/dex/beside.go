@@ -80,18 +80,8 @@ import (
 //
 // # A leaf without room
 //
-// Its change is made in the memory servers, under the lock of its frame, once the record is durable
-// (restructure). Any change may come to that, so the record may be one that 3 has not appended. It
-// is appended then, plain, under the frame's lock: after the latch, as at 1, and with a place in
-// the dirty pages, as at 3. If the latch is taken the change begins again: its holder finds the
-// frame, and fails at 5.
-//
-// If the leaf cannot be written back, or the record does not become durable within the limit of the
-// operation, or there is no memory, the change has not been made, and the record is cancelled as
-// above. Before it the key had what its records and the leaf say, since nobody else had a record of
-// the key under way; changes that follow the frame's unlock have plain records. So the limit of an
-// operation ends that operation only. The client is given up if the cancellation cannot be
-// appended, which waits for the log's batches only, and by the limit of these.
+// It is divided at 6, under the lock of its frame, and the change is not made: the record is
+// cancelled, and the change goes on as any other one (grow.go).
 //
 // Give: no session is in an operation on the range's keys, so none of its records is under way.
 //
@@ -174,29 +164,19 @@ func (s *session) appendBeside(m mode) (frame.State, error) {
 	}
 	defer func() { s.record[0] = plain }()
 	for {
-		st, err := s.appendFirst()
-		if st != logBusy || err != nil {
-			return st, err
+		err := s.x.wal.Begin(s.log, &s.pending, s.record)
+		switch {
+		case err == nil:
+			return frame.Done, nil
+		case errors.Is(err, redo.ErrFull):
+			return logFull, nil
+		case err != redo.ErrBusy:
+			return frame.Done, s.x.condemn(err)
 		}
 		if err := s.awaitLog(); err != nil {
-			return st, err
+			return logBusy, err
 		}
 	}
-}
-
-// appendFirst appends the session's record before its change. logFull, logBusy: nothing is
-// appended.
-func (s *session) appendFirst() (frame.State, error) {
-	err := s.x.wal.Begin(s.log, &s.pending, s.record)
-	switch {
-	case errors.Is(err, redo.ErrFull):
-		return logFull, nil
-	case err == redo.ErrBusy:
-		return logBusy, nil
-	case err != nil:
-		return frame.Done, s.x.condemn(err)
-	}
-	return frame.Done, nil
 }
 
 // fetchBeside READs the leaf, beside the record. It returns a frame, locked, with the leaf, if that

@@ -26,6 +26,7 @@ func TestUnconnectedLeaves(t *testing.T) {
 				return err
 			}
 			s.together()
+			s.beginRound()
 			f, a, err := s.foundFrame(key(n, 0))
 			if err != nil {
 				return err
@@ -41,7 +42,7 @@ func TestUnconnectedLeaves(t *testing.T) {
 			}
 			if !s.lacksRoom(f, pairs, values, group) {
 				f.Unlock()
-			} else if parts, _, err = s.growLeaf(f, a); err != nil {
+			} else if parts, _, err = s.divideKept(f, a); err != nil {
 				return err
 			}
 			s.endRound()

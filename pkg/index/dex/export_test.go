@@ -109,6 +109,9 @@ func Beside(i index.Index) (made, refused, cancelled int) {
 	return int(c.Made), int(c.Refused), int(c.Cancelled)
 }
 
+// HasRecordBeside reports whether a session has a record that was appended before its change.
+func HasRecordBeside(s index.Session) bool { return s.(*counted).pending.LSN() != 0 }
+
 // AlwaysLooks has all batches of sessions that met leaves without room look for some. The result
 // undoes that.
 func AlwaysLooks() (undo func()) {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
+	"github.com/dmindex/dmindex/pkg/pool"
 )
 
 // admit makes b the image of f, a new frame that the session has locked, if it is right: under the
@@ -18,6 +19,22 @@ func (s *session) admit(f *frame.Frame, b []byte, right bool) (kept bool, err er
 	}
 	s.x.cache.Drop(f)
 	return false, err
+}
+
+// frameFor gives the leaf at a, which this session wrote as b when the eviction clock had shown
+// since, a frame, and returns it locked; nil if it had one, or can have none.
+func (s *session) frameFor(a pool.Addr, since uint64, b []byte) (*frame.Frame, error) {
+	s.prefetch = prefetch{addr: a, since: since, done: true}
+	f, fresh, err := s.x.cache.Reserve(a, true, s.yield)
+	if err != nil || f == nil || !fresh {
+		return nil, err
+	}
+	var l slotted.Leaf
+	kept, err := s.admit(f, b, !s.x.cache.Clock.After(a, since) && l.Open(s.x.lay, a, b) && s.owns(&l))
+	if !kept {
+		return nil, err
+	}
+	return f, nil
 }
 
 // owns reports whether all keys of a leaf are this client's.

@@ -269,23 +269,13 @@ func (s *session) makeGroupRoom(g *group) error {
 		f.Unlock()
 		return err
 	}
-	r := s.together()
-	r.began, r.open = true, true // all of it is this operation
-	defer func() { r.open = false }()
-	w := &r.ready.growth
+	w := &s.together().ready.growth
 	w.coming = w.coming[:0]
 	for i := range g.members {
 		if n := &g.members[i]; n.f == f && n.Action == index.Put && s.holdsMember(n) == frame.Done {
-			w.coming = append(w.coming, slotted.Coming{Key: n.Key, Bytes: len(n.entry), Beside: true})
+			w.coming = append(w.coming, slotted.Coming{Key: n.Key, Bytes: len(n.entry)})
 		}
 	}
 	slices.SortFunc(w.coming, func(a, b slotted.Coming) int { return bytes.Compare(a.Key, b.Key) })
-	parts, since, err := s.growLeaf(f, m.leaf)
-	switch {
-	case err == nil && parts == 0:
-		err = fmt.Errorf("divide leaf %v: %w", m.leaf, index.ErrPoolFull)
-	case err == nil:
-		err = s.adoptParts(parts, since)
-	}
-	return err
+	return s.growLeaf(f, m.leaf)
 }

@@ -13,12 +13,11 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// Room for pairs that are about to come. A new key whose leaf has no room for it divides the leaf
-// (restructure), which takes some eight round trips, and keys in ascending order do that every time
-// that a leaf is full. Prepare knows the keys of a batch. Those that lie in one leaf and are not
-// there are counted, and if they are more than it has room for, the leaf becomes as many leaves as
-// its pairs and these need, at once (slotted.Plan, btree.Session.DivideLeaf). The changes then find
-// room:
+// A leaf without room for a new key, or for a longer value, is divided, or only compacted, by the
+// session that needs the room: for the pair of its change (restructure), or for those of a batch,
+// or of a group, that lie in one leaf (Prepare, makeGroupRoom). It becomes as many leaves as its
+// pairs and the others need, at once (slotted.Plan, btree.Session.DivideLeaf). The changes then
+// find room, and are made as any other:
 //
 //	this session                                  others
 //	1  locks the frame of the leaf; counts        changes of this client wait, or go elsewhere
@@ -212,11 +211,23 @@ func (s *session) growFrame(f *frame.Frame, a pool.Addr, keys, values [][]byte, 
 		return true, nil
 	}
 	s.x.presplits.met()
-	parts, since, err := s.growLeaf(f, a)
-	if err == nil && parts > 0 {
+	s.beginRound()
+	err = s.growLeaf(f, a)
+	if errors.Is(err, index.ErrPoolFull) {
+		return true, nil // the changes look for room by themselves
+	}
+	return s.b.LeftOut() == 0, err
+}
+
+// growLeaf is steps 2 to 8 for the leaf at a in f, whose lock the caller holds, and what is coming:
+// one pair at least, between the leaf's fences. It releases the lock. ErrPoolFull: nothing was
+// changed. LeftOut says for how many pairs there is no room still.
+func (s *session) growLeaf(f *frame.Frame, a pool.Addr) error {
+	parts, since, err := s.divideKept(f, a)
+	if err == nil && parts > 1 {
 		err = s.adoptParts(parts, since)
 	}
-	return parts == 0 || s.b.LeftOut() == 0, err
+	return err
 }
 
 // lacksRoom reports whether f, whose lock the caller holds, has no room for the keys of the group
@@ -263,12 +274,10 @@ func (s *session) lacksRoom(f *frame.Frame, keys, values [][]byte, group []int) 
 	return count > v.Count || used > room
 }
 
-// growLeaf is steps 2 to 5 for the leaf at a in f, whose lock the caller holds, and what is coming.
-// It returns how many leaves there are then, and what the eviction clock showed before; 0 = nothing
-// has happened.
-func (s *session) growLeaf(f *frame.Frame, a pool.Addr) (parts int, since uint64, err error) {
+// divideKept is steps 2 to 5. It returns how many leaves there are then, and what the eviction
+// clock showed before.
+func (s *session) divideKept(f *frame.Frame, a pool.Addr) (parts int, since uint64, err error) {
 	g := &s.batch.ready.growth
-	s.beginRound()
 	if err := s.log.WaitIn(s.b.PS, f.PageLSN()); err != nil {
 		f.Unlock()
 		return 0, 0, op.Failure(err, false)
@@ -284,11 +293,8 @@ func (s *session) growLeaf(f *frame.Frame, a pool.Addr) (parts int, since uint64
 	case errors.Is(err, index.ErrUnknown): // the log has what f has, for who replays it
 		f.Unlock()
 		return 0, 0, s.x.condemn(err)
-	case parts == 0:
+	case err != nil:
 		f.Unlock()
-		if errors.Is(err, index.ErrPoolFull) {
-			return 0, 0, nil // the changes look for room by themselves
-		}
 		return 0, 0, err
 	}
 	err = s.fill(f, s.b.Ring[0])
@@ -296,7 +302,9 @@ func (s *session) growLeaf(f *frame.Frame, a pool.Addr) (parts int, since uint64
 	if err != nil {
 		return parts, since, err
 	}
-	s.x.presplits.divided.Add(1)
+	if parts > 1 {
+		s.x.presplits.divided.Add(1)
+	}
 	if parts > 2 {
 		s.x.presplits.many.Add(1)
 	}
@@ -308,7 +316,7 @@ func (s *session) growLeaf(f *frame.Frame, a pool.Addr) (parts int, since uint64
 	return parts, since, nil
 }
 
-// adoptParts is steps 6 to 8 for the new leaves of those that growLeaf made.
+// adoptParts is steps 6 to 8 for the new leaves.
 func (s *session) adoptParts(parts int, since uint64) error {
 	g := &s.batch.ready.growth
 	defer func() {
@@ -327,22 +335,6 @@ func (s *session) adoptParts(parts int, since uint64) error {
 	}
 	// however that ended: whoever looks for their keys would READ the parent each time
 	return errors.Join(err, patiently(s.b.PS, s.b.ConnectParts))
-}
-
-// frameFor gives the leaf at a, which this session wrote as b when the eviction clock had shown
-// since, a frame, and returns it locked; nil if it had one, or can have none.
-func (s *session) frameFor(a pool.Addr, since uint64, b []byte) (*frame.Frame, error) {
-	s.prefetch = prefetch{addr: a, since: since, done: true}
-	f, fresh, err := s.x.cache.Reserve(a, true, s.yield)
-	if err != nil || f == nil || !fresh {
-		return nil, err
-	}
-	var l slotted.Leaf
-	kept, err := s.admit(f, b, !s.x.cache.Clock.After(a, since) && l.Open(s.x.lay, a, b) && s.owns(&l))
-	if !kept {
-		return nil, err
-	}
-	return f, nil
 }
 
 // tidyEmpty merges leaves that this session made without a pair, and that are empty still.

@@ -113,7 +113,7 @@ func TestNewLeavesAreMergedMeanwhile(t *testing.T) {
 		if f == nil || !f.TryLock() || !s.lacksRoom(f, keys, values, group) {
 			t.Fatal("the leaf has no frame, or room enough")
 		}
-		parts, since, err := s.growLeaf(f, a)
+		parts, since, err := s.divideKept(f, a)
 		mustDo(t, err)
 		var gone []pool.Addr
 		for i := 1; i < parts; i++ {

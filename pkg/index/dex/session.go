@@ -181,6 +181,7 @@ const (
 	logBusy                           // it has to be waited for
 	blockWanted                       // of what index.Change says
 	pairChanged                       // since index.Change saw it
+	roomMade                          // in the leaf, or beside it: nothing else has changed
 )
 
 // Lookup implements index.Session. If the leaf is in the cache and all records are durable, nothing

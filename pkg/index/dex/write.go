@@ -152,7 +152,7 @@ type outcome struct {
 	lsn       uint64
 	answer    error // ErrExists, ErrNotFound
 	err       error
-	released  bool // the frame, by a structure change
+	released  bool // the frame, where room was made
 	popular   bool // the replaced long value was in the cache
 	underfull bool // a delete may have left the leaf so
 	count     int
@@ -239,7 +239,7 @@ func (s *session) applyIn(f *frame.Frame, a pool.Addr, key []byte, fp byte, epoc
 				break
 			}
 			if try > 0 || f.RecLSN() == 0 {
-				return s.restructure(f, key, epoch)
+				return s.restructure(f, a, key)
 			}
 			if err := s.back(f); err != nil {
 				return outcome{err: err}
@@ -288,60 +288,35 @@ func (s *session) append(f *frame.Frame) (uint64, error) {
 	return 0, nil
 }
 
-// restructure makes the change in the memory servers, where the leaf is compacted or divided for
-// it. The lock of f, which the caller holds, keeps the other sessions of this client from the leaf.
-// But a new leaf beside it can be found and read as soon as it is there, so the record is durable
-// before. It is appended before its change, as one beside a READ, and with the same latch: if the
-// change fails, or the record is not durable in time, it is cancelled (beside.go). With caching off
-// there is none.
-func (s *session) restructure(f *frame.Frame, key []byte, epoch uint64) outcome {
-	q := &s.pending
-	first := q.LSN() == 0 && s.x.with.caching
-	if first {
-		if st, err := s.recordFirst(key); st != frame.Done || err != nil {
-			return outcome{st: st, err: err}
-		}
+// restructure makes room for the session's entry, of key, in the leaf at a in f, which has none
+// even when it is written back, or beside it (grow.go). The caller holds the lock of f, which is
+// released. After an error that is not ErrUnknown there may be room or not, and nothing else has
+// changed. With caching off it also makes the change, in the memory servers, since a full pool may
+// have no room beside the entry that it replaces.
+func (s *session) restructure(f *frame.Frame, a pool.Addr, key []byte) outcome {
+	if !s.x.with.caching {
+		return s.putMade(f, key)
 	}
+	g := &s.together().ready.growth
+	g.coming = append(g.coming[:0], slotted.Coming{Key: key, Bytes: len(s.entry)})
 	s.x.presplits.met()
-	err := s.replaceLeaf(f, func() error { return s.putMade(key) })
-	if first {
-		if q.LSN() != 0 {
-			err = errors.Join(err, s.cancel(key, epoch))
-		}
-		s.unlatch()
+	known := len(g.empty)
+	err := s.growLeaf(f, a)
+	if err == nil {
+		g.empty = g.empty[:known] // the change comes at once
 	}
-	if err == nil || errors.Is(err, index.ErrUnknown) {
-		s.block = blocks.Reference{} // the leaf has it, or the log, for who replays it
-	}
-	return outcome{err: err, released: true}
+	return outcome{st: roomMade, err: err, released: true}
 }
 
-// recordFirst latches key and appends the record of its change, under the lock of the leaf's frame.
-// Unless it returns done, nothing has happened.
-func (s *session) recordFirst(key []byte) (frame.State, error) {
-	if !s.latch(key) { // its holder finds that the leaf has a frame, and releases it
-		return frame.Busy, nil
-	}
-	st, err := s.appendFirst()
-	if st != frame.Done || err != nil {
-		s.unlatch()
-	}
-	return st, err
-}
-
-// putMade is restructure between the write-back of the frame and its end.
-func (s *session) putMade(key []byte) error {
-	q := &s.pending
-	if err := s.durable(q.LSN()); err != nil {
-		return op.Failure(err, false)
-	}
-	err := s.b.PutMade(key, s.entry)
+// putMade is restructure with caching off.
+func (s *session) putMade(f *frame.Frame, key []byte) outcome {
+	err := s.replaceLeaf(f, func() error { return s.b.PutMade(key, s.entry) })
 	unknown := errors.Is(err, index.ErrUnknown)
-	if unknown { // a replay of the log makes it
+	if unknown {
 		err = s.x.condemn(err)
 	}
 	if err == nil || unknown {
-		q.Forget()
+		s.block = blocks.Reference{} // the leaf has it
 	}
-	return err
+	return outcome{err: err, released: true}
 }

@@ -57,6 +57,9 @@ type Session struct {
 // MaxRing is how many leaves Ring has room for at most.
 const MaxRing = 16
 
+// leastRing is how many it has room for at least: a leaf becomes as many when a pair comes.
+const leastRing = 3
+
 // ringBytes is about how much of leaves Ring has room for.
 const ringBytes = 16 << 10
 
@@ -75,7 +78,7 @@ func (t *Tree) NewSession() (*Session, error) {
 // OpenSession makes s a session of t. Close ends it.
 func (t *Tree) OpenSession(s *Session) error {
 	n := t.Lay.NodeBytes
-	ring := min(MaxRing, max(2, ringBytes/n))
+	ring := min(MaxRing, max(leastRing, ringBytes/n))
 	arena := (4+ring)*n + blocks.RoomBytes(t.config.entries(&t.Lay)) + arenaSpare
 	if t.config.ArenaBytes != nil {
 		arena += t.config.ArenaBytes(&t.Lay)

@@ -11,9 +11,6 @@ import (
 type Coming struct {
 	Key   []byte
 	Bytes int // of its entry
-	// Beside: if the leaf has the key, there has to be room for the entry beside the key's own one.
-	// Then no other one that is to come is of the key.
-	Beside bool
 }
 
 // Part is one of the leaves that a leaf becomes.
@@ -34,7 +31,7 @@ type Plan struct {
 // planned is a pair that a leaf has, or that is to come.
 type planned struct {
 	key   []byte
-	bytes int
+	bytes int // with a new entry that is to replace it
 	there bool
 }
 
@@ -42,8 +39,11 @@ type planned struct {
 const leastRun = 8
 
 // Make plans for the leaf with header h, whose entries p are sorted; so is what is to come, all of
-// it between the leaf's fences. There are most parts at most, two or more, so some of what is to
-// come may be left out. Without a way there are no parts. What the plan has of keys is theirs.
+// it between the leaf's fences. A pair that is to come with a key that is there is a longer entry,
+// which needs room beside the one that it replaces. There are most parts at most, three or more, so
+// some of what is to come may be left out, the largest keys. The first pair never is: even without
+// spare room three parts are enough, since the leaf had room for all but that one. What the plan
+// has of keys is theirs.
 //
 // If all that is to come lies above what the leaf has, as where keys ascend, parts are filled as
 // far as a leaf ever is: nothing is likely to follow but behind the last one. So are those of a run
@@ -70,9 +70,26 @@ func (d *Plan) Make(h *fence.Header, p *Pairs, coming []Coming, most int) {
 		if len(d.Parts) <= most {
 			return
 		}
-		coming = coming[:len(coming)*(most-1)/len(d.Parts)]
+		if len(coming) == 1 {
+			d.cut(h, p.Lay, 0, 0)
+			return
+		}
+		coming = coming[:max(1, len(coming)*(most-1)/len(d.Parts))]
 		d.Parts = d.Parts[:0]
 	}
+}
+
+// Pack makes the plan one part, without room to spare, and reports whether it has room for all. It
+// follows Make.
+func (d *Plan) Pack(h *fence.Header, l *fence.Layout) bool {
+	d.Parts = append(d.Parts[:0], Part{Low: h.Low})
+	part := &d.Parts[0]
+	for i := range d.all {
+		if part.Load.Add(d.all[i].bytes); d.all[i].there {
+			part.To++
+		}
+	}
+	return part.Load.Used() <= l.Room(h.Low, h.High)
 }
 
 // below is how many of the sorted entries are of keys below key, or of key.
@@ -96,8 +113,8 @@ func (d *Plan) gather(p *Pairs, coming []Coming) {
 		switch n := len(d.all); {
 		case n == 0 || !bytes.Equal(d.all[n-1].key, c.Key):
 			d.all = append(d.all, planned{c.Key, c.Bytes, false})
-		case c.Beside && d.all[n-1].there: // a leaf has room for two entries
-			d.all[n-1].bytes = (d.all[n-1].bytes+7)&^7 + c.Bytes
+		case d.all[n-1].there:
+			d.all[n-1].bytes = fence.RoundUp(d.all[n-1].bytes) + c.Bytes
 		}
 	}
 	for ; i < len(p.List); i++ {
@@ -105,8 +122,9 @@ func (d *Plan) gather(p *Pairs, coming []Coming) {
 	}
 }
 
-// cut makes parts, each of which leaves one of so many shares of its room free (0 or 1: none), and
-// has room for one entry more. A part that has so many bytes in use ends, if enough is not 0.
+// cut makes parts, each of which leaves one of so many shares of its room free (1: none), and has
+// room for one entry more; with 0 shares not even that. A part that has so many bytes in use ends,
+// if enough is not 0.
 func (d *Plan) cut(h *fence.Header, l *fence.Layout, shares, enough int) {
 	d.Parts = d.Parts[:0]
 	low, had := h.Low, 0
@@ -122,7 +140,11 @@ func (d *Plan) cut(h *fence.Header, l *fence.Layout, shares, enough int) {
 			if shares > 1 {
 				room -= room / shares
 			}
-			full := more.Used()+more.Spare() > room || enough > 0 && part.Load.Used() >= enough
+			need := more.Used()
+			if shares > 0 {
+				need += more.Spare()
+			}
+			full := need > room || enough > 0 && part.Load.Used() >= enough
 			if full && part.Load.Count > 0 {
 				break
 			}

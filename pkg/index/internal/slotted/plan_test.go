@@ -35,7 +35,7 @@ func TestPlan(t *testing.T) {
 			for i := range next.List {
 				coming = append(coming, Coming{Key: next.Key(i), Bytes: len(next.Entry(i))})
 			}
-			most := 2 + r.IntN(15)
+			most := 3 + r.IntN(14)
 			plan.Make(&h, p, coming, most)
 			if len(plan.Parts) > most {
 				t.Fatalf("%d parts, at most %d", len(plan.Parts), most)
@@ -113,6 +113,73 @@ func fills(l *fence.Layout, h *fence.Header, p, next *Pairs, plan *Plan) error {
 	}
 	if from != len(p.List) {
 		return fmt.Errorf("the parts have %d pairs of %d", from, len(p.List))
+	}
+	return nil
+}
+
+// TestPlanForOne: a leaf as full as can be gets room for any one pair, new or longer than the one
+// that is there, in three parts at most.
+func TestPlanForOne(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 1))
+	var plan Plan
+	var parts [4]int
+	packed := 0
+	for _, l := range layouts(t) {
+		for round := range 500 {
+			p := randomPairs(l, r, r.IntN(100))
+			h := fence.Header{Version: 1, Rightmost: true, Low: l.Bottom, High: l.NoHigh()}
+			for d := LoadOf(p.List); d.Used() > l.Room(h.Low, h.High); d = LoadOf(p.List) {
+				p.List = p.List[:len(p.List)-1]
+			}
+			p.Sort()
+			next := randomPairs(l, r, 1)
+			key, n := next.Key(0), l.LongestEntry()
+			if len(p.List) > 0 && round%2 == 0 {
+				key = p.Key(r.IntN(len(p.List)))
+			}
+			at := p.below(key)
+			replaces := at > 0 && bytes.Equal(p.Key(at-1), key)
+			plan.Make(&h, p, []Coming{{key, n}}, 3)
+			if plan.Out > 0 || len(plan.Parts) == 0 || len(plan.Parts) > 3 {
+				t.Fatalf("%+v, round %d: %d parts, %d pairs left out", l, round, len(plan.Parts), plan.Out)
+			}
+			parts[len(plan.Parts)]++
+			for range 2 {
+				if err := hasRoom(l, &h, p, &plan, key, n, replaces); err != nil {
+					t.Fatalf("%+v, round %d: %v", l, round, err)
+				}
+				if !plan.Pack(&h, l) {
+					break
+				}
+				packed++
+			}
+		}
+	}
+	if parts[1] == 0 || parts[2] == 0 || parts[3] == 0 || packed == 0 {
+		t.Errorf("plans by number of parts: %v, %d are packed into one: this tests too little", parts, packed)
+	}
+}
+
+// hasRoom builds the part of a plan that key belongs to, and looks for room for its entry.
+func hasRoom(l *fence.Layout, h *fence.Header, p *Pairs, plan *Plan, key []byte, n int, replaces bool) error {
+	i := len(plan.Parts) - 1
+	for i > 0 && item.Below(key, plan.Parts[i].Low) {
+		i--
+	}
+	part, g := &plan.Parts[i], *h
+	g.Low = part.Low
+	if i+1 < len(plan.Parts) {
+		g.High, g.Rightmost, g.Sibling = plan.Parts[i+1].Low, false, testAddr+64
+	}
+	b := make([]byte, l.NodeBytes)
+	BuildFor(b, l, testAddr, &g, p, part.From, part.To, part.Load)
+	var leaf Leaf
+	var m Space
+	if !leaf.Open(l, testAddr, b) {
+		return fmt.Errorf("part %d does not open", i)
+	}
+	if leaf.Place(&m, n) == 0 || !replaces && leaf.Vacant() < 0 {
+		return fmt.Errorf("part %d of %d, %+v, has no room for %d bytes of %x", i, len(plan.Parts), *part, n, key)
 	}
 	return nil
 }

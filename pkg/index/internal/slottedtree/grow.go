@@ -1,6 +1,7 @@
 package slottedtree
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -20,10 +21,12 @@ type growing struct {
 }
 
 // Grow makes the leaf at a, which is kept as image, as many leaves as its pairs need together with
-// those that are to come, which are sorted and between its fences. It returns how many there are
-// then: their images are in Ring. 0 = nothing was changed; ErrPoolFull: there is no memory. It is a
-// part of an operation, which goes on with HoldPart and ConnectParts. The caller keeps all others
-// of this client from the leaf, and what the image has is durable; it need not be written back.
+// those that are to come, one at least, which are sorted and between its fences. It returns how
+// many there are then: their images are in Ring. One = it is only compacted, in a full pool as
+// tightly as it must be. After an error that the session survives nothing was changed; ErrPoolFull:
+// there is no memory. It is a part of an operation, which goes on with HoldPart and ConnectParts.
+// The caller keeps all others of this client from the leaf, and what the image has is durable; it
+// need not be written back.
 //
 // Requests: lock + READ of the leaf; those of btree.Session.DivideLeaf.
 func (s *Session) Grow(a pool.Addr, image []byte, coming []slotted.Coming) (parts int, err error) {
@@ -38,12 +41,12 @@ func (s *Session) Grow(a pool.Addr, image []byte, coming []slotted.Coming) (part
 	}
 	p.Sort()
 	g.plan.Make(&g.leaf.Header, p, coming, len(s.Ring))
-	if len(g.plan.Parts) == 0 {
-		return 0, s.Unlock(nil)
-	}
 	n := len(p.List)
 	newLast := n == 0 || item.Below(p.Key(n-1), coming[len(coming)-1].Key)
 	err = s.DivideLeaf(&g.leaf.Header, newLast, g)
+	if errors.Is(err, index.ErrPoolFull) && s.PS.Holds() && g.plan.Pack(&g.leaf.Header, s.Lay) {
+		err = s.DivideLeaf(&g.leaf.Header, newLast, g)
+	}
 	if err != nil && s.PS.Holds() {
 		err = s.Unlock(err)
 	}

@@ -57,8 +57,7 @@ func (p *Pending) Cancelled() uint64 { return p.cancelled }
 // ForgetCancelled is called when a change has ended.
 func (p *Pending) ForgetCancelled() { p.cancelled = 0 }
 
-// Forget removes the record from dirtyPages: its change is made, and written back by its maker, or
-// it is cancelled.
+// Forget removes the record from dirtyPages: its frame has taken its place, or it is cancelled.
 func (p *Pending) Forget() {
 	p.recLSN.Store(0)
 	p.lsn = 0
