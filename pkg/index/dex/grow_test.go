@@ -3,6 +3,7 @@ package dex
 import (
 	"bytes"
 	"encoding/binary"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -147,5 +148,26 @@ func TestNewLeavesAreMergedMeanwhile(t *testing.T) {
 	}
 	if merged == 0 {
 		t.Error("no new leaf was merged: this tests nothing")
+	}
+}
+
+// TestChangeDividesInFewTrips: insertions one by one divide their leaves in some five round trips
+// each: the leaf's lock with its READ; all leaves; the parent's lock with its READ; the parent; and
+// sometimes a victim of the cache, or a parent of the parent.
+func TestChangeDividesInFewTrips(t *testing.T) {
+	const pairs = 4000
+	x, s := opened(t, index.Options{Uint64: true, MaxValueBytes: 16, CacheBytes: 4 << 20})
+	r := rand.New(rand.NewPCG(1, 1))
+	before := s.Counters().RoundTrips
+	for range pairs {
+		mustDo(t, s.Upsert(binary.BigEndian.AppendUint64(nil, r.Uint64()), []byte("sixteen bytes it")))
+	}
+	divided, _, _ := Grown(x)
+	trips := s.Counters().RoundTrips - before
+	if divided < pairs/40 {
+		t.Fatalf("%d leaves were divided: this tests nothing", divided)
+	}
+	if most := 55 * divided / 10; int(trips) > most {
+		t.Errorf("%d divisions took %d round trips, at most %d are needed", divided, trips, most)
 	}
 }
