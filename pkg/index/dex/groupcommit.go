@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
@@ -60,51 +61,20 @@ func (s *session) commitGroup(g *group) (done bool, err error) {
 
 // locateMember finds the frame of the member's leaf. It is not locked, so all of it may change.
 func (s *session) locateMember(m *member) error {
-	p, err := s.b.Descend(m.Key)
-	if err != nil {
-		return err
-	}
-	for hops := 0; ; {
-		f := s.x.cache.Locate(&p)
-		if f == nil {
-			var l slotted.Leaf
-			if _, _, err := s.fetch(&p, &l, m.Key, &hops, true); err != nil {
-				return err
-			}
-			continue
-		}
+	return s.inFrame(m.Key, func(f *frame.Frame, p *btree.Path) (st frame.State, err error) {
 		m.f, m.leaf = f, p.Addr()
-		st := frame.Busy
-		if f.TryLock() {
-			st = s.holdsMember(m)
-			f.Unlock()
+		if !f.TryLock() {
+			return frame.Busy, nil
 		}
-		if st == frame.Done {
-			return nil
-		}
-		if st == frame.Evicted {
-			if p, err = s.b.Descend(m.Key); err != nil {
-				return err
-			}
-		}
-		if err := s.resolve(st, &p, m.Key, &hops); err != nil {
-			return err
-		}
-	}
+		defer f.Unlock()
+		return s.holdsMember(m)
+	})
 }
 
-// holdsMember reports whether the frame of m, whose lock the session has, holds its key: Done.
-func (s *session) holdsMember(m *member) frame.State {
+// holdsMember is holds for the frame of m, whose lock the session has.
+func (s *session) holdsMember(m *member) (frame.State, error) {
 	var v frame.View
-	switch numbers := s.x.lay.Uint64; {
-	case m.f.Addr() != m.leaf || !m.f.Open(&v):
-		return frame.Evicted
-	case m.f.Above(&v, m.Key, numbers):
-		return frame.AboveRange
-	case m.f.Below(&v, m.Key, numbers):
-		return frame.BelowRange
-	}
-	return frame.Done
+	return s.holds(m.f, m.leaf, m.Key, &v)
 }
 
 // makeGroup locks the frames of all members, and makes the changes. Unless st is Done, and without
@@ -128,8 +98,8 @@ func (s *session) makeGroup(g *group) (lsn uint64, changed bool, st frame.State,
 			g.leaves = append(g.leaves, m.f)
 			op.Pause(s.x.env)
 		}
-		if st := s.holdsMember(m); st != frame.Done {
-			return 0, false, st, nil
+		if st, err := s.holdsMember(m); st != frame.Done {
+			return 0, false, st, err
 		}
 		if m.Action != index.Keep && !slices.Contains(g.changed, m.f) {
 			g.changed = append(g.changed, m.f)
@@ -260,9 +230,9 @@ func (s *session) makeGroupRoom(g *group) error {
 	if !f.TryLock() {
 		return nil
 	}
-	if s.holdsMember(m) != frame.Done {
+	if st, err := s.holdsMember(m); st != frame.Done {
 		f.Unlock()
-		return nil
+		return err
 	}
 	if f.RecLSN() != 0 {
 		err := s.back(f)
@@ -272,7 +242,7 @@ func (s *session) makeGroupRoom(g *group) error {
 	w := &s.together().ready.growth
 	w.coming = w.coming[:0]
 	for i := range g.members {
-		if n := &g.members[i]; n.f == f && n.Action == index.Put && s.holdsMember(n) == frame.Done {
+		if n := &g.members[i]; n.f == f && n.Action == index.Put && s.encloses(f, n.leaf, n.Key) {
 			w.coming = append(w.coming, slotted.Coming{Key: n.Key, Bytes: len(n.entry)})
 		}
 	}

@@ -176,26 +176,10 @@ func (s *session) growSome(keys, values [][]byte) error {
 }
 
 // foundFrame is the frame of the leaf to which inner nodes lead with key; nil if it has none.
-func (s *session) foundFrame(key []byte) (*frame.Frame, pool.Addr, error) {
-	if a, hint := s.b.DescendCached(key); hint != 0 {
-		if f := s.x.cache.Frame(hint); f.Addr() == a {
-			return f, a, nil
-		}
-	}
-	s.beginRound()
-	p, err := s.b.Descend(key)
-	if err != nil {
-		return nil, pool.Nil, err
-	}
-	return s.x.cache.Locate(&p), p.Addr(), nil
-}
-
-// encloses reports whether f seems to hold the leaf at a, which seems to hold key. f need not be
-// locked: growFrame looks again.
-func (s *session) encloses(f *frame.Frame, a pool.Addr, key []byte) bool {
-	var v frame.View
-	numbers := s.x.lay.Uint64
-	return f.Addr() == a && f.Open(&v) && !f.Above(&v, key, numbers) && !f.Below(&v, key, numbers)
+func (s *session) foundFrame(key []byte) (f *frame.Frame, leaf pool.Addr, err error) {
+	a, hint := s.b.DescendCached(key)
+	f, leaf, _, err = s.frameAt(key, a, hint)
+	return f, leaf, err
 }
 
 // growFrame divides the leaf at a, which f may hold, if it lacks room for those of the keys that

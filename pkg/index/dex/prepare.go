@@ -164,26 +164,15 @@ func (s *session) prepareSome(keys, values [][]byte) error {
 		if s.x.lay.CheckPair(key, values[i]) != nil || s.x.ranges.Load().At(key) < 0 {
 			continue
 		}
-		if a, hint := w.leaves[i], w.hints[i]; hint != 0 {
-			// the hint may be older than the frame
-			if f := s.x.cache.Frame(hint); f.Addr() == a {
-				s.wantRoom(f, a, key, values[i])
-				w.prepared.add(key, f)
-				continue
-			}
-		}
-		s.beginRound()
-		p, err := s.b.Descend(key)
-		if err != nil {
+		f, a, since, err := s.frameAt(key, w.leaves[i], w.hints[i])
+		switch {
+		case err != nil:
 			return err
-		}
-		since := s.x.cache.Clock.Now()
-		op.Pause(s.x.env)
-		if f := s.x.cache.Locate(&p); f != nil {
-			s.wantRoom(f, p.Addr(), key, values[i])
+		case f == nil:
+			w.fetch(a, since, key)
+		default:
+			s.wantRoom(f, a, key, values[i])
 			w.prepared.add(key, f)
-		} else {
-			w.fetch(p.Addr(), since, key)
 		}
 	}
 	if err := s.postReady(); err != nil {
@@ -195,6 +184,25 @@ func (s *session) prepareSome(keys, values [][]byte) error {
 		}
 	}
 	return nil
+}
+
+// frameAt returns the leaf to which inner nodes lead with key, and its frame. a and hint are what
+// DescendCached returned. Each may be old by now: who locks the frame looks again. Without a frame
+// it returns nil, and what the eviction clock showed before it looked.
+func (s *session) frameAt(key []byte, a pool.Addr, hint uint32) (f *frame.Frame, leaf pool.Addr, since uint64, err error) {
+	if hint != 0 {
+		if f := s.x.cache.Frame(hint); f.Addr() == a {
+			return f, a, 0, nil
+		}
+	}
+	s.beginRound()
+	p, err := s.b.Descend(key)
+	if err != nil {
+		return nil, pool.Nil, 0, err
+	}
+	since = s.x.cache.Clock.Now()
+	op.Pause(s.x.env)
+	return s.x.cache.Locate(&p), p.Addr(), since, nil
 }
 
 // fetch has the leaf at a READ for key, unless it is READ already.
@@ -235,8 +243,7 @@ func (s *session) wantRoom(f *frame.Frame, a pool.Addr, key, value []byte) {
 // the leaf is not that of key, and the change goes elsewhere.
 func (s *session) fits(f *frame.Frame, key, value []byte) bool {
 	var v frame.View
-	numbers := s.x.lay.Uint64
-	if !f.Open(&v) || f.Above(&v, key, numbers) || f.Below(&v, key, numbers) {
+	if st, _ := s.holds(f, f.Addr(), key, &v); st != frame.Done {
 		return true
 	}
 	if s.x.lay.InBlock(len(value)) {
@@ -244,7 +251,7 @@ func (s *session) fits(f *frame.Frame, key, value []byte) bool {
 	} else {
 		s.entry = s.x.lay.PutEntry(s.entry[:cap(s.entry)], key, value)
 	}
-	i, word := f.Find(&v, key, s.x.lay.Fingerprint(key), numbers)
+	i, word := f.Find(&v, key, s.x.lay.Fingerprint(key), s.x.lay.Uint64)
 	_, at := f.FindRoom(&v, i, word, len(s.entry))
 	return at > 0
 }

@@ -3,10 +3,8 @@ package dex
 import (
 	"fmt"
 
-	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
-	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 )
 
 // splitAt divides the leaf that holds key, which this client has taken, so that key is the low
@@ -20,33 +18,7 @@ func (s *session) splitAt(key []byte) error {
 	if !s.x.with.partitioning {
 		return s.b.Divide(key)
 	}
-	p, err := s.b.Descend(key)
-	if err != nil {
-		return err
-	}
-	for hops := 0; ; {
-		f := s.x.cache.Locate(&p)
-		if f == nil {
-			var l slotted.Leaf
-			if _, _, err := s.fetch(&p, &l, key, &hops, true); err != nil {
-				return err
-			}
-			continue
-		}
-		st, err := s.divide(f, &p, key)
-		if err != nil || st == frame.Done {
-			return err
-		}
-		if st == frame.Evicted {
-			if p, err = s.b.Descend(key); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := s.resolve(st, &p, key, &hops); err != nil {
-			return err
-		}
-	}
+	return s.inFrame(key, func(f *frame.Frame, p *btree.Path) (frame.State, error) { return s.divide(f, p, key) })
 }
 
 // divide divides the leaf where p leads, in f, at key.
@@ -55,27 +27,16 @@ func (s *session) divide(f *frame.Frame, p *btree.Path, key []byte) (frame.State
 		return frame.Busy, nil
 	}
 	var v frame.View
-	st := frame.Done
-	switch {
-	case f.Addr() != p.Addr():
-		st = frame.Evicted
-	case !f.Open(&v):
-		f.Unlock()
-		return frame.Done, fmt.Errorf("what is kept of leaf %v is no leaf: %w", p.Addr(), index.ErrFormat)
-	case f.Above(&v, key, s.x.lay.Uint64):
-		st = frame.AboveRange
-	case f.Below(&v, key, s.x.lay.Uint64):
-		st = frame.BelowRange
-	}
-	if st != frame.Done {
-		if st == frame.Evicted || s.x.with.caching {
+	st, err := s.holds(f, p.Addr(), key, &v)
+	if st != frame.Done || err != nil {
+		if st == frame.Evicted || err != nil || s.x.with.caching {
 			f.Unlock()
-			return st, nil
+			return st, err
 		}
 		return st, s.discard(f)
 	}
 	finished := false
-	err := s.replaceLeaf(f, func() (err error) {
+	err = s.replaceLeaf(f, func() (err error) {
 		finished, err = s.b.DivideOnce(key)
 		return err
 	})
