@@ -46,7 +46,7 @@ func TestPersistKilled(t *testing.T) {
 	const writers, words = 4, 40
 	var began, acked [writers * words]uint64 // values of words
 	var incarnation, chunk uint64
-	for life := range lives {
+	live := func(t *testing.T, life int) {
 		cmd, a, err := child(t, persistPrefix+dir)
 		if err != nil {
 			t.Fatal(err)
@@ -115,6 +115,11 @@ func TestPersistKilled(t *testing.T) {
 		}
 		working.Wait()
 		cmd.Wait()
+	}
+	for life := range lives {
+		if !t.Run(strconv.Itoa(life), func(t *testing.T) { live(t, life) }) {
+			return
+		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "checkpoint.0000000000000000")); err == nil && lives > 100 {
 		t.Error("there never was a checkpoint")
