@@ -48,6 +48,7 @@ var transactions = [][]string{
 	{"SET %s1 A", "WATCH %s1", "EVAL_RO return(redis.call('GET',KEYS[1])) 1 %s1", "MULTI", "EVAL return(redis.call('INCR',KEYS[1])) 1 %s2", "EVAL return(7) 0", "EVALSHA x 0", "EVAL x x", "GET %s2", "EXEC", "DEL %s1 %s2"},
 	{"SET %s1 A", "WATCH %s1", "SET %s1 B", "EVAL_RO return(redis.call('GET',KEYS[1])) 1 %s1", "SET %s1 A", "MULTI", "PING", "EXEC", "DEL %s1"},
 	{"MULTI", "SET %s1 1", "RESET", "EXEC", "GET %s1"},
+	{"MSETNX %s1 1 %s2 2", "MGET %s1 %s2", "MSETNX %s3 3 %s2 4", "MSETNX %s1 9 %s2 9", "MGET %s1 %s2 %s3", "MSETNX %s3 1 %s3 2", "GET %s3", "MSETNX %s1 1 %s2", "DEL %s1 %s2 %s3", "HSET %s1 a 1", "MSETNX %s1 1 %s2 2", "DEL %s1 %s2"},
 }
 
 // TestTransactionsAgainstRedis: MULTI and what follows it is answered byte by byte as a real

@@ -389,6 +389,12 @@ func digest(s *Session, op *rpcv1.Operation, dst []byte, o *rpcv1.Outcome) ([]by
 	return o.Value, nil
 }
 
+// DigestOfNone is the DIGEST of a key that is not there. It is not to be changed.
+var DigestOfNone = func() []byte {
+	sum := sha256.Sum256(nil)
+	return sum[:digestBytes]
+}()
+
 // digestBytes is how long the value of a DIGEST's outcome is. No two values are known that have the
 // same.
 const digestBytes = 16

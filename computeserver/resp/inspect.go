@@ -157,14 +157,15 @@ func unknownSubcommand(sub []byte, possible string) string {
 	return fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%.64s'. Possible: %s.", sub, possible)
 }
 
-// cmdMSetNX is MSETNX of one pair.
+// cmdMSetNX is MSETNX: of one pair an insertion, of several a group, which is not done if one of the
+// keys is there.
 func (c *conn) cmdMSetNX(args [][]byte) {
+	pairs := len(args) / 2
 	switch {
 	case len(args)%2 != 1:
 		c.replyError("ERR wrong number of arguments for 'msetnx' command")
-	case len(args) > 3:
-		c.fail(errMSetNX)
-	default:
+		return
+	case pairs == 1:
 		n, err := c.many(rpcv1.Operation_INSERT, args[1:], 2, nil)
 		if err == nil && n.failed != nil {
 			err = n.failure("pairs were stored")
@@ -174,7 +175,29 @@ func (c *conn) cmdMSetNX(args [][]byte) {
 			return
 		}
 		c.replyInt(int64(n.done))
+		return
+	case 2*pairs > rpcv1.MaxGroup:
+		c.replyError(fmt.Sprintf("ERR MSETNX has at most %d keys, and nothing was done; divide it", rpcv1.MaxGroup/2))
+		return
 	}
+	if err := c.allTogether(lookupCommand(args[0]), args); err != nil {
+		c.refuseCommand(err)
+		return
+	}
+	ops := make([]*rpcv1.Operation, 2*pairs)
+	for i := range pairs {
+		key, value := args[1+2*i], args[2+2*i]
+		ops[i] = &rpcv1.Operation{Kind: rpcv1.Operation_DIGEST, Key: key, Operand: engine.DigestOfNone}
+		ops[pairs+i] = &rpcv1.Operation{Kind: rpcv1.Operation_UPSERT, Key: key, Value: value}
+		if err := c.s.core.Check(ops[pairs+i]); err != nil {
+			c.refuseCommand(err)
+			return
+		}
+	}
+	outcomes, err := c.group(ops, 0)
+	if err != nil {
+		c.refuseCommand(err)
+		return
+	}
+	c.replyInt(int64(min(len(outcomes), 1)))
 }
-
-var errMSetNX error = &engine.Failure{Code: rpcv1.Outcome_INVALID, Message: "MSETNX of several keys stores all of them or none, in one step, which an index does not do; nothing was done: send SETNX for each key"}

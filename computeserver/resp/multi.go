@@ -166,6 +166,17 @@ func (c *conn) together(first, key []byte) error {
 	return nil
 }
 
+// allTogether is together for all keys of a command.
+func (c *conn) allTogether(k *command, args [][]byte) (err error) {
+	var first []byte
+	k.eachKey(args, func(key []byte) bool {
+		err = c.together(first, key)
+		first = key
+		return err == nil
+	})
+	return err
+}
+
 // holdQueued notes so many more operations and bytes. It returns an error, as it is replied, if
 // they are too many.
 func (c *conn) holdQueued(ops, size int) error {

@@ -138,15 +138,8 @@ func replyScript(_ *conn, b []byte, o *rpcv1.Outcome) []byte { return append(b, 
 // cmdEval is EVAL and its like.
 func (c *conn) cmdEval(args [][]byte) {
 	k := lookupCommand(args[0])
-	var first []byte
-	var split error
-	k.eachKey(args, func(key []byte) bool {
-		split = c.together(first, key)
-		first = key
-		return split == nil
-	})
-	if split != nil {
-		c.refuseCommand(split)
+	if err := c.allTogether(k, args); err != nil {
+		c.refuseCommand(err)
 		return
 	}
 	q := queuedCommand{k: k, args: args}

@@ -201,7 +201,7 @@ func init() {
 			arity: -2, keys: allKeys, kind: rpcv1.Operation_LOOKUP, together: valuesOfAll, run: (*conn).cmdMGet},
 		{name: "mset", usage: "key value [key value ...]", does: "`OK`. **Not atomic**, as `MGET`",
 			arity: -3, keys: keyPairs, kind: rpcv1.Operation_UPSERT, together: doneAll, run: (*conn).cmdMSet},
-		{name: "msetnx", usage: "key value", does: "as `SETNX`. Several keys are refused: an index does not store all or none of them in one step",
+		{name: "msetnx", usage: "key value [key value ...]", does: "1, or 0 and nothing is stored if one of the keys is there; in one step, as a [transaction](#transactions): on keys of one server",
 			arity: -3, keys: keyPairs, kind: rpcv1.Operation_INSERT, run: (*conn).cmdMSetNX},
 		{name: "range", usage: "start end [LIMIT n] [REV]", does: "key, value, key, value, ... in order. `start` is inclusive, `end` exclusive; an empty one is unbounded. `REV` goes from `end` downwards",
 			arity: -3, run: (*conn).cmdRange, data: true, needs: toReadRange},
