@@ -10,11 +10,10 @@ type machine struct {
 	depth  int   // of calls, those of libraries' functions, too: each takes of the stack
 	line   int   // where the script is
 
-	globals  *table
-	strings  *table // the library, as the methods of strings
-	random   random
-	call     Call
-	readOnly bool
+	globals *table
+	strings *table // the library, as the methods of strings
+	random  random
+	call    Call
 }
 
 // luaError is an error of a script, which pcall catches. It is thrown by panic.

@@ -48,16 +48,24 @@ func Compile(text []byte) (*Program, error) {
 	return p, err
 }
 
+// textError is what is wrong with a script, in the words of Redis.
+type textError string
+
+// Error implements error.
+func (e textError) Error() string { return string(e) }
+
+func inRedisWords(format string, args ...any) error { return textError(fmt.Sprintf(format, args...)) }
+
 // readFlags reads the first line of a script that begins with #!.
 func (p *Program) readFlags(line string) error {
 	words := strings.Fields(line)
 	if words[0] != "#!lua" {
-		return fmt.Errorf("Unexpected engine in script shebang: %.40s", words[0])
+		return inRedisWords("Unexpected engine in script shebang: %.40s", words[0])
 	}
 	for _, word := range words[1:] {
 		flags, ok := strings.CutPrefix(word, "flags=")
 		if !ok {
-			return fmt.Errorf("Unknown lua shebang option: %.40s", word)
+			return inRedisWords("Unknown lua shebang option: %.40s", word)
 		}
 		for flag := range strings.SplitSeq(flags, ",") {
 			switch flag {
@@ -65,7 +73,7 @@ func (p *Program) readFlags(line string) error {
 				p.ReadOnly = true
 			case "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys", "":
 			default:
-				return fmt.Errorf("Unexpected flag in script shebang: %.40s", flag)
+				return inRedisWords("Unexpected flag in script shebang: %.40s", flag)
 			}
 		}
 	}
