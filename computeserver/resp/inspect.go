@@ -157,8 +157,8 @@ func unknownSubcommand(sub []byte, possible string) string {
 	return fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%.64s'. Possible: %s.", sub, possible)
 }
 
-// cmdMSetNX is MSETNX: of one pair an insertion, of several a group, which is not done if one of the
-// keys is there.
+// cmdMSetNX is MSETNX: of one pair an insertion, of several a group, which is not done if one of
+// the keys is there.
 func (c *conn) cmdMSetNX(args [][]byte) {
 	pairs := len(args) / 2
 	switch {
