@@ -178,6 +178,9 @@ func (c *conn) read() error {
 		}
 		n, err := c.nc.Read(c.in[len(c.in):cap(c.in)])
 		if n > 0 {
+			if c.authed() && !c.login.Renew() { // what came while it was not woken yet
+				return errRevoked
+			}
 			c.refuse = draining && !half && c.s.PastDrain()
 			c.in = c.in[:len(c.in)+n]
 			return nil
