@@ -76,7 +76,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- $name := dig "metadata" "annotations" "meta.helm.sh/release-name" .Release.Name $crd }}
 {{- $of := dig "metadata" "annotations" "meta.helm.sh/release-namespace" .Release.Namespace $crd }}
 {{- if or (ne $of .Release.Namespace) (ne $name .Release.Name) }}
-{{- fail (printf "the CRDs are those of release %s of namespace %s: set crds.enabled=false here, and name in watchNamespaces none that the other release watches: one operator would undo what the other one does. If that release is gone, take them over: docs/kubernetes.md, Two releases" $name $of) }}
+{{- fail (printf "the CRDs are those of release %s of namespace %s: set crds.enabled=false here, and name in watchNamespaces none that the other release watches: one operator would undo what the other one does. If that release is gone, take them over: docs/kubernetes/install.md, Two releases" $name $of) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -1,5 +1,5 @@
 # 7. An index whose content is in files: all of its servers are one process here, which is killed while a program writes. On Kubernetes
-# the same is durability: Persistent, which needs a StorageClass (docs/kubernetes.md, "Keep memory on disks").
+# the same is durability: Persistent, which needs a StorageClass (docs/kubernetes/memory.md, "Keep memory on disks").
 # It needs no cluster, so it runs beside step 6, which waits most of its time. Its own step shows what it printed.
 begin_durable() {
 	in_background kill_and_return >"$work/durable.log" 2>&1
