@@ -41,7 +41,7 @@ images:
 
 const overlayImage = "registry.acme.com/mirror/dmindex@sha256:aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
 
-// kustomized builds an overlay with the kustomize of kubectl.
+// kustomized builds an overlay.
 func kustomized(t *testing.T, text string) *charttest.Rendered {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,6 +55,12 @@ func kustomized(t *testing.T, text string) *charttest.Rendered {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return kustomize(t, dir)
+}
+
+// kustomize builds the folder dir with the kustomize of kubectl.
+func kustomize(t *testing.T, dir string) *charttest.Rendered {
+	t.Helper()
 	apiserver, _, err := assets()
 	if err != nil {
 		t.Fatal(err)

@@ -140,6 +140,7 @@ var rooms = []struct {
 	{"deviceplugin", []string{"pkg/accept", "pkg/profile"}},
 	{"cmd/kubectl-dmindex", []string{"api", "client"}},
 	{"cmd/dmindex", []string{""}},
+	{"examples", []string{"client"}},
 	{"test", []string{""}},
 	{"hack/servebench", []string{"api/config", "memserver/control", "memserver/keeper", "pkg/partition", "pkg/volumes", "client"}},
 	{"hack", nil},
