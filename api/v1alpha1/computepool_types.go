@@ -25,8 +25,8 @@ type ComputeAutoscaling struct {
 	// +kubebuilder:validation:Maximum=1000000000
 	OperationsPerSecond *int64 `json:"operationsPerSecond,omitempty"`
 
-	// CacheMissPercent is of how many percent of its operations a server may not have all in its
-	// cache, on average: more servers have more cache.
+	// CacheMissPercent is how many percent of the operations may miss the cache and ask memory
+	// servers, on average: more servers have more cache.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=99

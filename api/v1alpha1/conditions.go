@@ -16,7 +16,8 @@ const (
 	// requests. The message names the server, its pod and the ways out.
 	ConditionDataLost = "DataLost"
 
-	// ConditionPaused: spec.paused is set. The operator changes nothing, and repairs what fails.
+	// ConditionPaused: spec.paused is set. The operator applies no change of the spec, and repairs
+	// what fails.
 	ConditionPaused = "Paused"
 
 	// ConditionPoolReady of a pool: all of its servers exist and are ready.
@@ -120,8 +121,8 @@ const (
 	// settled, and servers go on as they are. To do: what the message says.
 	ReasonStateConflict = "StateConflict"
 
-	// ReasonWaitingForCompute: no compute server is ready. To do: if it lasts, inspect the pods of
-	// the compute pool: `kubectl describe dmcp`.
+	// ReasonWaitingForCompute: compute servers are not ready yet. To do: if it lasts, inspect the
+	// pods of the compute pool: `kubectl describe dmcp`.
 	ReasonWaitingForCompute = "WaitingForCompute"
 
 	// ReasonComputeMissing: fewer compute servers are ready than asked for. To do: inspect the pods

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -70,6 +71,9 @@ func localCommand() *cobra.Command {
 				c.Stderr = os.Stderr
 			}
 			l, err := local.Start(c)
+			if errors.Is(err, syscall.EADDRINUSE) {
+				return fmt.Errorf("%w: another program listens there, such as a second dmindex local; give --listen and --listen-rpc other ports", err)
+			}
 			if err != nil {
 				return err
 			}
@@ -130,6 +134,9 @@ func announce(out io.Writer, c *local.Config, l *local.Local) {
 	fmt.Fprintf(out, "  RESP  %s\n  SDK   %s\n", strings.Join(l.RESP, " "), strings.Join(l.RPC, " "))
 	host, port, _ := net.SplitHostPort(l.RESP[0])
 	fmt.Fprintf(out, "try:  redis-cli -h %s -p %s set fruit:apple red\n", host, port)
+	if l.RPC[0] != defaultEndpoint {
+		fmt.Fprintf(out, "or:   dmindex put --endpoint %s fruit:apple red\n", l.RPC[0])
+	}
 	if m := l.Copies(); m != nil {
 		fmt.Fprintf(out, "  %s\nthen: kill -9 %d\n", strings.Join(m.State(), "\n  "), m.Primary(1))
 	}

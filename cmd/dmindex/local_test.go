@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -54,5 +55,24 @@ func TestToldWaitsForNobody(t *testing.T) {
 	got := <-read
 	if len(got) < mostTold || len(got) > mostTold+1 || !slices.Equal(got[:3], []string{"0", "1", "2"}) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestSecondLocal: an index whose addresses are taken says with which flags it gets others.
+func TestSecondLocal(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	for _, flag := range []string{"--listen", "--listen-rpc"} {
+		args := []string{"local", "--memory", "64Mi", "--listen", "127.0.0.1:0", "--listen-rpc", "127.0.0.1:0", flag, taken.Addr().String()}
+		cmd := root()
+		cmd.SetArgs(args)
+		cmd.SetOut(io.Discard)
+		cmd.SetErr(io.Discard)
+		if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "give --listen and --listen-rpc other ports") {
+			t.Errorf("%v: %v", args, err)
+		}
 	}
 }

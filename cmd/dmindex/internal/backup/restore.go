@@ -80,7 +80,7 @@ func compare(ctx context.Context, index Index, s Store, name, digest string) (r 
 	at := 0
 	r, err = read(ctx, s, name, digest, func(p client.Pair) error {
 		if at++; last != nil && bytes.Compare(last, p.Key) >= 0 {
-			return fmt.Errorf("the key of pair %d of the artifact does not follow the one before it", at)
+			return fmt.Errorf("the artifact is damaged, restore from another one: the key of pair %d is not behind that of the pair before it", at)
 		}
 		last = append(last[:0], p.Key...)
 		switch order := bytes.Compare(has.Key, p.Key); {

@@ -33,7 +33,7 @@ func WriteHTML(out io.Writer, results []*Result) error {
 		list[i].throughput(&b)
 	}
 	b.WriteString("</div>\n")
-	section(&b, "Latency", "How long operations took: at p99, one in a hundred took longer. Both axes are logarithmic.")
+	section(&b, "Latency", "How long operations took: at p99, one in a hundred took longer. Both axes are logarithmic: one step to the right is ten times as rare.")
 	for i := range list {
 		list[i].latencyPlot().svg(&b)
 	}
