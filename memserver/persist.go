@@ -168,8 +168,8 @@ func (p *persisted) close() error {
 	return nil
 }
 
-// empty makes files for an empty memory, in the place of what counts for nothing. That is kept
-// until then: if the other copy never comes back, it is all that is left.
+// empty makes files for an empty memory, in the place of what counts for nothing, unless the process
+// has files. That is kept until then: if the other copy never comes back, it is all that is left.
 func (p *persisted) empty() error {
 	if p.store.Load() != nil {
 		return nil
@@ -232,11 +232,7 @@ func (s *Server) followPersist() error {
 	if p == nil || p.feed != nil {
 		return nil
 	}
-	err := s.readPersist()
-	if p.nothing {
-		err = p.empty() // of a new volume; a copy that opens has done it
-	}
-	if err != nil {
+	if err := s.readPersist(); err != nil {
 		return err
 	}
 	p.halt() // what a copy did

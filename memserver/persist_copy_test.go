@@ -155,3 +155,23 @@ func TestPersistMayLackBesideCopy(t *testing.T) {
 	join(b, a, 4)
 	equal(t, b, a)
 }
+
+// TestPersistFirstViewCutOff: a server that ends before it has made the files of a new volume has
+// not stored that there are any, so the next one obeys the first view.
+func TestPersistFirstViewCutOff(t *testing.T) {
+	dir := t.TempDir()
+	a := startKept(t, dir, "copy-a")
+	inTheWay := filepath.Join(dir, "log.0000000000000000.new")
+	if err := os.Mkdir(inTheWay, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	_, err := a.Obey(t.Context(), &rpcv1.ObeyViewRequest{View: view(1, "copy-a")})
+	wantCode(t, "a first view without files", err, codes.Unavailable, "is a directory")
+	a.stop()
+	if err := os.Remove(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	a = startKept(t, dir, "copy-a")
+	a.obey(view(1, "copy-a"))
+	fill(t, a.Server)
+}

@@ -186,6 +186,13 @@ func (v *volume) saveState(st volumes.State) error {
 	defer v.mu.Unlock()
 	next := v.stored
 	next.State = st
+	if p := v.server.persisted; p != nil && st.Content != volumes.Nothing {
+		// There are files before it is stored that they count: a process that found none would take
+		// them for lost.
+		if err := p.empty(); err != nil {
+			return err
+		}
+	}
 	if st.Content == volumes.Taken && v.stored.State.Content == volumes.Nothing {
 		v.waited = time.Since(v.closed)
 		if err := v.takeLedger(); err != nil {
