@@ -250,9 +250,10 @@ const (
 	// claim and pod: the indexes say then that their data is lost.
 	ReasonClaimMissing = "ClaimMissing"
 
-	// ReasonDiskMayLack: a memory server does not open its disk. The node lost its power, and with
-	// persistence.sync 5ms or Off that may have taken what was acknowledged last. To do: accept it
-	// with the annotation that the message names, or restore a backup into another index.
+	// ReasonDiskMayLack: a memory server does not open its disk. The node lost its power, or the
+	// disk failed, and with persistence.sync 5ms or Off that may have taken what was acknowledged
+	// last. To do: accept it with the annotation that the message names, or restore a backup into
+	// another index.
 	ReasonDiskMayLack = "DiskMayLack"
 
 	// ReasonDeleting: the object is being deleted; the message names what it waits for.

@@ -89,7 +89,7 @@ func Discard(fs FS) error {
 	for _, name := range names {
 		_, log := numberOf(name, logName)
 		_, checkpoint := numberOf(name, checkpointName)
-		if log || checkpoint {
+		if log || checkpoint || name == lacksName {
 			err = errors.Join(err, fs.Remove(name))
 		}
 		was = was || name == volumeName

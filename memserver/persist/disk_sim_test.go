@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"syscall"
@@ -29,6 +30,7 @@ type disk struct {
 	calls  int // that change something
 	dieAt  int // the process is killed in that call; 0 = never
 	counts map[string]int
+	drops  *rand.Rand // of what a failed sync drops
 }
 
 type inode struct {
@@ -45,7 +47,7 @@ type write struct {
 const sector = 512
 
 func newDisk(s *simtest.Stage, wrong mistake) *disk {
-	return &disk{stage: s, wrong: wrong, now: map[string]*inode{}, stored: map[string]*inode{}, counts: map[string]int{}}
+	return &disk{stage: s, wrong: wrong, now: map[string]*inode{}, stored: map[string]*inode{}, counts: map[string]int{}, drops: rand.New(rand.NewPCG(1, 59))}
 }
 
 // power is what a loss of power does. No process uses the disk.
@@ -132,6 +134,9 @@ func (m *mount) rename(change func(map[string]*inode)) error {
 
 func (m *mount) Create(name string) (persist.File, error) {
 	n := &inode{}
+	if m.wrong == noWord && name == "lacks" {
+		return &handle{m, n}, nil
+	}
 	err := m.rename(func(names map[string]*inode) { names[name] = n })
 	return &handle{m, n}, err
 }
@@ -218,7 +223,8 @@ func (h *handle) WriteAt(b []byte, at int64) (int, error) {
 	return len(b), nil
 }
 
-// Sync may fail: what was written since the last one is then as if it was on disk, and is not.
+// Sync may fail: what was written since the last one is then as if it was on disk, and is not. In
+// half of the cases it is not in the page cache any more either.
 func (h *handle) Sync() error {
 	m := h.mount
 	until := len(h.inode.writes)
@@ -233,6 +239,13 @@ func (h *handle) Sync() error {
 	if m.broken > 0 {
 		m.broken--
 		h.inode.writes = h.inode.writes[until:]
+		if m.drops.IntN(2) == 0 {
+			n := h.inode
+			n.content = put(make([]byte, len(n.content)), 0, n.stored)
+			for _, w := range n.writes {
+				n.content = put(n.content, w.at, w.data)
+			}
+		}
 		return fmt.Errorf("sync: %w", syscall.EIO)
 	}
 	if m.wrong != noSync {

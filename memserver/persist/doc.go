@@ -13,6 +13,7 @@
 //	volume          what it is the directory of; written last when it is made
 //	log.P           the stream from position P on, in frames; P is where an item begins
 //	checkpoint.N    the memory, in pieces of 64 KiB, and the ledger
+//	lacks           is there if the disk failed, and acknowledged changes may not be on it
 //	*.new           is being written: removed at the start
 //
 // A file gets its name once it is on disk, and is used once its name is. Positions go on from one
@@ -57,6 +58,8 @@
 // After a failed fdatasync nobody knows what is on disk, and asking again says nothing (Linux takes
 // such pages for clean). So it is final: nothing is acknowledged any more, and the server ends. The
 // next process writes again, in place, what was not known to be on disk, before it goes on: what it
-// reads of that may be in the page cache only. A write that finds the disk full is made again
-// later, and changes wait meanwhile.
+// reads of that may be in the page cache only. Changes that were acknowledged before they were on
+// disk (Soon, Off) may be gone from there as well. So the process that sees the failure leaves a
+// file that says so, if the disk lets it, and the directory is opened as one whose machine stopped
+// is. A write that finds the disk full is made again later, and changes wait meanwhile.
 package persist

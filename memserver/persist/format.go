@@ -43,6 +43,9 @@ const (
 	headBytes = 96
 	partHead  = 32
 
+	// lacksName is the name of an empty file: acknowledged changes may not be on disk.
+	lacksName = "lacks"
+
 	magicVolume     = "dmPerVol"
 	magicLog        = "dmPerLog"
 	magicCheckpoint = "dmPerChk"

@@ -9,9 +9,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// ErrMayLack is returned when the machine stopped and changes of its last moments may not have been
-// on disk, although they were acknowledged: a Store was not to sync them (Soon, Off).
-var ErrMayLack = errors.New("the machine stopped, and changes that were acknowledged in its last moments may not be on disk")
+// ErrMayLack is returned when the machine stopped, or its disk failed, and changes of its last
+// moments may not have been on disk, although they were acknowledged: a Store was not to sync them
+// (Soon, Off).
+var ErrMayLack = errors.New("the machine stopped or its disk failed, and changes that were acknowledged in its last moments may not be on disk")
 
 // recovery is the reading of a directory.
 type recovery struct {
@@ -23,6 +24,7 @@ type recovery struct {
 	claims  uint64 // the last frame says that all before was on disk
 	tail    []frame
 	clean   bool
+	lacking bool // the disk failed
 }
 
 // frame is a frame of the last log that may not be on disk.
@@ -56,6 +58,7 @@ func (v *recovery) run() error {
 			checkpoints = append(checkpoints, n)
 		}
 	}
+	v.lacking = slices.Contains(names, lacksName)
 	slices.Sort(logs)
 	if len(checkpoints) == 0 {
 		return fmt.Errorf("there is no checkpoint: %s", noUse)
@@ -84,6 +87,9 @@ func (v *recovery) run() error {
 		return fmt.Errorf("it is of a copy that did not get the whole memory: %s", noUse)
 	}
 	v.Store.clean(v.Store.start.Load())
+	if v.lacking { // and somebody accepted it
+		return v.fs.Remove(lacksName)
+	}
 	return nil
 }
 
@@ -270,7 +276,8 @@ func (v *recovery) apply(data []byte) error {
 func (v *recovery) keep(f File, h *head) error {
 	v.stream = v.stream[:0] // an item that is not whole
 	known := h.boot == v.options.Boot && h.boot != [16]byte{}
-	if Sync(h.number) != Always && !v.clean && !known && !v.options.AcceptLoss {
+	lacks := v.lacking || Sync(h.number) != Always && !v.clean && !known
+	if lacks && !v.options.AcceptLoss {
 		return fmt.Errorf("%w (persistence was %v): an index on this memory server alone is as it was a moment before, and one on several may not fit together. "+
 			"Stop all its compute servers, then start this server once with --persist-accept-loss; or restore a backup", ErrMayLack, Sync(h.number))
 	}

@@ -119,11 +119,25 @@ func (s *Store) report(err error) {
 func (s *Store) fail(err error) error {
 	err = fmt.Errorf("persistent memory: %w; nothing is acknowledged any more, since nobody knows what is on disk: check the disk, then start again, which reads what is there", err)
 	if s.failed.CompareAndSwap(nil, &err) {
+		if s.options.Sync != Always && s.log.Load() != nil {
+			s.lacks()
+		}
 		if s.options.Failed != nil {
 			s.options.Failed(err)
 		}
 	}
 	return s.Err()
+}
+
+// lacks leaves word that acknowledged changes may not be on disk.
+func (s *Store) lacks() {
+	f, err := s.fs.Create(lacksName)
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close(), s.fs.Sync())
+	}
+	if err != nil {
+		s.report(fmt.Errorf("the disk failed, and there is no word of it for the next start, which may lack what was acknowledged last: %w", err))
+	}
 }
 
 // Err is why nothing is acknowledged any more; nil = it is.

@@ -85,6 +85,7 @@ func (r run) do() outcome {
 		w.sync = persist.Always
 	}
 	w.disk = newDisk(w.Stage, r.wrong)
+	w.disk.drops = rand.New(rand.NewPCG(r.seed, 59))
 	w.disk.dieAt = r.dieAt
 	err := inner.Run(func(p *simenv.Process) {
 		lives := 3 + w.Random.IntN(6)
