@@ -81,6 +81,14 @@ func claimThere(ctx context.Context, from client.Reader, pool *dmv1.DMMemoryPool
 	return err == nil && (named.UID == "" || string(c.UID) == named.UID), client.IgnoreNotFound(err)
 }
 
+// listLive lists pods and claims of the pool at the API server.
+func (s *memoryPoolScope) listLive(ctx context.Context, from client.Reader) (err error) {
+	if s.pods, err = listPods(ctx, from, s.pool, dmv1.ComponentMemory); err == nil {
+		s.claims, err = listClaims(ctx, from, s.pool)
+	}
+	return err
+}
+
 // findClaims adds the claims that views name and that lost their owner or labels: nothing is lost
 // with those.
 func (s *memoryPoolScope) findClaims(ctx context.Context, from client.Reader) error {
@@ -159,36 +167,45 @@ func (r *DMMemoryPoolReconciler) makeClaim(ctx context.Context, s *memoryPoolSco
 }
 
 // keepClaims protects the claims of volumes with data, lets them grow, and notes which losses were
-// accepted (memorypool_disks.go).
+// accepted (memorypool_disks.go). A class or a quota that refuses growth refuses nothing else.
 func (r *DMMemoryPoolReconciler) keepClaims(ctx context.Context, s *memoryPoolScope) error {
 	var problems collected
 	for id, c := range s.claims {
 		if !c.DeletionTimestamp.IsZero() {
 			continue
 		}
-		wanted := c.DeepCopy()
-		annotate := func(key, value string) {
-			if delete(wanted.Annotations, key); value != "" {
-				metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, key, value)
+		kept, accepted, told := strings.Join(s.keepsClaim(id, c), ", "), s.lossAccepted(id), c.Annotations[dmv1.AnnotationLossAccepted]
+		err := r.changeClaim(ctx, c, func(wanted *corev1.PersistentVolumeClaim) {
+			for key, value := range map[string]string{dmv1.AnnotationKeptFor: kept, dmv1.AnnotationLossAccepted: accepted} {
+				if delete(wanted.Annotations, key); value != "" {
+					metav1.SetMetaDataAnnotation(&wanted.ObjectMeta, key, value)
+				}
 			}
-		}
-		annotate(dmv1.AnnotationKeptFor, strings.Join(s.keepsClaim(id, c), ", "))
-		annotate(dmv1.AnnotationLossAccepted, s.lossAccepted(id))
-		has, size := c.Spec.Resources.Requests[corev1.ResourceStorage], build.DiskBytes(s.pool)
-		if has.Cmp(size) < 0 && c.Status.Phase == corev1.ClaimBound {
-			wanted.Spec.Resources.Requests[corev1.ResourceStorage] = size
-		}
-		if equality.Semantic.DeepEqual(wanted, c) {
-			continue
-		}
-		err := r.Patch(ctx, wanted, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}), kube.Owner)
-		if client.IgnoreNotFound(err) != nil {
-			problems.add(fmt.Errorf("change claim %s: %w", c.Name, err))
-		} else if err == nil && wanted.Annotations[dmv1.AnnotationLossAccepted] != c.Annotations[dmv1.AnnotationLossAccepted] {
+		})
+		if err == nil && accepted != told {
 			r.tellLoss(ctx, s, id)
 		}
+		if has, size := c.Spec.Resources.Requests[corev1.ResourceStorage], build.DiskBytes(s.pool); err == nil && has.Cmp(size) < 0 && c.Status.Phase == corev1.ClaimBound {
+			err = r.changeClaim(ctx, c, func(wanted *corev1.PersistentVolumeClaim) {
+				wanted.Spec.Resources.Requests[corev1.ResourceStorage] = size
+			})
+		}
+		problems.add(client.IgnoreNotFound(err))
 	}
 	return problems.err()
+}
+
+// changeClaim changes a claim, unless somebody else did since it was read.
+func (r *DMMemoryPoolReconciler) changeClaim(ctx context.Context, c *corev1.PersistentVolumeClaim, change func(*corev1.PersistentVolumeClaim)) error {
+	wanted := c.DeepCopy()
+	if change(wanted); equality.Semantic.DeepEqual(wanted, c) {
+		return nil
+	}
+	if err := r.Patch(ctx, wanted, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}), kube.Owner); err != nil {
+		return fmt.Errorf("change claim %s: %w", c.Name, err)
+	}
+	wanted.DeepCopyInto(c)
+	return nil
 }
 
 // keepsClaim are the indexes that a claim is kept for; none if it is released, or if nothing is

@@ -295,10 +295,10 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 	if actions.create > 0 {
 		// The cache may not have seen pods that were made a moment ago: ask the API server before
 		// making more.
-		if s.pods, err = listPods(ctx, r.Live, s.pool, dmv1.ComponentMemory); err != nil {
+		if err := s.listLive(ctx, r.Live); err != nil {
 			return err
 		}
-		if s.claims, err = listClaims(ctx, r.Live, s.pool); err != nil {
+		if err := s.findClaims(ctx, r.Live); err != nil {
 			return err
 		}
 		s.answering, s.elsewhere = s.record.answering(s.pods, s.claims)

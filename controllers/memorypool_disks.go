@@ -43,9 +43,9 @@ import (
 // Once no index has recorded the server, new pods are not told any more. A disk that is lost for
 // good goes with its claim: nothing else makes the server begin anew.
 //
-// Where the volume has a view, the pods are told of the copies that it names, and of no other:
-// those may begin with an empty disk. A named copy that refuses its disk is silent. With another
-// copy the next view is without it.
+// Where the volume has a view, the pods are told of the copies that it needs (needsDisk), and of no
+// other: those may begin with an empty disk. A needed copy that refuses its disk is silent. With
+// another copy the volume goes on there, and what the disk had is not needed once that one serves.
 //
 // # Losses that a person accepts
 //
@@ -125,9 +125,23 @@ func (s *memoryPoolScope) shut(id int) bool {
 	return answered && r.Role == volumes.Stopped && strings.Contains(r.Problem, config.PersistMayLack)
 }
 
+// needsDisk reports whether a volume may be lost with what the disk of a pod has. That of the
+// earlier primary is not needed any more once another one serves in the view.
+func (s *memoryPoolScope) needsDisk(p *corev1.Pod) bool {
+	name := s.claims.nameOf(p)
+	for _, v := range s.volumes {
+		r := v.reports[v.view.Primary.UID]
+		serves := r.Role == volumes.Primary && r.View.Number == v.view.Number
+		if e := v.view.Earlier; serves && e != nil && e.UID == name && v.number == volumeOf(p) && name != v.view.Primary.UID {
+			return false
+		}
+	}
+	return s.record.needs(p, s.claims)
+}
+
 // tellDisk tells a new pod about its disk.
 func (s *memoryPoolScope) tellDisk(p *corev1.Pod) {
-	if isPersistent(s.pool) && s.recorded[volumeOf(p)] && s.record.needs(p, s.claims) {
+	if isPersistent(s.pool) && s.recorded[volumeOf(p)] && s.needsDisk(p) {
 		p.Annotations[dmv1.AnnotationUsed] = "true"
 	}
 	if s.acceptsLoss(podID(p)) {
@@ -150,7 +164,7 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 			continue
 		}
 		_, recorded := s.record.Views[volumeOf(p)]
-		if needed := s.record.needs(p, s.claims); needed && s.recorded[volumeOf(p)] {
+		if needed := s.needsDisk(p); needed && s.recorded[volumeOf(p)] {
 			problems.add(client.IgnoreNotFound(r.tellUsed(ctx, p)))
 		} else if !needed && recorded {
 			problems.add(client.IgnoreNotFound(r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationUsed: ""})))
@@ -214,7 +228,7 @@ func (s *memoryPoolScope) lossProblem() string {
 	if len(names)+len(spent) == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("the disk of %s may lack what was acknowledged before its node lost its power, and is not opened. An index that has memory there alone is as it was a moment before, one with several memory servers may not fit together: "+
+	text := fmt.Sprintf("the disk of %s may lack what was acknowledged before its node lost its power or the disk failed, and is not opened. An index that has memory there alone is as it was a moment before, one with several memory servers may not fit together: "+
 		"restore a backup into another index, or annotate the pool with %s=POD,... to open it", strings.Join(slices.Concat(names, spent), ", "), dmv1.AnnotationAcceptLoss)
 	if len(spent) > 0 {
 		text += fmt.Sprintf("; the annotation names %s from an earlier loss: remove the name first", strings.Join(spent, ", "))

@@ -140,10 +140,7 @@ func (r *DMMemoryPoolReconciler) listNamed(ctx context.Context, s *memoryPoolSco
 		}
 	}
 	if missing {
-		if s.pods, err = listPods(ctx, r.Live, s.pool, dmv1.ComponentMemory); err != nil {
-			return err
-		}
-		if s.claims, err = listClaims(ctx, r.Live, s.pool); err != nil {
+		if err := s.listLive(ctx, r.Live); err != nil {
 			return err
 		}
 		// Behind the pods: see Actions.DeletePods.

@@ -1,11 +1,16 @@
 package controllers
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -190,5 +195,103 @@ func TestPrimaryDiskIsWaitedFor(t *testing.T) {
 	m.until(twice)
 	if now := m.contentOf("pool-0"); now != before {
 		t.Errorf("the primary has incarnation %d, not %d", now, before)
+	}
+}
+
+// TestDiskOfTheEarlierPrimary: the disk of a primary is empty, so that its server, which was told
+// that it has been used, does not open it. Once the other copy serves, the disk may be begun anew.
+func TestDiskOfTheEarlierPrimary(t *testing.T) {
+	m := newDisksPool(t, 2)
+	m.until(twice)
+	m.settle()
+	m.fleet.HoldBack(true)
+	for _, p := range m.scope().pods {
+		if p.Name == "pool-0" {
+			if err := m.fleet.Wipe(string(p.UID)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	used := func(s *memoryPoolScope) (names []string) {
+		t.Helper()
+		s.recorded = idSet{0: true}
+		if err := m.r.keepDisks(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range m.scope().pods {
+			if p.Annotations[dmv1.AnnotationUsed] != "" {
+				names = append(names, p.Name)
+			}
+		}
+		return names
+	}
+	m.until("0:pool-1024, 1:pool-1, pool-0 joining, pool-1 primary, pool-1024 primary, pool-1025 backup")
+	s, err := m.look()
+	if _, failed := result(err); failed != nil || s.record.Views[0].Earlier == nil {
+		t.Fatalf("%v, %+v", err, s.record.Views[0])
+	}
+	reports := s.volumes[0].reports
+	s.volumes[0].reports = nil // as long as the other copy is not seen to serve
+	if got := used(s); !slices.Equal(got, []string{"pool-0", "pool-1024"}) {
+		t.Errorf("before it serves these are told: %v", got)
+	}
+	s = m.scope()
+	s.volumes = []*volumeScope{{number: 0, view: s.record.Views[0], reports: reports}}
+	if got := used(s); !slices.Equal(got, []string{"pool-1024"}) {
+		t.Errorf("once it serves these are told: %v", got)
+	}
+}
+
+// TestClaimWithoutLabels: a claim that a view names and that lost its labels counts where servers
+// are made: no other one is made in its place.
+func TestClaimWithoutLabels(t *testing.T) {
+	m := newDisksPool(t, 2)
+	m.until(twice)
+	m.copies(1)
+	m.until("0:pool-0, 1:pool-1, pool-0 primary, pool-1 primary")
+	c := m.settle().claims[0]
+	c.Labels = nil
+	if err := m.r.Update(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	s, err := m.look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.size = 3
+	if err := m.r.act(t.Context(), s, "tls"); err != nil {
+		t.Fatal(err)
+	}
+	if got := m.claimNames(); got != "pool-1 pool-2" {
+		t.Errorf("claims with labels: %s", got)
+	}
+}
+
+// TestClaimThatCannotGrow: where a claim cannot become larger it is kept for its indexes all the
+// same, and a loss that was accepted is noted.
+func TestClaimThatCannotGrow(t *testing.T) {
+	hooks := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
+		if data, err := patch.Data(o); err == nil && strings.Contains(string(data), `"storage"`) {
+			return apierrors.NewForbidden(corev1.Resource("persistentvolumeclaims"), o.GetName(), errors.New("the storage class cannot"))
+		}
+		return c.Patch(ctx, o, patch, options...)
+	}}
+	m := newMovingPoolOf(t, hooks, func(spec *dmv1.DMMemoryPoolSpec) {
+		spec.Persistence = &dmv1.Persistence{Sync: dmv1.PersistenceAlways}
+	})
+	for _, c := range m.scope().claims {
+		c.Status.Phase = corev1.ClaimBound
+		if err := m.r.Status().Update(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := m.scope()
+	larger := resource.MustParse("1Ti")
+	s.pool.Spec.Persistence.Size, s.use.keptFor = &larger, map[int][]string{0: {"demo"}}
+	if err := m.r.keepClaims(t.Context(), s); err == nil || !strings.Contains(err.Error(), "change claim pool-0") {
+		t.Errorf("it is not told that the claim cannot grow: %v", err)
+	}
+	if kept := m.scope().claims[0].Annotations[dmv1.AnnotationKeptFor]; kept != "demo" {
+		t.Errorf("the claim is kept for %q", kept)
 	}
 }
