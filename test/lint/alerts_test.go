@@ -83,6 +83,38 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
+// TestSymptomsLeadToRunbooks: docs/troubleshooting.md leads to each runbook, and names each reason
+// upon which there is something to do.
+func TestSymptomsLeadToRunbooks(t *testing.T) {
+	symptoms, err := os.ReadFile("../../docs/troubleshooting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, _ := readAlerts(t)
+	for _, name := range names {
+		if !strings.Contains(string(symptoms), "](runbooks/"+name+".md)") {
+			t.Errorf("docs/troubleshooting.md does not lead to the runbook of %s: add what its reader sees", name)
+		}
+	}
+	reference, err := os.ReadFile("../../docs/reference/conditions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, reasons, _ := strings.Cut(string(reference), "\n## Reasons\n")
+	checked := 0
+	for _, row := range regexp.MustCompile("(?m)^\\| `([A-Za-z]+)` \\|.*\\| ([^|]+) \\|$").FindAllStringSubmatch(reasons, -1) {
+		if name, do := row[1], row[2]; !strings.HasPrefix(do, "nothing") {
+			checked++
+			if !strings.Contains(string(symptoms), "`"+name+"`") {
+				t.Errorf("docs/troubleshooting.md does not name the reason %s, upon which there is something to do: %s", name, do)
+			}
+		}
+	}
+	if checked < 30 {
+		t.Errorf("only %d reasons", checked)
+	}
+}
+
 // TestAlertsAreTested: promtool has series with which each alert fires, and such with which it does
 // not.
 func TestAlertsAreTested(t *testing.T) {
