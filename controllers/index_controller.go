@@ -132,8 +132,8 @@ func (s *indexScope) nextLook(now time.Time) time.Duration {
 	if s.view.Owned {
 		next = min(next, ownersWatched)
 	}
-	if s.watch {
-		next = min(next, watched)
+	if s.watch > 0 {
+		next = min(next, s.watch)
 	}
 	return next
 }

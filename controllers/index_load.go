@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// watched is how often the load of an index is looked at while something may follow from it.
+// watched is how often the load of an index is looked at whose compute servers follow from it.
 const watched = 5 * time.Second
 
 // How patient autoscaling is unless told otherwise.
@@ -82,7 +83,7 @@ func (r *DMIndexReconciler) scaleCompute(ctx context.Context, s *indexScope) err
 		if !ok || pool.Spec.Paused {
 			continue
 		}
-		s.watch = true
+		s.watch = min(cmp.Or(s.watch, watched), watched)
 		o := s.observePool(pool)
 		o.Now = r.remembered.at(r.now())
 		n, reason, next := autoscale.Decide(spec, o, was.pools[pool.Name])

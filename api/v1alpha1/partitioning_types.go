@@ -27,7 +27,7 @@ type RebalanceSpec struct {
 	MaxLoadPercent int32 `json:"maxLoadPercent,omitempty"`
 
 	// MinIntervalSeconds is how long the partition map stays as it is, at least, before ranges move
-	// because of load.
+	// because of load. A map that was made before there was load does not wait.
 	// +optional
 	// +default=60
 	// +kubebuilder:validation:Minimum=10

@@ -118,14 +118,17 @@ func (d *pod) measure() {
 }
 
 // swappedTo judges a change of the map that was made because of load: nobody moves ranges for that
-// soon after another change.
-func (w *ownWorld) swappedTo(a partition.Actions) {
+// soon after another change, unless the map was made for no load.
+func (w *ownWorld) swappedTo(v partition.View, a partition.Actions) {
 	since := (w.Now() - w.load.swapped) * ownHaste
 	w.load.swapped = w.Now()
 	if !strings.Contains(a.Reason, "mean load") {
 		return
 	}
 	w.load.leveled++
+	if v.Map.ByWidth(partition.Options{Keys: v.Keys}) {
+		return
+	}
 	if since < ownRebalance.MinInterval*9/10 { // clocks drift
 		w.Report("ranges move since %s, %v after the map changed last", a.Reason, since)
 	}

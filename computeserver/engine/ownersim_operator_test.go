@@ -125,7 +125,7 @@ func (w *ownWorld) act(p *simenv.Process, k *path, v partition.View, memory *ope
 		}
 		w.counts.swaps++
 		w.counts.lapses += lapses(v, a.Swap)
-		w.swappedTo(a)
+		w.swappedTo(v, a)
 	}
 	w.autoscale(p, v, a, memory)
 	for _, s := range append(slices.Clone(a.Drain), a.Delete...) {

@@ -12,6 +12,7 @@ type Memory struct {
 	generation uint64        // of the map that was seen last
 	since      time.Duration // when it was seen first
 
+	loaded      bool // there was load under this map
 	skewed      bool // a server exceeds its bound, and another map would be better
 	skewedSince time.Duration
 
@@ -43,6 +44,13 @@ const (
 	// ranges move.
 	SkewPatience = 15 * time.Second
 
+	// FirstPatience is SkewPatience under a map that divides the keys by their width alone, whose
+	// age does not count.
+	FirstPatience = 2 * time.Second
+
+	watchSkew  = 5 * time.Second // see Actions.Watch: while a server exceeds its bound
+	watchFirst = 5 * time.Second // before there is load, under a map by width
+
 	// leveled is how far from its share a server may remain when ranges move because of load, in
 	// percent.
 	leveled = 10
@@ -71,7 +79,7 @@ func (m Memory) MapAge(now time.Duration) time.Duration { return now - m.since }
 func (m Memory) next(v View) Memory {
 	if generation := v.Map.generation(); m.generation != generation {
 		m.generation, m.since = generation, v.Now
-		m.skewed = false
+		m.skewed, m.loaded = false, false
 	}
 	loads := slices.DeleteFunc(slices.Clone(m.loads), func(k known) bool { return v.Now-k.at > LoadRemembered })
 	for _, s := range v.Servers {

@@ -1,6 +1,10 @@
 package partition
 
-import "fmt"
+import (
+	"bytes"
+	"fmt"
+	"slices"
+)
 
 // skew is the load of the busiest server in relation to the mean.
 type skew struct {
@@ -27,6 +31,10 @@ func skewOf(m *Map, load []KeyLoad) (s skew, ok bool) {
 // all members report their load. Moves without a gain would be repeated forever. One look is not
 // enough for either condition: it sees one sample, and a map made for a sample suits that one
 // better than the next.
+//
+// A map by width was made by nobody who knew a load, as the first one of an index is. The first
+// load divides it after FirstPatience, whatever its age: text keys would all lie on one server
+// until then. That happens once, since no other map is by width.
 func (v View) level(members []Server, a *Actions) (target *Map, reason string, err error) {
 	m := &a.Memory
 	better := false
@@ -36,10 +44,18 @@ func (v View) level(members []Server, a *Actions) (target *Map, reason string, e
 	}
 	load := m.sample(v.Map)
 	is, ok := skewOf(v.Map, load)
+	m.loaded = m.loaded || ok
+	patience, interval, watch := SkewPatience, v.Rebalance.MinInterval, watchSkew
+	if v.Map.ByWidth(v.options(nil, 0)) {
+		patience, interval, watch = FirstPatience, 0, FirstPatience
+		if !m.loaded {
+			a.Watch = watchFirst
+		}
+	}
 	if !ok || is.percent <= float64(v.Rebalance.MaxShare) {
 		return nil, "", nil
 	}
-	a.Watch = true
+	a.Watch = watch
 	target, moves, err := Plan(v.Map, members, v.options(load, leveled))
 	if err != nil || len(moves) == 0 {
 		return nil, "", err
@@ -52,10 +68,21 @@ func (v View) level(members []Server, a *Actions) (target *Map, reason string, e
 	if !m.skewed {
 		m.skewed, m.skewedSince = true, v.Now
 	}
-	if v.Now-m.skewedSince < SkewPatience || v.Now-m.since < v.Rebalance.MinInterval || v.Owned && len(v.busy(false)) > 0 {
+	if v.Now-m.skewedSince < patience || v.Now-m.since < interval || v.Owned && len(v.busy(false)) > 0 {
 		return nil, "", nil
 	}
 	return target, fmt.Sprintf("compute server %s had %.0f%% of the mean load", v.Map.name(is.server), is.percent), nil
+}
+
+// ByWidth reports whether the map divides the keys by width alone, among several servers, as New
+// does where it is told no load.
+func (m *Map) ByWidth(o Options) bool {
+	if len(m.Servers) < 2 || len(m.Ranges) > len(m.Servers) {
+		return false
+	}
+	o.Load = nil
+	even, err := New(m.Index, m.Servers, o)
+	return err == nil && slices.EqualFunc(m.Ranges, even.Ranges, func(a, b Range) bool { return a.Owner == b.Owner && bytes.Equal(a.Start, b.Start) })
 }
 
 // allSay reports whether every member reports its load, so that the load of all is known.

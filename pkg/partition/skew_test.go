@@ -151,11 +151,69 @@ func TestSkewIsEvenedOut(t *testing.T) {
 	})
 }
 
-// TestSkewNeeds: what has to be so for ranges to move because of load.
+// TestFirstLoad: the first load of an index divides it at the second look, and the next one not so
+// soon. Before there is load it is looked at often enough for that, and no more once the load is
+// even.
+func TestFirstLoad(t *testing.T) {
+	for _, owned := range []bool{false, true} {
+		w := newAsked(t, 3, owned, 1)
+		look := func(passes time.Duration) Actions {
+			t.Helper()
+			w.Now += passes
+			w.observe()
+			a, err := Step(w.View)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w.Memory = a.Memory; a.Swap != nil {
+				w.Map = a.Swap
+			}
+			return a
+		}
+		if a := look(time.Second); a.Watch != watchFirst {
+			t.Errorf("owned %v: without load it is looked at again after %v, want %v", owned, a.Watch, watchFirst)
+		}
+		var text, other []KeyLoad
+		for i := range uint64(300) {
+			text, other = append(text, KeyLoad{[]byte(fmt.Sprintf("key:%04d", i)), 10}), append(other, KeyLoad{uint64Key(i << 20), 10})
+		}
+		w.keys = text
+		if a := look(5 * time.Second); a.Swap != nil || a.Watch != FirstPatience {
+			t.Errorf("owned %v: at the first look at load ranges move (%v), or the next one is after %v", owned, a.Swap != nil, a.Watch)
+		}
+		if a := look(FirstPatience); a.Swap == nil {
+			t.Errorf("owned %v: ranges do not move at the second look", owned)
+		}
+		for len(w.Map.Planned) > 0 {
+			look(10 * time.Millisecond)
+		}
+		if is, ok := skewOf(w.Map, text); !ok || is.percent > 115 {
+			t.Errorf("owned %v: a server has %.0f%% of the mean then\n%s", owned, is.percent, Describe(nil, w.Map))
+		}
+		w.keys = other
+		for w.Now < 50*time.Second {
+			if a := look(FirstPatience); a.Swap != nil {
+				t.Fatalf("owned %v: ranges move again at %v", owned, w.Now)
+			}
+		}
+	}
+	w := newAsked(t, 3, true, 1)
+	for i := range uint64(300) {
+		w.keys = append(w.keys, KeyLoad{uint64Key(i * (math.MaxUint64 / 300)), 10})
+	}
+	w.step(time.Second)
+	if a, err := Step(w.View); err != nil || a.Watch != 0 {
+		t.Errorf("with even load it is looked at again after %v (%v), want whenever it is", a.Watch, err)
+	}
+}
+
+// TestSkewNeeds: what has to be so for ranges to move because of load, under a map that was made
+// for another one.
 func TestSkewNeeds(t *testing.T) {
 	f := func(name string, want bool, change func(w *asked)) {
 		t.Helper()
 		w := newAsked(t, 3, true, 1)
+		w.Map.Ranges[1].Start[7]++
 		for i := range uint64(300) {
 			w.keys = append(w.keys, KeyLoad{uint64Key(i), 10})
 		}

@@ -97,8 +97,9 @@ type Actions struct {
 	// Waiting says what is waited for, for messages; empty if nothing is left to do.
 	Waiting string
 
-	// Watch says that load may soon move ranges, so the next step should follow soon.
-	Watch bool
+	// Watch is when the next step should follow, at the latest, since load may move ranges; 0 =
+	// nothing indicates that.
+	Watch time.Duration
 
 	// Memory is for the next step, also if these actions fail.
 	Memory Memory
