@@ -37,7 +37,7 @@ type indexScope struct {
 	computeSeen  bool // compute has all pods of the pools that there are
 	view         partition.View
 	waiting      string        // for what, while the index is served
-	watch        time.Duration // when the load is to be looked at again, at the latest; 0 = it need not be
+	watch        time.Duration // when load is looked at again, at the latest; 0 = it need not be
 	mapAge       time.Duration // for how long the partition map has been what it is
 	moved        bool          // the partition map was changed in this look
 	gathered     time.Time     // when the servers were asked what they are
