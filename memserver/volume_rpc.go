@@ -38,6 +38,13 @@ func (v *volume) Report(_ context.Context, q *rpcv1.ReportVolumeRequest) (*rpcv1
 		return nil, err
 	}
 	r := v.member.Report()
+	if r.Proc.Pod == "" && r.Role == volumes.Joining && q.Pod != "" {
+		// Its pod lost its memory, and its name with it. What it may become goes by that name.
+		if err := v.remember(q.Pod, nil); err != nil {
+			return nil, err
+		}
+		r = v.member.Report()
+	}
 	if r.Role == volumes.Primary && !v.server.control.opened.Load() {
 		// Its content could not be opened, as with a port in use. It is told the view again as long
 		// as it reports that it opens.

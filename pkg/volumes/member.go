@@ -83,8 +83,8 @@ func (m *Member) Self() Proc {
 	return m.self
 }
 
-// Name gives the pod its name, if it has none. No view and no other process knows of this one
-// before.
+// Name gives the pod its name, if it has none: when it obeys the first view, or has nothing. No
+// view and no other process knows of this one before.
 func (m *Member) Name(pod string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
