@@ -157,13 +157,13 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 	}
 	var problems collected
 	for _, p := range s.pods {
-		if s.claims[podID(p)] == nil && podID(p) > build.MaxVolume && !going(p) && (ended(p) || p.Spec.NodeName == "") {
-			problems.add(r.deletePod(ctx, p, "its claim is gone"))
+		_, recorded := s.record.Views[volumeOf(p)]
+		if s.claims[podID(p)] == nil && (recorded || podID(p) > build.MaxVolume) && !going(p) && (ended(p) || p.Spec.NodeName == "") {
+			problems.add(r.deletePod(ctx, p, "its claim is gone")) // no volume with a view needs it
 		}
 		if going(p) || ended(p) {
 			continue
 		}
-		_, recorded := s.record.Views[volumeOf(p)]
 		if needed := s.needsDisk(p); needed && s.recorded[volumeOf(p)] {
 			problems.add(client.IgnoreNotFound(r.tellUsed(ctx, p)))
 		} else if !needed && recorded {

@@ -172,6 +172,29 @@ func TestClaimsThatGo(t *testing.T) {
 	}
 }
 
+// TestPodWithoutItsClaim: a pod that waits for a claim which is gone goes, of a volume that has a
+// view: another copy takes its place.
+func TestPodWithoutItsClaim(t *testing.T) {
+	m := newDisksPool(t, 2)
+	m.until(twice)
+	if err := m.r.Delete(t.Context(), m.settle().claims[0]); err != nil {
+		t.Fatal(err)
+	}
+	s, err := m.look()
+	if _, failed := result(err); failed != nil {
+		t.Fatal(failed)
+	}
+	if err := m.r.keepDisks(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range m.scope().pods {
+		if p.Name == "pool-0" {
+			t.Errorf("pod %s is there still", p.Name)
+		}
+	}
+	m.until("0:pool-1024, 1:pool-1, pool-1 primary, pool-1024 primary, pool-1025 backup, pool-1026 backup")
+}
+
 // TestPrimaryDiskIsWaitedFor: all pods went, and the disk of a primary does not come back. The
 // other copy has nothing that counts: it does not lead, and nothing is deleted, until the disk is
 // back.
