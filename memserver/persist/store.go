@@ -88,6 +88,7 @@ type turn struct {
 const (
 	receiveWait = time.Millisecond
 	fullPause   = 10 * time.Millisecond
+	lacksLimit  = time.Second
 	soon        = 5 * time.Millisecond
 )
 
@@ -120,7 +121,12 @@ func (s *Store) fail(err error) error {
 	err = fmt.Errorf("persistent memory: %w; nothing is acknowledged any more, since nobody knows what is on disk: check the disk, then start again, which reads what is there", err)
 	if s.failed.CompareAndSwap(nil, &err) {
 		if s.options.Sync != Always && s.log.Load() != nil {
-			s.lacks()
+			told := s.env.NewEvent()
+			s.env.Go("leave word", func() {
+				s.lacks()
+				told.Set()
+			})
+			told.Wait(lacksLimit) // the disk may hang, and another copy waits for the end of this server
 		}
 		if s.options.Failed != nil {
 			s.options.Failed(err)
