@@ -88,7 +88,6 @@ type turn struct {
 const (
 	receiveWait = time.Millisecond
 	fullPause   = 10 * time.Millisecond
-	lacksLimit  = time.Second
 	soon        = 5 * time.Millisecond
 )
 
@@ -121,29 +120,13 @@ func (s *Store) fail(err error) error {
 	err = fmt.Errorf("persistent memory: %w; nothing is acknowledged any more, since nobody knows what is on disk: check the disk, then start again, which reads what is there", err)
 	if s.failed.CompareAndSwap(nil, &err) {
 		if s.options.Sync != Always && s.log.Load() != nil {
-			told := s.env.NewEvent()
-			s.env.Go("leave word", func() {
-				s.lacks()
-				told.Set()
-			})
-			told.Wait(lacksLimit) // the disk may hang, and another copy waits for the end of this server
+			s.leaveWord()
 		}
 		if s.options.Failed != nil {
 			s.options.Failed(err)
 		}
 	}
 	return s.Err()
-}
-
-// lacks leaves word that acknowledged changes may not be on disk.
-func (s *Store) lacks() {
-	f, err := s.fs.Create(lacksName)
-	if err == nil {
-		err = errors.Join(f.Sync(), f.Close(), s.fs.Sync())
-	}
-	if err != nil {
-		s.report(fmt.Errorf("the disk failed, and there is no word of it for the next start, which may lack what was acknowledged last: %w", err))
-	}
 }
 
 // Err is why nothing is acknowledged any more; nil = it is.
