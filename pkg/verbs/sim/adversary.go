@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sort"
 	"time"
 
@@ -28,24 +29,41 @@ type adversary struct {
 	fabric *Fabric
 	plan   *Plan
 	rand   *rand.Rand
-	faults map[string][]Fault // by process, in the order of their parts
-	parts  map[string]int     // served, by process
+	doomed []*doom // one for each name of a process
 
-	copies *rand.Rand         // what mirrored servers lose
-	await  map[string][]Fault // fail-overs that wait for their moment, by process
+	copies *rand.Rand // what mirrored servers lose
 
 	failOvers, again, undone int // as FailOvers says
 }
 
+// doom is what happens to processes of one name.
+type doom struct {
+	process string
+	parts   int     // served
+	faults  []Fault // in the order of their parts
+	await   []Fault // fail-overs that wait for their moment
+}
+
 func newAdversary(f *Fabric, p *Plan) *adversary {
-	e := &adversary{fabric: f, plan: p, rand: f.world.Faults(), faults: map[string][]Fault{}, parts: map[string]int{}, await: map[string][]Fault{}, copies: rand.New(rand.NewPCG(f.world.Seed(), 93))}
+	e := &adversary{fabric: f, plan: p, rand: f.world.Faults(), copies: rand.New(rand.NewPCG(f.world.Seed(), 93))}
 	for _, fault := range p.Faults {
-		e.faults[fault.Process] = append(e.faults[fault.Process], fault)
+		d := e.doomOf(fault.Process)
+		d.faults = append(d.faults, fault)
 	}
-	for _, list := range e.faults {
-		sort.SliceStable(list, func(i, j int) bool { return list[i].Part < list[j].Part })
+	for _, d := range e.doomed {
+		sort.SliceStable(d.faults, func(i, j int) bool { return d.faults[i].Part < d.faults[j].Part })
 	}
 	return e
+}
+
+// doomOf is that of processes of a name.
+func (e *adversary) doomOf(process string) *doom {
+	i := slices.IndexFunc(e.doomed, func(d *doom) bool { return d.process == process })
+	if i < 0 {
+		i = len(e.doomed)
+		e.doomed = append(e.doomed, &doom{process: process})
+	}
+	return e.doomed[i]
 }
 
 // delay is what a message takes longer than it might.
@@ -77,33 +95,31 @@ func (e *adversary) gap() time.Duration {
 
 // served counts a part of a list of q and lets the faults happen that are due.
 func (e *adversary) served(q *qp) {
-	p := q.conn.device.process
-	e.parts[p.Name()]++
-	if all := e.await[p.Name()]; len(all) > 0 && e.parts[p.Name()] >= all[0].Part+patience {
-		e.await[p.Name()] = all[1:]
-		e.happen(all[0], q)
+	d := q.conn.device.doom
+	d.parts++
+	if len(d.await) > 0 && d.parts >= d.await[0].Part+patience {
+		f := d.await[0]
+		d.await = d.await[1:]
+		e.happen(f, q)
 	}
-	for {
-		due := e.faults[p.Name()]
-		if len(due) == 0 || due[0].Part > e.parts[p.Name()] {
-			return
-		}
-		e.faults[p.Name()] = due[1:]
-		if due[0].At != "" {
-			e.await[p.Name()] = append(e.await[p.Name()], due[0])
+	for len(d.faults) > 0 && d.faults[0].Part <= d.parts {
+		f := d.faults[0]
+		d.faults = d.faults[1:]
+		if f.At != "" {
+			d.await = append(d.await, f)
 			continue
 		}
-		e.happen(due[0], q)
+		e.happen(f, q)
 	}
 }
 
 // moment is told of a moment of a list of q. Whoever waits for the answer has it before the server
 // fails over.
 func (e *adversary) moment(at Moment, q *qp) {
-	p := q.conn.device.process.Name()
-	for i, f := range e.await[p] {
+	d := q.conn.device.doom
+	for i, f := range d.await {
 		if f.At == at {
-			e.await[p] = append(e.await[p][:i:i], e.await[p][i+1:]...)
+			d.await = append(d.await[:i:i], d.await[i+1:]...)
 			e.fabric.world.After(time.Nanosecond, nil, func() { e.happen(f, q) })
 			return
 		}
@@ -165,9 +181,10 @@ func (e *adversary) tear(n int, ordered bool, at []uint8) (moments int) {
 		}
 	case 1, 2:
 		for range moments - 1 {
-			for i := e.rand.IntN(n); i < n; i++ {
-				at[i]++
-			}
+			at[e.rand.IntN(n)]++
+		}
+		for i := 1; i < n; i++ {
+			at[i] += at[i-1]
 		}
 		if kind == 2 {
 			for i := range n {
@@ -207,10 +224,9 @@ func (e *adversary) unit() uint64 {
 	return 8
 }
 
-// bounds are the bytes of unit i of r, counted in its buffer.
-func (e *adversary) bounds(r *verbs.Request, i int) (from, to int) {
-	size := e.unit()
-	first := int64(r.Remote / size * size)
-	from = int(first + int64(i)*int64(size) - int64(r.Remote))
-	return max(0, from), min(len(r.Local), from+int(size))
+// bounds are the bytes of so many units of r from unit i on, counted in its buffer.
+func (e *adversary) bounds(r *verbs.Request, i, units int) (from, to int) {
+	size := int(e.unit())
+	from = i*size - int(r.Remote%uint64(size))
+	return max(0, from), min(len(r.Local), from+units*size)
 }

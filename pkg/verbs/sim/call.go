@@ -91,7 +91,7 @@ func (n *near) Read(id verbs.RegionID, remote uint64, dst []byte) error {
 		}
 		for i := range units {
 			if int(n.at[i]) == m {
-				from, to := e.bounds(&r, i)
+				from, to := e.bounds(&r, i, 1)
 				copy(dst[from:to], s.regions[id][remote+uint64(from):])
 				if j := s.journal; j != nil && !j.flaws.Reads {
 					n.need = max(n.need, j.seen(word{id, remote + uint64(from)}, to-from))

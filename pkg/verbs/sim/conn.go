@@ -12,6 +12,9 @@ import (
 // posted any more.
 func (f *Fabric) Device(p *simenv.Process) verbs.Device {
 	d := &device{fabric: f, process: p}
+	if f.enemy != nil {
+		d.doom = f.enemy.doomOf(p.Name())
+	}
 	f.clients = append(f.clients, d)
 	p.AtKill(d.die)
 	return d
@@ -20,6 +23,7 @@ func (f *Fabric) Device(p *simenv.Process) verbs.Device {
 type device struct {
 	fabric  *Fabric
 	process *simenv.Process
+	doom    *doom // of its process; nil = there is no adversary
 	nic     nic
 	conns   []*conn
 }

@@ -72,8 +72,9 @@ func (f *Fabric) World() *simenv.World { return f.world }
 // plan goes on.
 func (f *Fabric) EndFaults() {
 	if f.enemy != nil {
-		clear(f.enemy.faults)
-		clear(f.enemy.await)
+		for _, d := range f.enemy.doomed {
+			d.faults, d.await = nil, nil
+		}
 	}
 }
 

@@ -1,19 +1,22 @@
 package sim
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// flight is a list under way in the hands of the adversary.
+// flight is a list under way in the hands of the adversary. A queue pair uses its last one again
+// for the next list where nothing else can refer to it.
 type flight struct {
 	enemy   *adversary
 	qp      *qp
-	parts   []*part
+	parts   []part
 	left    int // requests that are not through
 	known   bool
 	stopped bool
@@ -57,41 +60,60 @@ const (
 
 // launch starts a list.
 func (e *adversary) launch(q *qp, list []verbs.Request) *flight {
-	f := &flight{enemy: e, qp: q, left: len(list), budget: -1}
-	f.answer.Do = f.tell
+	f := q.flight
+	if !f.over() {
+		f = &flight{enemy: e, qp: q, parts: make([]part, len(list))}
+		f.answer.Do = f.tell
+	}
+	f.left, f.budget, f.known = len(list), -1, false
+	if cap(f.parts) < len(list) {
+		f.parts = make([]part, len(list))
+	}
+	f.parts = f.parts[:len(list)]
 	for i := range list {
-		p := &part{flight: f, r: list[i]}
-		p.timer.Do = p.serve
+		p := &f.parts[i]
+		if p.flight == nil {
+			p.flight, p.timer.Do = f, p.serve
+		}
+		p.r, p.data, p.next, p.state = list[i], p.data[:0], 0, waiting
 		n := 1
 		switch p.r.Op {
 		case verbs.Write:
-			p.data = append([]byte(nil), p.r.Local...)
+			p.data = append(p.data, p.r.Local...)
 			n = e.units(&p.r)
 		case verbs.Read:
 			n = e.units(&p.r)
 			scribble(p.r.Local)
 		case verbs.Call:
-			p.data = append([]byte(nil), p.r.Local[:p.r.Args]...)
+			p.data = append(p.data, p.r.Local[:p.r.Args]...)
 			scribble(p.r.Local)
 		}
-		p.at = make([]uint8, n)
+		p.at = slices.Grow(p.at[:0], n)[:n]
 		p.moments = e.tear(n, p.r.Op == verbs.Write && e.plan.Capabilities.OrderedWrite, p.at)
-		f.parts = append(f.parts, p)
 	}
 	f.begin()
 	return f
 }
 
+// over reports whether nothing of f is under way, and nobody remembers its parts: a server that has
+// a copy does.
+func (f *flight) over() bool {
+	return f != nil && f.known && f.left == 0 && !f.stopped && f.qp.conn.server.journal == nil
+}
+
 // scribble spoils the buffer of a READ, which is the fabric's until the wait has ended.
 func scribble(b []byte) {
-	for i := range b {
-		b[i] = 0xA5
+	for len(b) > 0 {
+		b = b[copy(b, scribbled):]
 	}
 }
 
+var scribbled = bytes.Repeat([]byte{0xA5}, 4096)
+
 // begin schedules the requests that may begin.
 func (f *flight) begin() {
-	for i, p := range f.parts {
+	for i := range f.parts {
+		p := &f.parts[i]
 		if p.state == waiting && f.mayBegin(i) {
 			p.state = begun
 			p.in(f.enemy.fabric.model.BaseRTT/2 + f.enemy.delay())
@@ -114,7 +136,8 @@ func (p *part) in(d time.Duration) {
 // all before it.
 func (f *flight) mayBegin(i int) bool {
 	r := &f.parts[i].r
-	for _, before := range f.parts[:i] {
+	for j := range i {
+		before := &f.parts[j]
 		if before.state == through {
 			continue
 		}
@@ -146,7 +169,10 @@ func (p *part) serve() {
 			return
 		}
 	} else {
-		p.transfer(func(i int) bool { return int(p.at[i]) == p.next })
+		p.checkReach()
+		for from, to := p.run(0); from < to; from, to = p.run(to) {
+			p.move(from, to)
+		}
 		p.next++
 		if p.next == p.moments {
 			p.end()
@@ -177,25 +203,36 @@ func (p *part) checkReach() {
 	}
 }
 
-// transfer moves the units that which chooses.
-func (p *part) transfer(which func(i int) bool) {
-	e := p.flight.enemy
-	p.checkReach()
-	s := p.flight.qp.conn.server
+// run is the first run of units, from one on, that are served at this moment; none is empty.
+func (p *part) run(first int) (from, to int) {
+	i := bytes.IndexByte(p.at[first:], uint8(p.next))
+	if i < 0 {
+		return len(p.at), len(p.at)
+	}
+	from = first + i
+	for to = from + 1; to < len(p.at) && int(p.at[to]) == p.next; to++ {
+	}
+	return from, to
+}
+
+// move moves the units from one up to another one. A server that has a copy records each.
+func (p *part) move(first, end int) {
+	e, s := p.flight.enemy, p.flight.qp.conn.server
 	region := s.regions[p.r.Region][p.r.Remote:]
-	for i := range p.at {
-		if !which(i) {
-			continue
+	for size := 1; first < end; first += size {
+		j := s.journal
+		if j == nil {
+			size = end - first
 		}
-		from, to := e.bounds(&p.r, i)
+		from, to := e.bounds(&p.r, first, size)
 		if p.r.Op == verbs.Write {
 			p.changes(from, to)
 			copy(region[from:to], p.data[from:to])
-		} else {
-			copy(p.r.Local[from:to], region[from:to])
-			if j := s.journal; j != nil {
-				p.saw(j.seen(word{p.r.Region, p.r.Remote + uint64(from)}, to-from), j.flaws.Reads)
-			}
+			continue
+		}
+		copy(p.r.Local[from:to], region[from:to])
+		if j != nil {
+			p.saw(j.seen(word{p.r.Region, p.r.Remote + uint64(from)}, to-from), j.flaws.Reads)
 		}
 	}
 }
@@ -329,70 +366,4 @@ func (f *flight) tell() {
 	if t := f.qp.waiter; t != nil {
 		t.Wake(f.enemy.fabric.world.Now())
 	}
-}
-
-// abandon is what happens when the owner dies or its connection is lost: what is under way goes on,
-// all of it or for a while, or stops at once; what a process on shm has under way stops with it.
-func (f *flight) abandon() {
-	if f.stopped || f.left == 0 {
-		return
-	}
-	for _, p := range f.parts { // the buffers are the owner's again
-		if p.r.Op != verbs.Write {
-			p.r.Local = make([]byte, len(p.r.Local))
-		}
-	}
-	r := f.enemy.rand
-	switch {
-	case f.enemy.plan.HoldFrozen && f.qp.conn.device.process.Dead(), r.IntN(3) == 0:
-		f.stop()
-	case r.IntN(2) == 0:
-		f.budget = 1 + r.IntN(8)
-	}
-}
-
-// stop lets nothing of the flight take effect after this call. Blocks of WholeWrite bytes of a
-// WRITE, counted from its start, are there whole or not at all, so those that are begun are ended.
-func (f *flight) stop() {
-	w := f.enemy.fabric.world
-	if f.stopped {
-		return
-	}
-	f.stopped = true
-	w.Cancel(&f.answer)
-	for _, p := range f.parts {
-		w.Cancel(&p.timer)
-		switch {
-		case p.state != begun:
-		case p.r.Op.Atomic():
-			if p.next == 1 && f.enemy.rand.IntN(2) == 0 {
-				p.store()
-			} else {
-				p.leave()
-			}
-		case p.r.Op == verbs.Write && p.next > 0:
-			p.completeBlocks()
-		}
-	}
-}
-
-// completeBlocks serves what is missing of blocks of which something was served. A server that dies
-// ends words only, unless its WRITEs are whole always.
-func (p *part) completeBlocks() {
-	e := p.flight.enemy
-	whole := e.plan.Capabilities.WholeWrite
-	if p.flight.qp.conn.server.dying && !e.plan.Capabilities.WholeAlways {
-		whole = 8
-	}
-	block := func(i int) int {
-		from, _ := e.bounds(&p.r, i)
-		return from / whole
-	}
-	begun := map[int]bool{}
-	for i := range p.at {
-		if int(p.at[i]) < p.next {
-			begun[block(i)] = true
-		}
-	}
-	p.transfer(func(i int) bool { return int(p.at[i]) >= p.next && begun[block(i)] })
 }
