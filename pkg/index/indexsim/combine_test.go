@@ -36,7 +36,7 @@ type combining struct {
 
 // together are of several keys of one leaf, some of the same one.
 func together(design string) combining {
-	return combining{design, 0, index.Options{MaxKeyBytes: 16, MaxValueBytes: 40, NodeBytes: 2048}, []combined{
+	return combining{design, 0, index.Options{MaxKeyBytes: 16, MaxValueBytes: 40, NodeBytes: 2048, CacheBytes: crashCache}, []combined{
 		{"upsert", 3, "old 3", "one, of the key's two", []string{"two"}},
 		{"update", 4, "old 4", "new 4", nil},
 		{"insert", 5, "", "new 5", nil},
@@ -72,7 +72,7 @@ func togetherInForms() []combining {
 func togetherOfOneKey() (all []combining) {
 	const key, old, long = 3, "old 3", "a value that does not fit the leaf that is there, so that it moves"
 	for _, last := range []combined{{verb: "upsert", new: "last"}, {verb: "upsert", new: long}, {verb: "delete"}} {
-		x := combining{"smart", key, index.Options{MaxKeyBytes: 16, MaxValueBytes: 80}, []combined{
+		x := combining{"smart", key, index.Options{MaxKeyBytes: 16, MaxValueBytes: 80, CacheBytes: crashCache}, []combined{
 			{verb: "upsert", new: "one"}, {verb: "delete"}, {verb: "upsert", new: "two"}, {verb: "update", new: "three"}, {verb: "upsert", new: "four"}, last,
 		}, 0}
 		for i := range x.changes {
@@ -125,7 +125,7 @@ func (x *combining) crash(t *testing.T, seed uint64, part int) (ended bool) {
 		Capabilities: verbs.Capabilities{MaskedAtomics: seed%2 == 0, WholeWrite: max(8, x.whole), WholeAlways: x.whole > 0}, Tear: 1 + int(seed)%4, Reorder: true, Delay: 100, Gap: 100,
 		Faults: []sim.Fault{{Kind: sim.Crash, Process: "victim", Part: part}},
 	}
-	cl, err := poolsim.New(w, poolsim.Options{Servers: 1, Locks: 16, Lease: crashLease, Fabric: sim.Options{Plan: plan}})
+	cl, err := poolsim.New(w, poolsim.Options{Servers: 1, ChunkBytes: crashChunk, Locks: 16, Lease: crashLease, Fabric: sim.Options{Plan: plan}})
 	if err != nil {
 		t.Fatal(err)
 	}

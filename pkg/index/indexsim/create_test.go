@@ -79,7 +79,7 @@ func (x *creating) open(c *poolsim.Cluster, p *simenv.Process) (opened index.Ind
 		return nil, nil, nil, err
 	}
 	end = func() { _ = cl.Close() }
-	if opened, err = x.design.Open(cl, index.Options{MaxKeyBytes: 16, MaxValueBytes: 24, NodeBytes: 512}); err == nil {
+	if opened, err = x.design.Open(cl, index.Options{MaxKeyBytes: 16, MaxValueBytes: 24, NodeBytes: 512, CacheBytes: crashCache}); err == nil {
 		s, err = opened.Session()
 	}
 	if err != nil {

@@ -26,7 +26,7 @@ func TestFailedLoadGivesChunksBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			x, err := d.Open(pl, index.Options{Uint64: true, MaxValueBytes: 16})
+			x, err := d.Open(pl, index.Options{Uint64: true, MaxValueBytes: 16, CacheBytes: crashCache})
 			if err != nil {
 				t.Fatal(err)
 			}

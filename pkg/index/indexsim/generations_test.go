@@ -21,7 +21,7 @@ func TestGenerations(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := design(t)
-	o := index.Options{MaxKeyBytes: 24, MaxValueBytes: 16}
+	o := index.Options{MaxKeyBytes: 24, MaxValueBytes: 16, CacheBytes: crashCache}
 	key := func(g, n int) []byte { return fmt.Appendf(nil, "%02d of generation %d", n, g) }
 	err = w.Run(func(p *simenv.Process) {
 		for g := range generations {

@@ -42,7 +42,7 @@ type sweepCrash struct {
 	swept  int
 }
 
-var sweepOptions = index.Options{MaxKeyBytes: 32, MaxValueBytes: 40}
+var sweepOptions = index.Options{MaxKeyBytes: 32, MaxValueBytes: 40, CacheBytes: crashCache}
 
 func (c *sweepCrash) do(t *testing.T) (ended bool) {
 	t.Helper()

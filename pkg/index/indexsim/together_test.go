@@ -106,7 +106,7 @@ func (x *popular) run(seed uint64) error {
 		if err != nil {
 			return nil, err
 		}
-		return x.design.Open(pl, index.Options{MaxKeyBytes: 16, MaxValueBytes: 16})
+		return x.design.Open(pl, index.Options{MaxKeyBytes: 16, MaxValueBytes: 16, CacheBytes: crashCache})
 	}
 	return w.Run(func(p *simenv.Process) {
 		fail := func(err error) {

@@ -24,7 +24,7 @@ func TestLoadWhoseSourceWaits(t *testing.T) {
 
 func loadWhoseSourceWaits(t *testing.T, d index.Design, long bool) {
 	const pairs, nodes, nodeBytes = 60, 120, 512
-	o := index.Options{Uint64: true, MaxValueBytes: 64, NodeBytes: nodeBytes}
+	o := index.Options{Uint64: true, MaxValueBytes: 64, NodeBytes: nodeBytes, CacheBytes: indexsim.RoomyCache}
 	if long {
 		o.InlineBytes = 1
 	}
