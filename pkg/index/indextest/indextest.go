@@ -156,9 +156,23 @@ func (r *runner) start(t testing.TB, o pooltest.Options) *pooltest.Cluster {
 	return pooltest.New(t, o)
 }
 
+// roomyCache bounds the cache of a client that keeps all that a test uses. Designs make room for a
+// whole cache when they open: for those of their own, which are eight times as large, that took a
+// large part of the time of short tests.
+const roomyCache = 8 << 20
+
+// roomy is o with that bound, unless it has another one.
+func roomy(o index.Options) index.Options {
+	if o.CacheBytes == 0 {
+		o.CacheBytes = roomyCache
+	}
+	return o
+}
+
 // open opens the index in p.
 func (r *runner) open(t testing.TB, p *pool.Pool, o index.Options) index.Index {
 	t.Helper()
+	o = roomy(o)
 	if r.options != nil {
 		o = r.options(o)
 	}

@@ -3,7 +3,7 @@ package indextest
 import (
 	"bytes"
 	"fmt"
-	"sort"
+	"slices"
 	"strings"
 	"testing"
 
@@ -81,7 +81,7 @@ func (r *runner) model(t *testing.T) {
 				rounds = scale(8)
 			}
 			run := func(t *rapid.T) {
-				m := &machine{s: s, other: other, want: map[string]string{}, shape: sh}
+				m := &machine{s: s, other: other, want: sortedPairs{values: map[string]string{}}, shape: sh}
 				m.clear(t)
 				for range rapid.IntRange(0, 4).Draw(t, "rounds before") {
 					m.UpsertMany(t)
@@ -100,8 +100,28 @@ func (r *runner) model(t *testing.T) {
 // machine is the state of one run: rapid calls its exported methods in random order.
 type machine struct {
 	s, other index.Session
-	want     map[string]string
+	want     sortedPairs
 	shape    shape
+}
+
+// sortedPairs are those that are there.
+type sortedPairs struct {
+	values map[string]string
+	keys   []string // sorted
+}
+
+func (p *sortedPairs) put(key, value string) {
+	if at, found := slices.BinarySearch(p.keys, key); !found {
+		p.keys = slices.Insert(p.keys, at, key)
+	}
+	p.values[key] = value
+}
+
+func (p *sortedPairs) remove(key string) {
+	if at, found := slices.BinarySearch(p.keys, key); found {
+		p.keys = slices.Delete(p.keys, at, at+1)
+	}
+	delete(p.values, key)
 }
 
 // clear deletes what the run before left.
@@ -123,20 +143,10 @@ func (m *machine) pick(t *rapid.T) (index.Session, []byte) {
 	if rapid.Bool().Draw(t, "other") {
 		s = m.other
 	}
-	if len(m.want) > 0 && rapid.Bool().Draw(t, "there") {
-		keys := m.keys()
+	if keys := m.want.keys; len(keys) > 0 && rapid.Bool().Draw(t, "there") {
 		return s, []byte(keys[rapid.IntRange(0, len(keys)-1).Draw(t, "which")])
 	}
 	return s, []byte(m.shape.key.Draw(t, "key"))
-}
-
-func (m *machine) keys() []string {
-	keys := make([]string, 0, len(m.want))
-	for k := range m.want {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
 }
 
 func expect(t *rapid.T, what string, key []byte, err error, ok bool, otherwise error) {
@@ -153,7 +163,7 @@ func (m *machine) Lookup(t *rapid.T) {
 	s, key := m.pick(t)
 	before := []byte("before")
 	got, err := s.Lookup(key, before)
-	v, ok := m.want[string(key)]
+	v, ok := m.want.values[string(key)]
 	expect(t, "lookup", key, err, ok, index.ErrNotFound)
 	if string(got) != "before"+v {
 		t.Fatalf("lookup %x: %q, want %q", key, got, "before"+v)
@@ -163,20 +173,20 @@ func (m *machine) Lookup(t *rapid.T) {
 func (m *machine) Insert(t *rapid.T) {
 	s, key := m.pick(t)
 	v := m.shape.value.Draw(t, "value")
-	_, there := m.want[string(key)]
+	_, there := m.want.values[string(key)]
 	expect(t, "insert", key, s.Insert(key, []byte(v)), !there, index.ErrExists)
 	if !there {
-		m.want[string(key)] = v
+		m.want.put(string(key), v)
 	}
 }
 
 func (m *machine) Update(t *rapid.T) {
 	s, key := m.pick(t)
 	v := m.shape.value.Draw(t, "value")
-	_, there := m.want[string(key)]
+	_, there := m.want.values[string(key)]
 	expect(t, "update", key, s.Update(key, []byte(v)), there, index.ErrNotFound)
 	if there {
-		m.want[string(key)] = v
+		m.want.put(string(key), v)
 	}
 }
 
@@ -184,7 +194,7 @@ func (m *machine) Upsert(t *rapid.T) {
 	s, key := m.pick(t)
 	v := m.shape.value.Draw(t, "value")
 	expect(t, "upsert", key, s.Upsert(key, []byte(v)), true, nil)
-	m.want[string(key)] = v
+	m.want.put(string(key), v)
 }
 
 // UpsertMany makes the tree grow faster than single operations do.
@@ -193,15 +203,15 @@ func (m *machine) UpsertMany(t *rapid.T) {
 		key := m.shape.key.Draw(t, "key")
 		v := m.shape.value.Draw(t, "value")
 		expect(t, "upsert", []byte(key), m.s.Upsert([]byte(key), []byte(v)), true, nil)
-		m.want[key] = v
+		m.want.put(key, v)
 	}
 }
 
 func (m *machine) Delete(t *rapid.T) {
 	s, key := m.pick(t)
-	_, there := m.want[string(key)]
+	_, there := m.want.values[string(key)]
 	expect(t, "delete", key, s.Delete(key), there, index.ErrNotFound)
-	delete(m.want, string(key))
+	m.want.remove(string(key))
 }
 
 // LookupBatch looks keys up that are there, and others, some of them twice.
@@ -218,7 +228,7 @@ func (m *machine) LookupBatch(t *rapid.T) {
 	visited := make([]int, len(keys))
 	if err := s.LookupBatch(keys, func(i int, value []byte, err error) {
 		visited[i]++
-		v, ok := m.want[string(keys[i])]
+		v, ok := m.want.values[string(keys[i])]
 		expect(t, "lookup in a batch", keys[i], err, ok, index.ErrNotFound)
 		if string(value) != v {
 			t.Fatalf("lookup %x in a batch: %q, want %q", keys[i], value, v)
@@ -277,7 +287,7 @@ func (m *machine) Modify(t *rapid.T) {
 	v := m.shape.value.Draw(t, "value")
 	action := index.Action(rapid.IntRange(0, 2).Draw(t, "action"))
 	part := rapid.Bool().Draw(t, "part")
-	was, there := m.want[string(key)]
+	was, there := m.want.values[string(key)]
 	err := s.Modify(key, func(old []byte, found bool) ([]byte, index.Action) {
 		if string(old) != was || found != there {
 			t.Fatalf("modify %x is told %q, %v, want %q, %v", key, old, found, was, there)
@@ -291,9 +301,9 @@ func (m *machine) Modify(t *rapid.T) {
 	expect(t, "modify", key, err, true, nil)
 	switch action {
 	case index.Put:
-		m.want[string(key)] = v
+		m.want.put(string(key), v)
 	case index.Remove:
-		delete(m.want, string(key))
+		m.want.remove(string(key))
 	}
 }
 
@@ -319,20 +329,20 @@ func (m *machine) compare(t *rapid.T, s index.Session, start []byte, limit int, 
 		t.Fatalf("scan from %x: %v", start, err)
 	}
 	var expected []string
-	for _, k := range m.keys() {
+	for _, k := range m.want.keys {
 		if !reverse && k >= string(start) || reverse && (len(start) == 0 || k < string(start)) {
 			expected = append(expected, k)
 		}
 	}
 	if reverse {
-		sort.Sort(sort.Reverse(sort.StringSlice(expected)))
+		slices.Reverse(expected)
 	}
 	expected = expected[:min(limit, len(expected))]
 	if len(got) != len(expected) {
 		t.Fatalf("scan from %x, limit %d, reverse %v: %d pairs, want %d", start, limit, reverse, len(got), len(expected))
 	}
 	for i, k := range expected {
-		if got[i].key != k || !bytes.Equal([]byte(got[i].value), []byte(m.want[k])) {
+		if got[i].key != k || !bytes.Equal([]byte(got[i].value), []byte(m.want.values[k])) {
 			t.Fatalf("scan from %x, limit %d, reverse %v: pair %d is %x, want %x", start, limit, reverse, i, got[i], k)
 		}
 	}

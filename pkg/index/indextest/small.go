@@ -18,7 +18,7 @@ func (r *runner) smallTree(t *testing.T) {
 			o = index.Options{MaxKeyBytes: 24, MaxValueBytes: 16, NodeBytes: 256}
 		}
 		o = caches(o)[round/2%2]
-		t.Run(fmt.Sprint(round, cacheName(o)), func(t *testing.T) { r.smallTreeOn(t, o) })
+		t.Run(fmt.Sprint(round, cacheName(o)), func(t *testing.T) { r.smallTreeOn(t, roomy(o)) })
 	}
 }
 
