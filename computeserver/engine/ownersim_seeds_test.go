@@ -72,14 +72,14 @@ func TestSeedsCatchMistakes(t *testing.T) {
 		{settleFirst, false, 0}, {settleFirst, true, 0},
 		{giveUnflushed, false, 0},
 		{replyEarly, true, 0}, // the toy has no log to wait for
-		{takenForDead, false, 16}, {takenForDead, true, 2},
-		{readNotHeld, true, 148},
-		{releaseAnyEpoch, false, 24}, {releaseAnyEpoch, true, 57},
-		{leaseTooLong, false, 67}, {leaseTooLong, true, 274},
-		{fencedHere, false, 51}, {fencedHere, true, 0},
-		{giveAtOnce, false, 2},
-		{anyGeneration, false, 77},
-		{clockStops, false, 355},
+		{takenForDead, false, 21}, {takenForDead, true, 15},
+		{readNotHeld, true, 415},
+		{releaseAnyEpoch, false, 94}, {releaseAnyEpoch, true, 135},
+		{leaseTooLong, false, 68}, {leaseTooLong, true, 368},
+		{fencedHere, false, 308}, {fencedHere, true, 0},
+		{giveAtOnce, false, 6},
+		{anyGeneration, false, 106},
+		{clockStops, false, 357},
 		{unmirrored, false, 0},
 	} {
 		name := string(x.wrong)
