@@ -29,7 +29,7 @@ func bulkCrash(t *testing.T, d index.Design, seed uint64, part int) (ended, comp
 		Capabilities: verbs.Capabilities{MaskedAtomics: seed%2 == 0, WholeWrite: 8}, Tear: 1 + int(seed)%4, Reorder: true, Delay: 100, Gap: 100,
 		Faults: []sim.Fault{{Kind: sim.Crash, Process: "victim", Part: part}},
 	}
-	cl, err := poolsim.New(w, poolsim.Options{Servers: 1 + int(seed)%2, ChunkBytes: crashChunk, Locks: 16, Lease: crashLease, Fabric: sim.Options{Plan: plan}})
+	cl, err := poolsim.New(w, poolsim.Options{Servers: 1 + int(seed)%2, Chunks: crashChunks, ChunkBytes: crashChunk, Locks: 16, Lease: crashLease, Fabric: sim.Options{Plan: plan}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -125,7 +125,7 @@ func (x *combining) crash(t *testing.T, seed uint64, part int) (ended bool) {
 		Capabilities: verbs.Capabilities{MaskedAtomics: seed%2 == 0, WholeWrite: max(8, x.whole), WholeAlways: x.whole > 0}, Tear: 1 + int(seed)%4, Reorder: true, Delay: 100, Gap: 100,
 		Faults: []sim.Fault{{Kind: sim.Crash, Process: "victim", Part: part}},
 	}
-	cl, err := poolsim.New(w, poolsim.Options{Servers: 1, ChunkBytes: crashChunk, Locks: 16, Lease: crashLease, Fabric: sim.Options{Plan: plan}})
+	cl, err := poolsim.New(w, poolsim.Options{Servers: 1, Chunks: crashChunks, ChunkBytes: crashChunk, Locks: 16, Lease: crashLease, Fabric: sim.Options{Plan: plan}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func (c *crash) do(t *testing.T) (ended bool) {
 		Capabilities: verbs.Capabilities{MaskedAtomics: c.seed%2 == 0, WholeWrite: 8}, Tear: 1 + int(c.seed)%4, Reorder: true, Delay: 100, Gap: 100,
 		Faults: []sim.Fault{{Kind: sim.Crash, Process: "victim", Part: c.part}},
 	}
-	cl, err := poolsim.New(w, poolsim.Options{Servers: 1 + int(c.seed)%2, ChunkBytes: crashChunk, Locks: 16, Lease: crashLease, Fabric: sim.Options{Plan: plan}})
+	cl, err := poolsim.New(w, poolsim.Options{Servers: 1 + int(c.seed)%2, Chunks: crashChunks, ChunkBytes: crashChunk, Locks: 16, Lease: crashLease, Fabric: sim.Options{Plan: plan}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,11 +90,12 @@ func (c *crash) do(t *testing.T) (ended bool) {
 	return ended
 }
 
-// crashCache bounds the caches of clients that crash, and crashChunk is the size of chunks: most of
-// the time of so many runs would go into making memory that nothing uses.
+// crashCache bounds the caches of clients that crash, whose memory servers have crashChunks of
+// crashChunk bytes: most of the time of so many runs would go into making memory that nothing uses.
 const (
-	crashCache = 64 << 10
-	crashChunk = 128 << 10
+	crashCache  = 64 << 10
+	crashChunks = 16
+	crashChunk  = 32 << 10
 )
 
 var crashOptions = index.Options{MaxKeyBytes: 16, MaxValueBytes: 40, NodeBytes: 512, CacheBytes: crashCache}

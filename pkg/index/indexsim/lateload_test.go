@@ -53,7 +53,7 @@ func (l *lateLoads) run() error {
 		Capabilities: verbs.Capabilities{MaskedAtomics: true, WholeWrite: 8}, Tear: 1 + int(l.seed)%4, Reorder: true, Delay: 100, Gap: 100,
 		Stall: 60, StallFor: lateMost,
 	}
-	c, err := poolsim.New(w, poolsim.Options{Servers: 2, Chunks: 32, Locks: 16, Lease: lateLease, RenewEvery: 20 * time.Millisecond, Fabric: sim.Options{Plan: plan}})
+	c, err := poolsim.New(w, poolsim.Options{Servers: 2, Chunks: 32, ChunkBytes: 64 << 10, Locks: 16, Lease: lateLease, RenewEvery: 20 * time.Millisecond, Fabric: sim.Options{Plan: plan}})
 	if err != nil {
 		return err
 	}
