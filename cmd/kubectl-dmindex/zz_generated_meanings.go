@@ -85,6 +85,6 @@ var meanings = map[string]meaning{
 	"CopyMayLack":       {when: "nothing is left of a volume but a copy that was cut off before, and may lack what was acknowledged last.", do: "accept it with the annotation that the message names, or let its indexes be made anew."},
 	"NotPersistent":     {when: "spec.durability of an index is Persistent, and a memory pool of it has no persistence.", do: "name pools with persistence in a new DMIndex, or write another durability."},
 	"ClaimMissing":      {when: "the PersistentVolumeClaim of a memory pod is being deleted, or lost its volume; the message names the claim. Its server may answer for now.", do: "bring the volume back, or dump the indexes while their servers answer. If the disk is gone for good, delete claim and pod: the indexes say then that their data is lost."},
-	"DiskMayLack":       {when: "a memory server does not open its disk. The node lost its power, and with persistence.sync 5ms or Off that may have taken what was acknowledged last.", do: "accept it with the annotation that the message names, or restore a backup into another index."},
+	"DiskMayLack":       {when: "a memory server does not open its disk. The node lost its power, or the disk failed, and with persistence.sync 5ms or Off that may have taken what was acknowledged last.", do: "accept it with the annotation that the message names, or restore a backup into another index."},
 	"Deleting":          {when: "the object is being deleted; the message names what it waits for.", do: ""},
 }

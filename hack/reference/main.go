@@ -275,8 +275,10 @@ func (a *api) limits(e ast.Expr, markers []string) (all []string) {
 		switch key {
 		case "+required":
 			all = append(all, "**Required.**")
-		case "default":
-			all = append(all, "Default: `"+strings.Trim(value, `"`)+"`.")
+		case "+default":
+			if value != "{}" { // that of an object: its fields have theirs
+				all = append(all, "Default: `"+strings.Trim(value, `"`)+"`.")
+			}
 		case "Enum":
 			all = append(all, "One of `"+strings.Join(strings.Split(value, ";"), "`, `")+"`.")
 		case "Minimum":

@@ -32,6 +32,9 @@ func TestPages(t *testing.T) {
 			t.Errorf("a field without a meaning: %s", line)
 		}
 	}
+	if !strings.Contains(fields.String(), "Default: `8Mi`.") || strings.Contains(fields.String(), "Default: `{}`") {
+		t.Error("defaults of fields are not shown")
+	}
 	if sections < 15 {
 		t.Errorf("%d sections", sections)
 	}
