@@ -121,12 +121,15 @@ func Run(ctx context.Context, o RunOptions) error {
 	return mgr.Start(ctx)
 }
 
-// How the lead passes on. A node that is lost may have had the leader and owners of keys: who leads
-// next shall be there when their leases are over, which takes 10 s as well.
+// How the lead passes on. A node that is lost may have had the leader and the primaries of volumes,
+// of which nobody answers until the next leader has found that they are silent: clients wait for
+// all of that, and shall be answered within 15 s. A leader that cannot renew ends, leadRetry and
+// renewWithin after its last renewal, which is before others count its lease as over. An API server
+// that stands still for less than renewWithin ends nobody.
 var (
-	leadFor     = 10 * time.Second // after the last renewal that others saw
-	renewWithin = 7 * time.Second  // else the leader ends
-	leadRetry   = time.Second      // nobody decides for up to two of these more
+	leadFor     = 6 * time.Second // after the last renewal that others saw
+	renewWithin = 5 * time.Second
+	leadRetry   = 500 * time.Millisecond // nobody decides for up to 2.2 of these more
 )
 
 // Main runs the operator with command-line arguments, until ctx is done.
