@@ -105,7 +105,7 @@ func (s *memoryPoolScope) opened(id int) bool {
 		return true
 	}
 	r, answered := s.reportOf(id)
-	return answered && (r.Role == volumes.Primary || r.Role == volumes.Backup || r.Role == volumes.Joining)
+	return answered && (r.Role == volumes.Primary || r.Role == volumes.Backup || r.Role == volumes.Joining && r.Was == (volumes.Proc{}))
 }
 
 // reportOf is what the server of a claim said, if its volume has a view and it was asked.
@@ -122,7 +122,7 @@ func (s *memoryPoolScope) reportOf(id int) (r servers.VolumeReport, answered boo
 // lack.
 func (s *memoryPoolScope) shut(id int) bool {
 	r, answered := s.reportOf(id)
-	return answered && r.Role == volumes.Stopped && strings.Contains(r.Problem, config.PersistMayLack)
+	return answered && (r.Role == volumes.Stopped || r.Was != volumes.Proc{}) && strings.Contains(r.Problem, config.PersistMayLack)
 }
 
 // needsDisk reports whether a volume may be lost with what the disk of a pod has. That of the

@@ -36,6 +36,11 @@ const (
 	volumeSoon    = 250 * time.Millisecond
 	volumeHurries = time.Second
 
+	// acceptAfter is how long the primary must be silent before a backup that left its files may be
+	// accepted in its place: an annotation that was left behind shall not do that when all pods
+	// start again.
+	acceptAfter = time.Minute
+
 	// mostJoins is how many volumes of a pool send their memory to a copy at once.
 	mostJoins = 4
 )
@@ -149,7 +154,8 @@ func (v *volumeScope) decide(now time.Duration, pool *dmv1.DMMemoryPool, copies 
 		return
 	}
 	v.actions = volumes.Step(o)
-	if v.actions.Status == volumes.Lost {
+	since, silent := v.actions.Memory.SilentSince(v.view.Primary.UID)
+	if v.actions.Status == volumes.Lost || v.actions.Status == volumes.Undecided && v.isBackup(v.lastCopy()) && silent && now-since >= acceptAfter {
 		v.acceptCopy(podNamesIn(pool.Annotations[dmv1.AnnotationAcceptCopy]))
 	}
 	if join := v.actions.Join; join != nil {
@@ -182,13 +188,13 @@ func (v *volumeScope) misses() (longest time.Duration) {
 	return longest
 }
 
-// lastCopy is the copy that was cut off, of a volume of which nothing else is left: that of the
-// highest view. Nil if there is none.
+// lastCopy is the copy that was cut off, or whose process ended and left its files, of a volume of
+// which nothing else is left: that of the highest view. Nil if there is none.
 func (v *volumeScope) lastCopy() *volumeCopy {
 	var last *volumeCopy
 	for _, c := range v.copies {
 		r, answered := v.reports[c.uid]
-		if !answered || c.gone() || r.Role != volumes.Backup {
+		if !answered || c.gone() || r.Role != volumes.Backup && r.Was == (volumes.Proc{}) {
 			continue
 		}
 		if last == nil || r.View.Number > v.reports[last.uid].View.Number {
@@ -196,6 +202,11 @@ func (v *volumeScope) lastCopy() *volumeCopy {
 		}
 	}
 	return last
+}
+
+// isBackup reports whether a copy has the files of the recorded backup, whose process has ended.
+func (v *volumeScope) isBackup(c *volumeCopy) bool {
+	return c != nil && v.view.Backup != nil && v.reports[c.uid].Was == v.view.Backup.proc()
 }
 
 // silent are the names of pods that may have content and do not answer.
@@ -217,6 +228,10 @@ func (v *volumeScope) acceptCopy(asked map[string]bool) {
 	if c == nil {
 		return
 	}
+	if !asked[c.name] && v.isBackup(c) {
+		v.actions.Waiting += ": delete the claim and the pod that are lost, or annotate the pool with " + dmv1.AnnotationAcceptCopy + "=" + c.name
+		return
+	}
 	if !asked[c.name] {
 		v.actions.Waiting = "a copy in pod " + c.name + " is left, and may lack what was acknowledged last: annotate the pool with " + dmv1.AnnotationAcceptCopy + "=" + c.name + " to let it serve"
 		if silent := v.silent(); len(silent) > 0 {
@@ -226,6 +241,9 @@ func (v *volumeScope) acceptCopy(asked map[string]bool) {
 	}
 	proc := v.reports[c.uid].Proc
 	v.actions.Record, v.actions.Reason = &volumes.View{Number: v.view.Number + 1, Primary: proc}, "somebody accepted a copy that may lack what was acknowledged last"
+	if v.isBackup(c) {
+		v.actions.Record.Earlier, v.actions.Reason = v.view.Primary.proc(), "somebody says that the primary is lost, whose backup left its files"
+	}
 	v.actions.Status, v.actions.Waiting = volumes.Switching, ""
 }
 
@@ -238,7 +256,7 @@ func (v *volumeScope) useless() (copies []*volumeCopy) {
 	empty := v.actions.Status == volumes.Lost
 	joining := func(c *volumeCopy) bool {
 		r, answered := v.reports[c.uid]
-		return answered && r.Role == volumes.Joining && v.actions.Status == volumes.Lost
+		return answered && r.Role == volumes.Joining && r.Was == (volumes.Proc{}) && v.actions.Status == volumes.Lost
 	}
 	for _, c := range v.copies {
 		if c.claim != nil && slices.ContainsFunc(v.view.named(), func(named volumeProc) bool { return named.UID == c.uid }) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -316,5 +317,56 @@ func TestClaimThatCannotGrow(t *testing.T) {
 	}
 	if kept := m.scope().claims[0].Annotations[dmv1.AnnotationKeptFor]; kept != "demo" {
 		t.Errorf("the claim is kept for %q", kept)
+	}
+}
+
+// TestPrimaryDiskIsLost: all pods of a volume went, and the disk of its primary with one of them.
+// Once its claim is gone, or somebody says that it is lost, the other copy leads with what its own
+// disk has.
+func TestPrimaryDiskIsLost(t *testing.T) {
+	for _, accepted := range []bool{false, true} {
+		m := newDisksPool(t, 2)
+		m.until(twice)
+		m.settle()
+		before := m.contentOf("pool-0")
+		m.away("pool-0", true)
+		m.deletePods("pool-0", "pool-1024")
+		for i := range 10 {
+			if s, err := m.look(); err != nil || s.record.Views[0].Primary.Pod != "pool-0" || s.record.Views[0].Backup == nil {
+				t.Fatalf("%s, %v", s.record, err)
+			} else if i == 0 && accepted {
+				if err := m.r.Annotate(t.Context(), s.pool, map[string]string{dmv1.AnnotationAcceptCopy: "pool-1024"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if accepted { // which counts later
+			m.now = m.now.Add(time.Minute)
+			m.until("0:pool-1024, 1:pool-1, pool-0 primary, pool-1 primary, pool-1024 primary, pool-1025 backup") // its process has ended
+			m.away("pool-0", false)
+			m.until("0:pool-1024, 1:pool-1, pool-0 backup, pool-1 primary, pool-1024 primary, pool-1025 backup")
+			if now := m.contentOf("pool-1024"); now != before {
+				t.Errorf("accepted, it has incarnation %d, not %d", now, before)
+			}
+			continue
+		}
+		m.now = m.now.Add(time.Minute)
+		s, err := m.look()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.showVolumes()
+		c := find(s.pool.Status.Conditions, dmv1.ConditionDegraded)
+		if c == nil || c.Reason != dmv1.ReasonDecisionPending || !strings.Contains(c.Message, "delete the claim and the pod that are lost, or annotate the pool with "+dmv1.AnnotationAcceptCopy+"=pool-1024") {
+			t.Fatalf("condition %+v", c)
+		}
+		m.deletePods("pool-0")
+		if err := m.r.Delete(t.Context(), s.claims[0]); err != nil {
+			t.Fatal(err)
+		}
+		m.until("0:pool-1024, 1:pool-1, pool-1 primary, pool-1024 primary, pool-1025 backup, pool-1026 backup")
+		if now := m.contentOf("pool-1024"); now != before {
+			t.Errorf("the other copy has incarnation %d, not %d", now, before)
+		}
 	}
 }

@@ -210,6 +210,9 @@ func (v *volume) take(socket net.Conn, lobby *accept.Lobby) error {
 		v.differs.Store(true)
 		differences.Add(1)
 		v.server.log.Error("this copy differs from the memory of its primary, and is given up; check the memory of both machines if this comes again", "err", err)
+		if err := v.member.Distrust(); err != nil {
+			v.server.log.Error("the files of this copy may differ too, and are not marked: if all other copies are lost, restore a backup", "err", err)
+		}
 		v.server.fail(ErrReplaced)
 	case v.member.Role() == volumes.Replaced:
 		v.server.fail(ErrReplaced)
@@ -264,9 +267,11 @@ func (v *volume) Close() {
 	}
 }
 
-// takeLedger stores the ledger that came with the changes of a primary.
+// takeLedger stores the ledger that came with the changes of a primary, or was read from files.
 func (v *volume) takeLedger() error {
 	switch {
+	case v.ledger != nil && v.server.persisted != nil:
+		return nil // it is on disk, where it was read
 	case v.sink == nil:
 		return errors.New("this process takes no changes, and has no content")
 	case v.differs.Load():

@@ -42,8 +42,10 @@ import (
 //
 //	who             the files                                         they count
 //	primary         one more copy that all answers wait for           yes
-//	joining, backup take what the copy applies, before it does, and   no: the stored content is
-//	                are put on disk in the background                 nothing
+//	joining         take what the copy applies, before it does. They  no: the stored content is
+//	                are as safe as an answer needs before the copy    nothing
+//	                says that it has applied that (copyFiles.Sync)
+//	backup          the same                                          once the primary has nothing
 //	opening         put on disk whole before it is stored that the    from that store on
 //	                content is here (takeLedger)
 //	stopped         as they were when the process ended, not read yet yes
@@ -54,9 +56,12 @@ import (
 // that end at any time, and memory that is there again with all that was answered if, and as long
 // as, it is stored that there is content. Both hold here. A primary's answers have waited for its
 // files since before it served. A copy's have all that it applied when it opens; it applies nothing
-// afterwards, and serves, with answers that wait for the files, later only. A backup may answer its
-// primary before anything is on disk: the primary's own files have it, so that what is lost with
-// both machines is on the disk of one. A backup that restarts joins anew in any case.
+// afterwards, and serves, with answers that wait for the files, later only. A backup that restarts
+// joins anew, unless the primary has lost its directory (volumes.Member). Then the directory of the
+// backup is read as one of a server that stopped. Whatever the modes say of the loss of a primary's
+// machine is true of it as well, since its primary has waited for it as for its own: in mode Always
+// nothing is lost; in the others it is refused if the machine stopped, until somebody accepts the
+// loss. Its changes of the ledger are on disk before they are acknowledged, in any mode.
 //
 // If the backup's disk is full, it applies nothing: it is missed, and the next view is without it.
 // So is one whose disk fails, since its process ends.
@@ -128,6 +133,8 @@ func (s *Server) openPersist(c *Config, want header) error {
 		if made || c.Pod == "" {
 			was.State.Content = volumes.Served
 		}
+	case !made && was.State.Backup:
+		was.State.Backup = false // somebody removed the files, and no answer waits for them
 	case was.State.Content != volumes.Nothing && !made:
 		return fmt.Errorf("%s says that the directory has the content of a volume, which is not there: put its files back; or give the server an empty directory, if the volume has another copy or is to be lost", string(v.file))
 	}
@@ -186,6 +193,19 @@ func (p *persisted) empty() error {
 		p.store.Store(store)
 	}
 	return err
+}
+
+// restore reads the directory that an earlier process wrote as a backup.
+func (p *persisted) restore() error {
+	if p.nothing {
+		store, err := persist.Open(p.files, p.volume, p.options)
+		if err != nil {
+			return err
+		}
+		p.store.Store(store)
+		p.nothing = false
+	}
+	return p.server.readPersist()
 }
 
 // readPersist reads the directory once, if it has content. A store that fails later ends the

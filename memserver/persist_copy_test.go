@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -67,6 +68,7 @@ func TestPersistBesideCopy(t *testing.T) {
 		t.Fatalf("the backup begins as %v", r)
 	}
 	a.obey(view(3, "copy-a"))
+	b.obey(view(3, "copy-a"))
 	if r := a.report(); r.Role != rpcv1.ReportVolumeReply_PRIMARY || r.Incarnation != incarnation {
 		t.Fatalf("the primary goes on as %v, and the incarnation was %d", r, incarnation)
 	}
@@ -174,4 +176,81 @@ func TestPersistFirstViewCutOff(t *testing.T) {
 	a = startKept(t, dir, "copy-a")
 	a.obey(view(1, "copy-a"))
 	fill(t, a.Server)
+}
+
+// TestPersistFilesOfBackup: both processes ended, and the directory of the primary is lost. That of
+// the backup has all that was answered: its next process serves. If its machine stopped, and
+// answers did not wait for its disk, it does so once somebody accepts the loss.
+func TestPersistFilesOfBackup(t *testing.T) {
+	for _, sync := range []persist.Sync{persist.Always, persist.Soon} {
+		dir := t.TempDir()
+		config := keptConfig(t, dir, "copy-b")
+		config.PersistSync = sync
+		a, b := startKept(t, t.TempDir(), "copy-a"), startCopyOf(t, config, nil, "")
+		a.obey(view(1, "copy-a"))
+		c := fill(t, a.Server)
+		join(a, b, 2)
+		chunk := c.chunk()
+		if err := c.try(verbs.Request{Op: verbs.Write, Remote: chunk, Local: []byte("one")}); err != nil {
+			t.Fatal(err)
+		}
+		was, incarnation, boot := b.proc(), a.Incarnation(), b.region.boot
+		third := &rpcv1.VolumeView{Number: 3, Earlier: a.proc()}
+		a.stop()
+		b.stop()
+
+		if sync != persist.Always {
+			stopped(t, dir, boot)
+		}
+		b = startCopyOf(t, config, nil, "")
+		if r := b.report(); r.Role != rpcv1.ReportVolumeReply_JOINING || r.Was.GetProcess() != was.Process || r.Was.GetPod() != was.Pod {
+			t.Fatalf("the backup begins as %v", r)
+		}
+		third.Primary = b.proc()
+		if sync != persist.Always {
+			_, err := b.Obey(t.Context(), &rpcv1.ObeyViewRequest{View: third})
+			wantCode(t, "a view of it", err, codes.FailedPrecondition, "--persist-accept-loss")
+			if r := b.report(); r.Role != rpcv1.ReportVolumeReply_JOINING || r.Was == nil || !strings.Contains(r.Problem, "may not be on disk") {
+				t.Fatalf("it goes on as %v", r)
+			}
+			b.stop()
+			accepts := config
+			accepts.PersistAcceptLoss = true
+			b = startCopyOf(t, accepts, nil, "")
+			third.Primary = b.proc()
+		}
+		b.obey(third)
+		if r := b.report(); r.Role != rpcv1.ReportVolumeReply_PRIMARY || r.Incarnation != incarnation || r.Was != nil {
+			t.Fatalf("it goes on as %v, and the incarnation was %d", r, incarnation)
+		}
+		if got := string(b.region.data.bytes[chunk:][:3]); got != "one" {
+			t.Fatalf("it has %q, and %q was answered", got, "one")
+		}
+		if sync == persist.Always { // else clients of before are fenced
+			b.wrote(c, chunk, "one", "two")
+		}
+	}
+}
+
+// TestPersistFilesThatDiffer: the files of a backup whose memory differs from its primary's count
+// for nothing.
+func TestPersistFilesThatDiffer(t *testing.T) {
+	dir := t.TempDir()
+	a, b := startKept(t, t.TempDir(), "copy-a"), startKept(t, dir, "copy-b")
+	a.obey(view(1, "copy-a"))
+	fill(t, a.Server)
+	join(a, b, 2)
+	b.volume.sink.Look(func(r *verbs.Replica) { r.Memory[a.region.chunkOffset(2)+100_000]++ })
+	select {
+	case err := <-b.ended:
+		if !errors.Is(err, ErrReplaced) {
+			t.Errorf("a copy that differs ends with %v", err)
+		}
+	case <-time.After(limit):
+		t.Fatal("a copy that differs is not found")
+	}
+	b = startKept(t, dir, "copy-b")
+	if r := b.report(); r.Was != nil {
+		t.Errorf("the next process reports %v", r)
+	}
 }

@@ -64,6 +64,9 @@ func (p copyFiles) Take(at verbs.Position, items []byte) (bool, error) {
 	return p.store.Load().Take(at, items)
 }
 
+// Sync implements mirror.Log.
+func (p copyFiles) Sync(ledger bool) error { return p.store.Load().SyncTaken(ledger) }
+
 // Last implements persist.Source.
 func (p copyFiles) Last() verbs.Position { return p.store.Load().Taken() }
 

@@ -235,6 +235,16 @@ func (v *volume) Prepare() error {
 	return nil
 }
 
+// Durable implements volumes.Host.
+func (v *volume) Durable() bool { return v.server.persisted != nil }
+
+// Restore implements volumes.Host.
+func (v *volume) Restore() error {
+	err := v.server.persisted.restore()
+	v.problem.set(err)
+	return err
+}
+
 // takenLedger is the ledger of a copy whose content was taken.
 func (v *volume) takenLedger() ([]byte, error) {
 	if v.ledger != nil {

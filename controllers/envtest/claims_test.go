@@ -174,11 +174,50 @@ func TestDisksKeptTwice(t *testing.T) {
 	if now := c.claims("demo-memory"); fmt.Sprint(now) != fmt.Sprint(claims) || c.index("demo").Status.MemoryServers[0].Incarnation != incarnation {
 		t.Errorf("claims %v, which were %v; the index has %v, and its first server was %s", now, claims, c.index("demo").Status.MemoryServers, incarnation)
 	}
+	c.loseDisk(pool)
+	roles("2 2 4")
+	c.available("demo")
+	c.condition("demo", dmv1.ConditionDataLost, metav1.ConditionFalse, dmv1.ReasonIntact, "")
+	if now := c.index("demo").Status.MemoryServers[0].Incarnation; now != incarnation {
+		t.Errorf("the first server has incarnation %s, which was %s", now, incarnation)
+	}
 	c.patch("demo-memory", pool, func() { pool.Spec.Copies = 1 })
 	roles("2 0 2")
 	c.equal("claims", fmt.Sprint(c.pods("demo-memory")), func() any { return slices.Sorted(maps.Keys(c.claims("demo-memory"))) })
 	c.equal("the budget", "1 AlwaysAllow", func() any { return c.budget("demo-memory") })
 	c.available("demo")
+}
+
+// loseDisk ends both processes of the first volume of a pool, whose primary never gets its claim
+// back.
+func (c *cluster) loseDisk(pool *dmv1.DMMemoryPool) {
+	c.t.Helper()
+	var v dmv1.VolumeStatus
+	c.eventually("the volume is in sync", func() string {
+		if err := c.get(pool.Name, pool); err != nil {
+			return err.Error()
+		}
+		v = pool.Status.Volumes[0]
+		if v.State == "InSync" {
+			return ""
+		}
+		return v.Message
+	})
+	c.startable.Store(false)
+	both := []string{v.Primary, v.Backup}
+	for _, name := range both { // at once, for the operator
+		c.fleet.SetAway(c.namespace, name, true)
+	}
+	for _, name := range both {
+		c.deletePod(name)
+	}
+	claim := &corev1.PersistentVolumeClaim{}
+	c.patch(v.Primary, claim, func() { claim.Finalizers = nil })
+	if err := api.Delete(c.t.Context(), claim); err != nil {
+		c.t.Fatal(err)
+	}
+	c.fleet.SetAway(c.namespace, v.Backup, false)
+	c.startable.Store(true)
 }
 
 // TestDataIsLostWithItsClaim: a claim that is deleted with its pod is lost data, and its number is

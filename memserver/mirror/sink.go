@@ -45,6 +45,9 @@ type Log interface {
 	// Take takes whole items at a position, all of them or none; some of them it may have. False
 	// without an error: there is no room now.
 	Take(at verbs.Position, items []byte) (bool, error)
+	// Sync is called before the source hears that what was taken is applied. It returns when that
+	// is as safe as an answer needs. ledger says that changes of the ledger may be among it.
+	Sync(ledger bool) error
 }
 
 // streamBytes holds the longest item, and as many short ones as a read brings.
@@ -115,6 +118,9 @@ func (s *Sink) Serve(c Conn) error {
 		return err
 	}
 	applied, err := s.attach(c, &h)
+	if err == nil && h.Kind != Permission {
+		err = s.sync(true) // the stream before may have ended between Take and Sync
+	}
 	if e := writeAnswer(s.Env, c, applied, err, until); err == nil {
 		err = e
 	}
@@ -176,7 +182,7 @@ func (s *Sink) take(c Conn, h *Hello) error {
 			}
 		}
 		have += n
-		done, applied, err := s.apply(buf[:have], c, h)
+		done, applied, ledger, err := s.apply(buf[:have], c, h)
 		if full = errors.Is(err, errNoRoom); err != nil && !full {
 			return err
 		}
@@ -191,6 +197,9 @@ func (s *Sink) take(c Conn, h *Hello) error {
 		if done == 0 {
 			continue
 		}
+		if err := s.sync(ledger); err != nil {
+			return err
+		}
 		have = copy(buf, buf[done:have])
 		binary.LittleEndian.PutUint64(ack[:], uint64(applied))
 		if err := writeFull(s.Env, c, ack[:], env.Deadline(s.Env, s.limit())); err != nil {
@@ -199,16 +208,16 @@ func (s *Sink) take(c Conn, h *Hello) error {
 	}
 }
 
-// apply applies the whole items of a part of a stream, and returns how long they are, and how far
-// the copy is. Who closes the sink waits for that.
-func (s *Sink) apply(b []byte, c Conn, h *Hello) (done int, applied verbs.Position, err error) {
+// apply applies the whole items of a part of a stream, and returns how long they are, how far the
+// copy is, and whether they have changes of the ledger. Who closes the sink waits for that.
+func (s *Sink) apply(b []byte, c Conn, h *Hello) (done int, applied verbs.Position, ledger bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.stream != c || !s.Member.Takes(h.From) {
-		return 0, s.applied, errClosed
+		return 0, s.applied, false, errClosed
 	}
 	if err := s.logLocked(b); err != nil {
-		return 0, s.applied, err
+		return 0, s.applied, false, err
 	}
 	for {
 		i, n, err := verbs.NextItem(b[done:], uint64(len(s.replica.Memory)))
@@ -216,14 +225,24 @@ func (s *Sink) apply(b []byte, c Conn, h *Hello) (done int, applied verbs.Positi
 			err = s.replica.Apply(&i)
 		}
 		if n == 0 || err != nil {
-			return done, s.applied, err
+			return done, s.applied, ledger, err
 		}
+		ledger = ledger || i.Kind == verbs.ItemLedger || i.Kind == verbs.ItemLedgerPart || i.Kind == verbs.ItemLedgerWhole
 		if i.Kind == verbs.ItemMark && i.At == h.Join && i.At != 0 {
 			s.Member.Marked(h.From)
 		}
 		done += n
 		s.applied += verbs.Position(n)
 	}
+}
+
+// sync returns when what was applied may be acknowledged. Nothing is held meanwhile: permissions go
+// on, and what the source sends next is synced together.
+func (s *Sink) sync(ledger bool) error {
+	if s.Log == nil {
+		return nil
+	}
+	return s.Log.Sync(ledger)
 }
 
 // logLocked logs the whole items of a part of a stream.

@@ -13,7 +13,6 @@ import (
 func (s *Store) BeginCopy(start verbs.Position) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.copies = true
 	h := head{set: s.set, position: s.end, number: s.number + 1, boot: s.options.Boot, volume: s.volume}
 	empty := ending{of: s.end, needs: s.end, part: true}
 	f, err := s.make(numbered(checkpointName, h.number), empty.append(h.append(nil, magicCheckpoint), &s.set))
@@ -61,6 +60,15 @@ func (s *Store) Take(position verbs.Position, b []byte) (took bool, err error) {
 	}
 	s.at.Store(at + uint64(len(b)))
 	return true, nil
+}
+
+// SyncTaken returns when what a copy has taken may be acknowledged: it is on disk where answers
+// wait for the disk, or, in any mode, if changes of the ledger are among it.
+func (s *Store) SyncTaken(ledger bool) error {
+	if s.options.Sync != Always && !ledger {
+		return s.Err()
+	}
+	return s.Flush()
 }
 
 // Taken is up to where the stream was written.

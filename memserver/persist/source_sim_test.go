@@ -117,7 +117,7 @@ const (
 	noNeed    mistake = "an answer does not wait for what it READ"
 	lateOf    mistake = "the ledger of a checkpoint is taken for a later one"
 	half      mistake = "half of the memory has pieces"
-	takenSoon mistake = "the content is stored before what was taken is on disk"
+	ackedSoon mistake = "what a copy took is acknowledged before it is on disk"
 	noWord    mistake = "a disk that failed leaves no word of it"
 	partWhole mistake = "a part of the ledger is taken for all of it"
 )
@@ -125,10 +125,10 @@ const (
 // planted are the faults that are put in on purpose, and the seed from which on each is looked for:
 // shortly before the first one that finds it. noFlush is not among them: the log is behind for
 // moments only (TestCheckpointNeedsItsLog).
-var planted = map[mistake]uint64{noWord: 0, noSync: 0, noNames: 0, noRewrite: 0, noNeed: 150, lateOf: 0, half: 0, takenSoon: 110, partWhole: 0}
+var planted = map[mistake]uint64{noWord: 0, noSync: 0, noNames: 0, noRewrite: 0, noNeed: 150, lateOf: 0, half: 0, ackedSoon: 0, partWhole: 0}
 
 // ofCopies are those of a copy.
-var ofCopies = map[mistake]bool{takenSoon: true, partWhole: true}
+var ofCopies = map[mistake]bool{ackedSoon: true, partWhole: true}
 
 // TestSeedsCatchMistakes: each fault that is put in on purpose is found.
 func TestSeedsCatchMistakes(t *testing.T) {

@@ -44,7 +44,6 @@ type Store struct {
 	set     [16]byte
 	end     uint64
 	begun   bool   // the log has gone on behind end
-	copies  bool   // what a copy takes: nothing is acknowledged by what is on disk
 	base    uint64 // of the stream's positions in those of the directory
 	ledger  func() verbs.Position
 	wrote   env.Event // for who receives
@@ -143,7 +142,7 @@ func (s *Store) Err() error {
 func (s *Store) Begin(start verbs.Position, ledger func() verbs.Position) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ledger, s.copies = ledger, false
+	s.ledger = ledger
 	return s.beginLocked(start)
 }
 
@@ -343,7 +342,7 @@ func (s *Store) syncLocked() error {
 func (s *Store) RunSync() {
 	for !s.stopped.Load() && s.Err() == nil {
 		s.env.Sleep(soon)
-		if s.options.Sync == Soon || s.copies && s.options.Sync == Always {
+		if s.options.Sync == Soon {
 			_ = s.Flush() // the store has failed then
 		}
 	}

@@ -42,7 +42,7 @@ type change struct {
 }
 
 // counts is what happened.
-type counts struct{ answers, boots, powers, checkpoints, failed, lacks, cut, full, taken, discarded int }
+type counts struct{ answers, boots, powers, checkpoints, failed, lacks, cut, full, taken, discarded, left int }
 
 func (c *counts) add(o counts) {
 	c.answers += o.answers
@@ -55,6 +55,7 @@ func (c *counts) add(o counts) {
 	c.full += o.full
 	c.taken += o.taken
 	c.discarded += o.discarded
+	c.left += o.left
 }
 
 const (

@@ -80,7 +80,7 @@ func (w *world) client(n int) {
 			}
 			for range len(w.pods) {
 				d := w.pods[asks%len(w.pods)]
-				if d.gone {
+				if d.gone && d.server == nil {
 					asks++
 					continue
 				}
@@ -245,7 +245,11 @@ func (s *server) judge(before bits, knows []int) {
 			continue
 		}
 		if o := w.find(named.Pod).server; o != nil && o.m != nil && o.m.Self() == named {
-			if n := o.pod.has.lacks(w.answered); n != 0 {
+			has := o.pod.has
+			if o.m.state.Backup && o.m.role == Joining {
+				has = o.pod.files.synced.has // it has not read them yet
+			}
+			if n := has.lacks(w.answered); n != 0 {
 				w.Report("%v answers change %d, and %v lacks it, which view %v names", m.Self(), n, named, w.record)
 			}
 		}

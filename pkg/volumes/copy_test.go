@@ -103,9 +103,6 @@ func (w *world) boot(d *pod) {
 
 func (s *server) main() {
 	w, d, p := s.w, s.pod, s.process
-	if w.files {
-		s.readFiles()
-	}
 	var m *Member
 	for m == nil {
 		stored := d.stored
@@ -117,8 +114,10 @@ func (s *server) main() {
 			p.Sleep(50 * time.Millisecond)
 		}
 	}
-	if m.Empty() && w.wrong != notEmpty {
-		d.memory, d.has, d.born, d.files = [words]int{}, nil, 0, files{}
+	if w.files {
+		s.beginFiles(m)
+	} else if m.Empty() && w.wrong != notEmpty {
+		d.memory, d.has, d.born = [words]int{}, nil, 0
 	}
 	if w.wrong == podsForProcs && m.Empty() && w.record.Backup == m.Self() {
 		m.role, m.source = Backup, w.record.Primary
@@ -152,9 +151,6 @@ func (s *server) Save(st State) error {
 	if st.Content == Served && d.stored.Content == Nothing {
 		w.born++
 		d.born = w.born
-	}
-	if st.Content == Taken && d.stored.Content == Nothing && w.files && w.wrong != openedEarly {
-		s.writeFiles()
 	}
 	alone := st.View.Backup == Proc{} && d.stored.View.Backup != Proc{} && st.Content == Served
 	if w.wrong != notStored || !alone {
@@ -342,19 +338,18 @@ func (s *server) mark() uint64 {
 	return s.append(item{mark: true, born: s.pod.born, has: s.pod.has.clone(), after: s.pod.memory})
 }
 
-// receive applies items behind a position.
-func (s *server) receive(from *server, k *sink, view, start, position uint64, items []item) {
-	source := from.m.Self()
+// take applies items behind a position, and returns how far it is; false: it takes none of them.
+func (s *server) take(source Proc, k *sink, view, start, position uint64, items []item) (applied uint64, ok bool) {
 	s.order.Lock()
 	defer s.order.Unlock()
 	if s.w.wrong == otherStream && s.m.source != source && (s.m.role == Joining || s.m.role == Backup) {
 		s.m.source, s.m.sourceJoin, s.m.sourceView = source, k.Join, view
 	}
 	if s.m.Attach(source, k.Join, view) != nil && !(s.w.wrong == oldStream && s.first && s.m.role != Joining) {
-		return
+		return 0, false
 	}
 	if !s.first {
-		s.first, s.applied = true, start
+		s.first, s.applied, s.pod.files = true, start, files{}
 	}
 	for n, i := range items {
 		at := position + uint64(n) + 1
@@ -366,23 +361,12 @@ func (s *server) receive(from *server, k *sink, view, start, position uint64, it
 			s.process.Yield()
 		}
 		if !s.m.Takes(source) && s.w.wrong != oldStream {
-			return
+			return 0, false
 		}
 		s.apply(source, i)
 		s.applied = at
 	}
-	applied := s.applied
-	s.w.send(s.pod.name, from.pod.name, "stream", from.process, func() {
-		from.process.Go("ack", func() {
-			if applied > k.acked {
-				k.acked, k.ackedAt = applied, from.process.Now()
-			}
-			from.m.Acked(k.Proc, applied)
-			if s.w.wrong == inSyncEarly {
-				from.m.Acked(k.Proc, from.m.mark)
-			}
-		})
-	})
+	return s.applied, true
 }
 
 func (s *server) apply(source Proc, i item) {

@@ -27,6 +27,7 @@ type Member struct {
 	view  View  // highest that was obeyed or, while joining, heard of
 
 	// Of a copy.
+	restored   bool          // its memory may have what the files of an earlier process have
 	source     Proc          // whose changes it takes
 	sourceJoin uint64        // which of its joins this is
 	sourceView uint64        // the view that the source was in
@@ -66,12 +67,16 @@ func New(e env.Env, pod string, stored State, host Host) (*Member, error) {
 	if stored.Content == Nothing {
 		stored.WaitsFor = Proc{}
 	}
+	stored.Backup = stored.Backup && stored.Content == Nothing && stored.View.Backup.Pod == pod && host.Durable()
 	if err := host.Save(stored); err != nil {
 		return nil, fmt.Errorf("store that process %d of pod %s begins: %w", stored.Process, pod, err)
 	}
 	m := &Member{env: e, host: host, self: Proc{pod, stored.Process}, changing: e.NewMutex(), mu: e.NewMutex(), state: stored, view: stored.View}
 	if stored.Content != Nothing {
 		m.role = Stopped
+	}
+	if stored.Backup {
+		m.granted = e.Now() + granted // by the process that was the backup, at its very end
 	}
 	return m, nil
 }
@@ -93,12 +98,13 @@ func (m *Member) Name(pod string) {
 	}
 }
 
-// Empty reports whether the memory counts for nothing, so that the process begins with an empty
-// one.
+// Empty reports whether the memory and the files count for nothing, so that the process begins with
+// empty ones. One whose files count as those of a backup has an empty memory too. Its files are
+// removed when it takes the changes of another process.
 func (m *Member) Empty() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.state.Content == Nothing
+	return m.state.Content == Nothing && !m.state.Backup
 }
 
 // Start lets a process serve that was primary and waits for nobody. It can be repeated if it fails.
@@ -213,6 +219,8 @@ func (m *Member) Report() Report {
 	case Joining, Backup:
 		if m.source != (Proc{}) {
 			r.Misses = now - m.heard
+		} else if m.state.Backup {
+			r.Was = m.state.View.Backup
 		}
 	}
 	return r

@@ -14,6 +14,9 @@ type toyHost struct {
 	asked  []string
 	stored State
 	fails  bool
+
+	durable bool
+	damaged bool // its files
 }
 
 func (h *toyHost) Save(s State) error {
@@ -23,8 +26,16 @@ func (h *toyHost) Save(s State) error {
 	h.asked, h.stored = append(h.asked, "save"), s
 	return nil
 }
+func (h *toyHost) Restore() error {
+	if h.damaged {
+		return errors.New("the toy's files are damaged")
+	}
+	h.asked = append(h.asked, "restore")
+	return nil
+}
 func (h *toyHost) Close()              { h.asked = append(h.asked, "close") }
 func (h *toyHost) Prepare() error      { h.asked = append(h.asked, "prepare"); return nil }
+func (h *toyHost) Durable() bool       { return h.durable }
 func (h *toyHost) Drain(Proc) error    { h.asked = append(h.asked, "drain"); return nil }
 func (h *toyHost) Return(Proc, uint64) { h.asked = append(h.asked, "return") }
 

@@ -161,8 +161,9 @@ func (m *Member) Permitted(by Proc, r Request) {
 
 // Attach lets a process that is in a view begin to send its changes to this one, or go on where
 // that broke off. It is refused if the copy has taken changes of another process or join, which are
-// in its memory, or if it knows a higher view. If its own source begins another join, the one it
-// takes part in has ended, and nobody waits for it: the process ends.
+// in its memory, or if it knows a higher view. So is it by a process whose files count as those of
+// a backup, until it hears of a view that leaves that one out. If its own source begins another
+// join, the one it takes part in has ended, and nobody waits for it: the process ends.
 func (m *Member) Attach(from Proc, join, number uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -172,7 +173,7 @@ func (m *Member) Attach(from Proc, join, number uint64) error {
 	case m.takes(from) && join > m.sourceJoin:
 		m.role = Replaced
 		return fmt.Errorf("take part in join %d of %v after join %d: %w", join, from, m.sourceJoin, ErrReplaced)
-	case m.role != Joining, m.source != Proc{}, number < m.view.Number:
+	case m.role != Joining, m.source != Proc{}, m.state.Backup, number < m.view.Number:
 		return fmt.Errorf("take changes of %v in view %d as %v of %v, view %v: %w", from, number, m.role, m.source, m.view, ErrTaken)
 	}
 	m.source, m.sourceJoin, m.sourceView, m.heard = from, join, number, m.env.Now()

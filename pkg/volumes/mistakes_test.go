@@ -7,11 +7,11 @@ import "testing"
 var planted = map[mistake]uint64{
 	volatile: 5, podsForProcs: 0, inSyncEarly: 65, markEarly: 140, noPermission: 20, cachedLook: 20, notWaitedOut: 5, storedEarly: 0, goesOnAlone: 0, notStored: 0,
 	toldEarly: 0, lowerViews: 0, oldStream: 670, otherStream: 5, notEmpty: 28, fenceEarly: 0, joinNotWaited: 0, oneWaited: 440, allTold: 0, lateReturn: 95, pieceAside: 50, unrecorded: 0, blindDelete: 128,
-	notFiled: 0, openedEarly: 0,
+	notFiled: 0, notFollowed: 0, readEarly: 60, leftOut: 40,
 }
 
 // ofFiles are those that are put into runs with files.
-var ofFiles = map[mistake]bool{notFiled: true, openedEarly: true}
+var ofFiles = map[mistake]bool{notFiled: true, notFollowed: true, readEarly: true, leftOut: true}
 
 // TestSeedsCatchMistakes: each fault that is put in on purpose is found.
 func TestSeedsCatchMistakes(t *testing.T) {

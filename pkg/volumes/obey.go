@@ -21,18 +21,76 @@ func (m *Member) Obey(v View) error {
 		return m.open(v)
 	case v.Primary == Proc{Pod: r.Proc.Pod} && v.Number == 1 && r.Role == Joining && r.Source == Proc{}:
 		return m.found(v)
+	case v.Primary == r.Proc && r.Was != Proc{}:
+		return m.restore(v)
 	case v.Primary == r.Proc:
 		return fmt.Errorf("open in view %v as %v: %w", v, r.Role, ErrNoContent)
 	case r.Role.holds() || r.Role == Opening:
 		return m.resign(v)
-	case v.names(r.Proc), v.Number <= m.sourceView, r.Source == Proc{}:
+	case v.Backup == r.Proc && r.Role == Backup && m.host.Durable():
+		return m.keep(v)
+	case r.Was != Proc{} && (v.Backup == r.Was || v.Primary.Pod == r.Proc.Pod):
+		m.hear(v) // it counts as much as before
+		return nil
+	case v.names(r.Proc), v.Number <= m.sourceView, r.Source == Proc{} && r.Was == Proc{}:
 		m.hear(v)
 		return nil
 	}
-	// It took the changes of a primary of an earlier view, and nobody waits for it any more.
+	// The files of an earlier process count no more, or this one took the changes of a primary of
+	// an earlier view. Nobody waits for either any more.
+	return m.leave(v)
+}
+
+// keep is Obey of a backup that stays one, and whose files outlive it.
+func (m *Member) keep(v View) error {
+	next := m.state
+	next.View, next.Backup = v, true
+	if err := m.save(next); err != nil {
+		return err
+	}
 	m.hear(v)
-	m.end()
 	return nil
+}
+
+// leave is Obey of a copy that a view leaves behind. It is stored that its files count no more,
+// before they can be changed. A process whose memory may have some of them ends.
+func (m *Member) leave(v View) error {
+	if m.state.Backup {
+		next := m.state
+		next.View, next.Backup = v, false
+		if err := m.save(next); err != nil {
+			return err
+		}
+	}
+	m.hear(v)
+	if m.Report().Source != (Proc{}) || m.restored {
+		m.end()
+	}
+	return nil
+}
+
+// Distrust stores that the files of this process count no more as those of a backup: its memory was
+// found to differ from that of the primary. The process ends, whatever is returned. After an error
+// the next one may take them for good.
+func (m *Member) Distrust() error {
+	m.changing.Lock()
+	defer m.changing.Unlock()
+	if !m.state.Backup {
+		return nil
+	}
+	next := m.state
+	next.Backup = false
+	return m.save(next)
+}
+
+// restore is Obey of a process that joins, and is named primary for the files that an earlier
+// process of its pod wrote as a backup. Until they are in its memory it is what it was.
+func (m *Member) restore(v View) error {
+	m.restored = true
+	if err := m.host.Restore(); err != nil {
+		return fmt.Errorf("read the files of the backup %v for view %v: %w", m.Report().Was, v, err)
+	}
+	return m.open(v)
 }
 
 func (m *Member) hear(v View) {
@@ -86,7 +144,8 @@ func (m *Member) lead(v View) error {
 	return nil
 }
 
-// open is Obey of a backup that is named primary. It can be repeated if it fails.
+// open is Obey of a backup that is named primary, or of a process that has its files. It can be
+// repeated if it fails.
 //
 //	1 no change is applied any more, and no permission given
 //	2 the last permission is waited out
@@ -112,7 +171,7 @@ func (m *Member) open(v View) error {
 	}
 	next := m.state
 	if next.Content == Nothing {
-		next.View, next.Content = v, Taken
+		next.View, next.Content, next.Backup = v, Taken, false
 		if err := m.save(next); err != nil {
 			return err
 		}
@@ -124,7 +183,7 @@ func (m *Member) open(v View) error {
 // memory counts no more before the process ends.
 func (m *Member) resign(v View) error {
 	next := m.state
-	next.View, next.Content, next.WaitsFor = v, Nothing, Proc{}
+	next.View, next.Content, next.WaitsFor, next.Backup = v, Nothing, Proc{}, false
 	if err := m.save(next); err != nil {
 		return err
 	}

@@ -84,6 +84,11 @@ func (w *world) observe(p *simenv.Process, old map[string]Report) (o Observed, o
 		})
 	}
 	group.Wait(env.Forever)
+	for i := range o.Pods {
+		if r := o.Pods[i].Report; w.wrong == leftOut && r != nil && r.Was != (Proc{}) && o.Record.Backup == (Proc{}) && w.find(o.Record.Primary.Pod).gone {
+			o.Record.Backup = r.Was
+		}
+	}
 	o.Now = p.Now()
 	return o, true
 }
@@ -158,7 +163,8 @@ func (w *world) tell(p *simenv.Process, d *pod, v View) {
 		if w.wrong == lowerViews && v != s.m.view && s.m.role != Joining {
 			s.m.view.Number = 0
 		}
-		opens := s.m.Role() == Backup && v.Primary == s.m.Self()
+		was := s.m.Report().Was
+		opens := (s.m.Role() == Backup || was != Proc{}) && v.Primary == s.m.Self()
 		if left := s.m.granted - s.process.Now(); opens && left > 0 {
 			w.counts.waited++
 			w.busy = w.Now() + 1500*time.Millisecond
@@ -167,7 +173,7 @@ func (w *world) tell(p *simenv.Process, d *pod, v View) {
 			}
 		}
 		switch {
-		case opens && w.wrong == notWaitedOut:
+		case opens && w.wrong == notWaitedOut, opens && w.wrong == readEarly && was != Proc{}:
 			s.m.granted = 0
 		case opens && w.wrong == storedEarly:
 			s.pod.stored.View, s.pod.stored.Content = v, Taken

@@ -35,6 +35,11 @@ type State struct {
 
 	// WaitsFor is the joining copy that was promised to be waited for.
 	WaitsFor Proc
+
+	// Backup says that the files beside this have all that the backup of View had, a process of
+	// this pod. No process of the pod has obeyed a view since that leaves it out. Only with content
+	// Nothing, and where the host's files outlive a process (Host.Durable).
+	Backup bool `json:",omitzero"`
 }
 
 // Alone reports whether the memory has all that was answered, whatever others do.
@@ -54,6 +59,15 @@ type Host interface {
 	// Prepare makes the memory of a copy one that can be served: the ledger is read, locks say
 	// REPAIR. It can be repeated.
 	Prepare() error
+
+	// Durable reports whether a copy has its changes in files before they count as applied
+	// (Member.Acked), so that the files of a backup have all that was answered when its process
+	// ends.
+	Durable() bool
+
+	// Restore makes the memory, which is empty, what the files have that an earlier process wrote
+	// as a backup. After an error the memory is not to be used, but Restore may be repeated.
+	Restore() error
 
 	// Drain returns when the backup has applied all changes, and all requests that were executed
 	// are answered. It waits for a second at most.

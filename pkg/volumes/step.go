@@ -143,7 +143,7 @@ func (s *step) ended(named Proc) bool {
 
 func (s *step) record(primary, backup Proc, reason string) {
 	s.a.Record = &View{Number: s.Record.Number + 1, Primary: primary, Backup: backup}
-	if primary == s.Record.Backup {
+	if primary.Pod == s.Record.Backup.Pod {
 		s.a.Record.Earlier = s.Record.Primary
 	}
 	s.a.Reason = reason
@@ -189,10 +189,15 @@ func (s *step) mirrored(p, b *Pod) {
 	if p != nil && p.Report != nil && p.Report.Role.holds() {
 		primary = p.Report.Proc
 	}
+	files := backupEnded && b != nil && b.Report != nil && b.Report.Was == backup
 	missed := b != nil && b.Report != nil && b.Report.Role == Backup && b.Report.Misses >= s.SuspectAfter
 	switch {
+	case primaryEnded && files:
+		s.record(b.Report.Proc, Proc{}, "both processes have ended, and the primary has nothing any more")
 	case primaryEnded && backupEnded:
 		s.wait(Lost, "both copies are gone")
+	case files && p.Report == nil:
+		s.wait(Undecided, "pod "+p.Name+" does not answer; if what it had is gone for good, pod "+b.Name+" goes on with its files")
 	case backupEnded:
 		s.record(primary, Proc{}, "the backup is gone")
 	case primaryEnded:
@@ -251,63 +256,6 @@ func (s *step) served(p, b *Pod) {
 	}
 }
 
-// alone decides while the primary has no backup. p is its pod; nil if it is gone.
-func (s *step) alone(p *Pod) {
-	switch {
-	case p == nil:
-		s.wait(Lost, "the pod of the only copy is gone")
-	case p.Report == nil:
-		s.wait(Undecided, "pod "+p.Name+" does not answer")
-	case s.Record.Number > 1 && s.ended(s.Record.Primary):
-		s.restore()
-	case p.Report.View.Number < s.Record.Number:
-		s.wait(Switching, "pod "+p.Name+" has not heard of the view")
-	case p.Report.Role == Stopped:
-		s.record(p.Report.Proc, Proc{}, "the primary waits for a copy that was not recorded")
-	case p.Report.Role != Primary:
-		s.wait(Switching, "pod "+p.Name+" does not serve yet")
-	default:
-		s.single(p)
-	}
-}
-
-// restore names the earlier primary again: the process that was to open has ended, and a later one
-// of its pod has nothing, so nobody has served in the recorded view. If the process was seen to
-// serve, its memory was lost, and the earlier primary lacks what was answered since.
-func (s *step) restore() {
-	q := s.pod(s.Record.Earlier.Pod)
-	switch {
-	case s.a.Memory.served == s.Record.Number:
-		s.wait(Lost, "the process that took over has served, and its memory is gone")
-	case q == nil:
-		s.wait(Lost, "the process that was to open has ended, and the earlier primary is gone")
-	case q.Report == nil:
-		s.wait(Undecided, "pod "+q.Name+" does not answer")
-	case !q.Report.Role.holds(), q.Report.Role == Primary && q.Report.Proc != s.Record.Earlier:
-		s.wait(Lost, "the process that was to open has ended, and the earlier primary has nothing")
-	default:
-		s.record(q.Report.Proc, Proc{}, "the backup ended before it served")
-	}
-}
-
-// single decides while a primary without a backup serves in the recorded view.
-func (s *step) single(p *Pod) {
-	r := p.Report
-	switch {
-	case r.InSync && !s.ended(r.Joins):
-		s.record(r.Proc, r.Joins, "a copy is in sync")
-	case r.Waits && (s.ended(r.Joins) || r.Misses >= s.SuspectAfter):
-		s.lose(r.Joins.Pod)
-		s.record(r.Proc, Proc{}, "the copy that the primary waits for is gone")
-	case s.stranded(r):
-		s.record(r.Proc, Proc{}, "a copy has changes of a stream that does not go on")
-	case s.Copies < 2 && !p.Moving:
-		s.wait(InSync, "")
-	default:
-		s.join(p)
-	}
-}
-
 // stranded reports whether a copy that no view names has heard of the recorded view and takes the
 // changes of a join that the primary has ended. A higher view ends the copy's process. One that was
 // dropped joins again after a while.
@@ -335,7 +283,7 @@ func (s *step) join(p *Pod) {
 		if r := q.Report; r.Proc == p.Report.Joins {
 			s.wait(Copying, "pod "+q.Name+" gets its copy")
 			return
-		} else if r.Source == (Proc{}) && free == nil && s.mayJoin(q.Name) {
+		} else if r.Source == (Proc{}) && r.Was == (Proc{}) && free == nil && s.mayJoin(q.Name) {
 			free = &r.Proc
 		}
 	}

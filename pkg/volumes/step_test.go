@@ -28,6 +28,9 @@ func TestStep(t *testing.T) {
 	silent := func(name string) Pod { return Pod{Name: name, Version: "1"} }
 	refuses := func(name string) Pod { return Pod{Name: name, Version: "1", Refuses: true} }
 	stopped := func(p Proc, v View) Pod { return reports(Report{Proc: p, Role: Stopped, View: v}) }
+	left := func(n uint64, v View, was Proc) Pod { return reports(Report{Proc: proc("b", n), View: v, Was: was}) }
+	gone := Pod{Name: "a", Gone: true}
+	read := View{Number: 6, Primary: proc("b", 2), Earlier: a}
 	for _, x := range []struct {
 		name   string
 		record View
@@ -73,6 +76,16 @@ func TestStep(t *testing.T) {
 		{"the new primary ended before it served", after, 2, []Pod{stopped(a, both), free(proc("b", 2))}, Actions{Record: &View{Number: 7, Primary: a}}},
 		{"the new primary restarted and serves", after, 1, []Pod{free(proc("a", 2)), reports(Report{Proc: proc("b", 2), Role: Primary, View: after})}, Actions{Status: InSync, DeletePods: []Pod{free(proc("a", 2))}, Tell: []string{"a"}}},
 		{"the new primary's memory is gone, the old one too", after, 2, []Pod{{Name: "a", Gone: true}, free(proc("b", 2))}, Actions{Tell: []string{"b"}, Status: Lost}},
+		{"both ended, the primary's files are gone", both, 2, []Pod{gone, left(2, both, b)}, Actions{Record: &read}},
+		{"both ended, the primary has nothing", both, 2, []Pod{fresh(proc("a", 2)), left(2, both, b)}, Actions{Record: &read}},
+		{"both ended, the primary is not back", both, 2, []Pod{silent("a"), left(2, both, b)}, Actions{Status: Undecided}},
+		{"both ended, both have files", both, 2, []Pod{stopped(proc("a", 2), both), left(2, both, b)}, Actions{Record: &View{Number: 6, Primary: proc("a", 2)}}},
+		{"the backup ended and has files", both, 2, []Pod{primary(both, Report{}), left(2, both, b)}, Actions{Record: &View{Number: 6, Primary: a}}},
+		{"files of another process", both, 2, []Pod{gone, left(3, both, proc("b", 2))}, Actions{Status: Lost}},
+		{"files that the view has left out", View{Number: 6, Primary: a}, 2, []Pod{gone, left(2, both, b)}, Actions{Status: Lost}},
+		{"it ended before it had read the files", read, 2, []Pod{gone, left(3, both, b)}, Actions{Record: &View{Number: 7, Primary: proc("b", 3), Earlier: a}}},
+		{"the same, the earlier primary is back", read, 2, []Pod{stopped(proc("a", 2), both), left(3, both, b)}, Actions{Record: &View{Number: 7, Primary: proc("a", 2)}}},
+		{"a copy with files hears of the view before it joins", alone, 2, []Pod{primary(alone, Report{}), left(2, View{Number: 3}, b)}, Actions{Tell: []string{"b"}, Status: Alone}},
 		{"the only copy is gone", alone, 2, []Pod{{Name: "a", Gone: true}, free(b)}, Actions{Status: Lost}},
 		{"the only copy's machine restarted with a clock of before", View{Number: 4, Primary: proc("a", 5)}, 1, []Pod{reports(Report{Proc: proc("a", 3), View: View{Number: 4, Primary: proc("a", 5)}})}, Actions{Tell: []string{"a"}, Status: Lost}},
 		{"the primary began anew by a late first view", both, 2, []Pod{reports(Report{Proc: proc("a", 9), Role: Primary, View: View{Number: 1, Primary: Proc{Pod: "a"}}}), backup(0)}, Actions{Record: &after}},

@@ -17,6 +17,9 @@ func (w *world) trouble() {
 				d = w.find(w.record.Primary.Pod)
 			}
 		}
+		if w.files && w.losing && w.losses.IntN(3) == 0 {
+			kind = 8
+		}
 		switch kind {
 		case 0:
 			if d.server != nil {
@@ -46,7 +49,11 @@ func (w *world) trouble() {
 		case 8:
 			switch {
 			case w.files:
-				w.power(d)
+				if w.losing && w.losses.IntN(4) > 0 {
+					w.losePrimary()
+				} else if w.power(d, w.OneIn(2)); w.losing {
+					w.lose(d)
+				}
 			case w.losses.IntN(2) == 0:
 				w.lose(d)
 			default:
@@ -105,7 +112,7 @@ func (w *world) sever(c wire, d time.Duration) {
 // lose ends a pod with all that it has, if the run is one of those where that happens. It takes one
 // of two that are in sync, so nothing need be lost for good.
 func (w *world) lose(d *pod) {
-	if w.mayLose(d) {
+	if w.files && w.mayLoseFiles(d) || !w.files && w.mayLose(d) {
 		w.counts.losses++
 		w.end(d)
 	}

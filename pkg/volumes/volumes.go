@@ -15,7 +15,7 @@
 // These rules make it safe. Each names who keeps it.
 //
 //  1. A view names processes. A backup whose process restarted is nobody: what it had applied is
-//     not known to it. It empties its memory and joins anew. (Member)
+//     not known to it. It empties its memory and joins anew, but see 9. (Member)
 //  2. The primary answers only if each process that it waits for has applied what the answer
 //     depends on, and permits it to answer. It waits for the backup of its view, and for a joining
 //     copy from before it calls that one in sync. (Member.MayAnswer)
@@ -36,6 +36,12 @@
 //  8. The pods that a view names are marked before the view is recorded. A pod is deleted only if
 //     it was not marked since it was observed, and a view that was read after that does not need
 //     it. So an operator that stood still does not delete what was named since. (Step's caller)
+//  9. Where files outlive processes a backup has each change in its files before the change counts
+//     as applied, and it stores that it is the backup of its view. A later process of its pod keeps
+//     these files until it obeys a view that leaves the backup out, and takes no changes before. As
+//     long as the record names the backup, and its primary has nothing any more, a view may name
+//     that later process primary. It waits a permission out, from its own begin on, and reads the
+//     files. (Member.Obey, Member.Attach, Step)
 //
 // Why nobody lacks an answered change: let P be the primary of a view n, with all that was
 // answered. A process other than P serves in a later view only if it was backup in a view of P. By
@@ -45,6 +51,16 @@
 // may be next has. A process that opens applies nothing more. By 3 P's permission is over when it
 // serves, and it gives no other one. So P answers nothing afterwards. By 5 that is true as well if
 // P restarts meanwhile: its stored state names the backup, or has the promise.
+//
+// Why files may take the place of their process in rule 9: let the record be (P, B). As above P
+// answers nothing that B has not applied, so nothing that B's files lack, however long P goes on
+// after B has ended: for B applies nothing more, and no other process is taken for it. A record
+// that names B has done so since B was in sync, since a process that was left out joins anew with
+// another number. The last permission that B gave was given before the later process began, so
+// that one has waited it out when it stores that it has the content, and it gives none. If it ends
+// before that, the next one has the same files, and no process of the pod has served: so it may be
+// named again, as P may. If the record is (P), P may have answered without B, and B's files are of
+// no use by themselves.
 //
 // Why a view of P again is safe in rule 7: nobody serves in view n before it stored the content.
 // Process numbers count up within a pod, so a later process of the pod that has stored nothing
@@ -146,6 +162,10 @@ type Report struct {
 
 	// Source is the process whose changes it applies; zero for a primary and for a free copy.
 	Source Proc
+
+	// Was is an earlier process of the pod, which was a backup, if this one joins and still has the
+	// files of that. They have all that was answered as long as the record names that backup.
+	Was Proc
 
 	// Joins is the copy that joins this primary. Waits says that answers wait for it, and InSync
 	// that it has all that was answered, and that this is stored.

@@ -54,7 +54,7 @@ type world struct {
 // counts is what happened.
 type counts struct {
 	answers, unknown, opened, switched, views, joins, again, stops, restored, losses, kills, freezes int
-	deletes, aside, waited, wipes, powers, found                                                     int
+	deletes, aside, waited, wipes, powers, found, read, ghosts                                       int
 }
 
 func (c *counts) add(o counts) {
@@ -76,6 +76,8 @@ func (c *counts) add(o counts) {
 	c.wipes += o.wipes
 	c.powers += o.powers
 	c.found += o.found
+	c.read += o.read
+	c.ghosts += o.ghosts
 }
 
 // mistake is a fault put in on purpose.
@@ -108,7 +110,9 @@ const (
 	blindDelete   mistake = "pods are deleted whatever happened since they were observed"
 
 	notFiled    mistake = "answers do not wait for the files"
-	openedEarly mistake = "the content is stored before it is on disk"
+	notFollowed mistake = "a backup says that it has applied what its files do not have"
+	readEarly   mistake = "files of a backup are read without waiting its permission out"
+	leftOut     mistake = "files of a backup are read that a view has left out"
 )
 
 // run is one run.
@@ -148,9 +152,7 @@ func (r run) do() outcome {
 	if refusals := rand.New(rand.NewPCG(r.seed, 107)); refusals.IntN(2) == 0 {
 		w.refusals = refusals
 	}
-	if r.files {
-		w.files, w.losing = true, false
-	}
+	w.files = r.files
 	err := world0.Run(func(p *simenv.Process) {
 		w.main = p
 		w.start()

@@ -3481,7 +3481,9 @@ type ReportVolumeReply struct {
 	Identity           string   `protobuf:"bytes,17,opt,name=identity,proto3" json:"identity,omitempty"` // URI of this package's scheme that its certificate says; empty = it says none
 	// what went wrong last between a primary and the copy that it has or that joins it, or where a free copy was to
 	// join, at most 512 bytes; empty = nothing did, or it goes on again
-	Problem       string `protobuf:"bytes,18,opt,name=problem,proto3" json:"problem,omitempty"`
+	Problem string `protobuf:"bytes,18,opt,name=problem,proto3" json:"problem,omitempty"`
+	// an earlier process, which was a backup, if this one joins and still has its files
+	Was           *VolumeProcess `protobuf:"bytes,19,opt,name=was,proto3" json:"was,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3640,6 +3642,13 @@ func (x *ReportVolumeReply) GetProblem() string {
 		return x.Problem
 	}
 	return ""
+}
+
+func (x *ReportVolumeReply) GetWas() *VolumeProcess {
+	if x != nil {
+		return x.Was
+	}
+	return nil
 }
 
 type ObeyViewRequest struct {
@@ -4325,7 +4334,7 @@ const file_memory_proto_rawDesc = "" +
 	"\acontrol\x18\x02 \x01(\tR\acontrol\"?\n" +
 	"\x13ReportVolumeRequest\x12\x16\n" +
 	"\x06volume\x18\x01 \x01(\rR\x06volume\x12\x10\n" +
-	"\x03pod\x18\x02 \x01(\tR\x03pod\"\xaa\x06\n" +
+	"\x03pod\x18\x02 \x01(\tR\x03pod\"\xdb\x06\n" +
 	"\x11ReportVolumeReply\x127\n" +
 	"\aprocess\x18\x01 \x01(\v2\x1d.dmindex.rpc.v1.VolumeProcessR\aprocess\x12:\n" +
 	"\x04role\x18\x02 \x01(\x0e2&.dmindex.rpc.v1.ReportVolumeReply.RoleR\x04role\x12.\n" +
@@ -4345,7 +4354,8 @@ const file_memory_proto_rawDesc = "" +
 	"\x13trusted_authorities\x18\x0f \x03(\fR\x12trustedAuthorities\x12-\n" +
 	"\x12certificate_signer\x18\x10 \x01(\fR\x11certificateSigner\x12\x1a\n" +
 	"\bidentity\x18\x11 \x01(\tR\bidentity\x12\x18\n" +
-	"\aproblem\x18\x12 \x01(\tR\aproblem\"a\n" +
+	"\aproblem\x18\x12 \x01(\tR\aproblem\x12/\n" +
+	"\x03was\x18\x13 \x01(\v2\x1d.dmindex.rpc.v1.VolumeProcessR\x03was\"a\n" +
 	"\x04Role\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\v\n" +
 	"\aJOINING\x10\x01\x12\n" +
@@ -4511,68 +4521,69 @@ var file_memory_proto_depIdxs = []int32{
 	52, // 18: dmindex.rpc.v1.ReportVolumeReply.view:type_name -> dmindex.rpc.v1.VolumeView
 	51, // 19: dmindex.rpc.v1.ReportVolumeReply.source:type_name -> dmindex.rpc.v1.VolumeProcess
 	51, // 20: dmindex.rpc.v1.ReportVolumeReply.joins:type_name -> dmindex.rpc.v1.VolumeProcess
-	52, // 21: dmindex.rpc.v1.ObeyViewRequest.view:type_name -> dmindex.rpc.v1.VolumeView
-	53, // 22: dmindex.rpc.v1.ObeyViewRequest.copies:type_name -> dmindex.rpc.v1.VolumeCopy
-	51, // 23: dmindex.rpc.v1.JoinCopyRequest.copy:type_name -> dmindex.rpc.v1.VolumeProcess
-	52, // 24: dmindex.rpc.v1.AwaitViewReply.view:type_name -> dmindex.rpc.v1.VolumeView
-	53, // 25: dmindex.rpc.v1.AwaitViewReply.copies:type_name -> dmindex.rpc.v1.VolumeCopy
-	3,  // 26: dmindex.rpc.v1.Memory.Describe:input_type -> dmindex.rpc.v1.DescribeMemoryRequest
-	7,  // 27: dmindex.rpc.v1.Memory.Admit:input_type -> dmindex.rpc.v1.AdmitRequest
-	9,  // 28: dmindex.rpc.v1.Memory.Evict:input_type -> dmindex.rpc.v1.EvictRequest
-	11, // 29: dmindex.rpc.v1.Memory.Register:input_type -> dmindex.rpc.v1.RegisterRequest
-	13, // 30: dmindex.rpc.v1.Memory.Connect:input_type -> dmindex.rpc.v1.ConnectRequest
-	15, // 31: dmindex.rpc.v1.Memory.Renew:input_type -> dmindex.rpc.v1.RenewRequest
-	17, // 32: dmindex.rpc.v1.Memory.Fence:input_type -> dmindex.rpc.v1.FenceRequest
-	19, // 33: dmindex.rpc.v1.Memory.Forget:input_type -> dmindex.rpc.v1.ForgetRequest
-	21, // 34: dmindex.rpc.v1.Memory.ListClients:input_type -> dmindex.rpc.v1.ListClientsRequest
-	24, // 35: dmindex.rpc.v1.Memory.AllocateChunk:input_type -> dmindex.rpc.v1.AllocateChunkRequest
-	26, // 36: dmindex.rpc.v1.Memory.FreeChunk:input_type -> dmindex.rpc.v1.FreeChunkRequest
-	28, // 37: dmindex.rpc.v1.Memory.GetMap:input_type -> dmindex.rpc.v1.GetMapRequest
-	29, // 38: dmindex.rpc.v1.Memory.SwapMap:input_type -> dmindex.rpc.v1.SwapMapRequest
-	31, // 39: dmindex.rpc.v1.Memory.AcquireRange:input_type -> dmindex.rpc.v1.AcquireRangeRequest
-	36, // 40: dmindex.rpc.v1.Memory.SettleRange:input_type -> dmindex.rpc.v1.SettleRangeRequest
-	38, // 41: dmindex.rpc.v1.Memory.ReleaseRange:input_type -> dmindex.rpc.v1.ReleaseRangeRequest
-	40, // 42: dmindex.rpc.v1.Memory.ListHoldings:input_type -> dmindex.rpc.v1.ListHoldingsRequest
-	42, // 43: dmindex.rpc.v1.Memory.AwaitHoldings:input_type -> dmindex.rpc.v1.AwaitHoldingsRequest
-	45, // 44: dmindex.rpc.v1.Memory.JoinServer:input_type -> dmindex.rpc.v1.JoinServerRequest
-	47, // 45: dmindex.rpc.v1.Memory.ListServers:input_type -> dmindex.rpc.v1.ListServersRequest
-	49, // 46: dmindex.rpc.v1.Memory.Drain:input_type -> dmindex.rpc.v1.DrainRequest
-	54, // 47: dmindex.rpc.v1.Volume.Report:input_type -> dmindex.rpc.v1.ReportVolumeRequest
-	56, // 48: dmindex.rpc.v1.Volume.Obey:input_type -> dmindex.rpc.v1.ObeyViewRequest
-	58, // 49: dmindex.rpc.v1.Volume.Join:input_type -> dmindex.rpc.v1.JoinCopyRequest
-	60, // 50: dmindex.rpc.v1.Volume.Stop:input_type -> dmindex.rpc.v1.StopPrimaryRequest
-	62, // 51: dmindex.rpc.v1.Volume.AwaitView:input_type -> dmindex.rpc.v1.AwaitViewRequest
-	4,  // 52: dmindex.rpc.v1.Memory.Describe:output_type -> dmindex.rpc.v1.DescribeMemoryReply
-	8,  // 53: dmindex.rpc.v1.Memory.Admit:output_type -> dmindex.rpc.v1.AdmitReply
-	10, // 54: dmindex.rpc.v1.Memory.Evict:output_type -> dmindex.rpc.v1.EvictReply
-	12, // 55: dmindex.rpc.v1.Memory.Register:output_type -> dmindex.rpc.v1.RegisterReply
-	14, // 56: dmindex.rpc.v1.Memory.Connect:output_type -> dmindex.rpc.v1.ConnectReply
-	16, // 57: dmindex.rpc.v1.Memory.Renew:output_type -> dmindex.rpc.v1.RenewReply
-	18, // 58: dmindex.rpc.v1.Memory.Fence:output_type -> dmindex.rpc.v1.FenceReply
-	20, // 59: dmindex.rpc.v1.Memory.Forget:output_type -> dmindex.rpc.v1.ForgetReply
-	22, // 60: dmindex.rpc.v1.Memory.ListClients:output_type -> dmindex.rpc.v1.ListClientsReply
-	25, // 61: dmindex.rpc.v1.Memory.AllocateChunk:output_type -> dmindex.rpc.v1.AllocateChunkReply
-	27, // 62: dmindex.rpc.v1.Memory.FreeChunk:output_type -> dmindex.rpc.v1.FreeChunkReply
-	30, // 63: dmindex.rpc.v1.Memory.GetMap:output_type -> dmindex.rpc.v1.MapReply
-	30, // 64: dmindex.rpc.v1.Memory.SwapMap:output_type -> dmindex.rpc.v1.MapReply
-	32, // 65: dmindex.rpc.v1.Memory.AcquireRange:output_type -> dmindex.rpc.v1.AcquireRangeReply
-	37, // 66: dmindex.rpc.v1.Memory.SettleRange:output_type -> dmindex.rpc.v1.SettleRangeReply
-	39, // 67: dmindex.rpc.v1.Memory.ReleaseRange:output_type -> dmindex.rpc.v1.ReleaseRangeReply
-	41, // 68: dmindex.rpc.v1.Memory.ListHoldings:output_type -> dmindex.rpc.v1.ListHoldingsReply
-	43, // 69: dmindex.rpc.v1.Memory.AwaitHoldings:output_type -> dmindex.rpc.v1.AwaitHoldingsReply
-	46, // 70: dmindex.rpc.v1.Memory.JoinServer:output_type -> dmindex.rpc.v1.JoinServerReply
-	48, // 71: dmindex.rpc.v1.Memory.ListServers:output_type -> dmindex.rpc.v1.ListServersReply
-	50, // 72: dmindex.rpc.v1.Memory.Drain:output_type -> dmindex.rpc.v1.DrainReply
-	55, // 73: dmindex.rpc.v1.Volume.Report:output_type -> dmindex.rpc.v1.ReportVolumeReply
-	57, // 74: dmindex.rpc.v1.Volume.Obey:output_type -> dmindex.rpc.v1.ObeyViewReply
-	59, // 75: dmindex.rpc.v1.Volume.Join:output_type -> dmindex.rpc.v1.JoinCopyReply
-	61, // 76: dmindex.rpc.v1.Volume.Stop:output_type -> dmindex.rpc.v1.StopPrimaryReply
-	63, // 77: dmindex.rpc.v1.Volume.AwaitView:output_type -> dmindex.rpc.v1.AwaitViewReply
-	52, // [52:78] is the sub-list for method output_type
-	26, // [26:52] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	51, // 21: dmindex.rpc.v1.ReportVolumeReply.was:type_name -> dmindex.rpc.v1.VolumeProcess
+	52, // 22: dmindex.rpc.v1.ObeyViewRequest.view:type_name -> dmindex.rpc.v1.VolumeView
+	53, // 23: dmindex.rpc.v1.ObeyViewRequest.copies:type_name -> dmindex.rpc.v1.VolumeCopy
+	51, // 24: dmindex.rpc.v1.JoinCopyRequest.copy:type_name -> dmindex.rpc.v1.VolumeProcess
+	52, // 25: dmindex.rpc.v1.AwaitViewReply.view:type_name -> dmindex.rpc.v1.VolumeView
+	53, // 26: dmindex.rpc.v1.AwaitViewReply.copies:type_name -> dmindex.rpc.v1.VolumeCopy
+	3,  // 27: dmindex.rpc.v1.Memory.Describe:input_type -> dmindex.rpc.v1.DescribeMemoryRequest
+	7,  // 28: dmindex.rpc.v1.Memory.Admit:input_type -> dmindex.rpc.v1.AdmitRequest
+	9,  // 29: dmindex.rpc.v1.Memory.Evict:input_type -> dmindex.rpc.v1.EvictRequest
+	11, // 30: dmindex.rpc.v1.Memory.Register:input_type -> dmindex.rpc.v1.RegisterRequest
+	13, // 31: dmindex.rpc.v1.Memory.Connect:input_type -> dmindex.rpc.v1.ConnectRequest
+	15, // 32: dmindex.rpc.v1.Memory.Renew:input_type -> dmindex.rpc.v1.RenewRequest
+	17, // 33: dmindex.rpc.v1.Memory.Fence:input_type -> dmindex.rpc.v1.FenceRequest
+	19, // 34: dmindex.rpc.v1.Memory.Forget:input_type -> dmindex.rpc.v1.ForgetRequest
+	21, // 35: dmindex.rpc.v1.Memory.ListClients:input_type -> dmindex.rpc.v1.ListClientsRequest
+	24, // 36: dmindex.rpc.v1.Memory.AllocateChunk:input_type -> dmindex.rpc.v1.AllocateChunkRequest
+	26, // 37: dmindex.rpc.v1.Memory.FreeChunk:input_type -> dmindex.rpc.v1.FreeChunkRequest
+	28, // 38: dmindex.rpc.v1.Memory.GetMap:input_type -> dmindex.rpc.v1.GetMapRequest
+	29, // 39: dmindex.rpc.v1.Memory.SwapMap:input_type -> dmindex.rpc.v1.SwapMapRequest
+	31, // 40: dmindex.rpc.v1.Memory.AcquireRange:input_type -> dmindex.rpc.v1.AcquireRangeRequest
+	36, // 41: dmindex.rpc.v1.Memory.SettleRange:input_type -> dmindex.rpc.v1.SettleRangeRequest
+	38, // 42: dmindex.rpc.v1.Memory.ReleaseRange:input_type -> dmindex.rpc.v1.ReleaseRangeRequest
+	40, // 43: dmindex.rpc.v1.Memory.ListHoldings:input_type -> dmindex.rpc.v1.ListHoldingsRequest
+	42, // 44: dmindex.rpc.v1.Memory.AwaitHoldings:input_type -> dmindex.rpc.v1.AwaitHoldingsRequest
+	45, // 45: dmindex.rpc.v1.Memory.JoinServer:input_type -> dmindex.rpc.v1.JoinServerRequest
+	47, // 46: dmindex.rpc.v1.Memory.ListServers:input_type -> dmindex.rpc.v1.ListServersRequest
+	49, // 47: dmindex.rpc.v1.Memory.Drain:input_type -> dmindex.rpc.v1.DrainRequest
+	54, // 48: dmindex.rpc.v1.Volume.Report:input_type -> dmindex.rpc.v1.ReportVolumeRequest
+	56, // 49: dmindex.rpc.v1.Volume.Obey:input_type -> dmindex.rpc.v1.ObeyViewRequest
+	58, // 50: dmindex.rpc.v1.Volume.Join:input_type -> dmindex.rpc.v1.JoinCopyRequest
+	60, // 51: dmindex.rpc.v1.Volume.Stop:input_type -> dmindex.rpc.v1.StopPrimaryRequest
+	62, // 52: dmindex.rpc.v1.Volume.AwaitView:input_type -> dmindex.rpc.v1.AwaitViewRequest
+	4,  // 53: dmindex.rpc.v1.Memory.Describe:output_type -> dmindex.rpc.v1.DescribeMemoryReply
+	8,  // 54: dmindex.rpc.v1.Memory.Admit:output_type -> dmindex.rpc.v1.AdmitReply
+	10, // 55: dmindex.rpc.v1.Memory.Evict:output_type -> dmindex.rpc.v1.EvictReply
+	12, // 56: dmindex.rpc.v1.Memory.Register:output_type -> dmindex.rpc.v1.RegisterReply
+	14, // 57: dmindex.rpc.v1.Memory.Connect:output_type -> dmindex.rpc.v1.ConnectReply
+	16, // 58: dmindex.rpc.v1.Memory.Renew:output_type -> dmindex.rpc.v1.RenewReply
+	18, // 59: dmindex.rpc.v1.Memory.Fence:output_type -> dmindex.rpc.v1.FenceReply
+	20, // 60: dmindex.rpc.v1.Memory.Forget:output_type -> dmindex.rpc.v1.ForgetReply
+	22, // 61: dmindex.rpc.v1.Memory.ListClients:output_type -> dmindex.rpc.v1.ListClientsReply
+	25, // 62: dmindex.rpc.v1.Memory.AllocateChunk:output_type -> dmindex.rpc.v1.AllocateChunkReply
+	27, // 63: dmindex.rpc.v1.Memory.FreeChunk:output_type -> dmindex.rpc.v1.FreeChunkReply
+	30, // 64: dmindex.rpc.v1.Memory.GetMap:output_type -> dmindex.rpc.v1.MapReply
+	30, // 65: dmindex.rpc.v1.Memory.SwapMap:output_type -> dmindex.rpc.v1.MapReply
+	32, // 66: dmindex.rpc.v1.Memory.AcquireRange:output_type -> dmindex.rpc.v1.AcquireRangeReply
+	37, // 67: dmindex.rpc.v1.Memory.SettleRange:output_type -> dmindex.rpc.v1.SettleRangeReply
+	39, // 68: dmindex.rpc.v1.Memory.ReleaseRange:output_type -> dmindex.rpc.v1.ReleaseRangeReply
+	41, // 69: dmindex.rpc.v1.Memory.ListHoldings:output_type -> dmindex.rpc.v1.ListHoldingsReply
+	43, // 70: dmindex.rpc.v1.Memory.AwaitHoldings:output_type -> dmindex.rpc.v1.AwaitHoldingsReply
+	46, // 71: dmindex.rpc.v1.Memory.JoinServer:output_type -> dmindex.rpc.v1.JoinServerReply
+	48, // 72: dmindex.rpc.v1.Memory.ListServers:output_type -> dmindex.rpc.v1.ListServersReply
+	50, // 73: dmindex.rpc.v1.Memory.Drain:output_type -> dmindex.rpc.v1.DrainReply
+	55, // 74: dmindex.rpc.v1.Volume.Report:output_type -> dmindex.rpc.v1.ReportVolumeReply
+	57, // 75: dmindex.rpc.v1.Volume.Obey:output_type -> dmindex.rpc.v1.ObeyViewReply
+	59, // 76: dmindex.rpc.v1.Volume.Join:output_type -> dmindex.rpc.v1.JoinCopyReply
+	61, // 77: dmindex.rpc.v1.Volume.Stop:output_type -> dmindex.rpc.v1.StopPrimaryReply
+	63, // 78: dmindex.rpc.v1.Volume.AwaitView:output_type -> dmindex.rpc.v1.AwaitViewReply
+	53, // [53:79] is the sub-list for method output_type
+	27, // [27:53] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_memory_proto_init() }

@@ -49,13 +49,17 @@ func (c *memoryClient) with(do func(*memory) error) error {
 	if err := c.f.unfit(c.t); err != nil {
 		return err
 	}
-	m := c.f.memory[c.f.holderLocked(c.t.UID)]
-	if m == nil {
-		c.f.next++
-		m = &memory{incarnation: 1000 + c.f.next, indexes: map[string]*admitted{}}
-		c.f.memory[c.f.holderLocked(c.t.UID)] = m
+	return do(c.f.memoryLocked(c.t.UID))
+}
+
+// memoryLocked is what the memory server of a pod has.
+func (f *Fleet) memoryLocked(uid string) *memory {
+	holder := f.holderLocked(uid)
+	if f.memory[holder] == nil {
+		f.next++
+		f.memory[holder] = &memory{incarnation: 1000 + f.next, indexes: map[string]*admitted{}}
 	}
-	return do(m)
+	return f.memory[holder]
 }
 
 func (c *memoryClient) Describe(context.Context) (reply *rpcv1.DescribeMemoryReply, err error) {

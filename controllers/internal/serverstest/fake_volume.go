@@ -36,7 +36,21 @@ func (s *copyServer) Save(state volumes.State) error {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
 	s.stored = state
+	if state.Backup && s.source != nil {
+		s.f.memory[s.f.holderLocked(s.t.UID)] = s.f.memoryLocked(s.source.t.UID)
+	}
 	return nil
+}
+
+// Durable implements volumes.Host: what has a claim has files.
+func (s *copyServer) Durable() bool { return s.f.holder(s.t.UID) != s.t.UID }
+
+// Restore implements volumes.Host.
+func (s *copyServer) Restore() error {
+	if s.f.holds(s.t.UID) {
+		return nil
+	}
+	return errors.New("the disk has nothing")
 }
 
 // Close implements volumes.Host.
@@ -65,6 +79,13 @@ func (s *copyServer) Return(backup volumes.Proc, turn uint64) {
 	if b := s.f.copyOf(backup.Pod); b != nil && !s.f.isAway(b.t) {
 		b.member.Return(s.member.Self(), turn)
 	}
+}
+
+// holds reports whether what has the memory of a pod's server has content.
+func (f *Fleet) holds(uid string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.memory[f.holderLocked(uid)] != nil
 }
 
 // copyOf is the process of a copy; nil if there is none.

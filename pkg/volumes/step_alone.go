@@ -1,0 +1,65 @@
+package volumes
+
+// alone decides while the primary has no backup. p is its pod; nil if it is gone.
+func (s *step) alone(p *Pod) {
+	switch {
+	case p == nil:
+		s.wait(Lost, "the pod of the only copy is gone")
+	case p.Report == nil:
+		s.wait(Undecided, "pod "+p.Name+" does not answer")
+	case s.Record.Number > 1 && s.ended(s.Record.Primary):
+		s.restore(p.Report)
+	case p.Report.View.Number < s.Record.Number:
+		s.wait(Switching, "pod "+p.Name+" has not heard of the view")
+	case p.Report.Role == Stopped:
+		s.record(p.Report.Proc, Proc{}, "the primary waits for a copy that was not recorded")
+	case p.Report.Role != Primary:
+		s.wait(Switching, "pod "+p.Name+" does not serve yet")
+	default:
+		s.single(p)
+	}
+}
+
+// restore names the earlier primary again: the process that was to open has ended, and a later one
+// of its pod, which gave the report, has no content, so nobody has served in the recorded view. If
+// the process was seen to serve, its memory was lost, and the earlier primary lacks what was
+// answered since. The later process is named if it has the files of a backup, which have all that
+// was answered, and the earlier primary does not answer.
+func (s *step) restore(later *Report) {
+	q := s.pod(s.Record.Earlier.Pod)
+	has := q != nil && q.Report != nil && q.Report.Role.holds() && (q.Report.Role != Primary || q.Report.Proc == s.Record.Earlier)
+	switch {
+	case s.a.Memory.served == s.Record.Number:
+		s.wait(Lost, "the process that took over has served, and its memory is gone")
+	case has:
+		s.record(q.Report.Proc, Proc{}, "the backup ended before it served")
+	case later.Was != Proc{}:
+		earlier := s.Record.Earlier
+		s.record(later.Proc, Proc{}, "the backup ended before it served, and has its files")
+		s.a.Record.Earlier = earlier
+	case q == nil:
+		s.wait(Lost, "the process that was to open has ended, and the earlier primary is gone")
+	case q.Report == nil:
+		s.wait(Undecided, "pod "+q.Name+" does not answer")
+	default:
+		s.wait(Lost, "the process that was to open has ended, and the earlier primary has nothing")
+	}
+}
+
+// single decides while a primary without a backup serves in the recorded view.
+func (s *step) single(p *Pod) {
+	r := p.Report
+	switch {
+	case r.InSync && !s.ended(r.Joins):
+		s.record(r.Proc, r.Joins, "a copy is in sync")
+	case r.Waits && (s.ended(r.Joins) || r.Misses >= s.SuspectAfter):
+		s.lose(r.Joins.Pod)
+		s.record(r.Proc, Proc{}, "the copy that the primary waits for is gone")
+	case s.stranded(r):
+		s.record(r.Proc, Proc{}, "a copy has changes of a stream that does not go on")
+	case s.Copies < 2 && !p.Moving:
+		s.wait(InSync, "")
+	default:
+		s.join(p)
+	}
+}
