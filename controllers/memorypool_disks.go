@@ -159,7 +159,12 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 	for _, p := range s.pods {
 		_, recorded := s.record.Views[volumeOf(p)]
 		if s.claims[podID(p)] == nil && (recorded || podID(p) > build.MaxVolume) && !going(p) && (ended(p) || p.Spec.NodeName == "") {
-			problems.add(r.deletePod(ctx, p, "its claim is gone")) // no volume with a view needs it
+			// No volume with a view needs it, unless the cache does not have the claim yet.
+			there, err := claimThere(ctx, r.Live, s.pool, volumeProc{Pod: p.Name})
+			if err == nil && !there {
+				err = r.deletePod(ctx, p, "its claim is gone")
+			}
+			problems.add(err)
 		}
 		if going(p) || ended(p) {
 			continue

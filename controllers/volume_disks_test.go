@@ -174,11 +174,17 @@ func TestClaimsThatGo(t *testing.T) {
 }
 
 // TestPodWithoutItsClaim: a pod that waits for a claim which is gone goes, of a volume that has a
-// view: another copy takes its place.
+// view: another copy takes its place. A claim that the cache does not have is there.
 func TestPodWithoutItsClaim(t *testing.T) {
 	m := newDisksPool(t, 2)
 	m.until(twice)
-	if err := m.r.Delete(t.Context(), m.settle().claims[0]); err != nil {
+	s := m.settle()
+	c := s.claims[0]
+	delete(s.claims, 0)
+	if err := m.r.keepDisks(t.Context(), s); err != nil || len(m.scope().pods) != 4 {
+		t.Fatalf("pods %v, %v", m.scope().pods, err)
+	}
+	if err := m.r.Delete(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	s, err := m.look()
