@@ -59,7 +59,7 @@ func TestCrashWhileLeavesGrow(t *testing.T) {
 
 func crashGrowing(t *testing.T, seed uint64, part int, sum *grownCounts) (ended bool, err error) {
 	const keys = 300
-	o, err := dying(t, seed, "client-1", part, keys, 256<<(seed/2%2), poolsim.Options{Servers: 1 + int(seed%2), Executor: executor, Chunks: 80})
+	o, err := dying(t, seed, "client-1", part, keys, 256<<(seed/2%2), poolsim.Options{Servers: 1 + int(seed%2), Executor: executor, Chunks: 80, ChunkBytes: 32 << 10})
 	if err != nil {
 		return false, err
 	}
