@@ -86,6 +86,26 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// longestPage is how many lines a page on a mechanism has at most.
+const longestPage = 250
+
+// TestDesignPages: a page on a mechanism can be read at once.
+func TestDesignPages(t *testing.T) {
+	checked := 0
+	for _, p := range pages(t) {
+		if dir, _ := filepath.Split(p.path); dir != "docs/design/" {
+			continue
+		}
+		checked++
+		if n := strings.Count(p.text, "\n"); n > longestPage {
+			t.Errorf("%s has %d lines: divide it, a page has at most %d; what is history goes to docs/design/notes", p.path, n, longestPage)
+		}
+	}
+	if checked < 10 {
+		t.Errorf("only %d pages", checked)
+	}
+}
+
 var (
 	commandPattern = regexp.MustCompile(`\b(kubectl )?dmindex ([a-z-]+)([^|;&\n` + "`" + `]*)`)
 	flagPattern    = regexp.MustCompile(`(?:^|\s)(--[a-z][a-z-]*)`)
