@@ -108,6 +108,11 @@ func TestMemberLeavesFiles(t *testing.T) {
 		if must(m.Obey(View{Number: 5, Primary: a})); m.Attach(a, 3, 5) != nil {
 			t.Errorf("it never joins again: %+v", m.Report())
 		}
+		m, h = backup(true)
+		must(m.Distrust())
+		if err := m.Obey(View{Number: 3, Primary: a, Backup: b}); !errors.Is(err, ErrReplaced) || h.stored.Backup {
+			t.Errorf("a backup that differs obeys: %v, and stores %+v", err, h.stored)
+		}
 		if m, _ = begin(stored, false); m.Report().Was != (Proc{}) || !m.Empty() {
 			t.Error("without files it has been a backup")
 		}

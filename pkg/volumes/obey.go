@@ -70,11 +70,13 @@ func (m *Member) leave(v View) error {
 }
 
 // Distrust stores that the files of this process count no more as those of a backup: its memory was
-// found to differ from that of the primary. The process ends, whatever is returned. After an error
-// the next one may take them for good.
+// found to differ from that of the primary. The process ends, whatever is returned, and obeys no
+// view any more, by which they would count again. After an error the next one may take them for
+// good.
 func (m *Member) Distrust() error {
 	m.changing.Lock()
 	defer m.changing.Unlock()
+	m.end()
 	if !m.state.Backup {
 		return nil
 	}
