@@ -155,6 +155,7 @@ var opNames = map[rpcv1.Operation_Kind]string{
 	rpcv1.Operation_DEADLINE: "time left",
 
 	rpcv1.Operation_HASH_STORE: "put",
+	rpcv1.Operation_SET_ADD:    "put",
 
 	rpcv1.Operation_GROUP: "transaction",
 }

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/binary"
 	"math"
 	"time"
 
@@ -42,14 +43,23 @@ func (c *Client) TimeLeft(ctx context.Context, key []byte) (left time.Duration, 
 }
 
 // storesHash makes the storing operation one that stores a hash: see Pair.Hash.
-func storesHash(op *rpcv1.Operation) {
+func storesHash(op *rpcv1.Operation) { stores(op, rpcv1.Operation_HASH_STORE) }
+
+// addsMember makes the storing operation one that adds a member: see Pair.Member.
+func addsMember(op *rpcv1.Operation, score float64) {
+	stores(op, rpcv1.Operation_SET_ADD)
+	op.Operand = binary.BigEndian.AppendUint64(nil, math.Float64bits(score))
+}
+
+// stores makes the storing operation one of another kind, which knows deadlines.
+func stores(op *rpcv1.Operation, kind rpcv1.Operation_Kind) {
 	if op.Kind == rpcv1.Operation_INSERT {
 		op.Condition = rpcv1.Operation_ABSENT
 	}
 	if op.Kind != rpcv1.Operation_STORE {
 		op.Expiry = rpcv1.Operation_NEVER
 	}
-	op.Kind = rpcv1.Operation_HASH_STORE
+	op.Kind = kind
 }
 
 // millis are the milliseconds of a time, of which a part counts as a whole one.

@@ -78,6 +78,11 @@ type Pair struct {
 	// order in which they came, each behind its length as an unsigned varint. An index without
 	// spec.expiry has none.
 	Hash bool
+	// Member is set where the key has a sorted set, of which Value is a member and Score its score.
+	// A set is as many pairs as it has members, in the order of these, and Expires is the set's. To
+	// put such a pair adds the member to the set. Ended by an error, it may have been added.
+	Member bool
+	Score  float64
 }
 
 // GetMany reads many keys, side by side. values[i] is nil where keys[i] is not there. Values belong
@@ -125,7 +130,10 @@ func putTasks(pairs []Pair, keep bool) ([]*task, error) {
 	for i, t := range tasks {
 		t.keep = keep
 		until(&t.op, pairs[i].Expires)
-		if pairs[i].Hash {
+		switch p := &pairs[i]; {
+		case p.Member:
+			addsMember(&t.op, p.Score)
+		case p.Hash:
 			storesHash(&t.op)
 		}
 	}

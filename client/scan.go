@@ -45,9 +45,10 @@ func (c *Client) Scan(ctx context.Context, start, end []byte, o ScanOptions) ite
 // scan is one scan under way; start and end close in on what is still to be delivered.
 type scan struct {
 	c          *Client
-	start, end []byte // not to be written to: they may be the caller's, the map's or near
-	near       []byte // copy of the key that was delivered last, which its caller may change
-	skip       bool   // near was delivered already, and is start
+	start, end []byte      // not to be written to: they may be the caller's, the map's or near
+	near       []byte      // copy of the key that was delivered last, which its caller may change
+	after      *rpcv1.Pair // the member that was delivered last, if it was one, at near
+	skip       bool        // near was delivered already, and is start
 	o          ScanOptions
 	yield      func(Pair, error) bool
 	delivered  uint64
@@ -158,7 +159,7 @@ func (s *scan) stream(ctx context.Context, v *view, server partition.Server, spa
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	request := &rpcv1.ScanRequest{Index: v.m.Index, Start: span.Start, End: span.End, Reverse: s.o.Reverse, KeysOnly: s.o.KeysOnly, Types: true}
+	request := &rpcv1.ScanRequest{Index: v.m.Index, Start: span.Start, End: span.End, Reverse: s.o.Reverse, KeysOnly: s.o.KeysOnly, Types: true, Sets: true, After: s.after}
 	if s.o.Limit > 0 {
 		request.Limit = s.o.Limit - s.delivered
 		if s.skip {
@@ -216,26 +217,34 @@ func (s *scan) moved(v *view) bool {
 
 // deliver hands one pair on and moves the near end past it.
 func (s *scan) deliver(pair *rpcv1.Pair) bool {
-	if s.skip && bytes.Equal(pair.Key, s.near) {
+	member := pair.Type == rpcv1.Pair_MEMBER
+	switch same := s.delivered > 0 && bytes.Equal(pair.Key, s.near); {
+	case same && s.skip && (s.after == nil || !member):
 		return true
+	case s.o.Reverse && member && !same && s.delivered > 0:
+		s.end = bytes.Clone(s.near) // not past the set, of which more may come
 	}
 	s.near = append(s.near[:0], pair.Key...)
-	if s.o.Reverse {
-		s.end = s.near // exclusive
-	} else {
+	switch {
+	case !s.o.Reverse:
 		s.start, s.skip = s.near, true // inclusive, so it will come once more
+	case !member:
+		s.end = s.near // exclusive
+	}
+	if s.after = nil; member {
+		s.after = &rpcv1.Pair{Key: bytes.Clone(pair.Key), Value: bytes.Clone(pair.Value)}
 	}
 	s.delivered++
 	value := pair.Value
 	if value == nil && !s.o.KeysOnly {
 		value = []byte{}
 	}
-	p := Pair{Key: pair.Key, Value: value, Hash: pair.Type == rpcv1.Pair_HASH}
+	p := Pair{Key: pair.Key, Value: value, Hash: pair.Type == rpcv1.Pair_HASH, Member: member, Score: pair.Score}
 	if pair.Deadline != 0 {
 		p.Expires = time.UnixMilli(pair.Deadline)
 	}
 	more := s.yield(p, nil)
-	s.over = !more || s.delivered == s.o.Limit || s.o.Reverse && len(s.near) == 0
+	s.over = !more || s.delivered == s.o.Limit || s.o.Reverse && len(s.near) == 0 && !member
 	return !s.over
 }
 

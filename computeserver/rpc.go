@@ -3,13 +3,11 @@
 package computeserver
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
@@ -18,8 +16,6 @@ import (
 	"github.com/dmindex/dmindex/api/rpc/dostream"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
-	"github.com/dmindex/dmindex/computeserver/expiry"
-	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/resp"
 	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/identity"
@@ -132,82 +128,6 @@ func (r *rpcServer) isOf(index string) error {
 		return status.Errorf(codes.FailedPrecondition, "this server has the index %s, not %s; ask for the map again", has, index)
 	}
 	return nil
-}
-
-// errTypes ends the scan of a caller that would take a hash for a string.
-var errTypes error = &engine.Failure{Code: rpcv1.Outcome_UNSUPPORTED, Message: "the range has hashes, which this program does not know: use one of the servers' version, or ask for keys only"}
-
-// Scan streams pairs. Messages are sent between pieces, while no session is held.
-func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServer[rpcv1.ScanReply]) error {
-	defer r.begin()()
-	if r.isCut() {
-		return status.Error(codes.Unavailable, "this server is shutting down; ask another one")
-	}
-	if err := r.isOf(req.Index); err != nil {
-		return err
-	}
-	allowed := func() error { return callerOf(stream.Context()).mayScan(req) }
-	if err := allowed(); err != nil {
-		return err
-	}
-	c := r.core
-	began := c.Env.Now()
-	var full []*rpcv1.ScanReply
-	begin := func() *rpcv1.ScanReply { return &rpcv1.ScanReply{MapGeneration: c.View.Generation()} }
-	reply, size, most := begin(), 0, cmp.Or(c.ScanPiece, rpcScanMessage)
-	var untold error // a pair of a type that the caller does not know
-	visit := func(key, value []byte, is expiry.Mark) bool {
-		pair := &rpcv1.Pair{Key: append([]byte(nil), key...), Deadline: is.Deadline, Type: rpcv1.Pair_Type(is.Type)}
-		if !req.KeysOnly {
-			if is.Type != expiry.String && !req.Types {
-				untold = errTypes
-				return false
-			}
-			pair.Value = append([]byte(nil), value...)
-		}
-		reply.Pairs = append(reply.Pairs, pair)
-		if size += len(key) + len(value) + 8; size >= most {
-			full = append(full, reply)
-			reply, size = begin(), 0
-		}
-		return true
-	}
-	var refused error // in the middle
-	send := func() error {
-		// A slow reader makes a scan last for as long as it likes.
-		if refused = allowed(); refused != nil {
-			return refused
-		}
-		for _, message := range full {
-			if err := stream.Send(message); err != nil {
-				return err
-			}
-		}
-		full = full[:0]
-		return stream.Context().Err()
-	}
-	err := c.Scan(stream.Context(), engine.ScanRange{Start: req.Start, End: req.End, Limit: req.Limit, Reverse: req.Reverse, KeysOnly: req.KeysOnly}, req.Forwarded, visit, send)
-	if cause := stream.Context().Err(); cause != nil {
-		return status.FromContextError(cause).Err()
-	}
-	if refused != nil {
-		return refused
-	}
-	if err == nil {
-		err = untold
-	}
-	t := count.Tally{Slot: rpcScanSlot}
-	t.Count(count.OK)
-	if err != nil {
-		reply.Error = r.shownOutcome(callerOf(stream.Context()).user(), engine.OutcomeOf(err))
-		t = count.Tally{Slot: rpcScanSlot}
-		t.Count(count.Error)
-	}
-	t.Publish(&r.metrics.rpc, c.Env.Now()-began)
-	if len(reply.Pairs) > 0 || reply.Error != nil {
-		full = append(full, reply)
-	}
-	return send()
 }
 
 // GetCursor says where a SCAN goes on.

@@ -54,13 +54,18 @@ type parked struct {
 // allowed returns the operations that the user may do. The others are refused.
 func (a *answers) allowed() []*rpcv1.Operation {
 	all := a.req.Operations
-	if a.user == nil || mayDoAll(a.user, all) {
+	inner := a.req.Forwarded && !a.w.caller.isServer() && slices.ContainsFunc(all, a.w.r.core.Inner)
+	if !inner && (a.user == nil || mayDoAll(a.user, all)) {
 		return all
 	}
 	var ops []*rpcv1.Operation
 	a.outcomes = make([]*rpcv1.Outcome, len(all))
 	for i, op := range all {
-		if mayDo(a.user, op) {
+		if inner && a.w.r.core.Inner(op) { // a program that says it is a server
+			a.outcomes[i] = engine.OutcomeOf(engine.ErrInner)
+			continue
+		}
+		if a.user == nil || mayDo(a.user, op) {
 			ops, a.at = append(ops, op), append(a.at, i)
 			continue
 		}

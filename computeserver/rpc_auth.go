@@ -39,6 +39,11 @@ type caller struct {
 // user is whose rights count, or nil for the holder of a certificate, which may read and write all.
 func (c *caller) user() *users.User { return c.login.User() }
 
+// isServer reports whether the caller may be another server, and is no program.
+func (c *caller) isServer() bool {
+	return c.id.Role != identity.RoleClient
+}
+
 // renew reports whether the caller may go on: a user whose password is not right any more may not,
 // nor the holder of a certificate that has ended or is not trusted any more.
 func (c *caller) renew() bool {

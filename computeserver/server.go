@@ -79,7 +79,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("compute server: %w", err)
 	}
-	c := engine.New(engine.Options{
+	c := engine.New(engine.Options{SortedSets: true,
 		Env: cfg.Env, Index: cfg.Index, Self: cfg.ID, SharesAll: cfg.SharesAll, DivideAlways: cfg.divideAlways, Open: cfg.Open, Clock: cfg.Clock, TrustsClock: cfg.trustsClock, Limit: cfg.Limit,
 		MaxSessions: cfg.MaxSessions, MaxWaiting: cfg.MaxWaiting, Log: cfg.Logger,
 	})
@@ -189,6 +189,7 @@ func (s *Server) Run(ctx context.Context) error {
 	c.Env.Go("follow the map", func() { defer followed.Set(); c.Follow(s.cfg.Maps) })
 	if s.cfg.Index.Expires() && !s.cfg.stays {
 		c.Env.Go("sweep", c.Sweep)
+		c.Env.Go("collect sorted sets", c.CollectSets)
 	}
 	var shells sync.WaitGroup
 	failed := make(chan error, 2)

@@ -108,6 +108,8 @@ func scanCommand() *cobra.Command {
 				case count:
 				case o.KeysOnly:
 					fmt.Fprintln(out, n.print(pair.Key))
+				case pair.Member:
+					fmt.Fprintf(out, "%s\t%s\t(a member of a sorted set, with score %v)\n", n.print(pair.Key), pair.Value, pair.Score)
 				case pair.Hash:
 					fmt.Fprintf(out, "%s\t(a hash of %d bytes: HGETALL of a Redis client shows it)\n", n.print(pair.Key), len(pair.Value))
 				default:

@@ -87,8 +87,8 @@ func restoreCommand() *cobra.Command {
 		Use:   "restore FILE",
 		Short: "Put every pair of a dump into an index",
 		Long: `Restore reads FILE once to check its digest, so that a damaged dump changes nothing, and then puts its pairs. The index must be
-empty, unless --replace is given: then pairs of the dump replace those of the same key, and others stay. (- is stdin, which cannot be
-read twice: its digest is checked at the end.)`,
+empty, unless --replace is given: then pairs of the dump replace those of the same key, and others stay; so do members of a sorted set
+that the dump does not have. (- is stdin, which cannot be read twice: its digest is checked at the end.)`,
 		Args: cobra.ExactArgs(1),
 	}, func(cmd *cobra.Command, args []string) (func(*client.Client) error, error) {
 		return func(c *client.Client) error { return restore(cmd, c, args[0], replace) }, nil

@@ -26,6 +26,7 @@ type Engine struct {
 	Env       env.Env
 	Index     *config.Index
 	Self      uint32        // the server's ID in partition maps
+	sets      bool          // Options.SortedSets
 	Limit     time.Duration // of each request
 	ScanPiece int           // bytes of a piece of a scan, and of its messages; 0 = the defaults
 	Peers     Peers
@@ -51,6 +52,7 @@ type Engine struct {
 	cut       atomic.Bool
 	stop      env.Event              // wakes follow
 	stopSweep env.Event              // wakes the sweeper
+	stopSets  env.Event              // wakes CollectSets
 	mapErr    atomic.Pointer[string] // why the map may be old; nil if it is not
 }
 
@@ -76,12 +78,15 @@ type Options struct {
 	// DivideAlways divides the changes of small batches, too, and those that hardly wait, for
 	// tests.
 	DivideAlways bool
-	Log          *slog.Logger
+	// SortedSets lets the index have sorted sets, if pairs expire and keys are bytes: keys that
+	// begin with sortedset.Prefix are not for programs then.
+	SortedSets bool
+	Log        *slog.Logger
 }
 
 // New returns an engine. Its peers must be set before it is used.
 func New(o Options) *Engine {
-	c := &Engine{Env: o.Env, Index: o.Index, Self: o.Self, Limit: o.Limit, Log: o.Log, heldMost: o.HeldMost, Count: &count.Counters{}, stop: o.Env.NewEvent(), stopSweep: o.Env.NewEvent(),
+	c := &Engine{Env: o.Env, Index: o.Index, Self: o.Self, Limit: o.Limit, Log: o.Log, sets: o.SortedSets, heldMost: o.HeldMost, Count: &count.Counters{}, stop: o.Env.NewEvent(), stopSweep: o.Env.NewEvent(), stopSets: o.Env.NewEvent(),
 		divideLeast: divideLeast, divideSlow: divideSlow}
 	c.View = ownership.NewView(o.Env, o.Self, o.SharesAll && o.Index.Routing == config.RoutingAny)
 	c.Sessions = newSessions(o.Env, o.Open, o.Limit, o.MaxSessions, o.MaxWaiting, o.Log)
@@ -117,6 +122,7 @@ func (c *Engine) End() {
 	c.stopped.Store(true)
 	c.stop.Set()
 	c.stopSweep.Set()
+	c.stopSets.Set()
 }
 
 // Peers are the other compute servers, as reached over the network.

@@ -50,6 +50,7 @@ type lanes struct {
 	c         *Engine
 	ops       []*rpcv1.Operation
 	forwarded bool
+	inner     bool // of this server itself, not of a program
 	term      uint64
 	t         Timing
 	out       []*rpcv1.Outcome // each is written by the lane that has its operation
@@ -81,7 +82,11 @@ func (l *lanes) begin(limit time.Duration) (todo []int) {
 	l.t = NewTiming(env.Deadline(c.Env, limit), limit)
 	todo = make([]int, 0, len(l.ops))
 	for i, op := range l.ops {
-		if err := c.Check(op); err != nil {
+		err := c.check(op)
+		if err == nil && !l.inner && !l.forwarded {
+			err = c.Check(op)
+		}
+		if err != nil {
 			l.out[i] = OutcomeOf(err)
 			continue
 		}
@@ -93,6 +98,9 @@ func (l *lanes) begin(limit time.Duration) (todo []int) {
 // lane brings operations to their outcomes. Where it must not wait, what would wait is parked.
 func (l *lanes) lane(todo []int, waits bool) {
 	c := l.c
+	if todo = l.addMembers(todo, waits); len(todo) == 0 {
+		return
+	}
 	for pause := retryFirst; ; pause = min(2*pause, retrySlowest) {
 		if l.parts != nil && waits && l.parts.Gone() {
 			for _, i := range todo {

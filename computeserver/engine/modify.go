@@ -46,7 +46,8 @@ type types uint8
 const (
 	ofStrings types = 1 << expiry.String
 	ofHashes  types = 1 << expiry.Hash
-	ofAll           = ofStrings | ofHashes
+	ofSets    types = 1 << expiry.SortedSet
+	ofAll           = ofStrings | ofHashes | ofSets
 )
 
 // modify is the operation that a decision on pairs of some types makes.
@@ -66,8 +67,12 @@ func modify(on types, decide decision) operation {
 
 // changeMark implements expiry.Change. The pair keeps its mark, unless the decision says otherwise.
 func (m *modification) changeMark(old []byte, found bool, is expiry.Mark) ([]byte, expiry.Mark, index.Action) {
-	if !found && m.types == ofHashes {
+	switch {
+	case found:
+	case m.types == ofHashes:
 		is.Type = expiry.Hash
+	case m.types == ofSets:
+		is.Type = expiry.SortedSet
 	}
 	m.is, m.gets = is, is
 	value, action := m.change(old, found)

@@ -60,6 +60,9 @@ var operations = [rpcv1.Kinds]operation{
 	rpcv1.Operation_HASH_INCREMENT_FLOAT: modify(ofHashes, incrementFieldFloat),
 	rpcv1.Operation_HASH_STORE:           storeAs,
 
+	rpcv1.Operation_SET_HEAD:      readHead,
+	rpcv1.Operation_SET_SWAP_HEAD: modify(ofSets, swapHead),
+
 	rpcv1.Operation_DIGEST: digest,
 }
 
@@ -96,10 +99,18 @@ func unsupported(kind rpcv1.Operation_Kind) error {
 	return &Failure{Code: rpcv1.Outcome_UNSUPPORTED, Message: fmt.Sprintf("operation kind %d is unknown to this server, and nothing was done; use it when all servers have a version that knows it", kind)}
 }
 
-// Check returns an error for operations that the index cannot run. A kind that this server does not
-// know is not sent on to a server that may: which rights it needs, and whether it is safe to try
-// again, is not known here.
+// Check returns an error for operations that the index cannot run, and for those that servers alone
+// use. A kind that this server does not know is not sent on to a server that may: which rights it
+// needs, and whether it is safe to try again, is not known here.
 func (c *Engine) Check(op *rpcv1.Operation) error {
+	if c.Inner(op) {
+		return ErrInner
+	}
+	return c.check(op)
+}
+
+// check is Check of what a server may ask for.
+func (c *Engine) check(op *rpcv1.Operation) error {
 	if !op.Kind.Known() {
 		return unsupported(op.Kind)
 	}
@@ -120,6 +131,9 @@ func (c *Engine) Check(op *rpcv1.Operation) error {
 	if op.Kind.IsScript() {
 		return errScriptAlone
 	}
+	if op.Kind.Traits().Set && !c.hasSets() {
+		return errNoSets
+	}
 	if err := c.CheckKey(op.Key); err != nil {
 		return err
 	}
@@ -128,6 +142,9 @@ func (c *Engine) Check(op *rpcv1.Operation) error {
 	}
 	if op.Kind == rpcv1.Operation_GROUP {
 		return c.checkGroup(op)
+	}
+	if op.Kind == rpcv1.Operation_SET_ADD {
+		return checkMember(op)
 	}
 	if err := c.CheckValue(op.Value); err != nil {
 		return err

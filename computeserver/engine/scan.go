@@ -21,6 +21,7 @@ type ScanRange struct {
 	Limit      uint64 // pairs; 0 = all
 	Reverse    bool   // from end downwards
 	KeysOnly   bool
+	Inner      bool // what sorted sets consist of, too
 	// Wait is how long the scan waits for a session, or for keys that nobody serves, before it ends
 	// with an error. 0 = the limit of each request.
 	Wait time.Duration
@@ -72,7 +73,7 @@ func (c *Engine) Scan(ctx context.Context, r ScanRange, forwarded bool, visit Vi
 	s := &scan{ctx: ctx, c: c, rest: r, forwarded: forwarded, visit: visit, between: between}
 	s.rest.Start, s.rest.End = bytes.Clone(r.Start), bytes.Clone(r.End)
 	deadline, pause := env.Deadline(c.Env, r.Wait), retryFirst
-	for !s.ended && !s.empty() {
+	for s.skipInner(); !s.ended && !s.empty(); s.skipInner() {
 		if err := c.Blocked(); err != nil {
 			return err
 		}
@@ -129,13 +130,13 @@ func (s *scan) empty() bool {
 // piece delivers the next pairs, from their server by m.
 func (s *scan) piece(m *partition.Map) error {
 	if s.c.View.Any {
-		return s.local(m, s.fixed(s.rest))
+		return s.local(m, s.fixed(s.outside(s.rest)))
 	}
 	if m == nil {
 		return s.c.unowned()
 	}
 	span := spanAt(m, s.rest)
-	part := s.fixed(clip(s.rest, span))
+	part := s.fixed(s.outside(clip(s.rest, span)))
 	switch {
 	case span.Owner == s.c.Self:
 		return s.local(m, part)
@@ -205,7 +206,7 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 			return false
 		}
 		size += len(key) + len(value)
-		if s.rest.KeysOnly {
+		if s.leaves(is) {
 			value = nil
 		}
 		if passed {
@@ -283,9 +284,15 @@ func beyond(r ScanRange, key []byte) bool {
 	return len(r.End) > 0 && bytes.Compare(key, r.End) >= 0
 }
 
+// leaves reports whether the value of a pair is not wanted. The sweeper looks at heads of sorted
+// sets.
+func (s *scan) leaves(is expiry.Mark) bool {
+	return s.rest.KeysOnly && !(s.sweeps && is.Type == expiry.SortedSet)
+}
+
 // deliver passes one pair on, and moves the near end past it.
 func (s *scan) deliver(key, value []byte, is expiry.Mark) bool {
-	if s.rest.KeysOnly {
+	if s.leaves(is) {
 		value = nil
 	}
 	s.delivered++

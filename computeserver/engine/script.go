@@ -107,14 +107,20 @@ func (c *Engine) checkScript(op *rpcv1.Operation) error {
 		if err := c.CheckKey(key); err != nil {
 			return err
 		}
+		if c.ofSets(key) {
+			return ErrInner
+		}
 	}
 	return nil
 }
 
 // CheckMember returns an error for an operation that a group cannot have.
 func (c *Engine) CheckMember(op *rpcv1.Operation) error {
-	if op.Kind.IsScript() {
+	switch {
+	case op.Kind.IsScript():
 		return c.checkScript(op)
+	case op.Kind == rpcv1.Operation_SET_ADD:
+		return errSetInGroup
 	}
 	return c.Check(op)
 }

@@ -33,9 +33,10 @@ const (
 
 // sweeper is the sweeper of a server. It belongs to one goroutine.
 type sweeper struct {
-	c    *Engine
-	from []byte // where the next step begins
-	scan scan   // of each step
+	c     *Engine
+	from  []byte // where the next step begins
+	scan  scan   // of each step
+	heads pairs  // of sorted sets, of the step under way
 }
 
 // Sweep removes pairs that have expired, until End. It is for indexes whose pairs may expire.
@@ -47,7 +48,14 @@ func (c *Engine) Sweep() {
 }
 
 func newSweeper(c *Engine) *sweeper {
-	return &sweeper{c: c, scan: scan{c: c, sweeps: true, visit: func(_, _ []byte, _ expiry.Mark) bool { return true }}}
+	w := &sweeper{c: c, scan: scan{c: c, sweeps: true}}
+	w.scan.visit = func(key, value []byte, is expiry.Mark) bool {
+		if is.Type == expiry.SortedSet {
+			w.heads.add(key, value, is)
+		}
+		return true
+	}
+	return w
 }
 
 // step goes over one piece, and returns how long the sweeper rests then.
@@ -68,7 +76,9 @@ func (w *sweeper) step() time.Duration {
 	}
 	s.rest.KeysOnly, s.rest.Wait, s.ended = true, sweepPause, false
 	began := c.Env.Now()
+	w.heads.clear()
 	err := s.local(m, s.fixed(s.rest))
+	c.sweepHeads(&w.heads)
 	took := c.Env.Now() - began
 	pairs, expired := s.read.len(), len(s.passed)
 	c.Count.Swept.Add(uint64(expired))

@@ -46,16 +46,19 @@ type Type uint8
 
 // The types.
 const (
-	String Type = iota // any bytes
-	Hash               // package hash says how it is written
+	String    Type = iota // any bytes
+	Hash                  // package hash says how it is written
+	SortedSet             // the head of one: package sortedset says what it is
+	numTypes
 )
 
-// What the last byte of a stored value says: two bits.
+// What the last byte of a stored value says: one bit, and the type.
 //
-//	value                       | 0, 2   the pair does not expire
-//	value | deadline (8 bytes)  | 1, 3   it does: milliseconds since 1970, big-endian
-//	                              0, 1   the value is a string
-//	                              2, 3   it is a hash
+//	value                       | 0, 2, 4   the pair does not expire
+//	value | deadline (8 bytes)  | 1, 3, 5   it does: milliseconds since 1970, big-endian
+//	                              0, 1      the value is a string
+//	                              2, 3      it is a hash
+//	                              4, 5      it is the head of a sorted set
 //
 // It stands at the end, so that a value is its stored one cut off. The byte is not the user's, so
 // no string is taken for a hash, whatever its bytes are. Every other byte is of a later version,
@@ -63,7 +66,7 @@ const (
 // refuse theirs.
 const (
 	expires = 1
-	isHash  = 2
+	typed   = 2 // times the type
 )
 
 // ErrForm is returned when a stored value has another last byte. Nothing was done. It is about this
@@ -81,7 +84,7 @@ func (wrongType) Error() string { return "Operation against a key holding the wr
 // AppendStored appends to dst what is stored for value.
 func AppendStored(dst, value []byte, is Mark) []byte {
 	dst = append(dst, value...)
-	form := isHash * byte(is.Type)
+	form := typed * byte(is.Type)
 	if is.Deadline == 0 {
 		return append(dst, form)
 	}
@@ -93,9 +96,9 @@ func AppendStored(dst, value []byte, is Mark) []byte {
 func Split(stored []byte) (value []byte, is Mark, err error) {
 	if n := len(stored) - 1; n >= 0 {
 		form := stored[n]
-		is.Type = Type(form / isHash)
+		is.Type = Type(form / typed)
 		switch {
-		case form > isHash|expires:
+		case is.Type >= numTypes:
 		case form&expires == 0:
 			return stored[:n], is, nil
 		case n >= deadlineBytes:

@@ -310,7 +310,7 @@ func TestSeedsCatchMistakes(t *testing.T) {
 // TestSplit: what is stored is read as it was, and what no version of this form stored is refused.
 func TestSplit(t *testing.T) {
 	for _, value := range []string{"", "v", "\x00", "\x01", "12345678\x01"} {
-		for _, want := range []Mark{{}, {1, String}, {1 << 62, String}, {0, Hash}, {1, Hash}} {
+		for _, want := range []Mark{{}, {1, String}, {1 << 62, String}, {0, Hash}, {1, Hash}, {0, SortedSet}, {1, SortedSet}} {
 			stored := AppendStored([]byte("x"), []byte(value), want)[1:]
 			got, is, err := Split(stored)
 			if string(got) != value || is != want || err != nil || len(stored) > len(value)+Bytes {
@@ -318,7 +318,7 @@ func TestSplit(t *testing.T) {
 			}
 		}
 	}
-	for _, stored := range []string{"", "\x04", "value\xff", "1234567\x01", "1234567\x03"} {
+	for _, stored := range []string{"", "\x06", "value\xff", "1234567\x01", "1234567\x03"} {
 		if v, is, err := Split([]byte(stored)); !errors.Is(err, ErrForm) {
 			t.Errorf("%x is read as %q with %+v, %v", stored, v, is, err)
 		}

@@ -14,7 +14,7 @@ import (
 // Commands that say something of a pair, other than its value.
 
 // typeNames are the types as TYPE says them.
-var typeNames = map[expiry.Type]string{expiry.String: "string", expiry.Hash: "hash"}
+var typeNames = map[expiry.Type]string{expiry.String: "string", expiry.Hash: "hash", expiry.SortedSet: "zset"}
 
 // cmdType is TYPE.
 func (c *conn) cmdType(args [][]byte) {
@@ -27,10 +27,27 @@ func (c *conn) cmdType(args [][]byte) {
 	case rpcv1.Outcome_OK:
 		name = typeNames[expiry.String]
 	case rpcv1.Outcome_WRONG_TYPE:
-		name = typeNames[expiry.Hash]
+		of, ok := c.typeOf(args[1])
+		if !ok {
+			return
+		}
+		name = of
 	}
 	c.out = redcon.AppendString(c.out, name)
 	c.tally.Count(count.OK)
+}
+
+// typeOf is the type of a key that has no string; false if the failure has been replied.
+func (c *conn) typeOf(key []byte) (string, bool) {
+	switch o := c.look(rpcv1.Operation_HASH_READ, key); {
+	case o == nil:
+		return "", false
+	case o.Code == rpcv1.Outcome_OK:
+		return typeNames[expiry.Hash], true
+	case o.Code == rpcv1.Outcome_WRONG_TYPE:
+		return typeNames[expiry.SortedSet], true
+	}
+	return "none", true // it is gone
 }
 
 // replyLength is how long the value is.
@@ -97,7 +114,11 @@ func (c *conn) cmdObject(args [][]byte) {
 	case o.Code == rpcv1.Outcome_NOT_FOUND:
 		c.replyNull()
 	case is(sub, "ENCODING") && o.Code == rpcv1.Outcome_WRONG_TYPE:
-		c.replyBulk([]byte("listpack"))
+		if of, ok := c.typeOf(args[2]); ok && of == typeNames[expiry.SortedSet] {
+			c.replyBulk([]byte("skiplist"))
+		} else if ok {
+			c.replyBulk([]byte("listpack"))
+		}
 	case is(sub, "ENCODING"):
 		c.replyBulk([]byte(encoding(o.Value)))
 	case is(sub, "FREQ"):
@@ -145,6 +166,8 @@ func (c *conn) cmdMemory(args [][]byte) {
 	}
 	switch {
 	case o == nil:
+	case o.Code == rpcv1.Outcome_WRONG_TYPE:
+		c.replyError("ERR a sorted set lies on many servers, and is not measured; ZCARD counts its members")
 	case o.Code != rpcv1.Outcome_OK:
 		c.replyNull()
 	default:

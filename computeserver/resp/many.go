@@ -73,7 +73,7 @@ func (c *conn) many(kind rpcv1.Operation_Kind, args [][]byte, step int, visit fu
 		for _, o := range core.Do(ops, false, c.left(kind.Traits().Changes), c.term) {
 			c.noteWait(o.Code)
 			switch {
-			case o.Code == rpcv1.Outcome_OK, o.Code == rpcv1.Outcome_WRONG_TYPE && kind == rpcv1.Operation_LOOKUP:
+			case o.Code == rpcv1.Outcome_OK, o.Code == rpcv1.Outcome_WRONG_TYPE && !kind.Traits().Changes:
 				n.done++ // the key is there
 			case o.Code.Meaning().Answer: // the pair was not as it has to be
 			default:

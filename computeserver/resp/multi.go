@@ -108,6 +108,9 @@ func (c *conn) queue(k *command, args [][]byte) {
 	keys := 0
 	switch {
 	case k.queue:
+	case k.kind.Traits().Set:
+		c.reject(fmt.Sprintf("ERR '%s' cannot stand between MULTI and EXEC, as the members of a sorted set lie on several servers, and nothing of this transaction will be done; send it before or behind it", k.name))
+		return
 	case k.reply == nil && k.together == nil && !k.counted:
 		c.reject(fmt.Sprintf("ERR '%s' cannot stand between MULTI and EXEC, and nothing of this transaction will be done; send it before or behind it", k.name))
 		return

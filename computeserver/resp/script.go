@@ -215,6 +215,8 @@ func (s *Server) Call(args [][]byte, host engine.ScriptHost) []byte {
 		c.out = append(c.out, "+PONG\r\n"...)
 	case k.name == "echo", k.name == "ping" && len(args) == 2:
 		c.out = redcon.AppendBulk(c.out, args[1])
+	case k.kind.Traits().Set:
+		c.replyError(fmt.Sprintf("ERR '%s' cannot be called from a script: the members of a sorted set lie on several servers", k.name))
 	case k.counted, k.reply == nil && k.together == nil:
 		c.replyError(fmt.Sprintf("ERR '%s' cannot be called from a script", k.name))
 	default:

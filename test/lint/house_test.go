@@ -125,13 +125,14 @@ var rooms = []struct {
 	{"computeserver/expiry", []string{"pkg/index", "pkg/env"}},
 	{"computeserver/hash", nil},
 	{"computeserver/script", []string{"pkg/env"}},
+	{"computeserver/sortedset", []string{"api/rpc"}},
 	{"computeserver/engine", []string{
-		"computeserver/expiry", "computeserver/hash", "computeserver/ownership", "computeserver/script", "computeserver/internal/count",
+		"computeserver/expiry", "computeserver/hash", "computeserver/sortedset", "computeserver/ownership", "computeserver/script", "computeserver/internal/count",
 		"pkg/index", "pkg/partition", "pkg/verbs", "pkg/env", "pkg/keyrange", "api/rpc", "api/config",
 	}},
 	{"computeserver/users", []string{"pkg/identity", "pkg/keyrange"}},
 	{"computeserver/resp", []string{
-		"pkg/accept", "computeserver/users", "computeserver/engine", "computeserver/expiry", "computeserver/hash", "computeserver/ownership", "computeserver/script", "computeserver/internal/count", "pkg/index", "pkg/partition", "pkg/env", "api/rpc",
+		"pkg/accept", "computeserver/users", "computeserver/engine", "computeserver/expiry", "computeserver/hash", "computeserver/sortedset", "computeserver/ownership", "computeserver/script", "computeserver/internal/count", "pkg/index", "pkg/partition", "pkg/env", "api/rpc",
 	}},
 	{"computeserver", []string{"pkg/accept", "pkg/profile", "pkg/index", "pkg/partition", "pkg/pool", "pkg/verbs", "pkg/env", "pkg/identity", "api/rpc", "api/config", "pkg/keyrange"}},
 	{"client", []string{"pkg/partition", "api/rpc", "pkg/identity", "pkg/keyrange"}},

@@ -28,6 +28,9 @@ type Traits struct {
 	Timed bool
 	// Hash is set where the value is a hash. An index whose pairs do not expire has none.
 	Hash bool
+	// Set is set where the value is the head of a sorted set. An index whose pairs do not expire
+	// has none. Programs do not ask for it, but for SET_ADD.
+	Set bool
 	// Looks is set where a lookup of the index answers it: several are looked up together.
 	Looks bool
 }
@@ -61,11 +64,16 @@ var traits = [...]Traits{
 	Operation_HASH_INCREMENT_FLOAT: {Reads: true, Changes: true, Value: true, Hash: true},
 	Operation_HASH_STORE:           {Changes: true, Stores: true, Conditional: true, Timed: true, Hash: true},
 
+	Operation_SET_HEAD:      {Reads: true, Repeatable: true, Value: true, Set: true},
+	Operation_SET_SWAP_HEAD: {Reads: true, Changes: true, Set: true},
+
 	Operation_DIGEST: {Reads: true, Repeatable: true, Value: true},
 	Operation_GROUP:  {Reads: true, Changes: true, Value: true},
 
 	Operation_SCRIPT:      {Reads: true, Changes: true, Value: true},
 	Operation_SCRIPT_READ: {Reads: true, Repeatable: true, Value: true},
+
+	Operation_SET_ADD: {Reads: true, Changes: true, Repeatable: true, Conditional: true, Timed: true, Set: true},
 }
 
 // Kinds is one more than the highest kind that this version knows.
@@ -101,7 +109,7 @@ func (x Operation_Kind) Takes(on Operation_Condition) bool {
 	case on >= Operation_ENDLESS:
 		return x == Operation_EXPIRE
 	}
-	return x != Operation_EXPIRE && (on <= Operation_PRESENT || is.Reads) && (x != Operation_HASH_SET || on == Operation_ABSENT)
+	return x != Operation_EXPIRE && (on <= Operation_PRESENT || is.Reads) && (x != Operation_HASH_SET && x != Operation_SET_ADD || on == Operation_ABSENT)
 }
 
 // Repeatable reports whether two of the operation leave, and answer, what one does. It is so where

@@ -58,7 +58,11 @@ const (
 	Operation_HASH_INCREMENT       Operation_Kind = 21 // INCREMENT of the field operand
 	Operation_HASH_INCREMENT_FLOAT Operation_Kind = 22 // INCREMENT_FLOAT of the field operand
 	Operation_HASH_STORE           Operation_Kind = 23 // STORE of the hash value
-	// DIGEST: the outcome's value is 16 bytes that tell the pair from every other one, or from none: its value, type and deadline. MISMATCH if operand is
+	// The following two are about a pair whose value is the head of a sorted set (package sortedset says what it is). Servers alone use them: a program's
+	// is INVALID. Kinds above that read or change the value answer WRONG_TYPE on a head, these on every other value.
+	Operation_SET_HEAD      Operation_Kind = 24 // the outcome's value is the head
+	Operation_SET_SWAP_HEAD Operation_Kind = 25 // if the key has the head operand, or with an empty one is not there, it has the head value then, or with an empty one is not there; else MISMATCH
+	// DIGEST, which a sorted set does not have: the outcome's value is 16 bytes that tell the pair from every other one, or from none: its value, type and deadline. MISMATCH if operand is
 	// not empty, and another one.
 	Operation_DIGEST Operation_Kind = 26
 	// GROUP does several operations in one step: nothing comes in between them on their keys, and a server that dies leaves all of them or none. value
@@ -71,6 +75,10 @@ const (
 	// it took too many steps, too much memory, or its keys changed again and again while it ran.
 	Operation_SCRIPT      Operation_Kind = 28
 	Operation_SCRIPT_READ Operation_Kind = 29 // SCRIPT of a script that changes nothing: what it calls to change a pair is an error
+	// SET_ADD gives the member value of the sorted set key the score operand: 8 bytes, big-endian, of a double that is no NaN. A value of another type goes
+	// before. With ABSENT it does so only if the member is not there; ALREADY_EXISTS: the key has another type. The set gets the deadline. Where its answer
+	// is UNKNOWN it may be repeated. It changes several pairs and does not stand in a GROUP.
+	Operation_SET_ADD Operation_Kind = 30
 )
 
 // Enum value maps for Operation_Kind.
@@ -100,10 +108,13 @@ var (
 		21: "HASH_INCREMENT",
 		22: "HASH_INCREMENT_FLOAT",
 		23: "HASH_STORE",
+		24: "SET_HEAD",
+		25: "SET_SWAP_HEAD",
 		26: "DIGEST",
 		27: "GROUP",
 		28: "SCRIPT",
 		29: "SCRIPT_READ",
+		30: "SET_ADD",
 	}
 	Operation_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":     0,
@@ -130,10 +141,13 @@ var (
 		"HASH_INCREMENT":       21,
 		"HASH_INCREMENT_FLOAT": 22,
 		"HASH_STORE":           23,
+		"SET_HEAD":             24,
+		"SET_SWAP_HEAD":        25,
 		"DIGEST":               26,
 		"GROUP":                27,
 		"SCRIPT":               28,
 		"SCRIPT_READ":          29,
+		"SET_ADD":              30,
 	}
 )
 
@@ -381,8 +395,10 @@ func (Outcome_Code) EnumDescriptor() ([]byte, []int) {
 type Pair_Type int32
 
 const (
-	Pair_STRING Pair_Type = 0
-	Pair_HASH   Pair_Type = 1
+	Pair_STRING     Pair_Type = 0
+	Pair_HASH       Pair_Type = 1
+	Pair_SORTED_SET Pair_Type = 2 // between servers: the value is the head of one. With keys_only to programs, too, without it
+	Pair_MEMBER     Pair_Type = 3 // value is a member of a sorted set, and has score
 )
 
 // Enum value maps for Pair_Type.
@@ -390,10 +406,14 @@ var (
 	Pair_Type_name = map[int32]string{
 		0: "STRING",
 		1: "HASH",
+		2: "SORTED_SET",
+		3: "MEMBER",
 	}
 	Pair_Type_value = map[string]int32{
-		"STRING": 0,
-		"HASH":   1,
+		"STRING":     0,
+		"HASH":       1,
+		"SORTED_SET": 2,
+		"MEMBER":     3,
 	}
 )
 
@@ -807,8 +827,13 @@ type ScanRequest struct {
 	KeysOnly  bool                   `protobuf:"varint,6,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"`
 	// The identity of the index that is meant. FAILED_PRECONDITION: the server has another one; nothing was read. Empty = any. The index may have been made
 	// anew since the scan began, and the server may have the address of a former one.
-	Index         string `protobuf:"bytes,7,opt,name=index,proto3" json:"index,omitempty"`
-	Types         bool   `protobuf:"varint,8,opt,name=types,proto3" json:"types,omitempty"` // the caller knows types of pairs; else the scan ends with UNSUPPORTED at one that is no string, unless keys_only
+	Index string `protobuf:"bytes,7,opt,name=index,proto3" json:"index,omitempty"`
+	Types bool   `protobuf:"varint,8,opt,name=types,proto3" json:"types,omitempty"` // the caller knows types of pairs; else the scan ends with UNSUPPORTED at one that is no string, unless keys_only
+	// The caller knows MEMBER: a sorted set is a pair of it for each member, in the order of members, each with the deadline that the set has. Else the scan
+	// ends with UNSUPPORTED at a sorted set, unless keys_only.
+	Sets bool `protobuf:"varint,9,opt,name=sets,proto3" json:"sets,omitempty"`
+	// The member that was delivered last, if one was: the scan begins, or with reverse ends, at its key, of which it delivers those behind it only.
+	After         *Pair `protobuf:"bytes,10,opt,name=after,proto3" json:"after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -899,12 +924,27 @@ func (x *ScanRequest) GetTypes() bool {
 	return false
 }
 
+func (x *ScanRequest) GetSets() bool {
+	if x != nil {
+		return x.Sets
+	}
+	return false
+}
+
+func (x *ScanRequest) GetAfter() *Pair {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
 type Pair struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	Value         []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
 	Deadline      int64                  `protobuf:"varint,3,opt,name=deadline,proto3" json:"deadline,omitempty"` // it expires so many milliseconds after the begin of 1970; 0 = it does not
 	Type          Pair_Type              `protobuf:"varint,4,opt,name=type,proto3,enum=dmindex.rpc.v1.Pair_Type" json:"type,omitempty"`
+	Score         float64                `protobuf:"fixed64,5,opt,name=score,proto3" json:"score,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -965,6 +1005,13 @@ func (x *Pair) GetType() Pair_Type {
 		return x.Type
 	}
 	return Pair_STRING
+}
+
+func (x *Pair) GetScore() float64 {
+	if x != nil {
+		return x.Score
+	}
+	return 0
 }
 
 type ScanReply struct {
@@ -2008,7 +2055,7 @@ var File_compute_proto protoreflect.FileDescriptor
 
 const file_compute_proto_rawDesc = "" +
 	"\n" +
-	"\rcompute.proto\x12\x0edmindex.rpc.v1\"\x8c\a\n" +
+	"\rcompute.proto\x12\x0edmindex.rpc.v1\"\xae\a\n" +
 	"\tOperation\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.dmindex.rpc.v1.Operation.KindR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x14\n" +
@@ -2016,7 +2063,7 @@ const file_compute_proto_rawDesc = "" +
 	"\tcondition\x18\x04 \x01(\x0e2#.dmindex.rpc.v1.Operation.ConditionR\tcondition\x12\x18\n" +
 	"\aoperand\x18\x05 \x01(\fR\aoperand\x12\x16\n" +
 	"\x06number\x18\x06 \x01(\x12R\x06number\x128\n" +
-	"\x06expiry\x18\a \x01(\x0e2 .dmindex.rpc.v1.Operation.ExpiryR\x06expiry\"\xa5\x03\n" +
+	"\x06expiry\x18\a \x01(\x0e2 .dmindex.rpc.v1.Operation.ExpiryR\x06expiry\"\xc7\x03\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -2051,13 +2098,16 @@ const file_compute_proto_rawDesc = "" +
 	"\x0eHASH_INCREMENT\x10\x15\x12\x18\n" +
 	"\x14HASH_INCREMENT_FLOAT\x10\x16\x12\x0e\n" +
 	"\n" +
-	"HASH_STORE\x10\x17\x12\n" +
+	"HASH_STORE\x10\x17\x12\f\n" +
+	"\bSET_HEAD\x10\x18\x12\x11\n" +
+	"\rSET_SWAP_HEAD\x10\x19\x12\n" +
 	"\n" +
 	"\x06DIGEST\x10\x1a\x12\t\n" +
 	"\x05GROUP\x10\x1b\x12\n" +
 	"\n" +
 	"\x06SCRIPT\x10\x1c\x12\x0f\n" +
-	"\vSCRIPT_READ\x10\x1d\"\x04\b\x18\x10\x18\"\x04\b\x19\x10\x19\"\x99\x01\n" +
+	"\vSCRIPT_READ\x10\x1d\x12\v\n" +
+	"\aSET_ADD\x10\x1e\"\x99\x01\n" +
 	"\tCondition\x12\n" +
 	"\n" +
 	"\x06ALWAYS\x10\x00\x12\n" +
@@ -2119,7 +2169,7 @@ const file_compute_proto_rawDesc = "" +
 	"\x04text\x18\x01 \x01(\fR\x04text\x12\x12\n" +
 	"\x04keys\x18\x02 \x03(\fR\x04keys\x12\x12\n" +
 	"\x04args\x18\x03 \x03(\fR\x04args\x12\x14\n" +
-	"\x05resp3\x18\x04 \x01(\bR\x05resp3\"\xcc\x01\n" +
+	"\x05resp3\x18\x04 \x01(\bR\x05resp3\"\x8c\x02\n" +
 	"\vScanRequest\x12\x14\n" +
 	"\x05start\x18\x01 \x01(\fR\x05start\x12\x10\n" +
 	"\x03end\x18\x02 \x01(\fR\x03end\x12\x14\n" +
@@ -2128,16 +2178,24 @@ const file_compute_proto_rawDesc = "" +
 	"\tforwarded\x18\x05 \x01(\bR\tforwarded\x12\x1b\n" +
 	"\tkeys_only\x18\x06 \x01(\bR\bkeysOnly\x12\x14\n" +
 	"\x05index\x18\a \x01(\tR\x05index\x12\x14\n" +
-	"\x05types\x18\b \x01(\bR\x05types\"\x97\x01\n" +
+	"\x05types\x18\b \x01(\bR\x05types\x12\x12\n" +
+	"\x04sets\x18\t \x01(\bR\x04sets\x12*\n" +
+	"\x05after\x18\n" +
+	" \x01(\v2\x14.dmindex.rpc.v1.PairR\x05after\"\xc9\x01\n" +
 	"\x04Pair\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\x12\x1a\n" +
 	"\bdeadline\x18\x03 \x01(\x03R\bdeadline\x12-\n" +
-	"\x04type\x18\x04 \x01(\x0e2\x19.dmindex.rpc.v1.Pair.TypeR\x04type\"\x1c\n" +
+	"\x04type\x18\x04 \x01(\x0e2\x19.dmindex.rpc.v1.Pair.TypeR\x04type\x12\x14\n" +
+	"\x05score\x18\x05 \x01(\x01R\x05score\"8\n" +
 	"\x04Type\x12\n" +
 	"\n" +
 	"\x06STRING\x10\x00\x12\b\n" +
-	"\x04HASH\x10\x01\"\x8d\x01\n" +
+	"\x04HASH\x10\x01\x12\x0e\n" +
+	"\n" +
+	"SORTED_SET\x10\x02\x12\n" +
+	"\n" +
+	"\x06MEMBER\x10\x03\"\x8d\x01\n" +
 	"\tScanReply\x12*\n" +
 	"\x05pairs\x18\x01 \x03(\v2\x14.dmindex.rpc.v1.PairR\x05pairs\x12-\n" +
 	"\x05error\x18\x02 \x01(\v2\x17.dmindex.rpc.v1.OutcomeR\x05error\x12%\n" +
@@ -2284,33 +2342,34 @@ var file_compute_proto_depIdxs = []int32{
 	3,  // 3: dmindex.rpc.v1.Outcome.code:type_name -> dmindex.rpc.v1.Outcome.Code
 	5,  // 4: dmindex.rpc.v1.DoRequest.operations:type_name -> dmindex.rpc.v1.Operation
 	6,  // 5: dmindex.rpc.v1.DoReply.outcomes:type_name -> dmindex.rpc.v1.Outcome
-	4,  // 6: dmindex.rpc.v1.Pair.type:type_name -> dmindex.rpc.v1.Pair.Type
-	11, // 7: dmindex.rpc.v1.ScanReply.pairs:type_name -> dmindex.rpc.v1.Pair
-	6,  // 8: dmindex.rpc.v1.ScanReply.error:type_name -> dmindex.rpc.v1.Outcome
-	20, // 9: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
-	18, // 10: dmindex.rpc.v1.DescribeComputeReply.load:type_name -> dmindex.rpc.v1.ComputeLoad
-	21, // 11: dmindex.rpc.v1.DescribeComputeReply.take_overs:type_name -> dmindex.rpc.v1.TakeOver
-	17, // 12: dmindex.rpc.v1.DescribeComputeReply.paths:type_name -> dmindex.rpc.v1.MemoryPath
-	19, // 13: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
-	7,  // 14: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
-	10, // 15: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
-	13, // 16: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
-	15, // 17: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
-	22, // 18: dmindex.rpc.v1.Compute.GetCursor:input_type -> dmindex.rpc.v1.GetCursorRequest
-	24, // 19: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
-	26, // 20: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
-	8,  // 21: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
-	12, // 22: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
-	14, // 23: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
-	16, // 24: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
-	23, // 25: dmindex.rpc.v1.Compute.GetCursor:output_type -> dmindex.rpc.v1.GetCursorReply
-	25, // 26: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
-	27, // 27: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
-	21, // [21:28] is the sub-list for method output_type
-	14, // [14:21] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	11, // 6: dmindex.rpc.v1.ScanRequest.after:type_name -> dmindex.rpc.v1.Pair
+	4,  // 7: dmindex.rpc.v1.Pair.type:type_name -> dmindex.rpc.v1.Pair.Type
+	11, // 8: dmindex.rpc.v1.ScanReply.pairs:type_name -> dmindex.rpc.v1.Pair
+	6,  // 9: dmindex.rpc.v1.ScanReply.error:type_name -> dmindex.rpc.v1.Outcome
+	20, // 10: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
+	18, // 11: dmindex.rpc.v1.DescribeComputeReply.load:type_name -> dmindex.rpc.v1.ComputeLoad
+	21, // 12: dmindex.rpc.v1.DescribeComputeReply.take_overs:type_name -> dmindex.rpc.v1.TakeOver
+	17, // 13: dmindex.rpc.v1.DescribeComputeReply.paths:type_name -> dmindex.rpc.v1.MemoryPath
+	19, // 14: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
+	7,  // 15: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
+	10, // 16: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
+	13, // 17: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
+	15, // 18: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
+	22, // 19: dmindex.rpc.v1.Compute.GetCursor:input_type -> dmindex.rpc.v1.GetCursorRequest
+	24, // 20: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
+	26, // 21: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
+	8,  // 22: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
+	12, // 23: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
+	14, // 24: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
+	16, // 25: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
+	23, // 26: dmindex.rpc.v1.Compute.GetCursor:output_type -> dmindex.rpc.v1.GetCursorReply
+	25, // 27: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
+	27, // 28: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
+	22, // [22:29] is the sub-list for method output_type
+	15, // [15:22] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_compute_proto_init() }

@@ -76,14 +76,14 @@ func compare(ctx context.Context, index Index, s Store, name, digest string) (r 
 	if err := advance(); err != nil {
 		return r, lacks, err
 	}
-	var last []byte
+	var last *client.Pair
 	at := 0
 	r, err = read(ctx, s, name, digest, func(p client.Pair) error {
-		if at++; last != nil && bytes.Compare(last, p.Key) >= 0 {
+		if at++; last != nil && comparePairs(*last, p) >= 0 {
 			return fmt.Errorf("the artifact is damaged, restore from another one: the key of pair %d is not behind that of the pair before it", at)
 		}
-		last = append(last[:0], p.Key...)
-		switch order := bytes.Compare(has.Key, p.Key); {
+		last = &client.Pair{Key: bytes.Clone(p.Key), Value: bytes.Clone(p.Value), Member: p.Member}
+		switch order := comparePairs(has, p); {
 		case !more || order > 0:
 			if p.Expires.IsZero() {
 				lacks.endless++
@@ -93,7 +93,7 @@ func compare(ctx context.Context, index Index, s Store, name, digest string) (r 
 			return nil
 		case order < 0:
 			return fmt.Errorf("%w: one before pair %d of the artifact", ErrOtherKeys, at)
-		case !bytes.Equal(has.Value, p.Value) || !has.Expires.Equal(p.Expires) || has.Hash != p.Hash:
+		case !bytes.Equal(has.Value, p.Value) || !has.Expires.Equal(p.Expires) || has.Hash != p.Hash || has.Member != p.Member || has.Score != p.Score:
 			return fmt.Errorf("%w: pair %d of the artifact has another value, type or deadline", ErrOtherKeys, at)
 		}
 		return advance()
@@ -102,4 +102,13 @@ func compare(ctx context.Context, index Index, s Store, name, digest string) (r 
 		err = fmt.Errorf("%w: one behind all %d pairs of the artifact", ErrOtherKeys, at)
 	}
 	return r, lacks, err
+}
+
+// comparePairs orders pairs by their keys, and members of a sorted set by their own order.
+func comparePairs(a, b client.Pair) int {
+	order := bytes.Compare(a.Key, b.Key)
+	if order == 0 && a.Member && b.Member {
+		order = bytes.Compare(a.Value, b.Value)
+	}
+	return order
 }

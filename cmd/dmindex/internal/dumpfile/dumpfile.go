@@ -4,19 +4,20 @@
 // A file is
 //
 //	offset  size  field
-//	0       8     magic "DMDUMP\x00\x03": the last byte is the format version
+//	0       8     magic "DMDUMP\x00\x04": the last byte is the format version
 //	8       4     length of the description
 //	12      ...   description: JSON of Description
 //	        ...   records: uvarint 1 + length of the key, key, uvarint length of the value, value,
 //	              uvarint of when the pair expires: milliseconds since 1970, 0 = it does not,
-//	              1 byte: the value's type, 0 = a string, 1 = a hash
+//	              1 byte: the value's type, 0 = a string, 1 = a hash, 2 = a member of a sorted
+//	              set, behind which are 8 bytes: its score
 //	        1     0: the end of the records
 //	        8     count of the records
 //	        32    SHA-256 of everything before it
 //
 // Integers are little-endian. A file that was cut off or changed is recognized by its end: no end,
-// no digest. Versions 1 and 2 are read, too: their pairs are strings, and those of version 1, which
-// has no times, do not expire.
+// no digest. Versions 1 to 3 are read, too: version 3 has no sorted sets, the pairs of 1 and 2 are
+// strings, and those of version 1, which has no times, do not expire.
 package dumpfile
 
 import (
@@ -29,12 +30,13 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"math"
 	"time"
 
 	"github.com/dmindex/dmindex/client"
 )
 
-var magic = [8]byte{'D', 'M', 'D', 'U', 'M', 'P', 0, 3}
+var magic = [8]byte{'D', 'M', 'D', 'U', 'M', 'P', 0, 4}
 
 // Earlier versions.
 const (
@@ -46,6 +48,7 @@ const (
 const (
 	isString = 0
 	isHash   = 1
+	isMember = 2
 )
 
 // Limits of what is read, well above what an index can hold.
@@ -98,9 +101,12 @@ func (w *Writer) Add(p client.Pair) error {
 		deadline = max(p.Expires.UnixMilli(), 1) // 0 would be none
 	}
 	w.buf = binary.AppendUvarint(w.buf, uint64(deadline))
-	if p.Hash {
+	switch {
+	case p.Hash:
 		w.buf = append(w.buf, isHash)
-	} else {
+	case p.Member:
+		w.buf = binary.LittleEndian.AppendUint64(append(w.buf, isMember), math.Float64bits(p.Score))
+	default:
 		w.buf = append(w.buf, isString)
 	}
 	w.count++
@@ -158,7 +164,7 @@ func Read(r io.Reader, describe func(Description) error, add func(client.Pair) e
 		if p.Expires, err = d.expires(); err != nil {
 			return count, digest, err
 		}
-		if p.Hash, err = d.hash(); err != nil {
+		if err = d.typed(&p); err != nil {
 			return count, digest, err
 		}
 		if err := add(p); err != nil {
@@ -232,19 +238,29 @@ func (d *reader) expires() (at time.Time, err error) {
 	return at, err
 }
 
-// hash reads whether a value is a hash.
-func (d *reader) hash() (bool, error) {
+// typed reads what the value is.
+func (d *reader) typed(p *client.Pair) error {
+	p.Hash, p.Member, p.Score = false, false, 0
 	if d.version <= untyped {
-		return false, nil
+		return nil
 	}
-	var b [1]byte
-	if err := d.full(b[:]); err != nil {
-		return false, err
+	var b [8]byte
+	if err := d.full(b[:1]); err != nil {
+		return err
 	}
-	if b[0] > isHash {
-		return false, damaged("a value of type %d, this program knows strings and hashes", b[0])
+	switch b[0] {
+	case isString:
+	case isHash:
+		p.Hash = true
+	case isMember:
+		if err := d.full(b[:]); err != nil {
+			return err
+		}
+		p.Member, p.Score = true, math.Float64frombits(binary.LittleEndian.Uint64(b[:]))
+	default:
+		return damaged("a value of type %d, this program knows strings, hashes and members of sorted sets", b[0])
 	}
-	return b[0] == isHash, nil
+	return nil
 }
 
 // Bits of numbers, whole bytes of a uvarint.

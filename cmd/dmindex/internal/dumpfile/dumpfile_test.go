@@ -31,7 +31,7 @@ func write(t rapid.TB, pairs []client.Pair) []byte {
 
 func read(file []byte) (pairs []client.Pair, err error) {
 	_, _, err = Read(bytes.NewReader(file), func(Description) error { return nil }, func(p client.Pair) error {
-		pairs = append(pairs, client.Pair{Key: bytes.Clone(p.Key), Value: bytes.Clone(p.Value), Expires: p.Expires, Hash: p.Hash})
+		pairs = append(pairs, client.Pair{Key: bytes.Clone(p.Key), Value: bytes.Clone(p.Value), Expires: p.Expires, Hash: p.Hash, Member: p.Member, Score: p.Score})
 		return nil
 	})
 	return pairs, err
@@ -42,6 +42,9 @@ func TestRoundTrip(t *testing.T) {
 		item := rapid.SliceOfN(rapid.Byte(), 0, 300)
 		pairs := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) client.Pair {
 			p := client.Pair{Key: item.Draw(t, "key"), Value: item.Draw(t, "value"), Hash: rapid.Bool().Draw(t, "hash")}
+			if p.Member = !p.Hash && rapid.Bool().Draw(t, "member"); p.Member {
+				p.Score = rapid.Float64().Draw(t, "score")
+			}
 			if deadline := rapid.Int64Min(0).Draw(t, "deadline"); deadline != 0 {
 				p.Expires = time.UnixMilli(deadline)
 			}
@@ -52,7 +55,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatalf("read %d pairs of %d: %v", len(got), len(pairs), err)
 		}
 		for i := range got {
-			if !bytes.Equal(got[i].Key, pairs[i].Key) || !bytes.Equal(got[i].Value, pairs[i].Value) || !got[i].Expires.Equal(pairs[i].Expires) || got[i].Hash != pairs[i].Hash {
+			if !bytes.Equal(got[i].Key, pairs[i].Key) || !bytes.Equal(got[i].Value, pairs[i].Value) || !got[i].Expires.Equal(pairs[i].Expires) || got[i].Hash != pairs[i].Hash || got[i].Member != pairs[i].Member || got[i].Score != pairs[i].Score {
 				t.Fatalf("pair %d differs", i)
 			}
 		}
@@ -60,7 +63,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 // TestReadsEarlierVersions: pairs of a dump without times do not expire, and those of one without
-// types are strings.
+// types are strings. A type that is not known is damage.
 func TestReadsEarlierVersions(t *testing.T) {
 	for version, records := range map[string]string{"\x01": "\x02a\x011\x01\x00", "\x02": "\x02a\x011\x00\x01\x00\x07", "\x03": "\x02a\x011\x00\x00\x01\x00\x07\x01"} {
 		file := []byte("DMDUMP\x00" + version + "\x02\x00\x00\x00{}" + records + "\x00\x02\x00\x00\x00\x00\x00\x00\x00")
@@ -71,7 +74,7 @@ func TestReadsEarlierVersions(t *testing.T) {
 			t.Errorf("version %x: %+v, %v", version, got, err)
 		}
 	}
-	file := []byte("DMDUMP\x00\x03\x02\x00\x00\x00{}\x02a\x011\x00\x02\x00\x01\x00\x00\x00\x00\x00\x00\x00")
+	file := []byte("DMDUMP\x00\x04\x02\x00\x00\x00{}\x02a\x011\x00\x03\x00\x01\x00\x00\x00\x00\x00\x00\x00")
 	sum := sha256.Sum256(file)
 	if got, err := read(append(file, sum[:]...)); !errors.Is(err, ErrDamaged) {
 		t.Errorf("a value of a later type: %+v, %v", got, err)
@@ -80,7 +83,7 @@ func TestReadsEarlierVersions(t *testing.T) {
 
 // TestEveryDamageIsSeen cuts the file at every byte and flips every byte.
 func TestEveryDamageIsSeen(t *testing.T) {
-	file := write(t, []client.Pair{{Key: []byte("a"), Value: []byte("1")}, {}, {Key: []byte("key"), Value: bytes.Repeat([]byte("v"), 200), Expires: time.UnixMilli(1_900_000_000_123)}})
+	file := write(t, []client.Pair{{Key: []byte("a"), Value: []byte("1")}, {}, {Key: []byte("set"), Value: []byte("m"), Member: true, Score: 1.5}, {Key: []byte("key"), Value: bytes.Repeat([]byte("v"), 200), Expires: time.UnixMilli(1_900_000_000_123)}})
 	for n := range file {
 		if _, err := read(file[:n]); !errors.Is(err, ErrDamaged) {
 			t.Errorf("cut at %d of %d: %v", n, len(file), err)
@@ -101,6 +104,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("DMDUMP\x00\x01"))
 	f.Add([]byte("DMDUMP\x00\x02"))
 	f.Add([]byte("DMDUMP\x00\x03"))
+	f.Add([]byte("DMDUMP\x00\x04"))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if _, err := read(in); err != nil && !errors.Is(err, ErrDamaged) {
 			t.Errorf("error %v does not say ErrDamaged", err)

@@ -1,0 +1,273 @@
+package resp
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+
+	"github.com/tidwall/redcon"
+
+	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/sortedset"
+)
+
+// by is what a range of a sorted set counts.
+type by uint8
+
+const (
+	byAny by = iota // by rank, unless the arguments say otherwise
+	byRank
+	byScore
+	byMember
+)
+
+// setRange is what a command asks for of a set.
+type setRange struct {
+	by              by
+	reverse, scores bool
+	start, stop     int64 // by rank
+	limits          [2]sortedset.Limit
+	ends            sortedset.Ends
+	none            bool  // of ends
+	offset, most    int64 // of LIMIT; a negative most is no bound
+	turns           bool  // REV may be said
+}
+
+func (c *conn) cmdZRange(args [][]byte)    { c.rangeOf(args, setRange{turns: true}) }
+func (c *conn) cmdZRevRange(args [][]byte) { c.rangeOf(args, setRange{by: byRank, reverse: true}) }
+func (c *conn) cmdZRangeByScore(args [][]byte) {
+	c.rangeOf(args, setRange{by: byScore})
+}
+func (c *conn) cmdZRevRangeByScore(args [][]byte) {
+	c.rangeOf(args, setRange{by: byScore, reverse: true})
+}
+
+// rangeOf reads the arguments as Redis does, and replies the range.
+func (c *conn) rangeOf(args [][]byte, r setRange) {
+	if err := r.read(args, c.s.core.Index.MaxKeyBytes); err != nil {
+		c.replyError(err.Error())
+		return
+	}
+	s := c.sets(args[1], false)
+	if s == nil {
+		return
+	}
+	g := gathered{c: c}
+	defer c.account.force(holdMany, 0)
+	err := r.gather(s, bytes.Clone(args[1]), &g)
+	switch {
+	case err != nil:
+		c.failSet(err)
+	case g.full != nil:
+		c.fail(g.full)
+	default:
+		g.reply(r.scores, true)
+	}
+}
+
+func (r *setRange) read(args [][]byte, longest int) error {
+	r.most = -1
+	for rest := args[4:]; len(rest) > 0; rest = rest[1:] {
+		switch o := rest[0]; {
+		case is(o, "WITHSCORES"):
+			r.scores = true
+		case is(o, "LIMIT") && len(rest) > 2:
+			var ok, also bool
+			r.offset, ok = engine.ParseInteger(rest[1])
+			r.most, also = engine.ParseInteger(rest[2])
+			if !ok || !also {
+				return errNotInteger
+			}
+			rest = rest[2:]
+		case is(o, "REV") && r.turns:
+			r.reverse, r.turns = true, false
+		case is(o, "BYLEX") && r.by == byAny:
+			r.by = byMember
+		case is(o, "BYSCORE") && r.by == byAny:
+			r.by = byScore
+		default:
+			return errSyntax
+		}
+	}
+	if r.by == byAny {
+		r.by = byRank
+	}
+	switch {
+	case r.most != -1 && r.by == byRank:
+		return errRankLimit
+	case r.scores && r.by == byMember:
+		return errLexScores
+	}
+	low, high := args[2], args[3]
+	if r.reverse && r.by != byRank {
+		low, high = high, low
+	}
+	var err error
+	switch r.by {
+	case byRank:
+		var ok, also bool
+		r.start, ok = engine.ParseInteger(low)
+		if r.stop, also = engine.ParseInteger(high); !ok || !also {
+			err = errNotInteger
+		}
+	case byScore:
+		r.limits, err = limitsOf(low, high)
+	case byMember:
+		r.ends, r.none, err = endsOf(low, high, max(longest-sortedset.Overhead, 0))
+	}
+	return err
+}
+
+// gather collects the range.
+func (r *setRange) gather(s *sortedset.Sets, key []byte, g *gathered) error {
+	switch r.by {
+	case byScore:
+		return s.ByScore(key, r.limits, r.reverse, r.hint(), r.limited(g))
+	case byMember:
+		if r.none {
+			r.most = 0
+		}
+		return s.ByMember(key, r.ends, r.reverse, r.limited(g))
+	}
+	return r.gatherRanks(s, key, g)
+}
+
+// hint is how many members are read at a time; 0 = many.
+func (r *setRange) hint() int {
+	if n := r.offset + r.most; r.most > 0 && n > 0 && n < math.MaxInt32 {
+		return int(n)
+	}
+	return 0
+}
+
+// limited gathers what LIMIT says.
+func (r *setRange) limited(g *gathered) func(p sortedset.Pair) bool {
+	skip, most := r.offset, r.most
+	return func(p sortedset.Pair) bool {
+		switch {
+		case skip < 0 || most == 0:
+			return false
+		case skip > 0:
+			skip--
+			return true
+		}
+		most--
+		return g.add(p) && most != 0
+	}
+}
+
+// gatherRanks collects the members from rank start to stop. Ranks are counted from the end that is
+// nearer: members before are read.
+func (r *setRange) gatherRanks(s *sortedset.Sets, key []byte, g *gathered) error {
+	start, stop := r.start, r.stop
+	if start < 0 && stop >= 0 { // only a count says which comes first
+		n, err := s.Card(key)
+		if err != nil {
+			return err
+		}
+		start = max(start+n, 0)
+	}
+	if start >= 0 {
+		from := setRange{offset: start, most: -1}
+		if stop >= 0 {
+			if from.most = stop - start + 1; from.most <= 0 {
+				from.most = 0
+			}
+		}
+		err := s.ByScore(key, sortedset.All, r.reverse, from.hint(), from.limited(g))
+		if stop < 0 && g.full == nil && err == nil {
+			g.pairs = g.pairs[:max(int64(len(g.pairs))+stop+1, 0)]
+		}
+		return err
+	}
+	// Both count from the far end.
+	from := setRange{offset: -(stop + 1), most: stop - start + 1}
+	if from.most <= 0 {
+		from.most = 0
+	}
+	err := s.ByScore(key, sortedset.All, !r.reverse, from.hint(), from.limited(g))
+	g.reverse()
+	return err
+}
+
+// scanWhole is how many members a set has at most that ZSCAN replies in one step, in the order of
+// their scores, as Redis does.
+const scanWhole = 128
+
+// cmdZScan is ZSCAN key cursor [MATCH pattern] [COUNT n]. A set of more than scanWhole members is
+// read in their own order; where it goes on is kept as SCAN's is.
+func (c *conn) cmdZScan(args [][]byte) {
+	cursor, ok := cursorOf(args[2])
+	if !ok {
+		c.replyError(errCursor.Error())
+		return
+	}
+	key := bytes.Clone(args[1])
+	options, wrong := readScan(args[3:], c.s.core.Index.MaxKeyBytes)
+	if options.typed != "" {
+		wrong = errSyntax
+	}
+	s := c.sets(args[1], false)
+	if s == nil {
+		return
+	}
+	defer c.account.force(holdMany, 0)
+	g := gathered{c: c}
+	more := false
+	var err error
+	first := func(most int) func(p sortedset.Pair) bool {
+		return func(p sortedset.Pair) bool {
+			if more = len(g.pairs) == most; more {
+				return false
+			}
+			return g.add(p)
+		}
+	}
+	if cursor == 0 {
+		err = s.ByScore(key, sortedset.All, false, scanWhole+1, first(scanWhole))
+	}
+	if cursor != 0 || more {
+		var from []byte
+		if cursor != 0 {
+			if from, ok = c.startOf(cursor); !ok {
+				return
+			}
+		}
+		g.pairs, more = nil, false
+		err = s.ByMember(key, sortedset.Ends{From: from}, false, first(int(options.count)))
+	}
+	switch {
+	case err != nil:
+		c.failSet(err)
+		return
+	case g.full != nil:
+		c.fail(g.full)
+		return
+	case wrong != nil && len(g.pairs) > 0: // as in Redis, only of a set that is there
+		c.replyError(wrong.Error())
+		return
+	}
+	cursor = 0
+	if more {
+		next := append(bytes.Clone(g.pairs[len(g.pairs)-1].Member), 0)
+		cursor = c.s.cursors.put(next, &c.cursors)
+	}
+	b := c.newBody()
+	n := 0
+	for _, p := range g.pairs {
+		if options.pattern != nil {
+			if matches, _ := options.pattern.match(p.Member); !matches {
+				continue
+			}
+		}
+		if err := b.add(len(p.Member)+128, "use a smaller COUNT"); err != nil {
+			b.fail(err)
+			return
+		}
+		var text [32]byte
+		c.out = redcon.AppendBulk(redcon.AppendBulk(c.out, p.Member), formatScore(text[:0], p.Score))
+		n += 2
+	}
+	head := redcon.AppendBulkString(appendHead(nil, 2), strconv.FormatUint(cursor, 10))
+	b.send(appendHead(head, n))
+}

@@ -1,0 +1,145 @@
+package computeserver
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/dmindex/dmindex/api/config"
+	"github.com/dmindex/dmindex/computeserver/computeservertest"
+)
+
+// sorting are commands on sorted sets, and what other commands say of one, with %s for their key.
+var sorting = []string{
+	"ZSCORE %s a", "ZMSCORE %s a b", "ZCARD %s", "ZCOUNT %s 0 1", "ZREM %s a", "ZRANK %s a", "ZREVRANK %s a", "ZRANGE %s 0 -1", "ZREVRANGE %s 0 -1", "ZRANGEBYSCORE %s -inf inf", "ZPOPMIN %s", "ZPOPMAX %s 2", "ZREMRANGEBYSCORE %s 0 1", "ZSCAN %s 0", "ZSCAN %s 0 NOPE", "ZADD %s XX 1 a", "ZADD %s XX INCR 1 a", "EXISTS %s", "TYPE %s",
+	"ZADD %s 1 a", "ZADD %s 1 a", "ZADD %s 2 a 3 b", "ZADD %s CH 2 a 4 b 5 c", "ZRANGE %s 0 -1 WITHSCORES", "TYPE %s", "EXISTS %s %s", "TOUCH %s", "OBJECT REFCOUNT %s",
+	"ZADD %s NX 9 a 6 d", "ZADD %s XX 2.5 a 6 e", "ZADD %s GT CH 1 a 9 b", "ZADD %s LT CH 9 a 1 b", "ZADD %s GT 7 f", "ZADD %s XX GT CH 8 f", "ZADD %s NX XX 1 a", "ZADD %s GT LT 1 a", "ZADD %s NX GT 1 a", "ZADD %s INCR 1 a 2 b", "ZADD %s INCR 1 a", "ZADD %s NX INCR 1 a", "ZADD %s GT INCR -1 a", "ZADD %s 1", "ZADD %s 1 a 2", "ZADD %s", "ZADD %s x a", "ZADD %s '' a", "ZADD %s nan a", "ZADD %s 1 a x b", "ZADD %s CH", "ZADD %s 1 x 2 x", "ZSCORE %s x", "ZREM %s x x y",
+	"ZRANGE %s 0 -1 WITHSCORES", "ZADD %s inf i -inf j", "ZADD %s INCR -inf i", "ZINCRBY %s inf j", "ZINCRBY %s -inf i", "ZADD %s 1e400 a", "ZADD %s 1e-400 a", "ZADD %s 0x10 h", "ZADD %s +1.5 h", "ZADD %s 5e1 h", "ZADD %s -0 z 0 y", "ZSCORE %s z", "ZRANGEBYSCORE %s 0 0 WITHSCORES", "ZREM %s z y",
+	"ZRANGE %s 0 -1 WITHSCORES", "ZRANGE %s 1 2", "ZRANGE %s 1 100", "ZRANGE %s -2 -1", "ZRANGE %s -100 1", "ZRANGE %s 1 -2", "ZRANGE %s 2 1", "ZRANGE %s 100 200", "ZRANGE %s -1 -2", "ZRANGE %s -3 3", "ZRANGE %s 0 0 WITHSCORES", "ZRANGE %s 0 -1 REV", "ZRANGE %s 1 2 REV WITHSCORES", "ZRANGE %s -2 -1 REV", "ZREVRANGE %s 0 1", "ZREVRANGE %s 0 1 WITHSCORES", "ZREVRANGE %s -3 -2", "ZREVRANGE %s 0 1 REV", "ZRANGE %s 0 1 REV REV",
+	"ZRANGE %s 0 5 BYSCORE", "ZRANGE %s 5 0 BYSCORE REV", "ZRANGE %s (1 5 BYSCORE", "ZRANGE %s -inf +inf BYSCORE LIMIT 1 2", "ZRANGE %s +inf -inf BYSCORE REV LIMIT 1 2 WITHSCORES", "ZRANGE %s -inf inf BYSCORE LIMIT 0 -1", "ZRANGE %s -inf inf BYSCORE LIMIT -1 2", "ZRANGE %s -inf inf BYSCORE LIMIT 0 0", "ZRANGE %s -inf inf BYSCORE LIMIT 100 1", "ZRANGE %s 0 1 LIMIT 0 1", "ZRANGE %s 0 1 LIMIT 0 -1", "ZRANGE %s 0 1 LIMIT x 1", "ZRANGE %s 0 1 LIMIT 1", "ZRANGE %s x 1", "ZRANGE %s 0 x BYSCORE", "ZRANGE %s (nan 1 BYSCORE", "ZRANGE %s 0 1 NOPE", "ZRANGE %s 0 1 BYSCORE BYLEX", "ZRANGE %s 0",
+	"ZRANGEBYSCORE %s 1 5", "ZRANGEBYSCORE %s (1 (5 WITHSCORES", "ZRANGEBYSCORE %s 5 1", "ZRANGEBYSCORE %s (5 (5", "ZRANGEBYSCORE %s 5 5", "ZRANGEBYSCORE %s -inf inf LIMIT 1 1", "ZRANGEBYSCORE %s 1 5 REV", "ZRANGEBYSCORE %s x 5", "ZREVRANGEBYSCORE %s 5 1 WITHSCORES", "ZREVRANGEBYSCORE %s inf -inf LIMIT 0 2", "ZREVRANGEBYSCORE %s (5 -inf", "ZCOUNT %s -inf inf", "ZCOUNT %s (1 5", "ZCOUNT %s 5 1", "ZCOUNT %s x 1", "ZCARD %s",
+	"ZRANK %s a", "ZRANK %s b", "ZREVRANK %s a", "ZREVRANK %s j", "ZRANK %s none", "ZMSCORE %s a none b", "ZMSCORE %s", "ZSCORE %s none", "ZSCORE %s",
+	"ZSCAN %s 0", "ZSCAN %s 0 MATCH [a-c]", "ZSCAN %s 0 COUNT 0", "ZSCAN %s x", "ZSCAN %s 0 MATCH", "ZSCAN %s 0 NOPE 1",
+	"ZPOPMIN %s", "ZPOPMAX %s", "ZPOPMIN %s 0", "ZPOPMIN %s -1", "ZPOPMIN %s x", "ZPOPMIN %s 1 2", "ZPOPMAX %s 2", "ZREMRANGEBYSCORE %s (2 3", "ZREMRANGEBYSCORE %s x 3", "ZRANGE %s 0 -1 WITHSCORES", "ZPOPMIN %s 100", "EXISTS %s", "ZINCRBY %s 2 a", "ZINCRBY %s 0.5 a", "ZINCRBY %s x a", "ZREM %s a", "EXISTS %s", "TYPE %s",
+	// members of the same score, with bytes that stand in keys
+	"ZADD %s 0 aa 0 a 0 '' 0 b 0 ab 0 c", "ZRANGE %s 0 -1", "ZRANGE %s - + BYLEX", "ZRANGE %s [a (b BYLEX", "ZRANGE %s (a [b BYLEX", "ZRANGE %s + - BYLEX REV", "ZRANGE %s [b (a BYLEX REV LIMIT 1 2", "ZRANGE %s + - BYLEX", "ZRANGE %s [a b BYLEX", "ZRANGE %s a [b BYLEX", "ZRANGE %s - + BYLEX WITHSCORES", "ZRANGE %s - [ BYLEX", "ZRANGE %s ( + BYLEX LIMIT 0 1", "ZREMRANGEBYSCORE %s 0 0", "EXISTS %s",
+	// of another type
+	"ZADD %s 1 a", "GET %s", "STRLEN %s", "APPEND %s x", "INCR %s", "GETSET %s x", "GETDEL %s", "SET %s x GET", "SETNX %s x", "MGET %s %s", "HSET %s a 1", "HGET %s a", "HGETALL %s", "TTL %s", "EXPIREAT %s 33000000000", "ZADD %s 2 b", "EXPIRETIME %s", "PERSIST %s", "ZRANGE %s 0 -1", "SET %s x", "GET %s", "ZADD %s 1 a", "ZADD %s INCR 1 a", "ZSCORE %s a", "ZMSCORE %s a", "ZREM %s a", "ZCARD %s", "ZCOUNT %s 0 1", "ZRANK %s a", "ZRANGE %s 0 1", "ZRANGE %s 0 5 BYSCORE", "ZPOPMIN %s", "ZPOPMIN %s 0", "ZREMRANGEBYSCORE %s 0 1", "ZSCAN %s 0", "DEL %s", "HSET %s f v", "ZADD %s 1 a", "ZRANGE %s 0 -1", "DEL %s",
+	"ZADD %s 1 a", "DEL %s", "ZRANGE %s 0 -1", "ZADD %s 2 b", "ZRANGE %s 0 -1 WITHSCORES", "ZADD %s 3 c", "EXPIRE %s -1", "ZCARD %s", "ZADD %s 3 d", "ZRANGE %s 0 -1",
+	"COMMAND GETKEYS ZADD %s 1 a",
+}
+
+// TestSetsAgainstRedis: commands on sorted sets, and others on their keys, are answered byte by
+// byte as a real redis-server answers, at the server of the key and at another one, in RESP2 and
+// RESP3, alone and in a pipeline. What a set consists of lies on two servers.
+func TestSetsAgainstRedis(t *testing.T) {
+	var off [3]atomic.Int64
+	rnd := computeservertest.Seeded(t)
+	c := newCluster(t, config.RoutingOwner, expires(&off), 1, 2)
+	c.split([]uint32{1, 2}, "m", "\xff\xffset\x80")
+	for _, protocol := range []string{"2", "3"} {
+		p := newPair(t, c, protocol)
+		p.askOnKeys(sorting)
+		for range 12 {
+			var all [][]string
+			for range 1 + rnd.IntN(60) {
+				all = append(all, onSet(rnd, []string{"b", "c", "y", "z"}[rnd.IntN(4)]+protocol))
+			}
+			p.ask(all...)
+		}
+	}
+}
+
+// onSet is a command on a sorted set of few members, or on what else the key has.
+func onSet(rnd *rand.Rand, key string) []string {
+	member := func() string { return strings.Repeat("m", rnd.IntN(8)) + []string{"", "\x00", "\xff"}[rnd.IntN(3)] }
+	score := func() string { return fmt.Sprint(rnd.IntN(12)-4) + []string{"", ".5", ".25"}[rnd.IntN(3)] }
+	rank := func() string { return fmt.Sprint(rnd.IntN(14) - 7) }
+	return [][]string{
+		{"ZADD", key, score(), member(), score(), member()}, {"ZADD", key, score(), member()}, {"ZADD", key, "NX", score(), member()}, {"ZADD", key, "XX", "CH", score(), member()}, {"ZADD", key, "GT", "CH", score(), member()}, {"ZADD", key, "LT", score(), member()}, {"ZADD", key, "INCR", score(), member()},
+		{"ZINCRBY", key, score(), member()}, {"ZREM", key, member(), member()}, {"ZREM", key, member()}, {"ZSCORE", key, member()}, {"ZMSCORE", key, member(), member()}, {"ZCARD", key}, {"ZCOUNT", key, score(), score()},
+		{"ZRANGE", key, rank(), rank(), "WITHSCORES"}, {"ZRANGE", key, rank(), rank(), "REV"}, {"ZRANGE", key, score(), "(" + score(), "BYSCORE", "LIMIT", "1", "3"}, {"ZREVRANGE", key, rank(), rank()}, {"ZREVRANGEBYSCORE", key, score(), score(), "WITHSCORES"}, {"ZRANK", key, member()}, {"ZREVRANK", key, member()},
+		{"ZPOPMIN", key}, {"ZPOPMAX", key, "2"}, {"ZREMRANGEBYSCORE", key, score(), score()}, {"ZSCAN", key, "0"}, {"DEL", key}, {"SET", key, number(rnd)}, {"TYPE", key}, {"EXISTS", key}, {"ZADD", key, score(), member()}, {"DEL", key}, {"ZADD", key, score(), member(), score(), member()},
+	}[rnd.IntN(32)]
+}
+
+// TestSetIsOneKey: what a set consists of is shown to nobody, nor can it be written; large sets are
+// read in pieces, and what a deleted one leaves is removed.
+func TestSetIsOneKey(t *testing.T) {
+	var off [3]atomic.Int64
+	c := newCluster(t, config.RoutingOwner, func(cfg *Config) { expires(&off)(cfg); cfg.stays = false }, 1, 2)
+	c.split([]uint32{1, 2}, "m", "\xff\xffset\x80")
+	k := newTalk(c, 1)
+	ask := func(args ...string) string {
+		t.Helper()
+		k.Send(computeservertest.Command(args...))
+		return wholeReply(t, k.from)
+	}
+	const members = 1000
+	for _, key := range []string{"set", "zz", "\xff\xffz"} {
+		for i := 0; i < members; i += 100 {
+			add := []string{"ZADD", key}
+			for j := i; j < i+100; j++ {
+				add = append(add, fmt.Sprint(j%7), fmt.Sprintf("m%03d", j))
+			}
+			if got := ask(add...); got != ":100\r\n" {
+				t.Fatal(got)
+			}
+		}
+		if got := ask("ZCARD", key) + ask("ZCOUNT", key, "3", "3"); got != ":1000\r\n:143\r\n" {
+			t.Errorf("ZCARD and ZCOUNT gave %q", got)
+		}
+		if got := ask("ZRANK", key, "m006") + ask("ZREVRANK", key, "m006"); got != ":858\r\n:141\r\n" {
+			t.Errorf("ranks are %q", got)
+		}
+		if got := ask("ZRANGE", key, "500", "501") + ask("ZRANGE", key, "-1", "-1") + ask("ZRANGE", key, "998", "-1"); got != "*2\r\n$4\r\nm500\r\n$4\r\nm507\r\n*1\r\n$4\r\nm993\r\n*2\r\n$4\r\nm986\r\n$4\r\nm993\r\n" {
+			t.Errorf("ranges are %q", got)
+		}
+		seen, cursor := map[string]bool{}, "0"
+		for {
+			got := strings.Split(ask("ZSCAN", key, cursor, "COUNT", "300"), "\r\n")
+			for i := 5; i+3 < len(got); i += 4 {
+				seen[got[i]] = true
+			}
+			if cursor = got[2]; cursor == "0" {
+				break
+			}
+		}
+		if len(seen) != members {
+			t.Errorf("ZSCAN showed %d of %d members", len(seen), members)
+		}
+	}
+	if got := ask("DBSIZE") + ask("SCAN", "0", "COUNT", "1000") + ask("SCAN", "0", "TYPE", "zset", "MATCH", "z*"); got != ":3\r\n*2\r\n$1\r\n0\r\n*3\r\n$3\r\nset\r\n$2\r\nzz\r\n$3\r\n\xff\xffz\r\n*2\r\n$1\r\n0\r\n*1\r\n$2\r\nzz\r\n" {
+		t.Errorf("the keys are %q", got)
+	}
+	if got := ask("RANGE", "", "") + ask("RANGE", "", "", "REV", "LIMIT", "2"); got != "*6\r\n$3\r\nset\r\n$-1\r\n$2\r\nzz\r\n$-1\r\n$3\r\n\xff\xffz\r\n$-1\r\n*4\r\n$3\r\n\xff\xffz\r\n$-1\r\n$2\r\nzz\r\n$-1\r\n" {
+		t.Errorf("the pairs are %q", got)
+	}
+	for _, args := range [][]string{{"SET", "\xff\xffset1", "x"}, {"GET", "\xff\xffset"}, {"DEL", "\xff\xffset"}, {"ZADD", "\xff\xffset1", "1", "a"}} {
+		if got := ask(args...); !strings.HasPrefix(got, "-ERR keys that begin with the bytes ff ff and the letters set are") {
+			t.Errorf("%q gave %q", args, got)
+		}
+	}
+	if got := ask("ZADD", "set", "1", strings.Repeat("m", 600)); !strings.HasPrefix(got, "-ERR the member takes 628 bytes of a key") {
+		t.Error(got)
+	}
+	ask("SET", "set", "x")
+	ask("DEL", "zz")
+	ask("FLUSHALL")
+	computeservertest.Await(t, "what the sets consisted of is removed", func() bool { return c.store.Len() == 0 })
+}
+
+// TestSetsNeedTheField: an index whose stored values have no byte that says their type has no
+// sorted sets, and says which field is why.
+func TestSetsNeedTheField(t *testing.T) {
+	c := newCluster(t, config.RoutingAny, nil, 1)
+	k := newTalk(c, 1)
+	for _, args := range [][]string{{"ZADD", "a", "1", "m"}, {"ZSCORE", "a", "m"}, {"ZRANGE", "a", "0", "1"}, {"ZREM", "a", "m"}, {"ZSCAN", "a", "0"}} {
+		k.Send(computeservertest.Command(args...))
+		if got := wholeReply(t, k.from); got != "-ERR this index has no sorted sets, and nothing was done: they need keys of type Bytes and spec.expiry: Enabled, which it does not have, for good; use an index with both\r\n" {
+			t.Errorf("%q gave %q", args, got)
+		}
+	}
+}

@@ -1,0 +1,374 @@
+package sortedset
+
+import (
+	"math"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+)
+
+// changeMost is how many members are changed side by side.
+const changeMost = 128
+
+// Rule is when a member gets its score.
+type Rule struct {
+	Absent, Present bool // only a new one; only one that is there
+	Greater, Less   bool // one that is there only to a greater score, or a lower one
+	Add             bool // the score is added to the one it has
+}
+
+// Pair is a member and its score.
+type Pair struct {
+	Member []byte
+	Score  float64
+}
+
+// Added is what Add did.
+type Added struct {
+	New, Changed int
+	Score        float64 // that the last member has
+	Done         bool    // the rule let it have that
+}
+
+// edit is one member of a change.
+type edit struct {
+	Pair
+	did       bool    // has its outcome
+	done, new bool    // the rule let it; it was not there
+	changed   bool    // it has another score
+	now       float64 // that it has
+	was       item    // pending, between steps
+}
+
+// decide says what becomes of a member that has the score old, if it is there.
+func (r Rule) decide(score, old float64, there bool) (to float64, do bool, err error) {
+	switch {
+	case there && r.Absent, !there && r.Present:
+		return old, false, nil
+	case there && r.Add:
+		score += old
+	}
+	if math.IsNaN(score) {
+		return old, false, failure(rpcv1.Outcome_WRONG_VALUE, "resulting score is not a number (NaN)")
+	}
+	if score == 0 {
+		score = 0 // not -0, which is the same
+	}
+	if there && (r.Greater && score <= old || r.Less && score >= old) {
+		return old, false, nil
+	}
+	return score, true, nil
+}
+
+// Add gives members their scores, one after the other where one is named twice. Scores are not NaN.
+func (s *Sets) Add(key []byte, r Rule, pairs []Pair) (out Added, err error) {
+	if err = s.Check(key); err != nil {
+		return out, err
+	}
+	for _, p := range pairs {
+		if err = s.checkMember(p.Member); err != nil {
+			return out, err
+		}
+	}
+	for len(pairs) > 0 {
+		var edits []*edit
+		seen := map[string]bool{}
+		for len(pairs) > 0 && len(edits) < changeMost && !seen[string(pairs[0].Member)] {
+			seen[string(pairs[0].Member)] = true
+			edits = append(edits, &edit{Pair: pairs[0]})
+			pairs = pairs[1:]
+		}
+		if err = s.apply(key, r, edits); err != nil {
+			return out, err
+		}
+		for _, e := range edits {
+			if e.new {
+				out.New++
+			}
+			if e.changed && !e.new {
+				out.Changed++
+			}
+			out.Score, out.Done = e.now, e.done
+		}
+	}
+	return out, nil
+}
+
+// apply changes different members.
+func (s *Sets) apply(key []byte, r Rule, todo []*edit) error {
+	for try := range tries {
+		if try > 0 {
+			s.Index.Pause(try)
+		}
+		h, there, err := s.head(key)
+		if err != nil {
+			return err
+		}
+		var known []*edit
+		if !there || h.state == isNew {
+			for _, e := range todo { // what is not there has no item
+				e.was = item{}
+			}
+			known = todo
+		} else if known, err = s.look(key, h.number, todo); err != nil {
+			return err
+		}
+		var ops []*rpcv1.Operation
+		var changing []*edit
+		for _, e := range known {
+			there := e.was != item{}
+			to, do, err := r.decide(e.Score, e.was.score, there)
+			if err != nil {
+				return err
+			}
+			e.done, e.new, e.now = do, do && !there, to
+			if e.changed = do && (!there || to != e.was.score); !e.changed {
+				e.did = true
+				continue
+			}
+			changing = append(changing, e)
+		}
+		if len(changing) > 0 && (!there || h.state == isNew) {
+			if h, err = s.made(key); err != nil {
+				return err
+			}
+		}
+		for _, e := range changing {
+			op := &rpcv1.Operation{Kind: rpcv1.Operation_SWAP, Key: h.number.item(e.Member), Condition: rpcv1.Operation_ABSENT}
+			if !e.new {
+				op.Condition, op.Operand = rpcv1.Operation_EQUAL, e.was.marshal()
+			}
+			e.was = item{pending: true, had: !e.new, score: e.now, stamp: s.draw(), former: e.was.score, formerStamp: e.was.stamp}
+			op.Value = e.was.marshal()
+			ops = append(ops, op)
+		}
+		var begun []*edit
+		var failed *rpcv1.Outcome
+		for i, o := range s.do(ops) {
+			switch o.Code {
+			case rpcv1.Outcome_OK:
+				s.changed = true
+				begun = append(begun, changing[i])
+			case rpcv1.Outcome_ALREADY_EXISTS, rpcv1.Outcome_NOT_FOUND, rpcv1.Outcome_MISMATCH:
+			default:
+				s.changed = s.changed || o.Code == rpcv1.Outcome_UNKNOWN
+				failed = o
+			}
+		}
+		if err := s.settle(key, h.number, begun); err != nil {
+			return err
+		}
+		if err := s.abandon(h.number, begun); err != nil {
+			return err
+		}
+		if failed != nil {
+			return s.failed(failed)
+		}
+		var left []*edit
+		for _, e := range todo {
+			if !e.did {
+				left = append(left, e)
+			}
+		}
+		if todo = left; len(todo) == 0 {
+			return nil
+		}
+	}
+	return s.busy()
+}
+
+// do is Index.Do of any number of operations.
+func (s *Sets) do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
+	if len(ops) == 0 {
+		return nil
+	}
+	return s.Index.Do(ops)
+}
+
+// look reads the items of members into edit.was. It returns those that are known; the others were
+// pending, and are settled.
+func (s *Sets) look(key []byte, n number, edits []*edit) (known []*edit, err error) {
+	ops := make([]*rpcv1.Operation, len(edits))
+	for i, e := range edits {
+		ops[i] = &rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: n.item(e.Member)}
+	}
+	var pending []*edit
+	for i, o := range s.do(ops) {
+		e := edits[i]
+		switch o.Code {
+		case rpcv1.Outcome_NOT_FOUND:
+			e.was = item{}
+			known = append(known, e)
+		case rpcv1.Outcome_OK:
+			is, ok := parseItem(o.Value)
+			if !ok {
+				return nil, errForm
+			}
+			if is.pending {
+				pending = append(pending, &edit{Pair: e.Pair, was: is})
+				continue
+			}
+			e.was = is
+			known = append(known, e)
+		default:
+			return nil, s.failed(o)
+		}
+	}
+	return known, s.settle(key, n, pending)
+}
+
+// settle takes steps 2 and 3 of pending items. An edit did what it was to do afterwards, unless the
+// number is dead and the member was new.
+func (s *Sets) settle(key []byte, n number, edits []*edit) error {
+	if len(edits) == 0 {
+		return nil
+	}
+	var ops []*rpcv1.Operation
+	fresh := false
+	for _, e := range edits {
+		ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_UPSERT, Key: n.entry(e.was.score, e.Member, e.was.stamp)})
+		fresh = fresh || !e.was.had
+	}
+	if fresh {
+		ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_SET_HEAD, Key: key})
+	}
+	outcomes := s.do(ops)
+	for _, o := range outcomes[:len(edits)] {
+		if o.Code != rpcv1.Outcome_OK {
+			return s.failed(o)
+		}
+	}
+	alive := true
+	if fresh {
+		var err error
+		if alive, err = s.alive(key, n, outcomes[len(edits)]); err != nil {
+			return err
+		}
+	}
+	ops = ops[:0]
+	for _, e := range edits {
+		if !e.was.had && !alive {
+			continue
+		}
+		e.did = true
+		ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_SWAP, Key: n.item(e.Member), Condition: rpcv1.Operation_EQUAL, Operand: e.was.marshal(), Value: e.was.settled().marshal()})
+		if e.was.had {
+			ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_DELETE, Key: n.entry(e.was.former, e.Member, e.was.formerStamp)})
+		}
+	}
+	for _, o := range s.do(ops) {
+		if !o.Code.Meaning().Answer {
+			return s.failed(o)
+		}
+	}
+	return nil
+}
+
+// abandon takes back what settle did not do: new members under a number that is dead. Those that
+// somebody else had settled before it died were members. Only who made a change takes it back.
+func (s *Sets) abandon(n number, edits []*edit) error {
+	var ops []*rpcv1.Operation
+	var of []*edit
+	for _, e := range edits {
+		if !e.did {
+			of = append(of, e)
+			ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_REMOVE, Key: n.item(e.Member), Condition: rpcv1.Operation_EQUAL, Operand: e.was.marshal()})
+		}
+	}
+	for i, o := range s.do(ops) {
+		switch o.Code {
+		case rpcv1.Outcome_OK:
+		case rpcv1.Outcome_MISMATCH:
+			of[i].did = true
+		case rpcv1.Outcome_NOT_FOUND: // it was settled and removed, or it is collected
+			return failure(rpcv1.Outcome_UNKNOWN, "the set was deleted meanwhile; whether the member was added before is not known")
+		default:
+			return s.failed(o)
+		}
+	}
+	return nil
+}
+
+// Remove removes members, and returns how many were there. A set without members is gone.
+func (s *Sets) Remove(key []byte, members [][]byte) (removed int, err error) {
+	seen := map[string]bool{}
+	var n number
+	for len(members) > 0 {
+		var edits []*edit
+		for len(members) > 0 && len(edits) < changeMost {
+			// One that is too long is not there.
+			if !seen[string(members[0])] && s.checkMember(members[0]) == nil {
+				seen[string(members[0])] = true
+				edits = append(edits, &edit{Pair: Pair{Member: members[0]}})
+			}
+			members = members[1:]
+		}
+		for try := 0; len(edits) > 0; try++ {
+			if try == tries {
+				return removed, s.busy()
+			}
+			if try > 0 {
+				s.Index.Pause(try)
+			}
+			h, there, err := s.head(key)
+			if err != nil || !there {
+				return removed, err
+			}
+			n = h.number
+			known, err := s.look(key, n, edits)
+			if err != nil {
+				return removed, err
+			}
+			var present []*edit
+			for _, e := range known {
+				if e.was == (item{}) {
+					e.did = true
+				} else {
+					present = append(present, e)
+				}
+			}
+			gone, err := s.remove(n, present)
+			if removed += len(gone); err != nil {
+				return removed, err
+			}
+			var left []*edit
+			for _, e := range edits {
+				if !e.did {
+					left = append(left, e)
+				}
+			}
+			edits = left
+		}
+	}
+	if removed > 0 {
+		_ = s.closeEmpty(key, n) // Collect does it later
+	}
+	return removed, nil
+}
+
+// remove removes members whose settled items are known, and returns those that it removed.
+func (s *Sets) remove(n number, edits []*edit) (gone []*edit, err error) {
+	ops := make([]*rpcv1.Operation, len(edits))
+	for i, e := range edits {
+		ops[i] = &rpcv1.Operation{Kind: rpcv1.Operation_REMOVE, Key: n.item(e.Member), Condition: rpcv1.Operation_EQUAL, Operand: e.was.marshal()}
+	}
+	var failed *rpcv1.Outcome
+	var stale []*rpcv1.Operation
+	for i, o := range s.do(ops) {
+		e := edits[i]
+		switch o.Code {
+		case rpcv1.Outcome_OK:
+			s.changed, e.did = true, true
+			gone = append(gone, e)
+			stale = append(stale, &rpcv1.Operation{Kind: rpcv1.Operation_DELETE, Key: n.entry(e.was.score, e.Member, e.was.stamp)})
+		case rpcv1.Outcome_NOT_FOUND, rpcv1.Outcome_MISMATCH:
+		default:
+			s.changed = s.changed || o.Code == rpcv1.Outcome_UNKNOWN
+			failed = o
+		}
+	}
+	s.do(stale) // what is left of them counts no more
+	if failed != nil {
+		err = s.failed(failed)
+	}
+	return gone, err
+}

@@ -1,0 +1,354 @@
+package sortedset
+
+import (
+	"bytes"
+	"math"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+)
+
+// walkMost is how many entries or items are read side by side.
+const walkMost = 256
+
+// Scores calls visit with the score of each member; false if it is not there.
+func (s *Sets) Scores(key []byte, members [][]byte, visit func(score float64, there bool)) error {
+	for len(members) > 0 {
+		some := members[:min(len(members), changeMost)]
+		members = members[len(some):]
+		all := make([]*edit, len(some))
+		var todo []*edit
+		for i, m := range some {
+			all[i] = &edit{Pair: Pair{Member: m}}
+			if s.checkMember(m) == nil { // else it is not there
+				todo = append(todo, all[i])
+			}
+		}
+		for try := 0; len(todo) > 0; try++ {
+			if try == tries {
+				return s.busy()
+			}
+			if try > 0 {
+				s.Index.Pause(try)
+			}
+			h, there, err := s.head(key)
+			if err != nil {
+				return err
+			}
+			if !there {
+				for _, e := range todo {
+					e.was = item{}
+				}
+				break
+			}
+			known, err := s.look(key, h.number, todo)
+			if err != nil {
+				return err
+			}
+			for _, e := range known {
+				e.did = true
+			}
+			var left []*edit
+			for _, e := range todo {
+				if !e.did {
+					left = append(left, e)
+				}
+			}
+			todo = left
+		}
+		for _, e := range all {
+			visit(e.was.score, e.was != item{})
+		}
+	}
+	return nil
+}
+
+// Limit is one end of a range of scores.
+type Limit struct {
+	Score float64
+	Open  bool // exclusive
+}
+
+// All is the range of every score.
+var All = [2]Limit{{Score: math.Inf(-1)}, {Score: math.Inf(1)}}
+
+// bounds are the entries of a range of scores: inclusive, exclusive.
+func (n number) bounds(of [2]Limit) (start, end []byte) {
+	start, end = appendScore(n.under(isEntry), of[0].Score), appendScore(n.under(isEntry), of[1].Score)
+	if of[0].Open {
+		start = after(start)
+	}
+	if !of[1].Open {
+		end = after(end)
+	}
+	return start, end
+}
+
+// ByScore calls visit with the members of a range of scores, in their order or in reverse, until it
+// returns false. Members of the same score are in their own order. Each that is there all the time
+// with its score is seen once. hint is how many are wanted; 0 = many. visit may keep the member.
+func (s *Sets) ByScore(key []byte, of [2]Limit, reverse bool, hint int, visit func(p Pair) bool) error {
+	return s.walkEntries(key, of, reverse, hint, func(_ number, e *edit) bool {
+		return visit(Pair{e.Member, e.was.score})
+	})
+}
+
+func (s *Sets) walkEntries(key []byte, of [2]Limit, reverse bool, hint int, visit func(n number, e *edit) bool) error {
+	h, there, err := s.head(key)
+	if err != nil || !there {
+		return err
+	}
+	start, end := h.number.bounds(of)
+	for bytes.Compare(start, end) < 0 {
+		most := walkMost
+		if hint > 0 {
+			most = min(most, hint)
+		}
+		var keys [][]byte
+		err := s.Index.Scan(start, end, most, reverse, func(k, _ []byte) bool {
+			keys = append(keys, bytes.Clone(k))
+			return true
+		})
+		if err != nil {
+			return err
+		}
+		count, _, err := s.check(key, h.number, keys)
+		if err != nil {
+			return err
+		}
+		for _, e := range count {
+			if !visit(h.number, e) {
+				return nil
+			}
+		}
+		if len(keys) < most {
+			return nil
+		}
+		if last := keys[len(keys)-1]; reverse {
+			end = last
+		} else {
+			start = after(last)
+		}
+	}
+	return nil
+}
+
+// check returns the members of those entries that count, and deletes the others: they never will
+// again.
+func (s *Sets) check(key []byte, n number, entries [][]byte) (count []*edit, stale int, err error) {
+	all, stamps := make([]*edit, len(entries)), make([]stamp, len(entries))
+	for i, k := range entries {
+		member, of, ok := parseEntry(k)
+		if !ok {
+			return nil, 0, errForm
+		}
+		all[i], stamps[i] = &edit{Pair: Pair{Member: member}}, of
+	}
+	if err := s.lookAll(key, n, all); err != nil {
+		return nil, 0, err
+	}
+	var ops []*rpcv1.Operation
+	for i, e := range all {
+		if e.was != (item{}) && e.was.stamp == stamps[i] {
+			count = append(count, e)
+		} else {
+			ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_DELETE, Key: entries[i]})
+		}
+	}
+	s.do(ops) // what is left of them is met again
+	return count, len(ops), nil
+}
+
+// lookAll is look until all items are known. Under a number that is dead, a pending item of a new
+// member is none.
+func (s *Sets) lookAll(key []byte, n number, edits []*edit) error {
+	todo := edits
+	for try := 0; len(todo) > 0; try++ {
+		if try == tries {
+			return s.busy()
+		}
+		if try > 0 {
+			s.Index.Pause(try)
+		}
+		known, err := s.look(key, n, todo)
+		if err != nil {
+			return err
+		}
+		for _, e := range known {
+			e.did = true
+		}
+		var left []*edit
+		for _, e := range todo {
+			if !e.did {
+				left = append(left, e)
+			}
+		}
+		if todo = left; len(todo) > 0 {
+			h, there, err := s.head(key)
+			if err != nil {
+				return err
+			}
+			if !there || h.number != n {
+				for _, e := range todo {
+					e.was = item{}
+				}
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// Ends are the ends of a range of members: from is inclusive, to exclusive; nil is no end.
+type Ends struct{ From, To []byte }
+
+// ByMember calls visit with the members of a range in their own order, whatever their scores are,
+// or in reverse, until it returns false. visit may keep the member.
+func (s *Sets) ByMember(key []byte, of Ends, reverse bool, visit func(p Pair) bool) error {
+	h, there, err := s.head(key)
+	if err != nil || !there {
+		return err
+	}
+	return s.walkItems(key, h.number, of, reverse, func(e *edit) bool { return visit(Pair{e.Member, e.was.score}) })
+}
+
+// walkItems calls visit with the members of a number in their own order, or in reverse, until it
+// returns false.
+func (s *Sets) walkItems(key []byte, n number, of Ends, reverse bool, visit func(e *edit) bool) error {
+	low := n.under(isItem)
+	start, end := append(bytes.Clone(low), of.From...), after(low)
+	if of.To != nil {
+		end = append(bytes.Clone(low), of.To...)
+	}
+	for bytes.Compare(start, end) < 0 {
+		var edits, pending []*edit
+		ok := true
+		err := s.Index.Scan(start, end, walkMost, reverse, func(k, v []byte) bool {
+			e := &edit{Pair: Pair{Member: bytes.Clone(k[len(low):])}}
+			e.was, ok = parseItem(v)
+			if edits = append(edits, e); e.was.pending {
+				pending = append(pending, e)
+			}
+			return ok
+		})
+		if !ok {
+			err = errForm
+		}
+		if err == nil {
+			err = s.lookAll(key, n, pending)
+		}
+		if err != nil {
+			return err
+		}
+		for _, e := range edits {
+			if e.was != (item{}) && !visit(e) {
+				return nil
+			}
+		}
+		if len(edits) < walkMost {
+			return nil
+		}
+		if last := edits[len(edits)-1].Member; reverse {
+			end = n.item(last)
+		} else {
+			start = append(n.item(last), 0)
+		}
+	}
+	return nil
+}
+
+// Card counts the members: it reads all of them.
+func (s *Sets) Card(key []byte) (n int64, err error) {
+	err = s.ByMember(key, Ends{}, false, func(Pair) bool { n++; return true })
+	return n, err
+}
+
+// Count counts the members of a range of scores: it reads all of them.
+func (s *Sets) Count(key []byte, of [2]Limit) (n int64, err error) {
+	err = s.ByScore(key, of, false, 0, func(Pair) bool { n++; return true })
+	return n, err
+}
+
+// Rank is how many members stand before one, in their order or in reverse: it reads all of them.
+// It is false if the member is not there.
+func (s *Sets) Rank(key, member []byte, reverse bool) (rank int64, score float64, there bool, err error) {
+	err = s.Scores(key, [][]byte{member}, func(has float64, is bool) { score, there = has, is })
+	if err != nil || !there {
+		return 0, 0, false, err
+	}
+	of := All
+	if reverse {
+		of[0] = Limit{Score: score}
+	} else {
+		of[1] = Limit{Score: score}
+	}
+	err = s.ByScore(key, of, reverse, 0, func(p Pair) bool {
+		if p.Score == score {
+			switch order := bytes.Compare(p.Member, member); {
+			case order == 0, order > 0 != reverse: // it has moved, if it was not seen
+				return false
+			}
+		}
+		rank++
+		return true
+	})
+	return rank, score, true, err
+}
+
+// Pop removes up to count members with the lowest scores, or with reverse the highest, and returns
+// them.
+func (s *Sets) Pop(key []byte, reverse bool, count int) ([]Pair, error) {
+	if count == 0 {
+		_, _, err := s.head(key)
+		return nil, err
+	}
+	return s.removeRange(key, All, reverse, count)
+}
+
+// RemoveByScore removes the members of a range of scores, and returns how many.
+func (s *Sets) RemoveByScore(key []byte, of [2]Limit) (n int64, err error) {
+	for {
+		gone, err := s.removeRange(key, of, false, walkMost)
+		n += int64(len(gone))
+		if len(gone) < walkMost || err != nil {
+			return n, err
+		}
+	}
+}
+
+// removeRange removes up to count members of a range of scores, one by one as they are met.
+func (s *Sets) removeRange(key []byte, of [2]Limit, reverse bool, count int) (gone []Pair, err error) {
+	var n number
+	for try := 0; len(gone) < count; try++ {
+		if try == tries {
+			return gone, s.busy()
+		}
+		var some []*edit
+		err := s.walkEntries(key, of, reverse, min(count-len(gone), changeMost), func(at number, e *edit) bool {
+			n = at
+			some = append(some, e)
+			return len(some) < min(count-len(gone), changeMost)
+		})
+		if err != nil {
+			return gone, err
+		}
+		if len(some) == 0 {
+			break
+		}
+		removed, err := s.remove(n, some)
+		for _, e := range removed {
+			gone = append(gone, Pair{e.Member, e.was.score})
+		}
+		if err != nil {
+			return gone, err
+		}
+		if len(removed) > 0 {
+			try = 0
+		} else {
+			s.Index.Pause(try + 1)
+		}
+	}
+	if len(gone) > 0 {
+		_ = s.closeEmpty(key, n) // Collect does it later
+	}
+	return gone, nil
+}

@@ -1,0 +1,137 @@
+// Package sortedset keeps sorted sets in an ordered index. A set may be as large as the index, and
+// lie on as many servers.
+//
+// # What is stored
+//
+// The set's key has its head: a pair of its own type, which is all that users see of the set in
+// lists of keys. Everything else lies behind a prefix that no user's key has (Prefix), under the
+// set's number, which is drawn at random when the set is made and never used again:
+//
+//	key                                          value
+//	the user's                                   head: state, number, token
+//	prefix number 'm' member                     item: state, score, stamp, and the former two
+//	prefix number 's' score member stamp         -                            the entry
+//	prefix number 'z'                            the user's key               the root
+//
+// The item of a member says which score the member has. Entries are how members are found by score:
+// one counts only if its member's item has its stamp. Each change of a member draws a new stamp at
+// random. So an entry belongs to one change of one member, is written for that alone, and never
+// counts again once the item has another stamp.
+//
+// # Who may see what
+//
+// Each request below is one operation of the index, and durable before the next one is sent. A
+// change of a member:
+//
+//	1  item: {new score, stamp, pending; former score, stamp}, if the item is still as it was read
+//	2  the entry of the new stamp is written; where there was no item, the head is read
+//	3  the item is settled, if it is still that of step 1; the former entry is deleted
+//
+// Whoever meets a pending item takes steps 2 and 3 before anything else, and then goes by what the
+// item is (settle). They may be taken by several, at any time, and in part:
+//
+//   - Step 2 writes an entry that counts for the item of step 1 only. Written late, when the member
+//     has changed since, it is stale.
+//   - Step 3 deletes an entry whose stamp the item does not have any more, for good.
+//
+// So a settled item always has its entry: the entry was written before the item was settled, and is
+// deleted only by those that saw the item with another stamp, or saw it gone. A crash between two
+// steps leaves a pending item, or a stale entry. Whoever meets a stale entry deletes it; nobody is
+// told of one.
+//
+// A member is removed by removing its item, if that is still as it was read, then its entry.
+//
+// A member that is read alone is linearizable: the change is made at step 1 if there was an item,
+// else at step 2. What reads several members, and counts them, reads one after the other, as a scan
+// does: each that is there all the time and keeps its score is seen once.
+//
+// # The head
+//
+//	no head --> new --> made <--> closing --> no head
+//
+// A set is made by writing its head (new), then its root, then the head again (made); whoever is
+// to write a member meets a new head and does the rest. Then members may be written. A set that is
+// deleted, that expires or whose key gets another value loses its head, in one step, and with it
+// the number: what lies under that is garbage, which Collect removes. Root and head decide that: a
+// number is alive while it has a root, and the head of the root's key has the number.
+//
+// The last member takes the set along. Who removed a member and finds no item makes the head
+// closing, with a new token, and looks again: with an item it makes the head made, else it removes
+// the head, both only if the token is still there. A new member (step 2) reads the head after its
+// item was written. Where the head is closing, it is made again: the one who closes fails by its
+// token. Where it was made, who closes later sees the item. Where the number is gone, the member
+// was written to a set that is deleted: nobody was told of it, since a pending item of a dead
+// number is no member, and the change begins anew. So no acknowledged member is lost with its set.
+//
+// A crash may leave a head without members, until Collect removes it.
+package sortedset
+
+import (
+	"fmt"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+)
+
+// Index is what sets are kept in. An implementation belongs to one request.
+type Index interface {
+	// Do runs operations on different keys, wherever these belong. What an outcome says is durable.
+	Do(ops []*rpcv1.Operation) []*rpcv1.Outcome
+	// Scan calls visit with pairs from start, inclusive, to end, exclusive, at most limit of them,
+	// in order or in reverse, until it returns false. The slices are valid only during the call.
+	Scan(start, end []byte, limit int, reverse bool, visit func(key, value []byte) bool) error
+	// Random is any number.
+	Random() uint64
+	// Pause waits a little before a try after the first one.
+	Pause(try int)
+}
+
+// Sets are the sorted sets of an index, for one request. Not safe for concurrent use.
+type Sets struct {
+	Index            Index
+	MaxKey, MaxValue int // bytes
+
+	changed bool // a member was changed, or may have been
+}
+
+// Failure is an outcome that is no answer. Nothing was done, unless the code is UNKNOWN.
+type Failure struct{ Outcome *rpcv1.Outcome }
+
+// Error implements error.
+func (f *Failure) Error() string { return f.Outcome.Message }
+
+// tries is how often a change is tried while others change the same members.
+const tries = 100
+
+func failure(code rpcv1.Outcome_Code, format string, args ...any) error {
+	return &Failure{&rpcv1.Outcome{Code: code, Message: fmt.Sprintf(format, args...)}}
+}
+
+var errBusy = failure(rpcv1.Outcome_UNAVAILABLE, "others change the same members all the time; try again")
+
+// failed is the error of an outcome. A change that had begun may be done in part, or later by those
+// who meet it.
+func (s *Sets) failed(o *rpcv1.Outcome) error {
+	if s.changed && o.Code != rpcv1.Outcome_DATA_LOST {
+		return failure(rpcv1.Outcome_UNKNOWN, "some members were changed, others may have been: %s", o.Message)
+	}
+	return &Failure{o}
+}
+
+// busy is failed after too many tries.
+func (s *Sets) busy() error { return s.failed(errBusy.(*Failure).Outcome) }
+
+// Check returns an error for an index that cannot have sets, or not this one.
+func (s *Sets) Check(key []byte) error {
+	if least := max(itemBytes, headBytes, len(key)); s.MaxValue < least {
+		return failure(rpcv1.Outcome_INVALID, "this index has no sorted set of this key: that needs values of at least %d bytes, its spec.values.maxBytes is %d; nothing was done", least, s.MaxValue)
+	}
+	return nil
+}
+
+// checkMember returns an error for a member that is too long.
+func (s *Sets) checkMember(member []byte) error {
+	if n := entryBytes + escapedLen(member); n > s.MaxKey {
+		return failure(rpcv1.Outcome_INVALID, "the member takes %d bytes of a key, with what stands before it (a zero byte takes two); this index takes at most %d", n, s.MaxKey)
+	}
+	return nil
+}
