@@ -212,7 +212,7 @@ func (s *scanStream) sendMembers(head *rpcv1.Pair) error {
 		if err := s.mayGoOn(); err != nil {
 			return err
 		}
-		sets, err := c.Sets(head.Key, c.Limit, 0)
+		sets, err := c.Sets(head.Key, false, c.Limit, 0)
 		if err != nil {
 			return err
 		}

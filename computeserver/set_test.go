@@ -131,6 +131,47 @@ func TestSetIsOneKey(t *testing.T) {
 	computeservertest.Await(t, "what the sets consisted of is removed", func() bool { return c.store.Len() == 0 })
 }
 
+// TestSetsInNoGroup: what would change or read members in one step with other keys is refused, as
+// members lie on several servers, and nothing is done. The key as a whole may be in a transaction.
+func TestSetsInNoGroup(t *testing.T) {
+	var off [3]atomic.Int64
+	c := newCluster(t, config.RoutingOwner, expires(&off), 1, 2)
+	c.store.AllowGroups()
+	c.split([]uint32{1, 2}, "m", "\xff\xffset\x80")
+	k := newTalk(c, 1)
+	ask := func(want string, args ...string) {
+		t.Helper()
+		k.Send(computeservertest.Command(args...))
+		if got := wholeReply(t, k.from); !strings.HasPrefix(got, want) {
+			t.Errorf("%.60q gave %q, want %q", args, got, want)
+		}
+	}
+	const abort = "-EXECABORT Transaction discarded because of previous errors.\r\n"
+	for _, key := range []string{"a", "x"} {
+		ask(":1", "ZADD", key, "1", "m")
+		for _, args := range [][]string{{"ZADD", key, "2", "m"}, {"ZREM", key, "m"}, {"ZSCORE", key, "m"}, {"ZRANGE", key, "0", "1"}} {
+			ask("+OK", "MULTI")
+			ask("-ERR '"+strings.ToLower(args[0])+"' cannot stand between MULTI and EXEC, as the members of a sorted set lie on several servers", args...)
+			ask(abort, "EXEC")
+			ask("-ERR '"+strings.ToLower(args[0])+"' cannot be called from a script: the members of a sorted set lie on several servers", append([]string{"EVAL", "return redis.call(unpack(ARGV))", "1", key}, args...)...)
+		}
+		ask("-WRONGTYPE the key has a sorted set", "WATCH", key)
+		ask("-ERR keys that begin with the bytes ff ff and the letters set", "EVAL", "return redis.call('EXISTS', KEYS[1])", "1", "\xff\xffset1")
+		ask("$1\r\n1\r\n", "ZSCORE", key, "m")
+		ask("+OK", "MULTI")
+		ask("+QUEUED", "EXISTS", key)
+		ask("+QUEUED", "GET", key)
+		ask("+QUEUED", "PERSIST", key)
+		ask("+QUEUED", "DEL", key)
+		ask("*4\r\n:1\r\n-WRONGTYPE", "EXEC")
+		ask("$-1", "ZSCORE", key, "m")
+		ask("+OK", "WATCH", key)
+		ask(":1", "ZADD", key, "1", "m")
+		ask("+OK", "MULTI")
+		ask("*-1", "EXEC")
+	}
+}
+
 // TestSetsNeedTheField: an index whose stored values have no byte that says their type has no
 // sorted sets, and says which field is why.
 func TestSetsNeedTheField(t *testing.T) {

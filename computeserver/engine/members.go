@@ -76,7 +76,7 @@ func (l *lanes) sameSet(i, j int) bool {
 // another type goes before, as other operations that store replace it.
 func (c *Engine) addTo(ops []*rpcv1.Operation, todo []int, t Timing, term uint64) error {
 	first := ops[todo[0]]
-	s, err := c.Sets(first.Key, env.Remaining(c.Env, t.Deadline), term)
+	s, err := c.Sets(first.Key, true, env.Remaining(c.Env, t.Deadline), term)
 	if err != nil {
 		return err
 	}

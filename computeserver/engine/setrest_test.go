@@ -17,7 +17,7 @@ import (
 // unless what is stored is whole: each member has its entry, and nothing is there but members of
 // sets that have some.
 func atRest(c *Engine) error {
-	s, err := c.Sets(nil, c.Limit, 0)
+	s, err := c.Sets(nil, true, c.Limit, 0)
 	if err != nil {
 		return err
 	}

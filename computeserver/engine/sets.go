@@ -101,9 +101,11 @@ func (s *scan) outside(part ScanRange) ScanRange {
 	return part
 }
 
-// Sets returns the sorted sets of the index for one request about key, which lasts for at most
-// limit. term is as of Do. Not safe for concurrent use; no session may be held.
-func (c *Engine) Sets(key []byte, limit time.Duration, term uint64) (*sortedset.Sets, error) {
+// Sets returns the sorted sets of the index for one request about key. One that changes them begins
+// no change after limit, which is counted from now. One that reads may read for longer, as a scan
+// may: it waits for as long at each step. term is as of Do. Not safe for concurrent use; no session
+// may be held.
+func (c *Engine) Sets(key []byte, changes bool, limit time.Duration, term uint64) (*sortedset.Sets, error) {
 	switch err := c.CheckKey(key); {
 	case !c.hasSets():
 		return nil, errNoSets
@@ -112,21 +114,33 @@ func (c *Engine) Sets(key []byte, limit time.Duration, term uint64) (*sortedset.
 	case c.ofSets(key):
 		return nil, ErrInner
 	}
-	x := &setIndex{c: c, deadline: env.Deadline(c.Env, limit), limit: limit, term: term}
+	x := &setIndex{c: c, changes: changes, limit: limit, term: term}
+	if changes {
+		x.deadline = env.Deadline(c.Env, limit)
+	}
 	return &sortedset.Sets{Index: x, MaxKey: c.Index.MaxKeyBytes, MaxValue: c.Index.MaxValueBytes}, nil
 }
 
 // setIndex implements sortedset.Index.
 type setIndex struct {
 	c        *Engine
-	deadline time.Duration
+	changes  bool
+	deadline time.Duration // of changes
 	limit    time.Duration
 	term     uint64
 }
 
+// left is how long a step may wait.
+func (x *setIndex) left() time.Duration {
+	if x.changes {
+		return env.Remaining(x.c.Env, x.deadline)
+	}
+	return x.limit
+}
+
 func (x *setIndex) Do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
 	l := lanes{c: x.c, ops: ops, inner: true, term: x.term}
-	if todo := l.begin(env.Remaining(x.c.Env, x.deadline)); len(todo) > 0 {
+	if todo := l.begin(x.left()); len(todo) > 0 {
 		l.lane(todo, true)
 	}
 	if l.group != nil {
@@ -136,7 +150,10 @@ func (x *setIndex) Do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
 }
 
 func (x *setIndex) Scan(start, end []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
-	wait := max(env.Remaining(x.c.Env, x.deadline), time.Millisecond)
+	wait := x.left()
+	if wait <= 0 {
+		return &sortedset.Failure{Outcome: OutcomeOf(ErrLate)}
+	}
 	r := ScanRange{Start: start, End: end, Limit: uint64(limit), Reverse: reverse, Inner: true, Wait: wait}
 	err := x.c.Scan(context.Background(), r, false, func(key, value []byte, _ expiry.Mark) bool { return visit(key, value) }, func() error { return nil })
 	if err != nil {
@@ -156,7 +173,7 @@ func (x *setIndex) Pause(try int) {
 func (c *Engine) sweepHeads(heads *pairs) {
 	for i := range heads.len() {
 		key, head, _ := heads.pair(i)
-		if sets, err := c.Sets(nil, c.Limit, 0); err == nil {
+		if sets, err := c.Sets(nil, true, c.Limit, 0); err == nil {
 			_ = sets.Unmade(bytes.Clone(key), head) // the next round tries again
 		}
 	}
@@ -187,7 +204,7 @@ func (c *Engine) collectSet(from *[]byte) time.Duration {
 		at = low
 	}
 	span, ok := ownSpan(c.View.Current(), c.Self, at)
-	sets, err := c.Sets(nil, c.Limit, 0)
+	sets, err := c.Sets(nil, true, c.Limit, 0)
 	if !ok || err != nil || bytes.Compare(span.Start, innerEnd) >= 0 {
 		*from = nil
 		return collectRound

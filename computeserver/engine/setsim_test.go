@@ -214,7 +214,7 @@ func simulateSets(seed uint64, fault setFault) (history []porcupine.Operation, d
 				for range setTurns {
 					p.Sleep(up(2000))
 					in := setAsked{key: random.IntN(setKeys), kind: []string{"add", "add", "add", "incr", "incr", "rem", "rem", "rem", "score", "score", "score", "del"}[random.IntN(12)], member: string(rune('a' + random.IntN(2))), score: float64(1 + random.IntN(3))}
-					s, _ := c.Sets(nil, c.Limit, 0)
+					s, _ := c.Sets(nil, true, c.Limit, 0)
 					if fault != nil {
 						s.Index = faulty{s.Index, fault}
 					}
@@ -240,7 +240,7 @@ func simulateSets(seed uint64, fault setFault) (history []porcupine.Operation, d
 			p.Go("collect", func() {
 				for running > 0 {
 					p.Sleep(up(10_000))
-					s, _ := c.Sets(nil, c.Limit, 0)
+					s, _ := c.Sets(nil, true, c.Limit, 0)
 					for from := []byte{}; from != nil; {
 						from, _, _ = s.Collect(from, nil)
 					}

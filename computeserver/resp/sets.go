@@ -18,7 +18,7 @@ import (
 // sets are the sets for one command; nil if the failure has been replied.
 func (c *conn) sets(key []byte, changes bool) *sortedset.Sets {
 	c.settle()
-	s, err := c.s.core.Sets(key, c.left(changes), c.term)
+	s, err := c.s.core.Sets(key, changes, c.left(changes), c.term)
 	if err != nil {
 		c.fail(err)
 		return nil

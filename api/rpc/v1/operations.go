@@ -82,8 +82,7 @@ const Kinds = Operation_Kind(len(traits))
 // Known reports whether this version knows the kind. It is refused otherwise: which rights it
 // needs, and whether it may be repeated, is not known.
 func (x Operation_Kind) Known() bool {
-	// some numbers are left out
-	return x > Operation_KIND_UNSPECIFIED && x < Kinds && (traits[x].Reads || traits[x].Changes)
+	return x > Operation_KIND_UNSPECIFIED && x < Kinds
 }
 
 // Traits returns what is known of a kind. One that this version does not know may do anything. They
