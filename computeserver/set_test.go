@@ -172,6 +172,39 @@ func TestSetsInNoGroup(t *testing.T) {
 	}
 }
 
+// TestExpiredSetIsGone: a set that has expired by the clock of one owner is not there again for the
+// next one, whose clock is behind: members are removed that a head of it would still count.
+func TestExpiredSetIsGone(t *testing.T) {
+	var off [3]atomic.Int64
+	c := newCluster(t, config.RoutingOwner, expires(&off), 1, 2)
+	c.split([]uint32{1})
+	k, other := newTalk(c, 1), newTalk(c, 2)
+	ask := func(of *talk, want string, args ...string) {
+		t.Helper()
+		of.Send(computeservertest.Command(args...))
+		if got := wholeReply(t, of.from); got != want {
+			t.Errorf("%q gave %q, want %q", args, got, want)
+		}
+	}
+	ask(k, ":2\r\n", "ZADD", "a", "1", "m", "2", "n")
+	ask(k, ":1\r\n", "EXPIRE", "a", "100")
+	off[1].Store(200_000)
+	sets, err := c.servers[1].core.Sets(nil, true, c.servers[1].core.Limit, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const all = 2 + 2 + 1 // items, entries, the root
+	if next, did, err := sets.Collect(nil, nil); next != nil || did != all || err != nil {
+		t.Errorf("%d pairs were removed up to %q: %v", did, next, err)
+	}
+	c.split([]uint32{2})
+	ask(other, ":0\r\n", "PERSIST", "a")
+	ask(other, ":0\r\n", "EXISTS", "a")
+	if n := c.store.Len(); n != 0 {
+		t.Errorf("%d pairs are left", n)
+	}
+}
+
 // TestSetsNeedTheField: an index whose stored values have no byte that says their type has no
 // sorted sets, and says which field is why.
 func TestSetsNeedTheField(t *testing.T) {

@@ -102,8 +102,9 @@ func (s *scan) outside(part ScanRange) ScanRange {
 }
 
 // Sets returns the sorted sets of the index for one request about key. One that changes them begins
-// no change after limit, which is counted from now. One that reads may read for longer, as a scan
-// may: it waits for as long at each step. term is as of Do. Not safe for concurrent use; no session
+// no change after limit, which is counted from now. One that reads may last for readMost, whether
+// somebody waits for it or not: each of its steps waits for no longer than limit. A server that is
+// cut ends both at their next step. term is as of Do. Not safe for concurrent use; no session
 // may be held.
 func (c *Engine) Sets(key []byte, changes bool, limit time.Duration, term uint64) (*sortedset.Sets, error) {
 	switch err := c.CheckKey(key); {
@@ -114,9 +115,11 @@ func (c *Engine) Sets(key []byte, changes bool, limit time.Duration, term uint64
 	case c.ofSets(key):
 		return nil, ErrInner
 	}
-	x := &setIndex{c: c, changes: changes, limit: limit, term: term}
+	x := &setIndex{c: c, limit: limit, term: term}
 	if changes {
 		x.deadline = env.Deadline(c.Env, limit)
+	} else {
+		x.deadline = env.Deadline(c.Env, readMost)
 	}
 	return &sortedset.Sets{Index: x, MaxKey: c.Index.MaxKeyBytes, MaxValue: c.Index.MaxValueBytes}, nil
 }
@@ -124,19 +127,20 @@ func (c *Engine) Sets(key []byte, changes bool, limit time.Duration, term uint64
 // setIndex implements sortedset.Index.
 type setIndex struct {
 	c        *Engine
-	changes  bool
-	deadline time.Duration // of changes
-	limit    time.Duration
+	deadline time.Duration
+	limit    time.Duration // of each step
 	term     uint64
 }
 
 // left is how long a step may wait.
 func (x *setIndex) left() time.Duration {
-	if x.changes {
-		return env.Remaining(x.c.Env, x.deadline)
-	}
-	return x.limit
+	return min(env.Remaining(x.c.Env, x.deadline), x.limit)
 }
+
+// readMost is how long a command reads a set.
+const readMost = time.Minute
+
+var errSetLate error = &Failure{Code: rpcv1.Outcome_TIMED_OUT, Message: "the time of the command was over before all members were read; ask for a smaller range"}
 
 func (x *setIndex) Do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
 	l := lanes{c: x.c, ops: ops, inner: true, term: x.term}
@@ -152,7 +156,7 @@ func (x *setIndex) Do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
 func (x *setIndex) Scan(start, end []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
 	wait := x.left()
 	if wait <= 0 {
-		return &sortedset.Failure{Outcome: OutcomeOf(ErrLate)}
+		return &sortedset.Failure{Outcome: OutcomeOf(errSetLate)}
 	}
 	r := ScanRange{Start: start, End: end, Limit: uint64(limit), Reverse: reverse, Inner: true, Wait: wait}
 	err := x.c.Scan(context.Background(), r, false, func(key, value []byte, _ expiry.Mark) bool { return visit(key, value) }, func() error { return nil })

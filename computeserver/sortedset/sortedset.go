@@ -53,7 +53,9 @@
 // to write a member meets a new head and does the rest. Then members may be written. A set that is
 // deleted, that expires or whose key gets another value loses its head, in one step, and with it
 // the number: what lies under that is garbage, which Collect removes. Root and head decide that: a
-// number is alive while it has a root, and the head of the root's key has the number.
+// number is alive while it has a root, and the head of the root's key has the number. A number that
+// was read as dead stays dead: a head that has expired is removed before it is answered that there
+// is none (expiry.Session.LookupMark), so no server whose clock is behind finds it again.
 //
 // The last member takes the set along. Who removed a member and finds no item makes the head
 // closing, with a new token, and looks again: with an item it makes the head made, else it removes
