@@ -346,9 +346,9 @@ func TestPrimaryDiskIsLost(t *testing.T) {
 				}
 			}
 		}
-		if accepted { // which counts later
+		if accepted { // which counts later, and the process of pool-0 has ended then
 			m.now = m.now.Add(time.Minute)
-			m.until("0:pool-1024, 1:pool-1, pool-0 primary, pool-1 primary, pool-1024 primary, pool-1025 backup") // its process has ended
+			m.until("0:pool-1024, 1:pool-1, pool-0 primary, pool-1 primary, pool-1024 primary, pool-1025 backup")
 			m.away("pool-0", false)
 			m.until("0:pool-1024, 1:pool-1, pool-0 backup, pool-1 primary, pool-1024 primary, pool-1025 backup")
 			if now := m.contentOf("pool-1024"); now != before {
