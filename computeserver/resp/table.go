@@ -263,7 +263,7 @@ func init() {
 		{name: "config", usage: "GET pattern [pattern ...]", does: "some settings that clients ask for to start", arity: -2, run: (*conn).cmdConfig},
 		{name: "hello", usage: "[2|3] [AUTH user password] [SETNAME name]", does: "as in Redis", arity: -1, run: (*conn).cmdHello, open: true},
 		{name: "acl", usage: "WHOAMI", does: "the user of the connection", arity: -2, run: (*conn).cmdACL},
-		{name: "auth", usage: "[user] password", does: "`OK`: [users](security.md#users) and their passwords; that of the user `default` is in the Secret `<index>-conn`. Without a configured password it answers as Redis does",
+		{name: "auth", usage: "[user] password", does: "`OK`: [users](security.md#users) and their passwords; that of the user `default` is in the Secret `<index>-conn`. With no password set it fails with the error of Redis",
 			arity: -2, run: (*conn).cmdAuth, open: true},
 		{name: "quit", does: "`OK`, and the connection ends", arity: -1, run: (*conn).cmdQuit, open: true, now: true},
 		{name: "reset", does: "`RESET`; the connection is as a new one", arity: 1, run: (*conn).cmdReset, open: true, now: true},
