@@ -39,6 +39,16 @@ type edit struct {
 	was       item    // pending, between steps
 }
 
+// undone are those edits that have no outcome yet.
+func undone(edits []*edit) (left []*edit) {
+	for _, e := range edits {
+		if !e.did {
+			left = append(left, e)
+		}
+	}
+	return left
+}
+
 // decide says what becomes of a member that has the score old, if it is there.
 func (r Rule) decide(score, old float64, there bool) (to float64, do bool, err error) {
 	switch {
@@ -163,13 +173,7 @@ func (s *Sets) apply(key []byte, r Rule, todo []*edit) error {
 		if failed != nil {
 			return s.failed(failed)
 		}
-		var left []*edit
-		for _, e := range todo {
-			if !e.did {
-				left = append(left, e)
-			}
-		}
-		if todo = left; len(todo) == 0 {
+		if todo = undone(todo); len(todo) == 0 {
 			return nil
 		}
 	}
@@ -330,13 +334,7 @@ func (s *Sets) Remove(key []byte, members [][]byte) (removed int, err error) {
 			if removed += len(gone); err != nil {
 				return removed, err
 			}
-			var left []*edit
-			for _, e := range edits {
-				if !e.did {
-					left = append(left, e)
-				}
-			}
-			edits = left
+			edits = undone(edits)
 		}
 	}
 	if removed > 0 {

@@ -47,13 +47,7 @@ func (s *Sets) Scores(key []byte, members [][]byte, visit func(score float64, th
 			for _, e := range known {
 				e.did = true
 			}
-			var left []*edit
-			for _, e := range todo {
-				if !e.did {
-					left = append(left, e)
-				}
-			}
-			todo = left
+			todo = undone(todo)
 		}
 		for _, e := range all {
 			visit(e.was.score, e.was != item{})
@@ -176,13 +170,7 @@ func (s *Sets) lookAll(key []byte, n number, edits []*edit) error {
 		for _, e := range known {
 			e.did = true
 		}
-		var left []*edit
-		for _, e := range todo {
-			if !e.did {
-				left = append(left, e)
-			}
-		}
-		if todo = left; len(todo) > 0 {
+		if todo = undone(todo); len(todo) > 0 {
 			h, there, err := s.head(key)
 			if err != nil {
 				return err

@@ -34,7 +34,7 @@ func skewOf(m *Map, load []KeyLoad) (s skew, ok bool) {
 //
 // A map by width was made by nobody who knew a load, as the first one of an index is. The first
 // load divides it after FirstPatience, whatever its age: text keys would all lie on one server
-// until then. That happens once, since no other map is by width.
+// until then. If that load is even, the first one that is skewed does. The map is another one then.
 func (v View) level(members []Server, a *Actions) (target *Map, reason string, err error) {
 	m := &a.Memory
 	better := false
