@@ -286,7 +286,7 @@ func checkSets(seed uint64, fault setFault) (deaths int, err error) {
 // so again. Steps that are left out are found.
 func TestSetSeeds(t *testing.T) {
 	deaths := 0
-	for seed := range uint64(40) {
+	for seed := range uint64(500) {
 		n, err := checkSets(seed, nil)
 		if deaths += n; err != nil {
 			t.Error(err)
