@@ -96,7 +96,7 @@ func (s *Server) openMirror(c *Config) (err error) {
 	if c.Mirror == "" {
 		return nil
 	}
-	v.sink = mirror.NewSink(c.env, v.member, s.region.data.bytes[:s.region.dataBytes], s.region.copyShape())
+	v.sink = mirror.NewSink(c.env, v.member, s.region.replica(), s.region.copyShape())
 	if s.persisted != nil {
 		v.sink.Log = copyFiles{s.persisted}
 	}

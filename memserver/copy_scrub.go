@@ -20,7 +20,7 @@ const (
 func (v *volume) scrub(stop <-chan struct{}) {
 	each := time.NewTicker(scrubEvery)
 	defer each.Stop()
-	next := uint64(0)
+	next, b := uint64(0), make([]byte, pieceBytes)
 	for {
 		select {
 		case <-stop:
@@ -28,15 +28,16 @@ func (v *volume) scrub(stop <-chan struct{}) {
 		case <-each.C:
 		}
 		if r := v.member.Report(); r.Role == volumes.Primary && r.View.Backup != (volumes.Proc{}) {
-			next = v.scrubFrom(next)
+			next = v.scrubFrom(next, b)
 		}
 	}
 }
 
 // scrubFrom records the sum of the first piece at an offset or behind it that is not empty, and
 // returns where the next one is looked for. It looks at scrubLook pieces at most, so that a tick
-// costs the same in an empty memory. A piece that finds no room in the stream is tried again.
-func (v *volume) scrubFrom(at uint64) (next uint64) {
+// costs the same in an empty memory. A piece that finds no room in the stream is tried again. b has
+// room for a piece.
+func (v *volume) scrubFrom(at uint64, b []byte) (next uint64) {
 	r, j := v.server.region, v.server.region.journal
 	if at >= r.dataBytes {
 		at = 0
@@ -46,14 +47,15 @@ func (v *volume) scrubFrom(at uint64) (next uint64) {
 	r.spansFrom(at, func(at, n uint64) bool {
 		looked++
 		next = at + n
-		if r.empty(at, n) {
+		if r.look(at, b[:n]) {
 			return looked < scrubLook
 		}
 		if j.BeginNow(verbs.ItemBytes(0)) != nil {
 			next = at
 			return false
 		}
-		j.Sum(at, int(n), verbs.Sum(r.data.bytes[at:at+n]))
+		r.read(at, b[:n])
+		j.Sum(at, int(n), verbs.Sum(b[:n]))
 		j.Done()
 		return false
 	})

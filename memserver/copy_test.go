@@ -327,7 +327,7 @@ func TestScrubOfAnEmptyMemory(t *testing.T) {
 	pass := s.region.dataBytes/(scrubLook*pieceBytes) + 8
 	at, ticks := uint64(0), uint64(0)
 	for at < s.region.dataBytes && ticks < pass {
-		next := s.volume.scrubFrom(at)
+		next := s.volume.scrubFrom(at, make([]byte, pieceBytes))
 		if next <= at || next > at+limit {
 			t.Fatalf("a tick at %#x leads to %#x, and looks at %#x bytes at most", at, next, limit)
 		}
@@ -336,7 +336,7 @@ func TestScrubOfAnEmptyMemory(t *testing.T) {
 	if at != s.region.dataBytes || ticks < 2 {
 		t.Errorf("%d ticks of %d lead to %#x of %#x", ticks, pass, at, s.region.dataBytes)
 	}
-	if next := s.volume.scrubFrom(at); next > limit {
+	if next := s.volume.scrubFrom(at, make([]byte, pieceBytes)); next > limit {
 		t.Errorf("the next pass begins at %#x", next)
 	}
 }

@@ -63,17 +63,18 @@ func (r *region) spansFrom(at uint64, f func(at, n uint64) bool) {
 
 var zeroes [pieceBytes]byte
 
-// empty reports whether a piece is zero. Holes of the file are not read, since that would make
-// pages of them.
-func (r *region) empty(at, n uint64) bool {
+// look reads a piece, and reports whether it is zero. Holes of the file are not read, since that
+// would make pages of them.
+func (r *region) look(at uint64, b []byte) (empty bool) {
 	if r.holes {
 		data, err := unix.Seek(int(r.data.file.Fd()), int64(at), unix.SEEK_DATA)
 		// there is no data behind it, or none here
-		if err == unix.ENXIO || err == nil && uint64(data) >= at+n {
+		if err == unix.ENXIO || err == nil && uint64(data) >= at+uint64(len(b)) {
 			return true
 		}
 	}
-	return bytes.Equal(r.data.bytes[at:at+n], zeroes[:n])
+	r.read(at, b)
+	return bytes.Equal(b, zeroes[:len(b)])
 }
 
 // walk sends the memory and the ledger to a copy, and returns the position behind them.
@@ -82,16 +83,17 @@ func (v *volume) walk(f *verbs.Feed, w *verbs.Waiter) (last verbs.Position, err 
 	e, j, r := s.config.env, s.region.journal, s.region
 	v.feed.Store(f)
 	began := e.Now()
-	sent := uint64(0)
+	sent, b := uint64(0), make([]byte, pieceBytes)
 	r.spansFrom(0, func(at, n uint64) bool {
 		v.scanned.Store(at + n)
-		if r.empty(at, n) {
+		if r.look(at, b[:n]) {
 			return true
 		}
 		if err = j.Begin(w, verbs.ItemBytes(int(n))); err != nil {
 			return false
 		}
-		last = j.Record(at, r.data.bytes[at:at+n])
+		r.read(at, b[:n])
+		last = j.Record(at, b[:n])
 		j.Done()
 		v.copied.Add(n)
 		if err = ahead(f, w, last); err != nil {

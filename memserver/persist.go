@@ -187,7 +187,8 @@ func (p *persisted) empty() error {
 	}
 	store, err := persist.Open(p.files, p.volume, p.options)
 	if err == nil {
-		err = store.Recover(&verbs.Replica{Memory: p.server.region.data.bytes[:p.server.region.dataBytes]})
+		nothing := p.server.region.replica()
+		err = store.Recover(&nothing)
 	}
 	if err == nil {
 		p.store.Store(store)
@@ -227,7 +228,7 @@ func (s *Server) readPersist() error {
 func (s *Server) readPersistLocked() error {
 	c, r := s.config, s.region
 	began := c.env.Now()
-	replica := verbs.Replica{Memory: r.data.bytes[:r.dataBytes]}
+	replica := r.replica()
 	if err := s.persisted.store.Load().Recover(&replica); err != nil {
 		return err
 	}

@@ -19,7 +19,8 @@ func (p *persisted) Flush(to verbs.Position) error { return p.feed.Follow(p.wait
 // Pieces implements persist.Source.
 func (p *persisted) Pieces(f func(at, n uint64) bool) {
 	r := p.server.region
-	r.spansFrom(0, func(at, n uint64) bool { return r.empty(at, n) || f(at, n) })
+	b := make([]byte, pieceBytes)
+	r.spansFrom(0, func(at, n uint64) bool { return r.look(at, b[:n]) || f(at, n) })
 }
 
 // Copy implements persist.Source.
@@ -29,7 +30,7 @@ func (p *persisted) Copy(at uint64, b []byte) (verbs.Position, error) {
 		return 0, err
 	}
 	defer j.Done()
-	copy(b, p.server.region.data.bytes[at:])
+	p.server.region.read(at, b)
 	return j.Last(), nil
 }
 
@@ -75,8 +76,8 @@ func (p copyFiles) Flush(verbs.Position) error { return nil }
 
 // Copy implements persist.Source. What was taken is applied, whenever the sink can be looked at.
 func (p copyFiles) Copy(at uint64, b []byte) (taken verbs.Position, err error) {
-	p.server.volume.sink.Look(func(r *verbs.Replica) {
-		copy(b, r.Memory[at:])
+	p.server.volume.sink.Look(func(*verbs.Replica) {
+		p.server.region.read(at, b)
 		taken = p.store.Load().Taken()
 	})
 	return taken, nil

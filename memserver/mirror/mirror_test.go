@@ -55,7 +55,7 @@ func newSink(t testing.TB) *copied {
 		t.Fatal(err)
 	}
 	c := &copied{memory: make([]byte, testMemory), member: m, ends: make(chan error, 64)}
-	c.Sink = NewSink(env.Real(), m, c.memory, testShape)
+	c.Sink = NewSink(env.Real(), m, verbs.Replica{Memory: c.memory}, testShape)
 	c.Limit = patience
 	return c
 }

@@ -82,7 +82,7 @@ func (s *server) main() {
 	}
 	s.member = m
 	s.journal = verbs.NewJournal(p, s.may)
-	s.sink = mirror.NewSink(p, m, d.memory, mirror.Shape{})
+	s.sink = mirror.NewSink(p, m, verbs.Replica{Memory: d.memory}, mirror.Shape{})
 	s.sink.Limit = 3 * time.Second
 	primary := mirror.NewPrimary(p, m, s.journal)
 	primary.Shape, primary.Settle, primary.Walk, primary.Limit = mirror.Shape{Size: size}, s.settle, s.walk, 3*time.Second

@@ -124,7 +124,9 @@ func (v *recovery) records(f File) error {
 		switch {
 		case p.kind == kindPiece && p.at+uint64(p.bytes) <= uint64(len(r.Memory)) && p.at <= uint64(len(r.Memory)):
 			pieces++
-			copy(r.Memory[p.at:], data)
+			if err := r.Put(p.at, data); err != nil {
+				return err
+			}
 		case p.kind == kindLedger && p.at == ledger:
 			ledger += uint64(len(data))
 			r.Ledger = append(r.Ledger, data...)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 )
 
 // ItemKind says what an item is.
@@ -149,6 +150,9 @@ func NextItem(b []byte, size uint64) (i Item, length int, err error) {
 type Replica struct {
 	// Memory is the data region.
 	Memory []byte
+	// File is what Memory maps; nil = all goes through the mapping. Long changes are written to it,
+	// since a page that is touched first in a mapping costs a fault.
+	File io.WriterAt
 	// Ledger is what the server stored last. Known says that it is the server's ledger, and Memory
 	// its whole memory; before that they are what came of it.
 	Ledger []byte
@@ -165,12 +169,28 @@ var sums = crc32.MakeTable(crc32.Castagnoli)
 // Sum is the CRC-32C of b, as items have it.
 func Sum(b []byte) uint32 { return crc32.Checksum(b, sums) }
 
+// manyPages is from how many bytes on memory is written to the file that it maps.
+const manyPages = 8 << 12
+
+// Put puts data at an offset of the memory, which has room for it. After an error part of it may be
+// there.
+func (r *Replica) Put(at uint64, data []byte) error {
+	if r.File == nil || len(data) < manyPages {
+		copy(r.Memory[at:], data)
+		return nil
+	}
+	if _, err := r.File.WriteAt(data, int64(at)); err != nil {
+		return fmt.Errorf("write %d bytes of the memory at %#x: %w: is there as much memory as the region has?", len(data), at, err)
+	}
+	return nil
+}
+
 // Apply applies an item of [NextItem] for a region of the size of the memory. After an error
-// nothing has changed.
+// nothing has changed, but for one of Put.
 func (r *Replica) Apply(i *Item) error {
 	switch i.Kind {
 	case ItemData:
-		copy(r.Memory[i.At:], i.Data)
+		return r.Put(i.At, i.Data)
 	case ItemZeros:
 		clear(r.Memory[i.At:][:i.Bytes])
 	case ItemLedgerPart:
