@@ -15,7 +15,7 @@ func TestAuthorityRotation(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
 	s.kubectl("patch", "dmi", "x", "--type=merge", "-p", `{"spec":{"security":{"authorityGraceSeconds":30}}}`)
-	e := s.startExercise(1000)
+	e := s.startExercise(300)
 	of := func(secret, key string) string {
 		text, err := base64.StdEncoding.DecodeString(s.jsonpath("secret/"+secret, "{.data."+strings.ReplaceAll(key, ".", `\.`)+"}"))
 		if err != nil {

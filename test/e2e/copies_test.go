@@ -39,7 +39,7 @@ func TestKeptTwice(t *testing.T) {
 		return durability == "Replicated", durability
 	})
 	s.fill()
-	e := s.startExercise(1000)
+	e := s.startExercise(300)
 
 	e.begin("killed")
 	primary := s.volume("0", "primary")

@@ -16,7 +16,7 @@ func shared(t *testing.T, design string) {
 	s := newSpace(t)
 	s.newIndex(strings.Replace(indexManifest, "design: DEX", "design: "+design, 1), "2/2", "2/2")
 	s.fill()
-	e := s.startExercise(1000)
+	e := s.startExercise(300)
 	s.scaleAndDelete(e, 3, 1, 2)
 	for _, pod := range s.memoryPods() {
 		e.begin("restart " + pod)

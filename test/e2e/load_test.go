@@ -16,7 +16,7 @@ import (
 func TestLoad(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(strings.Replace(indexManifest, "spec:\n", "spec:\n  security: {showKeys: true}\n  partitioning: {rebalance: {minIntervalSeconds: 600}}\n", 1), "2/2", "2/2")
-	e := s.startExercise(1000, "--spread", "32", "--rate", "400")
+	e := s.startExercise(300, "--spread", "32", "--rate", "400")
 	began := time.Now()
 	e.phase("skewed")
 	s.eventually(long, "ranges move because of load", func() (bool, string) {

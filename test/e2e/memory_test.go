@@ -43,7 +43,7 @@ func TestMemoryRestart(t *testing.T) {
 	s.newIndex(indexManifest, "2/2", "2/2")
 	s.fill()
 	incarnations := s.incarnations()
-	e := s.startExercise(1000)
+	e := s.startExercise(300)
 	for _, pod := range s.memoryPods() {
 		e.begin("restart " + pod)
 		s.endContainer(pod)

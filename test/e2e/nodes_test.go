@@ -65,7 +65,7 @@ func TestKill(t *testing.T) {
 	s.is(s.redis("expireat", "key/00000007", "33000000000"), "1")
 	s.is(s.redis("set", "key/soon", "1", "ex", "1"), "OK")
 	incarnations := s.incarnations()
-	e := s.startExercise(1000)
+	e := s.startExercise(300)
 	for _, pod := range append(s.computePods(), s.memoryPods()...) {
 		e.begin("kill " + pod)
 		s.killed(pod)
@@ -106,7 +106,7 @@ func TestFreeze(t *testing.T) {
 	address := func(pod string) string { return s.jsonpath("pod/"+pod, "{.status.podIP}") }
 	frozen, other := address(pods[0]), address(pods[1])
 	restarts := s.restarts(pods[0])
-	e := s.startExercise(1000)
+	e := s.startExercise(300)
 
 	// Its liveness probe fails six times, ten seconds apart, before the kubelet ends it; leases are
 	// over after ten seconds.

@@ -34,7 +34,7 @@ func TestSettled(t *testing.T) {
 func TestOperatorUpgrade(t *testing.T) {
 	s := newSpaceAlone(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
-	e := s.startExercise(1000)
+	e := s.startExercise(300)
 	dataPods := func() string {
 		return s.jsonpath("pods", `{range .items[*]}{.metadata.name} {.metadata.uid} {.status.containerStatuses[0].restartCount} {.spec.containers[0].image}{"\n"}{end}`)
 	}

@@ -19,7 +19,7 @@ func TestDeaths(t *testing.T) {
 	s := newSpaceAlone(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
 	s.fill()
-	e := s.startExercise(1000)
+	e := s.startExercise(300)
 	size, deaths := 2, 0
 	killed := map[string]int{}
 	for end := time.Now().Add(length); time.Now().Before(end); {

@@ -33,7 +33,7 @@ func (s *space) killOperators() {
 func TestOperatorKilled(t *testing.T) {
 	s := newSpaceAlone(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
-	e := s.startExercise(1000)
+	e := s.startExercise(300)
 	for i, n := range []int{3, 2, 4, 2} {
 		e.begin(fmt.Sprintf("to %d", n))
 		generation := s.generation()
@@ -73,7 +73,7 @@ func TestTwoOperators(t *testing.T) {
 		t.Fatalf("operators: %v", pods)
 	}
 	s.newIndex(indexManifest, "2/2", "2/2")
-	e := s.startExercise(1000)
+	e := s.startExercise(300)
 	for _, n := range []int{3, 2} {
 		e.begin(fmt.Sprintf("to %d", n))
 		s.scale(n)
@@ -91,7 +91,7 @@ func TestTwoOperators(t *testing.T) {
 func TestAPIServerAway(t *testing.T) {
 	s := newSpaceAlone(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
-	e := s.startExercise(1000)
+	e := s.startExercise(300)
 	e.phase("before")
 	pod := s.computePods()[0]
 	signal := s.signaller(pod)

@@ -14,7 +14,7 @@ import (
 func TestPasswordRotation(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
-	e := s.startExercise(1000)
+	e := s.startExercise(300)
 	ask := func(user, password, command string) string {
 		out, _ := s.tools("sh", "-c", "redis-cli -h x --no-auth-warning --user "+user+" -a '"+password+"' "+command+" 2>&1")
 		return strings.TrimSpace(out)

@@ -53,7 +53,7 @@ func TestPersistent(t *testing.T) {
 		return strings.Join(all, " ")
 	}
 	before := contents()
-	e := s.startExercise(1000)
+	e := s.startExercise(300)
 	for _, phase := range []string{"with one copy", "with two copies"} {
 		if phase == "with two copies" {
 			s.kubectl("patch", "dmmp/x-memory", "--type=merge", `--patch={"spec":{"copies":2}}`)

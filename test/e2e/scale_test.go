@@ -14,7 +14,7 @@ import (
 func TestScale(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
-	e := s.startExercise(1000)
+	e := s.startExercise(300)
 	e.phase("two")
 	s.viewer()
 	e.begin("to 3")

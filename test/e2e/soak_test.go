@@ -42,7 +42,7 @@ func TestSoak(t *testing.T) {
 	s := newSpaceAlone(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
 	s.fill()
-	e := s.startExercise(1000)
+	e := s.startExercise(300)
 	size := 2
 	restarts := map[string][]time.Time{}
 	for end := time.Now().Add(length); time.Now().Before(end); {

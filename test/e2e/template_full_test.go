@@ -63,7 +63,7 @@ func TestMemoryTemplate(t *testing.T) {
 			s.newIndex(strings.Replace(indexManifest, "template: {servers: 2, memory: 128Mi}", "ref: {name: x-memory}, quota: 96Mi", 1), "2/2", "2/2")
 			first := s.renews(`{"spec":{"paused":false}}`, 2*copies, "first", target.image)
 			s.fill()
-			e := s.startExercise(1000)
+			e := s.startExercise(300)
 
 			e.begin("another template")
 			second := s.renews(`{"spec":{"pod":{"labels":{"made":"second"}}}}`, 2*copies, "second", target.image)

@@ -1,4 +1,4 @@
-//go:build e2e && ownnodes
+//go:build e2e && e2efull && ownnodes
 
 package e2e
 
@@ -14,7 +14,7 @@ import (
 func TestDolphin(t *testing.T) {
 	s := newSpace(t)
 	s.newIndex(strings.NewReplacer("design: DEX", "design: Dolphin", "maxLength: 128", "maxLength: 8").Replace(indexManifest), "2/2", "2/2")
-	e := s.startExercise(1000)
+	e := s.startExercise(300)
 	e.begin("to 3")
 	s.scale(3)
 	e.phase("3")
