@@ -9,7 +9,7 @@ import (
 
 // TestManualHasTheCommands: the manual's table of commands is what the table of the program says.
 func TestManualHasTheCommands(t *testing.T) {
-	page, err := os.ReadFile("../../docs/serving.md")
+	page, err := os.ReadFile("../../docs/redis-commands.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,6 +20,6 @@ func TestManualHasTheCommands(t *testing.T) {
 		want += fmt.Sprintf("| `%s` | %s |\n", call, k.does)
 	}
 	if !strings.Contains(string(page), want+"\n") {
-		t.Errorf("docs/serving.md has another table than the commands; it should be:\n%s", want)
+		t.Errorf("docs/redis-commands.md has another table than the commands; it should be:\n%s", want)
 	}
 }
