@@ -122,7 +122,8 @@ func TestAdmissionPolicies(t *testing.T) {
 			pool, of = "demo-memory", "demo"
 		}
 		data := "pod " + pod + " has data of " + of + " that is lost with it"
-		refused("evicting "+pod, data+". "+fmt.Sprintf(release, pool, pod), func() error { return evict(pod) })
+		moves := ". Once its node is cordoned what it holds is moved: drain again until the pod is gone. If it is not moved the condition Degraded of pool " + pool + " says why; then dump it, and release the pod: "
+		refused("evicting "+pod, data+moves+strings.TrimPrefix(fmt.Sprintf(release, pool, pod), "Dump it, then release the pod: "), func() error { return evict(pod) })
 		what := data + ", unless another copy is in sync. " + fmt.Sprintf(release, pool, pod)
 		refused("deleting "+pod, what, func() error { return api.Delete(t.Context(), c.pod(pod), dry) })
 		refused("deleting at once "+pod, what, func() error { return api.Delete(t.Context(), c.pod(pod), dry, client.GracePeriodSeconds(0)) })

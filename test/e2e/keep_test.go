@@ -46,7 +46,7 @@ func TestDrain(t *testing.T) {
 	s.fails(out, err, "index x has memory in pool x-memory, and its data would be lost with it. Delete the index first")
 
 	out, err = s.drain(node)
-	s.fails(out, err, data+". "+release)
+	s.fails(out, err, data+". Once its node is cordoned what it holds is moved: drain again until the pod is gone.")
 	t.Logf("drain: %s", out)
 	s.eventually(long, "the drain ends", func() (bool, string) {
 		out, err := s.drain(node)
