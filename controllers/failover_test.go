@@ -108,38 +108,23 @@ func TestWatchTellsOnce(t *testing.T) {
 // TestShownVolumes: what the status says of volumes, and that a pool without any says nothing.
 func TestShownVolumes(t *testing.T) {
 	m := newMovingPool(t, interceptor.Funcs{})
-	show := func() string {
-		s, err := m.look()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.showVolumes()
-		text := ""
-		if c := find(s.pool.Status.Conditions, dmv1.ConditionDegraded); c != nil {
-			text = fmt.Sprint(c.Status, " ", c.Reason, " ", c.Message)
-		}
-		for _, v := range s.pool.Status.Volumes {
-			text += fmt.Sprintf("; %d view %d %s %s %s", v.ID, v.View, v.Primary, v.Backup, v.State)
-		}
-		return text
-	}
-	if got := show(); got != "" {
+	if got := m.shown(); got != "" {
 		t.Errorf("of a pool whose volumes have one pod each: %s", got)
 	}
 	m.fleet.HoldBack(true)
 	m.copies(2)
 	m.until("0:pool-0, 1:pool-1, pool-0 primary, pool-1 primary, pool-1024 joining, pool-1025 joining")
-	if got, want := show(), "True CopyMissing volume 0: pod pool-1024 gets its copy; volume 1: pod pool-1025 gets its copy; 0 view 1 pool-0  Copying; 1 view 1 pool-1  Copying"; got != want {
+	if got, want := m.shown(), "True CopyMissing volume 0: pod pool-1024 gets its copy; volume 1: pod pool-1025 gets its copy; 0 view 1 pool-0  Copying 50%; 1 view 1 pool-1  Copying 50%"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	m.fleet.HoldBack(false)
 	m.until(twice)
 	m.settle()
-	if got, want := show(), "False VolumesInSync ; 0 view 2 pool-0 pool-1024 InSync; 1 view 2 pool-1 pool-1025 InSync"; got != want {
+	if got, want := m.shown(), "False VolumesInSync ; 0 view 2 pool-0 pool-1024 InSync; 1 view 2 pool-1 pool-1025 InSync"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	m.away("pool-0", true)
-	if got := show(); !strings.HasPrefix(got, "True DecisionPending volume 0: pod pool-0 does not answer") {
+	if got := m.shown(); !strings.HasPrefix(got, "True DecisionPending volume 0: pod pool-0 does not answer") {
 		t.Errorf("while a server does not answer: %s", got)
 	}
 }
