@@ -27,9 +27,9 @@ type BackupRetention struct {
 	// +kubebuilder:validation:Maximum=1000
 	KeepLast int32 `json:"keepLast,omitempty"`
 
-	// MaxAgeHours is how old a complete backup may get. Ages are counted until the time that
-	// follows the newest complete one of the index, at most: where no more are made, none is
-	// deleted. Default: any age.
+	// MaxAgeHours is how old a complete backup may get. Older ones are deleted. The age of each is
+	// counted up to the time after the newest complete one: while no newer backup completes, none
+	// is deleted. Default: any age.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=876000
