@@ -126,6 +126,16 @@ func TestFailureMatrix(t *testing.T) {
 	s.inSync("")
 	e.phase("after the operator")
 
+	e.begin("with a compute server and the operator that leads")
+	s.failOver("1", func(pod string) {
+		s.kill(s.computePods()[0])
+		s.killLeader()
+		s.kill(pod)
+	})
+	s.inSync("")
+	s.settled("2/2", "2/2")
+	e.phase("after all three")
+
 	e.begin("the backup")
 	view := s.volume("0", "view")
 	s.kill(s.volume("0", "backup"))
@@ -167,6 +177,32 @@ func TestNodes(t *testing.T) {
 		s.loses(e, number, way[0], way[1])
 	}
 	t.Logf("%d nodes were lost", lost)
+	s.settled("2/2", "2/2")
+	s.filled()
+	e.finish()
+	s.condition("DataLost", "False")
+}
+
+// TestDrainsInTurn drains one node after the other of the memory that is kept twice, as an upgrade
+// of a cluster does. Each drain ends by itself, no request fails and nothing is lost.
+func TestDrainsInTurn(t *testing.T) {
+	s := newSpaceAlone(t)
+	s.newIndex(replicated(indexManifest), "2/2", "2/2")
+	s.inSync("")
+	s.fill()
+	e := s.startExercise(1000)
+	for _, node := range []string{"node1", "node2", "node3"} {
+		e.begin("drain " + node)
+		t.Cleanup(func() { s.kubectl("uncordon", node) })
+		out, err := s.try("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=dmindex.io/pool=x-memory", "--timeout=110s")
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		s.inSync("")
+		s.is(s.kubectl("get", "pods", "--selector=dmindex.io/pool=x-memory", "--field-selector=spec.nodeName="+node, "--output=name"), "")
+		s.kubectl("uncordon", node)
+		e.phase("after " + node)
+	}
 	s.settled("2/2", "2/2")
 	s.filled()
 	e.finish()
