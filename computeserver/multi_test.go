@@ -13,7 +13,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver/computeservertest"
 )
 
-// What is answered within MULTI and EXEC where a design does not change several keys in one step.
+// Answers within MULTI and EXEC where a design does not change several keys in one step.
 const (
 	notInMulti = "-ERR in an index of this design every server changes every key, so commands on several keys are not done in one step, and nothing was done; send one transaction for each key, or use an index of design dex\r\n"
 	queued     = "+QUEUED\r\n"

@@ -28,7 +28,7 @@ type scanStream struct {
 	stream grpc.ServerStreamingServer[rpcv1.ScanReply]
 	peer   bool // the caller is a server: it is shown what sorted sets consist of
 
-	// What waits until no session is held: whole messages, and the one that is filled. One of a
+	// Messages that wait until no session is held: whole ones, and the one that is filled. One of a
 	// head alone stands for the set's members.
 	full  []*rpcv1.ScanReply
 	reply *rpcv1.ScanReply

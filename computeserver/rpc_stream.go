@@ -85,9 +85,9 @@ func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.Do
 	case <-r.cut:
 		err = errDrained
 	}
-	// What was queued by now is answered. What the receiver still reads is dropped, and the sender
-	// learns that it was when the stream ends. So that is not put off by what waits, here or, for
-	// long, at another server.
+	// Batches that were queued by now are answered. Those that the receiver still reads are
+	// dropped, and the sender learns that it was when the stream ends. So that is not put off by
+	// what waits, here or, for long, at another server.
 	if w.ends.Store(err != nil); err != nil {
 		defer time.AfterFunc(rpcForwardsEnd, func() { cut(errEnds) }).Stop()
 	}

@@ -99,7 +99,7 @@ func (s *wallTimes) Next(after time.Time) time.Time {
 	for range clockChanges {
 		from, until := t.ZoneBounds()
 		if !from.IsZero() && !s.everyHour {
-			// What was shown before the clock was set back is shown for the second time.
+			// Times that were shown before the clock was set back are shown for the second time.
 			if before := wall(from.Add(-time.Second)); before.After(shown) {
 				shown = before
 			}

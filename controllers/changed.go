@@ -58,7 +58,7 @@ func problemsOf(index *dmv1.DMIndex) any {
 	return problems
 }
 
-// What an index reads of the status of its pools.
+// poolState is the part of a pool's status that indexes read.
 type poolState struct {
 	Observed   int64
 	Conditions []metav1.Condition

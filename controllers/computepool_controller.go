@@ -123,7 +123,7 @@ func templateOf(pool *dmv1.DMComputePool, index *dmv1.DMIndex, image string) map
 }
 
 func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolScope) error {
-	// What cannot be made does not keep lost servers from being replaced.
+	// Objects that cannot be made do not keep lost servers from being replaced.
 	var problems collected
 	objects := []client.Object{build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentCompute)}
 	if !s.pool.Spec.Paused {

@@ -7,7 +7,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// What follows from lost memory cannot be undone: compute servers answer nothing any more, and
+// The consequences of lost memory cannot be undone: compute servers answer nothing any more, and
 // onDataLoss: Recreate empties the index. So one look is not enough for it: an API server that is
 // behind or was restored, or a server that answers in the place of another one, may be believed
 // once. A memory server counts as lost when each of so many looks, over a while, said so for the

@@ -207,7 +207,7 @@ func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) er
 	if s.index.Spec.Paused && s.index.Spec.Recovery.OnDataLoss == dmv1.OnDataLossRecreate {
 		return &waitFor{dmv1.ReasonMemoryLost, "data was lost at " + names(lost) + ". The index answers no requests; it is created again, " + contentOf(s.index) + ", once spec.paused is false", again}
 	}
-	// What was lost while the index was loaded is in the backup: nobody need decide.
+	// Data that was lost while the index was loaded is in the backup: nobody need decide.
 	if created && s.index.Spec.Recovery.OnDataLoss != dmv1.OnDataLossRecreate && (!loading(s.index) || s.index.Spec.Paused) {
 		for _, c := range s.compute {
 			if leaving(c.pod) && !going(c.pod) { // there is nothing to hand over

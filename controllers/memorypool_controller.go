@@ -192,7 +192,7 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 			return err
 		}
 	}
-	// What cannot be made does not keep lost servers from being replaced.
+	// Objects that cannot be made do not keep lost servers from being replaced.
 	var problems collected
 	tls, err := r.security(ctx, s)
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
-// What servers are told about their disks: by annotations of their pods, which each start of a
-// container has as variables (build.keepOnDisk).
+// Servers are told about their disks by annotations of their pods, which each start of a container
+// has as variables (build.keepOnDisk).
 //
 // # Disks that have been used
 //

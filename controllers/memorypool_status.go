@@ -43,7 +43,7 @@ func (s *memoryPoolScope) summarize(err error) {
 		}
 	}
 	if grave := s.troublesOfDisks(); len(grave) > 0 && (all || err != nil) {
-		// What is in the way besides, or that all servers answer for now, comes second.
+		// Other troubles, or that all servers answer for now, come second.
 		reason, message = grave[0].reason, grave[0].message+"; "+message
 	}
 	condition(&status.Conditions, generation, dmv1.ConditionPoolReady, all, reason, message)

@@ -13,9 +13,9 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 )
 
-// What a memory pod holds is moved from a node that takes no new pods, since somebody is about to
-// drain it, and a copy that another one took the place of from a node that is not heard of. Nodes
-// are read one by one and not watched: kubelets change each of them every few seconds.
+// The volume of a memory pod is moved from a node that takes no new pods, since somebody is about
+// to drain it, and a copy that another one took the place of from a node that is not heard of.
+// Nodes are read one by one and not watched: kubelets change each of them every few seconds.
 
 const (
 	nodeLook  = 5 * time.Second // until a node is read again

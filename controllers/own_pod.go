@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// What the operator is told of its own pod, by the downward API.
+// Variables that tell the operator of its own pod, by the downward API.
 const (
 	envPod       = "POD_NAME"
 	envNamespace = "POD_NAMESPACE"

@@ -51,7 +51,7 @@ import (
 // +kubebuilder:rbac:groups=networking.k8s.io,resources=networkpolicies,verbs=create;get;list;patch;watch
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=create;get;list;patch;watch
 
-// What failed is tried again after firstRetry, then after twice as long each time, up to
+// A failed attempt is repeated after firstRetry, then after twice as long each time, up to
 // slowestRetry: whoever made room, or mended what was in the way, does not wait longer for the
 // operator to see it.
 const (

@@ -21,8 +21,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/grant"
 )
 
-// What the operator decides about an object for good is in two places, and package state says which
-// of them counts. Here is what reads and writes them:
+// A decision of the operator that holds for good is in two places, and package state says which of
+// them counts. Here is what reads and writes them:
 //
 //   - Objects that are read have in their annotations what is in force, whatever the API server has
 //     there (witnessed). The annotations that others write are as they are.

@@ -11,9 +11,9 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// What keeps a pod from running is known at the pod, or to who wanted to make it. People look at
-// the index. So a pool says what its pods say, in its condition PoolReady, and an index what its
-// pools say, with the same reason and the name of the pool.
+// The cause that keeps a pod from running is known at the pod, or where the pod was to be made.
+// People look at the index. So a pool says what its pods say, in its condition PoolReady, and an
+// index what its pools say, with the same reason and the name of the pool.
 
 // troubles are the reasons of conditions that do not go away by themselves: somebody has to change
 // something. An index that has one is Degraded by it, and an event tells when it comes.

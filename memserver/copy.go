@@ -18,9 +18,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
-// What a server does beside another copy of its volume: as a primary it sends its changes
-// (mirror.Primary), as a copy it takes them (mirror.Sink) over connections to a port of its own.
-// Only a memory server of the same pool gets such a connection: whoever has one writes the memory.
+// A server beside another copy of its volume: as a primary it sends its changes (mirror.Primary),
+// as a copy it takes them (mirror.Sink) over connections to a port of its own. Only a memory server
+// of the same pool gets such a connection: whoever has one writes the memory.
 
 const (
 	mirrorLobby = 16 // connections that have shown no certificate yet

@@ -7,7 +7,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
-// What checkpoints of a directory are made of: of a server that serves (persisted), and of a copy
+// Sources of the checkpoints of a directory: of a server that serves (persisted), and of a copy
 // (copyFiles).
 
 // Last implements persist.Source.

@@ -37,7 +37,7 @@ const (
 // +kubebuilder:validation:Enum=Memory;Replicated;Persistent
 type Durability string
 
-// What an acknowledged write survives.
+// Durabilities: an acknowledged write survives what each says.
 const (
 	// DurabilityMemory survives the death of any client and any compute server. Losing a memory pod
 	// loses the data.

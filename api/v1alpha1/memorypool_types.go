@@ -248,8 +248,8 @@ type MemoryGrant struct {
 	OnChipLocks int64 `json:"onChipLocks,omitempty"`
 }
 
-// What the status shows at most: grants, bytes of their identities, and indexes that a pod is kept
-// for. What servers say beyond that is left out.
+// Limits of the status: grants, bytes of their identities, and indexes that a pod is kept for. The
+// rest of what servers say is left out.
 const (
 	MaxShownGrants   = 64
 	MaxShownIdentity = 128

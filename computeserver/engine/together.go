@@ -5,13 +5,12 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// What the operations of a batch READ from memory servers is READ side by side. The lookups of a
-// run, between two other operations, are one batch of the index (index.Session.LookupBatch): each
-// is right at a moment of its own, behind all operations before the run. Before the first of
-// several changes the session prepares for them (index.Session.Prepare); they take effect one by
-// one, in their order.
+// The operations of a batch READ from memory servers side by side. The lookups of a run, between
+// two other operations, are one batch of the index (index.Session.LookupBatch): each is right at a
+// moment of its own, behind all operations before the run. Before the first of several changes the
+// session prepares for them (index.Session.Prepare); they take effect one by one, in their order.
 
-// What is looked at together: so many lookups, or so many operations from the first change of
+// Operations that are looked at together: so many lookups, or so many from the first change of
 // several on. There are more of these, since new keys of one leaf divide it at once (index.Session,
 // Prepare).
 const (

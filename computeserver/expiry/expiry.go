@@ -52,7 +52,7 @@ const (
 	numTypes
 )
 
-// What the last byte of a stored value says: one bit, and the type.
+// The last byte of a stored value has one bit, and the type.
 //
 //	value                       | 0, 2, 4   the pair does not expire
 //	value | deadline (8 bytes)  | 1, 3, 5   it does: milliseconds since 1970, big-endian

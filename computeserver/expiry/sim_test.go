@@ -49,7 +49,8 @@ type answered struct {
 	value    uint64
 	deadline int64
 	hash     bool
-	// What the server's clock read during the operation: the least, the greatest and the last.
+	// Times that the server's clock read during the operation: the least, the greatest and the
+	// last.
 	least, most, last int64
 }
 

@@ -78,7 +78,7 @@ type conn struct {
 	place     *accept.Place // in the lobby; nil once it has authenticated
 	gone      chan struct{} // closed when the connection lost its place
 
-	// What the pipeline waited for in vain. It waits once: what comes behind is tried, and waits
+	// The pipeline waited for these in vain. It waits once: what comes behind is tried, and waits
 	// for no more than is left of the limit, which counts from when the pipeline was read.
 	unopened bool // a session; the commands behind are set aside, or answered at once
 	waited   bool // a session, or a server that has some keys

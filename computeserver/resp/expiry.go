@@ -11,8 +11,8 @@ import (
 	"github.com/dmindex/dmindex/computeserver/engine"
 )
 
-// What commands read of deadlines, and how these are replied. A time from now is sent to the key's
-// owner as it is: the clock that adds it is the one by which the pair expires.
+// Arguments and replies that are deadlines. A time from now is sent to the key's owner as it is:
+// the clock that adds it is the one by which the pair expires.
 
 // Milliseconds of the units of deadlines.
 const (

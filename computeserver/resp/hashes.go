@@ -13,9 +13,9 @@ import (
 	"github.com/dmindex/dmindex/computeserver/hash"
 )
 
-// What commands on hashes read of the arguments behind the key, and how they are replied. A command
-// that asks for more than one field, or for none, reads all of the hash, which is one value of the
-// index. What is read of the arguments stays until the pipeline ends, as a reply may be made then.
+// Commands on hashes: their arguments behind the key, and their replies. A command that asks for
+// more than one field, or for none, reads all of the hash, which is one value of the index. What is
+// read of the arguments stays until the pipeline ends, as a reply may be made then.
 
 // setsFields is HSET and HMSET, whose list of fields and values is command.list.
 func setsFields(command string) func(args [][]byte, op *rpcv1.Operation, by reply) (reply, error) {

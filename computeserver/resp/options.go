@@ -9,8 +9,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver/engine"
 )
 
-// What commands on one key read of the arguments behind it: see command.read. The errors are those
-// of Redis.
+// Arguments behind the key of commands on one key: see command.read. The errors are those of Redis.
 
 var (
 	errSyntax     = errors.New("ERR syntax error")

@@ -244,7 +244,7 @@ func (c *conn) pop(args [][]byte, reverse bool) {
 	if s == nil {
 		return
 	}
-	// What is removed must fit the reply, and cannot be counted before.
+	// The members that are removed must fit the reply, and cannot be counted before.
 	most := int64(c.s.maxReply / (c.s.core.Index.MaxKeyBytes + 64))
 	if wanted > 1 && wanted > most {
 		wanted = max(min(most, popMost), 1)

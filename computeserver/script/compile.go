@@ -9,7 +9,7 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// What a script is compiled to. An expression returns one value, a list expression any number of
+// A script is compiled to these. An expression returns one value, a list expression any number of
 // them.
 type (
 	expression func(x *frame) value

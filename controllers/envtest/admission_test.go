@@ -200,7 +200,7 @@ func TestAdmissionPolicies(t *testing.T) {
 	}
 	ends("its template said for how long it stays")
 
-	// What is released goes, and nothing else.
+	// The pod that is released goes, and nothing else.
 	c.release("demo-memory", "demo-memory-1")
 	c.protected("demo-memory", metav1.ConditionTrue, dmv1.ReasonInUse, "with pods demo-memory-0 (demo): they")
 	c.eventually("what is released is evicted", func() string {

@@ -59,8 +59,8 @@ func TestGrants(t *testing.T) {
 		c.equal("locks of "+name, want, func() any { return c.index(name).Status.MemoryServers[0].LockPlacement })
 	}
 
-	// What does not fit waits. A younger one that would fit waits behind it, also if it is looked
-	// at first.
+	// An index that does not fit waits. A younger one that would fit waits behind it, also if it is
+	// looked at first.
 	c.claim("i3", "160Mi", 4)
 	c.condition("i3", dmv1.ConditionAvailable, metav1.ConditionFalse, dmv1.ReasonMemoryPending,
 		"memory server 1 (pod pool-0) has 16 chunks of 8388608 bytes left, the index asks for 20: 4 are missing; lower quota")

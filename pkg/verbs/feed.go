@@ -25,7 +25,7 @@ type Feed struct {
 	acked   func(Position)
 	applied atomic.Uint64 // what the copy is known to have; changes under mu
 
-	// What follows is guarded by the journal's mu.
+	// The fields below are guarded by the journal's mu.
 	awaited bool
 	dropped bool
 	sending bool // somebody sends

@@ -2,7 +2,7 @@ package verbs
 
 import "fmt"
 
-// What the owner of a feed does with it.
+// Methods for the owner of a feed.
 
 // Start is where the stream of the feed begins.
 func (f *Feed) Start() Position { return f.start }

@@ -87,7 +87,7 @@ type Journal struct {
 // Position is an offset in the stream of a journal: behind a change. 0 is before all of them.
 type Position uint64
 
-// What a journal does. Lists ask for the mode before and behind the begin of their check.
+// Modes of a journal. Lists ask for the mode before and behind the begin of their check.
 const (
 	recording = 1 << iota // there is a feed
 	halted                // no list is executed

@@ -43,7 +43,7 @@ type Member struct {
 	mark     uint64 // position at which the joining copy is in sync; 0 = answers do not wait for it
 	promised bool   // which is stored
 
-	// What MayAnswer goes by; see count.
+	// MayAnswer goes by these; see count.
 	allApplied atomic.Uint64
 	allUntil   atomic.Int64
 }

@@ -101,4 +101,6 @@ func TestWordsCatch(t *testing.T) {
 	check("var message = \"server 3 is proven silent\"", 1)
 	check("type Taker struct{}", 1)
 	check("var the, they, hers int // the heap", 0)
+	check("// What is read is counted.\nvar read int", 1)
+	check("var read int // counted: what is read", 0)
 }

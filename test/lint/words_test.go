@@ -71,7 +71,11 @@ func oldWords(f *file) (problems []string) {
 	for _, group := range f.ast.Comments {
 		// The lines of a group as one text: a phrase may go over the end of a line.
 		text := strings.ReplaceAll(group.Text(), "\n", " ")
-		problems = append(problems, inText(f.path, f.fset.Position(group.Pos()).Line, text)...)
+		line := f.fset.Position(group.Pos()).Line
+		problems = append(problems, inText(f.path, line, text)...)
+		if first, _, _ := strings.Cut(text, " "); first == "Who" || first == "What" || first == "Whose" {
+			problems = append(problems, fmt.Sprintf("%s:%d: a comment begins with %q: name the thing", f.path, line, first))
+		}
 	}
 	ast.Inspect(f.ast, func(n ast.Node) bool {
 		switch n := n.(type) {

@@ -13,7 +13,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// What a memory server takes beside its region: lock table and ledger in the same volume, then the
+// Memory that a server takes beside its region: lock table and ledger in the same volume, then the
 // process.
 const (
 	volumeHeadroom  = 64 << 20

@@ -91,7 +91,7 @@ func Stamp(uid string, sequence uint64, values map[string]string) string {
 	return prefix + "/" + hex.EncodeToString(sum[:8])
 }
 
-// What a witness is worth.
+// worth is how much a witness counts.
 type worth int
 
 const (

@@ -225,8 +225,8 @@ func (o *owners) loadBeside() (refused bool, err error) {
 	if err := o.moveTo(g, c); err != nil {
 		return false, err
 	}
-	// What is loaded has the even keys; the session changes odd ones, and inserts even ones, which
-	// it finds there once they are loaded.
+	// The load has the even keys; the session changes odd ones, and inserts even ones, which it
+	// finds there once they are loaded.
 	delay := c.p.Uint64() % 30
 	inserted := map[uint64]string{}
 	_, err = o.in(c, "load", func() error {

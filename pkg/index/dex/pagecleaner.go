@@ -94,7 +94,7 @@ func (w *pageCleaner) some() (left bool, err error) {
 		return false, nil
 	}
 	w.s.b.Resume() // epochs need not wait for all of it
-	// Who reads these leaves waits while they are locked. So most of the wait for the log, if not
+	// Readers of these leaves wait while they are locked. So most of the wait for the log, if not
 	// all of it, comes before.
 	upTo := uint64(0)
 	for _, f := range w.oldest {

@@ -215,7 +215,7 @@ func (s *session) applyIn(f *frame.Frame, a pool.Addr, key []byte, fp byte, epoc
 	case i < 0 && (m == update || m == remove):
 		return outcome{lsn: f.PageLSN(), answer: index.ErrNotFound}
 	}
-	// What came before may have taken longer than the limit of the operation. The change would come
+	// The steps before may have taken longer than the limit of the operation. The change would come
 	// too late then: after others of the key, whose sessions did not wait for this frame.
 	if late := s.b.PS.Late(); late != nil {
 		return outcome{err: op.Failure(late, false)}

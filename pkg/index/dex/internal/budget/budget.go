@@ -161,7 +161,7 @@ func (b *Budget) shiftValues(flush func(*frame.Frame) error) error {
 		return nil
 	}
 	if need-b.saved > b.frames.Spare() {
-		// What was saved is of no use there. Without the bound a value that finds no room would
+		// The saved bytes are of no use there. Without the bound a value that finds no room would
 		// bring every miss here again.
 		b.saved = b.frames.Revive(b.saved)
 		v.Settle()

@@ -7,7 +7,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/rowcache"
 )
 
-// What another byte of entries would save, and what another byte of frames.
+// The worth of another byte of entries, and of another byte of frames.
 //
 // Entries and frames share bytes of the cache. Both sides remember a little more than they have
 // room for, without the content: ghosts. A leaf that a lookup READs, or has a memory server search,

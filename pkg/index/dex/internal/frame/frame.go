@@ -42,7 +42,7 @@ import (
 
 // Frame is a place of the cache for one leaf.
 type Frame struct {
-	// What a reader loads: one cache line.
+	// Loaded by a reader: one cache line.
 	version atomic.Uint64 // odd = locked
 	addr    atomic.Uint64 // of the leaf; 0 = none
 	page    atomic.Uint64 // see PageLSN

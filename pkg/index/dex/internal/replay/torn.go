@@ -11,7 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 
-// What a replay does with torn slots (frame/inplace.go).
+// Torn slots in a replay (frame/inplace.go).
 
 // repairTorn makes the torn slots of f, which was filled from l, verify: their keys, which are
 // among those that the replay changes, have values of zeros then, as long as before, so that the
