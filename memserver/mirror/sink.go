@@ -31,7 +31,8 @@ type Sink struct {
 }
 
 // NewSink makes the sink of a process that joins. What it takes goes to a replica with an empty
-// memory, which nobody else uses until Close has returned. It takes the changes of memory whose copy it can open: of that shape.
+// memory, which nobody else uses until Close has returned. It takes the changes of memory whose
+// copy it can open: of that shape.
 func NewSink(e env.Env, m *volumes.Member, r verbs.Replica, shape Shape) *Sink {
 	shape.Size = uint64(len(r.Memory))
 	return &Sink{Env: e, Member: m, shape: shape, mu: e.NewMutex(), replica: r}

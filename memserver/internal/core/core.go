@@ -32,7 +32,7 @@ type Core struct {
 	wake     env.Event // of the lease loop
 	stopped  atomic.Bool
 
-	// Whose returns the identity of a verified certificate, as Caller has it.
+	// The identity in a verified certificate, as Caller has it.
 	Whose func(*tls.ConnectionState) (identity string, err error)
 
 	// called after a change of an index's holdings may have been stored; it does not wait
