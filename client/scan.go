@@ -231,8 +231,12 @@ func (s *scan) deliver(pair *rpcv1.Pair) bool {
 	case !member:
 		s.end = s.near // exclusive
 	}
+	deadline := pair.Deadline
+	if member && s.after != nil && bytes.Equal(s.after.Key, pair.Key) { // a set has one in a dump
+		deadline = s.after.Deadline
+	}
 	if s.after = nil; member {
-		s.after = &rpcv1.Pair{Key: bytes.Clone(pair.Key), Value: bytes.Clone(pair.Value)}
+		s.after = &rpcv1.Pair{Key: bytes.Clone(pair.Key), Value: bytes.Clone(pair.Value), Deadline: deadline}
 	}
 	s.delivered++
 	value := pair.Value
@@ -240,8 +244,8 @@ func (s *scan) deliver(pair *rpcv1.Pair) bool {
 		value = []byte{}
 	}
 	p := Pair{Key: pair.Key, Value: value, Hash: pair.Type == rpcv1.Pair_HASH, Member: member, Score: pair.Score}
-	if pair.Deadline != 0 {
-		p.Expires = time.UnixMilli(pair.Deadline)
+	if deadline != 0 {
+		p.Expires = time.UnixMilli(deadline)
 	}
 	more := s.yield(p, nil)
 	s.over = !more || s.delivered == s.o.Limit || s.o.Reverse && len(s.near) == 0 && !member
