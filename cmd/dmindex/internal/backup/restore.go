@@ -21,7 +21,8 @@ var errIncomplete = errors.New("the index lacks pairs of the backup")
 //
 //  1. The artifact is read as a whole and compared with its digest, and with the index. An index
 //     with a pair that is not in the artifact, or has another value or deadline there, is refused
-//     before anything is put. What an earlier attempt put is no such pair.
+//     before anything is put. What an earlier attempt put is no such pair, nor is a member of a
+//     sorted set that lacks its deadline: sets get theirs after their members.
 //  2. The pairs are put whose keys are not there.
 //  3. Artifact and index are compared once more: now they must be equal, but for pairs with a
 //     deadline that the index lacks. These have expired by the clock of their server, which
@@ -47,8 +48,8 @@ func Restore(ctx context.Context, index Index, s Store, name, digest string, pro
 	if err != nil || readErr != nil {
 		return r, fmt.Errorf("%d pairs were put, then: %w", stored, errors.Join(err, readErr))
 	}
-	if r, lacks, err = compare(ctx, index, s, name, digest); err == nil && lacks.endless > 0 {
-		err = fmt.Errorf("%w: %d", errIncomplete, lacks.endless)
+	if r, lacks, err = compare(ctx, index, s, name, digest); err == nil && lacks.endless+lacks.undated > 0 {
+		err = fmt.Errorf("%w, or their deadlines: %d", errIncomplete, lacks.endless+lacks.undated)
 	}
 	return r, err
 }
@@ -60,6 +61,7 @@ var errStopped = errors.New("stopped")
 type lacking struct {
 	endless uint64
 	expire  uint64 // with a deadline, which may have passed
+	undated uint64 // members that are there, but for their deadline
 }
 
 // compare goes through an artifact and an index in the order of their keys and counts the pairs
@@ -93,6 +95,8 @@ func compare(ctx context.Context, index Index, s Store, name, digest string) (r 
 			return nil
 		case order < 0:
 			return fmt.Errorf("%w: one before pair %d of the artifact", ErrOtherKeys, at)
+		case p.Member && has.Expires.IsZero() && !p.Expires.IsZero() && has.Member && has.Score == p.Score:
+			lacks.undated++ // comparePairs has looked at the member
 		case !bytes.Equal(has.Value, p.Value) || !has.Expires.Equal(p.Expires) || has.Hash != p.Hash || has.Member != p.Member || has.Score != p.Score:
 			return fmt.Errorf("%w: pair %d of the artifact has another value, type or deadline", ErrOtherKeys, at)
 		}

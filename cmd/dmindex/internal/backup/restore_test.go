@@ -178,3 +178,55 @@ func TestRestoreKeepsDeadlines(t *testing.T) {
 		t.Errorf("a pair that expires at another time: %v", err)
 	}
 }
+
+// setIndex is an index whose pairs are members of sorted sets, which get their deadlines also where
+// they are kept.
+type setIndex struct {
+	*fakeIndex
+	forgets bool // the deadlines
+}
+
+func (s setIndex) Scan(ctx context.Context, start, end []byte, o client.ScanOptions) iter.Seq2[client.Pair, error] {
+	return func(yield func(client.Pair, error) bool) {
+		for p, err := range s.fakeIndex.Scan(ctx, start, end, o) {
+			if p.Member = true; !yield(p, err) {
+				return
+			}
+		}
+	}
+}
+
+func (s setIndex) Load(_ context.Context, pairs iter.Seq[client.Pair], o client.LoadOptions) (stored uint64, err error) {
+	for p := range pairs {
+		if s.put(p, o); !s.forgets {
+			s.expires[string(p.Key)] = p.Expires
+		}
+		stored++
+	}
+	return stored, nil
+}
+
+// TestRestoreOfUndatedSets: a restore that ended between the members of a set and its deadline can
+// be repeated.
+func TestRestoreOfUndatedSets(t *testing.T) {
+	d, _ := newDirectory(t)
+	later := time.UnixMilli(1_900_000_000_123)
+	from := setIndex{fakeIndex: newFake(10)}
+	from.expires["key/000003"] = later
+	want, err := Create(t.Context(), from, d, artifact, description, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := setIndex{fakeIndex: newFake(5)}
+	if r, err := Restore(t.Context(), to, d, artifact, want.Digest, quiet); err != nil || r != want || !to.expires["key/000003"].Equal(later) {
+		t.Errorf("%+v, %v, %v", r, err, to.expires)
+	}
+	to = setIndex{newFake(5), true}
+	if _, err := Restore(t.Context(), to, d, artifact, want.Digest, quiet); !errors.Is(err, errIncomplete) {
+		t.Errorf("an index that forgets deadlines: %v", err)
+	}
+	to.pairs["key/000003"] = "another value"
+	if _, err := Restore(t.Context(), to, d, artifact, want.Digest, quiet); !errors.Is(err, ErrOtherKeys) {
+		t.Errorf("another member: %v", err)
+	}
+}
