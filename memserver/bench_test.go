@@ -1,7 +1,10 @@
 package memserver
 
 import (
+	"fmt"
 	"testing"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
 // BenchmarkAllocate takes and gives back a chunk: two control calls, two stored ledgers, one
@@ -59,4 +62,37 @@ func BenchmarkReserve(b *testing.B) {
 		must(New(c)).Close()
 	}
 	b.SetBytes(1 << 30)
+}
+
+// BenchmarkJoin lets a copy join a memory that is full, of 1 GiB in anonymous memory, until it is
+// in sync.
+func BenchmarkJoin(b *testing.B) {
+	c := localConfig(b)
+	c.Shm, c.Pod, c.MemoryBytes, c.ChunkBytes = "", "primary", 1<<30, 8<<20
+	a := startCopyOf(b, c, nil, "")
+	a.obey(view(1, c.Pod))
+	noise := make([]byte, pieceBytes)
+	for i := range noise {
+		noise[i] = byte(i) | 1
+	}
+	full := a.region.replica()
+	for at := a.region.chunkOffset(2); at < a.region.dataBytes; at += pieceBytes {
+		if err := full.Put(at, noise); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.SetBytes(int64(a.region.dataBytes))
+	view := uint64(1)
+	for b.Loop() {
+		c := c
+		c.Pod = fmt.Sprintf("copy-%d", view)
+		copy := startCopyOf(b, c, nil, "")
+		view++
+		join(a, copy, view)
+		b.StopTimer()
+		copy.stop()
+		view++
+		a.obey(&rpcv1.VolumeView{Number: view, Primary: a.proc()})
+		b.StartTimer()
+	}
 }

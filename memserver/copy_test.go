@@ -26,7 +26,7 @@ import (
 type copied struct {
 	*Server
 	rpcv1.VolumeClient
-	t     *testing.T
+	t     testing.TB
 	pod   string
 	stop  func()
 	ended chan error
@@ -39,7 +39,7 @@ func startCopy(t *testing.T, dir, pod string, ca *identitytest.CA, pool string) 
 }
 
 // startCopyOf starts a pod with that configuration.
-func startCopyOf(t *testing.T, c Config, ca *identitytest.CA, pool string) *copied {
+func startCopyOf(t testing.TB, c Config, ca *identitytest.CA, pool string) *copied {
 	t.Helper()
 	pod := c.Pod
 	c.Mirror = "127.0.0.1:0"

@@ -18,7 +18,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/verbs/tcp"
 )
 
-func get(t *testing.T, address, path string) (int, string) {
+func get(t testing.TB, address, path string) (int, string) {
 	t.Helper()
 	r := must(http.Get("http://" + address + path))
 	defer r.Body.Close()

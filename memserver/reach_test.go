@@ -26,14 +26,14 @@ func (peeker) Call(_ verbs.Peer, near verbs.Near, request, answer []byte) (int, 
 
 // tenant is a client of one of the indexes on a server.
 type tenant struct {
-	t     *testing.T
+	t     testing.TB
 	index string
 	*control.Client
 	id    uint32
 	grant pool.Grant
 }
 
-func newTenant(t *testing.T, s *Server, index string, chunks uint64) *tenant {
+func newTenant(t testing.TB, s *Server, index string, chunks uint64) *tenant {
 	t.Helper()
 	must(admin(t, s.Addresses().Control, nil).Admit(t.Context(), &rpcv1.AdmitRequest{Index: index, QuotaChunks: chunks}))
 	c := &tenant{t: t, index: index, Client: client(t, s.Addresses().Control, index, "tcp", nil)}
