@@ -193,8 +193,8 @@ func (s *scanStream) trim(message *rpcv1.ScanReply) {
 	}
 }
 
-// sendMembers sends the members of a set, some at a time. A set whose key was deleted meanwhile has
-// no more.
+// sendMembers sends the members of a set, some at a time. A set whose key was deleted meanwhile, or
+// has another value by now, has no more.
 func (s *scanStream) sendMembers(head *rpcv1.Pair) error {
 	c := s.r.core
 	var ends sortedset.Ends
@@ -226,8 +226,11 @@ func (s *scanStream) sendMembers(head *rpcv1.Pair) error {
 			message.Pairs = append(message.Pairs, &rpcv1.Pair{Key: head.Key, Value: p.Member, Deadline: head.Deadline, Type: rpcv1.Pair_MEMBER, Score: p.Score})
 			return true
 		})
-		if err != nil {
-			return engine.SetFailure(err)
+		switch err = engine.SetFailure(err); {
+		case engine.CodeOf(err) == rpcv1.Outcome_WRONG_TYPE:
+			return nil
+		case err != nil:
+			return err
 		}
 		if len(message.Pairs) > 0 {
 			behind(message.Pairs[len(message.Pairs)-1].Value)

@@ -17,6 +17,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/client"
 	"github.com/dmindex/dmindex/computeserver/computeservertest"
+	"github.com/dmindex/dmindex/computeserver/sortedset"
 )
 
 // TestScansHoldSets: a scan of the SDK has each member of a sorted set, in order and in reverse,
@@ -154,5 +155,39 @@ func TestScansHoldSets(t *testing.T) {
 	err = cl.Transaction(ctx, func(tx *client.Tx) error { _, err := tx.Get([]byte("a")); return err })
 	if !errors.Is(err, client.ErrWrongType) {
 		t.Errorf("a transaction read a sorted set: %v", err)
+	}
+}
+
+// TestScanGoesOnBehindASet: where a set gets another value while a scan reads its members, the scan
+// has no more of them, and goes on behind its key.
+func TestScanGoesOnBehindASet(t *testing.T) {
+	var off [3]atomic.Int64
+	c := newCluster(t, config.RoutingAny, expires(&off), 1)
+	c.split([]uint32{1})
+	core := c.servers[1].core
+	core.ScanPiece = 50 // a set takes several messages
+	k := newTalk(c, 1)
+	ask := func(args ...string) string {
+		k.Send(computeservertest.Command(args...))
+		return wholeReply(t, k.from)
+	}
+	ask("ZADD", "a", "1", "m", "2", "n", "3", "o", "4", "p")
+	ask("SET", "b", "1")
+	var met atomic.Int32
+	c.store.After(func(key []byte) {
+		// The scan of the keys ends before the members, and then they are read.
+		if bytes.HasPrefix(key, []byte(sortedset.Prefix)) && met.Add(1) == 2 {
+			core.Do([]*rpcv1.Operation{{Kind: rpcv1.Operation_UPSERT, Key: []byte("a"), Value: []byte("x")}}, false, core.Limit, 0)
+		}
+	})
+	var got []string
+	for p, err := range c.sdk(1).Scan(context.Background(), nil, nil, client.ScanOptions{}) {
+		if err != nil {
+			t.Error(err)
+		}
+		got = append(got, string(p.Key))
+	}
+	if n := len(got); n < 2 || n > 4 || got[n-1] != "b" || met.Load() < 2 {
+		t.Errorf("a scan has pairs of %q, want some of a, and b; members were met %d times", got, met.Load())
 	}
 }
