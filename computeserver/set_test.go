@@ -205,6 +205,55 @@ func TestExpiredSetIsGone(t *testing.T) {
 	}
 }
 
+// TestPopKeepsWhatIsNotReplied: members whose reply the buffers have no room for stay.
+func TestPopKeepsWhatIsNotReplied(t *testing.T) {
+	var off [3]atomic.Int64
+	c := newCluster(t, config.RoutingAny, func(cfg *Config) { expires(&off)(cfg); cfg.MaxBuffers = 128 << 10 }, 1)
+	c.split([]uint32{1})
+	k := newTalk(c, 1)
+	ask := func(args ...string) string {
+		k.Send(computeservertest.Command(args...))
+		return wholeReply(t, k.from)
+	}
+	const members = 100
+	for i := range members {
+		ask("ZADD", "set", "1", fmt.Sprintf("%0480d", i))
+	}
+	if got := ask("ZPOPMIN", "set", fmt.Sprint(members)); !strings.HasPrefix(got, "-UNAVAILABLE the buffers of all connections") {
+		t.Errorf("ZPOPMIN gave %.100q", got)
+	}
+	if got := ask("ZCARD", "set"); got != fmt.Sprintf(":%d\r\n", members) {
+		t.Errorf("of %d members are left %q", members, got)
+	}
+}
+
+// TestSetScanOfHardPattern: a step of ZSCAN ends early where to compare members takes long, and the
+// next ones go on from there.
+func TestSetScanOfHardPattern(t *testing.T) {
+	var off [3]atomic.Int64
+	c := newCluster(t, config.RoutingAny, expires(&off), 1)
+	c.split([]uint32{1})
+	k := newTalk(c, 1)
+	ask := func(args ...string) string {
+		k.Send(computeservertest.Command(args...))
+		return wholeReply(t, k.from)
+	}
+	add := []string{"ZADD", "set", "1", strings.Repeat("a", 470) + "zb"}
+	for i := range 300 {
+		add = append(add, "1", strings.Repeat("a", 470)+fmt.Sprint(i))
+	}
+	ask(add...)
+	found, steps := 0, 0
+	for cursor := "0"; steps == 0 || cursor != "0"; steps++ {
+		got := ask("ZSCAN", "set", cursor, "COUNT", "1000", "MATCH", "*"+strings.Repeat("a", 235)+"?b")
+		cursor = strings.Split(got, "\r\n")[2]
+		found += strings.Count(got, "zb")
+	}
+	if found != 1 || steps < 3 || steps > 30 {
+		t.Errorf("in %d steps a member was found %d times, want once, in 3 to 30", steps, found)
+	}
+}
+
 // TestSetsNeedTheField: an index whose stored values have no byte that says their type has no
 // sorted sets, and says which field is why.
 func TestSetsNeedTheField(t *testing.T) {

@@ -212,62 +212,73 @@ func (c *conn) cmdZScan(args [][]byte) {
 		return
 	}
 	defer c.account.force(holdMany, 0)
-	g := gathered{c: c}
-	more := false
+	w := setWalk{gathered: gathered{c: c}, pattern: options.pattern}
 	var err error
-	first := func(most int) func(p sortedset.Pair) bool {
-		return func(p sortedset.Pair) bool {
-			if more = len(g.pairs) == most; more {
-				return false
-			}
-			return g.add(p)
-		}
-	}
 	if cursor == 0 {
-		err = s.ByScore(key, sortedset.All, false, scanWhole+1, first(scanWhole))
+		err = s.ByScore(key, sortedset.All, false, scanWhole+1, w.first(scanWhole))
 	}
-	if cursor != 0 || more {
+	if cursor != 0 || w.more {
 		var from []byte
 		if cursor != 0 {
 			if from, ok = c.startOf(cursor); !ok {
 				return
 			}
 		}
-		g.pairs, more = nil, false
-		err = s.ByMember(key, sortedset.Ends{From: from}, false, first(int(options.count)))
+		w = setWalk{gathered: gathered{c: c, held: w.held}, pattern: options.pattern}
+		err = s.ByMember(key, sortedset.Ends{From: from}, false, w.first(int(options.count)))
 	}
 	switch {
 	case err != nil:
 		c.failSet(err)
 		return
-	case g.full != nil:
-		c.fail(g.full)
+	case w.full != nil:
+		c.fail(w.full)
 		return
-	case wrong != nil && len(g.pairs) > 0: // as in Redis, only of a set that is there
+	case wrong != nil && w.seen > 0: // as in Redis, only of a set that is there
 		c.replyError(wrong.Error())
 		return
 	}
 	cursor = 0
-	if more {
-		next := append(bytes.Clone(g.pairs[len(g.pairs)-1].Member), 0)
-		cursor = c.s.cursors.put(next, &c.cursors)
+	if w.more {
+		cursor = c.s.cursors.put(append(bytes.Clone(w.last), 0), &c.cursors)
 	}
 	b := c.newBody()
-	n := 0
-	for _, p := range g.pairs {
-		if options.pattern != nil {
-			if matches, _ := options.pattern.match(p.Member); !matches {
-				continue
-			}
-		}
+	for _, p := range w.pairs {
 		if err := b.add(len(p.Member)+128, "use a smaller COUNT"); err != nil {
 			b.fail(err)
 			return
 		}
 		var text [32]byte
 		c.out = redcon.AppendBulk(redcon.AppendBulk(c.out, p.Member), formatScore(text[:0], p.Score))
-		n += 2
 	}
 	head := redcon.AppendBulkString(appendHead(nil, 2), strconv.FormatUint(cursor, 10))
-	b.send(appendHead(head, n))
+	b.send(appendHead(head, 2*len(w.pairs)))
+}
+
+// setWalk gathers the members of a step of ZSCAN that match.
+type setWalk struct {
+	gathered
+	pattern *glob // nil matches all
+	seen    int
+	last    []byte // of those that were seen
+	effort  int    // see matchEffort
+	more    bool   // there are more
+}
+
+// first gathers what matches of the first members, at most so many. It ends early where to compare
+// them takes long.
+func (w *setWalk) first(most int) func(p sortedset.Pair) bool {
+	return func(p sortedset.Pair) bool {
+		if w.more = w.seen == most || w.effort > matchEffort; w.more {
+			return false
+		}
+		w.seen, w.last = w.seen+1, p.Member
+		if w.pattern != nil {
+			matches, steps := w.pattern.match(p.Member)
+			if w.effort += steps; !matches {
+				return true
+			}
+		}
+		return w.add(p)
+	}
 }

@@ -244,16 +244,21 @@ func (c *conn) pop(args [][]byte, reverse bool) {
 	if s == nil {
 		return
 	}
-	// The members that are removed must fit the reply, and cannot be counted before.
-	most := int64(c.s.maxReply / (c.s.core.Index.MaxKeyBytes + 64))
-	if wanted > 1 && wanted > most {
+	// The members that are removed must fit the reply, and cannot be counted before. Afterwards
+	// they would be lost.
+	each := c.s.core.Index.MaxKeyBytes + 64
+	if most := int64(c.s.maxReply / each); wanted > 1 && wanted > most {
 		wanted = max(min(most, popMost), 1)
 	}
-	if err := c.account.set(holdMany, int(wanted)*(c.s.core.Index.MaxKeyBytes+64)); err != nil {
+	err := c.account.set(holdMany, int(wanted)*each)
+	defer c.account.force(holdMany, 0)
+	if err == nil {
+		err = c.room(int(wanted)*each + 2*headRoom)
+	}
+	if err != nil {
 		c.fail(err)
 		return
 	}
-	defer c.account.force(holdMany, 0)
 	gone, err := s.Pop(bytes.Clone(args[1]), reverse, int(wanted))
 	if err != nil {
 		c.failSet(err)
