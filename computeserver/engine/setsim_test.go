@@ -23,9 +23,10 @@ import (
 )
 
 // The simulation: servers that share an index work on members of few sorted sets. Now and then the
-// log is lost, and with it what was not durable; and a server does some of the operations that it
-// is about to do for a command, and none of the later ones. What the servers answered must be what
-// one server with a plain map answers, in some order. At rest each member has its entry.
+// log is lost, and with it what was not durable; a server does some of the operations that it is
+// about to do for a command, and none of the later ones; and there is no memory for entries. What
+// the servers answered must be what one server with a plain map answers, in some order. At rest
+// each member has its entry.
 
 const (
 	setServers = 3
@@ -168,17 +169,22 @@ func (d *dying) Do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
 // setFault is a planted fault: an index that does something else than the protocol asks for.
 type setFault func(op *rpcv1.Operation) bool
 
+// faulty leaves some operations out, and says of them what it is told to.
 type faulty struct {
 	sortedset.Index
 	leaves setFault
+	says   rpcv1.Outcome_Code
 }
+
+// isEntry is which operations a pool without memory for entries does not do.
+func isEntry(op *rpcv1.Operation) bool { return op.Kind == rpcv1.Operation_UPSERT }
 
 func (f faulty) Do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
 	out := make([]*rpcv1.Outcome, len(ops))
 	var some []*rpcv1.Operation
 	var at []int
 	for i, op := range ops {
-		if out[i] = (&rpcv1.Outcome{}); !f.leaves(op) {
+		if out[i] = (&rpcv1.Outcome{Code: f.says}); !f.leaves(op) {
 			some, at = append(some, op), append(at, i)
 		}
 	}
@@ -188,6 +194,15 @@ func (f faulty) Do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
 		}
 	}
 	return out
+}
+
+// newSetServer is a server of sets in a store.
+func newSetServer(p *simenv.Process, store *memindex.Store) *Engine {
+	return New(Options{
+		Env: p, Index: &config.Index{Identity: computeservertest.Index, KeyType: config.KeyBytes, MaxKeyBytes: 64, MaxValueBytes: 64, Routing: config.RoutingAny, Expiry: config.ExpiryEnabled},
+		SharesAll: true, Open: func() (ownership.Opened, error) { return store.Open(), nil }, Clock: func() int64 { return 1 },
+		Limit: 10 * time.Second, MaxSessions: 4, MaxWaiting: 4, Log: slog.New(slog.DiscardHandler), SortedSets: true,
+	})
 }
 
 // simulateSets returns the history of one run, and what was wrong at rest.
@@ -203,11 +218,7 @@ func simulateSets(seed uint64, fault setFault) (history []porcupine.Operation, d
 		running := setServers
 		var last *Engine
 		for n := range setServers {
-			c := New(Options{
-				Env: p, Index: &config.Index{Identity: computeservertest.Index, KeyType: config.KeyBytes, MaxKeyBytes: 64, MaxValueBytes: 64, Routing: config.RoutingAny, Expiry: config.ExpiryEnabled},
-				SharesAll: true, Open: func() (ownership.Opened, error) { return store.Open(), nil }, Clock: func() int64 { return 1 },
-				Limit: 10 * time.Second, MaxSessions: 4, MaxWaiting: 4, Log: slog.New(slog.DiscardHandler), SortedSets: true,
-			})
+			c := newSetServer(p, store)
 			last = c
 			p.Go("sessions", c.Sessions.Run)
 			p.Go("program", func() {
@@ -216,7 +227,10 @@ func simulateSets(seed uint64, fault setFault) (history []porcupine.Operation, d
 					in := setAsked{key: random.IntN(setKeys), kind: []string{"add", "add", "add", "incr", "incr", "rem", "rem", "rem", "score", "score", "score", "del"}[random.IntN(12)], member: string(rune('a' + random.IntN(2))), score: float64(1 + random.IntN(3))}
 					s, _ := c.Sets(nil, true, c.Limit, 0)
 					if fault != nil {
-						s.Index = faulty{s.Index, fault}
+						s.Index = faulty{s.Index, fault, rpcv1.Outcome_OK}
+					}
+					if random.IntN(8) == 0 {
+						s.Index = faulty{s.Index, isEntry, rpcv1.Outcome_POOL_FULL}
 					}
 					if random.IntN(6) == 0 {
 						s.Index = &dying{s.Index, 1 + random.IntN(6), random}
@@ -296,7 +310,7 @@ func TestSetSeeds(t *testing.T) {
 		t.Error("no server died")
 	}
 	for name, leaves := range map[string]setFault{
-		"no entry is written":              func(op *rpcv1.Operation) bool { return op.Kind == rpcv1.Operation_UPSERT },
+		"no entry is written":              isEntry,
 		"an item is stored over any other": func(op *rpcv1.Operation) bool { op.Condition = rpcv1.Operation_ALWAYS; return false },
 	} {
 		found := false

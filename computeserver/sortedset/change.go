@@ -156,7 +156,6 @@ func (s *Sets) apply(key []byte, r Rule, todo []*edit) error {
 		for i, o := range s.do(ops) {
 			switch o.Code {
 			case rpcv1.Outcome_OK:
-				s.changed = true
 				begun = append(begun, changing[i])
 			case rpcv1.Outcome_ALREADY_EXISTS, rpcv1.Outcome_NOT_FOUND, rpcv1.Outcome_MISMATCH:
 			default:
@@ -165,8 +164,12 @@ func (s *Sets) apply(key []byte, r Rule, todo []*edit) error {
 			}
 		}
 		if err := s.settle(key, h.number, begun); err != nil {
+			if !s.takeBack(key, h.number, begun) {
+				err = s.doubted(err)
+			}
 			return err
 		}
+		s.changed = s.changed || len(begun) > 0
 		if err := s.abandon(h.number, begun); err != nil {
 			return err
 		}
@@ -186,110 +189,6 @@ func (s *Sets) do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
 		return nil
 	}
 	return s.Index.Do(ops)
-}
-
-// look reads the items of members into edit.was. It returns those that are known; the others were
-// pending, and are settled.
-func (s *Sets) look(key []byte, n number, edits []*edit) (known []*edit, err error) {
-	ops := make([]*rpcv1.Operation, len(edits))
-	for i, e := range edits {
-		ops[i] = &rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: n.item(e.Member)}
-	}
-	var pending []*edit
-	for i, o := range s.do(ops) {
-		e := edits[i]
-		switch o.Code {
-		case rpcv1.Outcome_NOT_FOUND:
-			e.was = item{}
-			known = append(known, e)
-		case rpcv1.Outcome_OK:
-			is, ok := parseItem(o.Value)
-			if !ok {
-				return nil, errForm
-			}
-			if is.pending {
-				pending = append(pending, &edit{Pair: e.Pair, was: is})
-				continue
-			}
-			e.was = is
-			known = append(known, e)
-		default:
-			return nil, s.failed(o)
-		}
-	}
-	return known, s.settle(key, n, pending)
-}
-
-// settle takes steps 2 and 3 of pending items. An edit did what it was to do afterwards, unless the
-// number is dead and the member was new.
-func (s *Sets) settle(key []byte, n number, edits []*edit) error {
-	if len(edits) == 0 {
-		return nil
-	}
-	var ops []*rpcv1.Operation
-	fresh := false
-	for _, e := range edits {
-		ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_UPSERT, Key: n.entry(e.was.score, e.Member, e.was.stamp)})
-		fresh = fresh || !e.was.had
-	}
-	if fresh {
-		ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_SET_HEAD, Key: key})
-	}
-	outcomes := s.do(ops)
-	for _, o := range outcomes[:len(edits)] {
-		if o.Code != rpcv1.Outcome_OK {
-			return s.failed(o)
-		}
-	}
-	alive := true
-	if fresh {
-		var err error
-		if alive, err = s.alive(key, n, outcomes[len(edits)]); err != nil {
-			return err
-		}
-	}
-	ops = ops[:0]
-	for _, e := range edits {
-		if !e.was.had && !alive {
-			continue
-		}
-		e.did = true
-		ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_SWAP, Key: n.item(e.Member), Condition: rpcv1.Operation_EQUAL, Operand: e.was.marshal(), Value: e.was.settled().marshal()})
-		if e.was.had {
-			ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_DELETE, Key: n.entry(e.was.former, e.Member, e.was.formerStamp)})
-		}
-	}
-	for _, o := range s.do(ops) {
-		if !o.Code.Meaning().Answer {
-			return s.failed(o)
-		}
-	}
-	return nil
-}
-
-// abandon takes back what settle did not do: new members under a number that is dead. Those that
-// somebody else had settled before it died were members. Only who made a change takes it back.
-func (s *Sets) abandon(n number, edits []*edit) error {
-	var ops []*rpcv1.Operation
-	var of []*edit
-	for _, e := range edits {
-		if !e.did {
-			of = append(of, e)
-			ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_REMOVE, Key: n.item(e.Member), Condition: rpcv1.Operation_EQUAL, Operand: e.was.marshal()})
-		}
-	}
-	for i, o := range s.do(ops) {
-		switch o.Code {
-		case rpcv1.Outcome_OK:
-		case rpcv1.Outcome_MISMATCH:
-			of[i].did = true
-		case rpcv1.Outcome_NOT_FOUND: // it was settled and removed, or it is collected
-			return failure(rpcv1.Outcome_UNKNOWN, "the set was deleted meanwhile; whether the member was added before is not known")
-		default:
-			return s.failed(o)
-		}
-	}
-	return nil
 }
 
 // Remove removes members, and returns how many were there. A set without members is gone.
@@ -318,13 +217,12 @@ func (s *Sets) Remove(key []byte, members [][]byte) (removed int, err error) {
 				return removed, err
 			}
 			n = h.number
-			known, err := s.look(key, n, edits)
-			if err != nil {
+			if err := s.read(n, edits); err != nil {
 				return removed, err
 			}
 			var present []*edit
-			for _, e := range known {
-				if e.was == (item{}) {
+			for _, e := range edits {
+				if e.was.seen() == (item{}) {
 					e.did = true
 				} else {
 					present = append(present, e)
@@ -343,7 +241,8 @@ func (s *Sets) Remove(key []byte, members [][]byte) (removed int, err error) {
 	return removed, nil
 }
 
-// remove removes members whose settled items are known, and returns those that it removed.
+// remove removes members whose items are known, and returns those that it removed. A change that is
+// pending is made, and undone with its member.
 func (s *Sets) remove(n number, edits []*edit) (gone []*edit, err error) {
 	ops := make([]*rpcv1.Operation, len(edits))
 	for i, e := range edits {
@@ -358,9 +257,13 @@ func (s *Sets) remove(n number, edits []*edit) (gone []*edit, err error) {
 			s.changed, e.did = true, true
 			gone = append(gone, e)
 			stale = append(stale, &rpcv1.Operation{Kind: rpcv1.Operation_DELETE, Key: n.entry(e.was.score, e.Member, e.was.stamp)})
+			if e.was.had {
+				stale = append(stale, &rpcv1.Operation{Kind: rpcv1.Operation_DELETE, Key: n.entry(e.was.former, e.Member, e.was.formerStamp)})
+			}
 		case rpcv1.Outcome_NOT_FOUND, rpcv1.Outcome_MISMATCH:
 		default:
-			s.changed = s.changed || o.Code == rpcv1.Outcome_UNKNOWN
+			s.doubt = s.doubt || o.Code == rpcv1.Outcome_UNKNOWN
+			s.changed = s.changed || s.doubt
 			failed = o
 		}
 	}

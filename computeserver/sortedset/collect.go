@@ -81,7 +81,7 @@ func (s *Sets) tidy(key []byte, n number, of []under) (did int, err error) {
 			}
 		}
 	}
-	if err := s.settle(key, n, pending); err != nil {
+	if _, err := s.settleMost(key, n, pending); err != nil {
 		return did, err
 	}
 	_, did, err = s.check(key, n, entries)

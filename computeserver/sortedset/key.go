@@ -158,6 +158,18 @@ func parseItem(b []byte) (i item, ok bool) {
 	return i, true
 }
 
+// seen is the settled item of the member as it is: a change that is pending is not made yet. The
+// zero item is none.
+func (i item) seen() item {
+	switch {
+	case !i.pending:
+		return i
+	case i.had:
+		return item{score: i.former, stamp: i.formerStamp}
+	}
+	return item{}
+}
+
 // settled is the item when its change is whole.
 func (i item) settled() item { return item{score: i.score, stamp: i.stamp} }
 

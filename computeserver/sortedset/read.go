@@ -3,6 +3,7 @@ package sortedset
 import (
 	"bytes"
 	"math"
+	"slices"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
@@ -23,34 +24,16 @@ func (s *Sets) Scores(key []byte, members [][]byte, visit func(score float64, th
 				todo = append(todo, all[i])
 			}
 		}
-		for try := 0; len(todo) > 0; try++ {
-			if try == tries {
-				return s.busy()
-			}
-			if try > 0 {
-				s.Index.Pause(try)
-			}
-			h, there, err := s.head(key)
-			if err != nil {
-				return err
-			}
-			if !there {
-				for _, e := range todo {
-					e.was = item{}
-				}
-				break
-			}
-			known, err := s.look(key, h.number, todo)
-			if err != nil {
-				return err
-			}
-			for _, e := range known {
-				e.did = true
-			}
-			todo = undone(todo)
+		h, there, err := s.head(key)
+		if there {
+			err = s.meet(key, h.number, todo)
+		}
+		if err != nil {
+			return err
 		}
 		for _, e := range all {
-			visit(e.was.score, e.was != item{})
+			is := e.was.seen()
+			visit(is.score, is != item{})
 		}
 	}
 	return nil
@@ -82,7 +65,7 @@ func (n number) bounds(of [2]Limit) (start, end []byte) {
 // with its score is seen once. hint is how many are wanted; 0 = many. visit may keep the member.
 func (s *Sets) ByScore(key []byte, of [2]Limit, reverse bool, hint int, visit func(p Pair) bool) error {
 	return s.walkEntries(key, of, reverse, hint, func(_ number, e *edit) bool {
-		return visit(Pair{e.Member, e.was.score})
+		return visit(Pair{e.Member, e.was.seen().score})
 	})
 }
 
@@ -126,8 +109,7 @@ func (s *Sets) walkEntries(key []byte, of [2]Limit, reverse bool, hint int, visi
 	return nil
 }
 
-// check returns the members of those entries that count, and deletes the others: they never will
-// again.
+// check returns the members of those entries that count, and deletes those that never will again.
 func (s *Sets) check(key []byte, n number, entries [][]byte) (count []*edit, stale int, err error) {
 	all, stamps := make([]*edit, len(entries)), make([]stamp, len(entries))
 	for i, k := range entries {
@@ -137,53 +119,21 @@ func (s *Sets) check(key []byte, n number, entries [][]byte) (count []*edit, sta
 		}
 		all[i], stamps[i] = &edit{Pair: Pair{Member: member}}, of
 	}
-	if err := s.lookAll(key, n, all); err != nil {
+	if err := s.meet(key, n, all); err != nil {
 		return nil, 0, err
 	}
 	var ops []*rpcv1.Operation
 	for i, e := range all {
-		if e.was != (item{}) && e.was.stamp == stamps[i] {
+		switch is := e.was.seen(); {
+		case is != (item{}) && is.stamp == stamps[i]:
 			count = append(count, e)
-		} else {
+		case e.was.pending && e.was.stamp == stamps[i]: // it is about to count
+		default:
 			ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_DELETE, Key: entries[i]})
 		}
 	}
 	s.do(ops) // what is left of them is met again
 	return count, len(ops), nil
-}
-
-// lookAll is look until all items are known. Under a number that is dead, a pending item of a new
-// member is none.
-func (s *Sets) lookAll(key []byte, n number, edits []*edit) error {
-	todo := edits
-	for try := 0; len(todo) > 0; try++ {
-		if try == tries {
-			return s.busy()
-		}
-		if try > 0 {
-			s.Index.Pause(try)
-		}
-		known, err := s.look(key, n, todo)
-		if err != nil {
-			return err
-		}
-		for _, e := range known {
-			e.did = true
-		}
-		if todo = undone(todo); len(todo) > 0 {
-			h, there, err := s.head(key)
-			if err != nil {
-				return err
-			}
-			if !there || h.number != n {
-				for _, e := range todo {
-					e.was = item{}
-				}
-				return nil
-			}
-		}
-	}
-	return nil
 }
 
 // Ends are the ends of a range of members: from is inclusive, to exclusive; nil is no end.
@@ -196,7 +146,7 @@ func (s *Sets) ByMember(key []byte, of Ends, reverse bool, visit func(p Pair) bo
 	if err != nil || !there {
 		return err
 	}
-	return s.walkItems(key, h.number, of, reverse, func(e *edit) bool { return visit(Pair{e.Member, e.was.score}) })
+	return s.walkItems(key, h.number, of, reverse, func(e *edit) bool { return visit(Pair{e.Member, e.was.seen().score}) })
 }
 
 // walkItems calls visit with the members of a number in their own order, or in reverse, until it
@@ -208,27 +158,25 @@ func (s *Sets) walkItems(key []byte, n number, of Ends, reverse bool, visit func
 		end = append(bytes.Clone(low), of.To...)
 	}
 	for bytes.Compare(start, end) < 0 {
-		var edits, pending []*edit
+		var edits []*edit
 		ok := true
 		err := s.Index.Scan(start, end, walkMost, reverse, func(k, v []byte) bool {
 			e := &edit{Pair: Pair{Member: bytes.Clone(k[len(low):])}}
 			e.was, ok = parseItem(v)
-			if edits = append(edits, e); e.was.pending {
-				pending = append(pending, e)
-			}
+			edits = append(edits, e)
 			return ok
 		})
 		if !ok {
 			err = errForm
 		}
 		if err == nil {
-			err = s.lookAll(key, n, pending)
+			err = s.complete(key, n, edits)
 		}
 		if err != nil {
 			return err
 		}
 		for _, e := range edits {
-			if e.was != (item{}) && !visit(e) {
+			if e.was.seen() != (item{}) && !visit(e) {
 				return nil
 			}
 		}
@@ -283,13 +231,18 @@ func (s *Sets) Rank(key, member []byte, reverse bool) (rank int64, score float64
 }
 
 // Pop removes up to count members with the lowest scores, or with reverse the highest, and returns
-// them.
+// them. An error says that none was removed, or that it is not known of some: those that were are
+// returned with it. Where it is known of all, they are returned without the error that ended it.
 func (s *Sets) Pop(key []byte, reverse bool, count int) ([]Pair, error) {
 	if count == 0 {
 		_, _, err := s.head(key)
 		return nil, err
 	}
-	return s.removeRange(key, All, reverse, count)
+	gone, err := s.removeRange(key, All, reverse, count)
+	if len(gone) > 0 && !s.doubt {
+		err = nil
+	}
+	return gone, err
 }
 
 // RemoveByScore removes the members of a range of scores, and returns how many.
@@ -322,6 +275,11 @@ func (s *Sets) removeRange(key []byte, of [2]Limit, reverse bool, count int) (go
 		if len(some) == 0 {
 			break
 		}
+		// One that is pending leaves the range, perhaps: it is walked again.
+		if err := s.settle(key, n, pendingOf(some)); err != nil {
+			return gone, err
+		}
+		some = slices.DeleteFunc(some, func(e *edit) bool { return e.was.pending })
 		removed, err := s.remove(n, some)
 		for _, e := range removed {
 			gone = append(gone, Pair{e.Member, e.was.score})

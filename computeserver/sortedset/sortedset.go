@@ -39,11 +39,19 @@
 // steps leaves a pending item, or a stale entry. Whoever meets a stale entry deletes it; nobody is
 // told of one.
 //
-// A member is removed by removing its item, if that is still as it was read, then its entry.
+// Step 2 may find no memory for the entry. Then the item stays pending, and a reader goes by what
+// the member had before (item.seen): the former entry is there, as nobody deletes it before step 2
+// was taken, and a new member is not there yet. So a full pool keeps nobody from reading. The
+// server that made a change takes a new member back (takeBack), if its item is still that of step
+// 1.
 //
-// A member that is read alone is linearizable: the change is made at step 1 if there was an item,
-// else at step 2. What reads several members, and counts them, reads one after the other, as a scan
-// does: each that is there all the time and keeps its score is seen once.
+// A member is removed by removing its item, if that is still as it was read, then its entries. An
+// item that is pending is removed as well: its change was made, and undone. That takes no memory.
+//
+// A member that is read alone is linearizable: a change is made when its item is settled, or
+// removed while it is pending. Nobody is told of it before. A read of several members, and a count,
+// reads one after the other, as a scan does: each that is there all the time and keeps its score is
+// seen once.
 //
 // # The head
 //
@@ -69,6 +77,7 @@
 package sortedset
 
 import (
+	"errors"
 	"fmt"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -93,6 +102,7 @@ type Sets struct {
 	MaxKey, MaxValue int // bytes
 
 	changed bool // a member was changed, or may have been
+	doubt   bool // it is not known whether one was removed
 }
 
 // Failure is an outcome that is no answer. Nothing was done, unless the code is UNKNOWN.
@@ -117,6 +127,15 @@ func (s *Sets) failed(o *rpcv1.Outcome) error {
 		return failure(rpcv1.Outcome_UNKNOWN, "some members were changed, others may have been: %s", o.Message)
 	}
 	return &Failure{o}
+}
+
+// doubted is the error of a change that had begun and was not taken back.
+func (s *Sets) doubted(err error) error {
+	if f := (*Failure)(nil); !s.changed && errors.As(err, &f) {
+		s.changed = true
+		return s.failed(f.Outcome)
+	}
+	return err
 }
 
 // busy is failed after too many tries.
