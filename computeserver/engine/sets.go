@@ -184,12 +184,12 @@ func (c *Engine) sweepHeads(heads *pairs) {
 }
 
 const (
-	collectPause = 100 * time.Millisecond // between sets
+	collectPause = 100 * time.Millisecond // between steps, at most
 	collectRound = 2 * time.Second        // the least
 )
 
 // CollectSets removes what deleted sorted sets left, and completes changes of members that their
-// servers did not, until End: sortedset.Sets.Collect, set by set, of what lies in the ranges that
+// servers did not, until End: sortedset.Sets.Collect, step by step, of what lies in the ranges that
 // the map gives to this server. It rests as the sweeper does.
 func (c *Engine) CollectSets() {
 	var from []byte
@@ -198,7 +198,7 @@ func (c *Engine) CollectSets() {
 	}
 }
 
-// collectSet looks at one set, and returns how long to rest then.
+// collectSet looks at the next keys, and returns how long to rest then.
 func (c *Engine) collectSet(from *[]byte) time.Duration {
 	if c.ends.Load() || c.Blocked() != nil || c.Sessions.Waiters() > 0 {
 		return collectPause
@@ -220,7 +220,7 @@ func (c *Engine) collectSet(from *[]byte) time.Duration {
 	next, did, err := sets.Collect(at, span.End)
 	c.Count.Swept.Add(uint64(did))
 	switch {
-	case next != nil: // a set whose collection failed waits for the next round
+	case next != nil: // what could not be collected waits for the next round
 	case len(span.End) > 0:
 		next = span.End
 	default:

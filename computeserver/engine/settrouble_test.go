@@ -161,3 +161,50 @@ func TestAddToACollectedSet(t *testing.T) {
 		}
 	})
 }
+
+// TestCollectManySets: what many deleted sets left is removed in few steps. One of which it is not
+// known whether it is deleted stays, and so does one of a form that is not known: they keep no
+// other one from it.
+func TestCollectManySets(t *testing.T) {
+	withSets(t, func(c *Engine, store *memindex.Store, sets func() *sortedset.Sets) {
+		const many, each = 60, 2 + 1 // an item, an entry, the root
+		var keys [][]byte
+		for i := range many {
+			keys = append(keys, fmt.Appendf(nil, "k%02d", i))
+			if _, err := sets().Add(keys[i], sortedset.Rule{}, []sortedset.Pair{{Member: []byte("m"), Score: 1}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// The root says of which set it is, and the item of the first one has an unknown form.
+		var roots [][]byte
+		if err := sets().Index.Scan([]byte(sortedset.Prefix), innerEnd, many*each, false, func(key, value []byte) bool {
+			if len(key) == len(sortedset.Prefix)+6+1 {
+				roots = append(roots, append(bytes.Clone(key), value...))
+			}
+			return true
+		}); err != nil || len(roots) != many {
+			t.Fatalf("%d roots: %v", len(roots), err)
+		}
+		strange, unknown := roots[0], roots[many/2]
+		root := len(strange) - len(keys[0])
+		item := append(bytes.Clone(strange[:root-1]), "mn"...)
+		sets().Index.Do([]*rpcv1.Operation{{Kind: rpcv1.Operation_UPSERT, Key: item, Value: []byte("?")}})
+		for _, key := range keys {
+			if !bytes.Equal(key, strange[root:]) {
+				c.Do([]*rpcv1.Operation{{Kind: rpcv1.Operation_DELETE, Key: key}}, false, c.Limit, 0)
+			}
+		}
+		s, steps := sets(), 0
+		s.Index = meddled{faulty{s.Index, func(op *rpcv1.Operation) bool { return bytes.Equal(op.Key, unknown[:root]) }, rpcv1.Outcome_UNAVAILABLE}, func([]*rpcv1.Operation) { steps++ }}
+		next, did, err := s.Collect(nil, nil)
+		if next != nil || did != (many-2)*each || err == nil || steps > 6 {
+			t.Errorf("in %d steps %d pairs were removed, up to %q: %v", steps, did, next, err)
+		}
+		if _, did, err = sets().Collect(nil, nil); did != each || CodeOf(SetFailure(err)) != rpcv1.Outcome_UNSUPPORTED {
+			t.Errorf("then %d pairs were removed: %v", did, err)
+		}
+		if n := store.Len(); n != 1+each+1 {
+			t.Errorf("%d pairs are left", n)
+		}
+	})
+}

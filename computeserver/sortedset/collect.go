@@ -6,11 +6,12 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
-// Collect looks at some keys of one number, from a place on up to end. Under a number that is dead
-// it removes them. Else it settles what is pending, removes entries that are stale, and the head of
-// a set without members. It returns where the next call goes on, and nil at the end; did is how
-// many pairs it removed. A call reads at most walkMost keys. What it does others may do at any time
-// as well, so several servers may each collect a part of a set.
+// Collect looks at the next keys from a place on up to end, at most walkMost. Under a number that
+// is dead it removes them. Else it settles what is pending, removes entries that are stale, and the
+// head of a set without members. It returns where the next call goes on, and nil at the end; did is
+// how many pairs it removed. A set that cannot be collected keeps no other one from it. All that
+// Collect does others may do at any time as well, so several servers may each collect a part of a
+// set.
 func (s *Sets) Collect(from, end []byte) (next []byte, did int, err error) {
 	if limit := after([]byte(Prefix)); len(end) == 0 || bytes.Compare(end, limit) > 0 {
 		end = limit
@@ -21,70 +22,167 @@ func (s *Sets) Collect(from, end []byte) (next []byte, did int, err error) {
 	if bytes.Compare(from, end) >= 0 {
 		return nil, 0, nil
 	}
-	var n number
-	var of []under
-	strange := false
+	var all []*part
+	looked := 0
 	if err := s.Index.Scan(from, end, walkMost, false, func(key, value []byte) bool {
-		at, ok := numberOf(key)
-		if strange = !ok && len(of) == 0; strange {
+		if looked++; looked == walkMost {
 			next = append(bytes.Clone(key), 0)
-			return false
 		}
-		if len(of) == 0 {
-			n = at
+		n, ok := numberOf(key)
+		if !ok {
+			return true
 		}
-		if !ok || at != n {
-			next = bytes.Clone(key)
-			return false
+		if len(all) == 0 || all[len(all)-1].number != n {
+			all = append(all, &part{number: n})
 		}
-		of = append(of, under{bytes.Clone(key), bytes.Clone(value)})
+		at := all[len(all)-1]
+		at.pairs = append(at.pairs, under{bytes.Clone(key), bytes.Clone(value)})
 		return true
-	}); err != nil || len(of) == 0 {
-		return next, 0, err
+	}); err != nil {
+		return nil, 0, err
 	}
-	if next == nil && len(of) == walkMost {
-		next = append(bytes.Clone(of[len(of)-1].key), 0)
+	err = s.owners(all)
+	var dead []*rpcv1.Operation
+	var alive []*part
+	for _, p := range all {
+		switch {
+		case !p.known:
+			continue
+		case p.alive:
+			alive = append(alive, p)
+			continue
+		}
+		for _, u := range p.pairs {
+			dead = append(dead, &rpcv1.Operation{Kind: rpcv1.Operation_DELETE, Key: u.key})
+		}
 	}
-	key, alive, err := s.owner(n)
-	switch {
-	case err != nil:
-	case !alive:
-		did, err = s.sweep(of)
-	default:
-		did, err = s.tidy(key, n, of)
+	for _, o := range s.do(dead) {
+		if o.Code.Meaning().Answer {
+			did++
+		} else if err == nil {
+			err = s.failed(o)
+		}
+	}
+	if doubt := s.sift(alive); err == nil {
+		err = doubt
+	}
+	for _, p := range alive {
+		stale, failed := s.tidy(p)
+		if did += stale; err == nil {
+			err = failed
+		}
 	}
 	return next, did, err
+}
+
+// part is some of the pairs under a number.
+type part struct {
+	number number
+	key    []byte // of its set
+	known  bool   // whether it is alive
+	alive  bool
+	pairs  []under
+
+	// of one that is alive
+	pending []*edit
+	entries [][]byte // that may be stale
+	empty   bool     // it may have no members: no item is here, nor an entry that counts
 }
 
 // under is a pair under a number.
 type under struct{ key, value []byte }
 
-// tidy settles and removes what has to be under a number that is alive.
-func (s *Sets) tidy(key []byte, n number, of []under) (did int, err error) {
-	var pending []*edit
-	var entries [][]byte
-	for _, u := range of {
-		switch kind, rest := u.key[len(Prefix)+numberBytes], u.key[len(Prefix)+numberBytes+1:]; kind {
-		case isItem:
-			is, ok := parseItem(u.value)
-			if !ok {
-				return did, errForm
-			}
-			if is.pending {
-				pending = append(pending, &edit{Pair: Pair{Member: rest}, was: is})
-			}
-		case isEntry:
-			entries = append(entries, u.key)
-		case isRoot:
-			if err := s.closeEmpty(key, n); err != nil {
-				return did, err
+// owners finds the keys of numbers, and which of them are alive, as far as it can.
+func (s *Sets) owners(all []*part) (err error) {
+	var ops []*rpcv1.Operation
+	for _, p := range all {
+		ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: p.number.root()})
+	}
+	var rooted []*part
+	var heads []*rpcv1.Operation
+	for i, o := range s.do(ops) {
+		switch p := all[i]; o.Code {
+		case rpcv1.Outcome_NOT_FOUND:
+			p.known = true
+		case rpcv1.Outcome_OK:
+			p.key = bytes.Clone(o.Value)
+			rooted = append(rooted, p)
+			heads = append(heads, &rpcv1.Operation{Kind: rpcv1.Operation_SET_HEAD, Key: p.key})
+		default:
+			err = s.failed(o)
+		}
+	}
+	for i, o := range s.do(heads) {
+		p := rooted[i]
+		if p.known = o.Code == rpcv1.Outcome_WRONG_TYPE; p.known {
+			continue
+		}
+		h, there, failed := s.headOf(o)
+		if failed != nil {
+			err = failed
+			continue
+		}
+		p.known, p.alive = true, there && h.number == p.number
+	}
+	return err
+}
+
+// sift finds what there is to do under numbers that are alive. It looks the items of all entries up
+// side by side: nearly all of these count.
+func (s *Sets) sift(all []*part) (err error) {
+	type entry struct {
+		of    *part
+		key   []byte
+		stamp stamp
+	}
+	var entries []entry
+	var ops []*rpcv1.Operation
+	for _, p := range all {
+		items := false
+		for _, u := range p.pairs {
+			switch kind, rest := u.key[len(Prefix)+numberBytes], u.key[len(Prefix)+numberBytes+1:]; kind {
+			case isItem:
+				items = true
+				if is, ok := parseItem(u.value); !ok {
+					err = errForm
+				} else if is.pending {
+					p.pending = append(p.pending, &edit{Pair: Pair{Member: rest}, was: is})
+				}
+			case isEntry:
+				member, of, ok := parseEntry(u.key)
+				if !ok {
+					err = errForm
+					continue
+				}
+				entries = append(entries, entry{p, u.key, of})
+				ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: p.number.item(member)})
+			case isRoot:
+				p.empty = !items
 			}
 		}
 	}
-	if _, err := s.settleMost(key, n, pending); err != nil {
+	for i, o := range s.do(ops) {
+		e := entries[i]
+		if is, ok := parseItem(o.Value); ok && !is.pending && is.stamp == e.stamp {
+			e.of.empty = false
+		} else {
+			e.of.entries = append(e.of.entries, e.key)
+		}
+	}
+	return err
+}
+
+// tidy settles and removes what has to be under a number that is alive.
+func (s *Sets) tidy(p *part) (did int, err error) {
+	if p.empty {
+		if err := s.closeEmpty(p.key, p.number); err != nil {
+			return did, err
+		}
+	}
+	if _, err := s.settleMost(p.key, p.number, p.pending); err != nil || len(p.entries) == 0 {
 		return did, err
 	}
-	_, did, err = s.check(key, n, entries)
+	_, did, err = s.check(p.key, p.number, p.entries)
 	return did, err
 }
 
@@ -96,38 +194,4 @@ func (s *Sets) Unmade(key, stored []byte) error {
 	}
 	_, err := s.swap(key, &h, nil)
 	return err
-}
-
-// owner returns the key of a number, and whether it is alive.
-func (s *Sets) owner(n number) (key []byte, alive bool, err error) {
-	root := s.one(&rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: n.root()})
-	switch root.Code {
-	case rpcv1.Outcome_NOT_FOUND:
-		return nil, false, nil
-	case rpcv1.Outcome_OK:
-	default:
-		return nil, false, s.failed(root)
-	}
-	key = bytes.Clone(root.Value)
-	o := s.one(&rpcv1.Operation{Kind: rpcv1.Operation_SET_HEAD, Key: key})
-	if o.Code == rpcv1.Outcome_WRONG_TYPE {
-		return key, false, nil
-	}
-	h, there, err := s.headOf(o)
-	return key, there && h.number == n, err
-}
-
-// sweep removes what lies under a number that is dead.
-func (s *Sets) sweep(of []under) (removed int, err error) {
-	ops := make([]*rpcv1.Operation, len(of))
-	for i, u := range of {
-		ops[i] = &rpcv1.Operation{Kind: rpcv1.Operation_DELETE, Key: u.key}
-	}
-	for _, o := range s.do(ops) {
-		if !o.Code.Meaning().Answer {
-			return removed, s.failed(o)
-		}
-		removed++
-	}
-	return removed, nil
 }
