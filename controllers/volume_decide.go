@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -189,15 +190,17 @@ func (v *volumeScope) misses() (longest time.Duration) {
 }
 
 // lastCopy is the copy that was cut off, or whose process ended and left its files, of a volume of
-// which nothing else is left: that of the highest view. Nil if there is none.
+// which nothing else is left: that of the highest view. In that one an earlier primary has more
+// than its copies. Nil if there is none.
 func (v *volumeScope) lastCopy() *volumeCopy {
 	var last *volumeCopy
 	for _, c := range v.copies {
 		r, answered := v.reports[c.uid]
-		if !answered || c.gone() || r.Role != volumes.Backup && r.Was == (volumes.Proc{}) {
+		earlier := v.view.Earlier != nil && v.view.Earlier.UID == c.uid && (r.Role == volumes.Primary || r.Role == volumes.Stopped)
+		if !answered || c.gone() || r.Role != volumes.Backup && r.Was == (volumes.Proc{}) && !earlier {
 			continue
 		}
-		if last == nil || r.View.Number > v.reports[last.uid].View.Number {
+		if last == nil || r.View.Number > v.reports[last.uid].View.Number || earlier && r.View.Number == v.reports[last.uid].View.Number {
 			last = c
 		}
 	}
@@ -233,7 +236,11 @@ func (v *volumeScope) acceptCopy(asked map[string]bool) {
 		return
 	}
 	if !asked[c.name] {
-		v.actions.Waiting = "a copy in pod " + c.name + " is left, and may lack what was acknowledged last: annotate the pool with " + dmv1.AnnotationAcceptCopy + "=" + c.name + " to let it serve"
+		lacks := "last"
+		if v.view.Earlier != nil && v.view.Earlier.UID == c.uid {
+			lacks = "since view " + strconv.FormatUint(v.view.Number, 10) + " was recorded, in which pod " + v.view.Primary.Pod + " took its place"
+		}
+		v.actions.Waiting = "a copy in pod " + c.name + " is left, and may lack what was acknowledged " + lacks + ": annotate the pool with " + dmv1.AnnotationAcceptCopy + "=" + c.name + " to let it serve"
 		if silent := v.silent(); len(silent) > 0 {
 			v.actions.Waiting += "; what " + strings.Join(silent, ", ") + " may have beyond it is lost then: no answer comes from there"
 		}

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -75,6 +76,49 @@ func TestLossBesideACopy(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestForgottenCopy: a copy that took over loses its memory, and another operator finds that, which
+// has not seen whether the copy had served. The earlier primary may lack what was acknowledged
+// since: it serves once somebody asks for that, and not before.
+func TestForgottenCopy(t *testing.T) {
+	m := newMovingPool(t, interceptor.Funcs{})
+	m.copies(2)
+	m.until(twice)
+	m.fleet.HoldBack(true) // no other copy gets in sync
+	view := m.scope().record.Views[0]
+	if err := m.fleet.Restart(view.Primary.UID); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := m.look(); err != nil || s.record.Views[0].Primary.Pod != "pool-1024" {
+		t.Fatalf("%s, %v", s.record, err)
+	}
+	m.away("pool-0", true)
+	if err := m.fleet.Wipe(view.Backup.UID); err != nil {
+		t.Fatal(err)
+	}
+	m.restart()
+	var s *memoryPoolScope
+	for i := range 20 {
+		if i == 10 {
+			m.away("pool-0", false)
+		}
+		var err error
+		s, err = m.look()
+		if _, failed := result(err); failed != nil || s.record.Views[0].Primary.Pod != "pool-1024" {
+			t.Fatalf("%s, %v", s.record, err)
+		}
+	}
+	s.showVolumes()
+	c := find(s.pool.Status.Conditions, dmv1.ConditionDegraded)
+	if c == nil || c.Reason != dmv1.ReasonCopyMayLack || !strings.Contains(c.Message, "acknowledged since view 3 was recorded") || !strings.Contains(c.Message, dmv1.AnnotationAcceptCopy+"=pool-0 ") {
+		t.Fatalf("the pool says %v", c)
+	}
+	if err := m.r.Annotate(t.Context(), s.pool, map[string]string{dmv1.AnnotationAcceptCopy: "pool-0"}); err != nil {
+		t.Fatal(err)
+	}
+	m.fleet.HoldBack(false)
+	m.until(twice)
 }
 
 // TestTiedDisk: a copy without a part in the view leaves a disk that lost its volume, or that has

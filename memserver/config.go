@@ -136,7 +136,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	env          env.Env       // nil = the real one
-	firstProcess uint64        // number of the first process of a pod; 0 = the time in milliseconds
+	firstProcess uint64        // of a pod; 0 = by the time (numberByClock)
 	replyLimit   time.Duration // 0 = replyLimit
 	maxAge       time.Duration // of control connections; 0 = maxAge
 	checkpoint   uint64        // persist.Options.CheckpointBytes
@@ -183,7 +183,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Version = "unknown"
 	}
 	if c.firstProcess == 0 {
-		c.firstProcess = uint64(max(time.Now().UnixMilli(), 1)) //env:real it only has to be above those of before
+		c.firstProcess = numberByClock()
 	}
 	if c.replyLimit == 0 {
 		c.replyLimit = replyLimit

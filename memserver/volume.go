@@ -41,7 +41,7 @@ import (
 // A memory is lost with the machine's run, and where its files are gone. What was stored beside it
 // is then forgotten, but for the number of the process, so that no two processes of the pod have
 // one. A volume of memory takes the file along, and its pod stays: so without a file numbers go on
-// from the time, in milliseconds, and not from 1.
+// from the time, and not from 1 (numberByClock).
 //
 // # Opening
 //

@@ -64,6 +64,9 @@ type peer struct {
 // [Member.Empty] says so, and call [Member.Start].
 func New(e env.Env, pod string, stored State, host Host) (*Member, error) {
 	stored.Process++
+	if stored.First == 0 {
+		stored.First = stored.Process
+	}
 	if stored.Content == Nothing {
 		stored.WaitsFor = Proc{}
 	}
@@ -199,7 +202,7 @@ func (m *Member) count() {
 func (m *Member) Report() Report {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := Report{Proc: m.self, Role: m.role, View: m.view, Source: m.source}
+	r := Report{Proc: m.self, First: m.state.First, Role: m.role, View: m.view, Source: m.source}
 	now := m.env.Now()
 	switch m.role {
 	case Primary:

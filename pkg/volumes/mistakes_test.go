@@ -6,7 +6,7 @@ import "testing"
 // shortly before the first one that finds it, since the runs before it find nothing.
 var planted = map[mistake]uint64{
 	volatile: 5, podsForProcs: 0, inSyncEarly: 65, markEarly: 140, noPermission: 20, cachedLook: 20, notWaitedOut: 5, storedEarly: 0, goesOnAlone: 0, notStored: 0,
-	toldEarly: 0, lowerViews: 0, oldStream: 670, otherStream: 5, notEmpty: 28, fenceEarly: 0, joinNotWaited: 0, oneWaited: 440, allTold: 0, lateReturn: 95, pieceAside: 50, unrecorded: 0, blindDelete: 128,
+	toldEarly: 0, lowerViews: 0, oldStream: 670, otherStream: 5, notEmpty: 28, fenceEarly: 0, joinNotWaited: 0, oneWaited: 440, allTold: 0, lateReturn: 95, pieceAside: 50, unrecorded: 0, blindDelete: 128, forgotten: 0,
 	notFiled: 0, notFollowed: 0, readEarly: 60, leftOut: 40,
 }
 

@@ -13,6 +13,7 @@ import (
 // between any two actions.
 func (w *world) operator(n int) {
 	p := w.process(fmt.Sprint("operator-", n))
+	w.operators[n] = p
 	p.AtKill(func() {
 		if !w.over {
 			w.After(w.UpTo(time.Second), nil, func() { w.operator(n) })
@@ -71,6 +72,9 @@ func (w *world) observe(p *simenv.Process, old map[string]Report) (o Observed, o
 				r, ok = before, true
 			} else if ok {
 				old[q.Name] = r
+			}
+			if w.wrong == forgotten {
+				r.First = 0
 			}
 			if from := r.Source; w.wrong == otherStream && (r.Role == Joining || r.Role == Backup) && from != (Proc{}) {
 				if o := w.find(from.Pod).server; o != nil && o.m != nil && o.m.Self() != from {

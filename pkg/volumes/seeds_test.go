@@ -67,7 +67,7 @@ func TestSeeds(t *testing.T) {
 	if voids > int(done)/20+1 {
 		t.Errorf("the last copy was lost in %d of %d runs: the adversary leaves too little to judge", voids, done)
 	}
-	if seeds.Count >= 200 && (sum.opened == 0 || sum.switched == 0 || sum.stops == 0 || sum.again == 0 || sum.restored == 0 || sum.losses == 0 || sum.deletes == 0 || sum.aside == 0 || sum.wipes == 0) {
+	if seeds.Count >= 200 && (sum.opened == 0 || sum.switched == 0 || sum.stops == 0 || sum.again == 0 || sum.restored == 0 || sum.losses == 0 || sum.deletes == 0 || sum.aside == 0 || sum.wipes == 0 || sum.forgotten == 0) {
 		t.Error("the adversary is tame")
 	}
 }

@@ -30,6 +30,10 @@ type State struct {
 	// Process is the number of the newest process of the pod.
 	Process uint64
 
+	// First is the process that began with nothing stored, or nothing that counts. Those since then
+	// found what the one before them had stored. 0 = not known: an earlier program stored this.
+	First uint64 `json:",omitzero"`
+
 	View    View
 	Content Content
 

@@ -21,16 +21,16 @@ func (s *step) alone(p *Pod) {
 }
 
 // restore names the earlier primary again: the process that was to open has ended, and a later one
-// of its pod, which gave the report, has no content, so nobody has served in the recorded view. If
-// the process was seen to serve, its memory was lost, and the earlier primary lacks what was
-// answered since. The later process is named if it has the files of a backup, which have all that
-// was answered, and the earlier primary does not answer.
+// of its pod, which gave the report, shows that nobody has served in the recorded view. If it does
+// not show that, the memory was lost, and the earlier primary may lack what was answered since. The
+// later process is named if it has the files of a backup, which have all that was answered, and the
+// earlier primary does not answer.
 func (s *step) restore(later *Report) {
 	q := s.pod(s.Record.Earlier.Pod)
 	has := q != nil && q.Report != nil && q.Report.Role.holds() && (q.Report.Role != Primary || q.Report.Proc == s.Record.Earlier)
 	switch {
-	case s.a.Memory.served == s.Record.Number:
-		s.wait(Lost, "the process that took over has served, and its memory is gone")
+	case !s.neverServed(later):
+		s.wait(Lost, "the memory of the process that took over is gone, and it may have served before")
 	case has:
 		s.record(q.Report.Proc, Proc{}, "the backup ended before it served")
 	case later.Was != Proc{}:
@@ -44,6 +44,18 @@ func (s *step) restore(later *Report) {
 	default:
 		s.wait(Lost, "the process that was to open has ended, and the earlier primary has nothing")
 	}
+}
+
+// neverServed reports whether the primary of the record is known to have stored no content, and so
+// never to have served: a later process of its pod, which has none, found what that one had stored.
+// Of programs that do not say what they found, the operator goes by what it saw, as it did when
+// they were written.
+func (s *step) neverServed(later *Report) bool {
+	if later.First == 0 {
+		return s.a.Memory.served != s.Record.Number
+	}
+	named := s.Record.Primary.Process
+	return later.First <= named && named <= later.Proc.Process
 }
 
 // single decides while a primary without a backup serves in the recorded view.

@@ -74,6 +74,9 @@ func TestStep(t *testing.T) {
 		{"only the new primary is told", after, 2, []Pod{stopped(a, both), backup(0)}, Actions{Tell: []string{"b"}, Status: Switching}},
 		{"the old primary is told once it serves", after, 2, []Pod{stopped(a, both), primary(after, Report{})}, Actions{Tell: []string{"a"}}},
 		{"the new primary ended before it served", after, 2, []Pod{stopped(a, both), free(proc("b", 2))}, Actions{Record: &View{Number: 7, Primary: a}}},
+		{"the same, and its process says that it found what was stored", after, 2, []Pod{stopped(a, both), reports(Report{Proc: proc("b", 3), First: 1, View: View{Number: 4}})}, Actions{Record: &View{Number: 7, Primary: a}}},
+		{"the new primary's machine restarted", after, 2, []Pod{stopped(a, both), reports(Report{Proc: proc("b", 9), First: 9})}, Actions{Tell: []string{"b"}, Status: Lost}},
+		{"the same, with a clock of before", View{Number: 6, Primary: proc("b", 9), Earlier: a}, 2, []Pod{stopped(a, both), reports(Report{Proc: proc("b", 3), First: 2, View: View{Number: 6}})}, Actions{Tell: []string{"b"}, Status: Lost}},
 		{"the new primary restarted and serves", after, 1, []Pod{free(proc("a", 2)), reports(Report{Proc: proc("b", 2), Role: Primary, View: after})}, Actions{Status: InSync, DeletePods: []Pod{free(proc("a", 2))}, Tell: []string{"a"}}},
 		{"the new primary's memory is gone, the old one too", after, 2, []Pod{{Name: "a", Gone: true}, free(proc("b", 2))}, Actions{Tell: []string{"b"}, Status: Lost}},
 		{"both ended, the primary's files are gone", both, 2, []Pod{gone, left(2, both, b)}, Actions{Record: &read}},
@@ -120,7 +123,7 @@ func TestStep(t *testing.T) {
 func same[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // TestStepServed: an earlier primary is not named again once the copy that took over was seen to
-// serve: it lacks what was answered since.
+// serve, and does not say what its next process found: it lacks what was answered since.
 func TestStepServed(t *testing.T) {
 	a, b := proc("a", 1), proc("b", 1)
 	o := Observed{Now: time.Hour, Record: View{Number: 6, Primary: b, Earlier: a}, Copies: 2, SuspectAfter: 2 * time.Second}

@@ -56,7 +56,7 @@ func (w *world) trouble() {
 				}
 			case w.losses.IntN(2) == 0:
 				w.lose(d)
-			default:
+			case w.mayLose(d):
 				w.wipe(d)
 			}
 		case 9:
@@ -132,9 +132,6 @@ func (w *world) mayLose(d *pod) bool {
 // wipe ends a process with all that its pod has, which stays: its machine starts again, whose clock
 // may be set back.
 func (w *world) wipe(d *pod) {
-	if !w.mayLose(d) {
-		return
-	}
 	w.counts.wipes++
 	w.wiped++
 	number := firstNumber + 1000*w.wiped

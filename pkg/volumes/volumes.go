@@ -63,12 +63,13 @@
 // no use by themselves.
 //
 // Why a view of P again is safe in rule 7: nobody serves in view n before it stored the content.
-// Process numbers count up within a pod, so a later process of the pod that has stored nothing
-// shows that the named one has not, and that it has ended. What was answered is in the memory of
-// the earlier primary, which the record names, and which has not obeyed view n by the rule itself.
-// A pod that stays and loses its memory shows the same after it has served, if the earlier primary
-// was cut off meanwhile. So an operator that saw the primary of view n serve names nobody again;
-// one that began later, and did not see it, does.
+// Process numbers count up within a pod, and each process says which was the first whose stored
+// state it found (Report.First). So a later process of the pod that found the state of the named
+// one, and no content in it, shows that the named one has stored none, and that it has ended. What
+// was answered is in the memory of the earlier primary, which the record names, and which has not
+// obeyed view n by the rule itself. A pod that loses its memory loses what was stored as well: its
+// next process found nothing of the named one, which may have served while the earlier primary was
+// cut off. Then nobody is named until a person decides, as if the pod were gone.
 package volumes
 
 import "fmt"
@@ -155,6 +156,11 @@ func (r Role) holds() bool { return r == Primary || r == Stopped }
 // Report is what a process says of itself.
 type Report struct {
 	Proc Proc
+
+	// First is the number of the first process of the pod whose stored state this one found, by way
+	// of all in between; its own if it found none. 0 = it does not say, as earlier programs.
+	First uint64
+
 	Role Role
 
 	// View is the highest view that it obeyed or, while it joins, heard of.

@@ -32,9 +32,12 @@ type world struct {
 	born     int           // how often a volume began
 	losses   *rand.Rand    // of what is lost how
 	refusals *rand.Rand    // of whose address refuses the operators; nil = nobody's does
+	forgets  *rand.Rand    // of how a copy that took over is lost; nil = none is, on purpose
 	void     bool          // with all that it held, which nobody has otherwise
 	quiet    bool          // trouble is over
 	over     bool
+
+	operators [2]*simenv.Process
 	moments  int64
 	healed   int64
 	took     time.Duration
@@ -54,7 +57,7 @@ type world struct {
 // counts is what happened.
 type counts struct {
 	answers, unknown, opened, switched, views, joins, again, stops, restored, losses, kills, freezes int
-	deletes, aside, waited, wipes, powers, found, read, ghosts                                       int
+	deletes, aside, waited, wipes, powers, found, read, ghosts, forgotten                            int
 }
 
 func (c *counts) add(o counts) {
@@ -78,6 +81,7 @@ func (c *counts) add(o counts) {
 	c.found += o.found
 	c.read += o.read
 	c.ghosts += o.ghosts
+	c.forgotten += o.forgotten
 }
 
 // mistake is a fault put in on purpose.
@@ -108,6 +112,7 @@ const (
 	pieceAside    mistake = "a piece of the memory is read before it has its place among the changes"
 	unrecorded    mistake = "a sweep is not in the stream"
 	blindDelete   mistake = "pods are deleted whatever happened since they were observed"
+	forgotten     mistake = "a memory that was lost shows that it was never served"
 
 	notFiled    mistake = "answers do not wait for the files"
 	notFollowed mistake = "a backup says that it has applied what its files do not have"
@@ -152,11 +157,17 @@ func (r run) do() outcome {
 	if refusals := rand.New(rand.NewPCG(r.seed, 107)); refusals.IntN(2) == 0 {
 		w.refusals = refusals
 	}
+	if forgets := rand.New(rand.NewPCG(r.seed, 109)); w.losing && !r.files && forgets.IntN(16) == 0 {
+		w.forgets = forgets
+	}
 	w.files = r.files
 	err := world0.Run(func(p *simenv.Process) {
 		w.main = p
 		w.start()
 		w.trouble()
+		if w.forgets != nil {
+			w.forget()
+		}
 		w.heal()
 		w.settle()
 		w.over = true

@@ -3483,7 +3483,10 @@ type ReportVolumeReply struct {
 	// join, at most 512 bytes; empty = nothing did, or it goes on again
 	Problem string `protobuf:"bytes,18,opt,name=problem,proto3" json:"problem,omitempty"`
 	// an earlier process, which was a backup, if this one joins and still has its files
-	Was           *VolumeProcess `protobuf:"bytes,19,opt,name=was,proto3" json:"was,omitempty"`
+	Was *VolumeProcess `protobuf:"bytes,19,opt,name=was,proto3" json:"was,omitempty"`
+	// number of the first process of the pod whose stored state this one found, by way of all in between; its own if it found none,
+	// as after a loss of the memory. 0 = it does not say, as programs of before
+	First         uint64 `protobuf:"varint,20,opt,name=first,proto3" json:"first,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3649,6 +3652,13 @@ func (x *ReportVolumeReply) GetWas() *VolumeProcess {
 		return x.Was
 	}
 	return nil
+}
+
+func (x *ReportVolumeReply) GetFirst() uint64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
 }
 
 type ObeyViewRequest struct {
@@ -4334,7 +4344,7 @@ const file_memory_proto_rawDesc = "" +
 	"\acontrol\x18\x02 \x01(\tR\acontrol\"?\n" +
 	"\x13ReportVolumeRequest\x12\x16\n" +
 	"\x06volume\x18\x01 \x01(\rR\x06volume\x12\x10\n" +
-	"\x03pod\x18\x02 \x01(\tR\x03pod\"\xdb\x06\n" +
+	"\x03pod\x18\x02 \x01(\tR\x03pod\"\xf1\x06\n" +
 	"\x11ReportVolumeReply\x127\n" +
 	"\aprocess\x18\x01 \x01(\v2\x1d.dmindex.rpc.v1.VolumeProcessR\aprocess\x12:\n" +
 	"\x04role\x18\x02 \x01(\x0e2&.dmindex.rpc.v1.ReportVolumeReply.RoleR\x04role\x12.\n" +
@@ -4355,7 +4365,8 @@ const file_memory_proto_rawDesc = "" +
 	"\x12certificate_signer\x18\x10 \x01(\fR\x11certificateSigner\x12\x1a\n" +
 	"\bidentity\x18\x11 \x01(\tR\bidentity\x12\x18\n" +
 	"\aproblem\x18\x12 \x01(\tR\aproblem\x12/\n" +
-	"\x03was\x18\x13 \x01(\v2\x1d.dmindex.rpc.v1.VolumeProcessR\x03was\"a\n" +
+	"\x03was\x18\x13 \x01(\v2\x1d.dmindex.rpc.v1.VolumeProcessR\x03was\x12\x14\n" +
+	"\x05first\x18\x14 \x01(\x04R\x05first\"a\n" +
 	"\x04Role\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\v\n" +
 	"\aJOINING\x10\x01\x12\n" +
