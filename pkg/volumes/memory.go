@@ -128,11 +128,22 @@ func (m Memory) SilentSince(pod string) (since time.Duration, silent bool) {
 }
 
 // isMissed reports whether a pod has not answered for long.
-func (s *step) isMissed(p *Pod) bool {
-	for _, q := range s.a.Memory.silent {
-		if p != nil && q.pod == p.Name {
-			return s.Now-q.since >= s.SuspectAfter
-		}
+func (s *step) isMissed(p *Pod) bool { return s.isSilentFor(p, s.SuspectAfter) }
+
+// isLongMissed reports whether a backup has missed its primary for so long that an operator which
+// has just begun to look need not miss that for as long itself. The primary has had no permission
+// since then, so it answers nothing, and the backup has all that was answered. An operator that has
+// looked for longer has decided before, and drops the backup of a primary that it reaches. A backup
+// that stood still counts that time as well, until it has read what came meanwhile: so the operator
+// asks for a moment.
+func (s *step) isLongMissed(p, backup *Pod) bool {
+	return backup.Report.Misses >= 2*s.SuspectAfter && s.isSilentFor(p, min(unheard, s.SuspectAfter))
+}
+
+func (s *step) isSilentFor(p *Pod, d time.Duration) bool {
+	if p == nil {
+		return false
 	}
-	return false
+	since, silent := s.a.Memory.SilentSince(p.Name)
+	return silent && s.Now-since >= d
 }

@@ -217,7 +217,7 @@ func (s *step) mirrored(p, b *Pod) {
 	case p.Report == nil && s.hasEnded(p, b, Backup):
 		s.record(backup, Proc{}, "the primary's process has ended")
 	case p.Report == nil:
-		if s.isMissed(p) && missed {
+		if missed && (s.isMissed(p) || s.isLongMissed(p, b)) {
 			s.record(backup, Proc{}, "neither the operator nor the backup reaches the primary")
 			return
 		}

@@ -228,20 +228,20 @@ func TestStepBacksOffJoins(t *testing.T) {
 	}
 }
 
-// TestStepWaits: a pod is missed only once it has been silent for long.
+// TestStepWaits: a pod is missed only once it has been silent for long, or for a moment if its
+// backup says that it has been for twice as long.
 func TestStepWaits(t *testing.T) {
 	a, b := proc("a", 1), proc("b", 1)
-	o := Observed{Record: View{Number: 5, Primary: a, Backup: b}, Copies: 2, SuspectAfter: 2 * time.Second, Pods: []Pod{
-		{Name: "a"}, reports(Report{Proc: b, Role: Backup, View: View{Number: 5}, Source: a, Misses: time.Minute}),
-	}}
-	for o.Now = time.Hour; ; o.Now += time.Second {
-		s := Step(o)
-		if passed := o.Now - time.Hour; (s.Record != nil) != (passed >= o.SuspectAfter) {
-			t.Fatalf("after %v: %+v", passed, s)
+	for misses, want := range map[time.Duration]time.Duration{3 * time.Second: 2 * time.Second, 4 * time.Second: unheard} {
+		o := Observed{Record: View{Number: 5, Primary: a, Backup: b}, Copies: 2, SuspectAfter: 2 * time.Second, Pods: []Pod{
+			{Name: "a"}, reports(Report{Proc: b, Role: Backup, View: View{Number: 5}, Source: a, Misses: misses}),
+		}}
+		for o.Now = time.Hour; o.Now < time.Hour+5*time.Second; o.Now += unheard / 2 {
+			s := Step(o)
+			if passed := o.Now - time.Hour; (s.Record != nil) != (passed >= want) {
+				t.Fatalf("missed by its backup for %v, after %v: %+v", misses, passed, s)
+			}
+			o.Memory = s.Memory
 		}
-		if s.Record != nil {
-			return
-		}
-		o.Memory = s.Memory
 	}
 }
