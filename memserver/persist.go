@@ -76,7 +76,8 @@ type persisted struct {
 	files   *persist.Directory
 	volume  persist.Volume
 	options persist.Options
-	nothing bool                          // the files count for nothing
+	nothing bool                          // the files count for nothing, or as those of a backup
+	mayLack bool                          // they are not opened for that, or are seen to be damaged
 	store   atomic.Pointer[persist.Store] // nil as long as that is so
 	feed    *verbs.Feed                   // nil before the content is opened
 	waiter  *verbs.Waiter                 // of checkpoints
@@ -163,6 +164,10 @@ func (s *Server) openPersist(c *Config, want header) error {
 			return err
 		}
 		p.store.Store(store)
+		p.mayLack = store.MayLack() != nil
+	} else if was.State.Backup {
+		store, err := persist.Open(d, p.volume, p.options)
+		p.mayLack = err != nil || store.MayLack() != nil
 	}
 	was.Boot = hex.EncodeToString(want.boot[:])
 	return v.begin(c, was)

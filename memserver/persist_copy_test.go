@@ -136,7 +136,7 @@ func TestPersistMayLackBesideCopy(t *testing.T) {
 	a.stop()
 	stopped(t, dir, boot)
 	a = startCopyOf(t, soon, nil, "")
-	if r := a.report(); r.Role != rpcv1.ReportVolumeReply_STOPPED {
+	if r := a.report(); r.Role != rpcv1.ReportVolumeReply_STOPPED || !r.MayLack {
 		t.Fatalf("it begins as %v", r)
 	}
 	for range 2 {
@@ -203,7 +203,7 @@ func TestPersistFilesOfBackup(t *testing.T) {
 			stopped(t, dir, boot)
 		}
 		b = startCopyOf(t, config, nil, "")
-		if r := b.report(); r.Role != rpcv1.ReportVolumeReply_JOINING || r.Was.GetProcess() != was.Process || r.Was.GetPod() != was.Pod {
+		if r := b.report(); r.Role != rpcv1.ReportVolumeReply_JOINING || r.Was.GetProcess() != was.Process || r.Was.GetPod() != was.Pod || r.MayLack != (sync != persist.Always) || r.First != was.Process {
 			t.Fatalf("the backup begins as %v", r)
 		}
 		third.Primary = b.proc()
@@ -217,6 +217,9 @@ func TestPersistFilesOfBackup(t *testing.T) {
 			accepts := config
 			accepts.PersistAcceptLoss = true
 			b = startCopyOf(t, accepts, nil, "")
+			if r := b.report(); r.Was == nil || r.MayLack {
+				t.Fatalf("once the loss is accepted it begins as %v", r)
+			}
 			third.Primary = b.proc()
 		}
 		b.obey(third)

@@ -238,6 +238,9 @@ func (v *volume) Prepare() error {
 // Durable implements volumes.Host.
 func (v *volume) Durable() bool { return v.server.persisted != nil }
 
+// MayLack implements volumes.Host.
+func (v *volume) MayLack() bool { return v.server.persisted != nil && v.server.persisted.mayLack }
+
 // Restore implements volumes.Host.
 func (v *volume) Restore() error {
 	err := v.server.persisted.restore()

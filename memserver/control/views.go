@@ -65,7 +65,7 @@ func viewIn(v *rpcv1.VolumeView) volumes.View {
 // ReportOut returns what a process says of itself, as the service has it.
 func ReportOut(r volumes.Report) *rpcv1.ReportVolumeReply {
 	return &rpcv1.ReportVolumeReply{
-		Process: ProcOut(r.Proc), First: r.First, Role: roles[r.Role], View: ViewOut(r.View), Source: ProcOut(r.Source), Was: ProcOut(r.Was),
+		Process: ProcOut(r.Proc), First: r.First, Role: roles[r.Role], View: ViewOut(r.View), Source: ProcOut(r.Source), Was: ProcOut(r.Was), MayLack: r.MayLack,
 		Joins: ProcOut(r.Joins), Waits: r.Waits, InSync: r.InSync, MissesMilliseconds: uint32(min(max(r.Misses, 0), time.Hour) / time.Millisecond),
 	}
 }
@@ -73,7 +73,7 @@ func ReportOut(r volumes.Report) *rpcv1.ReportVolumeReply {
 // ReportIn returns what a process says of itself.
 func ReportIn(r *rpcv1.ReportVolumeReply) (volumes.Report, error) {
 	report := volumes.Report{
-		Proc: procIn(r.GetProcess()), First: r.GetFirst(), View: viewIn(r.GetView()), Source: procIn(r.GetSource()), Was: procIn(r.GetWas()), Joins: procIn(r.GetJoins()),
+		Proc: procIn(r.GetProcess()), First: r.GetFirst(), View: viewIn(r.GetView()), Source: procIn(r.GetSource()), Was: procIn(r.GetWas()), MayLack: r.GetMayLack(), Joins: procIn(r.GetJoins()),
 		Waits: r.GetWaits(), InSync: r.GetInSync(), Misses: time.Duration(r.GetMissesMilliseconds()) * time.Millisecond,
 	}
 	for role, name := range roles { //env:real one of them fits

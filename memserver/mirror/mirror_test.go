@@ -35,6 +35,7 @@ func (toyHost) Save(volumes.State) error    { return nil }
 func (toyHost) Close()                      {}
 func (toyHost) Prepare() error              { return nil }
 func (toyHost) Durable() bool               { return false }
+func (toyHost) MayLack() bool               { return false }
 func (toyHost) Restore() error              { return nil }
 func (toyHost) Drain(volumes.Proc) error    { return nil }
 func (toyHost) Return(volumes.Proc, uint64) {}

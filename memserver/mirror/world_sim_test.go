@@ -331,5 +331,8 @@ func (w *world) compare() bool {
 // Durable implements volumes.Host.
 func (s *server) Durable() bool { return false }
 
+// MayLack implements volumes.Host.
+func (s *server) MayLack() bool { return false }
+
 // Restore implements volumes.Host.
 func (s *server) Restore() error { panic("no files are kept here") }

@@ -14,6 +14,58 @@ import (
 // (Soon, Off).
 var ErrMayLack = errors.New("the machine stopped or its disk failed, and changes that were acknowledged in its last moments may not be on disk")
 
+// lackError is why a directory is not opened for what it may lack; nil if it is. h is the head of
+// its last log, lacking says that its disk failed, and clean that the log has an orderly end.
+func (s *Store) lackError(h *head, lacking, clean bool) error {
+	known := h.boot == s.options.Boot && h.boot != [16]byte{}
+	if lacks := lacking || Sync(h.number) != Always && !clean && !known; !lacks || s.options.AcceptLoss {
+		return nil
+	}
+	return fmt.Errorf("%w (persistence was %v): an index on this memory server alone is as it was a moment before, and one on several may not fit together. "+
+		"Stop all its compute servers, then start this server once with --persist-accept-loss; or restore a backup", ErrMayLack, Sync(h.number))
+}
+
+// MayLack returns ErrMayLack if Recover will, as far as both ends of the last log say, which are
+// all that is read. Any other error says that Recover will not succeed.
+func (s *Store) MayLack() error {
+	names, err := s.fs.List()
+	if err != nil {
+		return fmt.Errorf("persistent memory: %w", err)
+	}
+	last, found := uint64(0), false
+	for _, name := range names {
+		if at, ok := numberOf(name, logName); ok {
+			last, found = max(last, at), true
+		}
+	}
+	if !found {
+		return fmt.Errorf("persistent memory: there is no log: %s", noUse)
+	}
+	f, h, err := s.openPart(numbered(logName, last), magicLog)
+	if err != nil {
+		return fmt.Errorf("persistent memory: %w", err)
+	}
+	clean, err := s.isClean(f)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = s.lackError(&h, slices.Contains(names, lacksName), clean)
+	}
+	return err
+}
+
+// isClean reports whether a log has an orderly end.
+func (s *Store) isClean(f File) (bool, error) {
+	size, err := f.Size()
+	if err != nil || size < headBytes+partHead {
+		return false, err
+	}
+	b := make([]byte, partHead)
+	if n, err := f.ReadAt(b, size-partHead); n < len(b) {
+		return false, err
+	}
+	p, ok := decodePart(b, &s.set)
+	return ok && p.kind == kindFrame && p.bytes == 0, nil
+}
+
 // recovery is the reading of a directory.
 type recovery struct {
 	*Store
@@ -277,11 +329,8 @@ func (v *recovery) apply(data []byte) error {
 // should be more of it.
 func (v *recovery) keep(f File, h *head) error {
 	v.stream = v.stream[:0] // an item that is not whole
-	known := h.boot == v.options.Boot && h.boot != [16]byte{}
-	lacks := v.lacking || Sync(h.number) != Always && !v.clean && !known
-	if lacks && !v.options.AcceptLoss {
-		return fmt.Errorf("%w (persistence was %v): an index on this memory server alone is as it was a moment before, and one on several may not fit together. "+
-			"Stop all its compute servers, then start this server once with --persist-accept-loss; or restore a backup", ErrMayLack, Sync(h.number))
+	if err := v.lackError(h, v.lacking, v.clean); err != nil {
+		return err
 	}
 	if len(v.tail) == 0 {
 		return nil

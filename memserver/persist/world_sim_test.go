@@ -224,7 +224,12 @@ func (s *server) open(o persist.Options) (store *persist.Store, err error) {
 		}
 		clear(s.memory)
 		r := verbs.Replica{Memory: s.memory}
-		if err = store.Recover(&r); err == nil {
+		said := store.MayLack()
+		err = store.Recover(&r)
+		if lacks, says := errors.Is(err, persist.ErrMayLack), errors.Is(said, persist.ErrMayLack); lacks != says && (lacks || err == nil) && (says || said == nil) {
+			w.Report("the directory is read with %v, and said %v", err, said)
+		}
+		if err == nil {
 			s.ledger = bytes.Clone(r.Ledger)
 			s.judge(o.AcceptLoss)
 			return store, nil

@@ -84,6 +84,9 @@ func (w *world) client(n int) {
 					asks++
 					continue
 				}
+				if d.former != nil && w.OneIn(2) {
+					d = d.former
+				}
 				r, again := w.request(n, d, q, limit)
 				if again {
 					asks++
@@ -191,6 +194,10 @@ func (s *server) answer(r reply, needs uint64, knows ...int) reply {
 		}
 		s.process.Sleep(time.Millisecond)
 	}
+	if s.isAside() {
+		s.w.counts.stale++
+		return reply{unknown: true}
+	}
 	s.judge(before, knows)
 	s.w.point(s.process)
 	return r
@@ -247,7 +254,9 @@ func (s *server) judge(before bits, knows []int) {
 		if o := w.find(named.Pod).server; o != nil && o.m != nil && o.m.Self() == named {
 			has := o.pod.has
 			if o.m.state.Backup && o.m.role == Joining {
-				has = o.pod.files.synced.has // it has not read them yet
+				if has = o.pod.files.synced.has; w.soon { // it has not read them yet
+					has = o.pod.files.written.has
+				}
 			}
 			if n := has.lacks(w.answered); n != 0 {
 				w.Report("%v answers change %d, and %v lacks it, which view %v names", m.Self(), n, named, w.record)

@@ -34,6 +34,8 @@ type pod struct {
 	has    bits       // changes that are in the memory, or were overwritten there
 	born   int        // incarnation of the content; 0 = there is none
 	files  files
+	aside  bool // a later process waits for nobody
+	former *pod // as which an earlier process goes on beside this one's; nil = none does
 }
 
 // server is a process of a pod: a memory server.
@@ -95,6 +97,10 @@ func (w *world) boot(d *pod) {
 	s := &server{w: w, pod: d, process: p, order: p.NewMutex(), more: p.NewEvent(), filing: p.NewMutex()}
 	d.server = s
 	p.AtKill(func() {
+		if s.pod != d { // a former one
+			s.pod.server = nil
+			return
+		}
 		d.server = nil
 		w.After(w.UpTo(300*time.Millisecond), nil, func() { w.boot(d) })
 	})
@@ -122,6 +128,10 @@ func (s *server) main() {
 	if w.wrong == podsForProcs && m.Empty() && w.record.Backup == m.Self() {
 		m.role, m.source = Backup, w.record.Primary
 	}
+	if m.state.Alone() && s.isShut() {
+		p.Sleep(50 * time.Millisecond)
+		p.Kill() // it refuses its files
+	}
 	for m.Start() != nil {
 		p.Sleep(50 * time.Millisecond)
 	}
@@ -142,6 +152,9 @@ func (s *server) Save(st State) error {
 	w, d := s.w, s.pod
 	w.point(s.process)
 	s.process.Sleep(w.UpTo(time.Millisecond) + w.UpTo(d.disk.slow))
+	if s.isFormer() {
+		return errDetached
+	}
 	if d.disk.full && w.OneIn(2) {
 		return errors.New("no space left on the simulated device")
 	}
@@ -155,6 +168,9 @@ func (s *server) Save(st State) error {
 	alone := st.View.Backup == Proc{} && d.stored.View.Backup != Proc{} && st.Content == Served
 	if w.wrong != notStored || !alone {
 		d.stored = st
+	}
+	if d.former != nil && st.Alone() {
+		d.former.aside = true
 	}
 	if st.Content == Taken {
 		w.counts.opened++

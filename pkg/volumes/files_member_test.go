@@ -72,6 +72,20 @@ func TestMemberLeavesFiles(t *testing.T) {
 			t.Errorf("it is %+v", m.Report())
 		}
 
+		for _, lacks := range []bool{false, true} {
+			h := &toyHost{durable: true, lacks: lacks}
+			if m, err := New(p, "b", stored, h); err != nil || m.Report().MayLack != lacks {
+				t.Errorf("files that may lack something: %v; it reports %+v, %v", lacks, m.Report(), err)
+			}
+			primary, err := New(p, "a", State{Process: 1, First: 1, View: both, Content: Served}, h)
+			if err != nil || primary.Report().MayLack != lacks {
+				t.Errorf("content that may lack something: %v; it reports %+v, %v", lacks, primary.Report(), err)
+			}
+			if must(primary.Obey(without)); primary.Report().MayLack || primary.Role() != Primary {
+				t.Errorf("it serves and reports %+v", primary.Report())
+			}
+		}
+
 		m, h = begin(stored, true)
 		begun := p.Now()
 		h.damaged = true

@@ -26,6 +26,8 @@ type Member struct {
 	state State // as it was stored last
 	view  View  // highest that was obeyed or, while joining, heard of
 
+	mayLack bool // what it found may lack something (Host.MayLack), and it has not served since
+
 	// Of a copy.
 	restored   bool          // its memory may have what the files of an earlier process have
 	source     Proc          // whose changes it takes
@@ -75,6 +77,7 @@ func New(e env.Env, pod string, stored State, host Host) (*Member, error) {
 		return nil, fmt.Errorf("store that process %d of pod %s begins: %w", stored.Process, pod, err)
 	}
 	m := &Member{env: e, host: host, self: Proc{pod, stored.Process}, changing: e.NewMutex(), mu: e.NewMutex(), state: stored, view: stored.View}
+	m.mayLack = host.MayLack()
 	if stored.Content != Nothing {
 		m.role = Stopped
 	}
@@ -135,7 +138,7 @@ func (m *Member) serve() error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.role, m.source = Primary, Proc{}
+	m.role, m.source, m.mayLack = Primary, Proc{}, false
 	m.count()
 	return nil
 }
@@ -223,8 +226,10 @@ func (m *Member) Report() Report {
 		if m.source != (Proc{}) {
 			r.Misses = now - m.heard
 		} else if m.state.Backup {
-			r.Was = m.state.View.Backup
+			r.Was, r.MayLack = m.state.View.Backup, m.mayLack
 		}
+	case Stopped:
+		r.MayLack = m.mayLack
 	}
 	return r
 }

@@ -17,6 +17,7 @@ type toyHost struct {
 
 	durable bool
 	damaged bool // its files
+	lacks   bool // they, perhaps
 }
 
 func (h *toyHost) Save(s State) error {
@@ -36,6 +37,7 @@ func (h *toyHost) Restore() error {
 func (h *toyHost) Close()              { h.asked = append(h.asked, "close") }
 func (h *toyHost) Prepare() error      { h.asked = append(h.asked, "prepare"); return nil }
 func (h *toyHost) Durable() bool       { return h.durable }
+func (h *toyHost) MayLack() bool       { return h.lacks }
 func (h *toyHost) Drain(Proc) error    { h.asked = append(h.asked, "drain"); return nil }
 func (h *toyHost) Return(Proc, uint64) { h.asked = append(h.asked, "return") }
 
@@ -291,6 +293,24 @@ func TestBackupOfAnother(t *testing.T) {
 			if m.Late(b, late); m.Report().Misses != want {
 				t.Errorf("%v late counts as %v, not %v", late, m.Report().Misses, want)
 			}
+		}
+	})
+}
+
+// TestMemberKnowsItsFirst: a process says which was the first whose stored state it found, unless
+// the memory was lost.
+func TestMemberKnowsItsFirst(t *testing.T) {
+	inWorld(t, func(p *simenv.Process) {
+		stored := State{Process: 7}
+		for range 3 {
+			m, h := member(t, p, "a", stored)
+			if r := m.Report(); r.First != 8 || h.stored.First != 8 {
+				t.Errorf("process %v says that %d was the first, and stores %d", r.Proc, r.First, h.stored.First)
+			}
+			stored = h.stored
+		}
+		if m, _ := member(t, p, "a", State{Process: stored.Process}); m.Report().First != stored.Process+1 {
+			t.Errorf("its memory was lost, and it says %+v", m.Report())
 		}
 	})
 }

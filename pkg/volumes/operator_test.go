@@ -76,6 +76,7 @@ func (w *world) observe(p *simenv.Process, old map[string]Report) (o Observed, o
 			if w.wrong == forgotten {
 				r.First = 0
 			}
+			r.MayLack = r.MayLack && w.wrong != lackingLed
 			if from := r.Source; w.wrong == otherStream && (r.Role == Joining || r.Role == Backup) && from != (Proc{}) {
 				if o := w.find(from.Pod).server; o != nil && o.m != nil && o.m.Self() != from {
 					r.Source = Proc{} // a new process of its pod takes the stream over
@@ -106,6 +107,7 @@ func (w *world) refuses(pod string) bool {
 // act does what the step says. again: the record changed, so the next step follows at once.
 func (w *world) act(p *simenv.Process, o Observed, a Actions) (again bool) {
 	if a.Record != nil {
+		w.judgeLacking(o, *a.Record)
 		if w.wrong == toldEarly {
 			for _, d := range w.pods {
 				w.tell(p, d, *a.Record)
@@ -166,6 +168,9 @@ func (w *world) tell(p *simenv.Process, d *pod, v View) {
 	do := func(s *server) error {
 		if w.wrong == lowerViews && v != s.m.view && s.m.role != Joining {
 			s.m.view.Number = 0
+		}
+		if s.m.Role() == Stopped && s.isShut() && v.Primary.Pod == s.pod.name && v.Backup == (Proc{}) {
+			return errShut
 		}
 		was := s.m.Report().Was
 		opens := (s.m.Role() == Backup || was != Proc{}) && v.Primary == s.m.Self()

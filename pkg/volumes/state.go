@@ -73,6 +73,11 @@ type Host interface {
 	// as a backup. After an error the memory is not to be used, but Restore may be repeated.
 	Restore() error
 
+	// MayLack reports whether the files may lack what was answered last, since the machine stopped
+	// before that was on disk, and nobody has accepted that. Files that count for nothing lack
+	// nothing. It is asked once, when the process begins.
+	MayLack() bool
+
 	// Drain returns when the backup has applied all changes, and all requests that were executed
 	// are answered. It waits for a second at most.
 	Drain(backup Proc) error

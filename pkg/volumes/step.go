@@ -190,6 +190,7 @@ func (s *step) mirrored(p, b *Pod) {
 		primary = p.Report.Proc
 	}
 	files := backupEnded && b != nil && b.Report != nil && b.Report.Was == backup
+	lacks := p != nil && p.Report != nil && p.Report.MayLack
 	missed := b != nil && b.Report != nil && b.Report.Role == Backup && b.Report.Misses >= s.SuspectAfter
 	switch {
 	case primaryEnded && files:
@@ -198,6 +199,10 @@ func (s *step) mirrored(p, b *Pod) {
 		s.wait(Lost, "both copies are gone")
 	case files && p.Report == nil:
 		s.wait(Undecided, "pod "+p.Name+" does not answer; if what it had is gone for good, pod "+b.Name+" goes on with its files")
+	case files && lacks && !b.Report.MayLack:
+		s.record(b.Report.Proc, Proc{}, "both processes have ended, and the primary's files may lack what was answered last")
+	case lacks && b != nil && b.Report == nil:
+		s.wait(Undecided, "pod "+p.Name+" may lack what was answered last, and pod "+b.Name+" does not answer, which may have everything; bring that back, or delete it if what it had is gone for good")
 	case backupEnded:
 		s.record(primary, Proc{}, "the backup is gone")
 	case primaryEnded:

@@ -24,14 +24,14 @@ func (s *step) alone(p *Pod) {
 // of its pod, which gave the report, shows that nobody has served in the recorded view. If it does
 // not show that, the memory was lost, and the earlier primary may lack what was answered since. The
 // later process is named if it has the files of a backup, which have all that was answered, and the
-// earlier primary does not answer.
+// earlier primary does not answer, or may lack something.
 func (s *step) restore(later *Report) {
 	q := s.pod(s.Record.Earlier.Pod)
 	has := q != nil && q.Report != nil && q.Report.Role.holds() && (q.Report.Role != Primary || q.Report.Proc == s.Record.Earlier)
 	switch {
 	case !s.neverServed(later):
 		s.wait(Lost, "the memory of the process that took over is gone, and it may have served before")
-	case has:
+	case has && (!q.Report.MayLack || later.Was == Proc{} || later.MayLack):
 		s.record(q.Report.Proc, Proc{}, "the backup ended before it served")
 	case later.Was != Proc{}:
 		earlier := s.Record.Earlier

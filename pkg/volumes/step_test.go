@@ -25,6 +25,7 @@ func TestStep(t *testing.T) {
 	free := func(p Proc) Pod { return reports(Report{Proc: p, View: View{Number: 4}}) }
 	fresh := func(p Proc) Pod { return reports(Report{Proc: p}) }
 	moving := func(p Pod) Pod { p.Moving = true; return p }
+	lacking := func(p Pod) Pod { p.Report.MayLack = true; return p }
 	silent := func(name string) Pod { return Pod{Name: name, Version: "1"} }
 	refuses := func(name string) Pod { return Pod{Name: name, Version: "1", Refuses: true} }
 	stopped := func(p Proc, v View) Pod { return reports(Report{Proc: p, Role: Stopped, View: v}) }
@@ -83,6 +84,13 @@ func TestStep(t *testing.T) {
 		{"both ended, the primary has nothing", both, 2, []Pod{fresh(proc("a", 2)), left(2, both, b)}, Actions{Record: &read}},
 		{"both ended, the primary is not back", both, 2, []Pod{silent("a"), left(2, both, b)}, Actions{Status: Undecided}},
 		{"both ended, both have files", both, 2, []Pod{stopped(proc("a", 2), both), left(2, both, b)}, Actions{Record: &View{Number: 6, Primary: proc("a", 2)}}},
+		{"both ended, the primary's files may lack something", both, 2, []Pod{lacking(stopped(proc("a", 2), both)), left(2, both, b)}, Actions{Record: &read}},
+		{"both ended, both files may lack something", both, 2, []Pod{lacking(stopped(proc("a", 2), both)), lacking(left(2, both, b))}, Actions{Record: &View{Number: 6, Primary: proc("a", 2)}}},
+		{"the primary's files may lack something, the backup is not back", both, 2, []Pod{lacking(stopped(proc("a", 2), both)), silent("b")}, Actions{Status: Undecided}},
+		{"the primary's files may lack something, the backup's are gone", both, 2, []Pod{lacking(stopped(proc("a", 2), both)), {Name: "b", Gone: true}}, Actions{Record: &View{Number: 6, Primary: proc("a", 2)}}},
+		{"the primary's files may lack something, the backup goes on", both, 2, []Pod{lacking(stopped(proc("a", 2), both)), backup(0)}, Actions{Record: &after}},
+		{"it ended before it had read the files, and the primary's may lack something", read, 2, []Pod{lacking(stopped(proc("a", 2), both)), left(3, both, b)}, Actions{Record: &View{Number: 7, Primary: proc("b", 3), Earlier: a}}},
+		{"the same, and both may", read, 2, []Pod{lacking(stopped(proc("a", 2), both)), lacking(left(3, both, b))}, Actions{Record: &View{Number: 7, Primary: proc("a", 2)}}},
 		{"the backup ended and has files", both, 2, []Pod{primary(both, Report{}), left(2, both, b)}, Actions{Record: &View{Number: 6, Primary: a}}},
 		{"files of another process", both, 2, []Pod{gone, left(3, both, proc("b", 2))}, Actions{Status: Lost}},
 		{"files that the view has left out", View{Number: 6, Primary: a}, 2, []Pod{gone, left(2, both, b)}, Actions{Status: Lost}},

@@ -20,6 +20,12 @@ func (w *world) trouble() {
 		if w.files && w.losing && w.losses.IntN(3) == 0 {
 			kind = 8
 		}
+		if w.soon && w.losses.IntN(4) == 0 {
+			kind = 8
+		}
+		if w.parts != nil && w.record.Number > 0 && w.parts.IntN(4) == 0 {
+			w.part(w.find(w.record.Primary.Pod), w.parts)
+		}
 		switch kind {
 		case 0:
 			if d.server != nil {
@@ -48,6 +54,8 @@ func (w *world) trouble() {
 			w.cut([]string{"client-0", "client-1", "client-2"}[w.Random.IntN(3)], d.name, "")
 		case 8:
 			switch {
+			case w.soon && w.losses.IntN(2) == 0:
+				w.tear()
 			case w.files:
 				if w.losing && w.losses.IntN(4) > 0 {
 					w.losePrimary()
@@ -186,6 +194,10 @@ func (w *world) settle() {
 		w.took = w.Now() - begun
 		switch {
 		case w.inSync() && w.lateAnswer():
+			return
+		case w.isShut():
+			w.counts.shut++
+			w.void = true
 			return
 		case w.status == Lost && w.lost:
 			w.void = true

@@ -39,9 +39,9 @@
 //  9. Where files outlive processes a backup has each change in its files before the change counts
 //     as applied, and it stores that it is the backup of its view. A later process of its pod keeps
 //     these files until it obeys a view that leaves the backup out, and takes no changes before. As
-//     long as the record names the backup, and its primary has nothing any more, a view may name
-//     that later process primary. It waits a permission out, from its own begin on, and reads the
-//     files. (Member.Obey, Member.Attach, Step)
+//     long as the record names the backup, and its primary has nothing any more, or what may lack
+//     something, a view may name that later process primary. It waits a permission out, from its
+//     own begin on, and reads the files. (Member.Obey, Member.Attach, Step)
 //
 // Why nobody lacks an answered change: let P be the primary of a view n, with all that was
 // answered. A process other than P serves in a later view only if it was backup in a view of P. By
@@ -61,6 +61,12 @@
 // before that, the next one has the same files, and no process of the pod has served: so it may be
 // named again, as P may. If the record is (P), P may have answered without B, and B's files are of
 // no use by themselves.
+//
+// Files may lack something, if their machine stopped before all of it was on disk, and answers did
+// not wait for that. Their process says so, and refuses to serve. If those of the backup lack
+// nothing, as those whose process only ended, they have all that was answered as above, and the
+// view names them in the place of the primary's, which are kept until they are served (7). As long
+// as the backup's process does not answer, nobody is named. (Step)
 //
 // Why a view of P again is safe in rule 7: nobody serves in view n before it stored the content.
 // Process numbers count up within a pod, and each process says which was the first whose stored
@@ -172,6 +178,11 @@ type Report struct {
 	// Was is an earlier process of the pod, which was a backup, if this one joins and still has the
 	// files of that. They have all that was answered as long as the record names that backup.
 	Was Proc
+
+	// MayLack says that the content of a stopped process, or the files of Was, may lack what was
+	// answered last: the machine stopped before that was on disk. The process refuses to serve it
+	// until somebody accepts that.
+	MayLack bool
 
 	// Joins is the copy that joins this primary. Waits says that answers wait for it, and InSync
 	// that it has all that was answered, and that this is stored.

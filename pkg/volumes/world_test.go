@@ -23,6 +23,7 @@ type world struct {
 	suspect  time.Duration
 	losing   bool          // pods may be lost
 	files    bool          // memory is lost with each process, and kept in files
+	soon     bool          // which are on disk some time after answers went out
 	calm     bool          // one thing goes wrong
 	moves    bool          // copies move most of the time, and primaries die
 	deafTo   *pod          // which the operators do not hear
@@ -32,32 +33,33 @@ type world struct {
 	born     int           // how often a volume began
 	losses   *rand.Rand    // of what is lost how
 	refusals *rand.Rand    // of whose address refuses the operators; nil = nobody's does
+	parts    *rand.Rand    // of processes that go on beside later ones; nil = none does
 	forgets  *rand.Rand    // of how a copy that took over is lost; nil = none is, on purpose
 	void     bool          // with all that it held, which nobody has otherwise
 	quiet    bool          // trouble is over
 	over     bool
 
 	operators [2]*simenv.Process
-	moments  int64
-	healed   int64
-	took     time.Duration
-	apiDown  int
-	record   View
-	records  []View // that there were
-	cuts     map[wire]int
-	slow     map[wire]time.Duration
-	changes  int  // of clients so far
-	answered bits // changes that somebody knows of
-	log      []entry
-	counts   counts
-	status   Status // that an operator saw last
-	why      string
+	moments   int64
+	healed    int64
+	took      time.Duration
+	apiDown   int
+	record    View
+	records   []View // that there were
+	cuts      map[wire]int
+	slow      map[wire]time.Duration
+	changes   int  // of clients so far
+	answered  bits // changes that somebody knows of
+	log       []entry
+	counts    counts
+	status    Status // that an operator saw last
+	why       string
 }
 
 // counts is what happened.
 type counts struct {
 	answers, unknown, opened, switched, views, joins, again, stops, restored, losses, kills, freezes int
-	deletes, aside, waited, wipes, powers, found, read, ghosts, forgotten                            int
+	deletes, aside, waited, wipes, powers, found, read, ghosts, forgotten, lack, former, stale, shut int
 }
 
 func (c *counts) add(o counts) {
@@ -82,6 +84,10 @@ func (c *counts) add(o counts) {
 	c.read += o.read
 	c.ghosts += o.ghosts
 	c.forgotten += o.forgotten
+	c.lack += o.lack
+	c.former += o.former
+	c.stale += o.stale
+	c.shut += o.shut
 }
 
 // mistake is a fault put in on purpose.
@@ -118,6 +124,9 @@ const (
 	notFollowed mistake = "a backup says that it has applied what its files do not have"
 	readEarly   mistake = "files of a backup are read without waiting its permission out"
 	leftOut     mistake = "files of a backup are read that a view has left out"
+	asideFiled  mistake = "a process whose disk is attached elsewhere answers changes"
+	lackingRead mistake = "files that may lack something are read"
+	lackingLed  mistake = "a primary whose files may lack something is named though its backup's lack nothing"
 )
 
 // run is one run.
@@ -160,7 +169,10 @@ func (r run) do() outcome {
 	if forgets := rand.New(rand.NewPCG(r.seed, 109)); w.losing && !r.files && forgets.IntN(16) == 0 {
 		w.forgets = forgets
 	}
-	w.files = r.files
+	if parts := rand.New(rand.NewPCG(r.seed, 127)); r.files && parts.IntN(3) == 0 {
+		w.parts = parts
+	}
+	w.files, w.soon = r.files, r.files && rand.New(rand.NewPCG(r.seed, 113)).IntN(3) == 0
 	err := world0.Run(func(p *simenv.Process) {
 		w.main = p
 		w.start()

@@ -3486,7 +3486,10 @@ type ReportVolumeReply struct {
 	Was *VolumeProcess `protobuf:"bytes,19,opt,name=was,proto3" json:"was,omitempty"`
 	// number of the first process of the pod whose stored state this one found, by way of all in between; its own if it found none,
 	// as after a loss of the memory. 0 = it does not say, as programs of before
-	First         uint64 `protobuf:"varint,20,opt,name=first,proto3" json:"first,omitempty"`
+	First uint64 `protobuf:"varint,20,opt,name=first,proto3" json:"first,omitempty"`
+	// its content, or the files of was, may lack what was answered last, since the machine stopped before that was on disk: it refuses
+	// to serve it until somebody accepts that
+	MayLack       bool `protobuf:"varint,21,opt,name=may_lack,json=mayLack,proto3" json:"may_lack,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3659,6 +3662,13 @@ func (x *ReportVolumeReply) GetFirst() uint64 {
 		return x.First
 	}
 	return 0
+}
+
+func (x *ReportVolumeReply) GetMayLack() bool {
+	if x != nil {
+		return x.MayLack
+	}
+	return false
 }
 
 type ObeyViewRequest struct {
@@ -4344,7 +4354,7 @@ const file_memory_proto_rawDesc = "" +
 	"\acontrol\x18\x02 \x01(\tR\acontrol\"?\n" +
 	"\x13ReportVolumeRequest\x12\x16\n" +
 	"\x06volume\x18\x01 \x01(\rR\x06volume\x12\x10\n" +
-	"\x03pod\x18\x02 \x01(\tR\x03pod\"\xf1\x06\n" +
+	"\x03pod\x18\x02 \x01(\tR\x03pod\"\x8c\a\n" +
 	"\x11ReportVolumeReply\x127\n" +
 	"\aprocess\x18\x01 \x01(\v2\x1d.dmindex.rpc.v1.VolumeProcessR\aprocess\x12:\n" +
 	"\x04role\x18\x02 \x01(\x0e2&.dmindex.rpc.v1.ReportVolumeReply.RoleR\x04role\x12.\n" +
@@ -4366,7 +4376,8 @@ const file_memory_proto_rawDesc = "" +
 	"\bidentity\x18\x11 \x01(\tR\bidentity\x12\x18\n" +
 	"\aproblem\x18\x12 \x01(\tR\aproblem\x12/\n" +
 	"\x03was\x18\x13 \x01(\v2\x1d.dmindex.rpc.v1.VolumeProcessR\x03was\x12\x14\n" +
-	"\x05first\x18\x14 \x01(\x04R\x05first\"a\n" +
+	"\x05first\x18\x14 \x01(\x04R\x05first\x12\x19\n" +
+	"\bmay_lack\x18\x15 \x01(\bR\amayLack\"a\n" +
 	"\x04Role\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\v\n" +
 	"\aJOINING\x10\x01\x12\n" +

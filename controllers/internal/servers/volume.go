@@ -79,7 +79,7 @@ func (v *volume) Report(ctx context.Context, number int, pod string) (VolumeRepo
 		return VolumeReport{}, fmt.Errorf("ask for the role of memory server %s: its role %v is not known to this version: update the operator", v.pod, r.GetRole())
 	}
 	return VolumeReport{
-		Report: volumes.Report{Proc: procOf(r.GetProcess()), First: r.GetFirst(), Role: role, View: viewOf(r.GetView()), Source: procOf(r.GetSource()), Was: procOf(r.GetWas()), Joins: procOf(r.GetJoins()),
+		Report: volumes.Report{Proc: procOf(r.GetProcess()), First: r.GetFirst(), Role: role, View: viewOf(r.GetView()), Source: procOf(r.GetSource()), Was: procOf(r.GetWas()), MayLack: r.GetMayLack(), Joins: procOf(r.GetJoins()),
 			Waits: r.GetWaits(), InSync: r.GetInSync(), Misses: time.Duration(r.GetMissesMilliseconds()) * time.Millisecond},
 		Percent: int(min(r.GetPercent(), 100)), Lag: r.GetLagBytes(), Differences: r.GetDifferences(), Mirror: r.GetMirror(), Incarnation: r.GetIncarnation(),
 		Identity: r.GetIdentity(), Problem: r.GetProblem(), Trusted: r.GetTrustedAuthorities(), Signer: r.GetCertificateSigner(),

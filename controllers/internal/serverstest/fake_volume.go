@@ -45,6 +45,9 @@ func (s *copyServer) Save(state volumes.State) error {
 // Durable implements volumes.Host: what has a claim has files.
 func (s *copyServer) Durable() bool { return s.f.holder(s.t.UID) != s.t.UID }
 
+// MayLack implements volumes.Host.
+func (s *copyServer) MayLack() bool { return false }
+
 // Restore implements volumes.Host.
 func (s *copyServer) Restore() error {
 	if s.f.holds(s.t.UID) {
