@@ -153,7 +153,7 @@ func (c *Engine) serving(to partition.Server, spans []partition.Span) (serves []
 			return serves
 		}
 		for i, s := range part {
-			if out[i].Code.Meaning().Answer {
+			if out[i].Code.Meaning().Pair { // a hash, or a sorted set, is served too
 				serves = append(serves, s)
 			}
 		}

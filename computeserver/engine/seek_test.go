@@ -154,6 +154,20 @@ func TestReceiverThatIsAway(t *testing.T) {
 	}
 }
 
+// TestRangeThatBeginsWithASet: the server that serves keys which the map gives to another is found,
+// whatever type the first one of them has.
+func TestRangeThatBeginsWithASet(t *testing.T) {
+	withPeers(t, func(_ env.Env, c *Engine, _ *scripted, p *scriptedPeers) {
+		p.does[3] = func(limit time.Duration) (rpcv1.Outcome_Code, error) {
+			if limit == c.Limit/seekAfter { // it is asked for the first key
+				return rpcv1.Outcome_WRONG_TYPE, nil
+			}
+			return rpcv1.Outcome_OK, nil
+		}
+		awaitAnswer(t, c, "server 3 serves the keys", 2)
+	})
+}
+
 // TestSeenLastsThroughMaps: maps follow each other fast, as the stages of a change do, and this
 // server's own ranges change as fast. A server that serves keys of another one is not forgotten.
 func TestSeenLastsThroughMaps(t *testing.T) {
