@@ -209,7 +209,7 @@ func TestFailOver(t *testing.T) {
 	}
 	address := freeAddress(t)
 	giveMap(t, ix, partition.Server{ID: 1, Name: "compute-1", RPC: address, RESP: address})
-	computeProcess(t, ix, address)()
+	computeProcess(t, ix, partition.Server{ID: 1, Name: "compute-1", RPC: address})()
 	ctx, cancel := context.WithTimeout(t.Context(), hangLimit)
 	defer cancel()
 	c := reach(ctx, t, address)

@@ -18,8 +18,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// killsEnv is how many lives TestLocalPersist has, and fail-overs TestLocalCopies, in place of a
-// few.
+// killsEnv is how many lives TestLocalPersist has, fail-overs TestLocalCopies, and kills
+// TestSetsKilled, in place of a few.
 const killsEnv = "DMINDEX_TEST_KILLS"
 
 // TestLocalPersist kills a local index while clients write, all of its servers at once, and starts

@@ -53,7 +53,7 @@ func TestTakeOver(t *testing.T) {
 	}
 	address := freeAddress(t)
 	giveMap(t, ix, partition.Server{ID: 1, Name: "compute-1", RPC: address, RESP: address})
-	start := computeProcess(t, ix, address)
+	start := computeProcess(t, ix, partition.Server{ID: 1, Name: "compute-1", RPC: address})
 	first := start()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*lease)
 	defer cancel()
@@ -132,7 +132,7 @@ func giveMap(t *testing.T, ix *config.Index, to partition.Server) {
 }
 
 // computeProcess is how to start a compute server as a process of its own.
-func computeProcess(t *testing.T, ix *config.Index, address string) (start func() *exec.Cmd) {
+func computeProcess(t *testing.T, ix *config.Index, s partition.Server) (start func() *exec.Cmd) {
 	t.Helper()
 	text, err := json.Marshal(ix)
 	if err != nil {
@@ -149,8 +149,8 @@ func computeProcess(t *testing.T, ix *config.Index, address string) (start func(
 	}
 	t.Cleanup(func() { os.RemoveAll(guard) })
 	return func() *exec.Cmd {
-		cmd := exec.Command(os.Args[0], "computeserver", "--id=1", "--name=compute-1", "--index-config="+file, "--insecure", "--no-password",
-			"--rpc="+address, "--resp=", "--metrics=", "--cache=1Mi")
+		cmd := exec.Command(os.Args[0], "computeserver", fmt.Sprint("--id=", s.ID), "--name="+s.Name, "--index-config="+file, "--insecure", "--no-password",
+			"--rpc="+s.RPC, "--resp="+s.RESP, "--metrics=", "--cache=1Mi")
 		cmd.Env = append(os.Environ(), childEnv+"=yes", config.EnvGuardDir+"="+guard)
 		cmd.Stderr = t.Output()
 		if err := cmd.Start(); err != nil {

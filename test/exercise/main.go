@@ -7,6 +7,9 @@
 //	exercise phase scaling        # from another process of the pod
 //	exercise await 5000           # returns when the phase has that many operations
 //	exercise stop
+//
+// Exercise sets is load on one sorted set, counters and transactions that adds up (package sets);
+// await and stop are for it, too.
 package main
 
 import (
@@ -39,11 +42,13 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return errors.New("say run, phase NAME, await OPERATIONS or stop")
+		return errors.New("say run, sets, phase NAME, await OPERATIONS or stop")
 	}
 	switch args[0] {
 	case "run":
 		return exercise(ctx, args[1:])
+	case "sets":
+		return exerciseSets(ctx, args[1:])
 	case "phase":
 		if len(args) != 2 {
 			return errors.New("phase takes one name")
