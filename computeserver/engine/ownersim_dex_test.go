@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
@@ -155,6 +156,9 @@ func (w *ownWorld) dexOptions() index.Options {
 	o := index.Options{MaxKeyBytes: 8, MaxValueBytes: ownShort, NodeBytes: w.dex.node, CacheBytes: w.dex.cache}
 	if w.dex.inline > 0 {
 		o.MaxValueBytes, o.InlineBytes = ownMaxValue, w.dex.inline
+	}
+	if w.sets.is {
+		o.MaxKeyBytes, o.MaxValueBytes = setsMaxKey, max(o.MaxValueBytes, setsMaxValue)+expiry.Bytes
 	}
 	return o
 }

@@ -276,7 +276,7 @@ func (s *dexSession) Group(members []index.Member, change func() error) error {
 // operation, and none is half done. Groups that are done in two steps, and those that look at what
 // is watched before they can change it, are found.
 func TestGroupSeeds(t *testing.T) {
-	seeds := simtest.Read(t, "groups", "computeserver/engine", 8)
+	seeds := simtest.Read(t, "ownership-groups", "computeserver/engine", 8)
 	var sum groupWorld
 	for seed := range seeds.OneByOne() {
 		rep := ownRun{seed: 2 * seed, dex: true, groups: true}.do()

@@ -68,16 +68,17 @@ func (w *ownWorld) runPod(d *pod) {
 			k.guard = &simGuard{w, d}
 		}
 		var c *Engine
-		c = New(Options{
+		c = New(w.withSets(Options{
 			Env: p, Index: &config.Index{Identity: ownIndex, KeyType: config.KeyBytes, MaxKeyBytes: 8, MaxValueBytes: ownMaxValue}, Self: d.id,
 			Open:  func() (ownership.Opened, error) { return w.openIndex(p, k, c.Sessions) },
 			Limit: ownLimit, MaxSessions: 3, MaxWaiting: 64, HeldMost: w.load.held, Log: slog.New(joins{slog.DiscardHandler, &w.load.joined}),
-		})
+		}))
 		c.Peers = &simPeers{w, p}
 		c.SetCommands(simCommands{})
 		d.core = c
 		p.Go("engine", c.Sessions.Run)
 		p.Go("follow", func() { c.Follow(k) })
+		w.collectAt(p, c)
 		for !w.over && !w.isTwin(p) {
 			w.setReady(d, c.Ready() == nil)
 			d.measure()

@@ -15,7 +15,10 @@ import (
 )
 
 // pairOf is a pair that a scan delivered.
-type pairOf struct{ key, value []byte }
+type pairOf struct {
+	key, value []byte
+	is         expiry.Mark
+}
 
 // scanned is a scan under way at a compute server, as its caller sees it: pairs arrive in pieces.
 type scanned struct {
@@ -45,8 +48,8 @@ func (w *ownWorld) scanAt(p *simenv.Process, d *pod, r ScanRange, forwarded bool
 			}
 			return nil
 		}
-		err := c.Scan(context.Background(), r, forwarded, func(key, value []byte, _ expiry.Mark) bool {
-			piece = append(piece, pairOf{bytes.Clone(key), bytes.Clone(value)})
+		err := c.Scan(context.Background(), r, forwarded, func(key, value []byte, is expiry.Mark) bool {
+			piece = append(piece, pairOf{bytes.Clone(key), bytes.Clone(value), is})
 			return !left
 		}, send)
 		_ = send()
@@ -78,7 +81,7 @@ func (s *simPeers) Scan(_ context.Context, to partition.Server, r ScanRange, lim
 	var broken error
 	err := s.w.scanAt(s.p, s.w.podOf(to.ID), r, true, limit, func(piece []pairOf) bool {
 		for _, pair := range piece {
-			if !visit(pair.key, pair.value, expiry.Mark{}) {
+			if !visit(pair.key, pair.value, pair.is) {
 				return false
 			}
 		}

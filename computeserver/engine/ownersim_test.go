@@ -25,6 +25,9 @@ type ownRun struct {
 
 	groups bool // programs send groups
 
+	sets  bool // programs use sorted sets
+	fault *setMistake
+
 	doomed int // there is no trouble but this: so many takers die in a row
 }
 
@@ -37,6 +40,7 @@ type ownReport struct {
 	wide                                                                                   wideWorld
 	additions                                                                              additions
 	grouped                                                                                groupWorld
+	sets                                                                                   setsWorld
 }
 
 func (r ownRun) do() ownReport {
@@ -65,7 +69,9 @@ func (r ownRun) do() ownReport {
 	w.holdings = fewHoldings(r)
 	w.scarce = scarcityOf(r)
 	w.calm = w.calm || w.scarce.calm(r) || calmHoldings(w.holdings)
-	w.newLoadWorld()
+	if w.newLoadWorld(); r.sets {
+		w.newSets(r)
+	}
 	if w.holdings > 0 {
 		w.load.held = 1
 	}
@@ -76,7 +82,7 @@ func (r ownRun) do() ownReport {
 	case r.seed/2%8 == 1, r.seed/2%8 == 6: // the latter with long values in blocks
 		w.doom.left = 2 + int(r.seed/16%16)
 	}
-	if r.dex && !r.groups { // scans know all keys that there are
+	if r.dex && !r.groups && !r.sets { // scans know all keys that there are
 		w.newWide(r.seed)
 	}
 	for range 1 + random.IntN(3) {
@@ -99,7 +105,12 @@ func (r ownRun) do() ownReport {
 		w.settle("the beginning")
 		w.begun = true
 		failed := w.log.failed
-		for n := range 2 + random.IntN(5) {
+		programs := 2 + random.IntN(5)
+		if w.sets.is {
+			w.beginSets()
+			programs = 1
+		}
+		for n := range programs {
 			if w.wide.is {
 				w.wideProgram(n)
 			} else {
@@ -129,11 +140,13 @@ func (r ownRun) do() ownReport {
 		}
 		w.meetDoom()
 		p.Sleep(4*time.Second + w.UpTo(6*time.Second))
-		if w.load.hot >= 0 {
+		if w.load.hot >= 0 && !w.sets.is {
 			p.Sleep(8 * time.Second)
 		}
 		w.load.slowly = w.load.auto
-		p.Sleep(4*time.Second + w.UpTo(6*time.Second))
+		if !w.sets.is {
+			p.Sleep(4*time.Second + w.UpTo(6*time.Second))
+		}
 		w.quiet = true
 		w.heal()
 		if w.calm && !w.doom.only && w.log.failed != failed {
@@ -148,11 +161,14 @@ func (r ownRun) do() ownReport {
 		if r.groups {
 			w.judgeGroups()
 		}
+		if w.sets.is {
+			w.judgeSets()
+		}
 		w.over = true
 		w.judge()
 	})
 	c := w.counts
-	rep := ownReport{errors.Join(w.Problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.confirmed, c.lapses, w.load.leveled, w.load.scaled, w.load.joined, c.blocks, w.doom.done, w.doom.most, c.deferred, c.forgotten, c.crowded, w.wide, w.additions, w.groups}
+	rep := ownReport{errors.Join(w.Problem, err), world.Hash(), w.log.acks, w.log.failed, c.grants, c.orphans, c.replays, c.gives, c.swaps, c.thaws, c.deaths, c.confirmed, c.lapses, w.load.leveled, w.load.scaled, w.load.joined, c.blocks, w.doom.done, w.doom.most, c.deferred, c.forgotten, c.crowded, w.wide, w.additions, w.groups, w.sets}
 	if w.Problem != nil {
 		rep.err = fmt.Errorf("seed %d: %w", r.seed, w.Problem)
 	}

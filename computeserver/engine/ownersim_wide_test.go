@@ -6,7 +6,6 @@ import (
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
-	"github.com/dmindex/dmindex/memserver/memservertest"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -257,18 +256,9 @@ func (w *ownWorld) mover() {
 			if err != nil || w.quiet {
 				continue
 			}
-			move := w.someMove(m)
-			changed := *m
-			changed.Planned = []partition.Planned{move}
-			next := changed.Final()
-			if encoded, err = next.Marshal(nil); err != nil {
-				w.Report("the mover's map: %v", err)
+			if w.swapTo(k, m, w.someMove(m)) {
+				w.wide.moves++
 			}
-			if len(next.Ranges) > 40 || w.holdings > 0 && next.Separate() > max(w.mostSeparate(), m.Separate()) || k.call(1, ownLimit, func(b *memservertest.Bare) error { return b.SwapMap(ownIndex, m.Generation, next.Generation, encoded) }) != nil {
-				continue
-			}
-			w.wide.moves++
-			w.load.swapped = w.Now()
 		}
 	})
 }

@@ -43,6 +43,7 @@ type ownWorld struct {
 
 	additions additions
 	groups    groupWorld
+	sets      setsWorld
 
 	kinds   int  // of trouble; below 3 only nodes are lost, below 2 in the worst way
 	begun   bool // every key was served once

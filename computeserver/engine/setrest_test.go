@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dmindex/dmindex/computeserver/expiry"
 	"github.com/dmindex/dmindex/computeserver/sortedset"
@@ -17,20 +18,26 @@ import (
 // unless what is stored is whole: each member has its entry, and nothing is there but members of
 // sets that have some.
 func atRest(c *Engine) error {
-	s, err := c.Sets(nil, true, c.Limit, 0)
+	s, err := c.Sets(nil, true, time.Minute, 0)
 	if err != nil {
 		return err
 	}
 	type stored struct{ key, head []byte }
 	var unmade []stored
+	var shown []byte
 	err = c.Scan(context.Background(), ScanRange{}, false, func(key, value []byte, is expiry.Mark) bool {
-		unmade = append(unmade, stored{bytes.Clone(key), bytes.Clone(value)})
+		if strings.HasPrefix(string(key), sortedset.Prefix) {
+			shown = bytes.Clone(key)
+		}
+		if is.Type == expiry.SortedSet {
+			unmade = append(unmade, stored{bytes.Clone(key), bytes.Clone(value)})
+		}
 		return true
 	}, func() error { return nil })
+	if shown != nil {
+		return fmt.Errorf("a scan of users shows %q", shown)
+	}
 	for _, u := range unmade {
-		if strings.HasPrefix(string(u.key), sortedset.Prefix) {
-			return fmt.Errorf("a scan of users shows %q", u.key)
-		}
 		err = errors.Join(err, s.Unmade(u.key, u.head))
 	}
 	if err != nil {

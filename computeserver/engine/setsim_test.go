@@ -34,7 +34,7 @@ const (
 	setTurns   = 14
 )
 
-// setAsked is one command: add, incr, rem, score or del.
+// setAsked is one command: add, incr, rem, score, pop or del.
 type setAsked struct {
 	key    int
 	kind   string
@@ -96,13 +96,15 @@ func (in setAsked) does(is plainSet) (plainSet, setAnswered) {
 		return is.with(in.member, nil), out
 	case "score":
 		return is, setAnswered{score: score, there: there}
+	case "pop": // a member that was there, with its score
+		return is.with(in.member, nil), setAnswered{score: score, there: there}
 	}
 	return "", setAnswered{} // del
 }
 
 // run asks s.
-func (in setAsked) run(c *Engine, s *sortedset.Sets) (out setAnswered, err error) {
-	key, member := []byte{'k', byte(in.key)}, []byte(in.member)
+func (in setAsked) run(c *Engine, s *sortedset.Sets, key []byte) (out setAnswered, err error) {
+	member := []byte(in.member)
 	switch in.kind {
 	case "add":
 		var did sortedset.Added
@@ -237,7 +239,7 @@ func simulateSets(seed uint64, fault setFault) (history []porcupine.Operation, d
 						deaths++
 					}
 					call := int64(world.Events())
-					out, err := in.run(c, s)
+					out, err := in.run(c, s, []byte{'k', byte(in.key)})
 					end := int64(world.Events())
 					var f *sortedset.Failure
 					switch {
