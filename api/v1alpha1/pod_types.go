@@ -46,6 +46,40 @@ type PodTemplate struct {
 	// +kubebuilder:validation:MaxLength=253
 	PriorityClassName string `json:"priorityClassName,omitempty"`
 
+	// SchedulerName is the scheduler of the pods. Default: that of Kubernetes.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	SchedulerName string `json:"schedulerName,omitempty"`
+
+	// RuntimeClassName is the RuntimeClass that the pods run with.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	RuntimeClassName *string `json:"runtimeClassName,omitempty"`
+
+	// ServiceAccountName is the account of the pods, for what admission decides by it. They have no
+	// token of it. Default: default.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+
+	// HostAliases are lines of the pods' /etc/hosts.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	HostAliases []corev1.HostAlias `json:"hostAliases,omitempty"`
+
+	// DNSConfig is added to how the pods resolve names.
+	// +optional
+	DNSConfig *corev1.PodDNSConfig `json:"dnsConfig,omitempty"`
+
+	// Env is environment of the server's container, beside the operator's.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.all(e, !e.name.startsWith('DMINDEX_') && e.name != 'GOMEMLIMIT')",message="DMINDEX_... and GOMEMLIMIT are the operator's: give resources, or say what you miss in the fields of the pool"
+	Env []corev1.EnvVar `json:"env,omitempty"`
+
 	// ImagePullPolicy of the server's container. Default: that of Kubernetes for the image's tag.
 	// +optional
 	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never

@@ -148,6 +148,9 @@ func TestRefusedAtCreation(t *testing.T) {
 	f(index, "replicas: 2", `replicas: 2, pod: {annotations: {dmindex.io/leaving: "now"}}`, reserved)
 	f(memoryPool, "memory: 512Mi", `memory: 512Mi, pod: {labels: {a: b, dmindex.io/released: "true"}}`, reserved)
 	f(index, "design: DEX", "design: DEX\n  endpoints: {service: {annotations: {dmindex.io/applied: a}}}", reserved)
+	const environment = "DMINDEX_... and GOMEMLIMIT are the operator's"
+	f(index, "replicas: 2", "replicas: 2, pod: {env: [{name: DMINDEX_PERSIST_ACCEPT_LOSS, value: 'true'}]}", environment)
+	f(memoryPool, "memory: 512Mi", "memory: 512Mi, pod: {env: [{name: A, value: b}, {name: GOMEMLIMIT, value: 1GiB}]}", environment)
 	f(index, "spec:", "spec:\n  recovery: {onDataLoss: Ignore}", `supported values: "Block", "Recreate"`)
 	f(computePool, "replicas: 2", "replicas: 5", "write at most maxReplicas")
 	f(computePool, "name: NAME", "name: "+strings.Repeat("a", 51), "at most 50 characters")

@@ -87,12 +87,6 @@ func artifactJob(name, namespace string, t dmv1.BackupTemplate, image string, li
 		AutomountServiceAccountToken:  ptr.To(false),
 		EnableServiceLinks:            ptr.To(false),
 		TerminationGracePeriodSeconds: ptr.To(int64(30)),
-		NodeSelector:                  t.Pod.NodeSelector,
-		Tolerations:                   t.Pod.Tolerations,
-		Affinity:                      t.Pod.Affinity,
-		TopologySpreadConstraints:     t.Pod.TopologySpreadConstraints,
-		PriorityClassName:             t.Pod.PriorityClassName,
-		ImagePullSecrets:              t.Pod.ImagePullSecrets,
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot: ptr.To(true),
 			RunAsUser:    ptr.To(int64(User)),
@@ -103,9 +97,8 @@ func artifactJob(name, namespace string, t dmv1.BackupTemplate, image string, li
 			SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 		Containers: []corev1.Container{{
-			Name:            dmv1.ComponentBackup,
-			Image:           image,
-			ImagePullPolicy: t.Pod.ImagePullPolicy,
+			Name:  dmv1.ComponentBackup,
+			Image: image,
 			SecurityContext: &corev1.SecurityContext{
 				AllowPrivilegeEscalation: ptr.To(false),
 				ReadOnlyRootFilesystem:   ptr.To(true),
@@ -117,6 +110,7 @@ func artifactJob(name, namespace string, t dmv1.BackupTemplate, image string, li
 			TerminationMessagePath: config.BackupReportFile,
 		}},
 	}
+	follow(&p.Spec, &t.Pod)
 	attach(&p.Spec, t.Storage)
 	return j
 }

@@ -2,6 +2,7 @@ package build
 
 import (
 	"maps"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,12 +32,6 @@ func pod(pool, namespace, component string, id int, t dmv1.PodTemplate, image st
 		AutomountServiceAccountToken:  ptr.To(false),
 		EnableServiceLinks:            ptr.To(false),
 		TerminationGracePeriodSeconds: ptr.To(int64(60)),
-		NodeSelector:                  t.NodeSelector,
-		Tolerations:                   t.Tolerations,
-		Affinity:                      t.Affinity,
-		TopologySpreadConstraints:     spread(pool, component, t.TopologySpreadConstraints),
-		PriorityClassName:             t.PriorityClassName,
-		ImagePullSecrets:              t.ImagePullSecrets,
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot:   ptr.To(true),
 			RunAsUser:      ptr.To(int64(User)),
@@ -45,11 +40,10 @@ func pod(pool, namespace, component string, id int, t dmv1.PodTemplate, image st
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 		Containers: []corev1.Container{{
-			Name:            component,
-			Image:           image,
-			ImagePullPolicy: t.ImagePullPolicy,
-			Args:            args,
-			Ports:           []corev1.ContainerPort{{Name: "metrics", ContainerPort: config.PortMetrics}},
+			Name:  component,
+			Image: image,
+			Args:  args,
+			Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: config.PortMetrics}},
 			SecurityContext: &corev1.SecurityContext{
 				AllowPrivilegeEscalation: ptr.To(false),
 				ReadOnlyRootFilesystem:   ptr.To(true),
@@ -63,7 +57,19 @@ func pod(pool, namespace, component string, id int, t dmv1.PodTemplate, image st
 		}},
 		Volumes: []corev1.Volume{secretVolume(tlsVolume, ServerTLSName(pool))},
 	}
+	follow(&p.Spec, &t)
+	p.Spec.TopologySpreadConstraints = spread(pool, component, t.TopologySpreadConstraints)
 	return p
+}
+
+// follow puts what a template says into a pod with one container, but for labels, annotations and
+// resources.
+func follow(p *corev1.PodSpec, t *dmv1.PodTemplate) {
+	p.NodeSelector, p.Tolerations, p.Affinity, p.TopologySpreadConstraints = t.NodeSelector, t.Tolerations, t.Affinity, t.TopologySpreadConstraints
+	p.PriorityClassName, p.SchedulerName, p.RuntimeClassName, p.ServiceAccountName = t.PriorityClassName, t.SchedulerName, t.RuntimeClassName, t.ServiceAccountName
+	p.ImagePullSecrets, p.HostAliases, p.DNSConfig = t.ImagePullSecrets, t.HostAliases, t.DNSConfig
+	c := &p.Containers[0]
+	c.ImagePullPolicy, c.Env = t.ImagePullPolicy, slices.Clone(t.Env)
 }
 
 func probe(path string, period, failures int32) *corev1.Probe {

@@ -1,11 +1,16 @@
 package build
 
 import (
+	"encoding/json"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
@@ -44,5 +49,57 @@ func TestReservedKeys(t *testing.T) {
 	}
 	if len(template.Annotations) != 3 {
 		t.Errorf("the template was changed: %v", template.Annotations)
+	}
+}
+
+// TestTemplates: each field of a template is in every pod that is made of it, and what is the
+// operator's stays: of two variables with one name a container has the last.
+func TestTemplates(t *testing.T) {
+	given := dmv1.PodTemplate{
+		Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"a": "b"}, NodeSelector: map[string]string{"a": "b"},
+		Resources:   dmv1.Resources{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("3Gi")}},
+		Tolerations: []corev1.Toleration{{Key: "a"}}, Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}},
+		TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: "a"}}, PriorityClassName: "a", SchedulerName: "a", RuntimeClassName: ptr.To("a"),
+		ServiceAccountName: "a", HostAliases: []corev1.HostAlias{{IP: "192.0.2.1", Hostnames: []string{"a"}}}, DNSConfig: &corev1.PodDNSConfig{Searches: []string{"a"}},
+		Env: []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: "1"}}, ImagePullPolicy: corev1.PullAlways, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "a"}},
+	}
+	index := testIndex()
+	made := func(template dmv1.PodTemplate) map[string]string {
+		memory, compute := MemoryPool(index, index.Spec.MemoryPools[0], "i"), ComputePool(index, index.Spec.ComputePools[0], "i")
+		memory.Spec.Pod, compute.Spec.Pod = template, template
+		all := map[string]string{}
+		for name, pod := range map[string]any{
+			"memory": MemoryPod(memory, 0, "i"), "compute": ComputePod(compute, 0, 0, "uid", "i", "h"),
+			"job": artifactJob("job", "ns", dmv1.BackupTemplate{Pod: template}, "i", time.Minute).Spec.Template,
+		} {
+			text, err := json.Marshal(pod)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all[name] = string(text)
+		}
+		for name, p := range map[string]*corev1.Pod{"memory": MemoryPod(memory, 0, "i"), "compute": ComputePod(compute, 0, 0, "uid", "i", "h")} {
+			last := ""
+			for _, v := range p.Spec.Containers[0].Env {
+				if v.Name == "GOMEMLIMIT" {
+					last = v.Value
+				}
+			}
+			if last == "1" || last == "" {
+				t.Errorf("%s: the limit of the heap is %q", name, last)
+			}
+		}
+		return all
+	}
+	without := made(dmv1.PodTemplate{})
+	for i := range reflect.TypeFor[dmv1.PodTemplate]().NumField() {
+		var one dmv1.PodTemplate
+		field := reflect.TypeFor[dmv1.PodTemplate]().Field(i).Name
+		reflect.ValueOf(&one).Elem().Field(i).Set(reflect.ValueOf(given).Field(i))
+		for name, pod := range made(one) {
+			if pod == without[name] {
+				t.Errorf("%s: a pod is made without %s", name, field)
+			}
+		}
 	}
 }
