@@ -71,6 +71,7 @@ func (r Rule) decide(score, old float64, there bool) (to float64, do bool, err e
 
 // Add gives members their scores, one after the other where one is named twice. Scores are not NaN.
 func (s *Sets) Add(key []byte, r Rule, pairs []Pair) (out Added, err error) {
+	defer func() { err = s.ended(err) }()
 	if err = s.Check(key); err != nil {
 		return out, err
 	}
@@ -164,9 +165,7 @@ func (s *Sets) apply(key []byte, r Rule, todo []*edit) error {
 			}
 		}
 		if err := s.settle(key, h.number, begun); err != nil {
-			if !s.takeBack(key, h.number, begun) {
-				err = s.doubted(err)
-			}
+			s.changed = !s.takeBack(key, h.number, begun) || s.changed
 			return err
 		}
 		s.changed = s.changed || len(begun) > 0
@@ -174,13 +173,13 @@ func (s *Sets) apply(key []byte, r Rule, todo []*edit) error {
 			return err
 		}
 		if failed != nil {
-			return s.failed(failed)
+			return &Failure{failed}
 		}
 		if todo = undone(todo); len(todo) == 0 {
 			return nil
 		}
 	}
-	return s.busy()
+	return errBusy
 }
 
 // do is Index.Do of any number of operations.
@@ -193,6 +192,7 @@ func (s *Sets) do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
 
 // Remove removes members, and returns how many were there. A set without members is gone.
 func (s *Sets) Remove(key []byte, members [][]byte) (removed int, err error) {
+	defer func() { err = s.ended(err) }()
 	seen := map[string]bool{}
 	var n number
 	for len(members) > 0 {
@@ -207,7 +207,7 @@ func (s *Sets) Remove(key []byte, members [][]byte) (removed int, err error) {
 		}
 		for try := 0; len(edits) > 0; try++ {
 			if try == tries {
-				return removed, s.busy()
+				return removed, errBusy
 			}
 			if try > 0 {
 				s.Index.Pause(try)
@@ -269,7 +269,7 @@ func (s *Sets) remove(n number, edits []*edit) (gone []*edit, err error) {
 	}
 	s.do(stale) // what is left of them counts no more
 	if failed != nil {
-		err = s.failed(failed)
+		err = &Failure{failed}
 	}
 	return gone, err
 }

@@ -60,7 +60,7 @@ func (s *Sets) Collect(from, end []byte) (next []byte, did int, err error) {
 		if o.Code.Meaning().Answer {
 			did++
 		} else if err == nil {
-			err = s.failed(o)
+			err = &Failure{o}
 		}
 	}
 	if doubt := s.sift(alive); err == nil {
@@ -109,7 +109,7 @@ func (s *Sets) owners(all []*part) (err error) {
 			rooted = append(rooted, p)
 			heads = append(heads, &rpcv1.Operation{Kind: rpcv1.Operation_SET_HEAD, Key: p.key})
 		default:
-			err = s.failed(o)
+			err = &Failure{o}
 		}
 	}
 	for i, o := range s.do(heads) {

@@ -32,7 +32,7 @@ func (s *Sets) headOf(o *rpcv1.Outcome) (h head, ok bool, err error) {
 		}
 		return h, true, nil
 	}
-	return h, false, s.failed(o)
+	return h, false, &Failure{o}
 }
 
 // head reads the head; false if there is none.
@@ -55,7 +55,7 @@ func (s *Sets) swap(key []byte, from, to *head) (bool, error) {
 	case rpcv1.Outcome_MISMATCH:
 		return false, nil
 	default:
-		return false, s.failed(o)
+		return false, &Failure{o}
 	}
 }
 
@@ -92,10 +92,10 @@ func (s *Sets) made(key []byte) (h head, err error) {
 			case has.Code == rpcv1.Outcome_NOT_FOUND: // the set is gone
 				continue
 			default:
-				return h, s.failed(has)
+				return h, &Failure{has}
 			}
 		} else if root.Code != rpcv1.Outcome_OK {
-			return h, s.failed(root)
+			return h, &Failure{root}
 		}
 		done, err := s.swap(key, &h, &next)
 		if err != nil {
@@ -105,7 +105,7 @@ func (s *Sets) made(key []byte) (h head, err error) {
 			return next, nil
 		}
 	}
-	return h, s.busy()
+	return h, errBusy
 }
 
 // alive reports whether the number that h has read is still the set's, after a new member was
@@ -129,7 +129,7 @@ func (s *Sets) alive(key []byte, n number, o *rpcv1.Outcome) (bool, error) {
 		s.Index.Pause(try + 1)
 		o = s.one(&rpcv1.Operation{Kind: rpcv1.Operation_SET_HEAD, Key: key})
 	}
-	return false, s.busy()
+	return false, errBusy
 }
 
 // empty reports whether there is no item under a number.

@@ -242,7 +242,7 @@ func (s *Sets) Pop(key []byte, reverse bool, count int) ([]Pair, error) {
 	if len(gone) > 0 && !s.doubt {
 		err = nil
 	}
-	return gone, err
+	return gone, s.ended(err)
 }
 
 // RemoveByScore removes the members of a range of scores, and returns how many.
@@ -251,7 +251,7 @@ func (s *Sets) RemoveByScore(key []byte, of [2]Limit) (n int64, err error) {
 		gone, err := s.removeRange(key, of, false, walkMost)
 		n += int64(len(gone))
 		if len(gone) < walkMost || err != nil {
-			return n, err
+			return n, s.ended(err)
 		}
 	}
 }
@@ -261,7 +261,7 @@ func (s *Sets) removeRange(key []byte, of [2]Limit, reverse bool, count int) (go
 	var n number
 	for try := 0; len(gone) < count; try++ {
 		if try == tries {
-			return gone, s.busy()
+			return gone, errBusy
 		}
 		var some []*edit
 		err := s.walkEntries(key, of, reverse, min(count-len(gone), changeMost), func(at number, e *edit) bool {

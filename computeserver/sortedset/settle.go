@@ -15,7 +15,7 @@ func (s *Sets) read(n number, edits []*edit) error {
 		case rpcv1.Outcome_OK:
 			is, ok = parseItem(o.Value)
 		default:
-			return s.failed(o)
+			return &Failure{o}
 		}
 		if edits[i].was = is; !ok {
 			return errForm
@@ -72,7 +72,7 @@ func pendingOf(edits []*edit) (pending []*edit) {
 func (s *Sets) settle(key []byte, n number, edits []*edit) error {
 	full, err := s.settleMost(key, n, edits)
 	if err == nil && full != nil {
-		err = s.failed(full)
+		err = &Failure{full}
 	}
 	return err
 }
@@ -100,7 +100,7 @@ func (s *Sets) settleMost(key []byte, n number, edits []*edit) (full *rpcv1.Outc
 		case rpcv1.Outcome_POOL_FULL:
 			lacking = append(lacking, i)
 		default:
-			return nil, s.failed(o)
+			return nil, &Failure{o}
 		}
 	}
 	// One that is there already may take memory, too, where a design does not change it in place.
@@ -115,7 +115,7 @@ func (s *Sets) settleMost(key []byte, n number, edits []*edit) (full *rpcv1.Outc
 		case rpcv1.Outcome_NOT_FOUND:
 			full = outcomes[i]
 		default:
-			return nil, s.failed(o)
+			return nil, &Failure{o}
 		}
 	}
 	alive := true
@@ -142,7 +142,7 @@ func (s *Sets) settleMost(key []byte, n number, edits []*edit) (full *rpcv1.Outc
 	for i, o := range s.do(ops) {
 		switch {
 		case !o.Code.Meaning().Answer:
-			err = s.failed(o)
+			err = &Failure{o}
 		case i < swaps:
 			of[i].did = true
 		}
@@ -173,7 +173,7 @@ func (s *Sets) abandon(n number, edits []*edit) error {
 			}
 			return failure(rpcv1.Outcome_UNKNOWN, "the set was deleted meanwhile; whether the member was added before is not known")
 		default:
-			return s.failed(o)
+			return &Failure{o}
 		}
 	}
 	return nil

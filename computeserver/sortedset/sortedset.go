@@ -74,6 +74,14 @@
 // number is no member, and the change begins anew. So no acknowledged member is lost with its set.
 //
 // A crash may leave a head without members, until Collect removes it.
+//
+// # What an error says
+//
+// A command takes many steps, and each of them may fail, also when members were changed before: of
+// several members, of one that is tried again, and where a range is read again behind those that
+// were removed. The error of a step says of that step alone that nothing was done. So no step says
+// what the command ends with. That is said once, where it ends (ended): an error is UNKNOWN if the
+// command has changed a member, or may have, and did not take that back.
 package sortedset
 
 import (
@@ -101,7 +109,7 @@ type Sets struct {
 	Index            Index
 	MaxKey, MaxValue int // bytes
 
-	changed bool // a member was changed, or may have been
+	changed bool // a member was changed, or may have been: only ended asks
 	doubt   bool // it is not known whether one was removed
 }
 
@@ -120,26 +128,14 @@ func failure(code rpcv1.Outcome_Code, format string, args ...any) error {
 
 var errBusy = failure(rpcv1.Outcome_UNAVAILABLE, "others change the same members all the time; try again")
 
-// failed is the error of an outcome. A change that had begun may be done in part, or later by those
-// who meet it.
-func (s *Sets) failed(o *rpcv1.Outcome) error {
-	if s.changed && o.Code != rpcv1.Outcome_DATA_LOST {
-		return failure(rpcv1.Outcome_UNKNOWN, "some members were changed, others may have been: %s", o.Message)
+// ended is the error with which a command ends that changes members, by that of a step. DATA_LOST
+// stays what it is.
+func (s *Sets) ended(err error) error {
+	if f := (*Failure)(nil); err == nil || !s.changed || errors.As(err, &f) && f.Outcome.Code == rpcv1.Outcome_DATA_LOST {
+		return err
 	}
-	return &Failure{o}
+	return failure(rpcv1.Outcome_UNKNOWN, "some members were changed, others may have been: %v", err)
 }
-
-// doubted is the error of a change that had begun and was not taken back.
-func (s *Sets) doubted(err error) error {
-	if f := (*Failure)(nil); !s.changed && errors.As(err, &f) {
-		s.changed = true
-		return s.failed(f.Outcome)
-	}
-	return err
-}
-
-// busy is failed after too many tries.
-func (s *Sets) busy() error { return s.failed(errBusy.(*Failure).Outcome) }
 
 // Check returns an error for an index that cannot have sets, or not this one.
 func (s *Sets) Check(key []byte) error {

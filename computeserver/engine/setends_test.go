@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/computeservertest/memindex"
+	"github.com/dmindex/dmindex/computeserver/sortedset"
+)
+
+// breaking is an index of which one step fails, or that one and all behind it: nothing is done
+// then.
+type breaking struct {
+	sortedset.Index
+	left   *int // steps before it
+	onward bool
+}
+
+func (b breaking) fails() bool {
+	*b.left--
+	return *b.left == -1 || *b.left < 0 && b.onward
+}
+
+var errBroken = &rpcv1.Outcome{Code: rpcv1.Outcome_UNAVAILABLE, Message: "a memory server is away"}
+
+func (b breaking) Do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
+	if b.fails() {
+		return fill(make([]*rpcv1.Outcome, len(ops)), errBroken)
+	}
+	return b.Index.Do(ops)
+}
+
+func (b breaking) Scan(start, end []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
+	if b.fails() {
+		return &sortedset.Failure{Outcome: errBroken}
+	}
+	return b.Index.Scan(start, end, limit, reverse, visit)
+}
+
+// TestSetErrors: whichever step of a command fails, an error that is not UNKNOWN says that nothing
+// was done, nor will be.
+func TestSetErrors(t *testing.T) {
+	const many = 140 // more than are changed side by side
+	pairs := func(score float64) (all []sortedset.Pair) {
+		for i := range many {
+			all = append(all, sortedset.Pair{Member: fmt.Appendf(nil, "%03d", i), Score: score + float64(i)})
+		}
+		return all
+	}
+	var members [][]byte
+	for _, p := range pairs(0) {
+		members = append(members, p.Member)
+	}
+	for name, run := range map[string]func(s *sortedset.Sets) error{
+		"ZADD of new members": func(s *sortedset.Sets) error {
+			var added []sortedset.Pair
+			for _, p := range pairs(0) {
+				added = append(added, sortedset.Pair{Member: append(p.Member, '+'), Score: p.Score})
+			}
+			_, err := s.Add(setKey, sortedset.Rule{}, added)
+			return err
+		},
+		"ZADD of other scores": func(s *sortedset.Sets) error {
+			_, err := s.Add(setKey, sortedset.Rule{}, pairs(0.5))
+			return err
+		},
+		"ZREM":             func(s *sortedset.Sets) error { _, err := s.Remove(setKey, members); return err },
+		"ZPOPMIN":          func(s *sortedset.Sets) error { _, err := s.Pop(setKey, false, many); return err },
+		"ZREMRANGEBYSCORE": func(s *sortedset.Sets) error { _, err := s.RemoveByScore(setKey, sortedset.All); return err },
+	} {
+		seen := map[rpcv1.Outcome_Code]int{}
+		for at, more := 0, true; more; at++ {
+			for _, onward := range []bool{false, true} {
+				withSets(t, func(_ *Engine, _ *memindex.Store, sets func() *sortedset.Sets) {
+					if _, err := sets().Add(setKey, sortedset.Rule{}, pairs(0)); err != nil {
+						t.Error(err)
+					}
+					s, left := sets(), at
+					s.Index = breaking{s.Index, &left, onward}
+					code := CodeOf(SetFailure(run(s)))
+					if more = left < 0; !more { // no step failed
+						return
+					}
+					if seen[code]++; code == rpcv1.Outcome_UNKNOWN || code == rpcv1.Outcome_OK {
+						return
+					}
+					if _, _, err := sets().Collect(nil, nil); err != nil {
+						t.Error(err)
+					}
+					var now []sortedset.Pair
+					err := sets().ByScore(setKey, sortedset.All, false, 0, func(p sortedset.Pair) bool { now = append(now, p); return true })
+					if !reflect.DeepEqual(now, pairs(0)) || err != nil {
+						t.Errorf("%s, whose step %d failed, ended with %v, and the set has changed: %d of %d members (%v)", name, at, code, len(now), many, err)
+					}
+				})
+			}
+		}
+		if t.Logf("%s: %v", name, seen); seen[rpcv1.Outcome_UNAVAILABLE] == 0 || seen[rpcv1.Outcome_UNKNOWN] == 0 && name != "ZPOPMIN" {
+			t.Errorf("%s ended with %v", name, seen)
+		}
+	}
+}
