@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"math"
 	"slices"
@@ -84,17 +85,25 @@ func (c *Engine) addTo(ops []*rpcv1.Operation, todo []int, t Timing, term uint64
 	for n, i := range todo {
 		pairs[n] = sortedset.Pair{Member: ops[i].Value, Score: scoreOf(ops[i])}
 	}
+	return addPairs(s, first, pairs)
+}
+
+// addPairs adds the members of operations as the first one of them.
+func addPairs(s *sortedset.Sets, first *rpcv1.Operation, pairs []sortedset.Pair) error {
 	keeps := first.Condition == rpcv1.Operation_ABSENT
-	_, err = s.Add(first.Key, sortedset.Rule{Absent: keeps}, pairs)
+	_, err := s.Add(first.Key, sortedset.Rule{Absent: keeps}, pairs)
 	switch CodeOf(SetFailure(err)) {
 	case rpcv1.Outcome_OK:
 	case rpcv1.Outcome_WRONG_TYPE:
 		if keeps {
 			return index.ErrExists
 		}
-		s.Index.Do([]*rpcv1.Operation{{Kind: rpcv1.Operation_DELETE, Key: first.Key}})
+		value := &rpcv1.Operation{Kind: rpcv1.Operation_DELETE, Key: first.Key}
+		if o := s.Index.Do([]*rpcv1.Operation{value})[0]; !o.Code.Meaning().Answer {
+			return &sortedset.Failure{Outcome: o}
+		}
 		if _, err = s.Add(first.Key, sortedset.Rule{}, pairs); err != nil {
-			return err
+			return half("the value that the key had is deleted", err)
 		}
 	default:
 		return err
@@ -104,7 +113,17 @@ func (c *Engine) addTo(ops []*rpcv1.Operation, todo []int, t Timing, term uint64
 	}
 	deadline := &rpcv1.Operation{Kind: rpcv1.Operation_EXPIRE, Key: first.Key, Expiry: first.Expiry, Number: first.Number}
 	if o := s.Index.Do([]*rpcv1.Operation{deadline})[0]; !o.Code.Meaning().Answer {
-		return &sortedset.Failure{Outcome: o}
+		return half("the members were added, and the set may not have its deadline", &sortedset.Failure{Outcome: o})
 	}
 	return nil
+}
+
+// half is the error of an operation that has done something when err ended it: no error that says
+// that nothing was done.
+func half(done string, err error) error {
+	code := CodeOf(SetFailure(err))
+	if code == rpcv1.Outcome_DATA_LOST {
+		return err
+	}
+	return &Failure{Code: rpcv1.Outcome_UNKNOWN, Message: done + ": " + cmp.Or(err.Error(), code.String())}
 }

@@ -102,3 +102,29 @@ func TestSetErrors(t *testing.T) {
 		}
 	}
 }
+
+// TestAddPairsErrors: an operation that puts members in the place of a string, and gives the set a
+// deadline, ends with UNKNOWN whichever step fails when the string is gone.
+func TestAddPairsErrors(t *testing.T) {
+	seen := map[rpcv1.Outcome_Code]int{}
+	for at, more := 0, true; more; at++ {
+		withSets(t, func(c *Engine, _ *memindex.Store, sets func() *sortedset.Sets) {
+			sets().Index.Do([]*rpcv1.Operation{{Kind: rpcv1.Operation_UPSERT, Key: setKey, Value: []byte("a string")}})
+			s, left := sets(), at
+			s.Index = breaking{s.Index, &left, true}
+			first := &rpcv1.Operation{Kind: rpcv1.Operation_SET_ADD, Key: setKey, Expiry: rpcv1.Operation_AT, Number: 1 << 40}
+			code := CodeOf(SetFailure(addPairs(s, first, []sortedset.Pair{{Member: []byte("m"), Score: 1}})))
+			if more = left < 0; !more { // no step failed
+				return
+			}
+			seen[code]++
+			o := sets().Index.Do([]*rpcv1.Operation{{Kind: rpcv1.Operation_LOOKUP, Key: setKey}})[0]
+			if there := o.Code == rpcv1.Outcome_OK; there != (code == rpcv1.Outcome_UNAVAILABLE) || !there && code != rpcv1.Outcome_UNKNOWN {
+				t.Errorf("where step %d failed it ended with %v, and a lookup with %v", at, code, o.Code)
+			}
+		})
+	}
+	if seen[rpcv1.Outcome_UNAVAILABLE] == 0 || seen[rpcv1.Outcome_UNKNOWN] == 0 {
+		t.Errorf("it ended with %v", seen)
+	}
+}
