@@ -66,15 +66,24 @@ func TestModifyingAgainstRedis(t *testing.T) {
 		for range 40 {
 			var all [][]string
 			for range 1 + rnd.IntN(60) {
-				key := []string{"b", "c", "y", "z"}[rnd.IntN(4)] + protocol
+				// Digits that are appended to an exponent make numbers that are too long for the index.
+				key, exponents := []string{"b", "c", "y", "z"}[rnd.IntN(4)]+protocol, rnd.IntN(2) == 0
+				draw := plainNumber
+				if exponents {
+					key, draw = key+"e", number
+				}
 				if rnd.IntN(3) == 0 {
-					all = append(all, []string{"SET", key, number(rnd)})
+					all = append(all, []string{"SET", key, draw(rnd)})
 					continue
 				}
-				all = append(all, [][]string{
-					{"INCR", key}, {"DECRBY", key, number(rnd)}, {"INCRBYFLOAT", key, number(rnd)}, {"INCRBYFLOAT", key, number(rnd)}, {"APPEND", key, fmt.Sprint(rnd.IntN(10))},
-					{"GETSET", key, number(rnd)}, {"GETDEL", key}, {"SETRANGE", key, fmt.Sprint(rnd.IntN(4)), number(rnd)}, {"GET", key}, {"SET", key, number(rnd), "GET", []string{"NX", "XX"}[rnd.IntN(2)]},
-				}[rnd.IntN(10)])
+				commands := [][]string{
+					{"INCR", key}, {"DECRBY", key, draw(rnd)}, {"INCRBYFLOAT", key, draw(rnd)}, {"INCRBYFLOAT", key, draw(rnd)},
+					{"GETSET", key, draw(rnd)}, {"GETDEL", key}, {"GET", key}, {"SET", key, draw(rnd), "GET", []string{"NX", "XX"}[rnd.IntN(2)]},
+				}
+				if !exponents {
+					commands = append(commands, []string{"APPEND", key, fmt.Sprint(rnd.IntN(10))}, []string{"SETRANGE", key, fmt.Sprint(rnd.IntN(4)), draw(rnd)})
+				}
+				all = append(all, commands[rnd.IntN(len(commands))])
 			}
 			p.ask(all...)
 		}
@@ -86,7 +95,15 @@ func TestModifyingAgainstRedis(t *testing.T) {
 
 // number is one of few digits or many, perhaps a fraction or with an exponent.
 func number(rnd *rand.Rand) string {
-	switch rnd.IntN(6) {
+	if rnd.IntN(6) == 0 {
+		return fmt.Sprintf("%.*e", rnd.IntN(20), rnd.NormFloat64())
+	}
+	return plainNumber(rnd)
+}
+
+// plainNumber is one without an exponent.
+func plainNumber(rnd *rand.Rand) string {
+	switch rnd.IntN(5) {
 	case 0:
 		return fmt.Sprint(rnd.Int64() >> rnd.IntN(60))
 	case 1:
@@ -94,8 +111,6 @@ func number(rnd *rand.Rand) string {
 	case 2:
 		return fmt.Sprintf("%.*f", rnd.IntN(20), rnd.NormFloat64()*float64(uint64(1)<<rnd.IntN(60)))
 	case 3:
-		return fmt.Sprintf("%.*e", rnd.IntN(20), rnd.NormFloat64())
-	case 4:
 		return fmt.Sprintf("%d.%019d", rnd.IntN(1000), rnd.Uint64()>>1)
 	}
 	return fmt.Sprint(rnd.IntN(20))
