@@ -66,7 +66,7 @@ func TestModifyingAgainstRedis(t *testing.T) {
 		for range 40 {
 			var all [][]string
 			for range 1 + rnd.IntN(60) {
-				// Digits that are appended to an exponent make numbers that are too long for the index.
+				// Digits that are appended to an exponent make numbers that are too long.
 				key, exponents := []string{"b", "c", "y", "z"}[rnd.IntN(4)]+protocol, rnd.IntN(2) == 0
 				draw := plainNumber
 				if exponents {
