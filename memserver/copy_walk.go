@@ -16,8 +16,9 @@ import (
 //
 //	piece   holes of the file and zeroes are left out: the copy has zeroes, and all changes since
 //	        the walk began are in the stream, whatever is looked at when
-//	        else: Begin, Record of the piece as it is, Done. So it has a place in the order: what
-//	        changes it earlier is in it, and what changes it later comes behind it
+//	        else: Begin, Record of the piece as it is by now, which is read once more, Done. So it
+//	        has a place in the order: what changes it earlier is in it, and what changes it later
+//	        comes behind it
 //	ledger  parts of it as it was stored at one moment; then, while nothing is stored, what has
 //	        changed since. From there on the copy has the ledger, and takes each change of it
 //

@@ -192,8 +192,8 @@ func (p *persisted) empty() error {
 	}
 	store, err := persist.Open(p.files, p.volume, p.options)
 	if err == nil {
-		nothing := p.server.region.replica()
-		err = store.Recover(&nothing)
+		replica := p.server.region.replica()
+		err = store.Recover(&replica)
 	}
 	if err == nil {
 		p.store.Store(store)

@@ -237,10 +237,10 @@ func (s *server) mayAnswer(needs uint64) bool {
 func (s *server) judge(before bits, knows []int) {
 	w, m := s.w, s.m
 	if n := s.pod.has.lacks(before); n != 0 {
-		w.Report("%v answers in view %v and lacks change %d, which was answered", m.Self(), m.view, n)
+		w.Report("%v answers in view %v and lacks change %d, which was answered", m.self, m.view, n)
 	}
 	if alone := !slices.ContainsFunc(m.peers, func(p peer) bool { return p.waited }); alone && !s.pod.stored.Alone() {
-		w.Report("%v answers alone in view %v and has stored %+v", m.Self(), m.view, s.pod.stored)
+		w.Report("%v answers alone in view %v and has stored %+v", m.self, m.view, s.pod.stored)
 	}
 	for _, n := range knows {
 		if n != 0 {
@@ -251,7 +251,7 @@ func (s *server) judge(before bits, knows []int) {
 		if named == (Proc{}) || named.Pod == s.pod.name {
 			continue
 		}
-		if o := w.find(named.Pod).server; o != nil && o.m != nil && o.m.Self() == named {
+		if o := w.find(named.Pod).server; o != nil && o.m != nil && o.m.self == named {
 			has := o.pod.has
 			if o.m.state.Backup && o.m.role == Joining {
 				if has = o.pod.files.synced.has; w.soon { // it has not read them yet
@@ -259,7 +259,7 @@ func (s *server) judge(before bits, knows []int) {
 				}
 			}
 			if n := has.lacks(w.answered); n != 0 {
-				w.Report("%v answers change %d, and %v lacks it, which view %v names", m.Self(), n, named, w.record)
+				w.Report("%v answers change %d, and %v lacks it, which view %v names", m.self, n, named, w.record)
 			}
 		}
 	}

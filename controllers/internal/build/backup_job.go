@@ -110,7 +110,7 @@ func artifactJob(name, namespace string, t dmv1.BackupTemplate, image string, li
 			TerminationMessagePath: config.BackupReportFile,
 		}},
 	}
-	follow(&p.Spec, &t.Pod)
+	useTemplate(&p.Spec, &t.Pod)
 	attach(&p.Spec, t.Storage)
 	return j
 }

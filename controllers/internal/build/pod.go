@@ -57,14 +57,14 @@ func pod(pool, namespace, component string, id int, t dmv1.PodTemplate, image st
 		}},
 		Volumes: []corev1.Volume{secretVolume(tlsVolume, ServerTLSName(pool))},
 	}
-	follow(&p.Spec, &t)
+	useTemplate(&p.Spec, &t)
 	p.Spec.TopologySpreadConstraints = spread(pool, component, t.TopologySpreadConstraints)
 	return p
 }
 
-// follow puts what a template says into a pod with one container, but for labels, annotations and
+// useTemplate puts what a template says into a pod with one container, but for labels, annotations and
 // resources.
-func follow(p *corev1.PodSpec, t *dmv1.PodTemplate) {
+func useTemplate(p *corev1.PodSpec, t *dmv1.PodTemplate) {
 	p.NodeSelector, p.Tolerations, p.Affinity, p.TopologySpreadConstraints = t.NodeSelector, t.Tolerations, t.Affinity, t.TopologySpreadConstraints
 	p.PriorityClassName, p.SchedulerName, p.RuntimeClassName, p.ServiceAccountName = t.PriorityClassName, t.SchedulerName, t.RuntimeClassName, t.ServiceAccountName
 	p.ImagePullSecrets, p.HostAliases, p.DNSConfig = t.ImagePullSecrets, t.HostAliases, t.DNSConfig
