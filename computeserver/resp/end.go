@@ -32,9 +32,9 @@ func (c *conn) flush() error {
 		c.account.force(holdOut, 0)
 	}
 	if tc := socketOf(c.nc); tc != nil && errors.Is(err, os.ErrDeadlineExceeded) {
-		// Replies that it did not take are thrown away at the close. Otherwise the kernel keeps them,
-		// and the client, for minutes: neither side's window is open, so nothing would tell the
-		// client that the connection is over.
+		// Replies that it did not take are thrown away at the close. Otherwise the kernel keeps
+		// them, and the client, for minutes: neither side's window is open, so nothing would tell
+		// the client that the connection is over.
 		_ = tc.SetLinger(0)
 	}
 	return err

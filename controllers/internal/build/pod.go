@@ -62,8 +62,8 @@ func pod(pool, namespace, component string, id int, t dmv1.PodTemplate, image st
 	return p
 }
 
-// useTemplate puts what a template says into a pod with one container, but for labels, annotations and
-// resources.
+// useTemplate puts what a template says into a pod with one container, but for labels, annotations
+// and resources.
 func useTemplate(p *corev1.PodSpec, t *dmv1.PodTemplate) {
 	p.NodeSelector, p.Tolerations, p.Affinity, p.TopologySpreadConstraints = t.NodeSelector, t.Tolerations, t.Affinity, t.TopologySpreadConstraints
 	p.PriorityClassName, p.SchedulerName, p.RuntimeClassName, p.ServiceAccountName = t.PriorityClassName, t.SchedulerName, t.RuntimeClassName, t.ServiceAccountName
