@@ -125,7 +125,7 @@ func (s *server) main() {
 	} else if m.Empty() && w.wrong != notEmpty {
 		d.memory, d.has, d.born = [words]int{}, nil, 0
 	}
-	if w.wrong == podsForProcs && m.Empty() && w.record.Backup == m.self {
+	if w.wrong == podsForProcs && m.Empty() && w.record.Backup == m.Self() {
 		m.role, m.source = Backup, w.record.Primary
 	}
 	if m.state.Alone() && s.isShut() {
@@ -218,7 +218,7 @@ func (s *server) Drain(backup Proc) error {
 func (s *server) Return(backup Proc, turn uint64) {
 	to := s.w.find(backup.Pod)
 	call(s.w, s.process, to, "permission", 300*time.Millisecond, func(o *server) bool {
-		o.m.Return(s.m.self, turn)
+		o.m.Return(s.m.Self(), turn)
 		return true
 	})
 }
@@ -240,7 +240,7 @@ func (s *server) ask() {
 				s.process.Go("permission", func() {
 					to := s.w.find(t.Proc.Pod)
 					granted, ok := call(s.w, s.process, to, "permission", time.Second, func(o *server) bool {
-						return o.m.self == t.Proc && o.m.Grant(s.m.self, r.Turn)
+						return o.m.Self() == t.Proc && o.m.Grant(s.m.Self(), r.Turn)
 					})
 					s.w.point(s.process)
 					if ok && granted {
@@ -394,6 +394,6 @@ func (s *server) apply(source Proc, i item) {
 		s.pod.has.add(i.change)
 	}
 	if s.m.Role() == Backup && s.pod.memory != i.after {
-		s.w.Report("%v has %v behind a change of %v, where that had %v", s.m.self, s.pod.memory, source, i.after)
+		s.w.Report("%v has %v behind a change of %v, where that had %v", s.m.Self(), s.pod.memory, source, i.after)
 	}
 }

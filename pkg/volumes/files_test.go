@@ -132,7 +132,7 @@ func (w *world) losePrimary() {
 // receive applies items behind a position, and tells their source how far it is: not before its
 // files have that.
 func (s *server) receive(from *server, k *sink, view, start, position uint64, items []item) {
-	applied, ok := s.take(from.m.self, k, view, start, position, items)
+	applied, ok := s.take(from.m.Self(), k, view, start, position, items)
 	if !ok {
 		return
 	}

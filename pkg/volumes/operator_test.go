@@ -78,7 +78,7 @@ func (w *world) observe(p *simenv.Process, old map[string]Report) (o Observed, o
 			}
 			r.MayLack = r.MayLack && w.wrong != lackingLed
 			if from := r.Source; w.wrong == otherStream && (r.Role == Joining || r.Role == Backup) && from != (Proc{}) {
-				if o := w.find(from.Pod).server; o != nil && o.m != nil && o.m.self != from {
+				if o := w.find(from.Pod).server; o != nil && o.m != nil && o.m.Self() != from {
 					r.Source = Proc{} // a new process of its pod takes the stream over
 				}
 			}
@@ -173,7 +173,7 @@ func (w *world) tell(p *simenv.Process, d *pod, v View) {
 			return errShut
 		}
 		was := s.m.Report().Was
-		opens := (s.m.Role() == Backup || was != Proc{}) && v.Primary == s.m.self
+		opens := (s.m.Role() == Backup || was != Proc{}) && v.Primary == s.m.Self()
 		if left := s.m.granted - s.process.Now(); opens && left > 0 {
 			w.counts.waited++
 			w.busy = w.Now() + 1500*time.Millisecond

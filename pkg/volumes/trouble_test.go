@@ -170,7 +170,7 @@ func (w *world) inSync() bool {
 		return true
 	}
 	b := w.find(w.record.Backup.Pod).server
-	return b != nil && b.m != nil && b.m.self == w.record.Backup && b.m.role == Backup && b.m.source == p.m.self && !b.pod.moving
+	return b != nil && b.m != nil && b.m.Self() == w.record.Backup && b.m.role == Backup && b.m.source == p.m.Self() && !b.pod.moving
 }
 
 // heal ends all trouble.
