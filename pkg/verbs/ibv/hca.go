@@ -3,6 +3,7 @@
 package ibv
 
 /*
+#cgo CFLAGS: -I${SRCDIR}
 #cgo LDFLAGS: -libverbs -lmlx5
 #cgo noescape dm_post
 #cgo nocallback dm_post
