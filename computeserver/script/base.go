@@ -36,7 +36,7 @@ func (m *machine) isTable(args []value, i int, function string) *table {
 }
 
 func (m *machine) isNumber(args []value, i int, function string) float64 {
-	n, ok := toNumber(at(args, i))
+	n, ok := m.number(at(args, i))
 	if !ok {
 		m.argument(i+1, function, "number expected, got %s", m.given(args, i))
 	}
@@ -156,10 +156,9 @@ var baseLibrary = library{
 		if len(args) == 0 {
 			m.argument(1, "tonumber", "value expected")
 		}
-		m.key(args[0])
 		base := m.orInteger(args, 1, "tonumber", 10)
 		if base == 10 {
-			if n, ok := toNumber(args[0]); ok {
+			if n, ok := m.number(args[0]); ok {
 				return []value{n}
 			}
 			return []value{nil}
@@ -167,6 +166,7 @@ var baseLibrary = library{
 		if base < 2 || base > 36 {
 			m.argument(2, "tonumber", "base out of range")
 		}
+		m.key(args[0])
 		return []value{parseInBase(m.isText(args, 0, "tonumber"), base)}
 	},
 	"tostring": func(m *machine, args []value) []value {
@@ -211,8 +211,8 @@ func addPairs() {
 }
 
 var nextItem = &builtin{"next", func(m *machine, args []value) []value {
-	i := args[1].(float64) + 1
-	if v := args[0].(*table).get(i); v != nil {
+	i := m.isNumber(args, 1, "next") + 1
+	if v := m.isTable(args, 0, "next").get(i); v != nil {
 		return []value{i, v}
 	}
 	return []value{nil}

@@ -81,6 +81,7 @@ func TestBounds(t *testing.T) {
 		"local t = {} t[1], t[2] = table.sort, t while true do pcall(table.sort, t, table.sort) end",
 		"local t = {3, 2, 1} while true do table.sort(t, function() t[#t] = nil return true end) t[1], t[2], t[3] = 3, 2, 1 end",
 		"local f = string.gsub while true do pcall(f, 'x', 'x', f) end",
+		"local s, t = string.rep('x', 100000), {} for i = 1, 1e9 do local _, e = pcall(assert, false, s) t[i] = e end",
 		"local t = {} t[1] = t return t",
 		"local t = {} for i = 1, 200000 do t[i] = 'x' end return t",
 		"return string.rep('x', 1000000)",
@@ -98,6 +99,58 @@ func TestBounds(t *testing.T) {
 		// what is counted is less than what Go allocates: frames, and numbers in tables, are not
 		if took := after.TotalAlloc - before.TotalAlloc; took > 40*smallMemory {
 			t.Errorf("%.80q allocated %d MiB", text, took>>20)
+		}
+	}
+}
+
+// TestSteps: what takes long in one instruction counts as many steps.
+func TestSteps(t *testing.T) {
+	for _, c := range []struct {
+		text  string
+		least int
+	}{
+		{"local s = string.rep('1', 64000) for i = 1, 10 do local n = s + 0 end", 10_000},
+		{"local s = string.rep('1', 64000) for i = 1, 10 do local n = -s end", 10_000},
+		{"local s = string.rep('1', 64000) for i = 1, 10 do math.floor(s) end", 10_000},
+		{"local s = string.rep(' ', 64000) for i = 1, 10 do pcall(math.floor, s) end", 10_000},
+		{"local s = string.rep(' ', 64000) for i = 1, 10 do tonumber(s) end", 10_000},
+		{"local s = string.rep('0', 64000) for i = 1, 10 do for k = 1, s do end end", 10_000},
+		{"local p = '[' .. string.rep('a', 64000) .. ']' for i = 1, 10 do string.find('', p) end", 80_000},
+		{"local p = '[' .. string.rep('a', 64000) for i = 1, 10 do pcall(string.find, '', p) end", 80_000},
+		{"local p = string.rep('a', 64000) .. '$' for i = 1, 10 do string.find('', p) end", 10_000},
+		{"local s = string.rep('\\r', 64000) for i = 1, 10 do redis.error_reply(s) end", 10_000},
+		{"for i = 1, 10 do math.fmod(1e308, 5e-324) bit.tobit(1e308) end", 3_000},
+		{"for i = 1, 10 do string.format('%.99f', 5e-324) end", 1_400},
+	} {
+		p, err := Compile([]byte(c.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &Run{Steps: DefaultSteps, Memory: DefaultMemory}
+		if reply, err := p.Do(r, nil); err != nil || string(reply) != "$-1\r\n" {
+			t.Errorf("%.80q gave %q, %v", c.text, reply, err)
+		}
+		if took := DefaultSteps - r.Steps; took < c.least {
+			t.Errorf("%.80q took %d steps, want %d", c.text, took, c.least)
+		}
+	}
+	// Nor are there flags without end to read.
+	if reply, err := run(t, "string.format('%' .. string.rep('-', 64000) .. 'd', 1)"); err != nil || !strings.HasPrefix(reply, "-ERR user_script:1: invalid format") {
+		t.Errorf("%q, %v", reply, err)
+	}
+}
+
+// TestWrongCalls: a list with holes keeps what is behind them, and an iterator is asked with
+// anything.
+func TestWrongCalls(t *testing.T) {
+	for text, want := range map[string]string{
+		"local t = {1, 2, 3} t[5] = 5 table.insert(t, 1, 0) return table.concat(t, ',')": "$9\r\n0,1,2,3,5\r\n",
+		"return (ipairs({}))({}, 'x')": "-ERR user_script:1: bad argument #2 to 'next' (number expected, got string)",
+		"return (ipairs({}))(1, 1)":    "-ERR user_script:1: bad argument #1 to 'next' (table expected, got number)",
+		"return (ipairs({}))()":        "-ERR user_script:1: bad argument #2 to 'next' (number expected, got no value)",
+	} {
+		if reply, err := run(t, text); err != nil || !strings.HasPrefix(reply, want) {
+			t.Errorf("%s gave %q, %v", text, reply, err)
 		}
 	}
 }

@@ -69,7 +69,7 @@ func (s *scope) one(of ast.Expr) expression {
 		a, name := s.one(of.Expr), s.name(of.Expr)
 		return func(x *frame) value {
 			v := a(x)
-			n, ok := toNumber(v)
+			n, ok := x.m.number(v)
 			if !ok {
 				x.m.throw("attempt to perform arithmetic on %s", described(v, name))
 			}
@@ -313,8 +313,8 @@ func (s *scope) arithmetic(of *ast.ArithmeticOpExpr) expression {
 	return func(x *frame) value {
 		v, w := a(x), b(x)
 		x.m.step(1)
-		n, okN := toNumber(v)
-		k, okK := toNumber(w)
+		n, okN := x.m.number(v)
+		k, okK := x.m.number(w)
 		switch {
 		case !okN:
 			x.m.throw("attempt to perform arithmetic on %s", described(v, names[0]))

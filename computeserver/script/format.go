@@ -33,7 +33,7 @@ func (m *machine) format(args []value) string {
 		}
 		m.step(1)
 		n := 0
-		for n < len(text) && strings.IndexByte("-+ #0", text[n]) >= 0 {
+		for n < min(len(text), 6) && strings.IndexByte("-+ #0", text[n]) >= 0 {
 			n++
 		}
 		flags := text[:n]
@@ -97,6 +97,8 @@ func (m *machine) directive(args []value, i int, verb byte, flags string, width,
 		if precision < 0 {
 			precision = 6
 		}
+		_, exp := math.Frexp(n) // so many digits are worked out, most of which are not shown
+		m.step((precision + max(exp, -exp)) / 8)
 		if verb|' ' == 'g' {
 			precision = max(precision, 1)
 		}

@@ -47,9 +47,10 @@ var tableLibrary = library{
 				m.setIndex(t, float64(i), args[2], "")
 				break
 			}
-			m.step((len(t.list) - i) / 8)
+			n := len(t.list)
+			m.step((n - i) / 8)
 			m.append(t, t.list[len(t.list)-1])
-			copy(t.list[i:], t.list[i-1:])
+			copy(t.list[i:n], t.list[i-1:])
 			t.list[i-1] = args[2]
 		default:
 			m.throw("wrong number of arguments to 'insert'")
@@ -160,11 +161,16 @@ func addMath() {
 		mathLibrary[name] = numeric(name, 1, func(a, _ float64) float64 { return f(a) })
 	}
 	ofTwo := map[string]func(a, b float64) float64{
-		"pow": math.Pow, "fmod": math.Mod, "mod": math.Mod, "atan2": math.Atan2,
+		"pow": math.Pow, "atan2": math.Atan2,
 		"ldexp": func(a, b float64) float64 { return math.Ldexp(a, int(max(min(b, 5000), -5000))) },
 	}
 	for _, name := range slices.Sorted(maps.Keys(ofTwo)) {
 		mathLibrary[name] = numeric(name, 2, ofTwo[name])
+	}
+	for _, name := range []string{"fmod", "mod"} {
+		mathLibrary[name] = func(m *machine, args []value) []value {
+			return []value{m.mod(m.isNumber(args, 0, name), m.isNumber(args, 1, name))}
+		}
 	}
 	mathLibrary["max"] = best("max", func(a, b float64) bool { return a > b })
 	mathLibrary["min"] = best("min", func(a, b float64) bool { return a < b })
@@ -181,6 +187,14 @@ func addMath() {
 		return nil
 	}
 	mathLibrary["random"] = randomNumber
+}
+
+// mod is math.Mod, which takes longer the more a is than b.
+func (m *machine) mod(a, b float64) float64 {
+	_, x := math.Frexp(a)
+	_, y := math.Frexp(b)
+	m.step(max(x-y, 0) / 8)
+	return math.Mod(a, b)
 }
 
 // random is the generator of Redis: that of rand48, with 48 bits.
@@ -261,6 +275,6 @@ func addBits() {
 
 // bits is an argument modulo 2^32.
 func (m *machine) bits(args []value, i int, function string) int32 {
-	n := math.Mod(math.RoundToEven(m.isNumber(args, i, function)), 1<<32)
+	n := m.mod(math.RoundToEven(m.isNumber(args, i, function)), 1<<32)
 	return int32(uint32(int64(n)))
 }

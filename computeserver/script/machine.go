@@ -59,7 +59,9 @@ func (m *machine) text(n int) {
 
 // throw fails with an error at the line where the script is.
 func (m *machine) throw(format string, args ...any) {
-	m.throwValue(m.where(1) + fmt.Sprintf(format, args...))
+	text := m.where(1) + fmt.Sprintf(format, args...) // which may have values of the script
+	m.text(len(text))
+	m.throwValue(text)
 }
 
 func (m *machine) throwValue(v value) { panic(&luaError{v, m.line}) }

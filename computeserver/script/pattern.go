@@ -204,7 +204,10 @@ func (x *matcher) classEnd(p int) int {
 		if p < len(x.p) && x.p[p] == '^' {
 			p++
 		}
-		for first := true; first || x.p[p] != ']'; first = false {
+		for n := 1; n == 1 || x.p[p] != ']'; n++ {
+			if n%8 == 0 {
+				x.m.step(1)
+			}
 			if p >= len(x.p) {
 				x.m.throw("malformed pattern (missing ']')")
 			}

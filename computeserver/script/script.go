@@ -191,6 +191,7 @@ var redisLibrary = library{
 		if !ok || len(args) != 1 {
 			return []value{m.errorTable("ERR wrong number or type of arguments")}
 		}
+		m.key(s)
 		code, rest, words := strings.Cut(strings.TrimRight(strings.TrimPrefix(s, "-"), "\r\n"), " ")
 		if !words {
 			code, rest = "ERR", code

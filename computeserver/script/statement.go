@@ -131,7 +131,7 @@ func (s *scope) count(of *ast.NumberForStmt) statement {
 	s.visible, s.slots = s.visible[:visible], slots
 	return func(x *frame) signal {
 		bound := func(v value, what string) float64 {
-			n, ok := toNumber(v)
+			n, ok := x.m.number(v)
 			if !ok {
 				x.m.throw("'for' %s must be a number", what)
 			}

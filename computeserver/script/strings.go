@@ -122,6 +122,7 @@ func (m *machine) find(args []value, function string) []value {
 		i = 1
 	}
 	i = min(i-1, len(s))
+	m.key(p)
 	if function == "find" && (truth(at(args, 3)) || !strings.ContainsAny(p, "^$*+?.([%-")) {
 		m.step((len(s) - i + len(p)) / stepBytes)
 		at := strings.Index(s[i:], p)

@@ -121,12 +121,13 @@ func digit(b byte, base int) (int, bool) {
 	return n, n < base
 }
 
-// toNumber is the number that a value is, or that a string has.
-func toNumber(v value) (float64, bool) {
+// number is the number that a value is, or that a string has.
+func (m *machine) number(v value) (float64, bool) {
 	switch v := v.(type) {
 	case float64:
 		return v, true
 	case string:
+		m.key(v)
 		return parseNumber(v)
 	}
 	return 0, false
