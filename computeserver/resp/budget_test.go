@@ -293,3 +293,34 @@ func TestBuffersAreBounded(t *testing.T) {
 	}
 	computeservertest.Await(t, "the bytes are given back", func() bool { return c.servers[1].resp.budget.used.Load() == 0 })
 }
+
+// TestBudgetOfScriptsInTransactions: scripts without keys in one transaction return no more
+// together than the budget has room for. The others are refused, each in its place.
+func TestBudgetOfScriptsInTransactions(t *testing.T) {
+	const scripts = 60
+	c := newCluster(t, config.RoutingOwner, func(cfg *limits) { cfg.MaxBuffers = 4 << 20 }, 1)
+	c.split([]uint32{1})
+	r := c.raw(1)
+	r.Send(computeservertest.Command("MULTI"))
+	r.Expect("+OK\r\n")
+	for range scripts {
+		r.Send(computeservertest.Command("EVAL", "return string.rep('x', 130000)", "0"))
+		r.Expect("+QUEUED\r\n")
+	}
+	r.Send(computeservertest.Command("EXEC"))
+	r.Expect(fmt.Sprintf("*%d\r\n", scripts))
+	done := 0
+	for i := range scripts {
+		switch head := r.SkipReply(); {
+		case head == "$130000\r\n":
+			done++
+		case !strings.HasPrefix(head, "-UNAVAILABLE the buffers of all connections"):
+			t.Fatalf("script %d of the transaction: %.200q", i, head)
+		}
+	}
+	if most := 4 << 20 / 130000; done == 0 || done > most {
+		t.Errorf("%d replies of 130,000 bytes are sent at once, at most %d have room", done, most)
+	}
+	_ = r.NC.Close()
+	computeservertest.Await(t, "the budget is whole", func() bool { return c.servers[1].resp.budget.used.Load() == 0 })
+}

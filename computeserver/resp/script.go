@@ -160,6 +160,9 @@ func (c *conn) cmdEval(args [][]byte) {
 // replyAlone runs a script without keys, and replies.
 func (c *conn) replyAlone(asked *rpcv1.Script) {
 	reply, err := c.s.core.RunWithoutKeys(asked)
+	if err == nil {
+		err = c.room(len(reply)) // a transaction may have a thousand of them
+	}
 	if err != nil {
 		c.refuseCommand(err)
 		return
