@@ -77,10 +77,10 @@ type Config struct {
 	MaxBuffers int64
 	// Limit bounds each request, and each piece of a scan. Default 5 s.
 	Limit time.Duration
-	// Idle is after how long a silent RESP connection is closed. Default 1 h.
+	// Idle is after how long a silent RESP connection is closed, or a sixteenth later. Default 1 h.
 	Idle time.Duration
 	// WriteLimit is how long a RESP client may take to take its replies, or to send the rest of a
-	// command. Default 30 s.
+	// command; of the replies, up to a sixteenth longer. Default 30 s.
 	WriteLimit time.Duration
 	// DrainLimit bounds the shutdown when Run's context ends. Default 20 s.
 	DrainLimit time.Duration

@@ -194,7 +194,7 @@ func (s *Server) Run(ctx context.Context) error {
 	var shells sync.WaitGroup
 	failed := make(chan error, 2)
 	if s.respListener != nil {
-		shells.Go(func() { s.resp.Accept(s.respListener) })
+		shells.Go(func() { s.resp.Accept(streams{s.respListener}) })
 	}
 	if s.rpcListener != nil {
 		shells.Go(func() {

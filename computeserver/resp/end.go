@@ -22,7 +22,7 @@ func (c *conn) flush() error {
 		return nil
 	}
 	c.account.force(holdOut, cap(c.out))
-	err := c.nc.SetWriteDeadline(time.Now().Add(c.s.writeLimit))
+	err := c.limitWrite()
 	if err == nil {
 		_, err = c.nc.Write(c.out)
 	}
@@ -38,6 +38,16 @@ func (c *conn) flush() error {
 		_ = tc.SetLinger(0)
 	}
 	return err
+}
+
+// limitWrite sets the deadline of the next write, as limitRead does.
+func (c *conn) limitWrite() error {
+	now := time.Now()
+	if c.writeUntil.Sub(now) >= c.s.writeLimit {
+		return nil
+	}
+	c.writeUntil = now.Add(c.s.writeLimit + c.s.writeLimit/16)
+	return c.nc.SetWriteDeadline(c.writeUntil)
 }
 
 // Bounds of what is still read of a client that was told that its connection ends.

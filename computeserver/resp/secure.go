@@ -138,6 +138,8 @@ func socketOf(c net.Conn) *net.TCPConn {
 		return socketOf(c.Conn)
 	case *net.TCPConn:
 		return c
+	case interface{ NetConn() net.Conn }:
+		return socketOf(c.NetConn())
 	}
 	return nil
 }

@@ -36,6 +36,9 @@ type transfer struct {
 // writes is not lent to others before it has to wait. One goroutine may read while another writes.
 func NewStream(c net.Conn) net.Conn { return newStream(c) }
 
+// NetConn is the socket.
+func (s *stream) NetConn() net.Conn { return s.Conn }
+
 // newStream returns a stream of c; or c itself if that is no socket of its own, as with TLS.
 func newStream(c net.Conn) net.Conn {
 	t, ok := c.(*net.TCPConn)
