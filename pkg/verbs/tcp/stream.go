@@ -57,7 +57,9 @@ func newStream(c net.Conn) net.Conn {
 // Read implements net.Conn.
 func (s *stream) Read(p []byte) (int, error) {
 	s.in.buf, s.in.done, s.in.err = p, 0, nil
-	if err := s.raw.Read(s.in.try); err != nil {
+	err := s.raw.Read(s.in.try)
+	s.in.buf = nil // it is the caller's again: one that is silent may have given it up
+	if err != nil {
 		return 0, err
 	}
 	if s.in.done == 0 && s.in.err == nil && len(p) > 0 {
@@ -83,6 +85,7 @@ func (s *stream) tryRead(fd uintptr) bool {
 func (s *stream) Write(p []byte) (int, error) {
 	s.out.buf, s.out.done, s.out.err = p, 0, nil
 	err := s.raw.Write(s.out.try)
+	s.out.buf = nil
 	if err == nil {
 		err = s.out.err
 	}

@@ -59,6 +59,9 @@ func TestStream(t *testing.T) {
 	if _, err := s.Read(got); !errors.As(err, &ne) {
 		t.Errorf("read of a closed connection: %v", err)
 	}
+	if s := s.(*stream); s.in.buf != nil || s.out.buf != nil {
+		t.Error("it keeps the buffer of a call that has returned")
+	}
 	if _, err := s.Write(sent); !errors.As(err, &ne) {
 		t.Errorf("write to a closed connection: %v", err)
 	}
