@@ -83,8 +83,10 @@ func TestSDKAnswers(t *testing.T) {
 			c.store.Fail(fmt.Errorf("take a chunk: %w", index.ErrPoolFull))
 			err = cl.Put(ctx, []byte("q"), nil)
 			check(err, client.ErrPoolFull)
-			if !strings.Contains(fmt.Sprint(err), `keys ["p", end) at server`) {
-				t.Errorf("the error names neither range nor server: %v", err)
+			for _, part := range []string{`keys ["p", end) at server`, "give the index more memory"} {
+				if !strings.Contains(fmt.Sprint(err), part) {
+					t.Errorf("the error lacks %q: %v", part, err)
+				}
 			}
 			c.store.Fail(nil)
 		})

@@ -69,11 +69,16 @@ func OutcomeOf(err error) *rpcv1.Outcome {
 	case o.Code.Meaning().Answer:
 	case errors.As(err, &f):
 		o.Message = f.Message
+	case o.Code == rpcv1.Outcome_POOL_FULL:
+		o.Message = err.Error() + "; " + moreMemory
 	default:
 		o.Message = err.Error()
 	}
 	return o
 }
+
+// moreMemory is what to do where the index has used up its memory.
+const moreMemory = "delete keys, or give the index more memory: a larger quota, or more memory servers"
 
 // OutcomeAt is OutcomeOf with the key's range and owner, unless these say nothing.
 func (c *Engine) OutcomeAt(m *partition.Map, key []byte, err error) *rpcv1.Outcome {
