@@ -11,8 +11,8 @@ import (
 
 // Why an operation failed. Every error of an operation is an *[Error] and wraps exactly one of
 // these. Each says what became of the change that was asked for, by all attempts together: unless
-// the text below says otherwise, nothing was done and nothing will be. An error of PutMany or Load
-// speaks of the pair that it names; each of the others may be stored or not.
+// the text below says otherwise, nothing was done and nothing will be. An error of PutMany,
+// DeleteMany or Load speaks of the key that it names; each of the others may be done or not.
 //
 // If the context ended, or Options.Limit was over, the error of an operation without an answer also
 // wraps [context.Canceled] or [context.DeadlineExceeded]: that is why the operation ended, and the
@@ -27,9 +27,12 @@ var (
 	// value, and by Transaction when a key that it read had another one each time, until its time
 	// was over.
 	ErrMismatch = errors.New("key has another value")
-	// ErrWrongValue is returned by Increment when the key's value, or the sum, is not an integer of
-	// 64 bits. Nothing was done.
+	// ErrWrongValue is returned by Increment of a Client or a Tx when the key's value, or the sum,
+	// is not an integer of 64 bits. Nothing was done.
 	ErrWrongValue = errors.New("value is not one for the operation")
+	// ErrScript is returned by Eval when the script returned an error, or ended with one. What it
+	// did before is done.
+	ErrScript = errors.New("the script gave an error")
 	// ErrWrongType is returned when the key has a hash, as Redis clients make them, and the
 	// operation is one on strings. Nothing was done. GetMany ends with it, too.
 	ErrWrongType = errors.New("key has a value of another type")

@@ -235,6 +235,10 @@ func (f *fake) apply(op *rpcv1.Operation) *rpcv1.Outcome {
 			return &rpcv1.Outcome{Code: rpcv1.Outcome_NOT_FOUND}
 		}
 		return &rpcv1.Outcome{Value: f.value}
+	case rpcv1.Operation_SCRIPT: // which puts "new"
+		f.effects++
+		f.value = []byte("new")
+		return &rpcv1.Outcome{Value: []byte("+OK\r\n")}
 	case rpcv1.Operation_INCREMENT: // in effect, as 0
 		there = true
 	case rpcv1.Operation_STORE:

@@ -120,6 +120,27 @@ func (c *Client) PutMany(ctx context.Context, pairs []Pair) error {
 	return c.stored(tasks)
 }
 
+// DeleteMany removes many keys, side by side, and returns how many were there. A key should be
+// among them once. It is not atomic: after an error each key may be removed or not; the error
+// speaks of the first key, in their order, that has one, and deleted is how many are known to be
+// removed.
+func (c *Client) DeleteMany(ctx context.Context, keys [][]byte) (deleted int, err error) {
+	tasks, err := newTasks(rpcv1.Operation_DELETE, len(keys), func(i int) ([]byte, []byte) { return keys[i], nil })
+	if err != nil {
+		return 0, err
+	}
+	c.run(ctx, tasks)
+	for _, t := range tasks {
+		switch failed := c.failure(t); {
+		case failed == nil:
+			deleted++
+		case err == nil && !t.missing():
+			err = failed
+		}
+	}
+	return deleted, err
+}
+
 // putTasks are tasks that store pairs; with keep, a key that is there keeps its value.
 func putTasks(pairs []Pair, keep bool) ([]*task, error) {
 	kind := rpcv1.Operation_UPSERT

@@ -37,7 +37,7 @@ func (e *ended) end(err error) {
 	}
 }
 
-var sentinels = []error{ErrNotFound, ErrExists, ErrMismatch, ErrWrongValue, ErrInvalid, ErrDenied, ErrUnsupported, ErrPoolFull, ErrUnavailable, ErrUnknown, ErrDataLost, ErrUnauthorized, ErrClosed}
+var sentinels = []error{ErrNotFound, ErrExists, ErrMismatch, ErrWrongValue, ErrScript, ErrInvalid, ErrDenied, ErrUnsupported, ErrPoolFull, ErrUnavailable, ErrUnknown, ErrDataLost, ErrUnauthorized, ErrClosed}
 
 // call is one operation of the API.
 type call struct {
@@ -60,6 +60,13 @@ var calls = []call{
 	{"insert", true, func(c *Client, ctx context.Context) error { return c.Insert(ctx, theKey, []byte("new")) }},
 	{"update", true, func(c *Client, ctx context.Context) error { return c.Update(ctx, theKey, []byte("new")) }},
 	{"delete", true, func(c *Client, ctx context.Context) error { return c.Delete(ctx, theKey) }},
+	{"delete many", true, func(c *Client, ctx context.Context) error {
+		n, err := c.DeleteMany(ctx, [][]byte{theKey})
+		if err == nil && n == 0 {
+			return &Error{Err: ErrNotFound} // as delete says it
+		}
+		return err
+	}},
 	{"increment", true, func(c *Client, ctx context.Context) error {
 		_, err := c.Increment(ctx, theKey, 1)
 		return err
@@ -78,6 +85,10 @@ var calls = []call{
 	}},
 	{"transaction", true, func(c *Client, ctx context.Context) error {
 		return c.Transaction(ctx, func(tx *Tx) error { tx.Put(theKey, []byte("new")); return nil })
+	}},
+	{"eval", true, func(c *Client, ctx context.Context) error {
+		_, err := c.Eval(ctx, "return redis.call('SET', KEYS[1], 'new')", [][]byte{theKey})
+		return err
 	}},
 	{"put if absent", true, func(c *Client, ctx context.Context) error {
 		_, stored, err := c.PutIfAbsent(ctx, theKey, []byte("new"))

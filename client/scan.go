@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -40,6 +41,11 @@ func (c *Client) Scan(ctx context.Context, start, end []byte, o ScanOptions) ite
 			yield(Pair{}, err)
 		}
 	}
+}
+
+// ScanPrefix is [Client.Scan] of the keys that begin with prefix; an empty one is that of all keys.
+func (c *Client) ScanPrefix(ctx context.Context, prefix []byte, o ScanOptions) iter.Seq2[Pair, error] {
+	return c.Scan(ctx, prefix, keyrange.PrefixEnd(prefix), o)
 }
 
 // scan is one scan under way; start and end close in on what is still to be delivered.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -77,9 +79,9 @@ func (tx *Tx) Get(key []byte) ([]byte, error) {
 	// In one step: a value that was there between two others would go with the digest of neither.
 	key = bytes.Clone(key)
 	ops := []*rpcv1.Operation{{Kind: rpcv1.Operation_DIGEST, Key: key}, {Kind: rpcv1.Operation_LOOKUP, Key: key}}
-	outcomes, err := tx.group(ops)
+	outcomes, err := tx.c.group(tx.ctx, ops)
 	for pause := retryFirst; errors.Is(err, ErrUnknown) && sleep(tx.ctx, pause); pause = min(2*pause, retrySlowest) {
-		outcomes, err = tx.group(ops) // it changes nothing
+		outcomes, err = tx.c.group(tx.ctx, ops) // it changes nothing
 	}
 	if err != nil {
 		return nil, err
@@ -104,6 +106,40 @@ func (tx *Tx) PutFor(key, value []byte, after time.Duration) {
 	tx.change(&rpcv1.Operation{Kind: rpcv1.Operation_STORE, Key: key, Value: value, Expiry: rpcv1.Operation_AFTER, Number: millis(after)})
 }
 
+// Increment adds delta to the value of key and returns what it is then: see [Client.Increment]. A
+// deadline stays. The value is read as by Get: where many transactions count at one key each is
+// called again for each other one.
+func (tx *Tx) Increment(key []byte, delta int64) (int64, error) {
+	failed := &Error{Op: opNames[rpcv1.Operation_INCREMENT], Key: bytes.Clone(key), Err: ErrWrongValue}
+	value, err := tx.Get(key)
+	n := int64(0)
+	switch {
+	case err == nil:
+		if n, err = strconv.ParseInt(string(value), 10, 64); err != nil || strconv.FormatInt(n, 10) != string(value) {
+			failed.Message = "value is not an integer or out of range"
+			return 0, failed
+		}
+	case !errors.Is(err, ErrNotFound):
+		return 0, err
+	}
+	if delta > 0 && n > math.MaxInt64-delta || delta < 0 && n < math.MinInt64-delta {
+		failed.Message = "increment or decrement would overflow"
+		return 0, failed
+	}
+	n += delta
+	value = strconv.AppendInt(nil, n, 10)
+	i, changed := tx.at[string(key)]
+	switch {
+	case !changed:
+		tx.change(&rpcv1.Operation{Kind: rpcv1.Operation_STORE, Key: key, Value: value, Expiry: rpcv1.Operation_KEEP})
+	case tx.changes[i].Kind == rpcv1.Operation_DELETE:
+		tx.Put(key, value)
+	default: // until when this transaction says
+		tx.changes[i].Value = value
+	}
+	return n, nil
+}
+
 // Delete removes key, whether it is there or not.
 func (tx *Tx) Delete(key []byte) { tx.change(&rpcv1.Operation{Kind: rpcv1.Operation_DELETE, Key: key}) }
 
@@ -124,7 +160,7 @@ func (tx *Tx) commit() error {
 	if len(ops) == 0 {
 		return nil
 	}
-	outcomes, err := tx.group(ops)
+	outcomes, err := tx.c.group(tx.ctx, ops)
 	if err != nil {
 		return err
 	}
@@ -137,7 +173,7 @@ func (tx *Tx) commit() error {
 }
 
 // group asks for operations in one step.
-func (tx *Tx) group(ops []*rpcv1.Operation) ([]*rpcv1.Outcome, error) {
+func (c *Client) group(ctx context.Context, ops []*rpcv1.Operation) ([]*rpcv1.Outcome, error) {
 	t := &task{op: rpcv1.Operation{Kind: rpcv1.Operation_GROUP, Key: ops[0].Key}}
 	refused := &Error{Op: nameOf(&t.op), Key: bytes.Clone(t.op.Key), Err: ErrInvalid}
 	var err error
@@ -149,8 +185,8 @@ func (tx *Tx) group(ops []*rpcv1.Operation) ([]*rpcv1.Outcome, error) {
 		refused.Message = fmt.Sprintf("%d reads and changes of %d bytes; a transaction has at most %d, and %d bytes; divide it", len(ops), n, rpcv1.MaxGroup, rpcv1.MaxGroupBytes)
 		return nil, refused
 	}
-	tx.c.run(tx.ctx, []*task{t})
-	if err := tx.c.failure(t); err != nil {
+	c.run(ctx, []*task{t})
+	if err := c.failure(t); err != nil {
 		return nil, err
 	}
 	outcomes, err := t.outcome.GroupOutcomes(len(ops))

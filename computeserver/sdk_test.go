@@ -80,6 +80,21 @@ func TestSDKAnswers(t *testing.T) {
 			if err != nil || string(values[0]) != "2" || values[1] != nil || string(values[2]) != "1" {
 				t.Errorf("many: %q, %v", values, err)
 			}
+			for prefix, want := range map[string]string{"": "a z", "a": "a", "b": "", "z": "z", "\xff": ""} {
+				var got []string
+				for pair, err := range cl.ScanPrefix(ctx, []byte(prefix), client.ScanOptions{KeysOnly: true}) {
+					check(err, nil)
+					got = append(got, string(pair.Key))
+				}
+				if strings.Join(got, " ") != want {
+					t.Errorf("keys that begin with %q: %q, want %q", prefix, got, want)
+				}
+			}
+			n, err := cl.DeleteMany(ctx, [][]byte{[]byte("z"), []byte("m"), bytes.Repeat([]byte("x"), 700), []byte("a")})
+			check(err, client.ErrInvalid)
+			if n != 2 || c.store.Len() != 0 {
+				t.Errorf("%d keys were deleted, and %d are left", n, c.store.Len())
+			}
 			c.store.Fail(fmt.Errorf("take a chunk: %w", index.ErrPoolFull))
 			err = cl.Put(ctx, []byte("q"), nil)
 			check(err, client.ErrPoolFull)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dmindex/dmindex/client"
+	"github.com/dmindex/dmindex/pkg/keyrange"
 )
 
 func getCommand() *cobra.Command {
@@ -139,7 +140,7 @@ func bounds(n *notation, args []string, prefix string) (start, end []byte, err e
 			return nil, nil, errors.New("give START and END or --prefix, not both")
 		}
 		start, err = n.parse(prefix)
-		return start, successor(start), err
+		return start, keyrange.PrefixEnd(start), err
 	}
 	if len(args) > 0 {
 		start, err = n.parse(args[0])
@@ -148,18 +149,6 @@ func bounds(n *notation, args []string, prefix string) (start, end []byte, err e
 		end, err = n.parse(args[1])
 	}
 	return start, end, err
-}
-
-// successor is the lowest key above all those with a prefix; empty if there is none.
-func successor(prefix []byte) []byte {
-	for i := len(prefix) - 1; i >= 0; i-- {
-		if prefix[i] != 0xff {
-			next := append([]byte(nil), prefix[:i+1]...)
-			next[i]++
-			return next
-		}
-	}
-	return nil
 }
 
 // openOrStd opens a file to read, or takes stdin for "-".
