@@ -82,7 +82,8 @@ func (c *conn) refusal() error {
 	return nil
 }
 
-// unknownCommand is the error of Redis, which shows some 128 bytes of the arguments.
+// unknownCommand is the error of Redis, which shows some 128 bytes of the arguments. Where Redis
+// has the command, it also says why it is not here.
 func unknownCommand(args [][]byte) string {
 	const most = 128
 	var b strings.Builder
@@ -92,7 +93,7 @@ func unknownCommand(args [][]byte) string {
 		}
 		fmt.Fprintf(&b, "'%s' ", a[:min(len(a), most-b.Len())])
 	}
-	return fmt.Sprintf("ERR unknown command '%s', with args beginning with: %s", args[0][:min(len(args[0]), most)], b.String())
+	return fmt.Sprintf("ERR unknown command '%s', with args beginning with: %s", args[0][:min(len(args[0]), most)], b.String()) + whyAbsent(args[0])
 }
 
 // The appenders of replies also count their kind.
