@@ -101,6 +101,8 @@ func TestUsersOverRESP(t *testing.T) {
 	f(writer, "-NOPERM User writer may not read every key, which 'dbsize' does\r\n", "DBSIZE")
 	f(writer, "*2\r\n$1\r\n0\r\n*2\r\n$3\r\na:1\r\n$3\r\nz:1\r\n", "SCAN", "0")
 	f(writer, "$6\r\nwriter\r\n", "ACL", "WHOAMI")
+	f(writer, "-NOPERM User writer may not forget scripts, which others use, too: it needs the rights to read and to write every key\r\n", "SCRIPT", "FLUSH")
+	f([]string{"AUTH", "secret"}, "+OK\r\n", "SCRIPT", "FLUSH")
 	f(reader, "$1\r\nx\r\n", "GET", "a:1")
 	f(reader, noKey, "SET", "a:1", "x")
 	f(reader, noKey, "SETNX", "a:2", "x")

@@ -26,7 +26,7 @@ func (c *conn) mayRun(k *command, args [][]byte) bool {
 	case toReadAll:
 		return user.ReadsAll()
 	case toChangeAll:
-		return user.ReadsAll() && user.MayWrite(nil)
+		return changesAll(user)
 	}
 	if k.counted {
 		may := true
@@ -44,6 +44,9 @@ func (c *conn) mayRun(k *command, args [][]byte) bool {
 	}
 	return true
 }
+
+// changesAll reports whether the user may read and delete every key.
+func changesAll(user *users.User) bool { return user.ReadsAll() && user.MayWrite(nil) }
 
 // noPermission is the error of Redis where it has one for the case.
 func noPermission(k *command, user *users.User) string {

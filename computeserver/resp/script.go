@@ -191,6 +191,10 @@ func (c *conn) cmdScript(args [][]byte) {
 		}
 		c.tally.Count(count.OK)
 	case is(sub, "FLUSH") && (len(args) == 2 || len(args) == 3 && (is(args[2], "ASYNC") || is(args[2], "SYNC"))):
+		if user := c.login.User(); !changesAll(user) {
+			c.replyError(fmt.Sprintf("NOPERM User %s may not forget scripts, which others use, too: it needs the rights to read and to write every key", user.Name()))
+			return
+		}
 		c.s.core.ForgetScripts()
 		c.replyOK()
 	case is(sub, "KILL") && len(args) == 2:

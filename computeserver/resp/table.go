@@ -283,7 +283,7 @@ func init() {
 			arity: -3, kind: rpcv1.Operation_SCRIPT_READ, counted: true, run: (*conn).cmdEval},
 		{name: "evalsha_ro", usage: "sum numkeys [key ...] [arg ...]", does: "as `EVALSHA`; the script changes nothing",
 			arity: -3, kind: rpcv1.Operation_SCRIPT_READ, counted: true, bySum: true, run: (*conn).cmdEval},
-		{name: "script", usage: "LOAD script|EXISTS sum [sum ...]|FLUSH [ASYNC|SYNC]|KILL", does: "the script's sum; 1 for each script that this server has, else 0; `OK`; `NOTBUSY`: a script ends by itself",
+		{name: "script", usage: "LOAD script|EXISTS sum [sum ...]|FLUSH [ASYNC|SYNC]|KILL", does: "the script's sum; 1 for each script that this server has, else 0; `OK`, for users who may read and write every key; `NOTBUSY`: a script ends by itself",
 			arity: -2, run: (*conn).cmdScript},
 	} {
 		k.slot = len(CommandNames)
