@@ -49,7 +49,7 @@ func TestBackupOfAnIndex(t *testing.T) {
 		t.Errorf("reported %+v", r)
 	}
 	from.refuse("--artifact", "backup", "create", "--dir", dir)
-	nowhere := &typed{t, "127.0.0.1:1"}
+	nowhere := &typed{t: t, endpoint: "127.0.0.1:1"}
 	nowhere.refuse("", "backup", "create", "--dir", dir, "--artifact", "b.dump", "--report", report, "--limit-time", "100ms")
 	if r := readReport(t, report); r.Error == "" {
 		t.Error("an index that is not there: no error is reported")

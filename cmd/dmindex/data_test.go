@@ -18,6 +18,7 @@ import (
 type typed struct {
 	t        *testing.T
 	endpoint string
+	resp     string
 }
 
 func newIndex(t *testing.T, change func(*local.Config)) *typed {
@@ -48,7 +49,7 @@ func newIndex(t *testing.T, change func(*local.Config)) *typed {
 			t.Error(err)
 		}
 	})
-	return &typed{t, l.RPC[0]}
+	return &typed{t, l.RPC[0], l.RESP[0]}
 }
 
 // run runs a command and returns what it printed on stdout, and its error.
@@ -120,7 +121,7 @@ func TestBadInput(t *testing.T) {
 		t.Errorf("a line without tab: %v", err)
 	}
 	i.want("1\n", "get", "a") // what stood before the bad line
-	elsewhere := &typed{t, "192.0.2.1:7480"}
+	elsewhere := &typed{t: t, endpoint: "192.0.2.1:7480"}
 	elsewhere.refuse("--ca", "get", "a")
 }
 
