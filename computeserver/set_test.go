@@ -156,6 +156,14 @@ func TestSetsInNoGroup(t *testing.T) {
 			ask("-ERR '"+strings.ToLower(args[0])+"' cannot be called from a script: the members of a sorted set lie on several servers", append([]string{"EVAL", "return redis.call(unpack(ARGV))", "1", key}, args...)...)
 		}
 		ask("-WRONGTYPE the key has a sorted set", "WATCH", key)
+		for _, args := range [][]string{{"RENAME", key, key + "2"}, {"RENAMENX", key, key + "2"}, {"COPY", key, key + "2"}} {
+			ask("-ERR a sorted set cannot get another key, as its members lie on several servers, and nothing was done", args...)
+		}
+		ask("+OK", "SET", key+"2", "1")
+		ask(":0", "RENAMENX", key+"2", key)
+		ask(":0", "COPY", key+"2", key)
+		ask(":0", "MSETEX", "2", key+"3", "1", key, "2", "NX")
+		ask(":1", "DEL", key+"2", key+"3")
 		ask("-ERR keys that begin with the bytes ff ff and the letters set", "EVAL", "return redis.call('EXISTS', KEYS[1])", "1", "\xff\xffset1")
 		ask("$1\r\n1\r\n", "ZSCORE", key, "m")
 		ask("+OK", "MULTI")

@@ -49,6 +49,11 @@ var transactions = [][]string{
 	{"SET %s1 A", "WATCH %s1", "SET %s1 B", "EVAL_RO return(redis.call('GET',KEYS[1])) 1 %s1", "SET %s1 A", "MULTI", "PING", "EXEC", "DEL %s1"},
 	{"MULTI", "SET %s1 1", "RESET", "EXEC", "GET %s1"},
 	{"MSETNX %s1 1 %s2 2", "MGET %s1 %s2", "MSETNX %s3 3 %s2 4", "MSETNX %s1 9 %s2 9", "MGET %s1 %s2 %s3", "MSETNX %s3 1 %s3 2", "GET %s3", "MSETNX %s1 1 %s2", "DEL %s1 %s2 %s3", "HSET %s1 a 1", "MSETNX %s1 1 %s2 2", "DEL %s1 %s2"},
+	// one pair to another key
+	{"RENAME %s1 %s2", "RENAMENX %s1 %s2", "COPY %s1 %s2", "RENAME %s1 %s1", "RENAMENX %s1 %s1", "COPY %s1 %s1", "RENAME %s1", "RENAMENX %s1 %s2 x", "COPY %s1", "COPY %s1 %s2 x", "COPY %s1 %s2 DB", "COPY %s1 %s2 DB x"},
+	{"SET %s1 A EX 100", "RENAME %s1 %s2", "EXISTS %s1", "GET %s2", "TTL %s2", "RENAME %s2 %s2", "RENAMENX %s2 %s2", "COPY %s2 %s2", "SET %s1 B", "RENAMENX %s1 %s2", "RENAMENX %s1 %s3", "RENAME %s3 %s2", "MGET %s1 %s2 %s3", "TTL %s2", "DEL %s2"},
+	{"HSET %s1 a 1 b 2", "EXPIRE %s1 100", "COPY %s1 %s2", "HSET %s1 a 3", "COPY %s1 %s2", "HGETALL %s2", "TTL %s2", "COPY %s1 %s2 REPLACE", "HGET %s2 a", "SET %s3 x", "RENAME %s1 %s3", "TYPE %s3", "COPY %s3 %s1 db 0 replace", "HGETALL %s1", "PERSIST %s1", "COPY %s1 %s2 REPLACE", "TTL %s2", "DEL %s1 %s2 %s3"},
+	{"SET %s1 ''", "COPY %s1 %s2", "GET %s2", "SET %s1 7", "RENAME %s1 %s2", "INCR %s2", "WATCH %s2", "RENAME %s2 %s1", "MULTI", "PING", "EXEC", "DEL %s1"},
 }
 
 // TestTransactionsAgainstRedis: MULTI and what follows it is answered byte by byte as a real
@@ -106,6 +111,9 @@ func TestTransactionsOfSeveralServers(t *testing.T) {
 	ask("-CROSSSLOT ", "MSET", "a", "1", "x", "1")
 	ask(abort, "EXEC")
 	ask("-CROSSSLOT ", "WATCH", "a", "x")
+	ask("-CROSSSLOT ", "RENAME", "a", "x")
+	ask("-CROSSSLOT ", "COPY", "x", "a")
+	ask("-CROSSSLOT ", "MSETEX", "2", "a", "1", "x", "1")
 	ask("+OK", "WATCH", "a")
 	ask("+OK", "MULTI")
 	ask("-CROSSSLOT ", "SET", "x", "1")

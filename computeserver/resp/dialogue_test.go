@@ -19,7 +19,7 @@ func TestTableOfCommands(t *testing.T) {
 		t.Errorf("%d commands are to be counted in %d slots", len(CommandNames), count.MaxSlots)
 	}
 	for name, k := range commands {
-		if onKeys := k.kind.Known(); onKeys != (k.keys.step > 0 || k.counted) || onKeys && k.keys.first != 1 && k.run == nil {
+		if onKeys := k.kind.Known(); onKeys != (k.keys.step > 0 || k.counted || k.paired) || onKeys && k.keys.first != 1 && k.run == nil {
 			t.Errorf("%s needs right %d on its keys, and has them at %+v", name, k.needs, k.keys)
 		}
 	}

@@ -78,7 +78,7 @@ func (c *conn) commandKeys(args [][]byte) {
 	switch {
 	case k == nil:
 		c.replyError("ERR Invalid command specified")
-	case k.keys.step == 0 && !k.counted:
+	case k.keys.step == 0 && !k.counted && !k.paired:
 		c.replyError("ERR The command has no key arguments")
 	case !k.takes(len(args)):
 		c.replyError("ERR Invalid number of arguments specified for command")

@@ -125,7 +125,8 @@ func (c *conn) group(ops []*rpcv1.Operation, size int) ([]*rpcv1.Outcome, error)
 	}
 	defer c.account.force(holdMany, 0)
 	c.touched = true
-	o := c.s.core.Do([]*rpcv1.Operation{{Kind: rpcv1.Operation_GROUP, Key: ops[0].Key, Value: value}}, false, c.left(true), c.term)[0]
+	key := bytes.Clone(ops[0].Key) // it may lie in the read buffer: see cloneAll
+	o := c.s.core.Do([]*rpcv1.Operation{{Kind: rpcv1.Operation_GROUP, Key: key, Value: value}}, false, c.left(true), c.term)[0]
 	c.noteWait(o.Code)
 	switch o.Code {
 	case rpcv1.Outcome_OK:

@@ -28,7 +28,7 @@ func (c *conn) mayRun(k *command, args [][]byte) bool {
 	case toChangeAll:
 		return changesAll(user)
 	}
-	if k.counted {
+	if k.counted || k.paired {
 		may := true
 		k.eachKey(args, func(key []byte) bool { may = user.May(k.is.Reads, k.is.Changes, key); return may })
 		return may

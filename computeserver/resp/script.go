@@ -55,6 +55,10 @@ func (k *command) eachKey(args [][]byte, visit func(key []byte) bool) {
 		}
 		return
 	}
+	if k.paired {
+		eachPaired(args, visit)
+		return
+	}
 	for i := k.keys.first; k.keys.step > 0 && i <= k.keys.until(len(args)); i += k.keys.step {
 		if !visit(args[i]) {
 			return

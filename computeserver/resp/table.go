@@ -39,6 +39,7 @@ type command struct {
 
 	counted bool // its keys are behind an argument that says how many: EVAL
 	bySum   bool // its script is named by its sum
+	paired  bool // pairs of keys and values are behind an argument that says how many: MSETEX
 
 	open  bool  // may be used before AUTH
 	data  bool  // touches the index: refused while draining ends, and when data was lost
@@ -67,6 +68,7 @@ var (
 	oneKey   = keysAt{1, 1, 1}
 	allKeys  = keysAt{1, -1, 1}
 	keyPairs = keysAt{1, -1, 2}
+	twoKeys  = keysAt{1, 2, 1}
 	subKey   = keysAt{2, 2, 1}
 )
 
@@ -237,6 +239,14 @@ func init() {
 			arity: -3, keys: keyPairs, kind: rpcv1.Operation_UPSERT, together: doneAll, run: (*conn).cmdMSet},
 		{name: "msetnx", usage: "key value [key value ...]", does: "1, or 0 and nothing is stored if one of the keys is there; in one step, as a [transaction](#transactions): on keys of one server",
 			arity: -3, keys: keyPairs, kind: rpcv1.Operation_INSERT, run: (*conn).cmdMSetNX},
+		{name: "msetex", usage: "numkeys key value [key value ...] [NX|XX] [EX s|PX ms|EXAT s|PXAT ms|KEEPTTL]", does: "1; 0 and nothing is stored if one of the keys is there (`NX`), or is not (`XX`); in one step, as `MSETNX`. The deadline is that of all of them, as `SET` has it. With `XX` a key with a sorted set is refused",
+			arity: -4, kind: rpcv1.Operation_STORE, paired: true, run: (*conn).cmdMSetEx},
+		{name: "rename", usage: "key newkey", does: "`OK`: the pair has another key, with its type and deadline. What that key had is gone. In one step, as a [transaction](#transactions): of keys of one server. The user needs the rights to read and to write both. Sorted sets are refused",
+			arity: 3, keys: twoKeys, kind: rpcv1.Operation_EXCHANGE, run: (*conn).cmdRename},
+		{name: "renamenx", usage: "key newkey", does: "as `RENAME`: 1, or 0 and nothing is done if the other key is there",
+			arity: 3, keys: twoKeys, kind: rpcv1.Operation_EXCHANGE, run: (*conn).cmdRename},
+		{name: "copy", usage: "key newkey [DB 0] [REPLACE]", does: "as `RENAMENX`, and the first key keeps its pair; with `REPLACE` what the other key had is gone. 0 as well if the first key is not there",
+			arity: -3, keys: twoKeys, kind: rpcv1.Operation_EXCHANGE, run: (*conn).cmdCopy},
 		{name: "range", usage: "start end [LIMIT n] [REV]", does: "key, value, key, value, ... in order. `start` is inclusive, `end` exclusive; an empty one is unbounded. `REV` goes from `end` downwards",
 			arity: -3, run: (*conn).cmdRange, data: true, needs: toReadRange},
 		{name: "scan", usage: "cursor [MATCH pattern] [COUNT n] [TYPE type]", does: "keys in order, each exactly once if it stays. Patterns are those of Redis (`*`, `?`, `[a-z]`, `[^a]`, `\\`), over bytes. A step may give fewer keys than there are, or none: go on until the cursor is 0",
