@@ -28,6 +28,9 @@ func (v *view) status(now time.Time) string {
 		keys = fmt.Sprintf("keys of up to %d bytes", *spec.Key.MaxLength)
 	}
 	fmt.Fprintf(&b, "%s  %s, %s, values of up to %d, durability %s\n", v.index.Name, spec.Design, keys, spec.Value.MaxLength, v.durability())
+	if age := now.Sub(v.index.CreationTimestamp.Time); len(v.index.Status.Conditions) == 0 && age > unseenFor {
+		fmt.Fprintf(&b, "  no operator has looked at it in the %s since it was made: name the namespace %s in watchNamespaces of the chart (with kustomize: --namespace of the operator, and a RoleBinding there)\n", duration.HumanDuration(age), v.index.Namespace)
+	}
 	said := map[string]bool{} // reasons whose meaning was told
 	for _, c := range v.index.Status.Conditions {
 		if c.Type == dmv1.ConditionAvailable || c.Status == "True" {
@@ -51,6 +54,9 @@ func (v *view) status(now time.Time) string {
 	v.drawEvents(&b, now)
 	return b.String()
 }
+
+// unseenFor is how long an operator that is there may leave a new index without a condition.
+const unseenFor = 30 * time.Second
 
 // table writes lines of columns, of which the first has all.
 func table(b *strings.Builder, write func(line func(columns ...any))) {

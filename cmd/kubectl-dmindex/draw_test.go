@@ -139,6 +139,25 @@ func TestHiddenKeys(t *testing.T) {
 	}
 }
 
+// TestUnwatchedNamespace: an index that no operator has looked at for long says so, with what to
+// do. One that was just made, and one with a condition, do not.
+func TestUnwatchedNamespace(t *testing.T) {
+	f := func(age time.Duration, looked, want bool) {
+		t.Helper()
+		v := &view{index: &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "new", Namespace: "shop", CreationTimestamp: metav1.NewTime(now.Add(-age))}}}
+		if looked {
+			v.index.Status.Conditions = []metav1.Condition{{Type: dmv1.ConditionAvailable, Status: metav1.ConditionFalse}}
+		}
+		got := v.status(now)
+		if says := strings.Contains(got, "no operator has looked at it in the 5m since it was made: name the namespace shop in watchNamespaces"); says != want {
+			t.Errorf("an index made %v ago, looked at %v:\n%s", age, looked, got)
+		}
+	}
+	f(5*time.Minute, false, true)
+	f(5*time.Minute, true, false)
+	f(time.Second, false, false)
+}
+
 // TestNothingToDraw: an index that was just made can be drawn, too.
 func TestNothingToDraw(t *testing.T) {
 	v := &view{index: &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "new"}}}
