@@ -134,6 +134,9 @@ func (s *Server) openPersist(c *Config, want header) error {
 		if made || c.Pod == "" {
 			was.State.Content = volumes.Served
 		}
+		if !made {
+			was.State.First = was.State.Process + 1 // nothing is there of any process before
+		}
 	case !made && was.State.Backup:
 		was.State.Backup = false // somebody removed the files, and no answer waits for them
 	case was.State.Content != volumes.Nothing && !made:

@@ -85,7 +85,9 @@ func (s *Server) openVolume(c *Config, state string, data *directory, want heade
 	if !found {
 		was.State.Process = c.firstProcess - 1
 	}
-	forget := func() { was.State = volumes.State{Process: was.State.Process} } // of a lost memory
+	forget := func() { // of a lost memory: nothing is found of any process before
+		was.State = volumes.State{Process: was.State.Process, First: was.State.Process + 1}
+	}
 	boot := hex.EncodeToString(want.boot[:])
 	known := func(id string) bool { return id != hex.EncodeToString(make([]byte, 16)) }
 	if found && was.Boot != boot && known(was.Boot) && known(boot) {
@@ -122,6 +124,9 @@ func (s *Server) openVolume(c *Config, state string, data *directory, want heade
 	}
 	if was.Pod == "" && was.State.View.Number == 0 || s.region.existed && !found {
 		was.State.Content = volumes.Served
+	}
+	if !found && !s.region.existed {
+		was.State.First = was.State.Process + 1
 	}
 	was.Boot = boot
 	return v.begin(c, was)

@@ -161,6 +161,9 @@ func (s *server) Save(st State) error {
 	if w.wrong == volatile {
 		st.WaitsFor = Proc{}
 	}
+	if d.born > 1 && st.Content == Served && st.View.Number > 1 {
+		w.Report("process %d of %s leads in view %v with a volume that was begun anew", st.Process, d.name, st.View)
+	}
 	if st.Content == Served && d.stored.Content == Nothing {
 		w.born++
 		d.born = w.born
@@ -216,20 +219,11 @@ func (s *server) Drain(backup Proc) error {
 
 // Return implements Host.
 func (s *server) Return(backup Proc, turn uint64) {
-	to := s.w.find(backup.Pod)
+	to, self := s.w.find(backup.Pod), s.m.Self()
 	call(s.w, s.process, to, "permission", 300*time.Millisecond, func(o *server) bool {
-		o.m.Return(s.m.Self(), turn)
+		o.m.Return(self, turn)
 		return true
 	})
-}
-
-func (w *world) find(name string) *pod {
-	for _, d := range w.pods {
-		if d.name == name {
-			return d
-		}
-	}
-	panic("no pod " + name)
 }
 
 // ask asks for permission.
@@ -238,9 +232,9 @@ func (s *server) ask() {
 		if r, ok := s.m.Ask(); ok {
 			for _, t := range s.m.Targets() {
 				s.process.Go("permission", func() {
-					to := s.w.find(t.Proc.Pod)
+					to, self := s.w.find(t.Proc.Pod), s.m.Self()
 					granted, ok := call(s.w, s.process, to, "permission", time.Second, func(o *server) bool {
-						return o.m.Self() == t.Proc && o.m.Grant(s.m.Self(), r.Turn)
+						return o.m.Self() == t.Proc && o.m.Grant(self, r.Turn)
 					})
 					s.w.point(s.process)
 					if ok && granted {
@@ -309,11 +303,11 @@ func (s *server) ship() {
 		if o == nil {
 			continue
 		}
-		start := k.start
+		start, self := k.start, s.m.Self()
 		s.w.send(s.pod.name, to.name, "stream", o.process, func() {
 			// without its lock: who holds that may be stopped, and nobody can wait here
 			if o.m != nil && o.m.self == k.Proc {
-				o.process.Go("stream", func() { o.receive(s, k, view, start, from, items) })
+				o.process.Go("stream", func() { o.receive(s, self, k, view, start, from, items) })
 			}
 		})
 	}

@@ -131,8 +131,8 @@ func (w *world) losePrimary() {
 
 // receive applies items behind a position, and tells their source how far it is: not before its
 // files have that.
-func (s *server) receive(from *server, k *sink, view, start, position uint64, items []item) {
-	applied, ok := s.take(from.m.Self(), k, view, start, position, items)
+func (s *server) receive(from *server, source Proc, k *sink, view, start, position uint64, items []item) {
+	applied, ok := s.take(source, k, view, start, position, items)
 	if !ok {
 		return
 	}
@@ -295,7 +295,7 @@ func (s *server) writeFiles() {
 
 // TestSeedsFiles: the same as TestSeeds, of volumes with files.
 func TestSeedsFiles(t *testing.T) {
-	seeds := simtest.Read(t, "volumes", "pkg/volumes", 120)
+	seeds := simtest.Read(t, "volumes-files", "pkg/volumes", 120)
 	var mu sync.Mutex
 	var sum counts
 	voids, longest := 0, time.Duration(0)

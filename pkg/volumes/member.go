@@ -66,7 +66,9 @@ type peer struct {
 // [Member.Empty] says so, and call [Member.Start].
 func New(e env.Env, pod string, stored State, host Host) (*Member, error) {
 	stored.Process++
-	if stored.First == 0 {
+	if stored.First == 0 && stored.Content != Nothing {
+		stored.First = 1 // an earlier program found this before, for all that is known
+	} else if stored.First == 0 {
 		stored.First = stored.Process
 	}
 	if stored.Content == Nothing {

@@ -314,3 +314,26 @@ func TestMemberKnowsItsFirst(t *testing.T) {
 		}
 	})
 }
+
+// TestMemberBeganAnew: a process whose pod lost its memory, and which was told the first view late,
+// does not stand for the one before it, whatever its number is.
+func TestMemberBeganAnew(t *testing.T) {
+	inWorld(t, func(p *simenv.Process) {
+		first, later := View{Number: 1, Primary: Proc{Pod: "a"}}, View{Number: 4, Primary: proc("a", 10)}
+		for _, before := range []uint64{2, 20} {
+			m, h := member(t, p, "a", State{Process: before})
+			if err := m.Obey(first); err != nil {
+				t.Fatal(err)
+			}
+			m, h = member(t, p, "a", h.stored)
+			if err := m.Obey(later); !errors.Is(err, ErrNoContent) || m.Report().View != first || h.stored.View != first {
+				t.Errorf("process %v: %v, and it is in view %v", m.Self(), err, m.Report().View)
+			}
+		}
+		// of an earlier program, which did not store what it found
+		m, _ := member(t, p, "a", State{Process: 10, View: first, Content: Served})
+		if err := m.Obey(later); err != nil || m.Report().View != later {
+			t.Errorf("process %v of the memory that is named: %v", m.Self(), err)
+		}
+	})
+}

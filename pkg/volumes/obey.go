@@ -115,10 +115,15 @@ func (m *Member) found(v View) error {
 
 // lead is Obey of a process that has the content and is named primary. The view is stored before
 // the process goes by it. A stopped process beside a backup stays stopped: that one takes the
-// changes of another process. A backup that it neither promised to wait for nor waits for has the
-// volume, and this process another one: its memory was lost, and it was told the first view late.
+// changes of another process. A process whose pod lost its memory, and which was told the first
+// view late or has no name, has another volume, which it began anew: it does not lead in the view
+// that names the one before it, nor beside a backup that it neither promised to wait for nor waits
+// for.
 func (m *Member) lead(v View) error {
 	next := m.state
+	if next.View.Number <= 1 && !next.stands(v.Primary) {
+		return fmt.Errorf("lead in view %v, and the memory of the process that it names is lost: %w", v, ErrNoContent)
+	}
 	if b := v.Backup; b != (Proc{}) && b != next.WaitsFor && b != next.View.Backup {
 		return fmt.Errorf("lead in view %v, and it never waited for that backup: %w", v, ErrNoContent)
 	}

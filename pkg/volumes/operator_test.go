@@ -78,7 +78,7 @@ func (w *world) observe(p *simenv.Process, old map[string]Report) (o Observed, o
 			}
 			r.MayLack = r.MayLack && w.wrong != lackingLed
 			if from := r.Source; w.wrong == otherStream && (r.Role == Joining || r.Role == Backup) && from != (Proc{}) {
-				if o := w.find(from.Pod).server; o != nil && o.m != nil && o.m.Self() != from {
+				if o := w.find(from.Pod).server; o != nil && o.m != nil && o.m.self != from {
 					r.Source = Proc{} // a new process of its pod takes the stream over
 				}
 			}
@@ -184,6 +184,8 @@ func (w *world) tell(p *simenv.Process, d *pod, v View) {
 		switch {
 		case opens && w.wrong == notWaitedOut, opens && w.wrong == readEarly && was != Proc{}:
 			s.m.granted = 0
+		case w.wrong == anewLed && s.m.state.View.Number <= 1 && !s.m.state.stands(v.Primary):
+			s.m.state.View.Number = 2 // the check is of those that may have begun anew
 		case opens && w.wrong == storedEarly:
 			s.pod.stored.View, s.pod.stored.Content = v, Taken
 		}

@@ -31,7 +31,8 @@ type State struct {
 	Process uint64
 
 	// First is the process that began with nothing stored, or nothing that counts. Those since then
-	// found what the one before them had stored. 0 = not known: an earlier program stored this.
+	// found what the one before them had stored. 0 = not known: an earlier program stored this. Who
+	// makes a content up that was not found (New) says that the first is the next process.
 	First uint64 `json:",omitzero"`
 
 	View    View
@@ -44,6 +45,15 @@ type State struct {
 	// this pod. No process of the pod has obeyed a view since that leaves it out. Only with content
 	// Nothing, and where the host's files outlive a process (Host.Durable).
 	Backup bool `json:",omitzero"`
+}
+
+// stands reports whether the process that stored s may stand for one that a view names: it found,
+// by way of all in between, what that one had stored. Views of before say of no process which one
+// it was (0), and earlier programs not what they found.
+func (s State) stands(named Proc) bool { return stands(s.First, named.Process, s.Process) }
+
+func stands(first, named, process uint64) bool {
+	return first == 0 || named == 0 || first <= named && named <= process
 }
 
 // Alone reports whether the memory has all that was answered, whatever others do.

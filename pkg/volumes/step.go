@@ -125,8 +125,11 @@ func (s *step) pod(name string) *Pod {
 // does not exist, a later process of it has nothing, or one has begun the volume anew. A process
 // that has heard of the record and has nothing is a later one, whatever its number is: that comes
 // from a clock where the memory was lost. One that has begun anew lost its memory and was told the
-// first view late: it serves in a lower view and waits for nobody, and a process that promised to
-// wait for the record's backup is stopped when it begins again.
+// first view late, or none yet if its pod never had a name. It serves in that one, and found
+// nothing of the named process. Of an earlier
+// program, which does not say so, it is known beside a backup: it serves in a lower view and waits
+// for nobody, and a process that promised to wait for the record's backup is stopped when it begins
+// again.
 func (s *step) ended(named Proc) bool {
 	p := s.pod(named.Pod)
 	if p == nil {
@@ -136,7 +139,8 @@ func (s *step) ended(named Proc) bool {
 	if r == nil {
 		return false
 	}
-	anew := s.Record.Backup != Proc{} && r.Proc != named && r.Role == Primary && r.View.Number < s.Record.Number && !r.Waits
+	anew := r.Proc != named && r.Role.holds() && r.View.Number <= 1 && s.Record.Number > 1 && !stands(r.First, named.Process, r.Proc.Process) ||
+		s.Record.Backup != Proc{} && r.Proc != named && r.Role == Primary && r.View.Number < s.Record.Number && !r.Waits
 	empty := r.Role == Joining && r.Proc != named && s.Record.Number > 1 && r.View.Number == s.Record.Number
 	return r.Role == Replaced && r.Proc == named || r.Proc.Process > named.Process && !r.Role.holds() || empty || anew
 }

@@ -27,7 +27,8 @@ func (s *step) alone(p *Pod) {
 // earlier primary does not answer, or may lack something.
 func (s *step) restore(later *Report) {
 	q := s.pod(s.Record.Earlier.Pod)
-	has := q != nil && q.Report != nil && q.Report.Role.holds() && (q.Report.Role != Primary || q.Report.Proc == s.Record.Earlier)
+	has := q != nil && q.Report != nil && q.Report.Role.holds() && (q.Report.Role != Primary || q.Report.Proc == s.Record.Earlier) &&
+		stands(q.Report.First, s.Record.Earlier.Process, q.Report.Proc.Process)
 	switch {
 	case !s.neverServed(later):
 		s.wait(Lost, "the memory of the process that took over is gone, and it may have served before")

@@ -1,6 +1,7 @@
 package volumes
 
 import (
+	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -138,7 +139,7 @@ func (w *world) mayLose(d *pod) bool {
 }
 
 // wipe ends a process with all that its pod has, which stays: its machine starts again, whose clock
-// may be set back.
+// may be set back. The first view may arrive late.
 func (w *world) wipe(d *pod) {
 	w.counts.wipes++
 	w.wiped++
@@ -149,6 +150,21 @@ func (w *world) wipe(d *pod) {
 	d.memory, d.has, d.born, d.stored = [words]int{}, nil, 0, State{Process: number}
 	if d.server != nil {
 		d.server.process.Kill()
+	}
+	late := rand.New(rand.NewPCG(uint64(w.Now()), 131))
+	if len(w.records) == 0 || w.records[0].Primary.Pod != d.name {
+		return
+	}
+	switch late.IntN(4) {
+	case 0: // it has no name, so its next process begins a volume by itself
+		w.born++
+		d.born, d.stored = w.born, State{Process: number, First: number + 1, Content: Served}
+	case 1, 2:
+		w.After(300*time.Millisecond+w.UpTo(700*time.Millisecond), nil, func() {
+			if s := d.server; s != nil && s.m != nil {
+				s.process.Go("late", func() { _ = s.m.Obey(w.records[0]) })
+			}
+		})
 	}
 }
 
@@ -170,7 +186,7 @@ func (w *world) inSync() bool {
 		return true
 	}
 	b := w.find(w.record.Backup.Pod).server
-	return b != nil && b.m != nil && b.m.Self() == w.record.Backup && b.m.role == Backup && b.m.source == p.m.Self() && !b.pod.moving
+	return b != nil && b.m != nil && b.m.self == w.record.Backup && b.m.role == Backup && b.m.source == p.m.self && !b.pod.moving
 }
 
 // heal ends all trouble.

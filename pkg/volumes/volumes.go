@@ -76,6 +76,13 @@
 // obeyed view n by the rule itself. A pod that loses its memory loses what was stored as well: its
 // next process found nothing of the named one, which may have served while the earlier primary was
 // cut off. Then nobody is named until a person decides, as if the pod were gone.
+//
+// A process that lost its memory and is told the first view late begins the volume anew: it has
+// content, of another volume. It found nothing of the processes of its pod before the loss. A view
+// may name one of these nevertheless, if its operator had observed that one before. Then the new
+// one does not stand for it: Step takes the named process for ended, and the new one does not lead
+// in that view. Else it would serve, all others would be told of the view, and whoever still has
+// the content would give it up.
 package volumes
 
 import "fmt"

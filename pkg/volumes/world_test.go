@@ -119,6 +119,7 @@ const (
 	unrecorded    mistake = "a sweep is not in the stream"
 	blindDelete   mistake = "pods are deleted whatever happened since they were observed"
 	forgotten     mistake = "a memory that was lost shows that it was never served"
+	anewLed       mistake = "a process that began the volume anew stands for one that is named"
 
 	notFiled    mistake = "answers do not wait for the files"
 	notFollowed mistake = "a backup says that it has applied what its files do not have"
@@ -216,6 +217,15 @@ func (w *world) process(name string) *simenv.Process {
 		p.SetDrift(-worldDrift)
 	}
 	return p
+}
+
+func (w *world) find(name string) *pod {
+	for _, d := range w.pods {
+		if d.name == name {
+			return d
+		}
+	}
+	panic("no pod " + name)
 }
 
 // wire is one direction between two processes, for one kind of messages; kind "" = for all.
