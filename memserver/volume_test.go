@@ -366,3 +366,18 @@ func TestNumberOfFirstProcess(t *testing.T) {
 		t.Errorf("the first process has number %d", n)
 	}
 }
+
+// TestFirstOfNewMemory: a server that finds no memory and no files says that it found nothing of the
+// processes of its pod before it, whether that is named or not. They may have served.
+func TestFirstOfNewMemory(t *testing.T) {
+	for _, pod := range []string{"", "pod-a"} {
+		for what, c := range map[string]Config{"memory": volumeConfig(t, t.TempDir(), pod), "files": keptConfig(t, t.TempDir(), pod)} {
+			c.firstProcess = 100
+			s, stop := start(t, c)
+			if first := s.volume.member.Report().First; first != 100 {
+				t.Errorf("%s, pod %q: the first process whose state it found is %d", what, pod, first)
+			}
+			stop()
+		}
+	}
+}
