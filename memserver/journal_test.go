@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -37,12 +38,15 @@ func (m *mirroredServer) Call(verbs.Peer, verbs.Near, []byte, []byte) (int, erro
 	return 0, nil
 }
 
-func startMirrored(t *testing.T) *mirroredServer {
+func startMirrored(t *testing.T) *mirroredServer { return startMirroredBy(t, nil) }
+
+// startMirroredBy has the server go by a clock; nil = the real one.
+func startMirroredBy(t *testing.T, clock env.Env) *mirroredServer {
 	t.Helper()
 	m := &mirroredServer{t: t, dir: t.TempDir(), calls: make(chan struct{}), ends: make(chan struct{})}
 	c := dirConfig(m.dir)
 	c.Executor = m
-	c.Shm = ""
+	c.Shm, c.env = "", clock
 	m.Server, _ = start(t, c)
 	m.copy = verbstest.NewCopy(env.Real(), make([]byte, m.region.dataBytes))
 	m.control.Accounts.Read(func(*ledger.Ledger) { // it does not change before the copy has it
@@ -214,6 +218,46 @@ func TestControlWaitsForTheCopy(t *testing.T) {
 	wantCode(t, "a chunk without the copy", err, codes.Unavailable)
 	_, err = m.Renew(t.Context(), &rpcv1.RenewRequest{Index: "a", Client: c.id})
 	wantCode(t, "a renewal behind a change of the ledger that the copy lacks", err, codes.Unavailable)
+}
+
+// TestLeasesBesideASilentCopy: a renewal counts when it arrives, however long its answer waits for a
+// copy, so the server ends no lease meanwhile of a client that renews. The others end as ever.
+func TestLeasesBesideASilentCopy(t *testing.T) {
+	clock := newJumping()
+	s := startMirroredBy(t, clock)
+	c, silent := newTenant(t, s.Server, "a", 4), newTenant(t, s.Server, "b", 4)
+	m := admin(t, s.Addresses().Control, nil)
+	s.copy.Hold(true)
+	held := make(chan error, 1)
+	before := s.region.journal.Ledger()
+	go func() {
+		_, err := c.AllocateChunk(7, c.id, 1024, false, limit)
+		held <- err
+	}()
+	for s.region.journal.Ledger() == before { // until it is granted, which the test program's end bounds
+		runtime.Gosched()
+	}
+	// renewals as the service makes them before it waits: the wait itself ends as its clock is moved
+	for begun := clock.Now(); clock.Now()-begun < 2*s.control.Lease; clock.pass(s.control.Lease / 8) {
+		if _, err := s.control.Core.Renew("a", c.id, pool.Epochs{}); err != nil {
+			t.Fatalf("a renewal %v after the copy fell silent: %v", clock.Now()-begun, err)
+		}
+	}
+	for s.control.Expired.Load() == 0 {
+		if _, err := s.control.Core.Renew("a", c.id, pool.Epochs{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-held; err == nil {
+		t.Error("an answer went out while the copy was silent")
+	}
+	s.copy.Hold(false)
+	if _, err := m.Renew(t.Context(), &rpcv1.RenewRequest{Index: "a", Client: c.id}); err != nil {
+		t.Errorf("who renewed all the time: %v", err)
+	}
+	if _, err := silent.Renew(7, silent.id, pool.Epochs{}, limit); !errors.Is(err, pool.ErrFenced) {
+		t.Errorf("who did not renew: %v", err)
+	}
 }
 
 // failing is a core.Store whose Save fails while it is true.
