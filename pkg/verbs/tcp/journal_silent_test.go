@@ -32,6 +32,7 @@ func TestSilentClientBesideACopy(t *testing.T) {
 			{Op: verbs.FetchAdd, Remote: 128, Add: 1, Local: make([]byte, 8)},
 		}, 0, seq)...)
 	}
+	start, own := j.Last(), verbs.Position(0)
 	if _, err := silent.Write(all); err != nil {
 		t.Fatal(err)
 	}
@@ -54,12 +55,14 @@ func TestSilentClientBesideACopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Until the server waits for the silent client: then these changes are all that is recorded.
-	for alone := 0; alone < 300; alone++ {
+	// Until the server has begun with the silent client, and waits for it: then these changes are all
+	// that is recorded.
+	for alone := 0; alone < 300 || j.Last() == start+own; alone++ {
 		before := j.Last()
 		if err := verbs.Post(q, []verbs.Request{{Op: verbs.Write, Remote: 4096, Local: local}}); err != nil {
 			t.Fatalf("a change beside a client that takes no answers: %v", err)
 		}
+		own += verbs.Position(verbs.ItemBytes(len(local)))
 		if j.Last() != before+verbs.Position(verbs.ItemBytes(len(local))) {
 			alone = 0
 		}
