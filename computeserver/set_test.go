@@ -47,9 +47,24 @@ func TestSetsAgainstRedis(t *testing.T) {
 			for range 1 + rnd.IntN(60) {
 				all = append(all, onSet(rnd, []string{"b", "c", "y", "z"}[rnd.IntN(4)]+protocol))
 			}
-			p.ask(all...)
+			key := "r" + protocol // additions to it are done side by side
+			for range rnd.IntN(40) {
+				all = append(all, addition(rnd, key))
+			}
+			p.ask(append(all, []string{"ZRANGE", key, "0", "-1", "WITHSCORES"})...)
 		}
 	}
+}
+
+// addition is a command that adds to a sorted set of few members.
+func addition(rnd *rand.Rand, key string) []string {
+	member := func() string { return string(rune('a' + rnd.IntN(12))) }
+	score := func() string { return []string{"-1", "0", "1", "2.5", "3", "inf"}[rnd.IntN(6)] }
+	return [][]string{
+		{"ZADD", key, score(), member()}, {"ZADD", key, score(), member(), score(), member()}, {"ZADD", key, "NX", score(), member()}, {"ZADD", key, "XX", "CH", score(), member()},
+		{"ZADD", key, "GT", "CH", score(), member()}, {"ZADD", key, "LT", score(), member()}, {"ZADD", key, "NX", "INCR", score(), member()},
+		{"ZINCRBY", key, score(), member()}, {"ZINCRBY", key, "-inf", member()}, {"ZADD", key, "x", member()}, {"ZADD", key, score()}, {"zadd", key, score(), member()},
+	}[rnd.IntN(12)]
 }
 
 // onSet is a command on a sorted set of few members, or on what else the key has.

@@ -44,12 +44,18 @@ func addOne(s *sortedset.Sets, member string, score float64) rpcv1.Outcome_Code 
 }
 
 // TestSetsInFullPool: while there is memory for items and none for entries, a set is read in every
-// way as it was before, and members are removed. A new member is not added, and never comes.
+// way as it was before, and members are removed. A new member, and another score, are taken back:
+// they never come. Where a server died with one pending, others go on.
 func TestSetsInFullPool(t *testing.T) {
 	withSets(t, func(c *Engine, store *memindex.Store, sets func() *sortedset.Sets) {
 		full := func() *sortedset.Sets {
 			s := sets()
 			s.Index = faulty{s.Index, isEntry, rpcv1.Outcome_POOL_FULL}
+			return s
+		}
+		dying := func() *sortedset.Sets { // with a change pending
+			s := full()
+			s.Index = faulty{s.Index, func(op *rpcv1.Operation) bool { return len(op.Value) > 0 && op.Value[0] == 1 }, rpcv1.Outcome_UNAVAILABLE}
 			return s
 		}
 		is := func(what string, s *sortedset.Sets, want string) {
@@ -75,15 +81,19 @@ func TestSetsInFullPool(t *testing.T) {
 			ends("a new member", addOne(full(), "c", 3), rpcv1.Outcome_POOL_FULL)
 			is("after a new member", full(), before)
 		}
-		ends("another score", addOne(full(), "a", 5), rpcv1.Outcome_UNKNOWN)
-		is("after another score", full(), before)
+		for range 2 {
+			ends("another score", addOne(full(), "a", 4), rpcv1.Outcome_POOL_FULL)
+			is("after another score", full(), before)
+		}
+		ends("another score", addOne(dying(), "a", 5), rpcv1.Outcome_UNKNOWN)
+		is("after another score that is pending", full(), before)
 		ends("a score of a member that is pending", addOne(full(), "a", 7), rpcv1.Outcome_POOL_FULL)
 		n, err := full().RemoveByScore(setKey, [2]sortedset.Limit{{Score: 0}, {Score: 1}})
 		if ends("removing what may leave the range", CodeOf(SetFailure(err)), rpcv1.Outcome_POOL_FULL); n != 0 {
 			t.Errorf("%d members that may leave the range were removed", n)
 		}
 		is("with memory", sets(), "b=2 a=5 a=5 b=2 5 true 0 false 2")
-		ends("another score", addOne(full(), "b", 9), rpcv1.Outcome_UNKNOWN)
+		ends("another score", addOne(dying(), "b", 9), rpcv1.Outcome_UNKNOWN)
 		if n, err := full().Remove(setKey, [][]byte{[]byte("b"), []byte("c")}); n != 1 || err != nil {
 			t.Errorf("%d members were removed: %v", n, err)
 		}

@@ -87,7 +87,7 @@ func (k *command) alone(args int) bool {
 var commands = map[string]*command{}
 
 // Those that are asked for most.
-var getCommand, setCommand *command
+var getCommand, setCommand, zaddCommand, zincrbyCommand *command
 
 // CommandNames are the names by slot.
 var CommandNames []string
@@ -305,6 +305,7 @@ func init() {
 	}
 	CommandNames = append(CommandNames, "unknown")
 	getCommand, setCommand = commands["GET"], commands["SET"]
+	zaddCommand, zincrbyCommand = commands["ZADD"], commands["ZINCRBY"]
 }
 
 const longestCommand = 16

@@ -24,7 +24,8 @@ import (
 // its key up by itself. So does a GET whose lookup failed, to say why.
 type window struct {
 	commands []pending
-	at       int // the command that runs
+	at       int       // the command that runs
+	behind   []pending // those behind it
 	upTo     int // commands before this one need no look ahead
 	prepared bool
 
@@ -34,6 +35,8 @@ type window struct {
 	put     [][]byte // the value that a key gets; nil if it is read or deleted
 	of      []uint8  // the command of a key
 	n       int      // keys
+
+	adds addRun
 
 	visit func(i int, value []byte, err error) // made once
 }
@@ -86,7 +89,7 @@ func (w *window) bytes() int {
 // begin makes the window one of new commands.
 func (w *window) begin() {
 	w.forget()
-	w.at = 0
+	w.at, w.behind, w.adds = 0, nil, addRun{}
 }
 
 // forget forgets what came of looking ahead.
@@ -98,6 +101,7 @@ func (w *window) forget() {
 // release drops what refers to the read buffer.
 func (w *window) release() {
 	if w != nil {
+		w.behind, w.adds = nil, addRun{}
 		clear(w.commands)
 		clear(w.keys)
 		clear(w.put)
@@ -184,7 +188,7 @@ func (c *conn) lookAhead(commands []pending, at int) {
 	if w == nil {
 		return
 	}
-	w.at = at
+	w.at, w.behind = at, commands[at+1:]
 	if at < w.upTo || len(commands)-at < 2 || c.multi.begun || c.multi.watched != nil || c.refuse || !c.authed() {
 		return
 	}

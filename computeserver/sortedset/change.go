@@ -22,27 +22,42 @@ type Pair struct {
 	Score  float64
 }
 
-// Added is what Add did.
+// Added is what an addition did.
 type Added struct {
 	New, Changed int
 	Score        float64 // that the last member has
 	Done         bool    // the rule let it have that
 }
 
+// Addition is what one command adds to a set.
+type Addition struct {
+	Rule  Rule
+	Pairs []Pair
+
+	Did Added
+	Err error // with which it ended
+
+	touched bool // a member was changed, or may have been
+}
+
 // edit is one member of a change.
 type edit struct {
 	Pair
-	did       bool    // has its outcome
-	done, new bool    // the rule let it; it was not there
-	changed   bool    // it has another score
-	now       float64 // that it has
-	was       item    // pending, between steps
+	of      *Addition // nil if it is none's
+	did     bool      // has its outcome
+	err     error     // ends it
+	touched bool      // it was changed, or may have been, and that was not taken back
+	done    bool      // the rule let it
+	new     bool      // it was not there
+	changed bool      // it has another score
+	now     float64   // that it has
+	was     item      // pending, between steps
 }
 
 // undone are those edits that have no outcome yet.
 func undone(edits []*edit) (left []*edit) {
 	for _, e := range edits {
-		if !e.did {
+		if !e.did && e.err == nil {
 			left = append(left, e)
 		}
 	}
@@ -70,124 +85,169 @@ func (r Rule) decide(score, old float64, there bool) (to float64, do bool, err e
 }
 
 // Add gives members their scores, one after the other where one is named twice. Scores are not NaN.
-func (s *Sets) Add(key []byte, r Rule, pairs []Pair) (out Added, err error) {
-	defer func() { err = s.ended(err) }()
-	if err = s.Check(key); err != nil {
-		return out, err
-	}
-	for _, p := range pairs {
-		if err = s.checkMember(p.Member); err != nil {
-			return out, err
-		}
-	}
-	for len(pairs) > 0 {
-		var edits []*edit
-		seen := map[string]bool{}
-		for len(pairs) > 0 && len(edits) < changeMost && !seen[string(pairs[0].Member)] {
-			seen[string(pairs[0].Member)] = true
-			edits = append(edits, &edit{Pair: pairs[0]})
-			pairs = pairs[1:]
-		}
-		if err = s.apply(key, r, edits); err != nil {
-			return out, err
-		}
-		for _, e := range edits {
-			if e.new {
-				out.New++
-			}
-			if e.changed && !e.new {
-				out.Changed++
-			}
-			out.Score, out.Done = e.now, e.done
-		}
-	}
-	return out, nil
+func (s *Sets) Add(key []byte, r Rule, pairs []Pair) (Added, error) {
+	one := [1]Addition{{Rule: r, Pairs: pairs}}
+	s.AddEach(key, one[:])
+	return one[0].Did, one[0].Err
 }
 
-// apply changes different members.
-func (s *Sets) apply(key []byte, r Rule, todo []*edit) error {
-	for try := range tries {
+// AddEach does several additions, each as Add. They are done side by side, changeMost members at a
+// time: others may see a later one before an earlier one, and where one ends with an error those
+// behind it may be done. Only changes of one member are made in the order of their additions, and
+// what comes behind one in doubt is done all the same, as if it were asked for later.
+func (s *Sets) AddEach(key []byte, all []Addition) {
+	members := 0
+	for i := range all {
+		a := &all[i]
+		if a.Err = s.Check(key); a.Err == nil {
+			for _, p := range a.Pairs {
+				if a.Err = s.checkMember(p.Member); a.Err != nil {
+					break
+				}
+			}
+		}
+		members += len(a.Pairs)
+	}
+	slab := make([]edit, members)
+	some := make([]*edit, 0, min(members, changeMost))
+	seen := make(map[string]struct{}, min(members, changeMost))
+	change := func() {
+		s.apply(key, some)
+		some = some[:0]
+		clear(seen)
+	}
+	for i := range all {
+		a := &all[i]
+		for _, p := range a.Pairs {
+			if _, twice := seen[string(p.Member)]; twice || len(some) == changeMost {
+				change()
+			}
+			if a.Err != nil {
+				break
+			}
+			e := &slab[0]
+			slab = slab[1:]
+			e.Pair, e.of = p, a
+			seen[string(p.Member)] = struct{}{}
+			some = append(some, e)
+		}
+	}
+	change()
+	for i := range all {
+		all[i].Err = ended(all[i].Err, all[i].touched)
+	}
+}
+
+// apply changes different members, and tells their additions.
+func (s *Sets) apply(key []byte, edits []*edit) {
+	var err error
+	for try, todo := 0, edits; err == nil; try++ {
+		if todo = undone(todo); len(todo) == 0 {
+			break
+		}
+		if try == tries {
+			err = errBusy
+			break
+		}
 		if try > 0 {
 			s.Index.Pause(try)
 		}
-		h, there, err := s.head(key)
-		if err != nil {
-			return err
-		}
-		var known []*edit
-		if !there || h.state == isNew {
-			for _, e := range todo { // what is not there has no item
-				e.was = item{}
-			}
-			known = todo
-		} else if known, err = s.look(key, h.number, todo); err != nil {
-			return err
-		}
-		var ops []*rpcv1.Operation
-		var changing []*edit
-		for _, e := range known {
-			there := e.was != item{}
-			to, do, err := r.decide(e.Score, e.was.score, there)
-			if err != nil {
-				return err
-			}
-			e.done, e.new, e.now = do, do && !there, to
-			if e.changed = do && (!there || to != e.was.score); !e.changed {
-				e.did = true
-				continue
-			}
-			changing = append(changing, e)
-		}
-		if len(changing) > 0 && (!there || h.state == isNew) {
-			if h, err = s.made(key); err != nil {
-				return err
-			}
-		}
-		for _, e := range changing {
-			op := &rpcv1.Operation{Kind: rpcv1.Operation_SWAP, Key: h.number.item(e.Member), Condition: rpcv1.Operation_ABSENT}
-			if !e.new {
-				op.Condition, op.Operand = rpcv1.Operation_EQUAL, e.was.marshal()
-			}
-			e.was = item{pending: true, had: !e.new, score: e.now, stamp: s.draw(), former: e.was.score, formerStamp: e.was.stamp}
-			op.Value = e.was.marshal()
-			ops = append(ops, op)
-		}
-		var begun []*edit
-		var failed *rpcv1.Outcome
-		for i, o := range s.do(ops) {
-			switch o.Code {
-			case rpcv1.Outcome_OK:
-				begun = append(begun, changing[i])
-			case rpcv1.Outcome_ALREADY_EXISTS, rpcv1.Outcome_NOT_FOUND, rpcv1.Outcome_MISMATCH:
-			default:
-				s.changed = s.changed || o.Code == rpcv1.Outcome_UNKNOWN
-				failed = o
-			}
-		}
-		if err := s.settle(key, h.number, begun); err != nil {
-			s.changed = !s.takeBack(key, h.number, begun) || s.changed
-			return err
-		}
-		s.changed = s.changed || len(begun) > 0
-		if err := s.abandon(h.number, begun); err != nil {
-			return err
-		}
-		if failed != nil {
-			return &Failure{failed}
-		}
-		if todo = undone(todo); len(todo) == 0 {
-			return nil
-		}
+		err = s.attempt(key, todo)
 	}
-	return errBusy
+	for _, e := range edits {
+		a := e.of
+		if !e.did && e.err == nil {
+			e.err = err
+		}
+		a.touched = a.touched || e.touched
+		if e.err != nil {
+			if a.Err == nil {
+				a.Err = e.err
+			}
+			continue
+		}
+		if e.new {
+			a.Did.New++
+		}
+		if e.changed && !e.new {
+			a.Did.Changed++
+		}
+		a.Did.Score, a.Did.Done = e.now, e.done
+	}
 }
 
-// do is Index.Do of any number of operations.
-func (s *Sets) do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
-	if len(ops) == 0 {
+// attempt changes different members, or some of them where others change them too. An error holds
+// for all that have no outcome.
+func (s *Sets) attempt(key []byte, todo []*edit) error {
+	h, there, err := s.head(key)
+	if err != nil {
+		return err
+	}
+	known := todo
+	if !there || h.state == isNew {
+		for _, e := range todo { // what is not there has no item
+			e.was = item{}
+		}
+	} else if known, err = s.look(key, h.number, todo); err != nil {
+		return err
+	}
+	changing := make([]*edit, 0, len(known))
+	for _, e := range known {
+		if e.decide(); e.changed && e.err == nil {
+			changing = append(changing, e)
+		}
+	}
+	if len(changing) == 0 {
 		return nil
 	}
-	return s.Index.Do(ops)
+	if !there || h.state == isNew {
+		if h, err = s.made(key); err != nil {
+			return err
+		}
+	}
+	t := newStep(len(changing), itemKeys(changing)+2*itemBytes*len(changing))
+	for _, e := range changing {
+		op := t.add(rpcv1.Operation_SWAP)
+		if op.Key, op.Condition = t.item(h.number, e.Member), rpcv1.Operation_ABSENT; !e.new {
+			op.Condition, op.Operand = rpcv1.Operation_EQUAL, t.stored(e.was)
+		}
+		e.was = item{pending: true, had: !e.new, score: e.now, stamp: s.draw(), former: e.was.score, formerStamp: e.was.stamp}
+		op.Value = t.stored(e.was)
+	}
+	begun := make([]*edit, 0, len(changing))
+	var broken []*edit
+	for i, o := range s.do(t) {
+		switch e := changing[i]; o.Code {
+		case rpcv1.Outcome_OK:
+			e.touched = true
+			begun = append(begun, e)
+		case rpcv1.Outcome_ALREADY_EXISTS, rpcv1.Outcome_NOT_FOUND, rpcv1.Outcome_MISMATCH:
+		default:
+			e.touched, e.err = o.Code == rpcv1.Outcome_UNKNOWN, &Failure{o}
+		}
+	}
+	s.settle(key, h.number, begun)
+	for _, e := range begun {
+		if e.err != nil {
+			broken = append(broken, e)
+		}
+	}
+	s.takeBack(key, h.number, broken)
+	s.abandon(h.number, begun)
+	return nil
+}
+
+// decide notes what becomes of a member whose item is known.
+func (e *edit) decide() {
+	there := e.was != item{}
+	to, do, err := e.of.Rule.decide(e.Score, e.was.score, there)
+	if err != nil {
+		e.err = err
+		return
+	}
+	e.done, e.new, e.now = do, do && !there, to
+	e.changed = do && (!there || to != e.was.score)
+	e.did = !e.changed
 }
 
 // Remove removes members, and returns how many were there. A set without members is gone.
@@ -244,21 +304,22 @@ func (s *Sets) Remove(key []byte, members [][]byte) (removed int, err error) {
 // remove removes members whose items are known, and returns those that it removed. A change that is
 // pending is made, and undone with its member.
 func (s *Sets) remove(n number, edits []*edit) (gone []*edit, err error) {
-	ops := make([]*rpcv1.Operation, len(edits))
-	for i, e := range edits {
-		ops[i] = &rpcv1.Operation{Kind: rpcv1.Operation_REMOVE, Key: n.item(e.Member), Condition: rpcv1.Operation_EQUAL, Operand: e.was.marshal()}
+	t := newStep(len(edits), itemKeys(edits)+itemBytes*len(edits))
+	for _, e := range edits {
+		op := t.add(rpcv1.Operation_REMOVE)
+		op.Key, op.Condition, op.Operand = t.item(n, e.Member), rpcv1.Operation_EQUAL, t.stored(e.was)
 	}
 	var failed *rpcv1.Outcome
-	var stale []*rpcv1.Operation
-	for i, o := range s.do(ops) {
+	stale := newStep(len(edits), entryKeys(edits))
+	for i, o := range s.do(t) {
 		e := edits[i]
 		switch o.Code {
 		case rpcv1.Outcome_OK:
 			s.changed, e.did = true, true
 			gone = append(gone, e)
-			stale = append(stale, &rpcv1.Operation{Kind: rpcv1.Operation_DELETE, Key: n.entry(e.was.score, e.Member, e.was.stamp)})
+			stale.add(rpcv1.Operation_DELETE).Key = stale.entry(n, e.was.score, e.Member, e.was.stamp)
 			if e.was.had {
-				stale = append(stale, &rpcv1.Operation{Kind: rpcv1.Operation_DELETE, Key: n.entry(e.was.former, e.Member, e.was.formerStamp)})
+				stale.add(rpcv1.Operation_DELETE).Key = stale.entry(n, e.was.former, e.Member, e.was.formerStamp)
 			}
 		case rpcv1.Outcome_NOT_FOUND, rpcv1.Outcome_MISMATCH:
 		default:

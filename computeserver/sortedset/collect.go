@@ -56,7 +56,7 @@ func (s *Sets) Collect(from, end []byte) (next []byte, did int, err error) {
 			dead = append(dead, &rpcv1.Operation{Kind: rpcv1.Operation_DELETE, Key: u.key})
 		}
 	}
-	for _, o := range s.do(dead) {
+	for _, o := range s.doAll(dead) {
 		if o.Code.Meaning().Answer {
 			did++
 		} else if err == nil {
@@ -100,7 +100,7 @@ func (s *Sets) owners(all []*part) (err error) {
 	}
 	var rooted []*part
 	var heads []*rpcv1.Operation
-	for i, o := range s.do(ops) {
+	for i, o := range s.doAll(ops) {
 		switch p := all[i]; o.Code {
 		case rpcv1.Outcome_NOT_FOUND:
 			p.known = true
@@ -112,7 +112,7 @@ func (s *Sets) owners(all []*part) (err error) {
 			err = &Failure{o}
 		}
 	}
-	for i, o := range s.do(heads) {
+	for i, o := range s.doAll(heads) {
 		p := rooted[i]
 		if p.known = o.Code == rpcv1.Outcome_WRONG_TYPE; p.known {
 			continue
@@ -161,7 +161,7 @@ func (s *Sets) sift(all []*part) (err error) {
 			}
 		}
 	}
-	for i, o := range s.do(ops) {
+	for i, o := range s.doAll(ops) {
 		e := entries[i]
 		if is, ok := parseItem(o.Value); ok && !is.pending && is.stamp == e.stamp {
 			e.of.empty = false
@@ -179,7 +179,8 @@ func (s *Sets) tidy(p *part) (did int, err error) {
 			return did, err
 		}
 	}
-	if _, err := s.settleMost(p.key, p.number, p.pending); err != nil || len(p.entries) == 0 {
+	s.settle(p.key, p.number, p.pending)
+	if err := failed(p.pending, true); err != nil || len(p.entries) == 0 {
 		return did, err
 	}
 	_, did, err = s.check(p.key, p.number, p.entries)

@@ -30,19 +30,26 @@ type (
 	stamp  [stampBytes]byte
 )
 
-// under is the begin of the keys of one kind under a number.
-func (n number) under(kind byte) []byte {
-	return append(append([]byte(Prefix), n[:]...), kind)
+// underBytes is how long the begin of the keys of one kind is.
+const underBytes = len(Prefix) + numberBytes + 1
+
+// appendUnder appends the begin of the keys of one kind under a number.
+func (n number) appendUnder(dst []byte, kind byte) []byte {
+	return append(append(append(dst, Prefix...), n[:]...), kind)
 }
+
+// under is the begin of the keys of one kind under a number.
+func (n number) under(kind byte) []byte { return n.appendUnder(nil, kind) }
 
 func (n number) item(member []byte) []byte { return append(n.under(isItem), member...) }
 
 func (n number) root() []byte { return n.under(isRoot) }
 
-func (n number) entry(score float64, member []byte, of stamp) []byte {
-	key := appendScore(n.under(isEntry), score)
-	key = appendEscaped(key, member)
-	return append(append(key, 0, 0), of[:]...)
+// appendEntry appends the key of an entry.
+func (n number) appendEntry(dst []byte, score float64, member []byte, of stamp) []byte {
+	dst = appendScore(n.appendUnder(dst, isEntry), score)
+	dst = appendEscaped(dst, member)
+	return append(append(dst, 0, 0), of[:]...)
 }
 
 // numberOf is the number of a key that begins with Prefix.
@@ -126,7 +133,10 @@ type item struct {
 
 const itemBytes = 1 + 2*(scoreBytes+stampBytes)
 
-func (i item) marshal() []byte {
+func (i item) marshal() []byte { return i.appendTo(make([]byte, 0, itemBytes)) }
+
+// appendTo appends the item as it is stored: at most itemBytes.
+func (i item) appendTo(dst []byte) []byte {
 	form := byte(1)
 	switch {
 	case i.had:
@@ -134,7 +144,7 @@ func (i item) marshal() []byte {
 	case i.pending:
 		form = 2
 	}
-	b := binary.BigEndian.AppendUint64([]byte{form}, math.Float64bits(i.score))
+	b := binary.BigEndian.AppendUint64(append(dst, form), math.Float64bits(i.score))
 	b = append(b, i.stamp[:]...)
 	if i.had {
 		b = binary.BigEndian.AppendUint64(b, math.Float64bits(i.former))
@@ -172,6 +182,10 @@ func (i item) seen() item {
 
 // settled is the item when its change is whole.
 func (i item) settled() item { return item{score: i.score, stamp: i.stamp} }
+
+// undone is the item of a pending change of a member with a former score when the change is taken
+// back.
+func (i item) undone() item { return item{score: i.former, stamp: i.formerStamp} }
 
 // head is what a set's key has.
 type head struct {

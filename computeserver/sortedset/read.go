@@ -122,18 +122,18 @@ func (s *Sets) check(key []byte, n number, entries [][]byte) (count []*edit, sta
 	if err := s.meet(key, n, all); err != nil {
 		return nil, 0, err
 	}
-	var ops []*rpcv1.Operation
+	var t step
 	for i, e := range all {
 		switch is := e.was.seen(); {
 		case is != (item{}) && is.stamp == stamps[i]:
 			count = append(count, e)
 		case e.was.pending && e.was.stamp == stamps[i]: // it is about to count
 		default:
-			ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_DELETE, Key: entries[i]})
+			t.add(rpcv1.Operation_DELETE).Key = entries[i]
 		}
 	}
-	s.do(ops) // what is left of them is met again
-	return count, len(ops), nil
+	s.do(&t) // what is left of them is met again
+	return count, len(t.ops), nil
 }
 
 // Ends are the ends of a range of members: from is inclusive, to exclusive; nil is no end.
@@ -276,7 +276,9 @@ func (s *Sets) removeRange(key []byte, of [2]Limit, reverse bool, count int) (go
 			break
 		}
 		// One that is pending leaves the range, perhaps: it is walked again.
-		if err := s.settle(key, n, pendingOf(some)); err != nil {
+		pending := pendingOf(some)
+		s.settle(key, n, pending)
+		if err := failed(pending, false); err != nil {
 			return gone, err
 		}
 		some = slices.DeleteFunc(some, func(e *edit) bool { return e.was.pending })

@@ -4,11 +4,11 @@ import rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 
 // read reads the items of members into edit.was: the zero item where there is none.
 func (s *Sets) read(n number, edits []*edit) error {
-	ops := make([]*rpcv1.Operation, len(edits))
-	for i, e := range edits {
-		ops[i] = &rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: n.item(e.Member)}
+	t := newStep(len(edits), itemKeys(edits))
+	for _, e := range edits {
+		t.add(rpcv1.Operation_LOOKUP).Key = t.item(n, e.Member)
 	}
-	for i, o := range s.do(ops) {
+	for i, o := range s.do(t) {
 		is, ok := item{}, true
 		switch o.Code {
 		case rpcv1.Outcome_NOT_FOUND:
@@ -24,20 +24,25 @@ func (s *Sets) read(n number, edits []*edit) error {
 	return nil
 }
 
-// look is read. It returns those that are known; the others were pending, and are settled.
+// look is read. It returns those that are known. Of the others, changes were pending that others
+// had begun: these are settled, or the edit has the error.
 func (s *Sets) look(key []byte, n number, edits []*edit) (known []*edit, err error) {
 	if err := s.read(n, edits); err != nil {
 		return nil, err
 	}
-	var pending []*edit
+	var met, pending []*edit
 	for _, e := range edits {
 		if e.was.pending {
-			pending = append(pending, &edit{Pair: e.Pair, was: e.was})
+			met, pending = append(met, e), append(pending, &edit{Pair: e.Pair, was: e.was})
 		} else {
 			known = append(known, e)
 		}
 	}
-	return known, s.settle(key, n, pending)
+	s.settle(key, n, pending)
+	for i, e := range met {
+		e.err = pending[i].err
+	}
+	return known, nil
 }
 
 // meet is read for a command that changes nothing: see item.seen.
@@ -52,7 +57,11 @@ func (s *Sets) meet(key []byte, n number, edits []*edit) error {
 // entry, the item stays pending, and its former entry is there.
 func (s *Sets) complete(key []byte, n number, edits []*edit) error {
 	pending := pendingOf(edits)
-	if _, err := s.settleMost(key, n, pending); err != nil {
+	if len(pending) == 0 {
+		return nil
+	}
+	s.settle(key, n, pending)
+	if err := failed(pending, true); err != nil {
 		return err
 	}
 	return s.read(n, pending)
@@ -67,134 +76,145 @@ func pendingOf(edits []*edit) (pending []*edit) {
 	return pending
 }
 
-// settle takes steps 2 and 3 of pending items. An edit did what it was to do afterwards, unless the
-// number is dead and the member was new.
-func (s *Sets) settle(key []byte, n number, edits []*edit) error {
-	full, err := s.settleMost(key, n, edits)
-	if err == nil && full != nil {
-		err = &Failure{full}
-	}
-	return err
-}
-
-// settleMost is settle, but for those whose entry has no memory (full, which is nil if there are
-// none). Nothing was done for these, and they are as they were.
-func (s *Sets) settleMost(key []byte, n number, edits []*edit) (full *rpcv1.Outcome, err error) {
-	if len(edits) == 0 {
-		return nil, nil
-	}
-	var ops []*rpcv1.Operation
-	fresh := false
+// failed is the first error of some edits, but, with full, that there was no memory.
+func failed(edits []*edit, full bool) error {
 	for _, e := range edits {
-		ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_UPSERT, Key: n.entry(e.was.score, e.Member, e.was.stamp)})
-		fresh = fresh || !e.was.had
-	}
-	if fresh {
-		ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_SET_HEAD, Key: key})
-	}
-	outcomes := s.do(ops)
-	var lacking []int
-	for i, o := range outcomes[:len(edits)] {
-		switch o.Code {
-		case rpcv1.Outcome_OK:
-		case rpcv1.Outcome_POOL_FULL:
-			lacking = append(lacking, i)
-		default:
-			return nil, &Failure{o}
-		}
-	}
-	// One that is there already may take memory, too, where a design does not change it in place.
-	var there []*rpcv1.Operation
-	for _, i := range lacking {
-		there = append(there, &rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: ops[i].Key})
-	}
-	for n, o := range s.do(there) {
-		switch i := lacking[n]; o.Code {
-		case rpcv1.Outcome_OK:
-			outcomes[i] = o
-		case rpcv1.Outcome_NOT_FOUND:
-			full = outcomes[i]
-		default:
-			return nil, &Failure{o}
-		}
-	}
-	alive := true
-	if fresh {
-		if alive, err = s.alive(key, n, outcomes[len(edits)]); err != nil {
-			return nil, err
-		}
-	}
-	ops = ops[:0]
-	var of []*edit
-	for i, e := range edits {
-		if outcomes[i].Code != rpcv1.Outcome_OK || !e.was.had && !alive {
-			continue
-		}
-		of = append(of, e)
-		ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_SWAP, Key: n.item(e.Member), Condition: rpcv1.Operation_EQUAL, Operand: e.was.marshal(), Value: e.was.settled().marshal()})
-	}
-	swaps := len(ops)
-	for _, e := range of {
-		if e.was.had {
-			ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_DELETE, Key: n.entry(e.was.former, e.Member, e.was.formerStamp)})
-		}
-	}
-	for i, o := range s.do(ops) {
-		switch {
-		case !o.Code.Meaning().Answer:
-			err = &Failure{o}
-		case i < swaps:
-			of[i].did = true
-		}
-	}
-	return full, err
-}
-
-// abandon takes back what settle did not do: new members under a number that is dead. Those that
-// somebody else had settled before it died were members. Only who made a change takes it back.
-func (s *Sets) abandon(n number, edits []*edit) error {
-	var ops []*rpcv1.Operation
-	var of []*edit
-	for _, e := range edits {
-		if !e.did {
-			of = append(of, e)
-			ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_REMOVE, Key: n.item(e.Member), Condition: rpcv1.Operation_EQUAL, Operand: e.was.marshal()})
-		}
-	}
-	for i, o := range s.do(ops) {
-		switch o.Code {
-		case rpcv1.Outcome_OK:
-		case rpcv1.Outcome_MISMATCH, rpcv1.Outcome_NOT_FOUND:
-			// It was settled, and perhaps removed; or collected, and perhaps others wrote theirs.
-			e := of[i]
-			if is, ok := parseItem(o.Value); ok && (is.stamp == e.was.stamp || is.had && is.formerStamp == e.was.stamp) {
-				e.did = true
-				continue
-			}
-			return failure(rpcv1.Outcome_UNKNOWN, "the set was deleted meanwhile; whether the member was added before is not known")
-		default:
-			return &Failure{o}
+		if e.err != nil && !(full && codeOf(e.err) == rpcv1.Outcome_POOL_FULL) {
+			return e.err
 		}
 	}
 	return nil
 }
 
-// takeBack takes new members back whose change failed in the middle, so that they do not come when
-// nobody expects them any more. It reports whether nothing of the edits was done, nor will be. One
-// whose item had a former score stays pending: others may have deleted the entry of that.
-func (s *Sets) takeBack(key []byte, n number, edits []*edit) bool {
-	all := true
-	var ops []*rpcv1.Operation
+// settle takes steps 2 and 3 of pending items. Afterwards an edit did what it was to do, or has the
+// error of a step that failed, or neither: then the member was new, and its number is dead. With
+// the error that there is no memory nothing was done for it, and it is as it was.
+func (s *Sets) settle(key []byte, n number, edits []*edit) {
+	if len(edits) == 0 {
+		return
+	}
+	t := newStep(len(edits)+1, entryKeys(edits))
+	fresh := false
 	for _, e := range edits {
-		if e.was.had {
-			all = false
-			continue
+		t.add(rpcv1.Operation_UPSERT).Key = t.entry(n, e.was.score, e.Member, e.was.stamp)
+		fresh = fresh || !e.was.had
+	}
+	if fresh {
+		t.add(rpcv1.Operation_SET_HEAD).Key = key
+	}
+	outcomes := s.do(t)
+	var lacking []*edit
+	there := &step{}
+	for i, e := range edits {
+		e.did, e.err = false, nil
+		switch o := outcomes[i]; o.Code {
+		case rpcv1.Outcome_OK:
+		case rpcv1.Outcome_POOL_FULL:
+			e.err = &Failure{o}
+			lacking = append(lacking, e)
+			there.add(rpcv1.Operation_LOOKUP).Key = t.ops[i].Key
+		default:
+			e.err = &Failure{o}
 		}
-		ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_REMOVE, Key: n.item(e.Member), Condition: rpcv1.Operation_EQUAL, Operand: e.was.marshal()})
 	}
-	for _, o := range s.do(ops) {
-		all = all && o.Code == rpcv1.Outcome_OK
+	// One that is there already may take memory, too, where a design does not change it in place.
+	for i, o := range s.do(there) {
+		switch o.Code {
+		case rpcv1.Outcome_OK:
+			lacking[i].err = nil
+		case rpcv1.Outcome_NOT_FOUND:
+		default:
+			lacking[i].err = &Failure{o}
+		}
 	}
-	_ = s.closeEmpty(key, n) // Collect does it later
-	return all
+	alive := true
+	var doubt error
+	if fresh {
+		alive, doubt = s.alive(key, n, outcomes[len(edits)])
+	}
+	var of []*edit
+	for _, e := range edits {
+		if !e.was.had && e.err == nil {
+			e.err = doubt
+		}
+		if e.err == nil && (e.was.had || alive) {
+			of = append(of, e)
+		}
+	}
+	t = newStep(len(of), itemKeys(of)+2*itemBytes*len(of))
+	for _, e := range of {
+		op := t.add(rpcv1.Operation_SWAP)
+		op.Key, op.Condition, op.Operand, op.Value = t.item(n, e.Member), rpcv1.Operation_EQUAL, t.stored(e.was), t.stored(e.was.settled())
+	}
+	former := &step{}
+	for i, o := range s.do(t) {
+		e := of[i]
+		if e.did = o.Code.Meaning().Answer; !e.did {
+			e.err = &Failure{o}
+		}
+		// Whoever settled it deletes it. Where somebody took the change back, it counts.
+		if o.Code == rpcv1.Outcome_OK && e.was.had {
+			former.add(rpcv1.Operation_DELETE).Key = former.entry(n, e.was.former, e.Member, e.was.formerStamp)
+		}
+	}
+	s.do(former) // what is left of them is met
+}
+
+// abandon takes back what settle did not do: new members under a number that is dead. Those that
+// somebody else had settled before it died were members. Only who made a change takes it back.
+func (s *Sets) abandon(n number, edits []*edit) {
+	var of []*edit
+	for _, e := range edits {
+		if !e.did && e.err == nil {
+			of = append(of, e)
+		}
+	}
+	for i, o := range s.do(takenBack(n, of)) {
+		e := of[i]
+		switch o.Code {
+		case rpcv1.Outcome_OK:
+			e.touched = false
+		case rpcv1.Outcome_MISMATCH, rpcv1.Outcome_NOT_FOUND:
+			// It was settled, and perhaps removed; or collected, and perhaps others wrote theirs.
+			is, ok := parseItem(o.Value)
+			if e.did = ok && (is.stamp == e.was.stamp || is.had && is.formerStamp == e.was.stamp); !e.did {
+				e.err = failure(rpcv1.Outcome_UNKNOWN, "the set was deleted meanwhile; whether the member was added before is not known")
+			}
+		default:
+			e.err = &Failure{o}
+		}
+	}
+}
+
+// takenBack is the step that takes changes back which are pending: a new member goes, and another
+// one gets what it had.
+func takenBack(n number, edits []*edit) *step {
+	t := newStep(len(edits), itemKeys(edits)+2*itemBytes*len(edits))
+	for _, e := range edits {
+		op := t.add(rpcv1.Operation_REMOVE)
+		if op.Key, op.Condition, op.Operand = t.item(n, e.Member), rpcv1.Operation_EQUAL, t.stored(e.was); e.was.had {
+			op.Kind, op.Value = rpcv1.Operation_SWAP, t.stored(e.was.undone())
+		}
+	}
+	return t
+}
+
+// takeBack takes changes back that failed in the middle, so that they do not come when nobody
+// expects them any more. Those edits are untouched whose item was still that of step 1: then
+// nothing of them was done, nor will be.
+func (s *Sets) takeBack(key []byte, n number, edits []*edit) {
+	var of []*edit
+	fresh := false
+	for _, e := range edits {
+		if e.err != nil {
+			of = append(of, e)
+			fresh = fresh || !e.was.had
+		}
+	}
+	for i, o := range s.do(takenBack(n, of)) {
+		of[i].touched = o.Code != rpcv1.Outcome_OK
+	}
+	if fresh {
+		_ = s.closeEmpty(key, n) // Collect does it later
+	}
 }

@@ -25,28 +25,41 @@
 //
 //	1  item: {new score, stamp, pending; former score, stamp}, if the item is still as it was read
 //	2  the entry of the new stamp is written; where there was no item, the head is read
-//	3  the item is settled, if it is still that of step 1; the former entry is deleted
+//	3  the item is settled, if it is still that of step 1
+//	4  the former entry is deleted, by the one whose step 3 settled the item
 //
-// Whoever meets a pending item takes steps 2 and 3 before anything else, and then goes by what the
+// Whoever meets a pending item takes steps 2 to 4 before anything else, and then goes by what the
 // item is (settle). They may be taken by several, at any time, and in part:
 //
 //   - Step 2 writes an entry that counts for the item of step 1 only. Written late, when the member
 //     has changed since, it is stale.
-//   - Step 3 deletes an entry whose stamp the item does not have any more, for good.
+//   - Step 4 deletes an entry whose stamp the item does not have any more, for good: it had another
+//     one, settled.
 //
 // So a settled item always has its entry: the entry was written before the item was settled, and is
-// deleted only by those that saw the item with another stamp, or saw it gone. A crash between two
-// steps leaves a pending item, or a stale entry. Whoever meets a stale entry deletes it; nobody is
-// told of one.
+// deleted only by those that saw the item settled with another stamp, or saw it gone. A crash
+// between two steps leaves a pending item, or a stale entry. Whoever meets a stale entry deletes
+// it; nobody is told of one. So step 4 may fail, and the change is made.
 //
 // Step 2 may find no memory for the entry. Then the item stays pending, and a reader goes by what
-// the member had before (item.seen): the former entry is there, as nobody deletes it before step 2
-// was taken, and a new member is not there yet. So a full pool keeps nobody from reading. The
-// server that made a change takes a new member back (takeBack), if its item is still that of step
-// 1.
+// the member had before (item.seen): the former entry is there, as nobody deletes it before the
+// item is settled, and a new member is not there yet. So a full pool keeps nobody from reading.
+//
+// The server that made a change takes it back where a step fails (takeBack): a new member goes, and
+// another one gets its former score and stamp back, if the item is still that of step 1. Then it
+// was never settled with the new stamp, nor will it be. So nobody was told of the change, the
+// former entry is there, and an entry of the new stamp is stale. No other server takes a change
+// back, since the one that made it may tell its program that it is made. A former stamp comes back
+// only here: it counted all the time.
 //
 // A member is removed by removing its item, if that is still as it was read, then its entries. An
 // item that is pending is removed as well: its change was made, and undone. That takes no memory.
+//
+// Changes of different members are made side by side (AddEach), also those of several commands of a
+// pipeline: all take step 1, then all take step 2. None of the steps of one member depends on
+// another member. So a step that fails ends the change of its member alone, and the order in which
+// their changes are seen, or survive a crash, is any. Changes of one member are made in their
+// order, each when the one before has ended.
 //
 // A member that is read alone is linearizable: a change is made when its item is settled, or
 // removed while it is pending. Nobody is told of it before. A read of several members, and a count,
@@ -109,7 +122,7 @@ type Sets struct {
 	Index            Index
 	MaxKey, MaxValue int // bytes
 
-	changed bool // a member was changed, or may have been: only ended asks
+	changed bool // a member was removed, or may have been: only ended asks
 	doubt   bool // it is not known whether one was removed
 }
 
@@ -128,13 +141,24 @@ func failure(code rpcv1.Outcome_Code, format string, args ...any) error {
 
 var errBusy = failure(rpcv1.Outcome_UNAVAILABLE, "others change the same members all the time; try again")
 
-// ended is the error with which a command ends that changes members, by that of a step. DATA_LOST
-// stays what it is.
-func (s *Sets) ended(err error) error {
-	if f := (*Failure)(nil); err == nil || !s.changed || errors.As(err, &f) && f.Outcome.Code == rpcv1.Outcome_DATA_LOST {
+// ended is the error with which a command ends that changes members, by that of a step. changed is
+// whether it has changed one, or may have. DATA_LOST stays what it is.
+func ended(err error, changed bool) error {
+	if err == nil || !changed || codeOf(err) == rpcv1.Outcome_DATA_LOST {
 		return err
 	}
 	return failure(rpcv1.Outcome_UNKNOWN, "some members were changed, others may have been: %v", err)
+}
+
+// ended is the error with which a command ends that removes members.
+func (s *Sets) ended(err error) error { return ended(err, s.changed) }
+
+// codeOf is the code of a step's error.
+func codeOf(err error) rpcv1.Outcome_Code {
+	if f := (*Failure)(nil); errors.As(err, &f) {
+		return f.Outcome.Code
+	}
+	return rpcv1.Outcome_UNAVAILABLE
 }
 
 // Check returns an error for an index that cannot have sets, or not this one.
