@@ -170,6 +170,20 @@ var setMistakes = []*setMistake{
 		}
 		return out
 	}},
+	{"the former entry is deleted although the change was not settled", func(x *wrongSets, ops []*rpcv1.Operation) []*rpcv1.Outcome {
+		out := x.Index.Do(ops)
+		var former []*rpcv1.Operation
+		for i, op := range ops {
+			if settles(op) && op.Operand[0] == 3 && bytes.Equal(op.Value[9:15], op.Operand[9:15]) && out[i].Code == rpcv1.Outcome_MISMATCH {
+				was := &rpcv1.Operation{Key: op.Key, Value: append([]byte{1}, op.Operand[15:]...)}
+				former = append(former, &rpcv1.Operation{Kind: rpcv1.Operation_DELETE, Key: entryOf(was)})
+			}
+		}
+		if len(former) > 0 {
+			x.Index.Do(former)
+		}
+		return out
+	}},
 }
 
 // settledForm is an item when its change is whole.
@@ -193,7 +207,7 @@ func TestSetMovesCatchMistakes(t *testing.T) {
 			t.Errorf("not caught by %d seeds from %d on", within, from)
 		})
 	}
-	for i, from := range []uint64{3, 1, 9, 10, 14, 43, 237} {
+	for i, from := range []uint64{3, 1, 9, 10, 14, 43, 237, 0} {
 		caught(setMistakes[i].name, ownRun{fault: setMistakes[i]}, from)
 	}
 	caught(string(replyEarly), ownRun{wrong: replyEarly}, 0)

@@ -144,6 +144,43 @@ func (m meddled) Do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
 	return m.Index.Do(ops)
 }
 
+// TestTakenBackBesideAHelper: a change is taken back while another server completes it, which has
+// written the entry. The member keeps its former score, and ranges show it.
+func TestTakenBackBesideAHelper(t *testing.T) {
+	withSets(t, func(c *Engine, _ *memindex.Store, sets func() *sortedset.Sets) {
+		addOne(sets(), "a", 1)
+		settled := func(ops []*rpcv1.Operation) bool { return len(ops[0].Value) > 0 && ops[0].Value[0] == 1 }
+		maker, helper, right := sets(), sets(), sets()
+		var takesBack []*rpcv1.Operation
+		helper.Index = meddled{helper.Index, func(ops []*rpcv1.Operation) {
+			if settled(ops) {
+				if o := right.Index.Do(takesBack)[0]; o.Code != rpcv1.Outcome_OK {
+					t.Errorf("taking back ended with %v", o.Code)
+				}
+			}
+		}}
+		maker.Index = meddled{faulty{maker.Index, isEntry, rpcv1.Outcome_POOL_FULL}, func(ops []*rpcv1.Operation) {
+			if settled(ops) && takesBack == nil {
+				takesBack = ops
+				if err := helper.Scores(setKey, [][]byte{[]byte("a")}, func(float64, bool) {}); err != nil {
+					t.Error(err)
+				}
+			}
+		}}
+		if addOne(maker, "a", 2); takesBack == nil {
+			t.Error("nothing was taken back")
+		}
+		got := ""
+		err := sets().ByScore(setKey, sortedset.All, false, 0, func(p sortedset.Pair) bool { got += fmt.Sprintf("%s=%v ", p.Member, p.Score); return true })
+		if got != "a=1 " || err != nil {
+			t.Errorf("the range is %q: %v", got, err)
+		}
+		if err := atRest(c); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestAddToACollectedSet: where a set is deleted and collected while a member is added, and others
 // write the same member under its number, the member was not added for all that its item is another
 // one.

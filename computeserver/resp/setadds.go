@@ -82,8 +82,9 @@ func (a addition) pairs() ([]sortedset.Pair, error) {
 
 // addRun is what came of a run, until its commands are replied.
 type addRun struct {
+	first int // its first command, in the window
 	asked []addition
-	ended []sortedset.Addition // the next one is the first
+	ended []sortedset.Addition
 }
 
 // take adds a command to the run.
@@ -108,15 +109,16 @@ func (c *conn) cmdZIncrBy(args [][]byte) { c.addMembers(zincrbyCommand, args) }
 // addMembers replies a command, and does its run if it is the first one.
 func (c *conn) addMembers(k *command, args [][]byte) {
 	var alone addRun
-	run := &alone
+	run, at := &alone, 0
 	if w := c.window; w != nil {
-		run = &w.adds
+		run, at = &w.adds, w.at
 	}
-	if len(run.ended) == 0 && !c.runAdditions(run, k, args) {
-		return
+	if n := at - run.first; n < 0 || n >= len(run.ended) {
+		if !c.runAdditions(run, at, k, args) {
+			return
+		}
 	}
-	a, did := run.asked[0], run.ended[0]
-	run.asked, run.ended = run.asked[1:], run.ended[1:]
+	a, did := run.asked[at-run.first], run.ended[at-run.first]
 	switch {
 	case did.Err != nil:
 		c.failSet(did.Err)
@@ -134,8 +136,8 @@ func (c *conn) addMembers(k *command, args [][]byte) {
 
 // runAdditions does the command that runs, and those of its run behind it. It is false if the
 // command has its reply.
-func (c *conn) runAdditions(run *addRun, k *command, args [][]byte) bool {
-	*run = addRun{}
+func (c *conn) runAdditions(run *addRun, at int, k *command, args [][]byte) bool {
+	*run = addRun{first: at}
 	if err := run.take(k, args); err != nil {
 		c.replyError(err.Error())
 		return false

@@ -26,7 +26,7 @@ type window struct {
 	commands []pending
 	at       int       // the command that runs
 	behind   []pending // those behind it
-	upTo     int // commands before this one need no look ahead
+	upTo     int       // commands before this one need no look ahead
 	prepared bool
 
 	answers []answer

@@ -215,7 +215,6 @@ func (s *Sets) attempt(key []byte, todo []*edit) error {
 		op.Value = t.stored(e.was)
 	}
 	begun := make([]*edit, 0, len(changing))
-	var broken []*edit
 	for i, o := range s.do(t) {
 		switch e := changing[i]; o.Code {
 		case rpcv1.Outcome_OK:
@@ -227,12 +226,7 @@ func (s *Sets) attempt(key []byte, todo []*edit) error {
 		}
 	}
 	s.settle(key, h.number, begun)
-	for _, e := range begun {
-		if e.err != nil {
-			broken = append(broken, e)
-		}
-	}
-	s.takeBack(key, h.number, broken)
+	s.takeBack(key, h.number, begun)
 	s.abandon(h.number, begun)
 	return nil
 }

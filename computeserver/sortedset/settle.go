@@ -211,6 +211,9 @@ func (s *Sets) takeBack(key []byte, n number, edits []*edit) {
 			fresh = fresh || !e.was.had
 		}
 	}
+	if len(of) == 0 {
+		return
+	}
 	for i, o := range s.do(takenBack(n, of)) {
 		of[i].touched = o.Code != rpcv1.Outcome_OK
 	}
