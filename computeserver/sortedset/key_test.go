@@ -22,7 +22,7 @@ func TestEntriesCompare(t *testing.T) {
 		a, b := someMember.Draw(t, "a"), someMember.Draw(t, "b")
 		x, y := someScore.Draw(t, "x"), someScore.Draw(t, "y")
 		of := stamp(rapid.SliceOfN(rapid.Byte(), stampBytes, stampBytes).Draw(t, "stamp"))
-		one, two := n.entry(x, a, of), n.entry(y, b, stamp{9})
+		one, two := n.appendEntry(nil, x, a, of), n.appendEntry(nil, y, b, stamp{9})
 		want := cmp.Or(cmp.Compare(x, y), bytes.Compare(a, b))
 		if got := bytes.Compare(one, two); want != 0 && got != want {
 			t.Fatalf("(%v, %q) compares with (%v, %q) as %d, want %d", x, a, y, b, got, want)
