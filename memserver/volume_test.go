@@ -367,8 +367,8 @@ func TestNumberOfFirstProcess(t *testing.T) {
 	}
 }
 
-// TestFirstOfNewMemory: a server that finds no memory and no files says that it found nothing of the
-// processes of its pod before it, whether that is named or not. They may have served.
+// TestFirstOfNewMemory: a server that finds no memory and no files says that it found nothing of
+// the processes of its pod before it, whether that is named or not. They may have served.
 func TestFirstOfNewMemory(t *testing.T) {
 	for _, pod := range []string{"", "pod-a"} {
 		for what, c := range map[string]Config{"memory": volumeConfig(t, t.TempDir(), pod), "files": keptConfig(t, t.TempDir(), pod)} {

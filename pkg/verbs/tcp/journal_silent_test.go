@@ -55,8 +55,8 @@ func TestSilentClientBesideACopy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Until the server has begun with the silent client, and waits for it: then these changes are all
-	// that is recorded.
+	// Until the server has begun with the silent client, and waits for it: then these changes are
+	// all that is recorded.
 	for alone := 0; alone < 300 || j.Last() == start+own; alone++ {
 		before := j.Last()
 		if err := verbs.Post(q, []verbs.Request{{Op: verbs.Write, Remote: 4096, Local: local}}); err != nil {
