@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +109,7 @@ func TestFailureMatrix(t *testing.T) {
 	e := s.replicatedOnTwo(1000)
 	s.loses(e, "2", "kill", "start")
 	s.loses(e, "3", "cut", "heal")
+	s.loses(e, "2", "suspend", "resume")
 
 	e.begin("with a compute server")
 	s.failOver("0", func(pod string) {
@@ -164,16 +166,16 @@ func TestFailureMatrix(t *testing.T) {
 	s.condition("DataLost", "False")
 }
 
-// TestNodes loses a node a minute, one after the other, without power or without a network. No
-// request fails and nothing is lost.
+// TestNodes loses a node a minute, one after the other, without power, without a network, or
+// standing still. No request fails and nothing is lost.
 func TestNodes(t *testing.T) {
 	length, random := soak(t)
 	s := newSpaceAlone(t)
 	e := s.replicatedOnTwo(1000)
 	lost := 0
 	for end := time.Now().Add(length); time.Now().Before(end); lost++ {
-		ways := [][2]string{{"kill", "start"}, {"cut", "heal"}}
-		way, number := ways[random.IntN(2)], []string{"2", "3"}[random.IntN(2)]
+		ways := [][2]string{{"kill", "start"}, {"cut", "heal"}, {"suspend", "resume"}}
+		way, number := ways[random.IntN(len(ways))], []string{"2", "3"}[random.IntN(2)]
 		s.loses(e, number, way[0], way[1])
 	}
 	t.Logf("%d nodes were lost", lost)
@@ -184,11 +186,26 @@ func TestNodes(t *testing.T) {
 }
 
 // TestDrainsInTurn drains one node after the other of the memory that is kept twice, as an upgrade
-// of a cluster does. Each drain ends by itself, no request fails and nothing is lost.
+// of a cluster does. Each drain ends by itself, no request fails and nothing is lost. Two of the
+// nodes are in one zone: before the first drain no volume has both copies in it.
 func TestDrainsInTurn(t *testing.T) {
 	s := newSpaceAlone(t)
+	zone := func(name string) {
+		s.kubectl("label", "node/node2", "topology.kubernetes.io/zone="+name, "--overwrite")
+	}
+	zone("zone1")
+	t.Cleanup(func() { zone("zone2") })
 	s.newIndex(replicated(indexManifest), "2/2", "2/2")
 	s.inSync("")
+	for _, volume := range []string{"0", "1"} {
+		third := 0
+		for _, of := range []string{"primary", "backup"} {
+			if s.jsonpath("pod/"+s.volume(volume, of), "{.spec.nodeName}") == "node3" {
+				third++
+			}
+		}
+		s.is(fmt.Sprintf("volume %s: %d copies outside of zone1", volume, third), fmt.Sprintf("volume %s: 1 copies outside of zone1", volume))
+	}
 	s.fill()
 	e := s.startExercise(1000)
 	for _, node := range []string{"node1", "node2", "node3"} {

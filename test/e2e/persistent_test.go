@@ -34,6 +34,17 @@ func (s *space) bound(claims int) {
 	s.node("exec", "1", "sh", "-c", "chmod 777 /tmp/hostpath_pv/*")
 }
 
+// contents are the incarnations of the memory's volumes, whichever pod has which.
+func (s *space) contents() string {
+	s.Helper()
+	var all []string
+	for _, server := range strings.Fields(s.incarnations()) {
+		all = append(all, server[strings.Index(server, "="):])
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
 // TestPersistent: all pods of an index are deleted by force at once while a program writes, with
 // one copy of its memory on disks and with two. Its memory pods come back with their claims, and
 // nothing that was acknowledged is lost.
@@ -44,15 +55,7 @@ func TestPersistent(t *testing.T) {
 	s.newIndex(persistent, "2/2", "2/2")
 	s.is(s.jsonpath("dmi/x", "{.status.durability}"), "Persistent")
 	s.fill()
-	contents := func() string { // whichever pod has which
-		var all []string
-		for _, server := range strings.Fields(s.incarnations()) {
-			all = append(all, server[strings.Index(server, "="):])
-		}
-		slices.Sort(all)
-		return strings.Join(all, " ")
-	}
-	before := contents()
+	before := s.contents()
 	e := s.startExercise(300)
 	for _, phase := range []string{"with one copy", "with two copies"} {
 		if phase == "with two copies" {
@@ -77,7 +80,7 @@ func TestPersistent(t *testing.T) {
 		s.filled()
 	}
 	s.inSync("")
-	s.is(contents(), before)
+	s.is(s.contents(), before)
 	s.is(s.jsonpath("pvc", "{.items[*].metadata.name}"), "x-memory-0 x-memory-1 x-memory-1024 x-memory-1025")
 	s.condition("DataLost", "False")
 	t.Logf("%s requests failed", e.finishWithFailures())
