@@ -42,10 +42,11 @@ func (s *space) counts() (ended func() int) {
 // back by itself with all that it had.
 func TestSwitchedOff(t *testing.T) {
 	s := newSpaceAlone(t)
-	manifest := strings.Replace(persistent, "persistence: {}", "persistence: {}, copies: 2", 1)
-	s.apply(manifest)
+	s.apply(persistent)
+	s.bound(2)
+	s.newIndex(persistent, "2/2", "2/2")
+	s.kubectl("patch", "dmmp/x-memory", "--type=merge", `--patch={"spec":{"copies":2}}`)
 	s.bound(4)
-	s.newIndex(manifest, "2/2", "2/2")
 	s.inSync("")
 	s.fill()
 	before := s.contents()
