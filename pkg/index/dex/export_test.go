@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/wal"
@@ -192,4 +193,12 @@ func LogLater(i index.Index) error {
 		return err
 	}
 	return log.Wait(p.LSN(), index.DefaultLimit)
+}
+
+// foundFrame is the frame of the leaf to which inner nodes lead with key; nil if it has none.
+func (s *session) foundFrame(key []byte) (f *frame.Frame, leaf pool.Addr, err error) {
+	s.together()
+	s.locate([][]byte{key})
+	f, leaf, _, err = s.frameOf(0, key)
+	return f, leaf, err
 }

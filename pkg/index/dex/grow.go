@@ -142,9 +142,10 @@ func (s *session) growSome(keys, values [][]byte) error {
 	var f *frame.Frame
 	var a pool.Addr
 	for k, i := range g.todo {
-		if f == nil || !s.encloses(f, a, keys[i]) { // most keys lie where the one before lies
+		// The key may have left the noted leaf: then its change makes room for it.
+		if l := &s.batch.ready.located; f == nil || l.hints[i] == 0 || l.leaves[i] != a {
 			var err error
-			if f, a, err = s.foundFrame(keys[i]); err != nil {
+			if f, a, _, err = s.frameOf(i, keys[i]); err != nil {
 				return err
 			}
 		}
@@ -169,17 +170,11 @@ func (s *session) growSome(keys, values [][]byte) error {
 		}
 		if !over {
 			g.later = append(g.later, g.group[:n]...)
+			s.batch.ready.located.moved(g.group[:n])
 		}
 	}
 	g.todo, g.later = g.later, g.todo
 	return nil
-}
-
-// foundFrame is the frame of the leaf to which inner nodes lead with key; nil if it has none.
-func (s *session) foundFrame(key []byte) (f *frame.Frame, leaf pool.Addr, err error) {
-	a, hint := s.b.DescendCached(key)
-	f, leaf, _, err = s.frameAt(key, a, hint)
-	return f, leaf, err
 }
 
 // growFrame divides the leaf at a, which f may hold, if it lacks room for those of the keys that
@@ -196,6 +191,7 @@ func (s *session) growFrame(f *frame.Frame, a pool.Addr, keys, values [][]byte, 
 	}
 	s.x.presplits.met()
 	s.beginRound()
+	s.batch.ready.located.moved(group)
 	err = s.growLeaf(f, a)
 	if errors.Is(err, index.ErrPoolFull) {
 		return true, nil // the changes look for room by themselves

@@ -54,8 +54,7 @@ type readiness struct {
 
 	prepared prepared
 	growth   growth
-	leaves   [mostTogether]pool.Addr // where the slots lead
-	hints    [mostTogether]uint32
+	located  located
 
 	calls uint32        // of Prepare
 	trip  time.Duration // that a round trip takes, about; 0 = not known
@@ -132,12 +131,13 @@ func (s *session) Prepare(keys, values [][]byte) error {
 // frames (grow.go), then looks at each, and if that got some of their leaves frames it makes room
 // in those.
 func (s *session) prepareMany(keys, values [][]byte) error {
+	s.locate(keys)
 	err := s.grow(keys, values)
 	s.endRound() // so that epochs wait for one round only
 	read, together := 0, len(s.batch.buffers)
 	for first := 0; first < len(keys) && err == nil; first += together {
 		n := min(len(keys)-first, together)
-		err = s.prepareSome(keys[first:first+n], values[first:first+n])
+		err = s.prepareSome(first, keys[first:first+n], values[first:first+n])
 		read += s.batch.ready.read
 		s.endRound()
 	}
@@ -148,23 +148,15 @@ func (s *session) prepareMany(keys, values [][]byte) error {
 	return err
 }
 
-// prepareSome prepares for as many changes as there are buffers.
-func (s *session) prepareSome(keys, values [][]byte) error {
+// prepareSome prepares for as many changes as there are buffers, of those from first on.
+func (s *session) prepareSome(first int, keys, values [][]byte) error {
 	w := &s.batch.ready
 	w.n, w.flush, w.read = 0, 0, 0
-	for i, key := range keys { // so that the processor waits for all of them at once
-		w.hints[i] = 0
-		if s.x.lay.CheckKey(key) == nil {
-			if w.leaves[i], w.hints[i] = s.b.DescendCached(key); w.hints[i] != 0 {
-				s.x.cache.Prefetch(w.hints[i])
-			}
-		}
-	}
 	for i, key := range keys {
 		if s.x.lay.CheckPair(key, values[i]) != nil || s.x.ranges.Load().At(key) < 0 {
 			continue
 		}
-		f, a, since, err := s.frameAt(key, w.leaves[i], w.hints[i])
+		f, a, since, err := s.frameOf(first+i, key)
 		switch {
 		case err != nil:
 			return err
@@ -184,25 +176,6 @@ func (s *session) prepareSome(keys, values [][]byte) error {
 		}
 	}
 	return nil
-}
-
-// frameAt returns the leaf to which inner nodes lead with key, and its frame. a and hint are what
-// DescendCached returned. Each may be old by now: who locks the frame looks again. Without a frame
-// it returns nil, and what the eviction clock showed before it looked.
-func (s *session) frameAt(key []byte, a pool.Addr, hint uint32) (f *frame.Frame, leaf pool.Addr, since uint64, err error) {
-	if hint != 0 {
-		if f := s.x.cache.Frame(hint); f.Addr() == a {
-			return f, a, 0, nil
-		}
-	}
-	s.beginRound()
-	p, err := s.b.Descend(key)
-	if err != nil {
-		return nil, pool.Nil, 0, err
-	}
-	since = s.x.cache.Clock.Now()
-	op.Pause(s.x.env)
-	return s.x.cache.Locate(&p), p.Addr(), since, nil
 }
 
 // fetch has the leaf at a READ for key, unless it is READ already.

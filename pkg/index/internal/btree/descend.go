@@ -160,9 +160,19 @@ func (s *Session) evict(n *inner) {
 }
 
 // admit puts a copy that is as new as the operation under way into the cache.
-func (s *Session) admit(n *inner) {
+func (s *Session) admit(n *inner) { s.admitPart(n, nil) }
+
+// admitPart is admit of a copy of a node that was split from the one that whole is a copy of; nil =
+// it is a copy of the same node as the one that the cache has, if it has one.
+func (s *Session) admitPart(n, whole *inner) {
 	if n.Stamp = s.PS.Stamp(); s.t.leafCache != nil && !s.t.config.NoHints {
 		n.addHints()
+		if n.Level() == 1 && s.t.config.Paths == nil { // else a hint stands for a leaf in the cache
+			if whole == nil {
+				whole = s.t.cached(n.Addr, 0)
+			}
+			n.takeHints(whole)
+		}
 	}
 	s.t.cache.Put(&n.Head)
 }

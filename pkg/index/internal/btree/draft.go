@@ -3,6 +3,7 @@ package btree
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index/internal/fence"
@@ -19,23 +20,28 @@ type Draft struct {
 	Level      uint8
 	Children   []pool.Addr
 	Separators [][]byte
+
+	text []byte // of the separators that it was made with
 }
 
 // draft copies n so that it can be changed.
-func (n *inner) draft() *Draft {
+func (n *inner) draft() *Draft { return n.draftIn(new(Draft)) }
+
+// draftIn is draft in d, whose slices are used again. It refers to the fences of n.
+func (n *inner) draftIn(d *Draft) *Draft {
 	const more = 4 // children, mostly
-	d := &Draft{Low: n.low, High: n.high, Rightmost: n.rightmost, Sibling: n.sibling, Level: n.Level()}
-	d.Children = append(make([]pool.Addr, 0, len(n.children)+more), n.children...)
-	d.Separators = make([][]byte, 0, len(n.children)+more)
+	d.Low, d.High, d.Rightmost, d.Sibling, d.Level = n.low, n.high, n.rightmost, n.sibling, n.Level()
+	d.Children = append(slices.Grow(d.Children[:0], len(n.children)+more), n.children...)
+	d.Separators = slices.Grow(d.Separators[:0], len(n.children)+more)
 	size := 8 * len(n.numbers)
 	if n.numbers == nil {
 		size = n.skip*(len(n.children)-1) + len(n.seps)
 	}
-	all := make([]byte, 0, size) // of the separators
+	d.text = slices.Grow(d.text[:0], size)
 	for i := range len(n.children) - 1 {
-		from := len(all)
-		all = n.appendSeparator(all, i)
-		d.Separators = append(d.Separators, all[from:len(all):len(all)])
+		from := len(d.text)
+		d.text = n.appendSeparator(d.text, i)
+		d.Separators = append(d.Separators, d.text[from:len(d.text):len(d.text)])
 	}
 	return d
 }

@@ -75,62 +75,76 @@ func unitEnd(l *fence.Layout, h *fence.Header, b []byte) int {
 // decodeInner decodes b, which may be any bytes; nil if they are no inner node of address a, or
 // torn. The node is a copy.
 func decodeInner(l *fence.Layout, a pool.Addr, b []byte) *inner {
+	n := new(inner)
+	if !n.decode(l, a, b) {
+		return nil
+	}
+	// others read a copy without a lock: nobody appends to what it has
+	n.children, n.kids, n.numbers = slices.Clip(n.children), slices.Clip(n.kids), slices.Clip(n.numbers)
+	n.ends, n.prefixes, n.seps = slices.Clip(n.ends), slices.Clip(n.prefixes), slices.Clip(n.seps)
+	return n
+}
+
+// decode is decodeInner in an inner that nobody else knows, whose slices are used again. It reports
+// whether n is the node; else n is of no use.
+func (n *inner) decode(l *fence.Layout, a pool.Addr, b []byte) bool {
 	var h fence.Header
 	if !h.Decode(b, l) || h.Level == 0 || h.Count == 0 {
-		return nil
+		return false
 	}
 	end := unitEnd(l, &h, b)
 	if !l.Verify(b, end, a, h.Version) || end == h.End {
-		return nil
+		return false
 	}
 	ends := h.End + childBytes*h.Count
 	at := ends + 2*(h.Count-1)
-	n := &inner{Head: nodecache.Head{Addr: a, Version: h.Version}, rightmost: h.Rightmost, sibling: h.Sibling,
-		memory: innerBytes}
+	n.Head = nodecache.Head{Addr: a, Version: h.Version}
+	n.rightmost, n.sibling, n.memory, n.skip = h.Rightmost, h.Sibling, innerBytes, 0
+	n.hints, n.kids, n.place = nil, nil, nil
 	n.SetLevel(h.Level)
-	fences := room[byte](n, len(h.Low)+len(h.High))
+	fences := room[byte](n, nil, len(h.Low)+len(h.High))
 	n.low, n.high = fences[:len(h.Low):len(h.Low)], fences[len(h.Low):]
 	copy(n.low, h.Low)
 	copy(n.high, h.High)
-	n.children = room[pool.Addr](n, h.Count)
+	n.children = room(n, n.children, h.Count)
 	for i := range n.children {
 		n.children[i] = pool.Addr(binary.LittleEndian.Uint64(b[h.End+childBytes*i:]))
 	}
 	if n.Level() > 1 {
-		n.kids = room[atomic.Pointer[inner]](n, h.Count)
+		n.kids = room(n, n.kids, h.Count)
 	}
 	if l.Uint64 {
 		n.top = binary.BigEndian.Uint64(n.high)
-		n.numbers = room[uint64](n, h.Count-1)
+		n.numbers = room(n, n.numbers, h.Count-1)
 		for i := range n.numbers {
 			n.numbers[i] = binary.BigEndian.Uint64(b[ends+8*i:])
 		}
-		return n
+		return true
 	}
 	if !n.rightmost {
 		n.skip = item.CommonPrefix(n.low, n.high)
 	}
-	n.ends = room[int32](n, h.Count-1)
-	n.prefixes = room[uint64](n, h.Count-1)
-	n.seps = room[byte](n, end-at)
+	n.ends = room(n, n.ends, h.Count-1)
+	n.prefixes = room(n, n.prefixes, h.Count-1)
+	n.seps = room(n, n.seps, end-at)
 	copy(n.seps, b[at:end])
 	before := 0
 	for i := range n.ends {
 		e := int(binary.LittleEndian.Uint16(b[ends+2*i:]))
 		if e < before || e > len(n.seps) {
-			return nil
+			return false
 		}
 		n.ends[i] = int32(e)
 		n.prefixes[i] = item.PrefixOf(n.seps[before:e])
 		before = e
 	}
-	return n
+	return true
 }
 
 // addHints gives a copy of level 1, which nobody else knows yet, room for a leaf cache's hints.
 func (n *inner) addHints() {
 	if n.Level() == 1 {
-		n.hints = room[uint32](n, len(n.children))
+		n.hints = room(n, n.hints, len(n.children))
 	}
 }
 
@@ -224,12 +238,12 @@ func (n *inner) above(key []byte) bool { return n.beyond(key, fence.Holding) }
 // in steps of 32.
 const innerBytes = (int(unsafe.Sizeof(inner{})) + 31) &^ 31
 
-// room makes a slice of count elements for n and counts what the allocator really takes for it:
-// append makes use of all of that.
-func room[T any](n *inner, count int) []T {
-	s := slices.Grow([]T(nil), count)
+// room makes s, which n had before, or nil, a slice of count elements for n, and counts what the
+// allocator really takes for it: append makes use of all of that.
+func room[T any](n *inner, s []T, count int) []T {
+	s = slices.Grow(s[:0], count)
 	n.memory += cap(s) * int(unsafe.Sizeof(*new(T)))
-	return s[:count:count]
+	return s[:count]
 }
 
 // innerOf is the copy that a head is of.

@@ -122,7 +122,7 @@ func (s *Session) merge(m *merger, level uint8, key []byte) (more bool, err erro
 	p, err := s.descend(key, fence.Holding, level+1)
 	var n *inner
 	if err == nil {
-		n, err = s.lockInner(p, key, level+1)
+		n, err = s.lockInner(new(inner), p, key, level+1)
 	}
 	if err == errDead {
 		return false, nil

@@ -35,6 +35,8 @@ type Session struct {
 	sep        []byte    // where the leaf begins that was met unconnected
 	parts      []sibling // the new leaves of what was divided
 	halved     halved    // a leaf on its way to two
+	parent     inner     // the node that is to know new ones, under its lock
+	draft      Draft     // of that
 	perLeaf    int       // how many pairs scans found in a leaf: see reach
 	leavesMet  int       // by scans, at most fewLeaves
 	mayOffload bool      // see DescendNear

@@ -89,7 +89,7 @@ func (s *Session) insertSeparators(level uint8, run []sibling) error {
 		p, err := s.descend(run[0].from, fence.Holding, level)
 		var n *inner
 		if err == nil {
-			n, err = s.lockInner(p, run[0].from, level)
+			n, err = s.lockInner(&s.parent, p, run[0].from, level)
 		}
 		if err == errDead {
 			if err = s.Reread(p.addr); err == nil {
@@ -117,15 +117,15 @@ func (s *Session) insertSeparators(level uint8, run []sibling) error {
 	return nil
 }
 
-// lockInner takes the lock of the node of a level that holds sep, starting at p. errDead: p leads
-// to a dead node.
-func (s *Session) lockInner(p Path, sep []byte, level uint8) (*inner, error) {
+// lockInner takes the lock of the node of a level that holds sep, starting at p, and decodes the
+// node into n. errDead: p leads to a dead node.
+func (s *Session) lockInner(n *inner, p Path, sep []byte, level uint8) (*inner, error) {
 	for {
 		if err := s.Lock(p.addr); err != nil {
 			return nil, err
 		}
-		n := decodeInner(s.Lay, p.addr, s.Node)
-		if n == nil && unit.IsDead(p.addr, s.Node) {
+		ok := n.decode(s.Lay, p.addr, s.Node)
+		if !ok && unit.IsDead(p.addr, s.Node) {
 			err := s.Unlock(errDead)
 			if p.parent != nil {
 				s.evict(p.parent)
@@ -139,7 +139,7 @@ func (s *Session) lockInner(p Path, sep []byte, level uint8) (*inner, error) {
 			}
 			return nil, err
 		}
-		if n == nil || n.Level() != level {
+		if !ok || n.Level() != level {
 			return nil, s.Unlock(fmt.Errorf("inner node %v does not verify under its lock: %w", p.addr, index.ErrFormat))
 		}
 		if item.Below(sep, n.low) {
@@ -215,7 +215,7 @@ var errTorn = errors.New("node is torn")
 // Requests: READ of each child, unless it is held; rewrite of n as one unit under its next version,
 // release. With a split, WRITE of the right sibling before them, as in DivideLeaf.
 func (s *Session) addChildren(n *inner, run []sibling) (done int, up []byte, to pool.Addr, err error) {
-	d, added, last := n.draft(), 0, false
+	d, added, last := n.draftIn(&s.draft), 0, false
 	for ; done < len(run) && (done == 0 || !n.above(run[done].from)) && d.Bytes(s.Lay) <= s.Lay.NodeBytes; done++ {
 		c := &run[done]
 		i := n.child(s.Lay, c.from)
@@ -242,6 +242,7 @@ func (s *Session) addChildren(n *inner, run []sibling) (done int, up []byte, to 
 	if d.Bytes(s.Lay) > s.Lay.NodeBytes {
 		var right *Draft
 		right, up = d.split(s.Lay, last)
+		up = bytes.Clone(up) // the parent is drafted in the same place
 		to, err = s.PS.Allocate(s.Lay.NodeBytes, s.t.placeInner(right.Level, right.Children))
 		if err != nil {
 			return 0, nil, 0, s.Unlock(op.Failure(err, false))
@@ -258,10 +259,10 @@ func (s *Session) addChildren(n *inner, run []sibling) (done int, up []byte, to 
 	if err := s.Publish(); err != nil {
 		return 0, nil, 0, err
 	}
-	s.admit(decodeInner(s.Lay, n.Addr, s.Image))
-	if up != nil {
-		s.admit(decodeInner(s.Lay, to, s.Spare))
+	if up != nil { // while the cache has a copy of the whole node
+		s.admitPart(decodeInner(s.Lay, to, s.Spare), s.t.cached(n.Addr, 0))
 	}
+	s.admit(decodeInner(s.Lay, n.Addr, s.Image))
 	return done, up, to, nil
 }
 

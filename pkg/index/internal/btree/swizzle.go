@@ -90,6 +90,35 @@ func (p *Path) hint() *uint32 {
 	return nil
 }
 
+// mostMoved is how many leaves of a copy takeHints looks for in vain.
+const mostMoved = 2 * MaxRing
+
+// takeHints gives n, which nobody else knows yet, what is noted of those of its leaves that old
+// has: an earlier copy of the node, or of the one that it was split from. Else each change of an
+// inner node would make this client search its table for every leaf below. Both have their leaves
+// in the same order.
+func (n *inner) takeHints(old *inner) {
+	if old == nil || len(n.hints) == 0 {
+		return
+	}
+	at, moved := 0, 0
+	for i, a := range n.children {
+		j := at
+		for j < len(old.hints) && old.children[j] != a {
+			j++
+		}
+		switch {
+		case j < len(old.hints):
+			n.hints[i] = atomic.LoadUint32(&old.hints[j])
+			at = j + 1
+		case moved == mostMoved:
+			return
+		default:
+			moved++
+		}
+	}
+}
+
 // DescendCached is a descent for key that follows nothing but places, and is no part of an
 // operation: no epoch waits for it, and copies may be older than the floor. a is where the leaf
 // was, and hint what the leaf cache noted of it; 0 if that is not known. Whoever uses it asks the

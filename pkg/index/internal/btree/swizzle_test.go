@@ -2,6 +2,7 @@ package btree
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/env"
@@ -118,5 +119,55 @@ func TestSwizzleRefuses(t *testing.T) {
 		t.Error("it is found for another address")
 	case up.kid(2, n.Addr, 2, 7) != nil:
 		t.Error("it is found on another level")
+	}
+}
+
+// TestTakeHints: a copy has of each leaf what the copy before had noted of it, and nothing of
+// others, where leaves were added, are gone, or became another node's.
+func TestTakeHints(t *testing.T) {
+	l := testLayout(t, index.Options{Uint64: true, MaxValueBytes: 8})
+	const children = 40
+	hinted := func(leaves ...pool.Addr) *inner {
+		n := cached(t, l, 1<<20, 1, len(leaves), 1)
+		copy(n.children, leaves)
+		n.addHints()
+		return n
+	}
+	var all []pool.Addr
+	for i := range pool.Addr(children) {
+		all = append(all, (i+1)<<10)
+	}
+	old := hinted(all...)
+	for i := range old.hints {
+		old.hints[i] = uint32(i + 1)
+	}
+	for _, leaves := range [][]pool.Addr{
+		all, all[:children/2], all[children/2:], all[:1],
+		slices.Insert(slices.Clone(all), 7, 1<<30), slices.Insert(slices.Clone(all[3:]), 0, 1<<30, 2<<30),
+		slices.Delete(slices.Clone(all), 5, 8), append(slices.Clone(all), 1<<30),
+	} {
+		n := hinted(leaves...)
+		n.takeHints(old)
+		for i, a := range n.children {
+			want := uint32(a >> 10)
+			if want > children {
+				want = 0
+			}
+			if n.hints[i] != want {
+				t.Errorf("of %d leaves the one at %v has hint %d, not %d", len(leaves), a, n.hints[i], want)
+			}
+		}
+	}
+	var strange []pool.Addr
+	for i := range pool.Addr(children) {
+		strange = append(strange, (i+1)<<30)
+	}
+	n := hinted(strange...)
+	n.takeHints(old)
+	n.takeHints(nil)
+	for i := range n.hints {
+		if n.hints[i] != 0 {
+			t.Errorf("leaf %v, which the former copy had not, has hint %d", n.children[i], n.hints[i])
+		}
 	}
 }
