@@ -16,9 +16,9 @@ const (
 )
 
 // dividedKeys are where the ranges of two compute servers begin: the first server's, the second
-// one's, and so on in turn.
+// one's, and so on in turn. Members of sorted sets lie at the end, with the first server.
 func dividedKeys(keys int) []string {
-	return []string{"b", spreadKeys, spreadKey(spreadKeys, keys/2), "l", ycsbKeys + "5"}
+	return []string{"b", spreadKeys, spreadKey(spreadKeys, keys/2), "l", ycsbKeys + "5", "\xff"}
 }
 
 // spreadKey is key i as redis-benchmark writes them.
