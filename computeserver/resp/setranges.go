@@ -159,7 +159,8 @@ func (r *setRange) limited(g *gathered) func(p sortedset.Pair) bool {
 // gatherRanks collects the members from rank start to stop. Ranks are counted from the end that is
 // nearer: members before are read.
 func (r *setRange) gatherRanks(s *sortedset.Sets, key []byte, g *gathered) error {
-	start, stop := r.start, r.stop
+	const most = 1 << 62 // no set has as many members, and sums with it do not overflow
+	start, stop := max(r.start, -most), min(r.stop, most)
 	if start < 0 && stop >= 0 { // only a count says which comes first
 		n, err := s.Card(key)
 		if err != nil {
