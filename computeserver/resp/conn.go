@@ -4,6 +4,7 @@ package resp
 
 import (
 	"net"
+	"sync/atomic"
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -98,8 +99,9 @@ type conn struct {
 	tracking, touched bool
 	login             users.Login // nobody's before AUTH
 	resp3             bool
-	closing           bool // after the replies so far
-	refuse            bool // the commands of this pipeline: draining is nearly over
+	closing           bool        // after the replies so far
+	ended             atomic.Bool // by others: no command is begun any more
+	refuse            bool        // the commands of this pipeline: draining is nearly over
 	tally             count.Tally
 }
 
@@ -130,9 +132,9 @@ func (c *conn) authed() bool { return c.login.User() != nil }
 
 // run runs the complete commands of the read buffer.
 func (c *conn) run() error {
-	for !c.closing {
+	for !c.closing && !c.ended.Load() {
 		commands, broken := c.gather()
-		for i := 0; i < len(commands) && !c.closing; i++ {
+		for i := 0; i < len(commands) && !c.closing && !c.ended.Load(); i++ {
 			c.lookAhead(commands, i)
 			p := &commands[i]
 			if c.replies != repliesOn {

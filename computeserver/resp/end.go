@@ -87,6 +87,13 @@ func (c *conn) part(why error) {
 	}
 }
 
+// cut ends the connection. It may be called by any goroutine. The commands that were read and not
+// begun are not run.
+func (c *conn) cut() {
+	c.ended.Store(true)
+	_ = c.nc.Close() // ends its reads and writes
+}
+
 func (c *conn) end() {
 	c.settle()
 	c.account.close()

@@ -10,6 +10,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/computeservertest"
 	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/internal/count"
 )
 
 // TestFlushSaysWhatItDid: a FLUSHALL that ends in the middle is UNKNOWN, with how many keys went.
@@ -105,6 +106,42 @@ func TestKill(t *testing.T) {
 	one.Send(x("CLIENT", "KILL", "SKIPME", "no") + x("PING"))
 	if got := one.ExpectEnd(); got != ":1\r\n" {
 		t.Errorf("a connection that ended itself was answered %q", got)
+	}
+}
+
+// lineOf is what CLIENT LIST shows of a connection.
+func lineOf(s *Server, r *computeservertest.Conn) (line string) {
+	for _, of := range s.connections() {
+		if of.who.address == r.NC.LocalAddr().String() {
+			line = of.line()
+		}
+	}
+	return line
+}
+
+// TestKillEndsTransactions: when a connection is ended, those scripts of its transaction are not run
+// that did not begin.
+func TestKillEndsTransactions(t *testing.T) {
+	const scripts = 300 // of some milliseconds each
+	c := newCluster(t, config.RoutingOwner, nil, 1)
+	c.split([]uint32{1})
+	s, x := c.servers[1].resp, computeservertest.Command
+	one, two := c.raw(1), c.raw(1)
+	one.Send(x("PING"))
+	one.Expect("+PONG\r\n")
+	two.Send(x("MULTI") + strings.Repeat(x("EVAL", "for i = 1, 200000 do end", "0"), scripts))
+	for range 1 + scripts {
+		two.SkipReply()
+	}
+	done := &s.front.N[lookupCommand([]byte("eval")).slot][count.OK]
+	queued := done.Load()
+	two.Send(x("EXEC"))
+	computeservertest.Await(t, "it runs", func() bool { return strings.Contains(lineOf(s, two), " cmd=exec ") })
+	one.Send(x("CLIENT", "KILL", "ADDR", two.NC.LocalAddr().String()))
+	one.Expect(":1\r\n")
+	computeservertest.Await(t, "the connection is over", func() bool { return len(s.connections()) == 1 })
+	if done.Load()-queued == scripts {
+		t.Errorf("all %d scripts were run to the end", scripts)
 	}
 }
 

@@ -76,7 +76,7 @@ func (c *conn) kill(which killed) (n int) {
 		case of == c:
 			c.closing = true
 		default:
-			_ = of.nc.Close() // ends its reads and writes
+			of.cut()
 		}
 		n++
 	}

@@ -163,6 +163,10 @@ func (c *conn) cmdEval(args [][]byte) {
 
 // replyAlone runs a script without keys, and replies.
 func (c *conn) replyAlone(asked *rpcv1.Script) {
+	if c.ended.Load() { // between the scripts of a transaction
+		c.refuseCommand(errorReply("UNAVAILABLE this connection is ended"))
+		return
+	}
 	reply, err := c.s.core.RunWithoutKeys(asked)
 	if err == nil {
 		err = c.room(len(reply)) // a transaction may have a thousand of them

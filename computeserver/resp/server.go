@@ -211,7 +211,7 @@ func (s *Server) Drain(limit time.Duration) (forced int) {
 	s.mu.Lock()
 	forced = len(s.conns)
 	for _, c := range s.conns {
-		_ = c.nc.Close() // ends its reads and writes
+		c.cut()
 	}
 	s.mu.Unlock()
 	<-s.gone // every request keeps to its limit
@@ -221,7 +221,7 @@ func (s *Server) Drain(limit time.Duration) (forced int) {
 // Cut closes all connections; what they wait for ends within its limit.
 func (s *Server) Cut() {
 	for _, c := range s.connections() {
-		_ = c.nc.Close() // ends its reads and writes
+		c.cut()
 	}
 }
 
