@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/computeserver/computeservertest"
+	"github.com/dmindex/dmindex/computeserver/script"
 )
 
 // TestBudgetOfSentReplies: what replies took of the budget is back when they are sent, even while
@@ -323,4 +324,22 @@ func TestBudgetOfScriptsInTransactions(t *testing.T) {
 	}
 	_ = r.NC.Close()
 	computeservertest.Await(t, "the budget is whole", func() bool { return c.servers[1].resp.budget.used.Load() == 0 })
+}
+
+// TestCompiledBytes: no script takes more while it is compiled than the budget was asked for.
+func TestCompiledBytes(t *testing.T) {
+	for _, piece := range []string{"(", "a[", "a..", "f{", "do ", "f'' ", "a={} "} {
+		text := []byte("return " + strings.Repeat(piece, 20_000/len(piece)))
+		if piece[len(piece)-1] == ' ' {
+			text = text[len("return "):]
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := script.Compile(text)
+		runtime.ReadMemStats(&after)
+		// The parser's stack doubles when it grows: at its end a quarter of all that was is garbage.
+		if took, most := int(after.TotalAlloc-before.TotalAlloc)*3/4, compiledBytes*len(text); took > most {
+			t.Errorf("%d bytes of %q took %d bytes, want %d at most: %.80v", len(text), piece, took, most, err)
+		}
+	}
 }

@@ -103,8 +103,9 @@ func (c *conn) compile(text []byte) error {
 	return nil
 }
 
-// compiledBytes is about what the text of a script takes for each byte while it is compiled.
-const compiledBytes = 50
+// compiledBytes is what the text of a script takes for each byte while it is compiled, at most: the
+// parser's stack has some 250 bytes for each bracket that is open, and is copied when it grows.
+const compiledBytes = 700
 
 // lowerHex is the name of a script as programs have it; empty if it is none.
 func lowerHex(name []byte) string {
