@@ -337,7 +337,7 @@ func TestCompiledBytes(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		_, err := script.Compile(text)
 		runtime.ReadMemStats(&after)
-		// The parser's stack doubles when it grows: at its end a quarter of all that was is garbage.
+		// The parser's stack doubles when it grows: at its end a quarter of all of it is garbage.
 		if took, most := int(after.TotalAlloc-before.TotalAlloc)*3/4, compiledBytes*len(text); took > most {
 			t.Errorf("%d bytes of %q took %d bytes, want %d at most: %.80v", len(text), piece, took, most, err)
 		}

@@ -119,8 +119,8 @@ func lineOf(s *Server, r *computeservertest.Conn) (line string) {
 	return line
 }
 
-// TestKillEndsTransactions: when a connection is ended, those scripts of its transaction are not run
-// that did not begin.
+// TestKillEndsTransactions: when a connection is ended, those scripts of its transaction that did
+// not begin are not run.
 func TestKillEndsTransactions(t *testing.T) {
 	const scripts = 300 // of some milliseconds each
 	c := newCluster(t, config.RoutingOwner, nil, 1)
