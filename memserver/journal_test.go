@@ -220,8 +220,8 @@ func TestControlWaitsForTheCopy(t *testing.T) {
 	wantCode(t, "a renewal behind a change of the ledger that the copy lacks", err, codes.Unavailable)
 }
 
-// TestLeasesBesideASilentCopy: a renewal counts when it arrives, however long its answer waits for a
-// copy, so the server ends no lease meanwhile of a client that renews. The others end as ever.
+// TestLeasesBesideASilentCopy: a renewal counts when it arrives, however long its answer waits for
+// a copy, so the server ends no lease meanwhile of a client that renews. The others end as ever.
 func TestLeasesBesideASilentCopy(t *testing.T) {
 	clock := newJumping()
 	s := startMirroredBy(t, clock)
@@ -234,10 +234,10 @@ func TestLeasesBesideASilentCopy(t *testing.T) {
 		_, err := c.AllocateChunk(7, c.id, 1024, false, limit)
 		held <- err
 	}()
-	for s.region.journal.Ledger() == before { // until it is granted, which the test program's end bounds
+	for s.region.journal.Ledger() == before { // until it is granted; the test's limit bounds it
 		runtime.Gosched()
 	}
-	// renewals as the service makes them before it waits: the wait itself ends as its clock is moved
+	// renewals as the service makes them before it waits: the wait itself ends as its clock moves
 	for begun := clock.Now(); clock.Now()-begun < 2*s.control.Lease; clock.pass(s.control.Lease / 8) {
 		if _, err := s.control.Core.Renew("a", c.id, pool.Epochs{}); err != nil {
 			t.Fatalf("a renewal %v after the copy fell silent: %v", clock.Now()-begun, err)
