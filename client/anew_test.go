@@ -59,6 +59,7 @@ func TestIndexMadeAnew(t *testing.T) {
 	// Another index, or a former incarnation, at the address of a server.
 	for _, index := range []string{"other", "other/7", "index/x", "indexes/2"} {
 		f.become(index)
+		theKey = []byte("beside " + index) // the request may arrive when the server has its index again
 		refused()
 		short, stop := context.WithTimeout(ctx, 100*time.Millisecond)
 		if err := c.Put(short, theKey, nil); !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrUnavailable) || c.Map().Index != "index" {
@@ -68,6 +69,7 @@ func TestIndexMadeAnew(t *testing.T) {
 	}
 
 	// Blocked, then made anew, with a call under way.
+	theKey = []byte("made anew")
 	f.become("index")
 	f.begin(nil, func() {}, dataLost)
 	if err := put(); !errors.Is(err, ErrDataLost) {
