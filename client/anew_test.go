@@ -59,7 +59,7 @@ func TestIndexMadeAnew(t *testing.T) {
 	// Another index, or a former incarnation, at the address of a server.
 	for _, index := range []string{"other", "other/7", "index/x", "indexes/2"} {
 		f.become(index)
-		theKey = []byte("beside " + index) // the request may arrive when the server has its index again
+		theKey = []byte("beside " + index) // it may arrive when the server has its index again
 		refused()
 		short, stop := context.WithTimeout(ctx, 100*time.Millisecond)
 		if err := c.Put(short, theKey, nil); !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrUnavailable) || c.Map().Index != "index" {

@@ -22,8 +22,8 @@ func (l *Load) Check(ctx context.Context) error {
 		l.until(ctx, func() outcome { return l.look(c, &l.counters[i], []string{"GET", l.counters[i].key}) })
 		l.until(ctx, func() outcome { return l.balance(c, &l.accounts[i]) })
 	}
-	// A server that was killed may have left a change pending, which has no entry yet: whoever reads
-	// the items makes it.
+	// A server that was killed may have left a change pending, which has no entry yet. It is made
+	// by whoever reads the items.
 	l.read(ctx, c, "ZCARD", Set)
 	scores := map[string]string{}
 	for _, pair := range l.pairs(l.read(ctx, c, "ZRANGE", Set, "0", "-1", "WITHSCORES")) {
