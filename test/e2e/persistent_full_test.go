@@ -67,7 +67,7 @@ func TestSwitchedOff(t *testing.T) {
 		s.node("start", number)
 		s.kubectl("wait", "node/node"+number, "--for=condition=Ready", "--timeout=80s")
 	}
-	s.kubectl("delete", "pod/tools", "--ignore-not-found", "--force", "--grace-period=0") // it is not restarted
+	s.kubectl("delete", "pod/tools", "--ignore-not-found", "--force", "--grace-period=0")
 	s.withTools(toolsPod("tools", "sleep", "infinity"))
 	s.settled("2/2", "2/2")
 	s.inSync("")
