@@ -23,15 +23,21 @@ func (s *space) podUIDs() map[string]string {
 	return all
 }
 
-// bound waits until so many claims have volumes, and lets the servers write them: the provisioner
-// of the tests leaves them to root.
+// claimsWritable lets the servers write their claims: the provisioner of the tests leaves them to
+// root.
+func (s *space) claimsWritable() {
+	s.Helper()
+	s.node("exec", "1", "sh", "-c", "chmod 777 /tmp/hostpath_pv/*")
+}
+
+// bound waits until so many claims have volumes, and lets the servers write them.
 func (s *space) bound(claims int) {
 	s.Helper()
 	s.eventually(long, "the claims have volumes", func() (bool, string) {
 		phases := s.jsonpath("pvc", "{.items[*].status.phase}")
 		return strings.Count(phases, "Bound") == claims, phases
 	})
-	s.node("exec", "1", "sh", "-c", "chmod 777 /tmp/hostpath_pv/*")
+	s.claimsWritable()
 }
 
 // contents are the incarnations of the memory's volumes, whichever pod has which.
