@@ -11,8 +11,8 @@ var absent = func() map[string]string {
 		{"an index has no streams", "XACK XADD XAUTOCLAIM XCLAIM XDEL XGROUP XINFO XLEN XPENDING XRANGE XREAD XREADGROUP XREVRANGE XSETID XTRIM"},
 		{"an index passes no messages on", "PSUBSCRIBE PUBLISH PUBSUB PUNSUBSCRIBE SPUBLISH SSUBSCRIBE SUBSCRIBE SUNSUBSCRIBE UNSUBSCRIBE"},
 		{"an index has no commands on bits", "BITCOUNT BITFIELD BITFIELD_RO BITOP BITPOS GETBIT SETBIT"},
-		{"an index does not count like that", "PFADD PFCOUNT PFMERGE"},
-		{"an index has no positions", "GEOADD GEODIST GEOHASH GEOPOS GEOSEARCH GEOSEARCHSTORE"},
+		{"an index has no HyperLogLogs", "PFADD PFCOUNT PFMERGE"},
+		{"an index has no geospatial commands", "GEOADD GEODIST GEOHASH GEOPOS GEOSEARCH GEOSEARCHSTORE"},
 		{"fields of a hash do not expire", "HEXPIRE HEXPIREAT HEXPIRETIME HGETEX HPERSIST HPEXPIRE HPEXPIREAT HPEXPIRETIME HPTTL HSETEX HTTL"},
 	} {
 		for name := range strings.FieldsSeq(of.names) {

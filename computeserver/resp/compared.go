@@ -225,6 +225,12 @@ func (c *conn) cmdMSetEx(args [][]byte) {
 		c.replyError(err.Error())
 		return
 	}
+	c.storeAll(args, pairs, one, condition)
+}
+
+// storeAll stores pairs of a command in one step, each with the kind and the deadline of one, if
+// the condition is true of every key, and replies 1; else it stores none and replies 0.
+func (c *conn) storeAll(args, pairs [][]byte, one *rpcv1.Operation, condition rpcv1.Operation_Condition) {
 	if err := c.allTogether(lookupCommand(args[0]), args); err != nil {
 		c.refuseCommand(err)
 		return
@@ -244,7 +250,8 @@ func (c *conn) cmdMSetEx(args [][]byte) {
 			looks = append(looks, &rpcv1.Operation{Kind: rpcv1.Operation_DIGEST, Key: pairs[0]})
 		}
 	}
-	done := false
+	var done bool
+	var err error
 	if condition == rpcv1.Operation_PRESENT {
 		done, err = c.compared(looks, 0, func(found []*rpcv1.Outcome) ([]*rpcv1.Operation, error) {
 			ops := make([]*rpcv1.Operation, 0, len(found)+len(changes))

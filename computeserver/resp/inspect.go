@@ -203,24 +203,5 @@ func (c *conn) cmdMSetNX(args [][]byte) {
 		c.replyError(fmt.Sprintf("ERR MSETNX has at most %d keys, and nothing was done; divide it", rpcv1.MaxGroup/2))
 		return
 	}
-	if err := c.allTogether(lookupCommand(args[0]), args); err != nil {
-		c.refuseCommand(err)
-		return
-	}
-	ops := make([]*rpcv1.Operation, 2*pairs)
-	for i := range pairs {
-		key, value := args[1+2*i], args[2+2*i]
-		ops[i] = &rpcv1.Operation{Kind: rpcv1.Operation_DIGEST, Key: key, Operand: engine.DigestOfNone}
-		ops[pairs+i] = &rpcv1.Operation{Kind: rpcv1.Operation_UPSERT, Key: key, Value: value}
-		if err := c.s.core.Check(ops[pairs+i]); err != nil {
-			c.refuseCommand(err)
-			return
-		}
-	}
-	outcomes, err := c.group(ops, 0)
-	if err != nil {
-		c.refuseCommand(err)
-		return
-	}
-	c.replyInt(int64(min(len(outcomes), 1)))
+	c.storeAll(args, args[1:], &rpcv1.Operation{Kind: rpcv1.Operation_UPSERT}, rpcv1.Operation_ABSENT)
 }
