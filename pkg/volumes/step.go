@@ -126,10 +126,9 @@ func (s *step) pod(name string) *Pod {
 // that has heard of the record and has nothing is a later one, whatever its number is: that comes
 // from a clock where the memory was lost. One that has begun anew lost its memory and was told the
 // first view late, or none yet if its pod never had a name. It serves in that one, and found
-// nothing of the named process. Of an earlier
-// program, which does not say so, it is known beside a backup: it serves in a lower view and waits
-// for nobody, and a process that promised to wait for the record's backup is stopped when it begins
-// again.
+// nothing of the named process. Of an earlier program, which does not say so, it is known beside a
+// backup: it serves in a lower view and waits for nobody, and a process that promised to wait for
+// the record's backup is stopped when it begins again.
 func (s *step) ended(named Proc) bool {
 	p := s.pod(named.Pod)
 	if p == nil {
