@@ -198,13 +198,13 @@ func TestDrainsInTurn(t *testing.T) {
 	s.newIndex(replicated(indexManifest), "2/2", "2/2")
 	s.inSync("")
 	for _, volume := range []string{"0", "1"} {
-		third := 0
+		outside := 0
 		for _, of := range []string{"primary", "backup"} {
 			if s.jsonpath("pod/"+s.volume(volume, of), "{.spec.nodeName}") == "node3" {
-				third++
+				outside++
 			}
 		}
-		s.is(fmt.Sprintf("volume %s: %d copies outside of zone1", volume, third), fmt.Sprintf("volume %s: 1 copies outside of zone1", volume))
+		s.is(fmt.Sprintf("volume %s: %d copies outside of zone1", volume, outside), fmt.Sprintf("volume %s: 1 copies outside of zone1", volume))
 	}
 	s.fill()
 	e := s.startExercise(1000)

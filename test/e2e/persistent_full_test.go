@@ -28,8 +28,8 @@ func (s *space) counts() (ended func() int) {
 	return func() int {
 		cancel()
 		last := 0
-		for _, line := range strings.Fields(<-out) {
-			if n, err := strconv.Atoi(line); err == nil {
+		for line := range strings.Lines(<-out) {
+			if n, err := strconv.Atoi(strings.TrimSpace(line)); err == nil {
 				last = max(last, n)
 			}
 		}
@@ -66,15 +66,15 @@ func TestSwitchedOff(t *testing.T) {
 	for _, number := range nodes {
 		s.node("start", number)
 		s.kubectl("wait", "node/node"+number, "--for=condition=Ready", "--timeout=80s")
-		s.claimsWritable() // a copy that is missed longest gets another claim
+		s.claimsWritable() // a copy that is away too long is replaced, in another claim
 	}
 	s.kubectl("delete", "pod/tools", "--ignore-not-found", "--force", "--grace-period=0")
 	s.withTools(toolsPod("tools", "sleep", "infinity"))
 	s.settled("2/2", "2/2")
 	s.claimsWritable()
 	s.filled()
-	if got, err := strconv.Atoi(s.redis("get", "counter")); err != nil || got < last || got > last+1 {
-		t.Errorf("the counter is %d (%v), want %d, or one more whose answer was lost", got, err, last)
+	if got, err := strconv.Atoi(s.redis("get", "counter")); err != nil || got < last {
+		t.Errorf("the counter is %d (%v), want %d, or more, whose answers did not arrive here", got, err, last)
 	}
 	s.inSync("")
 	s.is(s.contents(), before)
