@@ -4,13 +4,9 @@ import (
 	"io"
 	"net"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
-
-// mostAtOnce is how many bytes one system call moves: the goroutine cannot be preempted meanwhile.
-const mostAtOnce = 256 << 10
 
 // stream reads and writes a socket by system calls of which the scheduler is not told. They never
 // wait, so it need not lend the processor to anybody; and being told costs it more than many
@@ -106,14 +102,4 @@ func (s *stream) tryWrite(fd uintptr) bool {
 		}
 	}
 	return true
-}
-
-// transferOnce reads to or writes from the start of p, once, on a descriptor that does not block.
-func transferOnce(call, fd uintptr, p []byte) (int, syscall.Errno) {
-	for {
-		n, _, err := syscall.RawSyscall(call, fd, uintptr(unsafe.Pointer(unsafe.SliceData(p))), uintptr(min(len(p), mostAtOnce)))
-		if err != unix.EINTR {
-			return int(n), err
-		}
-	}
 }
