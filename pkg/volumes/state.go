@@ -49,11 +49,12 @@ type State struct {
 
 // stands reports whether the process that stored s may stand for one that a view names: it found,
 // by way of all in between, what that one had stored. Views of before say of no process which one
-// it was (0), and earlier programs not what they found.
+// it was (0), and earlier programs not what they found (first 0). But numbers go on from what is
+// found, so a lower one than the named found nothing of it.
 func (s State) stands(named Proc) bool { return stands(s.First, named.Process, s.Process) }
 
 func stands(first, named, process uint64) bool {
-	return first == 0 || named == 0 || first <= named && named <= process
+	return named == 0 || first <= named && named <= process
 }
 
 // Alone reports whether the memory has all that was answered, whatever others do.

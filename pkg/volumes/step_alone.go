@@ -49,14 +49,13 @@ func (s *step) restore(later *Report) {
 
 // neverServed reports whether the primary of the record is known to have stored no content, and so
 // never to have served: a later process of its pod, which has none, found what that one had stored.
-// Of programs that do not say what they found, the operator goes by what it saw, as it did when
-// they were written.
+// Of programs that do not say what they found, the operator goes by what it saw besides, as it did
+// when they were written.
 func (s *step) neverServed(later *Report) bool {
-	if later.First == 0 {
-		return s.a.Memory.served != s.Record.Number
+	if later.First == 0 && s.a.Memory.served == s.Record.Number {
+		return false
 	}
-	named := s.Record.Primary.Process
-	return later.First <= named && named <= later.Proc.Process
+	return stands(later.First, s.Record.Primary.Process, later.Proc.Process)
 }
 
 // single decides while a primary without a backup serves in the recorded view.
