@@ -1,9 +1,12 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
+
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 )
 
 // TestReplyReader: what is no reply of RESP2 is none, whatever it promises.
@@ -29,4 +32,12 @@ func TestReplyReader(t *testing.T) {
 	}
 	f(strings.Repeat("*1\r\n", maxDepth)+":1\r\n", strings.Repeat("[", maxDepth)+"1"+strings.Repeat("]", maxDepth))
 	f(strings.Repeat("*1\r\n", maxDepth+1)+":1\r\n", "none")
+}
+
+// TestEvalOfTooMuch: what does not fit into a request is refused before it is sent, as a script.
+func TestEvalOfTooMuch(t *testing.T) {
+	_, err := new(Client).Eval(t.Context(), "return 1", [][]byte{[]byte("a")}, make([]byte, rpcv1.MaxGroupBytes))
+	if want := "a script of "; !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "transaction") {
+		t.Errorf("%v, want %q", err, want)
+	}
 }

@@ -182,6 +182,10 @@ func (c *Client) group(ctx context.Context, ops []*rpcv1.Operation) ([]*rpcv1.Ou
 		return nil, refused
 	}
 	if n := len(t.op.Value); len(ops) > rpcv1.MaxGroup || n > rpcv1.MaxGroupBytes {
+		if ops[0].Kind == rpcv1.Operation_SCRIPT {
+			refused.Message = fmt.Sprintf("a script of %d bytes, with its keys and arguments; at most %d are possible; give it less at a time", n, rpcv1.MaxGroupBytes)
+			return nil, refused
+		}
 		refused.Message = fmt.Sprintf("%d reads and changes of %d bytes; a transaction has at most %d, and %d bytes; divide it", len(ops), n, rpcv1.MaxGroup, rpcv1.MaxGroupBytes)
 		return nil, refused
 	}

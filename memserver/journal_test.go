@@ -234,8 +234,10 @@ func TestLeasesBesideASilentCopy(t *testing.T) {
 		_, err := c.AllocateChunk(7, c.id, 1024, false, limit)
 		held <- err
 	}()
-	for s.region.journal.Ledger() == before { // until it is granted; the test's limit bounds it
-		runtime.Gosched()
+	for end := time.Now().Add(limit); s.region.journal.Ledger() == before; runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatal("no chunk is granted")
+		}
 	}
 	// renewals as the service makes them before it waits: the wait itself ends as its clock moves
 	for begun := clock.Now(); clock.Now()-begun < 2*s.control.Lease; clock.pass(s.control.Lease / 8) {
@@ -243,7 +245,10 @@ func TestLeasesBesideASilentCopy(t *testing.T) {
 			t.Fatalf("a renewal %v after the copy fell silent: %v", clock.Now()-begun, err)
 		}
 	}
-	for s.control.Expired.Load() == 0 {
+	for end := time.Now().Add(limit); s.control.Expired.Load() == 0; {
+		if time.Now().After(end) {
+			t.Fatal("the lease of the client that does not renew does not end")
+		}
 		if _, err := s.control.Core.Renew("a", c.id, pool.Epochs{}); err != nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,10 @@ import (
 // meanwhile, change nothing about that: 2 compares wherever it runs. A command that has nothing to
 // change takes effect at the moment of 1.
 
-// mostCompared is how often such a command begins.
+// mostCompared is how often such a command begins. It begins again without a pause: it failed since
+// another command took effect on the same keys meanwhile, so of those that compete one goes on each
+// time, and a pause would only leave the keys to others for longer. All attempts together have the
+// time of one command.
 const mostCompared = 64
 
 // compared runs looks in one step, and then what change makes of their outcomes, in another one,

@@ -70,23 +70,27 @@ func OpenDirectory(path string, limit time.Duration, waits func()) (*Directory, 
 	if err != nil {
 		return nil, fmt.Errorf("directory of persistent memory: %w", err)
 	}
-	if err := lock(guard, limit, waits); err != nil {
+	if err := Lock(guard, limit, waits); err != nil {
 		guard.Close()
 		return nil, fmt.Errorf("lock the directory of persistent memory %s: %w", path, err)
 	}
 	return &Directory{path, guard}, nil
 }
 
-func lock(f *os.File, limit time.Duration, waits func()) error {
+// Lock locks a file or directory (flock) until it is closed. A lock that another process has is
+// waited for, for at most limit; waits is called once if it is. Errors: ErrInUse.
+func Lock(f *os.File, limit time.Duration, waits func()) error {
 	began := time.Now()
 	for first := true; ; {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
+		case err == nil:
+			return nil
+		case errors.Is(err, unix.EINTR): // by a signal: it is tried again as if it were locked
 		case !errors.Is(err, unix.EWOULDBLOCK):
 			return err
-		case time.Since(began) >= limit:
+		}
+		if time.Since(began) >= limit {
 			return ErrInUse
 		}
 		if first {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/dmindex/dmindex/memserver/persist"
 )
 
 // A process locks a directory and writes into it which clients it has, with the identity of its
@@ -48,7 +50,6 @@ var held []*os.File
 var ErrInUse = errors.New("another process of this server still runs")
 
 const (
-	again   = 20 * time.Millisecond // between attempts
 	record  = "clients"
 	mostOld = 24 << 10 // bytes of a record that is written on; a longer one begins anew
 )
@@ -81,23 +82,20 @@ func Take(path string, limit time.Duration) (*Guard, error) {
 	if err == nil && !info.IsDir() {
 		err = errors.New("it is no directory")
 	}
-	for end := time.Now().Add(limit); err == nil; time.Sleep(again) {
-		err = unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			held = append(held, dir)
-			g := &Guard{confirmed: map[client]bool{}}
-			g.useless = g.open(dir)
-			return g, nil
-		}
-		if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
-			err = nil
-			if time.Now().After(end) {
-				err = fmt.Errorf("%w, and has it locked: end it, or give this one a directory of its own", ErrInUse)
-			}
-		}
+	if err == nil {
+		err = persist.Lock(dir, limit, func() {})
 	}
-	_ = dir.Close() // nothing is lost
-	return nil, fmt.Errorf("guard directory %s: %w", path, err)
+	if errors.Is(err, persist.ErrInUse) {
+		err = fmt.Errorf("%w, and has it locked: end it, or give this one a directory of its own", ErrInUse)
+	}
+	if err != nil {
+		_ = dir.Close() // nothing is lost
+		return nil, fmt.Errorf("guard directory %s: %w", path, err)
+	}
+	held = append(held, dir)
+	g := &Guard{confirmed: map[client]bool{}}
+	g.useless = g.open(dir)
+	return g, nil
 }
 
 // Useless is why nothing can be confirmed with the directory, nil if it can.
