@@ -50,6 +50,7 @@ type limits struct {
 	Limit          time.Duration // of each request
 	Logger         *slog.Logger
 	Expiry         string // of the index
+	SortedSets     bool
 }
 
 // newCluster starts servers and waits until their indexes are open; no map has them before split.
@@ -71,7 +72,7 @@ func newCluster(t testing.TB, routing string, adjust func(*limits), ids ...uint3
 				}
 				return c.store.Open(), nil
 			},
-			Limit: l.Limit, MaxSessions: 64, MaxWaiting: 4096, DivideAlways: l.DivideAlways, Log: l.Logger,
+			Limit: l.Limit, SortedSets: l.SortedSets, MaxSessions: 64, MaxWaiting: 4096, DivideAlways: l.DivideAlways, Log: l.Logger,
 		})
 		e.Sessions.Standstill = computeservertest.Standstill
 		e.Peers = others{c}

@@ -3,6 +3,7 @@ package resp
 import (
 	"bytes"
 	"errors"
+	"unsafe"
 
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 	"github.com/dmindex/dmindex/computeserver/sortedset"
@@ -67,6 +68,9 @@ var (
 	errOneIncrement = errors.New("ERR INCR option supports a single increment-element pair")
 )
 
+// pairBytes is what a member takes beside its argument while it is added.
+const pairBytes = int(unsafe.Sizeof(sortedset.Pair{}))
+
 // pairs are the members that scores stand before.
 func (a addition) pairs() ([]sortedset.Pair, error) {
 	pairs := make([]sortedset.Pair, len(a.args)/2)
@@ -87,10 +91,13 @@ type addRun struct {
 	ended []sortedset.Addition
 }
 
-// take adds a command to the run.
-func (r *addRun) take(k *command, args [][]byte) error {
+// take adds a command to the run, for which the account has room.
+func (r *addRun) take(of *account, k *command, args [][]byte) error {
 	a, err := readAddition(k, args)
 	if err != nil {
+		return err
+	}
+	if err := of.set(holdMany, int(of.bytes[holdMany])+len(a.args)/2*pairBytes); err != nil {
 		return err
 	}
 	pairs, err := a.pairs()
@@ -138,14 +145,19 @@ func (c *conn) addMembers(k *command, args [][]byte) {
 // command has its reply.
 func (c *conn) runAdditions(run *addRun, at int, k *command, args [][]byte) bool {
 	*run = addRun{first: at}
-	if err := run.take(k, args); err != nil {
+	defer c.account.force(holdMany, 0)
+	switch err := run.take(&c.account, k, args); {
+	case err == errBudget:
+		c.fail(err)
+		return false
+	case err != nil:
 		c.replyError(err.Error())
 		return false
 	}
 	if w := c.window; w != nil && c.multi.watched == nil {
 		for i := range w.behind {
 			p := &w.behind[i]
-			if !p.k.adds() || !p.k.takes(len(p.args)) || len(p.args) > respArgs || !bytes.Equal(p.args[1], args[1]) || !c.mayRun(p.k, p.args) || run.take(p.k, p.args) != nil {
+			if !p.k.adds() || !p.k.takes(len(p.args)) || len(p.args) > respArgs || !bytes.Equal(p.args[1], args[1]) || !c.mayRun(p.k, p.args) || run.take(&c.account, p.k, p.args) != nil {
 				break
 			}
 		}
@@ -156,5 +168,8 @@ func (c *conn) runAdditions(run *addRun, at int, k *command, args [][]byte) bool
 		return false
 	}
 	s.AddEach(bytes.Clone(args[1]), run.ended)
+	for i := range run.ended {
+		run.ended[i].Pairs = nil
+	}
 	return true
 }

@@ -13,7 +13,8 @@ import (
 )
 
 // Commands on sorted sets. A command is many operations, on keys of many servers, so it is run by
-// itself: what was asked before is done first, and no session is held.
+// itself: what was asked before is done first, and no session is held. Package sortedset keeps
+// keys, and copies members: these may lie in the read buffer.
 
 // sets are the sets for one command; nil if the failure has been replied.
 func (c *conn) sets(key []byte, changes bool) *sortedset.Sets {
@@ -34,9 +35,8 @@ func (c *conn) failSet(err error) {
 }
 
 func (c *conn) cmdZRem(args [][]byte) {
-	args = cloneAll(args)
 	if s := c.sets(args[1], true); s != nil {
-		n, err := s.Remove(args[1], args[2:])
+		n, err := s.Remove(bytes.Clone(args[1]), args[2:])
 		c.replySetInt(int64(n), err)
 	}
 }
@@ -83,7 +83,6 @@ func (c *conn) cmdZScore(args [][]byte) { c.scores(args, true) }
 func (c *conn) cmdZMScore(args [][]byte) { c.scores(args, false) }
 
 func (c *conn) scores(args [][]byte, one bool) {
-	args = cloneAll(args)
 	s := c.sets(args[1], false)
 	if s == nil {
 		return
@@ -91,7 +90,7 @@ func (c *conn) scores(args [][]byte, one bool) {
 	b := c.newBody()
 	var full error
 	found := false
-	err := s.Scores(args[1], args[2:], func(score float64, there bool) {
+	err := s.Scores(bytes.Clone(args[1]), args[2:], func(score float64, there bool) {
 		if full == nil {
 			full = b.add(64, "ask for fewer members")
 		}

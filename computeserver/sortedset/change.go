@@ -108,12 +108,13 @@ func (s *Sets) AddEach(key []byte, all []Addition) {
 		}
 		members += len(a.Pairs)
 	}
-	slab := make([]edit, members)
-	some := make([]*edit, 0, min(members, changeMost))
-	seen := make(map[string]struct{}, min(members, changeMost))
+	most := min(members, changeMost)
+	slab, some := make([]edit, most), make([]*edit, 0, most) // used again: callers hold the pairs
+	seen := make(map[string]struct{}, most)
 	change := func() {
 		s.apply(key, some)
 		some = some[:0]
+		clear(slab)
 		clear(seen)
 	}
 	for i := range all {
@@ -125,8 +126,7 @@ func (s *Sets) AddEach(key []byte, all []Addition) {
 			if a.Err != nil {
 				break
 			}
-			e := &slab[0]
-			slab = slab[1:]
+			e := &slab[len(some)]
 			e.Pair, e.of = p, a
 			seen[string(p.Member)] = struct{}{}
 			some = append(some, e)
@@ -247,9 +247,10 @@ func (e *edit) decide() {
 // Remove removes members, and returns how many were there. A set without members is gone.
 func (s *Sets) Remove(key []byte, members [][]byte) (removed int, err error) {
 	defer func() { err = s.ended(err) }()
-	seen := map[string]bool{}
+	seen := map[string]bool{} // one that comes again later is removed again, if others added it
 	var n number
 	for len(members) > 0 {
+		clear(seen)
 		var edits []*edit
 		for len(members) > 0 && len(edits) < changeMost {
 			// One that is too long is not there.
