@@ -81,6 +81,16 @@ sim-ownership: ## sim with DESIGN=ownership: operators, compute and memory serve
 rdma: ## real RDMA verbs: the fabric's suite, a memory server, Sherman, the device plugin; Soft-RoCE under QEMU
 	@hack/rdma/run
 
+.PHONY: clients
+clients: build ## libraries of Redis in Go, Python, Ruby, PHP, Perl and Node.js, redis-cli, redis-benchmark and go-ycsb, each at its defaults (docs/clients.md); with those of npm
+	@hack/deps redis-tools python3-redis ruby-redis php-cli php-redis libredis-perl
+	@command -v npm >/dev/null || hack/deps nodejs npm
+	@hack/modules test/clients hack/ycsb
+	@go -C hack/ycsb build -o ../../bin/ycsb .
+	@mkdir -p bin/clients && cp -r test/clients/programs/node bin/clients/
+	@cd bin/clients/node && npm ci --no-audit --no-fund --loglevel=error
+	@go -C test/clients test -tags languages -count=1 -timeout 60m -v .
+
 .PHONY: bench
 bench: ## benchmarks of fabric, index and serving; ratios in one run (of designs: bin/dmindex bench)
 	@hack/deps redis-server redis-tools
