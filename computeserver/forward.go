@@ -32,6 +32,8 @@ type grpcPeers struct {
 	users *users.Directory
 	limit time.Duration
 
+	keeps func(servers []partition.Server) // is told what Keep is told, unless nil
+
 	mu    sync.Mutex
 	byID  map[uint32]*peerLink
 	ended bool
@@ -188,6 +190,9 @@ func (p *grpcPeers) Cursor(to partition.Server, cursor uint64, limit time.Durati
 }
 
 func (p *grpcPeers) Keep(servers []partition.Server) {
+	if p.keeps != nil {
+		p.keeps(servers)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	stays := map[uint32]bool{}

@@ -63,6 +63,14 @@ var (
 		"RESP connections at this moment.", nil, nil)
 	descRefused = prometheus.NewDesc("dmindex_compute_resp_connections_refused_total",
 		"RESP connections that were refused because there were too many.", nil, nil)
+	descPublished = prometheus.NewDesc("dmindex_compute_published_messages_total",
+		"Messages on channels that programs published at this server.", nil, nil)
+	descDelivered = prometheus.NewDesc("dmindex_compute_delivered_messages_total",
+		"Messages on channels that were given to subscribers of this server, once for each subscription.", nil, nil)
+	descUndelivered = prometheus.NewDesc("dmindex_compute_undelivered_messages_total",
+		"Messages on channels that another server did not get, or may not have got, as it was away or slow, once for each such server. Its subscribers are not told.", nil, nil)
+	descSubscribersCut = prometheus.NewDesc("dmindex_compute_subscribers_cut_total",
+		"RESP connections that were closed because they did not take the messages of their channels.", nil, nil)
 	descFailedLogins = prometheus.NewDesc("dmindex_compute_failed_logins_total",
 		"Logins over RESP and calls of programs with a wrong password, or calls without one.", nil, nil)
 	descStrangers = prometheus.NewDesc("dmindex_compute_unauthenticated_connections",
@@ -151,6 +159,10 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) { //env:real prometheus 
 	out <- prometheus.MustNewConstMetric(descLogWaited, prometheus.CounterValue, time.Duration(m.core.Count.LogWaited.Load()).Seconds()) //env:real prometheus collects through channels
 	gauge(descConnections, float64(m.core.Count.Connections.Load()))
 	counter(descRefused, m.core.Count.Refused.Load())
+	counter(descPublished, m.core.Count.Published.Load())
+	counter(descDelivered, m.core.Count.Delivered.Load())
+	counter(descUndelivered, m.core.Count.Undelivered.Load())
+	counter(descSubscribersCut, m.core.Count.SubscribersCut.Load())
 	counter(descFailedLogins, m.logins.Total())
 	for _, f := range []struct {
 		name      string

@@ -50,7 +50,9 @@ func newRPCCodec() rpcCodec { return rpcCodec{dostream.Codec()} }
 
 // Unmarshal implements encoding.CodecV2.
 func (c rpcCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	if _, batch := v.(*rpcv1.DoRequest); !batch && data.Len() > rpcMaxRequest {
+	_, batch := v.(*rpcv1.DoRequest)
+	_, messages := v.(*rpcv1.PublishRequest)
+	if !batch && !messages && data.Len() > rpcMaxRequest {
 		return fmt.Errorf("a request of %d bytes; at most %d are possible but for batches", data.Len(), rpcMaxRequest)
 	}
 	return c.CodecV2.Unmarshal(data, v)
@@ -69,6 +71,7 @@ type rpcServer struct {
 	hider    func() keyrange.Hider
 
 	mostParked int // rpcParked, but in tests
+	arrivals   arrivals
 
 	cut     chan struct{} // closed when requests are refused, since the server drains
 	running atomic.Int64  // batches and scans

@@ -48,6 +48,8 @@ type Server struct {
 	peers *grpcPeers
 	users *users.Directory
 
+	publisher *publisher
+
 	resp  *resp.Server
 	calls *rpcServer
 	rpc   *grpc.Server
@@ -85,14 +87,17 @@ func New(cfg Config) (*Server, error) {
 	})
 	peers := &grpcPeers{files: cfg.TLS, users: directory, limit: cfg.Limit, byID: map[uint32]*peerLink{}}
 	c.Peers = peers
+	messages := newPublisher(c, peers)
+	peers.keeps = messages.keep
 	logins := accept.NewLogins(c.Env.Now, accept.Penalty)
 	m, hider := newMetrics(c, logins, cfg.TLS), newHider(cfg.KeySalt)
-	s := &Server{cfg: cfg, core: c, peers: peers, users: directory, drained: make(chan struct{})}
+	s := &Server{cfg: cfg, core: c, peers: peers, users: directory, publisher: messages, drained: make(chan struct{})}
 	s.resp = resp.New(resp.Config{
 		Engine: c, Users: directory, Front: &m.resp, Batches: &m.rpc, Version: cfg.Version, Logins: logins, TLS: cfg.RESPTLS,
 		Hide:           func(message string) string { return hider().Texts(message) },
 		MaxConnections: cfg.MaxConnections, AuthLimit: cfg.AuthLimit, Idle: cfg.Idle,
 		WriteLimit: cfg.WriteLimit, MaxReply: cfg.MaxReply, MaxBuffers: cfg.MaxBuffers, AskCursor: peers.Cursor,
+		Relay: messages.relay, AskSubscriptions: messages.askSubscriptions,
 	})
 	s.calls = &rpcServer{core: c, metrics: m, resp: s.resp, drain: s.drainFor, describe: s.describe, users: directory, files: cfg.TLS, hider: hider, cut: make(chan struct{}), mostParked: rpcParked}
 	s.gate = newGate(&cfg, directory, logins)
@@ -224,6 +229,7 @@ func (s *Server) Run(ctx context.Context) error {
 	c.End()
 	s.closeListeners()
 	_ = s.http.Close() // its connections are of no use any more
+	s.publisher.end()
 	s.stopRPC()
 	s.peers.close()
 	stopLooking()

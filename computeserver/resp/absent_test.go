@@ -16,7 +16,6 @@ func TestAbsentCommandsSayWhy(t *testing.T) {
 	r := c.raw(1)
 	for _, x := range [][]string{
 		{"an index has no lists", "lpush", "k", "v"},
-		{"an index passes no messages on", "SUBSCRIBE", "c"},
 		{"an index has no sets but sorted ones", "SADD", "k", "v"},
 		{"", "NOPE", "k"},
 		{"", strings.Repeat("x", longestAbsent+1)},

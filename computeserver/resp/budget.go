@@ -46,6 +46,7 @@ const (
 	// operations of a command on several keys, and room for their outcomes
 	holdMany
 	holdQueue // commands between MULTI and EXEC, and keys that are watched
+	holdSubscriptions
 	holdLists // what is remembered of the replies of a pipeline
 	holdings
 )

@@ -5,6 +5,8 @@ import (
 	"net"
 	"strings"
 	"sync/atomic"
+
+	"github.com/dmindex/dmindex/computeserver/pubsub"
 )
 
 // clientInfo is what CLIENT LIST shows of a connection; other connections read it.
@@ -14,10 +16,21 @@ type clientInfo struct {
 	name           atomic.Pointer[string]
 	library        atomic.Pointer[string]
 	last           atomic.Pointer[command]
+	subscriptions  [pubsub.Kinds]atomic.Int32
 }
 
 func (w *clientInfo) start(nc net.Conn) {
 	w.address, w.local = nc.RemoteAddr().String(), nc.LocalAddr().String()
+}
+
+// listens reports whether the connection has subscriptions.
+func (w *clientInfo) listens() bool {
+	for kind := range w.subscriptions {
+		if w.subscriptions[kind].Load() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func text(p *atomic.Pointer[string]) string {
@@ -45,8 +58,9 @@ func (c *conn) line() string {
 	if k := c.who.last.Load(); k != nil {
 		cmd = k.name
 	}
-	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s db=0 cmd=%s user=%s lib-name=%s\n",
-		c.id, c.who.address, c.who.local, text(&c.who.name), cmd, text(&c.who.user), text(&c.who.library))
+	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s db=0 sub=%d psub=%d ssub=%d cmd=%s user=%s lib-name=%s\n",
+		c.id, c.who.address, c.who.local, text(&c.who.name),
+		c.who.subscriptions[pubsub.Channels].Load(), c.who.subscriptions[pubsub.Patterns].Load(), c.who.subscriptions[pubsub.Shards].Load(), cmd, text(&c.who.user), text(&c.who.library))
 }
 
 // clientLines is CLIENT LIST: a line a connection, in the order in which they came, as many as half

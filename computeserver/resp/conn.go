@@ -97,6 +97,8 @@ type conn struct {
 	database string
 	// Of CLIENT TRACKING (tracking.go): a command touched the index since the last flush.
 	tracking, touched bool
+	sub               *subscriber // nil without subscriptions
+	heardAs           *users.User // whose rights to the subscriptions were looked at last
 	login             users.Login // nobody's before AUTH
 	resp3             bool
 	closing           bool        // after the replies so far
@@ -110,7 +112,7 @@ func (c *conn) serve() {
 	defer c.end()
 	var why error
 	for why == nil && !c.closing {
-		if why = c.read(); why != nil {
+		if why = c.readTurn(); why != nil {
 			break
 		}
 		began := c.s.core.Env.Now()
@@ -141,6 +143,9 @@ func (c *conn) run() error {
 				c.runQuietly(p)
 			} else {
 				c.dispatchAny(p)
+			}
+			if c.sub != nil {
+				c.takePushes()
 			}
 			if err := c.bound(); err != nil {
 				return err

@@ -39,6 +39,14 @@ func (c *conn) dispatch(p *pending) {
 		c.reject("NOAUTH Authentication required.")
 	case !c.mayRun(k, args):
 		c.reject(noPermission(k, c.login.User()))
+	case c.sub != nil && !c.resp3 && !k.listening:
+		why := fmt.Sprintf("Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context", k.fullName(args))
+		if k.name == "exec" {
+			c.discard()
+			c.replyError("EXECABORT Transaction discarded because of: " + why)
+			return
+		}
+		c.reject("ERR " + why)
 	case c.multi.begun && !k.now:
 		c.queue(k, args)
 	default:

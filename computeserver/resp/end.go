@@ -60,6 +60,7 @@ const (
 // connection. A close with bytes unread would overtake all that as a reset, so what the client
 // sends is read, for a while, until it closes its half. The buffers are given back before.
 func (c *conn) part(why error) {
+	c.unsubscribeAll()
 	var protocol protocolError
 	switch {
 	case errors.As(why, &protocol):

@@ -48,6 +48,7 @@ func (c *cluster) replies(stream []byte, portion int) string {
 		}
 		conn.tally.Publish(conn.s.front, 0)
 	}
+	conn.unsubscribeAll()
 	conn.account.close()
 	return string(s.got)
 }
@@ -60,6 +61,8 @@ func FuzzConnection(f *testing.F) {
 		computeservertest.Command("MULTI") + computeservertest.Command("SET", "a", "1") + computeservertest.Command("EXEC") + computeservertest.Command("NOPE") + computeservertest.Command("EXEC") + computeservertest.Command("RESET"),
 		computeservertest.Command("MSET", "a", "1", "z", "", "", "x") + computeservertest.Command("RANGE", "", "") + computeservertest.Command("RANGE", "a", "zz", "REV", "LIMIT", "1") + computeservertest.Command("EXISTS", "a", "z"),
 		computeservertest.Command("AUTH", "default", "x") + computeservertest.Command("SELECT", "1") + computeservertest.Command("CONFIG", "GET", "save") + computeservertest.Command("COMMAND", "COUNT") + computeservertest.Command("QUIT"),
+		computeservertest.Command("HELLO", "3") + computeservertest.Command("SUBSCRIBE", "a", "b") + computeservertest.Command("PSUBSCRIBE", "a*") + computeservertest.Command("PUBLISH", "a", "x") + computeservertest.Command("UNSUBSCRIBE") + computeservertest.Command("PUBLISH", "a", "y"),
+		computeservertest.Command("SUBSCRIBE", "a") + computeservertest.Command("GET", "a") + computeservertest.Command("PING") + computeservertest.Command("RESET") + computeservertest.Command("MULTI") + computeservertest.Command("SSUBSCRIBE", "s") + computeservertest.Command("SPUBLISH", "s", "x") + computeservertest.Command("EXEC") + computeservertest.Command("SUNSUBSCRIBE", "s"),
 		"POST / HTTP/1.1\r\nHost: x\r\n\r\nSET a 1\r\n", "*2\r\n$4\r\nECHO\r\n$20000\r\n" + strings.Repeat("x", 20000) + "\r\nPING \"a\\x00\"\r\n",
 	} {
 		f.Add([]byte(stream), uint16(7))

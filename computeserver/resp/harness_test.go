@@ -48,6 +48,7 @@ type limits struct {
 	Owned          bool          // the design's ranges have owners
 	Away           bool          // the index cannot be opened
 	Limit          time.Duration // of each request
+	Idle           time.Duration
 	Logger         *slog.Logger
 	Expiry         string // of the index
 	SortedSets     bool
@@ -57,7 +58,7 @@ type limits struct {
 func newCluster(t testing.TB, routing string, adjust func(*limits), ids ...uint32) *cluster {
 	t.Helper()
 	c := &cluster{t: t, store: memindex.New(env.Real(), 512, 2048), servers: map[uint32]*running{}}
-	l := limits{MaxReply: 16 << 20, MaxBuffers: 256 << 20, WriteLimit: 30 * time.Second, AuthLimit: time.Minute, Users: directory(t, users.Config{}), MaxConnections: 10_000, Limit: 30 * time.Second, Logger: computeservertest.Logger(t)}
+	l := limits{MaxReply: 16 << 20, MaxBuffers: 256 << 20, WriteLimit: 30 * time.Second, AuthLimit: time.Minute, Users: directory(t, users.Config{}), MaxConnections: 10_000, Limit: 30 * time.Second, Idle: time.Hour, Logger: computeservertest.Logger(t)}
 	if adjust != nil {
 		adjust(&l)
 	}
@@ -78,7 +79,7 @@ func newCluster(t testing.TB, routing string, adjust func(*limits), ids ...uint3
 		e.Peers = others{c}
 		s := New(Config{
 			Engine: e, Users: l.Users, Front: &count.Front{Sum: e.Count}, Batches: &count.Front{Sum: e.Count}, Version: "test", Hide: keyrange.Hider{}.Texts, Logins: accept.NewLogins(env.Real().Now, accept.Penalty),
-			MaxConnections: l.MaxConnections, AuthLimit: l.AuthLimit, Idle: time.Hour,
+			MaxConnections: l.MaxConnections, AuthLimit: l.AuthLimit, Idle: l.Idle,
 			WriteLimit: l.WriteLimit, MaxReply: l.MaxReply, MaxBuffers: l.MaxBuffers,
 		})
 		listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -10,6 +10,7 @@ import (
 	"github.com/tidwall/redcon"
 
 	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/dmindex/dmindex/computeserver/pubsub"
 )
 
 // ratio is a share of b to two digits; 0 if there is none.
@@ -47,6 +48,7 @@ func (c *conn) cmdInfo(args [][]byte) {
 	section("Clients")
 	line("connected_clients", s.core.Count.Connections.Load())
 	line("maxclients", s.maxConns)
+	line("pubsub_clients", s.listening())
 	section("Memory")
 	used := usedMemory()
 	line("used_memory", used)
@@ -56,6 +58,9 @@ func (c *conn) cmdInfo(args [][]byte) {
 	section("Stats")
 	line("total_commands_processed", s.core.Count.Operations.Load())
 	line("rejected_connections", s.core.Count.Refused.Load())
+	line("pubsub_channels", s.topics.Names(pubsub.Channels))
+	line("pubsub_patterns", s.topics.Names(pubsub.Patterns))
+	line("pubsubshard_channels", s.topics.Names(pubsub.Shards))
 	line("dmindex_forwarded", s.core.Count.Forwarded.Load())
 	pipelines, of := s.front.Pipelines()
 	line("dmindex_pipelines", pipelines)

@@ -40,8 +40,9 @@ func (c *conn) clientKill(args [][]byte) {
 			which.user = value
 		case is(rest[0], "TYPE"):
 			switch strings.ToLower(value) {
-			case "normal":
-			case "master", "replica", "slave", "pubsub":
+			case "normal", "pubsub":
+				which.kind = strings.ToLower(value)
+			case "master", "replica", "slave":
 				which.none = true
 			default:
 				c.replyError(fmt.Sprintf("ERR Unknown client type '%.64s'", value))
@@ -63,6 +64,7 @@ type killed struct {
 	address, local, user string
 	others               bool // not the one that asks
 	none                 bool
+	kind                 string // "normal" or "pubsub": without subscriptions, or with some
 }
 
 // kill ends connections, and returns how many. The one that asks ends after its reply.
@@ -70,7 +72,7 @@ func (c *conn) kill(which killed) (n int) {
 	for _, of := range c.s.connections() {
 		w := &of.who
 		switch {
-		case which.none, !c.sees(of), which.others && of == c, which.id != 0 && which.id != of.id,
+		case which.kind != "" && w.listens() != (which.kind == "pubsub"), which.none, !c.sees(of), which.others && of == c, which.id != 0 && which.id != of.id,
 			which.address != "" && which.address != w.address, which.local != "" && which.local != w.local, which.user != "" && which.user != text(&w.user):
 			continue
 		case of == c:

@@ -53,6 +53,9 @@ func (c *conn) leave() {
 // belong makes the connection one of the user of this name; of nobody, if it is empty.
 func (c *conn) belong(name string) {
 	c.account.belong(name)
+	if c.sub != nil {
+		c.sub.belong(name)
+	}
 	c.who.user.Store(&name)
 }
 

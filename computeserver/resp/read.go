@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// errRevoked is why a connection ends whose password is not right any more.
-var errRevoked = errors.New("the password of this connection is not right any more")
+// errRevoked is why a connection ends whose password is not right any more, or whose user may not
+// subscribe any more to what it has subscribed to.
+var errRevoked = errors.New("the password of this connection, or a right to what it has subscribed to, is gone")
 
 // errHalf ends a connection that keeps a buffer for a command that does not come.
 const errHalf = protocolError("the rest of the command did not arrive in time")
@@ -45,19 +46,21 @@ func (c *conn) read() error {
 		}
 		// As with draining: the users are others before the deadlines are set. A connection
 		// whose password is not right any more ends before it reads another command.
-		if c.authed() && !c.login.Renew() {
+		if c.authed() && (!c.login.Renew() || !c.mayGoOnHearing()) {
 			return errRevoked
 		}
 		n, err := c.nc.Read(c.in[len(c.in):cap(c.in)])
 		if n > 0 {
-			if c.authed() && !c.login.Renew() { // what came while it was not woken yet
+			// what came while it was not woken yet
+			if c.authed() && (!c.login.Renew() || !c.mayGoOnHearing()) {
 				return errRevoked
 			}
 			c.refuse = draining && !half && c.s.PastDrain()
 			c.in = c.in[:len(c.in)+n]
 			return nil
 		}
-		if errors.Is(err, os.ErrDeadlineExceeded) && time.Now().Before(c.readUntil) {
+		listens := c.sub != nil && !half && !draining // for as long as it likes
+		if errors.Is(err, os.ErrDeadlineExceeded) && (listens || time.Now().Before(c.readUntil)) {
 			c.readUntil = time.Time{} // woken by Drain or Recheck, which set another one
 			continue
 		}

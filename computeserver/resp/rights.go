@@ -3,6 +3,7 @@ package resp
 import (
 	"fmt"
 
+	"github.com/dmindex/dmindex/computeserver/pubsub"
 	"github.com/dmindex/dmindex/computeserver/users"
 )
 
@@ -15,6 +16,10 @@ const (
 	toReadRange       // all keys from the first argument to the second
 	toReadAll         // every key of the index
 	toChangeAll
+	toUseChannels    // anything of channels
+	toPublish        // the channel that is the first argument
+	toHear           // the channels that are the arguments
+	toHearByPatterns // all channels that match one of the arguments
 )
 
 // mayRun reports whether the user may run a command with these arguments.
@@ -27,6 +32,14 @@ func (c *conn) mayRun(k *command, args [][]byte) bool {
 		return user.ReadsAll()
 	case toChangeAll:
 		return changesAll(user)
+	case toUseChannels:
+		return user.MayUseChannels()
+	case toPublish:
+		return user.MayUseChannel(args[1])
+	case toHear:
+		return c.maySubscribe(pubsub.Channels, args[1:])
+	case toHearByPatterns:
+		return c.maySubscribe(pubsub.Patterns, args[1:])
 	}
 	if k.counted || k.paired {
 		may := true
@@ -57,6 +70,12 @@ func noPermission(k *command, user *users.User) string {
 		return fmt.Sprintf("NOPERM User %s may not delete every key, which '%s' does", user.Name(), k.name)
 	case k.needs == toReadRange:
 		return fmt.Sprintf("NOPERM User %s may not read every key of this range; ask for one within the user's prefixes", user.Name())
+	}
+	switch k.needs {
+	case toUseChannels:
+		return fmt.Sprintf("NOPERM User %s has no permissions to run the '%s' command", user.Name(), k.name)
+	case toPublish, toHear, toHearByPatterns:
+		return errNoChannel
 	}
 	return "NOPERM No permissions to access a key"
 }

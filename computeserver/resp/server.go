@@ -10,8 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/dmindex/dmindex/computeserver/pubsub"
 	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/partition"
@@ -26,6 +28,11 @@ type Server struct {
 	cursors *cursors
 	ask     func(of partition.Server, cursor uint64, limit time.Duration) (key []byte, found bool, err error)
 	size    *engine.Counting
+
+	topics           pubsub.Table
+	relay            func(m *pubsub.Message)
+	askSubscriptions func(ask *rpcv1.ListSubscriptionsRequest) []*rpcv1.ListSubscriptionsReply
+
 	version string
 	started time.Time
 	hide    func(message string) string
@@ -64,6 +71,13 @@ type Config struct {
 	// false if it does not know the cursor. nil = nobody is asked.
 	AskCursor func(of partition.Server, cursor uint64, limit time.Duration) (key []byte, found bool, err error)
 
+	// Relay gives a message to the other servers. It waits for a bounded time at most. nil = there
+	// are none.
+	Relay func(m *pubsub.Message)
+	// AskSubscriptions asks the other servers, and returns what those said that answered. nil =
+	// there are none.
+	AskSubscriptions func(ask *rpcv1.ListSubscriptionsRequest) []*rpcv1.ListSubscriptionsReply
+
 	// Hide takes keys out of the message of an error, for users that may not read every key.
 	Hide func(message string) string
 
@@ -91,6 +105,7 @@ func New(c Config) *Server {
 		cursors: newCursors(c.Engine.Env, c.Engine.Self, maxCursors, cursorsKept), ask: c.AskCursor, size: engine.NewCounting(c.Engine.Env), started: time.Now(),
 		lobby: accept.NewLobby(maxAnonymousConns, c.AuthLimit), logins: c.Logins,
 		maxConns: c.MaxConnections, idle: c.Idle, writeLimit: c.WriteLimit, maxReply: c.MaxReply, budget: budget{limit: c.MaxBuffers, mu: c.Engine.Env.NewMutex()},
+		relay: c.Relay, askSubscriptions: c.AskSubscriptions,
 		tls: c.TLS, handshake: c.AuthLimit,
 		drainGrace: drainGrace, conns: map[uint64]*conn{},
 	}

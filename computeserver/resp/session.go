@@ -11,11 +11,18 @@ import (
 )
 
 func (c *conn) cmdPing(args [][]byte) {
-	switch len(args) {
-	case 1:
+	switch {
+	case len(args) <= 2 && c.sub != nil && !c.resp3: // a client that listens takes arrays only
+		var text []byte
+		if len(args) == 2 {
+			text = args[1]
+		}
+		c.out = redcon.AppendBulk(redcon.AppendBulkString(redcon.AppendArray(c.out, 2), "pong"), text)
+		c.tally.Count(count.OK)
+	case len(args) == 1:
 		c.out = append(c.out, "+PONG\r\n"...)
 		c.tally.Count(count.OK)
-	case 2:
+	case len(args) == 2:
 		c.replyBulk(args[1])
 	default:
 		c.replyError("ERR wrong number of arguments for 'ping' command")
@@ -35,6 +42,7 @@ func (c *conn) cmdReset(_ [][]byte) {
 		c.unmute()
 	}
 	c.settle()
+	c.unsubscribeAll()
 	c.s.demote(c)
 	c.resp3, c.database, c.tracking = false, "", false
 	c.discard()
@@ -117,6 +125,9 @@ func (c *conn) cmdHello(args [][]byte) {
 	}
 	if c.resp3 != resp3 {
 		c.settle() // replies of commands before this one are in the former protocol
+		if c.sub != nil {
+			c.sub.speak(resp3)
+		}
 	}
 	c.resp3 = resp3
 	if name != nil {

@@ -2,6 +2,7 @@ package resp
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -46,7 +47,9 @@ type command struct {
 	now   bool  // runs between MULTI and EXEC, too, where others are queued
 	queue bool  // may be queued there, and does not touch the index
 	needs right // beside those of kind
-	slot  int   // in tallies
+	// may be used in RESP2 by a connection that has subscriptions
+	listening bool
+	slot      int // in tallies
 
 	single bool          // keys is oneKey
 	is     *rpcv1.Traits // of kind
@@ -62,6 +65,17 @@ func (k keysAt) until(args int) int {
 		return args + k.last
 	}
 	return min(k.last, args-1)
+}
+
+// fullName is the name, with that of the subcommand where there are such, as Redis writes it.
+func (k *command) fullName(args [][]byte) string {
+	switch k.name {
+	case "acl", "client", "command", "config", "memory", "object", "pubsub", "script":
+		if len(args) > 1 {
+			return k.name + "|" + strings.ToLower(fmt.Sprintf("%.64s", args[1]))
+		}
+	}
+	return k.name
 }
 
 var (
@@ -261,7 +275,7 @@ func init() {
 			arity: -1, run: (*conn).cmdFlush, data: true, needs: toChangeAll},
 		{name: "dbsize", does: "how many keys there are, counted by a scan over all of them, at most 50 million, at most once a second. A server counts once at a time: who asks meanwhile gets that count, which may have begun before the program's last write",
 			arity: 1, run: (*conn).cmdDBSize, data: true, needs: toReadAll},
-		{name: "ping", usage: "[text]", does: "`PONG`, or the text", arity: -1, run: (*conn).cmdPing, queue: true},
+		{name: "ping", usage: "[text]", does: "`PONG`, or the text", arity: -1, run: (*conn).cmdPing, queue: true, listening: true},
 		{name: "echo", usage: "text", does: "the text", arity: 2, run: (*conn).cmdEcho, queue: true},
 		{name: "info", usage: "[section ...]", does: "what the server is and does, in lines. `used_memory` is the process's own, whose pairs lie in memory servers. `db0:keys=` is the last count; `INFO keyspace` counts, as `DBSIZE`", arity: -1, run: (*conn).cmdInfo},
 		{name: "role", does: "`master`: each server takes writes, and has no replicas", arity: 1, run: (*conn).cmdRole},
@@ -275,8 +289,8 @@ func init() {
 		{name: "acl", usage: "WHOAMI", does: "the user of the connection", arity: -2, run: (*conn).cmdACL},
 		{name: "auth", usage: "[user] password", does: "`OK`: [users](security.md#users) and their passwords; that of the user `default` is in the Secret `<index>-conn`. With no password set it fails with the error of Redis",
 			arity: -2, run: (*conn).cmdAuth, open: true},
-		{name: "quit", does: "`OK`, and the connection ends", arity: -1, run: (*conn).cmdQuit, open: true, now: true},
-		{name: "reset", does: "`RESET`; the connection is as a new one", arity: 1, run: (*conn).cmdReset, open: true, now: true},
+		{name: "quit", does: "`OK`, and the connection ends", arity: -1, run: (*conn).cmdQuit, open: true, now: true, listening: true},
+		{name: "reset", does: "`RESET`; the connection is as a new one", arity: 1, run: (*conn).cmdReset, open: true, now: true, listening: true},
 		{name: "multi", does: "`OK`. The commands behind it are answered `QUEUED`, and done by `EXEC` in one step: see [Transactions](#transactions)",
 			arity: 1, run: (*conn).cmdMulti, now: true},
 		{name: "exec", does: "the answers of the commands that were queued; null, and nothing was done, where a watched key has changed; `EXECABORT` where a command was refused",
@@ -293,6 +307,24 @@ func init() {
 			arity: -3, kind: rpcv1.Operation_SCRIPT_READ, counted: true, run: (*conn).cmdEval},
 		{name: "evalsha_ro", usage: "sum numkeys [key ...] [arg ...]", does: "as `EVALSHA`; the script changes nothing",
 			arity: -3, kind: rpcv1.Operation_SCRIPT_READ, counted: true, bySum: true, run: (*conn).cmdEval},
+		{name: "subscribe", usage: "channel [channel ...]", does: "for each channel how many subscriptions there are; then [messages](#messages)",
+			arity: -2, run: (*conn).cmdSubscribe, queue: true, listening: true, needs: toHear},
+		{name: "unsubscribe", usage: "[channel ...]", does: "for each channel, or for all of the connection, how many subscriptions are left",
+			arity: -1, run: (*conn).cmdUnsubscribe, queue: true, listening: true},
+		{name: "psubscribe", usage: "pattern [pattern ...]", does: "as `SUBSCRIBE`, to all channels that match a pattern as of `SCAN`",
+			arity: -2, run: (*conn).cmdPSubscribe, queue: true, listening: true, needs: toHearByPatterns},
+		{name: "punsubscribe", usage: "[pattern ...]", does: "as `UNSUBSCRIBE`, of patterns",
+			arity: -1, run: (*conn).cmdPUnsubscribe, queue: true, listening: true},
+		{name: "publish", usage: "channel message", does: "how many subscribers **of this server** get the message; those of the other servers get it too, and are not counted. Commands of the pipeline before it are done, and durable, first",
+			arity: 3, run: (*conn).cmdPublish, queue: true, needs: toPublish},
+		{name: "pubsub", usage: "CHANNELS [pattern]|NUMSUB [channel ...]|NUMPAT|SHARDCHANNELS [pattern]|SHARDNUMSUB [channel ...]", does: "of all servers: the channels with subscribers that the user may use, in order; each channel with how many have subscribed to it; how many patterns have subscribers, where one at two servers counts twice. A server that does not answer within a second is left out",
+			arity: -2, run: (*conn).cmdPubSub, queue: true, needs: toUseChannels},
+		{name: "ssubscribe", usage: "channel [channel ...]", does: "as `SUBSCRIBE`, to channels of `SPUBLISH`, which are others than those of `PUBLISH`",
+			arity: -2, run: (*conn).cmdSSubscribe, queue: true, listening: true, needs: toHear},
+		{name: "sunsubscribe", usage: "[channel ...]", does: "as `UNSUBSCRIBE`, of channels of `SPUBLISH`",
+			arity: -1, run: (*conn).cmdSUnsubscribe, queue: true, listening: true},
+		{name: "spublish", usage: "channel message", does: "as `PUBLISH`, to those who have subscribed with `SSUBSCRIBE`. All servers have all channels: no slot decides, and no pattern matches",
+			arity: 3, run: (*conn).cmdPublish, queue: true, needs: toPublish},
 		{name: "script", usage: "LOAD script|EXISTS sum [sum ...]|FLUSH [ASYNC|SYNC]|KILL", does: "the script's sum; 1 for each script that this server has, else 0; `OK`, for users who may read and write every key; `NOTBUSY`: a script ends by itself",
 			arity: -2, run: (*conn).cmdScript},
 	} {

@@ -73,7 +73,7 @@ func Open(cfg Config) (*Directory, error) {
 		if cfg.UsersFile != "" {
 			return nil, errors.New("there is a file with users and none with the password of the user default; name that too")
 		}
-		open := &User{name: DefaultName, enabled: true, anyone: true, read: true, write: true, keys: everything()}
+		open := &User{name: DefaultName, enabled: true, anyone: true, read: true, write: true, messages: true, keys: everything(), channels: everyChannel()}
 		d.current.Store(&table{users: map[string]*User{DefaultName: open}})
 		return d, nil
 	}
@@ -210,7 +210,7 @@ func (d *Directory) readPassword(data []byte) (map[string]*User, error) {
 	}
 	d.digest = [sha256.Size]byte{}
 	return map[string]*User{DefaultName: {
-		name: DefaultName, enabled: true, read: true, write: true, keys: everything(),
+		name: DefaultName, enabled: true, read: true, write: true, messages: true, keys: everything(), channels: everyChannel(),
 		passwords: []digest{sha256.Sum256([]byte(text))},
 	}}, nil
 }

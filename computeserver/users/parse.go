@@ -17,6 +17,7 @@ const (
 	mostUsers     = 4096
 	mostPasswords = 16 // of one user
 	mostPrefixes  = 64 // of one user
+	mostChannels  = 64 // rules of one user
 )
 
 // table is one state of the users, by name.
@@ -34,13 +35,16 @@ type table struct {
 //	~PREFIX*, allkeys     adds the keys that begin with PREFIX; all keys (also ~*)
 //	%R~PREFIX*, %W~, %RW~ the same for reading only, for writing only, for both
 //	resetkeys             takes all keys away
-//	+@all, allcommands    reading and writing (+@read, +@write: one of them)
-//	-@all, nocommands     neither (-@read, -@write: not that one)
-//	reset                 as a new user is: off, no passwords, no keys, no commands
+//	&PREFIX*, allchannels adds the channels that begin with PREFIX; all channels (also &*)
+//	&NAME                 adds one channel
+//	resetchannels         takes all channels away
+//	+@all, allcommands    reading, writing and channels (+@read, +@write, +@pubsub: one of them)
+//	-@all, nocommands     none of them (-@read, -@write, -@pubsub: not that one)
+//	reset                 as a new user is: off, no passwords, no keys, no channels, no commands
 //
-// Rules for channels (&PATTERN, allchannels, resetchannels) mean nothing here and are skipped.
-// Other rules of Redis, such as those for single commands, are refused, since a server that ignored
-// them would allow more than the file says. An error names the line, and no password.
+// The user default begins with all channels, as in Redis. Other rules of Redis, such as those for
+// single commands, are refused, since a server that ignored them would allow more than the file
+// says. An error names the line, and no password.
 func Parse(text []byte) (map[string]*User, error) {
 	if len(text) > mostBytes {
 		return nil, fmt.Errorf("the ACL file has %d bytes; at most %d are read", len(text), mostBytes)
@@ -62,6 +66,9 @@ func Parse(text []byte) (map[string]*User, error) {
 			return nil, fmt.Errorf("the ACL file has more than %d users", mostUsers)
 		}
 		u := &User{name: name}
+		if name == DefaultName {
+			u.channels = everyChannel()
+		}
 		for n, rule := range words[2:] {
 			if err := u.apply(rule); err != nil {
 				return nil, fmt.Errorf("line %d of the ACL file, rule %d of the user %q: %w", i+1, n+1, name, err)
@@ -88,9 +95,9 @@ func (u *User) apply(rule string) error {
 	case "resetkeys":
 		u.keys = nil
 	case "allcommands", "+@all":
-		u.read, u.write = true, true
+		u.read, u.write, u.messages = true, true, true
 	case "nocommands", "-@all":
-		u.read, u.write = false, false
+		u.read, u.write, u.messages = false, false, false
 	case "+@read":
 		u.read = true
 	case "-@read":
@@ -99,7 +106,14 @@ func (u *User) apply(rule string) error {
 		u.write = true
 	case "-@write":
 		u.write = false
-	case "allchannels", "resetchannels":
+	case "+@pubsub":
+		u.messages = true
+	case "-@pubsub":
+		u.messages = false
+	case "allchannels":
+		u.channels = everyChannel()
+	case "resetchannels":
+		u.channels = nil
 	case "reset":
 		*u = User{name: u.name}
 	default:
@@ -127,7 +141,7 @@ func (u *User) applyPrefixed(rule string) error {
 		}
 		return u.addPassword(d)
 	case '&':
-		return nil
+		return u.addChannels(rest)
 	case '~':
 		return u.addKeys(rest, true, true)
 	case '%':
@@ -142,7 +156,7 @@ func (u *User) applyPrefixed(rule string) error {
 		}
 		return fmt.Errorf("%.64q is not a rule for keys: use %%R~, %%W~ or %%RW~", rule)
 	case '+', '-':
-		return fmt.Errorf("%.64q: rights are given by @read, @write and @all only; say +@read for a user that may not write", rule)
+		return fmt.Errorf("%.64q: rights are given by @read, @write, @pubsub and @all only; say +@read for a user that may not write", rule)
 	}
 	return errors.New("there is no such rule; see docs/security.md for those that are known")
 }
@@ -189,5 +203,18 @@ func (u *User) addKeys(pattern string, read, write bool) error {
 		return fmt.Errorf("a user has at most %d prefixes", mostPrefixes)
 	}
 	u.keys = append(u.keys, keyRule{prefix: []byte(prefix), end: keyrange.PrefixEnd([]byte(prefix)), read: read, write: write})
+	return nil
+}
+
+// addChannels adds the channels of a pattern, which must be a name, or a prefix and a star.
+func (u *User) addChannels(pattern string) error {
+	name, begin := strings.CutSuffix(pattern, "*")
+	if strings.ContainsAny(name, `*?[]\`) {
+		return fmt.Errorf("%.64q: channels are given by a name, or by a prefix and one star at the end, such as &orders:*", pattern)
+	}
+	if len(u.channels) == mostChannels {
+		return fmt.Errorf("a user has at most %d rules for channels", mostChannels)
+	}
+	u.channels = append(u.channels, channelRule{[]byte(name), begin})
 	return nil
 }

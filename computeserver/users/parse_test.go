@@ -15,6 +15,43 @@ func digest(password string) string {
 	return hex.EncodeToString(d[:])
 }
 
+// TestRightsToChannels reads one line and asks which channels the user may use: a trailing star
+// stands for all that begin so.
+func TestRightsToChannels(t *testing.T) {
+	f := func(name, rules, may, mayNot string) {
+		t.Helper()
+		all, err := users.Parse([]byte("user " + name + " " + rules))
+		if err != nil {
+			t.Errorf("%q: %v", rules, err)
+			return
+		}
+		check := func(channels string, want bool) {
+			for _, channel := range strings.Fields(channels) {
+				got := all[name].MayUseChannel([]byte(channel))
+				if prefix, pattern := strings.CutSuffix(channel, "*"); pattern {
+					got = all[name].MayUseChannelsFrom([]byte(prefix))
+				}
+				if got != want {
+					t.Errorf("%q: may use %q: %v", rules, channel, got)
+				}
+			}
+		}
+		check(may, true)
+		check(mayNot, false)
+	}
+	f("a", "~* +@all", "", "x *")
+	f("a", "~* +@all allchannels", "x *", "")
+	f("a", "+@pubsub &*", "x * a*", "")
+	f("a", "~* +@read +@write allchannels", "", "x *")
+	f("a", "~* +@all -@pubsub allchannels", "", "x *")
+	f("a", "+@all &news:* &one", "news:1 news: news:* news:a* one", "news one1 one* new* * x")
+	f("a", "+@all &news:* resetchannels &x", "x", "news:1 x*")
+	f("a", "+@all allchannels nocommands", "", "x")
+	f("a", "+@all allchannels reset", "", "x")
+	f("default", "~* +@all", "x *", "")
+	f("default", "~* +@all resetchannels", "", "x *")
+}
+
 // TestRights reads one line and asks what the user may do.
 func TestRights(t *testing.T) {
 	f := func(rules, mayRead, mayWrite, mayNeither string) {
@@ -89,8 +126,11 @@ func TestParseRefuses(t *testing.T) {
 	f("user", "line 1 of the ACL file does not begin with")
 	f("\n# ours\nuser a on\n\nuser a off", `line 5 of the ACL file: the user "a" is there twice`)
 	f("user a on >hunter2 hunter2", "rule 3 of the user \"a\": there is no such rule")
-	f("user a +get", "by @read, @write and @all only")
-	f("user a -@dangerous", "by @read, @write and @all only")
+	f("user a +get", "by @read, @write, @pubsub and @all only")
+	f("user a &a*b", "channels are given by a name, or by a prefix and one star at the end")
+	f("user a &a?", "channels are given by a name")
+	f("user a"+strings.Repeat(" &x", 65), "at most 64 rules for channels")
+	f("user a -@dangerous", "by @read, @write, @pubsub and @all only")
 	f("user a ~a*b", "a prefix and one star at the end")
 	f("user a ~orders", "a prefix and one star at the end")
 	f("user a ~[ab]*", "a prefix and one star at the end")

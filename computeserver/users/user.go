@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"crypto/subtle"
+	"slices"
 )
 
 // DefaultName is the user of a caller that gives a password and no name.
@@ -20,7 +21,9 @@ type User struct {
 	passwords []digest
 	read      bool // may use commands that read
 	write     bool // may use commands that write
+	messages  bool // may use commands on channels
 	keys      []keyRule
+	channels  []channelRule
 }
 
 // keyRule lets a user reach the keys that begin with a prefix.
@@ -29,6 +32,15 @@ type keyRule struct {
 	end         []byte // of the keys with the prefix; empty: they have no end
 	read, write bool
 }
+
+// channelRule lets a user reach the channel of a name, or those whose names begin with it.
+type channelRule struct {
+	name  []byte
+	begin bool
+}
+
+// everyChannel lets a user reach all channels.
+func everyChannel() []channelRule { return []channelRule{{begin: true}} }
 
 // everything is what the user default may do, unless the ACL file says otherwise.
 func everything() []keyRule { return []keyRule{{read: true, write: true}} }
@@ -111,6 +123,24 @@ func (u *User) Readable(start []byte, longest int) (from, end []byte, ok bool) {
 		}
 	}
 	return from, end, ok
+}
+
+// MayUseChannels reports whether the user may use commands on channels at all.
+func (u *User) MayUseChannels() bool { return u.messages }
+
+// MayUseChannel reports whether the user may subscribe to a channel, and publish on it.
+func (u *User) MayUseChannel(channel []byte) bool {
+	return u.messages && slices.ContainsFunc(u.channels, func(r channelRule) bool {
+		return bytes.HasPrefix(channel, r.name) && (r.begin || len(channel) == len(r.name))
+	})
+}
+
+// MayUseChannelsFrom reports whether the user may subscribe to every channel whose name begins with
+// a prefix.
+func (u *User) MayUseChannelsFrom(prefix []byte) bool {
+	return u.messages && slices.ContainsFunc(u.channels, func(r channelRule) bool {
+		return r.begin && bytes.HasPrefix(prefix, r.name)
+	})
 }
 
 // ReadsAll reports whether the user may read every key.

@@ -124,6 +124,7 @@ var rooms = []struct {
 	{"computeserver/ownership", []string{"pkg/index", "pkg/partition", "pkg/pool", "pkg/env", "pkg/keyrange", "api/rpc"}},
 	{"computeserver/expiry", []string{"pkg/index", "pkg/env"}},
 	{"computeserver/hash", nil},
+	{"computeserver/pubsub", nil},
 	{"computeserver/script", []string{"pkg/env"}},
 	{"computeserver/sortedset", []string{"api/rpc"}},
 	{"computeserver/engine", []string{
@@ -132,7 +133,7 @@ var rooms = []struct {
 	}},
 	{"computeserver/users", []string{"pkg/identity", "pkg/keyrange"}},
 	{"computeserver/resp", []string{
-		"pkg/accept", "computeserver/users", "computeserver/engine", "computeserver/expiry", "computeserver/hash", "computeserver/sortedset", "computeserver/ownership", "computeserver/script", "computeserver/internal/count", "pkg/index", "pkg/partition", "pkg/env", "api/rpc",
+		"pkg/accept", "computeserver/users", "computeserver/engine", "computeserver/expiry", "computeserver/hash", "computeserver/sortedset", "computeserver/ownership", "computeserver/pubsub", "computeserver/script", "computeserver/internal/count", "pkg/index", "pkg/partition", "pkg/env", "api/rpc",
 	}},
 	{"computeserver", []string{"pkg/accept", "pkg/profile", "pkg/index", "pkg/partition", "pkg/pool", "pkg/verbs", "pkg/env", "pkg/identity", "api/rpc", "api/config", "pkg/keyrange"}},
 	{"client", []string{"pkg/partition", "api/rpc", "pkg/identity", "pkg/keyrange"}},

@@ -1170,6 +1170,307 @@ func (x *ComputeMapReply) GetAny() bool {
 	return false
 }
 
+// PublishRequest is a batch of messages of one server.
+type PublishRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Server        uint32                 `protobuf:"varint,1,opt,name=server,proto3" json:"server,omitempty"`    // that sends it
+	Process       uint64                 `protobuf:"varint,2,opt,name=process,proto3" json:"process,omitempty"`  // tells its process from those before
+	Number        uint64                 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`    // of the batch, from 1 on
+	Messages      []*PublishedMessage    `protobuf:"bytes,4,rep,name=messages,proto3" json:"messages,omitempty"` // at most 1,024, in the order in which they were published
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishRequest) Reset() {
+	*x = PublishRequest{}
+	mi := &file_compute_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishRequest) ProtoMessage() {}
+
+func (x *PublishRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_compute_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishRequest.ProtoReflect.Descriptor instead.
+func (*PublishRequest) Descriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PublishRequest) GetServer() uint32 {
+	if x != nil {
+		return x.Server
+	}
+	return 0
+}
+
+func (x *PublishRequest) GetProcess() uint64 {
+	if x != nil {
+		return x.Process
+	}
+	return 0
+}
+
+func (x *PublishRequest) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *PublishRequest) GetMessages() []*PublishedMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
+type PublishedMessage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Channel       []byte                 `protobuf:"bytes,1,opt,name=channel,proto3" json:"channel,omitempty"`
+	Payload       []byte                 `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`
+	Sharded       bool                   `protobuf:"varint,3,opt,name=sharded,proto3" json:"sharded,omitempty"` // of SPUBLISH
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishedMessage) Reset() {
+	*x = PublishedMessage{}
+	mi := &file_compute_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishedMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishedMessage) ProtoMessage() {}
+
+func (x *PublishedMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_compute_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishedMessage.ProtoReflect.Descriptor instead.
+func (*PublishedMessage) Descriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *PublishedMessage) GetChannel() []byte {
+	if x != nil {
+		return x.Channel
+	}
+	return nil
+}
+
+func (x *PublishedMessage) GetPayload() []byte {
+	if x != nil {
+		return x.Payload
+	}
+	return nil
+}
+
+func (x *PublishedMessage) GetSharded() bool {
+	if x != nil {
+		return x.Sharded
+	}
+	return false
+}
+
+type PublishReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishReply) Reset() {
+	*x = PublishReply{}
+	mi := &file_compute_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishReply) ProtoMessage() {}
+
+func (x *PublishReply) ProtoReflect() protoreflect.Message {
+	mi := &file_compute_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishReply.ProtoReflect.Descriptor instead.
+func (*PublishReply) Descriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{12}
+}
+
+type ListSubscriptionsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sharded       bool                   `protobuf:"varint,1,opt,name=sharded,proto3" json:"sharded,omitempty"`  // channels of SSUBSCRIBE
+	List          bool                   `protobuf:"varint,2,opt,name=list,proto3" json:"list,omitempty"`        // all channels with subscribers that match pattern; else those of channels
+	Pattern       []byte                 `protobuf:"bytes,3,opt,name=pattern,proto3" json:"pattern,omitempty"`   // of Redis
+	Channels      [][]byte               `protobuf:"bytes,4,rep,name=channels,proto3" json:"channels,omitempty"` // whose subscribers are counted
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSubscriptionsRequest) Reset() {
+	*x = ListSubscriptionsRequest{}
+	mi := &file_compute_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSubscriptionsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSubscriptionsRequest) ProtoMessage() {}
+
+func (x *ListSubscriptionsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_compute_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSubscriptionsRequest.ProtoReflect.Descriptor instead.
+func (*ListSubscriptionsRequest) Descriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ListSubscriptionsRequest) GetSharded() bool {
+	if x != nil {
+		return x.Sharded
+	}
+	return false
+}
+
+func (x *ListSubscriptionsRequest) GetList() bool {
+	if x != nil {
+		return x.List
+	}
+	return false
+}
+
+func (x *ListSubscriptionsRequest) GetPattern() []byte {
+	if x != nil {
+		return x.Pattern
+	}
+	return nil
+}
+
+func (x *ListSubscriptionsRequest) GetChannels() [][]byte {
+	if x != nil {
+		return x.Channels
+	}
+	return nil
+}
+
+type ListSubscriptionsReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Channels      [][]byte               `protobuf:"bytes,1,rep,name=channels,proto3" json:"channels,omitempty"`               // of list: as many as 4 MiB have, in their order
+	Subscribers   []uint64               `protobuf:"varint,2,rep,packed,name=subscribers,proto3" json:"subscribers,omitempty"` // of channels, in the order of the request
+	Patterns      uint64                 `protobuf:"varint,3,opt,name=patterns,proto3" json:"patterns,omitempty"`              // how many patterns have subscribers
+	More          bool                   `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`                      // of list: there are more
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSubscriptionsReply) Reset() {
+	*x = ListSubscriptionsReply{}
+	mi := &file_compute_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSubscriptionsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSubscriptionsReply) ProtoMessage() {}
+
+func (x *ListSubscriptionsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_compute_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSubscriptionsReply.ProtoReflect.Descriptor instead.
+func (*ListSubscriptionsReply) Descriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ListSubscriptionsReply) GetChannels() [][]byte {
+	if x != nil {
+		return x.Channels
+	}
+	return nil
+}
+
+func (x *ListSubscriptionsReply) GetSubscribers() []uint64 {
+	if x != nil {
+		return x.Subscribers
+	}
+	return nil
+}
+
+func (x *ListSubscriptionsReply) GetPatterns() uint64 {
+	if x != nil {
+		return x.Patterns
+	}
+	return 0
+}
+
+func (x *ListSubscriptionsReply) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
 type DescribeComputeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1178,7 +1479,7 @@ type DescribeComputeRequest struct {
 
 func (x *DescribeComputeRequest) Reset() {
 	*x = DescribeComputeRequest{}
-	mi := &file_compute_proto_msgTypes[10]
+	mi := &file_compute_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1190,7 +1491,7 @@ func (x *DescribeComputeRequest) String() string {
 func (*DescribeComputeRequest) ProtoMessage() {}
 
 func (x *DescribeComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[10]
+	mi := &file_compute_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1203,7 +1504,7 @@ func (x *DescribeComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeComputeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{10}
+	return file_compute_proto_rawDescGZIP(), []int{15}
 }
 
 type DescribeComputeReply struct {
@@ -1235,7 +1536,7 @@ type DescribeComputeReply struct {
 
 func (x *DescribeComputeReply) Reset() {
 	*x = DescribeComputeReply{}
-	mi := &file_compute_proto_msgTypes[11]
+	mi := &file_compute_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1548,7 @@ func (x *DescribeComputeReply) String() string {
 func (*DescribeComputeReply) ProtoMessage() {}
 
 func (x *DescribeComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[11]
+	mi := &file_compute_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1561,7 @@ func (x *DescribeComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeComputeReply.ProtoReflect.Descriptor instead.
 func (*DescribeComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{11}
+	return file_compute_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DescribeComputeReply) GetId() uint32 {
@@ -1415,7 +1716,7 @@ type MemoryPath struct {
 
 func (x *MemoryPath) Reset() {
 	*x = MemoryPath{}
-	mi := &file_compute_proto_msgTypes[12]
+	mi := &file_compute_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1728,7 @@ func (x *MemoryPath) String() string {
 func (*MemoryPath) ProtoMessage() {}
 
 func (x *MemoryPath) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[12]
+	mi := &file_compute_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1741,7 @@ func (x *MemoryPath) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryPath.ProtoReflect.Descriptor instead.
 func (*MemoryPath) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{12}
+	return file_compute_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *MemoryPath) GetServer() uint32 {
@@ -1479,7 +1780,7 @@ type ComputeLoad struct {
 
 func (x *ComputeLoad) Reset() {
 	*x = ComputeLoad{}
-	mi := &file_compute_proto_msgTypes[13]
+	mi := &file_compute_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1792,7 @@ func (x *ComputeLoad) String() string {
 func (*ComputeLoad) ProtoMessage() {}
 
 func (x *ComputeLoad) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[13]
+	mi := &file_compute_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1805,7 @@ func (x *ComputeLoad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputeLoad.ProtoReflect.Descriptor instead.
 func (*ComputeLoad) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{13}
+	return file_compute_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ComputeLoad) GetOperationsPerSecond() float64 {
@@ -1560,7 +1861,7 @@ type KeyLoad struct {
 
 func (x *KeyLoad) Reset() {
 	*x = KeyLoad{}
-	mi := &file_compute_proto_msgTypes[14]
+	mi := &file_compute_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +1873,7 @@ func (x *KeyLoad) String() string {
 func (*KeyLoad) ProtoMessage() {}
 
 func (x *KeyLoad) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[14]
+	mi := &file_compute_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +1886,7 @@ func (x *KeyLoad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyLoad.ProtoReflect.Descriptor instead.
 func (*KeyLoad) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{14}
+	return file_compute_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *KeyLoad) GetKey() []byte {
@@ -1618,7 +1919,7 @@ type OwnedRange struct {
 
 func (x *OwnedRange) Reset() {
 	*x = OwnedRange{}
-	mi := &file_compute_proto_msgTypes[15]
+	mi := &file_compute_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +1931,7 @@ func (x *OwnedRange) String() string {
 func (*OwnedRange) ProtoMessage() {}
 
 func (x *OwnedRange) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[15]
+	mi := &file_compute_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +1944,7 @@ func (x *OwnedRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnedRange.ProtoReflect.Descriptor instead.
 func (*OwnedRange) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{15}
+	return file_compute_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *OwnedRange) GetStart() []byte {
@@ -1717,7 +2018,7 @@ type TakeOver struct {
 
 func (x *TakeOver) Reset() {
 	*x = TakeOver{}
-	mi := &file_compute_proto_msgTypes[16]
+	mi := &file_compute_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +2030,7 @@ func (x *TakeOver) String() string {
 func (*TakeOver) ProtoMessage() {}
 
 func (x *TakeOver) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[16]
+	mi := &file_compute_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +2043,7 @@ func (x *TakeOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeOver.ProtoReflect.Descriptor instead.
 func (*TakeOver) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{16}
+	return file_compute_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TakeOver) GetStart() []byte {
@@ -1796,7 +2097,7 @@ type GetCursorRequest struct {
 
 func (x *GetCursorRequest) Reset() {
 	*x = GetCursorRequest{}
-	mi := &file_compute_proto_msgTypes[17]
+	mi := &file_compute_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1808,7 +2109,7 @@ func (x *GetCursorRequest) String() string {
 func (*GetCursorRequest) ProtoMessage() {}
 
 func (x *GetCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[17]
+	mi := &file_compute_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1821,7 +2122,7 @@ func (x *GetCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCursorRequest.ProtoReflect.Descriptor instead.
 func (*GetCursorRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{17}
+	return file_compute_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetCursorRequest) GetCursor() uint64 {
@@ -1841,7 +2142,7 @@ type GetCursorReply struct {
 
 func (x *GetCursorReply) Reset() {
 	*x = GetCursorReply{}
-	mi := &file_compute_proto_msgTypes[18]
+	mi := &file_compute_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1853,7 +2154,7 @@ func (x *GetCursorReply) String() string {
 func (*GetCursorReply) ProtoMessage() {}
 
 func (x *GetCursorReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[18]
+	mi := &file_compute_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1866,7 +2167,7 @@ func (x *GetCursorReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCursorReply.ProtoReflect.Descriptor instead.
 func (*GetCursorReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{18}
+	return file_compute_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetCursorReply) GetFound() bool {
@@ -1892,7 +2193,7 @@ type DrainComputeRequest struct {
 
 func (x *DrainComputeRequest) Reset() {
 	*x = DrainComputeRequest{}
-	mi := &file_compute_proto_msgTypes[19]
+	mi := &file_compute_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1904,7 +2205,7 @@ func (x *DrainComputeRequest) String() string {
 func (*DrainComputeRequest) ProtoMessage() {}
 
 func (x *DrainComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[19]
+	mi := &file_compute_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1917,7 +2218,7 @@ func (x *DrainComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainComputeRequest.ProtoReflect.Descriptor instead.
 func (*DrainComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{19}
+	return file_compute_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DrainComputeRequest) GetLimitMilliseconds() uint32 {
@@ -1936,7 +2237,7 @@ type DrainComputeReply struct {
 
 func (x *DrainComputeReply) Reset() {
 	*x = DrainComputeReply{}
-	mi := &file_compute_proto_msgTypes[20]
+	mi := &file_compute_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1948,7 +2249,7 @@ func (x *DrainComputeReply) String() string {
 func (*DrainComputeReply) ProtoMessage() {}
 
 func (x *DrainComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[20]
+	mi := &file_compute_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1961,7 +2262,7 @@ func (x *DrainComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainComputeReply.ProtoReflect.Descriptor instead.
 func (*DrainComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{20}
+	return file_compute_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DrainComputeReply) GetUnfinished() uint64 {
@@ -1980,7 +2281,7 @@ type BlockComputeRequest struct {
 
 func (x *BlockComputeRequest) Reset() {
 	*x = BlockComputeRequest{}
-	mi := &file_compute_proto_msgTypes[21]
+	mi := &file_compute_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1992,7 +2293,7 @@ func (x *BlockComputeRequest) String() string {
 func (*BlockComputeRequest) ProtoMessage() {}
 
 func (x *BlockComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[21]
+	mi := &file_compute_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2005,7 +2306,7 @@ func (x *BlockComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockComputeRequest.ProtoReflect.Descriptor instead.
 func (*BlockComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{21}
+	return file_compute_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BlockComputeRequest) GetReason() string {
@@ -2023,7 +2324,7 @@ type BlockComputeReply struct {
 
 func (x *BlockComputeReply) Reset() {
 	*x = BlockComputeReply{}
-	mi := &file_compute_proto_msgTypes[22]
+	mi := &file_compute_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2035,7 +2336,7 @@ func (x *BlockComputeReply) String() string {
 func (*BlockComputeReply) ProtoMessage() {}
 
 func (x *BlockComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[22]
+	mi := &file_compute_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2048,7 +2349,7 @@ func (x *BlockComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockComputeReply.ProtoReflect.Descriptor instead.
 func (*BlockComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{22}
+	return file_compute_proto_rawDescGZIP(), []int{27}
 }
 
 var File_compute_proto protoreflect.FileDescriptor
@@ -2206,7 +2507,27 @@ const file_compute_proto_rawDesc = "" +
 	"generation\x18\x01 \x01(\x04R\n" +
 	"generation\x12\x10\n" +
 	"\x03map\x18\x02 \x01(\fR\x03map\x12\x10\n" +
-	"\x03any\x18\x03 \x01(\bR\x03any\"\x18\n" +
+	"\x03any\x18\x03 \x01(\bR\x03any\"\x98\x01\n" +
+	"\x0ePublishRequest\x12\x16\n" +
+	"\x06server\x18\x01 \x01(\rR\x06server\x12\x18\n" +
+	"\aprocess\x18\x02 \x01(\x04R\aprocess\x12\x16\n" +
+	"\x06number\x18\x03 \x01(\x04R\x06number\x12<\n" +
+	"\bmessages\x18\x04 \x03(\v2 .dmindex.rpc.v1.PublishedMessageR\bmessages\"`\n" +
+	"\x10PublishedMessage\x12\x18\n" +
+	"\achannel\x18\x01 \x01(\fR\achannel\x12\x18\n" +
+	"\apayload\x18\x02 \x01(\fR\apayload\x12\x18\n" +
+	"\asharded\x18\x03 \x01(\bR\asharded\"\x0e\n" +
+	"\fPublishReply\"~\n" +
+	"\x18ListSubscriptionsRequest\x12\x18\n" +
+	"\asharded\x18\x01 \x01(\bR\asharded\x12\x12\n" +
+	"\x04list\x18\x02 \x01(\bR\x04list\x12\x18\n" +
+	"\apattern\x18\x03 \x01(\fR\apattern\x12\x1a\n" +
+	"\bchannels\x18\x04 \x03(\fR\bchannels\"\x86\x01\n" +
+	"\x16ListSubscriptionsReply\x12\x1a\n" +
+	"\bchannels\x18\x01 \x03(\fR\bchannels\x12 \n" +
+	"\vsubscribers\x18\x02 \x03(\x04R\vsubscribers\x12\x1a\n" +
+	"\bpatterns\x18\x03 \x01(\x04R\bpatterns\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\"\x18\n" +
 	"\x16DescribeComputeRequest\"\xcc\x05\n" +
 	"\x14DescribeComputeReply\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x18\n" +
@@ -2281,13 +2602,15 @@ const file_compute_proto_rawDesc = "" +
 	"unfinished\"-\n" +
 	"\x13BlockComputeRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\x13\n" +
-	"\x11BlockComputeReply2\xa5\x04\n" +
+	"\x11BlockComputeReply2\xd5\x05\n" +
 	"\aCompute\x12<\n" +
 	"\x02Do\x12\x19.dmindex.rpc.v1.DoRequest\x1a\x17.dmindex.rpc.v1.DoReply(\x010\x01\x12@\n" +
 	"\x04Scan\x12\x1b.dmindex.rpc.v1.ScanRequest\x1a\x19.dmindex.rpc.v1.ScanReply0\x01\x12O\n" +
 	"\x06GetMap\x12$.dmindex.rpc.v1.GetComputeMapRequest\x1a\x1f.dmindex.rpc.v1.ComputeMapReply\x12X\n" +
 	"\bDescribe\x12&.dmindex.rpc.v1.DescribeComputeRequest\x1a$.dmindex.rpc.v1.DescribeComputeReply\x12M\n" +
-	"\tGetCursor\x12 .dmindex.rpc.v1.GetCursorRequest\x1a\x1e.dmindex.rpc.v1.GetCursorReply\x12O\n" +
+	"\tGetCursor\x12 .dmindex.rpc.v1.GetCursorRequest\x1a\x1e.dmindex.rpc.v1.GetCursorReply\x12G\n" +
+	"\aPublish\x12\x1e.dmindex.rpc.v1.PublishRequest\x1a\x1c.dmindex.rpc.v1.PublishReply\x12e\n" +
+	"\x11ListSubscriptions\x12(.dmindex.rpc.v1.ListSubscriptionsRequest\x1a&.dmindex.rpc.v1.ListSubscriptionsReply\x12O\n" +
 	"\x05Drain\x12#.dmindex.rpc.v1.DrainComputeRequest\x1a!.dmindex.rpc.v1.DrainComputeReply\x12O\n" +
 	"\x05Block\x12#.dmindex.rpc.v1.BlockComputeRequest\x1a!.dmindex.rpc.v1.BlockComputeReplyB-Z+github.com/dmindex/dmindex/api/rpc/v1;rpcv1b\x06proto3"
 
@@ -2304,36 +2627,41 @@ func file_compute_proto_rawDescGZIP() []byte {
 }
 
 var file_compute_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_compute_proto_goTypes = []any{
-	(Operation_Kind)(0),            // 0: dmindex.rpc.v1.Operation.Kind
-	(Operation_Condition)(0),       // 1: dmindex.rpc.v1.Operation.Condition
-	(Operation_Expiry)(0),          // 2: dmindex.rpc.v1.Operation.Expiry
-	(Outcome_Code)(0),              // 3: dmindex.rpc.v1.Outcome.Code
-	(Pair_Type)(0),                 // 4: dmindex.rpc.v1.Pair.Type
-	(*Operation)(nil),              // 5: dmindex.rpc.v1.Operation
-	(*Outcome)(nil),                // 6: dmindex.rpc.v1.Outcome
-	(*DoRequest)(nil),              // 7: dmindex.rpc.v1.DoRequest
-	(*DoReply)(nil),                // 8: dmindex.rpc.v1.DoReply
-	(*Script)(nil),                 // 9: dmindex.rpc.v1.Script
-	(*ScanRequest)(nil),            // 10: dmindex.rpc.v1.ScanRequest
-	(*Pair)(nil),                   // 11: dmindex.rpc.v1.Pair
-	(*ScanReply)(nil),              // 12: dmindex.rpc.v1.ScanReply
-	(*GetComputeMapRequest)(nil),   // 13: dmindex.rpc.v1.GetComputeMapRequest
-	(*ComputeMapReply)(nil),        // 14: dmindex.rpc.v1.ComputeMapReply
-	(*DescribeComputeRequest)(nil), // 15: dmindex.rpc.v1.DescribeComputeRequest
-	(*DescribeComputeReply)(nil),   // 16: dmindex.rpc.v1.DescribeComputeReply
-	(*MemoryPath)(nil),             // 17: dmindex.rpc.v1.MemoryPath
-	(*ComputeLoad)(nil),            // 18: dmindex.rpc.v1.ComputeLoad
-	(*KeyLoad)(nil),                // 19: dmindex.rpc.v1.KeyLoad
-	(*OwnedRange)(nil),             // 20: dmindex.rpc.v1.OwnedRange
-	(*TakeOver)(nil),               // 21: dmindex.rpc.v1.TakeOver
-	(*GetCursorRequest)(nil),       // 22: dmindex.rpc.v1.GetCursorRequest
-	(*GetCursorReply)(nil),         // 23: dmindex.rpc.v1.GetCursorReply
-	(*DrainComputeRequest)(nil),    // 24: dmindex.rpc.v1.DrainComputeRequest
-	(*DrainComputeReply)(nil),      // 25: dmindex.rpc.v1.DrainComputeReply
-	(*BlockComputeRequest)(nil),    // 26: dmindex.rpc.v1.BlockComputeRequest
-	(*BlockComputeReply)(nil),      // 27: dmindex.rpc.v1.BlockComputeReply
+	(Operation_Kind)(0),              // 0: dmindex.rpc.v1.Operation.Kind
+	(Operation_Condition)(0),         // 1: dmindex.rpc.v1.Operation.Condition
+	(Operation_Expiry)(0),            // 2: dmindex.rpc.v1.Operation.Expiry
+	(Outcome_Code)(0),                // 3: dmindex.rpc.v1.Outcome.Code
+	(Pair_Type)(0),                   // 4: dmindex.rpc.v1.Pair.Type
+	(*Operation)(nil),                // 5: dmindex.rpc.v1.Operation
+	(*Outcome)(nil),                  // 6: dmindex.rpc.v1.Outcome
+	(*DoRequest)(nil),                // 7: dmindex.rpc.v1.DoRequest
+	(*DoReply)(nil),                  // 8: dmindex.rpc.v1.DoReply
+	(*Script)(nil),                   // 9: dmindex.rpc.v1.Script
+	(*ScanRequest)(nil),              // 10: dmindex.rpc.v1.ScanRequest
+	(*Pair)(nil),                     // 11: dmindex.rpc.v1.Pair
+	(*ScanReply)(nil),                // 12: dmindex.rpc.v1.ScanReply
+	(*GetComputeMapRequest)(nil),     // 13: dmindex.rpc.v1.GetComputeMapRequest
+	(*ComputeMapReply)(nil),          // 14: dmindex.rpc.v1.ComputeMapReply
+	(*PublishRequest)(nil),           // 15: dmindex.rpc.v1.PublishRequest
+	(*PublishedMessage)(nil),         // 16: dmindex.rpc.v1.PublishedMessage
+	(*PublishReply)(nil),             // 17: dmindex.rpc.v1.PublishReply
+	(*ListSubscriptionsRequest)(nil), // 18: dmindex.rpc.v1.ListSubscriptionsRequest
+	(*ListSubscriptionsReply)(nil),   // 19: dmindex.rpc.v1.ListSubscriptionsReply
+	(*DescribeComputeRequest)(nil),   // 20: dmindex.rpc.v1.DescribeComputeRequest
+	(*DescribeComputeReply)(nil),     // 21: dmindex.rpc.v1.DescribeComputeReply
+	(*MemoryPath)(nil),               // 22: dmindex.rpc.v1.MemoryPath
+	(*ComputeLoad)(nil),              // 23: dmindex.rpc.v1.ComputeLoad
+	(*KeyLoad)(nil),                  // 24: dmindex.rpc.v1.KeyLoad
+	(*OwnedRange)(nil),               // 25: dmindex.rpc.v1.OwnedRange
+	(*TakeOver)(nil),                 // 26: dmindex.rpc.v1.TakeOver
+	(*GetCursorRequest)(nil),         // 27: dmindex.rpc.v1.GetCursorRequest
+	(*GetCursorReply)(nil),           // 28: dmindex.rpc.v1.GetCursorReply
+	(*DrainComputeRequest)(nil),      // 29: dmindex.rpc.v1.DrainComputeRequest
+	(*DrainComputeReply)(nil),        // 30: dmindex.rpc.v1.DrainComputeReply
+	(*BlockComputeRequest)(nil),      // 31: dmindex.rpc.v1.BlockComputeRequest
+	(*BlockComputeReply)(nil),        // 32: dmindex.rpc.v1.BlockComputeReply
 }
 var file_compute_proto_depIdxs = []int32{
 	0,  // 0: dmindex.rpc.v1.Operation.kind:type_name -> dmindex.rpc.v1.Operation.Kind
@@ -2346,30 +2674,35 @@ var file_compute_proto_depIdxs = []int32{
 	4,  // 7: dmindex.rpc.v1.Pair.type:type_name -> dmindex.rpc.v1.Pair.Type
 	11, // 8: dmindex.rpc.v1.ScanReply.pairs:type_name -> dmindex.rpc.v1.Pair
 	6,  // 9: dmindex.rpc.v1.ScanReply.error:type_name -> dmindex.rpc.v1.Outcome
-	20, // 10: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
-	18, // 11: dmindex.rpc.v1.DescribeComputeReply.load:type_name -> dmindex.rpc.v1.ComputeLoad
-	21, // 12: dmindex.rpc.v1.DescribeComputeReply.take_overs:type_name -> dmindex.rpc.v1.TakeOver
-	17, // 13: dmindex.rpc.v1.DescribeComputeReply.paths:type_name -> dmindex.rpc.v1.MemoryPath
-	19, // 14: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
-	7,  // 15: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
-	10, // 16: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
-	13, // 17: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
-	15, // 18: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
-	22, // 19: dmindex.rpc.v1.Compute.GetCursor:input_type -> dmindex.rpc.v1.GetCursorRequest
-	24, // 20: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
-	26, // 21: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
-	8,  // 22: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
-	12, // 23: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
-	14, // 24: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
-	16, // 25: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
-	23, // 26: dmindex.rpc.v1.Compute.GetCursor:output_type -> dmindex.rpc.v1.GetCursorReply
-	25, // 27: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
-	27, // 28: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
-	22, // [22:29] is the sub-list for method output_type
-	15, // [15:22] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	16, // 10: dmindex.rpc.v1.PublishRequest.messages:type_name -> dmindex.rpc.v1.PublishedMessage
+	25, // 11: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
+	23, // 12: dmindex.rpc.v1.DescribeComputeReply.load:type_name -> dmindex.rpc.v1.ComputeLoad
+	26, // 13: dmindex.rpc.v1.DescribeComputeReply.take_overs:type_name -> dmindex.rpc.v1.TakeOver
+	22, // 14: dmindex.rpc.v1.DescribeComputeReply.paths:type_name -> dmindex.rpc.v1.MemoryPath
+	24, // 15: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
+	7,  // 16: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
+	10, // 17: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
+	13, // 18: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
+	20, // 19: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
+	27, // 20: dmindex.rpc.v1.Compute.GetCursor:input_type -> dmindex.rpc.v1.GetCursorRequest
+	15, // 21: dmindex.rpc.v1.Compute.Publish:input_type -> dmindex.rpc.v1.PublishRequest
+	18, // 22: dmindex.rpc.v1.Compute.ListSubscriptions:input_type -> dmindex.rpc.v1.ListSubscriptionsRequest
+	29, // 23: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
+	31, // 24: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
+	8,  // 25: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
+	12, // 26: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
+	14, // 27: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
+	21, // 28: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
+	28, // 29: dmindex.rpc.v1.Compute.GetCursor:output_type -> dmindex.rpc.v1.GetCursorReply
+	17, // 30: dmindex.rpc.v1.Compute.Publish:output_type -> dmindex.rpc.v1.PublishReply
+	19, // 31: dmindex.rpc.v1.Compute.ListSubscriptions:output_type -> dmindex.rpc.v1.ListSubscriptionsReply
+	30, // 32: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
+	32, // 33: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
+	25, // [25:34] is the sub-list for method output_type
+	16, // [16:25] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_compute_proto_init() }
@@ -2383,7 +2716,7 @@ func file_compute_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_compute_proto_rawDesc), len(file_compute_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   23,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,13 +23,15 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Compute_Do_FullMethodName        = "/dmindex.rpc.v1.Compute/Do"
-	Compute_Scan_FullMethodName      = "/dmindex.rpc.v1.Compute/Scan"
-	Compute_GetMap_FullMethodName    = "/dmindex.rpc.v1.Compute/GetMap"
-	Compute_Describe_FullMethodName  = "/dmindex.rpc.v1.Compute/Describe"
-	Compute_GetCursor_FullMethodName = "/dmindex.rpc.v1.Compute/GetCursor"
-	Compute_Drain_FullMethodName     = "/dmindex.rpc.v1.Compute/Drain"
-	Compute_Block_FullMethodName     = "/dmindex.rpc.v1.Compute/Block"
+	Compute_Do_FullMethodName                = "/dmindex.rpc.v1.Compute/Do"
+	Compute_Scan_FullMethodName              = "/dmindex.rpc.v1.Compute/Scan"
+	Compute_GetMap_FullMethodName            = "/dmindex.rpc.v1.Compute/GetMap"
+	Compute_Describe_FullMethodName          = "/dmindex.rpc.v1.Compute/Describe"
+	Compute_GetCursor_FullMethodName         = "/dmindex.rpc.v1.Compute/GetCursor"
+	Compute_Publish_FullMethodName           = "/dmindex.rpc.v1.Compute/Publish"
+	Compute_ListSubscriptions_FullMethodName = "/dmindex.rpc.v1.Compute/ListSubscriptions"
+	Compute_Drain_FullMethodName             = "/dmindex.rpc.v1.Compute/Drain"
+	Compute_Block_FullMethodName             = "/dmindex.rpc.v1.Compute/Block"
 )
 
 // ComputeClient is the client API for Compute service.
@@ -55,6 +57,11 @@ type ComputeClient interface {
 	// GetCursor says where a SCAN goes on whose cursor this server gave, for the server that was asked for its next step. Servers, and users that may read
 	// every key.
 	GetCursor(ctx context.Context, in *GetCursorRequest, opts ...grpc.CallOption) (*GetCursorReply, error)
+	// Publish gives messages to the subscribers of this server, and to no other server. Servers only. A caller sends its batches one after the other, by growing
+	// numbers; one that comes behind a later one is late, and its messages go to nobody.
+	Publish(ctx context.Context, in *PublishRequest, opts ...grpc.CallOption) (*PublishReply, error)
+	// ListSubscriptions says to what connections of this server have subscribed. Servers only.
+	ListSubscriptions(ctx context.Context, in *ListSubscriptionsRequest, opts ...grpc.CallOption) (*ListSubscriptionsReply, error)
 	// Drain makes the server finish what it has and refuse what comes after. It answers when it is done. Operator only.
 	Drain(ctx context.Context, in *DrainComputeRequest, opts ...grpc.CallOption) (*DrainComputeReply, error)
 	// Block makes the server answer DATA_LOST to everything, until its process ends: some of the index's memory is gone, and what is left
@@ -132,6 +139,26 @@ func (c *computeClient) GetCursor(ctx context.Context, in *GetCursorRequest, opt
 	return out, nil
 }
 
+func (c *computeClient) Publish(ctx context.Context, in *PublishRequest, opts ...grpc.CallOption) (*PublishReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PublishReply)
+	err := c.cc.Invoke(ctx, Compute_Publish_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *computeClient) ListSubscriptions(ctx context.Context, in *ListSubscriptionsRequest, opts ...grpc.CallOption) (*ListSubscriptionsReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListSubscriptionsReply)
+	err := c.cc.Invoke(ctx, Compute_ListSubscriptions_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *computeClient) Drain(ctx context.Context, in *DrainComputeRequest, opts ...grpc.CallOption) (*DrainComputeReply, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DrainComputeReply)
@@ -175,6 +202,11 @@ type ComputeServer interface {
 	// GetCursor says where a SCAN goes on whose cursor this server gave, for the server that was asked for its next step. Servers, and users that may read
 	// every key.
 	GetCursor(context.Context, *GetCursorRequest) (*GetCursorReply, error)
+	// Publish gives messages to the subscribers of this server, and to no other server. Servers only. A caller sends its batches one after the other, by growing
+	// numbers; one that comes behind a later one is late, and its messages go to nobody.
+	Publish(context.Context, *PublishRequest) (*PublishReply, error)
+	// ListSubscriptions says to what connections of this server have subscribed. Servers only.
+	ListSubscriptions(context.Context, *ListSubscriptionsRequest) (*ListSubscriptionsReply, error)
 	// Drain makes the server finish what it has and refuse what comes after. It answers when it is done. Operator only.
 	Drain(context.Context, *DrainComputeRequest) (*DrainComputeReply, error)
 	// Block makes the server answer DATA_LOST to everything, until its process ends: some of the index's memory is gone, and what is left
@@ -204,6 +236,12 @@ func (UnimplementedComputeServer) Describe(context.Context, *DescribeComputeRequ
 }
 func (UnimplementedComputeServer) GetCursor(context.Context, *GetCursorRequest) (*GetCursorReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetCursor not implemented")
+}
+func (UnimplementedComputeServer) Publish(context.Context, *PublishRequest) (*PublishReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method Publish not implemented")
+}
+func (UnimplementedComputeServer) ListSubscriptions(context.Context, *ListSubscriptionsRequest) (*ListSubscriptionsReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListSubscriptions not implemented")
 }
 func (UnimplementedComputeServer) Drain(context.Context, *DrainComputeRequest) (*DrainComputeReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
@@ -304,6 +342,42 @@ func _Compute_GetCursor_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Compute_Publish_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PublishRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ComputeServer).Publish(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Compute_Publish_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ComputeServer).Publish(ctx, req.(*PublishRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Compute_ListSubscriptions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListSubscriptionsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ComputeServer).ListSubscriptions(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Compute_ListSubscriptions_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ComputeServer).ListSubscriptions(ctx, req.(*ListSubscriptionsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Compute_Drain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DrainComputeRequest)
 	if err := dec(in); err != nil {
@@ -358,6 +432,14 @@ var Compute_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetCursor",
 			Handler:    _Compute_GetCursor_Handler,
+		},
+		{
+			MethodName: "Publish",
+			Handler:    _Compute_Publish_Handler,
+		},
+		{
+			MethodName: "ListSubscriptions",
+			Handler:    _Compute_ListSubscriptions_Handler,
 		},
 		{
 			MethodName: "Drain",

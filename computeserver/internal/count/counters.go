@@ -15,4 +15,9 @@ type Counters struct {
 	Errors      atomic.Uint64
 	Connections atomic.Int64  // RESP connections at this moment
 	Refused     atomic.Uint64 // connections beyond the bound
+
+	// Messages on channels: that programs published here; that subscribers of this server got; that
+	// another server did not get, once for each. And connections that were cut because they did not
+	// take theirs.
+	Published, Delivered, Undelivered, SubscribersCut atomic.Uint64
 }
