@@ -1,6 +1,7 @@
 package computeserver
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -353,6 +354,16 @@ func TestMessagesAreOfServers(t *testing.T) {
 	calls := rpcv1.NewComputeClient(conn)
 	if _, err := calls.Publish(ctx, &rpcv1.PublishRequest{}); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("Publish of a program: %v", err)
+	}
+	const most = 48 << 20
+	empty := sharedCodec{bytes.Repeat([]byte{4<<3 | 2, 0}, 3<<20)} // messages, of two bytes each
+	if grew := peak(func() {
+		err := conn.Invoke(ctx, rpcv1.Compute_Publish_FullMethodName, &rpcv1.PublishRequest{}, &rpcv1.PublishReply{}, grpc.ForceCodecV2(empty), grpc.MaxCallSendMsgSize(8<<20))
+		if status.Code(err) != codes.PermissionDenied {
+			t.Errorf("Publish of a program, many messages: %v", err)
+		}
+	}); grew > most {
+		t.Errorf("the heap grew by %d bytes, at most %d are right", grew, most)
 	}
 	if _, err := calls.ListSubscriptions(ctx, &rpcv1.ListSubscriptionsRequest{List: true}); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("ListSubscriptions of a program: %v", err)

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/accept/h2"
@@ -167,6 +168,9 @@ func (g *gate) tap(ctx context.Context, info *tap.Info) (context.Context, error)
 	c, err := g.identify(p, conn.conn, info.Header["authorization"])
 	if err != nil {
 		return nil, err
+	}
+	if info.FullMethodName == rpcv1.Compute_Publish_FullMethodName && !c.isServer() {
+		return nil, errOfServers // before the request is read, which may be large
 	}
 	return c.newContext(ctx), nil
 }

@@ -40,11 +40,14 @@ func (a *arrivals) inOrder(req *rpcv1.PublishRequest, deliver func()) {
 	deliver()
 }
 
+// errOfServers is what a program is told that calls Publish.
+var errOfServers = status.Error(codes.PermissionDenied, "only servers of the index pass messages on; programs use PUBLISH")
+
 // Publish gives messages of another server to the subscribers of this one. It goes on while the
 // server drains, for those that still listen.
 func (r *rpcServer) Publish(ctx context.Context, req *rpcv1.PublishRequest) (*rpcv1.PublishReply, error) {
-	if !callerOf(ctx).isServer() {
-		return nil, status.Error(codes.PermissionDenied, "only servers of the index pass messages on; programs use PUBLISH")
+	if !callerOf(ctx).isServer() { // the gate has refused it
+		return nil, errOfServers
 	}
 	if len(req.Messages) > publishBatch {
 		return nil, status.Errorf(codes.InvalidArgument, "a batch has %d messages; at most %d are possible", len(req.Messages), publishBatch)

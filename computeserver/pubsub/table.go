@@ -34,40 +34,51 @@ type Subscriber interface {
 	Push(kind Kind, name string, m *Message)
 }
 
+// Pattern is which channels a pattern matches.
+type Pattern struct {
+	Matches func(channel []byte) bool
+	Work    int // how many comparisons Matches takes at most for each byte of a channel
+}
+
 // Bounds of names, so that a look at all patterns takes a bounded time.
 const (
-	MaxName     = 1 << 10 // bytes of a channel's name, and of a pattern
-	MaxPatterns = 10_000  // different ones of a server
+	MaxName     = 1 << 10         // bytes of a channel's name, and of a pattern
+	MaxPatterns = 10_000          // different ones of a server
+	MaxWork     = 8 * MaxPatterns // of these together
 )
 
 // Table is who has subscribed to what. The zero Table is empty. Safe for concurrent use.
 type Table struct {
 	mu    sync.RWMutex
 	names [Kinds]map[string]*topic
+	work  int // of all patterns
 }
 
 // topic is a name with subscribers; there is none without.
 type topic struct {
-	matches     func(channel []byte) bool // of a pattern
+	pattern     *Pattern // nil of other kinds
 	subscribers []Subscriber
 	at          map[Subscriber]int // in subscribers
 }
 
-// Subscribe adds a subscription; it is none if there is this one already. matches says which
-// channels a pattern matches, and is nil for other kinds. It reports false if there are MaxPatterns
-// others, and does nothing then.
-func (t *Table) Subscribe(kind Kind, name string, matches func(channel []byte) bool, s Subscriber) bool {
+// Subscribe adds a subscription; it is none if there is this one already. pattern is nil for other
+// kinds. It reports false if there are MaxPatterns others, or MaxWork of them is taken, and does
+// nothing then.
+func (t *Table) Subscribe(kind Kind, name string, pattern *Pattern, s Subscriber) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	of := t.names[kind][name]
 	if of == nil {
-		if kind == Patterns && len(t.names[kind]) >= MaxPatterns {
-			return false
+		if pattern != nil {
+			if len(t.names[kind]) >= MaxPatterns || t.work+pattern.Work > MaxWork {
+				return false
+			}
+			t.work += pattern.Work
 		}
 		if t.names[kind] == nil {
 			t.names[kind] = map[string]*topic{}
 		}
-		of = &topic{matches: matches, at: map[Subscriber]int{}}
+		of = &topic{pattern: pattern, at: map[Subscriber]int{}}
 		t.names[kind][name] = of
 	}
 	if _, there := of.at[s]; !there {
@@ -96,6 +107,9 @@ func (t *Table) Unsubscribe(kind Kind, name string, s Subscriber) {
 	of.subscribers = of.subscribers[:last]
 	delete(of.at, s)
 	if last == 0 {
+		if of.pattern != nil {
+			t.work -= of.pattern.Work
+		}
 		delete(t.names[kind], name)
 	}
 }
@@ -116,7 +130,7 @@ func (t *Table) Publish(m *Message) (receivers int) {
 		return receivers
 	}
 	for name, of := range t.names[Patterns] { //env:real patterns have no order among each other
-		if of.matches(m.Channel) {
+		if of.pattern.Matches(m.Channel) {
 			receivers += of.push(Patterns, name, m)
 		}
 	}
@@ -147,9 +161,10 @@ func (t *Table) Subscribers(kind Kind, name []byte) int {
 	return 0
 }
 
-// List returns the names of a kind that wanted returns true for, in their order, and of those as
-// many as have so many bytes; more reports that there are others.
-func (t *Table) List(kind Kind, wanted func(name []byte) bool, most int) (names [][]byte, more bool) {
+// List returns the names of a kind that wanted says is true for, in their order, and of those as
+// many as have so many bytes, or until wanted says that it is enough; more reports that there are
+// others, perhaps.
+func (t *Table) List(kind Kind, wanted func(name []byte) (is, enough bool), most int) (names [][]byte, more bool) {
 	t.mu.RLock()
 	all := make([]string, 0, len(t.names[kind]))
 	for name := range t.names[kind] { //env:real sorted below
@@ -158,11 +173,16 @@ func (t *Table) List(kind Kind, wanted func(name []byte) bool, most int) (names 
 	t.mu.RUnlock()
 	slices.Sort(all)
 	for _, name := range all {
-		if b := []byte(name); wanted(b) {
+		b := []byte(name)
+		is, enough := wanted(b)
+		if is {
 			if most -= len(b); most < 0 {
 				return names, true
 			}
 			names = append(names, b)
+		}
+		if enough {
+			return names, true
 		}
 	}
 	return names, false

@@ -21,8 +21,8 @@ func (r *reader) Push(kind Kind, name string, m *Message) {
 	r.got = append(r.got, fmt.Sprint(kind, name, string(m.Channel), string(m.Payload)))
 }
 
-func startsWith(prefix string) func([]byte) bool {
-	return func(channel []byte) bool { return strings.HasPrefix(string(channel), prefix) }
+func startsWith(prefix string) *Pattern {
+	return &Pattern{Matches: func(channel []byte) bool { return strings.HasPrefix(string(channel), prefix) }}
 }
 
 // TestTableAgainstModel: subscriptions come and go at random, and each message goes to those that a
@@ -82,7 +82,7 @@ func TestTableAgainstModel(t *testing.T) {
 			counts[subscription{s.kind, s.name, 0}]++
 		}
 		for kind := range Kinds {
-			all, more := table.List(kind, func([]byte) bool { return true }, 1<<10)
+			all, more := table.List(kind, func([]byte) (is, enough bool) { return true, false }, 1<<10)
 			if more || len(all) != table.Names(kind) {
 				t.Fatalf("step %d: %d names of kind %d are listed, of %d", step, len(all), kind, table.Names(kind))
 			}
@@ -154,7 +154,7 @@ func TestBounds(t *testing.T) {
 	if !table.Subscribe(Patterns, "7", startsWith("x"), &reader{}) {
 		t.Error("a pattern that there is was refused")
 	}
-	if names, more := table.List(Patterns, func([]byte) bool { return true }, 10); !more || len(names) != 4 {
+	if names, more := table.List(Patterns, func([]byte) (is, enough bool) { return true, false }, 10); !more || len(names) != 4 {
 		t.Errorf("%q, more = %v; want 0, 1, 10 and 100", names, more)
 	}
 }

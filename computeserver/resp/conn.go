@@ -99,6 +99,7 @@ type conn struct {
 	tracking, touched bool
 	sub               *subscriber // nil without subscriptions
 	heardAs           *users.User // whose rights to the subscriptions were looked at last
+	execFrom          int         // in out, where EXEC replies, and one more; 0 = none does
 	login             users.Login // nobody's before AUTH
 	resp3             bool
 	closing           bool        // after the replies so far

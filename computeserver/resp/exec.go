@@ -45,6 +45,9 @@ func (c *conn) cmdExec(_ [][]byte) {
 		c.tally.Count(count.Miss)
 		return
 	}
+	c.settle() // replies before this one have their places
+	c.execFrom = len(c.out) + 1
+	defer func() { c.execFrom = 0 }()
 	slot := c.tally.Slot
 	c.out = redcon.AppendArray(c.out, len(was.queued))
 	outcomes = outcomes[len(was.watched):]

@@ -71,6 +71,17 @@ func (g *glob) prefix() []byte {
 	return p
 }
 
+// work is how many comparisons match takes at most for each byte of a key: behind the first * bytes
+// may be compared again and again.
+func (g *glob) work() int {
+	for i, item := range g.items {
+		if item.kind == globMany {
+			return len(g.items) - i
+		}
+	}
+	return 1
+}
+
 // readSet reads a set from behind its opening bracket. It returns what follows the closing one.
 func readSet(p []byte) (set *[4]uint64, rest []byte) {
 	set = new([4]uint64)

@@ -35,7 +35,7 @@ func (s *Server) Subscriptions(ask *rpcv1.ListSubscriptionsRequest) *rpcv1.ListS
 	}
 	of := &rpcv1.ListSubscriptionsReply{Patterns: uint64(s.topics.Names(pubsub.Patterns))}
 	if ask.List {
-		of.Channels, of.More = s.topics.List(kind, matcher(ask.Pattern), mostListed)
+		of.Channels, of.More = s.topics.List(kind, lister(ask.Pattern), mostListed)
 	}
 	for _, channel := range ask.Channels {
 		of.Subscribers = append(of.Subscribers, uint64(s.topics.Subscribers(kind, channel)))
@@ -43,13 +43,26 @@ func (s *Server) Subscriptions(ask *rpcv1.ListSubscriptionsRequest) *rpcv1.ListS
 	return of
 }
 
-// mostListed is how many bytes of channels PUBSUB CHANNELS lists.
-const mostListed = 4 << 20
+// Bounds of what PUBSUB CHANNELS lists of one server: bytes of channels, and comparisons.
+const (
+	mostListed   = 4 << 20
+	mostCompares = 64 << 20
+)
 
 // matcher is which channels a pattern matches.
-func matcher(pattern []byte) func(channel []byte) bool {
+func matcher(pattern []byte) *pubsub.Pattern {
 	g := newGlob(pattern, pubsub.MaxName)
-	return func(channel []byte) bool { matched, _ := g.match(channel); return matched }
+	return &pubsub.Pattern{Work: g.work(), Matches: func(channel []byte) bool { matched, _ := g.match(channel); return matched }}
+}
+
+// lister is which channels a pattern matches, until that has taken mostCompares.
+func lister(pattern []byte) func(channel []byte) (is, enough bool) {
+	g, left := newGlob(pattern, pubsub.MaxName), mostCompares
+	return func(channel []byte) (is, enough bool) {
+		is, steps := g.match(channel)
+		left -= steps
+		return is, left < 0
+	}
 }
 
 func (c *conn) cmdSubscribe(args [][]byte)    { c.subscribe(pubsub.Channels, args[1:]) }
@@ -72,13 +85,13 @@ func (c *conn) subscribe(kind pubsub.Kind, names [][]byte) {
 	s := c.subscribes()
 	for _, b := range names {
 		name := string(b)
-		var matches func([]byte) bool
+		var pattern *pubsub.Pattern
 		if kind == pubsub.Patterns {
-			matches = matcher(b)
+			pattern = matcher(b)
 		}
-		if !c.s.topics.Subscribe(kind, name, matches, s) {
+		if !c.s.topics.Subscribe(kind, name, pattern, s) {
 			c.leaveIfNone()
-			c.replyError(fmt.Sprintf("ERR connections of this server have subscribed to %d patterns, which is as many as possible; subscribe to channels", pubsub.MaxPatterns))
+			c.replyError(fmt.Sprintf("ERR connections of this server have subscribed to as many patterns as possible, which is %d, and fewer of those with much behind their first *; subscribe to channels", pubsub.MaxPatterns))
 			return
 		}
 		if s.names[kind] == nil {
@@ -298,7 +311,7 @@ func (c *conn) pubSubChannels(ask *rpcv1.ListSubscriptionsRequest) {
 			}
 		}
 		if of.More || size > c.s.maxReply/2 {
-			c.replyError("ERR there are too many channels for one reply; name a pattern that matches fewer")
+			c.replyError("ERR there are too many channels for one reply; name a pattern that matches fewer, or has less behind its first *")
 			return
 		}
 	}

@@ -3,6 +3,7 @@
 package resp
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -178,12 +179,18 @@ func (c *conn) writePushes(b []byte) error {
 	return nil
 }
 
-// takePushes appends the messages so far to the replies.
+// takePushes appends the messages so far to the replies. Those that come while EXEC replies stand
+// before its reply, as it is one.
 func (c *conn) takePushes() {
 	s := c.sub
 	s.mu.Lock()
 	b := s.takeLocked()
 	s.mu.Unlock()
+	if at := c.execFrom - 1; at >= 0 && !c.muted {
+		c.out = slices.Insert(c.out, at, b...)
+		c.execFrom += len(b)
+		return
+	}
 	c.appendPush(b)
 }
 
