@@ -15,7 +15,8 @@ import (
 
 // The volume of a memory pod is moved from a node that takes no new pods, since somebody is about
 // to drain it, and a copy that another one took the place of from a node that is not heard of.
-// Nodes are read one by one and not watched: kubelets change each of them every few seconds.
+// Nodes are read one by one, and those that are cordoned are watched besides (nodeWatch): kubelets
+// change each node every few seconds.
 
 const (
 	nodeLook  = 5 * time.Second // until a node is read again
@@ -24,8 +25,9 @@ const (
 
 // nodes remembers which nodes are to be left. Safe for concurrent use.
 type nodes struct {
-	mu   sync.Mutex
-	seen map[string]nodeSeen // by name
+	mu      sync.Mutex
+	seen    map[string]nodeSeen // by name
+	forgets int                 // how often a node was forgotten
 }
 
 type nodeSeen struct {
@@ -48,9 +50,29 @@ func (n *nodes) get(name string, now time.Time) (s nodeSeen, known bool) {
 	return s, is && now.Sub(s.at) < nodeLook && !now.Before(s.at)
 }
 
-func (n *nodes) put(name string, s nodeSeen) {
+// begin is what put has to be given with what is read of nodes from now on.
+func (n *nodes) begin() (forgets int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	return n.forgets
+}
+
+// forget makes the next look read a node again.
+func (n *nodes) forget(name string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.seen, name)
+	n.forgets++
+}
+
+// put remembers what was read of a node, unless some node was forgotten since the reading began
+// (begin): it may be of before.
+func (n *nodes) put(name string, s nodeSeen, begun int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.forgets != begun {
+		return
+	}
 	if len(n.seen) >= mostNodes {
 		clear(n.seen)
 	}
@@ -83,6 +105,7 @@ func (r *DMMemoryPoolReconciler) lookAtNodes(ctx context.Context, s *memoryPoolS
 			unknown = append(unknown, name)
 		}
 	}
+	begun := r.nodes.begin()
 	seen := make([]nodeSeen, len(unknown))
 	each(len(unknown), func(i int) {
 		node := &corev1.Node{}
@@ -96,7 +119,7 @@ func (r *DMMemoryPoolReconciler) lookAtNodes(ctx context.Context, s *memoryPoolS
 		}
 	})
 	for i, name := range unknown {
-		r.nodes.put(name, seen[i])
+		r.nodes.put(name, seen[i], begun)
 		s.nodes[name] = seen[i].nodeState
 	}
 }
@@ -149,8 +172,12 @@ func (c *volumeCopy) isTied(now time.Time) bool {
 }
 
 // isMoved reports whether a drain needs only patience to get rid of a pod: what it holds is moved,
-// or has another copy and is moved as soon as the node takes no new pods.
+// or has another copy and is moved as soon as the node takes no new pods. Nothing of a paused pool
+// is moved.
 func (s *memoryPoolScope) isMoved(p *corev1.Pod) bool {
+	if s.pool.Spec.Paused {
+		return false
+	}
 	for _, v := range s.volumes {
 		if name := s.claims.nameOf(p); v.podOf(name) != nil && v.fixed == "" && (v.moves[name] || v.view.Backup != nil) {
 			return true

@@ -117,3 +117,24 @@ func TestNodeThatCameBack(t *testing.T) {
 		t.Error("a pod came to the node, which still counts as away")
 	}
 }
+
+// TestForgottenNode: what was read of a node before it changed is not remembered, also where it
+// comes in later.
+func TestForgottenNode(t *testing.T) {
+	n, now := newNodes(), time.Now()
+	known := func(want bool) {
+		t.Helper()
+		if _, known := n.get("a", now); known != want {
+			t.Errorf("it is remembered: %v", known)
+		}
+	}
+	n.put("a", nodeSeen{at: now}, n.begin())
+	known(true)
+	begun := n.begin()
+	n.forget("a")
+	known(false)
+	n.put("a", nodeSeen{at: now}, begun)
+	known(false)
+	n.put("a", nodeSeen{at: now}, n.begin())
+	known(true)
+}

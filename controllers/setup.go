@@ -105,13 +105,15 @@ type Options struct {
 	SharedProcess bool
 }
 
-// CacheOptions is what the manager's cache must be made with: it holds only what the operator made,
-// and above all not every Secret of the cluster. No namespaces = all.
+// CacheOptions is what the manager's cache must be made with: of nodes it holds the cordoned ones,
+// else only what the operator made, and above all not every Secret of the cluster. No namespaces =
+// all.
 func CacheOptions(namespaces []string) cache.Options {
 	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{dmv1.LabelManagedBy: dmv1.ManagedBy})}
 	o := cache.Options{ByObject: map[client.Object]cache.ByObject{
 		&batchv1.Job{}:                  ours,
 		&corev1.ConfigMap{}:             ours,
+		&corev1.Node{}:                  cordonedNodes(),
 		&corev1.PersistentVolumeClaim{}: ours,
 		&corev1.Pod{}:                   ours,
 		&corev1.Secret{}:                ours,
@@ -150,7 +152,8 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 			return err
 		}
 	}
-	for _, runs := range []manager.Runnable{b.handovers, b.watch} {
+	cordons := &nodeWatch{mgr.GetCache(), mgr.GetClient(), b.nodes, b.watch.events}
+	for _, runs := range []manager.Runnable{b.handovers, b.watch, cordons} {
 		if err := mgr.Add(runs); err != nil {
 			return err
 		}

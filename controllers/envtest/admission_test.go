@@ -122,8 +122,9 @@ func TestAdmissionPolicies(t *testing.T) {
 			pool, of = "demo-memory", "demo"
 		}
 		data := "pod " + pod + " has data of " + of + " that is lost with it"
-		moves := ". Once its node is cordoned what it holds is moved: drain again until the pod is gone. If it is not moved the condition Degraded of pool " + pool + " says why; then dump it, and release the pod: "
-		refused("evicting "+pod, data+moves+strings.TrimPrefix(fmt.Sprintf(release, pool, pod), "Dump it, then release the pod: "), func() error { return evict(pod) })
+		if err := evict(pod); !apierrors.IsTooManyRequests(err) {
+			t.Errorf("evict %s, whose data a drain waits for to be moved: %v", pod, err)
+		}
 		what := data + ", unless another copy is in sync. " + fmt.Sprintf(release, pool, pod)
 		refused("deleting "+pod, what, func() error { return api.Delete(t.Context(), c.pod(pod), dry) })
 		refused("deleting at once "+pod, what, func() error { return api.Delete(t.Context(), c.pod(pod), dry, client.GracePeriodSeconds(0)) })
@@ -210,7 +211,9 @@ func TestAdmissionPolicies(t *testing.T) {
 		return ""
 	})
 	allowed("what is released is deleted", api.Delete(t.Context(), c.pod("demo-memory-1"), dry))
-	refused("evicting what is not", "pod demo-memory-0 has data of demo", func() error { return evict("demo-memory-0") })
+	if err := evict("demo-memory-0"); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("evict what is not released: %v", err)
+	}
 
 	// An index that is to be retained is deleted by nobody, nor is its namespace.
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}}

@@ -21,9 +21,8 @@ func (s *space) release(pod string) {
 }
 
 // TestDrain: whoever deletes a memory pod or its pool is refused with the name of the index that
-// would lose data. A drain is refused, too, with one copy of memory; but the node is cordoned then,
-// and what its pod holds is moved to another node. So the drain that is tried again ends, and
-// nothing is lost.
+// would lose data. A drain waits until what the node's pod holds is moved to another node, also with
+// one copy of memory, and nothing is lost. Of a paused pool nothing is moved, so its drain ends.
 func TestDrain(t *testing.T) {
 	s := newSpaceAlone(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
@@ -45,9 +44,17 @@ func TestDrain(t *testing.T) {
 	out, err = s.try("delete", "dmmp", "x-memory", "--timeout=10s")
 	s.fails(out, err, "index x has memory in pool x-memory, and its data would be lost with it. Delete the index first")
 
+	pause := func(paused string) {
+		s.kubectl("patch", "dmi/x", "--type=merge", `--patch={"spec":{"paused":`+paused+`}}`)
+		s.eventually(short, "the pool is paused: "+paused, func() (bool, string) {
+			now := s.jsonpath("dmmp/x-memory", "{.spec.paused}")
+			return now == paused || now == "" && paused == "false", now
+		})
+	}
+	pause("true")
 	out, err = s.drain(node)
-	s.fails(out, err, data+". Once its node is cordoned what it holds is moved: drain again until the pod is gone.")
-	t.Logf("drain: %s", out)
+	s.fails(out, err, data+". Pool x-memory is paused: set spec.paused of it, or of its index, to false")
+	pause("false")
 	s.eventually(long, "the drain ends", func() (bool, string) {
 		out, err := s.drain(node)
 		return err == nil, out
