@@ -58,6 +58,8 @@ type base struct {
 	figures    *figures
 
 	volumeEvents *volumeEvents // for the metrics
+
+	leases *namespaceLeases // nil = without Leases
 }
 
 // events is what the reconcilers need of an event recorder.

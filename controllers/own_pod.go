@@ -13,6 +13,7 @@ import (
 const (
 	envPod       = "POD_NAME"
 	envNamespace = "POD_NAMESPACE"
+	envRelease   = "POD_RELEASE" // of Helm, by a label of the pod; may be empty
 )
 
 // operatorContainer is the operator's container in its pod.

@@ -112,7 +112,7 @@ func Run(ctx context.Context, o RunOptions) error {
 	if err := mgr.Add(rights); err != nil {
 		return fmt.Errorf("start the operator: %w", err)
 	}
-	if err := SetupWithManager(mgr, Options{ServerImage: o.ServerImage, ServerImageRDMA: o.ServerImageRDMA, Pprof: o.Pprof, ClusterUserIDs: o.ClusterUserIDs, NetworkPolicies: o.NetworkPolicies, ServerLogs: o.ServerLog, Metrics: ctrlmetrics.Registry}); err != nil {
+	if err := SetupWithManager(mgr, Options{ServerImage: o.ServerImage, ServerImageRDMA: o.ServerImageRDMA, Pprof: o.Pprof, ClusterUserIDs: o.ClusterUserIDs, NetworkPolicies: o.NetworkPolicies, Holder: ownName(), ServerLogs: o.ServerLog, Metrics: ctrlmetrics.Registry}); err != nil {
 		return fmt.Errorf("start the operator: %w", err)
 	}
 	if err := servePorts(mgr, &o, ctrlmetrics.Registry, rights.check); err != nil {

@@ -38,6 +38,8 @@ import (
 // +kubebuilder:rbac:groups="",resources=pods,verbs=create;delete;get;list;patch;watch
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=create;get;list;patch;watch
 // +kubebuilder:rbac:groups="",resources=services,verbs=create;get;list;patch;watch
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=create
+// +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,resourceNames=dmindex-operator,verbs=get;patch
 // +kubebuilder:rbac:groups=dmindex.io,resources=dmcomputepools,verbs=create;get;list;patch;watch
 // +kubebuilder:rbac:groups=dmindex.io,resources=dmcomputepools/finalizers,verbs=update
 // +kubebuilder:rbac:groups=dmindex.io,resources=dmcomputepools/status,verbs=patch
@@ -77,6 +79,11 @@ type Options struct {
 	// NetworkPolicies is the namespace of the operator, if it is to make NetworkPolicies for the
 	// pods of servers. Empty = it makes none, and needs no rights for them.
 	NetworkPolicies string
+
+	// Holder is how the operator calls itself in the Leases of the namespaces that it looks after:
+	// its namespace, a slash, and its Helm release, which may be empty. Other operators leave these
+	// namespaces alone. Empty = it makes no Leases, and looks at none.
+	Holder string
 
 	// ServerLogs is how the servers of pods that are made log. Empty = as their images do.
 	ServerLogs logs.Config
@@ -153,7 +160,12 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		}
 	}
 	cordons := &nodeWatch{mgr.GetCache(), mgr.GetClient(), b.nodes, b.watch.events}
-	for _, runs := range []manager.Runnable{b.handovers, b.watch, cordons} {
+	runnables := []manager.Runnable{b.handovers, b.watch, cordons}
+	if o.Holder != "" {
+		b.leases = newNamespaceLeases(o.Holder, mgr.GetAPIReader(), mgr.GetClient(), time.Now)
+		runnables = append(runnables, b.leases)
+	}
+	for _, runs := range runnables {
 		if err := mgr.Add(runs); err != nil {
 			return err
 		}
@@ -161,7 +173,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	options := func(limiter workqueue.TypedRateLimiter[reconcile.Request]) controller.Options {
 		return controller.Options{MaxConcurrentReconciles: o.Concurrency, SkipNameValidation: &o.SharedProcess, RateLimiter: limiter}
 	}
-	memory, compute, indexes := newFair(&DMMemoryPoolReconciler{b}, o.Concurrency), newFair(&DMComputePoolReconciler{b}, o.Concurrency), newFair(&DMIndexReconciler{base: b}, o.Concurrency)
+	memory, compute, indexes := newFair(b.gated(&DMMemoryPoolReconciler{b}, &dmv1.DMMemoryPool{}), o.Concurrency), newFair(b.gated(&DMComputePoolReconciler{b}, &dmv1.DMComputePool{}), o.Concurrency), newFair(b.gated(&DMIndexReconciler{base: b}, &dmv1.DMIndex{}), o.Concurrency)
 	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMMemoryPool{}, changed(nothing[*dmv1.DMMemoryPool])).WithOptions(options(memory)).
 		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&corev1.ConfigMap{}).Owns(&corev1.PersistentVolumeClaim{}).
 		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(memoryPoolsOfIndex), changed(nothing[*dmv1.DMIndex])).

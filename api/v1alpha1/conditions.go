@@ -55,6 +55,10 @@ const (
 	// why. Nothing that was acknowledged is lost, and another copy is made. To do: nothing, unless
 	// it comes again: then find out why pods are not heard.
 	ReasonFailedOver = "FailedOver"
+	// ReasonOtherRelease: reason of an event: the operator of another release looks after the
+	// namespace, so this one, which watches it as well, leaves its objects alone; the event names
+	// both. To do: take the namespace out of those that one of them watches (watchNamespaces).
+	ReasonOtherRelease = "OtherRelease"
 	// ReasonCopyDropped: a volume of a memory pool goes on without its copy, which was not heard,
 	// is gone, or is not wanted any more; the event says why. To do: nothing, unless it comes
 	// again: then find out why pods are not heard.

@@ -40,6 +40,7 @@ var meanings = map[string]meaning{
 	"RotatedAuthority":  {when: "certificates are signed by the new authority; a second event says that the former one is not trusted any more.", do: "nothing."},
 	"VolumeMoved":       {when: "what a memory pod had is in another pod: its node is drained, the pool's template or image changed, or somebody asked for it.", do: "nothing."},
 	"FailedOver":        {when: "a copy took the place of a memory pod that was not heard; the event says why. Nothing that was acknowledged is lost, and another copy is made.", do: "nothing, unless it comes again: then find out why pods are not heard."},
+	"OtherRelease":      {when: "reason of an event: the operator of another release looks after the namespace, so this one, which watches it as well, leaves its objects alone; the event names both.", do: "take the namespace out of those that one of them watches (watchNamespaces)."},
 	"CopyDropped":       {when: "a volume of a memory pool goes on without its copy, which was not heard, is gone, or is not wanted any more; the event says why.", do: "nothing, unless it comes again: then find out why pods are not heard."},
 	"Serving":           {when: "the index answers requests.", do: ""},
 	"AsDesired":         {when: "the index is as its spec asks.", do: ""},

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -226,7 +227,26 @@ func TestChartUpgrade(t *testing.T) {
 	if _, err := charttest.Render(newChart, "", charttest.Options{Cluster: config, Namespace: "bank", Release: "two"}); err == nil || !strings.Contains(err.Error(), "set crds.enabled=false here") {
 		t.Errorf("a release with CRDs of its own: %v", err)
 	}
-	second, err := charttest.Render(newChart, "{crds: {enabled: false}}", charttest.Options{Cluster: config, Namespace: "bank", Release: "two"})
+	beside := func(namespace, values string) (*charttest.Rendered, error) {
+		return charttest.Render(newChart, "{crds: {enabled: false}"+values+"}", charttest.Options{Cluster: config, Namespace: namespace, Release: "two"})
+	}
+	refused := func(namespace, values, want string) {
+		t.Helper()
+		if _, err := beside(namespace, values); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("a release in %s with %q: %v; want %q", namespace, values, err, want)
+		}
+	}
+	refused("bank", "", "release dmindex of namespace dmindex-system watches all namespaces: name in its watchNamespaces those that it shall have")
+	// And it goes on to some namespaces when the values say which. Helm deletes what is left out.
+	install(t, c, rendered(t, newChart, "watchNamespaces: [shop]", config).Objects)
+	if err := c.Delete(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "dmindex"}}); err != nil {
+		t.Fatal(err)
+	}
+	rendered(t, newChart, "watchNamespaces: [shop]", config) // it is no other release than itself
+	refused("bank", ", watchNamespaces: [bank, shop]", "release dmindex of namespace dmindex-system watches namespace shop: take it out of the watchNamespaces of one of the two releases")
+	refused("bank", ", watchAllNamespaces: true", "watches namespace shop")
+	refused(system, ", watchNamespaces: [bank]", "release dmindex of namespace dmindex-system has its operator in namespace dmindex-system, and of two operators in one namespace only one works")
+	second, err := beside("bank", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,8 +255,6 @@ func TestChartUpgrade(t *testing.T) {
 			t.Errorf("both releases have %s %s", o.GetKind(), o.GetName())
 		}
 	}
-	// And it goes on to some namespaces when the values say which.
-	install(t, c, rendered(t, newChart, "watchNamespaces: [shop]", config).Objects)
 }
 
 // TestNetworkPolicies: an operator that is told to makes a policy for the pods of each pool, and

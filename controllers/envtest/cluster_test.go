@@ -40,6 +40,7 @@ type cluster struct {
 	operator  *operator
 	now       func() time.Time // of operators that are started; nil = the real time
 	policies  string           // their namespace, if they make NetworkPolicies
+	holder    string           // of Leases; see controllers.Options
 }
 
 // operator is one run of the operator.
@@ -144,7 +145,7 @@ func (c *cluster) start(limit int64) {
 		c.t.Fatal(err)
 	}
 	err = controllers.SetupWithManager(mgr, controllers.Options{
-		ServerImage: "server:1", ServerImageRDMA: "rdma:1", Dialer: c.fleet, SharedProcess: true, Now: c.now, Metrics: o.metrics, NetworkPolicies: c.policies,
+		ServerImage: "server:1", ServerImageRDMA: "rdma:1", Dialer: c.fleet, SharedProcess: true, Now: c.now, Metrics: o.metrics, NetworkPolicies: c.policies, Holder: c.holder,
 		Settle: -1, // pkg/partition tests the wait
 	})
 	if err != nil {

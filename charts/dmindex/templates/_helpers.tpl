@@ -81,6 +81,45 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 {{- end }}
 
+{{- /* Which release an object of an operator is of, for people; empty if it is this one, or none of an operator's. */}}
+{{- define "dmindex.otherRelease" -}}
+{{- $meta := .object.metadata }}
+{{- $name := dig "annotations" "meta.helm.sh/release-name" "" $meta }}
+{{- $of := dig "annotations" "meta.helm.sh/release-namespace" "" $meta }}
+{{- $labels := dig "labels" dict $meta }}
+{{- if and (eq (get $labels "app.kubernetes.io/name") "dmindex") (eq (get $labels "app.kubernetes.io/component") "operator") (not (and (eq $name .root.Release.Name) (eq $of .root.Release.Namespace))) }}
+{{- if $name }}release {{ $name }} of namespace {{ $of }}{{ else }}an operator without Helm ({{ .object.kind }} {{ $meta.name }}){{ end }}
+{{- end }}
+{{- end }}
+
+{{- /* Stops an install beside a release that has the same namespaces: two operators would undo what the other one does. Where the chart is
+rendered without a cluster the second operator finds out itself, by the Lease of the namespace. */}}
+{{- define "dmindex.unwatched" -}}
+{{- range (lookup "apps/v1" "Deployment" .Release.Namespace "" | default dict).items }}
+{{- with include "dmindex.otherRelease" (dict "object" . "root" $) }}
+{{- fail (printf "%s has its operator in namespace %s, and of two operators in one namespace only one works: install this release in a namespace of its own" . $.Release.Namespace) }}
+{{- end }}
+{{- end }}
+{{- $mine := include "dmindex.namespaces" . | fromYamlArray }}
+{{- range (lookup "rbac.authorization.k8s.io/v1" "ClusterRoleBinding" "" "" | default dict).items }}
+{{- if not (hasSuffix "-nodes" .roleRef.name) }}
+{{- with include "dmindex.otherRelease" (dict "object" . "root" $) }}
+{{- fail (printf "%s watches all namespaces: name in its watchNamespaces those that it shall have, and here others (docs/kubernetes/install.md, Two releases)" .) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range $namespace := $mine | default (list "") }}
+{{- range (lookup "rbac.authorization.k8s.io/v1" "RoleBinding" $namespace "" | default dict).items }}
+{{- if eq .roleRef.kind "ClusterRole" }}
+{{- $watched := .metadata.namespace }}
+{{- with include "dmindex.otherRelease" (dict "object" . "root" $) }}
+{{- fail (printf "%s watches namespace %s: take it out of the watchNamespaces of one of the two releases (docs/kubernetes/install.md, Two releases)" . $watched) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{- /* Not empty: the cluster says as whom pods run. */}}
 {{- define "dmindex.clusterUser" -}}
 {{- if or (eq .Values.userIDs "cluster") (and (eq .Values.userIDs "auto") (.Capabilities.APIVersions.Has "security.openshift.io/v1")) }}yes{{ end }}
