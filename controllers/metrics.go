@@ -45,6 +45,7 @@ type indexMetrics struct {
 	elected <-chan struct{} // closed when this operator leads
 	served  *served
 	events  *volumeEvents
+	leases  *namespaceLeases // nil = without
 }
 
 // Describe implements prometheus.Collector.
@@ -77,6 +78,11 @@ func (m *indexMetrics) Collect(metrics chan<- prometheus.Metric) {
 			return
 		}
 	}
+	// Their own operator shows them.
+	indexes.Items = slices.DeleteFunc(indexes.Items, func(o dmv1.DMIndex) bool { return m.leases.isOthers(o.Namespace) })
+	pools.Items = slices.DeleteFunc(pools.Items, func(o dmv1.DMMemoryPool) bool { return m.leases.isOthers(o.Namespace) })
+	backups.Items = slices.DeleteFunc(backups.Items, func(o dmv1.DMBackup) bool { return m.leases.isOthers(o.Namespace) })
+	schedules.Items = slices.DeleteFunc(schedules.Items, func(o dmv1.DMBackupSchedule) bool { return m.leases.isOthers(o.Namespace) })
 	chunk := map[types.NamespacedName]int64{}
 	for i := range pools.Items {
 		chunk[client.ObjectKeyFromObject(&pools.Items[i])] = build.ChunkSize(&pools.Items[i])

@@ -59,8 +59,10 @@ type namespaceHeld struct {
 	used  time.Time
 	told  map[string]time.Time // events about another holder, by kind and name
 
-	seen  string // the Lease of another holder, as it was seen last; protected by looking
-	since time.Time
+	// protected by looking
+	seen   string // the Lease of another holder, as it was seen last
+	since  time.Time
+	failed string // the last error, which is logged once
 }
 
 func newNamespaceLeases(self string, live client.Reader, writer client.Writer, now func() time.Time) *namespaceLeases {
@@ -89,6 +91,22 @@ func (l *namespaceLeases) holder(ctx context.Context, namespace string) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.other
+}
+
+// isOthers reports whether another operator was seen to look after a namespace.
+func (l *namespaceLeases) isOthers(namespace string) bool {
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	h := l.all[namespace]
+	l.mu.Unlock()
+	if h == nil {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.other != ""
 }
 
 // Start implements manager.Runnable: while this operator leads it renews what it has, and looks
@@ -140,10 +158,14 @@ func (l *namespaceLeases) look(ctx context.Context, namespace string, h *namespa
 	}
 	other, err := l.settle(ctx, namespace, h)
 	log := logf.FromContext(ctx).WithValues("namespace", namespace)
+	said := ""
 	if err != nil {
-		other = was
-		log.Info("cannot see whether another operator looks after the namespace", "lease", namespaceLease, "error", err.Error())
+		other, said = was, err.Error()
 	}
+	if said != "" && said != h.failed {
+		log.Info("cannot see whether another operator looks after the namespace", "lease", namespaceLease, "error", said)
+	}
+	h.failed = said
 	if err == nil && other != was {
 		if other == "" {
 			log.Info("take over namespace", "from", sayHolder(was))

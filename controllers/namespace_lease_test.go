@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -151,6 +152,16 @@ func TestGate(t *testing.T) {
 	}
 	if want := "Warning OtherRelease demo: release dmindex of namespace dmindex-system looks after namespace shop, and the operator of namespace bank watches it as well, so that one leaves it alone: take shop out"; reconciled > 0 || len(notes.all) != 1 || !strings.HasPrefix(notes.all[0], want) {
 		t.Errorf("reconciled %d times, said %q", reconciled, notes.all)
+	}
+	elected := make(chan struct{})
+	close(elected)
+	index := dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "demo", Generation: 1}}
+	shown := func(leases *namespaceLeases) int {
+		cache := &lists{indexes: []dmv1.DMIndex{index}}
+		return testutil.CollectAndCount(&indexMetrics{reader: cache, elected: elected, served: newServed(), events: &volumeEvents{}, leases: leases}, "dmindex_index_generation")
+	}
+	if mine, others := shown(o.operator("bank/")), shown(g.leases); mine == 0 || others > 0 {
+		t.Errorf("there are %d metrics of an index of this operator, and %d of another one's", mine, others)
 	}
 	o.passed += leaseToldAgain
 	if _, err := g.Reconcile(t.Context(), request("shop", "demo")); err != nil || len(notes.all) != 2 {

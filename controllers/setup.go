@@ -154,15 +154,17 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, anyUser: o.ClusterUserIDs, policies: o.NetworkPolicies, logs: o.ServerLogs, now: o.Now, settle: cmp.Or(o.Settle, partition.Settling), spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
 		events: shortNotes{mgr.GetEventRecorder("dmindex-operator")}, handovers: newHandovers(o.Dialer), watch: newVolumeWatch(o.Dialer, time.Now), nodes: newNodes(), logged: newLogged(), served: newServed(), figures: newFigures(), volumeEvents: &volumeEvents{},
 	}
+	if o.Holder != "" {
+		b.leases = newNamespaceLeases(o.Holder, mgr.GetAPIReader(), mgr.GetClient(), time.Now)
+	}
 	if o.Metrics != nil {
-		if err := o.Metrics.Register(&indexMetrics{reader: mgr.GetClient(), elected: mgr.Elected(), served: b.served, events: b.volumeEvents}); err != nil {
+		if err := o.Metrics.Register(&indexMetrics{reader: mgr.GetClient(), elected: mgr.Elected(), served: b.served, events: b.volumeEvents, leases: b.leases}); err != nil {
 			return err
 		}
 	}
 	cordons := &nodeWatch{mgr.GetCache(), mgr.GetClient(), b.nodes, b.watch.events}
 	runnables := []manager.Runnable{b.handovers, b.watch, cordons}
-	if o.Holder != "" {
-		b.leases = newNamespaceLeases(o.Holder, mgr.GetAPIReader(), mgr.GetClient(), time.Now)
+	if b.leases != nil {
 		runnables = append(runnables, b.leases)
 	}
 	for _, runs := range runnables {

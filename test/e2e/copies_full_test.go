@@ -39,7 +39,7 @@ func (s *space) kill(pod string) { s.signal(pod, "SIGKILL") }
 // leader is the pod of the operator that leads.
 func (s *space) leader() string {
 	s.Helper()
-	leader, _, _ := strings.Cut(s.kubectlSystem("get", "leases", "--output=jsonpath={.items[0].spec.holderIdentity}"), "_")
+	leader, _, _ := strings.Cut(s.kubectlSystem("get", "lease", "operator.dmindex.io", "--output=jsonpath={.spec.holderIdentity}"), "_")
 	return leader
 }
 
