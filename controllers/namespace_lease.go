@@ -33,8 +33,8 @@ const (
 	namespaceLease = "dmindex-operator"
 	leaseRenew     = 10 * time.Second
 	leaseSeconds   = 60
-	leaseLimit     = 2 * time.Second  // for the first look at a namespace, which a reconciler waits for
-	leaseUnused    = 10 * time.Minute // until a namespace is forgotten of which nothing is reconciled
+	leaseLimit     = 2 * time.Second  // for the first look, which a reconciler waits for
+	leaseUnused    = 10 * time.Minute // until a namespace is forgotten without reconciled objects
 	leaseToldAgain = 30 * time.Minute // until an event about another holder is repeated
 )
 

@@ -14,8 +14,8 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// TestEvictionPolicy: evictions of pods with data are refused by the policy, with 403, where nothing
-// is moved. Elsewhere they pass to the budget, of which there is none here.
+// TestEvictionPolicy: evictions of pods with data are refused by the policy, with 403, where
+// nothing is moved. Elsewhere they pass to the budget, of which there is none here.
 func TestEvictionPolicy(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

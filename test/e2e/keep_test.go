@@ -21,8 +21,9 @@ func (s *space) release(pod string) {
 }
 
 // TestDrain: whoever deletes a memory pod or its pool is refused with the name of the index that
-// would lose data. A drain waits until what the node's pod holds is moved to another node, also with
-// one copy of memory, and nothing is lost. Of a paused pool nothing is moved, so its drain ends.
+// would lose data. A drain waits until what the node's pod holds is moved to another node, also
+// with one copy of memory, and nothing is lost. Of a paused pool nothing is moved, so its drain
+// ends.
 func TestDrain(t *testing.T) {
 	s := newSpaceAlone(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
