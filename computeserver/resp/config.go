@@ -16,7 +16,8 @@ func (c *conn) cmdConfig(args [][]byte) {
 	var found [][2]string
 	for _, known := range [][2]string{
 		{"appendonly", "no"}, {"databases", "1"}, {"maxclients", strconv.Itoa(c.s.maxConns)}, {"maxmemory", "0"}, {"maxmemory-policy", "noeviction"},
-		{"notify-keyspace-events", ""}, {"proto-max-bulk-len", strconv.Itoa(maxBulk)}, {"save", ""}, {"timeout", strconv.Itoa(int(c.s.idle.Seconds()))},
+		{"notify-keyspace-events", ""}, {"proto-max-bulk-len", strconv.Itoa(maxBulk)}, {"save", ""},
+		{"slowlog-log-slower-than", strconv.FormatInt(slowAfter.Microseconds(), 10)}, {"slowlog-max-len", strconv.Itoa(slowEntries)}, {"timeout", strconv.Itoa(int(c.s.idle.Seconds()))},
 	} {
 		for _, pattern := range args[2:] {
 			if matches, _ := newGlob(bytes.ToLower(pattern), maxNameBytes).match([]byte(known[0])); matches {

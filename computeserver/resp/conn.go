@@ -122,7 +122,11 @@ func (c *conn) serve() {
 		why = c.run()
 		c.settle()
 		c.closing = c.closing || c.refuse
-		c.tally.Publish(c.s.front, c.s.core.Env.Now()-began)
+		took := c.s.core.Env.Now() - began
+		if took >= slowAfter {
+			c.noteSlow(took, c.tally.Total())
+		}
+		c.tally.Publish(c.s.front, took)
 		if why == nil && !c.closing {
 			why = c.flush()
 		}

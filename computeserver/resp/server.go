@@ -29,6 +29,7 @@ type Server struct {
 	ask     func(of partition.Server, cursor uint64, limit time.Duration) (key []byte, found bool, err error)
 	size    *engine.Counting
 
+	slow             slowPipelines
 	topics           pubsub.Table
 	relay            func(m *pubsub.Message)
 	askSubscriptions func(ask *rpcv1.ListSubscriptionsRequest) []*rpcv1.ListSubscriptionsReply

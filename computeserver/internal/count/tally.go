@@ -40,6 +40,9 @@ func (t *Tally) Count(kind Kind) {
 	t.total++
 }
 
+// Total is how many requests were counted since Publish.
+func (t *Tally) Total() uint64 { return t.total }
+
 // Recount counts a request of a slot as another kind than it was counted as.
 func (t *Tally) Recount(slot int, was, is Kind) {
 	t.n[slot][was]--
