@@ -169,6 +169,20 @@ func (p *grpcPeers) Scan(ctx context.Context, to partition.Server, r engine.Scan
 	return unreachable(to, err)
 }
 
+// Describe asks a server how it fares.
+func (p *grpcPeers) Describe(ctx context.Context, to partition.Server) (*rpcv1.DescribeComputeReply, error) {
+	l, err := p.link(to)
+	if err != nil {
+		return nil, unreachable(to, err)
+	}
+	reply, err := l.client.Describe(ctx, &rpcv1.DescribeComputeRequest{})
+	if err != nil {
+		p.refused(to, l, err)
+		return nil, unreachable(to, err)
+	}
+	return reply, nil
+}
+
 // Cursor asks the server that gave a cursor of SCAN from which key on the scan goes on; false if it
 // does not know the cursor.
 func (p *grpcPeers) Cursor(to partition.Server, cursor uint64, limit time.Duration) (key []byte, found bool, err error) {

@@ -23,12 +23,13 @@ import (
 // open them. The oldest ends for a new one.
 const maxMetrics = 64
 
-// newHTTP serves /metrics, /describe (rpc.Compute's Describe as JSON, without keys), /healthz and
+// newHTTP serves the page at /, /metrics, /describe (rpc.Compute's Describe as JSON, without keys), /healthz and
 // /readyz; and profiles.
-func newHTTP(c *engine.Engine, m *metrics, describe func() *rpcv1.DescribeComputeReply, hider func() keyrange.Hider, profiles bool) *http.Server {
+func newHTTP(c *engine.Engine, m *metrics, page http.Handler, describe func() *rpcv1.DescribeComputeReply, hider func() keyrange.Hider, profiles bool) *http.Server {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
+	mux.Handle("GET /{$}", page)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second}))
 	mux.HandleFunc("GET /describe", func(w http.ResponseWriter, _ *http.Request) {
 		text, err := protojson.Marshal(withoutKeys(describe(), hider()))

@@ -54,6 +54,7 @@ type Server struct {
 	calls *rpcServer
 	rpc   *grpc.Server
 	http  *http.Server
+	pages *pages
 
 	respListener, rpcListener, httpListener net.Listener
 
@@ -103,7 +104,8 @@ func New(cfg Config) (*Server, error) {
 	s.gate = newGate(&cfg, directory, logins)
 	s.rpc = newRPC(s.gate, &cfg, s.calls)
 	m.ofRESP, m.ofRPC = s.resp.Anonymous, s.gate.strangers
-	s.http = newHTTP(c, m, s.describe, hider, cfg.Pprof)
+	s.pages = &pages{core: c, metrics: m, peers: peers, describe: s.describe, hider: hider}
+	s.http = newHTTP(c, m, s.pages, s.describe, hider, cfg.Pprof)
 	for _, l := range []struct {
 		address string
 		to      *net.Listener
@@ -217,6 +219,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	looking, stopLooking := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopLooking()
+	if s.httpListener != nil {
+		shells.Go(func() { s.pages.sample(looking) })
+	}
 	if s.users.Required() {
 		shells.Go(func() { s.followUsers(looking) })
 	}

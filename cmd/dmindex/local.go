@@ -55,6 +55,9 @@ func localCommand() *cobra.Command {
 			if kept.Dir != "" {
 				c.Persist = &kept
 			}
+			if !accept.Loopback(c.ListenMetrics) {
+				return fmt.Errorf("listen on %s: beyond loopback everybody could read the metrics; give --listen-metrics an address such as 127.0.0.1:9090", c.ListenMetrics)
+			}
 			out := newTold(cmd.OutOrStdout())
 			defer out.end()
 			c.Changed = out.say
@@ -72,7 +75,7 @@ func localCommand() *cobra.Command {
 			}
 			l, err := local.Start(c)
 			if errors.Is(err, syscall.EADDRINUSE) {
-				return fmt.Errorf("%w: another program listens there, such as a second dmindex local; give --listen and --listen-rpc other ports", err)
+				return fmt.Errorf("%w: another program listens there, such as a second dmindex local; give --listen and --listen-rpc other ports, and --listen-metrics if it has one", err)
 			}
 			if err != nil {
 				return err
@@ -83,6 +86,7 @@ func localCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&c.Listen, "listen", "127.0.0.1:6380", "RESP address of the first compute server; the others use the following ports")
 	f.StringVar(&c.ListenRPC, "listen-rpc", defaultEndpoint, "SDK address of the first compute server; the others use the following ports")
+	f.StringVar(&c.ListenMetrics, "listen-metrics", "127.0.0.1:0", "address of the page with figures and curves of the first compute server, and of its /metrics; the others use the following ports. Port 0 = any that are free")
 	f.StringVar(&c.Transport, "transport", "shm", "fabric between compute and memory servers: shm, tcp or ibv (RDMA). --copies 2 needs tcp, and takes it unless told otherwise")
 	f.StringVar(&c.Design, "design", "dex", "design of the index: "+strings.Join(index.Names(), ", "))
 	f.IntVar(&c.MemoryServers, "memory-servers", 2, "how many")
@@ -131,7 +135,7 @@ func localCache(c *local.Config, asked uint64) (int, error) {
 func announce(out io.Writer, c *local.Config, l *local.Local) {
 	fmt.Fprintf(out, "%s over %s: %d memory servers, %d compute servers; keys of at most %d bytes, values of %d\n",
 		c.Design, c.Transport, c.MemoryServers, c.ComputeServers, c.MaxKeyBytes, c.MaxValueBytes)
-	fmt.Fprintf(out, "  RESP  %s\n  SDK   %s\n", strings.Join(l.RESP, " "), strings.Join(l.RPC, " "))
+	fmt.Fprintf(out, "  RESP  %s\n  SDK   %s\n  page  http://%s/\n", strings.Join(l.RESP, " "), strings.Join(l.RPC, " "), l.Pages[0])
 	host, port, _ := net.SplitHostPort(l.RESP[0])
 	fmt.Fprintf(out, "try:  redis-cli -h %s -p %s set fruit:apple red\n", host, port)
 	if l.RPC[0] != defaultEndpoint {

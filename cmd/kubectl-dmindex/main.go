@@ -1,11 +1,12 @@
 // Kubectl-dmindex is a plugin of kubectl: `kubectl dmindex status NAME` draws an index with its
-// servers and key ranges, `kubectl dmindex top` says what its compute servers do, `explain` what a
-// condition means. `logs` and `report` gather what somebody needs who looks for a fault.
+// servers and key ranges, `kubectl dmindex top` says what its compute servers do, `ui` shows that in
+// a browser, `explain` what a condition means. `logs` and `report` gather what somebody needs who
+// looks for a fault.
 //
 // It reads the objects of the index, and asks compute servers for /describe on their port of the
 // metrics, through the API server's pod proxy. So it needs no password and no connection of its
 // own: get of dmindexes and dmmemorypools, list of dmbackups, dmbackupschedules and events, and get
-// of pods/proxy are enough for status and top. With list of leases in all namespaces, or get of
+// of pods/proxy are enough for status, top and ui. With list of leases in all namespaces, or get of
 // them in the operator's, status says when no operator leads.
 package main
 
@@ -44,7 +45,7 @@ func root() *cobra.Command {
 	}
 	var o options
 	o.flags(cmd)
-	cmd.AddCommand(statusCommand(&o), topCommand(&o), explainCommand(), logsCommand(&o), reportCommand(&o))
+	cmd.AddCommand(statusCommand(&o), topCommand(&o), uiCommand(&o), explainCommand(), logsCommand(&o), reportCommand(&o))
 	return cmd
 }
 

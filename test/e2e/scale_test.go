@@ -3,7 +3,12 @@
 package e2e
 
 import (
+	"bufio"
+	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -94,10 +99,46 @@ func (s *space) watched(servers int) {
 		return !strings.Contains(top, "no answer"), top
 	})
 	s.Log(top)
+	page := s.page("x")
 	for _, pod := range s.computePods() {
 		s.contains(status, pod)
 		s.contains(top, pod)
+		s.contains(page, pod)
 	}
+}
+
+// page is what a browser gets of an index by kubectl dmindex ui.
+func (s *space) page(index string) string {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), short)
+	defer cancel()
+	ui := exec.CommandContext(ctx, target.plugin, "--namespace", s.namespace, "--as", "viewer", "ui", index)
+	out, err := ui.StdoutPipe()
+	if err != nil {
+		s.Fatal(err)
+	}
+	if err := ui.Start(); err != nil {
+		s.Fatal(err)
+	}
+	defer func() { cancel(); _ = ui.Wait() }() // it is killed
+	url, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		s.Fatalf("kubectl dmindex ui: %v", err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSpace(url), nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	reply, err := http.DefaultClient.Do(request)
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer reply.Body.Close()
+	text, err := io.ReadAll(reply.Body)
+	if err != nil || reply.StatusCode != http.StatusOK {
+		s.Fatalf("kubectl dmindex ui: %s, %v: %s", reply.Status, err, text)
+	}
+	return string(text)
 }
 
 // eventsOf are the messages of an index's events of a reason, and how often each came.

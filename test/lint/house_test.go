@@ -121,6 +121,7 @@ var rooms = []struct {
 	{"memserver", []string{"pkg/accept", "pkg/profile", "pkg/volumes", "pkg/verbs", "pkg/pool", "pkg/env", "pkg/identity", "api/rpc", "api/config", "pkg/keyrange"}},
 	{"computeserver/computeservertest", []string{"api/config", "pkg/index", "pkg/partition", "pkg/verbs", "pkg/env"}},
 	{"computeserver/internal/count", nil},
+	{"computeserver/internal/statuspage", nil},
 	{"computeserver/ownership", []string{"pkg/index", "pkg/partition", "pkg/pool", "pkg/env", "pkg/keyrange", "api/rpc"}},
 	{"computeserver/expiry", []string{"pkg/index", "pkg/env"}},
 	{"computeserver/hash", nil},

@@ -31,6 +31,7 @@ type Config struct {
 	// it, port 0 any
 	Listen         string
 	ListenRPC      string // the same for the SDK's port
+	ListenMetrics  string // the same for the page of each server and its metrics; empty = none
 	Transport      string // "shm", "tcp" or "ibv"
 	Design         string
 	MemoryServers  int
@@ -79,6 +80,7 @@ const (
 // Local is a running index.
 type Local struct {
 	RESP, RPC []string // addresses of the compute servers
+	Pages     []string // addresses of their pages; empty without Config.ListenMetrics
 	memory    memoryServers
 	copies    *memory.Copies // the same, where they are kept twice
 	compute   []*computeserver.Server
@@ -205,6 +207,12 @@ func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 		if err != nil {
 			return err
 		}
+		metrics := l.config.ListenMetrics
+		if metrics != "" {
+			if metrics, err = plus(metrics, i); err != nil {
+				return err
+			}
+		}
 		log := l.config.Logger.With("server", name)
 		opened := make(chan error, 1)
 		l.opened = append(l.opened, opened)
@@ -221,7 +229,7 @@ func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 				}
 				return o.Opened(), nil
 			},
-			OnNews: m.Control.OnNews, ListenRESP: resp, ListenRPC: rpc, Users: l.config.Users, AllowNoPassword: l.config.Users == users.Config{},
+			OnNews: m.Control.OnNews, ListenRESP: resp, ListenRPC: rpc, ListenMetrics: metrics, Users: l.config.Users, AllowNoPassword: l.config.Users == users.Config{},
 			Logger: log,
 		})
 		if err != nil {
@@ -230,6 +238,9 @@ func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 		l.compute = append(l.compute, s)
 		l.RESP = append(l.RESP, s.Addresses().RESP)
 		l.RPC = append(l.RPC, s.Addresses().RPC)
+		if page := s.Addresses().Metrics; page != "" {
+			l.Pages = append(l.Pages, page)
+		}
 		l.members = append(l.members, partition.Server{ID: id, Name: name, RPC: s.Addresses().RPC, RESP: s.Addresses().RESP})
 	}
 	return nil
