@@ -30,7 +30,8 @@ const inTheClear = "-ERR this port speaks TLS: connect with rediss://, or redis-
 // secured is a connection of a server with TLS. Its first Read shakes hands: so a connection that
 // says nothing has cost nothing yet, and has its place in the lobby, as one in the clear has. It
 // ends like one: Close closes the socket and waits for nothing, so it may be called under locks.
-// One goroutine reads and writes, as serve does; deadlines and Close are for any.
+// One goroutine reads. One at a time writes, after the first Read: it, or one that pushes messages
+// while it reads. Deadlines and Close are for any.
 type secured struct {
 	net.Conn
 	how   *TLS
