@@ -23,8 +23,8 @@ import (
 // open them. The oldest ends for a new one.
 const maxMetrics = 64
 
-// newHTTP serves the page at /, /metrics, /describe (rpc.Compute's Describe as JSON, without keys), /healthz and
-// /readyz; and profiles.
+// newHTTP serves the page at /, /metrics, /describe (rpc.Compute's Describe as JSON, without keys),
+// /healthz and /readyz; and profiles.
 func newHTTP(c *engine.Engine, m *metrics, page http.Handler, describe func() *rpcv1.DescribeComputeReply, hider func() keyrange.Hider, profiles bool) *http.Server {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -98,7 +98,8 @@ func (p *pages) page(ctx context.Context) *statuspage.Page {
 
 // ask has all servers describe themselves. Of each there is a description or an error.
 func (p *pages) ask(ctx context.Context, servers []partition.Server, own *rpcv1.DescribeComputeReply) ([]*rpcv1.DescribeComputeReply, []error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pageWait) // others wait for this page, too
+	// others wait for this page, too
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pageWait)
 	defer cancel()
 	said, failed := make([]*rpcv1.DescribeComputeReply, len(servers)), make([]error, len(servers))
 	var group errgroup.Group

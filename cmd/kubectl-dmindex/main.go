@@ -1,5 +1,5 @@
 // Kubectl-dmindex is a plugin of kubectl: `kubectl dmindex status NAME` draws an index with its
-// servers and key ranges, `kubectl dmindex top` says what its compute servers do, `ui` shows that in
+// servers and key ranges, `kubectl dmindex top` says what its compute servers do, `ui` shows it in
 // a browser, `explain` what a condition means. `logs` and `report` gather what somebody needs who
 // looks for a fault.
 //

@@ -141,7 +141,7 @@ var rooms = []struct {
 	{"controllers/internal/serverstest", []string{"controllers", "api", "pkg/volumes", "pkg/env"}},
 	{"controllers", []string{"api", "pkg/accept", "pkg/autoscale", "pkg/grant", "pkg/partition", "pkg/volumes", "pkg/identity", "pkg/logs", "pkg/profile"}},
 	{"deviceplugin", []string{"pkg/accept", "pkg/profile"}},
-	{"cmd/kubectl-dmindex", []string{"api", "client"}},
+	{"cmd/kubectl-dmindex", []string{"api", "client", "pkg/accept"}},
 	{"cmd/dmindex", []string{""}},
 	{"examples", []string{"client"}},
 	{"test", []string{""}},

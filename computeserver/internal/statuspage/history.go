@@ -1,3 +1,5 @@
+//env:real serves a page over the machine's network
+
 package statuspage
 
 import (
