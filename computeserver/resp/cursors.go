@@ -9,9 +9,10 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 )
 
-// cursors remembers where the SCANs of RESP clients go on. A number of 53 bits, which every client
-// can hold, has no room for a key: it says which server remembers the key, and under what. So each
-// server can go on with a scan, as long as that one lives. The table is bounded: the cursor that
+// cursors remembers where those SCANs and ZSCANs of RESP clients go on that no position fits
+// (writePosition). A number of 53 bits, which every client can hold, has no room for a key: it says
+// which server remembers the key, and under what. So each server can go on with a scan, as long as
+// that one lives. The table is bounded: the cursor that
 // was not used for longest goes first, and one that was not used for a while goes in any case. A
 // connection has cursorsEach, and its oldest one goes for another: so nobody's many steps take the
 // cursors of others. A cursor stays good after it was used, so that a client may repeat a step, and
@@ -45,8 +46,8 @@ type ownCursors struct {
 // Bits of a cursor: the server's number above, and below a random one, so that a cursor that
 // somebody made up is hardly ever found.
 const (
-	cursorServerBits = 16
-	cursorRandomBits = 53 - cursorServerBits
+	cursorServerBits = 15
+	cursorRandomBits = 52 - cursorServerBits
 )
 
 // serverOf is the number of the server that gave a cursor.

@@ -1,7 +1,6 @@
 package resp
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"strconv"
@@ -137,7 +136,8 @@ func readScan(args [][]byte, longest int) (o scanOptions, err error) {
 }
 
 // cmdScan is SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]. Clients want cursors to be numbers,
-// so the key where a scan goes on is kept by a server under one (cursors).
+// so the bound where a scan goes on is written as one (writePosition), or kept by a server under
+// one (cursors).
 func (c *conn) cmdScan(args [][]byte) {
 	cursor, ok := cursorOf(args[1])
 	if !ok {
@@ -149,21 +149,30 @@ func (c *conn) cmdScan(args [][]byte) {
 		c.replyError(err.Error())
 		return
 	}
-	var start []byte
-	if cursor != 0 {
-		if start, ok = c.startOf(cursor); !ok {
+	w := walk{c: c, pattern: options.pattern, typed: options.typed}
+	switch {
+	case cursor >= positions && cursor < cursorsEnd:
+		c.settle()
+		if w.start, err = readPosition(cursor, w.pattern.prefix(), c.s.core.Index.MaxKeyBytes, w.sharedBy(c.patience)); err != nil {
+			c.fail(err)
+			return
+		}
+	case cursor != 0:
+		if w.start, ok = c.startOf(cursor); !ok {
 			return
 		}
 	}
 	c.settle()
-	w := walk{c: c, b: c.newBody(), start: start, pattern: options.pattern, typed: options.typed}
+	w.b = c.newBody()
 	if err := w.step(options.count); err != nil {
 		w.b.fail(err)
 		return
 	}
 	cursor = 0
 	if w.more {
-		cursor = c.s.cursors.put(w.start, &c.cursors)
+		if cursor, ok = writePosition(w.pattern.prefix(), w.start, w.sharedBy(func() time.Duration { return sharedWait })); !ok {
+			cursor = c.s.cursors.put(w.start, &c.cursors)
+		}
 	}
 	head := redcon.AppendBulkString(appendHead(nil, 2), strconv.FormatUint(cursor, 10))
 	w.b.send(appendHead(head, w.keys))
@@ -196,82 +205,6 @@ func (c *conn) startOf(cursor uint64) ([]byte, bool) {
 // Cursor is from which key on a scan goes on whose cursor this server gave; false if it does not
 // know the cursor.
 func (s *Server) Cursor(cursor uint64) (key []byte, found bool) { return s.cursors.take(cursor) }
-
-// walk goes over the keys that a user may read, in steps, and adds those that match to a reply.
-type walk struct {
-	c       *conn
-	b       body
-	pattern *glob  // nil matches all
-	typed   string // the type of the pairs, in lower case; empty = any
-	start   []byte // of the next step
-	more    bool   // there is a next step
-	full    bool   // the reply is, or the buffers are
-	keys    int    // in the reply
-	seen    uint64
-}
-
-// step looks at the next keys, at most count. It goes from one range that the user may read to the
-// next, within the keys that begin as the pattern does: other keys are not read, and may have no
-// server. A step whose comparisons take long, or whose keys fill the reply, ends early.
-func (w *walk) step(count uint64) error {
-	core, pattern := w.c.s.core, w.pattern
-	user, longest := w.c.login.User(), core.Index.MaxKeyBytes
-	prefix := pattern.prefix()
-	beyond := core.Beyond(prefix)
-	var last []byte
-	until, effort, over := w.seen+count, 0, false
-	keep := func(key []byte, of expiry.Type) (keep, end bool) {
-		last, keep = append(last[:0], key...), true
-		if pattern != nil {
-			var steps int
-			keep, steps = pattern.match(key)
-			effort += steps
-		}
-		keep = keep && (w.typed == "" || w.typed == typeNames[of])
-		// A key that does not even fit alone is an error.
-		if w.full = keep && w.keys > 0 && w.b.add(keyRoom(key), "") != nil; w.full {
-			return false, true
-		}
-		w.seen++
-		if keep {
-			w.keys++
-		}
-		return keep, effort > matchEffort
-	}
-	next := func() (from, end []byte, more bool) {
-		if bytes.Compare(w.start, prefix) < 0 {
-			w.start = prefix
-		}
-		from, end, more = user.Readable(w.start, longest)
-		if len(beyond) > 0 && (len(end) == 0 || bytes.Compare(end, beyond) > 0) {
-			end = beyond
-		}
-		return from, end, more && !pattern.none() && (len(end) == 0 || bytes.Compare(from, end) < 0)
-	}
-	from, end, more := next()
-	for more && !over {
-		r := engine.ScanRange{Start: core.Bound(from), End: core.Bound(end), Limit: until - w.seen, KeysOnly: true}
-		if _, err := w.c.collect(w.b, r, keep); err != nil {
-			return err
-		}
-		switch over = w.full || w.seen == until || effort > matchEffort; {
-		case w.full:
-			w.start = last
-		case over:
-			w.start, more = core.Successor(nil, last)
-		default:
-			w.start, more = r.End, len(r.End) > 0
-		}
-		if more {
-			from, end, more = next()
-		}
-	}
-	w.more = more
-	return nil
-}
-
-// keyRoom is how many bytes of a reply a key takes at most.
-func keyRoom(key []byte) int { return len(key) + 32 }
 
 func (c *conn) cmdDBSize(_ [][]byte) {
 	c.settle()

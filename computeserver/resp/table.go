@@ -263,7 +263,7 @@ func init() {
 			arity: -3, keys: twoKeys, kind: rpcv1.Operation_EXCHANGE, run: (*conn).cmdCopy},
 		{name: "range", usage: "start end [LIMIT n] [REV]", does: "key, value, key, value, ... in order. `start` is inclusive, `end` exclusive; an empty one is unbounded. `REV` goes from `end` downwards",
 			arity: -3, run: (*conn).cmdRange, data: true, needs: toReadRange},
-		{name: "scan", usage: "cursor [MATCH pattern] [COUNT n] [TYPE type]", does: "keys in order, each exactly once if it stays. Patterns are those of Redis (`*`, `?`, `[a-z]`, `[^a]`, `\\`), over bytes. A step may give fewer keys than there are, or none: go on until the cursor is 0",
+		{name: "scan", usage: "cursor [MATCH pattern] [COUNT n] [TYPE type]", does: "keys in order, each at least once if it stays, and more than once only where others came meanwhile. Patterns are those of Redis (`*`, `?`, `[a-z]`, `[^a]`, `\\`), over bytes. A step may give fewer keys than there are, or none: go on until the cursor is 0",
 			arity: -2, run: (*conn).cmdScan, data: true},
 		{name: "keys", usage: "pattern", does: "the keys that match, in order; at most what one reply takes, and an error where more than 1,000,000 keys would be looked at: use `SCAN`",
 			arity: 2, run: (*conn).cmdKeys, data: true},
