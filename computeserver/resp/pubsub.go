@@ -18,8 +18,17 @@ import (
 const (
 	maxSubscriptions = 10_000
 	maxOwnPatterns   = 1_000 // each of them is looked at for each message of the server
-	subscribedBytes  = 256   // what a subscription takes, beside its name
+	subscribedBytes  = 512   // what a subscription takes, beside its name
+	patternBytes     = 32    // what a pattern takes for each of its bytes
 )
+
+// subscriptionBytes is what a subscription takes.
+func subscriptionBytes(kind pubsub.Kind, name int) int {
+	if kind == pubsub.Patterns {
+		return subscribedBytes + name*(1+patternBytes)
+	}
+	return subscribedBytes + name
+}
 
 // kindPrefix is what the words of a kind of subscription begin with.
 var kindPrefix = [pubsub.Kinds]string{pubsub.Channels: "", pubsub.Patterns: "p", pubsub.Shards: "s"}
@@ -99,7 +108,7 @@ func (c *conn) subscribe(kind pubsub.Kind, names [][]byte) {
 		}
 		if _, there := s.names[kind][name]; !there {
 			s.names[kind][name] = struct{}{}
-			s.bytes += len(name) + subscribedBytes
+			s.bytes += subscriptionBytes(kind, len(name))
 			c.who.subscriptions[kind].Add(1)
 		}
 		c.confirm(kind, "subscribe", b)
@@ -124,7 +133,7 @@ func (c *conn) roomForSubscriptions(kind pubsub.Kind, names [][]byte) error {
 			}
 		}
 		of++
-		held += len(name) + subscribedBytes
+		held += subscriptionBytes(kind, len(name))
 		if kind == pubsub.Patterns {
 			patterns++
 		}
@@ -172,7 +181,7 @@ func (c *conn) forgetSubscription(kind pubsub.Kind, name string) {
 	if _, there := s.names[kind][name]; there {
 		c.s.topics.Unsubscribe(kind, name, s)
 		delete(s.names[kind], name)
-		s.bytes -= len(name) + subscribedBytes
+		s.bytes -= subscriptionBytes(kind, len(name))
 		c.who.subscriptions[kind].Add(-1)
 		c.takePushes()
 	}

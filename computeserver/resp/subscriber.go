@@ -135,7 +135,7 @@ func (s *subscriber) push() {
 		case <-s.wake:
 		}
 		s.turn.Lock()
-		err := s.c.writePushes(s.begin())
+		err := s.write(s.begin())
 		s.sent()
 		s.turn.Unlock()
 		if err != nil {
@@ -164,9 +164,11 @@ func (s *subscriber) sent() {
 	}
 }
 
-// writePushes sends messages, in portions each of which has the time of a reply.
-func (c *conn) writePushes(b []byte) error {
-	for len(b) > 0 {
+// write sends messages, in portions each of which has the time of a reply, until nothing is taken
+// any more: readTurn may set a deadline between two of them.
+func (s *subscriber) write(b []byte) error {
+	c := s.c
+	for len(b) > 0 && !s.hasEnded() {
 		n := min(len(b), respFlushAt)
 		if err := c.limitWrite(); err != nil {
 			return err
@@ -234,6 +236,12 @@ func (c *conn) readTurn() error {
 		c.writeUntil = time.Time{}
 	}
 	return why
+}
+
+func (s *subscriber) hasEnded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.ended
 }
 
 // end drops what has not been sent.
