@@ -356,7 +356,10 @@ func (s *Session) addServer() {
 // connect opens the session's queue pair to a server.
 func (s *Session) connect(i int, srv *server) error {
 	qp, err := srv.conn.NewQP(s.arena)
-	if err != nil {
+	switch why := s.pool.condemned.Load(); {
+	case err != nil && why != nil:
+		return *why // the reason why the connection was cut
+	case err != nil:
 		return err
 	}
 	s.qps[i], s.lists[i] = qp, make([]verbs.Request, 0, verbs.MaxList)

@@ -218,3 +218,18 @@ func TestSessionThatDiedWhereItWas(t *testing.T) {
 		}
 	}
 }
+
+// TestSessionOfAClientThatWasGivenUp: it is refused for that reason. What its connection says,
+// which was cut, tells nobody what to do.
+func TestSessionOfAClientThatWasGivenUp(t *testing.T) {
+	p := pooltest.New(t, pooltest.Options{}).Open(t)
+	reason := errors.New("the test says so")
+	p.Condemn(reason)
+	s, err := p.NewSession(64)
+	if err == nil {
+		t.Fatal("a session was opened")
+	}
+	if s != nil || !errors.Is(err, pool.ErrFenced) || !errors.Is(err, reason) {
+		t.Errorf("%v, %v", s, err)
+	}
+}

@@ -85,6 +85,9 @@ const partBytes = 2048
 
 // NewSession makes a session whose Buffer calls may take up to bytes in all.
 func (p *Pool) NewSession(bytes int) (*Session, error) {
+	if why := p.condemned.Load(); why != nil {
+		return nil, fmt.Errorf("open a session: %w", *why)
+	}
 	// Every buffer is aligned to 64 bytes; leave room for that in an arena that serves a few dozen.
 	arena, err := p.device.NewArena(bytes + sessionScratch + 64*64)
 	if err != nil {
