@@ -35,6 +35,7 @@ type pages struct {
 	core     *engine.Engine
 	metrics  *metrics
 	peers    *grpcPeers
+	slow     func(n int) []resp.SlowPipeline
 	describe func() *rpcv1.DescribeComputeReply
 	hider    func() keyrange.Hider
 	history  statuspage.History
@@ -87,6 +88,9 @@ func (p *pages) page(ctx context.Context) *statuspage.Page {
 	servers := []partition.Server{{ID: own.Id}}
 	if m != nil {
 		servers = m.Servers[:min(len(m.Servers), statuspage.MaxServers)]
+	}
+	for _, s := range p.slow(statuspage.MaxSlow) {
+		page.Slow = append(page.Slow, statuspage.Slow(s))
 	}
 	said, failed := p.ask(ctx, servers, own)
 	for i, s := range servers {

@@ -104,7 +104,7 @@ func New(cfg Config) (*Server, error) {
 	s.gate = newGate(&cfg, directory, logins)
 	s.rpc = newRPC(s.gate, &cfg, s.calls)
 	m.ofRESP, m.ofRPC = s.resp.Anonymous, s.gate.strangers
-	s.pages = &pages{core: c, metrics: m, peers: peers, describe: s.describe, hider: hider}
+	s.pages = &pages{core: c, metrics: m, peers: peers, slow: s.resp.Slow, describe: s.describe, hider: hider}
 	s.http = newHTTP(c, m, s.pages, s.describe, hider, cfg.Pprof)
 	for _, l := range []struct {
 		address string

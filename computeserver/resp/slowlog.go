@@ -5,6 +5,8 @@ package resp
 import (
 	"bytes"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,8 +44,29 @@ type slowEntry struct {
 	number        int64
 	at            time.Time
 	took          time.Duration
+	commands      uint64
 	args          []string
 	address, name string
+}
+
+// SlowPipeline is one of the pipelines that SLOWLOG shows, without what the client sent.
+type SlowPipeline struct {
+	At       time.Time // of its end
+	Took     time.Duration
+	Command  string // the first one, in lower case
+	Commands uint64
+}
+
+// Slow returns the last slow pipelines, up to n, the last one first.
+func (s *Server) Slow(n int) (all []SlowPipeline) {
+	for _, e := range s.slow.latest(n) {
+		p := SlowPipeline{e.at, e.took, "unknown", e.commands}
+		if name := strings.ToLower(e.args[0]); slices.Contains(CommandNames, name) {
+			p.Command = name // what is no command may be a key
+		}
+		all = append(all, p)
+	}
+	return all
 }
 
 func (l *slowPipelines) add(e slowEntry) {
@@ -84,10 +107,13 @@ func (c *conn) noteSlow(took time.Duration, commands uint64) {
 		return
 	}
 	args := shownCommand(c.in[:c.begin])
+	if len(args) == 0 {
+		return
+	}
 	if commands > 1 {
 		args = append(args[:min(len(args), slowArgs-1)], fmt.Sprintf("... (a pipeline of %d commands)", commands))
 	}
-	c.s.slow.add(slowEntry{at: time.Now(), took: took, args: args, address: c.who.address, name: text(&c.who.name)})
+	c.s.slow.add(slowEntry{at: time.Now(), took: took, commands: commands, args: args, address: c.who.address, name: text(&c.who.name)})
 }
 
 // shownCommand is the first command of what was read, cut as Redis cuts it, and without passwords.

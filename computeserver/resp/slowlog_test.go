@@ -94,3 +94,22 @@ func TestSlowLogShowsNoPasswords(t *testing.T) {
 	f("GET secret", x("GET", "secret"))
 	f("", x("GET", "secret")[:10])
 }
+
+// TestSlowWithoutText: what is shown to everybody has nothing that a client sent but the name of a
+// command.
+func TestSlowWithoutText(t *testing.T) {
+	var s Server
+	for _, args := range [][]string{{"GET", "k"}, {"secret"}, {"zAdd", "k"}} {
+		s.slow.add(slowEntry{took: time.Second, commands: 3, args: args})
+	}
+	var got []string
+	for _, p := range s.Slow(2) {
+		got = append(got, fmt.Sprint(p.Command, " ", p.Took, " ", p.Commands))
+	}
+	if want := []string{"zadd 1s 3", "unknown 1s 3"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if n := len(s.Slow(16)); n != 3 {
+		t.Errorf("%d pipelines", n)
+	}
+}

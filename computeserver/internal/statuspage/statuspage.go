@@ -7,7 +7,7 @@
 //	| four curves of the last hour (History)     |
 //	| servers: rate, hits, connections, errors   |
 //	| ranges: keys, owner, rate, state           |
-//	| commands of this server                    |
+//	| commands of this server, slow pipelines    |
 //	+--------------------------------------------+
 package statuspage
 
@@ -26,6 +26,7 @@ const (
 	MaxServers  = 64
 	MaxRanges   = 128
 	MaxCommands = 16
+	MaxSlow     = 16
 )
 
 // Page is what is shown. All texts may be anything: they are escaped.
@@ -40,6 +41,7 @@ type Page struct {
 	Servers  []Server
 	Ranges   []Range
 	Commands []Command // most frequent first
+	Slow     []Slow    // pipelines of RESP, the last one first
 }
 
 // Server is a row of the servers.
@@ -75,16 +77,25 @@ type Command struct {
 	OK, Missed, Error uint64
 }
 
+// Slow is a row of the slow pipelines of this server.
+type Slow struct {
+	At       time.Time
+	Took     time.Duration
+	Command  string // the first one
+	Commands uint64 // of the pipeline
+}
+
 //go:embed page.html
 var text string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"rate": rate, "count": count, "bytes": bytesOf, "share": share, "decimal": decimal, "curve": curve,
-	"shareOf": func(part, all uint64) string { return share(float64(part) / float64(max(1, all))) },
-	"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05") },
+	"shareOf":      func(part, all uint64) string { return share(float64(part) / float64(max(1, all))) },
+	"milliseconds": func(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/float64(time.Millisecond)) },
+	"clock":        func(t time.Time) string { return t.UTC().Format("15:04:05") },
 }).Parse(text))
 
-// Write writes the page. Of Servers, Ranges and Commands it shows as many as the bounds allow.
+// Write writes the page. Of its tables it shows as many as the bounds allow.
 func Write(w io.Writer, p *Page) error {
 	return page.Execute(w, struct {
 		*Page
@@ -99,6 +110,7 @@ func limited(p *Page) *Page {
 	q.Servers = q.Servers[:min(len(q.Servers), MaxServers)]
 	q.Ranges = q.Ranges[:min(len(q.Ranges), MaxRanges)]
 	q.Commands = q.Commands[:min(len(q.Commands), MaxCommands)]
+	q.Slow = q.Slow[:min(len(q.Slow), MaxSlow)]
 	return &q
 }
 

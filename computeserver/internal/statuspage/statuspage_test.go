@@ -46,6 +46,7 @@ func TestPage(t *testing.T) {
 		},
 		Ranges:   []Range{{Keys: `["", #ab)`, Owner: 1, Operations: -1, State: "Taking", Reason: "a lease"}},
 		Commands: []Command{{"resp", "get", 1234567, 8, 0}},
+		Slow:     []Slow{{time.Unix(3600, 0), 12300 * time.Microsecond, "set", 16}},
 	}
 	_, texts := drawn(t, p)
 	for id, wants := range map[string][]string{
@@ -53,6 +54,7 @@ func TestPage(t *testing.T) {
 		"servers":  {"1 pod-0 it cannot be reached", "2 pod-1 123k 93.4 % 0.25 3 2,000,000 50.0 % 0 64.0 MiB 2 v1 serves"},
 		"ranges":   {`["", #ab) 1 - Taking: a lease`},
 		"commands": {"resp get 1,234,567 8 0"},
+		"slow":     {"01:00:00 12.3 ms set 16"},
 	} {
 		for _, want := range wants {
 			if !strings.Contains(texts[id], want) {
@@ -84,9 +86,9 @@ func TestHostileTexts(t *testing.T) {
 }
 
 func TestBounds(t *testing.T) {
-	p := &Page{Servers: make([]Server, MaxServers+3), Ranges: make([]Range, MaxRanges+5), Commands: make([]Command, MaxCommands+1)}
+	p := &Page{Servers: make([]Server, MaxServers+3), Ranges: make([]Range, MaxRanges+5), Commands: make([]Command, MaxCommands+1), Slow: make([]Slow, MaxSlow+1)}
 	page, _ := drawn(t, p)
-	if rows := strings.Count(page, "<tr>"); rows != 3+MaxServers+MaxRanges+MaxCommands {
+	if rows := strings.Count(page, "<tr>"); rows != 4+MaxServers+MaxRanges+MaxCommands+MaxSlow {
 		t.Errorf("%d rows", rows)
 	}
 	if !strings.Contains(page, "and 3 more servers") || !strings.Contains(page, "and 5 more ranges") {
