@@ -180,7 +180,7 @@ func TestSecurity(t *testing.T) {
 	// The operator itself.
 	operator := s.kubectl("--namespace", target.system, "get", "pods", "--selector="+operatorSelector, "--output=jsonpath={.items[0].spec.serviceAccountName}")
 	user := "--as=system:serviceaccount:" + target.system + ":" + operator
-	for _, c := range [][]string{{"create", "namespaces"}, {"create", "clusterroles"}, {"create", "pods", "--subresource=exec"}, {"list", "nodes"}, {"update", "nodes"},
+	for _, c := range [][]string{{"create", "namespaces"}, {"create", "clusterroles"}, {"create", "pods", "--subresource=exec"}, {"update", "nodes"}, {"patch", "nodes"},
 		{"create", "serviceaccounts", "--subresource=token"}, {"delete", "secrets"}, {"delete", "dmindexes.dmindex.io"}} {
 		if out, _ := s.try(append([]string{"auth", "can-i", user}, c...)...); !strings.HasSuffix(out, "no") {
 			t.Errorf("the operator may %v: %s", c, out)
