@@ -73,6 +73,9 @@ func (c *cluster) computePods(ctx context.Context, namespace, name string) (pods
 	return pods, nil
 }
 
+// mostTried is how many pods are asked for one that answers.
+const mostTried = 3
+
 // ui serves the pages of pods: /POD/ and what it links to. / leads to the first one that answers.
 type ui struct {
 	address *net.TCPAddr
@@ -137,11 +140,13 @@ func (u *ui) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text) // who asked may be gone
 }
 
-// first leads to the first pod that answers.
+// first leads to the first pod that answers. One that does not leaves time for the others.
 func (u *ui) first(ctx context.Context, w http.ResponseWriter, r *http.Request, pods []string) {
 	var failed []string
-	for _, pod := range pods[:min(len(pods), 3)] {
-		if _, err := u.get(ctx, pod, "healthz"); err != nil {
+	for _, pod := range pods[:min(len(pods), mostTried)] {
+		limited, cancel := context.WithTimeout(ctx, answerLimit/mostTried)
+		_, err := u.get(limited, pod, "healthz")
+		if cancel(); err != nil {
 			failed = append(failed, fmt.Sprintf("%s: %v", pod, err))
 			continue
 		}

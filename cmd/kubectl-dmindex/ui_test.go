@@ -13,12 +13,15 @@ import (
 // TestUI asks as a browser does: / leads to a server that answers, and nothing is passed on but the
 // pages of the index's own pods, to whoever asks by a loopback address.
 func TestUI(t *testing.T) {
-	pods := []string{"demo-compute-0", "demo-compute-1"}
+	pods, hangs := []string{"demo-compute-0", "demo-compute-1"}, false
 	u := &ui{
 		address: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8080},
 		pods:    func(context.Context) ([]string, error) { return pods, nil },
-		get: func(_ context.Context, pod, path string) ([]byte, error) {
-			if pod == "demo-compute-0" {
+		get: func(ctx context.Context, pod, path string) ([]byte, error) {
+			if hangs && pod == "demo-compute-0" {
+				<-ctx.Done()
+			}
+			if ctx.Err() != nil || pod == "demo-compute-0" {
 				return nil, errors.New("dial tcp: timed out")
 			}
 			return []byte(pod + " says " + path), nil
@@ -54,7 +57,11 @@ func TestUI(t *testing.T) {
 	if w := ask("GET", "127.0.0.1:8080", "/"); w.Code != http.StatusFound || w.Header().Get("Location") != "/demo-compute-1/" {
 		t.Errorf("/: %d to %s", w.Code, w.Header().Get("Location"))
 	}
-	pods = pods[:1]
+	hangs = true
+	if w := ask("GET", "127.0.0.1:8080", "/"); w.Code != http.StatusFound || w.Header().Get("Location") != "/demo-compute-1/" {
+		t.Errorf("/ while the first pod hangs: %d to %s", w.Code, w.Header().Get("Location"))
+	}
+	hangs, pods = false, pods[:1]
 	if w := ask("GET", "127.0.0.1:8080", "/"); w.Code != http.StatusBadGateway || !strings.Contains(w.Body.String(), "timed out") {
 		t.Errorf("no server answers: %d %s", w.Code, w.Body)
 	}
