@@ -46,8 +46,8 @@ type pages struct {
 }
 
 // ServeHTTP implements http.Handler.
-func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	text, err := p.newest(r.Context())
+func (p *pages) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	text, err := p.newest()
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -61,14 +61,14 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // newest is a page that is at most pageAge old.
-func (p *pages) newest(ctx context.Context) ([]byte, error) {
+func (p *pages) newest() ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if time.Since(p.at) < pageAge && p.drawn != nil {
 		return p.drawn, nil
 	}
 	var b bytes.Buffer
-	if err := statuspage.Write(&b, p.page(ctx)); err != nil {
+	if err := statuspage.Write(&b, p.page()); err != nil {
 		return nil, err
 	}
 	p.drawn, p.at = b.Bytes(), time.Now()
@@ -76,7 +76,7 @@ func (p *pages) newest(ctx context.Context) ([]byte, error) {
 }
 
 // page is what there is to show.
-func (p *pages) page(ctx context.Context) *statuspage.Page {
+func (p *pages) page() *statuspage.Page {
 	own, hider, m := p.describe(), p.hider(), p.core.View.Current()
 	page := &statuspage.Page{
 		Index: own.Index, Design: own.Design, Version: own.Version, Server: own.Id, Generation: own.MapGeneration,
@@ -92,7 +92,7 @@ func (p *pages) page(ctx context.Context) *statuspage.Page {
 	for _, s := range p.slow(statuspage.MaxSlow) {
 		page.Slow = append(page.Slow, statuspage.Slow(s))
 	}
-	said, failed := p.ask(ctx, servers, own)
+	said, failed := p.ask(servers, own)
 	for i, s := range servers {
 		page.Servers = append(page.Servers, row(s, said[i], failed[i], hider))
 	}
@@ -100,10 +100,10 @@ func (p *pages) page(ctx context.Context) *statuspage.Page {
 	return page
 }
 
-// ask has all servers describe themselves. Of each there is a description or an error.
-func (p *pages) ask(ctx context.Context, servers []partition.Server, own *rpcv1.DescribeComputeReply) ([]*rpcv1.DescribeComputeReply, []error) {
-	// others wait for this page, too
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pageWait)
+// ask has all servers describe themselves. Of each there is a description or an error. It goes on
+// where who asked for the page is gone: others wait for the page, too.
+func (p *pages) ask(servers []partition.Server, own *rpcv1.DescribeComputeReply) ([]*rpcv1.DescribeComputeReply, []error) {
+	ctx, cancel := context.WithTimeout(context.Background(), pageWait)
 	defer cancel()
 	said, failed := make([]*rpcv1.DescribeComputeReply, len(servers)), make([]error, len(servers))
 	var group errgroup.Group

@@ -28,7 +28,7 @@ import (
 //
 // Operators are told apart by their own namespaces: in each of these one alone leads, by a lease of
 // its own (RunOptions.LeaderElect). Nothing is safe only by the Lease. An operator that may not, or
-// cannot, read or write it goes on as before it knew of it.
+// cannot, read or write it works without it.
 const (
 	namespaceLease = "dmindex-operator"
 	leaseRenew     = 10 * time.Second

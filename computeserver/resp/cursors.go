@@ -10,13 +10,13 @@ import (
 )
 
 // cursors remembers where those SCANs and ZSCANs of RESP clients go on that no position fits
-// (writePosition). A number of 53 bits, which every client can hold, has no room for a key: it says
-// which server remembers the key, and under what. So each server can go on with a scan, as long as
-// that one lives. The table is bounded: the cursor that
-// was not used for longest goes first, and one that was not used for a while goes in any case. A
-// connection has cursorsEach, and its oldest one goes for another: so nobody's many steps take the
-// cursors of others. A cursor stays good after it was used, so that a client may repeat a step, and
-// after its connection has ended, since clients take another one of their pool.
+// (writePosition). A number of 53 bits, which every client can hold, has no room for a key: it
+// says which server remembers the key, and under what. So each server can go on with a scan, as
+// long as that one lives. The table is bounded: the cursor that was not used for longest goes
+// first, and one that was not used for a while goes in any case. A connection has cursorsEach, and
+// its oldest one goes for another: so nobody's many steps take the cursors of others. A cursor
+// stays good after it was used, so that a client may repeat a step, and after its connection has
+// ended, since clients take another one of their pool.
 type cursors struct {
 	env  env.Env
 	self uint64 // of the server, where it fits; else 0

@@ -83,7 +83,8 @@ const areaBytes = max(slotsRead*lock.SlotBytes, 768*PresenceBytes)
 // partBytes is how much of an image is copied at once where lock words are repaired.
 const partBytes = 2048
 
-// NewSession makes a session whose Buffer calls may take up to bytes in all.
+// NewSession makes a session whose Buffer calls may take up to bytes in all. ErrFenced: this client
+// was given up (Condemn).
 func (p *Pool) NewSession(bytes int) (*Session, error) {
 	if why := p.condemned.Load(); why != nil {
 		return nil, fmt.Errorf("open a session: %w", *why)
