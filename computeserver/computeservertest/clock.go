@@ -2,6 +2,8 @@ package computeservertest
 
 import (
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,9 +24,12 @@ func NewClock() *Clock { return &Clock{Env: env.Real()} }
 // Now implements env.Env.
 func (j *Clock) Now() time.Duration { return j.Env.Now() + time.Duration(j.By.Load()) }
 
-// Seeded are random numbers whose seed the log of the test says.
+// Seeded are random numbers whose seed the log of the test says. DMINDEX_TEST_SEED replays one.
 func Seeded(t testing.TB) *rand.Rand {
-	seed := env.Real().Uint64()
-	t.Logf("seed %d", seed)
+	seed, err := strconv.ParseUint(os.Getenv("DMINDEX_TEST_SEED"), 10, 64)
+	if err != nil {
+		seed = env.Real().Uint64()
+	}
+	t.Logf("replay with DMINDEX_TEST_SEED=%d", seed)
 	return rand.New(rand.NewPCG(seed, 0))
 }

@@ -129,6 +129,8 @@ func containing(ops []porcupine.Operation) func(porcupine.Operation) bool {
 		switch {
 		case in.changes() && (!out.refused || in.kind == rpcv1.Operation_UPSERT || in.kind == rpcv1.Operation_EXCHANGE):
 			return found{}, false
+		case in.changes() && out.value != 0: // refused, and a value: nothing else found that
+			return found{}, false
 		case in.changes():
 			is.there = in.kind == rpcv1.Operation_INSERT
 		default:

@@ -46,8 +46,9 @@ var costs = indextest.Costs{
 // WRITE in ten is two, where the neighbourhood goes past the last slot.
 const between = 120
 
-// leafBytes is what a leaf of 8/8 pairs has: head, 8 replicas, 64 slots.
-const leafBytes = 40 + 8*16 + 64*32
+// leafBytes is what a leaf of 8/8 pairs has: head, 8 replicas, 64 slots, up to whole units of 64
+// bytes.
+const leafBytes = (40 + 8*16 + 64*32 + 63) &^ 63
 
 // costsWith are those without some techniques.
 func costsWith(switches map[string]bool) indextest.Costs {
