@@ -15,6 +15,20 @@ func (p *pairs) len() int { return len(p.marks) }
 // cut leaves the first n.
 func (p *pairs) cut(n int) { p.ends, p.marks = p.ends[:2*n], p.marks[:n] }
 
+// pairsTogether and bytesTogether are how much room is made at once for pairs that are expected.
+const (
+	pairsTogether = 128
+	bytesTogether = 16 << 10
+)
+
+// expect makes room for pairs as long as the first one, of at most so many, unless it was made.
+func (p *pairs) expect(most, bytes int) {
+	if most = min(most, pairsTogether); cap(p.marks) == 0 {
+		p.marks, p.ends = make([]expiry.Mark, 0, most), make([]int, 0, 2*most)
+		p.data = make([]byte, 0, min(most*bytes, max(bytes, bytesTogether)))
+	}
+}
+
 func (p *pairs) add(key, value []byte, is expiry.Mark) {
 	p.marks = append(p.marks, is)
 	p.data = append(p.data, key...)

@@ -212,6 +212,7 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 		if passed {
 			s.passed = append(s.passed, s.read.len())
 		}
+		s.read.expect(int(limit), len(key)+len(value))
 		s.read.add(key, value, is)
 		live := uint64(s.read.len() - len(s.passed))
 		full = size >= most || live == part.Limit && live > 0 || len(s.passed) == scanPiecePassed

@@ -94,6 +94,9 @@ func (l *local) lookAhead(n int) error {
 	if reads && n < l.looked || !reads && (n < l.prepared || !l.c.Sessions.Prepares()) {
 		return nil
 	}
+	if l.keys == nil {
+		l.keys, l.put, l.of = make([][]byte, 0, end-n), make([][]byte, 0, end-n), make([]int, 0, end-n)
+	}
 	l.keys, l.put, l.of = l.keys[:0], l.put[:0], l.of[:0]
 	for at := n; at < end; at++ {
 		i := l.todo[at]

@@ -102,11 +102,14 @@ func TestExpiringAllocatesNothing(t *testing.T) {
 func pairsExpire(l *limits) { l.Expiry = config.ExpiryEnabled }
 
 func BenchmarkPipeline(b *testing.B) {
-	for _, command := range []string{"PING", "GET", "SET", "SET EX", "HSET", "HGET"} {
+	for _, command := range []string{"PING", "GET", "SET", "SET EX", "HSET", "HGET", "ZADD", "ZRANGE"} {
 		b.Run(command, func(b *testing.B) {
 			var adjust func(*limits)
 			if command == "SET EX" || command[0] == 'H' {
 				adjust = pairsExpire
+			}
+			if command[0] == 'Z' {
+				adjust = func(l *limits) { l.Expiry, l.SortedSets = config.ExpiryEnabled, true }
 			}
 			c := newCluster(b, config.RoutingOwner, adjust, 1)
 			c.split([]uint32{1})
@@ -124,6 +127,15 @@ func BenchmarkPipeline(b *testing.B) {
 					pipeline = append(pipeline, computeservertest.Command("HSET", fmt.Sprint("key", i/10), fmt.Sprint("field", i%10), "value")...)
 				case "HGET":
 					pipeline = append(pipeline, computeservertest.Command("HGET", fmt.Sprint("key", i/10), fmt.Sprint("field", i%10))...)
+				case "ZADD": // another score each
+					pipeline = append(pipeline, computeservertest.Command("ZINCRBY", "set", "1", fmt.Sprint("member", i))...)
+				case "ZRANGE":
+					for n := range 4 {
+						if _, err := conn.feed([]byte(computeservertest.Command("ZADD", "set", "1", fmt.Sprint("member", 4*i+n)))); err != nil {
+							b.Fatal(err)
+						}
+					}
+					pipeline = append(pipeline, computeservertest.Command("ZRANGE", "set", "0", "99")...)
 				default:
 					pipeline = append(pipeline, computeservertest.Command("SET", fmt.Sprint("key", i), "value")...)
 				}

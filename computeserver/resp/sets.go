@@ -202,8 +202,12 @@ type gathered struct {
 	full  error
 }
 
-// gatherStep is by how many bytes what members hold is counted.
-const gatherStep = 64 << 10
+// gatherStep is by how many bytes what members hold is counted, and gatherFirst is for how many of
+// them there is room at first.
+const (
+	gatherStep  = 64 << 10
+	gatherFirst = 128
+)
 
 // add takes one more. It is false where there are too many.
 func (g *gathered) add(p sortedset.Pair) bool {
@@ -216,6 +220,9 @@ func (g *gathered) add(p sortedset.Pair) bool {
 			return false
 		}
 		g.held += gatherStep
+	}
+	if g.pairs == nil { // counted with the first step
+		g.pairs = make([]sortedset.Pair, 0, gatherFirst)
 	}
 	g.pairs = append(g.pairs, p)
 	return true

@@ -88,7 +88,7 @@ func appendEscaped(dst, member []byte) []byte {
 
 func escapedLen(member []byte) int { return len(member) + bytes.Count(member, []byte{0}) }
 
-// parseEntry takes the key of an entry apart.
+// parseEntry takes the key of an entry apart. The member lies in the key if it has no zero byte.
 func parseEntry(key []byte) (member []byte, of stamp, ok bool) {
 	from := len(Prefix) + numberBytes + 1 + scoreBytes
 	end := len(key) - stampBytes - 2
@@ -96,6 +96,9 @@ func parseEntry(key []byte) (member []byte, of stamp, ok bool) {
 		return nil, of, false
 	}
 	copy(of[:], key[end+2:])
+	if bytes.IndexByte(key[from:end], 0) < 0 {
+		return key[from:end:end], of, true
+	}
 	for i := from; i < end; i++ {
 		if member = append(member, key[i]); key[i] == 0 {
 			if i++; i >= end || key[i] != 0xff {

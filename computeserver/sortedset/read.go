@@ -69,6 +69,13 @@ func (s *Sets) ByScore(key []byte, of [2]Limit, reverse bool, hint int, visit fu
 	})
 }
 
+// keysTogether is how many bytes of keys lie in one array at most, if one alone is not longer, and
+// keySpare is by how much the next ones may be longer than the first.
+const (
+	keysTogether = 16 << 10
+	keySpare     = 4
+)
+
 func (s *Sets) walkEntries(key []byte, of [2]Limit, reverse bool, hint int, visit func(n number, e *edit) bool) error {
 	h, there, err := s.head(key)
 	if err != nil || !there {
@@ -80,9 +87,15 @@ func (s *Sets) walkEntries(key []byte, of [2]Limit, reverse bool, hint int, visi
 		if hint > 0 {
 			most = min(most, hint)
 		}
-		var keys [][]byte
+		keys := make([][]byte, 0, most)
+		var data []byte // of the keys, in few arrays: visit may keep members
 		err := s.Index.Scan(start, end, most, reverse, func(k, _ []byte) bool {
-			keys = append(keys, bytes.Clone(k))
+			if cap(data)-len(data) < len(k) {
+				data = make([]byte, 0, max(len(k), min(keysTogether, (most-len(keys))*(len(k)+keySpare))))
+			}
+			from := len(data)
+			data = append(data, k...)
+			keys = append(keys, data[from:len(data):len(data)])
 			return true
 		})
 		if err != nil {
@@ -110,19 +123,22 @@ func (s *Sets) walkEntries(key []byte, of [2]Limit, reverse bool, hint int, visi
 }
 
 // check returns the members of those entries that count, and deletes those that never will again.
+// Members may lie in the keys.
 func (s *Sets) check(key []byte, n number, entries [][]byte) (count []*edit, stale int, err error) {
-	all, stamps := make([]*edit, len(entries)), make([]stamp, len(entries))
+	all, stamps, slab := make([]*edit, len(entries)), make([]stamp, len(entries)), make([]edit, len(entries))
 	for i, k := range entries {
 		member, of, ok := parseEntry(k)
 		if !ok {
 			return nil, 0, errForm
 		}
-		all[i], stamps[i] = &edit{Pair: Pair{Member: member}}, of
+		all[i], stamps[i] = &slab[i], of
+		slab[i].Member = member
 	}
 	if err := s.meet(key, n, all); err != nil {
 		return nil, 0, err
 	}
 	var t step
+	count = make([]*edit, 0, len(all))
 	for i, e := range all {
 		switch is := e.was.seen(); {
 		case is != (item{}) && is.stamp == stamps[i]:
