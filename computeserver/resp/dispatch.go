@@ -39,7 +39,7 @@ func (c *conn) dispatch(p *pending) {
 		c.reject("NOAUTH Authentication required.")
 	case !c.mayRun(k, args):
 		c.reject(noPermission(k, c.login.User()))
-	case c.sub != nil && !c.resp3 && !k.listening:
+	case c.sub != nil && !c.resp3 && !k.listening && c.sub.listens():
 		why := fmt.Sprintf("Can't execute '%s': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context", k.fullName(args))
 		if k.name == "exec" {
 			c.discard()
@@ -47,25 +47,34 @@ func (c *conn) dispatch(p *pending) {
 			return
 		}
 		c.reject("ERR " + why)
+	case c.sub != nil && c.sub.monitors && (k.data || k.needs == toPublish):
+		c.reject("ERR Replica can't interact with the keyspace") // as Redis says it
 	case c.multi.begun && !k.now:
 		c.queue(k, args)
+	case k.data && !c.mayServe(): // which has replied why
+	case k.counted:
+		c.s.monitors.show(c.who.address, k, args)
+		c.perform(k, args)
 	default:
-		if k.data && !c.mayServe() {
-			return
-		}
-		c.touched = c.touched || k.data
-		c.who.last.Store(k)
-		if c.multi.watched != nil {
-			if looks := c.watchedBy(k, args); len(looks) > 0 && c.readWatched(k, args, looks) {
-				return
-			}
-		}
-		if k.alone(len(args)) {
-			c.one(k, args)
-			return
-		}
-		k.run(c, args)
+		c.perform(k, args)
+		c.s.monitors.show(c.who.address, k, args)
 	}
+}
+
+// perform runs a command that may be run.
+func (c *conn) perform(k *command, args [][]byte) {
+	c.touched = c.touched || k.data
+	c.who.last.Store(k)
+	if c.multi.watched != nil {
+		if looks := c.watchedBy(k, args); len(looks) > 0 && c.readWatched(k, args, looks) {
+			return
+		}
+	}
+	if k.alone(len(args)) {
+		c.one(k, args)
+		return
+	}
+	k.run(c, args)
 }
 
 // mayServe refuses commands while nothing may be answered.

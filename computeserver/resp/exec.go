@@ -55,6 +55,7 @@ func (c *conn) cmdExec(_ [][]byte) {
 		q := &was.queued[i]
 		c.tally.Slot = q.k.slot
 		c.replyQueued(q, outcomes[:len(q.ops)])
+		c.s.monitors.show(c.who.address, q.k, q.args)
 		outcomes = outcomes[len(q.ops):]
 	}
 	c.tally.Slot = slot

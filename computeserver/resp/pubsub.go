@@ -187,20 +187,21 @@ func (c *conn) forgetSubscription(kind pubsub.Kind, name string) {
 	}
 }
 
-// leaveIfNone ends what the connection has for subscriptions, if it has none.
+// leaveIfNone ends what the connection has for subscriptions, if it has none and does not monitor.
 func (c *conn) leaveIfNone() {
 	s := c.sub
 	if s == nil {
 		return
 	}
 	c.account.force(holdSubscriptions, s.bytes)
-	if s.count(true)+s.count(false) == 0 {
+	if !s.listens() && !s.monitors {
 		s.part()
 	}
 }
 
-// unsubscribeAll ends all subscriptions, without a word.
+// unsubscribeAll ends all subscriptions, and MONITOR, without a word.
 func (c *conn) unsubscribeAll() {
+	c.endMonitor()
 	for kind := range pubsub.Kinds {
 		for _, name := range c.subscribed(kind) {
 			c.forgetSubscription(kind, string(name))
@@ -238,14 +239,17 @@ func mayHear(u *users.User, kind pubsub.Kind, name []byte) bool {
 	return u.MayUseChannel(name)
 }
 
-// mayGoOnHearing reports whether the user may still have the subscriptions of the connection. It
-// looks when the rights are others than last.
+// mayGoOnHearing reports whether the user may still have the subscriptions of the connection, and
+// monitor. It looks when the rights are others than last.
 func (c *conn) mayGoOnHearing() bool {
 	u := c.login.User()
 	if c.sub == nil || c.heardAs == u {
 		return true
 	}
 	c.heardAs = u
+	if c.sub.monitors && !seesAll(u) {
+		return false
+	}
 	for kind := range pubsub.Kinds {
 		if !c.maySubscribe(kind, c.subscribed(kind)) {
 			return false

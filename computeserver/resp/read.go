@@ -9,7 +9,7 @@ import (
 )
 
 // errRevoked is why a connection ends whose password is not right any more, or whose user may not
-// subscribe any more to what it has subscribed to.
+// subscribe any more to what it has subscribed to, or monitor.
 var errRevoked = errors.New("the password of this connection, or a right to what it has subscribed to, is gone")
 
 // errHalf ends a connection that keeps a buffer for a command that does not come.

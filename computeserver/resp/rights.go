@@ -16,6 +16,7 @@ const (
 	toReadRange       // all keys from the first argument to the second
 	toReadAll         // every key of the index
 	toChangeAll
+	toSeeAll         // every command
 	toUseChannels    // anything of channels
 	toPublish        // the channel that is the first argument
 	toHear           // the channels that are the arguments
@@ -32,6 +33,8 @@ func (c *conn) mayRun(k *command, args [][]byte) bool {
 		return user.ReadsAll()
 	case toChangeAll:
 		return changesAll(user)
+	case toSeeAll:
+		return seesAll(user)
 	case toUseChannels:
 		return user.MayUseChannels()
 	case toPublish:
@@ -68,6 +71,8 @@ func noPermission(k *command, user *users.User) string {
 		return fmt.Sprintf("NOPERM User %s may not read every key, which '%s' does", user.Name(), k.name)
 	case k.needs == toChangeAll:
 		return fmt.Sprintf("NOPERM User %s may not delete every key, which '%s' does", user.Name(), k.name)
+	case k.needs == toSeeAll:
+		return fmt.Sprintf("NOPERM User %s may not see every command, which '%s' shows: it needs the rights to read and to write every key, and to use every channel", user.Name(), k.name)
 	case k.needs == toReadRange:
 		return fmt.Sprintf("NOPERM User %s may not read every key of this range; ask for one within the user's prefixes", user.Name())
 	}

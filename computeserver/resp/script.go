@@ -217,11 +217,11 @@ func (c *conn) cmdScript(args [][]byte) {
 func (s *Server) Call(args [][]byte, host engine.ScriptHost) []byte {
 	k := lookupCommand(args[0])
 	c := &conn{s: s, scripted: true}
+	if why := uncallable(k, args); why != "" {
+		c.replyError(why)
+		return c.out
+	}
 	switch {
-	case k == nil:
-		c.replyError("ERR Unknown Redis command called from script")
-	case !k.takes(len(args)):
-		c.replyError("ERR Wrong number of args calling Redis command from script")
 	case k.name == "time":
 		now := host.Now()
 		c.out = redcon.AppendArray(c.out, 2)
@@ -229,12 +229,8 @@ func (s *Server) Call(args [][]byte, host engine.ScriptHost) []byte {
 		c.out = redcon.AppendBulkString(c.out, strconv.FormatInt(now%1e3*1e3, 10))
 	case k.name == "ping" && len(args) == 1:
 		c.out = append(c.out, "+PONG\r\n"...)
-	case k.name == "echo", k.name == "ping" && len(args) == 2:
+	case k.name == "echo", k.name == "ping":
 		c.out = redcon.AppendBulk(c.out, args[1])
-	case k.kind.Traits().Set:
-		c.replyError(fmt.Sprintf("ERR '%s' cannot be called from a script: the members of a sorted set lie on several servers", k.name))
-	case k.counted, k.reply == nil && k.together == nil:
-		c.replyError(fmt.Sprintf("ERR '%s' cannot be called from a script", k.name))
 	default:
 		q := queuedCommand{k: k, args: args}
 		c.readQueued(&q)
@@ -250,5 +246,23 @@ func (s *Server) Call(args [][]byte, host engine.ScriptHost) []byte {
 		}
 		c.replyQueued(&q, outcomes)
 	}
+	s.monitors.show("lua", k, args)
 	return c.out
+}
+
+// uncallable is why a script may not call a command with these arguments; empty if it may.
+func uncallable(k *command, args [][]byte) string {
+	switch {
+	case k == nil:
+		return "ERR Unknown Redis command called from script"
+	case !k.takes(len(args)):
+		return "ERR Wrong number of args calling Redis command from script"
+	case k.name == "time", k.name == "echo", k.name == "ping" && len(args) <= 2:
+		return ""
+	case k.kind.Traits().Set:
+		return fmt.Sprintf("ERR '%s' cannot be called from a script: the members of a sorted set lie on several servers", k.name)
+	case k.counted, k.reply == nil && k.together == nil:
+		return fmt.Sprintf("ERR '%s' cannot be called from a script", k.name)
+	}
+	return ""
 }

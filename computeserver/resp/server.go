@@ -31,6 +31,7 @@ type Server struct {
 
 	slow             slowPipelines
 	topics           pubsub.Table
+	monitors         monitors
 	relay            func(m *pubsub.Message)
 	askSubscriptions func(ask *rpcv1.ListSubscriptionsRequest) []*rpcv1.ListSubscriptionsReply
 

@@ -12,7 +12,7 @@ import (
 
 func (c *conn) cmdPing(args [][]byte) {
 	switch {
-	case len(args) <= 2 && c.sub != nil && !c.resp3: // a client that listens takes arrays only
+	case len(args) <= 2 && c.sub.listens() && !c.resp3: // a client that listens takes arrays only
 		var text []byte
 		if len(args) == 2 {
 			text = args[1]
@@ -32,6 +32,7 @@ func (c *conn) cmdPing(args [][]byte) {
 func (c *conn) cmdEcho(args [][]byte) { c.replyBulk(args[1]) }
 
 func (c *conn) cmdQuit(_ [][]byte) {
+	c.endMonitor() // OK is the last line
 	c.replyOK()
 	c.closing = true
 }

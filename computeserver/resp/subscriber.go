@@ -12,9 +12,9 @@ import (
 	"github.com/dmindex/dmindex/computeserver/pubsub"
 )
 
-// subscriber is what a connection has beside while it has subscriptions: a buffer into which any
-// goroutine pushes messages, and a goroutine that sends them while the connection waits for
-// commands.
+// subscriber is what a connection has beside while it has subscriptions, or monitors: a buffer into
+// which any goroutine pushes messages, and a goroutine that sends them while the connection waits
+// for commands.
 //
 //	read ──► turn.Lock ──► commands, each followed by takePushes ──► flush ──► turn.Unlock
 //	push ──► turn.Lock ──► write ──► turn.Unlock
@@ -29,12 +29,13 @@ type subscriber struct {
 	c *conn
 
 	// Of the connection's goroutine.
-	names [pubsub.Kinds]map[string]struct{}
-	bytes int // of the names, and some for each
+	names    [pubsub.Kinds]map[string]struct{}
+	bytes    int  // of the names, and some for each
+	monitors bool // see MONITOR
 
 	turn sync.Mutex // to write to the connection
 	wake chan struct{}
-	done chan struct{} // closed when the last subscription has ended
+	done chan struct{} // closed by part
 
 	mu struct {
 		sync.Mutex
@@ -52,7 +53,7 @@ const mostPushes = 32 << 20
 // leastPushes is how many bytes the buffer of messages begins with.
 const leastPushes = 1 << 10
 
-// subscribes makes the connection one that may have subscriptions. It has the turn.
+// subscribes makes the connection one that may have subscriptions, or monitor. It has the turn.
 func (c *conn) subscribes() *subscriber {
 	if c.sub == nil {
 		s := &subscriber{c: c, wake: make(chan struct{}, 1), done: make(chan struct{})}
@@ -77,26 +78,42 @@ func (s *subscriber) count(sharded bool) int {
 	return len(s.names[pubsub.Channels]) + len(s.names[pubsub.Patterns])
 }
 
+// listens reports whether there are subscriptions.
+func (s *subscriber) listens() bool { return s.count(true)+s.count(false) > 0 }
+
 // Push implements pubsub.Subscriber.
 func (s *subscriber) Push(kind pubsub.Kind, name string, m *pubsub.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.roomLocked(pushBytes(name, m)) {
+		s.mu.pending = appendMessage(s.mu.pending, s.mu.resp3, kind, name, m)
+		s.c.s.core.Count.Delivered.Add(1)
+		s.wakeLocked()
+	}
+}
+
+// roomLocked makes room for so many bytes. It reports false if there is none, and cuts the client,
+// or if nothing is taken any more.
+func (s *subscriber) roomLocked(bytes int) bool {
 	p := &s.mu
 	if p.ended {
-		return
+		return false
 	}
-	if need := len(p.pending) + pushBytes(name, m); need > cap(p.pending) {
+	if need := len(p.pending) + bytes; need > cap(p.pending) {
 		room := max(need, min(2*cap(p.pending), mostPushes), leastPushes)
 		if need+p.sending > mostPushes || p.account.set(holdOut, room+p.sending) != nil {
 			s.endLocked()
 			s.c.s.core.Count.SubscribersCut.Add(1)
 			s.c.abandon()
-			return
+			return false
 		}
 		p.pending = append(make([]byte, 0, room), p.pending...)
 	}
-	p.pending = appendMessage(p.pending, p.resp3, kind, name, m)
-	s.c.s.core.Count.Delivered.Add(1)
+	return true
+}
+
+// wakeLocked wakes the goroutine that sends.
+func (s *subscriber) wakeLocked() {
 	select {
 	case s.wake <- struct{}{}:
 	default: // it is awake
@@ -126,7 +143,7 @@ func appendPushHead(b []byte, resp3 bool, n int) []byte {
 	return append(b, '*', byte('0'+n), '\r', '\n')
 }
 
-// push sends messages until the last subscription has ended.
+// push sends messages until the connection has no subscriptions any more, and does not monitor.
 func (s *subscriber) push() {
 	for {
 		select {
@@ -258,7 +275,8 @@ func (s *subscriber) endLocked() {
 	}
 }
 
-// part ends what the connection has while it has subscriptions. It has none any more, and the turn.
+// part ends what the connection has while it has subscriptions, or monitors. It does not any more,
+// and has the turn.
 func (s *subscriber) part() {
 	s.end()
 	close(s.done)

@@ -327,6 +327,8 @@ func init() {
 			arity: 3, run: (*conn).cmdPublish, queue: true, needs: toPublish},
 		{name: "slowlog", usage: "GET [count]|LEN|RESET", does: "the last pipelines of this server that took 10 ms or more, at most 128, the last one first: number, when, microseconds, arguments, address and name of the client. Of a pipeline of several commands the first one is shown",
 			arity: -2, run: (*conn).cmdSlowLog, queue: true, needs: toReadAll},
+		{name: "monitor", does: "`OK`, and then a line for each command that this server runs, as in Redis: see [Monitors](#monitors)",
+			arity: 1, run: (*conn).cmdMonitor, queue: true, needs: toSeeAll},
 		{name: "latency", usage: "DOCTOR|HISTORY event|LATEST|RESET [event ...]", does: "no events, as of a Redis that watches none; `DOCTOR` says what to look at instead",
 			arity: -2, run: (*conn).cmdLatency, queue: true},
 		{name: "script", usage: "LOAD script|EXISTS sum [sum ...]|FLUSH [ASYNC|SYNC]|KILL", does: "the script's sum; 1 for each script that this server has, else 0; `OK`, for users who may read and write every key; `NOTBUSY`: a script ends by itself",
