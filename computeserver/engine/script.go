@@ -70,6 +70,9 @@ type ScriptHost interface {
 	// Now is the time at which the script runs, in milliseconds since 1970. It stands still while
 	// it does.
 	Now() int64
+	// Publish notes a message, which is published when the script was done. An error is what the
+	// script is told.
+	Publish(m *rpcv1.PublishedMessage) error
 }
 
 // scripts is what the scripts of a server share. Safe for concurrent use.
@@ -146,6 +149,10 @@ type scriptRun struct {
 	answer int  // bytes of the outcomes of the call under way
 	steps  int  // that it took
 	failed error
+
+	channels  [][]byte // see rpcv1.Script
+	published []*rpcv1.PublishedMessage
+	room      int // bytes that it may publish
 }
 
 // runScript is SCRIPT and SCRIPT_READ, on the copies of a group.
@@ -161,11 +168,14 @@ func runScript(s *Session, op *rpcv1.Operation, dst []byte, o *rpcv1.Outcome) ([
 	if err != nil {
 		return dst, &Failure{Code: rpcv1.Outcome_INVALID, Message: err.Error()}
 	}
-	x := &scriptRun{g: s.in, of: s.scripts, keys: make(map[string]struct{}, len(asked.Keys)), reads: program.ReadOnly || op.Kind == rpcv1.Operation_SCRIPT_READ}
+	x := &scriptRun{g: s.in, of: s.scripts, keys: make(map[string]struct{}, len(asked.Keys)), reads: program.ReadOnly || op.Kind == rpcv1.Operation_SCRIPT_READ, channels: asked.Channels, room: MostPublished}
 	for _, key := range asked.Keys {
 		x.keys[string(key)] = struct{}{}
 	}
 	o.Value, err = x.run(program, asked, &s.in.budget, dst)
+	if err == nil && len(x.published) > 0 {
+		err = o.AppendPublished(x.published)
+	}
 	return o.Value, err
 }
 
@@ -199,16 +209,16 @@ type groupEnd struct{ error }
 func (e *groupEnd) Unwrap() error { return e.error }
 
 // RunWithoutKeys runs a script that has no keys, at the server that was asked for it. It returns
-// its reply.
-func (c *Engine) RunWithoutKeys(asked *rpcv1.Script) ([]byte, error) {
+// its reply, and what it published. reads says that it must change nothing.
+func (c *Engine) RunWithoutKeys(asked *rpcv1.Script, reads bool) ([]byte, []*rpcv1.PublishedMessage, error) {
 	program, err := c.Program(asked.Text)
 	if err != nil {
-		return nil, &Failure{Code: rpcv1.Outcome_INVALID, Message: err.Error()}
+		return nil, nil, &Failure{Code: rpcv1.Outcome_INVALID, Message: err.Error()}
 	}
 	of := c.Sessions.scripts
-	x := &scriptRun{of: of, g: &grouping{moment: of.now()}}
+	x := &scriptRun{of: of, g: &grouping{moment: of.now()}, reads: reads || program.ReadOnly, channels: asked.Channels, room: MostPublished}
 	reply, err := x.run(program, asked, &scriptBudget{script.DefaultSteps, script.DefaultMemory, script.DefaultSteps}, nil)
-	return reply, read(err)
+	return reply, x.published, read(err)
 }
 
 // Now implements ScriptHost.
@@ -226,7 +236,7 @@ func (x *scriptRun) Do(op *rpcv1.Operation) *rpcv1.Outcome {
 	case !declared || op.Kind == rpcv1.Operation_GROUP || op.Kind.IsScript():
 		return refuse(rpcv1.Outcome_INVALID, "Script attempted to access a key that it does not declare; name each key in KEYS")
 	case x.reads && op.Kind.Traits().Changes:
-		return refuse(rpcv1.Outcome_INVALID, "Write commands are not allowed from read-only scripts.")
+		return refuse(rpcv1.Outcome_INVALID, errReadOnly)
 	}
 	if err := x.of.c.Check(op); err != nil {
 		return OutcomeOf(err)

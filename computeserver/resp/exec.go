@@ -147,7 +147,7 @@ func (c *conn) replyQueued(q *queuedCommand, outcomes []*rpcv1.Outcome) {
 	case q.err != nil:
 		c.refuseCommand(q.err)
 	case q.alone != nil:
-		c.replyAlone(q.alone)
+		c.replyAlone(q)
 	case q.k.queue:
 		q.k.run(c, q.args)
 	case q.by != nil:

@@ -261,8 +261,8 @@ func (c *conn) mayGoOnHearing() bool {
 // cmdPublish is PUBLISH and SPUBLISH. Commands of the pipeline before it are done first, and
 // durable, so that a subscriber that reads what they wrote finds it.
 func (c *conn) cmdPublish(args [][]byte) {
-	if len(args[1]) > pubsub.MaxName {
-		c.replyError(fmt.Sprintf("ERR the name of a channel has at most %d bytes, this one has %d", pubsub.MaxName, len(args[1])))
+	if err := checkChannel(args[1]); err != nil {
+		c.refuseCommand(err)
 		return
 	}
 	if !c.login.User().MayUseChannel(args[1]) {
@@ -270,13 +270,26 @@ func (c *conn) cmdPublish(args [][]byte) {
 		return
 	}
 	c.settle()
-	m := &pubsub.Message{Channel: bytes.Clone(args[1]), Payload: bytes.Clone(args[2]), Sharded: is(args[0], "SPUBLISH")}
-	receivers := c.s.topics.Publish(m)
-	c.s.core.Count.Published.Add(1)
-	if c.s.relay != nil {
-		c.s.relay(m)
+	c.replyInt(int64(c.s.publish(&pubsub.Message{Channel: bytes.Clone(args[1]), Payload: bytes.Clone(args[2]), Sharded: is(args[0], "SPUBLISH")})))
+}
+
+// checkChannel returns an error for a name that no channel has.
+func checkChannel(name []byte) error {
+	if len(name) > pubsub.MaxName {
+		return errorReply(fmt.Sprintf("ERR the name of a channel has at most %d bytes, this one has %d", pubsub.MaxName, len(name)))
 	}
-	c.replyInt(int64(receivers))
+	return nil
+}
+
+// publish gives a message of a client to the subscribers of all servers. It returns how many of
+// this one get it.
+func (s *Server) publish(m *pubsub.Message) (receivers int) {
+	receivers = s.topics.Publish(m)
+	s.core.Count.Published.Add(1)
+	if s.relay != nil {
+		s.relay(m)
+	}
+	return receivers
 }
 
 // cmdPubSub is PUBSUB: of all servers of the index.

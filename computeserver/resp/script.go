@@ -11,6 +11,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/internal/count"
+	"github.com/dmindex/dmindex/computeserver/pubsub"
 	"github.com/dmindex/dmindex/computeserver/script"
 )
 
@@ -85,7 +86,7 @@ func (c *conn) scriptAsked(k *command, args [][]byte) (*rpcv1.Script, error) {
 	if err := c.compile(text); err != nil {
 		return nil, err
 	}
-	return &rpcv1.Script{Text: text, Keys: keys, Args: args[3+len(keys):], Resp3: c.resp3}, nil
+	return &rpcv1.Script{Text: text, Keys: keys, Args: args[3+len(keys):], Resp3: c.resp3, Channels: c.login.User().Channels()}, nil
 }
 
 // compile compiles a script, and keeps it.
@@ -124,9 +125,12 @@ func (c *conn) readScript(q *queuedCommand) (size int) {
 		return 0
 	}
 	q.by = replyScript
+	if size = script.MaxReply; len(asked.Channels) > 0 {
+		size += engine.MostPublished
+	}
 	if len(asked.Keys) == 0 {
 		q.alone = asked
-		return script.MaxReply
+		return size
 	}
 	value, err := rpcv1.AppendScript(nil, asked)
 	if err != nil {
@@ -134,11 +138,27 @@ func (c *conn) readScript(q *queuedCommand) (size int) {
 		return 0
 	}
 	q.ops = []*rpcv1.Operation{{Kind: q.k.kind, Key: bytes.Clone(asked.Keys[0]), Value: value}}
-	return script.MaxReply
+	return size
 }
 
-// replyScript is what the script returned, which is a reply.
-func replyScript(_ *conn, b []byte, o *rpcv1.Outcome) []byte { return append(b, o.Value...) }
+// replyScript is what the script returned, which is a reply. What it published is published now:
+// the group was done, and is durable.
+func replyScript(c *conn, b []byte, o *rpcv1.Outcome) []byte {
+	reply, messages, err := o.Published()
+	if err != nil {
+		c.s.core.Count.Undelivered.Add(1)
+		c.s.core.Log.Warn("what a script published cannot be read, and is lost", "error", err)
+	}
+	c.publishAll(messages)
+	return append(b, reply...)
+}
+
+// publishAll publishes what a script published.
+func (c *conn) publishAll(messages []*rpcv1.PublishedMessage) {
+	for _, m := range messages {
+		c.s.publish(&pubsub.Message{Channel: m.Channel, Payload: m.Payload, Sharded: m.Sharded})
+	}
+}
 
 // cmdEval is EVAL and its like.
 func (c *conn) cmdEval(args [][]byte) {
@@ -163,13 +183,14 @@ func (c *conn) cmdEval(args [][]byte) {
 }
 
 // replyAlone runs a script without keys, and replies.
-func (c *conn) replyAlone(asked *rpcv1.Script) {
+func (c *conn) replyAlone(q *queuedCommand) {
 	if c.ended.Load() { // between the scripts of a transaction
 		c.refuseCommand(errorReply("UNAVAILABLE this connection is ended"))
 		return
 	}
-	reply, err := c.s.core.RunWithoutKeys(asked)
+	reply, messages, err := c.s.core.RunWithoutKeys(q.alone, !q.k.is.Changes)
 	if err == nil {
+		c.publishAll(messages)
 		err = c.room(len(reply)) // a transaction may have a thousand of them
 	}
 	if err != nil {
@@ -231,6 +252,12 @@ func (s *Server) Call(args [][]byte, host engine.ScriptHost) []byte {
 		c.out = append(c.out, "+PONG\r\n"...)
 	case k.name == "echo", k.name == "ping":
 		c.out = redcon.AppendBulk(c.out, args[1])
+	case k.needs == toPublish:
+		if err := publishFor(host, args); err != nil {
+			c.refuseCommand(err)
+		} else {
+			c.replyInt(0) // it is published later, and perhaps at another server
+		}
 	default:
 		q := queuedCommand{k: k, args: args}
 		c.readQueued(&q)
@@ -250,6 +277,14 @@ func (s *Server) Call(args [][]byte, host engine.ScriptHost) []byte {
 	return c.out
 }
 
+// publishFor notes a message of a script.
+func publishFor(host engine.ScriptHost, args [][]byte) error {
+	if err := checkChannel(args[1]); err != nil {
+		return err
+	}
+	return host.Publish(&rpcv1.PublishedMessage{Channel: bytes.Clone(args[1]), Payload: bytes.Clone(args[2]), Sharded: is(args[0], "SPUBLISH")})
+}
+
 // uncallable is why a script may not call a command with these arguments; empty if it may.
 func uncallable(k *command, args [][]byte) string {
 	switch {
@@ -257,7 +292,7 @@ func uncallable(k *command, args [][]byte) string {
 		return "ERR Unknown Redis command called from script"
 	case !k.takes(len(args)):
 		return "ERR Wrong number of args calling Redis command from script"
-	case k.name == "time", k.name == "echo", k.name == "ping" && len(args) <= 2:
+	case k.name == "time", k.name == "echo", k.name == "ping" && len(args) <= 2, k.needs == toPublish:
 		return ""
 	case k.kind.Traits().Set:
 		return fmt.Sprintf("ERR '%s' cannot be called from a script: the members of a sorted set lie on several servers", k.name)

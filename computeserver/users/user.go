@@ -143,6 +143,22 @@ func (u *User) MayUseChannelsFrom(prefix []byte) bool {
 	})
 }
 
+// Channels are the channels that the user may use: each a name, or the beginning of names and a
+// star.
+func (u *User) Channels() (all [][]byte) {
+	if !u.messages {
+		return nil
+	}
+	for _, r := range u.channels {
+		name := bytes.Clone(r.name)
+		if r.begin {
+			name = append(name, '*')
+		}
+		all = append(all, name)
+	}
+	return all
+}
+
 // ReadsAll reports whether the user may read every key.
 func (u *User) ReadsAll() bool { return u.MayRead(nil) }
 

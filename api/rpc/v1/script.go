@@ -29,9 +29,30 @@ func (x *Operation) Script() (*Script, error) {
 			s.Args = append(s.Args, b)
 		case 4:
 			s.Resp3 = number != 0
+		case 5:
+			s.Channels = append(s.Channels, b)
 		}
 	})
 	return s, err
+}
+
+// AppendPublished appends what a script published to the value of its outcome.
+func (x *Outcome) AppendPublished(messages []*PublishedMessage) error {
+	reply := len(x.Value)
+	b, err := proto.MarshalOptions{}.MarshalAppend(x.Value, &Published{Messages: messages})
+	x.Value, x.Number = b, int64(len(b)-reply)
+	return err
+}
+
+// Published divides the value of a SCRIPT's outcome into the script's reply and what it published.
+func (x *Outcome) Published() (reply []byte, messages []*PublishedMessage, err error) {
+	n := int64(len(x.Value)) - x.Number
+	if x.Number <= 0 || n < 0 {
+		return x.Value, nil, nil
+	}
+	p := &Published{}
+	err = proto.Unmarshal(x.Value[n:], p)
+	return x.Value[:n], p.Messages, err
 }
 
 // Keys calls yield with each key of an operation: of a SCRIPT with those of the script, of another
@@ -69,7 +90,7 @@ func (x *Operation) scriptFields(visit func(field protowire.Number, number uint6
 		if n < 0 {
 			return fmt.Errorf("the value of a script cannot be read: %w", protowire.ParseError(n))
 		}
-		if kind == protowire.BytesType && field <= 3 || kind == protowire.VarintType && field == 4 {
+		if kind == protowire.BytesType && (field <= 3 || field == 5) || kind == protowire.VarintType && field == 4 {
 			visit(field, number, text)
 		}
 		b = b[n:]

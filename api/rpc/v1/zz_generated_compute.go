@@ -441,7 +441,7 @@ func (x Pair_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Pair_Type.Descriptor instead.
 func (Pair_Type) EnumDescriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{6, 0}
+	return file_compute_proto_rawDescGZIP(), []int{7, 0}
 }
 
 type Operation struct {
@@ -750,11 +750,14 @@ func (x *DoReply) GetMapGeneration() uint64 {
 
 // Script is the value of a SCRIPT.
 type Script struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Text          []byte                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"` // at most 64 KiB
-	Keys          [][]byte               `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"` // 1 to 1024
-	Args          [][]byte               `protobuf:"bytes,3,rep,name=args,proto3" json:"args,omitempty"`
-	Resp3         bool                   `protobuf:"varint,4,opt,name=resp3,proto3" json:"resp3,omitempty"` // the protocol of the outcome's value; else RESP2
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Text  []byte                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"` // at most 64 KiB
+	Keys  [][]byte               `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"` // 1 to 1024
+	Args  [][]byte               `protobuf:"bytes,3,rep,name=args,proto3" json:"args,omitempty"`
+	Resp3 bool                   `protobuf:"varint,4,opt,name=resp3,proto3" json:"resp3,omitempty"` // the protocol of the outcome's value; else RESP2
+	// The channels that the script may publish on: each a name, or the beginning of names and a star. What it published is behind its reply, in the
+	// outcome's value, as a Published; the outcome's number is how many bytes that has. Who sent the script publishes it.
+	Channels      [][]byte `protobuf:"bytes,5,rep,name=channels,proto3" json:"channels,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -817,6 +820,58 @@ func (x *Script) GetResp3() bool {
 	return false
 }
 
+func (x *Script) GetChannels() [][]byte {
+	if x != nil {
+		return x.Channels
+	}
+	return nil
+}
+
+// Published is what a script that was done has published.
+type Published struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Messages      []*PublishedMessage    `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Published) Reset() {
+	*x = Published{}
+	mi := &file_compute_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Published) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Published) ProtoMessage() {}
+
+func (x *Published) ProtoReflect() protoreflect.Message {
+	mi := &file_compute_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Published.ProtoReflect.Descriptor instead.
+func (*Published) Descriptor() ([]byte, []int) {
+	return file_compute_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Published) GetMessages() []*PublishedMessage {
+	if x != nil {
+		return x.Messages
+	}
+	return nil
+}
+
 type ScanRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Start     []byte                 `protobuf:"bytes,1,opt,name=start,proto3" json:"start,omitempty"`          // inclusive
@@ -840,7 +895,7 @@ type ScanRequest struct {
 
 func (x *ScanRequest) Reset() {
 	*x = ScanRequest{}
-	mi := &file_compute_proto_msgTypes[5]
+	mi := &file_compute_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -852,7 +907,7 @@ func (x *ScanRequest) String() string {
 func (*ScanRequest) ProtoMessage() {}
 
 func (x *ScanRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[5]
+	mi := &file_compute_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -865,7 +920,7 @@ func (x *ScanRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScanRequest.ProtoReflect.Descriptor instead.
 func (*ScanRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{5}
+	return file_compute_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ScanRequest) GetStart() []byte {
@@ -951,7 +1006,7 @@ type Pair struct {
 
 func (x *Pair) Reset() {
 	*x = Pair{}
-	mi := &file_compute_proto_msgTypes[6]
+	mi := &file_compute_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -963,7 +1018,7 @@ func (x *Pair) String() string {
 func (*Pair) ProtoMessage() {}
 
 func (x *Pair) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[6]
+	mi := &file_compute_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -976,7 +1031,7 @@ func (x *Pair) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pair.ProtoReflect.Descriptor instead.
 func (*Pair) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{6}
+	return file_compute_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Pair) GetKey() []byte {
@@ -1025,7 +1080,7 @@ type ScanReply struct {
 
 func (x *ScanReply) Reset() {
 	*x = ScanReply{}
-	mi := &file_compute_proto_msgTypes[7]
+	mi := &file_compute_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1037,7 +1092,7 @@ func (x *ScanReply) String() string {
 func (*ScanReply) ProtoMessage() {}
 
 func (x *ScanReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[7]
+	mi := &file_compute_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1050,7 +1105,7 @@ func (x *ScanReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScanReply.ProtoReflect.Descriptor instead.
 func (*ScanReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{7}
+	return file_compute_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ScanReply) GetPairs() []*Pair {
@@ -1082,7 +1137,7 @@ type GetComputeMapRequest struct {
 
 func (x *GetComputeMapRequest) Reset() {
 	*x = GetComputeMapRequest{}
-	mi := &file_compute_proto_msgTypes[8]
+	mi := &file_compute_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +1149,7 @@ func (x *GetComputeMapRequest) String() string {
 func (*GetComputeMapRequest) ProtoMessage() {}
 
 func (x *GetComputeMapRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[8]
+	mi := &file_compute_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,7 +1162,7 @@ func (x *GetComputeMapRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetComputeMapRequest.ProtoReflect.Descriptor instead.
 func (*GetComputeMapRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{8}
+	return file_compute_proto_rawDescGZIP(), []int{9}
 }
 
 type ComputeMapReply struct {
@@ -1121,7 +1176,7 @@ type ComputeMapReply struct {
 
 func (x *ComputeMapReply) Reset() {
 	*x = ComputeMapReply{}
-	mi := &file_compute_proto_msgTypes[9]
+	mi := &file_compute_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1133,7 +1188,7 @@ func (x *ComputeMapReply) String() string {
 func (*ComputeMapReply) ProtoMessage() {}
 
 func (x *ComputeMapReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[9]
+	mi := &file_compute_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1146,7 +1201,7 @@ func (x *ComputeMapReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputeMapReply.ProtoReflect.Descriptor instead.
 func (*ComputeMapReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{9}
+	return file_compute_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ComputeMapReply) GetGeneration() uint64 {
@@ -1183,7 +1238,7 @@ type PublishRequest struct {
 
 func (x *PublishRequest) Reset() {
 	*x = PublishRequest{}
-	mi := &file_compute_proto_msgTypes[10]
+	mi := &file_compute_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1250,7 @@ func (x *PublishRequest) String() string {
 func (*PublishRequest) ProtoMessage() {}
 
 func (x *PublishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[10]
+	mi := &file_compute_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1263,7 @@ func (x *PublishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishRequest.ProtoReflect.Descriptor instead.
 func (*PublishRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{10}
+	return file_compute_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PublishRequest) GetServer() uint32 {
@@ -1250,7 +1305,7 @@ type PublishedMessage struct {
 
 func (x *PublishedMessage) Reset() {
 	*x = PublishedMessage{}
-	mi := &file_compute_proto_msgTypes[11]
+	mi := &file_compute_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1262,7 +1317,7 @@ func (x *PublishedMessage) String() string {
 func (*PublishedMessage) ProtoMessage() {}
 
 func (x *PublishedMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[11]
+	mi := &file_compute_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1275,7 +1330,7 @@ func (x *PublishedMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishedMessage.ProtoReflect.Descriptor instead.
 func (*PublishedMessage) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{11}
+	return file_compute_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PublishedMessage) GetChannel() []byte {
@@ -1307,7 +1362,7 @@ type PublishReply struct {
 
 func (x *PublishReply) Reset() {
 	*x = PublishReply{}
-	mi := &file_compute_proto_msgTypes[12]
+	mi := &file_compute_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1374,7 @@ func (x *PublishReply) String() string {
 func (*PublishReply) ProtoMessage() {}
 
 func (x *PublishReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[12]
+	mi := &file_compute_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1387,7 @@ func (x *PublishReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishReply.ProtoReflect.Descriptor instead.
 func (*PublishReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{12}
+	return file_compute_proto_rawDescGZIP(), []int{13}
 }
 
 type ListSubscriptionsRequest struct {
@@ -1347,7 +1402,7 @@ type ListSubscriptionsRequest struct {
 
 func (x *ListSubscriptionsRequest) Reset() {
 	*x = ListSubscriptionsRequest{}
-	mi := &file_compute_proto_msgTypes[13]
+	mi := &file_compute_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1359,7 +1414,7 @@ func (x *ListSubscriptionsRequest) String() string {
 func (*ListSubscriptionsRequest) ProtoMessage() {}
 
 func (x *ListSubscriptionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[13]
+	mi := &file_compute_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1372,7 +1427,7 @@ func (x *ListSubscriptionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSubscriptionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSubscriptionsRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{13}
+	return file_compute_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListSubscriptionsRequest) GetSharded() bool {
@@ -1415,7 +1470,7 @@ type ListSubscriptionsReply struct {
 
 func (x *ListSubscriptionsReply) Reset() {
 	*x = ListSubscriptionsReply{}
-	mi := &file_compute_proto_msgTypes[14]
+	mi := &file_compute_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1482,7 @@ func (x *ListSubscriptionsReply) String() string {
 func (*ListSubscriptionsReply) ProtoMessage() {}
 
 func (x *ListSubscriptionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[14]
+	mi := &file_compute_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1495,7 @@ func (x *ListSubscriptionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSubscriptionsReply.ProtoReflect.Descriptor instead.
 func (*ListSubscriptionsReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{14}
+	return file_compute_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListSubscriptionsReply) GetChannels() [][]byte {
@@ -1479,7 +1534,7 @@ type DescribeComputeRequest struct {
 
 func (x *DescribeComputeRequest) Reset() {
 	*x = DescribeComputeRequest{}
-	mi := &file_compute_proto_msgTypes[15]
+	mi := &file_compute_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1546,7 @@ func (x *DescribeComputeRequest) String() string {
 func (*DescribeComputeRequest) ProtoMessage() {}
 
 func (x *DescribeComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[15]
+	mi := &file_compute_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1559,7 @@ func (x *DescribeComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeComputeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{15}
+	return file_compute_proto_rawDescGZIP(), []int{16}
 }
 
 type DescribeComputeReply struct {
@@ -1536,7 +1591,7 @@ type DescribeComputeReply struct {
 
 func (x *DescribeComputeReply) Reset() {
 	*x = DescribeComputeReply{}
-	mi := &file_compute_proto_msgTypes[16]
+	mi := &file_compute_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1548,7 +1603,7 @@ func (x *DescribeComputeReply) String() string {
 func (*DescribeComputeReply) ProtoMessage() {}
 
 func (x *DescribeComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[16]
+	mi := &file_compute_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1561,7 +1616,7 @@ func (x *DescribeComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeComputeReply.ProtoReflect.Descriptor instead.
 func (*DescribeComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{16}
+	return file_compute_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DescribeComputeReply) GetId() uint32 {
@@ -1716,7 +1771,7 @@ type MemoryPath struct {
 
 func (x *MemoryPath) Reset() {
 	*x = MemoryPath{}
-	mi := &file_compute_proto_msgTypes[17]
+	mi := &file_compute_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1728,7 +1783,7 @@ func (x *MemoryPath) String() string {
 func (*MemoryPath) ProtoMessage() {}
 
 func (x *MemoryPath) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[17]
+	mi := &file_compute_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1741,7 +1796,7 @@ func (x *MemoryPath) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryPath.ProtoReflect.Descriptor instead.
 func (*MemoryPath) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{17}
+	return file_compute_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *MemoryPath) GetServer() uint32 {
@@ -1780,7 +1835,7 @@ type ComputeLoad struct {
 
 func (x *ComputeLoad) Reset() {
 	*x = ComputeLoad{}
-	mi := &file_compute_proto_msgTypes[18]
+	mi := &file_compute_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +1847,7 @@ func (x *ComputeLoad) String() string {
 func (*ComputeLoad) ProtoMessage() {}
 
 func (x *ComputeLoad) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[18]
+	mi := &file_compute_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +1860,7 @@ func (x *ComputeLoad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ComputeLoad.ProtoReflect.Descriptor instead.
 func (*ComputeLoad) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{18}
+	return file_compute_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ComputeLoad) GetOperationsPerSecond() float64 {
@@ -1861,7 +1916,7 @@ type KeyLoad struct {
 
 func (x *KeyLoad) Reset() {
 	*x = KeyLoad{}
-	mi := &file_compute_proto_msgTypes[19]
+	mi := &file_compute_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1873,7 +1928,7 @@ func (x *KeyLoad) String() string {
 func (*KeyLoad) ProtoMessage() {}
 
 func (x *KeyLoad) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[19]
+	mi := &file_compute_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1886,7 +1941,7 @@ func (x *KeyLoad) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyLoad.ProtoReflect.Descriptor instead.
 func (*KeyLoad) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{19}
+	return file_compute_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *KeyLoad) GetKey() []byte {
@@ -1919,7 +1974,7 @@ type OwnedRange struct {
 
 func (x *OwnedRange) Reset() {
 	*x = OwnedRange{}
-	mi := &file_compute_proto_msgTypes[20]
+	mi := &file_compute_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1931,7 +1986,7 @@ func (x *OwnedRange) String() string {
 func (*OwnedRange) ProtoMessage() {}
 
 func (x *OwnedRange) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[20]
+	mi := &file_compute_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1944,7 +1999,7 @@ func (x *OwnedRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnedRange.ProtoReflect.Descriptor instead.
 func (*OwnedRange) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{20}
+	return file_compute_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *OwnedRange) GetStart() []byte {
@@ -2018,7 +2073,7 @@ type TakeOver struct {
 
 func (x *TakeOver) Reset() {
 	*x = TakeOver{}
-	mi := &file_compute_proto_msgTypes[21]
+	mi := &file_compute_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2030,7 +2085,7 @@ func (x *TakeOver) String() string {
 func (*TakeOver) ProtoMessage() {}
 
 func (x *TakeOver) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[21]
+	mi := &file_compute_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2043,7 +2098,7 @@ func (x *TakeOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeOver.ProtoReflect.Descriptor instead.
 func (*TakeOver) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{21}
+	return file_compute_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TakeOver) GetStart() []byte {
@@ -2097,7 +2152,7 @@ type GetCursorRequest struct {
 
 func (x *GetCursorRequest) Reset() {
 	*x = GetCursorRequest{}
-	mi := &file_compute_proto_msgTypes[22]
+	mi := &file_compute_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2109,7 +2164,7 @@ func (x *GetCursorRequest) String() string {
 func (*GetCursorRequest) ProtoMessage() {}
 
 func (x *GetCursorRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[22]
+	mi := &file_compute_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2122,7 +2177,7 @@ func (x *GetCursorRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCursorRequest.ProtoReflect.Descriptor instead.
 func (*GetCursorRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{22}
+	return file_compute_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetCursorRequest) GetCursor() uint64 {
@@ -2142,7 +2197,7 @@ type GetCursorReply struct {
 
 func (x *GetCursorReply) Reset() {
 	*x = GetCursorReply{}
-	mi := &file_compute_proto_msgTypes[23]
+	mi := &file_compute_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2154,7 +2209,7 @@ func (x *GetCursorReply) String() string {
 func (*GetCursorReply) ProtoMessage() {}
 
 func (x *GetCursorReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[23]
+	mi := &file_compute_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2167,7 +2222,7 @@ func (x *GetCursorReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCursorReply.ProtoReflect.Descriptor instead.
 func (*GetCursorReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{23}
+	return file_compute_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetCursorReply) GetFound() bool {
@@ -2193,7 +2248,7 @@ type DrainComputeRequest struct {
 
 func (x *DrainComputeRequest) Reset() {
 	*x = DrainComputeRequest{}
-	mi := &file_compute_proto_msgTypes[24]
+	mi := &file_compute_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2260,7 @@ func (x *DrainComputeRequest) String() string {
 func (*DrainComputeRequest) ProtoMessage() {}
 
 func (x *DrainComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[24]
+	mi := &file_compute_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2273,7 @@ func (x *DrainComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainComputeRequest.ProtoReflect.Descriptor instead.
 func (*DrainComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{24}
+	return file_compute_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DrainComputeRequest) GetLimitMilliseconds() uint32 {
@@ -2237,7 +2292,7 @@ type DrainComputeReply struct {
 
 func (x *DrainComputeReply) Reset() {
 	*x = DrainComputeReply{}
-	mi := &file_compute_proto_msgTypes[25]
+	mi := &file_compute_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2249,7 +2304,7 @@ func (x *DrainComputeReply) String() string {
 func (*DrainComputeReply) ProtoMessage() {}
 
 func (x *DrainComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[25]
+	mi := &file_compute_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2262,7 +2317,7 @@ func (x *DrainComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainComputeReply.ProtoReflect.Descriptor instead.
 func (*DrainComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{25}
+	return file_compute_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DrainComputeReply) GetUnfinished() uint64 {
@@ -2281,7 +2336,7 @@ type BlockComputeRequest struct {
 
 func (x *BlockComputeRequest) Reset() {
 	*x = BlockComputeRequest{}
-	mi := &file_compute_proto_msgTypes[26]
+	mi := &file_compute_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2293,7 +2348,7 @@ func (x *BlockComputeRequest) String() string {
 func (*BlockComputeRequest) ProtoMessage() {}
 
 func (x *BlockComputeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[26]
+	mi := &file_compute_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2306,7 +2361,7 @@ func (x *BlockComputeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockComputeRequest.ProtoReflect.Descriptor instead.
 func (*BlockComputeRequest) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{26}
+	return file_compute_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BlockComputeRequest) GetReason() string {
@@ -2324,7 +2379,7 @@ type BlockComputeReply struct {
 
 func (x *BlockComputeReply) Reset() {
 	*x = BlockComputeReply{}
-	mi := &file_compute_proto_msgTypes[27]
+	mi := &file_compute_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2336,7 +2391,7 @@ func (x *BlockComputeReply) String() string {
 func (*BlockComputeReply) ProtoMessage() {}
 
 func (x *BlockComputeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_compute_proto_msgTypes[27]
+	mi := &file_compute_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2349,7 +2404,7 @@ func (x *BlockComputeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BlockComputeReply.ProtoReflect.Descriptor instead.
 func (*BlockComputeReply) Descriptor() ([]byte, []int) {
-	return file_compute_proto_rawDescGZIP(), []int{27}
+	return file_compute_proto_rawDescGZIP(), []int{28}
 }
 
 var File_compute_proto protoreflect.FileDescriptor
@@ -2465,12 +2520,15 @@ const file_compute_proto_rawDesc = "" +
 	"\aDoReply\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x123\n" +
 	"\boutcomes\x18\x02 \x03(\v2\x17.dmindex.rpc.v1.OutcomeR\boutcomes\x12%\n" +
-	"\x0emap_generation\x18\x03 \x01(\x04R\rmapGeneration\"Z\n" +
+	"\x0emap_generation\x18\x03 \x01(\x04R\rmapGeneration\"v\n" +
 	"\x06Script\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\fR\x04text\x12\x12\n" +
 	"\x04keys\x18\x02 \x03(\fR\x04keys\x12\x12\n" +
 	"\x04args\x18\x03 \x03(\fR\x04args\x12\x14\n" +
-	"\x05resp3\x18\x04 \x01(\bR\x05resp3\"\x8c\x02\n" +
+	"\x05resp3\x18\x04 \x01(\bR\x05resp3\x12\x1a\n" +
+	"\bchannels\x18\x05 \x03(\fR\bchannels\"I\n" +
+	"\tPublished\x12<\n" +
+	"\bmessages\x18\x01 \x03(\v2 .dmindex.rpc.v1.PublishedMessageR\bmessages\"\x8c\x02\n" +
 	"\vScanRequest\x12\x14\n" +
 	"\x05start\x18\x01 \x01(\fR\x05start\x12\x10\n" +
 	"\x03end\x18\x02 \x01(\fR\x03end\x12\x14\n" +
@@ -2627,7 +2685,7 @@ func file_compute_proto_rawDescGZIP() []byte {
 }
 
 var file_compute_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_compute_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_compute_proto_goTypes = []any{
 	(Operation_Kind)(0),              // 0: dmindex.rpc.v1.Operation.Kind
 	(Operation_Condition)(0),         // 1: dmindex.rpc.v1.Operation.Condition
@@ -2639,29 +2697,30 @@ var file_compute_proto_goTypes = []any{
 	(*DoRequest)(nil),                // 7: dmindex.rpc.v1.DoRequest
 	(*DoReply)(nil),                  // 8: dmindex.rpc.v1.DoReply
 	(*Script)(nil),                   // 9: dmindex.rpc.v1.Script
-	(*ScanRequest)(nil),              // 10: dmindex.rpc.v1.ScanRequest
-	(*Pair)(nil),                     // 11: dmindex.rpc.v1.Pair
-	(*ScanReply)(nil),                // 12: dmindex.rpc.v1.ScanReply
-	(*GetComputeMapRequest)(nil),     // 13: dmindex.rpc.v1.GetComputeMapRequest
-	(*ComputeMapReply)(nil),          // 14: dmindex.rpc.v1.ComputeMapReply
-	(*PublishRequest)(nil),           // 15: dmindex.rpc.v1.PublishRequest
-	(*PublishedMessage)(nil),         // 16: dmindex.rpc.v1.PublishedMessage
-	(*PublishReply)(nil),             // 17: dmindex.rpc.v1.PublishReply
-	(*ListSubscriptionsRequest)(nil), // 18: dmindex.rpc.v1.ListSubscriptionsRequest
-	(*ListSubscriptionsReply)(nil),   // 19: dmindex.rpc.v1.ListSubscriptionsReply
-	(*DescribeComputeRequest)(nil),   // 20: dmindex.rpc.v1.DescribeComputeRequest
-	(*DescribeComputeReply)(nil),     // 21: dmindex.rpc.v1.DescribeComputeReply
-	(*MemoryPath)(nil),               // 22: dmindex.rpc.v1.MemoryPath
-	(*ComputeLoad)(nil),              // 23: dmindex.rpc.v1.ComputeLoad
-	(*KeyLoad)(nil),                  // 24: dmindex.rpc.v1.KeyLoad
-	(*OwnedRange)(nil),               // 25: dmindex.rpc.v1.OwnedRange
-	(*TakeOver)(nil),                 // 26: dmindex.rpc.v1.TakeOver
-	(*GetCursorRequest)(nil),         // 27: dmindex.rpc.v1.GetCursorRequest
-	(*GetCursorReply)(nil),           // 28: dmindex.rpc.v1.GetCursorReply
-	(*DrainComputeRequest)(nil),      // 29: dmindex.rpc.v1.DrainComputeRequest
-	(*DrainComputeReply)(nil),        // 30: dmindex.rpc.v1.DrainComputeReply
-	(*BlockComputeRequest)(nil),      // 31: dmindex.rpc.v1.BlockComputeRequest
-	(*BlockComputeReply)(nil),        // 32: dmindex.rpc.v1.BlockComputeReply
+	(*Published)(nil),                // 10: dmindex.rpc.v1.Published
+	(*ScanRequest)(nil),              // 11: dmindex.rpc.v1.ScanRequest
+	(*Pair)(nil),                     // 12: dmindex.rpc.v1.Pair
+	(*ScanReply)(nil),                // 13: dmindex.rpc.v1.ScanReply
+	(*GetComputeMapRequest)(nil),     // 14: dmindex.rpc.v1.GetComputeMapRequest
+	(*ComputeMapReply)(nil),          // 15: dmindex.rpc.v1.ComputeMapReply
+	(*PublishRequest)(nil),           // 16: dmindex.rpc.v1.PublishRequest
+	(*PublishedMessage)(nil),         // 17: dmindex.rpc.v1.PublishedMessage
+	(*PublishReply)(nil),             // 18: dmindex.rpc.v1.PublishReply
+	(*ListSubscriptionsRequest)(nil), // 19: dmindex.rpc.v1.ListSubscriptionsRequest
+	(*ListSubscriptionsReply)(nil),   // 20: dmindex.rpc.v1.ListSubscriptionsReply
+	(*DescribeComputeRequest)(nil),   // 21: dmindex.rpc.v1.DescribeComputeRequest
+	(*DescribeComputeReply)(nil),     // 22: dmindex.rpc.v1.DescribeComputeReply
+	(*MemoryPath)(nil),               // 23: dmindex.rpc.v1.MemoryPath
+	(*ComputeLoad)(nil),              // 24: dmindex.rpc.v1.ComputeLoad
+	(*KeyLoad)(nil),                  // 25: dmindex.rpc.v1.KeyLoad
+	(*OwnedRange)(nil),               // 26: dmindex.rpc.v1.OwnedRange
+	(*TakeOver)(nil),                 // 27: dmindex.rpc.v1.TakeOver
+	(*GetCursorRequest)(nil),         // 28: dmindex.rpc.v1.GetCursorRequest
+	(*GetCursorReply)(nil),           // 29: dmindex.rpc.v1.GetCursorReply
+	(*DrainComputeRequest)(nil),      // 30: dmindex.rpc.v1.DrainComputeRequest
+	(*DrainComputeReply)(nil),        // 31: dmindex.rpc.v1.DrainComputeReply
+	(*BlockComputeRequest)(nil),      // 32: dmindex.rpc.v1.BlockComputeRequest
+	(*BlockComputeReply)(nil),        // 33: dmindex.rpc.v1.BlockComputeReply
 }
 var file_compute_proto_depIdxs = []int32{
 	0,  // 0: dmindex.rpc.v1.Operation.kind:type_name -> dmindex.rpc.v1.Operation.Kind
@@ -2670,39 +2729,40 @@ var file_compute_proto_depIdxs = []int32{
 	3,  // 3: dmindex.rpc.v1.Outcome.code:type_name -> dmindex.rpc.v1.Outcome.Code
 	5,  // 4: dmindex.rpc.v1.DoRequest.operations:type_name -> dmindex.rpc.v1.Operation
 	6,  // 5: dmindex.rpc.v1.DoReply.outcomes:type_name -> dmindex.rpc.v1.Outcome
-	11, // 6: dmindex.rpc.v1.ScanRequest.after:type_name -> dmindex.rpc.v1.Pair
-	4,  // 7: dmindex.rpc.v1.Pair.type:type_name -> dmindex.rpc.v1.Pair.Type
-	11, // 8: dmindex.rpc.v1.ScanReply.pairs:type_name -> dmindex.rpc.v1.Pair
-	6,  // 9: dmindex.rpc.v1.ScanReply.error:type_name -> dmindex.rpc.v1.Outcome
-	16, // 10: dmindex.rpc.v1.PublishRequest.messages:type_name -> dmindex.rpc.v1.PublishedMessage
-	25, // 11: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
-	23, // 12: dmindex.rpc.v1.DescribeComputeReply.load:type_name -> dmindex.rpc.v1.ComputeLoad
-	26, // 13: dmindex.rpc.v1.DescribeComputeReply.take_overs:type_name -> dmindex.rpc.v1.TakeOver
-	22, // 14: dmindex.rpc.v1.DescribeComputeReply.paths:type_name -> dmindex.rpc.v1.MemoryPath
-	24, // 15: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
-	7,  // 16: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
-	10, // 17: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
-	13, // 18: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
-	20, // 19: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
-	27, // 20: dmindex.rpc.v1.Compute.GetCursor:input_type -> dmindex.rpc.v1.GetCursorRequest
-	15, // 21: dmindex.rpc.v1.Compute.Publish:input_type -> dmindex.rpc.v1.PublishRequest
-	18, // 22: dmindex.rpc.v1.Compute.ListSubscriptions:input_type -> dmindex.rpc.v1.ListSubscriptionsRequest
-	29, // 23: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
-	31, // 24: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
-	8,  // 25: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
-	12, // 26: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
-	14, // 27: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
-	21, // 28: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
-	28, // 29: dmindex.rpc.v1.Compute.GetCursor:output_type -> dmindex.rpc.v1.GetCursorReply
-	17, // 30: dmindex.rpc.v1.Compute.Publish:output_type -> dmindex.rpc.v1.PublishReply
-	19, // 31: dmindex.rpc.v1.Compute.ListSubscriptions:output_type -> dmindex.rpc.v1.ListSubscriptionsReply
-	30, // 32: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
-	32, // 33: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
-	25, // [25:34] is the sub-list for method output_type
-	16, // [16:25] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	17, // 6: dmindex.rpc.v1.Published.messages:type_name -> dmindex.rpc.v1.PublishedMessage
+	12, // 7: dmindex.rpc.v1.ScanRequest.after:type_name -> dmindex.rpc.v1.Pair
+	4,  // 8: dmindex.rpc.v1.Pair.type:type_name -> dmindex.rpc.v1.Pair.Type
+	12, // 9: dmindex.rpc.v1.ScanReply.pairs:type_name -> dmindex.rpc.v1.Pair
+	6,  // 10: dmindex.rpc.v1.ScanReply.error:type_name -> dmindex.rpc.v1.Outcome
+	17, // 11: dmindex.rpc.v1.PublishRequest.messages:type_name -> dmindex.rpc.v1.PublishedMessage
+	26, // 12: dmindex.rpc.v1.DescribeComputeReply.ranges:type_name -> dmindex.rpc.v1.OwnedRange
+	24, // 13: dmindex.rpc.v1.DescribeComputeReply.load:type_name -> dmindex.rpc.v1.ComputeLoad
+	27, // 14: dmindex.rpc.v1.DescribeComputeReply.take_overs:type_name -> dmindex.rpc.v1.TakeOver
+	23, // 15: dmindex.rpc.v1.DescribeComputeReply.paths:type_name -> dmindex.rpc.v1.MemoryPath
+	25, // 16: dmindex.rpc.v1.ComputeLoad.keys:type_name -> dmindex.rpc.v1.KeyLoad
+	7,  // 17: dmindex.rpc.v1.Compute.Do:input_type -> dmindex.rpc.v1.DoRequest
+	11, // 18: dmindex.rpc.v1.Compute.Scan:input_type -> dmindex.rpc.v1.ScanRequest
+	14, // 19: dmindex.rpc.v1.Compute.GetMap:input_type -> dmindex.rpc.v1.GetComputeMapRequest
+	21, // 20: dmindex.rpc.v1.Compute.Describe:input_type -> dmindex.rpc.v1.DescribeComputeRequest
+	28, // 21: dmindex.rpc.v1.Compute.GetCursor:input_type -> dmindex.rpc.v1.GetCursorRequest
+	16, // 22: dmindex.rpc.v1.Compute.Publish:input_type -> dmindex.rpc.v1.PublishRequest
+	19, // 23: dmindex.rpc.v1.Compute.ListSubscriptions:input_type -> dmindex.rpc.v1.ListSubscriptionsRequest
+	30, // 24: dmindex.rpc.v1.Compute.Drain:input_type -> dmindex.rpc.v1.DrainComputeRequest
+	32, // 25: dmindex.rpc.v1.Compute.Block:input_type -> dmindex.rpc.v1.BlockComputeRequest
+	8,  // 26: dmindex.rpc.v1.Compute.Do:output_type -> dmindex.rpc.v1.DoReply
+	13, // 27: dmindex.rpc.v1.Compute.Scan:output_type -> dmindex.rpc.v1.ScanReply
+	15, // 28: dmindex.rpc.v1.Compute.GetMap:output_type -> dmindex.rpc.v1.ComputeMapReply
+	22, // 29: dmindex.rpc.v1.Compute.Describe:output_type -> dmindex.rpc.v1.DescribeComputeReply
+	29, // 30: dmindex.rpc.v1.Compute.GetCursor:output_type -> dmindex.rpc.v1.GetCursorReply
+	18, // 31: dmindex.rpc.v1.Compute.Publish:output_type -> dmindex.rpc.v1.PublishReply
+	20, // 32: dmindex.rpc.v1.Compute.ListSubscriptions:output_type -> dmindex.rpc.v1.ListSubscriptionsReply
+	31, // 33: dmindex.rpc.v1.Compute.Drain:output_type -> dmindex.rpc.v1.DrainComputeReply
+	33, // 34: dmindex.rpc.v1.Compute.Block:output_type -> dmindex.rpc.v1.BlockComputeReply
+	26, // [26:35] is the sub-list for method output_type
+	17, // [17:26] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_compute_proto_init() }
@@ -2716,7 +2776,7 @@ func file_compute_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_compute_proto_rawDesc), len(file_compute_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
