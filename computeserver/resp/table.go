@@ -69,11 +69,8 @@ func (k keysAt) until(args int) int {
 
 // fullName is the name, with that of the subcommand where there are such, as Redis writes it.
 func (k *command) fullName(args [][]byte) string {
-	switch k.name {
-	case "acl", "client", "command", "config", "memory", "object", "pubsub", "script":
-		if len(args) > 1 {
-			return k.name + "|" + strings.ToLower(fmt.Sprintf("%.64s", args[1]))
-		}
+	if k.hasSubcommands() && len(args) > 1 {
+		return k.name + "|" + strings.ToLower(fmt.Sprintf("%.64s", args[1]))
 	}
 	return k.name
 }
@@ -287,7 +284,7 @@ func init() {
 		{name: "config", usage: "GET pattern [pattern ...]", does: "some settings that clients ask for to start", arity: -2, run: (*conn).cmdConfig},
 		{name: "hello", usage: "[2|3] [AUTH user password] [SETNAME name]", does: "as in Redis", arity: -1, run: (*conn).cmdHello, open: true},
 		{name: "acl", usage: "WHOAMI", does: "the user of the connection", arity: -2, run: (*conn).cmdACL},
-		{name: "auth", usage: "[user] password", does: "`OK`: [users](security.md#users) and their passwords; that of the user `default` is in the Secret `<index>-conn`. With no password set it fails with the error of Redis",
+		{name: "auth", usage: "[user] password", does: "`OK`: [users](security.md#users) and their passwords; that of the user `default` is in the Secret `<index>-conn`. Where the user `default` has no password, `AUTH default x` is `OK` with any, and `AUTH x` the error of Redis",
 			arity: -2, run: (*conn).cmdAuth, open: true},
 		{name: "quit", does: "`OK`, and the connection ends", arity: -1, run: (*conn).cmdQuit, open: true, now: true, listening: true},
 		{name: "reset", does: "`RESET`; the connection is as a new one", arity: 1, run: (*conn).cmdReset, open: true, now: true, listening: true},
@@ -338,6 +335,9 @@ func init() {
 		k.value = cmp.Or(k.value, 2)
 		k.single, k.is = k.keys == oneKey, k.kind.Traits()
 		k.data = k.data || k.kind.Known()
+		if k.hasSubcommands() {
+			k.run = helps(&k, k.run)
+		}
 		CommandNames = append(CommandNames, k.name)
 		commands[strings.ToUpper(k.name)] = &k
 	}
