@@ -177,7 +177,7 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 					return err
 				}
 			}
-			if err := r.makeJob(ctx, b, build.DumpJob(b, orElse(b.Spec.Image, r.image), left)); err != nil {
+			if err := r.makeJob(ctx, b, build.DumpJob(b, orElse(b.Spec.Image, r.image), left), &b.Spec.Pod); err != nil {
 				return err
 			}
 			return &waitFor{dmv1.ReasonDumping, "Job " + build.DumpJobName(b.Name) + " was made", 0}

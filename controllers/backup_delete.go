@@ -74,7 +74,7 @@ func (r *DMBackupReconciler) deleteArtifact(ctx context.Context, s *backupScope)
 		} else if index != "" {
 			return &waitFor{dmv1.ReasonBackupInUse, "index " + index + " is loaded from the artifact, which is deleted afterwards", 0}
 		}
-		if err := r.makeJob(ctx, b, build.DeleteJob(b, build.ArtifactOf(b), orElse(b.Spec.Image, r.image), deleteWithin)); err != nil {
+		if err := r.makeJob(ctx, b, build.DeleteJob(b, build.ArtifactOf(b), orElse(b.Spec.Image, r.image), deleteWithin), &b.Spec.Pod); err != nil {
 			return err
 		}
 		return &waitFor{dmv1.ReasonDeleting, "the artifact is being deleted", 0}

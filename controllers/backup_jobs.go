@@ -154,11 +154,14 @@ func unstarted(p *corev1.Pod) string {
 }
 
 // makeJob makes a Job of owner. A Job is created and never changed: its template cannot be.
-func (b *base) makeJob(ctx context.Context, owner client.Object, job *batchv1.Job) error {
+func (b *base) makeJob(ctx context.Context, owner client.Object, job *batchv1.Job, t *dmv1.PodTemplate) error {
 	if err := ctrl.SetControllerReference(owner, job, b.Scheme()); err != nil {
 		return err
 	}
 	b.asUser(&job.Spec.Template.Spec)
+	if err := b.patch(owner, &job.Spec.Template.Spec, t); err != nil {
+		return err
+	}
 	if err := b.Create(ctx, job, kube.Owner); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("make Job %s: %w", job.Name, err)
 	}

@@ -152,7 +152,9 @@ func explain(err error) (reason, message string) {
 		if i == 0 {
 			reason = r
 		}
-		texts = append(texts, text)
+		if !slices.Contains(texts, text) { // steps may meet with the same
+			texts = append(texts, text)
+		}
 	}
 	return reason, strings.Join(texts, "; ")
 }

@@ -150,6 +150,7 @@ func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolS
 		}
 	}
 	problems.add(r.renewTLS(ctx, s.pods, tls))
+	problems.add(r.patch(s.pool, &build.ComputePod(s.pool, s.ordinal, 0, s.identity, s.image, s.template).Spec, &s.pool.Spec.Pod))
 	if s.size, err = r.pausedSize(ctx, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Replicas), max(int(s.pool.Status.Replicas), staying(s.pods))); err == nil {
 		err = r.act(ctx, s, tls)
 	}
@@ -265,7 +266,7 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 		pod := build.ComputePod(s.pool, s.ordinal, id, s.identity, image, template)
 		build.UseIndex(pod, s.index)
 		pod.Annotations[dmv1.AnnotationTLS] = tls
-		return pod, nil
+		return pod, r.equip(s.pool, pod, &s.pool.Spec.Pod)
 	})
 }
 

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -11,14 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
-	"github.com/dmindex/dmindex/pkg/logs"
-	"github.com/dmindex/dmindex/pkg/profile"
 )
 
 // numbers are those that a pool may give to new pods.
@@ -74,12 +74,11 @@ func (b *base) createPods(ctx context.Context, pool client.Object, count int, re
 	var pods []*corev1.Pod
 	for _, id := range ids {
 		pod, err := made(id)
-		if err != nil {
+		if err != nil { // as where the patch of the template cannot be used
 			back(ids[:count-fresh])
 			return err
 		}
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, kindOf(pool))}
-		b.equip(pod)
 		pods = append(pods, pod)
 	}
 	if fresh > 0 {
@@ -120,7 +119,7 @@ func (b *base) createPods(ctx context.Context, pool client.Object, count int, re
 
 // refused reports whether an object that was to be made is not there for certain.
 func refused(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err)
+	return patchRefused(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err)
 }
 
 // spareIDs are numbers that pools took for pods that were never made. An operator that starts knows
@@ -184,30 +183,17 @@ func (s *spareIDs) put(pool types.UID, ids []int) {
 	slices.Sort(s.pools[pool])
 }
 
-// equip tells the server of a new pod whether to serve profiles, and how to log, by variables,
-// which older images ignore. Pods that there are stay as they are: nobody is moved for a look at
-// it.
-func (b *base) equip(pod *corev1.Pod) {
-	b.asUser(&pod.Spec)
-	c := container(pod)
-	set := func(name, value string) {
-		there := slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == name })
-		if value != "" && !there { // what the spec of an index says comes first
-			c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: value})
-		}
+// kindOf is the kind of one of our objects; typed objects that were read do not say.
+func kindOf(object client.Object) schema.GroupVersionKind {
+	switch object.(type) {
+	case *dmv1.DMMemoryPool:
+		return dmv1.GroupVersion.WithKind(dmv1.KindMemoryPool)
+	case *dmv1.DMComputePool:
+		return dmv1.GroupVersion.WithKind(dmv1.KindComputePool)
+	case *dmv1.DMIndex:
+		return dmv1.GroupVersion.WithKind(dmv1.KindIndex)
+	case *dmv1.DMBackup:
+		return dmv1.GroupVersion.WithKind(dmv1.KindBackup)
 	}
-	if b.pprof {
-		set(profile.Env, "true")
-	}
-	set(logs.EnvLevel, b.logs.Level)
-	set(logs.EnvFormat, b.logs.Format)
-}
-
-// asUser lets the cluster say as whom a pod runs, if the operator was told to: one that gives each
-// namespace a range of ids refuses all others. Pods that there are stay as they are: nobody is
-// replaced for it. Those with RDMA run as user 0, which they cannot do without.
-func (b *base) asUser(spec *corev1.PodSpec) {
-	if c := spec.SecurityContext; b.anyUser && c != nil && c.RunAsUser != nil && *c.RunAsUser == build.User {
-		c.RunAsUser, c.RunAsGroup, c.FSGroup = nil, nil, nil
-	}
+	panic(fmt.Sprintf("kindOf: %T is no kind of this group", object))
 }

@@ -230,7 +230,7 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 			return err
 		}
 		image := orElse(record.Template.Image, r.image)
-		if err := r.makeJob(ctx, s.index, build.RestoreJob(s.index, record.Identity, record.Template, record.Artifact, record.Digest, image, endpoints)); err != nil {
+		if err := r.makeJob(ctx, s.index, build.RestoreJob(s.index, record.Identity, record.Template, record.Artifact, record.Digest, image, endpoints), &record.Template.Pod); err != nil {
 			return err
 		}
 		return wait("Job " + name + " was made")

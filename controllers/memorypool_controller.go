@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -33,6 +32,7 @@ type memoryPoolScope struct {
 	pool      *dmv1.DMMemoryPool
 	image     string
 	template  string // hash of what new pods are made of, but for the image
+	patchErr  error  // why no pod can be made of the template; nil = it can
 	authority *pki.Authority
 	pods      []*corev1.Pod // all
 	record    volumeRecord
@@ -152,6 +152,7 @@ func (r *DMMemoryPoolReconciler) gatherUse(ctx context.Context, s *memoryPoolSco
 	if s.template, err = templateOfMemory(s.pool); err != nil {
 		return err
 	}
+	s.patchErr = r.patch(s.pool, &build.MemoryPod(s.pool, 0, s.image).Spec, &s.pool.Spec.Pod)
 	s.answering, s.elsewhere = s.record.answering(s.pods, s.claims)
 	if s.probes, err = listPods(ctx, r, s.pool, dmv1.ComponentProbe); err != nil {
 		return err
@@ -194,6 +195,7 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 	}
 	// Objects that cannot be made do not keep lost servers from being replaced.
 	var problems collected
+	problems.add(s.patchErr)
 	tls, err := r.security(ctx, s)
 	if err != nil {
 		problems.add(err)
@@ -350,7 +352,7 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 		build.UseLog(pod, s.log)
 		pod.Annotations[dmv1.AnnotationTLS], pod.Annotations[dmv1.AnnotationTemplate] = tls, s.template
 		s.tellDisk(pod)
-		return pod, nil
+		return pod, r.equip(s.pool, pod, &s.pool.Spec.Pod)
 	})
 }
 
@@ -381,19 +383,4 @@ func (s *memoryPoolScope) view(now time.Time) memoryPoolView {
 		v.probes = append(v.probes, imageProbe(p))
 	}
 	return v
-}
-
-// kindOf is the kind of one of our objects; typed objects that were read do not say.
-func kindOf(object client.Object) schema.GroupVersionKind {
-	switch object.(type) {
-	case *dmv1.DMMemoryPool:
-		return dmv1.GroupVersion.WithKind(dmv1.KindMemoryPool)
-	case *dmv1.DMComputePool:
-		return dmv1.GroupVersion.WithKind(dmv1.KindComputePool)
-	case *dmv1.DMIndex:
-		return dmv1.GroupVersion.WithKind(dmv1.KindIndex)
-	case *dmv1.DMBackup:
-		return dmv1.GroupVersion.WithKind(dmv1.KindBackup)
-	}
-	panic(fmt.Sprintf("kindOf: %T is no kind of this group", object))
 }

@@ -70,7 +70,7 @@ func (s *memoryPoolScope) keepOldTemplates(reason string) (why, message string) 
 // copies its image, is another one than the pool has now. all are the volumes of the pool with
 // their pods.
 func (s *memoryPoolScope) leaveOld(all []*volumeScope) {
-	if s.pool.Spec.Paused || s.image == "" || isPersistent(s.pool) && s.copies() < 2 {
+	if s.pool.Spec.Paused || s.image == "" || s.patchErr != nil || isPersistent(s.pool) && s.copies() < 2 {
 		return // the only copies on disks stay: their next pods have the newer template
 	}
 	spares := false

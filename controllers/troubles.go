@@ -26,6 +26,7 @@ var troubles = map[string]bool{
 	dmv1.ReasonNameTaken:         true,
 	dmv1.ReasonNoRDMAImage:       true,
 	dmv1.ReasonNodeUnfit:         true,
+	dmv1.ReasonPatchRefused:      true,
 	dmv1.ReasonPodFailing:        true,
 	dmv1.ReasonPodRefused:        true,
 	dmv1.ReasonPoolMissing:       true,

@@ -89,7 +89,9 @@ func (r *DMMemoryPoolReconciler) makePod(ctx context.Context, s *memoryPoolScope
 	pod.Annotations[dmv1.AnnotationTLS], pod.Annotations[dmv1.AnnotationTemplate] = tls, s.template
 	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kindOf(s.pool))}
 	s.tellDisk(pod)
-	r.equip(pod)
+	if err := r.equip(s.pool, pod, &s.pool.Spec.Pod); err != nil {
+		return err
+	}
 	if err := r.Create(ctx, pod); err != nil {
 		return err
 	}

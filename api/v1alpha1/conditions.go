@@ -178,6 +178,11 @@ const (
 	// time of the next attempt. To do: correct what the kubelet names; the operator retries.
 	ReasonPodRefused = "PodRefused"
 
+	// ReasonPatchRefused: pod.patch would break the pods of a pool or of a Job, or is none; the
+	// message says by what. Pods that there are go on, and no new ones are made. To do: correct
+	// pod.patch as the message says.
+	ReasonPatchRefused = "PatchRefused"
+
 	// ReasonUnschedulable: no node has the resources that pods of a pool request; the message
 	// quotes the scheduler. To do: add nodes, or ask for less in pod.resources.
 	ReasonUnschedulable = "Unschedulable"

@@ -1,6 +1,9 @@
 package v1alpha1
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
 
 // PodTemplate is what can be said about the pods of a pool. All else about them is the operator's.
 //
@@ -90,6 +93,13 @@ type PodTemplate struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=8
 	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
+
+	// Patch is part of a pod's spec that is laid over the pods by a strategic merge: sidecars,
+	// volumes, securityContext. Container memory, compute or backup is the operator's.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Type=object
+	Patch *runtime.RawExtension `json:"patch,omitempty"`
 }
 
 // Resources of a container, as Kubernetes has them.

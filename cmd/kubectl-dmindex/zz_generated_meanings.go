@@ -69,6 +69,7 @@ var meanings = map[string]meaning{
 	"ServersStarting":   {when: "servers of a pool are not ready yet.", do: ""},
 	"NodeUnfit":         {when: "a server cannot use RDMA on its node; the message names the cause.", do: "correct the node as the message says, or select other nodes."},
 	"PodRefused":        {when: "the kubelet refused pods of a pool; the message quotes it and gives the time of the next attempt.", do: "correct what the kubelet names; the operator retries."},
+	"PatchRefused":      {when: "pod.patch would break the pods of a pool or of a Job, or is none; the message says by what. Pods that there are go on, and no new ones are made.", do: "correct pod.patch as the message says."},
 	"Unschedulable":     {when: "no node has the resources that pods of a pool request; the message quotes the scheduler.", do: "add nodes, or ask for less in pod.resources."},
 	"PodFailing":        {when: "a container of a pod does not start, though its image is there, or ends again and again; the message quotes the kubelet.", do: "see the log that the message names. If it was OOMKilled, raise the limit of memory in pod.resources."},
 	"TransportMismatch": {when: "a memory pool has transport RDMA, and a compute pool of the index has not; or the index has security.fabricTLS, and a memory pool cannot speak TLS.", do: "give both pools the same transport; for fabricTLS transport TCP and an image that knows it."},

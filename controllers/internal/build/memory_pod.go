@@ -123,6 +123,9 @@ func ImageProbe(pool *dmv1.DMMemoryPool, server *corev1.Pod, id int, image strin
 	for _, of := range server.Spec.Containers {
 		if of.Name == dmv1.ComponentMemory {
 			c.ImagePullPolicy = of.ImagePullPolicy
+			if pool.Spec.Pod.Patch != nil { // it may say as whom pods may run in this namespace
+				s.SecurityContext, c.SecurityContext = server.Spec.SecurityContext.DeepCopy(), of.SecurityContext.DeepCopy()
+			}
 		}
 	}
 	s.Hostname, s.Subdomain, s.Volumes, s.NodeSelector, s.Affinity, s.TopologySpreadConstraints = "image", "", nil, nil, nil, nil

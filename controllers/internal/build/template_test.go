@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -62,16 +63,21 @@ func TestTemplates(t *testing.T) {
 		TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: "a"}}, PriorityClassName: "a", SchedulerName: "a", RuntimeClassName: ptr.To("a"),
 		ServiceAccountName: "a", HostAliases: []corev1.HostAlias{{IP: "192.0.2.1", Hostnames: []string{"a"}}}, DNSConfig: &corev1.PodDNSConfig{Searches: []string{"a"}},
 		Env: []corev1.EnvVar{{Name: "GOMEMLIMIT", Value: "1"}}, ImagePullPolicy: corev1.PullAlways, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "a"}},
+		Patch: &runtime.RawExtension{Raw: []byte(`{"dnsPolicy": "Default"}`)},
 	}
 	index := testIndex()
 	made := func(template dmv1.PodTemplate) map[string]string {
 		memory, compute := MemoryPool(index, index.Spec.MemoryPools[0], "i"), ComputePool(index, index.Spec.ComputePools[0], "i")
 		memory.Spec.Pod, compute.Spec.Pod = template, template
 		all := map[string]string{}
-		for name, pod := range map[string]any{
+		job := artifactJob("job", "ns", dmv1.BackupTemplate{Pod: template}, "i", time.Minute).Spec.Template
+		for name, pod := range map[string]*corev1.Pod{
 			"memory": MemoryPod(memory, 0, "i"), "compute": ComputePod(compute, 0, 0, "uid", "i", "h"),
-			"job": artifactJob("job", "ns", dmv1.BackupTemplate{Pod: template}, "i", time.Minute).Spec.Template,
+			"job": {ObjectMeta: job.ObjectMeta, Spec: job.Spec},
 		} {
+			if err := Patch(&pod.Spec, template.Patch); err != nil {
+				t.Fatal(err)
+			}
 			text, err := json.Marshal(pod)
 			if err != nil {
 				t.Fatal(err)

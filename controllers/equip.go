@@ -1,0 +1,64 @@
+package controllers
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/pkg/logs"
+	"github.com/dmindex/dmindex/pkg/profile"
+)
+
+// equip completes a new pod of a pool. It tells its server whether to serve profiles, and how to
+// log, by variables, which older images ignore. Then it changes the pod as the patch of the pool's
+// template says. Pods that there are stay as they are: nobody is moved for a look at it.
+func (b *base) equip(pool client.Object, pod *corev1.Pod, t *dmv1.PodTemplate) error {
+	b.asUser(&pod.Spec)
+	c := container(pod)
+	set := func(name, value string) {
+		there := slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == name })
+		if value != "" && !there { // what the spec of an index says comes first
+			c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: value})
+		}
+	}
+	if b.pprof {
+		set(profile.Env, "true")
+	}
+	set(logs.EnvLevel, b.logs.Level)
+	set(logs.EnvFormat, b.logs.Format)
+	return b.patch(pool, &pod.Spec, t)
+}
+
+// patch changes a pod, or the pods of a Job, as a template of owner says.
+func (b *base) patch(owner client.Object, spec *corev1.PodSpec, t *dmv1.PodTemplate) error {
+	err := build.Patch(spec, t.Patch)
+	if err == nil {
+		return nil
+	}
+	wait := &waitFor{dmv1.ReasonPatchRefused, fmt.Sprintf("pod.patch of %s %s cannot be used, and no pod is made: %v", kindOf(owner).Kind, owner.GetName(), err), 0}
+	if b.logged.once(owner.GetUID(), "patch "+wait.message) {
+		b.events.Eventf(owner, nil, corev1.EventTypeWarning, wait.reason, "CreatePods", "%s", wait.message)
+	}
+	return wait
+}
+
+// patchRefused reports whether an object was not made since the patch of its template cannot be
+// used. A changed template ends that.
+func patchRefused(err error) bool {
+	var wait *waitFor
+	return errors.As(err, &wait) && wait.reason == dmv1.ReasonPatchRefused
+}
+
+// asUser lets the cluster say as whom a pod runs, if the operator was told to: one that gives each
+// namespace a range of ids refuses all others. Pods that there are stay as they are: nobody is
+// replaced for it. Those with RDMA run as user 0, which they cannot do without.
+func (b *base) asUser(spec *corev1.PodSpec) {
+	if c := spec.SecurityContext; b.anyUser && c != nil && c.RunAsUser != nil && *c.RunAsUser == build.User {
+		c.RunAsUser, c.RunAsGroup, c.FSGroup = nil, nil, nil
+	}
+}
