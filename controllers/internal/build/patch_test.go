@@ -1,6 +1,7 @@
 package build
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +78,24 @@ terminationGracePeriodSeconds: 120
 		if len(pod.Containers) != 2 || pod.Containers[0].Name != name {
 			t.Errorf("%s: the server is not the first container: %+v", name, pod.Containers)
 		}
+	}
+}
+
+// TestPatchOfTheManual: the patch that the manual shows can be used.
+func TestPatchOfTheManual(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/kubernetes/indexes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(page), "```yaml\npod:\n")
+	block, _, _ = strings.Cut(block, "```")
+	var template dmv1.PodTemplate
+	if err := yaml.UnmarshalStrict([]byte(block), &template); err != nil || template.Patch == nil {
+		t.Fatalf("%v in %q", err, block)
+	}
+	pod := podsToPatch()["compute"]
+	if err := Patch(pod, template.Patch); err != nil || len(pod.Containers) != 2 {
+		t.Errorf("%v: %+v", err, pod.Containers)
 	}
 }
 
