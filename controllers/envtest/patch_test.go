@@ -106,7 +106,7 @@ func TestPatchedPods(t *testing.T) {
 	})
 	c.quiet(2 * time.Second)
 	c.available("demo")
-	if got := fmt.Sprint(c.pods("demo-memory"), c.pods("demo-compute"), c.nextID("demo-compute")); got != "[demo-memory-0] [demo-compute-0] 1" {
+	if got := fmt.Sprint(c.pods("demo-memory"), c.pods("demo-compute"), c.nextID("demo-compute")); got != "[demo-memory-0] [demo-compute-0]1" {
 		t.Errorf("pods, and the next number: %s", got)
 	}
 
@@ -115,7 +115,10 @@ func TestPatchedPods(t *testing.T) {
 	c.equal("shippers of the memory pods", "[shipper:3]", func() any {
 		var images []string
 		for _, pod := range c.pods("demo-memory") {
-			images = append(images, c.pod(pod).Spec.Containers[1].Image)
+			p := &corev1.Pod{}
+			if c.get(pod, p) == nil {
+				images = append(images, p.Spec.Containers[1].Image)
+			}
 		}
 		return images
 	})
