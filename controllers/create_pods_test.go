@@ -17,7 +17,9 @@ func TestPodsProfile(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "server"}}}}
 		b := base{pprof: on}
-		b.equip(pod)
+		if err := b.equip(&dmv1.DMComputePool{}, pod, &dmv1.PodTemplate{}); err != nil {
+			t.Fatal(err)
+		}
 		found := false
 		for _, e := range pod.Spec.Containers[0].Env {
 			found = found || e.Name == profile.Env && e.Value == "true"
@@ -34,7 +36,9 @@ func TestPodsLog(t *testing.T) {
 		t.Helper()
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "server"}}}}
 		b := base{logs: c}
-		b.equip(pod)
+		if err := b.equip(&dmv1.DMComputePool{}, pod, &dmv1.PodTemplate{}); err != nil {
+			t.Fatal(err)
+		}
 		if got := pod.Spec.Containers[0].Env; !slices.Equal(got, want) {
 			t.Errorf("%+v: %v, want %v", c, got, want)
 		}
