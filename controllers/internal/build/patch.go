@@ -119,7 +119,8 @@ func noNulls(value any, at string) error {
 	case nil:
 		return fmt.Errorf("%s is null, which kubectl apply leaves out: to take a field of the operator out, write $patch: replace into the object that has it, and all that is to be there", strings.TrimPrefix(at, "."))
 	case map[string]any:
-		for _, key := range slices.Sorted(maps.Keys(v)) { // a pool that is looked at again says the same
+		// in order: a pool that is looked at again says the same
+		for _, key := range slices.Sorted(maps.Keys(v)) {
 			if err := noNulls(v[key], at+"."+key); err != nil {
 				return err
 			}
