@@ -82,8 +82,8 @@ rdma: ## real RDMA verbs: the fabric's suite, a memory server, Sherman, the devi
 	@hack/rdma/run
 
 .PHONY: clients
-clients: build ## libraries of Redis in Go, Python, Ruby, PHP, Perl and Node.js, redis-cli, redis-benchmark and go-ycsb, each at its defaults (docs/clients.md); with those of npm
-	@hack/deps redis-tools python3-redis ruby-redis php-cli php-redis libredis-perl
+clients: build ## libraries of Redis in Go, Python, Ruby, PHP, Perl and Node.js, redis-cli, redis-benchmark and go-ycsb, each at its defaults (docs/clients.md); with those of npm; the status page in Chromium
+	@hack/deps redis-tools chromium python3-redis ruby-redis php-cli php-redis libredis-perl
 	@command -v npm >/dev/null || hack/deps nodejs npm
 	@hack/modules test/clients hack/ycsb
 	@go -C hack/ycsb build -o ../../bin/ycsb .

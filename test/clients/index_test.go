@@ -26,6 +26,9 @@ const (
 // indexes are the addresses of an index over each transport: those of its compute servers.
 var indexes = map[string][]string{"shm": nil, "tcp": nil}
 
+// pages are the status pages of indexes, each by the address of the server that it speaks of.
+var pages = map[string]string{}
+
 func TestMain(m *testing.M) {
 	code, err := run(m)
 	if err != nil {
@@ -38,40 +41,44 @@ func TestMain(m *testing.M) {
 // run starts the indexes, runs the tests and ends the indexes.
 func run(m *testing.M) (code int, err error) {
 	for transport := range indexes {
-		addresses, stop, startErr := start(transport)
+		addresses, page, stop, startErr := start(transport)
 		if startErr != nil {
 			return 1, startErr
 		}
 		defer func() { err = errors.Join(err, stop()) }()
-		indexes[transport] = addresses
+		indexes[transport], pages[addresses[0]] = addresses, page
 	}
 	return m.Run(), nil
 }
 
-// start starts an index and returns where its compute servers listen, and what ends it.
-func start(transport string) (addresses []string, stop func() error, err error) {
+// start starts an index and returns where its compute servers listen, the page of the first, and
+// what ends the index.
+func start(transport string) (addresses []string, page string, stop func() error, err error) {
 	if _, err := os.Stat(binary); err != nil {
-		return nil, nil, fmt.Errorf("%w: build it with make build", err)
+		return nil, "", nil, fmt.Errorf("%w: build it with make build", err)
 	}
-	c := exec.Command(binary, "local", "--transport", transport, "--memory", "256Mi", "--listen", "127.0.0.1:0", "--listen-rpc", "127.0.0.1:0")
+	c := exec.Command(binary, "local", "--transport", transport, "--memory", "256Mi", "--listen", "127.0.0.1:0", "--listen-rpc", "127.0.0.1:0", "--listen-metrics", "127.0.0.1:0")
 	c.Stderr = os.Stderr
 	out, err := c.StdoutPipe()
 	if err != nil {
-		return nil, nil, err
+		return nil, "", nil, err
 	}
 	if err := c.Start(); err != nil {
-		return nil, nil, err
+		return nil, "", nil, err
 	}
 	late := time.AfterFunc(startLimit, func() { _ = c.Process.Kill() })
 	lines := bufio.NewScanner(out)
-	for len(addresses) == 0 && lines.Scan() {
-		if fields := strings.Fields(lines.Text()); len(fields) > 1 && fields[0] == "RESP" {
+	for page == "" && lines.Scan() {
+		switch fields := strings.Fields(lines.Text()); {
+		case len(fields) > 1 && fields[0] == "RESP":
 			addresses = fields[1:]
+		case len(fields) > 1 && fields[0] == "page":
+			page = fields[1]
 		}
 	}
-	if late.Stop(); len(addresses) == 0 {
+	if late.Stop(); len(addresses) == 0 || page == "" {
 		_ = c.Process.Kill()
-		return nil, nil, fmt.Errorf("dmindex local --transport %s did not say where it listens: %w", transport, errors.Join(lines.Err(), c.Wait()))
+		return nil, "", nil, fmt.Errorf("dmindex local --transport %s did not say where it listens: %w", transport, errors.Join(lines.Err(), c.Wait()))
 	}
 	ended := make(chan error, 1)
 	go func() {
@@ -79,7 +86,7 @@ func start(transport string) (addresses []string, stop func() error, err error) 
 		}
 		ended <- c.Wait()
 	}()
-	return addresses, func() error {
+	return addresses, page, func() error {
 		if err := c.Process.Signal(syscall.SIGTERM); err != nil {
 			return err
 		}
