@@ -3,6 +3,7 @@ package computeserver
 import (
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -247,6 +248,56 @@ func TestPopKeepsWhatIsNotReplied(t *testing.T) {
 	}
 	if got := ask("ZCARD", "set"); got != fmt.Sprintf(":%d\r\n", members) {
 		t.Errorf("of %d members are left %q", members, got)
+	}
+}
+
+// TestSetScanOutlivesItsServer: ZSCAN goes on at another server when the one that gave the cursor
+// has ended, and shows each member that stays, while others come and go.
+func TestSetScanOutlivesItsServer(t *testing.T) {
+	rnd := computeservertest.Seeded(t)
+	var off [3]atomic.Int64
+	c := newCluster(t, config.RoutingAny, expires(&off), 1, 2)
+	c.split([]uint32{1, 2}, "m")
+	talks := []*talk{newTalk(c, 1), newTalk(c, 2)}
+	ask := func(at int, args ...string) string {
+		t.Helper()
+		talks[at].Send(computeservertest.Command(args...))
+		return wholeReply(t, talks[at].from)
+	}
+	add, rest := []string{"ZADD", "set"}, []string{"ZADD", "set"}
+	for i := range 400 {
+		add = append(add, fmt.Sprint(i%7), fmt.Sprintf("customers:of:the:north:%05d", i*7))
+		rest = append(rest, "1", fmt.Sprintf("customers:of:the:north:%05d:%d", i*7, rnd.IntN(1000)))
+	}
+	ask(0, add...)
+	ask(0, rest...)
+	seen, cursor := map[string]bool{}, "0"
+	for step := 0; step == 0 || cursor != "0"; step++ {
+		at := rnd.IntN(2)
+		if step >= 10 {
+			at = 0
+		}
+		got := strings.Split(ask(at, "ZSCAN", "set", cursor, "COUNT", "20"), "\r\n")
+		if len(got) < 4 || step > 200 {
+			t.Fatalf("step %d: %q", step, got)
+		}
+		for i := 5; i+3 < len(got); i += 4 {
+			seen[got[i]] = true
+		}
+		if cursor = got[2]; step == 10 {
+			c.stop(2)
+		}
+		gone := rest[3+2*rnd.IntN(400)]
+		ask(0, "ZREM", "set", gone)
+		ask(0, "ZADD", "set", "5", fmt.Sprintf("customers:of:the:north:%05d!", rnd.IntN(3000)))
+	}
+	for i := 3; i < len(add); i += 2 {
+		if !seen[add[i]] {
+			t.Errorf("%q was not shown", add[i])
+		}
+	}
+	if step, _ := strconv.ParseUint(strings.Split(ask(0, "ZSCAN", "set", "0", "COUNT", "20"), "\r\n")[2], 10, 64); step < 1<<52 {
+		t.Errorf("the cursor %d is none of every server", step)
 	}
 }
 

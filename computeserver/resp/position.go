@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A position is a cursor of SCAN that says itself where the scan goes on, so every server
+// A position is a cursor of SCAN or ZSCAN that says itself where the scan goes on, so every server
 // understands it, whatever became of the server that gave it, and nothing is remembered. It is a
 // bound: keys below it have been returned. 52 bits hold no key, so it is written as a path from the
 // prefix of the scan's pattern downwards:
@@ -28,7 +28,16 @@ import (
 // back to p only where a key came meanwhile that is the first to differ from its neighbours within
 // those bytes. Redis too promises an end only where keys do not come faster than they are returned.
 //
-// A bound whose path takes more than 52 bits is remembered by its server instead (cursors).
+// A position of ZSCAN is one of members instead of keys, in all else the same.
+//
+// A bound whose path takes more than 52 bits is remembered by its server instead (cursors). No way
+// is known to have a position for each bound:
+//
+//   - A path that ends earlier, and how many keys of it were returned, would leave a key out for
+//     each of these that goes.
+//   - A path that ends earlier, and all of its keys in one step, may be all keys.
+//   - An order of hashes, of which 52 bits are a place, is not that of the index: each step would
+//     read all keys.
 
 // Cursors from positions on are positions, and below are numbers of the table (cursors).
 const (

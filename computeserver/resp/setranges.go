@@ -3,9 +3,6 @@ package resp
 import (
 	"bytes"
 	"math"
-	"strconv"
-
-	"github.com/tidwall/redcon"
 
 	"github.com/dmindex/dmindex/computeserver/engine"
 	"github.com/dmindex/dmindex/computeserver/sortedset"
@@ -189,97 +186,4 @@ func (r *setRange) gatherRanks(s *sortedset.Sets, key []byte, g *gathered) error
 	err := s.ByScore(key, sortedset.All, !r.reverse, from.hint(), from.limited(g))
 	g.reverse()
 	return err
-}
-
-// scanWhole is how many members a set has at most that ZSCAN replies in one step, in the order of
-// their scores, as Redis does.
-const scanWhole = 128
-
-// cmdZScan is ZSCAN key cursor [MATCH pattern] [COUNT n]. A set of more than scanWhole members is
-// read in their own order; where it goes on is kept as SCAN's is.
-func (c *conn) cmdZScan(args [][]byte) {
-	cursor, ok := cursorOf(args[2])
-	if !ok {
-		c.replyError(errCursor.Error())
-		return
-	}
-	key := bytes.Clone(args[1])
-	options, wrong := readScan(args[3:], c.s.core.Index.MaxKeyBytes)
-	if options.typed != "" {
-		wrong = errSyntax
-	}
-	s := c.sets(args[1], false)
-	if s == nil {
-		return
-	}
-	defer c.account.force(holdMany, 0)
-	w := setWalk{gathered: gathered{c: c}, pattern: options.pattern}
-	var err error
-	if cursor == 0 {
-		err = s.ByScore(key, sortedset.All, false, scanWhole+1, w.first(scanWhole))
-	}
-	if cursor != 0 || w.more {
-		var from []byte
-		if cursor != 0 {
-			if from, ok = c.startOf(cursor); !ok {
-				return
-			}
-		}
-		w = setWalk{gathered: gathered{c: c, held: w.held}, pattern: options.pattern}
-		err = s.ByMember(key, sortedset.Ends{From: from}, false, w.first(int(options.count)))
-	}
-	switch {
-	case err != nil:
-		c.failSet(err)
-		return
-	case w.full != nil:
-		c.fail(w.full)
-		return
-	case wrong != nil && w.seen > 0: // as in Redis, only of a set that is there
-		c.replyError(wrong.Error())
-		return
-	}
-	cursor = 0
-	if w.more {
-		cursor = c.s.cursors.put(append(bytes.Clone(w.last), 0), &c.cursors)
-	}
-	b := c.newBody()
-	for _, p := range w.pairs {
-		if err := b.add(len(p.Member)+128, "use a smaller COUNT"); err != nil {
-			b.fail(err)
-			return
-		}
-		var text [32]byte
-		c.out = redcon.AppendBulk(redcon.AppendBulk(c.out, p.Member), formatScore(text[:0], p.Score))
-	}
-	head := redcon.AppendBulkString(appendHead(nil, 2), strconv.FormatUint(cursor, 10))
-	b.send(appendHead(head, 2*len(w.pairs)))
-}
-
-// setWalk gathers the members of a step of ZSCAN that match.
-type setWalk struct {
-	gathered
-	pattern *glob // nil matches all
-	seen    int
-	last    []byte // of those that were seen
-	effort  int    // see matchEffort
-	more    bool   // there are more
-}
-
-// first gathers what matches of the first members, at most so many. It ends early where to compare
-// them takes long.
-func (w *setWalk) first(most int) func(p sortedset.Pair) bool {
-	return func(p sortedset.Pair) bool {
-		if w.more = w.seen == most || w.effort > matchEffort; w.more {
-			return false
-		}
-		w.seen, w.last = w.seen+1, p.Member
-		if w.pattern != nil {
-			matches, steps := w.pattern.match(p.Member)
-			if w.effort += steps; !matches {
-				return true
-			}
-		}
-		return w.add(p)
-	}
 }

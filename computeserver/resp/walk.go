@@ -110,6 +110,13 @@ func (w *walk) sharedBy(patience func() time.Duration) sharedBy {
 		if !w.c.login.User().MayReadRange(prefix, core.Beyond(prefix)) {
 			return nil, nil
 		}
+		return sharedOf(outermost)(prefix)
+	}
+}
+
+// sharedOf is sharedBy of what gives the first and the last key that begin with a prefix, or nil.
+func sharedOf(outermost func(prefix []byte, reverse bool) (key []byte, err error)) sharedBy {
+	return func(prefix []byte) ([]byte, error) {
 		first, err := outermost(prefix, false)
 		if err != nil || first == nil {
 			return nil, err

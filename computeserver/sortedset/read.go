@@ -152,8 +152,12 @@ func (s *Sets) check(key []byte, n number, entries [][]byte) (count []*edit, sta
 	return count, len(t.ops), nil
 }
 
-// Ends are the ends of a range of members: from is inclusive, to exclusive; nil is no end.
-type Ends struct{ From, To []byte }
+// Ends are the ends of a range of members: from is inclusive, to exclusive; nil is no end. Hint is
+// how many members are read at a time; 0 = many.
+type Ends struct {
+	From, To []byte
+	Hint     int
+}
 
 // ByMember calls visit with the members of a range in their own order, whatever their scores are,
 // or in reverse, until it returns false. visit may keep the member.
@@ -173,10 +177,14 @@ func (s *Sets) walkItems(key []byte, n number, of Ends, reverse bool, visit func
 	if of.To != nil {
 		end = append(bytes.Clone(low), of.To...)
 	}
+	most := walkMost
+	if of.Hint > 0 {
+		most = min(of.Hint, walkMost)
+	}
 	for bytes.Compare(start, end) < 0 {
 		var edits []*edit
 		ok := true
-		err := s.Index.Scan(start, end, walkMost, reverse, func(k, v []byte) bool {
+		err := s.Index.Scan(start, end, most, reverse, func(k, v []byte) bool {
 			e := &edit{Pair: Pair{Member: bytes.Clone(k[len(low):])}}
 			e.was, ok = parseItem(v)
 			edits = append(edits, e)
@@ -196,7 +204,7 @@ func (s *Sets) walkItems(key []byte, n number, of Ends, reverse bool, visit func
 				return nil
 			}
 		}
-		if len(edits) < walkMost {
+		if len(edits) < most {
 			return nil
 		}
 		if last := edits[len(edits)-1].Member; reverse {
