@@ -3,5 +3,6 @@
 //
 // The tests need a cluster with the operator and images, which test/e2e/run brings (make e2e). They
 // are behind the build tag e2e; those that end nodes and kill processes also need the cluster of
-// hack/cluster, and the tag ownnodes; soaks have the tag e2efull.
+// hack/cluster, and the tag ownnodes; soaks have the tag e2efull. What needs metrics-server has the
+// tag metrics.
 package e2e
