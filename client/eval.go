@@ -20,7 +20,9 @@ import (
 // with one, and what it did before is done. ErrInvalid: it cannot be compiled, or used up its time
 // or memory, or its keys belong to several servers; nothing was done. ErrUnknown: it was done or
 // not. Nobody repeats it.
-func (c *Client) Eval(ctx context.Context, script string, keys [][]byte, args ...[]byte) (any, error) {
+func (c *Client) Eval(ctx context.Context, script string, keys [][]byte, args ...[]byte) (returned any, err error) {
+	w := c.watch(ctx, "eval", len(keys))
+	defer func() { w.ended(err) }()
 	failed := &Error{Op: "eval", Err: ErrInvalid}
 	if len(keys) == 0 {
 		failed.Message = "the script names no key; name one at least, at whose server it runs"

@@ -27,6 +27,8 @@ type LoadOptions struct {
 // pair must stay as it is until its batch is stored. Of pairs with the same key any may win. When
 // Load ends, by a panic of pairs too, nothing of it is under way.
 func (c *Client) Load(ctx context.Context, pairs iter.Seq[Pair], o LoadOptions) (stored uint64, err error) {
+	w := c.watch(ctx, "load", 0)
+	defer func() { w.call.Keys = int(stored); w.ended(err) }()
 	if o.Batch <= 0 {
 		o.Batch = 1024
 	}

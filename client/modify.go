@@ -14,7 +14,9 @@ import (
 // client does not repeat it, and the call ends with ErrUnknown.
 
 // modify runs one of them. The outcome is nil without an answer of the index.
-func (c *Client) modify(ctx context.Context, op *rpcv1.Operation) (*rpcv1.Outcome, error) {
+func (c *Client) modify(ctx context.Context, op *rpcv1.Operation) (o *rpcv1.Outcome, err error) {
+	w := c.watch(ctx, nameOf(op), 1)
+	defer func() { w.ended(err) }()
 	tasks, err := newTasks(op.Kind, 1, func(int) ([]byte, []byte) { return op.Key, op.Value })
 	if err == nil && len(op.Key)+len(op.Value)+len(op.Operand) > maxOperation {
 		err = &Error{Op: nameOf(op), Key: bytes.Clone(op.Key), Err: ErrInvalid, Message: fmt.Sprintf("key and values have more than %d bytes; no index takes as many", maxOperation)}
@@ -25,6 +27,7 @@ func (c *Client) modify(ctx context.Context, op *rpcv1.Operation) (*rpcv1.Outcom
 	t := tasks[0]
 	t.op.Condition, t.op.Operand, t.op.Number, t.op.Expiry = op.Condition, bytes.Clone(op.Operand), op.Number, op.Expiry
 	c.run(ctx, tasks)
+	w.asked(t)
 	if err = c.failure(t); err == nil || t.answered() {
 		return t.outcome, err
 	}

@@ -23,12 +23,15 @@ func check(kind rpcv1.Operation_Kind, key, value []byte) error {
 	return nil
 }
 
-func (c *Client) one(ctx context.Context, kind rpcv1.Operation_Kind, key, value []byte) ([]byte, error) {
+func (c *Client) one(ctx context.Context, kind rpcv1.Operation_Kind, key, value []byte) (answer []byte, err error) {
+	w := c.watch(ctx, opNames[kind], 1)
+	defer func() { w.ended(err) }()
 	tasks, err := newTasks(kind, 1, func(int) ([]byte, []byte) { return key, value })
 	if err != nil {
 		return nil, err
 	}
 	c.run(ctx, tasks)
+	w.asked(tasks[0])
 	if err := c.failure(tasks[0]); err != nil {
 		return nil, err
 	}
@@ -88,6 +91,8 @@ type Pair struct {
 // GetMany reads many keys, side by side. values[i] is nil where keys[i] is not there. Values belong
 // to the caller, but some of them share memory: a program that keeps few of many copies these.
 func (c *Client) GetMany(ctx context.Context, keys [][]byte) (values [][]byte, err error) {
+	w := c.watch(ctx, "get many", len(keys))
+	defer func() { w.ended(err) }()
 	tasks, err := newTasks(rpcv1.Operation_LOOKUP, len(keys), func(i int) ([]byte, []byte) { return keys[i], nil })
 	if err != nil {
 		return nil, err
@@ -111,7 +116,9 @@ func (c *Client) GetMany(ctx context.Context, keys [][]byte) (values [][]byte, e
 // PutMany sets many pairs, side by side; pairs of the same key should not be among them, unless
 // their order does not matter. It is not atomic: after an error each pair may be stored or not; the
 // error speaks of the first pair, in their order, that has one.
-func (c *Client) PutMany(ctx context.Context, pairs []Pair) error {
+func (c *Client) PutMany(ctx context.Context, pairs []Pair) (err error) {
+	w := c.watch(ctx, "put many", len(pairs))
+	defer func() { w.ended(err) }()
 	tasks, err := putTasks(pairs, false)
 	if err != nil {
 		return err
@@ -125,6 +132,8 @@ func (c *Client) PutMany(ctx context.Context, pairs []Pair) error {
 // speaks of the first key, in their order, that has one, and deleted is how many are known to be
 // removed.
 func (c *Client) DeleteMany(ctx context.Context, keys [][]byte) (deleted int, err error) {
+	w := c.watch(ctx, "delete many", len(keys))
+	defer func() { w.ended(err) }()
 	tasks, err := newTasks(rpcv1.Operation_DELETE, len(keys), func(i int) ([]byte, []byte) { return keys[i], nil })
 	if err != nil {
 		return 0, err

@@ -52,6 +52,12 @@ type Options struct {
 	// returns; it must not call the client. Default: not called.
 	OnMadeAnew func()
 
+	// OnCall is told of each call that has ended, by the goroutine of that call, before it returns,
+	// with the context of the call: for metrics and traces. It must not block, and may be called by
+	// several goroutines at once. What a Tx reads is part of its transaction. Package client/otel
+	// makes one for OpenTelemetry. Default: not called.
+	OnCall func(ctx context.Context, call Call)
+
 	// Limit bounds a call whose context has no deadline. Default 10 s.
 	Limit time.Duration
 	// Attempt bounds one try of an operation at a server; what is safe to repeat is tried again

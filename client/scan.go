@@ -37,7 +37,7 @@ func (c *Client) Scan(ctx context.Context, start, end []byte, o ScanOptions) ite
 	start, end = bytes.Clone(start), bytes.Clone(end)
 	return func(yield func(Pair, error) bool) {
 		s := &scan{c: c, start: start, end: end, o: o, yield: yield, progress: time.Now()}
-		if err := s.run(ctx); err != nil {
+		if err := s.watched(ctx); err != nil {
 			yield(Pair{}, err)
 		}
 	}
@@ -66,6 +66,13 @@ type scan struct {
 // errMoved is how a stream ends when the keys that are left have another owner than the server that
 // streams them.
 var errMoved = errors.New("the keys belong to another server by now")
+
+// watched runs the scan, and tells of it.
+func (s *scan) watched(ctx context.Context) (err error) {
+	w := s.c.watch(ctx, "scan", 0)
+	defer func() { w.call.Keys = int(s.delivered); w.ended(err) }()
+	return s.run(ctx)
+}
 
 func (s *scan) run(ctx context.Context) error {
 	if n := len(s.start) + len(s.end); n > maxOperation {

@@ -43,11 +43,14 @@ type read struct {
 //
 // ErrUnknown: the changes may have been made or not. Nobody repeats them. ErrUnsupported: the
 // servers are older than transactions.
-func (c *Client) Transaction(ctx context.Context, do func(tx *Tx) error) error {
+func (c *Client) Transaction(ctx context.Context, do func(tx *Tx) error) (err error) {
+	var tx *Tx
+	w := c.watch(ctx, opNames[rpcv1.Operation_GROUP], 0)
+	defer func() { w.call.Keys = tx.keys(); w.ended(err) }()
 	ctx, stop := withLimit(ctx, c.o.Limit)
 	defer stop()
 	for pause := retryFirst; ; pause = min(2*pause, retrySlowest) {
-		tx := &Tx{c: c, ctx: ctx, reads: map[string]read{}, at: map[string]int{}}
+		tx = &Tx{c: c, ctx: ctx, reads: map[string]read{}, at: map[string]int{}}
 		if err := do(tx); err != nil {
 			return err
 		}
@@ -142,6 +145,17 @@ func (tx *Tx) Increment(key []byte, delta int64) (int64, error) {
 
 // Delete removes key, whether it is there or not.
 func (tx *Tx) Delete(key []byte) { tx.change(&rpcv1.Operation{Kind: rpcv1.Operation_DELETE, Key: key}) }
+
+// keys is how many keys were read or changed.
+func (tx *Tx) keys() int {
+	n := len(tx.reads)
+	for key := range tx.at {
+		if _, read := tx.reads[key]; !read {
+			n++
+		}
+	}
+	return n
+}
 
 // change notes a change. The last one of a key counts.
 func (tx *Tx) change(op *rpcv1.Operation) {
