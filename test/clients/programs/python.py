@@ -38,6 +38,27 @@ def add(pipe):
     pipe.set("py:n", n + 1)
 
 
+def message(p):
+    """The next message of a subscription, without its type."""
+    for m in p.listen():
+        if m["type"] in ("message", "pmessage"):
+            return m["pattern"], m["channel"], m["data"]
+
+
+def heard(r):
+    with r.pubsub(ignore_subscribe_messages=True) as p:
+        p.subscribe("py:news")
+        p.get_message(timeout=10)  # the confirmation
+        r.publish("py:news", "hello")
+        yield message(p)
+        p.unsubscribe()
+        p.psubscribe("py:n*")
+        for _ in range(2):
+            p.get_message(timeout=10)
+        r.eval("return redis.call('PUBLISH', 'py:new', 'from Lua')", 0)
+        yield message(p)
+
+
 async def later():
     r = redis.asyncio.Redis(host=host, port=port)
     await r.set("py:aio", "1")
@@ -77,6 +98,8 @@ check("info", lambda: "redis_version" in r.info(), True)
 check("client_list", lambda: len(r.client_list()) > 0, True)
 check("health check", lambda: redis.Redis(host=host, port=port, health_check_interval=1).ping(), True)
 check("rename", lambda: r.rename("py:a", "py:a"), True)
+check("pubsub", lambda: list(heard(r)), [(None, b"py:news", b"hello"), (b"py:n*", b"py:new", b"from Lua")])
+check("pubsub_numsub", lambda: r.pubsub_numsub("py:news"), [(b"py:news", 0)])
 check("asyncio", lambda: asyncio.run(later()), [2, b"2"])
 refused("lpush", lambda: r.lpush("py:l", "1"), "no lists")
 refused("another database", lambda: redis.Redis(host=host, port=port, db=1).get("a"), "an index is one database")

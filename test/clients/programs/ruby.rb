@@ -30,6 +30,14 @@ check("zadd, zrange", ["a", "b"]) { r.zadd("rb:z", [[2, "b"], [1, "a"]]); r.zran
 check("eval", 4) { r.eval("return redis.call('GET', KEYS[1]) * ARGV[1]", ["rb:a"], [2]) }
 100.times { |i| r.set("rb:scan:#{i}", "x") }
 check("scan_each", 100) { r.scan_each(match: "rb:scan:*").to_a.uniq.size }
+check("subscribe", [["rb:news", "hello"], ["rb:news", "from Lua"]]) do
+  heard, sub = [], Redis.new(host: host, port: port)
+  sub.subscribe("rb:news") do |on|
+    on.subscribe { r.publish("rb:news", "hello"); r.eval("return redis.call('PUBLISH', 'rb:news', 'from Lua')") }
+    on.message { |channel, m| heard << [channel, m]; sub.unsubscribe if heard.size == 2 }
+  end
+  heard
+end
 check("close, get", "2") { r.close; r.get("rb:a") }
 check("another database", true) do
   Redis.new(host: host, port: port, db: 1).get("a")

@@ -51,6 +51,21 @@ async function ioredis() {
     for await (const keys of r.scanStream({ match: 'io:scan:*' })) keys.forEach(k => found.add(k))
     return found.size
   })
+  await check('subscribe, psubscribe', [['io:news', 'hello'], ['io:n*', 'io:new', 'from Lua']], async () => {
+    const sub = new Redis(port, host)
+    try {
+      const next = event => new Promise(yes => sub.once(event, (...args) => yes(args)))
+      await sub.subscribe('io:news')
+      const first = next('message')
+      await r.publish('io:news', 'hello')
+      const heard = [await first]
+      await sub.unsubscribe()
+      await sub.psubscribe('io:n*')
+      const second = next('pmessage')
+      await r.eval('return redis.call("PUBLISH", "io:new", "from Lua")', 0)
+      return [...heard, await second]
+    } finally { sub.disconnect() }
+  })
   await check('enableAutoPipelining', ['OK', '1', null], async () => {
     const q = new Redis(port, host, { enableAutoPipelining: true })
     try { return await Promise.all([q.set('io:p', 1), q.get('io:p'), q.get('io:nope')]) } finally { q.disconnect() }
@@ -80,6 +95,25 @@ async function nodeRedis() {
     await check(name + 'set, get', ['OK', '1'], async () => [await c.set('nr:a', '1'), await c.get('nr:a')])
     await check(name + 'set EX', ['OK', 10], async () => [await c.set('nr:e', '1', { EX: 10 }), await c.ttl('nr:e')])
     await check(name + 'setEx', 'OK', () => c.setEx('nr:e', 10, '1'))
+    await check(name + 'subscribe, pSubscribe', ['hello', 'hello', 'from Lua'], async () => {
+      const sub = c.duplicate()
+      await sub.connect()
+      try {
+        const heard = []
+        await new Promise(async (yes, no) => {
+          const hear = m => { if (heard.push(m) === 3) yes() }
+          try {
+            await sub.subscribe('nr:news', hear)
+            await sub.pSubscribe('nr:n*', hear)
+            await c.publish('nr:news', 'hello')
+            await c.eval('return redis.call("PUBLISH", "nr:new", "from Lua")')
+          } catch (e) { no(e) }
+        })
+        await sub.unsubscribe()
+        await sub.pUnsubscribe()
+        return heard
+      } finally { sub.destroy() }
+    })
     await check(name + 'pipeline', ['OK', '1'], () => Promise.all([c.set('nr:b', '1'), c.get('nr:b')]))
     await check(name + 'multi', ['OK', '1'], () => c.multi().set('nr:b', '1').get('nr:b').exec())
     await check(name + 'hSet, hGetAll', { a: '1' }, async () => { await c.hSet('nr:h', 'a', '1'); return { ...await c.hGetAll('nr:h') } })
