@@ -116,6 +116,9 @@ func templateOf(pool *dmv1.DMComputePool, index *dmv1.DMIndex, image string) map
 	if pool.Spec.Transport == dmv1.TransportRDMA {
 		t["transport"], t["rdma"] = pool.Spec.Transport, pool.Spec.RDMA
 	}
+	if pool.Spec.Spread != nil {
+		t["spread"] = pool.Spec.Spread
+	}
 	if cache := pool.Spec.Cache; cache != nil {
 		t["cache"] = cache.Value()
 	}

@@ -32,6 +32,9 @@ func templateOfMemory(pool *dmv1.DMMemoryPool) (string, error) {
 	if pool.Spec.RDMA != nil {
 		made["rdma"] = pool.Spec.RDMA
 	}
+	if pool.Spec.Spread != nil {
+		made["spread"] = pool.Spec.Spread
+	}
 	return kube.Hash(made)
 }
 

@@ -46,6 +46,7 @@ type ComputeAutoscaling struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.minReplicas) || self.minReplicas <= self.replicas",message="replicas is below minReplicas: write at least minReplicas, or lower minReplicas first"
 // +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || self.replicas <= self.maxReplicas",message="replicas is above maxReplicas: write at most maxReplicas, or raise maxReplicas first"
 // +kubebuilder:validation:XValidation:rule="!has(self.rdma) || self.transport == 'RDMA'",message="rdma is for pools with transport: RDMA: write that, or leave rdma out"
+// +kubebuilder:validation:XValidation:rule="!has(self.spread) || !has(self.pod) || !has(self.pod.topologySpreadConstraints)",message="spread and pod.topologySpreadConstraints say where pods lie: write one of them"
 type ComputeServers struct {
 	// Replicas is how many compute servers there are. In a template it holds for the creation of
 	// the pool only; afterwards scale the pool: kubectl scale dmcp NAME --replicas=N.
@@ -92,6 +93,11 @@ type ComputeServers struct {
 	// pods, one after the other.
 	// +optional
 	RDMA *RDMASpec `json:"rdma,omitempty"`
+
+	// Spread puts the pods into different zones and racks, beside nodes. A change replaces the
+	// pods, one after the other.
+	// +optional
+	Spread *Spread `json:"spread,omitempty"`
 
 	// Pod says where and how the servers' pods run. A change replaces the pods, one after the
 	// other.

@@ -15,6 +15,7 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(self.persistence) || self.transport == 'TCP'",message="persistence is for pools with transport TCP: over RDMA the memory changes without its server. Write transport: TCP, or leave persistence out"
 // +kubebuilder:validation:XValidation:rule="!has(self.persistence) || !has(self.persistence.size) || quantity(string(self.persistence.size)).asInteger() >= 4 * quantity(string(self.memory)).asInteger() + 268435456",message="persistence.size is too small: write at least 4 times memory and 256Mi, or leave it out"
 // +kubebuilder:validation:XValidation:rule="!has(self.rdma) || !has(self.rdma.hugePages) || quantity(string(self.memory)).asInteger() % quantity(self.rdma.hugePages).asInteger() == 0",message="memory must be whole huge pages: write a multiple of rdma.hugePages"
+// +kubebuilder:validation:XValidation:rule="!has(self.spread) || !has(self.pod) || !has(self.pod.topologySpreadConstraints)",message="spread and pod.topologySpreadConstraints say where pods lie: write one of them"
 type MemoryServers struct {
 	// Servers is how many memory servers the pool has. It can be raised; new servers join the
 	// indexes of the pool.
@@ -54,6 +55,11 @@ type MemoryServers struct {
 	// memory is lost with its pod.
 	// +optional
 	Persistence *Persistence `json:"persistence,omitempty"`
+
+	// Spread puts the pods into different zones and racks, beside nodes. The copies of a
+	// volume never share a zone or a rack that is Required. A change is one of pod.
+	// +optional
+	Spread *Spread `json:"spread,omitempty"`
 
 	// Pod says where and how the servers' pods run. After a change what TCP pods hold is moved to
 	// new ones, one after the other. With RDMA, or with persistence and one copy, a change concerns

@@ -75,6 +75,13 @@ func TestRefusedAtCreation(t *testing.T) {
 		}
 	}
 	f(index, "servers: 2, memory: 512Mi}}", "servers: 2, memory: 512Mi, transport: RDMA}}\n  security: {fabricTLS: true}", "security.fabricTLS is for transport TCP")
+	for pool, at := range map[string]string{memoryPool: "memory: 512Mi", computePool: "replicas: 2"} {
+		f(pool, at, at+", spread: {}", "write zones, racks, or both")
+		f(pool, at, at+", spread: {zones: Always}", `supported values: "Preferred", "Required"`)
+		f(pool, at, at+", spread: {racks: Required}", "racks needs rackLabel")
+		f(pool, at, at+", spread: {zones: Required, rackLabel: a}", "racks needs rackLabel")
+		f(pool, at, at+", spread: {zones: Required}, pod: {topologySpreadConstraints: [{maxSkew: 1, topologyKey: a, whenUnsatisfiable: ScheduleAnyway}]}", "write one of them")
+	}
 	external := "an external name is a DNS name in lower case, such as index.example.com, or an IP address, without a port"
 	for _, bad := range []string{"demo.example.com:6379", "Demo.example.com", "a..b", "-a", "a.*.b", "https://a"} {
 		f(index, "design: DEX", fmt.Sprintf("design: DEX\n  endpoints: {externalNames: [%q]}", bad), external)

@@ -31,6 +31,7 @@ spec:
     template:
       servers: 1
       memory: 512Mi
+      spread: {zones: Preferred}
       pod: &pod
         runtimeClassName: CLASS
         hostAliases: [{ip: 192.0.2.7, hostnames: [proxy.corp]}]
@@ -42,7 +43,7 @@ spec:
           volumes: [{name: trust, configMap: {name: corporate-ca}}]
           securityContext: {$patch: replace, runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
   computePools:
-  - {name: compute, template: {replicas: 1, pod: *pod}}
+  - {name: compute, template: {replicas: 1, spread: {zones: Preferred}, pod: *pod}}
 `
 
 // TestPatchedPods: an API server takes the patch of a template and the pods that are made with it,
@@ -71,6 +72,9 @@ func TestPatchedPods(t *testing.T) {
 		}
 		if !slices.ContainsFunc(s.Tolerations, func(t corev1.Toleration) bool { return t.Key == "dedicated" }) {
 			t.Errorf("%s: %v", pod, s.Tolerations)
+		}
+		if len(s.TopologySpreadConstraints) != 2 || s.TopologySpreadConstraints[1].TopologyKey != corev1.LabelTopologyZone {
+			t.Errorf("%s: %v", pod, s.TopologySpreadConstraints)
 		}
 		if got := c.env(pod, "HTTPS_PROXY"); fmt.Sprint(got) != "[HTTPS_PROXY=http://proxy.corp:3128]" {
 			t.Errorf("%s: %v", pod, got)

@@ -27,6 +27,7 @@ func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, temp
 		"--password-file=" + config.PasswordFile,
 		"--name=" + PodName(pool.Name, id),
 	})
+	wider(p, spec.Spread, pool.Name, dmv1.ComponentCompute)
 	p.Labels[dmv1.LabelIndex] = pool.Spec.IndexName
 	p.Annotations[dmv1.AnnotationIdentity] = identity
 	p.Annotations[dmv1.AnnotationTemplate] = template

@@ -17,7 +17,7 @@ const envPodUID = "POD_UID"
 // MemoryCopy is the pod of a further copy of a volume. Its process begins with an empty memory and
 // serves nothing until a view names it, so it has arguments that an image which knows no copies
 // refuses to start with. It never lies on a node of another copy, and in another zone if there is
-// one. Its memory may be on a disk: views name the claim then, and the pod comes and goes.
+// one; spread of the pool may insist on it. Its memory may be on a disk: views name the claim then, and the pod comes and goes.
 func MemoryCopy(pool *dmv1.DMMemoryPool, id, volume int, image string, claim *corev1.PersistentVolumeClaim) *corev1.Pod {
 	p := memoryPod(pool, id, volume, image)
 	p.Labels[dmv1.LabelVolume] = strconv.Itoa(volume)
@@ -46,8 +46,19 @@ func MemoryCopy(pool *dmv1.DMMemoryPool, id, volume int, image string, claim *co
 	}
 	a := affinity.PodAntiAffinity
 	a.RequiredDuringSchedulingIgnoredDuringExecution = append(slices.Clone(a.RequiredDuringSchedulingIgnoredDuringExecution), apart(corev1.LabelHostname))
-	a.PreferredDuringSchedulingIgnoredDuringExecution = append(slices.Clone(a.PreferredDuringSchedulingIgnoredDuringExecution),
-		corev1.WeightedPodAffinityTerm{Weight: 100, PodAffinityTerm: apart(corev1.LabelTopologyZone)})
+	a.PreferredDuringSchedulingIgnoredDuringExecution = slices.Clone(a.PreferredDuringSchedulingIgnoredDuringExecution)
+	all := domains(pool.Spec.Spread)
+	if !slices.ContainsFunc(all, func(d domain) bool { return d.label == corev1.LabelTopologyZone }) {
+		all = append(all, domain{corev1.LabelTopologyZone, dmv1.SpreadPreferred})
+	}
+	for _, d := range all {
+		if d.rule == dmv1.SpreadRequired {
+			a.RequiredDuringSchedulingIgnoredDuringExecution = append(a.RequiredDuringSchedulingIgnoredDuringExecution, apart(d.label))
+			continue
+		}
+		a.PreferredDuringSchedulingIgnoredDuringExecution = append(a.PreferredDuringSchedulingIgnoredDuringExecution,
+			corev1.WeightedPodAffinityTerm{Weight: 100, PodAffinityTerm: apart(d.label)})
+	}
 	p.Spec.Affinity = affinity
 	return p
 }

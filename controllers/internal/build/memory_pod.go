@@ -52,6 +52,7 @@ func memoryPod(pool *dmv1.DMMemoryPool, id, volume int, image string) *corev1.Po
 		"--tls-dir=" + config.TLSDir,
 	}
 	p := pod(pool.Name, pool.Namespace, dmv1.ComponentMemory, id, spec.Pod, image, args)
+	wider(p, spec.Spread, pool.Name, dmv1.ComponentMemory)
 	c := &p.Spec.Containers[0]
 	c.Ports = append(c.Ports,
 		corev1.ContainerPort{Name: "control", ContainerPort: config.PortControl},

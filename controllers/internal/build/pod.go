@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -79,20 +78,6 @@ func probe(path string, period, failures int32) *corev1.Probe {
 		FailureThreshold: failures,
 		TimeoutSeconds:   2,
 	}
-}
-
-// spread puts the pods of a pool on different nodes as far as there are nodes, unless the template
-// says otherwise.
-func spread(pool, component string, given []corev1.TopologySpreadConstraint) []corev1.TopologySpreadConstraint {
-	if len(given) > 0 {
-		return given
-	}
-	return []corev1.TopologySpreadConstraint{{
-		MaxSkew:           1,
-		TopologyKey:       corev1.LabelHostname,
-		WhenUnsatisfiable: corev1.ScheduleAnyway,
-		LabelSelector:     &metav1.LabelSelector{MatchLabels: selector(pool, component)},
-	}}
 }
 
 func secretVolume(name, secret string, items ...corev1.KeyToPath) corev1.Volume {
