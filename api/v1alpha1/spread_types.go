@@ -1,7 +1,6 @@
 package v1alpha1
 
-// SpreadRule says whether pods are spread as far as it goes, or are not made where they would not
-// be.
+// SpreadRule is how strictly pods are spread.
 // +kubebuilder:validation:Enum=Preferred;Required
 type SpreadRule string
 

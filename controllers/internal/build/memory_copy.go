@@ -14,10 +14,11 @@ import (
 // envPodUID is the variable from which a copy's arguments have the UID of its pod.
 const envPodUID = "POD_UID"
 
-// MemoryCopy is the pod of a further copy of a volume. Its process begins with an empty memory and
-// serves nothing until a view names it, so it has arguments that an image which knows no copies
-// refuses to start with. It never lies on a node of another copy, and in another zone if there is
-// one; spread of the pool may insist on it. Its memory may be on a disk: views name the claim then, and the pod comes and goes.
+// MemoryCopy is the pod of a further copy of a volume. Its process begins with an empty memory
+// and serves nothing until a view names it, so it has arguments that an image which knows no
+// copies refuses to start with. It never lies on a node of another copy, and in another zone if
+// there is one; spread of the pool may insist on it. Its memory may be on a disk: views name
+// the claim then, and the pod comes and goes.
 func MemoryCopy(pool *dmv1.DMMemoryPool, id, volume int, image string, claim *corev1.PersistentVolumeClaim) *corev1.Pod {
 	p := memoryPod(pool, id, volume, image)
 	p.Labels[dmv1.LabelVolume] = strconv.Itoa(volume)
