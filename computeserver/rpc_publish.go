@@ -17,27 +17,43 @@ import (
 // gave it up, does not come behind later ones. Safe for concurrent use.
 type arrivals struct {
 	mu   sync.Mutex
-	last map[uint32]arrival // by server, of which there are as many as maps ever had
+	last map[uint32]*arrival // by server, of which there are as many as maps ever had
 }
 
-type arrival struct{ process, number uint64 }
+// arrival is the last batch of a server. Its lock is held while a batch is delivered: batches of
+// one server wait for each other, and for no other server's.
+type arrival struct {
+	mu              sync.Mutex
+	process, number uint64
+}
 
 // mostSenders bounds arrivals; ids of servers are few and are used again.
 const mostSenders = 4096
 
 // inOrder runs deliver unless the batch is late.
 func (a *arrivals) inOrder(req *rpcv1.PublishRequest, deliver func()) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	was := a.last[req.Server]
+	was := a.of(req.Server)
+	was.mu.Lock()
+	defer was.mu.Unlock()
 	if was.process == req.Process && req.Number <= was.number {
 		return
 	}
-	if a.last == nil || len(a.last) >= mostSenders {
-		a.last = map[uint32]arrival{}
-	}
-	a.last[req.Server] = arrival{req.Process, req.Number}
+	was.process, was.number = req.Process, req.Number
 	deliver()
+}
+
+func (a *arrivals) of(server uint32) *arrival {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	was := a.last[server]
+	if was == nil {
+		if a.last == nil || len(a.last) >= mostSenders {
+			a.last = map[uint32]*arrival{}
+		}
+		was = &arrival{}
+		a.last[server] = was
+	}
+	return was
 }
 
 // errOfServers is what a program is told that calls Publish.

@@ -37,7 +37,8 @@ type Subscriber interface {
 // Pattern is which channels a pattern matches.
 type Pattern struct {
 	Matches func(channel []byte) bool
-	Work    int // how many comparisons Matches takes at most for each byte of a channel
+	Work    int    // how many comparisons Matches takes at most for each byte of a channel
+	User    string // whose subscription made the topic: it takes of that user's share
 }
 
 // Bounds of names, so that a look at all patterns takes a bounded time.
@@ -47,11 +48,19 @@ const (
 	MaxWork     = 8 * MaxPatterns // of these together
 )
 
+// shareFree is how many times what then stays free one user may take of each bound, as of buffers:
+// one that takes all it may leaves a quarter of what was free.
+const shareFree = 3
+
+// share is what the patterns of one user take.
+type share struct{ patterns, work int }
+
 // Table is who has subscribed to what. The zero Table is empty. Safe for concurrent use.
 type Table struct {
 	mu    sync.RWMutex
 	names [Kinds]map[string]*topic
-	work  int // of all patterns
+	all   share
+	users map[string]share
 }
 
 // topic is a name with subscribers; there is none without.
@@ -62,7 +71,7 @@ type topic struct {
 }
 
 // Subscribe adds a subscription; it is none if there is this one already. pattern is nil for other
-// kinds. It reports false if there are MaxPatterns others, or MaxWork of them is taken, and does
+// kinds. It reports false if there is no room for the pattern, in all or for its user, and does
 // nothing then.
 func (t *Table) Subscribe(kind Kind, name string, pattern *Pattern, s Subscriber) bool {
 	t.mu.Lock()
@@ -70,10 +79,10 @@ func (t *Table) Subscribe(kind Kind, name string, pattern *Pattern, s Subscriber
 	of := t.names[kind][name]
 	if of == nil {
 		if pattern != nil {
-			if len(t.names[kind]) >= MaxPatterns || t.work+pattern.Work > MaxWork {
+			if !t.roomLocked(pattern) {
 				return false
 			}
-			t.work += pattern.Work
+			t.takeLocked(pattern, 1)
 		}
 		if t.names[kind] == nil {
 			t.names[kind] = map[string]*topic{}
@@ -86,6 +95,26 @@ func (t *Table) Subscribe(kind Kind, name string, pattern *Pattern, s Subscriber
 		of.subscribers = append(of.subscribers, s)
 	}
 	return true
+}
+
+// roomLocked reports whether there is room for one more pattern.
+func (t *Table) roomLocked(p *Pattern) bool {
+	free := share{MaxPatterns - t.all.patterns - 1, MaxWork - t.all.work - p.Work}
+	mine := t.users[p.User]
+	return mine.patterns+1 <= shareFree*free.patterns && mine.work+p.Work <= shareFree*free.work
+}
+
+// takeLocked notes one more pattern, or with -1 one less.
+func (t *Table) takeLocked(p *Pattern, n int) {
+	mine := t.users[p.User]
+	mine.patterns, mine.work = mine.patterns+n, mine.work+n*p.Work
+	t.all.patterns, t.all.work = t.all.patterns+n, t.all.work+n*p.Work
+	if t.users == nil {
+		t.users = map[string]share{}
+	}
+	if t.users[p.User] = mine; mine.patterns == 0 {
+		delete(t.users, p.User)
+	}
 }
 
 // Unsubscribe takes a subscription away. Nothing is pushed by it any more.
@@ -108,7 +137,7 @@ func (t *Table) Unsubscribe(kind Kind, name string, s Subscriber) {
 	delete(of.at, s)
 	if last == 0 {
 		if of.pattern != nil {
-			t.work -= of.pattern.Work
+			t.takeLocked(of.pattern, -1)
 		}
 		delete(t.names[kind], name)
 	}

@@ -141,18 +141,40 @@ func TestOrder(t *testing.T) {
 
 // TestBounds: a server has a bounded number of different patterns, and a list one of bytes.
 func TestBounds(t *testing.T) {
-	var table Table
+	var table, hard Table
 	r := &reader{}
-	for i := range MaxPatterns {
-		if !table.Subscribe(Patterns, fmt.Sprint(i), startsWith("x"), r) {
-			t.Fatalf("pattern %d was refused", i)
+	of := func(user string, work int) *Pattern { return &Pattern{startsWith("x").Matches, work, user} }
+	fill := func(t *Table, user string, work int) (n int) {
+		for t.Subscribe(Patterns, fmt.Sprint(user, n), of(user, work), r) {
+			n++
 		}
+		return n
 	}
-	if table.Subscribe(Patterns, "x", startsWith("x"), r) || table.Names(Patterns) != MaxPatterns {
-		t.Error("one pattern too many was taken")
+	// One user takes three quarters, and another one three quarters of what is left.
+	if one, other := fill(&table, "", 1), fill(&table, "b", 1); one != MaxPatterns*3/4 || other != MaxPatterns*3/16 {
+		t.Errorf("two users have %d and %d patterns", one, other)
 	}
-	if !table.Subscribe(Patterns, "7", startsWith("x"), &reader{}) {
+	if one, other := fill(&hard, "", 1000), fill(&hard, "b", 1000); one != 60 || other != 15 {
+		t.Errorf("two users have %d and %d patterns that take much", one, other)
+	}
+	if !table.Subscribe(Patterns, "7", of("b", 1), &reader{}) {
 		t.Error("a pattern that there is was refused")
+	}
+	table.Unsubscribe(Patterns, "b0", r)
+	if !table.Subscribe(Patterns, "c", of("b", 1), r) || table.Subscribe(Patterns, "d", of("b", 1), r) {
+		t.Error("in place of a pattern there is room for one")
+	}
+	for i := range MaxPatterns {
+		table.Subscribe(Patterns, fmt.Sprint("users ", i), of(fmt.Sprint(i), 1), r)
+	}
+	if n := table.Names(Patterns); n != MaxPatterns-1 { // the last one would leave nothing free
+		t.Errorf("users have %d patterns", n)
+	}
+	for name := range hard.names[Patterns] {
+		hard.Unsubscribe(Patterns, name, r)
+	}
+	if hard.all != (share{}) || len(hard.users) != 0 {
+		t.Errorf("without patterns %+v is taken, by %v", hard.all, hard.users)
 	}
 	if names, more := table.List(Patterns, func([]byte) (is, enough bool) { return true, false }, 10); !more || len(names) != 4 {
 		t.Errorf("%q, more = %v; want 0, 1, 10 and 100", names, more)

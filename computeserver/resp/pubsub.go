@@ -97,10 +97,11 @@ func (c *conn) subscribe(kind pubsub.Kind, names [][]byte) {
 		var pattern *pubsub.Pattern
 		if kind == pubsub.Patterns {
 			pattern = matcher(b)
+			pattern.User = text(&c.who.user)
 		}
 		if !c.s.topics.Subscribe(kind, name, pattern, s) {
 			c.leaveIfNone()
-			c.replyError(fmt.Sprintf("ERR connections of this server have subscribed to as many patterns as possible, which is %d, and fewer of those with much behind their first *; subscribe to channels", pubsub.MaxPatterns))
+			c.replyError(fmt.Sprintf("ERR connections of this server, or those of this user, have subscribed to as many patterns as possible: a server has %d, and fewer of those with much behind their first *, of which one user may take three quarters; subscribe to channels", pubsub.MaxPatterns))
 			return
 		}
 		if s.names[kind] == nil {
