@@ -36,8 +36,9 @@ func TestPatchedPods(t *testing.T) {
 	s.eventually(3*long, "all pods have the sidecar, and are ready", func() (bool, string) {
 		pods := s.kubectl("get", "pods", "--selector=app.kubernetes.io/managed-by=dmindex",
 			`--output=jsonpath={range .items[*]}{.metadata.name} {.spec.containers[*].name} {.status.containerStatuses[*].ready}{"\n"}{end}`)
-		done := strings.Count(pods, "\n") == 4
-		for _, line := range strings.Split(strings.TrimSpace(pods), "\n") {
+		lines := strings.Split(strings.TrimSpace(pods), "\n")
+		done := len(lines) == 4
+		for _, line := range lines {
 			done = done && strings.HasSuffix(line, " reader true true")
 		}
 		return done, pods
