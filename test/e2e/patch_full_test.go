@@ -30,7 +30,7 @@ func TestPatchedPods(t *testing.T) {
 	e.begin("patched")
 	patch(`{"volumes": [{"name": "trust", "configMap": {"name": "trust"}}], "containers": [
 		{"name": "SERVER", "volumeMounts": [{"name": "trust", "mountPath": "/trust", "readOnly": true}]},
-		{"name": "reader", "image": "` + target.toolsImage + `", "command": ["sh", "-c", "cat /trust/ca && sleep infinity"],
+		{"name": "reader", "image": "` + target.toolsImage + `", "command": ["sh", "-c", "cat /trust/ca && echo && sleep infinity"],
 		 "volumeMounts": [{"name": "trust", "mountPath": "/trust"}],
 		 "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]}`)
 	s.eventually(3*long, "all pods have the sidecar, and are ready", func() (bool, string) {
