@@ -30,7 +30,7 @@ func TestFlushSaysWhatItDid(t *testing.T) {
 		}
 	})
 	r.Send(computeservertest.Command("FLUSHALL"))
-	// Keys of a part are deleted side by side: how many of the fifth one is told by the reply alone.
+	// Keys of a part are deleted side by side, so how many of the fifth one are gone differs.
 	const four = 4 * flushPart
 	got, left := r.Line(), c.store.Len()
 	var deleted int
