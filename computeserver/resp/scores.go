@@ -29,10 +29,13 @@ func scoreOf(b []byte) (float64, bool) {
 	return score, ok && (!math.IsInf(score, 0) || bytes.ContainsAny(b, "iI")) && (score != 0 || !bytes.ContainsAny(mantissa(b), "123456789"))
 }
 
+// exact is up to where each integer is a float64.
+const exact = 1 << 53
+
 // double reads a number as strtod of C does; one that is too large is infinite.
 func double(b []byte) (float64, bool) {
-	if f, ok := whole(b); ok {
-		return f, true
+	if n, ok := engine.ParseInteger(b); ok && -exact <= n && n <= exact { // as scores mostly are
+		return float64(n), true
 	}
 	if _, ok := engine.IsFloat(b); !ok {
 		return 0, false
@@ -43,26 +46,6 @@ func double(b []byte) (float64, bool) {
 	}
 	f, err := strconv.ParseFloat(text, 64)
 	return f, err == nil || errors.Is(err, strconv.ErrRange)
-}
-
-// whole reads a whole number of up to 15 digits, which a score mostly is: as a float64 it is exact.
-// It is false of everything else, numbers or not.
-func whole(b []byte) (f float64, ok bool) {
-	digits := bytes.TrimPrefix(b, []byte("-"))
-	if len(digits) == 0 || len(digits) > 15 || digits[0] == '0' {
-		return 0, false
-	}
-	n := int64(0)
-	for _, d := range digits {
-		if d < '0' || d > '9' {
-			return 0, false
-		}
-		n = 10*n + int64(d-'0')
-	}
-	if len(digits) < len(b) {
-		n = -n
-	}
-	return float64(n), true
 }
 
 // mantissa is a decimal number without its exponent.
