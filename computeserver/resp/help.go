@@ -8,15 +8,6 @@ import (
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 )
 
-// hasSubcommands reports whether the command's first argument is a subcommand.
-func (k *command) hasSubcommands() bool {
-	switch k.name {
-	case "acl", "client", "command", "config", "latency", "memory", "object", "pubsub", "script", "slowlog":
-		return true
-	}
-	return false
-}
-
 // helps makes a command with subcommands answer HELP: its subcommands, and what they do.
 func helps(k *command, run func(c *conn, args [][]byte)) func(c *conn, args [][]byte) {
 	lines := []string{strings.ToUpper(k.name) + " <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"}

@@ -16,7 +16,7 @@ func TestHelp(t *testing.T) {
 	conn := c.quiet(1)
 	all := 0
 	for _, k := range commands {
-		if !k.hasSubcommands() {
+		if !k.subs {
 			continue
 		}
 		all++

@@ -40,6 +40,7 @@ type command struct {
 
 	counted bool // its keys are behind an argument that says how many: EVAL
 	bySum   bool // its script is named by its sum
+	subs    bool // its first argument is a subcommand, of which HELP is one
 	paired  bool // pairs of keys and values are behind an argument that says how many: MSETEX
 
 	open  bool  // may be used before AUTH
@@ -69,7 +70,7 @@ func (k keysAt) until(args int) int {
 
 // fullName is the name, with that of the subcommand where there are such, as Redis writes it.
 func (k *command) fullName(args [][]byte) string {
-	if k.hasSubcommands() && len(args) > 1 {
+	if k.subs && len(args) > 1 {
 		return k.name + "|" + strings.ToLower(fmt.Sprintf("%.64s", args[1]))
 	}
 	return k.name
@@ -149,9 +150,9 @@ func init() {
 		{name: "type", usage: "key", does: "`string`, `hash`, `zset`, or `none` if the key is not there",
 			arity: 2, keys: oneKey, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdType},
 		{name: "object", usage: "ENCODING|IDLETIME|REFCOUNT|FREQ key", does: "how Redis would store the value that was set, 0, 1 and an error: what is asked for, and how often, is not noted. Null if the key is not there",
-			arity: -2, keys: subKey, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdObject},
+			arity: -2, keys: subKey, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdObject, subs: true},
 		{name: "memory", usage: "USAGE key [SAMPLES n]", does: "the bytes of key and value, or null",
-			arity: -2, keys: subKey, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdMemory},
+			arity: -2, keys: subKey, kind: rpcv1.Operation_LOOKUP, run: (*conn).cmdMemory, subs: true},
 		{name: "incr", usage: "key", does: "the value, an integer of 64 bits, plus 1. A missing key is 0",
 			arity: 2, keys: oneKey, kind: rpcv1.Operation_INCREMENT, reply: replyNumber, read: addsOne},
 		{name: "decr", usage: "key", does: "as `INCR`, minus 1",
@@ -279,11 +280,11 @@ func init() {
 		{name: "time", does: "seconds since 1970, and microseconds", arity: 1, run: (*conn).cmdTime, queue: true},
 		{name: "select", usage: "0", does: "`OK`. An index is one database: another number is refused, and then every command of the connection that touches the index, also those of the same pipeline, until `SELECT 0` or `RESET`. So what was meant for another database never changes this one",
 			arity: 2, run: (*conn).cmdSelect},
-		{name: "command", usage: "[COUNT|DOCS [name ...]|GETKEYS command|INFO [name ...]|LIST]", does: "these commands", arity: -1, run: (*conn).cmdCommand},
-		{name: "client", usage: "SETNAME|GETNAME|ID|INFO|LIST|KILL|SETINFO|NO-EVICT|NO-TOUCH|REPLY|CAPA|MAINT_NOTIFICATIONS|TRACKING|CACHING|GETREDIR", does: "as in Redis, as far as clients and tools need it. With `TRACKING` every pipeline that touches the index is followed by the message that no key is valid, so a client keeps nothing; `BCAST` and `REDIRECT` are refused", arity: -2, run: (*conn).cmdClient},
-		{name: "config", usage: "GET pattern [pattern ...]", does: "some settings that clients ask for to start", arity: -2, run: (*conn).cmdConfig},
+		{name: "command", usage: "[COUNT|DOCS [name ...]|GETKEYS command|INFO [name ...]|LIST]", does: "these commands", arity: -1, run: (*conn).cmdCommand, subs: true},
+		{name: "client", usage: "SETNAME|GETNAME|ID|INFO|LIST|KILL|SETINFO|NO-EVICT|NO-TOUCH|REPLY|CAPA|MAINT_NOTIFICATIONS|TRACKING|CACHING|GETREDIR", does: "as in Redis, as far as clients and tools need it. With `TRACKING` every pipeline that touches the index is followed by the message that no key is valid, so a client keeps nothing; `BCAST` and `REDIRECT` are refused", arity: -2, run: (*conn).cmdClient, subs: true},
+		{name: "config", usage: "GET pattern [pattern ...]", does: "some settings that clients ask for to start", arity: -2, run: (*conn).cmdConfig, subs: true},
 		{name: "hello", usage: "[2|3] [AUTH user password] [SETNAME name]", does: "as in Redis", arity: -1, run: (*conn).cmdHello, open: true},
-		{name: "acl", usage: "WHOAMI", does: "the user of the connection", arity: -2, run: (*conn).cmdACL},
+		{name: "acl", usage: "WHOAMI", does: "the user of the connection", arity: -2, run: (*conn).cmdACL, subs: true},
 		{name: "auth", usage: "[user] password", does: "`OK`: [users](security.md#users) and their passwords; that of the user `default` is in the Secret `<index>-conn`. Where the user `default` has no password, `AUTH default x` is `OK` with any, and `AUTH x` the error of Redis",
 			arity: -2, run: (*conn).cmdAuth, open: true},
 		{name: "quit", does: "`OK`, and the connection ends", arity: -1, run: (*conn).cmdQuit, open: true, now: true, listening: true},
@@ -315,7 +316,7 @@ func init() {
 		{name: "publish", usage: "channel message", does: "how many subscribers **of this server** get the message; those of the other servers get it too, and are not counted. Commands of the pipeline before it are done, and durable, first",
 			arity: 3, run: (*conn).cmdPublish, queue: true, needs: toPublish},
 		{name: "pubsub", usage: "CHANNELS [pattern]|NUMSUB [channel ...]|NUMPAT|SHARDCHANNELS [pattern]|SHARDNUMSUB [channel ...]", does: "of all servers: the channels with subscribers that the user may use, in order; each channel with how many have subscribed to it; how many patterns have subscribers, where one at two servers counts twice. A server that does not answer within a second is left out",
-			arity: -2, run: (*conn).cmdPubSub, queue: true, needs: toUseChannels},
+			arity: -2, run: (*conn).cmdPubSub, subs: true, queue: true, needs: toUseChannels},
 		{name: "ssubscribe", usage: "channel [channel ...]", does: "as `SUBSCRIBE`, to channels of `SPUBLISH`, which are others than those of `PUBLISH`",
 			arity: -2, run: (*conn).cmdSSubscribe, queue: true, listening: true, needs: toHear},
 		{name: "sunsubscribe", usage: "[channel ...]", does: "as `UNSUBSCRIBE`, of channels of `SPUBLISH`",
@@ -323,19 +324,19 @@ func init() {
 		{name: "spublish", usage: "channel message", does: "as `PUBLISH`, to those who have subscribed with `SSUBSCRIBE`. All servers have all channels: no slot decides, and no pattern matches",
 			arity: 3, run: (*conn).cmdPublish, queue: true, needs: toPublish},
 		{name: "slowlog", usage: "GET [count]|LEN|RESET", does: "the last pipelines of this server that took 10 ms or more, at most 128, the last one first: number, when, microseconds, arguments, address and name of the client. Of a pipeline of several commands the first one is shown",
-			arity: -2, run: (*conn).cmdSlowLog, queue: true, needs: toReadAll},
+			arity: -2, run: (*conn).cmdSlowLog, subs: true, queue: true, needs: toReadAll},
 		{name: "monitor", does: "`OK`, and then a line for each command that this server runs, as in Redis: see [Monitors](#monitors)",
 			arity: 1, run: (*conn).cmdMonitor, queue: true, needs: toSeeAll},
 		{name: "latency", usage: "DOCTOR|HISTORY event|LATEST|RESET [event ...]", does: "no events, as of a Redis that watches none; `DOCTOR` says what to look at instead",
-			arity: -2, run: (*conn).cmdLatency, queue: true},
+			arity: -2, run: (*conn).cmdLatency, subs: true, queue: true},
 		{name: "script", usage: "LOAD script|EXISTS sum [sum ...]|FLUSH [ASYNC|SYNC]|KILL", does: "the script's sum; 1 for each script that this server has, else 0; `OK`, for users who may read and write every key; `NOTBUSY`: a script ends by itself",
-			arity: -2, run: (*conn).cmdScript},
+			arity: -2, run: (*conn).cmdScript, subs: true},
 	} {
 		k.slot = len(CommandNames)
 		k.value = cmp.Or(k.value, 2)
 		k.single, k.is = k.keys == oneKey, k.kind.Traits()
 		k.data = k.data || k.kind.Known()
-		if k.hasSubcommands() {
+		if k.subs {
 			k.run = helps(&k, k.run)
 		}
 		CommandNames = append(CommandNames, k.name)
