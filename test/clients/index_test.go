@@ -26,7 +26,7 @@ const (
 // indexes are the addresses of an index over each transport: those of its compute servers.
 var indexes = map[string][]string{"shm": nil, "tcp": nil}
 
-// pages are the status pages of indexes, each by the address of the server that it speaks of.
+// pages are the status pages of the first compute servers.
 var pages = map[string]string{}
 
 func TestMain(m *testing.M) {
@@ -46,7 +46,7 @@ func run(m *testing.M) (code int, err error) {
 			return 1, startErr
 		}
 		defer func() { err = errors.Join(err, stop()) }()
-		indexes[transport], pages[addresses[0]] = addresses, page
+		indexes[transport], pages[transport] = addresses, page
 	}
 	return m.Run(), nil
 }
@@ -100,15 +100,20 @@ func start(transport string) (addresses []string, page string, stop func() error
 	}, nil
 }
 
-// each runs f against the first compute server of each index.
-func each(t *testing.T, f func(t *testing.T, ctx context.Context, address string)) {
+// eachIndex runs f against each index: the addresses of its compute servers, and its status page.
+func eachIndex(t *testing.T, f func(t *testing.T, ctx context.Context, addresses []string, page string)) {
 	for transport, addresses := range indexes {
 		t.Run(transport, func(t *testing.T) {
 			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 			defer stop()
-			f(t, ctx, addresses[0])
+			f(t, ctx, addresses, pages[transport])
 		})
 	}
+}
+
+// each runs f against the first compute server of each index.
+func each(t *testing.T, f func(t *testing.T, ctx context.Context, address string)) {
+	eachIndex(t, func(t *testing.T, ctx context.Context, addresses []string, _ string) { f(t, ctx, addresses[0]) })
 }
 
 // is checks what a call returned, and prints a line for it.

@@ -14,13 +14,9 @@ import (
 
 // eachPair runs f against two compute servers of each index: one to listen at, one to publish at.
 func eachPair(t *testing.T, f func(t *testing.T, ctx context.Context, listen, publish string)) {
-	for transport, addresses := range indexes {
-		t.Run(transport, func(t *testing.T) {
-			ctx, stop := context.WithTimeout(t.Context(), time.Minute)
-			defer stop()
-			f(t, ctx, addresses[0], addresses[len(addresses)-1])
-		})
-	}
+	eachIndex(t, func(t *testing.T, ctx context.Context, addresses []string, _ string) {
+		f(t, ctx, addresses[0], addresses[len(addresses)-1])
+	})
 }
 
 // fromScript publishes ARGV[2] on ARGV[1].
