@@ -37,7 +37,7 @@ func (r namesakesRun) do() namesakesReport {
 	w := &idWorld{
 		Stage:  &simtest.Stage{World: world, Random: random, Drift: simDrift},
 		fabric: sim.New(world, sim.Options{Plan: plan, Flaws: sim.Flaws{Control: r.wrong == idUnmirrored}}), wrong: r.wrong,
-		latest: map[uint16]uint32{}, living: map[uint32]bool{}, doomed: map[uint32]bool{}, suspects: map[uint32]bool{},
+		latest: map[uint16]uint32{}, living: map[uint32]bool{}, doomed: map[uint32]bool{}, suspects: map[uint32]suspicion{},
 	}
 	err := world.Run(func(p *simenv.Process) {
 		w.main = p

@@ -230,7 +230,7 @@ func (h *idClient) renew() {
 		case err == nil:
 			seat.until = asked + simLease*7/8
 		case errors.Is(err, ledger.ErrFenced):
-			h.w.suspect(h.number)
+			h.w.suspect(nil, h.number)
 			h.closed = true
 			return
 		}

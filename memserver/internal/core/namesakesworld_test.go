@@ -33,7 +33,13 @@ type idWorld struct {
 	living   map[uint32]bool   // clients whose process runs and did not end them
 	dead     []uint32          // clients whose process is gone, or gave them up
 	doomed   map[uint32]bool   // somebody asked for their fence, or their lease was over
-	suspects map[uint32]bool   // clients that are fenced, and it is not known why
+	suspects map[uint32]suspicion
+}
+
+// suspicion says which server had a client fenced at which time, when it was not known why.
+type suspicion struct {
+	server *idServer // nil if the client was told so
+	at     time.Duration
 }
 
 // idMistake is a fault put in on purpose.
@@ -79,6 +85,7 @@ func (s *idServer) serve() {
 			for number := range s.w.living { //env:real all of them are looked at
 				s.w.doomed[number] = s.w.doomed[number] || l.Fenced(simIndex, number)
 			}
+			s.w.undone(s, l)
 		}
 		s.w.After(s.w.UpTo(2*simLease), nil, s.serve)
 	})
@@ -129,7 +136,7 @@ func (s *idServer) open(p *simenv.Process) (err error) {
 		binary.NativeEndian.PutUint64(t[:], p.Uint64())
 		return t
 	}
-	c := New(p, a, random, s.memory[1].Bytes, simLease, slog.New(idHandler{w}))
+	c := New(p, a, random, s.memory[1].Bytes, simLease, slog.New(idHandler{w, s}))
 	half, err := w.fabric.NewServerOf(p, s.address, verbs.ServerOptions{Memory: s.memory, Incarnation: 1, Admission: admission{c.tokens, "sim", nil}})
 	if err != nil {
 		return err
@@ -168,14 +175,20 @@ func (m *idProvider) Fence(match func(verbs.Peer) bool, limit time.Duration) err
 }
 
 // idHandler hears of leases that are over.
-type idHandler struct{ w *idWorld }
+type idHandler struct {
+	w *idWorld
+	s *idServer
+}
 
 func (idHandler) Enabled(context.Context, slog.Level) bool { return true }
 func (h idHandler) WithAttrs([]slog.Attr) slog.Handler     { return h }
 func (h idHandler) WithGroup(string) slog.Handler          { return h }
 
 func (h idHandler) Handle(_ context.Context, r slog.Record) error {
-	if r.Message == "fencing a client that did not renew its lease" {
+	switch r.Message {
+	case "clients whose lease is over cannot be fenced yet": // the ledger is what it was
+		h.w.undone(h.s, h.s.ledgerOf())
+	case "fencing a client that did not renew its lease":
 		r.Attrs(func(a slog.Attr) bool {
 			if a.Key == "client" {
 				h.w.doomed[uint32(a.Value.Uint64())] = true
@@ -314,7 +327,7 @@ func (w *idWorld) look() {
 		l := s.core.Accounts.ledger
 		for number := range w.living { //env:real any of them is a fault
 			if l.Fenced(simIndex, number) || l.Complete(simIndex, number) {
-				w.suspect(number)
+				w.suspect(s, number)
 			}
 		}
 		for peer := range s.core.Accounts.leases.dead { //env:real any of them is a fault
@@ -325,18 +338,30 @@ func (w *idWorld) look() {
 	}
 }
 
-// suspect is told that a client is fenced. A server says a little later that a
-// lease was over, or when it goes on, if it stands still.
-func (w *idWorld) suspect(number uint32) {
-	if w.doomed[number] || w.suspects[number] {
+// suspect is told that a server has a client fenced, or (nil) that the client heard so. The server
+// says a little later that a lease was
+// over, or when it goes on, if it stands still.
+func (w *idWorld) suspect(s *idServer, number uint32) {
+	if before, known := w.suspects[number]; known && (s != nil || before.server == nil) || w.doomed[number] {
 		return
 	}
-	w.suspects[number] = true
+	seen := suspicion{s, w.World.Now()}
+	w.suspects[number] = seen
 	w.After(2*simLease, nil, func() {
-		if !w.doomed[number] {
+		if w.suspects[number] == seen && !w.doomed[number] {
 			w.Report("client %d lives, and is fenced, and nobody asked for it", number)
 		}
 	})
+}
+
+// undone is told that a server takes a change back that it could not store. Nobody has heard of it
+// but the judge, which looks at ledgers that are being stored.
+func (w *idWorld) undone(s *idServer, l *ledger.Ledger) {
+	for number, seen := range w.suspects { //env:real all of them are looked at
+		if seen.server == s && !l.Fenced(simIndex, number) {
+			delete(w.suspects, number)
+		}
+	}
 }
 
 // epochsOf says what a client knows of epochs: nothing.
