@@ -339,8 +339,7 @@ func (w *idWorld) look() {
 }
 
 // suspect is told that a server has a client fenced, or (nil) that the client heard so. The server
-// says a little later that a lease was
-// over, or when it goes on, if it stands still.
+// says a little later that a lease was over, or when it goes on, if it stands still.
 func (w *idWorld) suspect(s *idServer, number uint32) {
 	if before, known := w.suspects[number]; known && (s != nil || before.server == nil) || w.doomed[number] {
 		return

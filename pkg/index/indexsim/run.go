@@ -104,9 +104,9 @@ func (run Run) Do() Report {
 	}
 	if sh.lease > 0 {
 		menu.Kinds, menu.Longest, menu.Most = sim.OrFailOvers(run.Seed, run.Flaws, deadly...), 2*sh.lease, 5
-		if slices.Contains(menu.Kinds, sim.FailOver) && !sh.full && !sh.hoards {
-			// Each session opens a client of its own at a fail-over, and those before have their
-			// chunks until their leases end.
+		if !sh.full && !sh.hoards {
+			// Each session opens a client of its own when a memory server fails over or restarts.
+			// Those before have their chunks until their leases end.
 			chunks *= 3
 		}
 	}
