@@ -14,6 +14,9 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/papers"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/report"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 )
 
 // benchFlags are the flags of bench as they were given.
@@ -150,10 +153,10 @@ func (f *benchFlags) runs(progress io.Writer) ([]*bench.Run, error) {
 				for _, clients := range f.clients {
 					r := base
 					r.Design, r.Transport, r.Clients = design, transport, clients
-					if r.Workload, err = bench.LookupWorkload(name); err != nil {
+					if r.Workload, err = workload.ByName(name); err != nil {
 						return nil, err
 					}
-					if r.Distribution, err = bench.ParseDistribution(r.Workload.DistributionOr(f.distribution)); err != nil {
+					if r.Distribution, err = workload.ParseDistribution(r.Workload.DistributionOr(f.distribution)); err != nil {
 						return nil, err
 					}
 					if err := r.Check(); err != nil {
@@ -170,7 +173,7 @@ func (f *benchFlags) runs(progress io.Writer) ([]*bench.Run, error) {
 // doFigure does an experiment. What was not given is the paper's, or as much of it as takes a few
 // minutes.
 func (f *benchFlags) doFigure(ctx context.Context, out, progress io.Writer) error {
-	figure, err := bench.LookupFigure(f.figure)
+	figure, err := papers.LookupFigure(f.figure)
 	if err != nil {
 		return err
 	}
@@ -195,7 +198,7 @@ func (f *benchFlags) doFigure(ctx context.Context, out, progress io.Writer) erro
 	if err != nil {
 		return err
 	}
-	return toFiles(f, results, bench.WriteJSON, bench.WriteHTML)
+	return toFiles(f, results, report.WriteJSON, report.WriteHTML)
 }
 
 // twoNumbers reads "AxB"; "A" is "AxA" where one number may stand for both.
@@ -236,10 +239,10 @@ func (f *benchFlags) do(ctx context.Context, out io.Writer, runs []*bench.Run) e
 		}
 		results = append(results, res)
 	}
-	if err := bench.WriteTable(out, results); err != nil {
+	if err := report.WriteTable(out, results); err != nil {
 		return err
 	}
-	return toFiles(f, results, bench.WriteJSON, bench.WriteHTML)
+	return toFiles(f, results, report.WriteJSON, report.WriteHTML)
 }
 
 // toFiles writes the files that were asked for.

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/client"
-	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/repartition"
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 )
 
 // doRepartition does figure 10 of DEX's paper, with each size of the caches. What was not given is
@@ -18,7 +19,7 @@ func (f *benchFlags) doRepartition(ctx context.Context, out, progress io.Writer)
 			return fmt.Errorf("--%s: --repartition says itself what it measures; leave it out", name)
 		}
 	}
-	base := bench.Repartition{
+	base := repartition.Run{
 		Design: "dex", Transport: "shm", MemoryServers: 2, From: 3, Records: 10_000_000, Clients: 8, Batch: 64, Seed: f.seed, Progress: progress,
 		Settle: 4 * time.Second, Before: 2 * time.Second, After: 6 * time.Second,
 	}
@@ -55,10 +56,10 @@ func (f *benchFlags) doRepartition(ctx context.Context, out, progress io.Writer)
 			return fmt.Errorf("--servers %q: write memory servers x compute servers before the change, as in 2x3", f.servers)
 		}
 	}
-	if base.Distribution, err = bench.ParseDistribution(orZipfian(f.distribution)); err != nil {
+	if base.Distribution, err = workload.ParseDistribution(orZipfian(f.distribution)); err != nil {
 		return err
 	}
-	var runs []*bench.Repartition
+	var runs []*repartition.Run
 	for _, text := range f.repartition {
 		r := base
 		var cache sizeFlag
@@ -71,7 +72,7 @@ func (f *benchFlags) doRepartition(ctx context.Context, out, progress io.Writer)
 		}
 		runs = append(runs, &r)
 	}
-	var results []*bench.Repartitioned
+	var results []*repartition.Result
 	for _, r := range runs {
 		res, err := r.Do(ctx)
 		if err != nil {
@@ -79,10 +80,10 @@ func (f *benchFlags) doRepartition(ctx context.Context, out, progress io.Writer)
 		}
 		results = append(results, res)
 	}
-	if err := bench.WriteRepartitions(out, results); err != nil {
+	if err := repartition.WriteTable(out, results); err != nil {
 		return err
 	}
-	return toFiles(f, results, bench.WriteRepartitionsJSON, bench.WriteRepartitionsHTML)
+	return toFiles(f, results, repartition.WriteJSON, repartition.WriteHTML)
 }
 
 func orZipfian(text string) string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
@@ -59,7 +60,7 @@ func (b *bencher) checkScan(s index.Session) (n uint64, err error) {
 		start, more = append(start[:0], last...), page == pageLength
 		more = more && increment(start)
 	}
-	if want := b.run.Records + b.present.count(); n != want {
+	if want := b.run.Records + b.present.Len(); n != want {
 		return n, fmt.Errorf("the scan has %d items, and %d were loaded or inserted", n, want)
 	}
 	return n, nil
@@ -78,10 +79,10 @@ func increment(key []byte) bool {
 // findLast finds the last operation of the stream that changes each item: its writer's number, 0 if
 // there is none.
 func (b *bencher) findLast() {
-	b.last = make([]uint64, b.stream.items)
-	for i, o := range b.stream.ops {
+	b.last = make([]uint64, b.stream.Items)
+	for i, o := range b.stream.Ops {
 		if b.behind[i] > 0 {
-			b.last[o.item()] = uint64(i) + 1
+			b.last[o.Item()] = uint64(i) + 1
 		}
 	}
 }
@@ -89,39 +90,37 @@ func (b *bencher) findLast() {
 // checkPair reports whether the stream has an operation that wrote this pair, and that no change of
 // the item is lost: none that began after that operation was answered.
 func (b *bencher) checkPair(key, value []byte) error {
-	item, err := b.keys.item(key)
+	item, err := b.keys.Item(key)
 	if err != nil {
 		return fmt.Errorf("key %x: %w", key, err)
 	}
-	if item >= b.stream.items || !b.isPresent(item) {
+	if item >= b.stream.Items || !b.isPresent(item) {
 		return fmt.Errorf("item %d is there, which nobody loaded or inserted", item)
 	}
-	writer, ok := writerOf(value, b.run.ValueBytes, item, true)
+	writer, ok := workload.WriterOf(value, b.run.ValueBytes, item, true)
 	began := writer // operations up to this number began before writer was answered
 	if ok && writer == 0 {
-		ok = b.stream.isLoaded(item)
+		ok = b.stream.IsLoaded(item)
 	} else if ok {
-		ok = writer <= uint64(len(b.stream.ops))
+		ok = writer <= uint64(len(b.stream.Ops))
 		if ok {
 			behind := b.behind[writer-1]
-			ok = (behind > 0 || b.doubt[writer-1]) && b.stream.ops[writer-1].item() == item
+			ok = (behind > 0 || b.doubt[writer-1]) && b.stream.Ops[writer-1].Item() == item
 			began += uint64(behind) - 1
 			// it may have taken effect at any time until its client was fenced
 			if b.doubt[writer-1] {
-				began = uint64(len(b.stream.ops))
+				began = uint64(len(b.stream.Ops))
 			}
 		}
 	}
 	if !ok {
-		return fmt.Errorf("item %d: %w: %x", item, errForeign, value)
+		return fmt.Errorf("item %d: %w: %x", item, workload.ErrForeign, value)
 	}
 	if last := b.last[item]; last > began {
-		return fmt.Errorf("item %d: the value of operation %d is there, and %w: operation %d came after it", item, writer, errLost, last)
+		return fmt.Errorf("item %d: the value of operation %d is there, and %w: operation %d came after it", item, writer, workload.ErrLost, last)
 	}
 	return nil
 }
-
-var errLost = errors.New("a later change is lost")
 
 // checkPoints looks items up, on all compute servers in turn.
 func (b *bencher) checkPoints() error {
@@ -140,9 +139,9 @@ func (b *bencher) checkPoints() error {
 		sessions = append(sessions, s)
 	}
 	var key, value []byte
-	step := b.stream.items/pointChecks + 1
-	for n, item := 0, uint64(0); item < b.stream.items; n, item = n+1, item+step {
-		key = b.keys.append(key[:0], item)
+	step := b.stream.Items/pointChecks + 1
+	for n, item := 0, uint64(0); item < b.stream.Items; n, item = n+1, item+step {
+		key = b.keys.Append(key[:0], item)
 		var err error
 		value, err = sessions[n%len(sessions)].Lookup(key, value[:0])
 		switch {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 )
 
 // TestCheckCatches: each of these faults is one change in a thousand, and the check finds it.
@@ -17,23 +19,23 @@ func TestCheckCatches(t *testing.T) {
 	}{
 		{"nothing", "A", "", nil},
 		{"insert that is answered and not done", "LOAD", "were loaded or inserted", once(func(*fakeCluster, string, string) bool { return true })},
-		{"change that is answered and not done", "A", errLost.Error(), func(f *fakeCluster, _, _ string) bool { return f.changes > 1300 }},
-		{"value of another item", "C", errForeign.Error(), once(func(f *fakeCluster, key, _ string) bool {
-			f.content.Set(key, string(appendValue(nil, 8, 1<<40, 0)))
+		{"change that is answered and not done", "A", workload.ErrLost.Error(), func(f *fakeCluster, _, _ string) bool { return f.changes > 1300 }},
+		{"value of another item", "C", workload.ErrForeign.Error(), once(func(f *fakeCluster, key, _ string) bool {
+			f.content.Set(key, string(workload.AppendValue(nil, 8, 1<<40, 0)))
 			return true
 		})},
-		{"value of nobody", "C", errForeign.Error(), once(func(f *fakeCluster, key, value string) bool {
+		{"value of nobody", "C", workload.ErrForeign.Error(), once(func(f *fakeCluster, key, value string) bool {
 			b := []byte(value)
 			b[0]++ // another writer
 			f.content.Set(key, string(b))
 			return true
 		})},
-		{"short value", "C", errForeign.Error(), once(func(f *fakeCluster, key, value string) bool { f.content.Set(key, value[:7]); return true })},
+		{"short value", "C", workload.ErrForeign.Error(), once(func(f *fakeCluster, key, value string) bool { f.content.Set(key, value[:7]); return true })},
 		{"pair of nobody", "C", "nobody loaded", once(func(f *fakeCluster, key, value string) bool {
-			f.content.Set(string((&keys{bytes: 8}).append(nil, 1<<40)), value)
+			f.content.Set(string(workload.Uint64Keys.Append(nil, 1<<40)), value)
 			return false
 		})},
-		{"key of no item", "C", errNoKey.Error(), once(func(f *fakeCluster, key, value string) bool { f.content.Set("x", value); return false })},
+		{"key of no item", "C", workload.ErrNoKey.Error(), once(func(f *fakeCluster, key, value string) bool { f.content.Set("x", value); return false })},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := fakeBencher(t, smallRun(t, c.workload, "shm"), &fakeCluster{fault: c.fault})
@@ -51,7 +53,7 @@ func TestDriverSeesWrongAnswers(t *testing.T) {
 	f := &fakeCluster{}
 	f.fault = func(f *fakeCluster, key, _ string) bool { return f.changes == 7 } // is never there
 	_, err := fakeBencher(t, smallRun(t, "A", "shm"), f).all()
-	if err == nil || !strings.Contains(err.Error(), "key not found") && !errors.Is(err, errForeign) {
+	if err == nil || !strings.Contains(err.Error(), "key not found") && !errors.Is(err, workload.ErrForeign) {
 		t.Errorf("one item was not loaded: %v", err)
 	}
 }

@@ -56,7 +56,7 @@ type simulated struct {
 // Of memory servers.
 const (
 	smallChunk = 1 << 20 // of 8 memory servers and 8 clients there are 64 chunks begun
-	largeChunk = 8 << 20 // where clients have logs, which are as long as half a chunk allows
+	LargeChunk = 8 << 20 // where clients have logs, which are as long as half a chunk allows
 	tableLocks = 131072  // 16-bit locks, in 256 KiB of the NIC's memory (Sherman, section 4.3)
 	onChip     = 256 << 10
 	intents    = 768 // slots, as a memory server with a table of that size has for an index

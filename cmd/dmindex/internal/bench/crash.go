@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -97,44 +98,54 @@ func (c *crash) inherit(dead member) error {
 	return nil
 }
 
-// crashed is what was measured around a death.
-type crashed struct {
+// Crashed is what was measured around a death.
+type Crashed struct {
 	*Result                // of the clients that live, and of the whole phase
-	settled  time.Duration // from the death until all keys were served again
+	Settled  time.Duration // from the death until all keys were served again
 	answered uint64        // operations of the clients that died
 }
 
-// doCrash loads and warms up, and measures with a crash in it. Then content and structure are
+// DoCrash does the run, with the death of its last compute server in the middle of the measurement.
+// until is the time from then on until somebody notices.
+func (r *Run) DoCrash(ctx context.Context, until time.Duration) (result Crashed, err error) {
+	err = r.inCluster(ctx, func(b *bencher) (err error) {
+		result, err = b.measureCrash(until)
+		return err
+	})
+	return result, err
+}
+
+// measureCrash loads and warms up, and measures with a crash in it. Then content and structure are
 // checked as ever.
-func (b *bencher) doCrash(until time.Duration) (_ crashed, err error) {
+func (b *bencher) measureCrash(until time.Duration) (_ Crashed, err error) {
 	defer func() { err = errors.Join(err, b.closeMembers()) }()
 	if err := b.prepare(); err != nil {
-		return crashed{}, err
+		return Crashed{}, err
 	}
 	if _, err := b.part("warm up", 0, b.run.Warmup); err != nil {
-		return crashed{}, err
+		return Crashed{}, err
 	}
 	live := b.members[:b.victim()]
 	before, _, err := b.stats(live)
 	if err != nil {
-		return crashed{}, err
+		return Crashed{}, err
 	}
-	p := newPhase(b, "measure", b.stream.ops[b.run.Warmup:], uint64(b.run.Warmup), uint64(b.run.Ops))
+	p := newPhase(b, "measure", b.stream.Ops[b.run.Warmup:], uint64(b.run.Warmup), uint64(b.run.Ops))
 	p.crash = b.crash(p, until)
 	if err := p.run(); err != nil {
-		return crashed{}, err
+		return Crashed{}, err
 	}
 	b.members = live // the last one's client died with it
 	if !p.crash.happened {
-		return crashed{}, fmt.Errorf("%d operations are too few: nobody was left to see the server die; give more --ops", b.run.Ops)
+		return Crashed{}, fmt.Errorf("%d operations are too few: nobody was left to see the server die; give more --ops", b.run.Ops)
 	}
 	after, _, err := b.stats(live)
 	if err != nil {
-		return crashed{}, err
+		return Crashed{}, err
 	}
 	res := &Result{Run: b.run, Throughput: p.throughput(), Took: p.took, Ops: p.latency.total, Missed: p.missed, Stats: less(after, before), Latency: p.latency, Skew: 1}
 	res.ItemBytes, err = b.check()
-	return crashed{res, p.crash.settled - p.crash.died, p.crash.answered}, err
+	return Crashed{res, p.crash.settled - p.crash.died, p.crash.answered}, err
 }
 
 // survivors waits for those who live: clients of other compute servers, the operator and heirs. It

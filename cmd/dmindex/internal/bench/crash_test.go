@@ -1,11 +1,10 @@
 package bench
 
 import (
-	"bytes"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
@@ -15,46 +14,26 @@ func TestCrash(t *testing.T) {
 	for _, name := range index.Names() {
 		r := smallRun(t, "A", "sim")
 		r.Design, r.BulkLoad, r.Records, r.Ops, r.Warmup, r.Clients, r.ComputeServers, r.MemoryServers = name, true, 500, 600, 100, 12, 3, 2
-		var res crashed
+		var res Crashed
 		var kept int
 		err := r.inCluster(t.Context(), func(b *bencher) (err error) {
-			res, err = b.doCrash(time.Millisecond)
+			res, err = b.measureCrash(time.Millisecond)
 			kept = len(b.members)
 			return err
 		})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if res.settled < time.Millisecond || kept != 0 {
-			t.Errorf("%s: fenced after %v; %d clients are open", name, res.settled, kept)
+		if res.Settled < time.Millisecond || kept != 0 {
+			t.Errorf("%s: fenced after %v; %d clients are open", name, res.Settled, kept)
 		}
 		// the dead server's four clients may each have had an operation that nobody answers
 		if n := res.Ops + res.answered; n > 600 || n < 596 || res.answered == 0 {
 			t.Errorf("%s: %d and %d of 600 operations were answered", name, res.Ops, res.answered)
 		}
-		if d, _ := index.Lookup(name); !d.SharesAll && (res.Latency.above(time.Millisecond) != 4 || res.Latency.quantile(1) < res.settled) {
-			t.Errorf("%s: %d operations waited, the longest for %v; want one of each of 4 clients, for %v", name, res.Latency.above(time.Millisecond), res.Latency.quantile(1), res.settled)
+		if d, _ := index.Lookup(name); !d.SharesAll && (res.Latency.Above(time.Millisecond) != 4 || res.Latency.Quantile(1) < res.Settled) {
+			t.Errorf("%s: %d operations waited, the longest for %v; want one of each of 4 clients, for %v", name, res.Latency.Above(time.Millisecond), res.Latency.Quantile(1), res.Settled)
 		}
-	}
-}
-
-// TestCrashFigure does it with next to nothing.
-func TestCrashFigure(t *testing.T) {
-	f, base := fiveCrash, smallRun(t, "C", "sim")
-	f.runs, f.distributions = 1, f.distributions[:1]
-	f.Defaults(base, func(string) bool { return false })
-	if base.Clients != 64 || base.MemoryServers != 4 || base.ComputeServers != 4 {
-		t.Errorf("defaults %+v", base)
-	}
-	base.Records, base.Ops, base.Warmup, base.Clients, base.ComputeServers, base.MemoryServers = 500, 100, 10, 4, 2, 1
-	var out bytes.Buffer
-	results, err := f.Do(t.Context(), *base, &out)
-	if err != nil || len(results) != len(index.Names()) || !strings.Contains(out.String(), "longest wait ms") {
-		t.Errorf("%d results, %v in\n%s", len(results), err, &out)
-	}
-	base.ComputeServers, base.Clients = 1, 1
-	if _, err := f.Do(t.Context(), *base, &out); err == nil || !strings.Contains(err.Error(), "give 2 or more") {
-		t.Errorf("one server: %v", err)
 	}
 }
 
@@ -63,23 +42,23 @@ func TestCrashFigure(t *testing.T) {
 func TestCrashDoubt(t *testing.T) {
 	r := smallRun(t, "A", "sim")
 	r.Records, r.Ops, r.Warmup = 1, 3, 0
-	k, err := newKeys(r.KeyBytes)
+	k, err := workload.NewKeys(r.KeyBytes)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := newBencher(t.Context(), r, k)
-	b.stream.ops = []operation{newOperation(update, 0, 0), newOperation(update, 0, 0), newOperation(update, 0, 0)}
+	b.stream.Ops = []workload.Operation{workload.NewOperation(workload.Update, 0, 0), workload.NewOperation(workload.Update, 0, 0), workload.NewOperation(workload.Update, 0, 0)}
 	b.behind, b.doubt = []uint32{1, 0, 1}, map[uint64]bool{1: true}
 	b.findLast()
-	key := b.keys.append(nil, 0)
+	key := b.keys.Append(nil, 0)
 	// by the number of the operation; 0 = the load
 	for writer, want := range []bool{false, false, true, true} {
-		if err := b.checkPair(key, appendValue(nil, r.ValueBytes, 0, uint64(writer))); (err == nil) != want {
+		if err := b.checkPair(key, workload.AppendValue(nil, r.ValueBytes, 0, uint64(writer))); (err == nil) != want {
 			t.Errorf("the value of operation %d is there: %v", writer, err)
 		}
 	}
 	b.doubt = nil
-	if err := b.checkPair(key, appendValue(nil, r.ValueBytes, 0, 2)); err == nil {
+	if err := b.checkPair(key, workload.AppendValue(nil, r.ValueBytes, 0, 2)); err == nil {
 		t.Error("the value of an operation that nobody made is there")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
@@ -15,7 +16,7 @@ type nullSession struct {
 }
 
 func (s *nullSession) Lookup(key, dst []byte) ([]byte, error) {
-	return appendValue(dst, s.bytes, unscramble(binary.BigEndian.Uint64(key)), 0), nil
+	return workload.AppendValue(dst, s.bytes, workload.Unscramble(binary.BigEndian.Uint64(key)), 0), nil
 }
 func (s *nullSession) Insert(_, _ []byte) error { return nil }
 func (s *nullSession) Update(_, _ []byte) error { return nil }
@@ -31,7 +32,7 @@ var _ index.Session = (*nullSession)(nil)
 func nullClient(t testing.TB, workload string) (*client, *phase) {
 	r := smallRun(t, workload, "shm")
 	b := fakeBencher(t, r, &fakeCluster{began: time.Now()})
-	p := newPhase(b, "test", b.stream.ops, 0, uint64(len(b.stream.ops)))
+	p := newPhase(b, "test", b.stream.Ops, 0, uint64(len(b.stream.Ops)))
 	p.report = newProgress(r.Progress, "test", false, 0, p.length)
 	p.report.last = p.report.last.Add(time.Hour) // no line is due, however long it takes
 	return newClient(p, &nullSession{bytes: r.ValueBytes}, 0), p
@@ -39,7 +40,7 @@ func nullClient(t testing.TB, workload string) (*client, *phase) {
 
 // TestDriverAllocatesNothing: whole phases, of every workload.
 func TestDriverAllocatesNothing(t *testing.T) {
-	for _, w := range workloads {
+	for _, w := range workload.All {
 		c, p := nullClient(t, w.Name)
 		if n := testing.AllocsPerRun(3, func() { p.queues[0].next.Store(0); c.work() }); n > 0 {
 			t.Errorf("%s: %.0f allocations in %d operations", w.Name, n, p.length)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -149,13 +150,13 @@ func (s *fakeSession) Counters() verbs.Counters { return verbs.Counters{} }
 func (s *fakeSession) Close() error             { return nil }
 
 // smallRun is a run that takes milliseconds.
-func smallRun(t testing.TB, workload, transport string) *Run {
+func smallRun(t testing.TB, name, transport string) *Run {
 	t.Helper()
-	w, err := LookupWorkload(workload)
+	w, err := workload.ByName(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := ParseDistribution(w.DistributionOr(""))
+	d, err := workload.ParseDistribution(w.DistributionOr(""))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +167,7 @@ func smallRun(t testing.TB, workload, transport string) *Run {
 // fakeBencher is a bencher of a run on a fake cluster.
 func fakeBencher(t testing.TB, r *Run, f *fakeCluster) *bencher {
 	t.Helper()
-	k, err := newKeys(r.KeyBytes)
+	k, err := workload.NewKeys(r.KeyBytes)
 	if err != nil {
 		t.Fatal(err)
 	}

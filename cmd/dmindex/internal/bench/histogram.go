@@ -1,14 +1,15 @@
 package bench
 
 import (
+	"math"
 	"math/bits"
 	"time"
 )
 
-// histogram counts durations in buckets that grow with them: exact below 2^subBits ns, above that
+// Histogram counts durations in buckets that grow with them: exact below 2^subBits ns, above that
 // 2^subBits buckets for each power of two. A quantile is the middle of its bucket, so it is off by
 // at most 1 in 2^(subBits+1), 0.4%.
-type histogram struct {
+type Histogram struct {
 	counts [buckets]uint32
 	total  uint64
 	sum    time.Duration
@@ -21,7 +22,8 @@ const (
 	buckets = (40 - subBits + 1) << subBits
 )
 
-func (h *histogram) record(d time.Duration) {
+// Record counts a duration.
+func (h *Histogram) Record(d time.Duration) {
 	h.counts[bucketOf(d)]++
 	h.total++
 	h.sum += d
@@ -44,7 +46,7 @@ func bounds(bucket int) (low, high time.Duration) {
 }
 
 // add adds the counts of o.
-func (h *histogram) add(o *histogram) {
+func (h *Histogram) add(o *Histogram) {
 	for i, n := range o.counts {
 		h.counts[i] += n
 	}
@@ -52,16 +54,16 @@ func (h *histogram) add(o *histogram) {
 	h.sum += o.sum
 }
 
-// above is how many durations are longer than d, to the width of its bucket.
-func (h *histogram) above(d time.Duration) (n uint64) {
+// Above is how many durations are longer than d, to the width of its bucket.
+func (h *Histogram) Above(d time.Duration) (n uint64) {
 	for _, count := range h.counts[bucketOf(d)+1:] {
 		n += uint64(count)
 	}
 	return n
 }
 
-// quantile is a time that a share q of all durations does not exceed; 0 if there are none.
-func (h *histogram) quantile(q float64) time.Duration {
+// Quantile is a time that a share q of all durations does not exceed; 0 if there are none.
+func (h *Histogram) Quantile(q float64) time.Duration {
 	if h.total == 0 {
 		return 0
 	}
@@ -74,4 +76,26 @@ func (h *histogram) quantile(q float64) time.Duration {
 		}
 	}
 	return longest
+}
+
+// Tail is points of time in microseconds and the share of durations that are longer, downwards to
+// rarest.
+func (h *Histogram) Tail(rarest float64) (points [][2]float64) {
+	left := h.total
+	share, step := 1.0, 0.97
+	for i, n := range h.counts {
+		if n == 0 {
+			continue
+		}
+		low, _ := bounds(i)
+		if now := float64(left) / float64(h.total); len(points) == 0 || now <= share*step {
+			share = now
+			points = append(points, [2]float64{float64(max(low, 1)) / float64(time.Microsecond), math.Max(now, rarest)})
+			if now <= rarest {
+				return points
+			}
+		}
+		left -= uint64(n)
+	}
+	return append(points, [2]float64{points[len(points)-1][0], math.Max(1/float64(h.total), rarest)})
 }

@@ -12,22 +12,22 @@ import (
 // 256.
 func TestQuantiles(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
-	var h, other histogram
+	var h, other Histogram
 	var values []time.Duration
 	for i := range 20_000 {
 		v := time.Duration(math.Exp(r.Float64() * 24))
 		values = append(values, v)
 		if i%2 == 0 {
-			h.record(v)
+			h.Record(v)
 		} else {
-			other.record(v)
+			other.Record(v)
 		}
 	}
 	h.add(&other)
 	slices.Sort(values)
 	for _, q := range []float64{0, 0.01, 0.5, 0.9, 0.99, 0.999, 1} {
 		want := float64(values[max(0, int(math.Ceil(q*float64(len(values))))-1)])
-		if have := float64(h.quantile(q)); math.Abs(have-want) > want/256+0.5 {
+		if have := float64(h.Quantile(q)); math.Abs(have-want) > want/256+0.5 {
 			t.Errorf("quantile %g is %.0f, want %.0f", q, have, want)
 		}
 	}
@@ -44,7 +44,7 @@ func TestBuckets(t *testing.T) {
 			t.Errorf("%d falls into bucket %d, from %d to %d", v, b, low, high)
 		}
 	}
-	if h := (&histogram{}); h.quantile(0.5) != 0 {
+	if h := (&Histogram{}); h.Quantile(0.5) != 0 {
 		t.Error("a quantile of nothing")
 	}
 }

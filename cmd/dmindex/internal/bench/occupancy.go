@@ -9,10 +9,10 @@ import (
 // wireHeader is what a message takes on the wire beside its payload, as package sim has it.
 const wireHeader = 42
 
-// occupancy is the part of the time in which the NICs of the simulated memory servers are busy, on
+// Occupancy is the part of the time in which the NICs of the simulated memory servers are busy, on
 // average, in the direction that is busier: by the message rate or the bandwidth, whichever says
 // more. So a NIC at 100 % bounds the throughput.
-func (r *Result) occupancy() float64 {
+func (r *Result) Occupancy() float64 {
 	v, model := &r.Stats.Verbs, r.Run.model()
 	var in, answers uint64
 	for _, n := range v.Requests {

@@ -1,11 +1,9 @@
 package bench
 
 import (
-	"bytes"
-	"encoding/binary"
 	"slices"
-	"sort"
 
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
@@ -36,7 +34,7 @@ func (b *bencher) optimum() (optima, error) {
 	size := 0
 	err := b.inServer(0, "survey", func() (err error) {
 		return s.Survey(func(low []byte, bytes int) error {
-			begin = append(begin, b.keys.floor(low))
+			begin = append(begin, b.keys.Floor(low))
 			size = max(size, bytes)
 			return b.ctx.Err()
 		})
@@ -45,10 +43,10 @@ func (b *bencher) optimum() (optima, error) {
 		return optima{}, err
 	}
 	var items []uint64
-	if b.run.Workload.share[scan] > 0 {
+	if b.run.Workload.Share[workload.Scan] > 0 {
 		items = b.itemsInOrder()
 	}
-	ops := b.stream.ops[b.run.Warmup:]
+	ops := b.stream.Ops[b.run.Warmup:]
 	uses := usesOf(begin, ops, items)
 	expected := b.popularity(begin, items)
 	misses, popular := uint64(0), uint64(0)
@@ -79,9 +77,9 @@ func (b *bencher) cacheOf(server int) int {
 // itemsInOrder are the scrambled numbers of all items that there are.
 func (b *bencher) itemsInOrder() []uint64 {
 	var list []uint64
-	for item := range b.stream.items {
+	for item := range b.stream.Items {
 		if b.isPresent(item) {
-			list = append(list, scramble(item))
+			list = append(list, workload.Scramble(item))
 		}
 	}
 	slices.Sort(list)
@@ -90,17 +88,17 @@ func (b *bencher) itemsInOrder() []uint64 {
 
 // usesOf is how often operations use each leaf. A scan uses every leaf that has one of its pairs,
 // of the items that there are; a lookup with the update that comes of it uses its leaf once.
-func usesOf(begin []uint64, ops []operation, items []uint64) []uint32 {
+func usesOf(begin []uint64, ops []workload.Operation, items []uint64) []uint32 {
 	uses := make([]uint32, len(begin))
 	for _, o := range ops {
-		x := scramble(o.item())
+		x := workload.Scramble(o.Item())
 		leaf := leafOf(begin, x)
 		uses[leaf]++
-		if o.kind() != scan {
+		if o.Kind() != workload.Scan {
 			continue
 		}
 		at, _ := slices.BinarySearch(items, x)
-		if last := min(at+o.length(), len(items)) - 1; last > at {
+		if last := min(at+o.Length(), len(items)) - 1; last > at {
 			for l := leafOf(begin, items[last]); l > leaf; l-- {
 				uses[l]++
 			}
@@ -125,23 +123,4 @@ func beyond(uses []uint32, kept int) (sum uint64) {
 		sum += uint64(uses[i])
 	}
 	return sum
-}
-
-// floor is the lowest scrambled number whose key is not below a given one, which may be no item's;
-// the highest if there is none.
-func (k *keys) floor(key []byte) uint64 {
-	if k.bytes == 8 && len(key) == 8 {
-		return binary.BigEndian.Uint64(key)
-	}
-	b := make([]byte, 0, k.bytes)
-	// The upper half first, then the lower: numbers of 64 bits are too many for sort.Search.
-	high := uint64(sort.Search(1<<32-1, func(i int) bool {
-		b = k.scrambled(b[:0], uint64(i)<<32|(1<<32-1))
-		return bytes.Compare(b, key) >= 0
-	})) << 32
-	low := sort.Search(1<<32-1, func(i int) bool {
-		b = k.scrambled(b[:0], high|uint64(i))
-		return bytes.Compare(b, key) >= 0
-	})
-	return high | uint64(low)
 }

@@ -1,11 +1,12 @@
 package bench
 
 import (
-	"bytes"
 	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 )
 
 // TestOptimumIsTheLeast compares it with every choice of leaves, where there are few, whose uses
@@ -15,7 +16,7 @@ func TestOptimumIsTheLeast(t *testing.T) {
 	for range 200 {
 		leaves, items := 1+r.IntN(9), make([]uint64, 1+r.IntN(40))
 		for i := range items {
-			items[i] = scramble(uint64(i))
+			items[i] = workload.Scramble(uint64(i))
 		}
 		slices.Sort(items)
 		begin := []uint64{0}
@@ -23,15 +24,15 @@ func TestOptimumIsTheLeast(t *testing.T) {
 			begin = append(begin, r.Uint64())
 		}
 		slices.Sort(begin)
-		var ops []operation
+		var ops []workload.Operation
 		var used []map[int]bool // by operation
 		for range 60 {
-			o := newOperation([]kind{lookup, upsert, modify, scan}[r.IntN(4)], r.Uint64N(uint64(len(items))), 1+r.IntN(20))
+			o := workload.NewOperation([]workload.Kind{workload.Lookup, workload.Upsert, workload.Modify, workload.Scan}[r.IntN(4)], r.Uint64N(uint64(len(items))), 1+r.IntN(20))
 			ops = append(ops, o)
-			set, at := map[int]bool{}, slices.Index(items, scramble(o.item()))
+			set, at := map[int]bool{}, slices.Index(items, workload.Scramble(o.Item()))
 			most := 1
-			if o.kind() == scan {
-				most = o.length()
+			if o.Kind() == workload.Scan {
+				most = o.Length()
 			}
 			for k := at; k < min(at+most, len(items)); k++ {
 				for l := range leaves {
@@ -40,7 +41,7 @@ func TestOptimumIsTheLeast(t *testing.T) {
 					}
 				}
 			}
-			if o.kind() == scan { // leaves between that are empty are read, too
+			if o.Kind() == workload.Scan { // leaves between that are empty are read, too
 				for l := slices.Min(keysOf(set)); l <= slices.Max(keysOf(set)); l++ {
 					set[l] = true
 				}
@@ -74,33 +75,6 @@ func keysOf(m map[int]bool) (list []int) {
 		list = append(list, k)
 	}
 	return list
-}
-
-// TestFloor finds the number of every key, and of keys between.
-func TestFloor(t *testing.T) {
-	for _, length := range []int{8, 12, 16, 33} {
-		k, err := newKeys(length)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for item := range uint64(50) {
-			x := scramble(item)
-			key := k.scrambled(nil, x)
-			if have := k.floor(key); have != x {
-				t.Errorf("keys of %d bytes: %x is the key of %x, not of %x", length, key, x, have)
-			}
-			// Fences may be as short as still tells neighbours apart, or longer.
-			for _, fence := range [][]byte{key[:length-1], append(bytes.Clone(key), 0)} {
-				have := k.floor(fence)
-				if bytes.Compare(k.scrambled(nil, have), fence) < 0 || have > 0 && bytes.Compare(k.scrambled(nil, have-1), fence) >= 0 {
-					t.Errorf("keys of %d bytes: %x is not the first key from %x on", length, k.scrambled(nil, have), fence)
-				}
-			}
-		}
-		if k.floor(nil) != 0 {
-			t.Error("the lowest fence is not that of the lowest key")
-		}
-	}
 }
 
 // TestReadsAreNearTheOptimum: the leaves that are counted are those of the index, and its cache is

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/bits"
 
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -13,7 +14,7 @@ import (
 // equal width of the space that keys are scrambled over. There is no protocol about it here, and
 // nothing moves while it is measured.
 type owners struct {
-	keys  keys
+	keys  workload.Keys
 	n     int
 	epoch uint64 // of the last grant
 	dead  bool   // the last server died, and the one before it has its keys, too
@@ -28,7 +29,7 @@ func (o *owners) served() int {
 }
 
 // of is the server that has an item.
-func (o *owners) of(item uint64) int { return o.ofNumber(scramble(item)) }
+func (o *owners) of(item uint64) int { return o.ofNumber(workload.Scramble(item)) }
 
 func (o *owners) ofNumber(x uint64) int {
 	server, _ := bits.Mul64(x, uint64(o.n))
@@ -37,7 +38,7 @@ func (o *owners) ofNumber(x uint64) int {
 
 // at is the server that has a key, which may be no item's.
 func (o *owners) at(key []byte) int {
-	if x, err := o.keys.number(key); err == nil {
+	if x, err := o.keys.Scrambled(key); err == nil {
 		return o.ofNumber(x)
 	}
 	for server := o.n - 1; server > 0; server-- {
@@ -66,7 +67,7 @@ func (o *owners) low(server int) []byte {
 	if server == 0 {
 		return nil
 	}
-	return o.keys.scrambled(nil, o.first(server))
+	return o.keys.AppendScrambled(nil, o.first(server))
 }
 
 func (o *owners) high(server int) []byte {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -17,7 +18,7 @@ import (
 func TestEqualWidths(t *testing.T) {
 	for n := 1; n <= 7; n++ {
 		for _, length := range []int{8, 12, 16, 40} {
-			k, err := newKeys(length)
+			k, err := workload.NewKeys(length)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -37,7 +38,7 @@ func TestEqualWidths(t *testing.T) {
 			var counts [8]int
 			for item := range uint64(2000) {
 				s := o.of(item)
-				key := k.append(nil, item)
+				key := k.Append(nil, item)
 				counts[s]++
 				if o.at(key) != s || bytes.Compare(key, o.low(s)) < 0 || o.high(s) != nil && bytes.Compare(key, o.high(s)) >= 0 {
 					t.Fatalf("%d servers: item %d is server %d's, its key %x is not", n, item, s, key)
@@ -64,14 +65,14 @@ func TestQueues(t *testing.T) {
 	r := smallRun(t, "A", "shm")
 	r.ComputeServers = 3
 	b := ownersOf(t, r, &fakeCluster{})
-	p := newPhase(b, "test", b.stream.ops[100:], 100, uint64(len(b.stream.ops)-100))
+	p := newPhase(b, "test", b.stream.Ops[100:], 100, uint64(len(b.stream.Ops)-100))
 	seen, most := make([]bool, p.length), 0.0
 	for s, q := range p.queues {
 		if !slices.IsSorted(q.of) || len(q.of) != int(q.length) {
 			t.Errorf("queue %d is not in the order of the stream", s)
 		}
 		for _, place := range q.of {
-			if o := p.ops[place]; b.owners.of(o.item()) != s || seen[place] {
+			if o := p.ops[place]; b.owners.of(o.Item()) != s || seen[place] {
 				t.Fatalf("operation %d is in queue %d", place, s)
 			}
 			seen[place] = true
@@ -89,7 +90,7 @@ func TestQueues(t *testing.T) {
 // TestPhaseEndsWithItsLastQueue: as long as one server has something left, it counts.
 func TestPhaseEndsWithItsLastQueue(t *testing.T) {
 	b := ownersOf(t, smallRun(t, "A", "shm"), &fakeCluster{began: time.Now()})
-	p := newPhase(b, "test", b.stream.ops, 0, uint64(len(b.stream.ops)))
+	p := newPhase(b, "test", b.stream.Ops, 0, uint64(len(b.stream.Ops)))
 	one, two := newClient(p, nil, 0), newClient(p, nil, 1)
 	one.empty()
 	one.empty() // another client of the same server
@@ -111,7 +112,7 @@ func TestRoutedScan(t *testing.T) {
 	}
 	var all [][]byte
 	for item := range r.Records {
-		all = append(all, b.keys.append(nil, item))
+		all = append(all, b.keys.Append(nil, item))
 	}
 	slices.SortFunc(all, bytes.Compare)
 	s, err := b.session(2)
@@ -155,8 +156,8 @@ func TestRoutesAreKept(t *testing.T) {
 		changes[key]++
 		return changes[key] > 2
 	}}
-	if _, err := ownersOf(t, smallRun(t, "A", "shm"), lost).all(); !errors.Is(err, errLost) {
-		t.Errorf("%v, want %v", err, errLost)
+	if _, err := ownersOf(t, smallRun(t, "A", "shm"), lost).all(); !errors.Is(err, workload.ErrLost) {
+		t.Errorf("%v, want %v", err, workload.ErrLost)
 	}
 	// Nobody needs a session elsewhere, but the check: its scan, and its lookups on each of three
 	// servers.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/index"
 )
@@ -15,8 +16,8 @@ import (
 type phase struct {
 	b      *bencher
 	name   string
-	ops    []operation // of the stream; nil = the load
-	first  uint64      // place of ops[0] in the stream
+	ops    []workload.Operation // of the stream; nil = the load
+	first  uint64               // place of ops[0] in the stream
 	length uint64
 	queues []*queue
 
@@ -29,7 +30,7 @@ type phase struct {
 	crash  *crash // of a compute server, in its middle; nil = none dies
 
 	// of all clients, once the phase is over
-	latency histogram
+	latency Histogram
 	done    uint64 // operations that were over before it ended
 	missed  uint64
 	took    time.Duration // until it ended
@@ -37,13 +38,13 @@ type phase struct {
 
 // newPhase makes a phase of some operations of the stream, from place first on, or with nil of the
 // load.
-func newPhase(b *bencher, name string, ops []operation, first, length uint64) *phase {
+func newPhase(b *bencher, name string, ops []workload.Operation, first, length uint64) *phase {
 	p := &phase{b: b, name: name, ops: ops, first: first, length: length}
 	p.queues = b.queues(length, func(i uint64) uint64 {
 		if ops == nil {
-			return b.stream.record(i)
+			return b.stream.Record(i)
 		}
-		return ops[i].item()
+		return ops[i].Item()
 	})
 	p.left.Store(int64(len(p.queues)))
 	return p
@@ -90,7 +91,7 @@ func (b *bencher) bulkLoad() (err error) {
 	r := b.run
 	scrambled := make([]uint64, r.Records)
 	for i := range scrambled {
-		scrambled[i] = scramble(b.stream.record(uint64(i)))
+		scrambled[i] = workload.Scramble(b.stream.Record(uint64(i)))
 	}
 	slices.Sort(scrambled)
 	began := b.cluster.now()
@@ -100,8 +101,8 @@ func (b *bencher) bulkLoad() (err error) {
 	g.Go("bulk load", func() {
 		err = b.members[0].BulkLoad(func(yield func(key, value []byte) bool) error {
 			for i, x := range scrambled {
-				item := unscramble(x)
-				key, value = b.keys.append(key[:0], item), appendValue(value[:0], r.ValueBytes, item, 0)
+				item := workload.Unscramble(x)
+				key, value = b.keys.Append(key[:0], item), workload.AppendValue(value[:0], r.ValueBytes, item, 0)
 				if !yield(key, value) {
 					break
 				}
@@ -121,7 +122,7 @@ func (b *bencher) bulkLoad() (err error) {
 
 // part is a phase that does the operations of the stream from one place up to another.
 func (b *bencher) part(name string, from, to int) (*phase, error) {
-	p := newPhase(b, name, b.stream.ops[from:to], uint64(from), uint64(to-from))
+	p := newPhase(b, name, b.stream.Ops[from:to], uint64(from), uint64(to-from))
 	return p, p.run()
 }
 
@@ -193,7 +194,7 @@ type client struct {
 	previous []byte // key that order saw last
 	disorder bool
 
-	latency histogram
+	latency Histogram
 	done    uint64
 	own     uint64 // of them, those that were over before its queue was empty
 	missed  uint64
@@ -243,7 +244,7 @@ func (c *client) work() {
 			c.env.Sleep(charges.end(o))
 		}
 		at := now()
-		c.latency.record(at - last)
+		c.latency.Record(at - last)
 		last = at
 		if q.ended.Load() == 0 {
 			c.own++
@@ -281,36 +282,36 @@ func (c *client) fail(err error) {
 }
 
 // operation is the i-th of the phase, and how the value that it may write names it.
-func (p *phase) operation(i uint64) (o operation, writer uint64) {
+func (p *phase) operation(i uint64) (o workload.Operation, writer uint64) {
 	if p.ops == nil {
-		return newOperation(insert, p.b.stream.record(i), 0), 0
+		return workload.NewOperation(workload.Insert, p.b.stream.Record(i), 0), 0
 	}
 	return p.ops[i], p.first + i + 1
 }
 
 // step does operation i of the phase.
-func (c *client) step(i uint64, o operation, writer uint64) error {
+func (c *client) step(i uint64, o workload.Operation, writer uint64) error {
 	if err := c.do(o, writer); err != nil {
-		return fmt.Errorf("%s, operation %d, %v of item %d: %w", c.p.name, i, o.kind(), o.item(), err)
+		return fmt.Errorf("%s, operation %d, %v of item %d: %w", c.p.name, i, o.Kind(), o.Item(), err)
 	}
 	return nil
 }
 
 // do does an operation and looks at its answer.
-func (c *client) do(o operation, writer uint64) error {
-	s, item := c.session, o.item()
+func (c *client) do(o workload.Operation, writer uint64) error {
+	s, item := c.session, o.Item()
 	c.changed = false
-	c.key = c.b.keys.append(c.key[:0], item)
-	switch o.kind() {
-	case lookup:
+	c.key = c.b.keys.Append(c.key[:0], item)
+	switch o.Kind() {
+	case workload.Lookup:
 		return c.lookup(item)
-	case modify:
+	case workload.Modify:
 		if err := c.lookup(item); err != nil {
 			return err
 		}
-	case scan:
+	case workload.Scan:
 		c.previous, c.disorder = c.previous[:0], false
-		if err := s.Scan(c.key, o.length(), false, c.visit); err != nil {
+		if err := s.Scan(c.key, o.Length(), false, c.visit); err != nil {
 			return err
 		}
 		if c.disorder {
@@ -318,13 +319,13 @@ func (c *client) do(o operation, writer uint64) error {
 		}
 		return nil
 	}
-	c.value = appendValue(c.value[:0], c.b.run.ValueBytes, item, writer)
-	switch o.kind() {
-	case insert:
+	c.value = workload.AppendValue(c.value[:0], c.b.run.ValueBytes, item, writer)
+	switch o.Kind() {
+	case workload.Insert:
 		if err := s.Insert(c.key, c.value); err != nil {
 			return err
 		}
-	case upsert:
+	case workload.Upsert:
 		if err := s.Upsert(c.key, c.value); err != nil {
 			return err
 		}
@@ -335,8 +336,8 @@ func (c *client) do(o operation, writer uint64) error {
 		}
 	}
 	c.changed = true
-	if !c.b.stream.isLoaded(item) {
-		c.b.present.set(item)
+	if !c.b.stream.IsLoaded(item) {
+		c.b.present.Add(item)
 	}
 	return nil
 }
@@ -347,8 +348,8 @@ func (c *client) lookup(item uint64) error {
 	if c.dst, err = c.session.Lookup(c.key, c.dst[:0]); err != nil {
 		return c.absent(err, known)
 	}
-	if _, ok := writerOf(c.dst, c.b.run.ValueBytes, item, false); !ok {
-		return fmt.Errorf("%w: %x", errForeign, c.dst)
+	if _, ok := workload.WriterOf(c.dst, c.b.run.ValueBytes, item, false); !ok {
+		return fmt.Errorf("%w: %x", workload.ErrForeign, c.dst)
 	}
 	return nil
 }
@@ -363,10 +364,7 @@ func (c *client) absent(err error, known bool) error {
 	return nil
 }
 
-var (
-	errForeign  = errors.New("the value is none that anybody wrote to this item")
-	errDisorder = errors.New("the scan is not in order")
-)
+var errDisorder = errors.New("the scan is not in order")
 
 // order sees that keys ascend.
 func (c *client) order(key, _ []byte) bool {
@@ -378,4 +376,4 @@ func (c *client) order(key, _ []byte) bool {
 }
 
 // isPresent reports whether an item is certainly there: loaded, or its first write was answered.
-func (b *bencher) isPresent(item uint64) bool { return b.stream.isLoaded(item) || b.present.get(item) }
+func (b *bencher) isPresent(item uint64) bool { return b.stream.IsLoaded(item) || b.present.Has(item) }

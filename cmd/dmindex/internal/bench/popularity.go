@@ -1,6 +1,10 @@
 package bench
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
+)
 
 // popularity is how often a measured operation is expected to use each leaf, from what is true of
 // the stream before any of it is drawn: the distribution, and how often each kind of operation
@@ -11,18 +15,18 @@ import "slices"
 // alike.
 func (b *bencher) popularity(begin []uint64, items []uint64) []float64 {
 	d, w := b.run.Distribution, &b.run.Workload
-	if d.latest {
+	if d.Latest {
 		return nil
 	}
 	uses := make([]float64, len(begin))
-	scans := float64(w.share[scan]) / 100
-	inserts, even := float64(w.share[insert])/100, 0.0
-	if w.even {
-		even = float64(w.share[upsert]) / 100
+	scans := float64(w.Share[workload.Scan]) / 100
+	inserts, even := float64(w.Share[workload.Insert])/100, 0.0
+	if w.Even {
+		even = float64(w.Share[workload.Upsert]) / 100
 	}
-	p := newProbabilities(d, b.stream.loaded)
-	for item := range b.stream.loaded {
-		uses[leafOf(begin, scramble(item))] += (1-inserts-even)*p.of(item) + even/float64(p.items)
+	p := workload.NewProbabilities(d, b.stream.Loaded)
+	for item := range b.stream.Loaded {
+		uses[leafOf(begin, workload.Scramble(item))] += (1-inserts-even)*p.Of(item) + even/float64(p.Items)
 	}
 	for l, from := range begin {
 		to := ^uint64(0)
@@ -38,7 +42,7 @@ func (b *bencher) popularity(begin []uint64, items []uint64) []float64 {
 }
 
 // scannedInto is the share of scans that begin below a number and have a pair there or above.
-func (b *bencher) scannedInto(items []uint64, from uint64, p *probabilities) (share float64) {
+func (b *bencher) scannedInto(items []uint64, from uint64, p *workload.Probabilities) (share float64) {
 	first, _ := slices.BinarySearch(items, from)
 	if first == len(items) {
 		return 0
@@ -49,58 +53,11 @@ func (b *bencher) scannedInto(items []uint64, from uint64, p *probabilities) (sh
 		if pairs > shortest {
 			long = float64(longest-pairs+1) / float64(longest-shortest+1)
 		}
-		if item := unscramble(items[first-pairs+1]); item < p.items {
-			share += long * p.of(item)
+		if item := workload.Unscramble(items[first-pairs+1]); item < p.Items {
+			share += long * p.Of(item)
 		}
 	}
 	return share
-}
-
-// probabilities of items.
-type probabilities struct {
-	items uint64
-	ranks uint64
-	z     *zipf // nil = all alike
-	sum   float64
-}
-
-func newProbabilities(d Distribution, items uint64) *probabilities {
-	p := &probabilities{items: items, ranks: max(items, d.ranks)}
-	if d.theta > 0 {
-		p.z = newZipf(d.theta, p.ranks)
-		p.sum = 1
-		p.sum = p.between(0, p.ranks, 1, 4096)
-	}
-	return p
-}
-
-// exactly is how many ranks of an item are added up one by one. The others, which are rare, are
-// integrated.
-const exactly = 4
-
-// of is the probability that item is drawn: rank r stands for item r modulo their number.
-func (p *probabilities) of(item uint64) float64 {
-	if p.z == nil {
-		return 1 / float64(p.items)
-	}
-	return p.between(item, p.ranks, p.items, exactly)
-}
-
-// between is the probability of every step-th rank from one on, below another.
-func (p *probabilities) between(from, to, step uint64, one int) (sum float64) {
-	for range one {
-		if from >= to {
-			return sum / p.sum
-		}
-		sum += p.z.weight(float64(from + 1))
-		from += step
-	}
-	if n := (float64(to) - float64(from) - 1) / float64(step); n >= 0 {
-		low := float64(from+1) - float64(step)/2
-		high := low + float64(uint64(n)+1)*float64(step)
-		sum += (p.z.integral(high) - p.z.integral(low)) / float64(step)
-	}
-	return sum / p.sum
 }
 
 // static is the uses of all leaves but those that are expected to be used most, kept of them.

@@ -5,37 +5,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-)
 
-// TestProbabilities: those of all items make one, and each is the sum of those of its ranks.
-func TestProbabilities(t *testing.T) {
-	for _, text := range []string{"uniform", "zipfian:0.99", "zipfian:0.99/1e5", "zipfian:1/12345", "zipfian:0.5/3000", "zipfian:2"} {
-		d, err := ParseDistribution(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		const items = 1000
-		p, sum := newProbabilities(d, items), 0.0
-		ranks, all := max(items, d.ranks), 0.0
-		for r := range ranks {
-			all += math.Pow(float64(r+1), -d.theta)
-		}
-		for item := range uint64(items) {
-			want := 0.0
-			for r := item; r < ranks; r += items {
-				want += math.Pow(float64(r+1), -d.theta) / all
-			}
-			have := p.of(item)
-			if math.Abs(have-want) > 0.002*want {
-				t.Fatalf("%s: item %d has probability %g, want %g", text, item, have, want)
-			}
-			sum += have
-		}
-		if math.Abs(sum-1) > 0.001 {
-			t.Errorf("%s: all items together have probability %g", text, sum)
-		}
-	}
-}
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
+)
 
 // TestPopularityIsExpectedUse compares the expected uses of leaves with those of a long stream.
 func TestPopularityIsExpectedUse(t *testing.T) {
@@ -48,7 +20,7 @@ func TestPopularityIsExpectedUse(t *testing.T) {
 			r.Ops = 2000 // items come, so it is true only at the beginning
 		}
 		var err error
-		if r.Distribution, err = ParseDistribution(c.distribution); err != nil {
+		if r.Distribution, err = workload.ParseDistribution(c.distribution); err != nil {
 			t.Fatal(err)
 		}
 		b := fakeBencher(t, r, nil)
@@ -57,11 +29,11 @@ func TestPopularityIsExpectedUse(t *testing.T) {
 			begin = append(begin, random.Uint64())
 		}
 		slices.Sort(begin)
-		for item := range b.stream.loaded { // all are there
-			b.present.set(item)
+		for item := range b.stream.Loaded { // all are there
+			b.present.Add(item)
 		}
 		items := b.itemsInOrder()
-		have, want := b.popularity(begin, items), usesOf(begin, b.stream.ops, items)
+		have, want := b.popularity(begin, items), usesOf(begin, b.stream.Ops, items)
 		for l := range begin {
 			n, expected := float64(want[l]), have[l]*float64(r.Ops)
 			if math.Abs(n-expected) > 5*math.Sqrt(expected)+0.01*expected {

@@ -2,8 +2,11 @@ package bench
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 	"github.com/dmindex/dmindex/pkg/env/simenv"
 )
 
@@ -22,11 +25,11 @@ type costs struct {
 	scan, pair             time.Duration // a scan without its pairs, and each pair
 }
 
-// designCosts is a design's line: of operations that had all they needed in the cache, and of those
+// DesignCosts is a design's line: of operations that had all they needed in the cache, and of those
 // that READ at least once, or called.
-type designCosts struct{ cached, uncached costs }
+type DesignCosts struct{ cached, uncached costs }
 
-// processorTimes are the lines, by design and what is off of it that matters (costsName). They were
+// processorTimes are the lines, by design and what is off of it that matters (CostsName). They were
 // measured by
 //
 //	dmindex bench --figure processor [--design NAME]
@@ -36,7 +39,7 @@ type designCosts struct{ cached, uncached costs }
 // was measured in turn with Sherman's and SMART's, 2026-11-28, with other work beside all of them,
 // and is what it took over theirs, times theirs here. A new design needs its own line, and all
 // lines are best those of one run.
-var processorTimes = map[string]designCosts{
+var processorTimes = map[string]DesignCosts{
 	"sherman": { // never without a READ
 		costs{314, 748, 1523, 807, 23},
 		costs{314, 748, 1523, 807, 23},
@@ -63,42 +66,45 @@ var processorTimes = map[string]designCosts{
 	},
 }
 
-// costsName is the line of a run's design.
-func (r *Run) costsName() string {
+// CostsName is the line of a run's design.
+func (r *Run) CostsName() string {
 	if on, given := r.Switches["caching"]; given && !on {
 		return r.Design + " -caching"
 	}
 	return r.Design
 }
 
+// CostLines are the names of all lines.
+func CostLines() []string { return slices.Sorted(maps.Keys(processorTimes)) }
+
 // processor charges clients of the simulated cluster for their operations.
 type processor struct {
 	world *simenv.World
-	costs designCosts
+	costs DesignCosts
 	scale float64
 }
 
 func newProcessor(w *simenv.World, r *Run) (*processor, error) {
-	name := r.costsName()
+	name := r.CostsName()
 	c, ok := processorTimes[name]
 	if !ok {
 		return nil, fmt.Errorf("the processor time of operations of %s is not known: measure it with --figure processor, and add the line to processorTimes", name)
 	}
-	return &processor{world: w, costs: c, scale: r.processorScale()}, nil
+	return &processor{world: w, costs: c, scale: r.ProcessorFactor()}, nil
 }
 
-// processorScale is how many times the measured processor time operations take.
-func (r *Run) processorScale() float64 {
+// ProcessorFactor is how many times the measured processor time operations take.
+func (r *Run) ProcessorFactor() float64 {
 	if r.ProcessorScale == 0 {
 		return 1
 	}
 	return r.ProcessorScale
 }
 
-// scaled says what is not as the model has it.
-func (r *Run) scaled() (text string) {
-	if r.processorScale() != 1 {
-		text = fmt.Sprintf("; processor time times %g", r.processorScale())
+// ModelChanges says what is not as the model has it.
+func (r *Run) ModelChanges() (text string) {
+	if r.ProcessorFactor() != 1 {
+		text = fmt.Sprintf("; processor time times %g", r.ProcessorFactor())
 	}
 	if r.MessageRate != 0 {
 		text += fmt.Sprintf("; %g million messages a second for each memory server's NIC", r.MessageRate)
@@ -107,16 +113,16 @@ func (r *Run) scaled() (text string) {
 }
 
 // of is what o costs.
-func (c *costs) of(o operation) time.Duration {
-	switch o.kind() {
-	case lookup:
+func (c *costs) of(o workload.Operation) time.Duration {
+	switch o.Kind() {
+	case workload.Lookup:
 		return c.lookup
-	case insert:
+	case workload.Insert:
 		return c.insert
-	case modify:
+	case workload.Modify:
 		return c.lookup + c.change
-	case scan:
-		return c.scan + time.Duration(o.length())*c.pair
+	case workload.Scan:
+		return c.scan + time.Duration(o.Length())*c.pair
 	}
 	return c.change
 }
@@ -125,18 +131,18 @@ func (c *costs) of(o operation) time.Duration {
 func (p *processor) time(d time.Duration) time.Duration { return time.Duration(float64(d) * p.scale) }
 
 // begin is when the client whose goroutine calls it begins o.
-func (p *processor) begin(o operation) {
+func (p *processor) begin(o workload.Operation) {
 	p.world.Current().Owe(p.owed(o))
 }
 
 // owed is the half of what o costs that passes while it waits.
-func (p *processor) owed(o operation) simenv.Owed {
+func (p *processor) owed(o workload.Operation) simenv.Owed {
 	cached, uncached := p.costs.cached.of(o), p.costs.uncached.of(o)
 	return simenv.Owed{Answered: p.time(cached / 2), Fetched: p.time((uncached - cached) / 2)}
 }
 
 // end is when o is over. It returns what its client has still to spend.
-func (p *processor) end(o operation) time.Duration {
+func (p *processor) end(o workload.Operation) time.Duration {
 	owed, left := p.owed(o), p.world.Current().Owe(simenv.Owed{})
 	whole := p.time(p.costs.uncached.of(o))
 	if left.Fetched > 0 {

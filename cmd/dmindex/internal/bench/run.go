@@ -1,6 +1,7 @@
-// Package bench measures designs of package index: it makes a stream of operations, lets clients of
-// a simulated or real cluster work on it, checks the content afterwards against what the stream
-// wrote, and reports what it cost.
+// Package bench measures designs of package index: it lets clients of a simulated or real cluster
+// work on a stream of operations, checks the content afterwards against what the stream wrote, and
+// returns what it cost. The packages below make streams (workload), write results (report), repeat
+// the papers' experiments (papers), and measure a change of compute servers (repartition).
 package bench
 
 import (
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
@@ -23,9 +25,9 @@ type Run struct {
 	Label     string // what it is called in tables and plots; "" = the design and what is off of it
 	Design    string
 	Transport string // one of Transports
-	Workload  Workload
+	Workload  workload.Workload
 	// Distribution of the items that operations are on.
-	Distribution Distribution
+	Distribution workload.Distribution
 
 	Records uint64 // items that are there at first
 	Ops     int    // operations that are measured
@@ -69,7 +71,7 @@ type Run struct {
 type Result struct {
 	Run        *Run
 	Throughput float64 // operations a second, of the cluster's time
-	Latency    histogram
+	Latency    Histogram
 	Took       time.Duration // of the cluster's time
 	Ops        uint64
 	Missed     uint64 // lookups and updates of items that were not there, as was to be expected
@@ -100,7 +102,7 @@ func (r *Run) inCluster(ctx context.Context, do func(b *bencher) error) error {
 	if err != nil {
 		return err
 	}
-	k, err := newKeys(r.KeyBytes)
+	k, err := workload.NewKeys(r.KeyBytes)
 	if err != nil {
 		return err
 	}
@@ -118,7 +120,7 @@ func (r *Run) inCluster(ctx context.Context, do func(b *bencher) error) error {
 	}
 	err = b.cluster.run(func() error { return do(b) })
 	if errors.Is(err, index.ErrPoolFull) {
-		err = fmt.Errorf("%w (each memory server had %s; give more of them with --servers, or fewer --ops)", err, size(r.memoryNeeded()))
+		err = fmt.Errorf("%w (each memory server had %s; give more of them with --servers, or fewer --ops)", err, FormatBytes(r.memoryNeeded()))
 	}
 	if err = errors.Join(err, b.cluster.close()); err != nil {
 		return fmt.Errorf("bench %s over %s, workload %s: %w", r.Design, r.Transport, r.Workload.Name, err)
@@ -135,9 +137,9 @@ func (r *Run) options(cache int) index.Options {
 type bencher struct {
 	ctx     context.Context // ends the run early
 	run     *Run
-	keys    keys
-	stream  *stream
-	present bitmap // of items that were not there at first: who is there since
+	keys    workload.Keys
+	stream  *workload.Stream
+	present workload.ItemSet // of items that were not there at first: who is there since
 	// behind says of each operation that gave its item a value how many were begun, itself
 	// included, from it on until it was answered: those after them began when it was over. 0 = it
 	// gave it none.
@@ -153,9 +155,9 @@ type bencher struct {
 	everyone bool
 }
 
-func newBencher(ctx context.Context, r *Run, k keys) *bencher {
-	s := newStream(r.Workload, r.Distribution, r.Records, r.Warmup+r.Ops, r.ScanFrom, r.ScanTo, 2*r.Clients, r.Seed)
-	return &bencher{ctx: ctx, run: r, keys: k, stream: s, present: newBitmap(s.items), behind: make([]uint32, len(s.ops)), doubt: map[uint64]bool{}}
+func newBencher(ctx context.Context, r *Run, k workload.Keys) *bencher {
+	s := workload.NewStream(r.Workload, r.Distribution, r.Records, r.Warmup+r.Ops, r.ScanFrom, r.ScanTo, 2*r.Clients, r.Seed)
+	return &bencher{ctx: ctx, run: r, keys: k, stream: s, present: workload.NewItemSet(s.Items), behind: make([]uint32, len(s.Ops)), doubt: map[uint64]bool{}}
 }
 
 // all is what happens in the cluster's world.
@@ -175,7 +177,7 @@ func (b *bencher) all() (_ *Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := b.part("measure", b.run.Warmup, len(b.stream.ops))
+	p, err := b.part("measure", b.run.Warmup, len(b.stream.Ops))
 	if err != nil {
 		return nil, err
 	}

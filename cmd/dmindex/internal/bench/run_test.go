@@ -1,21 +1,14 @@
 package bench
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"encoding/xml"
 	"errors"
-	"io"
-	"maps"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
 // do does a run that must succeed.
@@ -114,13 +107,13 @@ func TestCorruptedIndexIsCaught(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		key := b.keys.append(nil, 17)
+		key := b.keys.Append(nil, 17)
 		// the value of another item
-		if err := session.Update(key, appendValue(nil, r.ValueBytes, 18, 0)); err != nil {
+		if err := session.Update(key, workload.AppendValue(nil, r.ValueBytes, 18, 0)); err != nil {
 			return err
 		}
-		if _, err := b.checkScan(session); !errors.Is(err, errForeign) {
-			t.Errorf("another item's value: %v, want %v", err, errForeign)
+		if _, err := b.checkScan(session); !errors.Is(err, workload.ErrForeign) {
+			t.Errorf("another item's value: %v, want %v", err, workload.ErrForeign)
 		}
 		if err := errors.Join(session.Delete(key), session.Close()); err != nil {
 			return err
@@ -172,211 +165,21 @@ func TestBadRuns(t *testing.T) {
 			t.Errorf("Check says %v", checked)
 		}
 	}
-	if _, err := LookupWorkload("G"); err == nil || !strings.Contains(err.Error(), "there are A, B, C, D, E, F, LOAD, insert-intensive, write-only") {
-		t.Error(err)
-	}
-	for _, text := range []string{"gauss", "zipfian:-1", "zipfian:x", "uniform:2", "latest:9", "zipfian:0.99/x", "zipfian:0.99/0", "latest:0.99/1e9"} {
-		if d, err := ParseDistribution(text); err == nil {
-			t.Errorf("%q is %v", text, d)
-		}
-	}
-	for _, text := range []string{"uniform", "latest", "latest:0.5", "zipfian:0.99", "zipfian:1.2", "zipfian:0.99/1e9"} {
-		if d, err := ParseDistribution(text); err != nil || d.String() != text {
-			t.Errorf("%q is %v, %v", text, d, err)
-		}
-	}
 }
 
-// made are results that nobody measured.
-func made(t *testing.T) []*Result {
-	var list []*Result
-	for clients := 2; clients <= 8; clients *= 2 {
-		for _, switches := range []map[string]bool{nil, {"on<Chip>": false}} {
-			r := smallRun(t, "A", "sim")
-			r.Clients, r.Switches = clients, switches
-			res := &Result{Run: r, Throughput: 1e6 * float64(clients), Ops: 1000, Calls: 2, ItemBytes: 40}
-			for i := range 1000 {
-				res.Latency.record(1000 * (5 + 1000/(1000-time.Duration(i))))
-			}
-			res.Stats.Verbs.Requests[verbs.Read] = 1500
-			res.Stats.Verbs.Bytes[verbs.Read] = 1500 << 10
-			res.Stats.Verbs.RoundTrips = 1600
-			res.Stats.CacheHits, res.Stats.CacheMisses = 3, 1
-			list = append(list, res)
-		}
+// TestMessageRate: a message takes as long as the rate says, in each direction, and a run without
+// one has the model's.
+func TestMessageRate(t *testing.T) {
+	latency := func(rate float64) time.Duration {
+		r := smallRun(t, "C", "sim")
+		r.Design, r.Records, r.Clients, r.ComputeServers, r.MemoryServers, r.MessageRate = "sherman", 2000, 1, 1, 1, rate
+		return time.Duration(do(t, r).Latency.Quantile(0.5))
 	}
-	return list
-}
-
-// TestJSONShape: these names are what others read.
-func TestJSONShape(t *testing.T) {
-	var out bytes.Buffer
-	if err := WriteJSON(&out, made(t)); err != nil {
-		t.Fatal(err)
+	// two messages of 2 us in place of 1 us
+	if took := latency(0.5) - latency(1); took < 1900*time.Nanosecond || took > 2100*time.Nanosecond {
+		t.Errorf("half the rate takes %v more", took)
 	}
-	var file map[string][]map[string]any
-	if err := json.Unmarshal(out.Bytes(), &file); err != nil {
-		t.Fatal(err)
-	}
-	if len(file) != 1 || len(file["runs"]) != 6 {
-		t.Fatalf("%d members, %d runs", len(file), len(file["runs"]))
-	}
-	run := file["runs"][1]
-	want := strings.Fields("apart_ops bytes_per_op cache_bytes cache_hit_rate clients cpu_us_per_op design distribution log_bytes_per_op longest_us memory_bytes_per_item ops optimum_reads_per_op p50_us p999_us p99_us popular_reads_per_op " +
-		"reads_over_optimum reads_over_popular records round_trips_per_op skew switches throughput_ops transport verbs_per_op workload")
-	if have := slices.Sorted(maps.Keys(run)); !slices.Equal(have, want) {
-		t.Errorf("members %v, want %v", have, want)
-	}
-	kinds := run["verbs_per_op"].(map[string]any)
-	if have := slices.Sorted(maps.Keys(kinds)); !slices.Equal(have, []string{"atomic", "log_write", "read", "rpc", "write"}) {
-		t.Errorf("kinds of verbs %v", have)
-	}
-	if kinds["read"] != 1.5 || kinds["rpc"] != 0.002 || run["cache_hit_rate"] != 0.75 || run["bytes_per_op"] != 1536.0 || run["round_trips_per_op"] != 1.6 {
-		t.Errorf("%v", run)
-	}
-	if switches := run["switches"].(map[string]any); switches["on<Chip>"] != false || len(file["runs"][0]["switches"].(map[string]any)) != 0 {
-		t.Errorf("switches %v", switches)
-	}
-}
-
-// TestHTMLIsWellFormed and needs nothing from elsewhere.
-func TestHTMLIsWellFormed(t *testing.T) {
-	var out bytes.Buffer
-	if err := WriteHTML(&out, made(t)); err != nil {
-		t.Fatal(err)
-	}
-	text := out.String()
-	d := xml.NewDecoder(&out)
-	count := map[string]int{}
-	for {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if start, ok := token.(xml.StartElement); ok {
-			count[start.Name.Local]++
-		}
-	}
-	if count["svg"] != 3 || count["tr"] != 7 || count["script"]+count["link"]+count["img"] > 0 || count["circle"] != 6 {
-		t.Errorf("elements %v", count)
-	}
-	if found := regexp.MustCompile(`(?i)https?:|NaN|Inf|%!`).FindString(text); found != "" {
-		t.Errorf("the page has %q", found)
-	}
-	for _, label := range []string{">clients<", ">throughput (million operations/s)<", ">latency (µs)<", ">percentile of operations<", ">requests per operation<", "prefers-color-scheme:dark"} {
-		if !strings.Contains(text, label) {
-			t.Errorf("the page has no %q", label)
-		}
-	}
-}
-
-// TestTinyFigures does each experiment of Sherman's paper with next to nothing.
-func TestTinyFigures(t *testing.T) {
-	for i := range shermanFigures {
-		f := &shermanFigures[i]
-		base := smallRun(t, "C", "sim")
-		base.Records, base.Ops, base.Warmup, base.Clients = 500, 200, 20, 4
-		var out bytes.Buffer
-		results, err := f.Do(t.Context(), *base, &out)
-		if err != nil {
-			t.Fatalf("%s: %v", f.Name, err)
-		}
-		if lines := strings.Count(out.String(), " FG+ "); len(results) != len(f.parts)*len(f.variants) || lines < len(f.parts) {
-			t.Errorf("%s: %d results\n%s", f.Name, len(results), &out)
-		}
-		for _, p := range f.parts {
-			if !strings.Contains(out.String(), p.workload) {
-				t.Errorf("%s: no %s in\n%s", f.Name, p.workload, &out)
-			}
-			if len(p.steps) > len(f.variants) {
-				t.Errorf("%s: %s has claims of %d steps", f.Name, p.workload, len(p.steps))
-			}
-		}
-	}
-	if _, err := LookupFigure("sherman-7"); err == nil || !strings.Contains(err.Error(), "there are sherman-5, sherman-6, sherman-table3, dex-6, dex-6-processor, dex-7") {
-		t.Error(err)
-	}
-}
-
-// TestSteps: techniques are turned on one after the other, and the design knows all of them.
-func TestSteps(t *testing.T) {
-	design, err := index.Lookup("sherman")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for n, v := range shermanSteps {
-		if have := v.switches(); len(have) != len(design.Switches)-n {
-			t.Errorf("step %s has %v off", v.label, have)
-		}
-		for name, on := range v.switches() {
-			if on || !slices.Contains(design.Switches, name) {
-				t.Errorf("step %s: %s is %v", v.label, name, on)
-			}
-		}
-	}
-	if off := shermanSteps[2].off; slices.Contains(off, "combine") || slices.Contains(off, "onChip") || !slices.Contains(off, "hierarchical") {
-		t.Errorf("the third step has %v off", off)
-	}
-}
-
-// TestTinyGrowths does each experiment of DEX's paper with next to nothing.
-func TestTinyGrowths(t *testing.T) {
-	for i := range dexFigures {
-		f := dexFigures[i]
-		base := smallRun(t, "C", "sim")
-		f.Defaults(base, func(flag string) bool { return flag != "warmup" })
-		base.Records, base.Ops, base.Warmup, base.Clients = 500, 150, 20, 4
-		f.settings = f.settingsOf(base)
-		f.settings = f.settings[max(0, len(f.settings)-2):]
-		grow := *f.grow
-		grow.settings = func(*Run) []setting { return f.settings }
-		f.grow = &grow
-		var out bytes.Buffer
-		results, err := f.Do(t.Context(), *base, &out)
-		if err != nil {
-			t.Fatalf("%s: %v", f.Name, err)
-		}
-		if len(results) != len(f.parts)*len(f.variants)*len(f.settings) {
-			t.Errorf("%s: %d results", f.Name, len(results))
-		}
-		for _, v := range f.variants {
-			if strings.Count(out.String(), v.label+"  ") < len(f.parts) {
-				t.Errorf("%s: no %s in\n%s", f.Name, v.label, &out)
-			}
-		}
-		for _, p := range panels(results) {
-			if d := p.throughputPlot(); !p.onePoint() && !strings.HasPrefix(f.grow.title, d.x.label[:5]) {
-				t.Errorf("%s: a plot against %s", f.Name, d.x.label)
-			}
-		}
-		for _, p := range f.parts {
-			if len(p.claims) > len(f.variants) {
-				t.Errorf("%s: %s has claims of %d variants", f.Name, p.name, len(p.claims))
-			}
-		}
-	}
-}
-
-// TestGrowth: compute servers come one by one, when those that there are have their clients.
-func TestGrowth(t *testing.T) {
-	sizes := func(g *growth, base *Run) (have [][2]int, percent []float64) {
-		for _, s := range g.settings(base) {
-			r := *base
-			s.change(&r)
-			have, percent = append(have, [2]int{r.Clients, r.ComputeServers}), append(percent, r.CachePercent)
-		}
-		return have, percent
-	}
-	if have, _ := sizes(growingClients(byClients...), &Run{Clients: 144, ComputeServers: 4}); !slices.Equal(have, [][2]int{{2, 1}, {36, 1}, {72, 2}, {144, 4}}) {
-		t.Errorf("clients and compute servers %v", have)
-	}
-	if have, _ := sizes(growingClients(byClients...), &Run{Clients: 4, ComputeServers: 2}); !slices.Equal(have, [][2]int{{1, 1}, {2, 1}, {4, 2}}) {
-		t.Errorf("clients and compute servers %v", have)
-	}
-	if have, percent := sizes(growingCache(1, 32), &Run{Clients: 4, ComputeServers: 2}); !slices.Equal(have, [][2]int{{4, 2}, {4, 2}}) || !slices.Equal(percent, []float64{1, 32}) {
-		t.Errorf("%v, %v", have, percent)
+	if model, same := latency(0), latency(77); model != same {
+		t.Errorf("%v with the model's rate, %v with the same given", model, same)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
@@ -13,8 +14,8 @@ import (
 func (r *Run) memoryNeeded() uint64 {
 	entry := uint64(r.KeyBytes+r.ValueBytes)&^7 + 32 // with its slot and checksum
 	items := r.Records
-	for k, share := range r.Workload.share {
-		if kind(k) == insert || kind(k) == upsert && r.Workload.sparse {
+	for k, share := range r.Workload.Share {
+		if workload.Kind(k) == workload.Insert || workload.Kind(k) == workload.Upsert && r.Workload.Sparse {
 			items += uint64(r.Ops+r.Warmup) * uint64(share) / 100
 		}
 	}
@@ -46,7 +47,7 @@ func (r *Run) everyone() bool {
 // chunkBytes of the memory servers.
 func (r *Run) chunkBytes() int {
 	if r.partitioned() {
-		return largeChunk
+		return LargeChunk
 	}
 	return smallChunk
 }
@@ -65,16 +66,16 @@ func (r *Run) hostNeeded() uint64 {
 
 // checkMemory refuses runs that do not fit this machine.
 func (r *Run) checkMemory() error {
-	available, ok := availableMemory()
+	available, ok := AvailableMemory()
 	if need := r.hostNeeded(); ok && need > available {
 		return fmt.Errorf("%d records and %d operations need about %s of memory, %s are free on this machine: give fewer --records or --ops",
-			r.Records, r.Ops+r.Warmup, size(need), size(available))
+			r.Records, r.Ops+r.Warmup, FormatBytes(need), FormatBytes(available))
 	}
 	return nil
 }
 
-// availableMemory is what the kernel says that it can give; false if it does not say.
-func availableMemory() (uint64, bool) {
+// AvailableMemory is what the kernel says that it can give; false if it does not say.
+func AvailableMemory() (uint64, bool) {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0, false
@@ -88,10 +89,15 @@ func availableMemory() (uint64, bool) {
 	return 0, false
 }
 
-// size is a number of bytes for people.
-func size(n uint64) string {
+// FormatBytes is a number of bytes for people.
+func FormatBytes(n uint64) string {
 	if n < 1<<30 {
 		return fmt.Sprintf("%.0f MiB", float64(n)/(1<<20))
 	}
 	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}
+
+// ItemsShare is so many percent of the bytes of the keys and values that are loaded.
+func (r *Run) ItemsShare(percent float64) int {
+	return max(1, int(percent/100*float64(r.Records)*float64(r.KeyBytes+r.ValueBytes)))
 }

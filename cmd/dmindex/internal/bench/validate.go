@@ -7,6 +7,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 	"github.com/dmindex/dmindex/pkg/index"
 )
 
@@ -35,8 +36,8 @@ func (r *Run) check() (index.Design, error) {
 	case r.Clients < r.ComputeServers || r.Clients > 100_000:
 		err = fmt.Errorf("%d clients on %d compute servers: each needs one at least, and there are at most 100000; give --clients",
 			r.Clients, r.ComputeServers)
-	case r.ScanFrom < 1 || r.ScanTo < r.ScanFrom || r.ScanTo > maxScan:
-		err = fmt.Errorf("scans of %d to %d pairs: 1 to %d are possible, the shortest first", r.ScanFrom, r.ScanTo, maxScan)
+	case r.ScanFrom < 1 || r.ScanTo < r.ScanFrom || r.ScanTo > workload.MaxScan:
+		err = fmt.Errorf("scans of %d to %d pairs: 1 to %d are possible, the shortest first", r.ScanFrom, r.ScanTo, workload.MaxScan)
 	case r.ValueBytes < 8:
 		err = fmt.Errorf("values of %d bytes: at least 8 are needed, which say who wrote them", r.ValueBytes)
 	case !design.SharesAll && max(r.Records, uint64(r.Ops)+uint64(r.Warmup)) > 1<<32-1:
@@ -49,11 +50,11 @@ func (r *Run) check() (index.Design, error) {
 		err = fmt.Errorf("%g million messages a second: above 0 and at most 1000 are possible; give --message-rate 45", r.MessageRate)
 	case r.MessageRate != 0 && r.Transport != "sim":
 		err = fmt.Errorf("--message-rate: over %s the NICs are what they are; leave it out", r.Transport)
-	case uint64(r.Ops)+uint64(r.Warmup) > maxWriter:
-		err = fmt.Errorf("%d operations: a value can name %d", r.Ops+r.Warmup, maxWriter)
+	case uint64(r.Ops)+uint64(r.Warmup) > workload.MaxWriter:
+		err = fmt.Errorf("%d operations: a value can name %d", r.Ops+r.Warmup, workload.MaxWriter)
 	}
 	if err == nil {
-		_, err = newKeys(r.KeyBytes)
+		_, err = workload.NewKeys(r.KeyBytes)
 	}
 	if err == nil {
 		err = checkSwitches(design, r.Switches)
