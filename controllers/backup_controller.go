@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -83,7 +85,7 @@ func (r *DMBackupReconciler) finish(ctx context.Context, s *backupScope, before 
 	}
 	s.summarize(err, r.now())
 	if now := s.backup.Status.Phase; now != before.Phase {
-		switch c := find(s.backup.Status.Conditions, dmv1.ConditionComplete); now {
+		switch c := apimeta.FindStatusCondition(s.backup.Status.Conditions, dmv1.ConditionComplete); now {
 		case dmv1.BackupComplete:
 			r.events.Eventf(s.backup, nil, corev1.EventTypeNormal, c.Reason, "Dump", "%s", c.Message)
 		case dmv1.BackupFailed:
@@ -118,7 +120,7 @@ func backupResult(b *dmv1.DMBackup) (*dmv1.BackupResult, error) {
 
 // backupFailed reports whether a backup has failed for good.
 func backupFailed(b *dmv1.DMBackup) bool {
-	c := find(b.Status.Conditions, dmv1.ConditionFailed)
+	c := apimeta.FindStatusCondition(b.Status.Conditions, dmv1.ConditionFailed)
 	return c != nil && c.Status == metav1.ConditionTrue
 }
 
@@ -161,7 +163,7 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 		if err := r.endJob(ctx, s.job.job); err != nil {
 			return err
 		}
-		s.failed, s.reason = "Job "+s.job.job.Name+" did not end in time: "+orElse(s.job.problem, "see its pod "+orElse(s.job.pod, "and whether the Job is suspended")), dmv1.ReasonTimedOut
+		s.failed, s.reason = "Job "+s.job.job.Name+" did not end in time: "+cmp.Or(s.job.problem, "see its pod "+cmp.Or(s.job.pod, "and whether the Job is suspended")), dmv1.ReasonTimedOut
 		return nil
 	}
 	switch {
@@ -177,7 +179,7 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 					return err
 				}
 			}
-			if err := r.makeJob(ctx, b, build.DumpJob(b, orElse(b.Spec.Image, r.image), left), &b.Spec.Pod); err != nil {
+			if err := r.makeJob(ctx, b, build.DumpJob(b, cmp.Or(b.Spec.Image, r.image), left), &b.Spec.Pod); err != nil {
 				return err
 			}
 			return &waitFor{dmv1.ReasonDumping, "Job " + build.DumpJobName(b.Name) + " was made", 0}
@@ -268,7 +270,7 @@ func (r *DMBackupReconciler) waitsFor(ctx context.Context, b *dmv1.DMBackup) (*d
 	case err != nil:
 		return nil, err
 	}
-	if c := find(index.Status.Conditions, dmv1.ConditionAvailable); c == nil || c.Status != metav1.ConditionTrue || !index.DeletionTimestamp.IsZero() {
+	if c := apimeta.FindStatusCondition(index.Status.Conditions, dmv1.ConditionAvailable); c == nil || c.Status != metav1.ConditionTrue || !index.DeletionTimestamp.IsZero() {
 		message := "index " + index.Name + " does not answer requests"
 		if c != nil {
 			message += ": " + c.Message

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func (r *DMBackupReconciler) deleteArtifact(ctx context.Context, s *backupScope)
 		} else if index != "" {
 			return &waitFor{dmv1.ReasonBackupInUse, "index " + index + " is loaded from the artifact, which is deleted afterwards", 0}
 		}
-		if err := r.makeJob(ctx, b, build.DeleteJob(b, build.ArtifactOf(b), orElse(b.Spec.Image, r.image), deleteWithin), &b.Spec.Pod); err != nil {
+		if err := r.makeJob(ctx, b, build.DeleteJob(b, build.ArtifactOf(b), cmp.Or(b.Spec.Image, r.image), deleteWithin), &b.Spec.Pod); err != nil {
 			return err
 		}
 		return &waitFor{dmv1.ReasonDeleting, "the artifact is being deleted", 0}
@@ -85,7 +86,7 @@ func (r *DMBackupReconciler) deleteArtifact(ctx context.Context, s *backupScope)
 			return err
 		}
 		message := "the artifact is being deleted by Job " + job.job.Name
-		if problem := orElse(job.problem, r.storageProblem(ctx, b)); problem != "" {
+		if problem := cmp.Or(job.problem, r.storageProblem(ctx, b)); problem != "" {
 			message += ": " + problem + leave
 		}
 		return &waitFor{dmv1.ReasonDeleting, message, 0}

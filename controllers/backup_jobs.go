@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -114,9 +115,9 @@ func judgeJob(job *batchv1.Job, pods []corev1.Pod) jobState {
 		case batchv1.JobComplete:
 			s.done = true
 		case batchv1.JobFailed:
-			s.failed = orElse(s.problem, orElse(c.Message, c.Reason))
+			s.failed = cmp.Or(s.problem, cmp.Or(c.Message, c.Reason))
 			if c.Reason == batchv1.JobReasonDeadlineExceeded {
-				s.failed = "it took too long: " + orElse(s.problem, "it was still at work")
+				s.failed = "it took too long: " + cmp.Or(s.problem, "it was still at work")
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -141,7 +142,7 @@ func TestFailedBackupStaysFailed(t *testing.T) {
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(backup), backup); err != nil {
 		t.Fatal(err)
 	}
-	if c := find(backup.Status.Conditions, dmv1.ConditionFailed); !backupFailed(backup) || c.Reason != dmv1.ReasonDumpFailed || backup.Status.Phase != dmv1.BackupFailed {
+	if c := apimeta.FindStatusCondition(backup.Status.Conditions, dmv1.ConditionFailed); !backupFailed(backup) || c.Reason != dmv1.ReasonDumpFailed || backup.Status.Phase != dmv1.BackupFailed {
 		t.Errorf("the backup is %s: %+v", backup.Status.Phase, c)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -76,7 +77,7 @@ func (d *dumping) look() (dmv1.BackupPhase, string) {
 	if err := d.api.Get(d.t.Context(), client.ObjectKeyFromObject(d.backup), d.backup); err != nil {
 		d.t.Fatal(err)
 	}
-	return d.backup.Status.Phase, find(d.backup.Status.Conditions, dmv1.ConditionComplete).Message
+	return d.backup.Status.Phase, apimeta.FindStatusCondition(d.backup.Status.Conditions, dmv1.ConditionComplete).Message
 }
 
 func (d *dumping) there(o client.Object) bool {

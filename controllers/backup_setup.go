@@ -5,6 +5,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -32,7 +33,7 @@ func (b *base) setupBackups(mgr ctrl.Manager, options func() controller.Options)
 
 // answers is what backups read of their index: whether it answers, and what it is loaded from.
 func answers(index *dmv1.DMIndex) any {
-	return []any{find(index.Status.Conditions, dmv1.ConditionAvailable), index.Annotations[dmv1.AnnotationRestore]}
+	return []any{apimeta.FindStatusCondition(index.Status.Conditions, dmv1.ConditionAvailable), index.Annotations[dmv1.AnnotationRestore]}
 }
 
 // backupOfPod is the backup whose Job a pod belongs to.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -100,11 +101,11 @@ func TestKeysCollapsed(t *testing.T) {
 			v.backups = append(v.backups, scheduled(&list[i]))
 		}
 		events.note = ""
-		told := find(s.Status.Conditions, dmv1.ConditionKeysCollapsed)
+		told := apimeta.FindStatusCondition(s.Status.Conditions, dmv1.ConditionKeysCollapsed)
 		before := told != nil && told.Status == metav1.ConditionTrue
 		r.summarize(s, list, v, scheduleActions{reason: dmv1.ReasonScheduled})
 		got, message := "", ""
-		if c := find(s.Status.Conditions, dmv1.ConditionKeysCollapsed); c != nil {
+		if c := apimeta.FindStatusCondition(s.Status.Conditions, dmv1.ConditionKeysCollapsed); c != nil {
 			got, message = string(c.Status), c.Message
 		}
 		if got != status || !strings.Contains(message, names) || (events.note != "") != (got == "True" && !before) {

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -30,7 +31,7 @@ type wallTimes struct {
 
 // parseSchedule reads a schedule.
 func parseSchedule(spec *dmv1.DMBackupScheduleSpec) (cron.Schedule, error) {
-	name := orElse(spec.TimeZone, "Etc/UTC")
+	name := cmp.Or(spec.TimeZone, "Etc/UTC")
 	zone, err := time.LoadLocation(name)
 	if err != nil || name == "Local" {
 		return nil, fmt.Errorf("timeZone %q: write a name of the IANA database, such as Europe/Berlin", name)

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"sync"
 
@@ -66,7 +67,7 @@ func uselessBecause(p *corev1.Pod) string {
 	case refusedByKubelet(p):
 		return "its kubelet refused it: " + p.Status.Reason
 	case ended(p):
-		return "it ended: " + orElse(p.Status.Reason, string(p.Status.Phase))
+		return "it ended: " + cmp.Or(p.Status.Reason, string(p.Status.Phase))
 	}
 	if neverRan(p) {
 		return "it never ran, and is not of the current template"

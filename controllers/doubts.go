@@ -5,6 +5,7 @@ import (
 	"time"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 )
 
 // The consequences of lost memory cannot be undone: compute servers answer nothing any more, and
@@ -39,7 +40,7 @@ func (d doubt) look(why string, now time.Time) (after doubt, sure bool) {
 // doubtLoss takes servers that seem to be lost for unreachable, as long as that is not sure. What
 // was said to be lost stays so.
 func (r *DMIndexReconciler) doubtLoss(s *indexScope) {
-	if said := find(s.index.Status.Conditions, dmv1.ConditionDataLost); !s.made() || !s.verdict.recorded || said != nil && said.Status == "True" {
+	if said := apimeta.FindStatusCondition(s.index.Status.Conditions, dmv1.ConditionDataLost); !s.made() || !s.verdict.recorded || said != nil && said.Status == "True" {
 		return
 	}
 	m := r.remembered.get(s.index.UID)

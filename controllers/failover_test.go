@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -266,7 +267,7 @@ func TestRefusedCopies(t *testing.T) {
 			t.Errorf("a look while pods are refused: %v, again after %v", failed, s.volumesAgain)
 		}
 		if s.showVolumes(); tries > 0 {
-			c := find(s.pool.Status.Conditions, dmv1.ConditionDegraded)
+			c := apimeta.FindStatusCondition(s.pool.Status.Conditions, dmv1.ConditionDegraded)
 			if c == nil || c.Reason != dmv1.ReasonCopyMissing || !strings.Contains(c.Message, "exceeded quota") {
 				t.Errorf("it is shown as %+v", c)
 			}
@@ -328,7 +329,7 @@ func TestAcceptCopy(t *testing.T) {
 		}
 	}
 	s.showVolumes()
-	c := find(s.pool.Status.Conditions, dmv1.ConditionDegraded)
+	c := apimeta.FindStatusCondition(s.pool.Status.Conditions, dmv1.ConditionDegraded)
 	if c == nil || c.Reason != dmv1.ReasonCopyMayLack || !strings.Contains(c.Message, dmv1.AnnotationAcceptCopy+"=pool-1024 ") || s.record.Views[0].Primary.Pod != "pool-0" {
 		t.Fatalf("nothing else is left: %v, record %s", c, s.record)
 	}

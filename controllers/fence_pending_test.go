@@ -7,6 +7,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/pkg/partition"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 )
 
 // TestFencePending: keys that wait for a fence show as a condition that names the memory server.
@@ -24,7 +25,7 @@ func TestFencePending(t *testing.T) {
 	s.fencePending = s.pendingFence(&computeServer{described: described})
 	s.conditions(nil, 1)
 	for _, kind := range []string{dmv1.ConditionProgressing, dmv1.ConditionDegraded} {
-		c := find(s.index.Status.Conditions, kind)
+		c := apimeta.FindStatusCondition(s.index.Status.Conditions, kind)
 		if c == nil || c.Reason != dmv1.ReasonFencePending || !strings.Contains(c.Message, `["m", end)`) || !strings.Contains(c.Message, "memory server 1026 (pod mem-1)") {
 			t.Errorf("%s is %+v", kind, c)
 		}

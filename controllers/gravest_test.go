@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dmindex/dmindex/api/config"
@@ -57,7 +58,7 @@ func TestGravestPodFirst(t *testing.T) {
 			s.claims = map[int]*corev1.PersistentVolumeClaim{2: claim}
 		}
 		s.summarize(err)
-		c := find(s.pool.Status.Conditions, dmv1.ConditionPoolReady)
+		c := apimeta.FindStatusCondition(s.pool.Status.Conditions, dmv1.ConditionPoolReady)
 		if c.Reason != reasons[0] {
 			t.Errorf("%s: %s, want %s: %s", name, c.Reason, reasons[0], c.Message)
 		}

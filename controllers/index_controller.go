@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -151,7 +152,7 @@ func again(mapAge time.Duration) time.Duration {
 // tell makes events of conditions that changed.
 func (r *DMIndexReconciler) tell(index *dmv1.DMIndex, before *dmv1.DMIndexStatus) {
 	for _, kind := range []string{dmv1.ConditionAvailable, dmv1.ConditionDataLost} {
-		was, is := find(before.Conditions, kind), find(index.Status.Conditions, kind)
+		was, is := apimeta.FindStatusCondition(before.Conditions, kind), apimeta.FindStatusCondition(index.Status.Conditions, kind)
 		if is == nil || was != nil && was.Status == is.Status || was == nil && is.Status != "True" {
 			continue
 		}
@@ -161,7 +162,7 @@ func (r *DMIndexReconciler) tell(index *dmv1.DMIndex, before *dmv1.DMIndexStatus
 		}
 		r.events.Eventf(index, nil, level, is.Reason, "Reconcile", "%s is now %s: %s", kind, is.Status, is.Message)
 	}
-	was, is := find(before.Conditions, dmv1.ConditionDegraded), find(index.Status.Conditions, dmv1.ConditionDegraded)
+	was, is := apimeta.FindStatusCondition(before.Conditions, dmv1.ConditionDegraded), apimeta.FindStatusCondition(index.Status.Conditions, dmv1.ConditionDegraded)
 	if is != nil && troubles[is.Reason] && (was == nil || was.Reason != is.Reason) {
 		r.events.Eventf(index, nil, corev1.EventTypeWarning, is.Reason, "Reconcile", "%s", is.Message)
 	}

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -45,7 +46,7 @@ func (r *DMIndexReconciler) tellMap(s *indexScope, expected uint64, actions part
 	next := actions.Swap
 	if !s.view.Owned || len(actions.Moves) == 0 {
 		r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventMapChanged, action("SwapMapTo", next.Generation), "partition map %d -> %d: %d servers, %d ranges, %d moves, since %s",
-			expected, next.Generation, len(next.Servers), len(next.Ranges), len(actions.Moves), s.keys().text(orElse(actions.Reason, "the plan changed")))
+			expected, next.Generation, len(next.Servers), len(next.Ranges), len(actions.Moves), s.keys().text(cmp.Or(actions.Reason, "the plan changed")))
 		return
 	}
 	var moves []string
@@ -53,7 +54,7 @@ func (r *DMIndexReconciler) tellMap(s *indexScope, expected uint64, actions part
 		moves = append(moves, fmt.Sprintf("keys %s go from %s to %s", s.keys().span(m.Start, m.End), serverName(s.view.Map, m.From), serverName(next, m.To)))
 	}
 	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventHandover, action("SwapMapTo", next.Generation), "partition map %d -> %d, since %s: %s", expected, next.Generation,
-		s.keys().text(orElse(actions.Reason, "the plan changed")), some(moves))
+		s.keys().text(cmp.Or(actions.Reason, "the plan changed")), some(moves))
 }
 
 func action(what string, number uint64) string { return what + strconv.FormatUint(number, 10) }

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -209,7 +210,7 @@ func (s *indexScope) computePoolNames() (pools []string) {
 
 // fenceAgain is when to try again what could not be fenced: the longer it lasts, the later.
 func (s *indexScope) fenceAgain(now time.Time) time.Duration {
-	c := find(s.index.Status.Conditions, dmv1.ConditionProgressing)
+	c := apimeta.FindStatusCondition(s.index.Status.Conditions, dmv1.ConditionProgressing)
 	if c == nil {
 		return requeueSoon
 	}

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -8,6 +9,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 )
 
 // A range of keys changes its owner by steps that may need memory: the replay of a dead owner's log
@@ -33,7 +35,7 @@ func (s *indexScope) fullPool() string {
 				} else {
 					waiting = append(waiting, s.keys().span(r.Start, r.End))
 				}
-				why = orElse(why, fmt.Sprintf("%s, %s: %s", c.pod.Name, r.State, r.Reason))
+				why = cmp.Or(why, fmt.Sprintf("%s, %s: %s", c.pod.Name, r.State, r.Reason))
 			}
 		}
 	}
@@ -97,7 +99,7 @@ func (r *DMIndexReconciler) tellFullPool(s *indexScope) {
 			}
 		}
 	}
-	was := find(s.index.Status.Conditions, dmv1.ConditionDegraded)
+	was := apimeta.FindStatusCondition(s.index.Status.Conditions, dmv1.ConditionDegraded)
 	// by an operator before: one that starts anew does not tell it again
 	isShown := was != nil && was.Reason == dmv1.ReasonPoolFull
 	for i, news := range news(&r.told.full, s.index, waiting, func(*rpcv1.OwnedRange) bool { return !isShown }) {

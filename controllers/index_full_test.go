@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -43,13 +44,13 @@ func TestFullPoolIsShown(t *testing.T) {
 		change()
 		s.conditions(nil, len(s.compute))
 		for kind, reason := range map[string]string{dmv1.ConditionProgressing: progressing, dmv1.ConditionDegraded: degraded} {
-			c := find(s.index.Status.Conditions, kind)
+			c := apimeta.FindStatusCondition(s.index.Status.Conditions, kind)
 			if c == nil || c.Reason != reason || (c.Status == metav1.ConditionTrue) != (reason != dmv1.ReasonAsDesired) {
 				t.Errorf("%s is %+v; want %s", kind, c, reason)
 			}
 		}
 		for _, part := range parts {
-			if c := find(s.index.Status.Conditions, dmv1.ConditionDegraded); !strings.Contains(c.Message, part) {
+			if c := apimeta.FindStatusCondition(s.index.Status.Conditions, dmv1.ConditionDegraded); !strings.Contains(c.Message, part) {
 				t.Errorf("%q lacks %q", c.Message, part)
 			}
 		}
@@ -69,7 +70,7 @@ func TestFullPoolIsShown(t *testing.T) {
 	f(s, func() { s.short = &shortage{reason: dmv1.ReasonMemoryPending} }, dmv1.ReasonMemoryPending, dmv1.ReasonPoolFull)
 	f(s, func() { s.short, s.fencePending = nil, "keys wait for memory server 2" }, dmv1.ReasonFencePending, dmv1.ReasonFencePending, "memory server 2; keys [\"a\", end) are not served")
 	f(s, func() { s.poolFull = "" }, dmv1.ReasonFencePending, dmv1.ReasonFencePending, "memory server 2")
-	if c := find(s.index.Status.Conditions, dmv1.ConditionDegraded); c.Message != "keys wait for memory server 2" {
+	if c := apimeta.FindStatusCondition(s.index.Status.Conditions, dmv1.ConditionDegraded); c.Message != "keys wait for memory server 2" {
 		t.Errorf("%q", c.Message)
 	}
 	var many []*rpcv1.OwnedRange

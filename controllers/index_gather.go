@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dmindex/dmindex/api/config"
@@ -209,14 +210,14 @@ func (s *indexScope) replacing() string {
 		if p.pool == nil {
 			continue
 		}
-		if c := find(p.pool.Status.Conditions, dmv1.ConditionPoolReady); c != nil && c.Reason == dmv1.ReasonReplacing {
+		if c := apimeta.FindStatusCondition(p.pool.Status.Conditions, dmv1.ConditionPoolReady); c != nil && c.Reason == dmv1.ReasonReplacing {
 			list = append(list, "memory pool "+p.pool.Name+": "+c.Message)
 		}
 	}
 	for _, pool := range s.computePools {
 		if slices.Contains(s.rewritten, pool.Name) || pool.Status.ObservedGeneration < pool.Generation {
 			list = append(list, "compute pool "+pool.Name+" has not acted on its new specification yet")
-		} else if c := find(pool.Status.Conditions, dmv1.ConditionPoolReady); c != nil && c.Reason == dmv1.ReasonReplacing {
+		} else if c := apimeta.FindStatusCondition(pool.Status.Conditions, dmv1.ConditionPoolReady); c != nil && c.Reason == dmv1.ReasonReplacing {
 			list = append(list, "compute pool "+pool.Name+": "+c.Message)
 		}
 	}

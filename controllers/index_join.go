@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -202,7 +203,7 @@ func behindText(behind []*rpcv1.ClientUse) string {
 	}
 	var list []string
 	for _, c := range behind {
-		list = append(list, orElse(c.Name, fmt.Sprintf("client %d", c.Client)))
+		list = append(list, cmp.Or(c.Name, fmt.Sprintf("client %d", c.Client)))
 	}
 	return fmt.Sprintf("%s do not reach it yet; if that lasts, their image does not know how, or the network is in the way", some(list))
 }

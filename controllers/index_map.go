@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,7 @@ func (r *DMIndexReconciler) divideKeys(ctx context.Context, s *indexScope) error
 				r.handovers.end(s.index.UID)
 				return nil
 			}
-			s.waiting = orElse(s.waiting, next.Waiting)
+			s.waiting = cmp.Or(s.waiting, next.Waiting)
 		}
 		s.following = version != 0 && r.handovers.follow(s, target(pod, config.PortControl, p.authority), version, func() time.Duration { return r.remembered.at(r.now()) })
 		return nil
@@ -182,7 +183,7 @@ func (r *DMIndexReconciler) move(ctx context.Context, s *indexScope, home server
 	for _, server := range actions.Delete {
 		for _, c := range s.compute {
 			if c.pod.Name == server.Pod {
-				if err := r.deletePod(ctx, c.pod, orElse(reasons[server.Pod], withoutDrain(s.view, server))); err != nil {
+				if err := r.deletePod(ctx, c.pod, cmp.Or(reasons[server.Pod], withoutDrain(s.view, server))); err != nil {
 					return err
 				}
 			}
@@ -209,7 +210,7 @@ func (r *DMIndexReconciler) swap(ctx context.Context, s *indexScope, home server
 	}
 	r.tellMap(s, expected, actions)
 	logf.FromContext(ctx).Info("change partition map", "generation", actions.Swap.Generation, "from", expected, "servers", len(actions.Swap.Servers),
-		"ranges", len(actions.Swap.Ranges), "moves", len(actions.Moves), "planned", len(actions.Swap.Planned), "reason", orElse(actions.Reason, anotherPlan))
+		"ranges", len(actions.Swap.Ranges), "moves", len(actions.Moves), "planned", len(actions.Swap.Planned), "reason", cmp.Or(actions.Reason, anotherPlan))
 	s.view.Map = actions.Swap
 	return nil
 }

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -229,7 +230,7 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 		if err := r.stillLoading(ctx, s.index); err != nil {
 			return err
 		}
-		image := orElse(record.Template.Image, r.image)
+		image := cmp.Or(record.Template.Image, r.image)
 		if err := r.makeJob(ctx, s.index, build.RestoreJob(s.index, record.Identity, record.Template, record.Artifact, record.Digest, image, endpoints), &record.Template.Pod); err != nil {
 			return err
 		}

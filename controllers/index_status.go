@@ -1,12 +1,13 @@
 package controllers
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
@@ -80,7 +81,7 @@ func (s *indexScope) summarizeConflict(err error) {
 	for _, kind := range []string{dmv1.ConditionProgressing, dmv1.ConditionDegraded} {
 		condition(conditions, generation, kind, true, dmv1.ReasonStateConflict, message)
 	}
-	if find(*conditions, dmv1.ConditionAvailable) == nil {
+	if apimeta.FindStatusCondition(*conditions, dmv1.ConditionAvailable) == nil {
 		condition(conditions, generation, dmv1.ConditionAvailable, false, dmv1.ReasonStateConflict, message)
 	}
 }
@@ -99,7 +100,7 @@ func (s *indexScope) memoryState(m memoryServer, before []dmv1.IndexMemoryServer
 		server.Transport = p.pool.Spec.Transport
 	}
 	for _, t := range d.GetTransports() {
-		server.Device = orElse(server.Device, cut(t.Device, longestDevice))
+		server.Device = cmp.Or(server.Device, cut(t.Device, longestDevice))
 	}
 	if use := useOf(d, identityOf(s.index)); use != nil {
 		server.QuotaChunks, server.UsedChunks, server.Locks = int64(use.QuotaChunks), int64(use.UsedChunks), int64(use.Locks)
@@ -202,11 +203,11 @@ func (s *indexScope) conditions(err error, computeReady int) {
 	created := s.made()
 	switch {
 	case len(lost) > 0:
-		set(dmv1.ConditionAvailable, false, dmv1.ReasonMemoryLost, orElse(message, "data was lost at "+names(lost)))
+		set(dmv1.ConditionAvailable, false, dmv1.ReasonMemoryLost, cmp.Or(message, "data was lost at "+names(lost)))
 	case len(away) > 0 && s.verdict.recorded:
 		set(dmv1.ConditionAvailable, false, dmv1.ReasonMemoryUnreachable, "no answer from "+names(away)+"; requests that need it wait or fail")
 	case loading(s.index) && created:
-		set(dmv1.ConditionAvailable, false, dmv1.ReasonRestoring, "the index is not loaded from its backup yet: "+orElse(message, "it is being made"))
+		set(dmv1.ConditionAvailable, false, dmv1.ReasonRestoring, "the index is not loaded from its backup yet: "+cmp.Or(message, "it is being made"))
 	case err != nil && (!created || computeReady == 0):
 		set(dmv1.ConditionAvailable, false, reason, message)
 	case computeReady == 0 && s.unfitCompute() != "":
@@ -214,7 +215,7 @@ func (s *indexScope) conditions(err error, computeReady int) {
 	case computeReady == 0 && trouble != nil:
 		set(dmv1.ConditionAvailable, false, trouble.reason, trouble.message)
 	case computeReady == 0 || s.index.Status.Map == nil:
-		set(dmv1.ConditionAvailable, false, dmv1.ReasonWaitingForCompute, orElse(s.waiting, "no compute server is ready"))
+		set(dmv1.ConditionAvailable, false, dmv1.ReasonWaitingForCompute, cmp.Or(s.waiting, "no compute server is ready"))
 	default:
 		set(dmv1.ConditionAvailable, true, dmv1.ReasonServing, fmt.Sprintf("%d compute servers answer at %s", computeReady, s.index.Status.Endpoint))
 	}
@@ -289,20 +290,4 @@ func mirror(m *partition.Map, names *keyNames) *dmv1.PartitionMap {
 		shown.Ranges = append(shown.Ranges, at)
 	}
 	return shown
-}
-
-func find(conditions []metav1.Condition, kind string) *metav1.Condition {
-	for i := range conditions {
-		if conditions[i].Type == kind {
-			return &conditions[i]
-		}
-	}
-	return nil
-}
-
-func orElse(text, other string) string {
-	if text == "" {
-		return other
-	}
-	return text
 }

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -230,7 +231,7 @@ func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) er
 // contentOf is what an index that is made anew has at first.
 func contentOf(index *dmv1.DMIndex) string {
 	if from := index.Spec.Recovery.FromBackup; from != nil {
-		return "loaded from backup " + orElse(from.Name, "of schedule "+from.Schedule)
+		return "loaded from backup " + cmp.Or(from.Name, "of schedule "+from.Schedule)
 	}
 	return "empty"
 }

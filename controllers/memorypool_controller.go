@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -108,7 +109,7 @@ func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 // work is all but the protection of the pool. Views come first: nothing that takes long stands
 // between a server that falls silent and the next look at it.
 func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) (err error) {
-	s.image = orElse(s.pool.Spec.Image, s.pool.Annotations[dmv1.AnnotationImage])
+	s.image = cmp.Or(s.pool.Spec.Image, s.pool.Annotations[dmv1.AnnotationImage])
 	if s.authority, err = r.readAuthority(ctx, s.pool); err != nil {
 		return err
 	}

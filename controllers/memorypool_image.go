@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -75,7 +76,7 @@ func (a *memoryPoolActions) prove(v memoryPoolView) {
 // asked is the image that was asked for when a pod was written. Pods of earlier operators do not
 // say.
 func asked(p *corev1.Pod) string {
-	return orElse(p.Annotations[dmv1.AnnotationImage], container(p).Image)
+	return cmp.Or(p.Annotations[dmv1.AnnotationImage], container(p).Image)
 }
 
 // imageProbe is a probe pod as it is decided upon.
@@ -190,7 +191,7 @@ func imageProblem(pods ...*corev1.Pod) string {
 			if s.Name == container(p).Name {
 				image = asked(p)
 			}
-			return fmt.Sprintf("pod %s on node %s does not start with image %s: %s: %s", p.Name, p.Spec.NodeName, image, w.Reason, orElse(w.Message, "see the events of the pod"))
+			return fmt.Sprintf("pod %s on node %s does not start with image %s: %s: %s", p.Name, p.Spec.NodeName, image, w.Reason, cmp.Or(w.Message, "see the events of the pod"))
 		}
 	}
 	return ""
@@ -241,7 +242,7 @@ func (s *memoryPoolScope) imageOfNew() string {
 	if s.pool.Spec.Paused {
 		return s.image
 	}
-	return orElse(runs, s.image)
+	return cmp.Or(runs, s.image)
 }
 
 // outdated is how many servers that are to go on have another image than the wanted one.

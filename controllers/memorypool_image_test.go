@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -247,7 +248,7 @@ func TestImageThatIsRewritten(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, p := range slices.Concat(s.pods, s.probes) { // as kubelets do
-				p.Spec.NodeName = orElse(p.Spec.NodeName, "node-"+p.Name)
+				p.Spec.NodeName = cmp.Or(p.Spec.NodeName, "node-"+p.Name)
 				status := corev1.ContainerStatus{Name: container(p).Name}
 				if p.Labels[dmv1.LabelComponent] == dmv1.ComponentProbe {
 					status.State.Terminated = &corev1.ContainerStateTerminated{}

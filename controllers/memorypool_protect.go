@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -142,7 +143,7 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 		// A pod without data does not keep its node from being drained.
 		empty := keeps && (len(s.use.keptFor[volumeOf(p)]) == 0 || !s.needs(p))
 		build.KeepMemoryPod(kept, s.pool, strings.Join(s.keeps(p), ", "), empty || s.use.released[p.Name])
-		kept.Annotations[dmv1.AnnotationTemplate] = orElse(p.Annotations[dmv1.AnnotationTemplate], s.template)
+		kept.Annotations[dmv1.AnnotationTemplate] = cmp.Or(p.Annotations[dmv1.AnnotationTemplate], s.template)
 		if equality.Semantic.DeepEqual(kept, p) {
 			continue
 		}

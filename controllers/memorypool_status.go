@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -127,7 +128,7 @@ func (s *memoryPoolScope) serverState(state *dmv1.MemoryServerState, d *rpcv1.De
 	state.Chunks, state.ChunksGranted, state.ChunksUsed = int64(d.ChunksTotal), int64(d.ChunksGranted), int64(d.ChunksUsed)
 	state.Locks, state.LocksGranted, state.OnChipLocks = int64(d.LocksTotal), int64(d.LocksGranted), int64(d.OnChipBytes/2)
 	for _, t := range d.Transports {
-		state.Device = orElse(state.Device, cut(t.Device, longestDevice))
+		state.Device = cmp.Or(state.Device, cut(t.Device, longestDevice))
 	}
 	for _, use := range d.Indexes {
 		g := grants[use.Index]

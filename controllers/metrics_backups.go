@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -46,7 +47,7 @@ func showBackups(backups []dmv1.DMBackup, schedules []dmv1.DMBackupSchedule, gau
 		}
 		s := scheduled(b)
 		bySchedule[g] = append(bySchedule[g], s)
-		f.phases[dmv1.BackupPhase(orElse(string(b.Status.Phase), string(dmv1.BackupPending)))]++
+		f.phases[dmv1.BackupPhase(cmp.Or(string(b.Status.Phase), string(dmv1.BackupPending)))]++
 		if s.going || !s.complete && !s.failed {
 			continue
 		}

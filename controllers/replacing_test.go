@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -20,7 +21,7 @@ func TestReplacing(t *testing.T) {
 		change(s, pool)
 		s.computePools = append(s.computePools, pool)
 		s.conditions(nil, 0)
-		c := find(s.index.Status.Conditions, dmv1.ConditionProgressing)
+		c := apimeta.FindStatusCondition(s.index.Status.Conditions, dmv1.ConditionProgressing)
 		if want == "" && c.Reason != dmv1.ReasonAsDesired || want != "" && (c.Reason != dmv1.ReasonReplacing || !strings.Contains(c.Message, want)) {
 			t.Errorf("%s: %s %q, want %q", what, c.Reason, c.Message, want)
 		}

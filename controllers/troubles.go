@@ -1,11 +1,13 @@
 package controllers
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -65,7 +67,7 @@ func failing(pods []*corev1.Pod) string {
 			if w == nil || w.Reason == "" || waits[w.Reason] || imageReasons[w.Reason] {
 				continue
 			}
-			text := fmt.Sprintf("container %s of pod %s on node %s: %s: %s", s.Name, p.Name, p.Spec.NodeName, w.Reason, orElse(w.Message, "see the events of the pod"))
+			text := fmt.Sprintf("container %s of pod %s on node %s: %s: %s", s.Name, p.Name, p.Spec.NodeName, w.Reason, cmp.Or(w.Message, "see the events of the pod"))
 			if t := s.LastTerminationState.Terminated; t != nil {
 				text += fmt.Sprintf("; it ended last with code %d (%s)", t.ExitCode, t.Reason)
 				if said := lastLine(t.Message); said != "" {
@@ -97,11 +99,11 @@ func (s *indexScope) poolTrouble() *shortage {
 	var texts []string
 	for _, p := range s.memoryPools {
 		if p.pool != nil {
-			texts = t.add(texts, "memory pool "+p.pool.Name, find(p.pool.Status.Conditions, dmv1.ConditionPoolReady))
+			texts = t.add(texts, "memory pool "+p.pool.Name, apimeta.FindStatusCondition(p.pool.Status.Conditions, dmv1.ConditionPoolReady))
 		}
 	}
 	for _, pool := range s.computePools {
-		texts = t.add(texts, "compute pool "+pool.Name, find(pool.Status.Conditions, dmv1.ConditionPoolReady))
+		texts = t.add(texts, "compute pool "+pool.Name, apimeta.FindStatusCondition(pool.Status.Conditions, dmv1.ConditionPoolReady))
 	}
 	if len(texts) == 0 {
 		return nil
@@ -115,6 +117,6 @@ func (t *shortage) add(texts []string, pool string, c *metav1.Condition) []strin
 	if c == nil || !troubles[c.Reason] {
 		return texts
 	}
-	t.reason = orElse(t.reason, c.Reason)
+	t.reason = cmp.Or(t.reason, c.Reason)
 	return append(texts, pool+": "+c.Message)
 }

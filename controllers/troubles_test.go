@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -37,7 +38,7 @@ func TestTroublesArePassedUp(t *testing.T) {
 				}
 				s.conditions(outcome, 0)
 				for _, kind := range []string{dmv1.ConditionAvailable, dmv1.ConditionProgressing, dmv1.ConditionDegraded} {
-					c := find(s.index.Status.Conditions, kind)
+					c := apimeta.FindStatusCondition(s.index.Status.Conditions, kind)
 					if c.Reason != reason || !strings.Contains(c.Message, want) || !strings.Contains(c.Message, component+" pool demo-"+component) {
 						t.Errorf("%s, %s, created %q: %s is %s %s: %s; want %s with %q", name, component, created, kind, c.Status, c.Reason, c.Message, reason, want)
 					}
@@ -104,20 +105,20 @@ func TestNotAsDesired(t *testing.T) {
 	for reason := range troubles {
 		s := &indexScope{index: &dmv1.DMIndex{}}
 		s.conditions(&waitFor{reason, "somebody has to do something", 0}, 0)
-		if c := find(s.index.Status.Conditions, dmv1.ConditionDegraded); c.Status != metav1.ConditionTrue || c.Reason != reason {
+		if c := apimeta.FindStatusCondition(s.index.Status.Conditions, dmv1.ConditionDegraded); c.Status != metav1.ConditionTrue || c.Reason != reason {
 			t.Errorf("%s: %+v", reason, c)
 		}
 	}
 	s := &indexScope{index: &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{dmv1.AnnotationCreated: "true"}}}}
 	s.short = &shortage{dmv1.ReasonMemoryPending, "pod demo-memory-0 lacks 3 chunks"}
 	s.conditions(nil, 0)
-	if c := find(s.index.Status.Conditions, dmv1.ConditionDegraded); c.Status != metav1.ConditionTrue || c.Reason != dmv1.ReasonMemoryPending {
+	if c := apimeta.FindStatusCondition(s.index.Status.Conditions, dmv1.ConditionDegraded); c.Status != metav1.ConditionTrue || c.Reason != dmv1.ReasonMemoryPending {
 		t.Errorf("an index that is served with less than it asks for: %+v", c)
 	}
 	// what goes away by itself is no trouble
 	s = &indexScope{index: &dmv1.DMIndex{}}
 	s.conditions(&waitFor{dmv1.ReasonWaitingForMemory, "0 of 1 answer", 0}, 0)
-	if c := find(s.index.Status.Conditions, dmv1.ConditionDegraded); c.Status != metav1.ConditionFalse {
+	if c := apimeta.FindStatusCondition(s.index.Status.Conditions, dmv1.ConditionDegraded); c.Status != metav1.ConditionFalse {
 		t.Errorf("an index that is being made: %+v", c)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -362,7 +363,7 @@ func TestPrimaryDiskIsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.showVolumes()
-		c := find(s.pool.Status.Conditions, dmv1.ConditionDegraded)
+		c := apimeta.FindStatusCondition(s.pool.Status.Conditions, dmv1.ConditionDegraded)
 		if c == nil || c.Reason != dmv1.ReasonDecisionPending || !strings.Contains(c.Message, "delete the claim and the pod that are lost, or annotate the pool with "+dmv1.AnnotationAcceptCopy+"=pool-1024") {
 			t.Fatalf("condition %+v", c)
 		}

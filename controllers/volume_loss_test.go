@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -110,7 +111,7 @@ func TestForgottenCopy(t *testing.T) {
 		}
 	}
 	s.showVolumes()
-	c := find(s.pool.Status.Conditions, dmv1.ConditionDegraded)
+	c := apimeta.FindStatusCondition(s.pool.Status.Conditions, dmv1.ConditionDegraded)
 	if c == nil || c.Reason != dmv1.ReasonCopyMayLack || !strings.Contains(c.Message, "acknowledged since view 3 was recorded") || !strings.Contains(c.Message, dmv1.AnnotationAcceptCopy+"=pool-0 ") {
 		t.Fatalf("the pool says %v", c)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -20,7 +21,7 @@ func (m *movingPool) shown() string {
 	}
 	s.showVolumes()
 	text := ""
-	if c := find(s.pool.Status.Conditions, dmv1.ConditionDegraded); c != nil {
+	if c := apimeta.FindStatusCondition(s.pool.Status.Conditions, dmv1.ConditionDegraded); c != nil {
 		text = fmt.Sprint(c.Status, " ", c.Reason, " ", c.Message)
 	}
 	for _, v := range s.pool.Status.Volumes {

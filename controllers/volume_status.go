@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -41,7 +42,7 @@ func (s *memoryPoolScope) showVolumes() {
 		return
 	}
 	reason, message := worst(problems)
-	condition(&status.Conditions, s.pool.Generation, dmv1.ConditionDegraded, len(problems) > 0, orElse(reason, dmv1.ReasonVolumesInSync), message)
+	condition(&status.Conditions, s.pool.Generation, dmv1.ConditionDegraded, len(problems) > 0, cmp.Or(reason, dmv1.ReasonVolumesInSync), message)
 }
 
 // volumeProblem is why a volume, or an annotation about volumes, is not as it should be.
@@ -54,7 +55,7 @@ func worst(problems []volumeProblem) (reason, message string) {
 	slices.SortStableFunc(problems, func(a, b volumeProblem) int { return gravity[b.reason] - gravity[a.reason] })
 	var said []string
 	for _, p := range problems {
-		reason = orElse(reason, p.reason)
+		reason = cmp.Or(reason, p.reason)
 		if p.reason != reason {
 			p.of += " (" + p.reason + ")"
 		}
@@ -112,7 +113,7 @@ func (v *volumeScope) problem() (reason, message string) {
 	case v.refused != "":
 		return dmv1.ReasonCopyMissing, "no pod can be made for a copy: " + v.refused
 	}
-	return dmv1.ReasonCopyMissing, orElse(message, "another pod is to serve: "+v.actions.Reason)
+	return dmv1.ReasonCopyMissing, cmp.Or(message, "another pod is to serve: "+v.actions.Reason)
 }
 
 // withNames is a text of package volumes, which knows UIDs, with the names of pods.
