@@ -74,7 +74,7 @@ func (r *DMBackupReconciler) Reconcile(ctx context.Context, request ctrl.Request
 		}
 	}
 	if err == nil && (s.result != nil || backupFailed(s.backup)) {
-		s.again, err = r.dropJob(ctx, s.backup, build.DumpJobName(s.backup.Name))
+		s.again, err = dropJob(ctx, &r.base, s.backup, build.DumpJobName(s.backup.Name))
 	}
 	return r.finish(ctx, s, before, err)
 }
@@ -148,7 +148,7 @@ func (r *DMBackupReconciler) holdBackup(ctx context.Context, b *dmv1.DMBackup) e
 func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err error) {
 	b := s.backup
 	left := time.Duration(b.Spec.TimeoutSeconds)*time.Second - r.now().Sub(b.CreationTimestamp.Time)
-	if s.job, err = r.look(ctx, b, build.DumpJobName(b.Name)); err != nil {
+	if s.job, err = lookAtJob(ctx, &r.base, b, build.DumpJobName(b.Name)); err != nil {
 		if errors.Is(err, kube.ErrNameTaken) && left <= 0 {
 			s.failed, s.reason = err.Error(), dmv1.ReasonTimedOut
 			return nil
@@ -160,7 +160,7 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 	case s.job.job != nil:
 		// Its pod is at a node that does not answer, or somebody suspended it: it does not end by
 		// itself, and others wait for it.
-		if err := r.endJob(ctx, s.job.job); err != nil {
+		if err := endJob(ctx, &r.base, s.job.job); err != nil {
 			return err
 		}
 		s.failed, s.reason = "Job "+s.job.job.Name+" did not end in time: "+cmp.Or(s.job.problem, "see its pod "+cmp.Or(s.job.pod, "and whether the Job is suspended")), dmv1.ReasonTimedOut
@@ -179,7 +179,7 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 					return err
 				}
 			}
-			if err := r.makeJob(ctx, b, build.DumpJob(b, cmp.Or(b.Spec.Image, r.image), left), &b.Spec.Pod); err != nil {
+			if err := makeJob(ctx, &r.base, b, build.DumpJob(b, cmp.Or(b.Spec.Image, r.image), left), &b.Spec.Pod); err != nil {
 				return err
 			}
 			return &waitFor{dmv1.ReasonDumping, "Job " + build.DumpJobName(b.Name) + " was made", 0}
@@ -196,7 +196,7 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 	case s.job.done && s.job.report == nil:
 		// Its pod is gone, and what it said with it. The next one finds the artifact and reads it
 		// back.
-		if err := r.endJob(ctx, s.job.job); err != nil {
+		if err := endJob(ctx, &r.base, s.job.job); err != nil {
 			return err
 		}
 		return &waitFor{dmv1.ReasonDumping, "the report of Job " + s.job.job.Name + " is lost: another one reads the artifact back", requeueSoon}
@@ -211,7 +211,7 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 	case !s.job.job.DeletionTimestamp.IsZero():
 		return &waitFor{dmv1.ReasonDumping, "Job " + s.job.job.Name + " is being deleted; another one follows", requeueSoon}
 	}
-	if err := r.endAttempts(ctx, &s.job); err != nil {
+	if err := endAttempts(ctx, &r.base, &s.job); err != nil {
 		return err
 	}
 	return &waitFor{dmv1.ReasonDumping, s.job.progress(), s.job.again()}
@@ -277,7 +277,7 @@ func (r *DMBackupReconciler) waitsFor(ctx context.Context, b *dmv1.DMBackup) (*d
 		}
 		return nil, &waitFor{dmv1.ReasonIndexUnavailable, message, 0}
 	}
-	if problem := r.storageProblem(ctx, b); problem != "" {
+	if problem := storageProblem(ctx, &r.base, b); problem != "" {
 		return nil, &waitFor{dmv1.ReasonSecretMissing, problem, 0}
 	}
 	list := &dmv1.DMBackupList{}
@@ -292,7 +292,7 @@ func (r *DMBackupReconciler) waitsFor(ctx context.Context, b *dmv1.DMBackup) (*d
 
 // storageProblem says what the Secret of a backup's storage lacks; empty = nothing, or the operator
 // may not read it. A pod without its Secret would wait, and only an event would say for what.
-func (b *base) storageProblem(ctx context.Context, backup *dmv1.DMBackup) string {
+func storageProblem(ctx context.Context, b *base, backup *dmv1.DMBackup) string {
 	s3 := backup.Spec.Storage.S3
 	if s3 == nil {
 		return ""

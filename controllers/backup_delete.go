@@ -34,13 +34,13 @@ func (r *DMBackupReconciler) finalize(ctx context.Context, s *backupScope) (err 
 		return nil
 	}
 	// Another object's Job is none of this backup, and nothing that a deletion could wait for.
-	if s.job, err = r.look(ctx, b, build.DumpJobName(b.Name)); err != nil && !errors.Is(err, kube.ErrNameTaken) {
+	if s.job, err = lookAtJob(ctx, &r.base, b, build.DumpJobName(b.Name)); err != nil && !errors.Is(err, kube.ErrNameTaken) {
 		return err
 	}
 	// A Job whose program succeeded may make another pod, which would make the artifact anew, until
 	// Kubernetes says that the Job has ended.
 	if j := s.job.job; j != nil && (s.job.alive || !slices.ContainsFunc(j.Status.Conditions, ending)) {
-		if err := r.endJob(ctx, j); err != nil {
+		if err := endJob(ctx, &r.base, j); err != nil {
 			return err
 		}
 		if b.Spec.DeletionPolicy == dmv1.BackupDelete {
@@ -63,37 +63,37 @@ func (r *DMBackupReconciler) finalize(ctx context.Context, s *backupScope) (err 
 func (r *DMBackupReconciler) deleteArtifact(ctx context.Context, s *backupScope) error {
 	b := s.backup
 	const leave = "; set spec.deletionPolicy to Retain to leave the artifact where it is"
-	job, err := r.look(ctx, b, build.DeleteJobName(b.Name))
+	job, err := lookAtJob(ctx, &r.base, b, build.DeleteJobName(b.Name))
 	switch {
 	case errors.Is(err, kube.ErrNameTaken):
 		return fmt.Errorf("%w%s", err, leave)
 	case err != nil:
 		return err
 	case job.job == nil:
-		if index, err := r.loadedFrom(ctx, b); err != nil {
+		if index, err := loadedFrom(ctx, &r.base, b); err != nil {
 			return err
 		} else if index != "" {
 			return &waitFor{dmv1.ReasonBackupInUse, "index " + index + " is loaded from the artifact, which is deleted afterwards", 0}
 		}
-		if err := r.makeJob(ctx, b, build.DeleteJob(b, build.ArtifactOf(b), cmp.Or(b.Spec.Image, r.image), deleteWithin), &b.Spec.Pod); err != nil {
+		if err := makeJob(ctx, &r.base, b, build.DeleteJob(b, build.ArtifactOf(b), cmp.Or(b.Spec.Image, r.image), deleteWithin), &b.Spec.Pod); err != nil {
 			return err
 		}
 		return &waitFor{dmv1.ReasonDeleting, "the artifact is being deleted", 0}
 	case job.done:
 		return nil
 	case job.failed == "":
-		if err := r.endAttempts(ctx, &job); err != nil {
+		if err := endAttempts(ctx, &r.base, &job); err != nil {
 			return err
 		}
 		message := "the artifact is being deleted by Job " + job.job.Name
-		if problem := cmp.Or(job.problem, r.storageProblem(ctx, b)); problem != "" {
+		if problem := cmp.Or(job.problem, storageProblem(ctx, &r.base, b)); problem != "" {
 			message += ": " + problem + leave
 		}
 		return &waitFor{dmv1.ReasonDeleting, message, 0}
 	}
 	for _, c := range job.job.Status.Conditions {
 		if r.now().Sub(kube.Stamp(job.job, "", c.LastTransitionTime.Time, r.now())) > deleteAgain {
-			if err := r.endJob(ctx, job.job); err != nil {
+			if err := endJob(ctx, &r.base, job.job); err != nil {
 				return err
 			}
 			break
@@ -112,7 +112,7 @@ func (r *DMBackupReconciler) deleteArtifact(ctx context.Context, s *backupScope)
 // One of them sees the other: an index that sees a backup being deleted chooses anew, before it is
 // made; a backup that sees an index waits until that is loaded, is loaded from another one, or is
 // gone.
-func (b *base) loadedFrom(ctx context.Context, backup *dmv1.DMBackup) (string, error) {
+func loadedFrom(ctx context.Context, b *base, backup *dmv1.DMBackup) (string, error) {
 	list := &dmv1.DMIndexList{}
 	if err := b.Live.List(ctx, list, client.InNamespace(backup.Namespace)); err != nil {
 		return "", err

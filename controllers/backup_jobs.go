@@ -42,11 +42,11 @@ type jobState struct {
 // over reports whether the Job and its pods have ended.
 func (s *jobState) over() bool { return s.done || s.failed != "" }
 
-// look reads a Job of owner and what its pods say. The Job is looked for at the API server if the
+// lookAtJob reads a Job of owner and what its pods say. The Job is looked for at the API server if the
 // cache does not have it, and so is the report of a Job that succeeded: the caches of Jobs and of
 // pods are filled one by one, and neither a second Job is made nor a report taken for lost because
 // one of them is behind.
-func (b *base) look(ctx context.Context, owner client.Object, name string) (s jobState, err error) {
+func lookAtJob(ctx context.Context, b *base, owner client.Object, name string) (s jobState, err error) {
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: owner.GetNamespace()}}
 	switch err := b.Find(ctx, job, job); {
 	case apierrors.IsNotFound(err):
@@ -67,7 +67,7 @@ func (b *base) look(ctx context.Context, owner client.Object, name string) (s jo
 		}
 	}
 	if s.podless && s.problem == "" {
-		s.problem = b.whyPodless(ctx, job)
+		s.problem = whyPodless(ctx, b, job)
 	}
 	return s, nil
 }
@@ -155,12 +155,12 @@ func unstarted(p *corev1.Pod) string {
 }
 
 // makeJob makes a Job of owner. A Job is created and never changed: its template cannot be.
-func (b *base) makeJob(ctx context.Context, owner client.Object, job *batchv1.Job, t *dmv1.PodTemplate) error {
+func makeJob(ctx context.Context, b *base, owner client.Object, job *batchv1.Job, t *dmv1.PodTemplate) error {
 	if err := ctrl.SetControllerReference(owner, job, b.Scheme()); err != nil {
 		return err
 	}
-	b.asUser(&job.Spec.Template.Spec)
-	if err := b.patch(owner, &job.Spec.Template.Spec, t); err != nil {
+	asUser(b, &job.Spec.Template.Spec)
+	if err := patchPod(b, owner, &job.Spec.Template.Spec, t); err != nil {
 		return err
 	}
 	if err := b.Create(ctx, job, kube.Owner); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -170,7 +170,7 @@ func (b *base) makeJob(ctx context.Context, owner client.Object, job *batchv1.Jo
 }
 
 // endJob deletes a Job with its pods. The Job is there until they have ended.
-func (b *base) endJob(ctx context.Context, job *batchv1.Job) error {
+func endJob(ctx context.Context, b *base, job *batchv1.Job) error {
 	if !job.DeletionTimestamp.IsZero() {
 		return nil
 	}
@@ -189,7 +189,7 @@ const keepJob = 24 * time.Hour
 // may be thousands of backups. One whose pod does not end with its program is of no use at once.
 // Until then it returns how long that is. A time to live of the Job
 // would do that as well before an operator that was away knew the outcome.
-func (b *base) dropJob(ctx context.Context, owner client.Object, name string) (time.Duration, error) {
+func dropJob(ctx context.Context, b *base, owner client.Object, name string) (time.Duration, error) {
 	job := &batchv1.Job{}
 	// The cache will do: a Job that it does not have yet is looked at when it does.
 	err := b.Get(ctx, client.ObjectKey{Namespace: owner.GetNamespace(), Name: name}, job)
@@ -198,7 +198,7 @@ func (b *base) dropJob(ctx context.Context, owner client.Object, name string) (t
 	}
 	left := keepJob - b.now().Sub(jobEnded(job))
 	if !slices.ContainsFunc(job.Status.Conditions, ending) {
-		switch s, err := b.look(ctx, owner, name); {
+		switch s, err := lookAtJob(ctx, b, owner, name); {
 		case err != nil:
 			return 0, err
 		case s.alive:
@@ -209,7 +209,7 @@ func (b *base) dropJob(ctx context.Context, owner client.Object, name string) (t
 	if left > 0 {
 		return left, nil
 	}
-	return 0, b.endJob(ctx, job)
+	return 0, endJob(ctx, b, job)
 }
 
 // ending reports whether a condition says that a Job has ended.

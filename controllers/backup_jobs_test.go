@@ -56,7 +56,7 @@ func TestLookBehind(t *testing.T) {
 	cache := fake.NewClientBuilder().WithScheme(scheme).WithObjects(job, running).Build()
 	live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(job, pod).Build()
 	b := base{Writer: kube.Writer{Client: cache, Live: live}}
-	s, err := b.look(t.Context(), owner, job.Name)
+	s, err := lookAtJob(t.Context(), &b, owner, job.Name)
 	if err != nil || !s.done || s.report == nil || s.report.Keys != 7 {
 		t.Errorf("the Job is %+v, %v", s, err)
 	}

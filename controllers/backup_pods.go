@@ -77,9 +77,9 @@ func (s *jobState) again() time.Duration {
 
 // endAttempts deletes pods of a Job that is not over whose program failed, and which go on without
 // it: the next attempt is made when they have ended.
-func (b *base) endAttempts(ctx context.Context, s *jobState) error {
+func endAttempts(ctx context.Context, b *base, s *jobState) error {
 	for _, p := range s.lingering {
-		if err := b.deletePod(ctx, p, "its program failed, and other containers of the pod go on"); err != nil {
+		if err := deletePod(ctx, b, p, "its program failed, and other containers of the pod go on"); err != nil {
 			return err
 		}
 	}
@@ -93,7 +93,7 @@ const podlessAfter = 5 * time.Second
 // tells that in events, which the operator has no right to read. So it tries to make such a pod
 // itself, without making it: a quota, an admission policy or a priority class that is missing
 // refuses that, too.
-func (b *base) whyPodless(ctx context.Context, job *batchv1.Job) string {
+func whyPodless(ctx context.Context, b *base, job *batchv1.Job) string {
 	now := b.now()
 	made := kube.Stamp(job, "", job.CreationTimestamp.Time, now)
 	switch {

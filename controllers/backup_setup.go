@@ -19,7 +19,7 @@ import (
 func (b *base) setupBackups(mgr ctrl.Manager, options func() controller.Options) error {
 	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMBackupSchedule{}).WithOptions(options()).
 		Watches(&dmv1.DMBackup{}, handler.EnqueueRequestsFromMapFunc(scheduleOfBackup)).
-		Complete(b.gated(&DMBackupScheduleReconciler{*b}, &dmv1.DMBackupSchedule{}))
+		Complete(gated(b, &DMBackupScheduleReconciler{*b}, &dmv1.DMBackupSchedule{}))
 	if err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func (b *base) setupBackups(mgr ctrl.Manager, options func() controller.Options)
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(backupOfPod)).
 		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(b.backupsOfIndex), changed(answers)).
 		Watches(&dmv1.DMBackup{}, handler.EnqueueRequestsFromMapFunc(b.backupsBehind)).
-		Complete(b.gated(&DMBackupReconciler{*b}, &dmv1.DMBackup{}))
+		Complete(gated(b, &DMBackupReconciler{*b}, &dmv1.DMBackup{}))
 }
 
 // answers is what backups read of their index: whether it answers, and what it is loaded from.

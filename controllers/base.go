@@ -182,15 +182,15 @@ func terminating(err error) bool {
 // passing reports whether an object changed under the reconciler: it is called again for it.
 func passing(err error) bool { return slices.ContainsFunc(flat(err), apierrors.IsConflict) }
 
-// authority reads the certificate authority of owner, and makes it if there is none that can be
+// ensureAuthority reads the certificate authority of owner, and makes it if there is none that can be
 // used.
-func (b *base) authority(ctx context.Context, owner client.Object, labels map[string]string) (*pki.Authority, error) {
-	secret, err := b.authoritySecret(ctx, owner)
+func ensureAuthority(ctx context.Context, b *base, owner client.Object, labels map[string]string) (*pki.Authority, error) {
+	secret, err := authoritySecret(ctx, b, owner)
 	if err != nil {
 		return nil, err
 	}
 	if secret != nil {
-		return b.mendAuthority(ctx, owner, secret)
+		return mendAuthority(ctx, b, owner, secret)
 	}
 	pair, err := newAuthority(owner, b.now())
 	if err != nil {
@@ -208,8 +208,8 @@ func (b *base) authority(ctx context.Context, owner client.Object, labels map[st
 }
 
 // readAuthority is nil if there is none.
-func (b *base) readAuthority(ctx context.Context, owner client.Object) (*pki.Authority, error) {
-	secret, err := b.authoritySecret(ctx, owner)
+func readAuthority(ctx context.Context, b *base, owner client.Object) (*pki.Authority, error) {
+	secret, err := authoritySecret(ctx, b, owner)
 	if err != nil || secret == nil {
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func pair(s *corev1.Secret) pki.Pair {
 
 // serverTLS makes the TLS Secret of a pool's servers as it should be and returns the hash of its
 // content. complete adds what only one kind of server has.
-func (b *base) serverTLS(ctx context.Context, owner client.Object, component string, a *pki.Authority, leaf pki.Leaf, trusted []identity.Authority, complete func(*corev1.Secret)) (string, error) {
+func serverTLS(ctx context.Context, b *base, owner client.Object, component string, a *pki.Authority, leaf pki.Leaf, trusted []identity.Authority, complete func(*corev1.Secret)) (string, error) {
 	secret := &corev1.Secret{}
 	secret.Name, secret.Namespace = build.ServerTLSName(owner.GetName()), owner.GetNamespace()
 	if err := b.Find(ctx, secret, secret); client.IgnoreNotFound(err) != nil {
@@ -249,7 +249,7 @@ func (b *base) serverTLS(ctx context.Context, owner client.Object, component str
 
 // keptTLS is the hash of the TLS Secret of a pool's servers as it is, and the certificate in it;
 // empty if there is none, or it cannot be read.
-func (b *base) keptTLS(ctx context.Context, owner client.Object) (hash string, cert []byte) {
+func keptTLS(ctx context.Context, b *base, owner client.Object) (hash string, cert []byte) {
 	secret := &corev1.Secret{}
 	secret.Name, secret.Namespace = build.ServerTLSName(owner.GetName()), owner.GetNamespace()
 	if b.Find(ctx, secret, secret) != nil || !metav1.IsControlledBy(secret, owner) || len(secret.Data) == 0 {

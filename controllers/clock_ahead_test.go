@@ -106,7 +106,7 @@ func TestAuthorityOfAClockThatWasAhead(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 { // what is right stays
-			a, err := r.authority(t.Context(), index, nil)
+			a, err := ensureAuthority(t.Context(), r, index, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -146,15 +146,15 @@ func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolS
 	if err != nil {
 		problems.add(err)
 		// the certificate names the index's identity: only one that a server of it has
-		if tls, _ = r.keptTLS(ctx, s.pool); !slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool {
+		if tls, _ = keptTLS(ctx, &r.base, s.pool); !slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool {
 			return p.Annotations[dmv1.AnnotationIdentity] == s.identity && p.Annotations[dmv1.AnnotationTLS] == tls
 		}) {
 			return problems.err()
 		}
 	}
-	problems.add(r.renewTLS(ctx, s.pods, tls))
-	problems.add(r.patch(s.pool, &build.ComputePod(s.pool, s.ordinal, 0, s.identity, s.image, s.template).Spec, &s.pool.Spec.Pod))
-	if s.size, err = r.pausedSize(ctx, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Replicas), max(int(s.pool.Status.Replicas), staying(s.pods))); err == nil {
+	problems.add(renewTLS(ctx, &r.base, s.pods, tls))
+	problems.add(patchPod(&r.base, s.pool, &build.ComputePod(s.pool, s.ordinal, 0, s.identity, s.image, s.template).Spec, &s.pool.Spec.Pod))
+	if s.size, err = pausedSize(ctx, &r.base, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Replicas), max(int(s.pool.Status.Replicas), staying(s.pods))); err == nil {
 		err = r.act(ctx, s, tls)
 	}
 	problems.add(err)
@@ -185,13 +185,13 @@ func (r *DMComputePoolReconciler) keepServing(ctx context.Context, s *computePoo
 	if err != nil {
 		return err
 	}
-	return r.renewTLS(ctx, s.pods, tls)
+	return renewTLS(ctx, &r.base, s.pods, tls)
 }
 
 // security makes the TLS Secret of the pool's servers. The index's authority speaks to them for the
 // operator and the index, the authority of a memory pool for its servers alone.
 func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolScope) (string, error) {
-	a, err := r.readAuthority(ctx, s.index)
+	a, err := readAuthority(ctx, &r.base, s.index)
 	if err != nil {
 		return "", err
 	}
@@ -204,7 +204,7 @@ func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolSc
 		if err := r.Get(ctx, types.NamespacedName{Namespace: s.pool.Namespace, Name: build.MemoryPoolOf(s.index, p)}, pool); err != nil {
 			return "", err
 		}
-		memory, err := r.readAuthority(ctx, pool)
+		memory, err := readAuthority(ctx, &r.base, pool)
 		if err != nil {
 			return "", err
 		}
@@ -217,7 +217,7 @@ func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolSc
 	if err != nil {
 		return "", err
 	}
-	return r.serverTLS(ctx, s.pool, dmv1.ComponentCompute, a, build.ComputeLeaf(s.pool, s.index, s.identity), trusted, func(secret *corev1.Secret) {
+	return serverTLS(ctx, &r.base, s.pool, dmv1.ComponentCompute, a, build.ComputeLeaf(s.pool, s.index, s.identity), trusted, func(secret *corev1.Secret) {
 		secret.Data[config.KeySaltFile] = salt
 	})
 }
@@ -236,7 +236,7 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 	for _, p := range s.pods {
 		switch id := podID(p); {
 		case slices.Contains(actions.remove, id):
-			if err := r.deletePod(ctx, p, uselessBecause(p)); err != nil {
+			if err := deletePod(ctx, &r.base, p, uselessBecause(p)); err != nil {
 				return err
 			}
 		case slices.Contains(actions.leave, id):
@@ -259,9 +259,9 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 	if err != nil {
 		return err
 	}
-	r.tellReserved(s.pool, &s.pool.Spec.Pod)
+	tellReserved(&r.base, s.pool, &s.pool.Spec.Pod)
 	made := 0
-	return r.createPods(ctx, s.pool, actions.create, actions.createWhy, numbers{next: nextID(s.pool, s.pods)}, func(id int) (*corev1.Pod, error) {
+	return createPods(ctx, &r.base, s.pool, actions.create, actions.createWhy, numbers{next: nextID(s.pool, s.pods)}, func(id int) (*corev1.Pod, error) {
 		image, template := s.image, s.template
 		if made++; made <= actions.former {
 			image, template = former, formerTemplate
@@ -269,7 +269,7 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 		pod := build.ComputePod(s.pool, s.ordinal, id, s.identity, image, template)
 		build.UseIndex(pod, s.index)
 		pod.Annotations[dmv1.AnnotationTLS] = tls
-		return pod, r.equip(s.pool, pod, &s.pool.Spec.Pod)
+		return pod, equip(&r.base, s.pool, pod, &s.pool.Spec.Pod)
 	})
 }
 

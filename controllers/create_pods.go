@@ -36,7 +36,7 @@ type numbers struct {
 
 // tellReserved says which labels and annotations of a template the pods do not get. Templates that
 // are written now have none: their CRD refuses them.
-func (b *base) tellReserved(pool client.Object, template *dmv1.PodTemplate) {
+func tellReserved(b *base, pool client.Object, template *dmv1.PodTemplate) {
 	keys := build.ReservedOf(template)
 	if len(keys) == 0 || !b.logged.once(pool.GetUID(), "reserved "+strings.Join(keys, " ")) {
 		return
@@ -49,7 +49,7 @@ func (b *base) tellReserved(pool client.Object, template *dmv1.PodTemplate) {
 // that none is ever used twice. Numbers of pods that were refused are tried again first: an attempt
 // that is refused every time writes nothing but the first time, so that nothing but the queue's
 // backing off says when the next one follows.
-func (b *base) createPods(ctx context.Context, pool client.Object, count int, reason string, from numbers, made func(id int) (*corev1.Pod, error)) error {
+func createPods(ctx context.Context, b *base, pool client.Object, count int, reason string, from numbers, made func(id int) (*corev1.Pod, error)) error {
 	if count == 0 {
 		return nil
 	}

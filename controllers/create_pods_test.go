@@ -17,7 +17,7 @@ func TestPodsProfile(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "server"}}}}
 		b := base{pprof: on}
-		if err := b.equip(&dmv1.DMComputePool{}, pod, &dmv1.PodTemplate{}); err != nil {
+		if err := equip(&b, &dmv1.DMComputePool{}, pod, &dmv1.PodTemplate{}); err != nil {
 			t.Fatal(err)
 		}
 		found := false
@@ -36,7 +36,7 @@ func TestPodsLog(t *testing.T) {
 		t.Helper()
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "server"}}}}
 		b := base{logs: c}
-		if err := b.equip(&dmv1.DMComputePool{}, pod, &dmv1.PodTemplate{}); err != nil {
+		if err := equip(&b, &dmv1.DMComputePool{}, pod, &dmv1.PodTemplate{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := pod.Spec.Containers[0].Env; !slices.Equal(got, want) {
@@ -53,15 +53,15 @@ func TestReservedIsTold(t *testing.T) {
 	notes := &lastNote{}
 	b := base{events: notes, logged: newLogged()}
 	template := &dmv1.PodTemplate{Labels: map[string]string{"team": "a"}}
-	if b.tellReserved(&dmv1.DMMemoryPool{}, template); notes.note != "" {
+	if tellReserved(&b, &dmv1.DMMemoryPool{}, template); notes.note != "" {
 		t.Errorf("of a good template: %s", notes.note)
 	}
 	template.Annotations = map[string]string{dmv1.AnnotationLeaving: "now"}
-	if b.tellReserved(&dmv1.DMMemoryPool{}, template); !strings.Contains(notes.note, "without dmindex.io/leaving of spec.pod") {
+	if tellReserved(&b, &dmv1.DMMemoryPool{}, template); !strings.Contains(notes.note, "without dmindex.io/leaving of spec.pod") {
 		t.Errorf("of a bad one: %q", notes.note)
 	}
 	notes.note = ""
-	if b.tellReserved(&dmv1.DMMemoryPool{}, template); notes.note != "" {
+	if tellReserved(&b, &dmv1.DMMemoryPool{}, template); notes.note != "" {
 		t.Errorf("again: %s", notes.note)
 	}
 }

@@ -51,7 +51,7 @@ func (l *logged) once(object types.UID, what string) bool {
 }
 
 // deletePod deletes a pod for a reason.
-func (b *base) deletePod(ctx context.Context, p *corev1.Pod, reason string) error {
+func deletePod(ctx context.Context, b *base, p *corev1.Pod, reason string) error {
 	if err := b.DeletePrecisely(ctx, p); err != nil {
 		return err
 	}

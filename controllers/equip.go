@@ -17,8 +17,8 @@ import (
 // equip completes a new pod of a pool. It tells its server whether to serve profiles, and how to
 // log, by variables, which older images ignore. Then it changes the pod as the patch of the pool's
 // template says. Pods that there are stay as they are: nobody is moved for a look at it.
-func (b *base) equip(pool client.Object, pod *corev1.Pod, t *dmv1.PodTemplate) error {
-	b.asUser(&pod.Spec)
+func equip(b *base, pool client.Object, pod *corev1.Pod, t *dmv1.PodTemplate) error {
+	asUser(b, &pod.Spec)
 	c := container(pod)
 	set := func(name, value string) {
 		there := slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == name })
@@ -31,11 +31,11 @@ func (b *base) equip(pool client.Object, pod *corev1.Pod, t *dmv1.PodTemplate) e
 	}
 	set(logs.EnvLevel, b.logs.Level)
 	set(logs.EnvFormat, b.logs.Format)
-	return b.patch(pool, &pod.Spec, t)
+	return patchPod(b, pool, &pod.Spec, t)
 }
 
-// patch changes a pod, or the pods of a Job, as a template of owner says.
-func (b *base) patch(owner client.Object, spec *corev1.PodSpec, t *dmv1.PodTemplate) error {
+// patchPod changes a pod, or the pods of a Job, as a template of owner says.
+func patchPod(b *base, owner client.Object, spec *corev1.PodSpec, t *dmv1.PodTemplate) error {
 	err := build.Patch(spec, t.Patch)
 	if err == nil {
 		return nil
@@ -57,7 +57,7 @@ func patchRefused(err error) bool {
 // asUser lets the cluster say as whom a pod runs, if the operator was told to: one that gives each
 // namespace a range of ids refuses all others. Pods that there are stay as they are: nobody is
 // replaced for it. Those with RDMA run as user 0, which they cannot do without.
-func (b *base) asUser(spec *corev1.PodSpec) {
+func asUser(b *base, spec *corev1.PodSpec) {
 	if c := spec.SecurityContext; b.anyUser && c != nil && c.RunAsUser != nil && *c.RunAsUser == build.User {
 		c.RunAsUser, c.RunAsGroup, c.FSGroup = nil, nil, nil
 	}

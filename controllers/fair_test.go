@@ -124,7 +124,7 @@ func TestSilentPools(t *testing.T) {
 		f := func(what string, want time.Duration) {
 			t.Helper()
 			begun := time.Now()
-			b.describePools(t.Context(), s.pools()...)
+			describePools(t.Context(), b, s.pools()...)
 			if took := time.Since(begun); took > want {
 				t.Errorf("%s takes %v, want %v at most", what, took, want)
 			}

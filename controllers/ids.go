@@ -120,7 +120,7 @@ func (s idSet) String() string {
 }
 
 // markUsed writes down that an index is about to be made on servers of a pool.
-func (b *base) markUsed(ctx context.Context, p *memoryPoolOfIndex, ids []int) error {
+func markUsed(ctx context.Context, b *base, p *memoryPoolOfIndex, ids []int) error {
 	used, err := usedIDs(p.pool, nextVolume(p.pool, p.pods))
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (b *base) markUsed(ctx context.Context, p *memoryPoolOfIndex, ids []int) er
 	}
 	for _, pod := range p.pods {
 		if slices.Contains(ids, volumeOf(pod)) {
-			if err := b.tellUsed(ctx, pod); err != nil {
+			if err := tellUsed(ctx, b, pod); err != nil {
 				return err
 			}
 		}

@@ -85,14 +85,14 @@ func (r *DMIndexReconciler) carryOut(ctx context.Context, s *indexScope) (v gran
 	var told grantNotes
 	defer func() { r.tellGrants(s, told) }()
 	for range rounds {
-		r.describePools(ctx, s.pools()...)
+		describePools(ctx, &r.base, s.pools()...)
 		var pods map[string]*grantServer
 		if v, pods, err = r.decideGrants(ctx, s); err != nil || len(v.Steps) == 0 {
 			return v, err
 		}
 		for _, step := range v.Steps {
 			at := pods[step.Server]
-			err := r.withMemory(at.pod, at.pool.authority, func(m servers.Memory) error {
+			err := withMemory(&r.base, at.pod, at.pool.authority, func(m servers.Memory) error {
 				if step.Evict {
 					return m.Evict(ctx, step.Identity)
 				}

@@ -44,7 +44,7 @@ func (r *DMIndexReconciler) keepIndexAuthority(ctx context.Context, s *indexScop
 		}
 		return all, nil
 	}
-	again, err := r.keepAuthority(ctx, s.index, authorityView{programs: true, grace: authorityGrace(s.index)}, compute, memory, conn.Data[build.KeyCA])
+	again, err := keepAuthority(ctx, &r.base, s.index, authorityView{programs: true, grace: authorityGrace(s.index)}, compute, memory, conn.Data[build.KeyCA])
 	if again > 0 {
 		s.authorityEnds = r.now().Add(again)
 	}
@@ -65,7 +65,7 @@ func (r *DMMemoryPoolReconciler) keepPoolAuthority(ctx context.Context, s *memor
 		return nil
 	}
 	compute := func() ([]trust, error) { return r.computeTrust(ctx, s.pool) }
-	s.authorityAgain, err = r.keepAuthority(ctx, s.pool, authorityView{grace: poolAuthorityGrace}, append(trustOfMemory(s.answering, s.described), s.trustOfCopies()...), compute, nil)
+	s.authorityAgain, err = keepAuthority(ctx, &r.base, s.pool, authorityView{grace: poolAuthorityGrace}, append(trustOfMemory(s.answering, s.described), s.trustOfCopies()...), compute, nil)
 	return err
 }
 
@@ -103,7 +103,7 @@ func (r *DMMemoryPoolReconciler) computeTrust(ctx context.Context, pool *dmv1.DM
 		if !usesMemoryPool(index, pool.Name) {
 			continue
 		}
-		a, err := r.readAuthority(ctx, index)
+		a, err := readAuthority(ctx, &r.base, index)
 		if err != nil {
 			return nil, err
 		}

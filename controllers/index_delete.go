@@ -56,7 +56,7 @@ func (r *DMIndexReconciler) evictFrom(ctx context.Context, s *indexScope, name s
 		return nil, nil
 	}
 	if !pool.DeletionTimestamp.IsZero() { // it may have to wait for other indexes
-		if users, err := r.usersOf(ctx, pool); err != nil || len(users) == 0 {
+		if users, err := usersOf(ctx, &r.base, pool); err != nil || len(users) == 0 {
 			return nil, err
 		}
 	}
@@ -89,12 +89,12 @@ func (r *DMIndexReconciler) evictFrom(ctx context.Context, s *indexScope, name s
 	if len(pods) == 0 {
 		return held, nil // also where somebody else's Secret keeps the pool from being made
 	}
-	authority, err := r.readAuthority(ctx, pool)
+	authority, err := readAuthority(ctx, &r.base, pool)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range pods {
-		if err := r.evictAll(ctx, s, func(f func(servers.Memory) error) error { return r.withMemory(p, authority, f) }); err != nil {
+		if err := r.evictAll(ctx, s, func(f func(servers.Memory) error) error { return withMemory(&r.base, p, authority, f) }); err != nil {
 			held = append(held, fmt.Sprintf("%s (%v)", p.Name, err))
 		}
 	}
@@ -129,12 +129,12 @@ func (r *DMIndexReconciler) releasePools(ctx context.Context, index *dmv1.DMInde
 		if err != nil {
 			continue
 		}
-		users, err := r.usersOf(ctx, pool)
+		users, err := usersOf(ctx, &r.base, pool)
 		if err != nil {
 			return err
 		}
 		if len(users) == 0 {
-			if err := r.holdPool(ctx, pool, false); err != nil {
+			if err := holdPool(ctx, &r.base, pool, false); err != nil {
 				return err
 			}
 		}
@@ -143,7 +143,7 @@ func (r *DMIndexReconciler) releasePools(ctx context.Context, index *dmv1.DMInde
 }
 
 // usersOf are the indexes that have memory in a pool and are not being deleted.
-func (b *base) usersOf(ctx context.Context, pool *dmv1.DMMemoryPool) ([]string, error) {
+func usersOf(ctx context.Context, b *base, pool *dmv1.DMMemoryPool) ([]string, error) {
 	list := &dmv1.DMIndexList{}
 	if err := b.List(ctx, list, client.InNamespace(pool.Namespace)); err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ func TestWhatADeletedIndexHad(t *testing.T) {
 		if err := b.Create(t.Context(), pool); err != nil {
 			t.Fatal(err)
 		}
-		authority, err := b.authority(t.Context(), pool, nil)
+		authority, err := ensureAuthority(t.Context(), b, pool, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func TestWhatADeletedIndexHad(t *testing.T) {
 		if err := b.Status().Update(t.Context(), server); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.withMemory(server, authority, func(m servers.Memory) error { return m.Admit(t.Context(), "u", 1, 1, true) }); err != nil {
+		if err := withMemory(b, server, authority, func(m servers.Memory) error { return m.Admit(t.Context(), "u", 1, 1, true) }); err != nil {
 			t.Fatal(err)
 		}
 		held, err := (&DMIndexReconciler{base: *b}).evictFrom(t.Context(), &indexScope{index: index}, pool.Name)

@@ -68,7 +68,7 @@ func (r *DMIndexReconciler) clientsOfGone(ctx context.Context, s *indexScope) (_
 		return nil, 0, nil // the next step tells
 	}
 	var listed []*rpcv1.ClientUse
-	err := r.withMemory(pod, p.authority, func(m servers.Memory) (err error) {
+	err := withMemory(&r.base, pod, p.authority, func(m servers.Memory) (err error) {
 		listed, err = m.ListClients(ctx, identityOf(s.index))
 		return err
 	})
@@ -177,7 +177,7 @@ func (r *DMIndexReconciler) atHome(s *indexScope, do func(servers.Memory) error)
 	if described == nil {
 		return fmt.Errorf("no answer from the home of the index: %s", names([]memoryServer{home}))
 	}
-	return r.withMemory(pod, p.authority, do)
+	return withMemory(&r.base, pod, p.authority, do)
 }
 
 func (r *DMIndexReconciler) fenceAt(ctx context.Context, s *indexScope, m memoryServer, ids []uint32) error {
@@ -185,7 +185,7 @@ func (r *DMIndexReconciler) fenceAt(ctx context.Context, s *indexScope, m memory
 	if described == nil {
 		return fmt.Errorf("no answer from %s", names([]memoryServer{m}))
 	}
-	return r.withMemory(pod, p.authority, func(c servers.Memory) error { return c.Fence(ctx, identityOf(s.index), ids) })
+	return withMemory(&r.base, pod, p.authority, func(c servers.Memory) error { return c.Fence(ctx, identityOf(s.index), ids) })
 }
 
 // clientNames are clients for people.

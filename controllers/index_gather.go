@@ -52,7 +52,7 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 			return &waitFor{dmv1.ReasonPoolMissing, "DMMemoryPool " + name + " is being deleted, and no index is made in it any more: make it again once it is gone, or name another one in spec.memoryPools", requeueSoon}
 		}
 		p.pool = pool
-		p.authority, err = r.readAuthority(ctx, pool)
+		p.authority, err = readAuthority(ctx, &r.base, pool)
 		s.problems.add(err) // its servers cannot be asked; those of other pools can
 		if err := p.gatherServers(ctx, r); err != nil {
 			return err
@@ -60,7 +60,7 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 		s.memoryPools = append(s.memoryPools, p)
 		wanted = append(wanted, int(pool.Spec.Servers))
 	}
-	r.describePools(ctx, s.pools()...)
+	describePools(ctx, &r.base, s.pools()...)
 	var observed []memoryObserved
 	for ordinal, p := range s.memoryPools {
 		observed = append(observed, p.observe(ordinal)...)

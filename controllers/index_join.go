@@ -107,7 +107,7 @@ func (r *DMIndexReconciler) chooseJoining(ctx context.Context, s *indexScope) er
 		return nil
 	}
 	for ordinal, ids := range of {
-		if err := r.markUsed(ctx, &s.memoryPools[ordinal], ids); err != nil {
+		if err := markUsed(ctx, &r.base, &s.memoryPools[ordinal], ids); err != nil {
 			return err
 		}
 	}
@@ -213,7 +213,7 @@ func behindText(behind []*rpcv1.ClientUse) string {
 func (r *DMIndexReconciler) fenceAtNew(ctx context.Context, s *indexScope, m memoryServer) error {
 	identity := identityOf(s.index)
 	p, pod, _ := s.memoryPod(m)
-	return r.withMemory(pod, p.authority, func(joining servers.Memory) error {
+	return withMemory(&r.base, pod, p.authority, func(joining servers.Memory) error {
 		there, err := joining.ListClients(ctx, identity)
 		if err != nil {
 			return err

@@ -32,7 +32,7 @@ func (r *DMIndexReconciler) divideKeys(ctx context.Context, s *indexScope) error
 	if described == nil {
 		return &waitFor{dmv1.ReasonMemoryUnreachable, "the home of the partition map does not answer: " + names(s.verdict.servers[:1]), requeueSoon}
 	}
-	return r.withMemory(pod, p.authority, func(home servers.Memory) error {
+	return withMemory(&r.base, pod, p.authority, func(home servers.Memory) error {
 		s.observe(r.now())
 		r.tellTakeOvers(ctx, s)
 		r.tellFullPool(s)
@@ -183,7 +183,7 @@ func (r *DMIndexReconciler) move(ctx context.Context, s *indexScope, home server
 	for _, server := range actions.Delete {
 		for _, c := range s.compute {
 			if c.pod.Name == server.Pod {
-				if err := r.deletePod(ctx, c.pod, cmp.Or(reasons[server.Pod], withoutDrain(s.view, server))); err != nil {
+				if err := deletePod(ctx, &r.base, c.pod, cmp.Or(reasons[server.Pod], withoutDrain(s.view, server))); err != nil {
 					return err
 				}
 			}

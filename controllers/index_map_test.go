@@ -95,7 +95,7 @@ func newMoving(ctx context.Context, t *testing.T, older bool) *moving {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.r.withMemory(home, &pki.Authority{}, func(c servers.Memory) error {
+	if err := withMemory(&m.r.base, home, &pki.Authority{}, func(c servers.Memory) error {
 		return errors.Join(c.Admit(ctx, "uid", 1, 1, true), c.SwapMap(ctx, "uid", 0, three.Generation, encoded))
 	}); err != nil {
 		t.Fatal(err)

@@ -127,7 +127,7 @@ func (r *DMIndexReconciler) confirmBackup(ctx context.Context, index *dmv1.DMInd
 // stillLoading returns a conflict if an index that the cache calls unloaded is loaded: the cache is
 // behind, and whoever decided decides again. An index that programs use is neither closed to them
 // nor loaded once more.
-func (b *base) stillLoading(ctx context.Context, index *dmv1.DMIndex) error {
+func stillLoading(ctx context.Context, b *base, index *dmv1.DMIndex) error {
 	live := &dmv1.DMIndex{}
 	err := b.Live.Get(ctx, client.ObjectKeyFromObject(index), live)
 	if err == nil && (live.UID != index.UID || !loading(live)) {
@@ -202,10 +202,10 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 	}
 	name := build.RestoreJobName(s.index.Name)
 	if record.Done {
-		_, err := r.dropJob(ctx, s.index, name)
+		_, err := dropJob(ctx, &r.base, s.index, name)
 		return err
 	}
-	job, err := r.look(ctx, s.index, name)
+	job, err := lookAtJob(ctx, &r.base, s.index, name)
 	if err != nil {
 		return err
 	}
@@ -227,30 +227,30 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 		if len(endpoints) == 0 {
 			return wait("no compute server is ready")
 		}
-		if err := r.stillLoading(ctx, s.index); err != nil {
+		if err := stillLoading(ctx, &r.base, s.index); err != nil {
 			return err
 		}
 		image := cmp.Or(record.Template.Image, r.image)
-		if err := r.makeJob(ctx, s.index, build.RestoreJob(s.index, record.Identity, record.Template, record.Artifact, record.Digest, image, endpoints), &record.Template.Pod); err != nil {
+		if err := makeJob(ctx, &r.base, s.index, build.RestoreJob(s.index, record.Identity, record.Template, record.Artifact, record.Digest, image, endpoints), &record.Template.Pod); err != nil {
 			return err
 		}
 		return wait("Job " + name + " was made")
 	case job.job.Annotations[dmv1.AnnotationIdentity] != record.Identity, job.done && (job.report == nil || job.report.Digest != record.Digest):
 		// of an earlier incarnation, or its report is lost
-		if err := r.endJob(ctx, job.job); err != nil {
+		if err := endJob(ctx, &r.base, job.job); err != nil {
 			return err
 		}
 		return wait("an earlier Job is being deleted")
 	case job.failed != "":
 		ended, pause := restorePause(job.job)
 		if r.now().Sub(kube.Stamp(job.job, "", ended, r.now())) > pause {
-			if err := r.endJob(ctx, job.job); err != nil {
+			if err := endJob(ctx, &r.base, job.job); err != nil {
 				return err
 			}
 		}
 		return &waitFor{dmv1.ReasonRestoreFailed, fmt.Sprintf("the index could not be loaded from backup %s, which is tried again after %v: %s", record.Backup, pause, job.failed), requeueSoon}
 	case !job.done:
-		if err := r.endAttempts(ctx, &job); err != nil {
+		if err := endAttempts(ctx, &r.base, &job); err != nil {
 			return err
 		}
 		return wait(job.progress())
@@ -270,7 +270,7 @@ func (r *DMIndexReconciler) openLoaded(ctx context.Context, s *indexScope, recor
 		return wait("it is loaded; Job " + job.job.Name + " is about to end")
 	}
 	if job.job != nil && (job.alive || !slices.ContainsFunc(job.job.Status.Conditions, ending)) {
-		if err := r.endJob(ctx, job.job); err != nil {
+		if err := endJob(ctx, &r.base, job.job); err != nil {
 			return err
 		}
 		return wait("it is loaded; Job " + job.job.Name + " is being deleted, since its pods do not end with their program")

@@ -101,10 +101,10 @@ func (m *memoryPoolOfIndex) speaksTLS() error {
 // The password is made once, and again if somebody empties it.
 func (r *DMIndexReconciler) issueSecrets(ctx context.Context, s *indexScope) (err error) {
 	if s.index.Spec.Paused && !s.made() {
-		s.authority, err = r.readAuthority(ctx, s.index)
+		s.authority, err = readAuthority(ctx, &r.base, s.index)
 		return err
 	}
-	if s.authority, err = r.authority(ctx, s.index, map[string]string{dmv1.LabelIndex: s.index.Name}); err != nil {
+	if s.authority, err = ensureAuthority(ctx, &r.base, s.index, map[string]string{dmv1.LabelIndex: s.index.Name}); err != nil {
 		return err
 	}
 	secret := build.ConnectionSecret(s.index, nil, pki.Bundle(s.authority.Trusted()...))
@@ -183,7 +183,7 @@ func (r *DMIndexReconciler) ensureService(ctx context.Context, s *indexScope) er
 		service.Spec.Selector[dmv1.LabelLoaded] = "true" // which no pod has: it leads nowhere
 		open := &corev1.Service{}
 		if r.Get(ctx, client.ObjectKeyFromObject(service), open) == nil && open.Spec.Selector[dmv1.LabelLoaded] == "" {
-			if err := r.stillLoading(ctx, s.index); err != nil {
+			if err := stillLoading(ctx, &r.base, s.index); err != nil {
 				return err
 			}
 		}
@@ -212,7 +212,7 @@ func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) er
 	if created && s.index.Spec.Recovery.OnDataLoss != dmv1.OnDataLossRecreate && (!loading(s.index) || s.index.Spec.Paused) {
 		for _, c := range s.compute {
 			if leaving(c.pod) && !going(c.pod) { // there is nothing to hand over
-				if err := r.deletePod(ctx, c.pod, "it leaves, and data was lost: there is nothing to hand over"); err != nil {
+				if err := deletePod(ctx, &r.base, c.pod, "it leaves, and data was lost: there is nothing to hand over"); err != nil {
 					return err
 				}
 			}
@@ -290,7 +290,7 @@ func (r *DMIndexReconciler) chooseMemory(ctx context.Context, s *indexScope) err
 		of[ordinal] = append(of[ordinal], id)
 	}
 	for ordinal, ids := range of {
-		if err := r.markUsed(ctx, &s.memoryPools[ordinal], ids); err != nil {
+		if err := markUsed(ctx, &r.base, &s.memoryPools[ordinal], ids); err != nil {
 			return err
 		}
 	}

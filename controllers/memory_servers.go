@@ -27,10 +27,10 @@ func target(p *corev1.Pod, port int, a *pki.Authority) servers.Target {
 
 // describeMemory asks the servers of all pods at once. Those that do not answer are in neither
 // result; those that cannot start on their nodes say why.
-func (b *base) describeMemory(ctx context.Context, pods []*corev1.Pod, a *pki.Authority) (_ map[int]*rpcv1.DescribeMemoryReply, problems map[int]string) {
+func describeMemory(ctx context.Context, b *base, pods []*corev1.Pod, a *pki.Authority) (_ map[int]*rpcv1.DescribeMemoryReply, problems map[int]string) {
 	replies, errs := make([]*rpcv1.DescribeMemoryReply, len(pods)), make([]error, len(pods))
 	each(len(pods), func(i int) {
-		errs[i] = b.withMemory(pods[i], a, func(m servers.Memory) error {
+		errs[i] = withMemory(b, pods[i], a, func(m servers.Memory) error {
 			reply, err := m.Describe(ctx)
 			replies[i] = reply
 			return err
@@ -50,10 +50,10 @@ func (b *base) describeMemory(ctx context.Context, pods []*corev1.Pod, a *pki.Au
 
 // describePools asks the memory servers of all pools at once: a node that is lost may have servers
 // of each.
-func (b *base) describePools(ctx context.Context, pools ...*memoryPoolOfIndex) {
+func describePools(ctx context.Context, b *base, pools ...*memoryPoolOfIndex) {
 	each(len(pools), func(i int) {
 		p := pools[i]
-		p.described, p.problems = b.describeMemory(ctx, p.pods, p.authority)
+		p.described, p.problems = describeMemory(ctx, b, p.pods, p.authority)
 	})
 }
 
@@ -66,7 +66,7 @@ func (s *indexScope) pools() (pools []*memoryPoolOfIndex) {
 }
 
 // withMemory runs f with a connection to a pod's server, if the pod can have one.
-func (b *base) withMemory(p *corev1.Pod, a *pki.Authority, f func(servers.Memory) error) error {
+func withMemory(b *base, p *corev1.Pod, a *pki.Authority, f func(servers.Memory) error) error {
 	if p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning || a == nil {
 		return &waitFor{dmv1.ReasonMemoryUnreachable, "memory pod " + p.Name + " is not running", requeueSoon}
 	}

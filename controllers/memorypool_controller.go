@@ -110,7 +110,7 @@ func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 // between a server that falls silent and the next look at it.
 func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) (err error) {
 	s.image = cmp.Or(s.pool.Spec.Image, s.pool.Annotations[dmv1.AnnotationImage])
-	if s.authority, err = r.readAuthority(ctx, s.pool); err != nil {
+	if s.authority, err = readAuthority(ctx, &r.base, s.pool); err != nil {
 		return err
 	}
 	deleted := !s.pool.DeletionTimestamp.IsZero()
@@ -153,7 +153,7 @@ func (r *DMMemoryPoolReconciler) gatherUse(ctx context.Context, s *memoryPoolSco
 	if s.template, err = templateOfMemory(s.pool); err != nil {
 		return err
 	}
-	s.patchErr = r.patch(s.pool, &build.MemoryPod(s.pool, 0, s.image).Spec, &s.pool.Spec.Pod)
+	s.patchErr = patchPod(&r.base, s.pool, &build.MemoryPod(s.pool, 0, s.image).Spec, &s.pool.Spec.Pod)
 	s.answering, s.elsewhere = s.record.answering(s.pods, s.claims)
 	if s.probes, err = listPods(ctx, r, s.pool, dmv1.ComponentProbe); err != nil {
 		return err
@@ -180,7 +180,7 @@ func (r *DMMemoryPoolReconciler) gather(ctx context.Context, s *memoryPoolScope)
 		return
 	}
 	asked := slices.DeleteFunc(slices.Clone(s.answering), s.silent)
-	s.described, s.problems = r.describeMemory(ctx, asked, s.authority)
+	s.described, s.problems = describeMemory(ctx, &r.base, asked, s.authority)
 }
 
 func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolScope) error {
@@ -200,7 +200,7 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 	tls, err := r.security(ctx, s)
 	if err != nil {
 		problems.add(err)
-		tls, _ = r.keptTLS(ctx, s.pool)
+		tls, _ = keptTLS(ctx, &r.base, s.pool)
 	}
 	problems.add(r.Apply(ctx, s.pool, build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory)))
 	if r.policies != "" {
@@ -213,9 +213,9 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 	if tls == "" {
 		return problems.err() // no server could start without its certificate
 	}
-	problems.add(r.renewTLS(ctx, s.pods, tls))
+	problems.add(renewTLS(ctx, &r.base, s.pods, tls))
 	problems.add(r.keepPoolAuthority(ctx, s))
-	if s.size, err = r.pausedSize(ctx, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Servers), max(len(s.pool.Status.Servers), staying(s.answering))); err == nil {
+	if s.size, err = pausedSize(ctx, &r.base, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Servers), max(len(s.pool.Status.Servers), staying(s.answering))); err == nil {
 		err = r.act(ctx, s, tls)
 	}
 	problems.add(err)
@@ -233,13 +233,13 @@ func (r *DMMemoryPoolReconciler) keepServing(ctx context.Context, s *memoryPoolS
 	if err != nil {
 		return err
 	}
-	return r.renewTLS(ctx, s.pods, tls)
+	return renewTLS(ctx, &r.base, s.pods, tls)
 }
 
 // security makes the pool's authority and the TLS Secret of its servers. The pool's authority
 // speaks to them for the operator, the authority of an index on the pool for that index alone.
 func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScope) (tls string, err error) {
-	if s.authority, err = r.authority(ctx, s.pool, map[string]string{dmv1.LabelPool: s.pool.Name}); err != nil {
+	if s.authority, err = ensureAuthority(ctx, &r.base, s.pool, map[string]string{dmv1.LabelPool: s.pool.Name}); err != nil {
 		return "", err
 	}
 	indexes := &dmv1.DMIndexList{}
@@ -253,7 +253,7 @@ func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScop
 		if !usesMemoryPool(index, s.pool.Name) {
 			continue
 		}
-		a, err := r.readAuthority(ctx, index)
+		a, err := readAuthority(ctx, &r.base, index)
 		if err != nil {
 			return "", err
 		}
@@ -271,7 +271,7 @@ func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScop
 			return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + index.Name + " does not exist yet", 0}
 		}
 	}
-	return r.serverTLS(ctx, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool, s.hasCopies()), trusted, func(secret *corev1.Secret) {
+	return serverTLS(ctx, &r.base, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool, s.hasCopies()), trusted, func(secret *corev1.Secret) {
 		build.RequireTLS(secret, overTLS)
 	})
 }
@@ -329,7 +329,7 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 		if !refusedByKubelet(p) && !isPersistent(s.pool) {
 			r.events.Eventf(s.pool, p, corev1.EventTypeWarning, "MemoryServerEnded", "Replace", "pod %s ended (%s); it is replaced by a new one; its content is lost", p.Name, p.Status.Reason)
 		}
-		if err := r.deletePod(ctx, p, uselessBecause(p)); err != nil {
+		if err := deletePod(ctx, &r.base, p, uselessBecause(p)); err != nil {
 			return err
 		}
 	}
@@ -344,8 +344,8 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 		ids = s.claimIDs(ids)
 		ids.first = func(ctx context.Context, id int) error { return r.makeClaim(ctx, s, id, id) }
 	}
-	r.tellReserved(s.pool, &s.pool.Spec.Pod)
-	return r.createPods(ctx, s.pool, actions.create, actions.createWhy, ids, func(id int) (*corev1.Pod, error) {
+	tellReserved(&r.base, s.pool, &s.pool.Spec.Pod)
+	return createPods(ctx, &r.base, s.pool, actions.create, actions.createWhy, ids, func(id int) (*corev1.Pod, error) {
 		if id > build.MaxVolume {
 			return nil, &waitFor{dmv1.ReasonIDsExhausted, fmt.Sprintf("indexes were made on all %d server ids of the pool: create a new pool and restore a dump into it", build.MaxVolume+1), 0}
 		}
@@ -353,7 +353,7 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 		build.UseLog(pod, s.log)
 		pod.Annotations[dmv1.AnnotationTLS], pod.Annotations[dmv1.AnnotationTemplate] = tls, s.template
 		s.tellDisk(pod)
-		return pod, r.equip(s.pool, pod, &s.pool.Spec.Pod)
+		return pod, equip(&r.base, s.pool, pod, &s.pool.Spec.Pod)
 	})
 }
 

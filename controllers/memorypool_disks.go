@@ -162,7 +162,7 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 			// No volume with a view needs it, unless the cache does not have the claim yet.
 			there, err := claimThere(ctx, r.Live, s.pool, volumeProc{Pod: p.Name})
 			if err == nil && !there {
-				err = r.deletePod(ctx, p, "its claim is gone")
+				err = deletePod(ctx, &r.base, p, "its claim is gone")
 			}
 			problems.add(err)
 		}
@@ -170,7 +170,7 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 			continue
 		}
 		if needed := s.needsDisk(p); needed && s.recorded[volumeOf(p)] {
-			problems.add(client.IgnoreNotFound(r.tellUsed(ctx, p)))
+			problems.add(client.IgnoreNotFound(tellUsed(ctx, &r.base, p)))
 		} else if !needed && recorded {
 			problems.add(client.IgnoreNotFound(r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationUsed: ""})))
 		}
@@ -180,14 +180,14 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 			err := r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationAcceptLoss: ""})
 			problems.add(client.IgnoreNotFound(err))
 		case accepts && !told && (stuck(p) && !s.opened(podID(p)) || s.shut(podID(p))):
-			problems.add(r.deletePod(ctx, p, "annotation "+dmv1.AnnotationAcceptLoss+" of the pool names it: it comes back, and opens its disk"))
+			problems.add(deletePod(ctx, &r.base, p, "annotation "+dmv1.AnnotationAcceptLoss+" of the pool names it: it comes back, and opens its disk"))
 		}
 	}
 	return problems.err()
 }
 
 // tellUsed tells the server of a pod that its disk has been used.
-func (b *base) tellUsed(ctx context.Context, p *corev1.Pod) error {
+func tellUsed(ctx context.Context, b *base, p *corev1.Pod) error {
 	return b.Annotate(ctx, p, map[string]string{dmv1.AnnotationUsed: "true"})
 }
 

@@ -102,7 +102,7 @@ func (r *DMMemoryPoolReconciler) keepProbes(ctx context.Context, s *memoryPoolSc
 		}
 		probe := build.ImageProbe(s.pool, p, a.probe, s.image)
 		probe.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kindOf(s.pool))}
-		r.asUser(&probe.Spec)
+		asUser(&r.base, &probe.Spec)
 		switch err := r.Create(ctx, probe); {
 		case apierrors.IsAlreadyExists(err):
 			there := &corev1.Pod{}
@@ -131,7 +131,7 @@ func (r *DMMemoryPoolReconciler) restart(ctx context.Context, s *memoryPoolScope
 	if err != nil {
 		return err
 	}
-	changed := r.withImage(p, image, s.image, proven != container(p).Image)
+	changed := withImage(&r.base, p, image, s.image, proven != container(p).Image)
 	r.events.Eventf(s.pool, p, corev1.EventTypeNormal, "MemoryServerRestarting", "ChangeImage", "pod %s restarts in place with image %s", p.Name, s.image)
 	if err := r.Patch(ctx, changed, client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{}), kube.Owner); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (r *DMMemoryPoolReconciler) restart(ctx context.Context, s *memoryPoolScope
 }
 
 // withImage is a pod with an image, which was asked for, perhaps by another name.
-func (b *base) withImage(p *corev1.Pod, image, asked string, restarts bool) *corev1.Pod {
+func withImage(b *base, p *corev1.Pod, image, asked string, restarts bool) *corev1.Pod {
 	changed := p.DeepCopy()
 	container(changed).Image = image
 	if changed.Annotations == nil {
@@ -163,7 +163,7 @@ func (r *DMMemoryPoolReconciler) imageToWrite(ctx context.Context, p *corev1.Pod
 		return wanted, nil
 	}
 	for _, image := range []string{wanted, proven} {
-		dry := r.withImage(p, image, wanted, true)
+		dry := withImage(&r.base, p, image, wanted, true)
 		if err := r.Patch(ctx, dry, client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{}), kube.Owner, client.DryRunAll); err != nil {
 			return "", fmt.Errorf("see what the API server makes of image %s in pod %s: %w", image, p.Name, err)
 		}

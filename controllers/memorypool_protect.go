@@ -116,7 +116,7 @@ func (u *memoryPoolUse) keeps(p *corev1.Pod) []string {
 // protect sees to it that nothing ends the pool, or a pod with data, that nobody asked for. It
 // works on paused pools, too.
 func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope) error {
-	if err := r.holdPool(ctx, s.pool, len(s.use.users) > 0); err != nil {
+	if err := holdPool(ctx, &r.base, s.pool, len(s.use.users) > 0); err != nil {
 		return err
 	}
 	if controllerutil.ContainsFinalizer(s.pool, metav1.FinalizerDeleteDependents) {
@@ -235,7 +235,7 @@ func (r *DMMemoryPoolReconciler) tellReleased(ctx context.Context, s *memoryPool
 }
 
 // holdPool adds FinalizerInUse to a pool that is used and takes it off one that is not.
-func (b *base) holdPool(ctx context.Context, pool *dmv1.DMMemoryPool, used bool) error {
+func holdPool(ctx context.Context, b *base, pool *dmv1.DMMemoryPool, used bool) error {
 	if used == controllerutil.ContainsFinalizer(pool, dmv1.FinalizerInUse) || used && !pool.DeletionTimestamp.IsZero() {
 		return nil // none can be added to a pool that is being deleted
 	}

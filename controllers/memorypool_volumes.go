@@ -116,7 +116,7 @@ func (s *memoryPoolScope) hasCopies() bool {
 // copyTLS is the hash of the TLS Secret of the pool's servers; empty if a copy could not take
 // changes with the certificate that is there. security makes another one, behind this.
 func (r *DMMemoryPoolReconciler) copyTLS(ctx context.Context, pool *dmv1.DMMemoryPool) string {
-	hash, data := r.keptTLS(ctx, pool)
+	hash, data := keptTLS(ctx, &r.base, pool)
 	cert, err := pki.Parse(data)
 	if err != nil {
 		return ""
@@ -258,7 +258,7 @@ func (r *DMMemoryPoolReconciler) tellVolume(ctx context.Context, s *memoryPoolSc
 		}
 		// No failure: a server may need longer than the call, or has heard of more meanwhile. It is
 		// told again, and not ever more seldom.
-		if err := r.withVolume(p, s.authority, f); err != nil {
+		if err := withVolume(&r.base, p, s.authority, f); err != nil {
 			problems.add(&waitFor{dmv1.ReasonCopyMissing, err.Error(), volumeLook})
 		}
 	}

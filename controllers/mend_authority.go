@@ -15,7 +15,7 @@ import (
 
 // mendAuthority reads the certificate authority of owner from its Secret, after it has taken out
 // what a clock made that was ahead (authorities).
-func (b *base) mendAuthority(ctx context.Context, owner client.Object, secret *corev1.Secret) (*pki.Authority, error) {
+func mendAuthority(ctx context.Context, b *base, owner client.Object, secret *corev1.Secret) (*pki.Authority, error) {
 	present, err := parseAuthority(secret)
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (b *base) mendAuthority(ctx context.Context, owner client.Object, secret *c
 	if step.renew && len(secret.Data[build.KeyFormerAuthority]) > 0 {
 		step.after.For, step.after.Since = stored.For, now // the new one signs from here on
 	}
-	mended, err := b.writeAuthority(ctx, owner, secret, step)
+	mended, err := writeAuthority(ctx, b, owner, secret, step)
 	if err != nil {
 		return nil, err
 	}

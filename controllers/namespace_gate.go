@@ -24,7 +24,7 @@ type gate struct {
 }
 
 // gated is a reconciler of a kind that leaves alone what another operator looks after.
-func (b *base) gated(r reconcile.Reconciler, kind client.Object) reconcile.Reconciler {
+func gated(b *base, r reconcile.Reconciler, kind client.Object) reconcile.Reconciler {
 	if b.leases == nil {
 		return r
 	}

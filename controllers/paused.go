@@ -16,7 +16,7 @@ import (
 
 // pausedSize is how many servers a pool shall have: those that are asked for or, of a paused pool,
 // those that it had if they are fewer.
-func (b *base) pausedSize(ctx context.Context, pool client.Object, paused bool, wanted, has int) (int, error) {
+func pausedSize(ctx context.Context, b *base, pool client.Object, paused bool, wanted, has int) (int, error) {
 	if !paused {
 		return wanted, b.Annotate(ctx, pool, map[string]string{dmv1.AnnotationPausedSize: ""})
 	}

@@ -138,7 +138,7 @@ func nextVolume(pool client.Object, pods []*corev1.Pod) int {
 
 // renewTLS tells the kubelets of pods that their TLS Secret changed; without that they would notice
 // within a minute or two.
-func (b *base) renewTLS(ctx context.Context, pods []*corev1.Pod, hash string) error {
+func renewTLS(ctx context.Context, b *base, pods []*corev1.Pod, hash string) error {
 	for _, p := range pods {
 		if going(p) || p.Annotations[dmv1.AnnotationTLS] == hash {
 			continue

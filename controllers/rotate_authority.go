@@ -22,7 +22,7 @@ import (
 )
 
 // authoritySecret is the Secret with the certificate authorities of owner; nil if there is none.
-func (b *base) authoritySecret(ctx context.Context, owner client.Object) (*corev1.Secret, error) {
+func authoritySecret(ctx context.Context, b *base, owner client.Object) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	secret.Name, secret.Namespace = build.AuthorityName(owner.GetName()), owner.GetNamespace()
 	if err := b.Find(ctx, secret, secret); err != nil {
@@ -99,8 +99,8 @@ func say(all []trust, knows func(trust) bool) (s saying) {
 // keepAuthority makes the next step in the replacement of the authority of owner (authorities). It
 // returns when to look again; 0 = somebody tells. own are the servers whose certificates it signs;
 // others must trust it, too. ca is ca.crt of programs.
-func (b *base) keepAuthority(ctx context.Context, owner client.Object, v authorityView, own []trust, others func() ([]trust, error), ca []byte) (again time.Duration, err error) {
-	secret, err := b.authoritySecret(ctx, owner)
+func keepAuthority(ctx context.Context, b *base, owner client.Object, v authorityView, own []trust, others func() ([]trust, error), ca []byte) (again time.Duration, err error) {
+	secret, err := authoritySecret(ctx, b, owner)
 	if err != nil || secret == nil {
 		return 0, err
 	}
@@ -131,10 +131,10 @@ func (b *base) keepAuthority(ctx context.Context, owner client.Object, v authori
 		v.certified = say(own, func(t trust) bool { return bytes.Equal(t.signer, present.ID()) })
 	}
 	step := stored.decide(v)
-	if _, err := b.writeAuthority(ctx, owner, secret, step); err != nil {
+	if _, err := writeAuthority(ctx, b, owner, secret, step); err != nil {
 		return 0, err
 	}
-	b.tellAuthority(owner, secret, step, v)
+	tellAuthority(b, owner, secret, step, v)
 	if len(step.waitsFor) > 0 && step.nextLook == 0 {
 		return requeueSoon, nil
 	}
@@ -143,7 +143,7 @@ func (b *base) keepAuthority(ctx context.Context, owner client.Object, v authori
 
 // writeAuthority stores a step: the authorities and what is known of them are one Secret. It
 // returns the Secret as it is then.
-func (b *base) writeAuthority(ctx context.Context, owner client.Object, secret *corev1.Secret, step authorityStep) (*corev1.Secret, error) {
+func writeAuthority(ctx context.Context, b *base, owner client.Object, secret *corev1.Secret, step authorityStep) (*corev1.Secret, error) {
 	changed := secret.DeepCopy()
 	data := changed.Data
 	var made pki.Pair
@@ -186,7 +186,7 @@ func (b *base) writeAuthority(ctx context.Context, owner client.Object, secret *
 }
 
 // tellAuthority makes the event of a step.
-func (b *base) tellAuthority(owner client.Object, secret *corev1.Secret, step authorityStep, v authorityView) {
+func tellAuthority(b *base, owner client.Object, secret *corev1.Secret, step authorityStep, v authorityView) {
 	tell := func(reason, note string, args ...any) {
 		b.events.Eventf(owner, secret, corev1.EventTypeNormal, reason, "RotateAuthority", note, args...)
 	}

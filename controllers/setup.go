@@ -175,7 +175,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	options := func(limiter workqueue.TypedRateLimiter[reconcile.Request]) controller.Options {
 		return controller.Options{MaxConcurrentReconciles: o.Concurrency, SkipNameValidation: &o.SharedProcess, RateLimiter: limiter}
 	}
-	memory, compute, indexes := newFair(b.gated(&DMMemoryPoolReconciler{b}, &dmv1.DMMemoryPool{}), o.Concurrency), newFair(b.gated(&DMComputePoolReconciler{b}, &dmv1.DMComputePool{}), o.Concurrency), newFair(b.gated(&DMIndexReconciler{base: b}, &dmv1.DMIndex{}), o.Concurrency)
+	memory, compute, indexes := newFair(gated(&b, &DMMemoryPoolReconciler{b}, &dmv1.DMMemoryPool{}), o.Concurrency), newFair(gated(&b, &DMComputePoolReconciler{b}, &dmv1.DMComputePool{}), o.Concurrency), newFair(gated(&b, &DMIndexReconciler{base: b}, &dmv1.DMIndex{}), o.Concurrency)
 	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMMemoryPool{}, changed(nothing[*dmv1.DMMemoryPool])).WithOptions(options(memory)).
 		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&corev1.ConfigMap{}).Owns(&corev1.PersistentVolumeClaim{}).
 		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(memoryPoolsOfIndex), changed(nothing[*dmv1.DMIndex])).

@@ -32,7 +32,7 @@ func TestClusterUserIDs(t *testing.T) {
 		for _, any := range []bool{false, true} {
 			spec := make()
 			was := spec.SecurityContext.DeepCopy()
-			(&base{anyUser: any}).asUser(&spec)
+			asUser((&base{anyUser: any}), &spec)
 			is := spec.SecurityContext
 			free := is.RunAsUser == nil && is.RunAsGroup == nil && is.FSGroup == nil
 			if named := is.RunAsUser != nil && *is.RunAsUser == *was.RunAsUser; free != (any && name != "RDMA") || named == free {

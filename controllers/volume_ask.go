@@ -64,7 +64,7 @@ func (r *DMMemoryPoolReconciler) askSome(ctx context.Context, s *memoryPoolScope
 	reports, errs := make([]servers.VolumeReport, len(all)), make([]error, len(all))
 	each(len(all), func(i int) {
 		a := all[i]
-		errs[i] = r.withVolume(a.copy.pod, s.authority, func(c servers.Volume) (err error) {
+		errs[i] = withVolume(&r.base, a.copy.pod, s.authority, func(c servers.Volume) (err error) {
 			ctx, cancel := context.WithTimeout(ctx, a.limit)
 			defer cancel()
 			reports[i], err = c.Report(ctx, a.v.number+1, a.copy.uid)
@@ -81,7 +81,7 @@ func (r *DMMemoryPoolReconciler) askSome(ctx context.Context, s *memoryPoolScope
 }
 
 // withVolume runs f with a connection to a pod's server as a copy.
-func (b *base) withVolume(p *corev1.Pod, a *pki.Authority, f func(servers.Volume) error) error {
+func withVolume(b *base, p *corev1.Pod, a *pki.Authority, f func(servers.Volume) error) error {
 	if p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning || a == nil {
 		return &waitFor{dmv1.ReasonMemoryUnreachable, "memory pod " + p.Name + " is not running", requeueSoon}
 	}

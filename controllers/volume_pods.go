@@ -89,7 +89,7 @@ func (r *DMMemoryPoolReconciler) makePod(ctx context.Context, s *memoryPoolScope
 	pod.Annotations[dmv1.AnnotationTLS], pod.Annotations[dmv1.AnnotationTemplate] = tls, s.template
 	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kindOf(s.pool))}
 	s.tellDisk(pod)
-	if err := r.equip(s.pool, pod, &s.pool.Spec.Pod); err != nil {
+	if err := equip(&r.base, s.pool, pod, &s.pool.Spec.Pod); err != nil {
 		return err
 	}
 	if err := r.Create(ctx, pod); err != nil {
@@ -127,7 +127,7 @@ func (r *DMMemoryPoolReconciler) returnPods(ctx context.Context, s *memoryPoolSc
 		case ended(p) && r.now().Sub(kube.Stamp(p, "", p.CreationTimestamp.Time, r.now())) >= returnAfter,
 			stuck(p) && asked(p) != s.imageOfNew(),
 			p.Spec.NodeName == "" && s.oldTemplate(p):
-			problems.add(r.deletePod(ctx, p, "it comes back with its disk"))
+			problems.add(deletePod(ctx, &r.base, p, "it comes back with its disk"))
 		}
 	}
 	return problems.err()
