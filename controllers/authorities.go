@@ -3,6 +3,7 @@ package controllers
 import (
 	"time"
 
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 )
 
@@ -95,7 +96,7 @@ func (p authorities) decide(v authorityView) authorityStep {
 func (p authorities) decideReplace(v authorityView) authorityStep {
 	if p.Since.IsZero() {
 		if v.programs && !v.told {
-			return authorityStep{after: p, nextLook: requeueSoon}
+			return authorityStep{after: p, nextLook: outcome.RequeueSoon}
 		}
 		p.Since = v.now
 	}

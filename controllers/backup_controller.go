@@ -23,6 +23,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
 
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=create;delete;get;list;watch
@@ -80,8 +81,8 @@ func (r *DMBackupReconciler) Reconcile(ctx context.Context, request ctrl.Request
 }
 
 func (r *DMBackupReconciler) finish(ctx context.Context, s *backupScope, before *dmv1.DMBackupStatus, err error) (ctrl.Result, error) {
-	if passing(err) {
-		return result(err)
+	if outcome.Passing(err) {
+		return outcome.Result(err)
 	}
 	s.summarize(err, r.now())
 	if now := s.backup.Status.Phase; now != before.Phase {
@@ -98,7 +99,7 @@ func (r *DMBackupReconciler) finish(ctx context.Context, s *backupScope, before 
 	if err == nil {
 		return ctrl.Result{RequeueAfter: s.again}, nil // it is what it will be
 	}
-	return result(err)
+	return outcome.Result(err)
 }
 
 // backupResult is what was written down of a complete backup; nil = it is not complete.
@@ -182,15 +183,15 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 			if err := makeJob(ctx, &r.base, b, build.DumpJob(b, cmp.Or(b.Spec.Image, r.image), left), &b.Spec.Pod); err != nil {
 				return err
 			}
-			return &waitFor{dmv1.ReasonDumping, "Job " + build.DumpJobName(b.Name) + " was made", 0}
+			return outcome.WaitFor(dmv1.ReasonDumping, "Job "+build.DumpJobName(b.Name)+" was made", 0)
 		}
-		wait, halted := why.(*waitFor)
+		wait, halted := why.(*outcome.Wait)
 		if halted && left <= 0 {
-			s.failed, s.reason = wait.message, dmv1.ReasonTimedOut
+			s.failed, s.reason = wait.Message, dmv1.ReasonTimedOut
 			return nil
 		}
 		if halted {
-			wait.after = min(max(left, time.Second), recheck)
+			wait.After = min(max(left, time.Second), outcome.Recheck)
 		}
 		return why
 	case s.job.done && s.job.report == nil:
@@ -199,7 +200,7 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 		if err := endJob(ctx, &r.base, s.job.job); err != nil {
 			return err
 		}
-		return &waitFor{dmv1.ReasonDumping, "the report of Job " + s.job.job.Name + " is lost: another one reads the artifact back", requeueSoon}
+		return outcome.WaitFor(dmv1.ReasonDumping, "the report of Job "+s.job.job.Name+" is lost: another one reads the artifact back", outcome.RequeueSoon)
 	case s.job.done && len(s.job.report.Digest) != 64:
 		s.failed, s.reason = "Job "+s.job.job.Name+" reported no digest: is its image one of dmindex?", dmv1.ReasonDumpFailed
 		return nil
@@ -209,12 +210,12 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 		s.failed, s.reason = s.job.failed, dmv1.ReasonDumpFailed
 		return nil
 	case !s.job.job.DeletionTimestamp.IsZero():
-		return &waitFor{dmv1.ReasonDumping, "Job " + s.job.job.Name + " is being deleted; another one follows", requeueSoon}
+		return outcome.WaitFor(dmv1.ReasonDumping, "Job "+s.job.job.Name+" is being deleted; another one follows", outcome.RequeueSoon)
 	}
 	if err := endAttempts(ctx, &r.base, &s.job); err != nil {
 		return err
 	}
-	return &waitFor{dmv1.ReasonDumping, s.job.progress(), s.job.again()}
+	return outcome.WaitFor(dmv1.ReasonDumping, s.job.progress(), s.job.again())
 }
 
 // record writes down what a Job that succeeded reported. From then on the backup is complete.
@@ -266,7 +267,7 @@ func (r *DMBackupReconciler) waitsFor(ctx context.Context, b *dmv1.DMBackup) (*d
 	index := &dmv1.DMIndex{}
 	switch err := r.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.IndexName}, index); {
 	case apierrors.IsNotFound(err):
-		return nil, &waitFor{dmv1.ReasonIndexUnavailable, "there is no DMIndex " + b.Spec.IndexName, 0}
+		return nil, outcome.WaitFor(dmv1.ReasonIndexUnavailable, "there is no DMIndex "+b.Spec.IndexName, 0)
 	case err != nil:
 		return nil, err
 	}
@@ -275,17 +276,17 @@ func (r *DMBackupReconciler) waitsFor(ctx context.Context, b *dmv1.DMBackup) (*d
 		if c != nil {
 			message += ": " + c.Message
 		}
-		return nil, &waitFor{dmv1.ReasonIndexUnavailable, message, 0}
+		return nil, outcome.WaitFor(dmv1.ReasonIndexUnavailable, message, 0)
 	}
 	if problem := storageProblem(ctx, &r.base, b); problem != "" {
-		return nil, &waitFor{dmv1.ReasonSecretMissing, problem, 0}
+		return nil, outcome.WaitFor(dmv1.ReasonSecretMissing, problem, 0)
 	}
 	list := &dmv1.DMBackupList{}
 	if err := r.List(ctx, list, client.InNamespace(b.Namespace)); err != nil {
 		return nil, err
 	}
 	if other := ahead(b, list.Items); other != "" {
-		return nil, &waitFor{dmv1.ReasonQueued, fmt.Sprintf("backup %s of the same index goes first", other), 0}
+		return nil, outcome.WaitFor(dmv1.ReasonQueued, fmt.Sprintf("backup %s of the same index goes first", other), 0)
 	}
 	return index, nil
 }
@@ -337,7 +338,7 @@ func (s *backupScope) summarize(err error, now time.Time) {
 	if s.job.job != nil && status.Started == nil {
 		status.Started = s.job.job.CreationTimestamp.DeepCopy()
 	}
-	reason, message := explain(err)
+	reason, message := outcome.Explain(err)
 	if s.result != nil {
 		status.Artifact, status.Digest = s.result.Artifact, "sha256:"+s.result.Digest
 		status.Keys, status.Bytes = ptr.To(s.result.Keys), ptr.To(s.result.Bytes)

@@ -14,6 +14,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
 
 // How long a Job may take that deletes an artifact, and after how long one that failed is replaced.
@@ -44,13 +45,13 @@ func (r *DMBackupReconciler) finalize(ctx context.Context, s *backupScope) (err 
 			return err
 		}
 		if b.Spec.DeletionPolicy == dmv1.BackupDelete {
-			return &waitFor{dmv1.ReasonDeleting, "Job " + j.Name + " is being ended; set spec.deletionPolicy to Retain not to wait for it, and to leave what it wrote", requeueSoon}
+			return outcome.WaitFor(dmv1.ReasonDeleting, "Job "+j.Name+" is being ended; set spec.deletionPolicy to Retain not to wait for it, and to leave what it wrote", outcome.RequeueSoon)
 		}
 	}
 	begun := s.result != nil || s.job.job != nil || b.Status.Started != nil
 	owned := s.result == nil || s.result.Artifact == build.ArtifactOf(b)
 	if begun && owned && b.Spec.DeletionPolicy == dmv1.BackupDelete {
-		if err := r.deleteArtifact(ctx, s); err != nil && !terminating(err) {
+		if err := r.deleteArtifact(ctx, s); err != nil && !outcome.Terminating(err) {
 			return err
 		}
 	}
@@ -73,12 +74,12 @@ func (r *DMBackupReconciler) deleteArtifact(ctx context.Context, s *backupScope)
 		if index, err := loadedFrom(ctx, &r.base, b); err != nil {
 			return err
 		} else if index != "" {
-			return &waitFor{dmv1.ReasonBackupInUse, "index " + index + " is loaded from the artifact, which is deleted afterwards", 0}
+			return outcome.WaitFor(dmv1.ReasonBackupInUse, "index "+index+" is loaded from the artifact, which is deleted afterwards", 0)
 		}
 		if err := makeJob(ctx, &r.base, b, build.DeleteJob(b, build.ArtifactOf(b), cmp.Or(b.Spec.Image, r.image), deleteWithin), &b.Spec.Pod); err != nil {
 			return err
 		}
-		return &waitFor{dmv1.ReasonDeleting, "the artifact is being deleted", 0}
+		return outcome.WaitFor(dmv1.ReasonDeleting, "the artifact is being deleted", 0)
 	case job.done:
 		return nil
 	case job.failed == "":
@@ -89,7 +90,7 @@ func (r *DMBackupReconciler) deleteArtifact(ctx context.Context, s *backupScope)
 		if problem := cmp.Or(job.problem, storageProblem(ctx, &r.base, b)); problem != "" {
 			message += ": " + problem + leave
 		}
-		return &waitFor{dmv1.ReasonDeleting, message, 0}
+		return outcome.WaitFor(dmv1.ReasonDeleting, message, 0)
 	}
 	for _, c := range job.job.Status.Conditions {
 		if r.now().Sub(kube.Stamp(job.job, "", c.LastTransitionTime.Time, r.now())) > deleteAgain {
@@ -99,7 +100,7 @@ func (r *DMBackupReconciler) deleteArtifact(ctx context.Context, s *backupScope)
 			break
 		}
 	}
-	return &waitFor{dmv1.ReasonDeleting, "the artifact could not be deleted, which is tried again: " + job.failed + leave, recheck}
+	return outcome.WaitFor(dmv1.ReasonDeleting, "the artifact could not be deleted, which is tried again: "+job.failed+leave, outcome.Recheck)
 }
 
 // loadedFrom names an index that is loaded from the artifact of a backup; empty = none is. Together

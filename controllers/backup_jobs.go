@@ -42,10 +42,10 @@ type jobState struct {
 // over reports whether the Job and its pods have ended.
 func (s *jobState) over() bool { return s.done || s.failed != "" }
 
-// lookAtJob reads a Job of owner and what its pods say. The Job is looked for at the API server if the
-// cache does not have it, and so is the report of a Job that succeeded: the caches of Jobs and of
-// pods are filled one by one, and neither a second Job is made nor a report taken for lost because
-// one of them is behind.
+// lookAtJob reads a Job of owner and what its pods say. The Job is looked for at the API server if
+// the cache does not have it, and so is the report of a Job that succeeded: the caches of Jobs and
+// of pods are filled one by one, and neither a second Job is made nor a report taken for lost
+// because one of them is behind.
 func lookAtJob(ctx context.Context, b *base, owner client.Object, name string) (s jobState, err error) {
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: owner.GetNamespace()}}
 	switch err := b.Find(ctx, job, job); {

@@ -22,6 +22,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -208,7 +209,7 @@ func TestOpenedAfterTheLastPod(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.view.Map = &partition.Map{}
-		var wait *waitFor
+		var wait *outcome.Wait
 		if err := r.loadBackup(t.Context(), s); err != nil && !errors.As(err, &wait) {
 			t.Fatal(err)
 		}
@@ -240,9 +241,9 @@ func TestLoadedJobStays(t *testing.T) {
 	pod.OwnerReferences = []metav1.OwnerReference{{UID: job.UID}}
 	state := judgeJob(job, []corev1.Pod{pod})
 	// a deletion would need a client, which there is none
-	var wait *waitFor
-	err := new(DMIndexReconciler).openLoaded(t.Context(), &indexScope{index: index}, &restoreRecord{}, &state, func(text string) error { return &waitFor{dmv1.ReasonRestoring, text, 0} })
-	if !errors.As(err, &wait) || !strings.Contains(wait.message, "about to end") {
+	var wait *outcome.Wait
+	err := new(DMIndexReconciler).openLoaded(t.Context(), &indexScope{index: index}, &restoreRecord{}, &state, func(text string) error { return outcome.WaitFor(dmv1.ReasonRestoring, text, 0) })
+	if !errors.As(err, &wait) || !strings.Contains(wait.Message, "about to end") {
 		t.Errorf("a Job that is about to be complete: %v", err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
 
 // +kubebuilder:rbac:groups=dmindex.io,resources=dmbackups,verbs=create;delete
@@ -40,11 +41,11 @@ func (r *DMBackupScheduleReconciler) Reconcile(ctx context.Context, request ctrl
 	}
 	before := schedule.Status.DeepCopy()
 	next, err := r.reconcile(ctx, schedule)
-	if passing(err) {
-		return result(err)
+	if outcome.Passing(err) {
+		return outcome.Result(err)
 	}
 	if err != nil {
-		reason, message := explain(err)
+		reason, message := outcome.Explain(err)
 		condition(&schedule.Status.Conditions, schedule.Generation, dmv1.ConditionScheduled, false, reason, message)
 	} else {
 		schedule.Status.ObservedGeneration = schedule.Generation
@@ -53,7 +54,7 @@ func (r *DMBackupScheduleReconciler) Reconcile(ctx context.Context, request ctrl
 		return ctrl.Result{}, err
 	}
 	if err != nil {
-		return result(err)
+		return outcome.Result(err)
 	}
 	return ctrl.Result{RequeueAfter: next}, nil
 }
@@ -67,7 +68,7 @@ func (r *DMBackupScheduleReconciler) reconcile(ctx context.Context, schedule *dm
 		err = fmt.Errorf("schedule %q: there is no such time within five years", schedule.Spec.Schedule)
 	}
 	if err != nil {
-		return 0, &waitFor{dmv1.ReasonBadSchedule, err.Error(), longestLook}
+		return 0, outcome.WaitFor(dmv1.ReasonBadSchedule, err.Error(), longestLook)
 	}
 	list := &dmv1.DMBackupList{}
 	if err := r.List(ctx, list, client.InNamespace(schedule.Namespace), client.MatchingLabels{dmv1.LabelSchedule: schedule.Name}); err != nil {

@@ -18,6 +18,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
 
 // DMComputePoolReconciler reconciles DMComputePool: it makes pods and says who leaves. Those that
@@ -50,32 +51,32 @@ func (r *DMComputePoolReconciler) Reconcile(ctx context.Context, request ctrl.Re
 	if err = r.gather(ctx, s); err == nil {
 		err = r.work(ctx, s)
 	}
-	if passing(err) {
-		return result(err)
+	if outcome.Passing(err) {
+		return outcome.Result(err)
 	}
 	s.summarize(err)
 	if err := kube.ApplyStatus(ctx, &r.Writer, s.pool, before, &s.pool.Status); err != nil {
 		return ctrl.Result{}, err
 	}
-	return result(err)
+	return outcome.Result(err)
 }
 
 // work is all that follows from what was gathered.
 func (r *DMComputePoolReconciler) work(ctx context.Context, s *computePoolScope) error {
-	var problems collected
+	var problems outcome.List
 	switch err := r.keepState(ctx, s.pool); {
 	case err == nil:
 		return r.reconcile(ctx, s)
 	case errors.Is(err, errNoRecord):
-		problems.add(err)
-		problems.add(r.reconcile(ctx, s))
-	case passing(err):
+		problems.Add(err)
+		problems.Add(r.reconcile(ctx, s))
+	case outcome.Passing(err):
 		return err
 	default: // it is not known what was decided: the servers keep their certificates
-		problems.add(err)
-		problems.add(r.keepServing(ctx, s))
+		problems.Add(err)
+		problems.Add(r.keepServing(ctx, s))
 	}
-	return problems.err()
+	return problems.Err()
 }
 
 func (r *DMComputePoolReconciler) gather(ctx context.Context, s *computePoolScope) (err error) {
@@ -85,18 +86,18 @@ func (r *DMComputePoolReconciler) gather(ctx context.Context, s *computePoolScop
 	index := &dmv1.DMIndex{}
 	switch err := r.Get(ctx, types.NamespacedName{Namespace: s.pool.Namespace, Name: s.pool.Spec.IndexName}, index); {
 	case apierrors.IsNotFound(err):
-		return &waitFor{dmv1.ReasonWaitingForIndex, "there is no DMIndex " + s.pool.Spec.IndexName + ": make it, or delete this pool", 0}
+		return outcome.WaitFor(dmv1.ReasonWaitingForIndex, "there is no DMIndex "+s.pool.Spec.IndexName+": make it, or delete this pool", 0)
 	case err != nil:
 		return err
 	case !index.DeletionTimestamp.IsZero():
-		return &waitFor{dmv1.ReasonDeleting, "index " + index.Name + " is being deleted", 0}
+		return outcome.WaitFor(dmv1.ReasonDeleting, "index "+index.Name+" is being deleted", 0)
 	}
 	s.index = index
 	s.ordinal = slices.IndexFunc(index.Spec.ComputePools, func(p dmv1.IndexComputePool) bool {
 		return build.ComputePoolOf(index, p) == s.pool.Name
 	})
 	if s.ordinal < 0 {
-		return &waitFor{dmv1.ReasonWaitingForIndex, "index " + index.Name + " does not name this pool in spec.computePools: make the index with a ref to it", 0}
+		return outcome.WaitFor(dmv1.ReasonWaitingForIndex, "index "+index.Name+" does not name this pool in spec.computePools: make the index with a ref to it", 0)
 	}
 	s.image = s.pool.Spec.Image
 	if s.image == "" {
@@ -127,7 +128,7 @@ func templateOf(pool *dmv1.DMComputePool, index *dmv1.DMIndex, image string) map
 
 func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolScope) error {
 	// Objects that cannot be made do not keep lost servers from being replaced.
-	var problems collected
+	var problems outcome.List
 	objects := []client.Object{build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentCompute)}
 	if !s.pool.Spec.Paused {
 		objects = append(objects, build.Budget(s.pool.Name, s.pool.Namespace, dmv1.ComponentCompute, s.pool.Spec.Replicas))
@@ -136,29 +137,29 @@ func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolS
 		objects = append(objects, build.NetworkPolicy(s.pool.Name, s.pool.Namespace, dmv1.ComponentCompute, r.policies))
 	}
 	for _, object := range objects {
-		problems.add(r.Apply(ctx, s.pool, object))
+		problems.Add(r.Apply(ctx, s.pool, object))
 	}
 	if err := r.identify(ctx, s); err != nil {
-		problems.add(err)
-		return problems.err()
+		problems.Add(err)
+		return problems.Err()
 	}
 	tls, err := r.security(ctx, s)
 	if err != nil {
-		problems.add(err)
+		problems.Add(err)
 		// the certificate names the index's identity: only one that a server of it has
 		if tls, _ = keptTLS(ctx, &r.base, s.pool); !slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool {
 			return p.Annotations[dmv1.AnnotationIdentity] == s.identity && p.Annotations[dmv1.AnnotationTLS] == tls
 		}) {
-			return problems.err()
+			return problems.Err()
 		}
 	}
-	problems.add(renewTLS(ctx, &r.base, s.pods, tls))
-	problems.add(patchPod(&r.base, s.pool, &build.ComputePod(s.pool, s.ordinal, 0, s.identity, s.image, s.template).Spec, &s.pool.Spec.Pod))
+	problems.Add(renewTLS(ctx, &r.base, s.pods, tls))
+	problems.Add(patchPod(&r.base, s.pool, &build.ComputePod(s.pool, s.ordinal, 0, s.identity, s.image, s.template).Spec, &s.pool.Spec.Pod))
 	if s.size, err = pausedSize(ctx, &r.base, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Replicas), max(int(s.pool.Status.Replicas), staying(s.pods))); err == nil {
 		err = r.act(ctx, s, tls)
 	}
-	problems.add(err)
-	return problems.err()
+	problems.Add(err)
+	return problems.Err()
 }
 
 // identify finds out which incarnation of the index there is to be served.
@@ -166,11 +167,11 @@ func (r *DMComputePoolReconciler) identify(ctx context.Context, s *computePoolSc
 	configMap := &corev1.ConfigMap{}
 	switch err := r.Get(ctx, types.NamespacedName{Namespace: s.pool.Namespace, Name: build.ConfigMapName(s.index.Name)}, configMap); {
 	case apierrors.IsNotFound(err):
-		return &waitFor{dmv1.ReasonWaitingForIndex, "index " + s.index.Name + " has no memory yet", 0}
+		return outcome.WaitFor(dmv1.ReasonWaitingForIndex, "index "+s.index.Name+" has no memory yet", 0)
 	case err != nil:
 		return err
 	case configMap.Annotations[dmv1.AnnotationIdentity] != identityOf(s.index):
-		return &waitFor{dmv1.ReasonWaitingForIndex, "index " + s.index.Name + " is made anew", 0}
+		return outcome.WaitFor(dmv1.ReasonWaitingForIndex, "index "+s.index.Name+" is made anew", 0)
 	}
 	s.identity = identityOf(s.index)
 	return nil
@@ -196,7 +197,7 @@ func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolSc
 		return "", err
 	}
 	if a == nil {
-		return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + s.index.Name + " does not exist yet", 0}
+		return "", outcome.WaitFor(dmv1.ReasonWaitingForIndex, "the certificate authority of index "+s.index.Name+" does not exist yet", 0)
 	}
 	trusted := build.OwnSpeaks(s.index, a)
 	for _, p := range s.index.Spec.MemoryPools {
@@ -209,7 +210,7 @@ func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolSc
 			return "", err
 		}
 		if memory == nil {
-			return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of memory pool " + pool.Name + " does not exist yet", requeueSoon}
+			return "", outcome.WaitFor(dmv1.ReasonWaitingForIndex, "the certificate authority of memory pool "+pool.Name+" does not exist yet", outcome.RequeueSoon)
 		}
 		trusted = append(trusted, build.MemorySpeaks(pool, memory)...)
 	}

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
 
 // summarize writes what was found into the pool's status.
@@ -29,7 +30,7 @@ func (s *computePoolScope) summarize(err error) {
 	status.Selector = labels.SelectorFromSet(labels.Set{dmv1.LabelComponent: dmv1.ComponentCompute, dmv1.LabelPool: s.pool.Name}).String()
 
 	all := status.ReadyReplicas >= s.pool.Spec.Replicas
-	reason, message := explain(err)
+	reason, message := outcome.Explain(err)
 	switch {
 	case err != nil:
 	case all && s.outdated() > 0 && imageProblem(s.pods...) != "":

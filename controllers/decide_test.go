@@ -12,6 +12,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -305,7 +306,7 @@ func TestSpareIDs(t *testing.T) {
 // TestAgain: while ranges move the operator looks often, and then less and less so.
 func TestAgain(t *testing.T) {
 	for age, want := range map[time.Duration]time.Duration{
-		0: 50 * time.Millisecond, 100 * time.Millisecond: 50 * time.Millisecond, 2 * time.Second: 500 * time.Millisecond, 8 * time.Second: requeueSoon, time.Hour: requeueSoon,
+		0: 50 * time.Millisecond, 100 * time.Millisecond: 50 * time.Millisecond, 2 * time.Second: 500 * time.Millisecond, 8 * time.Second: outcome.RequeueSoon, time.Hour: outcome.RequeueSoon,
 	} {
 		if got := again(age); got != want {
 			t.Errorf("a map of %v: again after %v, want %v", age, got, want)

@@ -10,6 +10,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/pkg/logs"
 	"github.com/dmindex/dmindex/pkg/profile"
 )
@@ -40,9 +41,9 @@ func patchPod(b *base, owner client.Object, spec *corev1.PodSpec, t *dmv1.PodTem
 	if err == nil {
 		return nil
 	}
-	wait := &waitFor{dmv1.ReasonPatchRefused, fmt.Sprintf("pod.patch of %s %s cannot be used, and no pod is made: %v", kindOf(owner).Kind, owner.GetName(), err), 0}
-	if b.logged.once(owner.GetUID(), "patch "+wait.message) {
-		b.events.Eventf(owner, nil, corev1.EventTypeWarning, wait.reason, "CreatePods", "%s", wait.message)
+	wait := outcome.WaitFor(dmv1.ReasonPatchRefused, fmt.Sprintf("pod.patch of %s %s cannot be used, and no pod is made: %v", kindOf(owner).Kind, owner.GetName(), err), 0)
+	if b.logged.once(owner.GetUID(), "patch "+wait.Message) {
+		b.events.Eventf(owner, nil, corev1.EventTypeWarning, wait.Reason, "CreatePods", "%s", wait.Message)
 	}
 	return wait
 }
@@ -50,8 +51,8 @@ func patchPod(b *base, owner client.Object, spec *corev1.PodSpec, t *dmv1.PodTem
 // patchRefused reports whether an object was not made since the patch of its template cannot be
 // used. A changed template ends that.
 func patchRefused(err error) bool {
-	var wait *waitFor
-	return errors.As(err, &wait) && wait.reason == dmv1.ReasonPatchRefused
+	var wait *outcome.Wait
+	return errors.As(err, &wait) && wait.Reason == dmv1.ReasonPatchRefused
 }
 
 // asUser lets the cluster say as whom a pod runs, if the operator was told to: one that gives each

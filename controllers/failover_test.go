@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/volumes"
@@ -241,7 +242,7 @@ func TestServersThatAreTold(t *testing.T) {
 	v.actions.Tell = []string{v.view.Backup.UID}
 	v.view.Number-- // it has heard of a higher one
 	for range 3 {
-		after, err := result(m.r.tellVolume(t.Context(), s, v))
+		after, err := outcome.Result(m.r.tellVolume(t.Context(), s, v))
 		if err != nil || after.RequeueAfter != volumeLook {
 			t.Errorf("it is told again after %v, %v; want %v", after.RequeueAfter, err, volumeLook)
 		}
@@ -262,8 +263,8 @@ func TestRefusedCopies(t *testing.T) {
 	m.copies(2)
 	for range 12 { // 6 s
 		s, err := m.look()
-		after, failed := result(err)
-		if failed != nil || s.volumesAgain != volumeLook || after.RequeueAfter > recheck {
+		after, failed := outcome.Result(err)
+		if failed != nil || s.volumesAgain != volumeLook || after.RequeueAfter > outcome.Recheck {
 			t.Errorf("a look while pods are refused: %v, again after %v", failed, s.volumesAgain)
 		}
 		if s.showVolumes(); tries > 0 {

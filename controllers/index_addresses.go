@@ -8,6 +8,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -68,7 +69,7 @@ func (r *DMIndexReconciler) renewJoined(ctx context.Context, s *indexScope) erro
 			_, err := home.JoinServer(ctx, identity, &rpcv1.JoinedServer{
 				Id: uint32(m.id), State: rpcv1.JoinedServer_MEMBER, Incarnation: m.incarnation, Provider: transports[ordinal], Control: control, Copies: copies})
 			if errors.Is(err, servers.ErrInUse) {
-				return &waitFor{dmv1.ReasonMemoryJoining, "the home memory server does not note where " + names([]memoryServer{{id: m.id, pod: m.pod}}) + " is now: change the image of the memory pool to a newer one", requeueSoon}
+				return outcome.WaitFor(dmv1.ReasonMemoryJoining, "the home memory server does not note where "+names([]memoryServer{{id: m.id, pod: m.pod}})+" is now: change the image of the memory pool to a newer one", outcome.RequeueSoon)
 			}
 			if err != nil {
 				return err

@@ -12,6 +12,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/grant"
 )
@@ -41,19 +42,19 @@ func (r *DMIndexReconciler) admit(ctx context.Context, s *indexScope) error {
 	s.short = s.explainGrants(verdict)
 	switch {
 	case s.short == nil && len(verdict.Absent) > 0 && s.index.Annotations[dmv1.AnnotationCreated] == "":
-		return &waitFor{dmv1.ReasonMemoryUnreachable, "no answer from memory pods " + strings.Join(verdict.Absent, ", "), requeueSoon}
+		return outcome.WaitFor(dmv1.ReasonMemoryUnreachable, "no answer from memory pods "+strings.Join(verdict.Absent, ", "), outcome.RequeueSoon)
 	case s.short == nil, s.index.Annotations[dmv1.AnnotationCreated] != "":
 		// what is served goes on being served
 		return nil
 	}
-	return &waitFor{s.short.reason, s.short.message, requeueSoon * 5}
+	return outcome.WaitFor(s.short.reason, s.short.message, outcome.RequeueSoon*5)
 }
 
 // laterHeld says that a memory server holds more of an index than is known of it: what is known is
 // old, and whatever follows from it would be done to data that is served.
 func laterHeld(index *dmv1.DMIndex, pod, held string) error {
-	return &waitFor{dmv1.ReasonStateConflict, fmt.Sprintf("memory pod %s holds %s, and the index is known as %s: what the operator wrote down of the index is lost or old. Nothing is taken back, and nothing is made anew: "+
-		"give the index back its annotations from a copy that was made later (kubectl apply), or delete it and load a backup into another one", pod, held, identityOf(index)), recheck}
+	return outcome.WaitFor(dmv1.ReasonStateConflict, fmt.Sprintf("memory pod %s holds %s, and the index is known as %s: what the operator wrote down of the index is lost or old. Nothing is taken back, and nothing is made anew: "+
+		"give the index back its annotations from a copy that was made later (kubectl apply), or delete it and load a backup into another one", pod, held, identityOf(index)), outcome.Recheck)
 }
 
 // compareHeld looks, before anything follows from what is known of an index, whether memory servers
@@ -101,9 +102,9 @@ func (r *DMIndexReconciler) carryOut(ctx context.Context, s *indexScope) (v gran
 			switch {
 			case errors.Is(err, servers.ErrNoRoom):
 				// locks in one piece, or somebody was faster
-				return v, &waitFor{dmv1.ReasonMemoryPending, err.Error(), requeueSoon * 5}
+				return v, outcome.WaitFor(dmv1.ReasonMemoryPending, err.Error(), outcome.RequeueSoon*5)
 			case errors.Is(err, servers.ErrInUse):
-				return v, &waitFor{dmv1.ReasonQuotaRefused, fmt.Sprintf("%v: raise quota again", err), requeueSoon * 5}
+				return v, outcome.WaitFor(dmv1.ReasonQuotaRefused, fmt.Sprintf("%v: raise quota again", err), outcome.RequeueSoon*5)
 			case err != nil:
 				return v, err
 			}

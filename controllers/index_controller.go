@@ -15,6 +15,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/pkg/grant"
 )
 
@@ -34,7 +35,7 @@ func (r *DMIndexReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if err := r.dropOthersStatus(ctx, s.index); err != nil {
-		return result(client.IgnoreNotFound(err))
+		return outcome.Result(client.IgnoreNotFound(err))
 	}
 	before := s.index.Status.DeepCopy()
 	switch {
@@ -50,7 +51,7 @@ func (r *DMIndexReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 		base := s.index.DeepCopy()
 		controllerutil.AddFinalizer(s.index, dmv1.Finalizer)
 		if err := r.Patch(ctx, s.index, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}), kube.Owner); err != nil {
-			return result(client.IgnoreNotFound(err))
+			return outcome.Result(client.IgnoreNotFound(err))
 		}
 	}
 	if s.index.Spec.Paused {
@@ -81,8 +82,8 @@ func (r *DMIndexReconciler) dropOthersStatus(ctx context.Context, index *dmv1.DM
 
 // finish writes the status and says when to look again.
 func (r *DMIndexReconciler) finish(ctx context.Context, s *indexScope, before *dmv1.DMIndexStatus, err error) (ctrl.Result, error) {
-	if passing(err) {
-		return result(err)
+	if outcome.Passing(err) {
+		return outcome.Result(err)
 	}
 	if conflicting(err) {
 		s.summarizeConflict(err)
@@ -103,10 +104,10 @@ func (r *DMIndexReconciler) finish(ctx context.Context, s *indexScope, before *d
 
 // nextLook is when to look again at an index because of what is going on in it.
 func (s *indexScope) nextLook(now time.Time) time.Duration {
-	next := recheck
+	next := outcome.Recheck
 	switch {
 	case s.waiting != "", s.fencePending != "", s.poolFull != "", s.short != nil, s.unfitCompute() != "":
-		next = requeueSoon
+		next = outcome.RequeueSoon
 		if s.waiting != "" {
 			next = again(s.mapAge)
 		}
@@ -119,10 +120,10 @@ func (s *indexScope) nextLook(now time.Time) time.Duration {
 		next = s.fenceAgain(now)
 	}
 	if s.joins != "" {
-		next = min(next, requeueSoon)
+		next = min(next, outcome.RequeueSoon)
 	}
 	if s.passwordWaits {
-		next = min(next, requeueSoon)
+		next = min(next, outcome.RequeueSoon)
 	}
 	if !s.passwordEnds.IsZero() {
 		next = min(next, max(s.passwordEnds.Sub(now), time.Second))
@@ -146,7 +147,7 @@ const followedAgain = 500 * time.Millisecond
 // again is when to look again at what is waited for while ranges move, and nobody tells when it is
 // done. The longer the map has been what it is, the later: something else is waited for then.
 func again(mapAge time.Duration) time.Duration {
-	return min(max(50*time.Millisecond, mapAge/4), requeueSoon)
+	return min(max(50*time.Millisecond, mapAge/4), outcome.RequeueSoon)
 }
 
 // tell makes events of conditions that changed.

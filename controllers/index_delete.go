@@ -16,6 +16,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -35,7 +36,7 @@ func (r *DMIndexReconciler) finalize(ctx context.Context, s *indexScope) error {
 		held = append(held, names...)
 	}
 	if len(held) > 0 {
-		return &waitFor{dmv1.ReasonDeleting, "the index's memory is not yet released by " + strings.Join(held, ", ") + ": no answer comes from there. If none ever will, delete the pod; on a node that is silent the pod stays until the node is back or, once its machine is off, its Node object is deleted", requeueSoon * 2}
+		return outcome.WaitFor(dmv1.ReasonDeleting, "the index's memory is not yet released by "+strings.Join(held, ", ")+": no answer comes from there. If none ever will, delete the pod; on a node that is silent the pod stays until the node is back or, once its machine is off, its Node object is deleted", outcome.RequeueSoon*2)
 	}
 	if err := r.releasePools(ctx, s.index); err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -212,7 +213,7 @@ func (s *indexScope) computePoolNames() (pools []string) {
 func (s *indexScope) fenceAgain(now time.Time) time.Duration {
 	c := apimeta.FindStatusCondition(s.index.Status.Conditions, dmv1.ConditionProgressing)
 	if c == nil {
-		return requeueSoon
+		return outcome.RequeueSoon
 	}
-	return min(max(requeueSoon, now.Sub(c.LastTransitionTime.Time)), recheck)
+	return min(max(outcome.RequeueSoon, now.Sub(c.LastTransitionTime.Time)), outcome.Recheck)
 }

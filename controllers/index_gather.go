@@ -18,6 +18,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -38,9 +39,9 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 		pool := &dmv1.DMMemoryPool{}
 		switch err := r.Get(ctx, types.NamespacedName{Namespace: s.index.Namespace, Name: name}, pool); {
 		case apierrors.IsNotFound(err) && recorded == nil && spec.Template != nil:
-			return &waitFor{dmv1.ReasonWaitingForMemory, "memory pool " + name + " is being made", requeueSoon}
+			return outcome.WaitFor(dmv1.ReasonWaitingForMemory, "memory pool "+name+" is being made", outcome.RequeueSoon)
 		case apierrors.IsNotFound(err) && recorded == nil:
-			return &waitFor{dmv1.ReasonPoolMissing, "there is no DMMemoryPool " + name + ": make it, or correct spec.memoryPools of a new index", 0}
+			return outcome.WaitFor(dmv1.ReasonPoolMissing, "there is no DMMemoryPool "+name+": make it, or correct spec.memoryPools of a new index", 0)
 		case apierrors.IsNotFound(err):
 			s.memoryPools = append(s.memoryPools, p) // all of its servers are gone
 			wanted = append(wanted, 0)
@@ -49,11 +50,11 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 			return err
 		case !pool.DeletionTimestamp.IsZero() && recorded == nil:
 			// Its other users may be gone, and its pods going, before anybody sees this one.
-			return &waitFor{dmv1.ReasonPoolMissing, "DMMemoryPool " + name + " is being deleted, and no index is made in it any more: make it again once it is gone, or name another one in spec.memoryPools", requeueSoon}
+			return outcome.WaitFor(dmv1.ReasonPoolMissing, "DMMemoryPool "+name+" is being deleted, and no index is made in it any more: make it again once it is gone, or name another one in spec.memoryPools", outcome.RequeueSoon)
 		}
 		p.pool = pool
 		p.authority, err = readAuthority(ctx, &r.base, pool)
-		s.problems.add(err) // its servers cannot be asked; those of other pools can
+		s.problems.Add(err) // its servers cannot be asked; those of other pools can
 		if err := p.gatherServers(ctx, r); err != nil {
 			return err
 		}
@@ -93,7 +94,7 @@ func (r *DMIndexReconciler) confirmLoss(ctx context.Context, s *indexScope, serv
 			continue
 		}
 		if known, err := r.isKnownLost(ctx, s, m); err != nil || !known {
-			s.problems.add(err)
+			s.problems.Add(err)
 			m.state, m.why = dmv1.ServerUnreachable, ""
 			continue
 		}
@@ -102,7 +103,7 @@ func (r *DMIndexReconciler) confirmLoss(ctx context.Context, s *indexScope, serv
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:
-			s.problems.add(err)
+			s.problems.Add(err)
 			m.state, m.why = dmv1.ServerUnreachable, ""
 		case !going(pod) && !ended(pod) && m.why == podGone:
 			m.state, m.why = dmv1.ServerUnreachable, ""
@@ -233,15 +234,15 @@ func (r *DMIndexReconciler) gatherCompute(ctx context.Context, s *indexScope) er
 		pool := &dmv1.DMComputePool{}
 		switch err := r.Get(ctx, types.NamespacedName{Namespace: s.index.Namespace, Name: name}, pool); {
 		case apierrors.IsNotFound(err) && spec.Template != nil:
-			s.problems.add(&waitFor{dmv1.ReasonWaitingForCompute, "compute pool " + name + " is being made", requeueSoon})
+			s.problems.Add(outcome.WaitFor(dmv1.ReasonWaitingForCompute, "compute pool "+name+" is being made", outcome.RequeueSoon))
 			continue
 		case apierrors.IsNotFound(err):
-			s.problems.add(&waitFor{dmv1.ReasonPoolMissing, "there is no DMComputePool " + name + ": make it, with indexName: " + s.index.Name, requeueSoon})
+			s.problems.Add(outcome.WaitFor(dmv1.ReasonPoolMissing, "there is no DMComputePool "+name+": make it, with indexName: "+s.index.Name, outcome.RequeueSoon))
 			continue
 		case err != nil:
 			return err
 		case pool.Spec.IndexName != s.index.Name:
-			s.problems.add(&waitFor{dmv1.ReasonPoolMissing, fmt.Sprintf("DMComputePool %s is of index %s: make one with indexName: %s", name, pool.Spec.IndexName, s.index.Name), 0})
+			s.problems.Add(outcome.WaitFor(dmv1.ReasonPoolMissing, fmt.Sprintf("DMComputePool %s is of index %s: make one with indexName: %s", name, pool.Spec.IndexName, s.index.Name), 0))
 			continue
 		}
 		s.computePools = append(s.computePools, pool)

@@ -15,6 +15,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -70,11 +71,11 @@ func (r *DMIndexReconciler) joinMemory(ctx context.Context, s *indexScope) error
 		return err
 	}
 	var waits []string
-	var failed collected
-	failed.add(r.renewJoined(ctx, s))
+	var failed outcome.List
+	failed.Add(r.renewJoined(ctx, s))
 	for _, m := range s.joining {
 		wait, err := r.joinServer(ctx, s, m)
-		failed.add(err)
+		failed.Add(err)
 		if wait == "" && err != nil {
 			wait = "it is tried again"
 		}
@@ -83,7 +84,7 @@ func (r *DMIndexReconciler) joinMemory(ctx context.Context, s *indexScope) error
 		}
 	}
 	s.joins = strings.Join(waits, "; ")
-	return failed.err()
+	return failed.Err()
 }
 
 // chooseJoining writes down which servers join, before anything is written to them.

@@ -11,6 +11,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
 
 // step is one step in the life of an index. It is done again at every reconciliation, and does
@@ -81,7 +82,7 @@ var whilePaused = []step{keepState, issueSecrets, ensurePools, gatherMemory, gat
 func (r *DMIndexReconciler) keepIndexState(ctx context.Context, s *indexScope) error {
 	err := r.keepState(ctx, s.index)
 	if errors.Is(err, errNoRecord) {
-		s.problems.add(err)
+		s.problems.Add(err)
 		return nil
 	}
 	return err
@@ -92,7 +93,7 @@ func pausedBefore(_ *DMIndexReconciler, _ context.Context, s *indexScope) error 
 	if s.made() && s.verdict.recorded {
 		return nil
 	}
-	return &waitFor{dmv1.ReasonPausedBySpec, "spec.paused is set, and the index is not made yet", 0}
+	return outcome.WaitFor(dmv1.ReasonPausedBySpec, "spec.paused is set, and the index is not made yet", 0)
 }
 
 // fromDividing are the steps from "divide the keys" on: the next stage of a change is made by them
@@ -106,37 +107,37 @@ func (s *indexScope) made() bool {
 
 // run does steps and returns what they could not do.
 func (r *DMIndexReconciler) run(ctx context.Context, s *indexScope, steps []step) error {
-	var all collected
+	var all outcome.List
 	for _, step := range steps {
 		err := step.do(r, ctx, s)
-		for _, err := range append(flat(err), s.problems...) {
-			if _, halted := err.(*waitFor); !halted {
+		for _, err := range append(outcome.Flat(err), s.problems...) {
+			if _, halted := err.(*outcome.Wait); !halted {
 				err = fmt.Errorf("%s: %w", step.name, err)
 			}
-			all.add(err)
+			all.Add(err)
 		}
 		s.problems = nil
 		if err != nil && step.halts || len(all) > 0 && !s.made() {
 			break
 		}
 	}
-	return all.err()
+	return all.Err()
 }
 
 // resultFor is result for an index. One that was made is looked at as often as it needs, however
 // often the queue saw something fail in it.
 func (r *DMIndexReconciler) resultFor(ctx context.Context, s *indexScope, err error) (ctrl.Result, error) {
-	after, failed := result(err)
+	after, failed := outcome.Result(err)
 	if failed == nil || !s.made() {
 		return after, failed
 	}
 	if r.logged.once(s.index.UID, failed.Error()) {
 		logf.FromContext(ctx).Error(failed, "a step failed; those that do not need it were done")
 	}
-	next := recheck // the API server says no until something is changed, and that tells
-	for _, err := range flat(err) {
-		if _, waits := err.(*waitFor); !waits && !refused(err) && !errors.Is(err, kube.ErrNameTaken) {
-			next = requeueSoon
+	next := outcome.Recheck // the API server says no until something is changed, and that tells
+	for _, err := range outcome.Flat(err) {
+		if _, waits := err.(*outcome.Wait); !waits && !refused(err) && !errors.Is(err, kube.ErrNameTaken) {
+			next = outcome.RequeueSoon
 		}
 	}
 	return ctrl.Result{RequeueAfter: next}, nil

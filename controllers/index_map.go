@@ -14,6 +14,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -30,7 +31,7 @@ const ownersWatched = 10 * time.Second
 func (r *DMIndexReconciler) divideKeys(ctx context.Context, s *indexScope) error {
 	p, pod, described := s.memoryPod(s.verdict.servers[0])
 	if described == nil {
-		return &waitFor{dmv1.ReasonMemoryUnreachable, "the home of the partition map does not answer: " + names(s.verdict.servers[:1]), requeueSoon}
+		return outcome.WaitFor(dmv1.ReasonMemoryUnreachable, "the home of the partition map does not answer: "+names(s.verdict.servers[:1]), outcome.RequeueSoon)
 	}
 	return withMemory(&r.base, pod, p.authority, func(home servers.Memory) error {
 		s.observe(r.now())
@@ -203,7 +204,7 @@ func (r *DMIndexReconciler) swap(ctx context.Context, s *indexScope, home server
 	}
 	err = home.SwapMap(ctx, s.view.Index, expected, actions.Swap.Generation, encoded)
 	if errors.Is(err, servers.ErrOtherMap) {
-		return &waitFor{dmv1.ReasonMoving, "the partition map was changed by another operator", requeueSoon}
+		return outcome.WaitFor(dmv1.ReasonMoving, "the partition map was changed by another operator", outcome.RequeueSoon)
 	}
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
 
 // restoreRecord is what AnnotationRestore of an index says: which artifact this incarnation of the
@@ -79,7 +80,7 @@ func (r *DMIndexReconciler) chooseBackup(ctx context.Context, s *indexScope) err
 		if err := r.startAgain(ctx, s.index); err != nil {
 			return err
 		}
-		return &waitFor{dmv1.ReasonRecreating, "spec.recovery.fromBackup changed while the index was loaded; the index is created again", requeueSoon}
+		return outcome.WaitFor(dmv1.ReasonRecreating, "spec.recovery.fromBackup changed while the index was loaded; the index is created again", outcome.RequeueSoon)
 	case from == nil:
 		return r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationRestore: ""})
 	}
@@ -121,7 +122,7 @@ func (r *DMIndexReconciler) confirmBackup(ctx context.Context, index *dmv1.DMInd
 	if err := r.Annotate(ctx, index, map[string]string{dmv1.AnnotationRestore: ""}); err != nil {
 		return err
 	}
-	return &waitFor{dmv1.ReasonWaitingForBackup, "backup " + record.Backup + " is being deleted: make another one, or correct spec.recovery.fromBackup", requeueSoon}
+	return outcome.WaitFor(dmv1.ReasonWaitingForBackup, "backup "+record.Backup+" is being deleted: make another one, or correct spec.recovery.fromBackup", outcome.RequeueSoon)
 }
 
 // stillLoading returns a conflict if an index that the cache calls unloaded is loaded: the cache is
@@ -146,16 +147,16 @@ func (r *DMIndexReconciler) findBackup(ctx context.Context, namespace string, fr
 		if b := newestComplete(list.Items); b != nil {
 			return b, stillHasKeys(b, list.Items)
 		}
-		return nil, &waitFor{dmv1.ReasonWaitingForBackup, "no backup of schedule " + from.Schedule + " is complete: make one, or name a backup in spec.recovery.fromBackup", 0}
+		return nil, outcome.WaitFor(dmv1.ReasonWaitingForBackup, "no backup of schedule "+from.Schedule+" is complete: make one, or name a backup in spec.recovery.fromBackup", 0)
 	}
 	b := &dmv1.DMBackup{}
 	switch err := r.Get(ctx, types.NamespacedName{Namespace: namespace, Name: from.Name}, b); {
 	case apierrors.IsNotFound(err):
-		return nil, &waitFor{dmv1.ReasonWaitingForBackup, "there is no DMBackup " + from.Name + ": make it, or correct spec.recovery.fromBackup", 0}
+		return nil, outcome.WaitFor(dmv1.ReasonWaitingForBackup, "there is no DMBackup "+from.Name+": make it, or correct spec.recovery.fromBackup", 0)
 	case err != nil:
 		return nil, err
 	case newestComplete([]dmv1.DMBackup{*b}) == nil:
-		return nil, &waitFor{dmv1.ReasonWaitingForBackup, fmt.Sprintf("backup %s is not complete, it is %s: wait for it, or name another one in spec.recovery.fromBackup", b.Name, b.Status.Phase), 0}
+		return nil, outcome.WaitFor(dmv1.ReasonWaitingForBackup, fmt.Sprintf("backup %s is not complete, it is %s: wait for it, or name another one in spec.recovery.fromBackup", b.Name, b.Status.Phase), 0)
 	}
 	return b, nil
 }
@@ -184,8 +185,8 @@ func stillHasKeys(newest *dmv1.DMBackup, all []dmv1.DMBackup) error {
 	if from == nil {
 		return nil
 	}
-	return &waitFor{dmv1.ReasonWaitingForBackup, fmt.Sprintf("the newest backup %s of the schedule has %d keys, and backup %s before it %d: name the one that is meant in spec.recovery.fromBackup.name",
-		newest.Name, scheduled(newest).keys, from.name, from.keys), 0}
+	return outcome.WaitFor(dmv1.ReasonWaitingForBackup, fmt.Sprintf("the newest backup %s of the schedule has %d keys, and backup %s before it %d: name the one that is meant in spec.recovery.fromBackup.name",
+		newest.Name, scheduled(newest).keys, from.name, from.keys), 0)
 }
 
 // loadBackup has a Job load the index from the backup that was chosen. Until that is done the index
@@ -210,7 +211,7 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 		return err
 	}
 	wait := func(text string) error {
-		return &waitFor{dmv1.ReasonRestoring, "the index is loaded from backup " + record.Backup + ": " + text, requeueSoon}
+		return outcome.WaitFor(dmv1.ReasonRestoring, "the index is loaded from backup "+record.Backup+": "+text, outcome.RequeueSoon)
 	}
 	if record.Loaded {
 		return r.openLoaded(ctx, s, record, &job, wait)
@@ -248,7 +249,7 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 				return err
 			}
 		}
-		return &waitFor{dmv1.ReasonRestoreFailed, fmt.Sprintf("the index could not be loaded from backup %s, which is tried again after %v: %s", record.Backup, pause, job.failed), requeueSoon}
+		return outcome.WaitFor(dmv1.ReasonRestoreFailed, fmt.Sprintf("the index could not be loaded from backup %s, which is tried again after %v: %s", record.Backup, pause, job.failed), outcome.RequeueSoon)
 	case !job.done:
 		if err := endAttempts(ctx, &r.base, &job); err != nil {
 			return err

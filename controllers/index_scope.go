@@ -15,6 +15,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -52,7 +53,7 @@ type indexScope struct {
 
 	doubted []memoryServer // that seem to be lost, and may not be
 
-	problems collected // of the step that is done, which could do the rest of its work
+	problems outcome.List // of the step that is done, which could do the rest of its work
 
 	clients map[uint32]string // of the memory servers, to the names of their pods
 

@@ -13,6 +13,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -67,8 +68,8 @@ func (s *indexScope) summarize(err error) {
 
 // conflicting reports whether it is not known what was decided about an index.
 func conflicting(err error) bool {
-	return slices.ContainsFunc(flat(err), func(err error) bool {
-		reason, _ := explainOne(err)
+	return slices.ContainsFunc(outcome.Flat(err), func(err error) bool {
+		reason, _ := outcome.ExplainOne(err)
 		return reason == dmv1.ReasonStateConflict
 	})
 }
@@ -77,7 +78,7 @@ func conflicting(err error) bool {
 // stays, such as lost data: the servers were not looked at, and go on.
 func (s *indexScope) summarizeConflict(err error) {
 	conditions, generation := &s.index.Status.Conditions, s.index.Generation
-	_, message := explain(err)
+	_, message := outcome.Explain(err)
 	for _, kind := range []string{dmv1.ConditionProgressing, dmv1.ConditionDegraded} {
 		condition(conditions, generation, kind, true, dmv1.ReasonStateConflict, message)
 	}
@@ -183,7 +184,7 @@ func (s *indexScope) computeState(c *computeServer, before []dmv1.IndexComputeSe
 // conditions follow from what was found and how far the steps came.
 func (s *indexScope) conditions(err error, computeReady int) {
 	conditions, generation := &s.index.Status.Conditions, s.index.Generation
-	reason, message := explain(err)
+	reason, message := outcome.Explain(err)
 	lost, away := s.verdict.with(dmv1.ServerLost), s.verdict.with(dmv1.ServerUnreachable)
 
 	set := func(kind string, is bool, reason, message string) {

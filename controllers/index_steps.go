@@ -20,6 +20,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
@@ -53,8 +54,8 @@ func hasRDMATemplate(index *dmv1.DMIndex) bool {
 
 // noRDMAImage halts what needs an image with RDMA that nobody named.
 func noRDMAImage(what string) error {
-	return &waitFor{dmv1.ReasonNoRDMAImage, "no image with RDMA is known: set spec.image of " + what +
-		" to one (make image-rdma writes it), or start the operator with --server-image-rdma (chart: serverImageRDMA)", 0}
+	return outcome.WaitFor(dmv1.ReasonNoRDMAImage, "no image with RDMA is known: set spec.image of "+what+
+		" to one (make image-rdma writes it), or start the operator with --server-image-rdma (chart: serverImageRDMA)", 0)
 }
 
 // checkTransports halts an index whose compute servers could not reach its memory.
@@ -73,8 +74,8 @@ func (r *DMIndexReconciler) checkTransports(_ context.Context, s *indexScope) er
 		}
 		for _, c := range s.computePools {
 			if c.Spec.Transport != dmv1.TransportRDMA {
-				return &waitFor{dmv1.ReasonTransportMismatch, fmt.Sprintf("memory pool %s has transport RDMA, compute pool %s has TCP and cannot reach it: "+
-					"set transport: RDMA of the compute pool", m.pool.Name, c.Name), 0}
+				return outcome.WaitFor(dmv1.ReasonTransportMismatch, fmt.Sprintf("memory pool %s has transport RDMA, compute pool %s has TCP and cannot reach it: "+
+					"set transport: RDMA of the compute pool", m.pool.Name, c.Name), 0)
 			}
 		}
 	}
@@ -84,14 +85,14 @@ func (r *DMIndexReconciler) checkTransports(_ context.Context, s *indexScope) er
 // speaksTLS halts an index with fabricTLS whose clients a pool could not serve.
 func (m *memoryPoolOfIndex) speaksTLS() error {
 	if m.pool.Spec.Transport == dmv1.TransportRDMA {
-		return &waitFor{dmv1.ReasonTransportMismatch, fmt.Sprintf("the index has security.fabricTLS, memory pool %s has transport RDMA, over which nothing is encrypted: "+
-			"set fabricTLS: false, or use a pool with transport TCP", m.pool.Name), 0}
+		return outcome.WaitFor(dmv1.ReasonTransportMismatch, fmt.Sprintf("the index has security.fabricTLS, memory pool %s has transport RDMA, over which nothing is encrypted: "+
+			"set fabricTLS: false, or use a pool with transport TCP", m.pool.Name), 0)
 	}
 	for _, p := range m.pods {
 		d := m.described[volumeOf(p)]
 		if d != nil && !slices.ContainsFunc(d.Transports, func(t *rpcv1.Transport) bool { return t.Tls }) {
-			return &waitFor{dmv1.ReasonTransportMismatch, fmt.Sprintf("the index has security.fabricTLS, and memory pod %s runs version %s, which has no TLS on its fabric: "+
-				"set image of memory pool %s to a newer one, or fabricTLS: false", p.Name, d.Version, m.pool.Name), requeueSoon * 5}
+			return outcome.WaitFor(dmv1.ReasonTransportMismatch, fmt.Sprintf("the index has security.fabricTLS, and memory pod %s runs version %s, which has no TLS on its fabric: "+
+				"set image of memory pool %s to a newer one, or fabricTLS: false", p.Name, d.Version, m.pool.Name), outcome.RequeueSoon*5)
 		}
 	}
 	return nil
@@ -136,14 +137,14 @@ func (r *DMIndexReconciler) ensurePools(ctx context.Context, s *indexScope) erro
 			continue // the image is pinned first
 		}
 		if pool := build.MemoryPool(s.index, p, imageFor(s.index, p.Template.Transport)); pool != nil {
-			s.problems.add(r.Apply(ctx, s.index, pool))
+			s.problems.Add(r.Apply(ctx, s.index, pool))
 		}
 	}
 	for _, p := range s.index.Spec.ComputePools {
 		if p.Template == nil || imageFor(s.index, p.Template.Transport) == "" {
 			continue
 		}
-		s.problems.add(r.ensureComputePool(ctx, s, build.ComputePool(s.index, p, imageFor(s.index, p.Template.Transport))))
+		s.problems.Add(r.ensureComputePool(ctx, s, build.ComputePool(s.index, p, imageFor(s.index, p.Template.Transport))))
 	}
 	return nil
 }
@@ -195,7 +196,7 @@ func (r *DMIndexReconciler) ensureService(ctx context.Context, s *indexScope) er
 func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) error {
 	lost := s.verdict.with(dmv1.ServerLost)
 	if len(lost) == 0 && len(s.doubted) > 0 {
-		return &waitFor{dmv1.ReasonMemoryUnreachable, "data seems to be lost at " + names(s.doubted) + "; it is looked at again before that is believed", doubtEvery}
+		return outcome.WaitFor(dmv1.ReasonMemoryUnreachable, "data seems to be lost at "+names(s.doubted)+"; it is looked at again before that is believed", doubtEvery)
 	}
 	if len(lost) == 0 {
 		return nil
@@ -206,7 +207,7 @@ func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) er
 		again = r.blockCompute(ctx, s, "data was lost at "+names(lost))
 	}
 	if s.index.Spec.Paused && s.index.Spec.Recovery.OnDataLoss == dmv1.OnDataLossRecreate {
-		return &waitFor{dmv1.ReasonMemoryLost, "data was lost at " + names(lost) + ". The index answers no requests; it is created again, " + contentOf(s.index) + ", once spec.paused is false", again}
+		return outcome.WaitFor(dmv1.ReasonMemoryLost, "data was lost at "+names(lost)+". The index answers no requests; it is created again, "+contentOf(s.index)+", once spec.paused is false", again)
 	}
 	// Data that was lost while the index was loaded is in the backup: nobody need decide.
 	if created && s.index.Spec.Recovery.OnDataLoss != dmv1.OnDataLossRecreate && (!loading(s.index) || s.index.Spec.Paused) {
@@ -217,7 +218,7 @@ func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) er
 				}
 			}
 		}
-		return &waitFor{dmv1.ReasonMemoryLost, "data was lost at " + names(lost) + ". The index answers no requests until you decide: set spec.recovery.onDataLoss to Recreate to start again with an empty index and restore a dump into it, or delete it", again}
+		return outcome.WaitFor(dmv1.ReasonMemoryLost, "data was lost at "+names(lost)+". The index answers no requests until you decide: set spec.recovery.onDataLoss to Recreate to start again with an empty index and restore a dump into it, or delete it", again)
 	}
 	if created {
 		r.events.Eventf(s.index, nil, corev1.EventTypeWarning, dmv1.ReasonRecreating, "Recreate", "data was lost at %s; the index starts again, %s", names(lost), contentOf(s.index))
@@ -225,7 +226,7 @@ func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) er
 	if err := r.startAgain(ctx, s.index); err != nil {
 		return err
 	}
-	return &waitFor{dmv1.ReasonRecreating, "data was lost at " + names(lost) + "; the index is created again, " + contentOf(s.index), requeueSoon}
+	return outcome.WaitFor(dmv1.ReasonRecreating, "data was lost at "+names(lost)+"; the index is created again, "+contentOf(s.index), outcome.RequeueSoon)
 }
 
 // contentOf is what an index that is made anew has at first.
@@ -258,7 +259,7 @@ func (r *DMIndexReconciler) blockCompute(ctx context.Context, s *indexScope, rea
 		failed[i] = err != nil
 	})
 	if slices.Contains(failed, true) {
-		return requeueSoon
+		return outcome.RequeueSoon
 	}
 	return 0
 }
@@ -270,18 +271,18 @@ func (r *DMIndexReconciler) chooseMemory(ctx context.Context, s *indexScope) err
 		return nil
 	}
 	if pools := s.withoutDisk(); pools != "" && s.index.Spec.Durability == dmv1.DurabilityPersistent {
-		return &waitFor{dmv1.ReasonNotPersistent, "durability is Persistent, and these memory pools have no persistence: " + pools + ": name pools with persistence in a new index, or write another durability", 0}
+		return outcome.WaitFor(dmv1.ReasonNotPersistent, "durability is Persistent, and these memory pools have no persistence: "+pools+": name pools with persistence in a new index, or write another durability", 0)
 	}
 	if message := s.missingMemory(); message != "" {
 		for _, p := range s.memoryPools {
 			if len(p.problems) > 0 {
-				return &waitFor{dmv1.ReasonNodeUnfit, message, requeueSoon}
+				return outcome.WaitFor(dmv1.ReasonNodeUnfit, message, outcome.RequeueSoon)
 			}
 		}
 		if t := s.poolTrouble(); t != nil {
-			return &waitFor{t.reason, t.message, requeueSoon}
+			return outcome.WaitFor(t.reason, t.message, outcome.RequeueSoon)
 		}
-		return &waitFor{dmv1.ReasonWaitingForMemory, message, requeueSoon}
+		return outcome.WaitFor(dmv1.ReasonWaitingForMemory, message, outcome.RequeueSoon)
 	}
 	recorded, of := map[uint16]uint64{}, map[int][]int{}
 	for _, m := range s.verdict.servers {
@@ -343,7 +344,7 @@ func (s *indexScope) transports() []string {
 // requests, so from then on lost memory is lost data.
 func (r *DMIndexReconciler) configure(ctx context.Context, s *indexScope) error {
 	if names := s.notToldUsed(); len(names) > 0 && s.index.Annotations[dmv1.AnnotationCreated] == "" {
-		return &waitFor{dmv1.ReasonWaitingForMemory, "not all servers know that their disks are used: " + strings.Join(names, ", "), requeueSoon}
+		return outcome.WaitFor(dmv1.ReasonWaitingForMemory, "not all servers know that their disks are used: "+strings.Join(names, ", "), outcome.RequeueSoon)
 	}
 	if err := r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationCreated: "true"}); err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
@@ -68,7 +69,7 @@ func (s *indexScope) pools() (pools []*memoryPoolOfIndex) {
 // withMemory runs f with a connection to a pod's server, if the pod can have one.
 func withMemory(b *base, p *corev1.Pod, a *pki.Authority, f func(servers.Memory) error) error {
 	if p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning || a == nil {
-		return &waitFor{dmv1.ReasonMemoryUnreachable, "memory pod " + p.Name + " is not running", requeueSoon}
+		return outcome.WaitFor(dmv1.ReasonMemoryUnreachable, "memory pod "+p.Name+" is not running", outcome.RequeueSoon)
 	}
 	m, err := b.dialer.Memory(target(p, config.PortControl, a))
 	if err != nil {

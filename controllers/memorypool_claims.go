@@ -17,6 +17,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
 
 // The volumes of a pool with persistence are on disks. Each copy of one has one pod at a time, and
@@ -169,7 +170,7 @@ func (r *DMMemoryPoolReconciler) makeClaim(ctx context.Context, s *memoryPoolSco
 // keepClaims protects the claims of volumes with data, lets them grow, and notes which losses were
 // accepted (memorypool_disks.go). A class or a quota that refuses growth refuses nothing else.
 func (r *DMMemoryPoolReconciler) keepClaims(ctx context.Context, s *memoryPoolScope) error {
-	var problems collected
+	var problems outcome.List
 	for id, c := range s.claims {
 		if !c.DeletionTimestamp.IsZero() {
 			continue
@@ -190,9 +191,9 @@ func (r *DMMemoryPoolReconciler) keepClaims(ctx context.Context, s *memoryPoolSc
 				wanted.Spec.Resources.Requests[corev1.ResourceStorage] = size
 			})
 		}
-		problems.add(client.IgnoreNotFound(err))
+		problems.Add(client.IgnoreNotFound(err))
 	}
-	return problems.err()
+	return problems.Err()
 }
 
 // changeClaim changes a claim, unless somebody else did since it was read.

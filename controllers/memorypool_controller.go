@@ -19,6 +19,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 )
 
@@ -68,26 +69,26 @@ func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	before := s.pool.Status.DeepCopy()
-	var problems collected
+	var problems outcome.List
 	if err = r.gatherUse(ctx, s); err == nil {
 		err = r.protect(ctx, s)
 	}
 	if !s.pool.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(s.pool, dmv1.FinalizerInUse) {
-		return result(err) // everything goes with its owner
+		return outcome.Result(err) // everything goes with its owner
 	}
-	problems.add(err)
-	problems.add(r.work(ctx, s))
+	problems.Add(err)
+	problems.Add(r.work(ctx, s))
 	if s.volumesAgain == volumeSoon {
-		return soon(ctx, problems.err()), nil
+		return soon(ctx, problems.Err()), nil
 	}
-	if err = problems.err(); passing(err) {
-		return result(err)
+	if err = problems.Err(); outcome.Passing(err) {
+		return outcome.Result(err)
 	}
 	s.summarize(err)
 	if err := writeStatus(ctx, &r.base, s.pool, before, &s.pool.Status, holdMemoryPool(&s.pool.Status, before)); err != nil {
 		return ctrl.Result{}, err
 	}
-	after, failed := result(err)
+	after, failed := outcome.Result(err)
 	if failed != nil && s.volumesAgain > 0 {
 		// Not ever more seldom: a volume waits for the next look.
 		logf.FromContext(ctx).Error(failed, "reconcile memory pool")
@@ -95,7 +96,7 @@ func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 	}
 	err = failed
 	if err == nil && len(s.problems) > 0 {
-		after.RequeueAfter = requeueSoon // nobody tells when a node was mended
+		after.RequeueAfter = outcome.RequeueSoon // nobody tells when a node was mended
 	}
 	if err == nil && s.authorityAgain > 0 {
 		after.RequeueAfter = min(after.RequeueAfter, max(s.authorityAgain, time.Second))
@@ -118,25 +119,25 @@ func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) (
 		r.gather(ctx, s)
 		return r.keepServing(ctx, s)
 	}
-	var problems collected
+	var problems outcome.List
 	state := r.keepState(ctx, s.pool)
 	switch {
-	case passing(state):
+	case outcome.Passing(state):
 		return state
 	case state == nil:
-		problems.add(r.keepVolumes(ctx, s)) // also of a deleted pool: indexes are served from it
+		problems.Add(r.keepVolumes(ctx, s)) // also of a deleted pool: indexes are served from it
 		if s.volumesAgain == volumeSoon {
-			return problems.err()
+			return problems.Err()
 		}
 	}
-	problems.add(state)
+	problems.Add(state)
 	r.gather(ctx, s)
 	if !deleted && (state == nil || errors.Is(state, errNoRecord)) {
-		problems.add(r.reconcile(ctx, s))
+		problems.Add(r.reconcile(ctx, s))
 	} else {
-		problems.add(r.keepServing(ctx, s))
+		problems.Add(r.keepServing(ctx, s))
 	}
-	return problems.err()
+	return problems.Err()
 }
 
 // gatherUse looks at the pool's pods, and at who has memory there.
@@ -195,31 +196,31 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 		}
 	}
 	// Objects that cannot be made do not keep lost servers from being replaced.
-	var problems collected
-	problems.add(s.patchErr)
+	var problems outcome.List
+	problems.Add(s.patchErr)
 	tls, err := r.security(ctx, s)
 	if err != nil {
-		problems.add(err)
+		problems.Add(err)
 		tls, _ = keptTLS(ctx, &r.base, s.pool)
 	}
-	problems.add(r.Apply(ctx, s.pool, build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory)))
+	problems.Add(r.Apply(ctx, s.pool, build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory)))
 	if r.policies != "" {
 		policy := build.NetworkPolicy(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory, r.policies)
 		if s.hasCopies() {
 			policy = build.LetMirror(policy)
 		}
-		problems.add(r.Apply(ctx, s.pool, policy))
+		problems.Add(r.Apply(ctx, s.pool, policy))
 	}
 	if tls == "" {
-		return problems.err() // no server could start without its certificate
+		return problems.Err() // no server could start without its certificate
 	}
-	problems.add(renewTLS(ctx, &r.base, s.pods, tls))
-	problems.add(r.keepPoolAuthority(ctx, s))
+	problems.Add(renewTLS(ctx, &r.base, s.pods, tls))
+	problems.Add(r.keepPoolAuthority(ctx, s))
 	if s.size, err = pausedSize(ctx, &r.base, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Servers), max(len(s.pool.Status.Servers), staying(s.answering))); err == nil {
 		err = r.act(ctx, s, tls)
 	}
-	problems.add(err)
-	return problems.err()
+	problems.Add(err)
+	return problems.Err()
 }
 
 // keepServing is what is still done for a pool that is to be deleted while indexes are served from
@@ -268,7 +269,7 @@ func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScop
 				overTLS = append(overTLS, index)
 			}
 		case metav1.IsControlledBy(s.pool, index):
-			return "", &waitFor{dmv1.ReasonWaitingForIndex, "the certificate authority of index " + index.Name + " does not exist yet", 0}
+			return "", outcome.WaitFor(dmv1.ReasonWaitingForIndex, "the certificate authority of index "+index.Name+" does not exist yet", 0)
 		}
 	}
 	return serverTLS(ctx, &r.base, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool, s.hasCopies()), trusted, func(secret *corev1.Secret) {
@@ -307,17 +308,17 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 		s.answering, s.elsewhere = s.record.answering(s.pods, s.claims)
 		actions = decideMemoryPool(s.view(r.now()))
 	}
-	var problems collected
-	problems.add(r.keepClaims(ctx, s))
-	problems.add(r.keepDisks(ctx, s))
-	problems.add(r.replace(ctx, s, actions, tls))
+	var problems outcome.List
+	problems.Add(r.keepClaims(ctx, s))
+	problems.Add(r.keepDisks(ctx, s))
+	problems.Add(r.replace(ctx, s, actions, tls))
 	for _, p := range s.pods {
 		if podID(p) == actions.restart {
-			problems.add(r.restart(ctx, s, p, actions.restartWhy))
+			problems.Add(r.restart(ctx, s, p, actions.restartWhy))
 		}
 	}
-	problems.add(r.keepProbes(ctx, s, actions))
-	return problems.err()
+	problems.Add(r.keepProbes(ctx, s, actions))
+	return problems.Err()
 }
 
 // replace deletes the pods of servers that ended, and makes new ones.
@@ -347,7 +348,7 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 	tellReserved(&r.base, s.pool, &s.pool.Spec.Pod)
 	return createPods(ctx, &r.base, s.pool, actions.create, actions.createWhy, ids, func(id int) (*corev1.Pod, error) {
 		if id > build.MaxVolume {
-			return nil, &waitFor{dmv1.ReasonIDsExhausted, fmt.Sprintf("indexes were made on all %d server ids of the pool: create a new pool and restore a dump into it", build.MaxVolume+1), 0}
+			return nil, outcome.WaitFor(dmv1.ReasonIDsExhausted, fmt.Sprintf("indexes were made on all %d server ids of the pool: create a new pool and restore a dump into it", build.MaxVolume+1), 0)
 		}
 		pod := build.MemoryPod(s.pool, id, s.imageOfNew())
 		build.UseLog(pod, s.log)

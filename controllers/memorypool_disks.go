@@ -14,6 +14,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
@@ -155,7 +156,7 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 	if !isPersistent(s.pool) {
 		return nil
 	}
-	var problems collected
+	var problems outcome.List
 	for _, p := range s.pods {
 		_, recorded := s.record.Views[volumeOf(p)]
 		if s.claims[podID(p)] == nil && (recorded || podID(p) > build.MaxVolume) && !going(p) && (ended(p) || p.Spec.NodeName == "") {
@@ -164,26 +165,26 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 			if err == nil && !there {
 				err = deletePod(ctx, &r.base, p, "its claim is gone")
 			}
-			problems.add(err)
+			problems.Add(err)
 		}
 		if going(p) || ended(p) {
 			continue
 		}
 		if needed := s.needsDisk(p); needed && s.recorded[volumeOf(p)] {
-			problems.add(client.IgnoreNotFound(tellUsed(ctx, &r.base, p)))
+			problems.Add(client.IgnoreNotFound(tellUsed(ctx, &r.base, p)))
 		} else if !needed && recorded {
-			problems.add(client.IgnoreNotFound(r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationUsed: ""})))
+			problems.Add(client.IgnoreNotFound(r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationUsed: ""})))
 		}
 		told, accepts := p.Annotations[dmv1.AnnotationAcceptLoss] != "", s.acceptsLoss(podID(p))
 		switch {
 		case told && !accepts:
 			err := r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationAcceptLoss: ""})
-			problems.add(client.IgnoreNotFound(err))
+			problems.Add(client.IgnoreNotFound(err))
 		case accepts && !told && (stuck(p) && !s.opened(podID(p)) || s.shut(podID(p))):
-			problems.add(deletePod(ctx, &r.base, p, "annotation "+dmv1.AnnotationAcceptLoss+" of the pool names it: it comes back, and opens its disk"))
+			problems.Add(deletePod(ctx, &r.base, p, "annotation "+dmv1.AnnotationAcceptLoss+" of the pool names it: it comes back, and opens its disk"))
 		}
 	}
-	return problems.err()
+	return problems.Err()
 }
 
 // tellUsed tells the server of a pod that its disk has been used.

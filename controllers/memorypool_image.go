@@ -16,6 +16,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
 
 // A memory server has the only copy of its data, and its image is changed in place: from then on
@@ -109,7 +110,7 @@ func (r *DMMemoryPoolReconciler) keepProbes(ctx context.Context, s *memoryPoolSc
 			if err := r.Live.Get(ctx, client.ObjectKeyFromObject(probe), there); err == nil && metav1.IsControlledBy(there, s.pool) {
 				return nil // the cache does not have it yet, or has it still
 			}
-			return &waitFor{dmv1.ReasonNameTaken, fmt.Sprintf("pod %s exists: unless it goes by itself, delete it, so that a pod can look whether node %s has image %s", probe.Name, p.Spec.NodeName, s.image), requeueSoon}
+			return outcome.WaitFor(dmv1.ReasonNameTaken, fmt.Sprintf("pod %s exists: unless it goes by itself, delete it, so that a pod can look whether node %s has image %s", probe.Name, p.Spec.NodeName, s.image), outcome.RequeueSoon)
 		case err != nil:
 			return fmt.Errorf("make pod %s, which looks whether node %s has image %s: %w", probe.Name, p.Spec.NodeName, s.image, err)
 		}
@@ -171,8 +172,8 @@ func (r *DMMemoryPoolReconciler) imageToWrite(ctx context.Context, p *corev1.Pod
 			return image, nil
 		}
 	}
-	return "", &waitFor{dmv1.ReasonImageUnavailable, fmt.Sprintf("image %s was proven as %s, and admission writes another one into pod %s when it is changed: "+
-		"let the webhook that rewrites images do the same to new and to changed pods", wanted, proven, p.Name), recheck}
+	return "", outcome.WaitFor(dmv1.ReasonImageUnavailable, fmt.Sprintf("image %s was proven as %s, and admission writes another one into pod %s when it is changed: "+
+		"let the webhook that rewrites images do the same to new and to changed pods", wanted, proven, p.Name), outcome.Recheck)
 }
 
 // imageProblem says which pods do not start with their image, and why; empty if all do. Kubelets

@@ -18,6 +18,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
 
 // memoryPoolUse is who would lose what with a memory pool.
@@ -122,14 +123,14 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 	if controllerutil.ContainsFinalizer(s.pool, metav1.FinalizerDeleteDependents) {
 		return nil // the garbage collector is deleting all of it
 	}
-	var problems collected
+	var problems outcome.List
 	// The pods of disks that have no other copy come back, and may be evicted. Where there are two
 	// copies a drain waits until another one has taken the place of the pod's.
 	keeps := len(s.use.keptFor) > 0 && (!isPersistent(s.pool) || s.copies() > 1)
 	needed, counted := s.neededPods()
 	budget := func(pods int) {
 		if keeps || !s.pool.Spec.Paused {
-			problems.add(r.Apply(ctx, s.pool, build.MemoryBudget(s.pool, keeps, pods)))
+			problems.Add(r.Apply(ctx, s.pool, build.MemoryBudget(s.pool, keeps, pods)))
 		}
 	}
 	// It is raised before it counts more pods, and lowered behind it: a pod with data that is not
@@ -150,7 +151,7 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 		patch := client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{})
 		if err := r.Patch(ctx, kept, patch, kube.Owner); err != nil {
 			if client.IgnoreNotFound(err) != nil {
-				problems.add(fmt.Errorf("protect pod %s: %w", p.Name, err))
+				problems.Add(fmt.Errorf("protect pod %s: %w", p.Name, err))
 			}
 			continue
 		}
@@ -159,10 +160,10 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 		}
 		kept.DeepCopyInto(p)
 	}
-	if needed, counted = s.neededPods(); problems.err() == nil {
+	if needed, counted = s.neededPods(); problems.Err() == nil {
 		budget(max(needed, counted))
 	}
-	return problems.err()
+	return problems.Err()
 }
 
 // needs reports whether data may be lost with a pod: the view of its volume names it, or no pod

@@ -12,6 +12,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
 
 // summarize writes what was found into the pool's status.
@@ -22,7 +23,7 @@ func (s *memoryPoolScope) summarize(err error) {
 	status.Ready = fmt.Sprintf("%d/%d", answering, s.pool.Spec.Servers)
 
 	all := answering >= int(s.pool.Spec.Servers)
-	reason, message := explain(err)
+	reason, message := outcome.Explain(err)
 	switch {
 	case err != nil:
 	case all && s.imageProblem() != "":

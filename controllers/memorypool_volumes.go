@@ -18,6 +18,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/identity"
@@ -61,7 +62,7 @@ func (r *DMMemoryPoolReconciler) keepVolumes(ctx context.Context, s *memoryPoolS
 	}
 	s.memories(r.remembered, r.watch)
 	tls := r.copyTLS(ctx, s.pool)
-	var problems collected
+	var problems outcome.List
 	for round := range mostRounds {
 		r.askVolumes(ctx, s)
 		for _, v := range s.volumes {
@@ -72,7 +73,7 @@ func (r *DMMemoryPoolReconciler) keepVolumes(ctx context.Context, s *memoryPoolS
 		r.remembered.putVolumes(s.pool.UID, s.volumes)
 		if next, changed := s.record.next(s.volumes); len(changed) > 0 {
 			err := r.recordViews(ctx, s, next, changed)
-			problems.add(err)
+			problems.Add(err)
 			for _, v := range changed {
 				if err == nil {
 					v.decideNext(next.Views[v.number], r.remembered.at(r.now()), s.pool, s.copies())
@@ -80,12 +81,12 @@ func (r *DMMemoryPoolReconciler) keepVolumes(ctx context.Context, s *memoryPoolS
 			}
 		}
 		stopped, err := r.moveVolumes(ctx, s, tls)
-		if problems.add(err); !stopped {
+		if problems.Add(err); !stopped {
 			break
 		}
 	}
 	r.lookAgain(s)
-	return problems.err()
+	return problems.Err()
 }
 
 // mostRounds is how often servers are asked in one look: once, and again when a primary stopped.
@@ -215,9 +216,9 @@ func (r *DMMemoryPoolReconciler) moveVolumes(ctx context.Context, s *memoryPoolS
 		}
 	}
 	each(len(s.volumes), func(i int) { errs[i] = r.tellVolume(ctx, s, s.volumes[i]) })
-	var problems collected
+	var problems outcome.List
 	for i, v := range s.volumes {
-		problems.add(errs[i])
+		problems.Add(errs[i])
 		stopped = stopped || v.actions.Stop != "" && errs[i] == nil
 		if v.actions.Record != nil || v.podsStay {
 			continue
@@ -225,26 +226,26 @@ func (r *DMMemoryPoolReconciler) moveVolumes(ctx context.Context, s *memoryPoolS
 		again := r.now().Sub(v.madeAt(r.now())) >= joinBackoff
 		// Without its certificate no copy could start, or take changes.
 		if v.actions.MakePods > 0 && again && tls != "" {
-			problems.add(r.tryCopies(ctx, s, v, tls))
+			problems.Add(r.tryCopies(ctx, s, v, tls))
 		}
 		for _, p := range v.actions.DeletePods {
-			problems.add(r.deleteCopy(ctx, v, p))
+			problems.Add(r.deleteCopy(ctx, v, p))
 		}
 		for _, c := range v.useless() {
 			if again || !c.gone() { // it is what holds the next one back
-				problems.add(r.deleteCopy(ctx, v, volumes.Pod{Name: c.uid, Version: c.version()}))
+				problems.Add(r.deleteCopy(ctx, v, volumes.Pod{Name: c.uid, Version: c.version()}))
 			}
 		}
 		if tls != "" {
-			problems.add(r.returnPods(ctx, s, v, tls))
+			problems.Add(r.returnPods(ctx, s, v, tls))
 		}
 	}
-	return stopped, problems.err()
+	return stopped, problems.Err()
 }
 
 // tellVolume tells servers of the recorded view, and lets copies join and primaries stop.
 func (r *DMMemoryPoolReconciler) tellVolume(ctx context.Context, s *memoryPoolScope, v *volumeScope) error {
-	var problems collected
+	var problems outcome.List
 	var copies []servers.VolumeCopy
 	for _, c := range v.copies {
 		if !c.gone() && len(copies) < mostCopies {
@@ -259,7 +260,7 @@ func (r *DMMemoryPoolReconciler) tellVolume(ctx context.Context, s *memoryPoolSc
 		// No failure: a server may need longer than the call, or has heard of more meanwhile. It is
 		// told again, and not ever more seldom.
 		if err := withVolume(&r.base, p, s.authority, f); err != nil {
-			problems.add(&waitFor{dmv1.ReasonCopyMissing, err.Error(), volumeLook})
+			problems.Add(outcome.WaitFor(dmv1.ReasonCopyMissing, err.Error(), volumeLook))
 		}
 	}
 	view := v.view.view()
@@ -279,7 +280,7 @@ func (r *DMMemoryPoolReconciler) tellVolume(ctx context.Context, s *memoryPoolSc
 	if v.actions.Stop != "" {
 		call(v.actions.Stop, func(c servers.Volume) error { return c.Stop(ctx, v.number+1, view.Number) })
 	}
-	return problems.err()
+	return problems.Err()
 }
 
 // mostCopies is how many copies of a volume servers are told of.
@@ -356,7 +357,7 @@ func (s *memoryPoolScope) isUndecided(now time.Duration) bool {
 
 // soon ends a look at a pool with a volume that is undecided. What failed is tried again.
 func soon(ctx context.Context, err error) ctrl.Result {
-	if _, failed := result(err); failed != nil {
+	if _, failed := outcome.Result(err); failed != nil {
 		logf.FromContext(ctx).Error(failed, "keep volumes")
 	}
 	return ctrl.Result{RequeueAfter: volumeSoon}

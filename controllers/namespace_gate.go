@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
 
 // gate reconciles objects of the namespaces that this operator looks after, and no others
@@ -42,7 +43,7 @@ func (g *gate) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result
 	if g.leases.tells(request.Namespace, name) && g.reader.Get(ctx, request.NamespacedName, object) == nil {
 		g.events.Eventf(object, nil, corev1.EventTypeWarning, dmv1.ReasonOtherRelease, "Reconcile", "%s", g.leases.refusal(request.Namespace, other))
 	}
-	return ctrl.Result{RequeueAfter: recheck}, nil
+	return ctrl.Result{RequeueAfter: outcome.Recheck}, nil
 }
 
 // mostTold is how many objects of a namespace are remembered that an event was written about.

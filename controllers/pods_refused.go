@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
 
 // Kubelets refuse pods that they were given: a device is gone or down (UnexpectedAdmissionError),
@@ -99,7 +100,7 @@ func refusedByKubelet(p *corev1.Pod) bool {
 }
 
 // refusal says what became of the pods that kubelets refused; nil = there are none.
-func refusal(pods []*corev1.Pod, next, now time.Time) *waitFor {
+func refusal(pods []*corev1.Pod, next, now time.Time) *outcome.Wait {
 	var last *corev1.Pod
 	for _, p := range pods {
 		if refusedByKubelet(p) {
@@ -109,8 +110,8 @@ func refusal(pods []*corev1.Pod, next, now time.Time) *waitFor {
 	if last == nil || !next.After(now) {
 		return nil
 	}
-	return &waitFor{dmv1.ReasonPodRefused, fmt.Sprintf("the kubelet of node %s refused pod %s (%s): %s; the next one is made at %s",
-		last.Spec.NodeName, last.Name, last.Status.Reason, last.Status.Message, next.UTC().Format(time.RFC3339)), next.Sub(now)}
+	return outcome.WaitFor(dmv1.ReasonPodRefused, fmt.Sprintf("the kubelet of node %s refused pod %s (%s): %s; the next one is made at %s",
+		last.Spec.NodeName, last.Name, last.Status.Reason, last.Status.Message, next.UTC().Format(time.RFC3339)), next.Sub(now))
 }
 
 // unschedulable says why a pod has no node yet; empty if none waits for one.

@@ -62,7 +62,7 @@ func TestRefusedByKubelet(t *testing.T) {
 	f("is deleted", false, func(p *corev1.Pod) { now := metav1.NewTime(noon); p.DeletionTimestamp = &now })
 	f("has no node", false, func(p *corev1.Pod) { p.Spec.NodeName = "" })
 	h := refusal([]*corev1.Pod{pod}, noon.Add(time.Minute), noon)
-	if want := "the kubelet of node n refused pod p-1 (UnexpectedAdmissionError): no healthy devices; the next one is made at 2026-11-21T12:01:00Z"; h == nil || h.message != want || h.after != time.Minute {
+	if want := "the kubelet of node n refused pod p-1 (UnexpectedAdmissionError): no healthy devices; the next one is made at 2026-11-21T12:01:00Z"; h == nil || h.Message != want || h.After != time.Minute {
 		t.Errorf("%+v", h)
 	}
 	if h := refusal([]*corev1.Pod{pod}, noon, noon); h != nil {

@@ -17,6 +17,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
@@ -29,7 +30,7 @@ func authoritySecret(ctx context.Context, b *base, owner client.Object) (*corev1
 		return nil, client.IgnoreNotFound(err)
 	}
 	if !metav1.IsControlledBy(secret, owner) {
-		return nil, &waitFor{dmv1.ReasonNameTaken, "Secret " + secret.Name + " is not of " + owner.GetName() + ": rename one of them or delete it", 0}
+		return nil, outcome.WaitFor(dmv1.ReasonNameTaken, "Secret "+secret.Name+" is not of "+owner.GetName()+": rename one of them or delete it", 0)
 	}
 	return secret, nil
 }
@@ -136,7 +137,7 @@ func keepAuthority(ctx context.Context, b *base, owner client.Object, v authorit
 	}
 	tellAuthority(b, owner, secret, step, v)
 	if len(step.waitsFor) > 0 && step.nextLook == 0 {
-		return requeueSoon, nil
+		return outcome.RequeueSoon, nil
 	}
 	return step.nextLook, nil
 }

@@ -17,6 +17,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/state"
 	"github.com/dmindex/dmindex/pkg/grant"
 )
@@ -62,8 +63,8 @@ func valuesOf(object client.Object) map[string]string {
 
 // stateConflict is an error of an object about which nothing is decided.
 func stateConflict(object client.Object, what, toDo string) error {
-	return &waitFor{dmv1.ReasonStateConflict, fmt.Sprintf("what was decided about %s is not known: %s. Nothing is taken back or made anew, and its servers go on: %s (record: ConfigMap %s)",
-		object.GetName(), what, toDo, build.StateRecordName(object.GetUID())), recheck}
+	return outcome.WaitFor(dmv1.ReasonStateConflict, fmt.Sprintf("what was decided about %s is not known: %s. Nothing is taken back or made anew, and its servers go on: %s (record: ConfigMap %s)",
+		object.GetName(), what, toDo, build.StateRecordName(object.GetUID())), outcome.Recheck)
 }
 
 // stateInForce is what is in force of an object, by its annotations and its record; nil = there is
@@ -175,7 +176,7 @@ func (b *base) Annotate(ctx context.Context, object client.Object, values map[st
 	case err != nil:
 		return err
 	case record == nil && s.Sequence > 0 && !goesOn:
-		return &waitFor{dmv1.ReasonFailed, "nothing more is decided about " + object.GetName() + " before its record " + build.StateRecordName(object.GetUID()) + " is made again", requeueSoon}
+		return outcome.WaitFor(dmv1.ReasonFailed, "nothing more is decided about "+object.GetName()+" before its record "+build.StateRecordName(object.GetUID())+" is made again", outcome.RequeueSoon)
 	case !maps.Equal(s.Values, valuesOf(object)):
 		return apierrors.NewConflict(dmv1.GroupVersion.WithResource("").GroupResource(), object.GetName(), errors.New("more was decided about it meanwhile"))
 	}

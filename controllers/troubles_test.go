@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
 
 // TestTroublesArePassedUp: what keeps a pod from running stands at the pool and at the index, with
@@ -73,7 +74,7 @@ func TestTroublesArePassedUp(t *testing.T) {
 		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "istio-init", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off"}}}}
 	}, nil)
 	f("no image with RDMA", dmv1.ReasonNoRDMAImage, "serverImageRDMA", nil, noRDMAImage("the pool"))
-	f("another object", dmv1.ReasonNameTaken, "is taken", nil, &waitFor{dmv1.ReasonNameTaken, "the name is taken", 0})
+	f("another object", dmv1.ReasonNameTaken, "is taken", nil, outcome.WaitFor(dmv1.ReasonNameTaken, "the name is taken", 0))
 }
 
 // troubled is an index of one memory and one compute server, of which that of a component is not
@@ -104,7 +105,7 @@ func troubled(component string, change func(*corev1.Pod), err error) *indexScope
 func TestNotAsDesired(t *testing.T) {
 	for reason := range troubles {
 		s := &indexScope{index: &dmv1.DMIndex{}}
-		s.conditions(&waitFor{reason, "somebody has to do something", 0}, 0)
+		s.conditions(outcome.WaitFor(reason, "somebody has to do something", 0), 0)
 		if c := apimeta.FindStatusCondition(s.index.Status.Conditions, dmv1.ConditionDegraded); c.Status != metav1.ConditionTrue || c.Reason != reason {
 			t.Errorf("%s: %+v", reason, c)
 		}
@@ -117,7 +118,7 @@ func TestNotAsDesired(t *testing.T) {
 	}
 	// what goes away by itself is no trouble
 	s = &indexScope{index: &dmv1.DMIndex{}}
-	s.conditions(&waitFor{dmv1.ReasonWaitingForMemory, "0 of 1 answer", 0}, 0)
+	s.conditions(outcome.WaitFor(dmv1.ReasonWaitingForMemory, "0 of 1 answer", 0), 0)
 	if c := apimeta.FindStatusCondition(s.index.Status.Conditions, dmv1.ConditionDegraded); c.Status != metav1.ConditionFalse {
 		t.Errorf("an index that is being made: %+v", c)
 	}

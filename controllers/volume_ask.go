@@ -10,6 +10,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
@@ -83,7 +84,7 @@ func (r *DMMemoryPoolReconciler) askSome(ctx context.Context, s *memoryPoolScope
 // withVolume runs f with a connection to a pod's server as a copy.
 func withVolume(b *base, p *corev1.Pod, a *pki.Authority, f func(servers.Volume) error) error {
 	if p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning || a == nil {
-		return &waitFor{dmv1.ReasonMemoryUnreachable, "memory pod " + p.Name + " is not running", requeueSoon}
+		return outcome.WaitFor(dmv1.ReasonMemoryUnreachable, "memory pod "+p.Name+" is not running", outcome.RequeueSoon)
 	}
 	c, err := b.dialer.Volume(target(p, config.PortControl, a))
 	if err != nil {

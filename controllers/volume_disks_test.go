@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
 
 // newDisksPool is a pool whose volumes are on disks, with so many copies of each.
@@ -130,7 +131,7 @@ func TestEmptyDisk(t *testing.T) {
 	}
 	for range 10 {
 		s, err := m.look() // a process without content is told again and again
-		if _, failed := result(err); failed != nil {
+		if _, failed := outcome.Result(err); failed != nil {
 			t.Fatal(failed)
 		}
 		if v := s.volumes[0]; v.view.Backup != nil || v.view.Primary.Pod != "pool-0" {
@@ -189,7 +190,7 @@ func TestPodWithoutItsClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := m.look()
-	if _, failed := result(err); failed != nil {
+	if _, failed := outcome.Result(err); failed != nil {
 		t.Fatal(failed)
 	}
 	if err := m.r.keepDisks(t.Context(), s); err != nil {
@@ -258,7 +259,7 @@ func TestDiskOfTheEarlierPrimary(t *testing.T) {
 	}
 	m.until("0:pool-1024, 1:pool-1, pool-0 joining, pool-1 primary, pool-1024 primary, pool-1025 backup")
 	s, err := m.look()
-	if _, failed := result(err); failed != nil || s.record.Views[0].Earlier == nil {
+	if _, failed := outcome.Result(err); failed != nil || s.record.Views[0].Earlier == nil {
 		t.Fatalf("%v, %+v", err, s.record.Views[0])
 	}
 	reports := s.volumes[0].reports

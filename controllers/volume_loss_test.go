@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
@@ -106,7 +107,7 @@ func TestForgottenCopy(t *testing.T) {
 		}
 		var err error
 		s, err = m.look()
-		if _, failed := result(err); failed != nil || s.record.Views[0].Primary.Pod != "pool-1024" {
+		if _, failed := outcome.Result(err); failed != nil || s.record.Views[0].Primary.Pod != "pool-1024" {
 			t.Fatalf("%s, %v", s.record, err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
@@ -106,7 +107,7 @@ func (r *DMMemoryPoolReconciler) returnPods(ctx context.Context, s *memoryPoolSc
 	if s.claims == nil || v.view.Number == 0 || !s.pool.DeletionTimestamp.IsZero() {
 		return nil
 	}
-	var problems collected
+	var problems outcome.List
 	for _, c := range v.copies {
 		p := c.pod
 		switch {
@@ -121,16 +122,16 @@ func (r *DMMemoryPoolReconciler) returnPods(ctx context.Context, s *memoryPoolSc
 				v.refused = err.Error()
 				r.remembered.refuseCopy(s.pool.UID, refusedCopy{v.refused, r.now()})
 			} else if !apierrors.IsAlreadyExists(err) { // the cache may be behind
-				problems.add(err)
+				problems.Add(err)
 			}
 		case going(p):
 		case ended(p) && r.now().Sub(kube.Stamp(p, "", p.CreationTimestamp.Time, r.now())) >= returnAfter,
 			stuck(p) && asked(p) != s.imageOfNew(),
 			p.Spec.NodeName == "" && s.oldTemplate(p):
-			problems.add(deletePod(ctx, &r.base, p, "it comes back with its disk"))
+			problems.Add(deletePod(ctx, &r.base, p, "it comes back with its disk"))
 		}
 	}
-	return problems.err()
+	return problems.Err()
 }
 
 // labelVolume gives the pods of a volume the label by which the scheduler keeps copies apart.

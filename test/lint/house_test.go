@@ -138,6 +138,8 @@ var rooms = []struct {
 	}},
 	{"computeserver", []string{"pkg/accept", "pkg/profile", "pkg/index", "pkg/partition", "pkg/pool", "pkg/verbs", "pkg/env", "pkg/identity", "api/rpc", "api/config", "pkg/keyrange"}},
 	{"client", []string{"pkg/partition", "api/rpc", "pkg/identity", "pkg/keyrange"}},
+	// the rooms of the operator, from the ground up: none imports a room above it
+	{"controllers/internal/outcome", []string{"controllers/internal/kube", "api/v1alpha1"}},
 	{"controllers/internal/serverstest", []string{"controllers", "api", "pkg/volumes", "pkg/env"}},
 	{"controllers", []string{"api", "pkg/accept", "pkg/autoscale", "pkg/grant", "pkg/partition", "pkg/volumes", "pkg/identity", "pkg/logs", "pkg/profile"}},
 	{"deviceplugin", []string{"pkg/accept", "pkg/profile"}},
