@@ -12,8 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -21,23 +19,15 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
-
-func testScheme(t *testing.T) *runtime.Scheme {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), dmv1.AddToScheme(scheme)); err != nil {
-		t.Fatal(err)
-	}
-	return scheme
-}
 
 // TestLoadedMeanwhile: the cache does not know yet that an index was loaded from its backup, and
 // its Job is gone. The index is neither loaded once more, over what programs wrote, nor closed to
 // them.
 func TestLoadedMeanwhile(t *testing.T) {
-	scheme := testScheme(t)
+	scheme := operatortest.Scheme(t)
 	index := &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "shop", UID: "1"}}
 	index.Spec.Recovery.FromBackup = &dmv1.RestoreSource{Name: "nightly"}
 	record := func(done bool) *dmv1.DMIndex {
@@ -58,7 +48,7 @@ func TestLoadedMeanwhile(t *testing.T) {
 		stale.ResourceVersion, test.live.ResourceVersion = "", ""
 		cache := fake.NewClientBuilder().WithScheme(scheme).WithObjects(stale, service.DeepCopy()).Build()
 		live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(test.live).Build()
-		r := &DMIndexReconciler{base: base{Writer: kube.Writer{Client: cache, Live: live}, image: "server:1", now: time.Now}}
+		r := &DMIndexReconciler{base: base{stateWriter: stateWriter{kube.Writer{Client: cache, Live: live}}, image: "server:1", now: time.Now}}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "demo-compute-0", Namespace: "shop"}}
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		s := &indexScope{index: stale, compute: []computeServer{{pod: pod, pool: "demo-compute"}}}
@@ -77,7 +67,7 @@ func TestLoadedMeanwhile(t *testing.T) {
 // TestReplaceBehind: a backup that Replace is to delete was completed before the cache knew. It
 // stays.
 func TestReplaceBehind(t *testing.T) {
-	scheme := testScheme(t)
+	scheme := operatortest.Scheme(t)
 	now := time.Date(2026, 3, 1, 11, 0, 30, 0, time.UTC)
 	schedule := &dmv1.DMBackupSchedule{ObjectMeta: metav1.ObjectMeta{Name: "hourly", Namespace: "shop", CreationTimestamp: metav1.NewTime(now.Add(-30 * time.Minute))}}
 	schedule.Spec = dmv1.DMBackupScheduleSpec{Schedule: "0 * * * *", ConcurrencyPolicy: dmv1.ConcurrencyReplace, Retention: dmv1.BackupRetention{KeepLast: 1, KeepFailed: 1}}
@@ -96,7 +86,7 @@ func TestReplaceBehind(t *testing.T) {
 		seen.DeepCopyInto(list.(*dmv1.DMBackupList))
 		return nil
 	}})
-	r := &DMBackupScheduleReconciler{base{Writer: kube.Writer{Client: cache, Live: api}, now: func() time.Time { return now }, events: &recorder{}}}
+	r := &DMBackupScheduleReconciler{base{stateWriter: stateWriter{kube.Writer{Client: cache, Live: api}}, now: func() time.Time { return now }, events: &operatortest.Recorder{}}}
 	if _, err := r.reconcile(t.Context(), schedule); !apierrors.IsConflict(err) {
 		t.Errorf("the schedule: %v", err)
 	}
@@ -116,8 +106,8 @@ func TestScheduledNameIsTaken(t *testing.T) {
 		there *dmv1.DMBackup
 		want  error
 	}{{foreign, kube.ErrNameTaken}, {backup, nil}} {
-		api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(test.there.DeepCopy()).Build()
-		r := &DMBackupScheduleReconciler{base{Writer: kube.Writer{Client: api, Live: api}}}
+		api := fake.NewClientBuilder().WithScheme(operatortest.Scheme(t)).WithObjects(test.there.DeepCopy()).Build()
+		r := &DMBackupScheduleReconciler{base{stateWriter: stateWriter{kube.Writer{Client: api, Live: api}}}}
 		if err := r.makeBackup(t.Context(), backup.DeepCopy()); !errors.Is(err, test.want) {
 			t.Errorf("%v: %v", test.there.Labels, err)
 		}
@@ -145,11 +135,11 @@ func TestDeletedWhileNamesAreTaken(t *testing.T) {
 		b := backup.DeepCopy()
 		b.Spec.DeletionPolicy = test.policy
 		foreign := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: test.job, Namespace: "shop", UID: "2"}}
-		api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(b, foreign).WithStatusSubresource(b).Build()
+		api := fake.NewClientBuilder().WithScheme(operatortest.Scheme(t)).WithObjects(b, foreign).WithStatusSubresource(b).Build()
 		if err := api.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil {
 			t.Fatal(err)
 		}
-		r := &DMBackupReconciler{base{Writer: kube.Writer{Client: api, Live: api}, image: "server:1", now: time.Now}}
+		r := &DMBackupReconciler{base{stateWriter: stateWriter{kube.Writer{Client: api, Live: api}}, image: "server:1", now: time.Now}}
 		err := r.finalize(t.Context(), &backupScope{backup: b})
 		switch {
 		case test.held == "" && err != nil, test.held != "" && (err == nil || !strings.Contains(err.Error(), test.held)):

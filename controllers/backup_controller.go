@@ -24,6 +24,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
 // +kubebuilder:rbac:groups=batch,resources=jobs,verbs=create;delete;get;list;watch
@@ -100,23 +101,6 @@ func (r *DMBackupReconciler) finish(ctx context.Context, s *backupScope, before 
 		return ctrl.Result{RequeueAfter: s.again}, nil // it is what it will be
 	}
 	return outcome.Result(err)
-}
-
-// backupResult is what was written down of a complete backup; nil = it is not complete.
-func backupResult(b *dmv1.DMBackup) (*dmv1.BackupResult, error) {
-	text := b.Annotations[dmv1.AnnotationBackup]
-	if text == "" {
-		return nil, nil
-	}
-	r := &dmv1.BackupResult{}
-	err := json.Unmarshal([]byte(text), r)
-	if err == nil && (r.Artifact == "" || len(r.Digest) != 64) {
-		err = errors.New("it lacks artifact or digest")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("annotation %s of DMBackup %s cannot be read (%w): put it back as it was, or delete the DMBackup", dmv1.AnnotationBackup, b.Name, err)
-	}
-	return r, nil
 }
 
 // backupFailed reports whether a backup has failed for good.
@@ -332,7 +316,7 @@ func ahead(b *dmv1.DMBackup, all []dmv1.DMBackup) string {
 func (s *backupScope) summarize(err error, now time.Time) {
 	b, status := s.backup, &s.backup.Status
 	set := func(kind string, is bool, reason, message string) {
-		condition(&status.Conditions, b.Generation, kind, is, reason, message)
+		report.SetCondition(&status.Conditions, b.Generation, kind, is, reason, message)
 	}
 	status.ObservedGeneration = b.Generation
 	if s.job.job != nil && status.Started == nil {

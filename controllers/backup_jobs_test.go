@@ -23,6 +23,8 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
 // TestLookBehind: a Job is known to have succeeded before the end of its pod is. Its report is not
@@ -55,7 +57,7 @@ func TestLookBehind(t *testing.T) {
 
 	cache := fake.NewClientBuilder().WithScheme(scheme).WithObjects(job, running).Build()
 	live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(job, pod).Build()
-	b := base{Writer: kube.Writer{Client: cache, Live: live}}
+	b := base{stateWriter: stateWriter{kube.Writer{Client: cache, Live: live}}}
 	s, err := lookAtJob(t.Context(), &b, owner, job.Name)
 	if err != nil || !s.done || s.report == nil || s.report.Keys != 7 {
 		t.Errorf("the Job is %+v, %v", s, err)
@@ -88,7 +90,7 @@ func TestJobsThatAreOver(t *testing.T) {
 		t.Helper()
 		backup := &dmv1.DMBackup{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "shop", UID: "1", Finalizers: []string{dmv1.FinalizerArtifact}}}
 		if failed {
-			condition(&backup.Status.Conditions, 0, dmv1.ConditionFailed, true, dmv1.ReasonDumpFailed, "")
+			report.SetCondition(&backup.Status.Conditions, 0, dmv1.ConditionFailed, true, dmv1.ReasonDumpFailed, "")
 		} else {
 			text, err := json.Marshal(dmv1.BackupResult{Artifact: build.ArtifactOf(backup), Digest: strings.Repeat("ab", 32)})
 			if err != nil {
@@ -99,12 +101,12 @@ func TestJobsThatAreOver(t *testing.T) {
 		job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: build.DumpJobName("a"), Namespace: "shop", UID: "2", CreationTimestamp: metav1.NewTime(now.Add(-48 * time.Hour))}}
 		job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-ended))}}
 		if !foreign {
-			if err := controllerutil.SetControllerReference(backup, job, testScheme(t)); err != nil {
+			if err := controllerutil.SetControllerReference(backup, job, operatortest.Scheme(t)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(backup, job).WithStatusSubresource(backup).Build()
-		r := &DMBackupReconciler{base{Writer: kube.Writer{Client: api, Live: api}, now: func() time.Time { return now }, events: &recorder{}}}
+		api := fake.NewClientBuilder().WithScheme(operatortest.Scheme(t)).WithObjects(backup, job).WithStatusSubresource(backup).Build()
+		r := &DMBackupReconciler{base{stateWriter: stateWriter{kube.Writer{Client: api, Live: api}}, now: func() time.Time { return now }, events: &operatortest.Recorder{}}}
 		result, err := r.Reconcile(t.Context(), request("shop", "a"))
 		if err != nil || result.RequeueAfter != again {
 			t.Errorf("%s: %+v, %v; want another look after %v", name, result, err, again)
@@ -125,17 +127,17 @@ func TestJobsThatAreOver(t *testing.T) {
 func TestFailedBackupStaysFailed(t *testing.T) {
 	now := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 	backup := &dmv1.DMBackup{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "shop", UID: "1", Finalizers: []string{dmv1.FinalizerArtifact}}}
-	condition(&backup.Status.Conditions, 0, dmv1.ConditionFailed, true, dmv1.ReasonDumpFailed, "no space")
+	report.SetCondition(&backup.Status.Conditions, 0, dmv1.ConditionFailed, true, dmv1.ReasonDumpFailed, "no space")
 	backup.Status.Phase = dmv1.BackupFailed
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: build.DumpJobName("a"), Namespace: "shop", UID: "2", CreationTimestamp: metav1.NewTime(now.Add(-48 * time.Hour))}}
-	if err := controllerutil.SetControllerReference(backup, job, testScheme(t)); err != nil {
+	if err := controllerutil.SetControllerReference(backup, job, operatortest.Scheme(t)); err != nil {
 		t.Fatal(err)
 	}
 	busy := errors.New("the API server is busy")
-	api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(backup, job).WithStatusSubresource(backup).WithInterceptorFuncs(interceptor.Funcs{
+	api := fake.NewClientBuilder().WithScheme(operatortest.Scheme(t)).WithObjects(backup, job).WithStatusSubresource(backup).WithInterceptorFuncs(interceptor.Funcs{
 		Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return busy },
 	}).Build()
-	r := &DMBackupReconciler{base{Writer: kube.Writer{Client: api, Live: api}, now: func() time.Time { return now }, events: &recorder{}}}
+	r := &DMBackupReconciler{base{stateWriter: stateWriter{kube.Writer{Client: api, Live: api}}, now: func() time.Time { return now }, events: &operatortest.Recorder{}}}
 	if _, err := r.Reconcile(t.Context(), request("shop", "a")); !errors.Is(err, busy) {
 		t.Errorf("the Job cannot be deleted: %v", err)
 	}

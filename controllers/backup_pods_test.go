@@ -22,7 +22,9 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -44,17 +46,17 @@ func newDumping(t *testing.T, pods func(job *batchv1.Job) []corev1.Pod, create f
 	d.backup.Spec.IndexName, d.backup.Spec.TimeoutSeconds = "demo", 21600
 	d.job = build.DumpJob(d.backup, "server:1", time.Hour)
 	d.job.UID, d.job.CreationTimestamp = "2", metav1.NewTime(d.now.Add(-30*time.Second))
-	if err := controllerutil.SetControllerReference(d.backup, d.job, testScheme(t)); err != nil {
+	if err := controllerutil.SetControllerReference(d.backup, d.job, operatortest.Scheme(t)); err != nil {
 		t.Fatal(err)
 	}
 	objects := []client.Object{d.backup, d.job}
 	for _, p := range pods(d.job) {
-		if err := controllerutil.SetControllerReference(d.job, &p, testScheme(t)); err != nil {
+		if err := controllerutil.SetControllerReference(d.job, &p, operatortest.Scheme(t)); err != nil {
 			t.Fatal(err)
 		}
 		objects = append(objects, &p)
 	}
-	d.api = fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(objects...).WithStatusSubresource(d.backup).WithInterceptorFuncs(interceptor.Funcs{
+	d.api = fake.NewClientBuilder().WithScheme(operatortest.Scheme(t)).WithObjects(objects...).WithStatusSubresource(d.backup).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 			if _, is := o.(*corev1.Pod); is {
 				if len((&client.CreateOptions{}).ApplyOptions(options).DryRun) == 0 {
@@ -65,7 +67,7 @@ func newDumping(t *testing.T, pods func(job *batchv1.Job) []corev1.Pod, create f
 			return c.Create(ctx, o, options...)
 		},
 	}).Build()
-	d.r = &DMBackupReconciler{base{Writer: kube.Writer{Client: d.api, Live: d.api}, now: func() time.Time { return d.now }, events: &recorder{}, logged: newLogged()}}
+	d.r = &DMBackupReconciler{base{stateWriter: stateWriter{kube.Writer{Client: d.api, Live: d.api}}, now: func() time.Time { return d.now }, events: &operatortest.Recorder{}, logged: report.NewLogged()}}
 	return d
 }
 
@@ -185,14 +187,14 @@ func TestOpenedAfterTheLastPod(t *testing.T) {
 	second := corev1.Pod{ObjectMeta: *first.ObjectMeta.DeepCopy()}
 	second.Name, second.Status.Phase = "demo-restore-2", corev1.PodRunning
 	for _, err := range []error{
-		controllerutil.SetControllerReference(index, job, testScheme(t)), controllerutil.SetControllerReference(job, &first, testScheme(t)), controllerutil.SetControllerReference(job, &second, testScheme(t)),
+		controllerutil.SetControllerReference(index, job, operatortest.Scheme(t)), controllerutil.SetControllerReference(job, &first, operatortest.Scheme(t)), controllerutil.SetControllerReference(job, &second, operatortest.Scheme(t)),
 	} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	api := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(index, job, &first, &second).Build()
-	r := &DMIndexReconciler{base: base{Writer: kube.Writer{Client: api, Live: api}, now: time.Now, events: &recorder{}, logged: newLogged()}}
+	api := fake.NewClientBuilder().WithScheme(operatortest.Scheme(t)).WithObjects(index, job, &first, &second).Build()
+	r := &DMIndexReconciler{base: base{stateWriter: stateWriter{kube.Writer{Client: api, Live: api}}, now: time.Now, events: &operatortest.Recorder{}, logged: report.NewLogged()}}
 	if err := r.keepState(t.Context(), index); err != nil {
 		t.Fatal(err)
 	}

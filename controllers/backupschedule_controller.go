@@ -19,6 +19,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
 // +kubebuilder:rbac:groups=dmindex.io,resources=dmbackups,verbs=create;delete
@@ -46,7 +47,7 @@ func (r *DMBackupScheduleReconciler) Reconcile(ctx context.Context, request ctrl
 	}
 	if err != nil {
 		reason, message := outcome.Explain(err)
-		condition(&schedule.Status.Conditions, schedule.Generation, dmv1.ConditionScheduled, false, reason, message)
+		report.SetCondition(&schedule.Status.Conditions, schedule.Generation, dmv1.ConditionScheduled, false, reason, message)
 	} else {
 		schedule.Status.ObservedGeneration = schedule.Generation
 	}
@@ -173,7 +174,7 @@ func (r *DMBackupScheduleReconciler) summarize(schedule *dmv1.DMBackupSchedule, 
 	}
 	slices.Sort(status.Active)
 	r.judgeKeys(schedule, sorted, last)
-	condition(&status.Conditions, schedule.Generation, dmv1.ConditionScheduled, a.reason == dmv1.ReasonScheduled, a.reason, a.message)
+	report.SetCondition(&status.Conditions, schedule.Generation, dmv1.ConditionScheduled, a.reason == dmv1.ReasonScheduled, a.reason, a.message)
 }
 
 // judgeKeys sets the condition KeysCollapsed by the newest backup of the index, if there is one.
@@ -186,14 +187,14 @@ func (r *DMBackupScheduleReconciler) judgeKeys(schedule *dmv1.DMBackupSchedule, 
 	}
 	from := collapsedFrom(newest, last.index)
 	if from == nil {
-		condition(conditions, schedule.Generation, dmv1.ConditionKeysCollapsed, false, dmv1.ReasonKeysAsBefore, "")
+		report.SetCondition(conditions, schedule.Generation, dmv1.ConditionKeysCollapsed, false, dmv1.ReasonKeysAsBefore, "")
 		return
 	}
 	message := fmt.Sprintf("backup %s has %d keys, and backup %s before it %d: load the index from %s if data was lost; it is kept until it is deleted or the keys are back", last.name, last.keys, from.name, from.keys, from.name)
 	if !apimeta.IsStatusConditionTrue(*conditions, dmv1.ConditionKeysCollapsed) {
 		r.events.Eventf(schedule, nil, corev1.EventTypeWarning, dmv1.ReasonFewerKeys, "Judge", "%s", message)
 	}
-	condition(conditions, schedule.Generation, dmv1.ConditionKeysCollapsed, true, dmv1.ReasonFewerKeys, message)
+	report.SetCondition(conditions, schedule.Generation, dmv1.ConditionKeysCollapsed, true, dmv1.ReasonFewerKeys, message)
 }
 
 // scheduleOfBackup is the schedule that made a backup.

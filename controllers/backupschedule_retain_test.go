@@ -12,6 +12,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 )
 
 // dumps are complete backups, the oldest first, each an hour older than the next: the name of the
@@ -87,7 +88,7 @@ func TestRetentionKeepsTheLastGoodCopy(t *testing.T) {
 func TestKeysCollapsed(t *testing.T) {
 	s := &dmv1.DMBackupSchedule{}
 	s.Spec.Template.IndexName, s.Spec.Schedule = "a", "0 * * * *"
-	events := &lastNote{}
+	events := &operatortest.LastNote{}
 	r := &DMBackupScheduleReconciler{base{events: events}}
 	f := func(backups, status, names string) {
 		t.Helper()
@@ -100,7 +101,7 @@ func TestKeysCollapsed(t *testing.T) {
 		for i := range list {
 			v.backups = append(v.backups, scheduled(&list[i]))
 		}
-		events.note = ""
+		events.Note = ""
 		told := apimeta.FindStatusCondition(s.Status.Conditions, dmv1.ConditionKeysCollapsed)
 		before := told != nil && told.Status == metav1.ConditionTrue
 		r.summarize(s, list, v, scheduleActions{reason: dmv1.ReasonScheduled})
@@ -108,8 +109,8 @@ func TestKeysCollapsed(t *testing.T) {
 		if c := apimeta.FindStatusCondition(s.Status.Conditions, dmv1.ConditionKeysCollapsed); c != nil {
 			got, message = string(c.Status), c.Message
 		}
-		if got != status || !strings.Contains(message, names) || (events.note != "") != (got == "True" && !before) {
-			t.Errorf("%s: %s %q, event %q", backups, got, message, events.note)
+		if got != status || !strings.Contains(message, names) || (events.Note != "") != (got == "True" && !before) {
+			t.Errorf("%s: %s %q, event %q", backups, got, message, events.Note)
 		}
 		if newest := newestComplete(list); newest != nil && newest.Spec.IndexName == "a" {
 			if err := stillHasKeys(newest, list); (err != nil) != (status == "True") {

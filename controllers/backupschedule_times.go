@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	// the image has no database of time zones
 	_ "time/tzdata"
 
 	"github.com/robfig/cron/v3"

@@ -8,15 +8,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/logs"
@@ -24,9 +23,9 @@ import (
 
 // base is what all reconcilers have.
 type base struct {
-	kube.Writer
+	stateWriter
 	dialer    servers.Dialer
-	events    events
+	events    report.Events
 	image     string      // --server-image
 	imageRDMA string      // --server-image-rdma; empty = none
 	pprof     bool        // --pprof
@@ -42,18 +41,13 @@ type base struct {
 	handovers  *handovers
 	watch      *volumeWatch
 	nodes      *nodes
-	logged     *logged // of decisions
-	served     *served // for the metrics
-	figures    *figures
+	logged     *report.Logged // of decisions
+	served     *served        // for the metrics
+	figures    *report.Figures
 
 	volumeEvents *volumeEvents // for the metrics
 
 	leases *namespaceLeases // nil = without Leases
-}
-
-// events is what the reconcilers need of an event recorder.
-type events interface {
-	Eventf(regarding runtime.Object, related runtime.Object, eventtype, reason, action, note string, args ...any)
 }
 
 // ensureAuthority reads the certificate authority of owner, and makes it if there is none that can
@@ -134,14 +128,4 @@ func keptTLS(ctx context.Context, b *base, owner client.Object) (hash string, ce
 		return "", nil
 	}
 	return hash, secret.Data[identity.CertFile]
-}
-
-// condition sets a condition.
-func condition(conditions *[]metav1.Condition, generation int64, kind string, is bool, reason, message string) {
-	status := metav1.ConditionFalse
-	if is {
-		status = metav1.ConditionTrue
-	}
-	const longest = 2000
-	apimeta.SetStatusCondition(conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: cut(message, longest), ObservedGeneration: generation})
 }

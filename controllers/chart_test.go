@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/dmindex/dmindex/controllers/internal/charttest"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 )
 
 // monitoring are the kinds of the Prometheus operator.
@@ -332,7 +333,7 @@ func TestOwnImage(t *testing.T) {
 	pod.Spec.Containers = []corev1.Container{{Name: "istio-proxy", Image: "mesh:1"}, {Name: operatorContainer, Image: "mirror/dm@sha256:1"}}
 	other := pod.DeepCopy()
 	other.Name, other.Spec.Containers = "operator-2", other.Spec.Containers[:1]
-	reader := fake.NewClientBuilder().WithScheme(testScheme(t)).WithObjects(pod, other).Build()
+	reader := fake.NewClientBuilder().WithScheme(operatortest.Scheme(t)).WithObjects(pod, other).Build()
 	for name, want := range map[string]string{"operator-1": "mirror/dm@sha256:1", "operator-2": "no container operator", "operator-3": "right to get pods", "": "--server-image"} {
 		t.Setenv(envNamespace, "acme")
 		t.Setenv(envPod, name)
@@ -351,7 +352,7 @@ func TestOwnImage(t *testing.T) {
 func TestReads(t *testing.T) {
 	var denied atomic.Bool
 	denied.Store(true)
-	reader := fake.NewClientBuilder().WithScheme(testScheme(t)).WithInterceptorFuncs(interceptor.Funcs{
+	reader := fake.NewClientBuilder().WithScheme(operatortest.Scheme(t)).WithInterceptorFuncs(interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, o ...client.ListOption) error {
 			if _, pods := list.(*corev1.PodList); pods && denied.Load() && (&client.ListOptions{}).ApplyOptions(o).Namespace == "bank" {
 				return apierrors.NewForbidden(corev1.Resource("pods"), "", errors.New("no"))

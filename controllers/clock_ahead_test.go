@@ -14,6 +14,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
@@ -21,11 +22,11 @@ import (
 // How far the clock was ahead in these tests, and when the API server stored what was written then.
 const jump = 70 * 24 * time.Hour
 
-var stored = noon.Add(-time.Hour)
+var stored = operatortest.Noon.Add(-time.Hour)
 
 // aheadPod is a pod that was written to while clocks were ahead.
 func aheadPod(annotation string) *corev1.Pod {
-	p := pod("pool-0", 0)
+	p := operatortest.Pod("pool-0", 0)
 	p.Spec.Containers = []corev1.Container{{Image: "b"}}
 	p.Annotations = map[string]string{annotation: stored.Add(jump).Format(time.RFC3339)}
 	p.CreationTimestamp = metav1.NewTime(stored)
@@ -36,15 +37,15 @@ func aheadPod(annotation string) *corev1.Pod {
 // TestStampsOfAClockThatWasAhead: they count from when they were stored, and nothing waits until
 // the clock gets there.
 func TestStampsOfAClockThatWasAhead(t *testing.T) {
-	old := pod("pool-1", 1)
+	old := operatortest.Pod("pool-1", 1)
 	old.Spec.Containers = []corev1.Container{{Image: "a"}}
 	old.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	restarted := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}, image: "b", size: 2, answering: []*corev1.Pod{aheadPod(annotationRestarted), old}}
-	if a := decideServers(restarted.view(noon)); a.restart != 1 {
+	if a := decideServers(restarted.view(operatortest.Noon)); a.restart != 1 {
 		t.Errorf("the next server to get its image: %d, want 1", a.restart)
 	}
 	left := &indexScope{index: &dmv1.DMIndex{}, compute: []computeServer{{pod: aheadPod(dmv1.AnnotationLeaving)}}}
-	left.observe(noon)
+	left.observe(operatortest.Noon)
 	if s := left.view.Servers[0]; s.LeftFor != time.Hour || s.ReadyFor != time.Hour {
 		t.Errorf("a server left %v and was ready %v ago, want 1h each", s.LeftFor, s.ReadyFor)
 	}
@@ -53,7 +54,7 @@ func TestStampsOfAClockThatWasAhead(t *testing.T) {
 // TestFormerPasswordOfAClockThatWasAhead ends with the grace.
 func TestFormerPasswordOfAClockThatWasAhead(t *testing.T) {
 	r, index := ownerOf(t)
-	text, err := json.Marshal(passwords{Former: []formerPassword{{"a", stored.Add(jump)}, {"b", noon.Add(time.Minute)}}})
+	text, err := json.Marshal(passwords{Former: []formerPassword{{"a", stored.Add(jump)}, {"b", operatortest.Noon.Add(time.Minute)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func TestFormerPasswordOfAClockThatWasAhead(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, err := (&DMIndexReconciler{base: *r}).storedPasswords(t.Context(), index)
-	if err != nil || len(p.Former) != 2 || !p.Former[0].Until.Equal(stored.Add(defaultPasswordGrace)) || !p.Former[1].Until.Equal(noon.Add(time.Minute)) {
+	if err != nil || len(p.Former) != 2 || !p.Former[0].Until.Equal(stored.Add(defaultPasswordGrace)) || !p.Former[1].Until.Equal(operatortest.Noon.Add(time.Minute)) {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
@@ -79,7 +80,7 @@ func ownerOf(t *testing.T) (*base, *dmv1.DMIndex) {
 		}
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(index).Build()
-	return &base{Writer: kube.Writer{Client: c, Live: c}, events: &lastNote{}, now: func() time.Time { return noon }}, index
+	return &base{stateWriter: stateWriter{kube.Writer{Client: c, Live: c}}, events: &operatortest.LastNote{}, now: func() time.Time { return operatortest.Noon }}, index
 }
 
 // TestAuthorityOfAClockThatWasAhead is taken out at once: nobody accepts it. One that is good stays
@@ -128,8 +129,8 @@ func TestAuthorityOfAClockThatWasAhead(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, after, err)
 		}
 	}
-	f("both are good", 0, 0, noon, false, true)
-	f("the next one is early", 0, jump, noon, false, false)
-	f("both are early", jump, jump, noon, true, false)
-	f("the clock is behind", 0, 0, noon.Add(-jump), false, true)
+	f("both are good", 0, 0, operatortest.Noon, false, true)
+	f("the next one is early", 0, jump, operatortest.Noon, false, false)
+	f("both are early", jump, jump, operatortest.Noon, true, false)
+	f("the clock is behind", 0, 0, operatortest.Noon.Add(-jump), false, true)
 }

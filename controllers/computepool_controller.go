@@ -245,7 +245,7 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 			if err := r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationLeaving: r.now().UTC().Format(time.RFC3339)}); err != nil {
 				return err
 			}
-			if r.logged.once(p.UID, "leave") {
+			if r.logged.Once(p.UID, "leave") {
 				logf.FromContext(ctx).Info("let pod leave", "pod", p.Name, "reason", actions.leaveWhy)
 			}
 		}

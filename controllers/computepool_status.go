@@ -7,6 +7,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
 // summarize writes what was found into the pool's status.
@@ -50,8 +51,8 @@ func (s *computePoolScope) summarize(err error) {
 			reason, message = r, message+"; "+why
 		}
 	}
-	condition(&status.Conditions, generation, dmv1.ConditionPoolReady, all, reason, message)
-	pausedCondition(&status.Conditions, generation, s.pool.Spec.Paused)
+	report.SetCondition(&status.Conditions, generation, dmv1.ConditionPoolReady, all, reason, message)
+	report.SetPaused(&status.Conditions, generation, s.pool.Spec.Paused)
 	if err == nil {
 		status.ObservedGeneration = generation
 	}

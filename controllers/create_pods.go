@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -12,13 +11,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
 // numbers are those that a pool may give to new pods.
@@ -38,11 +38,11 @@ type numbers struct {
 // are written now have none: their CRD refuses them.
 func tellReserved(b *base, pool client.Object, template *dmv1.PodTemplate) {
 	keys := build.ReservedOf(template)
-	if len(keys) == 0 || !b.logged.once(pool.GetUID(), "reserved "+strings.Join(keys, " ")) {
+	if len(keys) == 0 || !b.logged.Once(pool.GetUID(), "reserved "+strings.Join(keys, " ")) {
 		return
 	}
 	b.events.Eventf(pool, nil, corev1.EventTypeWarning, "TemplateReserved", "CreatePods",
-		"the pods are made without %s of spec.pod: labels and annotations of %s/ are the operator's: write another prefix", some(keys), dmv1.GroupVersion.Group)
+		"the pods are made without %s of spec.pod: labels and annotations of %s/ are the operator's: write another prefix", report.Listed(keys), dmv1.GroupVersion.Group)
 }
 
 // createPods makes pods with the next numbers. The numbers are taken before the pods are made, so
@@ -78,7 +78,7 @@ func createPods(ctx context.Context, b *base, pool client.Object, count int, rea
 			back(ids[:count-fresh])
 			return err
 		}
-		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, kindOf(pool))}
+		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, kube.KindOf(pool))}
 		pods = append(pods, pod)
 	}
 	if fresh > 0 {
@@ -119,7 +119,7 @@ func createPods(ctx context.Context, b *base, pool client.Object, count int, rea
 
 // refused reports whether an object that was to be made is not there for certain.
 func refused(err error) bool {
-	return patchRefused(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err)
+	return patchRefused(err) || kube.Refused(err)
 }
 
 // spareIDs are numbers that pools took for pods that were never made. An operator that starts knows
@@ -181,19 +181,4 @@ func (s *spareIDs) put(pool types.UID, ids []int) {
 	defer s.mu.Unlock()
 	s.pools[pool] = append(s.pools[pool], ids...)
 	slices.Sort(s.pools[pool])
-}
-
-// kindOf is the kind of one of our objects; typed objects that were read do not say.
-func kindOf(object client.Object) schema.GroupVersionKind {
-	switch object.(type) {
-	case *dmv1.DMMemoryPool:
-		return dmv1.GroupVersion.WithKind(dmv1.KindMemoryPool)
-	case *dmv1.DMComputePool:
-		return dmv1.GroupVersion.WithKind(dmv1.KindComputePool)
-	case *dmv1.DMIndex:
-		return dmv1.GroupVersion.WithKind(dmv1.KindIndex)
-	case *dmv1.DMBackup:
-		return dmv1.GroupVersion.WithKind(dmv1.KindBackup)
-	}
-	panic(fmt.Sprintf("kindOf: %T is no kind of this group", object))
 }

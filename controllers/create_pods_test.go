@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/logs"
 	"github.com/dmindex/dmindex/pkg/profile"
 )
@@ -50,18 +52,18 @@ func TestPodsLog(t *testing.T) {
 
 // TestReservedIsTold: what a template has of the operator's labels and annotations is named once.
 func TestReservedIsTold(t *testing.T) {
-	notes := &lastNote{}
-	b := base{events: notes, logged: newLogged()}
+	notes := &operatortest.LastNote{}
+	b := base{events: notes, logged: report.NewLogged()}
 	template := &dmv1.PodTemplate{Labels: map[string]string{"team": "a"}}
-	if tellReserved(&b, &dmv1.DMMemoryPool{}, template); notes.note != "" {
-		t.Errorf("of a good template: %s", notes.note)
+	if tellReserved(&b, &dmv1.DMMemoryPool{}, template); notes.Note != "" {
+		t.Errorf("of a good template: %s", notes.Note)
 	}
 	template.Annotations = map[string]string{dmv1.AnnotationLeaving: "now"}
-	if tellReserved(&b, &dmv1.DMMemoryPool{}, template); !strings.Contains(notes.note, "without dmindex.io/leaving of spec.pod") {
-		t.Errorf("of a bad one: %q", notes.note)
+	if tellReserved(&b, &dmv1.DMMemoryPool{}, template); !strings.Contains(notes.Note, "without dmindex.io/leaving of spec.pod") {
+		t.Errorf("of a bad one: %q", notes.Note)
 	}
-	notes.note = ""
-	if tellReserved(&b, &dmv1.DMMemoryPool{}, template); notes.note != "" {
-		t.Errorf("again: %s", notes.note)
+	notes.Note = ""
+	if tellReserved(&b, &dmv1.DMMemoryPool{}, template); notes.Note != "" {
+		t.Errorf("again: %s", notes.Note)
 	}
 }

@@ -12,19 +12,18 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
 
-var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-
 func TestDecideMemoryPool(t *testing.T) {
 	pod := func(id int) memoryPodView {
-		return memoryPodView{id: id, ready: true, readySince: noon.Add(-time.Hour), image: "a"}
+		return memoryPodView{id: id, ready: true, readySince: operatortest.Noon.Add(-time.Hour), image: "a"}
 	}
 	with := func(p memoryPodView, change func(*memoryPodView)) memoryPodView { change(&p); return p }
 	f := func(name string, servers int, image string, want string, pods ...memoryPodView) {
 		t.Helper()
-		v := memoryPoolView{servers: servers, image: image, now: noon, pods: pods}
+		v := memoryPoolView{servers: servers, image: image, now: operatortest.Noon, pods: pods}
 		for _, p := range pods { // where an image is proven is for TestImageIsProven
 			v.probes = append(v.probes, imageProbeView{id: p.id, image: image, proven: true})
 		}
@@ -44,14 +43,14 @@ func TestDecideMemoryPool(t *testing.T) {
 	f("image, one is away", 2, "b", "create 0 remove [] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.ready = false }))
 	disks := func(name string, servers int, want string, pods ...memoryPodView) {
 		t.Helper()
-		a := decideMemoryPool(memoryPoolView{servers: servers, returns: true, image: "a", now: noon, pods: pods})
-		if got := fmt.Sprintf("create %d remove %v next %v", a.create, a.remove, a.next.Sub(noon) == 4*time.Second); got != want {
+		a := decideMemoryPool(memoryPoolView{servers: servers, returns: true, image: "a", now: operatortest.Noon, pods: pods})
+		if got := fmt.Sprintf("create %d remove %v next %v", a.create, a.remove, a.next.Sub(operatortest.Noon) == 4*time.Second); got != want {
 			t.Errorf("with disks: %s: %s, want %s", name, got, want)
 		}
 	}
 	made := func(ago time.Duration, refused bool) func(*memoryPodView) {
 		return func(p *memoryPodView) {
-			p.ended, p.ready, p.attempt = true, false, podAttempt{id: p.id, ended: true, refused: refused, created: noon.Add(-ago)}
+			p.ended, p.ready, p.attempt = true, false, podAttempt{id: p.id, ended: true, refused: refused, created: operatortest.Noon.Add(-ago)}
 		}
 	}
 	disks("gone", 2, "create 1 remove [] next false", pod(0))
@@ -61,7 +60,7 @@ func TestDecideMemoryPool(t *testing.T) {
 	disks("refused just now", 2, "create 0 remove [] next true", pod(0), with(pod(1), made(returnAfter-4*time.Second, true)))
 	paused := func(name, want string, pods ...memoryPodView) {
 		t.Helper()
-		a := decideMemoryPool(memoryPoolView{servers: 2, image: "b", paused: true, now: noon, pods: pods})
+		a := decideMemoryPool(memoryPoolView{servers: 2, image: "b", paused: true, now: operatortest.Noon, pods: pods})
 		if got := fmt.Sprintf("create %d remove %v restart %d", a.create, a.remove, a.restart); got != want {
 			t.Errorf("paused: %s: %s, want %s", name, got, want)
 		}
@@ -70,23 +69,23 @@ func TestDecideMemoryPool(t *testing.T) {
 	paused("one is unfit", "create 0 remove [] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.ready, p.unfit = false, true }))
 	paused("ended", "create 1 remove [1] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.ended = true }))
 	typo := func(p *memoryPodView) {
-		p.image, p.ready, p.stuck, p.restarted = "typo", false, true, noon.Add(-time.Second)
+		p.image, p.ready, p.stuck, p.restarted = "typo", false, true, operatortest.Noon.Add(-time.Second)
 	}
 	f("image mistyped, put right", 2, "a", "create 0 remove [] restart 0", with(pod(0), typo), pod(1))
 	f("image mistyped, another one", 2, "b", "create 0 remove [] restart 0", with(pod(0), typo), pod(1))
 	f("image mistyped, and a pod is missing", 2, "a", "create 1 remove [] restart 0", with(pod(0), typo))
 	f("image mistyped, still wanted", 2, "typo", "create 0 remove [] restart -1", with(pod(0), typo), pod(1))
-	restarting := func(p *memoryPodView) { p.image = "b"; p.restarted = noon.Add(-10 * time.Second) }
+	restarting := func(p *memoryPodView) { p.image = "b"; p.restarted = operatortest.Noon.Add(-10 * time.Second) }
 	f("image, the first is not back", 2, "b", "create 0 remove [] restart -1", with(pod(0), restarting), pod(1))
 	f("image, the first is back", 2, "b", "create 0 remove [] restart 1",
-		with(with(pod(0), restarting), func(p *memoryPodView) { p.readySince = noon.Add(-time.Second) }), pod(1))
+		with(with(pod(0), restarting), func(p *memoryPodView) { p.readySince = operatortest.Noon.Add(-time.Second) }), pod(1))
 	f("image, the restart was not noticed", 2, "b", "create 0 remove [] restart 1",
-		with(with(pod(0), restarting), func(p *memoryPodView) { p.restarted = noon.Add(-time.Hour + time.Second) }), pod(1))
+		with(with(pod(0), restarting), func(p *memoryPodView) { p.restarted = operatortest.Noon.Add(-time.Hour + time.Second) }), pod(1))
 }
 
 func TestDecideComputePool(t *testing.T) {
 	pod := func(id int) computePodView {
-		return computePodView{id: id, ready: true, readySince: noon.Add(-time.Hour), identity: "uid", template: "t", image: "i"}
+		return computePodView{id: id, ready: true, readySince: operatortest.Noon.Add(-time.Hour), identity: "uid", template: "t", image: "i"}
 	}
 	with := func(p computePodView, change func(*computePodView)) computePodView { change(&p); return p }
 	old := func(id int) computePodView {
@@ -95,7 +94,7 @@ func TestDecideComputePool(t *testing.T) {
 	gone := func(p *computePodView) { p.leaving = true }
 	f := func(name string, replicas int, want string, pods ...computePodView) {
 		t.Helper()
-		a := decideComputePool(computePoolView{replicas: replicas, identity: "uid", template: "t", now: noon, pods: pods})
+		a := decideComputePool(computePoolView{replicas: replicas, identity: "uid", template: "t", now: operatortest.Noon, pods: pods})
 		got := fmt.Sprintf("create %d leave %v remove %v", a.create, a.leave, a.remove)
 		if a.former > 0 {
 			got += fmt.Sprint(" former ", a.former)
@@ -128,7 +127,7 @@ func TestDecideComputePool(t *testing.T) {
 	f("new template, not ready, and up", 4, "create 2 leave [] remove [] former 2", old(0), old(1), with(pod(2), starting))
 	paused := func(name, want string, pods ...computePodView) {
 		t.Helper()
-		a := decideComputePool(computePoolView{replicas: 2, identity: "uid", template: "t", paused: true, now: noon, pods: pods})
+		a := decideComputePool(computePoolView{replicas: 2, identity: "uid", template: "t", paused: true, now: operatortest.Noon, pods: pods})
 		if got := fmt.Sprintf("create %d leave %v remove %v", a.create, a.leave, a.remove); got != want {
 			t.Errorf("paused: %s: %s, want %s", name, got, want)
 		}
@@ -140,13 +139,13 @@ func TestDecideComputePool(t *testing.T) {
 	typo := func(id int) computePodView {
 		return with(old(id), func(p *computePodView) { p.template, p.image, p.ready, p.neverRan = "typo", "typo", false, true })
 	}
-	unready := func(p *computePodView) { p.ready, p.readySince = false, noon.Add(-time.Minute) }
+	unready := func(p *computePodView) { p.ready, p.readySince = false, operatortest.Noon.Add(-time.Minute) }
 	f("template mistyped, put right", 2, "create 0 leave [] remove [2]", pod(0), pod(1), typo(2))
 	f("template mistyped, another one", 2, "create 1 leave [] remove [2]", old(0), old(1), typo(2))
 	f("template mistyped from the beginning", 2, "create 2 leave [] remove [0 1]", typo(0), typo(1))
 	f("the one more runs and is not ready", 2, "create 0 leave [2] remove []", pod(0), pod(1), with(old(2), unready))
 	f("the one more runs and is not ready, another one", 2, "create 0 leave [2] remove []", old(0), old(1), with(old(2), unready))
-	f("the one more is not ready yet", 2, "create 0 leave [] remove []", pod(0), pod(1), with(old(2), func(p *computePodView) { p.ready, p.readySince = false, noon }))
+	f("the one more is not ready yet", 2, "create 0 leave [] remove []", pod(0), pod(1), with(old(2), func(p *computePodView) { p.ready, p.readySince = false, operatortest.Noon }))
 	f("none is ready", 2, "create 1 leave [] remove []", with(old(0), unready), with(old(1), unready))
 	f("none is ready, one more neither", 2, "create 0 leave [] remove []", with(old(0), unready), with(old(1), unready), with(pod(2), unready))
 	f("none is ready, and the one more cannot run", 2, "create 0 leave [] remove []", with(old(0), unready), with(old(1), unready),
@@ -237,7 +236,7 @@ func TestServersThatListWithoutEnd(t *testing.T) {
 	if paths := pathsOf([]*rpcv1.MemoryPath{{Device: long}, {Device: long}}); len(paths) != 1 || len(paths[0].Device) > longestDevice {
 		t.Errorf("%d paths", len(paths))
 	}
-	s := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}, answering: []*corev1.Pod{pod("pool-0", 0)}, described: map[int]*rpcv1.DescribeMemoryReply{}}
+	s := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}, answering: []*corev1.Pod{operatortest.Pod("pool-0", 0)}, described: map[int]*rpcv1.DescribeMemoryReply{}}
 	d := &rpcv1.DescribeMemoryReply{Transports: []*rpcv1.Transport{{Device: long}}}
 	s.use.keptFor = map[int][]string{}
 	for i := range many {
@@ -260,13 +259,13 @@ func TestAlive(t *testing.T) {
 	pod := func(phase corev1.PodPhase, dies time.Duration) *corev1.Pod {
 		p := &corev1.Pod{Status: corev1.PodStatus{Phase: phase}}
 		if dies != 0 {
-			p.DeletionTimestamp = &metav1.Time{Time: noon.Add(dies)}
+			p.DeletionTimestamp = &metav1.Time{Time: operatortest.Noon.Add(dies)}
 		}
 		return p
 	}
 	f := func(name string, want bool, p *corev1.Pod) {
 		t.Helper()
-		if got := alive(p, noon); got != want {
+		if got := alive(p, operatortest.Noon); got != want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

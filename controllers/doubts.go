@@ -4,8 +4,9 @@ import (
 	"maps"
 	"time"
 
-	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+
+	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
 // The consequences of lost memory cannot be undone: compute servers answer nothing any more, and

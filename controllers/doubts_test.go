@@ -3,6 +3,8 @@ package controllers
 import (
 	"testing"
 	"time"
+
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 )
 
 // TestDoubt: what is said often enough, over a while, for the same reason, is believed.
@@ -16,7 +18,7 @@ func TestDoubt(t *testing.T) {
 		var d doubt
 		var sure bool
 		for i, l := range looks {
-			d, sure = d.look(l.why, noon.Add(l.at))
+			d, sure = d.look(l.why, operatortest.Noon.Add(l.at))
 			if sure && i < len(looks)-1 {
 				t.Errorf("%s: believed after %d looks", name, i+1)
 			}

@@ -10,6 +10,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/pkg/logs"
 	"github.com/dmindex/dmindex/pkg/profile"
@@ -41,8 +42,8 @@ func patchPod(b *base, owner client.Object, spec *corev1.PodSpec, t *dmv1.PodTem
 	if err == nil {
 		return nil
 	}
-	wait := outcome.WaitFor(dmv1.ReasonPatchRefused, fmt.Sprintf("pod.patch of %s %s cannot be used, and no pod is made: %v", kindOf(owner).Kind, owner.GetName(), err), 0)
-	if b.logged.once(owner.GetUID(), "patch "+wait.Message) {
+	wait := outcome.WaitFor(dmv1.ReasonPatchRefused, fmt.Sprintf("pod.patch of %s %s cannot be used, and no pod is made: %v", kube.KindOf(owner).Kind, owner.GetName(), err), 0)
+	if b.logged.Once(owner.GetUID(), "patch "+wait.Message) {
 		b.events.Eventf(owner, nil, corev1.EventTypeWarning, wait.Reason, "CreatePods", "%s", wait.Message)
 	}
 	return wait

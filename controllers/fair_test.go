@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
@@ -116,7 +117,7 @@ func TestSilentPools(t *testing.T) {
 			p := &s.memoryPools[i]
 			p.authority = &pki.Authority{}
 			for id := range 3 {
-				one := pod("m", id)
+				one := operatortest.Pod("m", id)
 				one.UID, one.Status.PodIP, one.Status.Phase = types.UID(fmt.Sprint(i, id)), "10.0.0.1", corev1.PodRunning
 				p.pods = append(p.pods, one)
 			}

@@ -4,10 +4,11 @@ import (
 	"strings"
 	"testing"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/pkg/partition"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 )
 
 // TestFencePending: keys that wait for a fence show as a condition that names the memory server.

@@ -8,6 +8,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 )
 
 // TestUsedIDs: what the annotation says, and that it says the same when it was read.
@@ -78,7 +79,7 @@ func TestRecordedIDs(t *testing.T) {
 // TestIDsLast: a pool whose pods are all refused by kubelets does not run out of numbers.
 func TestIDsLast(t *testing.T) {
 	const servers, rounds = 64, 100
-	pool, now := &dmv1.DMMemoryPool{}, noon
+	pool, now := &dmv1.DMMemoryPool{}, operatortest.Noon
 	pool.Annotations = map[string]string{dmv1.AnnotationNextID: "0", dmv1.AnnotationUsedIDs: noIDs}
 	var pods []*corev1.Pod
 	made := 0

@@ -16,6 +16,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/grant"
 )
 
@@ -92,7 +93,7 @@ func (r *DMIndexReconciler) finish(ctx context.Context, s *indexScope, before *d
 	}
 	r.served.record(s)
 	r.tell(s.index, before)
-	if err := writeStatus(ctx, &r.base, s.index, before, &s.index.Status, holdIndex(&s.index.Status, before)); err != nil {
+	if err := report.WriteStatus(ctx, &r.Writer, r.figures, r.now(), s.index, before, &s.index.Status, holdIndex(&s.index.Status, before)); err != nil {
 		return ctrl.Result{}, err
 	}
 	after, err := r.resultFor(ctx, s, err)

@@ -9,6 +9,8 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/controllers/internal/serverstest"
 )
@@ -24,7 +26,7 @@ func TestWhatADeletedIndexHad(t *testing.T) {
 		index.Spec.MemoryPools = []dmv1.IndexMemoryPool{{Name: "memory", Template: &dmv1.MemoryPoolTemplate{}}}
 		pool := build.MemoryPool(index, index.Spec.MemoryPools[0], "i")
 		pool.UID = "p"
-		pool.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(index, kindOf(index))}
+		pool.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(index, kube.KindOf(index))}
 		change(index, pool)
 		if err := b.Create(t.Context(), pool); err != nil {
 			t.Fatal(err)
@@ -33,8 +35,8 @@ func TestWhatADeletedIndexHad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := pod(build.PodName(pool.Name, 0), 0)
-		server.Namespace, server.OwnerReferences = pool.Namespace, []metav1.OwnerReference{*metav1.NewControllerRef(pool, kindOf(pool))}
+		server := operatortest.Pod(build.PodName(pool.Name, 0), 0)
+		server.Namespace, server.OwnerReferences = pool.Namespace, []metav1.OwnerReference{*metav1.NewControllerRef(pool, kube.KindOf(pool))}
 		for key, value := range build.MemoryPod(pool, 0, "i").Labels {
 			server.Labels[key] = value
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -17,6 +16,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -37,15 +37,12 @@ const (
 // anotherPlan is why a map changes if there is no other reason.
 const anotherPlan = "the plan is another one"
 
-// mostInNote bounds what an event lists, in bytes: the API server takes notes of 1 KiB.
-const mostInNote = 800
-
 // tellMap makes the event of a change of the map that was made. Where all servers share everything,
 // nothing is handed over.
 func (r *DMIndexReconciler) tellMap(s *indexScope, expected uint64, actions partition.Actions) {
 	next := actions.Swap
 	if !s.view.Owned || len(actions.Moves) == 0 {
-		r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventMapChanged, action("SwapMapTo", next.Generation), "partition map %d -> %d: %d servers, %d ranges, %d moves, since %s",
+		r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventMapChanged, report.Numbered("SwapMapTo", next.Generation), "partition map %d -> %d: %d servers, %d ranges, %d moves, since %s",
 			expected, next.Generation, len(next.Servers), len(next.Ranges), len(actions.Moves), s.keys().text(cmp.Or(actions.Reason, "the plan changed")))
 		return
 	}
@@ -53,29 +50,15 @@ func (r *DMIndexReconciler) tellMap(s *indexScope, expected uint64, actions part
 	for _, m := range actions.Moves {
 		moves = append(moves, fmt.Sprintf("keys %s go from %s to %s", s.keys().span(m.Start, m.End), serverName(s.view.Map, m.From), serverName(next, m.To)))
 	}
-	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventHandover, action("SwapMapTo", next.Generation), "partition map %d -> %d, since %s: %s", expected, next.Generation,
-		s.keys().text(cmp.Or(actions.Reason, "the plan changed")), some(moves))
+	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventHandover, report.Numbered("SwapMapTo", next.Generation), "partition map %d -> %d, since %s: %s", expected, next.Generation,
+		s.keys().text(cmp.Or(actions.Reason, "the plan changed")), report.Listed(moves))
 }
-
-func action(what string, number uint64) string { return what + strconv.FormatUint(number, 10) }
 
 func serverName(m *partition.Map, id uint32) string {
 	if s, ok := m.Server(id); ok && s.Name != "" {
 		return s.Name
 	}
 	return fmt.Sprintf("server %d", id)
-}
-
-// some joins what an event has room for.
-func some(all []string) string {
-	text := all[0]
-	for i, next := range all[1:] {
-		if len(text)+len(next) > mostInNote {
-			return fmt.Sprintf("%s; and %d more", text, len(all)-1-i)
-		}
-		text += "; " + next
-	}
-	return text
 }
 
 // told remembers of what there were events.
@@ -155,7 +138,7 @@ func (t *told) names(index types.NamespacedName, identity string, listed []*rpcv
 		if len(k.names) >= mostNames {
 			clear(k.names)
 		}
-		k.names[c.Client] = cut(c.Name, 253)
+		k.names[c.Client] = report.Cut(c.Name, 253)
 	}
 	return maps.Clone(k.names)
 }
@@ -187,8 +170,8 @@ func (r *DMIndexReconciler) tellTakeOvers(ctx context.Context, s *indexScope) {
 			all = append(all, fmt.Sprintf("keys %s of %s after %.1f s", s.keys().span(o.Start, o.End), s.formerOwners(o.Clients), float64(o.TookMilliseconds)/1000))
 		}
 		if len(all) > 0 {
-			r.events.Eventf(s.index, s.compute[i].pod, corev1.EventTypeNormal, eventTakeOver, action("ReplayForEpoch", news[0].Epoch), "%s replayed the log of a dead server, and serves: %s",
-				s.compute[i].pod.Name, some(all))
+			r.events.Eventf(s.index, s.compute[i].pod, corev1.EventTypeNormal, eventTakeOver, report.Numbered("ReplayForEpoch", news[0].Epoch), "%s replayed the log of a dead server, and serves: %s",
+				s.compute[i].pod.Name, report.Listed(all))
 		}
 	}
 }

@@ -7,30 +7,14 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/pkg/grant"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
-
-// recorder has events as people see them: one that differs from an earlier one in its note only is
-// folded into that, as client-go does it.
-type recorder struct {
-	notes []string
-	keys  []string
-}
-
-func (r *recorder) Eventf(_, related runtime.Object, _, reason, action, note string, args ...any) {
-	key := fmt.Sprintf("%s %s %v", reason, action, related)
-	if slices.Contains(r.keys, key) {
-		return
-	}
-	r.keys = append(r.keys, key)
-	r.notes = append(r.notes, reason+": "+fmt.Sprintf(note, args...))
-}
 
 func computeServers(ids ...uint32) (servers []partition.Server, observed []partition.Observed) {
 	for _, id := range ids {
@@ -50,7 +34,7 @@ func TestHandoverEvents(t *testing.T) {
 	}
 	f := func(ids []uint32, change func(o *partition.Observed), want string) {
 		t.Helper()
-		var events recorder
+		var events operatortest.Recorder
 		r := &DMIndexReconciler{base: base{events: &events}}
 		_, observed := computeServers(ids...)
 		change(&observed[1])
@@ -63,8 +47,8 @@ func TestHandoverEvents(t *testing.T) {
 			t.Fatalf("%+v, %v", actions, err)
 		}
 		r.tellMap(s, before.Generation, actions)
-		if len(events.notes) != 1 || !strings.HasPrefix(events.notes[0], "Handover: partition map 1 -> 2, since compute server "+want) {
-			t.Errorf("%q; want %q", events.notes, want)
+		if len(events.Notes) != 1 || !strings.HasPrefix(events.Notes[0], "Handover: partition map 1 -> 2, since compute server "+want) {
+			t.Errorf("%q; want %q", events.Notes, want)
 		}
 	}
 	f([]uint32{0, 1, 2}, func(*partition.Observed) {}, "c-2 joined: keys [")
@@ -86,32 +70,32 @@ func TestEventsAreShort(t *testing.T) {
 	for range 300 {
 		actions.Moves = append(actions.Moves, partition.Move{Start: long, End: long, From: 0, To: 1})
 	}
-	var events recorder
+	var events operatortest.Recorder
 	r := &DMIndexReconciler{base: base{events: &events}}
 	s := &indexScope{index: &dmv1.DMIndex{}, view: partition.View{Index: "uid", Map: m, Servers: observed, Owned: true}}
 	s.index.Spec.Security.ShowKeys = true
 	r.tellMap(s, 1, actions)
-	if len(events.notes) != 1 || !strings.HasSuffix(events.notes[0], "; and 298 more") {
-		t.Errorf("%d events: %q", len(events.notes), events.notes)
+	if len(events.Notes) != 1 || !strings.HasSuffix(events.Notes[0], "; and 298 more") {
+		t.Errorf("%d events: %q", len(events.Notes), events.Notes)
 	}
-	note := strings.TrimPrefix(events.notes[0], "Handover: ")
+	note := strings.TrimPrefix(events.Notes[0], "Handover: ")
 	if len(note) >= 1024 {
 		t.Errorf("a note of %d bytes", len(note))
 	}
 	m.Generation++
-	if r.tellMap(s, 1, actions); len(events.notes) != 2 {
-		t.Errorf("the next step is not told: %q", events.keys)
+	if r.tellMap(s, 1, actions); len(events.Notes) != 2 {
+		t.Errorf("the next step is not told: %q", events.Keys)
 	}
 	s.view.Owned = false
-	if r.tellMap(s, 1, actions); len(events.notes) != 3 || !strings.HasPrefix(events.notes[2], "MapChanged: ") {
-		t.Errorf("%q", events.notes[1:])
+	if r.tellMap(s, 1, actions); len(events.Notes) != 3 || !strings.HasPrefix(events.Notes[2], "MapChanged: ") {
+		t.Errorf("%q", events.Notes[1:])
 	}
 }
 
 // TestTakeOverEvents: each take-over is told once, all of a server at a time, with the names of
 // those who died.
 func TestTakeOverEvents(t *testing.T) {
-	var events recorder
+	var events operatortest.Recorder
 	r := &DMIndexReconciler{base: base{events: &events}}
 	look := func(overs ...*rpcv1.TakeOver) {
 		s := &indexScope{index: &dmv1.DMIndex{}, clients: map[uint32]string{3: "x-compute-1"}}
@@ -133,13 +117,13 @@ func TestTakeOverEvents(t *testing.T) {
 		`TakeOver: x-compute-0 replayed the log of a dead server, and serves: keys ["a", "m") of x-compute-1 (client 3), client 4 after 1.2 s; keys ["m", end) of x-compute-1 (client 3) after 10.6 s`,
 		`TakeOver: x-compute-0 replayed the log of a dead server, and serves: keys ["m", end) of client 5 after 0.0 s`,
 	}
-	if fmt.Sprint(events.notes) != fmt.Sprint(want) {
-		t.Errorf("got  %q\nwant %q", events.notes, want)
+	if fmt.Sprint(events.Notes) != fmt.Sprint(want) {
+		t.Errorf("got  %q\nwant %q", events.Notes, want)
 	}
-	events.keys = nil // those of another operator are told apart
+	events.Keys = nil // those of another operator are told apart
 	r.told.forget(types.NamespacedName{Name: "x"})
-	if look(first, third); len(events.notes) != 3 {
-		t.Errorf("an operator that starts anew tells %q", events.notes[2:])
+	if look(first, third); len(events.Notes) != 3 {
+		t.Errorf("an operator that starts anew tells %q", events.Notes[2:])
 	}
 }
 
@@ -159,7 +143,7 @@ func TestNamesOfTheDead(t *testing.T) {
 
 // TestGrantEvents: what the servers of a pool grant at once is one event, which names each of them.
 func TestGrantEvents(t *testing.T) {
-	said := &recorder{}
+	said := &operatortest.Recorder{}
 	r := &DMIndexReconciler{base: base{events: said}}
 	pool := &memoryPoolOfIndex{pool: &dmv1.DMMemoryPool{}}
 	at := &grantServer{pool: pool, described: &rpcv1.DescribeMemoryReply{ChunkBytes: 8}}
@@ -172,7 +156,7 @@ func TestGrantEvents(t *testing.T) {
 		"MemoryGranted: pod m-0 grants 4 chunks of 8 bytes, before 0; pod m-1 grants 5 chunks of 8 bytes, before 0",
 		"MemoryTakenBack: pod m-2 takes back 2 of 3 chunks",
 	}
-	if !slices.Equal(said.notes, want) {
-		t.Errorf("events %q, want %q", said.notes, want)
+	if !slices.Equal(said.Notes, want) {
+		t.Errorf("events %q, want %q", said.Notes, want)
 	}
 }

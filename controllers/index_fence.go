@@ -49,7 +49,7 @@ func (r *DMIndexReconciler) fenceGone(ctx context.Context, s *indexScope) error 
 	}
 	if problems := r.fenceEverywhere(ctx, s, clients); len(problems) > 0 {
 		s.unfenced = fmt.Sprintf("fence %s: %s", clientNames(clients), strings.Join(problems, ", "))
-		if r.logged.once(s.index.UID, s.unfenced) {
+		if r.logged.Once(s.index.UID, s.unfenced) {
 			logf.FromContext(ctx).Info("clients cannot be fenced yet", "clients", clientNames(clients), "reason", strings.Join(problems, ", "))
 		}
 		return nil

@@ -6,10 +6,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
 // A range of keys changes its owner by steps that may need memory: the replay of a dead owner's log
@@ -44,13 +45,13 @@ func (s *indexScope) fullPool() string {
 	case why == "":
 		return ""
 	case len(waiting) == 0:
-		what = fmt.Sprintf("keys %s stay on their present server and cannot move", some(staying))
+		what = fmt.Sprintf("keys %s stay on their present server and cannot move", report.Listed(staying))
 	case len(staying) == 0:
-		what = fmt.Sprintf("keys %s are not served", some(waiting))
+		what = fmt.Sprintf("keys %s are not served", report.Listed(waiting))
 	default:
-		what = fmt.Sprintf("keys %s are not served, and %s cannot move", some(waiting), some(staying))
+		what = fmt.Sprintf("keys %s are not served, and %s cannot move", report.Listed(waiting), report.Listed(staying))
 	}
-	return fmt.Sprintf("%s, since the index has no memory left: %s (%s)", what, s.moreMemory(), cut(why, mostInNote))
+	return fmt.Sprintf("%s, since the index has no memory left: %s (%s)", what, s.moreMemory(), report.Cut(why, report.MostInNote))
 }
 
 // moreMemory says how a full index gets memory.
@@ -108,8 +109,8 @@ func (r *DMIndexReconciler) tellFullPool(s *indexScope) {
 			all = append(all, s.keys().span(o.Start, o.End))
 		}
 		if len(all) > 0 {
-			r.events.Eventf(s.index, s.compute[i].pod, corev1.EventTypeWarning, dmv1.ReasonPoolFull, action("WaitAtEpoch", news[0].Epoch),
-				"%s finds no memory to take over, or to give back, keys %s: %s", s.compute[i].pod.Name, some(all), s.moreMemory())
+			r.events.Eventf(s.index, s.compute[i].pod, corev1.EventTypeWarning, dmv1.ReasonPoolFull, report.Numbered("WaitAtEpoch", news[0].Epoch),
+				"%s finds no memory to take over, or to give back, keys %s: %s", s.compute[i].pod.Name, report.Listed(all), s.moreMemory())
 		}
 	}
 }

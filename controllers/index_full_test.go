@@ -11,6 +11,8 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -79,7 +81,7 @@ func TestFullPoolIsShown(t *testing.T) {
 		r.Reason = strings.Repeat("why ", 1<<14)
 		many = append(many, r)
 	}
-	if text := withRanges(many).fullPool(); len(text) > 2*mostInNote+256 || !strings.Contains(text, "; and 9") {
+	if text := withRanges(many).fullPool(); len(text) > 2*report.MostInNote+256 || !strings.Contains(text, "; and 9") {
 		t.Errorf("%d bytes: %q", len(text), text)
 	}
 }
@@ -87,34 +89,34 @@ func TestFullPoolIsShown(t *testing.T) {
 // TestFullPoolEvents: each range that begins to wait for memory is told of once, all of a server at
 // a time.
 func TestFullPoolEvents(t *testing.T) {
-	var events recorder
+	var events operatortest.Recorder
 	r := &DMIndexReconciler{base: base{events: &events}}
 	look := func(want int, ranges ...[]*rpcv1.OwnedRange) {
 		t.Helper()
-		if r.tellFullPool(withRanges(ranges...)); len(events.notes) != want {
-			t.Fatalf("%d events, want %d: %q", len(events.notes), want, events.notes)
+		if r.tellFullPool(withRanges(ranges...)); len(events.Notes) != want {
+			t.Fatalf("%d events, want %d: %q", len(events.Notes), want, events.Notes)
 		}
 	}
 	first, second, third := waitsForMemory("a", "m", 7), waitsForMemory("m", "", 7), waitsForMemory("m", "", 9)
 	look(0, []*rpcv1.OwnedRange{{State: "Taking", Epoch: 7}})
 	look(1, []*rpcv1.OwnedRange{first, second})
 	look(1, []*rpcv1.OwnedRange{first, second})
-	if want := `PoolFull: x-compute-0 finds no memory to take over, or to give back, keys ["a", "m"); ["m", end): raise quota in spec.memoryPools, or delete other keys`; events.notes[0] != want {
-		t.Errorf("got  %q\nwant %q", events.notes[0], want)
+	if want := `PoolFull: x-compute-0 finds no memory to take over, or to give back, keys ["a", "m"); ["m", end): raise quota in spec.memoryPools, or delete other keys`; events.Notes[0] != want {
+		t.Errorf("got  %q\nwant %q", events.Notes[0], want)
 	}
 	look(2, []*rpcv1.OwnedRange{first}, []*rpcv1.OwnedRange{third})
 	look(2, nil, []*rpcv1.OwnedRange{third})                        // it did not answer
 	look(2, []*rpcv1.OwnedRange{first}, []*rpcv1.OwnedRange{third}) // the recorder folds it
 
-	events = recorder{}
+	events = operatortest.Recorder{}
 	r = &DMIndexReconciler{base: base{events: &events}} // another operator, or one that starts anew
 	s := withRanges([]*rpcv1.OwnedRange{first})
-	condition(&s.index.Status.Conditions, 1, dmv1.ConditionDegraded, true, dmv1.ReasonPoolFull, "shown")
-	if r.tellFullPool(s); len(events.notes) != 0 {
-		t.Errorf("told of by somebody else: %q", events.notes)
+	report.SetCondition(&s.index.Status.Conditions, 1, dmv1.ConditionDegraded, true, dmv1.ReasonPoolFull, "shown")
+	if r.tellFullPool(s); len(events.Notes) != 0 {
+		t.Errorf("told of by somebody else: %q", events.Notes)
 	}
 	s.compute[0].described.Ranges[0] = third
-	if r.tellFullPool(s); len(events.notes) != 1 {
-		t.Errorf("another range that waits: %q", events.notes)
+	if r.tellFullPool(s); len(events.Notes) != 1 {
+		t.Errorf("another range that waits: %q", events.Notes)
 	}
 }

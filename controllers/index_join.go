@@ -16,6 +16,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -146,7 +147,7 @@ func (r *DMIndexReconciler) turn(ctx context.Context, s *indexScope, m memorySer
 	if err := r.writeJoined(ctx, s, joined); err != nil {
 		return err
 	}
-	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, reason, action("Join", uint64(m.id)), "memory server %d (pod %s) %s", m.id, m.pod, note)
+	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, reason, report.Numbered("Join", uint64(m.id)), "memory server %d (pod %s) %s", m.id, m.pod, note)
 	return nil
 }
 
@@ -206,7 +207,7 @@ func behindText(behind []*rpcv1.ClientUse) string {
 	for _, c := range behind {
 		list = append(list, cmp.Or(c.Name, fmt.Sprintf("client %d", c.Client)))
 	}
-	return fmt.Sprintf("%s do not reach it yet; if that lasts, their image does not know how, or the network is in the way", some(list))
+	return fmt.Sprintf("%s do not reach it yet; if that lasts, their image does not know how, or the network is in the way", report.Listed(list))
 }
 
 // fenceAtNew fences at a server that joins the clients that it knows and the home does not know to

@@ -7,6 +7,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 )
 
@@ -56,7 +57,7 @@ func TestKeyNames(t *testing.T) {
 
 // TestTakeOversHideKeys: an event that names keys names their digests.
 func TestTakeOversHideKeys(t *testing.T) {
-	var events recorder
+	var events operatortest.Recorder
 	r := &DMIndexReconciler{base: base{events: &events}}
 	s := withRanges(nil)
 	s.index.Spec.Security.ShowKeys = false
@@ -64,7 +65,7 @@ func TestTakeOversHideKeys(t *testing.T) {
 		Ranges: []*rpcv1.OwnedRange{waitsForMemory("customer", "", 7)}}
 	r.tellTakeOvers(t.Context(), s)
 	r.tellFullPool(s)
-	if all := strings.Join(events.notes, "\n"); len(events.notes) != 2 || strings.Contains(all, "customer") || !strings.Contains(all, s.keys().span([]byte("customer"), nil)) {
-		t.Errorf("%q", events.notes)
+	if all := strings.Join(events.Notes, "\n"); len(events.Notes) != 2 || strings.Contains(all, "customer") || !strings.Contains(all, s.keys().span([]byte("customer"), nil)) {
+		t.Errorf("%q", events.Notes)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -234,10 +235,10 @@ func (r *DMIndexReconciler) drain(ctx context.Context, s *indexScope, server par
 }
 
 // logsDrain reports whether it was not logged yet that a server is drained.
-func (s *indexScope) logsDrain(l *logged, pod string) bool {
+func (s *indexScope) logsDrain(l *report.Logged, pod string) bool {
 	for _, c := range s.compute {
 		if c.pod.Name == pod {
-			return l.once(c.pod.UID, "drain")
+			return l.Once(c.pod.UID, "drain")
 		}
 	}
 	return false

@@ -12,26 +12,16 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/controllers/internal/serverstest"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
-
-// pod is one that runs and is ready.
-func pod(name string, id int) *corev1.Pod {
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-of-" + name), Labels: map[string]string{dmv1.LabelServerID: fmt.Sprint(id)}},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "127.0.0.1",
-			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
-	}
-}
 
 // heldBy are the holdings of servers that are through with a map.
 func heldBy(m *partition.Map) (held []*rpcv1.Holding) {
@@ -62,7 +52,7 @@ func newMoving(ctx context.Context, t *testing.T, older bool) *moving {
 	begin := time.Now()
 	m := &moving{t: t, fleet: serverstest.New(), ended: make(chan struct{})}
 	m.fleet.Older = older
-	m.r = &DMIndexReconciler{base: base{dialer: m.fleet, events: &recorder{}, now: time.Now, remembered: newRemembered(begin), handovers: newHandovers(m.fleet)}}
+	m.r = &DMIndexReconciler{base: base{dialer: m.fleet, events: &operatortest.Recorder{}, now: time.Now, remembered: newRemembered(begin), handovers: newHandovers(m.fleet)}}
 	go func() {
 		defer close(m.ended)
 		_ = m.r.handovers.Start(ctx) // never fails
@@ -72,12 +62,12 @@ func newMoving(ctx context.Context, t *testing.T, older bool) *moving {
 		led = m.r.handovers.ctx != nil
 		m.r.handovers.mu.Unlock()
 	}
-	home := pod("x-memory-0", 0)
+	home := operatortest.Pod("x-memory-0", 0)
 	s := &indexScope{index: &dmv1.DMIndex{}, gathered: begin, verdict: memoryVerdict{servers: []memoryServer{{id: build.MemoryServerID(0, 0), pod: home.Name}}}}
 	s.index.Name, s.index.UID, s.index.Spec.Key.Type = "x", "uid", "Uint64"
 	s.memoryPools = []memoryPoolOfIndex{{authority: &pki.Authority{}, pods: []*corev1.Pod{home}, described: map[int]*rpcv1.DescribeMemoryReply{0: {}}}}
 	for id := range 4 {
-		s.compute = append(s.compute, computeServer{pod: pod(fmt.Sprint("x-compute-", id), id), described: &rpcv1.DescribeComputeReply{Index: "uid", Owned: true}})
+		s.compute = append(s.compute, computeServer{pod: operatortest.Pod(fmt.Sprint("x-compute-", id), id), described: &rpcv1.DescribeComputeReply{Index: "uid", Owned: true}})
 	}
 	s.view.Desired, s.index.Spec.Partitioning.AtomicPrefix = 4, "}"
 	if s.observe(begin); s.view.AtomicPrefix != "}" {

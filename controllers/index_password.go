@@ -17,6 +17,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
 
@@ -77,9 +78,9 @@ func (r *DMIndexReconciler) keepPasswords(ctx context.Context, s *indexScope) er
 		if stored.Next == "" {
 			r.events.Eventf(s.index, conn, corev1.EventTypeNormal, dmv1.ReasonRotatingPassword, "RotatePassword",
 				"a new password is given to the compute servers first; the Secret %s has it when all of them know it", conn.Name)
-		} else if late := s.withoutACL(step.acl); r.logged.once(s.index.UID, "password "+strings.Join(late, " ")) {
+		} else if late := s.withoutACL(step.acl); r.logged.Once(s.index.UID, "password "+strings.Join(late, " ")) {
 			r.events.Eventf(s.index, conn, corev1.EventTypeNormal, dmv1.ReasonRotatingPassword, "RotatePassword",
-				"waiting for %s to read the new password", some(late))
+				"waiting for %s to read the new password", report.Listed(late))
 		}
 	}
 	return nil

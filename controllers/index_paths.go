@@ -6,6 +6,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
 // paths are those of a compute server to the memory servers, as the status shows them. One that
@@ -33,7 +34,7 @@ func pathsOf(list []*rpcv1.MemoryPath) (paths []dmv1.MemoryPath) {
 		if p.Provider == config.TransportIBV {
 			transport = dmv1.TransportRDMA
 		}
-		device := cut(p.Device, longestDevice)
+		device := report.Cut(p.Device, longestDevice)
 		i := slices.IndexFunc(paths, func(q dmv1.MemoryPath) bool { return q.Transport == transport && q.Device == device })
 		if i < 0 {
 			if len(paths) == dmv1.MaxShownPaths {

@@ -14,6 +14,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -80,10 +81,10 @@ func (s *indexScope) summarizeConflict(err error) {
 	conditions, generation := &s.index.Status.Conditions, s.index.Generation
 	_, message := outcome.Explain(err)
 	for _, kind := range []string{dmv1.ConditionProgressing, dmv1.ConditionDegraded} {
-		condition(conditions, generation, kind, true, dmv1.ReasonStateConflict, message)
+		report.SetCondition(conditions, generation, kind, true, dmv1.ReasonStateConflict, message)
 	}
 	if apimeta.FindStatusCondition(*conditions, dmv1.ConditionAvailable) == nil {
-		condition(conditions, generation, dmv1.ConditionAvailable, false, dmv1.ReasonStateConflict, message)
+		report.SetCondition(conditions, generation, dmv1.ConditionAvailable, false, dmv1.ReasonStateConflict, message)
 	}
 }
 
@@ -101,7 +102,7 @@ func (s *indexScope) memoryState(m memoryServer, before []dmv1.IndexMemoryServer
 		server.Transport = p.pool.Spec.Transport
 	}
 	for _, t := range d.GetTransports() {
-		server.Device = cmp.Or(server.Device, cut(t.Device, longestDevice))
+		server.Device = cmp.Or(server.Device, report.Cut(t.Device, longestDevice))
 	}
 	if use := useOf(d, identityOf(s.index)); use != nil {
 		server.QuotaChunks, server.UsedChunks, server.Locks = int64(use.QuotaChunks), int64(use.UsedChunks), int64(use.Locks)
@@ -157,7 +158,7 @@ func placement(use *rpcv1.IndexUse) dmv1.LockPlacement {
 }
 
 func (s *indexScope) computeState(c *computeServer, before []dmv1.IndexComputeServer) dmv1.IndexComputeServer {
-	server := dmv1.IndexComputeServer{ID: int64(c.id()), Pod: c.pod.Name, State: dmv1.ServerStarting, Paths: c.paths(before), Problem: cut(s.keys().text(c.problem), 1024)}
+	server := dmv1.IndexComputeServer{ID: int64(c.id()), Pod: c.pod.Name, State: dmv1.ServerStarting, Paths: c.paths(before), Problem: report.Cut(s.keys().text(c.problem), 1024)}
 	is, _ := ready(c.pod)
 	if d := c.described; d != nil && (d.Index != identityOf(s.index) || d.DataLost != "") {
 		is = false // its kubelet has not heard yet that it serves nothing
@@ -188,7 +189,7 @@ func (s *indexScope) conditions(err error, computeReady int) {
 	lost, away := s.verdict.with(dmv1.ServerLost), s.verdict.with(dmv1.ServerUnreachable)
 
 	set := func(kind string, is bool, reason, message string) {
-		condition(conditions, generation, kind, is, reason, message)
+		report.SetCondition(conditions, generation, kind, is, reason, message)
 	}
 	isLost, loss := len(lost) > 0 && s.verdict.recorded, "data was lost at "+names(lost)
 	if isLost {
@@ -272,7 +273,7 @@ func (s *indexScope) conditions(err error, computeReady int) {
 	default:
 		set(dmv1.ConditionDegraded, false, dmv1.ReasonAsDesired, "")
 	}
-	pausedCondition(conditions, generation, paused)
+	report.SetPaused(conditions, generation, paused)
 }
 
 // mirror is the part of a partition map that the status shows.
@@ -291,4 +292,15 @@ func mirror(m *partition.Map, names *keyNames) *dmv1.PartitionMap {
 		shown.Ranges = append(shown.Ranges, at)
 	}
 	return shown
+}
+
+// holdIndex is a status with the figures of an earlier one.
+func holdIndex(status, before *dmv1.DMIndexStatus) *dmv1.DMIndexStatus {
+	held := status.DeepCopy()
+	for i := range held.MemoryServers {
+		if m := &held.MemoryServers[i]; i < len(before.MemoryServers) && before.MemoryServers[i].ID == m.ID {
+			m.UsedChunks = before.MemoryServers[i].UsedChunks
+		}
+	}
+	return held
 }

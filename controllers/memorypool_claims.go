@@ -158,7 +158,7 @@ func (r *DMMemoryPoolReconciler) makeClaim(ctx context.Context, s *memoryPoolSco
 		return nil
 	}
 	c := build.Claim(s.pool, id, volume)
-	c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kindOf(s.pool))}
+	c.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kube.KindOf(s.pool))}
 	if err := r.Create(ctx, c, kube.Owner); err != nil {
 		return err
 	}

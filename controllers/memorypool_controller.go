@@ -21,6 +21,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
 // annotationRestarted of a memory pod is when its image was last changed in place.
@@ -85,7 +86,7 @@ func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 		return outcome.Result(err)
 	}
 	s.summarize(err)
-	if err := writeStatus(ctx, &r.base, s.pool, before, &s.pool.Status, holdMemoryPool(&s.pool.Status, before)); err != nil {
+	if err := report.WriteStatus(ctx, &r.Writer, r.figures, r.now(), s.pool, before, &s.pool.Status, holdMemoryPool(&s.pool.Status, before)); err != nil {
 		return ctrl.Result{}, err
 	}
 	after, failed := outcome.Result(err)

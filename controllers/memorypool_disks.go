@@ -15,6 +15,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
@@ -199,7 +200,7 @@ func (r *DMMemoryPoolReconciler) tellLoss(ctx context.Context, s *memoryPoolScop
 		return
 	}
 	p := s.pods[i]
-	r.events.Eventf(s.pool, p, corev1.EventTypeWarning, "LossAccepted", action("AcceptLoss", uint64(id)),
+	r.events.Eventf(s.pool, p, corev1.EventTypeWarning, "LossAccepted", report.Numbered("AcceptLoss", uint64(id)),
 		"pod %s opened its disk, which may lack what was acknowledged before its node stopped; all clients of before are fenced", p.Name)
 	logf.FromContext(ctx).Info("accept loss", "pod", p.Name, "reason", "annotation "+dmv1.AnnotationAcceptLoss+" of the pool names it")
 }

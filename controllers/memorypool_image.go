@@ -102,7 +102,7 @@ func (r *DMMemoryPoolReconciler) keepProbes(ctx context.Context, s *memoryPoolSc
 			continue
 		}
 		probe := build.ImageProbe(s.pool, p, a.probe, s.image)
-		probe.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kindOf(s.pool))}
+		probe.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kube.KindOf(s.pool))}
 		asUser(&r.base, &probe.Spec)
 		switch err := r.Create(ctx, probe); {
 		case apierrors.IsAlreadyExists(err):

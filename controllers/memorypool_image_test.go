@@ -21,24 +21,25 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 )
 
 // TestImageIsProven: a server's image is changed only after a probe of the wanted image has ended
 // well on the server's node, and probes that nobody waits for are deleted.
 func TestImageIsProven(t *testing.T) {
 	pods := []memoryPodView{
-		{id: 0, ready: true, readySince: noon.Add(-time.Hour), image: "b", node: "x"},
-		{id: 1, ready: true, readySince: noon.Add(-time.Hour), image: "a", node: "y"},
+		{id: 0, ready: true, readySince: operatortest.Noon.Add(-time.Hour), image: "b", node: "x"},
+		{id: 1, ready: true, readySince: operatortest.Noon.Add(-time.Hour), image: "a", node: "y"},
 	}
 	f := func(name, image, want string, probes ...imageProbeView) {
 		t.Helper()
-		a := decideMemoryPool(memoryPoolView{servers: 2, image: image, now: noon, pods: pods, probes: probes})
+		a := decideMemoryPool(memoryPoolView{servers: 2, image: image, now: operatortest.Noon, pods: pods, probes: probes})
 		if got := fmt.Sprintf("probe %d restart %d drop %v", a.probe, a.restart, a.drop); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
 	}
 	probe := func(change func(*imageProbeView)) imageProbeView {
-		p := imageProbeView{id: 1, image: "b", node: "y", made: noon.Add(-time.Hour)}
+		p := imageProbeView{id: 1, image: "b", node: "y", made: operatortest.Noon.Add(-time.Hour)}
 		change(&p)
 		return p
 	}
@@ -49,7 +50,7 @@ func TestImageIsProven(t *testing.T) {
 	f("proven elsewhere", "b", "probe -1 restart -1 drop [0]", probe(func(p *imageProbeView) { p.proven, p.node = true, "x" }))
 	f("another image is proven", "b", "probe -1 restart -1 drop [0]", probe(func(p *imageProbeView) { p.proven, p.image = true, "c" }))
 	f("that goes", "b", "probe -1 restart -1 drop []", probe(func(p *imageProbeView) { p.proven, p.image, p.going = true, "c", true }))
-	f("it failed just now", "b", "probe -1 restart -1 drop []", probe(func(p *imageProbeView) { p.failed, p.made = true, noon }))
+	f("it failed just now", "b", "probe -1 restart -1 drop []", probe(func(p *imageProbeView) { p.failed, p.made = true, operatortest.Noon }))
 	f("it failed a while ago", "b", "probe -1 restart -1 drop [0]", probe(func(p *imageProbeView) { p.failed = true }))
 	f("of a server that has its image, or is gone", "b", "probe -1 restart 1 drop [0 2]",
 		probe(func(p *imageProbeView) { p.id, p.node, p.proven = 0, "x", true }), proven, probe(func(p *imageProbeView) { p.id = 7 }))
@@ -70,13 +71,13 @@ func poolOf(t *testing.T, hooks interceptor.Funcs, now *time.Time) (*DMMemoryPoo
 		}
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).WithStatusSubresource(&corev1.Pod{}).WithInterceptorFuncs(hooks).Build()
-	return &DMMemoryPoolReconciler{base{Writer: kube.Writer{Client: c, Live: c}, events: &lastNote{}, spare: newSpareIDs(), now: func() time.Time { return *now }}}, pool
+	return &DMMemoryPoolReconciler{base{stateWriter: stateWriter{kube.Writer{Client: c, Live: c}}, events: &operatortest.LastNote{}, spare: newSpareIDs(), now: func() time.Time { return *now }}}, pool
 }
 
 // TestProbeThatCannotBeMade: where no probe can be made, lost servers are replaced all the same. A
 // probe that the cache does not have is in nobody's way.
 func TestProbeThatCannotBeMade(t *testing.T) {
-	full, now := false, noon
+	full, now := false, operatortest.Noon
 	r, pool := poolOf(t, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 		if full && o.GetLabels()[dmv1.LabelComponent] == dmv1.ComponentProbe {
 			return apierrors.NewForbidden(corev1.Resource("pods"), o.GetName(), errors.New("exceeded quota"))
@@ -133,29 +134,29 @@ func TestIdleServers(t *testing.T) {
 		p := &corev1.Pod{}
 		p.Status.Phase = corev1.PodRunning
 		p.Status.Conditions = []corev1.PodCondition{
-			{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(noon.Add(-time.Hour))},
-			{Type: corev1.ContainersReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(noon.Add(-time.Hour))},
+			{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(operatortest.Noon.Add(-time.Hour))},
+			{Type: corev1.ContainersReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(operatortest.Noon.Add(-time.Hour))},
 		}
 		change(p)
-		return idle(p, noon)
+		return idle(p, operatortest.Noon)
 	}
 	if !is(func(*corev1.Pod) {}) ||
 		is(func(p *corev1.Pod) { p.Status.Conditions[1].Status = corev1.ConditionTrue }) ||
 		is(func(p *corev1.Pod) {
-			p.Status.Conditions[1].LastTransitionTime = metav1.NewTime(noon.Add(-restartLimit))
+			p.Status.Conditions[1].LastTransitionTime = metav1.NewTime(operatortest.Noon.Add(-restartLimit))
 		}) ||
 		is(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }) {
 		t.Error("who is idle")
 	}
-	pods := []memoryPodView{{id: 0, image: "b", idle: true, node: "x"}, {id: 1, image: "a", ready: true, readySince: noon, node: "y"}}
-	if a := decideMemoryPool(memoryPoolView{servers: 2, image: "a", now: noon, pods: pods}); a.probe != 0 {
+	pods := []memoryPodView{{id: 0, image: "b", idle: true, node: "x"}, {id: 1, image: "a", ready: true, readySince: operatortest.Noon, node: "y"}}
+	if a := decideMemoryPool(memoryPoolView{servers: 2, image: "a", now: operatortest.Noon, pods: pods}); a.probe != 0 {
 		t.Errorf("back to the former image: probe %d", a.probe)
 	}
-	if a := decideMemoryPool(memoryPoolView{servers: 2, image: "b", now: noon, pods: pods}); a.probe != -1 {
+	if a := decideMemoryPool(memoryPoolView{servers: 2, image: "b", now: operatortest.Noon, pods: pods}); a.probe != -1 {
 		t.Errorf("the new image does not serve: probe %d", a.probe)
 	}
 	pods[1] = memoryPodView{id: 1, image: "b", stuck: true, node: "y"}
-	if a := decideMemoryPool(memoryPoolView{servers: 2, image: "a", now: noon, pods: pods}); a.probe != 1 {
+	if a := decideMemoryPool(memoryPoolView{servers: 2, image: "a", now: operatortest.Noon, pods: pods}); a.probe != 1 {
 		t.Errorf("one does not run: probe %d", a.probe)
 	}
 }
@@ -195,13 +196,13 @@ func TestProbeProblems(t *testing.T) {
 	f := func(state corev1.ContainerState, want string) {
 		t.Helper()
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: dmv1.ComponentProbe, State: state}}
-		s := &memoryPoolScope{pool: pool, image: "i", looked: noon, probes: []*corev1.Pod{p}}
+		s := &memoryPoolScope{pool: pool, image: "i", looked: operatortest.Noon, probes: []*corev1.Pod{p}}
 		if got := s.imageProblem(); !strings.Contains(got, want) || want == "" && got != "" {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-	f(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(noon.Add(-time.Minute))}}, "does not end: is i an image of dmindex?")
-	f(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(noon)}}, "")
+	f(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(operatortest.Noon.Add(-time.Minute))}}, "does not end: is i an image of dmindex?")
+	f(corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(operatortest.Noon)}}, "")
 	f(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}}, "without new: add its credentials")
 }
 
@@ -239,7 +240,7 @@ func TestImageThatIsRewritten(t *testing.T) {
 				return c.Patch(ctx, o, patch, options...)
 			},
 		}
-		now := noon
+		now := operatortest.Noon
 		r, pool := poolOf(t, hooks, &now)
 		patched := 0
 		look := func(image string) (s *memoryPoolScope) {

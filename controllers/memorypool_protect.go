@@ -19,6 +19,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
 // memoryPoolUse is who would lose what with a memory pool.
@@ -281,7 +282,7 @@ func (s *memoryPoolScope) protectedCondition() {
 	if names := s.unknownLosses(); len(names) > 0 {
 		message += fmt.Sprintf("; annotation %s names %s, and no server of the pool that has a disk has such a name", dmv1.AnnotationAcceptLoss, strings.Join(names, ", "))
 	}
-	condition(&s.pool.Status.Conditions, s.pool.Generation, dmv1.ConditionProtected, len(kept) > 0, reason, message)
+	report.SetCondition(&s.pool.Status.Conditions, s.pool.Generation, dmv1.ConditionProtected, len(kept) > 0, reason, message)
 }
 
 // usesMemoryPool reports whether an index holds memory of a pool.

@@ -13,6 +13,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
 // summarize writes what was found into the pool's status.
@@ -48,8 +49,8 @@ func (s *memoryPoolScope) summarize(err error) {
 		// Other troubles, or that all servers answer for now, come second.
 		reason, message = grave[0].reason, grave[0].message+"; "+message
 	}
-	condition(&status.Conditions, generation, dmv1.ConditionPoolReady, all, reason, message)
-	pausedCondition(&status.Conditions, generation, s.pool.Spec.Paused)
+	report.SetCondition(&status.Conditions, generation, dmv1.ConditionPoolReady, all, reason, message)
+	report.SetPaused(&status.Conditions, generation, s.pool.Spec.Paused)
 	s.protectedCondition()
 	s.showVolumes()
 	if err == nil {
@@ -91,7 +92,7 @@ func (s *memoryPoolScope) account() (answering int) {
 		if going(p) {
 			continue
 		}
-		state := dmv1.MemoryServerState{Pod: p.Name, Node: p.Spec.NodeName, Claim: s.claimOf(p), Problem: cut(s.problems[volumeOf(p)], 1024), KeptFor: s.keeps(p)}
+		state := dmv1.MemoryServerState{Pod: p.Name, Node: p.Spec.NodeName, Claim: s.claimOf(p), Problem: report.Cut(s.problems[volumeOf(p)], 1024), KeptFor: s.keeps(p)}
 		if s.isMoved(p) {
 			state.KeptFor = nil // a drain shall try again: its refusal by the budget says so
 		}
@@ -129,7 +130,7 @@ func (s *memoryPoolScope) serverState(state *dmv1.MemoryServerState, d *rpcv1.De
 	state.Chunks, state.ChunksGranted, state.ChunksUsed = int64(d.ChunksTotal), int64(d.ChunksGranted), int64(d.ChunksUsed)
 	state.Locks, state.LocksGranted, state.OnChipLocks = int64(d.LocksTotal), int64(d.LocksGranted), int64(d.OnChipBytes/2)
 	for _, t := range d.Transports {
-		state.Device = cmp.Or(state.Device, cut(t.Device, longestDevice))
+		state.Device = cmp.Or(state.Device, report.Cut(t.Device, longestDevice))
 	}
 	for _, use := range d.Indexes {
 		g := grants[use.Index]
@@ -153,3 +154,25 @@ func objectOf(identity string) string {
 }
 
 func size(bytes uint64) string { return resource.NewQuantity(int64(bytes), resource.BinarySI).String() }
+
+// holdMemoryPool is the same of a memory pool.
+func holdMemoryPool(status, before *dmv1.DMMemoryPoolStatus) *dmv1.DMMemoryPoolStatus {
+	held := status.DeepCopy()
+	held.Used = before.Used
+	for i := range held.Servers {
+		if m := &held.Servers[i]; i < len(before.Servers) && before.Servers[i].Pod == m.Pod {
+			m.ChunksUsed = before.Servers[i].ChunksUsed
+		}
+	}
+	for i := range held.Volumes {
+		if v := &held.Volumes[i]; i < len(before.Volumes) && before.Volumes[i].ID == v.ID && before.Volumes[i].Percent > 0 && v.Percent > 0 {
+			v.Percent = before.Volumes[i].Percent
+		}
+	}
+	for i := range held.Grants {
+		if g := &held.Grants[i]; i < len(before.Grants) && before.Grants[i].Identity == g.Identity {
+			g.ChunksUsed = before.Grants[i].ChunksUsed
+		}
+	}
+	return held
+}

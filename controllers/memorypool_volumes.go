@@ -20,6 +20,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/volumes"
@@ -305,7 +306,7 @@ func (r *DMMemoryPoolReconciler) tellView(ctx context.Context, s *memoryPoolScop
 		if p := v.podOf(about.UID); p != nil {
 			related = p
 		}
-		r.events.Eventf(s.pool, related, kind, reason, action(verb, uint64(v.number)), note, args...)
+		r.events.Eventf(s.pool, related, kind, reason, report.Numbered(verb, uint64(v.number)), note, args...)
 	}
 	was := v.view
 	switch {

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
 // TestBackupMetrics: the newest backup that is over counts, of each schedule and of those by hand,
@@ -33,7 +34,7 @@ func TestBackupMetrics(t *testing.T) {
 			}
 			b.Annotations = map[string]string{dmv1.AnnotationBackup: string(text)}
 		case dmv1.BackupFailed:
-			condition(&b.Status.Conditions, 1, dmv1.ConditionFailed, true, dmv1.ReasonDumpFailed, "")
+			report.SetCondition(&b.Status.Conditions, 1, dmv1.ConditionFailed, true, dmv1.ReasonDumpFailed, "")
 		case dmv1.BackupDeleting:
 			b.DeletionTimestamp = &b.CreationTimestamp
 		}

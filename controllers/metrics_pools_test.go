@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 )
 
 // TestPoolMetrics: what the status of a memory pool says is shown, with how many copies are wanted
@@ -32,7 +33,7 @@ func TestPoolMetrics(t *testing.T) {
 	}
 	replicated := dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "shop"}}
 	replicated.Spec.Durability, replicated.Spec.MemoryPools = dmv1.DurabilityReplicated, []dmv1.IndexMemoryPool{{Name: "memory"}}
-	going := dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "gone", Namespace: "shop", DeletionTimestamp: &metav1.Time{Time: noon}}}
+	going := dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "gone", Namespace: "shop", DeletionTimestamp: &metav1.Time{Time: operatortest.Noon}}}
 	going.Spec.Durability, going.Spec.MemoryPools = dmv1.DurabilityReplicated, []dmv1.IndexMemoryPool{{Name: "memory", Ref: &dmv1.LocalReference{Name: "one"}}}
 
 	elected := make(chan struct{})

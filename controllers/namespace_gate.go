@@ -12,6 +12,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
 // gate reconciles objects of the namespaces that this operator looks after, and no others
@@ -19,7 +20,7 @@ import (
 type gate struct {
 	reconcile.Reconciler
 	leases *namespaceLeases
-	events events
+	events report.Events
 	reader client.Reader
 	kind   client.Object // an empty one
 }

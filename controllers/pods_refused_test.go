@@ -7,23 +7,25 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 )
 
 // TestAfterRefusal: each pod that a kubelet refuses makes the next one wait twice as long, up to a
 // limit, until one runs.
 func TestAfterRefusal(t *testing.T) {
 	refused := func(id int, before time.Duration) podAttempt {
-		return podAttempt{id: id, refused: true, ended: true, created: noon.Add(-before)}
+		return podAttempt{id: id, refused: true, ended: true, created: operatortest.Noon.Add(-before)}
 	}
 	running := func(id int, before time.Duration) podAttempt {
-		return podAttempt{id: id, running: true, created: noon.Add(-before)}
+		return podAttempt{id: id, running: true, created: operatortest.Noon.Add(-before)}
 	}
 	f := func(name, want string, create int, pods ...podAttempt) {
 		t.Helper()
-		create, remove, next := replaceRefused(pods, create, nil, noon)
+		create, remove, next := replaceRefused(pods, create, nil, operatortest.Noon)
 		wait := time.Duration(0)
-		if next.After(noon) {
-			wait = next.Sub(noon)
+		if next.After(operatortest.Noon) {
+			wait = next.Sub(operatortest.Noon)
 		}
 		if got := fmt.Sprintf("create %d remove %v wait %v", create, remove, wait); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
@@ -59,13 +61,13 @@ func TestRefusedByKubelet(t *testing.T) {
 		p.Status.ContainerStatuses = []corev1.ContainerStatus{{ContainerID: "containerd://1"}}
 	})
 	f("runs", false, func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning })
-	f("is deleted", false, func(p *corev1.Pod) { now := metav1.NewTime(noon); p.DeletionTimestamp = &now })
+	f("is deleted", false, func(p *corev1.Pod) { now := metav1.NewTime(operatortest.Noon); p.DeletionTimestamp = &now })
 	f("has no node", false, func(p *corev1.Pod) { p.Spec.NodeName = "" })
-	h := refusal([]*corev1.Pod{pod}, noon.Add(time.Minute), noon)
+	h := refusal([]*corev1.Pod{pod}, operatortest.Noon.Add(time.Minute), operatortest.Noon)
 	if want := "the kubelet of node n refused pod p-1 (UnexpectedAdmissionError): no healthy devices; the next one is made at 2026-11-21T12:01:00Z"; h == nil || h.Message != want || h.After != time.Minute {
 		t.Errorf("%+v", h)
 	}
-	if h := refusal([]*corev1.Pod{pod}, noon, noon); h != nil {
+	if h := refusal([]*corev1.Pod{pod}, operatortest.Noon, operatortest.Noon); h != nil {
 		t.Errorf("its time has come: %+v", h)
 	}
 }

@@ -7,10 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"helm.sh/helm/v4/pkg/strvals"
 	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/yaml"
-
-	"helm.sh/helm/v4/pkg/strvals"
 
 	"github.com/dmindex/dmindex/controllers/internal/charttest"
 )

@@ -19,6 +19,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
 
@@ -201,8 +202,8 @@ func tellAuthority(b *base, owner client.Object, secret *corev1.Secret, step aut
 	case step.retire:
 		tell(dmv1.ReasonRotatedAuthority, "the former certificate authority is not trusted any more")
 	case len(step.waitsFor) > 0 && step.nextLook == 0:
-		if b.logged.once(owner.GetUID(), "authority "+strings.Join(step.waitsFor, " ")) {
-			tell(dmv1.ReasonRotatingAuthority, "waiting for %s to read the new certificate authority", some(step.waitsFor))
+		if b.logged.Once(owner.GetUID(), "authority "+strings.Join(step.waitsFor, " ")) {
+			tell(dmv1.ReasonRotatingAuthority, "waiting for %s to read the new certificate authority", report.Listed(step.waitsFor))
 		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/logs"
 	"github.com/dmindex/dmindex/pkg/partition"
@@ -150,9 +151,9 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		o.Concurrency = 16
 	}
 	b := base{
-		Writer: kube.Writer{Client: witnessed{mgr.GetClient()}, Live: witnessedReader{mgr.GetAPIReader()}},
-		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, anyUser: o.ClusterUserIDs, policies: o.NetworkPolicies, logs: o.ServerLogs, now: o.Now, settle: cmp.Or(o.Settle, partition.Settling), spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
-		events: shortNotes{mgr.GetEventRecorder("dmindex-operator")}, handovers: newHandovers(o.Dialer), watch: newVolumeWatch(o.Dialer, time.Now), nodes: newNodes(), logged: newLogged(), served: newServed(), figures: newFigures(), volumeEvents: &volumeEvents{},
+		stateWriter: stateWriter{kube.Writer{Client: witnessed{mgr.GetClient()}, Live: witnessedReader{mgr.GetAPIReader()}}},
+		dialer:      o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, anyUser: o.ClusterUserIDs, policies: o.NetworkPolicies, logs: o.ServerLogs, now: o.Now, settle: cmp.Or(o.Settle, partition.Settling), spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
+		events: report.ShortNotes{Events: mgr.GetEventRecorder("dmindex-operator")}, handovers: newHandovers(o.Dialer), watch: newVolumeWatch(o.Dialer, time.Now), nodes: newNodes(), logged: report.NewLogged(), served: newServed(), figures: report.NewFigures(), volumeEvents: &volumeEvents{},
 	}
 	if o.Holder != "" {
 		b.leases = newNamespaceLeases(o.Holder, mgr.GetAPIReader(), mgr.GetClient(), time.Now)

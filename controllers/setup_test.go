@@ -11,12 +11,13 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 )
 
 // TestComputePoolsOfAuthority: when the authority of a memory pool changes, the compute pools whose
 // servers trust it are looked at, and no others.
 func TestComputePoolsOfAuthority(t *testing.T) {
-	scheme := testScheme(t)
+	scheme := operatortest.Scheme(t)
 	index := func(name, memory string, compute ...string) *dmv1.DMIndex {
 		i := &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 		i.Spec.MemoryPools = []dmv1.IndexMemoryPool{{Name: "a"}, {Ref: &dmv1.LocalReference{Name: memory}}}
@@ -25,8 +26,8 @@ func TestComputePoolsOfAuthority(t *testing.T) {
 		}
 		return i
 	}
-	b := &base{Writer: kube.Writer{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
-		index("one", "shared", "x", "y"), index("two", "shared", "x"), index("other", "another", "x")).Build()}}
+	b := &base{stateWriter: stateWriter{kube.Writer{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		index("one", "shared", "x", "y"), index("two", "shared", "x"), index("other", "another", "x")).Build()}}}
 	secret := func(name, owner, kind string) *corev1.Secret {
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 		if owner != "" {

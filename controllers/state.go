@@ -135,9 +135,12 @@ func adopts(object client.Object, values map[string]string) (bool, error) {
 	return false, nil
 }
 
+// stateWriter is a kube.Writer that keeps the state of what it writes: see above.
+type stateWriter struct{ kube.Writer }
+
 // keepState gives an object the annotations that are in force, here and at the API server, and
 // restores its record. It comes before everything that follows from them.
-func (b *base) keepState(ctx context.Context, object client.Object) error {
+func (b *stateWriter) keepState(ctx context.Context, object client.Object) error {
 	record, err := readRecord(ctx, b.Live, object)
 	if err != nil {
 		return err
@@ -153,7 +156,7 @@ func (b *base) keepState(ctx context.Context, object client.Object) error {
 // read: then it fails with a conflict, and whoever decided decides again. Of annotations that are
 // state the record is written as well. So it fails while the record of what was decided before is
 // not there: perhaps it cannot be made. Pools do without (goesOn).
-func (b *base) Annotate(ctx context.Context, object client.Object, values map[string]string) error {
+func (b *stateWriter) Annotate(ctx context.Context, object client.Object, values map[string]string) error {
 	isState, changes := false, false
 	for _, key := range stateOf(object) {
 		value, is := values[key]
@@ -207,7 +210,7 @@ var errNoRecord = errors.New("the record of what was decided cannot be made: rai
 
 // writeState writes what is behind: first the object, then the record, and each only if it is as it
 // was read.
-func (b *base) writeState(ctx context.Context, object client.Object, record *corev1.ConfigMap, s state.State) error {
+func (b *stateWriter) writeState(ctx context.Context, object client.Object, record *corev1.ConfigMap, s state.State) error {
 	if s.ObjectBehind {
 		if err := b.writeAnnotations(ctx, object, s); err != nil {
 			return fmt.Errorf("write down the state of %s: %w", object.GetName(), err)
@@ -224,7 +227,7 @@ func (b *base) writeState(ctx context.Context, object client.Object, record *cor
 }
 
 // writeAnnotations writes all of the state, whatever the object has of it at the API server.
-func (b *base) writeAnnotations(ctx context.Context, object client.Object, s state.State) error {
+func (b *stateWriter) writeAnnotations(ctx context.Context, object client.Object, s state.State) error {
 	annotations := map[string]any{dmv1.AnnotationState: state.Stamp(string(object.GetUID()), s.Sequence, s.Values)}
 	for _, key := range stateOf(object) {
 		annotations[key] = nil
@@ -241,9 +244,9 @@ func (b *base) writeAnnotations(ctx context.Context, object client.Object, s sta
 	return b.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), stateOwner)
 }
 
-func (b *base) writeRecord(ctx context.Context, object client.Object, record *corev1.ConfigMap, s state.State) error {
+func (b *stateWriter) writeRecord(ctx context.Context, object client.Object, record *corev1.ConfigMap, s state.State) error {
 	uid := object.GetUID()
-	desired := build.StateRecord(kindOf(object).Kind, object.GetName(), object.GetNamespace(), uid, state.Stamp(string(uid), s.Sequence, s.Values), s.Values)
+	desired := build.StateRecord(kube.KindOf(object).Kind, object.GetName(), object.GetNamespace(), uid, state.Stamp(string(uid), s.Sequence, s.Values), s.Values)
 	if err := ctrl.SetControllerReference(object, desired, b.Scheme()); err != nil {
 		return err
 	}
@@ -252,7 +255,7 @@ func (b *base) writeRecord(ctx context.Context, object client.Object, record *co
 		switch {
 		case apierrors.IsAlreadyExists(err): // another operator was faster
 			err = apierrors.NewConflict(corev1.Resource("configmaps"), desired.Name, err)
-		case err != nil && refused(err):
+		case err != nil && kube.Refused(err):
 			err = fmt.Errorf("%w: %w", errNoRecord, err)
 		}
 		return err

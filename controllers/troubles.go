@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
 // The cause that keeps a pod from running is known at the pod, or where the pod was to be made.
@@ -87,7 +88,7 @@ func failing(pods []*corev1.Pod) string {
 // for it. Its program says there why it ended.
 func lastLine(text string) string {
 	text = strings.TrimSpace(text)
-	return cut(text[strings.LastIndexByte(text, '\n')+1:], 768)
+	return report.Cut(text[strings.LastIndexByte(text, '\n')+1:], 768)
 }
 
 // waits are what kubelets call a container that is on its way.

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
 // tells gives the operator of m an event recorder as it has on Kubernetes, and returns what waits
@@ -32,7 +33,7 @@ func (m *movingPool) tells() (said func(n int) string) {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(stop)
-	m.r.events = shortNotes{b.NewRecorder(m.r.Scheme(), "test")}
+	m.r.events = report.ShortNotes{Events: b.NewRecorder(m.r.Scheme(), "test")}
 	return func(n int) string {
 		var texts []string
 		for range n {

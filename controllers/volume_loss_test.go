@@ -13,6 +13,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/volumes"
@@ -127,7 +128,7 @@ func TestForgottenCopy(t *testing.T) {
 // kept its pod from all nodes for minutes.
 func TestTiedDisk(t *testing.T) {
 	pending := func(age time.Duration, node string) *corev1.Pod {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pool-1024", CreationTimestamp: metav1.NewTime(noon.Add(-age))}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pool-1024", CreationTimestamp: metav1.NewTime(operatortest.Noon.Add(-age))}}
 		p.Spec.NodeName, p.Status.Phase = node, corev1.PodPending
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "no node has the disk"}}
 		return p
@@ -156,13 +157,13 @@ func TestTiedDisk(t *testing.T) {
 		{"for long", claim("pv", corev1.ClaimBound), waits, true},
 	} {
 		c := &volumeCopy{uid: "c", name: "pool-1024", claim: x.claim, pod: x.pod}
-		if got := c.isTied(noon); got != x.tied {
+		if got := c.isTied(operatortest.Noon); got != x.tied {
 			t.Errorf("%s: tied %v", x.name, got)
 		}
 	}
 	pool := &dmv1.DMMemoryPool{}
 	pool.Spec.Copies = 2
-	s := &memoryPoolScope{pool: pool, looked: noon, record: volumeRecord{Views: map[int]volumeView{0: {Number: 3, Primary: volumeProc{UID: "c"}}}}}
+	s := &memoryPoolScope{pool: pool, looked: operatortest.Noon, record: volumeRecord{Views: map[int]volumeView{0: {Number: 3, Primary: volumeProc{UID: "c"}}}}}
 	c := &volumeCopy{uid: "c", name: "pool-0", claim: claim("pv", corev1.ClaimLost)}
 	if s.leavesNode(c, 0) {
 		t.Error("the primary leaves its disk")

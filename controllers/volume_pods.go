@@ -88,7 +88,7 @@ func (r *DMMemoryPoolReconciler) makePod(ctx context.Context, s *memoryPoolScope
 	pod := build.MemoryCopy(s.pool, id, v.number, image, s.claims[id])
 	build.UseLog(pod, s.log)
 	pod.Annotations[dmv1.AnnotationTLS], pod.Annotations[dmv1.AnnotationTemplate] = tls, s.template
-	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kindOf(s.pool))}
+	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kube.KindOf(s.pool))}
 	s.tellDisk(pod)
 	if err := equip(&r.base, s.pool, pod, &s.pool.Spec.Pod); err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
 // copyPod is a pod of pool "pool" that was made for a volume; its UID is "u" and its number.
@@ -137,9 +138,9 @@ func TestCacheBehindMove(t *testing.T) {
 		t.Helper()
 		pool := &dmv1.DMMemoryPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", Namespace: "ns", UID: "pool-uid", Annotations: map[string]string{}}}
 		pool.Annotations[dmv1.AnnotationVolumes] = recorded.String()
-		condition(&pool.Status.Conditions, 1, dmv1.ConditionPoolReady, true, dmv1.ReasonAsDesired, "")
+		report.SetCondition(&pool.Status.Conditions, 1, dmv1.ConditionPoolReady, true, dmv1.ReasonAsDesired, "")
 		live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(pods, pool)...).WithStatusSubresource(pool).Build()
-		r := &DMIndexReconciler{base: base{Writer: kube.Writer{Client: live, Live: witnessedReader{live}}}}
+		r := &DMIndexReconciler{base: base{stateWriter: stateWriter{kube.Writer{Client: live, Live: witnessedReader{live}}}}}
 		s := &indexScope{index: &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}, memoryPools: []memoryPoolOfIndex{{pool: pool, record: known}}}
 		s.verdict = memoryVerdict{recorded: true, servers: []memoryServer{{id: 1, pod: known.podOf("pool", 0), state: dmv1.ServerLost, why: podGone}}}
 		r.confirmLoss(context.Background(), s, s.verdict.servers)

@@ -12,6 +12,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
@@ -42,7 +43,7 @@ func (s *memoryPoolScope) showVolumes() {
 		return
 	}
 	reason, message := worst(problems)
-	condition(&status.Conditions, s.pool.Generation, dmv1.ConditionDegraded, len(problems) > 0, cmp.Or(reason, dmv1.ReasonVolumesInSync), message)
+	report.SetCondition(&status.Conditions, s.pool.Generation, dmv1.ConditionDegraded, len(problems) > 0, cmp.Or(reason, dmv1.ReasonVolumesInSync), message)
 }
 
 // volumeProblem is why a volume, or an annotation about volumes, is not as it should be.
@@ -69,7 +70,7 @@ var gravity = map[string]int{dmv1.ReasonCopyMissing: 1, dmv1.ReasonNoNodeForCopy
 
 // status is the volume for people.
 func (v *volumeScope) status() dmv1.VolumeStatus {
-	shown := dmv1.VolumeStatus{ID: int32(v.number), View: int64(v.view.Number), Primary: v.view.Primary.Pod, State: dmv1.VolumeState(v.actions.Status), Message: cut(v.withNames(v.actions.Waiting), 512)}
+	shown := dmv1.VolumeStatus{ID: int32(v.number), View: int64(v.view.Number), Primary: v.view.Primary.Pod, State: dmv1.VolumeState(v.actions.Status), Message: report.Cut(v.withNames(v.actions.Waiting), 512)}
 	if v.view.Backup != nil {
 		shown.Backup = v.view.Backup.Pod
 	}

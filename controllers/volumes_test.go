@@ -19,7 +19,10 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/controllers/internal/serverstest"
 )
@@ -41,7 +44,7 @@ func newMovingPool(t *testing.T, hooks interceptor.Funcs) *movingPool {
 
 // newMovingPoolOf is a pool with another spec.
 func newMovingPoolOf(t *testing.T, hooks interceptor.Funcs, change func(*dmv1.DMMemoryPoolSpec)) *movingPool {
-	m := &movingPool{t: t, fleet: serverstest.New(), now: noon, image: "server:1"}
+	m := &movingPool{t: t, fleet: serverstest.New(), now: operatortest.Noon, image: "server:1"}
 	create := hooks.Create
 	hooks.Create = func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 		m.uids++
@@ -52,7 +55,7 @@ func newMovingPoolOf(t *testing.T, hooks interceptor.Funcs, change func(*dmv1.DM
 		return c.Create(ctx, o, options...)
 	}
 	r, pool := poolOf(t, hooks, &m.now)
-	r.dialer, r.logged, r.watch = m.fleet, newLogged(), newVolumeWatch(m.fleet, func() time.Time { return m.now })
+	r.dialer, r.logged, r.watch = m.fleet, report.NewLogged(), newVolumeWatch(m.fleet, func() time.Time { return m.now })
 	r.nodes, r.volumeEvents = newNodes(), &volumeEvents{}
 	m.r, m.pool = r, client.ObjectKeyFromObject(pool)
 	if err := r.Get(t.Context(), m.pool, pool); err != nil {
@@ -62,7 +65,7 @@ func newMovingPoolOf(t *testing.T, hooks interceptor.Funcs, change func(*dmv1.DM
 		t.Fatal("the pool cannot be changed")
 	}
 	m.restart()
-	own, err := pki.NewAuthority("pool", noon)
+	own, err := pki.NewAuthority("pool", operatortest.Noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +73,7 @@ func newMovingPoolOf(t *testing.T, hooks interceptor.Funcs, change func(*dmv1.DM
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaf, err := ca.Issue(build.MemoryLeaf(pool, true), noon)
+	leaf, err := ca.Issue(build.MemoryLeaf(pool, true), operatortest.Noon)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +81,7 @@ func newMovingPoolOf(t *testing.T, hooks interceptor.Funcs, change func(*dmv1.DM
 	if err != nil {
 		t.Fatal(err)
 	}
-	tls.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, kindOf(pool))}
+	tls.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, kube.KindOf(pool))}
 	if err := r.Create(t.Context(), tls); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +95,7 @@ func newMovingPoolOf(t *testing.T, hooks interceptor.Funcs, change func(*dmv1.DM
 		if p.Annotations[dmv1.AnnotationTemplate], err = templateOfMemory(pool); err != nil {
 			t.Fatal(err)
 		}
-		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, kindOf(pool))}
+		p.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pool, kube.KindOf(pool))}
 		if err := r.Create(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}

@@ -186,3 +186,8 @@ func Hash(value any) (string, error) {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:8]), nil
 }
+
+// Refused reports whether an object that was to be made is not there for certain.
+func Refused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsNotFound(err)
+}

@@ -1,32 +1,25 @@
-package controllers
+package report
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"k8s.io/apimachinery/pkg/runtime"
+	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 )
-
-type lastNote struct{ note string }
-
-func (l *lastNote) Eventf(_, _ runtime.Object, _, _, _, note string, args ...any) {
-	l.note = fmt.Sprintf(note, args...)
-}
 
 // TestShortNotes: the API server takes every note, and those that are short enough are left as they
 // are.
 func TestShortNotes(t *testing.T) {
 	f := func(want string, note string, args ...any) {
 		t.Helper()
-		l := &lastNote{}
-		shortNotes{l}.Eventf(nil, nil, "Normal", "R", "A", note, args...)
-		if l.note != want {
-			t.Errorf("%q, want %q", l.note, want)
+		l := &operatortest.LastNote{}
+		ShortNotes{l}.Eventf(nil, nil, "Normal", "R", "A", note, args...)
+		if l.Note != want {
+			t.Errorf("%q, want %q", l.Note, want)
 		}
-		if len(l.note) > 1024 || !utf8.ValidString(l.note) {
-			t.Errorf("a note of %d bytes, valid %v", len(l.note), utf8.ValidString(l.note))
+		if len(l.Note) > 1024 || !utf8.ValidString(l.Note) {
+			t.Errorf("a note of %d bytes, valid %v", len(l.Note), utf8.ValidString(l.Note))
 		}
 	}
 	f("100% of 3", "100%% of %d", 3)
