@@ -22,6 +22,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/report"
@@ -57,10 +58,10 @@ func (r *DMBackupReconciler) Reconcile(ctx context.Context, request ctrl.Request
 	going := !s.backup.DeletionTimestamp.IsZero()
 	var err error
 	if !going {
-		err = r.keepState(ctx, s.backup)
+		err = r.Keep(ctx, s.backup)
 	}
 	if err == nil {
-		s.result, err = backupResult(s.backup)
+		s.result, err = decision.BackupResult(s.backup)
 	}
 	switch {
 	case going:
@@ -160,7 +161,7 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 				return nil
 			}
 			if b.Annotations[dmv1.AnnotationIdentity] == "" {
-				if err := r.Annotate(ctx, b, map[string]string{dmv1.AnnotationIdentity: identityOf(index)}); err != nil {
+				if err := r.Annotate(ctx, b, map[string]string{dmv1.AnnotationIdentity: decision.Identity(index)}); err != nil {
 					return err
 				}
 			}
@@ -239,10 +240,10 @@ func (r *DMBackupReconciler) dumped(ctx context.Context, b *dmv1.DMBackup) (stri
 		return begun + " or a later one", nil
 	case client.IgnoreNotFound(err) != nil:
 		return "", err
-	case begun == "" || begun == identityOf(index):
+	case begun == "" || begun == decision.Identity(index):
 		return begun, nil
 	}
-	return begun + " or " + identityOf(index), nil
+	return begun + " or " + decision.Identity(index), nil
 }
 
 // waitsFor says what a backup that has not begun waits for; nil = nothing, and the index is

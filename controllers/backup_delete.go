@@ -13,6 +13,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
@@ -119,7 +120,7 @@ func loadedFrom(ctx context.Context, b *base, backup *dmv1.DMBackup) (string, er
 		return "", err
 	}
 	for i := range list.Items {
-		record := recordedRestore(&list.Items[i])
+		record := decision.RestoreOf(&list.Items[i])
 		if record != nil && !record.Done && record.Artifact == build.ArtifactOf(backup) {
 			return list.Items[i].Name, nil
 		}

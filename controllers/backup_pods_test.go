@@ -21,6 +21,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
@@ -67,7 +68,7 @@ func newDumping(t *testing.T, pods func(job *batchv1.Job) []corev1.Pod, create f
 			return c.Create(ctx, o, options...)
 		},
 	}).Build()
-	d.r = &DMBackupReconciler{base{stateWriter: stateWriter{kube.Writer{Client: d.api, Live: d.api}}, now: func() time.Time { return d.now }, events: &operatortest.Recorder{}, logged: report.NewLogged()}}
+	d.r = &DMBackupReconciler{base{Keeper: decision.Keeper{Writer: kube.Writer{Client: d.api, Live: d.api}}, now: func() time.Time { return d.now }, events: &operatortest.Recorder{}, logged: report.NewLogged()}}
 	return d
 }
 
@@ -151,7 +152,7 @@ func TestDumpFailsBesideAProxy(t *testing.T) {
 // TestDumpWithoutAPod: a Job whose pod cannot be made says so, and why, and not that it is at work.
 func TestDumpWithoutAPod(t *testing.T) {
 	none := func(*batchv1.Job) []corev1.Pod { return nil }
-	quota := apierrors.NewForbidden(corev1.Resource("pods"), "a-dump-x", errNoRecord)
+	quota := apierrors.NewForbidden(corev1.Resource("pods"), "a-dump-x", decision.ErrNoRecord)
 	f := func(name, want string, change func(*dumping), create error) {
 		t.Helper()
 		d := newDumping(t, none, func(client.Object) error { return create })
@@ -176,7 +177,7 @@ func TestDumpWithoutAPod(t *testing.T) {
 // beside the program that succeeded.
 func TestOpenedAfterTheLastPod(t *testing.T) {
 	index := &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "shop", UID: "9"}}
-	record := &restoreRecord{Identity: "9", Backup: "a", Artifact: "a.dump", Digest: goodReport.Digest}
+	record := &decision.Restore{Identity: "9", Backup: "a", Artifact: "a.dump", Digest: goodReport.Digest}
 	text, err := json.Marshal(record)
 	if err != nil {
 		t.Fatal(err)
@@ -194,20 +195,20 @@ func TestOpenedAfterTheLastPod(t *testing.T) {
 		}
 	}
 	api := fake.NewClientBuilder().WithScheme(operatortest.Scheme(t)).WithObjects(index, job, &first, &second).Build()
-	r := &DMIndexReconciler{base: base{stateWriter: stateWriter{kube.Writer{Client: api, Live: api}}, now: time.Now, events: &operatortest.Recorder{}, logged: report.NewLogged()}}
-	if err := r.keepState(t.Context(), index); err != nil {
+	r := &DMIndexReconciler{base: base{Keeper: decision.Keeper{Writer: kube.Writer{Client: api, Live: api}}, now: time.Now, events: &operatortest.Recorder{}, logged: report.NewLogged()}}
+	if err := r.Keep(t.Context(), index); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Annotate(t.Context(), index, map[string]string{dmv1.AnnotationRestore: string(text), dmv1.AnnotationCreated: "true"}); err != nil {
 		t.Fatal(err)
 	}
-	load := func() *restoreRecord {
+	load := func() *decision.Restore {
 		t.Helper()
 		s := &indexScope{index: &dmv1.DMIndex{}}
 		if err := api.Get(t.Context(), client.ObjectKeyFromObject(index), s.index); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.keepState(t.Context(), s.index); err != nil {
+		if err := r.Keep(t.Context(), s.index); err != nil {
 			t.Fatal(err)
 		}
 		s.view.Map = &partition.Map{}
@@ -215,7 +216,7 @@ func TestOpenedAfterTheLastPod(t *testing.T) {
 		if err := r.loadBackup(t.Context(), s); err != nil && !errors.As(err, &wait) {
 			t.Fatal(err)
 		}
-		return recordedRestore(s.index)
+		return decision.RestoreOf(s.index)
 	}
 	if is := load(); !is.Loaded || is.Done || is.Keys != 7 {
 		t.Errorf("while the second attempt runs: %+v", is)
@@ -244,7 +245,7 @@ func TestLoadedJobStays(t *testing.T) {
 	state := judgeJob(job, []corev1.Pod{pod})
 	// a deletion would need a client, which there is none
 	var wait *outcome.Wait
-	err := new(DMIndexReconciler).openLoaded(t.Context(), &indexScope{index: index}, &restoreRecord{}, &state, func(text string) error { return outcome.WaitFor(dmv1.ReasonRestoring, text, 0) })
+	err := new(DMIndexReconciler).openLoaded(t.Context(), &indexScope{index: index}, &decision.Restore{}, &state, func(text string) error { return outcome.WaitFor(dmv1.ReasonRestoring, text, 0) })
 	if !errors.As(err, &wait) || !strings.Contains(wait.Message, "about to end") {
 		t.Errorf("a Job that is about to be complete: %v", err)
 	}

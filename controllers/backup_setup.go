@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 )
 
 // setupBackups adds the reconcilers of backups and their schedules.
@@ -50,7 +51,7 @@ func backupOfPod(_ context.Context, object client.Object) []reconcile.Request {
 func (b *base) backupsOfIndex(ctx context.Context, object client.Object) []reconcile.Request {
 	requests := b.openBackups(ctx, object.GetNamespace(), object.GetName())
 	if index, ok := object.(*dmv1.DMIndex); ok {
-		if record := recordedRestore(index); record != nil {
+		if record := decision.RestoreOf(index); record != nil {
 			requests = append(requests, request(index.Namespace, record.Backup))
 		}
 	}
@@ -88,7 +89,7 @@ func (b *base) indexesFromBackup(ctx context.Context, object client.Object) (req
 	}
 	for i := range list.Items {
 		from := list.Items[i].Spec.Recovery.FromBackup
-		if from != nil && loading(&list.Items[i]) && (from.Name == object.GetName() || from.Schedule != "" && from.Schedule == object.GetLabels()[dmv1.LabelSchedule]) {
+		if from != nil && decision.Loading(&list.Items[i]) && (from.Name == object.GetName() || from.Schedule != "" && from.Schedule == object.GetLabels()[dmv1.LabelSchedule]) {
 			requests = append(requests, request(object.GetNamespace(), list.Items[i].Name))
 		}
 	}

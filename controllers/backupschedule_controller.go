@@ -17,6 +17,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/report"
@@ -144,7 +145,7 @@ func scheduled(b *dmv1.DMBackup) scheduledBackup {
 	if t, err := time.Parse(time.RFC3339, b.Annotations[dmv1.AnnotationScheduled]); err == nil {
 		s.at = t
 	}
-	result, err := backupResult(b)
+	result, err := decision.BackupResult(b)
 	s.complete, s.broken = err == nil && result != nil, err != nil
 	if s.complete {
 		s.copied = result.Artifact != build.ArtifactOf(b)
@@ -167,7 +168,7 @@ func (r *DMBackupScheduleReconciler) summarize(schedule *dmv1.DMBackupSchedule, 
 			status.Active = append(status.Active, b.name)
 		case b.complete && !b.going:
 			status.Complete++
-			if result, err := backupResult(&backups[i]); err == nil && last != nil && b.name == last.name {
+			if result, err := decision.BackupResult(&backups[i]); err == nil && last != nil && b.name == last.name {
 				status.LastComplete, status.LastCompleteTime = b.name, &result.Finished
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/report"
@@ -23,7 +24,7 @@ import (
 
 // base is what all reconcilers have.
 type base struct {
-	stateWriter
+	decision.Keeper
 	dialer    servers.Dialer
 	events    report.Events
 	image     string      // --server-image

@@ -13,6 +13,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
@@ -80,7 +81,7 @@ func ownerOf(t *testing.T) (*base, *dmv1.DMIndex) {
 		}
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(index).Build()
-	return &base{stateWriter: stateWriter{kube.Writer{Client: c, Live: c}}, events: &operatortest.LastNote{}, now: func() time.Time { return operatortest.Noon }}, index
+	return &base{Keeper: decision.Keeper{Writer: kube.Writer{Client: c, Live: c}}, events: &operatortest.LastNote{}, now: func() time.Time { return operatortest.Noon }}, index
 }
 
 // TestAuthorityOfAClockThatWasAhead is taken out at once: nobody accepts it. One that is good stays

@@ -17,6 +17,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
@@ -64,10 +65,10 @@ func (r *DMComputePoolReconciler) Reconcile(ctx context.Context, request ctrl.Re
 // work is all that follows from what was gathered.
 func (r *DMComputePoolReconciler) work(ctx context.Context, s *computePoolScope) error {
 	var problems outcome.List
-	switch err := r.keepState(ctx, s.pool); {
+	switch err := r.Keep(ctx, s.pool); {
 	case err == nil:
 		return r.reconcile(ctx, s)
-	case errors.Is(err, errNoRecord):
+	case errors.Is(err, decision.ErrNoRecord):
 		problems.Add(err)
 		problems.Add(r.reconcile(ctx, s))
 	case outcome.Passing(err):
@@ -101,7 +102,7 @@ func (r *DMComputePoolReconciler) gather(ctx context.Context, s *computePoolScop
 	}
 	s.image = s.pool.Spec.Image
 	if s.image == "" {
-		if s.image = imageFor(index, s.pool.Spec.Transport); s.image == "" && s.pool.Spec.Transport == dmv1.TransportRDMA {
+		if s.image = decision.ImageFor(index, s.pool.Spec.Transport); s.image == "" && s.pool.Spec.Transport == dmv1.TransportRDMA {
 			return noRDMAImage("the pool")
 		}
 	}
@@ -170,10 +171,10 @@ func (r *DMComputePoolReconciler) identify(ctx context.Context, s *computePoolSc
 		return outcome.WaitFor(dmv1.ReasonWaitingForIndex, "index "+s.index.Name+" has no memory yet", 0)
 	case err != nil:
 		return err
-	case configMap.Annotations[dmv1.AnnotationIdentity] != identityOf(s.index):
+	case configMap.Annotations[dmv1.AnnotationIdentity] != decision.Identity(s.index):
 		return outcome.WaitFor(dmv1.ReasonWaitingForIndex, "index "+s.index.Name+" is made anew", 0)
 	}
-	s.identity = identityOf(s.index)
+	s.identity = decision.Identity(s.index)
 	return nil
 }
 

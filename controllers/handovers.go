@@ -10,6 +10,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -158,7 +159,7 @@ func (h *handovers) claim(index *dmv1.DMIndex, now time.Time) *indexScope {
 	}
 	h.endLocked(index.UID)
 	s := o.scope
-	if now.Sub(s.gathered) >= followed || s.index.Generation != index.Generation || identityOf(s.index) != identityOf(index) {
+	if now.Sub(s.gathered) >= followed || s.index.Generation != index.Generation || decision.Identity(s.index) != decision.Identity(index) {
 		return nil
 	}
 	return s

@@ -15,6 +15,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 )
 
 // Which numbers pods get.
@@ -144,7 +145,7 @@ func markUsed(ctx context.Context, b *base, p *memoryPoolOfIndex, ids []int) err
 // addRecorded adds the pods of a pool on whose servers an index was made. They are in used-ids,
 // unless an operator recorded them that did not know of it yet.
 func (s idSet) addRecorded(index *dmv1.DMIndex, pool string) {
-	known, err := knownMemory(index)
+	known, err := decision.KnownMemory(index)
 	if err != nil {
 		return // nobody can tell; the index says so
 	}

@@ -8,6 +8,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
@@ -46,7 +47,7 @@ func (r *DMIndexReconciler) renewJoined(ctx context.Context, s *indexScope) erro
 	if len(moved) == 0 {
 		return nil
 	}
-	identity, transports := identityOf(s.index), s.transports()
+	identity, transports := decision.Identity(s.index), s.transports()
 	return r.atHome(s, func(home servers.Memory) error {
 		list, err := home.ListServers(ctx, identity)
 		if err != nil {
@@ -81,6 +82,6 @@ func (r *DMIndexReconciler) renewJoined(ctx context.Context, s *indexScope) erro
 
 // joinedMember reports whether a server joined the index and is a member of it.
 func (s *indexScope) joinedMember(id uint16) bool {
-	joined, err := joinedTo(s.index)
-	return err == nil && joined[id].State == isMember
+	joined, err := decision.JoinedTo(s.index)
+	return err == nil && joined[id].State == decision.Member
 }

@@ -12,6 +12,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/grant"
@@ -54,7 +55,7 @@ func (r *DMIndexReconciler) admit(ctx context.Context, s *indexScope) error {
 // old, and whatever follows from it would be done to data that is served.
 func laterHeld(index *dmv1.DMIndex, pod, held string) error {
 	return outcome.WaitFor(dmv1.ReasonStateConflict, fmt.Sprintf("memory pod %s holds %s, and the index is known as %s: what the operator wrote down of the index is lost or old. Nothing is taken back, and nothing is made anew: "+
-		"give the index back its annotations from a copy that was made later (kubectl apply), or delete it and load a backup into another one", pod, held, identityOf(index)), outcome.Recheck)
+		"give the index back its annotations from a copy that was made later (kubectl apply), or delete it and load a backup into another one", pod, held, decision.Identity(index)), outcome.Recheck)
 }
 
 // compareHeld looks, before anything follows from what is known of an index, whether memory servers
@@ -63,7 +64,7 @@ func laterHeld(index *dmv1.DMIndex, pod, held string) error {
 // holds some of it shows that there was one.
 func (s *indexScope) compareHeld(chosen bool) error {
 	uid := string(s.index.UID)
-	force := grant.Incarnation(identityOf(s.index), uid)
+	force := grant.Incarnation(decision.Identity(s.index), uid)
 	for _, p := range s.memoryPools {
 		for _, pod := range p.pods {
 			for _, use := range p.described[volumeOf(pod)].GetIndexes() {

@@ -13,6 +13,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/pkg/grant"
 )
 
@@ -136,19 +137,19 @@ func serverOf(name string, d *rpcv1.DescribeMemoryReply) grant.Server {
 // chosen it asks for nothing.
 func claimOf(index *dmv1.DMIndex, pools map[string]*memoryPoolOfIndex, pods map[string]*grantServer) grant.Claim {
 	c := grant.Claim{
-		Object: string(index.UID), Identity: identityOf(index), Name: index.Name, Since: index.CreationTimestamp.Unix(),
+		Object: string(index.UID), Identity: decision.Identity(index), Name: index.Name, Since: index.CreationTimestamp.Unix(),
 		Served: index.Annotations[dmv1.AnnotationCreated] != "", Leaving: !index.DeletionTimestamp.IsZero(), Idle: index.Spec.Paused,
 	}
-	recorded, err := recordedMemory(index)
-	joined, err2 := joinedTo(index)
+	recorded, err := decision.Memory(index)
+	joined, err2 := decision.JoinedTo(index)
 	c.Idle = c.Idle || err != nil || err2 != nil || recorded == nil
 	asked := map[uint16]bool{} // of each server; whether it is to grant chunks
 	for id := range recorded {
 		asked[id] = true
 	}
 	for id, j := range joined {
-		if j.State != hasLeft {
-			asked[id] = j.State == isMember
+		if j.State != decision.Left {
+			asked[id] = j.State == decision.Member
 		}
 	}
 	for id, chunks := range asked {

@@ -16,6 +16,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -88,7 +89,7 @@ func news[R interface {
 	now, news := map[string]bool{}, make([][]R, len(reported))
 	for i, of := range reported {
 		for _, o := range of {
-			id := fmt.Sprintf("%s %d %x", identityOf(index), o.GetEpoch(), o.GetStart())
+			id := fmt.Sprintf("%s %d %x", decision.Identity(index), o.GetEpoch(), o.GetStart())
 			now[id] = true
 			if !before[id] && (again || anew(o)) {
 				news[i] = append(news[i], o)

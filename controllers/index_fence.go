@@ -18,6 +18,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
@@ -70,7 +71,7 @@ func (r *DMIndexReconciler) clientsOfGone(ctx context.Context, s *indexScope) (_
 	}
 	var listed []*rpcv1.ClientUse
 	err := withMemory(&r.base, pod, p.authority, func(m servers.Memory) (err error) {
-		listed, err = m.ListClients(ctx, identityOf(s.index))
+		listed, err = m.ListClients(ctx, decision.Identity(s.index))
 		return err
 	})
 	if errors.Is(err, servers.ErrNotOffered) {
@@ -79,7 +80,7 @@ func (r *DMIndexReconciler) clientsOfGone(ctx context.Context, s *indexScope) (_
 	if err != nil {
 		return nil, 0, err
 	}
-	s.clients = r.told.names(client.ObjectKeyFromObject(s.index), identityOf(s.index), listed)
+	s.clients = r.told.names(client.ObjectKeyFromObject(s.index), decision.Identity(s.index), listed)
 	there := map[string]bool{}
 	for i := range s.compute {
 		there[s.compute[i].pod.Name] = alive(s.compute[i].pod, r.now())
@@ -155,7 +156,7 @@ func (r *DMIndexReconciler) fenceEverywhere(ctx context.Context, s *indexScope, 
 func (r *DMIndexReconciler) fenceJoined(ctx context.Context, s *indexScope, ids []uint32) error {
 	var list *rpcv1.ListServersReply
 	err := r.atHome(s, func(home servers.Memory) (err error) {
-		list, err = home.ListServers(ctx, identityOf(s.index))
+		list, err = home.ListServers(ctx, decision.Identity(s.index))
 		return err
 	})
 	if errors.Is(err, servers.ErrNotOffered) {
@@ -186,7 +187,7 @@ func (r *DMIndexReconciler) fenceAt(ctx context.Context, s *indexScope, m memory
 	if described == nil {
 		return fmt.Errorf("no answer from %s", names([]memoryServer{m}))
 	}
-	return withMemory(&r.base, pod, p.authority, func(c servers.Memory) error { return c.Fence(ctx, identityOf(s.index), ids) })
+	return withMemory(&r.base, pod, p.authority, func(c servers.Memory) error { return c.Fence(ctx, decision.Identity(s.index), ids) })
 }
 
 // clientNames are clients for people.

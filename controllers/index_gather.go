@@ -17,17 +17,18 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
 // gatherMemory looks at the memory pools and their servers, and judges.
 func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) error {
-	recorded, err := recordedMemory(s.index)
+	recorded, err := decision.Memory(s.index)
 	if err != nil {
 		return err
 	}
-	joined, err := joinedTo(s.index)
+	joined, err := decision.JoinedTo(s.index)
 	if err != nil {
 		return err
 	}
@@ -121,7 +122,7 @@ func (r *DMIndexReconciler) isKnownLost(ctx context.Context, s *indexScope, m *m
 	}
 	p := &s.memoryPools[ordinal]
 	pool := &dmv1.DMMemoryPool{}
-	switch err := readKnown(ctx, r.Live, client.ObjectKeyFromObject(p.pool), pool); {
+	switch err := decision.ReadKnown(ctx, r.Live, client.ObjectKeyFromObject(p.pool), pool); {
 	case apierrors.IsNotFound(err):
 		return true, nil
 	case err != nil:

@@ -15,6 +15,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
@@ -39,11 +40,11 @@ import (
 
 // judgeJoined puts the servers that joined beside those on which the index was made, and finds
 // those that may join.
-func (s *indexScope) judgeJoined(joined map[uint16]joinedMemory, observed []memoryObserved, podName func(uint16) string) {
+func (s *indexScope) judgeJoined(joined map[uint16]decision.Joined, observed []memoryObserved, podName func(uint16) string) {
 	if !s.verdict.recorded {
 		return
 	}
-	of := func(state joinState) []memoryServer {
+	of := func(state decision.JoinState) []memoryServer {
 		some := map[uint16]uint64{}
 		for id, j := range joined {
 			if j.State == state {
@@ -59,13 +60,13 @@ func (s *indexScope) judgeJoined(joined map[uint16]joinedMemory, observed []memo
 			s.candidates = append(s.candidates, memoryServer{id: o.id, pod: o.pod, incarnation: o.incarnation, state: dmv1.ServerJoining})
 		}
 	}
-	s.verdict.servers = append(s.verdict.servers, of(isMember)...) // behind the home
-	s.joining = of(isJoining)
+	s.verdict.servers = append(s.verdict.servers, of(decision.Member)...) // behind the home
+	s.joining = of(decision.Joining)
 }
 
 // joinMemory lets memory servers join that are new in the index's pools.
 func (r *DMIndexReconciler) joinMemory(ctx context.Context, s *indexScope) error {
-	if !s.made() || loading(s.index) {
+	if !s.made() || decision.Loading(s.index) {
 		return nil
 	}
 	if err := r.chooseJoining(ctx, s); err != nil {
@@ -113,23 +114,23 @@ func (r *DMIndexReconciler) chooseJoining(ctx context.Context, s *indexScope) er
 			return err
 		}
 	}
-	joined, err := joinedTo(s.index)
+	joined, err := decision.JoinedTo(s.index)
 	if err != nil {
 		return err
 	}
 	joined = maps.Clone(joined)
 	if joined == nil {
-		joined = map[uint16]joinedMemory{}
+		joined = map[uint16]decision.Joined{}
 	}
 	for _, m := range s.joining {
 		if _, known := joined[m.id]; !known {
-			joined[m.id] = joinedMemory{m.incarnation, isJoining}
+			joined[m.id] = decision.Joined{Incarnation: m.incarnation, State: decision.Joining}
 		}
 	}
 	return r.writeJoined(ctx, s, joined)
 }
 
-func (r *DMIndexReconciler) writeJoined(ctx context.Context, s *indexScope, joined map[uint16]joinedMemory) error {
+func (r *DMIndexReconciler) writeJoined(ctx context.Context, s *indexScope, joined map[uint16]decision.Joined) error {
 	text, err := json.Marshal(joined)
 	if err != nil {
 		return err
@@ -138,12 +139,12 @@ func (r *DMIndexReconciler) writeJoined(ctx context.Context, s *indexScope, join
 }
 
 // turn writes down how far a server is.
-func (r *DMIndexReconciler) turn(ctx context.Context, s *indexScope, m memoryServer, state joinState, reason, note string) error {
-	joined, err := joinedTo(s.index)
+func (r *DMIndexReconciler) turn(ctx context.Context, s *indexScope, m memoryServer, state decision.JoinState, reason, note string) error {
+	joined, err := decision.JoinedTo(s.index)
 	if err != nil {
 		return err
 	}
-	joined[m.id] = joinedMemory{m.incarnation, state}
+	joined[m.id] = decision.Joined{Incarnation: m.incarnation, State: state}
 	if err := r.writeJoined(ctx, s, joined); err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (r *DMIndexReconciler) turn(ctx context.Context, s *indexScope, m memorySer
 
 // joinServer brings a server further that joins. It says what is waited for.
 func (r *DMIndexReconciler) joinServer(ctx context.Context, s *indexScope, m memoryServer) (wait string, err error) {
-	identity := identityOf(s.index)
+	identity := decision.Identity(s.index)
 	ordinal, _ := build.MemoryServerVolume(m.id)
 	server := &rpcv1.JoinedServer{Id: uint32(m.id), Incarnation: m.incarnation, Provider: s.transports()[ordinal]}
 	server.Control, server.Copies = s.addressesOf(m)
@@ -181,7 +182,7 @@ func (r *DMIndexReconciler) joinServer(ctx context.Context, s *indexScope, m mem
 	now, behind, err := note(rpcv1.JoinedServer_JOINING)
 	switch {
 	case errors.Is(err, servers.ErrLeft):
-		return "", r.turn(ctx, s, m, hasLeft, "MemoryLeft", "left the index before it held anything")
+		return "", r.turn(ctx, s, m, decision.Left, "MemoryLeft", "left the index before it held anything")
 	case errors.Is(err, servers.ErrNotOffered):
 		return "the home memory server runs an image that knows nothing of servers that join: change the image of the memory pool", nil
 	case err != nil || behind != "":
@@ -195,7 +196,7 @@ func (r *DMIndexReconciler) joinServer(ctx context.Context, s *indexScope, m mem
 	if err := r.fenceAtNew(ctx, s, m); err != nil {
 		return "", err
 	}
-	return "its quota is being raised", r.turn(ctx, s, m, isMember, "MemoryJoined", "joined the index")
+	return "its quota is being raised", r.turn(ctx, s, m, decision.Member, "MemoryJoined", "joined the index")
 }
 
 // behindText says which clients do not reach a server that joins; empty if all do.
@@ -213,7 +214,7 @@ func behindText(behind []*rpcv1.ClientUse) string {
 // fenceAtNew fences at a server that joins the clients that it knows and the home does not know to
 // live. The server is asked first: who is in its list registered at the home before.
 func (r *DMIndexReconciler) fenceAtNew(ctx context.Context, s *indexScope, m memoryServer) error {
-	identity := identityOf(s.index)
+	identity := decision.Identity(s.index)
 	p, pod, _ := s.memoryPod(m)
 	return withMemory(&r.base, pod, p.authority, func(joining servers.Memory) error {
 		there, err := joining.ListClients(ctx, identity)
@@ -250,14 +251,14 @@ func (r *DMIndexReconciler) fenceAtNew(ctx context.Context, s *indexScope, m mem
 func (r *DMIndexReconciler) leave(ctx context.Context, s *indexScope, m memoryServer, server *rpcv1.JoinedServer) error {
 	server.State = rpcv1.JoinedServer_LEFT
 	err := r.atHome(s, func(home servers.Memory) error {
-		_, err := home.JoinServer(ctx, identityOf(s.index), server)
+		_, err := home.JoinServer(ctx, decision.Identity(s.index), server)
 		return err
 	})
 	if errors.Is(err, servers.ErrInUse) {
-		return r.turn(ctx, s, m, isMember, "MemoryJoined", "joined the index")
+		return r.turn(ctx, s, m, decision.Member, "MemoryJoined", "joined the index")
 	}
 	if err != nil && !errors.Is(err, servers.ErrNotOffered) {
 		return err
 	}
-	return r.turn(ctx, s, m, hasLeft, "MemoryLeft", "left the index before it held anything: "+m.why)
+	return r.turn(ctx, s, m, decision.Left, "MemoryLeft", "left the index before it held anything: "+m.why)
 }

@@ -10,6 +10,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
@@ -80,8 +81,8 @@ var whilePaused = []step{keepState, issueSecrets, ensurePools, gatherMemory, gat
 // was acted upon before, and nothing more is decided (Annotate). Should its annotations be lost as
 // well, it stops.
 func (r *DMIndexReconciler) keepIndexState(ctx context.Context, s *indexScope) error {
-	err := r.keepState(ctx, s.index)
-	if errors.Is(err, errNoRecord) {
+	err := r.Keep(ctx, s.index)
+	if errors.Is(err, decision.ErrNoRecord) {
 		s.problems.Add(err)
 		return nil
 	}

@@ -11,6 +11,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/pkg/autoscale"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -120,7 +121,7 @@ func (s *indexScope) observePool(pool *dmv1.DMComputePool) autoscale.Observed {
 		} else if staying++; is {
 			readyCount++
 		}
-		if c.described == nil || c.described.Load == nil || c.described.Index != identityOf(s.index) {
+		if c.described == nil || c.described.Load == nil || c.described.Index != decision.Identity(s.index) {
 			continue
 		}
 		if !leaving(c.pod) {

@@ -13,6 +13,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/report"
@@ -62,7 +63,7 @@ func (r *DMIndexReconciler) divideKeys(ctx context.Context, s *indexScope) error
 // divide does what partition.Step says of the map and the holdings as they are now, and returns the
 // version of these; 0 if the home has none.
 func (r *DMIndexReconciler) divide(ctx context.Context, s *indexScope, home servers.Memory) (actions partition.Actions, version uint64, err error) {
-	reply, err := home.GetMap(ctx, identityOf(s.index))
+	reply, err := home.GetMap(ctx, decision.Identity(s.index))
 	if err != nil {
 		return actions, 0, err
 	}
@@ -87,7 +88,7 @@ func (r *DMIndexReconciler) divide(ctx context.Context, s *indexScope, home serv
 
 // observe makes the view of what was gathered.
 func (s *indexScope) observe(now time.Time) {
-	s.view.Index, s.view.Keys, s.view.Servers = identityOf(s.index), keyType(s.index), nil
+	s.view.Index, s.view.Keys, s.view.Servers = decision.Identity(s.index), keyType(s.index), nil
 	if s.view.Rebalance = rebalanceOf(s.index.Spec.Partitioning.Rebalance); s.index.Spec.Paused {
 		s.view.Rebalance = partition.Rebalance{} // ranges move only where a server is gone
 	}

@@ -17,6 +17,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
@@ -25,7 +26,7 @@ import (
 // is changed while the index is loaded, the index is made anew: what was loaded must not mix with
 // what follows. An index that has been loaded, or was made without a backup, is left alone.
 func (r *DMIndexReconciler) chooseBackup(ctx context.Context, s *indexScope) error {
-	from, record := s.index.Spec.Recovery.FromBackup, recordedRestore(s.index)
+	from, record := s.index.Spec.Recovery.FromBackup, decision.RestoreOf(s.index)
 	same := record != nil && from != nil && record.Source == *from
 	switch {
 	case record != nil && record.Done, same && s.index.Annotations[dmv1.AnnotationCreated] != "":
@@ -47,12 +48,12 @@ func (r *DMIndexReconciler) chooseBackup(ctx context.Context, s *indexScope) err
 	if err != nil {
 		return err
 	}
-	result, err := backupResult(backup)
+	result, err := decision.BackupResult(backup)
 	if err != nil {
 		return err
 	}
-	record = &restoreRecord{
-		Identity: identityOf(s.index), Source: *from, Backup: backup.Name, Artifact: result.Artifact, Digest: result.Digest, Template: backup.Spec.BackupTemplate,
+	record = &decision.Restore{
+		Identity: decision.Identity(s.index), Source: *from, Backup: backup.Name, Artifact: result.Artifact, Digest: result.Digest, Template: backup.Spec.BackupTemplate,
 	}
 	text, err := json.Marshal(record)
 	if err != nil {
@@ -67,14 +68,14 @@ func (r *DMIndexReconciler) chooseBackup(ctx context.Context, s *indexScope) err
 // confirmBackup looks, before the index is made, whether the backup that was written down is being
 // deleted; then another one is chosen. A backup that is deleted later waits for the index (see
 // loadedFrom).
-func (r *DMIndexReconciler) confirmBackup(ctx context.Context, index *dmv1.DMIndex, record *restoreRecord) error {
+func (r *DMIndexReconciler) confirmBackup(ctx context.Context, index *dmv1.DMIndex, record *decision.Restore) error {
 	b := &dmv1.DMBackup{}
 	err := r.Live.Get(ctx, types.NamespacedName{Namespace: index.Namespace, Name: record.Backup}, b)
 	if client.IgnoreNotFound(err) != nil {
 		return err
 	}
 	if err == nil && b.DeletionTimestamp.IsZero() {
-		if result, err := backupResult(b); err != nil || result != nil && result.Artifact == record.Artifact {
+		if result, err := decision.BackupResult(b); err != nil || result != nil && result.Artifact == record.Artifact {
 			return err
 		}
 	}
@@ -90,7 +91,7 @@ func (r *DMIndexReconciler) confirmBackup(ctx context.Context, index *dmv1.DMInd
 func stillLoading(ctx context.Context, b *base, index *dmv1.DMIndex) error {
 	live := &dmv1.DMIndex{}
 	err := b.Live.Get(ctx, client.ObjectKeyFromObject(index), live)
-	if err == nil && (live.UID != index.UID || !loading(live)) {
+	if err == nil && (live.UID != index.UID || !decision.Loading(live)) {
 		err = apierrors.NewConflict(dmv1.GroupVersion.WithResource("dmindexes").GroupResource(), index.Name, errors.New("it was loaded from its backup meanwhile"))
 	}
 	return err
@@ -125,7 +126,7 @@ func newestComplete(backups []dmv1.DMBackup) (newest *dmv1.DMBackup) {
 	var begun time.Time
 	for i := range backups {
 		b := &backups[i]
-		if result, err := backupResult(b); err == nil && result != nil && b.DeletionTimestamp.IsZero() && (newest == nil || result.Started.After(begun)) {
+		if result, err := decision.BackupResult(b); err == nil && result != nil && b.DeletionTimestamp.IsZero() && (newest == nil || result.Started.After(begun)) {
 			newest, begun = b, result.Started.Time
 		}
 	}
@@ -156,7 +157,7 @@ func stillHasKeys(newest *dmv1.DMBackup, all []dmv1.DMBackup) error {
 // ended, unless it is complete; and the index is opened when no pod of it is there that could go
 // on.
 func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error {
-	record := recordedRestore(s.index)
+	record := decision.RestoreOf(s.index)
 	if record == nil || s.view.Map == nil {
 		return nil
 	}
@@ -224,7 +225,7 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 
 // openLoaded lets programs use an index of which it is written down that it is loaded, once no pod
 // of its Job can change it any more.
-func (r *DMIndexReconciler) openLoaded(ctx context.Context, s *indexScope, record *restoreRecord, job *jobState, wait func(string) error) error {
+func (r *DMIndexReconciler) openLoaded(ctx context.Context, s *indexScope, record *decision.Restore, job *jobState, wait func(string) error) error {
 	if job.job != nil && job.whole && !job.alive && !slices.ContainsFunc(job.job.Status.Conditions, ending) {
 		// it stays for a day, for its logs
 		return wait("it is loaded; Job " + job.job.Name + " is about to end")
@@ -257,7 +258,7 @@ func (r *DMIndexReconciler) openLoaded(ctx context.Context, s *indexScope, recor
 	return nil
 }
 
-func (r *DMIndexReconciler) writeRestore(ctx context.Context, index *dmv1.DMIndex, record *restoreRecord) error {
+func (r *DMIndexReconciler) writeRestore(ctx context.Context, index *dmv1.DMIndex, record *decision.Restore) error {
 	text, err := json.Marshal(record)
 	if err != nil {
 		return err
@@ -282,7 +283,7 @@ func restorePause(job *batchv1.Job) (ended time.Time, pause time.Duration) {
 // any more, whatever happens in between.
 func (r *DMIndexReconciler) startAgain(ctx context.Context, index *dmv1.DMIndex) error {
 	return r.Annotate(ctx, index, map[string]string{
-		dmv1.AnnotationIndexIncarnation: nextIncarnation(index),
+		dmv1.AnnotationIndexIncarnation: decision.NextIncarnation(index),
 		dmv1.AnnotationMemory:           "",
 		dmv1.AnnotationJoined:           "",
 		dmv1.AnnotationCreated:          "",

@@ -13,6 +13,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/partition"
@@ -21,7 +22,7 @@ import (
 // summarize writes what was found into the index's status. err is the outcome of the steps.
 func (s *indexScope) summarize(err error) {
 	status := &s.index.Status
-	status.Identity, status.Image = identityOf(s.index), imageOf(s.index)
+	status.Identity, status.Image = decision.Identity(s.index), decision.ImageOf(s.index)
 	status.Endpoint = address(build.ServiceHost(s.index), config.PortRESP)
 	status.Durability = s.durability()
 	before := status.MemoryServers
@@ -104,7 +105,7 @@ func (s *indexScope) memoryState(m memoryServer, before []dmv1.IndexMemoryServer
 	for _, t := range d.GetTransports() {
 		server.Device = cmp.Or(server.Device, report.Cut(t.Device, longestDevice))
 	}
-	if use := useOf(d, identityOf(s.index)); use != nil {
+	if use := useOf(d, decision.Identity(s.index)); use != nil {
 		server.QuotaChunks, server.UsedChunks, server.Locks = int64(use.QuotaChunks), int64(use.UsedChunks), int64(use.Locks)
 		server.LockPlacement = placement(use)
 	}
@@ -160,7 +161,7 @@ func placement(use *rpcv1.IndexUse) dmv1.LockPlacement {
 func (s *indexScope) computeState(c *computeServer, before []dmv1.IndexComputeServer) dmv1.IndexComputeServer {
 	server := dmv1.IndexComputeServer{ID: int64(c.id()), Pod: c.pod.Name, State: dmv1.ServerStarting, Paths: c.paths(before), Problem: report.Cut(s.keys().text(c.problem), 1024)}
 	is, _ := ready(c.pod)
-	if d := c.described; d != nil && (d.Index != identityOf(s.index) || d.DataLost != "") {
+	if d := c.described; d != nil && (d.Index != decision.Identity(s.index) || d.DataLost != "") {
 		is = false // its kubelet has not heard yet that it serves nothing
 	}
 	switch {
@@ -208,7 +209,7 @@ func (s *indexScope) conditions(err error, computeReady int) {
 		set(dmv1.ConditionAvailable, false, dmv1.ReasonMemoryLost, cmp.Or(message, "data was lost at "+names(lost)))
 	case len(away) > 0 && s.verdict.recorded:
 		set(dmv1.ConditionAvailable, false, dmv1.ReasonMemoryUnreachable, "no answer from "+names(away)+"; requests that need it wait or fail")
-	case loading(s.index) && created:
+	case decision.Loading(s.index) && created:
 		set(dmv1.ConditionAvailable, false, dmv1.ReasonRestoring, "the index is not loaded from its backup yet: "+cmp.Or(message, "it is being made"))
 	case err != nil && (!created || computeReady == 0):
 		set(dmv1.ConditionAvailable, false, reason, message)

@@ -19,6 +19,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
@@ -28,14 +29,14 @@ import (
 // pinImage remembers the image of the operator that first saw the index: later operators do not
 // change it.
 func (r *DMIndexReconciler) pinImage(ctx context.Context, s *indexScope) error {
-	if imageOf(s.index) == "" {
+	if decision.ImageOf(s.index) == "" {
 		pinned := map[string]string{dmv1.AnnotationImage: r.image}
 		if r.imageRDMA != "" {
 			pinned[dmv1.AnnotationImageRDMA] = r.imageRDMA
 		}
 		return r.Annotate(ctx, s.index, pinned)
 	}
-	if !hasRDMATemplate(s.index) || imageFor(s.index, dmv1.TransportRDMA) != "" {
+	if !hasRDMATemplate(s.index) || decision.ImageFor(s.index, dmv1.TransportRDMA) != "" {
 		return nil
 	}
 	if r.imageRDMA == "" {
@@ -133,18 +134,18 @@ func (r *DMIndexReconciler) issueSecrets(ctx context.Context, s *indexScope) (er
 // it is made: afterwards they belong to whoever scales it.
 func (r *DMIndexReconciler) ensurePools(ctx context.Context, s *indexScope) error {
 	for _, p := range s.index.Spec.MemoryPools {
-		if p.Template == nil || imageFor(s.index, p.Template.Transport) == "" {
+		if p.Template == nil || decision.ImageFor(s.index, p.Template.Transport) == "" {
 			continue // the image is pinned first
 		}
-		if pool := build.MemoryPool(s.index, p, imageFor(s.index, p.Template.Transport)); pool != nil {
+		if pool := build.MemoryPool(s.index, p, decision.ImageFor(s.index, p.Template.Transport)); pool != nil {
 			s.problems.Add(r.Apply(ctx, s.index, pool))
 		}
 	}
 	for _, p := range s.index.Spec.ComputePools {
-		if p.Template == nil || imageFor(s.index, p.Template.Transport) == "" {
+		if p.Template == nil || decision.ImageFor(s.index, p.Template.Transport) == "" {
 			continue
 		}
-		s.problems.Add(r.ensureComputePool(ctx, s, build.ComputePool(s.index, p, imageFor(s.index, p.Template.Transport))))
+		s.problems.Add(r.ensureComputePool(ctx, s, build.ComputePool(s.index, p, decision.ImageFor(s.index, p.Template.Transport))))
 	}
 	return nil
 }
@@ -180,7 +181,7 @@ func (r *DMIndexReconciler) makeComputePool(ctx context.Context, index *dmv1.DMI
 
 func (r *DMIndexReconciler) ensureService(ctx context.Context, s *indexScope) error {
 	service := build.ClientService(s.index)
-	if loading(s.index) {
+	if decision.Loading(s.index) {
 		service.Spec.Selector[dmv1.LabelLoaded] = "true" // which no pod has: it leads nowhere
 		open := &corev1.Service{}
 		if r.Get(ctx, client.ObjectKeyFromObject(service), open) == nil && open.Spec.Selector[dmv1.LabelLoaded] == "" {
@@ -210,7 +211,7 @@ func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) er
 		return outcome.WaitFor(dmv1.ReasonMemoryLost, "data was lost at "+names(lost)+". The index answers no requests; it is created again, "+contentOf(s.index)+", once spec.paused is false", again)
 	}
 	// Data that was lost while the index was loaded is in the backup: nobody need decide.
-	if created && s.index.Spec.Recovery.OnDataLoss != dmv1.OnDataLossRecreate && (!loading(s.index) || s.index.Spec.Paused) {
+	if created && s.index.Spec.Recovery.OnDataLoss != dmv1.OnDataLossRecreate && (!decision.Loading(s.index) || s.index.Spec.Paused) {
 		for _, c := range s.compute {
 			if leaving(c.pod) && !going(c.pod) { // there is nothing to hand over
 				if err := deletePod(ctx, &r.base, c.pod, "it leaves, and data was lost: there is nothing to hand over"); err != nil {
@@ -248,7 +249,7 @@ func (r *DMIndexReconciler) blockCompute(ctx context.Context, s *indexScope, rea
 			failed[i] = c.pod.Status.Phase == corev1.PodRunning
 			return
 		}
-		if c.described.DataLost != "" || c.described.Index != identityOf(s.index) {
+		if c.described.DataLost != "" || c.described.Index != decision.Identity(s.index) {
 			return
 		}
 		client, err := r.dialer.Compute(target(c.pod, config.PortRPC, s.authority))
@@ -351,7 +352,7 @@ func (r *DMIndexReconciler) configure(ctx context.Context, s *indexScope) error 
 	}
 	transports := s.transports()
 	var servers []config.MemoryServer
-	joined, err := joinedTo(s.index)
+	joined, err := decision.JoinedTo(s.index)
 	if err != nil {
 		return err
 	}
@@ -363,7 +364,7 @@ func (r *DMIndexReconciler) configure(ctx context.Context, s *indexScope) error 
 		control, copies := s.addressesOf(m)
 		servers = append(servers, config.MemoryServer{Transport: transports[ordinal], ID: m.id, Pod: m.pod, Incarnation: m.incarnation, Control: control, Copies: copies})
 	}
-	configMap, err := build.ConfigMap(s.index, build.IndexConfig(s.index, identityOf(s.index), servers))
+	configMap, err := build.ConfigMap(s.index, build.IndexConfig(s.index, decision.Identity(s.index), servers))
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
@@ -121,7 +122,7 @@ func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) (
 		return r.keepServing(ctx, s)
 	}
 	var problems outcome.List
-	state := r.keepState(ctx, s.pool)
+	state := r.Keep(ctx, s.pool)
 	switch {
 	case outcome.Passing(state):
 		return state
@@ -133,7 +134,7 @@ func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) (
 	}
 	problems.Add(state)
 	r.gather(ctx, s)
-	if !deleted && (state == nil || errors.Is(state, errNoRecord)) {
+	if !deleted && (state == nil || errors.Is(state, decision.ErrNoRecord)) {
 		problems.Add(r.reconcile(ctx, s))
 	} else {
 		problems.Add(r.keepServing(ctx, s))

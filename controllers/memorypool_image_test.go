@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 )
@@ -71,7 +72,7 @@ func poolOf(t *testing.T, hooks interceptor.Funcs, now *time.Time) (*DMMemoryPoo
 		}
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).WithStatusSubresource(&corev1.Pod{}).WithInterceptorFuncs(hooks).Build()
-	return &DMMemoryPoolReconciler{base{stateWriter: stateWriter{kube.Writer{Client: c, Live: c}}, events: &operatortest.LastNote{}, spare: newSpareIDs(), now: func() time.Time { return *now }}}, pool
+	return &DMMemoryPoolReconciler{base{Keeper: decision.Keeper{Writer: kube.Writer{Client: c, Live: c}}, events: &operatortest.LastNote{}, spare: newSpareIDs(), now: func() time.Time { return *now }}}, pool
 }
 
 // TestProbeThatCannotBeMade: where no probe can be made, lost servers are replaced all the same. A

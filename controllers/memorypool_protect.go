@@ -17,6 +17,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/report"
@@ -82,20 +83,20 @@ func newMemoryPoolUse(pool *dmv1.DMMemoryPool, indexes []dmv1.DMIndex) memoryPoo
 
 // podsOf are the pods of a pool, by number, that an index has recorded memory on.
 func podsOf(index *dmv1.DMIndex, pool string) (pods []int) {
-	recorded, err := recordedMemory(index)
-	joined, err2 := joinedTo(index)
+	recorded, err := decision.Memory(index)
+	joined, err2 := decision.JoinedTo(index)
 	if err != nil || err2 != nil {
 		return nil // the index says so
 	}
 	ids := slices.Collect(maps.Keys(recorded))
-	if index.Status.Map != nil && len(valuesOf(index)) == 0 {
+	if index.Status.Map != nil && len(decision.ValuesOf(index)) == 0 {
 		// It is not known what was decided (StateConflict): what was seen last is protected.
 		for _, server := range index.Status.MemoryServers {
 			ids = append(ids, uint16(server.ID))
 		}
 	}
 	for id, j := range joined {
-		if j.State != hasLeft {
+		if j.State != decision.Left {
 			ids = append(ids, id)
 		}
 	}

@@ -30,7 +30,7 @@ import (
 // caller is done here, in this order:
 //
 //	pods are listed          their versions are what a deletion is conditional on
-//	the record is read       at the API server, behind the pods (keepState)
+//	the record is read       at the API server, behind the pods (Keep)
 //	servers report           side by side, a second at most
 //	volumes.Step             for each volume
 //	pods are marked          those that a new view names: their versions change
@@ -146,7 +146,7 @@ func (r *DMMemoryPoolReconciler) listNamed(ctx context.Context, s *memoryPoolSco
 			return err
 		}
 		// Behind the pods: see Actions.DeletePods.
-		if err := r.keepState(ctx, s.pool); err != nil {
+		if err := r.Keep(ctx, s.pool); err != nil {
 			return err
 		}
 		if s.record, err = recordOf(s.pool); err != nil {

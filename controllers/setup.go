@@ -25,6 +25,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
@@ -151,8 +152,8 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		o.Concurrency = 16
 	}
 	b := base{
-		stateWriter: stateWriter{kube.Writer{Client: witnessed{mgr.GetClient()}, Live: witnessedReader{mgr.GetAPIReader()}}},
-		dialer:      o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, anyUser: o.ClusterUserIDs, policies: o.NetworkPolicies, logs: o.ServerLogs, now: o.Now, settle: cmp.Or(o.Settle, partition.Settling), spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
+		Keeper: decision.Keeper{Writer: kube.Writer{Client: decision.Client{Client: mgr.GetClient()}, Live: decision.Reader{Reader: mgr.GetAPIReader()}}},
+		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, anyUser: o.ClusterUserIDs, policies: o.NetworkPolicies, logs: o.ServerLogs, now: o.Now, settle: cmp.Or(o.Settle, partition.Settling), spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
 		events: report.ShortNotes{Events: mgr.GetEventRecorder("dmindex-operator")}, handovers: newHandovers(o.Dialer), watch: newVolumeWatch(o.Dialer, time.Now), nodes: newNodes(), logged: report.NewLogged(), served: newServed(), figures: report.NewFigures(), volumeEvents: &volumeEvents{},
 	}
 	if o.Holder != "" {

@@ -16,6 +16,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
@@ -140,7 +141,7 @@ func TestCacheBehindMove(t *testing.T) {
 		pool.Annotations[dmv1.AnnotationVolumes] = recorded.String()
 		report.SetCondition(&pool.Status.Conditions, 1, dmv1.ConditionPoolReady, true, dmv1.ReasonAsDesired, "")
 		live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(pods, pool)...).WithStatusSubresource(pool).Build()
-		r := &DMIndexReconciler{base: base{stateWriter: stateWriter{kube.Writer{Client: live, Live: witnessedReader{live}}}}}
+		r := &DMIndexReconciler{base: base{Keeper: decision.Keeper{Writer: kube.Writer{Client: live, Live: decision.Reader{Reader: live}}}}}
 		s := &indexScope{index: &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}, memoryPools: []memoryPoolOfIndex{{pool: pool, record: known}}}
 		s.verdict = memoryVerdict{recorded: true, servers: []memoryServer{{id: 1, pod: known.podOf("pool", 0), state: dmv1.ServerLost, why: podGone}}}
 		r.confirmLoss(context.Background(), s, s.verdict.servers)

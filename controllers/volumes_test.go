@@ -19,6 +19,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
@@ -136,7 +137,7 @@ func (m *movingPool) scope() *memoryPoolScope {
 func (m *movingPool) look() (*memoryPoolScope, error) {
 	m.t.Helper()
 	s := m.scope()
-	err := m.r.keepState(m.t.Context(), s.pool)
+	err := m.r.Keep(m.t.Context(), s.pool)
 	if err == nil {
 		err = m.r.keepVolumes(m.t.Context(), s)
 	}
@@ -346,7 +347,7 @@ func TestNoViewWithoutARecord(t *testing.T) {
 	}})
 	m.ask("pool-0")
 	for range 3 {
-		if _, err := m.look(); !errors.Is(err, errNoRecord) && !strings.Contains(fmt.Sprint(err), "its record") {
+		if _, err := m.look(); !errors.Is(err, decision.ErrNoRecord) && !strings.Contains(fmt.Sprint(err), "its record") {
 			t.Errorf("a look: %v", err)
 		}
 	}

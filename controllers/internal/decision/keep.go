@@ -1,4 +1,18 @@
-package controllers
+// Package decision reads and writes what the operator decided about an object for good. Such a
+// decision is in two places, an annotation of the object and a record beside it, and package state
+// says which of them counts:
+//
+//   - Objects that are read have in their annotations what is in force, whatever the API server has
+//     there (Reader). The annotations that others write are as they are.
+//   - The reconciler of an object begins with Keep: it reads the record at the API server, and
+//     restores what is behind. So nothing follows from a cache that is behind, and a decision that
+//     was written by halves is complete before anything follows from it.
+//   - Annotate writes a decision into both, unless it was made from what is not in force any more.
+//
+// What others read of the object meanwhile may be as old as their cache, as ever.
+//
+// The other files read what single annotations say.
+package decision
 
 import (
 	"context"
@@ -22,18 +36,6 @@ import (
 	"github.com/dmindex/dmindex/pkg/grant"
 )
 
-// A decision of the operator that holds for good is in two places, and package state says which of
-// them counts. Here is what reads and writes them:
-//
-//   - Objects that are read have in their annotations what is in force, whatever the API server has
-//     there (witnessed). The annotations that others write are as they are.
-//   - The reconciler of an object begins with keepState: it reads the record at the API server, and
-//     restores what is behind. So nothing follows from a cache that is behind, and a decision that
-//     was written by halves is complete before anything follows from it.
-//   - Annotate writes a decision into both, unless it was made from what is not in force any more.
-//
-// What others read of the object meanwhile may be as old as their cache, as ever.
-
 // stateOf are the annotations of an object that are state; nil if it is of no kind that has any.
 func stateOf(object client.Object) []string {
 	switch object.(type) {
@@ -50,8 +52,8 @@ func stateOf(object client.Object) []string {
 	return nil
 }
 
-// valuesOf are the annotations of an object that are state.
-func valuesOf(object client.Object) map[string]string {
+// ValuesOf are the annotations of an object that are state.
+func ValuesOf(object client.Object) map[string]string {
 	values, annotations := map[string]string{}, object.GetAnnotations()
 	for _, key := range stateOf(object) {
 		if value := annotations[key]; value != "" {
@@ -80,7 +82,7 @@ func stateInForce(object client.Object, record *corev1.ConfigMap) (state.State, 
 		recorded = &state.Witness{}
 		recorded.Stamp, recorded.Values = build.ReadStateRecord(record, keys)
 	}
-	values := valuesOf(object)
+	values := ValuesOf(object)
 	shown := state.Witness{Stamp: object.GetAnnotations()[dmv1.AnnotationState], Values: values}
 	if recorded != nil && !maps.Equal(values, recorded.Values) {
 		shown.Predecessor = byPredecessor(object, values, recorded.Values)
@@ -129,19 +131,20 @@ func adopts(object client.Object, values map[string]string) (bool, error) {
 		return len(object.Status.Conditions) > 0 && len(values) > 0, nil
 	case *dmv1.DMBackup:
 		// One that is made with a result is complete at once (docs/design/backup.md).
-		result, err := backupResult(object)
+		result, err := BackupResult(object)
 		return result != nil, err
 	}
 	return false, nil
 }
 
-// stateWriter is a kube.Writer that keeps the state of what it writes: see above.
-type stateWriter struct{ kube.Writer }
+// Keeper is a kube.Writer that keeps decisions in both places. Its Client and its Live have to
+// read as Reader does.
+type Keeper struct{ kube.Writer }
 
-// keepState gives an object the annotations that are in force, here and at the API server, and
+// Keep gives an object the annotations that are in force, here and at the API server, and
 // restores its record. It comes before everything that follows from them.
-func (b *stateWriter) keepState(ctx context.Context, object client.Object) error {
-	record, err := readRecord(ctx, b.Live, object)
+func (k *Keeper) Keep(ctx context.Context, object client.Object) error {
+	record, err := readRecord(ctx, k.Live, object)
 	if err != nil {
 		return err
 	}
@@ -149,14 +152,14 @@ func (b *stateWriter) keepState(ctx context.Context, object client.Object) error
 	if err != nil {
 		return err
 	}
-	return b.writeState(ctx, object, record, s)
+	return k.writeState(ctx, object, record, s)
 }
 
 // Annotate sets annotations (empty values remove them), unless the object changed since it was
 // read: then it fails with a conflict, and whoever decided decides again. Of annotations that are
 // state the record is written as well. So it fails while the record of what was decided before is
 // not there: perhaps it cannot be made. Pools do without (goesOn).
-func (b *stateWriter) Annotate(ctx context.Context, object client.Object, values map[string]string) error {
+func (k *Keeper) Annotate(ctx context.Context, object client.Object, values map[string]string) error {
 	isState, changes := false, false
 	for _, key := range stateOf(object) {
 		value, is := values[key]
@@ -164,11 +167,11 @@ func (b *stateWriter) Annotate(ctx context.Context, object client.Object, values
 	}
 	switch {
 	case !isState:
-		return b.Writer.Annotate(ctx, object, values)
+		return k.Writer.Annotate(ctx, object, values)
 	case !changes:
 		return nil
 	}
-	record, err := readRecord(ctx, b.Live, object)
+	record, err := readRecord(ctx, k.Live, object)
 	if err != nil {
 		return err
 	}
@@ -180,12 +183,12 @@ func (b *stateWriter) Annotate(ctx context.Context, object client.Object, values
 		return err
 	case record == nil && s.Sequence > 0 && !goesOn:
 		return outcome.WaitFor(dmv1.ReasonFailed, "nothing more is decided about "+object.GetName()+" before its record "+build.StateRecordName(object.GetUID())+" is made again", outcome.RequeueSoon)
-	case !maps.Equal(s.Values, valuesOf(object)):
+	case !maps.Equal(s.Values, ValuesOf(object)):
 		return apierrors.NewConflict(dmv1.GroupVersion.WithResource("").GroupResource(), object.GetName(), errors.New("more was decided about it meanwhile"))
 	}
-	err = b.writeState(ctx, object, record, s.With(values))
-	if goesOn && errors.Is(err, errNoRecord) {
-		return nil // keepState tells
+	err = k.writeState(ctx, object, record, s.With(values))
+	if goesOn && errors.Is(err, ErrNoRecord) {
+		return nil // Keep tells
 	}
 	return err
 }
@@ -204,15 +207,15 @@ func goesOn(object client.Object) bool {
 	return false
 }
 
-// errNoRecord is returned when there is no record, and the API server refuses to make one: a quota
+// ErrNoRecord is returned when there is no record, and the API server refuses to make one: a quota
 // of the namespace, or an admission policy.
-var errNoRecord = errors.New("the record of what was decided cannot be made: raise the quota of ConfigMaps, or let the operator's user pass the admission policy")
+var ErrNoRecord = errors.New("the record of what was decided cannot be made: raise the quota of ConfigMaps, or let the operator's user pass the admission policy")
 
 // writeState writes what is behind: first the object, then the record, and each only if it is as it
 // was read.
-func (b *stateWriter) writeState(ctx context.Context, object client.Object, record *corev1.ConfigMap, s state.State) error {
+func (k *Keeper) writeState(ctx context.Context, object client.Object, record *corev1.ConfigMap, s state.State) error {
 	if s.ObjectBehind {
-		if err := b.writeAnnotations(ctx, object, s); err != nil {
+		if err := k.writeAnnotations(ctx, object, s); err != nil {
 			return fmt.Errorf("write down the state of %s: %w", object.GetName(), err)
 		}
 	}
@@ -220,14 +223,14 @@ func (b *stateWriter) writeState(ctx context.Context, object client.Object, reco
 	if s.Sequence == 0 || !s.RecordBehind && metav1.IsControlledBy(record, object) && record.Labels[dmv1.LabelComponent] == dmv1.ComponentState {
 		return nil
 	}
-	if err := b.writeRecord(ctx, object, record, s); err != nil {
+	if err := k.writeRecord(ctx, object, record, s); err != nil {
 		return fmt.Errorf("write the record of %s: %w", object.GetName(), err)
 	}
 	return nil
 }
 
 // writeAnnotations writes all of the state, whatever the object has of it at the API server.
-func (b *stateWriter) writeAnnotations(ctx context.Context, object client.Object, s state.State) error {
+func (k *Keeper) writeAnnotations(ctx context.Context, object client.Object, s state.State) error {
 	annotations := map[string]any{dmv1.AnnotationState: state.Stamp(string(object.GetUID()), s.Sequence, s.Values)}
 	for _, key := range stateOf(object) {
 		annotations[key] = nil
@@ -241,29 +244,29 @@ func (b *stateWriter) writeAnnotations(ctx context.Context, object client.Object
 	if err != nil {
 		return err
 	}
-	return b.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), stateOwner)
+	return k.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), stateOwner)
 }
 
-func (b *stateWriter) writeRecord(ctx context.Context, object client.Object, record *corev1.ConfigMap, s state.State) error {
+func (k *Keeper) writeRecord(ctx context.Context, object client.Object, record *corev1.ConfigMap, s state.State) error {
 	uid := object.GetUID()
 	desired := build.StateRecord(kube.KindOf(object).Kind, object.GetName(), object.GetNamespace(), uid, state.Stamp(string(uid), s.Sequence, s.Values), s.Values)
-	if err := ctrl.SetControllerReference(object, desired, b.Scheme()); err != nil {
+	if err := ctrl.SetControllerReference(object, desired, k.Scheme()); err != nil {
 		return err
 	}
 	if record == nil {
-		err := b.Create(ctx, desired, kube.Owner)
+		err := k.Create(ctx, desired, kube.Owner)
 		switch {
 		case apierrors.IsAlreadyExists(err): // another operator was faster
 			err = apierrors.NewConflict(corev1.Resource("configmaps"), desired.Name, err)
 		case err != nil && kube.Refused(err):
-			err = fmt.Errorf("%w: %w", errNoRecord, err)
+			err = fmt.Errorf("%w: %w", ErrNoRecord, err)
 		}
 		return err
 	}
 	changed := record.DeepCopy()
 	changed.Labels, changed.Annotations, changed.OwnerReferences = desired.Labels, desired.Annotations, desired.OwnerReferences
 	changed.Data, changed.BinaryData = desired.Data, nil
-	return b.Patch(ctx, changed, client.MergeFromWithOptions(record, client.MergeFromWithOptimisticLock{}), kube.Owner)
+	return k.Patch(ctx, changed, client.MergeFromWithOptions(record, client.MergeFromWithOptimisticLock{}), kube.Owner)
 }
 
 // takeState gives an object in memory the annotations that are in force. While the API server has
@@ -273,7 +276,7 @@ func takeState(object client.Object, s state.State) {
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	before := valuesOf(object)
+	before := ValuesOf(object)
 	for _, key := range stateOf(object) {
 		delete(annotations, key)
 	}

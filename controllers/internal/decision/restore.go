@@ -1,4 +1,4 @@
-package controllers
+package decision
 
 import (
 	"encoding/json"
@@ -6,11 +6,11 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// restoreRecord is what AnnotationRestore of an index says: which artifact this incarnation of the
+// Restore is what AnnotationRestore of an index says: which artifact this incarnation of the
 // index is loaded from. It is written before the index is made, and never changed but for Done, so
 // that one incarnation is never loaded from two artifacts. It has all that the Job needs: nothing
 // more is asked of the DMBackup.
-type restoreRecord struct {
+type Restore struct {
 	Identity string             `json:"identity"` // of the index
 	Source   dmv1.RestoreSource `json:"source"`   // what spec.recovery.fromBackup said
 	Backup   string             `json:"backup"`
@@ -28,19 +28,19 @@ type restoreRecord struct {
 	Done bool `json:"done,omitempty"`
 }
 
-// recordedRestore is the record of this incarnation of an index; nil if there is none.
-func recordedRestore(index *dmv1.DMIndex) *restoreRecord {
-	r := &restoreRecord{}
-	if json.Unmarshal([]byte(index.Annotations[dmv1.AnnotationRestore]), r) != nil || r.Identity != identityOf(index) {
+// RestoreOf is the record of this incarnation of an index; nil if there is none.
+func RestoreOf(index *dmv1.DMIndex) *Restore {
+	r := &Restore{}
+	if json.Unmarshal([]byte(index.Annotations[dmv1.AnnotationRestore]), r) != nil || r.Identity != Identity(index) {
 		return nil
 	}
 	return r
 }
 
-// loading reports whether an index is to be loaded from a backup before it is used: until then it
+// Loading reports whether an index is to be loaded from a backup before it is used: until then it
 // is not Available, its Service leads nowhere, and what it has is the backup's.
-func loading(index *dmv1.DMIndex) bool {
-	if r := recordedRestore(index); r != nil {
+func Loading(index *dmv1.DMIndex) bool {
+	if r := RestoreOf(index); r != nil {
 		return !r.Done
 	}
 	return index.Annotations[dmv1.AnnotationCreated] == "" && index.Spec.Recovery.FromBackup != nil

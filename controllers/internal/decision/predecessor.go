@@ -1,4 +1,4 @@
-package controllers
+package decision
 
 import (
 	"encoding/json"

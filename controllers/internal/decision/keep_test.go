@@ -1,4 +1,4 @@
-package controllers
+package decision
 
 import (
 	"maps"
@@ -19,7 +19,7 @@ import (
 // TestPolicyNamesTheState: the admission policy keeps people from setting all annotations that are
 // state.
 func TestPolicyNamesTheState(t *testing.T) {
-	policy, err := os.ReadFile(filepath.Join("..", "config", "admission", "state.yaml"))
+	policy, err := os.ReadFile(filepath.Join("..", "..", "..", "config", "admission", "state.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

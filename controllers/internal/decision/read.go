@@ -1,4 +1,4 @@
-package controllers
+package decision
 
 import (
 	"context"
@@ -14,37 +14,41 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 )
 
-// witnessedReader reads objects of ours with the annotations that are in force. It reads the
-// records from where it reads the objects: of a cache both may be behind.
-type witnessedReader struct{ client.Reader }
+// Reader reads objects of ours with the annotations that are in force. It reads the records from
+// where it reads the objects: of a cache both may be behind.
+type Reader struct{ client.Reader }
 
-// witnessed is a client that reads like this.
-type witnessed struct{ client.Client }
+// Client is a client that reads as Reader does.
+type Client struct{ client.Client }
 
-func (r witnessedReader) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+// Get implements client.Reader.
+func (r Reader) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
 	if err := r.Reader.Get(ctx, key, object, options...); err != nil {
 		return err
 	}
 	return witness(ctx, r.Reader, object)
 }
 
-func (r witnessedReader) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+// List implements client.Reader.
+func (r Reader) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
 	if err := r.Reader.List(ctx, list, options...); err != nil {
 		return err
 	}
 	return witnessAll(ctx, r.Reader, list, options)
 }
 
-func (c witnessed) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
-	return witnessedReader{c.Client}.Get(ctx, key, object, options...)
+// Get implements client.Reader.
+func (c Client) Get(ctx context.Context, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+	return Reader{c.Client}.Get(ctx, key, object, options...)
 }
 
-func (c witnessed) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
-	return witnessedReader{c.Client}.List(ctx, list, options...)
+// List implements client.Reader.
+func (c Client) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	return Reader{c.Client}.List(ctx, list, options...)
 }
 
 // Patch gives object what the API server has afterwards, as Get does.
-func (c witnessed) Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+func (c Client) Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.PatchOption) error {
 	if err := c.Client.Patch(ctx, object, patch, options...); err != nil {
 		return err
 	}
@@ -74,9 +78,9 @@ func readRecord(ctx context.Context, from client.Reader, object client.Object) (
 	return record, err
 }
 
-// readKnown reads an object with the annotations that are in force, and fails if that is not known.
-func readKnown(ctx context.Context, from client.Reader, key client.ObjectKey, object client.Object) error {
-	if w, is := from.(witnessedReader); is {
+// ReadKnown reads an object with the annotations that are in force, and fails if that is not known.
+func ReadKnown(ctx context.Context, from client.Reader, key client.ObjectKey, object client.Object) error {
+	if w, is := from.(Reader); is {
 		from = w.Reader // it gives what it has where that is not known
 	}
 	if err := from.Get(ctx, key, object); err != nil {

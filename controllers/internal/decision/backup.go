@@ -1,4 +1,4 @@
-package controllers
+package decision
 
 import (
 	"encoding/json"
@@ -8,8 +8,8 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// backupResult is what was written down of a complete backup; nil = it is not complete.
-func backupResult(b *dmv1.DMBackup) (*dmv1.BackupResult, error) {
+// BackupResult is what was written down of a complete backup; nil = it is not complete.
+func BackupResult(b *dmv1.DMBackup) (*dmv1.BackupResult, error) {
 	text := b.Annotations[dmv1.AnnotationBackup]
 	if text == "" {
 		return nil, nil
