@@ -301,5 +301,3 @@ func (s *computePoolScope) view(now time.Time) computePoolView {
 	}
 	return v
 }
-
-func leaving(p *corev1.Pod) bool { return p.Annotations[dmv1.AnnotationLeaving] != "" }

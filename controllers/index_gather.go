@@ -183,16 +183,6 @@ func startless(pods []*corev1.Pod) string {
 	return ""
 }
 
-// unfitPods says what keeps servers from starting, behind a sentence.
-func unfitPods(pods []*corev1.Pod, problems map[int]string) (text string) {
-	for _, p := range pods {
-		if why := problems[volumeOf(p)]; why != "" {
-			text += fmt.Sprintf("; pod %s on node %s: %s", p.Name, p.Spec.NodeName, why)
-		}
-	}
-	return text
-}
-
 // unfitCompute says which compute servers cannot start on their nodes, and why.
 func (s *indexScope) unfitCompute() string {
 	var list []string

@@ -32,10 +32,6 @@ type memoryPodView struct {
 	restarted  time.Time // when its image was last changed in place
 }
 
-// restartLimit is how long a server that is restarted in place may take before the next one follows
-// all the same.
-const restartLimit = 5 * time.Minute
-
 // memoryPoolActions is what to do next.
 type memoryPoolActions struct {
 	create int // pods to be made

@@ -74,12 +74,6 @@ func (a *memoryPoolActions) prove(v memoryPoolView) {
 	}
 }
 
-// asked is the image that was asked for when a pod was written. Pods of earlier operators do not
-// say.
-func asked(p *corev1.Pod) string {
-	return cmp.Or(p.Annotations[dmv1.AnnotationImage], container(p).Image)
-}
-
 // imageProbe is a probe pod as it is decided upon.
 func imageProbe(p *corev1.Pod) imageProbeView {
 	v := imageProbeView{id: podID(p), image: asked(p), node: p.Spec.NodeName, going: going(p), failed: ended(p), made: p.CreationTimestamp.Time}
@@ -174,35 +168,6 @@ func (r *DMMemoryPoolReconciler) imageToWrite(ctx context.Context, p *corev1.Pod
 	}
 	return "", outcome.WaitFor(dmv1.ReasonImageUnavailable, fmt.Sprintf("image %s was proven as %s, and admission writes another one into pod %s when it is changed: "+
 		"let the webhook that rewrites images do the same to new and to changed pods", wanted, proven, p.Name), outcome.Recheck)
-}
-
-// imageProblem says which pods do not start with their image, and why; empty if all do. Kubelets
-// also say it of containers that somebody injected.
-func imageProblem(pods ...*corev1.Pod) string {
-	for _, p := range pods {
-		if going(p) || ended(p) {
-			continue
-		}
-		for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-			w := s.State.Waiting
-			if w == nil || !imageReasons[w.Reason] {
-				continue
-			}
-			image := s.Image
-			if s.Name == container(p).Name {
-				image = asked(p)
-			}
-			return fmt.Sprintf("pod %s on node %s does not start with image %s: %s: %s", p.Name, p.Spec.NodeName, image, w.Reason, cmp.Or(w.Message, "see the events of the pod"))
-		}
-	}
-	return ""
-}
-
-// imageReasons are what kubelets call it.
-var imageReasons = map[string]bool{
-	"ErrImagePull": true, "ImagePullBackOff": true, "InvalidImageName": true, "ErrImageNeverPull": true,
-	"ImageInspectError": true, "RegistryUnavailable": true, "SignatureValidationFailed": true,
-	"CreateContainerError": true, "RunContainerError": true,
 }
 
 // imageProblem says why the image that is wanted is not proven; empty if nothing is in its way.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strconv"
 
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -25,14 +24,4 @@ func pausedSize(ctx context.Context, b *base, pool client.Object, paused bool, w
 		return min(size, wanted), nil
 	}
 	return min(has, wanted), b.Annotate(ctx, pool, map[string]string{dmv1.AnnotationPausedSize: strconv.Itoa(min(has, wanted))})
-}
-
-// staying is how many pods are to go on.
-func staying(pods []*corev1.Pod) (n int) {
-	for _, p := range pods {
-		if !going(p) && !ended(p) && !leaving(p) {
-			n++
-		}
-	}
-	return n
 }

@@ -3,8 +3,6 @@ package controllers
 import (
 	"context"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
-	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 )
 
@@ -32,19 +29,6 @@ func listPods(ctx context.Context, from client.Reader, pool client.Object, compo
 	}
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return podID(a) - podID(b) })
 	return pods, nil
-}
-
-// podID is the number of a pod in its pool; -1 if it has none. It is read from the name, which
-// nobody can change. With another label a memory server would seem to be a new one beside itself.
-func podID(p *corev1.Pod) int { return numberIn(p.Name) }
-
-// numberIn is the number at the end of the name of a pod or a claim; -1 if there is none.
-func numberIn(name string) int {
-	id, err := strconv.Atoi(name[strings.LastIndexByte(name, '-')+1:])
-	if err != nil {
-		return -1
-	}
-	return id
 }
 
 // ready reports whether a pod is ready, and since when it has been or has not been.
@@ -117,35 +101,18 @@ func idle(p *corev1.Pod, now time.Time) bool {
 	return false
 }
 
-// nextID is the number that a pool gives to its next pod. Numbers of pods that are there count too:
-// an annotation may have been lost with a backup.
-func nextID(pool client.Object, pods []*corev1.Pod) int {
-	next, err := strconv.Atoi(pool.GetAnnotations()[dmv1.AnnotationNextID])
-	if err != nil {
-		next = 0
-	}
+// staying is how many pods are to go on.
+func staying(pods []*corev1.Pod) (n int) {
 	for _, p := range pods {
-		next = max(next, podID(p)+1)
-	}
-	return next
-}
-
-// nextVolume is the number that a memory pool gives to its next volume, and to the pod that it
-// makes with it.
-func nextVolume(pool client.Object, pods []*corev1.Pod) int {
-	return nextID(pool, slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return podID(p) > build.MaxVolume }))
-}
-
-// renewTLS tells the kubelets of pods that their TLS Secret changed; without that they would notice
-// within a minute or two.
-func renewTLS(ctx context.Context, b *base, pods []*corev1.Pod, hash string) error {
-	for _, p := range pods {
-		if going(p) || p.Annotations[dmv1.AnnotationTLS] == hash {
-			continue
-		}
-		if err := b.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationTLS: hash}); client.IgnoreNotFound(err) != nil {
-			return err
+		if !going(p) && !ended(p) && !leaving(p) {
+			n++
 		}
 	}
-	return nil
+	return n
 }
+
+func leaving(p *corev1.Pod) bool { return p.Annotations[dmv1.AnnotationLeaving] != "" }
+
+// restartLimit is how long a server that is restarted in place may take before the next one follows
+// all the same.
+const restartLimit = 5 * time.Minute

@@ -2,16 +2,12 @@ package controllers
 
 import (
 	"cmp"
-	"fmt"
-	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
-	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
 // The cause that keeps a pod from running is known at the pod, or where the pod was to be made.
@@ -40,59 +36,6 @@ var troubles = map[string]bool{
 	dmv1.ReasonUnschedulable:     true,
 	dmv1.ReasonWaitingForBackup:  true,
 }
-
-// podTrouble says what keeps pods from running; no reason = nothing that anybody can see, or they
-// run.
-func podTrouble(pods []*corev1.Pod) (reason, message string) {
-	if why := imageProblem(pods...); why != "" {
-		return dmv1.ReasonImageUnavailable, why
-	}
-	if why := failing(pods); why != "" {
-		return dmv1.ReasonPodFailing, why
-	}
-	if why := unschedulable(pods); why != "" {
-		return dmv1.ReasonUnschedulable, why
-	}
-	return "", ""
-}
-
-// failing says which container does not start, or ends again and again, though its image is there;
-// empty if none does.
-func failing(pods []*corev1.Pod) string {
-	for _, p := range pods {
-		if going(p) || ended(p) {
-			continue
-		}
-		for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-			w := s.State.Waiting
-			if w == nil || w.Reason == "" || waits[w.Reason] || imageReasons[w.Reason] {
-				continue
-			}
-			text := fmt.Sprintf("container %s of pod %s on node %s: %s: %s", s.Name, p.Name, p.Spec.NodeName, w.Reason, cmp.Or(w.Message, "see the events of the pod"))
-			if t := s.LastTerminationState.Terminated; t != nil {
-				text += fmt.Sprintf("; it ended last with code %d (%s)", t.ExitCode, t.Reason)
-				if said := lastLine(t.Message); said != "" {
-					text += ": " + said
-				}
-				if t.Reason == "OOMKilled" {
-					text += ": its limit of memory is too low"
-				}
-			}
-			return text + "; kubectl logs " + p.Name + " --namespace " + p.Namespace + " --previous"
-		}
-	}
-	return ""
-}
-
-// lastLine is the last line of what a container said when it ended, as far as a condition has room
-// for it. Its program says there why it ended.
-func lastLine(text string) string {
-	text = strings.TrimSpace(text)
-	return report.Cut(text[strings.LastIndexByte(text, '\n')+1:], 768)
-}
-
-// waits are what kubelets call a container that is on its way.
-var waits = map[string]bool{"ContainerCreating": true, "PodInitializing": true}
 
 // poolTrouble is what the pools of an index say that does not go away by itself; nil = nothing.
 func (s *indexScope) poolTrouble() *shortage {

@@ -119,15 +119,6 @@ func (r volumeRecord) names(volume int, uid string) bool {
 	return slices.ContainsFunc(r.Views[volume].named(), func(named volumeProc) bool { return named.UID == uid })
 }
 
-// volumeOf is the number of the volume that a memory pod is a copy of; -1 if it is of none. Neither
-// names nor arguments of a pod can be changed, labels can.
-func volumeOf(p *corev1.Pod) int {
-	if id := podID(p); id <= build.MaxVolume {
-		return id
-	}
-	return build.VolumeOf(p)
-}
-
 // answering are those of a pool's memory pods that answer for a volume, ascending by its number. No
 // other is asked what it holds: a further copy has the incarnation of its volume and knows of no
 // index, or not of all of them. elsewhere are the volumes of which another pod has a copy that is

@@ -17,8 +17,8 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 )
 
-// Recorder has the events as people see them: one that differs from an earlier one in its note only is
-// folded into that, as client-go does it.
+// Recorder has the events as people see them: one that differs from an earlier one in its note only
+// is folded into that, as client-go does it.
 type Recorder struct {
 	Notes []string
 	Keys  []string

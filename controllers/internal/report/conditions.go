@@ -17,7 +17,7 @@ func SetCondition(conditions *[]metav1.Condition, generation int64, kind string,
 	apimeta.SetStatusCondition(conditions, metav1.Condition{Type: kind, Status: status, Reason: reason, Message: Cut(message, longest), ObservedGeneration: generation})
 }
 
-// SetPaused sets the condition that says whether an object is paused.
+// SetPaused sets the condition Paused of an object.
 func SetPaused(conditions *[]metav1.Condition, generation int64, paused bool) {
 	if paused {
 		SetCondition(conditions, generation, dmv1.ConditionPaused, true, dmv1.ReasonPausedBySpec, "spec.paused is set: the operator changes nothing, and repairs what fails")

@@ -45,8 +45,8 @@ func Cut(text string, longest int) string {
 	return text[:end] + dots
 }
 
-// Numbered is an action with a number. Of events that differ in nothing but their notes the recorder
-// keeps the first and counts the others: a number in the action keeps them apart.
+// Numbered is an action with a number. Of events that differ in nothing but their notes the
+// recorder keeps the first and counts the others: a number in the action keeps them apart.
 func Numbered(what string, number uint64) string { return what + strconv.FormatUint(number, 10) }
 
 // Listed joins what an event has room for.
