@@ -70,7 +70,7 @@ test-stops: ## run the tests of PACKAGE while their processes are stopped at ran
 	@go run ./hack/stops $(if $(SEED),-seed $(SEED)) $(if $(COPIES),-copies $(COPIES)) $(if $(FOR),-for $(FOR)) $(if $(RUN),-run '$(RUN)') $(or $(PACKAGE),./memserver)
 
 .PHONY: sim
-sim: ## run DESIGN (default sherman; smart, chime, dolphin, dex, dex-crashes = each part of each request, dex-registers = sessions of a client on the same keys, combine = reading and writing together, fence = leases and fencing, ownership = owners of ranges, ownership-sets and ownership-groups = sorted sets and groups beside them, volumes = copies of memory servers, mirror = what is sent to them, persist = what is written to files, words = lock words, presence = presence words, limits = operations that end in the middle, of every design) under the simulator's adversary, SEEDS (default 1000, of dex-crashes 6) of them
+sim: ## run DESIGN (default sherman; smart, chime, dolphin, dex, p-sherman, dex-crashes = each part of each request, dex-registers = sessions of a client on the same keys, combine = reading and writing together, fence = leases and fencing, ownership = owners of ranges, ownership-sets and ownership-groups = sorted sets and groups beside them, volumes = copies of memory servers, mirror = what is sent to them, persist = what is written to files, words = lock words, presence = presence words, limits = operations that end in the middle, of every design) under the simulator's adversary, SEEDS (default 1000, of dex-crashes 6) of them
 	@hack/sim "$(SEEDS)" $(or $(DESIGN),sherman)
 
 .PHONY: sim-ownership

@@ -29,7 +29,7 @@ const (
 // simulated are the packages that run in the simulator.
 var simulated = []string{
 	"pkg/index/chime", "pkg/index/dex", "pkg/index/dex/internal/budget", "pkg/index/dex/internal/bufferpool", "pkg/index/dex/internal/frame", "pkg/index/dex/internal/rowcache",
-	"pkg/index/dex/internal/offload", "pkg/index/dex/internal/replay", "pkg/index/dex/internal/valuecache", "pkg/index/dex/internal/wal", "pkg/index/dolphin", "pkg/index/sherman", "pkg/index/smart",
+	"pkg/index/dex/internal/offload", "pkg/index/dex/internal/replay", "pkg/index/dex/internal/valuecache", "pkg/index/dex/internal/wal", "pkg/index/dolphin", "pkg/index/psherman", "pkg/index/sherman", "pkg/index/smart",
 	"pkg/index/internal/art", "pkg/index/internal/blocks", "pkg/index/internal/btree", "pkg/index/internal/combine",
 	"pkg/index/internal/loader", "pkg/index/internal/nodecache", "pkg/index/internal/op", "pkg/index/internal/rounds", "pkg/index/internal/slottedtree",
 	"pkg/pool", "pkg/pool/internal/lock", "pkg/pool/redo", "computeserver/engine", "computeserver/ownership", "memserver/internal/core",

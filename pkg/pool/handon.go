@@ -62,7 +62,7 @@ func (s *Session) awaitLocal(l *tableLock, a Addr, node []byte) (global, ok bool
 		s.wait.Wants(0, nil)
 	}
 	global, ok = s.pool.servers()[l.server].local.acquire(l.index, s.wait, s.remaining())
-	l.given = global && s.wait.Given()
+	l.given = (global || l.own) && s.wait.Given()
 	return global, ok
 }
 

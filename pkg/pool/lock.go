@@ -42,6 +42,7 @@ type tableLock struct {
 	remote uint64 // offset of the word in the lock region
 	shift  uint   // of the lock's bits in the word
 	given  bool   // its node was handed on with it, and not READ
+	own    bool   // only its place in the local table; see LockOwn
 }
 
 // lockOf finds the lock of the node at a.
@@ -68,7 +69,10 @@ func (p *Pool) lockOf(a Addr) (tableLock, error) {
 // that may have left half done (see Rewrite). ErrTimeout: somebody held it for longer than the
 // operation may take; the message names the client. The session must hold no lock, and nothing may
 // be queued.
-func (s *Session) Lock(a Addr, node []byte) error {
+func (s *Session) Lock(a Addr, node []byte) error { return s.lockTable(a, node, false) }
+
+// lockTable is Lock; own: LockOwn.
+func (s *Session) lockTable(a Addr, node []byte, own bool) error {
 	if s.broken != nil { // it posts nothing any more, so no lock is in doubt
 		return s.broken
 	}
@@ -82,7 +86,7 @@ func (s *Session) Lock(a Addr, node []byte) error {
 	s.resolved = foundMember{} // an earlier Lock may have failed when it had resolved one
 	defer func() { s.locking = false }()
 	for mains, waits := 0, 0; mains < maxMains; {
-		s.locking = true // repairMain ends it
+		s.locking, l.own = true, own // repairMain ends it
 		main, err := s.lockOnce(&l, a, node)
 		if err != nil && s.broken == nil {
 			if held := heldIn(err); held != nil {
@@ -170,7 +174,8 @@ func (s *Session) lockOnce(l *tableLock, a Addr, node []byte) (main Addr, err er
 		}
 		return Nil, fmt.Errorf("lock node %v, which another session of this client holds: %w", a, late)
 	}
-	if global {
+	l.own = l.own && !global
+	if global || l.own {
 		if !l.given {
 			s.Read(a, node)
 		}
@@ -286,12 +291,6 @@ func (s *Session) backOff(try int) {
 	s.pool.env.Sleep(min(time.Millisecond, 10*time.Microsecond<<min(try-spins, 10)))
 }
 
-// Holds reports whether the session holds a lock, or a lock word.
-func (s *Session) Holds() bool { return s.lock.held || s.lockWord.held }
-
-// busy reports whether the session must not acquire a lock, nor enter a node.
-func (s *Session) busy() bool { return s.Holds() || s.queued != 0 || s.present.slot != nil }
-
 // PostUnlock posts what is queued and gives up the lock, in one round trip if all of it goes to the
 // server of the locked node (command combination: Sherman, section 4.2). What goes to other servers
 // is posted and awaited first, since nothing orders it before the release. With waiters in this
@@ -324,6 +323,9 @@ func (s *Session) PostUnlock() error {
 
 // postUnlock is PostUnlock of lock l, which the session holds no more to all others of its methods.
 func (s *Session) postUnlock(l *tableLock, image lock.Image) error {
+	if l.own {
+		return s.postOwn(l, image)
+	}
 	keeps := !s.without.Flat && s.proves(l)
 	local := s.pool.servers()[l.server].local
 	err := s.postOthers(l.server)

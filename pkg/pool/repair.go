@@ -144,7 +144,7 @@ func (s *Session) lockedServer(a Addr) (int, error) {
 		return s.lockWord.server, nil
 	}
 	l, err := s.pool.lockOf(a)
-	if err == nil && (!s.lock.held || l.server != s.lock.server || l.index != s.lock.index) {
+	if err == nil && (!s.lock.held || s.lock.own || l.server != s.lock.server || l.index != s.lock.index) {
 		panic(fmt.Sprintf("pool: rewrite of node %v without its lock", a))
 	}
 	return l.server, err

@@ -8,7 +8,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/env/invariants"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
-	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
+	"github.com/dmindex/dmindex/pkg/index/internal/ranges"
 )
 
 // A range is given while its requests wait, so the time that this takes is what users notice of a
@@ -94,7 +94,7 @@ func (s *session) prepareGive(given ranges.Span) error {
 	s.b.Begin()
 	err := s.b.AwaitMerges()
 	s.b.End()
-	for _, key := range [][]byte{x.fence(given.Start), x.fence(given.End)} {
+	for _, key := range [][]byte{x.lay.FenceOf(given.Start), x.lay.FenceOf(given.End)} {
 		if key != nil && err == nil && before.At(key) >= 0 {
 			err = s.splitAt(key)
 		}

@@ -6,7 +6,7 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
-	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
+	"github.com/dmindex/dmindex/pkg/index/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
-	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -26,13 +25,6 @@ import (
 //
 // A move during the last visits is not noticed: these pairs are what was there before.
 
-// reach is how far a scan may go.
-type reach struct {
-	first *ranges.Table // the ranges when the scan began
-	last  *ranges.Table // the ranges when it last checked
-	bound []byte        // the bound by these two
-}
-
 // Scan implements index.Session. It ends where the ranges end that this client has had without a
 // gap since the scan began.
 func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
@@ -41,13 +33,13 @@ func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 	if reverse && len(start) > 0 && bytes.Equal(start, s.x.low) {
 		return nil // nothing is below the lowest key
 	}
-	s.reach = reach{first: s.x.ranges.Load()}
+	s.reach.Begin(s.x.ranges.Load())
 	op.Pause(s.x.env)
 	from := start
 	if len(start) == 0 && !reverse {
 		from = s.x.low
 	}
-	if _, ok := s.reach.first.Bound(s.reach.first, from, reverse); !ok {
+	if !s.reach.Starts(from, reverse) {
 		return fmt.Errorf("scan: %w", index.ErrNotOwner)
 	}
 	return s.b.ScanWithin(start, limit, reverse, visit)
@@ -55,18 +47,7 @@ func (s *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 
 // Bound implements btree.LeafCache.
 func (x *dex) Bound(b *btree.Session, cursor []byte, reverse bool) (bound []byte, ok bool) {
-	return b.Owner.(*session).bound(cursor, reverse)
-}
-
-func (s *session) bound(cursor []byte, reverse bool) (bound []byte, ok bool) {
-	now := s.x.ranges.Load()
-	if now == s.reach.last { // the usual case
-		return s.reach.bound, true
-	}
-	if bound, ok = now.Bound(s.reach.first, cursor, reverse); ok {
-		s.reach.last, s.reach.bound = now, bound
-	}
-	return bound, ok
+	return b.Owner.(*session).reach.Bound(x.ranges.Load(), cursor, reverse)
 }
 
 // Clock implements btree.LeafCache.

@@ -15,6 +15,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
+	"github.com/dmindex/dmindex/pkg/index/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
 	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
@@ -32,8 +33,8 @@ type session struct {
 	remote      offload.Client
 	remoteHit   remoteHit
 	prefetch    prefetch
-	pending     wal.Pending // of the change under way
-	reach       reach
+	pending     wal.Pending  // of the change under way
+	reach       ranges.Reach // of the scan under way
 	limit       time.Duration
 	value       []byte // on its way out of a frame
 	leaving     []byte // an entry of a frame that is evicted

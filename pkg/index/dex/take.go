@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
-	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/replay"
+	"github.com/dmindex/dmindex/pkg/index/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
@@ -33,7 +33,7 @@ func (x *dex) Take(r pool.Holding) error {
 	x.cache.Clock.RecordAll()
 	x.ranges.Store(x.ranges.Load().With(ranges.Span{Start: bytes.Clone(r.Start), End: bytes.Clone(r.End), Epoch: r.Epoch}))
 	// Where this range meets another one of this client, their leaves may be merged.
-	for _, key := range [][]byte{x.fence(r.Start), x.fence(r.End)} {
+	for _, key := range [][]byte{x.lay.FenceOf(r.Start), x.lay.FenceOf(r.End)} {
 		if key != nil {
 			_ = s.MergeAt(key) // if it fails, later deletes do it
 		}
@@ -48,7 +48,7 @@ func (x *dex) take(s *slottedtree.Session, r pool.Holding) error {
 		return err
 	}
 	var ends [][]byte
-	for _, key := range [][]byte{x.fence(r.Start), x.fence(r.End)} {
+	for _, key := range [][]byte{x.lay.FenceOf(r.Start), x.lay.FenceOf(r.End)} {
 		if key != nil {
 			ends = append(ends, key)
 		}
@@ -57,17 +57,6 @@ func (x *dex) take(s *slottedtree.Session, r pool.Holding) error {
 	x.torn.within.Add(repaired.Within)
 	x.torn.locked.Add(repaired.Locked)
 	return err
-}
-
-// fence returns key as the fence of a leaf; nil if nothing has to be divided there.
-func (x *dex) fence(key []byte) []byte {
-	if len(key) == 0 {
-		return nil
-	}
-	if x.lay.Uint64 && len(key) < 8 { // in the order of keys
-		return append(bytes.Clone(key), make([]byte, 8-len(key))...)
-	}
-	return key
 }
 
 // within reports whether f's leaf lies in r, which is so if its low fence does: leaves are divided

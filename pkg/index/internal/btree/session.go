@@ -176,6 +176,21 @@ func (s *Session) LockOr(a pool.Addr, change any) (answered bool, err error) {
 	return false, nil
 }
 
+// LockOwn is LockOr of a leaf that no other client changes (pool.Session.LockOwn). change can be
+// nil.
+func (s *Session) LockOwn(a pool.Addr, change *Change) (answered bool, err error) {
+	s.Pause()
+	var offer any
+	if change != nil {
+		offer = change
+	}
+	if answered, err = s.PS.LockOwn(a, s.Node, offer); answered || err != nil {
+		return answered, op.Failure(err, answered)
+	}
+	s.locked = a
+	return false, nil
+}
+
 // Publish posts what is queued, and what follows of it for blocks, and gives the lock up.
 func (s *Session) Publish() error { return s.Blocks.Publish(s.locked) }
 

@@ -1,6 +1,8 @@
 package fence
 
 import (
+	"bytes"
+
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/unit"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -49,6 +51,17 @@ func (l *Layout) Verify(b []byte, end int, a pool.Addr, version uint32) bool {
 // Room returns how many bytes of a node lie behind a header with these fences.
 func (l *Layout) Room(low, high []byte) int {
 	return l.NodeBytes - RoundUp(HeaderBytes+len(low)+len(high))
+}
+
+// FenceOf returns the end of a range as the fence of a leaf; nil where that is an end of all keys.
+func (l *Layout) FenceOf(end []byte) []byte {
+	if len(end) > 0 && l.Uint64 && len(end) < 8 { // in the order of keys
+		return append(bytes.Clone(end), make([]byte, 8-len(end))...)
+	}
+	if len(end) == 0 {
+		return nil
+	}
+	return end
 }
 
 // HeadBytes is how many bytes a header with fences has at most.

@@ -1,7 +1,6 @@
 package slottedtree
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -21,8 +20,7 @@ func (s *Session) Modify(key []byte, change index.Change) error {
 		return fmt.Errorf("modify: %w", err)
 	}
 	for {
-		err := s.modifyOnce(key, change)
-		if !errors.Is(err, index.ErrPoolFull) || !s.AwaitMemory() {
+		if err := s.modifyOnce(key, change); !s.again(err) {
 			return err
 		}
 	}

@@ -112,6 +112,7 @@ func (s *Session) DivideOnce(key []byte) (done bool, err error) {
 		return true, nil
 	}
 	var l slotted.Leaf
+	s.needsLock = true
 	if err := s.lockLeaf(&l, key); err != nil {
 		return false, fmt.Errorf("split at a key: %w", err)
 	}

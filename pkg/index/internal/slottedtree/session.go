@@ -21,6 +21,8 @@ type Session struct {
 	batch   *round  // of LookupBatch; nil before the first one
 	growing growing // a leaf on its way to several
 	group   group   // of changes that it carries out
+
+	needsLock bool // of the next leaf, also if it is this client's; see own.go
 }
 
 // NewSession makes a session.

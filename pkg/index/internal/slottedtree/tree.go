@@ -2,10 +2,10 @@
 // bulk loads in the memory servers, as Sherman does them (sections 4.3 to 4.5). Inner nodes and
 // changes of structure are package btree's; the leaf's bytes are package slotted's.
 //
-// Two designs use it. Sherman is it, with its techniques as switches. DEX has it do what its cache
-// of leaves cannot: changes for which a leaf has no room, replays, divisions at the ends of ranges,
-// scans, and all operations where its partitioning is off. A design with leaves of another format
-// does not use it, but package btree.
+// Three designs use it. Sherman is it, with its techniques as switches. P-Sherman is it with owners
+// of leaves (own.go). DEX has it do what its cache of leaves cannot: changes for which a leaf has
+// no room, replays, divisions at the ends of ranges, and scans. A design with leaves of another
+// format does not use it, but package btree.
 package slottedtree
 
 import (
@@ -47,9 +47,13 @@ type Config struct {
 	WholeLeaves bool
 
 	// Combine lets the holder of a leaf's lock carry out the changes of sessions that wait for it
-	// (combine.go). Not with a Cache, which changes some leaves without their locks; and not with
-	// WholeLeaves.
+	// (combine.go). Not with a Cache, which changes some leaves without their locks, unless Own is
+	// set; and not with WholeLeaves.
 	Combine bool
+
+	// Own: the Cache keeps no leaves, but knows which are this client's. They are changed without
+	// locks of the memory servers (own.go). Not with WholeLeaves.
+	Own bool
 
 	// DelegateReads is that of btree.Config.
 	DelegateReads bool
@@ -60,6 +64,7 @@ type Tree struct {
 	*btree.Tree
 	wholeLeaves bool
 	combines    bool
+	own         bool
 }
 
 // Open opens the tree of a design in p, or creates it. The pool stays the caller's.
@@ -73,7 +78,7 @@ func Open(p *pool.Pool, c Config) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Tree{Tree: t, wholeLeaves: c.WholeLeaves, combines: c.Combine && !c.WholeLeaves && c.Cache == nil}, nil
+	return &Tree{Tree: t, wholeLeaves: c.WholeLeaves, combines: c.Combine && !c.WholeLeaves && (c.Cache == nil || c.Own), own: c.Own}, nil
 }
 
 // Layout is that of the tree's nodes.

@@ -1,7 +1,6 @@
 package slottedtree
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/dmindex/dmindex/pkg/index"
@@ -43,8 +42,7 @@ func (s *Session) put(key, value []byte, m combine.Mode, what string) error {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	for {
-		err := s.writeOnce(key, value, m, what)
-		if !errors.Is(err, index.ErrPoolFull) || !s.AwaitMemory() {
+		if err := s.writeOnce(key, value, m, what); !s.again(err) {
 			return err
 		}
 	}
@@ -89,6 +87,8 @@ func (s *Session) putLocked(l *slotted.Leaf, i int, fp byte, key, value []byte, 
 		if err = s.writeEntry(l, i, fp, off, e); err == nil {
 			err = s.ConnectMet()
 		}
+	} else if s.PS.HoldsOwn() {
+		err = s.Unlock(errNeedsLock)
 	} else {
 		err = s.makeRoom(l, e, replaces)
 	}
@@ -125,14 +125,19 @@ func (s *Session) lockLeaf(l *slotted.Leaf, key []byte) error {
 // lockLeafOr is lockLeaf, but another session that has the lock may carry out c, which can be nil.
 // Then answered is true, and no lock is held. err is nil if the answer is in c.
 func (s *Session) lockLeafOr(l *slotted.Leaf, key []byte, c *btree.Change) (answered bool, err error) {
+	own := s.t.own && !s.needsLock
+	s.needsLock = false
 	p, err := s.Descend(key)
 	if err != nil {
 		return false, err
 	}
 	for hops := 0; ; {
-		if c == nil {
+		switch {
+		case own:
+			answered, err = s.LockOwn(p.Addr(), c)
+		case c == nil:
 			err = s.Lock(p.Addr())
-		} else {
+		default:
 			answered, err = s.LockOr(p.Addr(), c)
 		}
 		if answered || err != nil {
@@ -145,7 +150,11 @@ func (s *Session) lockLeafOr(l *slotted.Leaf, key []byte, c *btree.Change) (answ
 			}
 			h = &l.Header
 		}
-		if err := s.ResolveLocked(&p, h, key, &hops); err != nil {
+		resolve := s.ResolveLocked
+		if s.PS.HoldsOwn() {
+			resolve = s.resolveOwn
+		}
+		if err := resolve(&p, h, key, &hops); err != nil {
 			return false, err
 		}
 	}
@@ -228,7 +237,7 @@ func (s *Session) clearSlot(l *slotted.Leaf, i int) error {
 // nothing: READs follow. Nor does a design that keeps leaves. It writes some of them back without
 // their locks, so there the image of a lock's holder is not all there is to say.
 func (s *Session) handOn(l *slotted.Leaf) {
-	if !s.t.HasLeafCache() {
+	if !s.t.HasLeafCache() || s.t.own {
 		s.PS.HandOn(l.Addr, l.Bytes)
 	}
 }

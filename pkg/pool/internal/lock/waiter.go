@@ -29,7 +29,9 @@ func NewWaiter(e env.Env) *Waiter { return &Waiter{event: e.NewEvent()} }
 
 // Wants says which node the session of w reads under the lock, and where to. While w stands in a
 // queue the room belongs to who grants the lock.
-func (w *Waiter) Wants(node uint64, room []byte) { w.node, w.room, w.answered = node, room, false }
+func (w *Waiter) Wants(node uint64, room []byte) {
+	w.node, w.room, w.answered, w.given = node, room, false, false
+}
 
 // Given reports whether the node came with the lock that w was granted last.
 func (w *Waiter) Given() bool { return w.given }

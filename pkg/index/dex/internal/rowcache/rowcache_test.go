@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/pkg/env"
-	"github.com/dmindex/dmindex/pkg/index/dex/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
+	"github.com/dmindex/dmindex/pkg/index/internal/ranges"
 	"github.com/dmindex/dmindex/pkg/sum/siphash"
 )
 

@@ -163,3 +163,31 @@ func (r *Table) Bound(before *Table, cursor []byte, reverse bool) (bound []byte,
 	}
 	return cursor, ok
 }
+
+// Reach is how far a scan may go: as far as Bound of the table of its beginning. The zero value is
+// of no scan.
+type Reach struct {
+	first *Table
+	last  *Table // when it was last asked
+	bound []byte // then
+}
+
+// Begin makes r that of a scan that begins now.
+func (r *Reach) Begin(now *Table) { *r = Reach{first: now} }
+
+// Starts reports whether there are keys from cursor on, as in Bound.
+func (r *Reach) Starts(cursor []byte, reverse bool) bool {
+	_, ok := r.first.Bound(r.first, cursor, reverse)
+	return ok
+}
+
+// Bound is that of the table as it is now.
+func (r *Reach) Bound(now *Table, cursor []byte, reverse bool) (bound []byte, ok bool) {
+	if now == r.last { // the usual case
+		return r.bound, true
+	}
+	if bound, ok = now.Bound(r.first, cursor, reverse); ok {
+		r.last, r.bound = now, bound
+	}
+	return bound, ok
+}
