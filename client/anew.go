@@ -51,8 +51,9 @@ func (e anewError) Error() string {
 
 func (anewError) Unwrap() error { return ErrDataLost }
 
-// other is the error of a call that began under an earlier view, if v is of another incarnation.
-func (v *view) other(began *view) error {
+// incarnationError is the error of a call that began under an earlier view, if v is of another
+// incarnation.
+func (v *view) incarnationError(began *view) error {
 	if v.m.Index == began.m.Index {
 		return nil
 	}

@@ -134,13 +134,13 @@ func (c *Client) fetch(ctx context.Context) error {
 		at := int(c.turn.Add(1))
 		for i := range v.m.Servers {
 			s := v.m.Servers[(at+i)%len(v.m.Servers)]
-			if l, err := c.links.to(s.RPC, ""); err == nil && try(l) {
+			if l, err := c.links.linkTo(s.RPC, ""); err == nil && try(l) {
 				return nil
 			}
 		}
 	}
 	for _, address := range c.o.Endpoints {
-		l, err := c.links.to(address, c.o.ServerName)
+		l, err := c.links.linkTo(address, c.o.ServerName)
 		if err != nil {
 			return err
 		}
@@ -178,7 +178,7 @@ func (c *Client) learn(reply *rpcv1.ComputeMapReply) error {
 	c.view.Store(&view{m, reply.Any})
 	close(c.changed)
 	c.changed = make(chan struct{})
-	c.links.keep(m.Servers, c.o.Endpoints)
+	c.links.retain(m.Servers, c.o.Endpoints)
 	return nil
 }
 

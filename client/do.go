@@ -37,14 +37,14 @@ func (c *Client) rounds(ctx context.Context, began *view, tasks []*task, most in
 	pause := retryFirst
 	for todo := tasks; ; pause = min(2*pause, retrySlowest) {
 		v := c.view.Load()
-		if err := v.other(began); err != nil {
+		if err := v.incarnationError(began); err != nil {
 			endAll(todo, nil, err)
 			return
 		}
 		c.round(ctx, v, todo, most)
 		var left []*task
 		for _, t := range todo {
-			if t.again() {
+			if t.worthRetrying() {
 				left = append(left, t)
 			}
 		}
@@ -55,7 +55,7 @@ func (c *Client) rounds(ctx context.Context, began *view, tasks []*task, most in
 		if !c.awaitOther(ctx, v, pause) {
 			if c.ctx.Err() != nil {
 				for _, t := range todo {
-					t.ended(nil, ErrClosed)
+					t.noteAttempt(nil, ErrClosed)
 				}
 			}
 			return
@@ -66,13 +66,13 @@ func (c *Client) rounds(ctx context.Context, began *view, tasks []*task, most in
 // round sends each task once, so many in one call at most.
 func (c *Client) round(ctx context.Context, v *view, todo []*task, most int) {
 	if len(todo) == 1 { // the usual case, without a goroutine
-		c.place(v, nil, todo[0])
+		c.assignServer(v, nil, todo[0])
 		c.send(ctx, v, todo)
 		return
 	}
 	usable, ends := make([]usability, len(v.m.Servers)), make([]int, len(v.m.Servers))
 	for _, t := range todo {
-		c.place(v, usable, t)
+		c.assignServer(v, usable, t)
 		ends[t.at]++
 	}
 	for i := 1; i < len(ends); i++ {
@@ -109,11 +109,11 @@ const (
 	isAvoided
 )
 
-// place picks where a task goes: to the owner of its key; where every server will do, always to the
-// same for one key, unless that one failed lately; and elsewhere after a failed try, since any
-// server forwards to the owner. usable remembers servers from task to task; nil = there is one
+// assignServer picks where a task goes: to the owner of its key; where every server will do, always
+// to the same for one key, unless that one failed lately; and elsewhere after a failed try, since
+// any server forwards to the owner. usable remembers servers from task to task; nil = there is one
 // task.
-func (c *Client) place(v *view, usable []usability, t *task) {
+func (c *Client) assignServer(v *view, usable []usability, t *task) {
 	n := len(v.m.Servers)
 	at := 0
 	if v.any {
@@ -139,7 +139,7 @@ func (c *Client) usable(v *view, seen []usability, i int) bool {
 	if seen != nil && seen[i] != notSeen {
 		return seen[i] == isUsable
 	}
-	l, err := c.links.to(v.m.Servers[i].RPC, "")
+	l, err := c.links.linkTo(v.m.Servers[i].RPC, "")
 	is := err == nil && !l.avoided()
 	switch {
 	case seen == nil:
@@ -164,7 +164,7 @@ func (c *Client) send(ctx context.Context, v *view, tasks []*task) {
 		return
 	}
 	var stream *dostream.Stream
-	l, err := c.links.to(s.RPC, "")
+	l, err := c.links.linkTo(s.RPC, "")
 	if err == nil {
 		stream, err = l.streamFor(v.m.Index)
 	}
@@ -182,7 +182,7 @@ func (c *Client) send(ctx context.Context, v *view, tasks []*task) {
 	if err == nil {
 		c.reach.answered()
 		for i, t := range tasks {
-			t.ended(reply.Outcomes[i], nil)
+			t.noteAttempt(reply.Outcomes[i], nil)
 		}
 		switch reply.Outcomes[0].Code {
 		case rpcv1.Outcome_UNAVAILABLE:
@@ -221,6 +221,6 @@ var errNoAnswer = errors.New("the server did not answer in time")
 
 func endAll(tasks []*task, o *rpcv1.Outcome, err error) {
 	for _, t := range tasks {
-		t.ended(o, err)
+		t.noteAttempt(o, err)
 	}
 }

@@ -105,8 +105,8 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Err, e.Cause}
 }
 
-// at puts where it happened into e.
-func (e *Error) at(span partition.Span, s partition.Server) *Error {
+// withPlace puts where it happened into e.
+func (e *Error) withPlace(span partition.Span, s partition.Server) *Error {
 	e.Range, e.Server = span.String(), fmt.Sprintf("server %d, %s, %s", s.ID, s.Name, s.RPC)
 	return e
 }

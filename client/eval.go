@@ -22,7 +22,7 @@ import (
 // not. Nobody repeats it.
 func (c *Client) Eval(ctx context.Context, script string, keys [][]byte, args ...[]byte) (returned any, err error) {
 	w := c.watch(ctx, "eval", len(keys))
-	defer func() { w.ended(err) }()
+	defer func() { w.reportCall(err) }()
 	failed := &Error{Op: "eval", Err: ErrInvalid}
 	if len(keys) == 0 {
 		failed.Message = "the script names no key; name one at least, at whose server it runs"

@@ -71,8 +71,9 @@ func millis(d time.Duration) int64 {
 	return n
 }
 
-// until makes the storing operation one that stores until t, unless that is zero: see Pair.Expires.
-func until(op *rpcv1.Operation, t time.Time) {
+// setExpiry makes the storing operation one that stores until t, unless that is zero: see
+// Pair.Expires.
+func setExpiry(op *rpcv1.Operation, t time.Time) {
 	if t.IsZero() {
 		return
 	}

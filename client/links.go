@@ -111,8 +111,8 @@ func newLinks(o Options) (*links, error) {
 	return ls, nil
 }
 
-// to is the link to an address; it is dialled when it is first used.
-func (ls *links) to(address, serverName string) (*link, error) {
+// linkTo is the link to an address; it is dialled when it is first used.
+func (ls *links) linkTo(address, serverName string) (*link, error) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.ended {
@@ -144,9 +144,9 @@ func (ls *links) to(address, serverName string) (*link, error) {
 	return l, nil
 }
 
-// keep closes the links to servers that are gone, some time later: what is under way may still be
+// retain closes the links to servers that are gone, some time later: what is under way may still be
 // answered.
-func (ls *links) keep(servers []partition.Server, endpoints []string) {
+func (ls *links) retain(servers []partition.Server, endpoints []string) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	stays := map[string]bool{}

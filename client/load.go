@@ -28,7 +28,7 @@ type LoadOptions struct {
 // Load ends, by a panic of pairs too, nothing of it is under way.
 func (c *Client) Load(ctx context.Context, pairs iter.Seq[Pair], o LoadOptions) (stored uint64, err error) {
 	w := c.watch(ctx, "load", 0)
-	defer func() { w.call.Keys = int(stored); w.ended(err) }()
+	defer func() { w.call.Keys = int(stored); w.reportCall(err) }()
 	if o.Batch <= 0 {
 		o.Batch = 1024
 	}
@@ -103,7 +103,7 @@ func (c *Client) putInTurn(ctx context.Context, began *view, pairs []Pair, keep 
 	v := c.view.Load()
 	usable, lists := make([]usability, len(v.m.Servers)), make([][]*task, len(v.m.Servers))
 	for _, t := range tasks {
-		c.place(v, usable, t)
+		c.assignServer(v, usable, t)
 		lists[t.at] = append(lists[t.at], t)
 	}
 	turn := make([]*task, 0, min(len(tasks), loadCall*len(lists)))

@@ -16,7 +16,7 @@ import (
 // modify runs one of them. The outcome is nil without an answer of the index.
 func (c *Client) modify(ctx context.Context, op *rpcv1.Operation) (o *rpcv1.Outcome, err error) {
 	w := c.watch(ctx, nameOf(op), 1)
-	defer func() { w.ended(err) }()
+	defer func() { w.reportCall(err) }()
 	tasks, err := newTasks(op.Kind, 1, func(int) ([]byte, []byte) { return op.Key, op.Value })
 	if err == nil && len(op.Key)+len(op.Value)+len(op.Operand) > maxOperation {
 		err = &Error{Op: nameOf(op), Key: bytes.Clone(op.Key), Err: ErrInvalid, Message: fmt.Sprintf("key and values have more than %d bytes; no index takes as many", maxOperation)}
@@ -27,7 +27,7 @@ func (c *Client) modify(ctx context.Context, op *rpcv1.Operation) (o *rpcv1.Outc
 	t := tasks[0]
 	t.op.Condition, t.op.Operand, t.op.Number, t.op.Expiry = op.Condition, bytes.Clone(op.Operand), op.Number, op.Expiry
 	c.run(ctx, tasks)
-	w.asked(t)
+	w.noteServer(t)
 	if err = c.failure(t); err == nil || t.answered() {
 		return t.outcome, err
 	}

@@ -23,15 +23,15 @@ func check(kind rpcv1.Operation_Kind, key, value []byte) error {
 	return nil
 }
 
-func (c *Client) one(ctx context.Context, kind rpcv1.Operation_Kind, key, value []byte) (answer []byte, err error) {
+func (c *Client) doOne(ctx context.Context, kind rpcv1.Operation_Kind, key, value []byte) (answer []byte, err error) {
 	w := c.watch(ctx, opNames[kind], 1)
-	defer func() { w.ended(err) }()
+	defer func() { w.reportCall(err) }()
 	tasks, err := newTasks(kind, 1, func(int) ([]byte, []byte) { return key, value })
 	if err != nil {
 		return nil, err
 	}
 	c.run(ctx, tasks)
-	w.asked(tasks[0])
+	w.noteServer(tasks[0])
 	if err := c.failure(tasks[0]); err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (c *Client) one(ctx context.Context, kind rpcv1.Operation_Kind, key, value 
 
 // Get reads the value of key; ErrNotFound if there is none.
 func (c *Client) Get(ctx context.Context, key []byte) ([]byte, error) {
-	value, err := c.one(ctx, rpcv1.Operation_LOOKUP, key, nil)
+	value, err := c.doOne(ctx, rpcv1.Operation_LOOKUP, key, nil)
 	if err == nil && value == nil {
 		value = []byte{} // there, and empty
 	}
@@ -50,25 +50,25 @@ func (c *Client) Get(ctx context.Context, key []byte) ([]byte, error) {
 
 // Put sets the value of key, whether it was there or not.
 func (c *Client) Put(ctx context.Context, key, value []byte) error {
-	_, err := c.one(ctx, rpcv1.Operation_UPSERT, key, value)
+	_, err := c.doOne(ctx, rpcv1.Operation_UPSERT, key, value)
 	return err
 }
 
 // Insert adds key with value; ErrExists if it is there.
 func (c *Client) Insert(ctx context.Context, key, value []byte) error {
-	_, err := c.one(ctx, rpcv1.Operation_INSERT, key, value)
+	_, err := c.doOne(ctx, rpcv1.Operation_INSERT, key, value)
 	return err
 }
 
 // Update changes the value of key; ErrNotFound if it is not there.
 func (c *Client) Update(ctx context.Context, key, value []byte) error {
-	_, err := c.one(ctx, rpcv1.Operation_UPDATE, key, value)
+	_, err := c.doOne(ctx, rpcv1.Operation_UPDATE, key, value)
 	return err
 }
 
 // Delete removes key; ErrNotFound if it is not there.
 func (c *Client) Delete(ctx context.Context, key []byte) error {
-	_, err := c.one(ctx, rpcv1.Operation_DELETE, key, nil)
+	_, err := c.doOne(ctx, rpcv1.Operation_DELETE, key, nil)
 	return err
 }
 
@@ -92,7 +92,7 @@ type Pair struct {
 // to the caller, but some of them share memory: a program that keeps few of many copies these.
 func (c *Client) GetMany(ctx context.Context, keys [][]byte) (values [][]byte, err error) {
 	w := c.watch(ctx, "get many", len(keys))
-	defer func() { w.ended(err) }()
+	defer func() { w.reportCall(err) }()
 	tasks, err := newTasks(rpcv1.Operation_LOOKUP, len(keys), func(i int) ([]byte, []byte) { return keys[i], nil })
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (c *Client) GetMany(ctx context.Context, keys [][]byte) (values [][]byte, e
 // error speaks of the first pair, in their order, that has one.
 func (c *Client) PutMany(ctx context.Context, pairs []Pair) (err error) {
 	w := c.watch(ctx, "put many", len(pairs))
-	defer func() { w.ended(err) }()
+	defer func() { w.reportCall(err) }()
 	tasks, err := putTasks(pairs, false)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (c *Client) PutMany(ctx context.Context, pairs []Pair) (err error) {
 // removed.
 func (c *Client) DeleteMany(ctx context.Context, keys [][]byte) (deleted int, err error) {
 	w := c.watch(ctx, "delete many", len(keys))
-	defer func() { w.ended(err) }()
+	defer func() { w.reportCall(err) }()
 	tasks, err := newTasks(rpcv1.Operation_DELETE, len(keys), func(i int) ([]byte, []byte) { return keys[i], nil })
 	if err != nil {
 		return 0, err
@@ -159,7 +159,7 @@ func putTasks(pairs []Pair, keep bool) ([]*task, error) {
 	tasks, err := newTasks(kind, len(pairs), func(i int) ([]byte, []byte) { return pairs[i].Key, pairs[i].Value })
 	for i, t := range tasks {
 		t.keep = keep
-		until(&t.op, pairs[i].Expires)
+		setExpiry(&t.op, pairs[i].Expires)
 		switch p := &pairs[i]; {
 		case p.Member:
 			addsMember(&t.op, p.Score)

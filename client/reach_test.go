@@ -47,7 +47,7 @@ func TestServersOutOfReach(t *testing.T) {
 			}
 		}
 	}
-	l, err := c.links.to(pod, "")
+	l, err := c.links.linkTo(pod, "")
 	if err != nil {
 		t.Fatal(err)
 	}

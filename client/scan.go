@@ -70,7 +70,7 @@ var errMoved = errors.New("the keys belong to another server by now")
 // watched runs the scan, and tells of it.
 func (s *scan) watched(ctx context.Context) (err error) {
 	w := s.c.watch(ctx, "scan", 0)
-	defer func() { w.call.Keys = int(s.delivered); w.ended(err) }()
+	defer func() { w.call.Keys = int(s.delivered); w.reportCall(err) }()
 	return s.run(ctx)
 }
 
@@ -84,7 +84,7 @@ func (s *scan) run(ctx context.Context) error {
 	for !s.over {
 		v := s.c.view.Load()
 		server, span, last := s.next(v)
-		if err := v.other(began); err != nil {
+		if err := v.incarnationError(began); err != nil {
 			return s.failure(err, nil, span, server)
 		}
 		before := s.delivered
@@ -130,7 +130,7 @@ func (s *scan) next(v *view) (server partition.Server, span partition.Span, last
 		at := int(s.c.turn.Add(1) % uint64(len(servers)))
 		for i := range servers {
 			server = servers[(at+i)%len(servers)]
-			if l, err := s.c.links.to(server.RPC, ""); err == nil && !l.avoided() {
+			if l, err := s.c.links.linkTo(server.RPC, ""); err == nil && !l.avoided() {
 				break
 			}
 		}
@@ -166,7 +166,7 @@ func (s *scan) stream(ctx context.Context, v *view, server partition.Server, spa
 	if len(span.End) > 0 && bytes.Compare(span.Start, span.End) >= 0 {
 		return nil
 	}
-	l, err := s.c.links.to(server.RPC, "")
+	l, err := s.c.links.linkTo(server.RPC, "")
 	if err != nil {
 		return err
 	}
@@ -300,7 +300,7 @@ func (s *scan) failure(err, over error, span partition.Span, server partition.Se
 	if e.Err == ErrUnavailable {
 		e.Cause = over
 	}
-	return e.at(span, server)
+	return e.withPlace(span, server)
 }
 
 // temporary reports whether a scan may go on elsewhere after err.

@@ -33,7 +33,7 @@ func (c *Client) Status(ctx context.Context) []ServerStatus {
 }
 
 func (c *Client) describe(ctx context.Context, s partition.Server) (*rpcv1.DescribeComputeReply, error) {
-	l, err := c.links.to(s.RPC, "")
+	l, err := c.links.linkTo(s.RPC, "")
 	if err != nil {
 		return nil, err
 	}

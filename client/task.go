@@ -57,11 +57,11 @@ func newTasks(kind rpcv1.Operation_Kind, n int, at func(i int) (key, value []byt
 // changes reports whether the operation changes anything.
 func (t *task) changes() bool { return t.op.Kind.Traits().Changes }
 
-// safe reports whether the operation may be sent again although it may have been done.
-func (t *task) safe() bool { return t.op.Repeatable() || t.keep }
+// isRepeatable reports whether the operation may be sent again although it may have been done.
+func (t *task) isRepeatable() bool { return t.op.Repeatable() || t.keep }
 
-// ended notes how an attempt ended.
-func (t *task) ended(o *rpcv1.Outcome, err error) {
+// noteAttempt notes how an attempt ended.
+func (t *task) noteAttempt(o *rpcv1.Outcome, err error) {
 	t.outcome, t.err = o, err
 	if err == nil && t.doubt == nil && cause(o.Code, t.changes()) == ErrUnknown {
 		t.doubt = o
@@ -80,13 +80,13 @@ func (t *task) missing() bool {
 	return t.err == nil && t.outcome.Code == rpcv1.Outcome_NOT_FOUND
 }
 
-// again reports whether the last attempt is worth another one.
-func (t *task) again() bool {
+// worthRetrying reports whether the last attempt is worth another one.
+func (t *task) worthRetrying() bool {
 	if t.err != nil {
 		return false
 	}
 	code := t.outcome.Code
-	return code.Meaning().Retry || code == rpcv1.Outcome_UNKNOWN && t.safe()
+	return code.Meaning().Retry || code == rpcv1.Outcome_UNKNOWN && t.isRepeatable()
 }
 
 // failure is the task's error, nil if it was done.
@@ -119,7 +119,7 @@ func (c *Client) failure(t *task) error {
 	}
 	c.reach.explain(e)
 	if t.server != nil {
-		e.at(c.Map().Range(t.op.Key), *t.server)
+		e.withPlace(c.Map().Range(t.op.Key), *t.server)
 	}
 	return e
 }

@@ -46,7 +46,7 @@ type read struct {
 func (c *Client) Transaction(ctx context.Context, do func(tx *Tx) error) (err error) {
 	var tx *Tx
 	w := c.watch(ctx, opNames[rpcv1.Operation_GROUP], 0)
-	defer func() { w.call.Keys = tx.keys(); w.ended(err) }()
+	defer func() { w.call.Keys = tx.keys(); w.reportCall(err) }()
 	ctx, stop := withLimit(ctx, c.o.Limit)
 	defer stop()
 	for pause := retryFirst; ; pause = min(2*pause, retrySlowest) {

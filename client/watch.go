@@ -77,15 +77,15 @@ func (c *Client) watch(ctx context.Context, op string, keys int) (w watch) {
 	return w
 }
 
-// asked notes where the only task of a call went.
-func (w *watch) asked(t *task) {
+// noteServer notes where the only task of a call went.
+func (w *watch) noteServer(t *task) {
 	if w.tell != nil && t.server != nil {
 		w.call.Server = t.server.RPC
 	}
 }
 
-// ended tells of the call.
-func (w *watch) ended(err error) {
+// reportCall tells of the call.
+func (w *watch) reportCall(err error) {
 	if w.tell != nil {
 		w.call.Took, w.call.Err = time.Since(w.call.Began), err
 		w.tell(w.ctx, w.call)

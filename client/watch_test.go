@@ -40,8 +40,8 @@ func TestWatchAllocatesNothing(t *testing.T) {
 		if got := testing.AllocsPerRun(100, func() {
 			var err error
 			w := c.watch(ctx, "get", 1)
-			defer func() { w.ended(err) }()
-			w.asked(op)
+			defer func() { w.reportCall(err) }()
+			w.noteServer(op)
 		}); got > 0 {
 			t.Errorf("%v allocations, watched: %v", got, tell != nil)
 		}

@@ -167,7 +167,7 @@ func TestStrangersTakeNoPlaces(t *testing.T) {
 		}
 	}
 	gate := c.servers[1].gate
-	computeservertest.Await(t, "the connections are forgotten", func() bool { return len(c.servers[1].callers.all()) == 1 })
+	computeservertest.Await(t, "the connections are forgotten", func() bool { return len(c.servers[1].callers.openConns()) == 1 })
 	// gRPC ends some of the last ones: its limit of the preface is the same
 	if n := gate.lobby.Open(); n != 0 || gate.open.Load() != 1 || gate.lobby.Ended() < 2*maxStrangers {
 		t.Errorf("%d wait, %d are admitted and %d were ended, want 0, 1 and at least %d", n, gate.open.Load(), gate.lobby.Ended(), 2*maxStrangers)
@@ -273,7 +273,7 @@ func TestFloodsOfStrangers(t *testing.T) {
 			if most := uint64(8 << 20); grew > most {
 				t.Errorf("the heap grew by %d bytes, want at most %d", grew, most)
 			}
-			computeservertest.Await(t, "the connection is closed", func() bool { return len(c.servers[1].callers.all()) == 0 })
+			computeservertest.Await(t, "the connection is closed", func() bool { return len(c.servers[1].callers.openConns()) == 0 })
 			c.served(c.program())
 		})
 	}

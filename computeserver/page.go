@@ -92,7 +92,7 @@ func (p *pages) page() *statuspage.Page {
 	for _, s := range p.slow(statuspage.MaxSlow) {
 		page.Slow = append(page.Slow, statuspage.Slow(s))
 	}
-	said, failed := p.ask(servers, own)
+	said, failed := p.describeAll(servers, own)
 	for i, s := range servers {
 		page.Servers = append(page.Servers, row(s, said[i], failed[i], hider))
 	}
@@ -100,9 +100,9 @@ func (p *pages) page() *statuspage.Page {
 	return page
 }
 
-// ask has all servers describe themselves. Of each there is a description or an error. It goes on
-// where who asked for the page is gone: others wait for the page, too.
-func (p *pages) ask(servers []partition.Server, own *rpcv1.DescribeComputeReply) ([]*rpcv1.DescribeComputeReply, []error) {
+// describeAll has all servers describe themselves. Of each there is a description or an error. It
+// goes on where who asked for the page is gone: others wait for the page, too.
+func (p *pages) describeAll(servers []partition.Server, own *rpcv1.DescribeComputeReply) ([]*rpcv1.DescribeComputeReply, []error) {
 	ctx, cancel := context.WithTimeout(context.Background(), pageWait)
 	defer cancel()
 	said, failed := make([]*rpcv1.DescribeComputeReply, len(servers)), make([]error, len(servers))

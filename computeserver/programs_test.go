@@ -330,7 +330,7 @@ func programs(t *testing.T, is troubles) {
 			case ix != nil && !is.owned && i%5 == 2 && k == 1:
 				ix.Condemn(errors.New("its leases are over"))
 			default:
-				victim.callers.cut()
+				victim.callers.closeAll()
 			}
 		}
 	}

@@ -107,8 +107,8 @@ func (p *publisher) queue(to partition.Server) *publishQueue {
 	return q
 }
 
-// keep ends the queues of all other servers.
-func (p *publisher) keep(servers []partition.Server) {
+// retain ends the queues of all other servers.
+func (p *publisher) retain(servers []partition.Server) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	stays := map[uint32]bool{}
@@ -200,8 +200,8 @@ func (q *publishQueue) makeRoomLocked() {
 	q.room = make(chan struct{})
 }
 
-// take is the next batch, and whether it is to be sent under a farewell; none = nothing waits.
-func (q *publishQueue) take() (batch []*pubsub.Message, ended bool) {
+// nextBatch is the next batch, and whether it is to be sent under a farewell; none = nothing waits.
+func (q *publishQueue) nextBatch() (batch []*pubsub.Message, ended bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n, size := 0, 0
@@ -237,7 +237,7 @@ func (q *publishQueue) succeed() {
 func (q *publishQueue) run() {
 	farewell := time.Duration(0)
 	for {
-		batch, ended := q.take()
+		batch, ended := q.nextBatch()
 		now := q.p.core.Env.Now()
 		if ended && farewell == 0 {
 			farewell = now + publishFarewell

@@ -106,8 +106,8 @@ func (r *rpcServer) drainCalls(limit time.Duration) {
 // errDrained is how Do streams end: see rpc.Compute.
 var errDrained = status.Error(codes.Aborted, "this server is shutting down and took no more of this stream; ask another one")
 
-// isCut reports whether requests are refused since the server drains.
-func (r *rpcServer) isCut() bool {
+// isDraining reports whether requests are refused since the server drains.
+func (r *rpcServer) isDraining() bool {
 	select {
 	case <-r.cut:
 		return true
@@ -125,8 +125,8 @@ func (r *rpcServer) begin() (end func()) {
 	return func() { r.running.Add(-1) }
 }
 
-// isOf returns an error if a request means another index than the server has; empty = any.
-func (r *rpcServer) isOf(index string) error {
+// checkIndex returns an error if a request means another index than the server has; empty = any.
+func (r *rpcServer) checkIndex(index string) error {
 	if has := r.core.Index.Identity; index != "" && index != has {
 		return status.Errorf(codes.FailedPrecondition, "this server has the index %s, not %s; ask for the map again", has, index)
 	}

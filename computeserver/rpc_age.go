@@ -92,5 +92,5 @@ func (c *certificate) refused() error {
 	return c.err
 }
 
-// again is the trailer of a stream whose caller goes on by another one.
-func again() metadata.MD { return metadata.Pairs(dostream.TrailerAgain, "1") }
+// againTrailer is the trailer of a stream whose caller goes on by another one.
+func againTrailer() metadata.MD { return metadata.Pairs(dostream.TrailerAgain, "1") }

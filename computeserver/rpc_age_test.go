@@ -149,7 +149,7 @@ func TestOldConnections(t *testing.T) {
 	const connections = 60 // of two SDKs and another server, at two servers
 	computeservertest.Await(t, "connections are replaced", func() bool {
 		for _, s := range r.servers {
-			for _, c := range s.callers.all() {
+			for _, c := range s.callers.openConns() {
 				seen[c] = true
 			}
 		}

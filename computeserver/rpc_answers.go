@@ -77,8 +77,8 @@ func (a *answers) allowed() []*rpcv1.Operation {
 	return ops
 }
 
-// place is where an operation that runs stands in the batch.
-func (a *answers) place(i int) int {
+// position is where an operation that runs stands in the batch.
+func (a *answers) position(i int) int {
 	if a.at == nil {
 		return i
 	}
@@ -90,12 +90,12 @@ func (a *answers) first(out []*rpcv1.Outcome, waits []int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(waits) == 0 && a.outcomes == nil { // the usual case
-		a.outcomes = a.w.r.shown(a.user, out)
+		a.outcomes = a.w.r.visibleTo(a.user, out)
 	} else {
 		a.make()
 		for i := range out {
 			if !slices.Contains(waits, i) {
-				a.outcomes[a.place(i)] = a.w.r.shownOutcome(a.user, out[i])
+				a.outcomes[a.position(i)] = a.w.r.shownOutcome(a.user, out[i])
 				out[i] = nil // the lanes keep out
 			}
 		}
@@ -118,7 +118,7 @@ func (a *answers) Answered(at []int, out []*rpcv1.Outcome) {
 	a.make()
 	news := false
 	for _, i := range at {
-		if p := a.place(i); a.outcomes[p] == nil {
+		if p := a.position(i); a.outcomes[p] == nil {
 			a.outcomes[p], news = a.w.r.shownOutcome(a.user, out[i]), true
 		}
 	}

@@ -32,7 +32,7 @@ const mostSenders = 4096
 
 // inOrder runs deliver unless the batch is late.
 func (a *arrivals) inOrder(req *rpcv1.PublishRequest, deliver func()) {
-	was := a.of(req.Server)
+	was := a.arrivalOf(req.Server)
 	was.mu.Lock()
 	defer was.mu.Unlock()
 	if was.process == req.Process && req.Number <= was.number {
@@ -42,7 +42,7 @@ func (a *arrivals) inOrder(req *rpcv1.PublishRequest, deliver func()) {
 	deliver()
 }
 
-func (a *arrivals) of(server uint32) *arrival {
+func (a *arrivals) arrivalOf(server uint32) *arrival {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	was := a.last[server]

@@ -44,10 +44,10 @@ type scanStream struct {
 // Scan streams pairs. Messages are sent between pieces, while no session is held.
 func (r *rpcServer) Scan(req *rpcv1.ScanRequest, stream grpc.ServerStreamingServer[rpcv1.ScanReply]) error {
 	defer r.begin()()
-	if r.isCut() {
+	if r.isDraining() {
 		return status.Error(codes.Unavailable, "this server is shutting down; ask another one")
 	}
-	if err := r.isOf(req.Index); err != nil {
+	if err := r.checkIndex(req.Index); err != nil {
 		return err
 	}
 	caller := callerOf(stream.Context())
@@ -82,8 +82,8 @@ func (s *scanStream) begin() *rpcv1.ScanReply {
 	return &rpcv1.ScanReply{MapGeneration: s.r.core.View.Generation()}
 }
 
-// most is about how many bytes a message has.
-func (s *scanStream) most() int { return cmp.Or(s.r.core.ScanPiece, rpcScanMessage) }
+// messageBytes is about how many bytes a message has.
+func (s *scanStream) messageBytes() int { return cmp.Or(s.r.core.ScanPiece, rpcScanMessage) }
 
 // run delivers the range, but for what is left in reply.
 func (s *scanStream) run() error {
@@ -143,7 +143,7 @@ func (s *scanStream) visit(key, value []byte, is expiry.Mark) bool {
 // add adds a pair to the messages.
 func (s *scanStream) add(pair *rpcv1.Pair) {
 	s.reply.Pairs = append(s.reply.Pairs, pair)
-	if s.size += len(pair.Key) + len(pair.Value) + 8; s.size >= s.most() {
+	if s.size += len(pair.Key) + len(pair.Value) + 8; s.size >= s.messageBytes() {
 		s.full = append(s.full, s.reply)
 		s.reply, s.size = s.begin(), 0
 	}
@@ -219,7 +219,7 @@ func (s *scanStream) sendMembers(head *rpcv1.Pair) error {
 		message, size := s.begin(), 0
 		more = false
 		err = sets.ByMember(head.Key, ends, s.req.Reverse, func(p sortedset.Pair) bool {
-			if more = size >= s.most() || s.req.Limit > 0 && uint64(len(message.Pairs)) == s.left; more {
+			if more = size >= s.messageBytes() || s.req.Limit > 0 && uint64(len(message.Pairs)) == s.left; more {
 				return false
 			}
 			size += len(head.Key) + len(p.Member) + 24

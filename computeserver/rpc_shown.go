@@ -28,9 +28,9 @@ func shownMap(u *users.User, m *partition.Map) *partition.Map {
 	return m.Shown(u.MayRead, u.Prefixes())
 }
 
-// shown are outcomes as a user may see them. Outcomes may be shared with other callers, so they are
-// not changed.
-func (r *rpcServer) shown(u *users.User, outcomes []*rpcv1.Outcome) []*rpcv1.Outcome {
+// visibleTo are outcomes as a user may see them. Outcomes may be shared with other callers, so they
+// are not changed.
+func (r *rpcServer) visibleTo(u *users.User, outcomes []*rpcv1.Outcome) []*rpcv1.Outcome {
 	if seesAll(u) {
 		return outcomes
 	}

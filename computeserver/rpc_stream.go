@@ -64,7 +64,7 @@ type received struct {
 // Do runs batches until the stream or the server ends.
 func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.DoReply]) error {
 	for _, index := range metadata.ValueFromIncomingContext(stream.Context(), dostream.HeaderIndex) {
-		if err := r.isOf(index); err != nil {
+		if err := r.checkIndex(index); err != nil {
 			return err
 		}
 	}
@@ -97,7 +97,7 @@ func (r *rpcServer) Do(stream grpc.BidiStreamingServer[rpcv1.DoRequest, rpcv1.Do
 	close(w.batches)
 	w.workers.Wait()
 	if err == errOld || err == errCredentialGone {
-		stream.SetTrailer(again())
+		stream.SetTrailer(againTrailer())
 	}
 	if w.mute.Load() { // ABORTED would say that nothing was done of what is not answered
 		return errMute
@@ -140,7 +140,7 @@ func (w *doStream) receive() error {
 		w.await(size)
 		end := w.r.begin()
 		w.mu.Lock()
-		if w.ended || w.r.isCut() {
+		if w.ended || w.r.isDraining() {
 			w.mu.Unlock()
 			end()
 			return errDrained // which nobody looks at where the stream has ended

@@ -48,8 +48,8 @@ func (l *termListener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// all are the connections of this moment.
-func (l *termListener) all() (all []*termConn) {
+// openConns are the connections of this moment.
+func (l *termListener) openConns() (all []*termConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c := range l.open {
@@ -58,9 +58,9 @@ func (l *termListener) all() (all []*termConn) {
 	return all
 }
 
-// cut closes all connections.
-func (l *termListener) cut() {
-	for _, c := range l.all() {
+// closeAll closes all connections.
+func (l *termListener) closeAll() {
+	for _, c := range l.openConns() {
 		_ = c.Close() // whatever it says, the connection is over
 	}
 }

@@ -161,7 +161,7 @@ func TestScanKeepsNothingOfItsCaller(t *testing.T) {
 					pair.Key[i] = 0xff
 				}
 				if n++; n%500 == 250 { // the scan goes on behind what it has delivered
-					c.servers[1].callers.cut()
+					c.servers[1].callers.closeAll()
 				}
 			}
 			if n != pairs {
@@ -187,7 +187,7 @@ func TestEmptyKeyComesOnce(t *testing.T) {
 			t.Fatalf("pair %d is %q: %v", n, pair.Key, err)
 		}
 		if n++; n == 1 {
-			c.servers[1].callers.cut()
+			c.servers[1].callers.closeAll()
 		}
 	}
 	if n != 2001 {

@@ -89,7 +89,7 @@ func New(cfg Config) (*Server, error) {
 	peers := &grpcPeers{files: cfg.TLS, users: directory, limit: cfg.Limit, byID: map[uint32]*peerLink{}}
 	c.Peers = peers
 	messages := newPublisher(c, peers)
-	peers.keeps = messages.keep
+	peers.keeps = messages.retain
 	logins := accept.NewLogins(c.Env.Now, accept.Penalty)
 	m, hider := newMetrics(c, logins, cfg.TLS), newHider(cfg.KeySalt)
 	s := &Server{cfg: cfg, core: c, peers: peers, users: directory, publisher: messages, drained: make(chan struct{})}
@@ -141,7 +141,7 @@ func (s *Server) cutAll() {
 	s.core.Log.Error("this process stood still for longer than its leases; all connections are cut")
 	s.resp.Cut()
 	if s.callers != nil {
-		s.callers.cut()
+		s.callers.closeAll()
 	}
 }
 

@@ -30,8 +30,8 @@ type otherSlot struct {
 	last     time.Time
 }
 
-// ask asks the kubelet. Without an answer, what was known stays.
-func (o *others) ask(ctx context.Context, now time.Time, ours func(resource string) bool) error {
+// askKubelet asks the kubelet. Without an answer, what was known stays.
+func (o *others) askKubelet(ctx context.Context, now time.Time, ours func(resource string) bool) error {
 	if o.socket == "" {
 		return nil
 	}
@@ -73,8 +73,8 @@ func (o *others) note(now time.Time, reply *podresources.AllocatableResourcesRes
 	}
 }
 
-// known reports whether the kubelet was asked, if it is to be.
-func (o *others) known() bool { return o.socket == "" || o.asked }
+// isKnown reports whether the kubelet was asked, if it is to be.
+func (o *others) isKnown() bool { return o.socket == "" || o.asked }
 
 // advertised says whose an HCA is. Plugins call devices by their PCI address or, some, by their
 // name.

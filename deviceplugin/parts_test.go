@@ -82,7 +82,7 @@ func TestSilentKubelet(t *testing.T) {
 	round := func(passed time.Duration, want int) {
 		t.Helper()
 		now = now.Add(passed)
-		p.round(t.Context())
+		p.runRound(t.Context())
 		if got := n.kubelet.State(rdma).Registrations; got != want {
 			t.Errorf("%d registrations, want %d", got, want)
 		}
@@ -96,14 +96,14 @@ func TestSilentKubelet(t *testing.T) {
 	round(time.Second, 2)
 	n.kubelet.Silent(false)
 	now = now.Add(watchLimit)
-	p.round(t.Context())
+	p.runRound(t.Context())
 	n.kubelet.Has(rdma, 32, 32)
-	p.round(t.Context())
+	p.runRound(t.Context())
 	if err := p.current().ready(); err != nil {
 		t.Error(err)
 	}
 	now = now.Add(time.Hour)
-	p.round(t.Context())
+	p.runRound(t.Context())
 	if got := n.kubelet.State(rdma).Registrations; got != 3 {
 		t.Errorf("%d registrations with a kubelet that watches, want 3", got)
 	}
@@ -118,15 +118,15 @@ func TestKubeletAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.stop()
-	p.round(t.Context())
+	p.runRound(t.Context())
 	if err := p.current().ready(); err == nil || !strings.Contains(err.Error(), "before the kubelet says what other plugins advertise") {
 		t.Errorf("ready: %v", err)
 	}
 	p.others.socket = n.kubelet.PodResources()
-	p.round(t.Context())
+	p.runRound(t.Context())
 	n.kubelet.Has(rdma, 32, 32)
 	p.others.socket = filepath.Join(n.TempDir(), "absent.sock") // what it said stays
-	p.round(t.Context())
+	p.runRound(t.Context())
 	if err := p.current().ready(); err != nil {
 		t.Error(err)
 	}
@@ -140,14 +140,14 @@ func TestSysfsGoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.stop()
-	p.round(t.Context())
+	p.runRound(t.Context())
 	n.kubelet.Has(rdma, 32, 32)
 	move := func(from, to string) {
 		t.Helper()
 		if err := os.Rename(filepath.Join(n.sysfs.Root, from), filepath.Join(n.sysfs.Root, to)); err != nil {
 			t.Fatal(err)
 		}
-		p.round(t.Context()) // in the middle of one, HCAs would go one by one
+		p.runRound(t.Context()) // in the middle of one, HCAs would go one by one
 	}
 	move("class", "away")
 	if err := p.current().ready(); err == nil || !strings.Contains(err.Error(), "is not a sysfs") {
@@ -208,7 +208,7 @@ func TestStuck(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.stop()
-	p.round(t.Context())
+	p.runRound(t.Context())
 	begin := p.current().at
 	for since, want := range map[time.Duration]int{59 * time.Second: 200, 61 * time.Second: 503} {
 		if code := probe(p, begin.Add(since)); code != want {
@@ -235,7 +235,7 @@ func TestOthersHold(t *testing.T) {
 			t.Errorf("%+v belongs to %q, want %q", h, got, want)
 		}
 	}
-	if o.known() {
+	if o.isKnown() {
 		t.Error("it knows before it asked")
 	}
 	o.note(begin, list(theirs, mine), is)
@@ -252,7 +252,7 @@ func TestOthersHold(t *testing.T) {
 	ours["x.y/z"] = true
 	o.note(begin, list(theirs), is)
 	f(byName, "")
-	if o := (others{}); !o.known() || o.ask(t.Context(), begin, is) != nil {
+	if o := (others{}); !o.isKnown() || o.askKubelet(t.Context(), begin, is) != nil {
 		t.Error("nobody is to be asked, but it does not know")
 	}
 }
@@ -315,7 +315,7 @@ func TestLabels(t *testing.T) {
 	round := func(passed time.Duration, calls int, hcas string) {
 		t.Helper()
 		now = now.Add(passed)
-		p.round(t.Context())
+		p.runRound(t.Context())
 		if l.calls != calls || l.last[LabelHCAs] != hcas {
 			t.Errorf("after %d calls the labels are %v; want %d calls, %s HCAs", l.calls, l.last, calls, hcas)
 		}

@@ -107,13 +107,13 @@ func Run(ctx context.Context, c Config) error {
 	}
 	defer stopHTTP()
 	defer p.stop()
-	files := newWatch(p.c.Log, p.nudge)
+	files := newWatch(p.c.Log, p.hurry)
 	defer files.close()
 	ticker := time.NewTicker(p.c.Poll)
 	defer ticker.Stop()
 	for {
 		files.add(p.c.KubeletDir, p.c.Settings)
-		p.round(ctx)
+		p.runRound(ctx)
 		select { // whatever goes on in the folders
 		case <-ctx.Done():
 			return nil
@@ -147,8 +147,8 @@ func newPlugin(c Config) (*plugin, error) {
 	return p, nil
 }
 
-// nudge makes the next round come at once.
-func (p *plugin) nudge() {
+// hurry makes the next round come at once.
+func (p *plugin) hurry() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -161,9 +161,9 @@ func (p *plugin) current() view {
 	return p.view
 }
 
-// say logs what is wrong with a matter when it changes, and that it is right again. What fails
-// because the plugin ends is not worth a word.
-func (p *plugin) say(matter string, err error) {
+// logChange logs what is wrong with a matter when it changes, and that it is right again. What
+// fails because the plugin ends is not worth a word.
+func (p *plugin) logChange(matter string, err error) {
 	before, wrong := p.said[matter]
 	switch {
 	case err == nil && wrong:
@@ -201,14 +201,14 @@ func (p *plugin) readSettings() error {
 	return nil
 }
 
-// round looks at everything once, and makes it so.
-func (p *plugin) round(ctx context.Context) {
+// runRound looks at everything once, and makes it so.
+func (p *plugin) runRound(ctx context.Context) {
 	begin := p.now()
 	v := view{at: begin, given: map[string]string{}}
 	v.settingsWrong = p.readSettings()
-	p.say("settings", v.settingsWrong)
-	v.err = p.look(ctx, &v)
-	p.say("machine", v.err)
+	p.logChange("settings", v.settingsWrong)
+	v.err = p.gather(ctx, &v)
+	p.logChange("machine", v.err)
 	v.labelsWrong = p.labels.err
 	p.metrics.rounds.Observe(p.now().Sub(begin).Seconds())
 	p.mu.Lock()
@@ -216,15 +216,15 @@ func (p *plugin) round(ctx context.Context) {
 	p.mu.Unlock()
 }
 
-func (p *plugin) look(ctx context.Context, v *view) error {
+func (p *plugin) gather(ctx context.Context, v *view) error {
 	host, problems, err := hca.Discover(p.c.Sysfs)
 	if err != nil {
 		return err // what is advertised stays
 	}
 	v.hcas, v.problems = host.HCAs, len(problems)
-	p.say("HCAs", errors.Join(problems...))
-	p.say("other plugins", p.others.ask(ctx, p.now(), func(resource string) bool { return p.ours[resource] || p.wants(resource) }))
-	if !p.others.known() {
+	p.logChange("HCAs", errors.Join(problems...))
+	p.logChange("other plugins", p.others.askKubelet(ctx, p.now(), func(resource string) bool { return p.ours[resource] || p.wants(resource) }))
+	if !p.others.isKnown() {
 		return errors.New("nothing is advertised before the kubelet says what other plugins advertise")
 	}
 	var given [][]hca.HCA
@@ -237,7 +237,7 @@ func (p *plugin) look(ctx context.Context, v *view) error {
 	}
 	for name, s := range p.servers {
 		if !p.wants(name) {
-			p.say("stop "+name, s.stop())
+			p.logChange("stop "+name, s.stop())
 			delete(p.servers, name)
 			p.c.Log.Info("resource is not advertised any more", "resource", name)
 		}
@@ -260,7 +260,7 @@ func (p *plugin) sayRefused(refused []settings.Refused) {
 	for _, r := range refused {
 		errs = append(errs, fmt.Errorf("%s is left to %s", r.HCA.Name, r.Reason))
 	}
-	p.say("refused HCAs", errors.Join(errs...))
+	p.logChange("refused HCAs", errors.Join(errs...))
 }
 
 // serve makes a resource's server offer the HCAs. A resource that never had any has no server.
@@ -270,7 +270,7 @@ func (p *plugin) serve(ctx context.Context, r settings.Resource, hcas []hca.HCA,
 		return
 	}
 	if s == nil {
-		s = newServer(p.c, r.Name, p.metrics, p.nudge)
+		s = newServer(p.c, r.Name, p.metrics, p.hurry)
 		p.servers[r.Name], p.ours[r.Name] = s, true
 	}
 	names := slots.Numbered
@@ -282,7 +282,7 @@ func (p *plugin) serve(ctx context.Context, r settings.Resource, hcas []hca.HCA,
 	p.sayMoves(r.Name, s.offer.set, set)
 	s.set(offer{set, cm, r.Topology, r.SRIOV})
 	for _, h := range set.HCAs() {
-		p.say("HCA "+h.Name, h.Healthy())
+		p.logChange("HCA "+h.Name, h.Healthy())
 	}
 	// before our own socket is looked at: a kubelet that starts empties the folder first
 	kubelet := identify(filepath.Join(p.c.KubeletDir, kubeletAt))
@@ -290,7 +290,7 @@ func (p *plugin) serve(ctx context.Context, r settings.Resource, hcas []hca.HCA,
 	if err == nil {
 		err = s.register(ctx, p.c.KubeletDir, kubelet, p.now())
 	}
-	p.say("resource "+r.Name, err)
+	p.logChange("resource "+r.Name, err)
 	rv := resourceView{name: r.Name, registered: s.registered()}
 	for _, slot := range set.Slots() {
 		rv.slots++
@@ -319,7 +319,7 @@ func (p *plugin) sayMoves(resource string, before, after *slots.Set) {
 		delete(had, h.Name)
 	}
 	for name := range had {
-		p.say("HCA "+name, nil)
+		p.logChange("HCA "+name, nil)
 		p.c.Log.Info("HCA is not advertised any more", "device", name, "resource", resource)
 	}
 }
@@ -329,7 +329,7 @@ func (p *plugin) sayLeft(resource string, left []hca.HCA) {
 	if len(left) > 0 {
 		err = fmt.Errorf("%d HCAs are left out, the first is %s: a resource has at most %d slots", len(left), left[0].Name, slots.Max)
 	}
-	p.say("slots of "+resource, err)
+	p.logChange("slots of "+resource, err)
 }
 
 // label sets the node's labels when they change, and from time to time.
@@ -340,7 +340,7 @@ func (p *plugin) label(ctx context.Context, hcas []hca.HCA) {
 		return
 	}
 	l.err = p.c.Labeler.Label(ctx, want)
-	p.say("labels", l.err)
+	p.logChange("labels", l.err)
 	if l.err != nil {
 		l.next = now.Add(labelRetry)
 		return
@@ -352,7 +352,7 @@ func (p *plugin) label(ctx context.Context, hcas []hca.HCA) {
 // next plugin registers; containers keep what they have.
 func (p *plugin) stop() {
 	for name, s := range p.servers {
-		p.say("stop "+name, s.stop())
+		p.logChange("stop "+name, s.stop())
 	}
 	p.c.Log.Info("stopped")
 }

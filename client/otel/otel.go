@@ -90,7 +90,7 @@ func Instrument(o *client.Options, with Options) error {
 		b.common = append(b.common, address(endpoint, serverHost, serverPort)...)
 	}
 	b.target = cmp.Or(with.Index, endpoint)
-	o.OnCall = b.ended
+	o.OnCall = b.recordCall
 	return nil
 }
 
@@ -115,8 +115,8 @@ func description(err error) string {
 	return "an error of the program"
 }
 
-// ended makes the span of a call, and counts its duration.
-func (b *observer) ended(ctx context.Context, call client.Call) {
+// recordCall makes the span of a call, and counts its duration.
+func (b *observer) recordCall(ctx context.Context, call client.Call) {
 	class, answer := client.Class(call.Err)
 	of := append(make([]attribute.KeyValue, 0, len(b.common)+7), b.common...)
 	of = append(of, operation.String(call.Op))

@@ -114,7 +114,7 @@ func computeserverCommand() *cobra.Command {
 			ports := preflight.Ports{GRPC: c.ListenRPC, Metrics: c.ListenMetrics, TLS: c.TLS}
 			memory, err := preflight.Start(cmd.Context(), check, attached, ports, preflight.Again, log)
 			if err != nil {
-				return ended(cmd.Context(), err)
+				return withoutCanceled(cmd.Context(), err)
 			}
 			defer memory.Close()
 			c.Index, c.SharesAll, c.Maps, c.Paths = ix, design.SharesAll, memory.Maps(), memory.Paths

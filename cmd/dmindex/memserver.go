@@ -90,7 +90,7 @@ func runMemserver(ctx context.Context, c memserver.Config) error {
 	for {
 		server, err := startMemserver(ctx, c)
 		if err != nil {
-			return ended(ctx, err)
+			return withoutCanceled(ctx, err)
 		}
 		if err := server.Run(ctx); !errors.Is(err, memserver.ErrReplaced) {
 			return err
@@ -119,8 +119,8 @@ func startMemserver(ctx context.Context, c memserver.Config) (*memserver.Server,
 	return preflight.Start(ctx, needs.Check, start, ports, preflight.Again, c.Logger)
 }
 
-// ended is nil if err only says that the program was asked to end.
-func ended(ctx context.Context, err error) error {
+// withoutCanceled is nil if err only says that the program was asked to end.
+func withoutCanceled(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil
 	}

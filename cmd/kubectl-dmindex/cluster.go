@@ -123,16 +123,16 @@ var errNoNamespace = errors.New("an index is of one namespace: name it with --na
 
 // gather looks at an index.
 func (c *cluster) gather(ctx context.Context, name string) (*view, error) {
-	v, err := c.look(ctx, name)
+	v, err := c.readIndex(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	c.ask(ctx, v)
+	c.askServers(ctx, v)
 	backups, schedules, err := c.listBackups(ctx)
 	if err != nil {
 		v.notes = append(v.notes, err.Error())
 	}
-	v.take(backups, schedules)
+	v.keepBackups(backups, schedules)
 	if err := c.listEvents(ctx, v); err != nil {
 		v.notes = append(v.notes, err.Error())
 	}
@@ -142,8 +142,8 @@ func (c *cluster) gather(ctx context.Context, name string) (*view, error) {
 	return v, nil
 }
 
-// look reads an index and its memory pools.
-func (c *cluster) look(ctx context.Context, name string) (*view, error) {
+// readIndex reads an index and its memory pools.
+func (c *cluster) readIndex(ctx context.Context, name string) (*view, error) {
 	if c.namespace == metav1.NamespaceAll {
 		return nil, errNoNamespace
 	}
@@ -185,7 +185,7 @@ func (c *cluster) listAll(ctx context.Context) (views []*view, err error) {
 	}
 	for i := range list.Items {
 		v := &view{index: &list.Items[i]}
-		v.take(backups, schedules)
+		v.keepBackups(backups, schedules)
 		views = append(views, v)
 	}
 	return views, nil
@@ -214,14 +214,14 @@ func (c *cluster) gatherAll(ctx context.Context, names []string) (views []*view,
 	}
 	for i := range list.Items {
 		v := &view{index: &list.Items[i]}
-		c.ask(ctx, v)
+		c.askServers(ctx, v)
 		views = append(views, v)
 	}
 	return views, nil
 }
 
-// ask asks all compute servers of an index, some at once.
-func (c *cluster) ask(ctx context.Context, v *view) {
+// askServers asks all compute servers of an index, some at once.
+func (c *cluster) askServers(ctx context.Context, v *view) {
 	v.asked = make([]asked, len(v.index.Status.ComputeServers))
 	slots := make(chan struct{}, askedAtOnce)
 	var wg sync.WaitGroup
@@ -261,13 +261,13 @@ func (c *cluster) listEvents(ctx context.Context, v *view) error {
 		}
 		v.events = append(v.events, list.Items...)
 	}
-	slices.SortStableFunc(v.events, func(a, b corev1.Event) int { return cmp.Compare(when(&a).UnixNano(), when(&b).UnixNano()) })
+	slices.SortStableFunc(v.events, func(a, b corev1.Event) int { return cmp.Compare(lastSeen(&a).UnixNano(), lastSeen(&b).UnixNano()) })
 	v.events = v.events[max(0, len(v.events)-eventsShown):]
 	return nil
 }
 
-// when an event was seen last.
-func when(e *corev1.Event) time.Time {
+// lastSeen an event was seen last.
+func lastSeen(e *corev1.Event) time.Time {
 	switch {
 	case e.Series != nil:
 		return e.Series.LastObservedTime.Time

@@ -219,8 +219,8 @@ func orDash(text string) string {
 	return text
 }
 
-// bound is a key as it is drawn.
-func (v *view) bound(key []byte, end bool) string {
+// drawBound is a key as it is drawn.
+func (v *view) drawBound(key []byte, end bool) string {
 	switch {
 	case len(key) == 0 && end:
 		return "end"
@@ -284,7 +284,7 @@ func (v *view) start(s rangeStart, end bool) string {
 	if (s.hidden || v.digests) && len(s.digest) > 0 {
 		return "#" + hex.EncodeToString(s.digest)
 	}
-	return v.bound(s.key, end)
+	return v.drawBound(s.key, end)
 }
 
 // held says how the range that begins at a key fares: with designs whose ranges have owners, it is
@@ -366,6 +366,6 @@ func (v *view) drawEvents(b *strings.Builder, now time.Time) {
 	b.WriteString("\nlast events:\n")
 	for i := range v.events {
 		e := &v.events[i]
-		fmt.Fprintf(b, "  %s ago  %s  %s\n", duration.HumanDuration(now.Sub(when(e))), e.Reason, e.Message)
+		fmt.Fprintf(b, "  %s ago  %s  %s\n", duration.HumanDuration(now.Sub(lastSeen(e))), e.Reason, e.Message)
 	}
 }

@@ -28,8 +28,8 @@ func (c *cluster) listBackups(ctx context.Context) (backups []dmv1.DMBackup, sch
 	return all.Items, of.Items, err
 }
 
-// take keeps the backups and schedules of the view's index, the newest backup first.
-func (v *view) take(backups []dmv1.DMBackup, schedules []dmv1.DMBackupSchedule) {
+// keepBackups keeps the backups and schedules of the view's index, the newest backup first.
+func (v *view) keepBackups(backups []dmv1.DMBackup, schedules []dmv1.DMBackupSchedule) {
 	for _, b := range backups {
 		if b.Namespace == v.index.Namespace && b.Spec.IndexName == v.index.Name {
 			v.backups = append(v.backups, b)
@@ -40,12 +40,12 @@ func (v *view) take(backups []dmv1.DMBackup, schedules []dmv1.DMBackupSchedule) 
 			v.schedules = append(v.schedules, s)
 		}
 	}
-	slices.SortStableFunc(v.backups, func(a, b dmv1.DMBackup) int { return cmp.Compare(begun(&b).UnixNano(), begun(&a).UnixNano()) })
+	slices.SortStableFunc(v.backups, func(a, b dmv1.DMBackup) int { return cmp.Compare(beganAt(&b).UnixNano(), beganAt(&a).UnixNano()) })
 	slices.SortFunc(v.schedules, func(a, b dmv1.DMBackupSchedule) int { return cmp.Compare(a.Name, b.Name) })
 }
 
-// begun is when a backup was begun, or made if it waits.
-func begun(b *dmv1.DMBackup) time.Time {
+// beganAt is when a backup was begun, or made if it waits.
+func beganAt(b *dmv1.DMBackup) time.Time {
 	if b.Status.Started != nil {
 		return b.Status.Started.Time
 	}

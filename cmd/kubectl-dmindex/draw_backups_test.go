@@ -45,7 +45,7 @@ func TestDrawBackups(t *testing.T) {
 		t.Error("an index without backups shows some")
 	}
 	backups, schedules := drawnBackups()
-	v.take(backups, schedules)
+	v.keepBackups(backups, schedules)
 	v.index.Annotations = map[string]string{dmv1.AnnotationRestore: `{"backup":"first","artifact":"a/first.dump"}`}
 	got := v.status(now)
 	for _, want := range []string{
@@ -77,7 +77,7 @@ func TestDrawBackups(t *testing.T) {
 // later one failed, with what that means.
 func TestLastBackup(t *testing.T) {
 	v := drawn()
-	v.take(drawnBackups())
+	v.keepBackups(drawnBackups())
 	f := func(want string) {
 		t.Helper()
 		if got, _ := v.lastBackup(now); got != want {

@@ -232,7 +232,7 @@ func TestAllNamespaces(t *testing.T) {
 		}
 	}
 	c := &cluster{namespace: metav1.NamespaceAll}
-	if _, err := c.look(t.Context(), "demo"); !errors.Is(err, errNoNamespace) {
+	if _, err := c.readIndex(t.Context(), "demo"); !errors.Is(err, errNoNamespace) {
 		t.Error(err)
 	}
 	if _, err := c.gatherAll(t.Context(), []string{"demo"}); !errors.Is(err, errNoNamespace) {

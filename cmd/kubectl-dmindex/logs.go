@@ -35,7 +35,7 @@ func logsCommand(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v, err := c.look(cmd.Context(), args[0])
+			v, err := c.readIndex(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

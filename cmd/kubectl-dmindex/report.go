@@ -193,7 +193,7 @@ func report(ctx context.Context, c source, out io.Writer, folder, name, system s
 	var lines strings.Builder
 	for i := range events {
 		e := &events[i]
-		fmt.Fprintf(&lines, "%s %s %s/%s %s: %s\n", when(e).UTC().Format(time.RFC3339), e.Type, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason, redactText(e.Message))
+		fmt.Fprintf(&lines, "%s %s %s/%s %s: %s\n", lastSeen(e).UTC().Format(time.RFC3339), e.Type, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Reason, redactText(e.Message))
 	}
 	add(b.add("events.txt", []byte(lines.String())))
 	pods, failed := c.podsOf(ctx, v)

@@ -59,7 +59,7 @@ func (p planted) gather(context.Context, string) (*view, error) {
 	for i := range schedules {
 		schedules[i].Namespace, schedules[i].Spec.Template.Pod = "shop", pod
 	}
-	v.take(backups, schedules)
+	v.keepBackups(backups, schedules)
 	v.memory[0].Spec.Pod.Annotations = map[string]string{"dmindex.io/mine": plantedSecret}
 	return v, nil
 }

@@ -32,7 +32,7 @@ func uiCommand(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			v, err := c.look(cmd.Context(), args[0])
+			v, err := c.readIndex(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}

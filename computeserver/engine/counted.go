@@ -45,7 +45,7 @@ func (s *Session) sample(key []byte) {
 	if c.fences != nil {
 		low, ok := c.fences.LowFence(key, c.low[:0])
 		if c.low = low; ok && s.by != nil {
-			span, is := s.span(key, false)
+			span, is := s.servedSpan(key, false)
 			ok = is && bytes.Compare(low, span.Start) > 0
 		}
 		if ok {
@@ -59,8 +59,8 @@ func (s *Session) sample(key []byte) {
 	c.left = 1 + uint32(uint64(uint32(c.random))*uint64(2*c.stands-1)>>32) // 1 to 2*stands-1
 }
 
-// lent is called when the session is lent. The rate may have fallen since its last use.
-func (c *counts) lent() {
+// noteLent is called when the session is lent. The rate may have fallen since its last use.
+func (c *counts) noteLent() {
 	if most := 2 * c.load.skip.Load(); c.left > most {
 		c.left = most
 	}
@@ -79,7 +79,7 @@ const (
 func (c *counts) repaid() {
 	if c.done > 0 {
 		if c.since > 0 && c.done >= paceLeast {
-			c.load.paced((c.load.env.Now() - c.since) / time.Duration(c.done))
+			c.load.noteDurations((c.load.env.Now() - c.since) / time.Duration(c.done))
 		}
 		c.load.done.Add(uint64(c.done))
 		c.done = 0

@@ -21,9 +21,9 @@ func deadlineOf(op *rpcv1.Operation, has int64, clock func() int64) int64 {
 		if op.Number > math.MaxInt64-now {
 			return math.MaxInt64
 		}
-		return past(now + op.Number)
+		return pastDeadline(now + op.Number)
 	case rpcv1.Operation_AT:
-		return past(op.Number)
+		return pastDeadline(op.Number)
 	}
 	return has
 }
@@ -39,8 +39,8 @@ func markOf(op *rpcv1.Operation, has int64, clock func() int64) expiry.Mark {
 
 func (m *modification) deadlineOf() int64 { return deadlineOf(m.op, m.is.Deadline, m.now) }
 
-// past is a deadline, which is not 0: that would be none.
-func past(deadline int64) int64 { return max(deadline, 1) }
+// pastDeadline is a deadline, which is not 0: that would be none.
+func pastDeadline(deadline int64) int64 { return max(deadline, 1) }
 
 // store stores a string, or a hash, over whatever the key has.
 func store(m *modification, old []byte, found bool) (index.Action, error) {
@@ -50,7 +50,7 @@ func store(m *modification, old []byte, found bool) (index.Action, error) {
 }
 
 func swap(m *modification, old []byte, found bool) (index.Action, error) {
-	m.tell(old, found)
+	m.answerOld(old, found)
 	return store(m, old, found)
 }
 
@@ -85,7 +85,7 @@ func (m *modification) keepValue(old []byte) index.Action {
 
 // allows reports whether the operation's condition on the deadline holds.
 func (m *modification) allows() bool {
-	is, to := last(m.is.Deadline), last(m.gets.Deadline)
+	is, to := comparable(m.is.Deadline), comparable(m.gets.Deadline)
 	switch m.op.Condition {
 	case rpcv1.Operation_ENDLESS:
 		return m.is.Deadline == 0
@@ -101,8 +101,8 @@ func (m *modification) allows() bool {
 	return true
 }
 
-// last is a deadline, as a time: none is the last one of all.
-func last(deadline int64) int64 {
+// comparable is a deadline, as a time: none is the last one of all.
+func comparable(deadline int64) int64 {
 	if deadline == 0 {
 		return math.MaxInt64
 	}

@@ -32,7 +32,7 @@ const (
 func (c *Engine) Do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration, term uint64) []*rpcv1.Outcome {
 	l := lanes{c: c, ops: ops, forwarded: forwarded, term: term}
 	if todo := l.begin(limit); len(todo) > 0 {
-		l.lane(todo, true)
+		l.runLane(todo, true)
 	}
 	if l.group != nil {
 		l.group.Wait(env.Forever) // each of them ends within the limit
@@ -47,7 +47,7 @@ func (c *Engine) Do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration,
 func (c *Engine) DoParts(ops []*rpcv1.Operation, forwarded bool, limit time.Duration, term uint64, parts Parts) (out []*rpcv1.Outcome, waits []int) {
 	l := &lanes{c: c, ops: ops, forwarded: forwarded, term: term, parts: parts}
 	if todo := l.begin(limit); len(todo) > 0 {
-		l.lane(todo, false)
+		l.runLane(todo, false)
 	}
 	return l.out, l.parked
 }
@@ -95,7 +95,7 @@ func (c *Engine) inSession(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv
 			break
 		}
 		if worst = l.lookAhead(n); worst != nil {
-			l.died(n, worst)
+			l.failRest(n, worst)
 			break
 		}
 		if out[i] != nil {
@@ -107,7 +107,7 @@ func (c *Engine) inSession(m *partition.Map, ops []*rpcv1.Operation, out []*rpcv
 		}
 		if err := l.run(n); Kills(err) {
 			worst = err
-			l.died(n, worst)
+			l.failRest(n, worst)
 			break
 		}
 	}
@@ -167,7 +167,7 @@ func (l *lanes) runRemote(m *partition.Map, r *remote) {
 		for n, i := range part {
 			send[n] = ops[i]
 		}
-		early, told := l.early(part)
+		early, told := l.earlyAnswers(part)
 		outcomes, err := c.Peers.Do(l.context(), to, send, env.Remaining(c.Env, l.t.Deadline), early)
 		c.Count.Forwarded.Add(uint64(len(part)))
 		for n, i := range part {
@@ -180,7 +180,7 @@ func (l *lanes) runRemote(m *partition.Map, r *remote) {
 				out[i] = outcomes[n]
 			}
 		}
-		if !r.sift(ops, out, part, rest) {
+		if !r.selectRetries(ops, out, part, rest) {
 			return
 		}
 	}

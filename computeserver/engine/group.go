@@ -40,15 +40,15 @@ func (c *Engine) checkGroup(op *rpcv1.Operation) error {
 		if err := c.CheckMember(each); err != nil {
 			return err
 		}
-		if !groups && !ofKey(each, op.Key) {
+		if !groups && !isOnlyOn(each, op.Key) {
 			return ErrNoGroups
 		}
 	}
 	return nil
 }
 
-// ofKey reports whether key is all that an operation of a group is on.
-func ofKey(op *rpcv1.Operation, key []byte) bool {
+// isOnlyOn reports whether key is all that an operation of a group is on.
+func isOnlyOn(op *rpcv1.Operation, key []byte) bool {
 	is := true
 	op.Keys(func(each []byte) { is = is && bytes.Equal(each, key) })
 	return is
@@ -159,7 +159,7 @@ func runGroup(s *Session, op *rpcv1.Operation, dst []byte, o *rpcv1.Outcome) ([]
 		return err
 	})
 	if g.turns != nil {
-		s.scripts.turns.leave(g)
+		s.scripts.turns.leaveAll(g)
 	}
 	if err != nil {
 		return dst, err
@@ -303,7 +303,7 @@ func (p *groupPairs) store() {
 	}
 }
 
-func (p *groupPairs) of(key []byte) *groupPair { return &p.now[p.at[string(key)]] }
+func (p *groupPairs) pairOf(key []byte) *groupPair { return &p.now[p.at[string(key)]] }
 
 func (x *groupPair) put(value []byte) {
 	x.value, x.found, x.is = slices.Clone(value), true, index.Put
@@ -313,7 +313,7 @@ func (x *groupPair) remove() { x.value, x.found, x.is = nil, false, index.Remove
 
 // Lookup implements index.Session.
 func (p *groupPairs) Lookup(key, dst []byte) ([]byte, error) {
-	x := p.of(key)
+	x := p.pairOf(key)
 	if !x.found {
 		return dst, index.ErrNotFound
 	}
@@ -322,7 +322,7 @@ func (p *groupPairs) Lookup(key, dst []byte) ([]byte, error) {
 
 // Insert implements index.Session.
 func (p *groupPairs) Insert(key, value []byte) error {
-	if p.of(key).found {
+	if p.pairOf(key).found {
 		return index.ErrExists
 	}
 	return p.Upsert(key, value)
@@ -330,7 +330,7 @@ func (p *groupPairs) Insert(key, value []byte) error {
 
 // Update implements index.Session.
 func (p *groupPairs) Update(key, value []byte) error {
-	if !p.of(key).found {
+	if !p.pairOf(key).found {
 		return index.ErrNotFound
 	}
 	return p.Upsert(key, value)
@@ -338,13 +338,13 @@ func (p *groupPairs) Update(key, value []byte) error {
 
 // Upsert implements index.Session.
 func (p *groupPairs) Upsert(key, value []byte) error {
-	p.of(key).put(value)
+	p.pairOf(key).put(value)
 	return nil
 }
 
 // Delete implements index.Session.
 func (p *groupPairs) Delete(key []byte) error {
-	x := p.of(key)
+	x := p.pairOf(key)
 	if !x.found {
 		return index.ErrNotFound
 	}
@@ -354,7 +354,7 @@ func (p *groupPairs) Delete(key []byte) error {
 
 // Modify implements index.Session.
 func (p *groupPairs) Modify(key []byte, change index.Change) error {
-	x := p.of(key)
+	x := p.pairOf(key)
 	switch value, action := change(x.value, x.found); action {
 	case index.Put:
 		x.put(value)

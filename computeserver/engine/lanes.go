@@ -95,8 +95,8 @@ func (l *lanes) begin(limit time.Duration) (todo []int) {
 	return todo
 }
 
-// lane brings operations to their outcomes. Where it must not wait, what would wait is parked.
-func (l *lanes) lane(todo []int, waits bool) {
+// runLane brings operations to their outcomes. Where it must not wait, what would wait is parked.
+func (l *lanes) runLane(todo []int, waits bool) {
 	c := l.c
 	if todo = l.addMembers(todo, waits); len(todo) == 0 {
 		return
@@ -110,7 +110,7 @@ func (l *lanes) lane(todo []int, waits bool) {
 			return
 		}
 		m := c.View.Route()
-		mine, again := l.round(m, todo, waits)
+		mine, again := l.tryOnce(m, todo, waits)
 		// With little or no time left, the reason of this failure says more than "too late". (None
 		// may be left because the pause took longer.)
 		if len(again) > 0 && (env.Remaining(c.Env, l.t.Deadline) <= 2*pause || c.ending()) {
@@ -143,7 +143,7 @@ func (l *lanes) park(todo []int, waits bool) bool {
 		if l.group == nil {
 			l.group = env.NewWaitGroup(c.Env)
 		}
-		l.group.Go("lane of a batch", func() { l.lane(todo, true) })
+		l.group.Go("lane of a batch", func() { l.runLane(todo, true) })
 		return true
 	}
 	if !l.parts.Park() {
@@ -160,7 +160,7 @@ func (l *lanes) park(todo []int, waits bool) bool {
 	}
 	c.Env.Go("lane of a batch", func() {
 		defer l.parts.Leave()
-		l.lane(todo, true)
+		l.runLane(todo, true)
 	})
 	return true
 }
@@ -195,11 +195,11 @@ func (l *lanes) end(todo, again []int) {
 // value is not kept for as long.
 var handedOn = &rpcv1.Outcome{Code: rpcv1.Outcome_OK}
 
-// round tries operations once, by one map, so that all operations on a key go the same way. What
+// tryOnce tries operations once, by one map, so that all operations on a key go the same way. What
 // goes another way than the lane's goes on in a lane of its own. It returns the others, and those
 // of them that are worth another try.
-func (l *lanes) round(m *partition.Map, todo []int, waits bool) (mine, again []int) {
-	here, again, there := l.place(m, todo)
+func (l *lanes) tryOnce(m *partition.Map, todo []int, waits bool) (mine, again []int) {
+	here, again, there := l.divide(m, todo)
 	if len(there) == 0 {
 		return todo, append(again, l.runLocal(m, here, waits)...)
 	}
@@ -242,10 +242,10 @@ func (l *lanes) runLocal(m *partition.Map, todo []int, waits bool) (again []int)
 	return l.c.runLocal(m, l.ops, l.out, todo, t, l.term)
 }
 
-// place divides operations into those of this server, those whose server is not known yet, and
+// divide divides operations into those of this server, those whose server is not known yet, and
 // those of each other server. What was forwarded here and belongs elsewhere has its outcome then,
 // and so has a group of keys that belong to several servers.
-func (l *lanes) place(m *partition.Map, todo []int) (here, again []int, there []remote) {
+func (l *lanes) divide(m *partition.Map, todo []int) (here, again []int, there []remote) {
 	c, n := l.c, 0
 	for ; n < len(todo); n++ {
 		if place, _, other := c.placeOf(m, l.ops[todo[n]]); place != ownership.Here || other != nil {
@@ -286,9 +286,9 @@ func (l *lanes) context() context.Context {
 	return l.parts.Context()
 }
 
-// early returns a function for what another server answers before the rest; told says which
+// earlyAnswers returns a function for what another server answers before the rest; told says which
 // outcomes it took. Both are nil if nobody takes outcomes before all are there.
-func (l *lanes) early(part []int) (early func(some []*rpcv1.Outcome), told []bool) {
+func (l *lanes) earlyAnswers(part []int) (early func(some []*rpcv1.Outcome), told []bool) {
 	if l.parts == nil {
 		return nil, nil
 	}

@@ -62,7 +62,7 @@ func (g *Sessions) borrow(limit, opening time.Duration, term uint64, most int) (
 
 func (g *Sessions) lend(limit, opening time.Duration, term uint64, most int) (*Session, error) {
 	g.mu.Lock()
-	if s := g.take(term); s != nil { // the usual case
+	if s := g.takeIdle(term); s != nil { // the usual case
 		g.mu.Unlock()
 		return s, nil
 	}
@@ -73,12 +73,12 @@ func (g *Sessions) lend(limit, opening time.Duration, term uint64, most int) (*S
 			g.mu.Unlock()
 			return nil, ErrStopped
 		}
-		g.look()
+		g.canLend()
 		if !g.isTerm(term) {
 			g.mu.Unlock()
 			return nil, errStoodStill
 		}
-		if s := g.take(term); s != nil {
+		if s := g.takeIdle(term); s != nil {
 			g.mu.Unlock()
 			return s, nil
 		}
@@ -138,22 +138,22 @@ func read(err error) error {
 	return err
 }
 
-// take lends an idle session if there is one, its client holds its leases, and the term is the
+// takeIdle lends an idle session if there is one, its client holds its leases, and the term is the
 // current one. Called under mu.
-func (g *Sessions) take(term uint64) *Session {
+func (g *Sessions) takeIdle(term uint64) *Session {
 	n := len(g.idle)
-	if n == 0 || !g.look() || !g.isTerm(term) { // an operation that has not begun is not unknown
+	if n == 0 || !g.canLend() || !g.isTerm(term) { // an operation that has not begun is not unknown
 		return nil
 	}
 	s := g.idle[n-1]
 	g.idle = g.idle[:n-1]
 	g.lent++
-	s.counts.lent()
+	s.counts.noteLent()
 	return s
 }
 
-// look reports whether the index is open and its client holds its leases. Called under mu.
-func (g *Sessions) look() bool {
+// canLend reports whether the index is open and its client holds its leases. Called under mu.
+func (g *Sessions) canLend() bool {
 	if g.ix == nil {
 		return false
 	}
@@ -290,15 +290,15 @@ func (s *Session) Serves(key []byte) bool {
 	if s.by == s.nearBy && s.near.Has(key) {
 		return true
 	}
-	span, ok := s.span(key, false)
+	span, ok := s.servedSpan(key, false)
 	if ok {
 		s.near, s.nearBy = span, s.by
 	}
 	return ok
 }
 
-// span returns what is served around key, or, with below, around the keys right below it.
-func (s *Session) span(key []byte, below bool) (partition.Span, bool) {
+// servedSpan returns what is served around key, or, with below, around the keys right below it.
+func (s *Session) servedSpan(key []byte, below bool) (partition.Span, bool) {
 	return s.by.Serves(s.of, key, below)
 }
 

@@ -63,9 +63,9 @@ type sampledKey struct {
 	key    [loadKeyBytes]byte
 }
 
-// paced notes how long operations lasted. The average is a hint, so a note that gets lost does no
-// harm.
-func (l *load) paced(each time.Duration) {
+// noteDurations notes how long operations lasted. The average is a hint, so a note that gets lost
+// does no harm.
+func (l *load) noteDurations(each time.Duration) {
 	before := l.pace.Load()
 	l.pace.Store(before + (int64(each)-before)/8)
 }
@@ -112,14 +112,16 @@ func (l *load) tick(now time.Duration) {
 	if !l.known {
 		l.rate, l.known = rate, true
 	} else {
-		l.rate += (rate - l.rate) * newer(passed)
+		l.rate += (rate - l.rate) * newestWeight(passed)
 	}
 	l.ticked, l.seen, l.taken = now, done, 0
 	l.skip.Store(uint32(min(max(1, rate*loadTick.Seconds()/loadPerTick), loadSkipMost)))
 }
 
-// newer is the weight of the last period against all earlier ones.
-func newer(passed time.Duration) float64 { return 1 - math.Exp2(-passed.Seconds()/loadHalf.Seconds()) }
+// newestWeight is the weight of the last period against all earlier ones.
+func newestWeight(passed time.Duration) float64 {
+	return 1 - math.Exp2(-passed.Seconds()/loadHalf.Seconds())
+}
 
 // watch reads the counters of the open index, if it is time. Called under mu.
 func (l *load) watch(now time.Duration, s index.Stats) {
@@ -127,7 +129,7 @@ func (l *load) watch(now time.Duration, s index.Stats) {
 	if passed < loadTick {
 		return
 	}
-	was, part := l.last, newer(passed)
+	was, part := l.last, newestWeight(passed)
 	l.last, l.looked = s, now
 	operations, reads := s.Operations-was.Operations, s.Verbs.Requests[verbs.Read]-was.Verbs.Requests[verbs.Read]
 	// another client, or no operations
@@ -196,8 +198,8 @@ func (r *Load) encode(s index.Stats) *rpcv1.ComputeLoad {
 	return e
 }
 
-// within returns the load on keys from start up to end.
-func (r *Load) within(start, end []byte) (rate float64) {
+// rateWithin returns the load on keys from start up to end.
+func (r *Load) rateWithin(start, end []byte) (rate float64) {
 	for _, k := range r.Keys {
 		if keyrange.Contains(start, end, k.Key) {
 			rate += k.Rate

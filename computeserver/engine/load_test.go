@@ -49,7 +49,7 @@ func TestLoadFollowsWhatIsAsked(t *testing.T) {
 			c.now.Add(int64(10 * time.Millisecond))
 			for range 4 { // a few requests, each of a part of the operations
 				s := sessions[random.IntN(len(sessions))]
-				s.counts.lent()
+				s.counts.noteLent()
 				for range perSecond / 400 {
 					key := []byte(hot)
 					if random.Float64() >= share {
@@ -68,10 +68,10 @@ func TestLoadFollowsWhatIsAsked(t *testing.T) {
 		if math.Abs(r.Rate/float64(perSecond)-1) > 0.1 {
 			t.Errorf("%d operations a second are taken for %.0f", perSecond, r.Rate)
 		}
-		if got := r.within([]byte(hot), []byte(hot+"\x00")) / r.Rate; math.Abs(got-share) > 0.1 {
+		if got := r.rateWithin([]byte(hot), []byte(hot+"\x00")) / r.Rate; math.Abs(got-share) > 0.1 {
 			t.Errorf("%s has %.2f of %d a second, not %.2f", hot, got, perSecond, share)
 		}
-		if got := r.within(nil, nil); math.Abs(got/r.Rate-1) > 1e-6 {
+		if got := r.rateWithin(nil, nil); math.Abs(got/r.Rate-1) > 1e-6 {
 			t.Errorf("the keys come to %.0f, the server does %.0f", got, r.Rate)
 		}
 		if len(r.Keys) > loadKeys {
@@ -109,13 +109,13 @@ func TestSamplesWeigh(t *testing.T) {
 	}
 	r := l.report(index.Stats{})
 	for key, want := range map[string]float64{"old": 0.2, "heavy": 0.6, "light": 0.2} {
-		if got := r.within([]byte(key), []byte(key+"\x00")) / r.Rate; math.Abs(got-want) > 1e-9 {
+		if got := r.rateWithin([]byte(key), []byte(key+"\x00")) / r.Rate; math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s has %.3f of all, not %.1f", key, got, want)
 		}
 	}
 	counts := newCounts(l, still{})
 	counts.left = 1 << 20
-	if counts.lent(); counts.left > 2*l.skip.Load() {
+	if counts.noteLent(); counts.left > 2*l.skip.Load() {
 		t.Errorf("the next of %d operations is sampled; of all sessions it is one of %d", counts.left, l.skip.Load())
 	}
 }

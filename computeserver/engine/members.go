@@ -55,7 +55,7 @@ func (l *lanes) addMembers(todo []int, waits bool) (rest []int) {
 		o := &rpcv1.Outcome{}
 		if l.parts != nil && l.parts.Gone() {
 			o = OutcomeOf(errGone)
-		} else if err := l.c.addTo(l.ops, own[:n], l.t, l.term); err != nil {
+		} else if err := l.c.addMembers(l.ops, own[:n], l.t, l.term); err != nil {
 			o = OutcomeOf(SetFailure(err))
 		}
 		for _, i := range own[:n] {
@@ -73,9 +73,9 @@ func (l *lanes) sameSet(i, j int) bool {
 	return bytes.Equal(a.Key, b.Key) && a.Condition == b.Condition && a.Expiry == b.Expiry && a.Number == b.Number
 }
 
-// addTo adds the members of operations on one set, which gets their deadline then. A value of
+// addMembers adds the members of operations on one set, which gets their deadline then. A value of
 // another type goes before, as other operations that store replace it.
-func (c *Engine) addTo(ops []*rpcv1.Operation, todo []int, t Timing, term uint64) error {
+func (c *Engine) addMembers(ops []*rpcv1.Operation, todo []int, t Timing, term uint64) error {
 	first := ops[todo[0]]
 	s, err := c.Sets(first.Key, true, env.Remaining(c.Env, t.Deadline), term)
 	if err != nil {

@@ -99,8 +99,8 @@ func (m *modification) answer(v []byte) {
 	m.o.Value = m.dst
 }
 
-// fits returns an error for a value of more bytes than the index takes.
-func (m *modification) fits(bytes int) error {
+// checkSize returns an error for a value of more bytes than the index takes.
+func (m *modification) checkSize(bytes int) error {
 	if bytes > m.most {
 		return valueTooLong(rpcv1.Outcome_WRONG_VALUE, uint64(bytes), m.most)
 	}
@@ -137,7 +137,7 @@ func increment(m *modification, old []byte, found bool) (index.Action, error) {
 	}
 	m.o.Number = sum
 	m.put = strconv.AppendInt(m.put[:0], sum, 10)
-	return index.Put, m.fits(len(m.put))
+	return index.Put, m.checkSize(len(m.put))
 }
 
 func incrementFloat(m *modification, old []byte, found bool) (index.Action, error) {
@@ -149,14 +149,14 @@ func incrementFloat(m *modification, old []byte, found bool) (index.Action, erro
 		return index.Keep, err
 	}
 	m.answer(m.put)
-	return index.Put, m.fits(len(m.put))
+	return index.Put, m.checkSize(len(m.put))
 }
 
 var zero = []byte("0")
 
 func appendValue(m *modification, old []byte, _ bool) (index.Action, error) {
 	n := len(old) + len(m.op.Value)
-	if err := m.fits(n); err != nil {
+	if err := m.checkSize(n); err != nil {
 		return index.Keep, err
 	}
 	m.o.Number = int64(n)
@@ -185,21 +185,21 @@ func setRange(m *modification, old []byte, _ bool) (index.Action, error) {
 }
 
 func exchange(m *modification, old []byte, found bool) (index.Action, error) {
-	m.tell(old, found)
+	m.answerOld(old, found)
 	m.put, m.gets = append(m.put[:0], m.op.Value...), expiry.Mark{}
 	return index.Put, m.holds(old, found)
 }
 
 func removeValue(m *modification, old []byte, found bool) (index.Action, error) {
-	m.tell(old, found)
+	m.answerOld(old, found)
 	if !found {
 		return index.Keep, index.ErrNotFound
 	}
 	return index.Remove, m.holds(old, found)
 }
 
-// tell answers what the key had.
-func (m *modification) tell(old []byte, found bool) {
+// answerOld answers what the key had.
+func (m *modification) answerOld(old []byte, found bool) {
 	if m.o.Found = found; found {
 		m.answer(old)
 	}

@@ -197,7 +197,7 @@ func (w *ownWorld) digestOf(n uint32) []byte {
 	op := &rpcv1.Operation{Kind: rpcv1.Operation_DIGEST, Key: groupedKey(0)}
 	pairs.begin([]*rpcv1.Operation{op})
 	if n > 0 {
-		pairs.of(op.Key).put(w.value(n))
+		pairs.pairOf(op.Key).put(w.value(n))
 	}
 	o := &rpcv1.Outcome{}
 	if _, err := digest(&Session{Session: &pairs}, op, nil, o); err != nil {

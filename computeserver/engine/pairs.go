@@ -12,8 +12,8 @@ type pairs struct {
 func (p *pairs) clear()   { p.data, p.ends, p.marks = p.data[:0], p.ends[:0], p.marks[:0] }
 func (p *pairs) len() int { return len(p.marks) }
 
-// cut leaves the first n.
-func (p *pairs) cut(n int) { p.ends, p.marks = p.ends[:2*n], p.marks[:n] }
+// truncate leaves the first n.
+func (p *pairs) truncate(n int) { p.ends, p.marks = p.ends[:2*n], p.marks[:n] }
 
 // pairsTogether and bytesTogether are how much room is made at once for pairs that are expected.
 const (

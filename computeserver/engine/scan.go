@@ -82,7 +82,7 @@ func (c *Engine) Scan(ctx context.Context, r ScanRange, forwarded bool, visit Vi
 		}
 		before := s.delivered
 		m := c.View.Route()
-		err := s.piece(m)
+		err := s.nextPiece(m)
 		if s.flush() != nil {
 			return s.broken
 		}
@@ -127,19 +127,19 @@ func (s *scan) empty() bool {
 	return len(s.rest.End) > 0 && bytes.Compare(s.rest.Start, s.rest.End) >= 0
 }
 
-// piece delivers the next pairs, from their server by m.
-func (s *scan) piece(m *partition.Map) error {
+// nextPiece delivers the next pairs, from their server by m.
+func (s *scan) nextPiece(m *partition.Map) error {
 	if s.c.View.Any {
-		return s.local(m, s.fixed(s.outside(s.rest)))
+		return s.scanLocal(m, s.fixNearEnd(s.outside(s.rest)))
 	}
 	if m == nil {
 		return s.c.unowned()
 	}
 	span := spanAt(m, s.rest)
-	part := s.fixed(s.outside(clip(s.rest, span)))
+	part := s.fixNearEnd(s.outside(clip(s.rest, span)))
 	switch {
 	case span.Owner == s.c.Self:
-		return s.local(m, part)
+		return s.scanLocal(m, part)
 	case s.forwarded:
 		return &Failure{Code: rpcv1.Outcome_NOT_OWNER, Message: s.c.At(m, span.Start, "this server is not in charge of them")}
 	}
@@ -167,8 +167,8 @@ func (s *scan) piece(m *partition.Map) error {
 	return nil
 }
 
-// fixed is part with a near end that stays as it is while pairs are delivered.
-func (s *scan) fixed(part ScanRange) ScanRange {
+// fixNearEnd is part with a near end that stays as it is while pairs are delivered.
+func (s *scan) fixNearEnd(part ScanRange) ScanRange {
 	if part.Reverse {
 		s.near = append(s.near[:0], part.End...)
 		part.End = s.near
@@ -179,15 +179,16 @@ func (s *scan) fixed(part ScanRange) ScanRange {
 	return part
 }
 
-// local delivers pairs of part from a session of this server, as many as fit one piece. It delivers
-// them after the session was returned, because only then it is known that they may be answered.
-func (s *scan) local(m *partition.Map, part ScanRange) error {
+// scanLocal delivers pairs of part from a session of this server, as many as fit one piece. It
+// delivers them after the session was returned, because only then it is known that they may be
+// answered.
+func (s *scan) scanLocal(m *partition.Map, part ScanRange) error {
 	session, err := s.c.Sessions.Borrow(part.Wait, 0)
 	if err != nil {
 		return err
 	}
 	if session.by != nil {
-		span, ok := session.span(s.near, part.Reverse)
+		span, ok := session.servedSpan(s.near, part.Reverse)
 		if !ok {
 			_ = s.c.Sessions.Repay(session, nil) // nothing was read
 			return s.c.notYet(m, part.Start)
@@ -232,7 +233,7 @@ func (s *scan) local(m *partition.Map, part ScanRange) error {
 		key, value, is := s.read.pair(i)
 		if len(passed) > 0 && passed[0] == i {
 			passed = passed[1:]
-			if s.goOn(key); s.ended {
+			if s.moveNearEnd(key); s.ended {
 				return nil
 			}
 			continue
@@ -269,7 +270,7 @@ func (s *scan) expire(session *Session, err error) (cut bool, _ error) {
 		}
 		if hurries || !errors.Is(err, index.ErrNotFound) {
 			s.passed = s.passed[:n]
-			s.read.cut(i)
+			s.read.truncate(i)
 			return true, err
 		}
 		err = nil
@@ -302,15 +303,15 @@ func (s *scan) deliver(key, value []byte, is expiry.Mark) bool {
 			s.ended = true
 		}
 	}
-	s.goOn(key)
+	s.moveNearEnd(key)
 	if !s.visit(key, value, is) {
 		s.ended = true
 	}
 	return !s.ended
 }
 
-// goOn moves the near end past key.
-func (s *scan) goOn(key []byte) {
+// moveNearEnd moves the near end past key.
+func (s *scan) moveNearEnd(key []byte) {
 	if s.rest.Reverse {
 		s.rest.End = append(s.rest.End[:0], key...)
 		// nothing is below the empty key, and an empty end would mean the upper one

@@ -243,7 +243,7 @@ func (x *scriptRun) Do(op *rpcv1.Operation) *rpcv1.Outcome {
 	}
 	o := &rpcv1.Outcome{}
 	_, err := Run(&x.g.over, op, nil, o)
-	x.steps += len(x.g.pairs.of(op.Key).value) / pairBytesAStep
+	x.steps += len(x.g.pairs.pairOf(op.Key).value) / pairBytesAStep
 	switch means := o.Code.Meaning(); {
 	case !means.Healthy:
 		x.failed = err
@@ -282,7 +282,7 @@ func (s *scripts) begin(g *grouping) error {
 	switch {
 	case g.tries > mostTries || g.budget.all <= 0:
 		return &Failure{Code: rpcv1.Outcome_INVALID, Message: fmt.Sprintf("others changed the script's keys each of %d times that it ran, and nothing was done; send it again, or give it fewer keys", g.tries-1)}
-	case g.tries > 1 && len(g.turns) == 0 && !s.take(g):
+	case g.tries > 1 && len(g.turns) == 0 && !s.takeTurns(g):
 		s.c.Env.Yield()
 	}
 	return nil
@@ -301,9 +301,9 @@ func (t *turns) init(e env.Env) {
 	}
 }
 
-// take takes the turns of the group's keys, in their order. It returns false, and takes none, if
-// too many wait.
-func (s *scripts) take(g *grouping) bool {
+// takeTurns takes the turns of the group's keys, in their order. It returns false, and takes none,
+// if too many wait.
+func (s *scripts) takeTurns(g *grouping) bool {
 	t := &s.turns
 	var wanted [turnsAtOnce]bool
 	for i := range g.pairs.members {
@@ -319,7 +319,7 @@ func (s *scripts) take(g *grouping) bool {
 		}
 		waits, ok := s.queue(i)
 		if !ok {
-			t.leave(g)
+			t.leaveAll(g)
 			return false
 		}
 		t[i].mu.Lock()
@@ -351,8 +351,8 @@ func (s *scripts) queue(i int) (waits, ok bool) {
 	return waits, true
 }
 
-// leave leaves the turns that the group has.
-func (t *turns) leave(g *grouping) {
+// leaveAll leaves the turns that the group has.
+func (t *turns) leaveAll(g *grouping) {
 	for _, i := range g.turns {
 		t[i].mu.Unlock()
 		t[i].look.Lock()

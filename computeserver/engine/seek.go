@@ -83,7 +83,7 @@ func (c *Engine) seek() {
 	c.seeker.wanted.Store(0)
 	c.Env.Go("look for the server of keys", func() {
 		defer c.seeker.busy.Store(false)
-		if seen, err := c.look(h.Owner()); err == nil {
+		if seen, err := c.findServed(h.Owner()); err == nil {
 			c.View.See(seen)
 		}
 		c.seeker.next.Store(int64(c.Env.Now() + c.Limit/seekEvery))
@@ -102,8 +102,8 @@ func (c *Engine) failed(server uint32, key []byte, below bool, code rpcv1.Outcom
 	}
 }
 
-// look returns the ranges that other servers serve although the map does not give them these.
-func (c *Engine) look(ix ownership.Owner) (seen []partition.Span, err error) {
+// findServed returns the ranges that other servers serve although the map does not give them these.
+func (c *Engine) findServed(ix ownership.Owner) (seen []partition.Span, err error) {
 	held, err := ix.Holdings()
 	m := c.View.Current()
 	if err != nil || m == nil {

@@ -182,7 +182,7 @@ func (g *Sessions) awaitEnd() {
 			return
 		}
 		g.mu.Lock()
-		alive := g.look()
+		alive := g.canLend()
 		if alive {
 			g.seen = g.env.Now()
 			g.hand.Store(int64(g.seen))

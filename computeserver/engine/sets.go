@@ -132,8 +132,8 @@ type setIndex struct {
 	term     uint64
 }
 
-// left is how long a step may wait.
-func (x *setIndex) left() time.Duration {
+// timeLeft is how long a step may wait.
+func (x *setIndex) timeLeft() time.Duration {
 	return min(env.Remaining(x.c.Env, x.deadline), x.limit)
 }
 
@@ -144,8 +144,8 @@ var errSetLate error = &Failure{Code: rpcv1.Outcome_TIMED_OUT, Message: "the tim
 
 func (x *setIndex) Do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
 	l := lanes{c: x.c, ops: ops, inner: true, term: x.term}
-	if todo := l.begin(x.left()); len(todo) > 0 {
-		l.lane(todo, true)
+	if todo := l.begin(x.timeLeft()); len(todo) > 0 {
+		l.runLane(todo, true)
 	}
 	if l.group != nil {
 		l.group.Wait(env.Forever) // each of them ends within the limit
@@ -154,7 +154,7 @@ func (x *setIndex) Do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
 }
 
 func (x *setIndex) Scan(start, end []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {
-	wait := x.left()
+	wait := x.timeLeft()
 	if wait <= 0 {
 		return &sortedset.Failure{Outcome: OutcomeOf(errSetLate)}
 	}

@@ -14,10 +14,10 @@ var (
 	errBehind    = &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "nothing was done: of another one of the same key, sent together with it, it is not known whether it was done"}
 )
 
-// sift selects from the operations part, which were sent to another server, those that are tried
-// again, together with rest, which were not sent yet. It returns true if there are none, and rest
-// may be sent.
-func (r *remote) sift(ops []*rpcv1.Operation, out []*rpcv1.Outcome, part, rest []int) bool {
+// selectRetries selects from the operations part, which were sent to another server, those that are
+// tried again, together with rest, which were not sent yet. It returns true if there are none, and
+// rest may be sent.
+func (r *remote) selectRetries(ops []*rpcv1.Operation, out []*rpcv1.Outcome, part, rest []int) bool {
 	clean := true
 	for _, i := range part {
 		clean = clean && !repeatable(ops[i], out[i]) && !inDoubt(ops[i], out[i])

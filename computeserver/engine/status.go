@@ -22,7 +22,7 @@ func (c *Engine) Describe() *rpcv1.DescribeComputeReply {
 	for _, s := range c.Ranges() {
 		reply.Ranges = append(reply.Ranges, &rpcv1.OwnedRange{
 			Start: s.Start, End: s.End, Epoch: s.Epoch, State: string(s.State), Reason: s.Reason, Unfenced: uint32(s.Unfenced),
-			OperationsPerSecond: load.within(s.Start, s.End), PoolFull: s.PoolFull,
+			OperationsPerSecond: load.rateWithin(s.Start, s.End), PoolFull: s.PoolFull,
 		})
 	}
 	if reply.Owned {

@@ -13,8 +13,8 @@ import (
 // round the ranges that the partition map gives to this server, also where every server serves
 // every key. So one server meets a pair in a round.
 //
-// A step is a piece of a scan (scan.local), which removes what has expired. So the sweeper does to
-// the index what a scan of a program may do at any moment, and nothing else: a pair that was
+// A step is a piece of a scan (scan.scanLocal), which removes what has expired. So the sweeper does
+// to the index what a scan of a program may do at any moment, and nothing else: a pair that was
 // written again stays, and a range that this server does not serve is left alone.
 //
 // What bounds it:
@@ -77,7 +77,7 @@ func (w *sweeper) step() time.Duration {
 	s.rest.KeysOnly, s.rest.Wait, s.ended = true, sweepPause, false
 	began := c.Env.Now()
 	w.heads.clear()
-	err := s.local(m, s.fixed(s.rest))
+	err := s.scanLocal(m, s.fixNearEnd(s.rest))
 	c.sweepHeads(&w.heads)
 	took := c.Env.Now() - began
 	pairs, expired := s.read.len(), len(s.passed)

@@ -20,7 +20,7 @@ func (g *Sessions) isTerm(term uint64) bool { return term == 0 || term == g.term
 func (g *Sessions) inTerm(term uint64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.look()
+	g.canLend()
 	if !g.isTerm(term) {
 		return errStoodStill
 	}
@@ -33,6 +33,6 @@ func (g *Sessions) inTerm(term uint64) error {
 func (g *Sessions) NewConnection() (term uint64, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.look()
+	g.canLend()
 	return g.term, !g.stood
 }

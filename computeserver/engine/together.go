@@ -51,8 +51,8 @@ func (l *local) outcome() *rpcv1.Outcome {
 // valuesTogether is how many bytes of values lie in one array at most, if one alone is not larger.
 const valuesTogether = 16 << 10
 
-// keep returns a copy of a value. Values of a batch lie in few arrays, which never grow.
-func (l *local) keep(value []byte) []byte {
+// copyValue returns a copy of a value. Values of a batch lie in few arrays, which never grow.
+func (l *local) copyValue(value []byte) []byte {
 	l.kept++
 	at := len(l.values)
 	if cap(l.values)-at < len(value) {
@@ -63,13 +63,13 @@ func (l *local) keep(value []byte) []byte {
 	return l.values[at:len(l.values):len(l.values)]
 }
 
-// ended notes how operation i ended: with o, whose value is copied, or without an answer of the
-// index.
-func (l *local) ended(i int, o *rpcv1.Outcome, err error) {
+// setOutcome notes how operation i ended: with o, whose value is copied, or without an answer of
+// the index.
+func (l *local) setOutcome(i int, o *rpcv1.Outcome, err error) {
 	if !CodeOf(err).Meaning().Answer {
 		o = l.c.OutcomeAt(l.m, l.ops[i].Key, err)
 	} else if o.Value != nil {
-		o.Value = l.keep(o.Value)
+		o.Value = l.copyValue(o.Value)
 	}
 	l.out[i] = o
 }
@@ -80,7 +80,7 @@ func (l *local) found(i int, value []byte, err error) {
 	if o.Code = CodeOf(err); err == nil {
 		o.Value = value
 	}
-	l.ended(i, o, err)
+	l.setOutcome(i, o, err)
 }
 
 // lookAhead READs what the operations from todo[n] on need, if that was not done before. After an
@@ -137,14 +137,14 @@ func (l *local) run(n int) error {
 	o := l.outcome()
 	value, err := Run(l.s, l.ops[i], l.value, o)
 	l.value = value
-	l.ended(i, o, err)
+	l.setOutcome(i, o, err)
 	return err
 }
 
-// died gives the operations from todo[n] on that have no outcome that of an error which killed the
-// session. The first of them failed by it, unless it has an outcome already. The others were not
-// tried, and must not overtake the failed one if that is tried again.
-func (l *local) died(n int, err error) {
+// failRest gives the operations from todo[n] on that have no outcome that of an error which killed
+// the session. The first of them failed by it, unless it has an outcome already. The others were
+// not tried, and must not overtake the failed one if that is tried again.
+func (l *local) failRest(n int, err error) {
 	failed := l.out[l.todo[n]] != nil
 	for _, i := range l.todo[n:] {
 		switch {
@@ -152,7 +152,7 @@ func (l *local) died(n int, err error) {
 		case failed:
 			l.out[i] = &rpcv1.Outcome{Code: rpcv1.Outcome_UNAVAILABLE, Message: "an operation before this one failed: " + err.Error()}
 		default:
-			l.ended(i, nil, err)
+			l.setOutcome(i, nil, err)
 			failed = true
 		}
 	}

@@ -46,7 +46,7 @@ type unfenced struct {
 	why    error // the last attempt failed; nil = not tried yet
 }
 
-func (w *fencing) at(server uint16) int {
+func (w *fencing) indexOf(server uint16) int {
 	return slices.IndexFunc(w.left, func(u unfenced) bool { return u.server == server })
 }
 
@@ -68,7 +68,7 @@ func (f *fencer) run() {
 		f.mu.Lock()
 		stopped := f.stopped
 		server := f.next()
-		clients := f.todo(server)
+		clients := f.untried(server)
 		idle := !slices.ContainsFunc(f.work, func(w fencing) bool { return len(w.left) > 0 })
 		if len(clients) == 0 { // all were tried; the next round follows after the pause
 			for i := range f.work {
@@ -121,12 +121,12 @@ func (f *fencer) try(server uint16, clients []uint32) {
 	f.note(server, clients, others, err)
 }
 
-// todo returns the clients to be fenced at a server that were not tried there in this round. Called
-// under mu.
-func (f *fencer) todo(server uint16) (clients []uint32) {
+// untried returns the clients to be fenced at a server that were not tried there in this round.
+// Called under mu.
+func (f *fencer) untried(server uint16) (clients []uint32) {
 	for i := range f.work {
 		w := &f.work[i]
-		if at := w.at(server); at >= 0 && !w.left[at].tried && len(clients) < maxFencing {
+		if at := w.indexOf(server); at >= 0 && !w.left[at].tried && len(clients) < maxFencing {
 			clients = append(clients, w.client)
 		}
 	}
@@ -139,7 +139,7 @@ func (f *fencer) note(server uint16, clients []uint32, others []uint16, err erro
 	done := false
 	for i := range f.work {
 		w := &f.work[i]
-		at := w.at(server)
+		at := w.indexOf(server)
 		switch {
 		case at < 0 || !slices.Contains(clients, w.client):
 		case err != nil:
@@ -165,10 +165,10 @@ func (f *fencer) note(server uint16, clients []uint32, others []uint16, err erro
 	}
 }
 
-// want adds the clients to fence: the holders that blocked a claim. If these are all that blocked
-// it, the others are forgotten. A claim without a whole answer forgets none: a client that is
-// fenced stays so, and each attempt to fence it may take long.
-func (f *fencer) want(blocked []pool.Blocked, all bool) {
+// addClients adds the clients to fence: the holders that blocked a claim. If these are all that
+// blocked it, the others are forgotten. A claim without a whole answer forgets none: a client that
+// is fenced stays so, and each attempt to fence it may take long.
+func (f *fencer) addClients(blocked []pool.Blocked, all bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.work = slices.DeleteFunc(f.work, func(w fencing) bool {
@@ -198,8 +198,8 @@ func (f *fencer) done() (clients []uint32) {
 	return clients
 }
 
-// news reports whether done would return more than before.
-func (f *fencer) news() bool {
+// hasNews reports whether done would return more than before.
+func (f *fencer) hasNews() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.progress

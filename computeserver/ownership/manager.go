@@ -121,12 +121,12 @@ func (h *Manager) Owner() Owner { return h.ix }
 func (h *Manager) Run() {
 	defer h.ended.Set()
 	for !h.isStopped() {
-		h.wake.Wait(h.round())
+		h.wake.Wait(h.runDue())
 	}
 }
 
-// round does every step that is due, and returns the pause until the next round.
-func (h *Manager) round() (pause time.Duration) {
+// runDue does every step that is due, and returns the pause until the next round.
+func (h *Manager) runDue() (pause time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for !h.stopped {
@@ -147,13 +147,13 @@ func (h *Manager) round() (pause time.Duration) {
 			continue
 		}
 		h.close(wanted)
-		if i := h.due(); i >= 0 {
+		if i := h.nextDue(); i >= 0 {
 			h.step(i)
 			continue
 		}
 		h.claims.open = h.missing(wanted)
 		now := h.env.Now()
-		if len(h.claims.open) > 0 && (now >= h.claims.next || h.claims.by != m.Generation || h.fence.news()) {
+		if len(h.claims.open) > 0 && (now >= h.claims.next || h.claims.by != m.Generation || h.fence.hasNews()) {
 			h.claim(m)
 			continue
 		}
@@ -190,8 +190,8 @@ func ownSpans(m *partition.Map, self uint32) (spans []partition.Span) {
 	return spans
 }
 
-// cut divides a range at the ends of what is wanted.
-func cut(r heldRange, wanted []partition.Span) (parts []heldRange) {
+// cutRange divides a range at the ends of what is wanted.
+func cutRange(r heldRange, wanted []partition.Span) (parts []heldRange) {
 	at := func(key []byte) {
 		if len(key) > 0 && bytes.Compare(r.Start, key) < 0 && keyrange.Before(key, r.End) {
 			low := r
@@ -231,9 +231,9 @@ func (h *Manager) publish() {
 	h.own.Serve(spans, h.deferred())
 }
 
-// due returns the range whose next step is due, or -1. Ranges that another server waits for come
-// first. Called under mu.
-func (h *Manager) due() int {
+// nextDue returns the range whose next step is due, or -1. Ranges that another server waits for
+// come first. Called under mu.
+func (h *Manager) nextDue() int {
 	now := h.env.Now()
 	found := -1
 	for i := range h.held {
@@ -307,7 +307,7 @@ func (h *Manager) step(i int) {
 		h.log.Info("released keys", "keys", partition.Interval(r.Start, r.End), "epoch", r.Epoch, "requests_ended_after", r.took[0],
 			"leaves_written_back", r.written, "written_back_in", r.took[1], "home_knew_in", h.env.Now()-r.since)
 	case next == RangeServing:
-		h.enter(p, next)
+		h.enterState(p, next)
 		p.Inherits = nil
 		h.publish()
 		if clients := h.taken.note(r, h.env.Now()); len(clients) > 0 {
@@ -317,15 +317,15 @@ func (h *Manager) step(i int) {
 		h.log.Info("serving keys", "keys", partition.Interval(r.Start, r.End), "epoch", r.Epoch,
 			"granted_after", p.since-p.began-p.took[0]-p.took[1], "taken_in", p.took[0], "settled_in", p.took[1])
 	default:
-		h.enter(p, next)
+		h.enterState(p, next)
 		if next == RangeReleasing && p.deferrals > 0 { // its requests go to the next owner now
 			h.publish()
 		}
 	}
 }
 
-// enter records that a range enters a state.
-func (h *Manager) enter(r *heldRange, s RangeState) {
+// enterState records that a range enters a state.
+func (h *Manager) enterState(r *heldRange, s RangeState) {
 	now := h.env.Now()
 	r.took[0], r.took[1] = r.took[1], now-r.since
 	r.state, r.since = s, now

@@ -57,7 +57,7 @@ func (h *Manager) claim(m *partition.Map) {
 		}
 		own, blocked = append(own, got.Own...), append(blocked, got.Blocked...)
 	}
-	h.fence.want(blocked, err == nil)
+	h.fence.addClients(blocked, err == nil)
 	h.mu.Lock()
 	c := &h.claims
 	now := h.env.Now()

@@ -76,7 +76,7 @@ func (h *Manager) putOff(r *heldRange, err error) {
 	}
 	r.deferred, r.next = true, h.env.Now()+pause
 	r.why = fmt.Errorf("the map gives them to another server; this one serves them until they can be moved: %w", err)
-	h.enter(r, RangeServing)
+	h.enterState(r, RangeServing)
 	h.publish()
 }
 
@@ -107,7 +107,7 @@ func (h *Manager) rejoin() {
 		r := &h.held[i]
 		if r.state == RangeClosing || r.state == RangeGiving && (r.failed == 0 || errors.Is(r.why, index.ErrPoolFull)) {
 			r.failed = 0
-			h.enter(r, RangeServing)
+			h.enterState(r, RangeServing)
 		}
 	}
 	h.held = rejoined(h.held, true)

@@ -41,14 +41,14 @@ func (h *Manager) End(gently bool) {
 	}
 	h.rejoin()
 	for deadline := env.Deadline(h.env, holdParting); h.ix.Alive() == nil && env.Remaining(h.env, deadline) > 0; {
-		if !h.part() {
+		if !h.giveBackOne() {
 			return
 		}
 	}
 }
 
-// part gives back one of the ranges. It returns false if none is left that can be given.
-func (h *Manager) part() bool {
+// giveBackOne gives back one of the ranges. It returns false if none is left that can be given.
+func (h *Manager) giveBackOne() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i := range h.held {
@@ -57,9 +57,9 @@ func (h *Manager) part() bool {
 		case r.failed > 0: // it stays held; its log will be replayed
 			continue
 		case r.state == RangeServing, r.state == RangeClosing:
-			h.enter(r, RangeGiving)
+			h.enterState(r, RangeGiving)
 		case r.state == RangeTaking && len(r.Inherits) == 0:
-			h.enter(r, RangeReleasing)
+			h.enterState(r, RangeReleasing)
 		}
 		if r.state == RangeGiving || r.state == RangeReleasing {
 			h.step(i)
@@ -85,12 +85,12 @@ func (h *Manager) close(wanted []partition.Span) {
 			// inherited must be replayed.
 			if r.state == RangeTaking && len(r.Inherits) == 0 && !isWanted(r.Holding, wanted) {
 				r.failed, r.next = 0, 0
-				h.enter(&r, RangeReleasing)
+				h.enterState(&r, RangeReleasing)
 			}
 			kept = append(kept, r)
 			continue
 		}
-		for _, part := range cut(r, wanted) {
+		for _, part := range cutRange(r, wanted) {
 			switch {
 			case isWanted(part.Holding, wanted):
 				changed = changed || part.deferred
@@ -98,7 +98,7 @@ func (h *Manager) close(wanted []partition.Span) {
 			case part.deferred && h.env.Now() < part.next:
 			default:
 				part.deferred = false
-				h.enter(&part, RangeClosing)
+				h.enterState(&part, RangeClosing)
 				changed = true
 			}
 			kept = append(kept, part)

@@ -31,8 +31,8 @@ const (
 	joinEvery = 10 * time.Second // at most
 )
 
-// share is how many holdings this client has before it joins some. Called under mu.
-func (h *Manager) share() int {
+// mostHoldings is how many holdings this client has before it joins some. Called under mu.
+func (h *Manager) mostHoldings() int {
 	servers := 1
 	if m := h.own.Current(); m != nil {
 		servers = len(m.Servers)
@@ -43,7 +43,7 @@ func (h *Manager) share() int {
 // join begins to join holdings, if no step is due. Called under mu.
 func (h *Manager) join() bool {
 	now := h.env.Now()
-	if len(h.held) <= h.share() || h.joined > 0 && now-h.joined < joinEvery {
+	if len(h.held) <= h.mostHoldings() || h.joined > 0 && now-h.joined < joinEvery {
 		return false
 	}
 	may := func(r *heldRange) bool {
@@ -66,7 +66,7 @@ func (h *Manager) join() bool {
 	h.joined = now
 	h.log.Info(JoinsRanges, "neighbours", length, "of", len(h.held))
 	for i := range h.held[first : first+length] {
-		h.enter(&h.held[first+i], RangeClosing)
+		h.enterState(&h.held[first+i], RangeClosing)
 	}
 	h.publish()
 	return true

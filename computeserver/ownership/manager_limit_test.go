@@ -222,7 +222,7 @@ func TestShareOfHoldings(t *testing.T) {
 			}
 			v.Apply(m)
 			h := NewManager(&holder{}, Options{Env: p, View: v, Tables: NewTables(p)})
-			if share := h.share(); share < 1 || share > heldMost || share > 1 && share*servers+partition.MaxSeparate > pool.MaxHoldings*3/4 {
+			if share := h.mostHoldings(); share < 1 || share > heldMost || share > 1 && share*servers+partition.MaxSeparate > pool.MaxHoldings*3/4 {
 				t.Errorf("each of %d servers has %d holdings before it joins some", servers, share)
 			}
 		})

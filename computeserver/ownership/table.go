@@ -23,9 +23,9 @@ type Table struct {
 	old   atomic.Bool      // there is a newer one
 }
 
-// span returns the span that holds key, or, with below, the one that holds the keys right below it;
-// the empty key is then the upper end of the key space.
-func (t *Table) span(key []byte, below bool) (partition.Span, bool) {
+// spanOf returns the span that holds key, or, with below, the one that holds the keys right below
+// it; the empty key is then the upper end of the key space.
+func (t *Table) spanOf(key []byte, below bool) (partition.Span, bool) {
 	return spanOf(t.spans, key, below)
 }
 
@@ -95,18 +95,19 @@ func (t *Tables) Replace(of Opened, spans []partition.Span) {
 	before := t.newest.Swap(&Table{of: of, spans: spans})
 	before.old.Store(true)
 	t.older = append(t.older, before)
-	t.look()
+	t.forgetOld()
 }
 
-// busy counts the sessions of tables that are not the newest.
-func (t *Tables) busy() (n int64) {
+// countBusy counts the sessions of tables that are not the newest.
+func (t *Tables) countBusy() (n int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.look()
+	return t.forgetOld()
 }
 
-// look forgets old tables without sessions, and counts the sessions of the others. Called under mu.
-func (t *Tables) look() (n int64) {
+// forgetOld forgets old tables without sessions, and counts the sessions of the others. Called
+// under mu.
+func (t *Tables) forgetOld() (n int64) {
 	kept := t.older[:0]
 	for _, s := range t.older {
 		if in := s.In.Load(); in > 0 {
@@ -126,7 +127,7 @@ const quietLooks = 250 * time.Millisecond
 // returns true. One goroutine at a time may wait.
 func (t *Tables) awaitQuiet(limit time.Duration, stop func() bool) bool {
 	for deadline := env.Deadline(t.env, limit); ; {
-		if t.busy() == 0 {
+		if t.countBusy() == 0 {
 			return true
 		}
 		left := env.Remaining(t.env, deadline)
@@ -142,7 +143,7 @@ func (t *Table) Serves(of Opened, key []byte, below bool) (partition.Span, bool)
 	if t.of != of {
 		return partition.Span{}, false
 	}
-	return t.span(key, below)
+	return t.spanOf(key, below)
 }
 
 // Replaced reports whether there is a newer table, so that a handover may wait for this one.

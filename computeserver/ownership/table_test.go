@@ -34,7 +34,7 @@ func TestTables(t *testing.T) {
 	spans := &Table{spans: []partition.Span{{Start: []byte("b"), End: []byte("d")}, {Start: []byte("m")}}}
 	f := func(key string, below, want bool) {
 		t.Helper()
-		if _, got := spans.span([]byte(key), below); got != want {
+		if _, got := spans.spanOf([]byte(key), below); got != want {
 			t.Errorf("%q, below %v: %v", key, below, got)
 		}
 	}

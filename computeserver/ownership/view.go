@@ -56,7 +56,7 @@ func (o *View) Serve(served, kept []partition.Span) {
 	o.served, o.kept = served, kept
 	o.reroute()
 	o.mu.Unlock()
-	o.poke()
+	o.wakeAll()
 }
 
 // Arrived returns when the newest map came.
@@ -72,7 +72,7 @@ func (o *View) See(seen []partition.Span) {
 	o.seen = seen
 	o.reroute()
 	o.mu.Unlock()
-	o.poke()
+	o.wakeAll()
 }
 
 // Unsee records that a server does not serve a key, or, with below, the keys right below it.
@@ -89,7 +89,7 @@ func (o *View) Unsee(server uint32, key []byte, below bool) {
 	}
 	o.mu.Unlock()
 	if changed {
-		o.poke()
+		o.wakeAll()
 	}
 }
 
@@ -132,7 +132,7 @@ func (o *View) Apply(m *partition.Map) bool {
 	if changed != nil {
 		changed()
 	}
-	o.poke()
+	o.wakeAll()
 	return true
 }
 
@@ -143,8 +143,8 @@ func (o *View) onChange(f func()) {
 	o.changed = f
 }
 
-// poke wakes all waiters.
-func (o *View) poke() {
+// wakeAll wakes all waiters.
+func (o *View) wakeAll() {
 	o.mu.Lock()
 	watchers := o.watchers
 	o.watchers = nil

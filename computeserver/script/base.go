@@ -28,17 +28,17 @@ func (l library) table(more map[string]value) *table {
 // The arguments of a library's function. What is wrong with one is an error that names it.
 
 func (m *machine) isTable(args []value, i int, function string) *table {
-	t, ok := at(args, i).(*table)
+	t, ok := valueAt(args, i).(*table)
 	if !ok {
-		m.argument(i+1, function, "table expected, got %s", m.given(args, i))
+		m.argument(i+1, function, "table expected, got %s", m.typeOf(args, i))
 	}
 	return t
 }
 
 func (m *machine) isNumber(args []value, i int, function string) float64 {
-	n, ok := m.number(at(args, i))
+	n, ok := m.number(valueAt(args, i))
 	if !ok {
-		m.argument(i+1, function, "number expected, got %s", m.given(args, i))
+		m.argument(i+1, function, "number expected, got %s", m.typeOf(args, i))
 	}
 	return n
 }
@@ -49,21 +49,21 @@ func (m *machine) isInteger(args []value, i int, function string) int {
 
 // orInteger is isInteger of an argument that need not be there.
 func (m *machine) orInteger(args []value, i int, function string, otherwise int) int {
-	if at(args, i) == nil {
+	if valueAt(args, i) == nil {
 		return otherwise
 	}
 	return m.isInteger(args, i, function)
 }
 
 func (m *machine) isText(args []value, i int, function string) string {
-	s, ok := toText(at(args, i))
+	s, ok := toText(valueAt(args, i))
 	if !ok {
-		m.argument(i+1, function, "string expected, got %s", m.given(args, i))
+		m.argument(i+1, function, "string expected, got %s", m.typeOf(args, i))
 	}
 	return s
 }
 
-func (m *machine) given(args []value, i int) string {
+func (m *machine) typeOf(args []value, i int) string {
 	if i >= len(args) {
 		return "no value"
 	}
@@ -76,21 +76,21 @@ var baseLibrary = library{
 		if len(args) == 0 {
 			m.argument(1, "assert", "value expected")
 		}
-		if truth(args[0]) {
+		if isTrue(args[0]) {
 			return args
 		}
 		message := "assertion failed!"
-		if at(args, 1) != nil {
+		if valueAt(args, 1) != nil {
 			message = m.isText(args, 1, "assert")
 		}
 		m.throw("%s", message)
 		return nil
 	},
 	"error": func(m *machine, args []value) []value {
-		v := at(args, 0)
+		v := valueAt(args, 0)
 		text, ok := v.(string)
 		if level := m.orInteger(args, 1, "error", 1); ok && level > 0 {
-			v = m.where(level) + text
+			v = m.position(level) + text
 			m.text(len(v.(string)))
 		}
 		m.throwValue(v)
@@ -110,13 +110,13 @@ var baseLibrary = library{
 		})
 	},
 	"xpcall": func(m *machine, args []value) []value {
-		handler := at(args, 1)
-		return m.try(at(args, 0), nil, func(v value) value { return at(m.apply(handler, []value{v}, ""), 0) })
+		handler := valueAt(args, 1)
+		return m.try(valueAt(args, 0), nil, func(v value) value { return valueAt(m.apply(handler, []value{v}, ""), 0) })
 	},
 	"next": func(m *machine, args []value) []value {
 		t := m.isTable(args, 0, "next")
 		m.step(1)
-		k, v, ok := m.next(t, at(args, 1))
+		k, v, ok := m.next(t, valueAt(args, 1))
 		if !ok {
 			m.throw("invalid key to 'next'")
 		}
@@ -128,19 +128,19 @@ var baseLibrary = library{
 	"ipairs": func(m *machine, args []value) []value {
 		return []value{nextItem, m.isTable(args, 0, "ipairs"), 0.0}
 	},
-	"rawequal": func(m *machine, args []value) []value { return []value{m.equal(at(args, 0), at(args, 1))} },
+	"rawequal": func(m *machine, args []value) []value { return []value{m.equal(valueAt(args, 0), valueAt(args, 1))} },
 	"rawget": func(m *machine, args []value) []value {
-		m.key(at(args, 1))
-		return []value{m.isTable(args, 0, "rawget").get(at(args, 1))}
+		m.key(valueAt(args, 1))
+		return []value{m.isTable(args, 0, "rawget").get(valueAt(args, 1))}
 	},
 	"rawset": func(m *machine, args []value) []value {
 		t := m.isTable(args, 0, "rawset")
 		m.mayChange(t)
-		m.setIndex(t, at(args, 1), at(args, 2), "")
+		m.setIndex(t, valueAt(args, 1), valueAt(args, 2), "")
 		return []value{t}
 	},
 	"select": func(m *machine, args []value) []value {
-		if s, ok := at(args, 0).(string); ok && s == "#" {
+		if s, ok := valueAt(args, 0).(string); ok && s == "#" {
 			return []value{float64(len(args) - 1)}
 		}
 		n := m.isInteger(args, 0, "select")
@@ -173,7 +173,7 @@ var baseLibrary = library{
 		if len(args) == 0 {
 			m.argument(1, "tostring", "value expected")
 		}
-		s := show(args[0])
+		s := toString(args[0])
 		m.text(len(s))
 		return []value{s}
 	},
@@ -234,10 +234,10 @@ func (m *machine) try(f value, args []value, handle func(value) value) (out []va
 // parseInBase reads an integer; nil if it is none.
 func parseInBase(s string, base int) value {
 	start, end := 0, len(s)
-	for start < end && space(s[start]) {
+	for start < end && isSpace(s[start]) {
 		start++
 	}
-	for end > start && space(s[end-1]) {
+	for end > start && isSpace(s[end-1]) {
 		end--
 	}
 	s = s[start:end]
@@ -265,4 +265,4 @@ func parseInBase(s string, base int) value {
 	return n
 }
 
-func space(b byte) bool { return b == ' ' || b >= '\t' && b <= '\r' }
+func isSpace(b byte) bool { return b == ' ' || b >= '\t' && b <= '\r' }

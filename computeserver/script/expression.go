@@ -8,16 +8,16 @@ import (
 	"github.com/yuin/gopher-lua/ast"
 )
 
-// at is a value of a list; nil behind its end.
-func at(values []value, i int) value {
+// valueAt is a value of a list; nil behind its end.
+func valueAt(values []value, i int) value {
 	if i < len(values) {
 		return values[i]
 	}
 	return nil
 }
 
-// one compiles an expression.
-func (s *scope) one(of ast.Expr) expression {
+// expression compiles an expression.
+func (s *scope) expression(of ast.Expr) expression {
 	defer s.enter(of)()
 	line := of.Line()
 	switch of := of.(type) {
@@ -38,10 +38,10 @@ func (s *scope) one(of ast.Expr) expression {
 	case *ast.IdentExpr:
 		return s.variable(of.Value, line)
 	case *ast.Comma3Expr, *ast.FuncCallExpr:
-		values := s.many(of)
-		return func(x *frame) value { return at(values(x), 0) }
+		values := s.list(of)
+		return func(x *frame) value { return valueAt(values(x), 0) }
 	case *ast.AttrGetExpr:
-		object, key, name := s.one(of.Object), s.one(of.Key), s.name(of.Object)
+		object, key, name := s.expression(of.Object), s.expression(of.Key), s.name(of.Object)
 		return func(x *frame) value {
 			o, k := object(x), key(x)
 			x.m.step(1)
@@ -52,9 +52,9 @@ func (s *scope) one(of ast.Expr) expression {
 	case *ast.FunctionExpr:
 		return s.function(of, false)
 	case *ast.LogicalOpExpr:
-		a, b, and := s.one(of.Lhs), s.one(of.Rhs), of.Operator == "and"
+		a, b, and := s.expression(of.Lhs), s.expression(of.Rhs), of.Operator == "and"
 		return func(x *frame) value {
-			if v := a(x); truth(v) != and {
+			if v := a(x); isTrue(v) != and {
 				return v
 			}
 			return b(x)
@@ -66,7 +66,7 @@ func (s *scope) one(of ast.Expr) expression {
 	case *ast.ArithmeticOpExpr:
 		return s.arithmetic(of)
 	case *ast.UnaryMinusOpExpr:
-		a, name := s.one(of.Expr), s.name(of.Expr)
+		a, name := s.expression(of.Expr), s.name(of.Expr)
 		return func(x *frame) value {
 			v := a(x)
 			n, ok := x.m.number(v)
@@ -76,10 +76,10 @@ func (s *scope) one(of ast.Expr) expression {
 			return -n
 		}
 	case *ast.UnaryNotOpExpr:
-		a := s.one(of.Expr)
-		return func(x *frame) value { return !truth(a(x)) }
+		a := s.expression(of.Expr)
+		return func(x *frame) value { return !isTrue(a(x)) }
 	case *ast.UnaryLenOpExpr:
-		a, name := s.one(of.Expr), s.name(of.Expr)
+		a, name := s.expression(of.Expr), s.name(of.Expr)
 		return func(x *frame) value {
 			x.m.step(1)
 			switch v := a(x).(type) {
@@ -146,10 +146,10 @@ func (s *scope) values(of []ast.Expr) list {
 	var last list
 	for i, e := range of {
 		if i == len(of)-1 && several(e) {
-			last = s.many(e)
+			last = s.list(e)
 			break
 		}
-		all = append(all, s.one(e))
+		all = append(all, s.expression(e))
 	}
 	return func(x *frame) []value {
 		if len(all) == 0 && last != nil {
@@ -180,8 +180,8 @@ func several(e ast.Expr) bool {
 	return false
 }
 
-// many compiles a call, or "...".
-func (s *scope) many(of ast.Expr) list {
+// list compiles a call, or "...".
+func (s *scope) list(of ast.Expr) list {
 	defer s.enter(of)()
 	call, ok := of.(*ast.FuncCallExpr)
 	if !ok {
@@ -195,7 +195,7 @@ func (s *scope) many(of ast.Expr) list {
 	}
 	line, args := of.Line(), s.values(call.Args)
 	if call.Receiver != nil {
-		object, name, method := s.one(call.Receiver), s.name(call.Receiver), call.Method
+		object, name, method := s.expression(call.Receiver), s.name(call.Receiver), call.Method
 		return func(x *frame) []value {
 			o := object(x)
 			f := x.m.index(o, method, name)
@@ -204,7 +204,7 @@ func (s *scope) many(of ast.Expr) list {
 			return x.m.apply(f, with, fmt.Sprintf("method '%s'", method))
 		}
 	}
-	function, name := s.one(call.Func), s.name(call.Func)
+	function, name := s.expression(call.Func), s.name(call.Func)
 	return func(x *frame) []value {
 		f := function(x)
 		with := args(x)
@@ -222,7 +222,7 @@ func (s *scope) table(of *ast.TableExpr) expression {
 			positions = append(positions, f.Value)
 			continue
 		}
-		keys, values = append(keys, s.one(f.Key)), append(values, s.one(f.Value))
+		keys, values = append(keys, s.expression(f.Key)), append(values, s.expression(f.Value))
 	}
 	items := s.values(positions)
 	return func(x *frame) value {
@@ -250,7 +250,7 @@ func (m *machine) index(o, key value, name string) value {
 	case *table:
 		v := o.get(key)
 		if v == nil && o == m.globals {
-			m.throw("Script attempted to access nonexistent global variable '%s'", show(key))
+			m.throw("Script attempted to access nonexistent global variable '%s'", toString(key))
 		}
 		return v
 	case string:
@@ -282,10 +282,10 @@ func (s *scope) concat(of *ast.StringConcatOpExpr) expression {
 	var parts []expression // a .. b .. c is one string, made once
 	var names []string
 	for {
-		parts, names = append(parts, s.one(of.Lhs)), append(names, s.name(of.Lhs))
+		parts, names = append(parts, s.expression(of.Lhs)), append(names, s.name(of.Lhs))
 		right, ok := of.Rhs.(*ast.StringConcatOpExpr)
 		if !ok {
-			parts, names = append(parts, s.one(of.Rhs)), append(names, s.name(of.Rhs))
+			parts, names = append(parts, s.expression(of.Rhs)), append(names, s.name(of.Rhs))
 			break
 		}
 		of = right
@@ -309,7 +309,7 @@ func (s *scope) concat(of *ast.StringConcatOpExpr) expression {
 }
 
 func (s *scope) arithmetic(of *ast.ArithmeticOpExpr) expression {
-	a, b, names, do := s.one(of.Lhs), s.one(of.Rhs), [2]string{s.name(of.Lhs), s.name(of.Rhs)}, operators[of.Operator]
+	a, b, names, do := s.expression(of.Lhs), s.expression(of.Rhs), [2]string{s.name(of.Lhs), s.name(of.Rhs)}, operators[of.Operator]
 	return func(x *frame) value {
 		v, w := a(x), b(x)
 		x.m.step(1)
@@ -335,7 +335,7 @@ var operators = map[string]func(a, b float64) float64{
 }
 
 func (s *scope) relation(of *ast.RelationalOpExpr) expression {
-	a, b := s.one(of.Lhs), s.one(of.Rhs)
+	a, b := s.expression(of.Lhs), s.expression(of.Rhs)
 	switch of.Operator {
 	case "==":
 		return func(x *frame) value { v, w := a(x), b(x); return x.m.equal(v, w) }

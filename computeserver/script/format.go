@@ -108,7 +108,7 @@ func (m *machine) directive(args []value, i int, verb byte, flags string, width,
 	case 'c':
 		s, numeric = string([]byte{byte(m.isInteger(args, i, "format"))}), false
 	case 's':
-		s, numeric = show(args[i]), false
+		s, numeric = toString(args[i]), false
 		if precision >= 0 {
 			s = s[:min(len(s), precision)]
 		}

@@ -31,7 +31,7 @@ var jsonLibrary = library{
 	"decode": func(m *machine, args []value) []value {
 		d := &decoder{m: m, s: m.isText(args, 0, "decode")}
 		v := d.value(0)
-		if d.space(); d.i < len(d.s) {
+		if d.skipSpace(); d.i < len(d.s) {
 			d.fail("the end")
 		}
 		return []value{v}
@@ -147,11 +147,11 @@ type decoder struct {
 }
 
 func (d *decoder) fail(want string) {
-	d.m.throw("Expected %s but found %s at character %d", want, d.token(), d.i+1)
+	d.m.throw("Expected %s but found %s at character %d", want, d.nextName(), d.i+1)
 }
 
-// token is how errors name what comes next.
-func (d *decoder) token() string {
+// nextName is how errors name what comes next.
+func (d *decoder) nextName() string {
 	if d.i >= len(d.s) {
 		return "T_END"
 	}
@@ -178,16 +178,16 @@ func (d *decoder) token() string {
 	return "invalid token"
 }
 
-func (d *decoder) space() {
+func (d *decoder) skipSpace() {
 	for d.i < len(d.s) && strings.IndexByte(" \t\r\n", d.s[d.i]) >= 0 {
 		d.i++
 		d.m.step(1)
 	}
 }
 
-// takes goes on behind a character, if it is the next one.
-func (d *decoder) takes(b byte) bool {
-	d.space()
+// accept goes on behind a character, if it is the next one.
+func (d *decoder) accept(b byte) bool {
+	d.skipSpace()
 	if d.i < len(d.s) && d.s[d.i] == b {
 		d.i++
 		return true
@@ -201,42 +201,42 @@ func (d *decoder) value(depth int) value {
 		d.m.throw("Found too many nested data structures (%d)", depth)
 	}
 	switch {
-	case d.takes('{'):
+	case d.accept('{'):
 		t := d.m.newTable()
-		if d.takes('}') {
+		if d.accept('}') {
 			return t
 		}
 		for {
-			if !d.takes('"') {
+			if !d.accept('"') {
 				d.fail("object key string")
 			}
 			key := d.text()
-			if !d.takes(':') {
+			if !d.accept(':') {
 				d.fail("colon")
 			}
 			d.m.setIndex(t, key, d.value(depth+1), "")
-			if d.takes('}') {
+			if d.accept('}') {
 				return t
 			}
-			if !d.takes(',') {
+			if !d.accept(',') {
 				d.fail("comma or object end")
 			}
 		}
-	case d.takes('['):
+	case d.accept('['):
 		t := d.m.newTable()
-		if d.takes(']') {
+		if d.accept(']') {
 			return t
 		}
 		for n := 1; ; n++ {
 			d.m.set(t, float64(n), d.value(depth+1))
-			if d.takes(']') {
+			if d.accept(']') {
 				return t
 			}
-			if !d.takes(',') {
+			if !d.accept(',') {
 				d.fail("comma or array end")
 			}
 		}
-	case d.takes('"'):
+	case d.accept('"'):
 		return d.text()
 	}
 	for _, word := range jsonWords {
@@ -288,13 +288,13 @@ func (d *decoder) text() string {
 		if b != 'u' {
 			d.fail("escape code")
 		}
-		r := d.unit()
+		r := d.readUnit()
 		if utf16.IsSurrogate(r) {
 			if !strings.HasPrefix(d.s[d.i:], `\u`) {
 				d.fail("unicode escape code")
 			}
 			d.i += 2
-			if r = utf16.DecodeRune(r, d.unit()); r == utf8.RuneError {
+			if r = utf16.DecodeRune(r, d.readUnit()); r == utf8.RuneError {
 				d.fail("unicode escape code")
 			}
 		}
@@ -302,8 +302,8 @@ func (d *decoder) text() string {
 	}
 }
 
-// unit reads four digits behind \u.
-func (d *decoder) unit() rune {
+// readUnit reads four digits behind \u.
+func (d *decoder) readUnit() rune {
 	if d.i+4 <= len(d.s) {
 		if n, err := strconv.ParseUint(d.s[d.i:d.i+4], 16, 16); err == nil {
 			d.i += 4

@@ -13,7 +13,7 @@ import (
 var tableLibrary = library{
 	"concat": func(m *machine, args []value) []value {
 		t, between := m.isTable(args, 0, "concat"), ""
-		if at(args, 1) != nil {
+		if valueAt(args, 1) != nil {
 			between = m.isText(args, 1, "concat")
 		}
 		from, to := m.orInteger(args, 2, "concat", 1), m.orInteger(args, 3, "concat", len(t.list))
@@ -75,7 +75,7 @@ var tableLibrary = library{
 		return []value{v}
 	},
 	"sort": func(m *machine, args []value) []value {
-		t, less := m.isTable(args, 0, "sort"), at(args, 1)
+		t, less := m.isTable(args, 0, "sort"), valueAt(args, 1)
 		m.mayChange(t)
 		m.alloc(16 * len(t.list))
 		sorted := slices.Clone(t.list) // less may change the table
@@ -118,7 +118,7 @@ func (s *sorter) Len() int      { return len(s.list) }
 func (s *sorter) Swap(i, j int) { s.list[i], s.list[j] = s.list[j], s.list[i] }
 func (s *sorter) Less(i, j int) bool {
 	if s.less != nil {
-		return truth(at(s.m.apply(s.less, []value{s.list[i], s.list[j]}, ""), 0))
+		return isTrue(valueAt(s.m.apply(s.less, []value{s.list[i], s.list[j]}, ""), 0))
 	}
 	return s.m.less(s.list[i], s.list[j], false)
 }
@@ -134,8 +134,8 @@ func numeric(name string, n int, f func(a, b float64) float64) func(*machine, []
 	}
 }
 
-// best is a library's function that chooses one of its arguments.
-func best(name string, better func(a, b float64) bool) func(*machine, []value) []value {
+// choose is a library's function that chooses one of its arguments.
+func choose(name string, better func(a, b float64) bool) func(*machine, []value) []value {
 	return func(m *machine, args []value) []value {
 		best := m.isNumber(args, 0, name)
 		for i := range args {
@@ -172,8 +172,8 @@ func addMath() {
 			return []value{m.mod(m.isNumber(args, 0, name), m.isNumber(args, 1, name))}
 		}
 	}
-	mathLibrary["max"] = best("max", func(a, b float64) bool { return a > b })
-	mathLibrary["min"] = best("min", func(a, b float64) bool { return a < b })
+	mathLibrary["max"] = choose("max", func(a, b float64) bool { return a > b })
+	mathLibrary["min"] = choose("min", func(a, b float64) bool { return a < b })
 	mathLibrary["modf"] = func(m *machine, args []value) []value {
 		whole, part := math.Modf(m.isNumber(args, 0, "modf"))
 		return []value{whole, part}

@@ -59,15 +59,15 @@ func (m *machine) text(n int) {
 
 // throw fails with an error at the line where the script is.
 func (m *machine) throw(format string, args ...any) {
-	text := m.where(1) + fmt.Sprintf(format, args...) // which may have values of the script
+	text := m.position(1) + fmt.Sprintf(format, args...) // which may have values of the script
 	m.text(len(text))
 	m.throwValue(text)
 }
 
 func (m *machine) throwValue(v value) { panic(&luaError{v, m.line}) }
 
-// where is the begin of an error of a function so many calls above.
-func (m *machine) where(level int) string {
+// position is the begin of an error of a function so many calls above.
+func (m *machine) position(level int) string {
 	line := m.line
 	if n := len(m.calls) - level + 1; level > 1 && n >= 0 && n < len(m.calls) {
 		line = m.calls[n]

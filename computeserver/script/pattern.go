@@ -283,7 +283,7 @@ func inClass(c, class byte) bool {
 	case 'p':
 		is = c > ' ' && c < 127 && !lower && !upper && !number
 	case 's':
-		is = space(c)
+		is = isSpace(c)
 	case 'u':
 		is = upper
 	case 'w':

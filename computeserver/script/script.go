@@ -119,7 +119,7 @@ func (p *Program) Do(r *Run, dst []byte) (reply []byte, err error) {
 	var out []value
 	failed := m.protected(func() { out = m.apply(&function{of: p.main}, nil, "") })
 	if failed == nil {
-		return m.appendReply(dst, at(out, 0), r.RESP3, 0), nil
+		return m.appendReply(dst, valueAt(out, 0), r.RESP3, 0), nil
 	}
 	text := ""
 	if t, ok := failed.value.(*table); ok {
@@ -128,7 +128,7 @@ func (p *Program) Do(r *Run, dst []byte) (reply []byte, err error) {
 			text = "ERR unknown error"
 		}
 	} else {
-		text = "ERR " + show(failed.value)
+		text = "ERR " + toString(failed.value)
 	}
 	return appendLine(dst, '-', fmt.Sprintf("%s script: %s, on @user_script:%d.", text, p.Sum, failed.line)), nil
 }
@@ -187,7 +187,7 @@ var redisLibrary = library{
 	"call":  func(m *machine, args []value) []value { return []value{m.command(args, true)} },
 	"pcall": func(m *machine, args []value) []value { return []value{m.command(args, false)} },
 	"error_reply": func(m *machine, args []value) []value {
-		s, ok := at(args, 0).(string)
+		s, ok := valueAt(args, 0).(string)
 		if !ok || len(args) != 1 {
 			return []value{m.errorTable("ERR wrong number or type of arguments")}
 		}
@@ -199,7 +199,7 @@ var redisLibrary = library{
 		return []value{m.errorTable(code + " " + rest)}
 	},
 	"status_reply": func(m *machine, args []value) []value {
-		s, ok := at(args, 0).(string)
+		s, ok := valueAt(args, 0).(string)
 		if !ok || len(args) != 1 {
 			return []value{m.errorTable("ERR wrong number or type of arguments")}
 		}
@@ -208,7 +208,7 @@ var redisLibrary = library{
 		return []value{t}
 	},
 	"sha1hex": func(m *machine, args []value) []value {
-		s, ok := toText(at(args, 0))
+		s, ok := toText(valueAt(args, 0))
 		if len(args) != 1 {
 			m.throwError("ERR wrong number of arguments")
 		}
@@ -234,7 +234,7 @@ var redisLibrary = library{
 	"set_repl":           func(*machine, []value) []value { return nil },
 	"breakpoint":         func(*machine, []value) []value { return []value{false} },
 	"setresp": func(m *machine, args []value) []value {
-		if n, ok := at(args, 0).(float64); !ok || n != 2 {
+		if n, ok := valueAt(args, 0).(float64); !ok || n != 2 {
 			m.throwError("ERR scripts see replies in RESP2 here; do not call redis.setresp(3)")
 		}
 		return nil

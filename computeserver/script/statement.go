@@ -32,7 +32,7 @@ func (s *scope) sequence(statements []ast.Stmt) statement {
 // statement compiles one, which is a step.
 func (s *scope) statement(of ast.Stmt) statement {
 	defer s.enter(of)()
-	line, run := of.Line(), s.plain(of)
+	line, run := of.Line(), s.simple(of)
 	return func(x *frame) signal {
 		x.m.line = line
 		x.m.step(1)
@@ -40,26 +40,26 @@ func (s *scope) statement(of ast.Stmt) statement {
 	}
 }
 
-func (s *scope) plain(of ast.Stmt) statement {
+func (s *scope) simple(of ast.Stmt) statement {
 	switch of := of.(type) {
 	case *ast.AssignStmt:
 		return s.assign(of)
 	case *ast.LocalAssignStmt:
 		return s.locals(of)
 	case *ast.FuncCallStmt:
-		call := s.many(of.Expr)
+		call := s.list(of.Expr)
 		return func(x *frame) signal { call(x); return normal }
 	case *ast.DoBlockStmt:
 		return s.block(of.Stmts)
 	case *ast.WhileStmt:
-		while := s.one(of.Condition)
-		return loop(func(x *frame) bool { return truth(while(x)) }, s.loop(of.Stmts), nil)
+		while := s.expression(of.Condition)
+		return runLoop(func(x *frame) bool { return isTrue(while(x)) }, s.loopBody(of.Stmts), nil)
 	case *ast.RepeatStmt:
 		return s.repeat(of)
 	case *ast.IfStmt:
-		condition, then, otherwise := s.one(of.Condition), s.block(of.Then), s.block(of.Else)
+		condition, then, otherwise := s.expression(of.Condition), s.block(of.Then), s.block(of.Else)
 		return func(x *frame) signal {
-			if truth(condition(x)) {
+			if isTrue(condition(x)) {
 				return then(x)
 			}
 			return otherwise(x)
@@ -67,7 +67,7 @@ func (s *scope) plain(of ast.Stmt) statement {
 	case *ast.NumberForStmt:
 		return s.count(of)
 	case *ast.GenericForStmt:
-		return s.each(of)
+		return s.forIn(of)
 	case *ast.FuncDefStmt:
 		return s.define(of)
 	case *ast.ReturnStmt:
@@ -83,15 +83,15 @@ func (s *scope) plain(of ast.Stmt) statement {
 	return nil
 }
 
-// loop compiles the body of a loop.
-func (s *scope) loop(statements []ast.Stmt) statement {
+// loopBody compiles the body of a loop.
+func (s *scope) loopBody(statements []ast.Stmt) statement {
 	s.loops++
 	defer func() { s.loops-- }()
 	return s.block(statements)
 }
 
-// loop runs a loop.
-func loop(while func(x *frame) bool, run statement, until expression) statement {
+// runLoop runs a loop.
+func runLoop(while func(x *frame) bool, run statement, until expression) statement {
 	return func(x *frame) signal {
 		for while == nil || while(x) {
 			x.m.step(1)
@@ -100,7 +100,7 @@ func loop(while func(x *frame) bool, run statement, until expression) statement 
 			} else if end == returned {
 				return end
 			}
-			if until != nil && truth(until(x)) {
+			if until != nil && isTrue(until(x)) {
 				break
 			}
 		}
@@ -114,20 +114,20 @@ func (s *scope) repeat(of *ast.RepeatStmt) statement {
 	s.loops++
 	run := s.sequence(of.Stmts)
 	s.loops--
-	until := s.one(of.Condition)
+	until := s.expression(of.Condition)
 	s.visible, s.slots = s.visible[:visible], slots
-	return loop(nil, run, until)
+	return runLoop(nil, run, until)
 }
 
 func (s *scope) count(of *ast.NumberForStmt) statement {
-	from, to := s.one(of.Init), s.one(of.Limit)
+	from, to := s.expression(of.Init), s.expression(of.Limit)
 	by := func(*frame) value { return 1.0 }
 	if of.Step != nil {
-		by = s.one(of.Step)
+		by = s.expression(of.Step)
 	}
 	visible, slots := len(s.visible), s.slots
 	variable := s.declare(of, of.Name)
-	run := s.loop(of.Stmts)
+	run := s.loopBody(of.Stmts)
 	s.visible, s.slots = s.visible[:visible], slots
 	return func(x *frame) signal {
 		bound := func(v value, what string) float64 {
@@ -151,27 +151,27 @@ func (s *scope) count(of *ast.NumberForStmt) statement {
 	}
 }
 
-func (s *scope) each(of *ast.GenericForStmt) statement {
+func (s *scope) forIn(of *ast.GenericForStmt) statement {
 	values := s.values(of.Exprs)
 	visible, slots := len(s.visible), s.slots
 	var variables []*local
 	for _, name := range of.Names {
 		variables = append(variables, s.declare(of, name))
 	}
-	run, line := s.loop(of.Stmts), of.Line()
+	run, line := s.loopBody(of.Stmts), of.Line()
 	s.visible, s.slots = s.visible[:visible], slots
 	return func(x *frame) signal {
 		from := values(x)
-		next, state, key := at(from, 0), at(from, 1), at(from, 2)
+		next, state, key := valueAt(from, 0), valueAt(from, 1), valueAt(from, 2)
 		for {
 			x.m.step(1)
 			x.m.line = line
 			got := x.m.apply(next, []value{state, key}, "")
-			if key = at(got, 0); key == nil {
+			if key = valueAt(got, 0); key == nil {
 				return normal
 			}
 			for i, l := range variables {
-				l.declare(x, at(got, i))
+				l.declare(x, valueAt(got, i))
 			}
 			if end := run(x); end == broken {
 				return normal
@@ -193,7 +193,7 @@ func (s *scope) locals(of *ast.LocalAssignStmt) statement {
 				return normal
 			}
 		}
-		one := s.one(of.Exprs[0])
+		one := s.expression(of.Exprs[0])
 		variable := s.declare(of, of.Names[0])
 		return func(x *frame) signal { variable.declare(x, one(x)); return normal }
 	}
@@ -205,7 +205,7 @@ func (s *scope) locals(of *ast.LocalAssignStmt) statement {
 	return func(x *frame) signal {
 		got := values(x)
 		for i, l := range variables {
-			l.declare(x, at(got, i))
+			l.declare(x, valueAt(got, i))
 		}
 		return normal
 	}
@@ -228,7 +228,7 @@ func (s *scope) target(of ast.Expr) target {
 		name := of.Value
 		return func(x *frame) func(value) { return func(v value) { x.m.setIndex(x.m.globals, name, v, "") } }
 	case *ast.AttrGetExpr:
-		object, key, name := s.one(of.Object), s.one(of.Key), s.name(of.Object)
+		object, key, name := s.expression(of.Object), s.expression(of.Key), s.name(of.Object)
 		return func(x *frame) func(value) {
 			o, k := object(x), key(x)
 			return func(v value) { x.m.setIndex(o, k, v, name) }
@@ -240,7 +240,7 @@ func (s *scope) target(of ast.Expr) target {
 
 func (s *scope) assign(of *ast.AssignStmt) statement {
 	if len(of.Lhs) == 1 && len(of.Rhs) == 1 {
-		to, one := s.target(of.Lhs[0]), s.one(of.Rhs[0])
+		to, one := s.target(of.Lhs[0]), s.expression(of.Rhs[0])
 		return func(x *frame) signal {
 			store := to(x)
 			store(one(x))
@@ -260,7 +260,7 @@ func (s *scope) assign(of *ast.AssignStmt) statement {
 		}
 		got := values(x)
 		for i := len(stores) - 1; i >= 0; i-- {
-			stores[i](at(got, i))
+			stores[i](valueAt(got, i))
 		}
 		return normal
 	}

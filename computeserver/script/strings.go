@@ -123,7 +123,7 @@ func (m *machine) find(args []value, function string) []value {
 	}
 	i = min(i-1, len(s))
 	m.key(p)
-	if function == "find" && (truth(at(args, 3)) || !strings.ContainsAny(p, "^$*+?.([%-")) {
+	if function == "find" && (isTrue(valueAt(args, 3)) || !strings.ContainsAny(p, "^$*+?.([%-")) {
 		m.step((len(s) - i + len(p)) / stepBytes)
 		at := strings.Index(s[i:], p)
 		if at < 0 {
@@ -153,7 +153,7 @@ func (m *machine) find(args []value, function string) []value {
 // replace is gsub.
 func (m *machine) replace(args []value) []value {
 	s, p := m.isText(args, 0, "gsub"), m.isText(args, 1, "gsub")
-	by := at(args, 2)
+	by := valueAt(args, 2)
 	switch by.(type) {
 	case float64, string, *table, *function, *builtin:
 	default:
@@ -204,12 +204,12 @@ func (m *machine) replacement(x *matcher, by value, from, to int) string {
 	case *table:
 		v = m.index(by, x.found(from, to, true)[0], "")
 	case *function, *builtin:
-		v = at(m.apply(by, x.found(from, to, true), ""), 0)
+		v = valueAt(m.apply(by, x.found(from, to, true), ""), 0)
 	default:
 		text, _ := toText(by)
 		return m.expand(x, text, from, to)
 	}
-	if !truth(v) {
+	if !isTrue(v) {
 		return x.s[from:to]
 	}
 	text, ok := toText(v)

@@ -41,8 +41,8 @@ func typeName(v value) string {
 	return "function"
 }
 
-// truth is what a condition makes of a value.
-func truth(v value) bool {
+// isTrue is what a condition makes of a value.
+func isTrue(v value) bool {
 	b, is := v.(bool)
 	return v != nil && (!is || b)
 }
@@ -144,8 +144,8 @@ func toText(v value) (string, bool) {
 	return "", false
 }
 
-// show is tostring.
-func show(v value) string {
+// toString is tostring.
+func toString(v value) string {
 	switch v := v.(type) {
 	case nil:
 		return "nil"

@@ -134,7 +134,7 @@ func (s *Sets) AddEach(key []byte, all []Addition) {
 	}
 	change()
 	for i := range all {
-		all[i].Err = ended(all[i].Err, all[i].touched)
+		all[i].Err = endError(all[i].Err, all[i].touched)
 	}
 }
 
@@ -188,7 +188,7 @@ func (s *Sets) attempt(key []byte, todo []*edit) error {
 		for _, e := range todo { // what is not there has no item
 			e.was = item{}
 		}
-	} else if known, err = s.look(key, h.number, todo); err != nil {
+	} else if known, err = s.readSettling(key, h.number, todo); err != nil {
 		return err
 	}
 	changing := make([]*edit, 0, len(known))
@@ -201,7 +201,7 @@ func (s *Sets) attempt(key []byte, todo []*edit) error {
 		return nil
 	}
 	if !there || h.state == isNew {
-		if h, err = s.made(key); err != nil {
+		if h, err = s.getOrMake(key); err != nil {
 			return err
 		}
 	}
@@ -246,7 +246,7 @@ func (e *edit) decide() {
 
 // Remove removes members, and returns how many were there. A set without members is gone.
 func (s *Sets) Remove(key []byte, members [][]byte) (removed int, err error) {
-	defer func() { err = s.ended(err) }()
+	defer func() { err = s.endError(err) }()
 	seen := map[string]bool{} // one that comes again later is removed again, if others added it
 	var n number
 	for len(members) > 0 {
@@ -277,7 +277,7 @@ func (s *Sets) Remove(key []byte, members [][]byte) (removed int, err error) {
 			}
 			var present []*edit
 			for _, e := range edits {
-				if e.was.seen() == (item{}) {
+				if e.was.effective() == (item{}) {
 					e.did = true
 				} else {
 					present = append(present, e)

@@ -13,7 +13,7 @@ import (
 // Collect does others may do at any time as well, so several servers may each collect a part of a
 // set.
 func (s *Sets) Collect(from, end []byte) (next []byte, did int, err error) {
-	if limit := after([]byte(Prefix)); len(end) == 0 || bytes.Compare(end, limit) > 0 {
+	if limit := prefixEnd([]byte(Prefix)); len(end) == 0 || bytes.Compare(end, limit) > 0 {
 		end = limit
 	}
 	if bytes.Compare(from, []byte(Prefix)) < 0 {
@@ -67,7 +67,7 @@ func (s *Sets) Collect(from, end []byte) (next []byte, did int, err error) {
 		err = doubt
 	}
 	for _, p := range alive {
-		stale, failed := s.tidy(p)
+		stale, failed := s.tidyPart(p)
 		if did += stale; err == nil {
 			err = failed
 		}
@@ -172,8 +172,8 @@ func (s *Sets) sift(all []*part) (err error) {
 	return err
 }
 
-// tidy settles and removes what has to be under a number that is alive.
-func (s *Sets) tidy(p *part) (did int, err error) {
+// tidyPart settles and removes what has to be under a number that is alive.
+func (s *Sets) tidyPart(p *part) (did int, err error) {
 	if p.empty {
 		if err := s.closeEmpty(p.key, p.number); err != nil {
 			return did, err

@@ -9,7 +9,7 @@ import (
 
 var errForm = failure(rpcv1.Outcome_UNSUPPORTED, "the sorted set is stored in a form that this version does not know; use the version that wrote it")
 
-func (s *Sets) one(op *rpcv1.Operation) *rpcv1.Outcome {
+func (s *Sets) doOne(op *rpcv1.Operation) *rpcv1.Outcome {
 	return s.Index.Do([]*rpcv1.Operation{op})[0]
 }
 
@@ -37,7 +37,7 @@ func (s *Sets) headOf(o *rpcv1.Outcome) (h head, ok bool, err error) {
 
 // head reads the head; false if there is none.
 func (s *Sets) head(key []byte) (head, bool, error) {
-	return s.headOf(s.one(&rpcv1.Operation{Kind: rpcv1.Operation_SET_HEAD, Key: key}))
+	return s.headOf(s.doOne(&rpcv1.Operation{Kind: rpcv1.Operation_SET_HEAD, Key: key}))
 }
 
 // swap replaces one head by another; nil is none. It is false if the key has another one.
@@ -49,7 +49,7 @@ func (s *Sets) swap(key []byte, from, to *head) (bool, error) {
 	if to != nil {
 		op.Value = to.marshal()
 	}
-	switch o := s.one(op); o.Code {
+	switch o := s.doOne(op); o.Code {
 	case rpcv1.Outcome_OK:
 		return true, nil
 	case rpcv1.Outcome_MISMATCH:
@@ -59,8 +59,9 @@ func (s *Sets) swap(key []byte, from, to *head) (bool, error) {
 	}
 }
 
-// made returns the head of a set where members may be written, and makes the set if there is none.
-func (s *Sets) made(key []byte) (h head, err error) {
+// getOrMake returns the head of a set where members may be written, and makes the set if there is
+// none.
+func (s *Sets) getOrMake(key []byte) (h head, err error) {
 	for try := range tries {
 		if try > 0 {
 			s.Index.Pause(try)
@@ -81,10 +82,10 @@ func (s *Sets) made(key []byte) (h head, err error) {
 		case h.state != isNew:
 			return h, nil
 		}
-		next := h.as(isMade)
-		root := s.one(&rpcv1.Operation{Kind: rpcv1.Operation_INSERT, Key: h.number.root(), Value: key})
+		next := h.withState(isMade)
+		root := s.doOne(&rpcv1.Operation{Kind: rpcv1.Operation_INSERT, Key: h.number.root(), Value: key})
 		if root.Code == rpcv1.Outcome_ALREADY_EXISTS {
-			has := s.one(&rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: h.number.root()})
+			has := s.doOne(&rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: h.number.root()})
 			switch {
 			case has.Code == rpcv1.Outcome_OK && bytes.Equal(has.Value, key): // others were earlier
 			case has.Code == rpcv1.Outcome_OK: // of another set
@@ -108,9 +109,9 @@ func (s *Sets) made(key []byte) (h head, err error) {
 	return h, errBusy
 }
 
-// alive reports whether the number that h has read is still the set's, after a new member was
+// isCurrent reports whether the number that h has read is still the set's, after a new member was
 // written, and stays so: a head that is closing is made again.
-func (s *Sets) alive(key []byte, n number, o *rpcv1.Outcome) (bool, error) {
+func (s *Sets) isCurrent(key []byte, n number, o *rpcv1.Outcome) (bool, error) {
 	for try := range tries {
 		if o.Code == rpcv1.Outcome_WRONG_TYPE {
 			return false, nil
@@ -122,21 +123,21 @@ func (s *Sets) alive(key []byte, n number, o *rpcv1.Outcome) (bool, error) {
 		if h.state == isMade {
 			return true, nil
 		}
-		next := h.as(isMade)
+		next := h.withState(isMade)
 		if done, err := s.swap(key, &h, &next); done || err != nil {
 			return done, err
 		}
 		s.Index.Pause(try + 1)
-		o = s.one(&rpcv1.Operation{Kind: rpcv1.Operation_SET_HEAD, Key: key})
+		o = s.doOne(&rpcv1.Operation{Kind: rpcv1.Operation_SET_HEAD, Key: key})
 	}
 	return false, errBusy
 }
 
-// empty reports whether there is no item under a number.
-func (s *Sets) empty(n number) (bool, error) {
+// isEmpty reports whether there is no item under a number.
+func (s *Sets) isEmpty(n number) (bool, error) {
 	empty := true
-	begin := n.under(isItem)
-	err := s.Index.Scan(begin, after(begin), 1, false, func(_, _ []byte) bool {
+	begin := n.kindPrefix(isItem)
+	err := s.Index.Scan(begin, prefixEnd(begin), 1, false, func(_, _ []byte) bool {
 		empty = false
 		return false
 	})
@@ -145,7 +146,7 @@ func (s *Sets) empty(n number) (bool, error) {
 
 // closeEmpty removes the head of a set that has no member.
 func (s *Sets) closeEmpty(key []byte, n number) error {
-	if empty, err := s.empty(n); !empty || err != nil {
+	if empty, err := s.isEmpty(n); !empty || err != nil {
 		return err
 	}
 	h, there, err := s.head(key)
@@ -160,7 +161,7 @@ func (s *Sets) closeEmpty(key []byte, n number) error {
 	if done, err := s.swap(key, &h, &closing); !done || err != nil {
 		return err // somebody writes a member, or closes
 	}
-	empty, err := s.empty(n)
+	empty, err := s.isEmpty(n)
 	if err != nil {
 		return err
 	}
@@ -168,7 +169,7 @@ func (s *Sets) closeEmpty(key []byte, n number) error {
 		_, err = s.swap(key, &closing, nil)
 		return err
 	}
-	open := h.as(isMade)
+	open := h.withState(isMade)
 	_, err = s.swap(key, &closing, &open)
 	return err
 }

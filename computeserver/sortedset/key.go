@@ -38,12 +38,12 @@ func (n number) appendUnder(dst []byte, kind byte) []byte {
 	return append(append(append(dst, Prefix...), n[:]...), kind)
 }
 
-// under is the begin of the keys of one kind under a number.
-func (n number) under(kind byte) []byte { return n.appendUnder(nil, kind) }
+// kindPrefix is the begin of the keys of one kind under a number.
+func (n number) kindPrefix(kind byte) []byte { return n.appendUnder(nil, kind) }
 
-func (n number) item(member []byte) []byte { return append(n.under(isItem), member...) }
+func (n number) item(member []byte) []byte { return append(n.kindPrefix(isItem), member...) }
 
-func (n number) root() []byte { return n.under(isRoot) }
+func (n number) root() []byte { return n.kindPrefix(isRoot) }
 
 // appendEntry appends the key of an entry.
 func (n number) appendEntry(dst []byte, score float64, member []byte, of stamp) []byte {
@@ -109,8 +109,8 @@ func parseEntry(key []byte) (member []byte, of stamp, ok bool) {
 	return member, of, true
 }
 
-// after is the least key above all that begin with this one, which has a byte below 255.
-func after(prefix []byte) []byte {
+// prefixEnd is the least key above all that begin with this one, which has a byte below 255.
+func prefixEnd(prefix []byte) []byte {
 	out := bytes.Clone(prefix)
 	for i := len(out) - 1; i >= 0; i-- {
 		if out[i] != 0xff {
@@ -171,9 +171,9 @@ func parseItem(b []byte) (i item, ok bool) {
 	return i, true
 }
 
-// seen is the settled item of the member as it is: a change that is pending is not made yet. The
-// zero item is none.
-func (i item) seen() item {
+// effective is the settled item of the member as it is: a change that is pending is not made yet.
+// The zero item is none.
+func (i item) effective() item {
 	switch {
 	case !i.pending:
 		return i
@@ -219,4 +219,4 @@ func parseHead(b []byte) (h head, ok bool) {
 	return h, h.state == isNew || h.state == isMade || h.state == isClosing
 }
 
-func (h head) as(state byte) head { return head{state: state, number: h.number} }
+func (h head) withState(state byte) head { return head{state: state, number: h.number} }

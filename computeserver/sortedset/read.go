@@ -26,13 +26,13 @@ func (s *Sets) Scores(key []byte, members [][]byte, visit func(score float64, th
 		}
 		h, there, err := s.head(key)
 		if there {
-			err = s.meet(key, h.number, todo)
+			err = s.readComplete(key, h.number, todo)
 		}
 		if err != nil {
 			return err
 		}
 		for _, e := range all {
-			is := e.was.seen()
+			is := e.was.effective()
 			visit(is.score, is != item{})
 		}
 	}
@@ -50,12 +50,12 @@ var All = [2]Limit{{Score: math.Inf(-1)}, {Score: math.Inf(1)}}
 
 // bounds are the entries of a range of scores: inclusive, exclusive.
 func (n number) bounds(of [2]Limit) (start, end []byte) {
-	start, end = appendScore(n.under(isEntry), of[0].Score), appendScore(n.under(isEntry), of[1].Score)
+	start, end = appendScore(n.kindPrefix(isEntry), of[0].Score), appendScore(n.kindPrefix(isEntry), of[1].Score)
 	if of[0].Open {
-		start = after(start)
+		start = prefixEnd(start)
 	}
 	if !of[1].Open {
-		end = after(end)
+		end = prefixEnd(end)
 	}
 	return start, end
 }
@@ -65,7 +65,7 @@ func (n number) bounds(of [2]Limit) (start, end []byte) {
 // with its score is seen once. hint is how many are wanted; 0 = many. visit may keep the member.
 func (s *Sets) ByScore(key []byte, of [2]Limit, reverse bool, hint int, visit func(p Pair) bool) error {
 	return s.walkEntries(key, of, reverse, hint, func(_ number, e *edit) bool {
-		return visit(Pair{e.Member, e.was.seen().score})
+		return visit(Pair{e.Member, e.was.effective().score})
 	})
 }
 
@@ -116,7 +116,7 @@ func (s *Sets) walkEntries(key []byte, of [2]Limit, reverse bool, hint int, visi
 		if last := keys[len(keys)-1]; reverse {
 			end = last
 		} else {
-			start = after(last)
+			start = prefixEnd(last)
 		}
 	}
 	return nil
@@ -134,13 +134,13 @@ func (s *Sets) check(key []byte, n number, entries [][]byte) (count []*edit, sta
 		all[i], stamps[i] = &slab[i], of
 		slab[i].Member = member
 	}
-	if err := s.meet(key, n, all); err != nil {
+	if err := s.readComplete(key, n, all); err != nil {
 		return nil, 0, err
 	}
 	var t step
 	count = make([]*edit, 0, len(all))
 	for i, e := range all {
-		switch is := e.was.seen(); {
+		switch is := e.was.effective(); {
 		case is != (item{}) && is.stamp == stamps[i]:
 			count = append(count, e)
 		case e.was.pending && e.was.stamp == stamps[i]: // it is about to count
@@ -166,14 +166,14 @@ func (s *Sets) ByMember(key []byte, of Ends, reverse bool, visit func(p Pair) bo
 	if err != nil || !there {
 		return err
 	}
-	return s.walkItems(key, h.number, of, reverse, func(e *edit) bool { return visit(Pair{e.Member, e.was.seen().score}) })
+	return s.walkItems(key, h.number, of, reverse, func(e *edit) bool { return visit(Pair{e.Member, e.was.effective().score}) })
 }
 
 // walkItems calls visit with the members of a number in their own order, or in reverse, until it
 // returns false.
 func (s *Sets) walkItems(key []byte, n number, of Ends, reverse bool, visit func(e *edit) bool) error {
-	low := n.under(isItem)
-	start, end := append(bytes.Clone(low), of.From...), after(low)
+	low := n.kindPrefix(isItem)
+	start, end := append(bytes.Clone(low), of.From...), prefixEnd(low)
 	if of.To != nil {
 		end = append(bytes.Clone(low), of.To...)
 	}
@@ -200,7 +200,7 @@ func (s *Sets) walkItems(key []byte, n number, of Ends, reverse bool, visit func
 			return err
 		}
 		for _, e := range edits {
-			if e.was.seen() != (item{}) && !visit(e) {
+			if e.was.effective() != (item{}) && !visit(e) {
 				return nil
 			}
 		}
@@ -266,7 +266,7 @@ func (s *Sets) Pop(key []byte, reverse bool, count int) ([]Pair, error) {
 	if len(gone) > 0 && !s.doubt {
 		err = nil
 	}
-	return gone, s.ended(err)
+	return gone, s.endError(err)
 }
 
 // RemoveByScore removes the members of a range of scores, and returns how many.
@@ -275,7 +275,7 @@ func (s *Sets) RemoveByScore(key []byte, of [2]Limit) (n int64, err error) {
 		gone, err := s.removeRange(key, of, false, walkMost)
 		n += int64(len(gone))
 		if len(gone) < walkMost || err != nil {
-			return n, s.ended(err)
+			return n, s.endError(err)
 		}
 	}
 }

@@ -24,9 +24,9 @@ func (s *Sets) read(n number, edits []*edit) error {
 	return nil
 }
 
-// look is read. It returns those that are known. Of the others, changes were pending that others
-// had begun: these are settled, or the edit has the error.
-func (s *Sets) look(key []byte, n number, edits []*edit) (known []*edit, err error) {
+// readSettling is read. It returns those that are known. Of the others, changes were pending that
+// others had begun: these are settled, or the edit has the error.
+func (s *Sets) readSettling(key []byte, n number, edits []*edit) (known []*edit, err error) {
 	if err := s.read(n, edits); err != nil {
 		return nil, err
 	}
@@ -45,8 +45,8 @@ func (s *Sets) look(key []byte, n number, edits []*edit) (known []*edit, err err
 	return known, nil
 }
 
-// meet is read for a command that changes nothing: see item.seen.
-func (s *Sets) meet(key []byte, n number, edits []*edit) error {
+// readComplete is read for a command that changes nothing: see item.effective.
+func (s *Sets) readComplete(key []byte, n number, edits []*edit) error {
 	if err := s.read(n, edits); err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (s *Sets) settle(key []byte, n number, edits []*edit) {
 	alive := true
 	var doubt error
 	if fresh {
-		alive, doubt = s.alive(key, n, outcomes[len(edits)])
+		alive, doubt = s.isCurrent(key, n, outcomes[len(edits)])
 	}
 	var of []*edit
 	for _, e := range edits {

@@ -42,8 +42,8 @@
 // it; nobody is told of one. So step 4 may fail, and the change is made.
 //
 // Step 2 may find no memory for the entry. Then the item stays pending, and a reader goes by what
-// the member had before (item.seen): the former entry is there, as nobody deletes it before the
-// item is settled, and a new member is not there yet. So a full pool keeps nobody from reading.
+// the member had before (item.effective): the former entry is there, as nobody deletes it before
+// the item is settled, and a new member is not there yet. So a full pool keeps nobody from reading.
 //
 // The server that made a change takes it back where a step fails (takeBack): a new member goes, and
 // another one gets its former score and stamp back, if the item is still that of step 1. Then it
@@ -93,8 +93,8 @@
 // A command takes many steps, and each of them may fail, also when members were changed before: of
 // several members, of one that is tried again, and where a range is read again behind those that
 // were removed. The error of a step says of that step alone that nothing was done. So no step says
-// what the command ends with. That is said once, where it ends (ended): an error is UNKNOWN if the
-// command has changed a member, or may have, and did not take that back.
+// what the command ends with. That is said once, where it ends (endError): an error is UNKNOWN if
+// the command has changed a member, or may have, and did not take that back.
 package sortedset
 
 import (
@@ -141,17 +141,17 @@ func failure(code rpcv1.Outcome_Code, format string, args ...any) error {
 
 var errBusy = failure(rpcv1.Outcome_UNAVAILABLE, "others change the same members all the time; try again")
 
-// ended is the error with which a command ends that changes members, by that of a step. changed is
-// whether it has changed one, or may have. DATA_LOST stays what it is.
-func ended(err error, changed bool) error {
+// endError is the error with which a command ends that changes members, by that of a step. changed
+// is whether it has changed one, or may have. DATA_LOST stays what it is.
+func endError(err error, changed bool) error {
 	if err == nil || !changed || codeOf(err) == rpcv1.Outcome_DATA_LOST {
 		return err
 	}
 	return failure(rpcv1.Outcome_UNKNOWN, "some members were changed, others may have been: %v", err)
 }
 
-// ended is the error with which a command ends that removes members.
-func (s *Sets) ended(err error) error { return ended(err, s.changed) }
+// endError is the error with which a command ends that removes members.
+func (s *Sets) endError(err error) error { return endError(err, s.changed) }
 
 // codeOf is the code of a step's error.
 func codeOf(err error) rpcv1.Outcome_Code {

@@ -28,25 +28,25 @@ func (t *step) add(kind rpcv1.Operation_Kind) *rpcv1.Operation {
 	return op
 }
 
-// kept makes what from on was appended to the step's bytes a value of its own.
-func (t *step) kept(data []byte, from int) []byte {
+// ownValue makes what from on was appended to the step's bytes a value of its own.
+func (t *step) ownValue(data []byte, from int) []byte {
 	t.data = data
 	return data[from:len(data):len(data)]
 }
 
 func (t *step) item(n number, member []byte) []byte {
 	from := len(t.data)
-	return t.kept(append(n.appendUnder(t.data, isItem), member...), from)
+	return t.ownValue(append(n.appendUnder(t.data, isItem), member...), from)
 }
 
 func (t *step) entry(n number, score float64, member []byte, of stamp) []byte {
 	from := len(t.data)
-	return t.kept(n.appendEntry(t.data, score, member, of), from)
+	return t.ownValue(n.appendEntry(t.data, score, member, of), from)
 }
 
 func (t *step) stored(i item) []byte {
 	from := len(t.data)
-	return t.kept(i.appendTo(t.data), from)
+	return t.ownValue(i.appendTo(t.data), from)
 }
 
 // itemKeys and entryKeys are how many bytes the keys of the items, or of an entry each, of members

@@ -17,10 +17,10 @@ func (d *Directory) Login(name string, password []byte) (Login, bool) {
 	l := Login{dir: d, seen: d.current.Load(), password: sha256.Sum256(password)}
 	u := l.seen.users[name]
 	if u == nil {
-		(&nobody).has(l.password)
+		(&nobody).hasPassword(l.password)
 		return Login{}, false
 	}
-	if good := u.has(l.password); !good || !u.enabled {
+	if good := u.hasPassword(l.password); !good || !u.enabled {
 		return Login{}, false
 	}
 	l.user = u
@@ -53,7 +53,7 @@ func (l *Login) Renew() bool {
 		return true
 	}
 	u := now.users[l.user.name]
-	if u == nil || !u.enabled || !u.has(l.password) {
+	if u == nil || !u.enabled || !u.hasPassword(l.password) {
 		*l = Login{}
 		return false
 	}

@@ -171,8 +171,9 @@ func (u *User) Prefixes() [][]byte {
 	return all
 }
 
-// has reports whether a password is one of the user's, in a time that does not depend on it.
-func (u *User) has(d digest) bool {
+// hasPassword reports whether a password is one of the user's, in a time that does not depend on
+// it.
+func (u *User) hasPassword(d digest) bool {
 	good := 0
 	for i := range u.passwords {
 		good |= subtle.ConstantTimeCompare(u.passwords[i][:], d[:])

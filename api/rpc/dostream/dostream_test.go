@@ -231,8 +231,8 @@ func TestLimit(t *testing.T) {
 	} {
 		b := &batch{}
 		for _, call := range c.calls {
-			left := call.left(c.most, now)
-			if !b.takes(call, left) {
+			left := call.timeLeft(c.most, now)
+			if !b.canCarry(call, left) {
 				break
 			}
 			b.add(call, left)

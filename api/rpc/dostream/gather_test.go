@@ -74,7 +74,7 @@ func TestGroupsTravelAsTheirOperations(t *testing.T) {
 	}
 	for n, most := range map[int]int{1: MaxBatch, MaxBatch / 4: 4, MaxBatch/2 + 1: 1, MaxCall: 1} {
 		b, c, fit := &batch{}, group(n), 0
-		for ; b.takes(c, 0); fit++ {
+		for ; b.canCarry(c, 0); fit++ {
 			b.add(c, 0)
 		}
 		if fit != most || b.count != most {

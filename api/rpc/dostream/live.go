@@ -46,9 +46,9 @@ type batch struct {
 	left time.Duration
 }
 
-// left is how long the server may take for a call that is sent now: until its caller stops waiting,
-// and the stream's limit (0 = none) at most.
-func (c *call) left(most time.Duration, now time.Time) time.Duration {
+// timeLeft is how long the server may take for a call that is sent now: until its caller stops
+// waiting, and the stream's limit (0 = none) at most.
+func (c *call) timeLeft(most time.Duration, now time.Time) time.Duration {
 	if c.until.IsZero() {
 		return most
 	}
@@ -59,10 +59,10 @@ func (c *call) left(most time.Duration, now time.Time) time.Duration {
 	return left
 }
 
-// takes reports whether a call may travel in b. One limit is for all of a batch, and no change may
-// be begun for a caller who has given up; so the shortest decides, and who has much more time
+// canCarry reports whether a call may travel in b. One limit is for all of a batch, and no change
+// may be begun for a caller who has given up; so the shortest decides, and who has much more time
 // travels in another one.
-func (b *batch) takes(c *call, left time.Duration) bool {
+func (b *batch) canCarry(c *call, left time.Duration) bool {
 	if len(b.calls) == 0 {
 		return true
 	}
@@ -95,9 +95,9 @@ func (b *batch) operations() []*rpcv1.Operation {
 	return all
 }
 
-// part takes the outcomes of a reply to a batch, of which some are LATER, or some were before. It
-// returns the calls that have all of theirs now. Called under Stream.mu.
-func (b *batch) part(reply *rpcv1.DoReply) (ready []*call) {
+// takeOutcomes takes the outcomes of a reply to a batch, of which some are LATER, or some were
+// before. It returns the calls that have all of theirs now. Called under Stream.mu.
+func (b *batch) takeOutcomes(reply *rpcv1.DoReply) (ready []*call) {
 	outcomes := reply.Outcomes
 	b.count = 0
 	b.calls = slices.DeleteFunc(b.calls, func(c *call) bool {
@@ -166,7 +166,7 @@ func (s *Stream) open() *live {
 
 func (s *Stream) send(l *live, stream rpcv1.Compute_DoClient) {
 	for {
-		b := s.take(l)
+		b := s.nextBatch(l)
 		if b == nil {
 			select {
 			case <-l.wake:
@@ -200,8 +200,8 @@ func (s *Stream) gathers(l *live) bool {
 	return s.queued < MaxBatch && (s.awake > 0 || len(s.queue) > 1 || l.waiting() > 0)
 }
 
-// take makes a batch of what is queued; nil when there is nothing, or too much is unanswered.
-func (s *Stream) take(l *live) *batch {
+// nextBatch makes a batch of what is queued; nil when there is nothing, or too much is unanswered.
+func (s *Stream) nextBatch(l *live) *batch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.queue) == 0 || l.waiting() >= MaxUnanswered || s.live != l {
@@ -211,8 +211,8 @@ func (s *Stream) take(l *live) *batch {
 	b, now := &batch{id: l.next}, time.Now()
 	for most := max(spread, len(s.queue)/spread); len(s.queue) > 0 && len(b.calls) < most; {
 		c := s.queue[0]
-		left := c.left(s.o.Limit, now)
-		if !b.takes(c, left) {
+		left := c.timeLeft(s.o.Limit, now)
+		if !b.canCarry(c, left) {
 			break
 		}
 		c.sent = true
@@ -242,7 +242,7 @@ func (s *Stream) receive(l *live, stream rpcv1.Compute_DoClient) {
 		case whole:
 			ready = b.calls
 		case fits:
-			ready = b.part(reply)
+			ready = b.takeOutcomes(reply)
 		}
 		if fits {
 			l.answered(b, later)

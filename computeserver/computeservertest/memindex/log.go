@@ -69,8 +69,8 @@ func (s *Store) Volatile() int {
 	return len(s.volatile)
 }
 
-// saw notes what an operation may have seen.
-func (x *session) saw() {
+// noteSeen notes what an operation may have seen.
+func (x *session) noteSeen() {
 	if x.s.log.Load() != nil {
 		x.position = x.s.appended.Load()
 	}
@@ -79,9 +79,9 @@ func (x *session) saw() {
 // Defer implements index.Session.
 func (x *session) Defer(bool) {}
 
-// kept is up to where the session's log is durable, and whether it will ever be durable beyond.
-// Others may be durable beyond what this one lost.
-func (x *session) kept() (durable uint64, lost bool) {
+// durableUpTo is up to where the session's log is durable, and whether it will ever be durable
+// beyond. Others may be durable beyond what this one lost.
+func (x *session) durableUpTo() (durable uint64, lost bool) {
 	durable = x.s.durable.Load() // before the look at what was lost
 	if from := x.o.lost.Load(); from > 0 {
 		return from - 1, true
@@ -91,7 +91,7 @@ func (x *session) kept() (durable uint64, lost bool) {
 
 // Position implements index.Session.
 func (x *session) Position() uint64 {
-	if durable, _ := x.kept(); x.position <= durable {
+	if durable, _ := x.durableUpTo(); x.position <= durable {
 		x.position = 0
 	}
 	return x.position
@@ -100,7 +100,7 @@ func (x *session) Position() uint64 {
 // Durable implements index.Session.
 func (x *session) Durable(position uint64) error {
 	wait := x.s.log.Load()
-	if durable, _ := x.kept(); wait == nil || position <= durable {
+	if durable, _ := x.durableUpTo(); wait == nil || position <= durable {
 		return nil
 	}
 	if err := (*wait)(position); err != nil {
@@ -108,7 +108,7 @@ func (x *session) Durable(position uint64) error {
 	}
 	x.s.mu.Lock()
 	defer x.s.mu.Unlock()
-	switch durable, lost := x.kept(); {
+	switch durable, lost := x.durableUpTo(); {
 	case position <= durable:
 	case lost:
 		return fmt.Errorf("wait for the log, which was lost: %w", index.ErrUnknown)

@@ -42,7 +42,7 @@ func (x *session) begin(key []byte) error {
 
 // end lets the test do something before the outcome of an operation is seen.
 func (x *session) end(key []byte) {
-	x.saw()
+	x.noteSeen()
 	if f := x.s.after.Load(); f != nil {
 		(*f)(key)
 	}
@@ -242,7 +242,7 @@ func (x *session) Scan(start []byte, limit int, reverse bool, visit func(key, va
 	default:
 		tree.Descend(pair{key: start}, each)
 	}
-	x.saw()
+	x.noteSeen()
 	return x.Durable(x.Position())
 }
 

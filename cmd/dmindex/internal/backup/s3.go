@@ -139,8 +139,8 @@ func (s *S3) refusal(ctx context.Context, name string, refused error) error {
 	return refused
 }
 
-// lacks adds to the refusal of a request which right it needs.
-func (s *S3) lacks(err error, right, name string) error {
+// explainDenied adds to the refusal of a request which right it needs.
+func (s *S3) explainDenied(err error, right, name string) error {
 	if minio.ToErrorResponse(err).Code == minio.AccessDenied {
 		return fmt.Errorf("%w: give the credentials %s on %s/%s", err, right, s.bucket, name)
 	}
@@ -152,7 +152,7 @@ func (s *S3) Delete(ctx context.Context, name string) error {
 	if err := s.clean(ctx, name); err != nil {
 		return err
 	}
-	return s.lacks(s.core.Client.RemoveObject(ctx, s.bucket, name, minio.RemoveObjectOptions{}), "s3:DeleteObject", name)
+	return s.explainDenied(s.core.Client.RemoveObject(ctx, s.bucket, name, minio.RemoveObjectOptions{}), "s3:DeleteObject", name)
 }
 
 // clean aborts uploads of a name. Credentials that may not look for them
@@ -222,7 +222,7 @@ func (r *s3Reader) open() (err error) {
 		return err
 	}
 	r.body, _, _, err = r.s.core.GetObject(r.ctx, r.s.bucket, r.name, o)
-	return r.s.lacks(err, "s3:GetObject", r.name)
+	return r.s.explainDenied(err, "s3:GetObject", r.name)
 }
 
 func (r *s3Reader) Close() error {

@@ -48,7 +48,7 @@ func (s *S3) Create(ctx context.Context, name string, write func(io.Writer) erro
 	}
 	id, err := s.core.NewMultipartUpload(ctx, s.bucket, name, minio.PutObjectOptions{ContentType: "application/octet-stream"})
 	if err != nil {
-		return fmt.Errorf("begin the upload: %w", s.lacks(err, "s3:PutObject", name))
+		return fmt.Errorf("begin the upload: %w", s.explainDenied(err, "s3:PutObject", name))
 	}
 	u := &s3Upload{ctx: ctx, s: s, name: name, id: id, part: make([]byte, 0, s.config.partBytes)}
 	if err = write(u); err == nil {
@@ -59,7 +59,7 @@ func (s *S3) Create(ctx context.Context, name string, write func(io.Writer) erro
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), abortWithin)
 		defer cancel()
 		if failed := s.core.AbortMultipartUpload(ending, s.bucket, name, id); failed != nil && minio.ToErrorResponse(failed).Code != minio.NoSuchUpload {
-			err = errors.Join(err, fmt.Errorf("abort the upload: %w", s.lacks(failed, "s3:AbortMultipartUpload", name)))
+			err = errors.Join(err, fmt.Errorf("abort the upload: %w", s.explainDenied(failed, "s3:AbortMultipartUpload", name)))
 		}
 	}
 	return err
@@ -90,7 +90,7 @@ func (u *s3Upload) send() error {
 	part, err := u.s.core.PutObjectPart(u.ctx, u.s.bucket, u.name, u.id, number, bytes.NewReader(u.part), int64(len(u.part)),
 		minio.PutObjectPartOptions{Md5Base64: base64.StdEncoding.EncodeToString(sum[:])})
 	if err != nil {
-		return fmt.Errorf("upload part %d: %w", number, u.s.lacks(err, "s3:PutObject", u.name))
+		return fmt.Errorf("upload part %d: %w", number, u.s.explainDenied(err, "s3:PutObject", u.name))
 	}
 	u.parts = append(u.parts, minio.CompletePart{PartNumber: number, ETag: part.ETag})
 	u.part = u.part[:0]
@@ -118,7 +118,7 @@ func (u *s3Upload) complete() error {
 	case err == nil:
 		return nil
 	case minio.ToErrorResponse(err).StatusCode != http.StatusPreconditionFailed:
-		return fmt.Errorf("complete the upload: %w", u.s.lacks(err, "s3:PutObject", u.name))
+		return fmt.Errorf("complete the upload: %w", u.s.explainDenied(err, "s3:PutObject", u.name))
 	case errors.Is(there, ErrNotShown):
 		return fmt.Errorf("%w, and the credentials may not read it: they need s3:GetObject (%w)", errComplete, err)
 	}

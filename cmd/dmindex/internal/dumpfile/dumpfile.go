@@ -164,7 +164,7 @@ func Read(r io.Reader, describe func(Description) error, add func(client.Pair) e
 		if p.Expires, err = d.expires(); err != nil {
 			return count, digest, err
 		}
-		if err = d.typed(&p); err != nil {
+		if err = d.readType(&p); err != nil {
 			return count, digest, err
 		}
 		if err := add(p); err != nil {
@@ -172,7 +172,7 @@ func Read(r io.Reader, describe func(Description) error, add func(client.Pair) e
 		}
 		count++
 	}
-	if err := d.foot(count, &digest); err != nil {
+	if err := d.readFooter(count, &digest); err != nil {
 		return count, digest, err
 	}
 	return count, digest, nil
@@ -188,8 +188,8 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
 
-// full reads len(b) bytes and adds them to the sum.
-func (d *reader) full(b []byte) error {
+// readFull reads len(b) bytes and adds them to the sum.
+func (d *reader) readFull(b []byte) error {
 	if _, err := io.ReadFull(d.in, b); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return damaged("it ends too early")
@@ -202,7 +202,7 @@ func (d *reader) full(b []byte) error {
 
 func (d *reader) head(describe func(Description) error) error {
 	var head [12]byte
-	if err := d.full(head[:]); err != nil {
+	if err := d.readFull(head[:]); err != nil {
 		return err
 	}
 	if !bytes.Equal(head[:7], magic[:7]) {
@@ -216,7 +216,7 @@ func (d *reader) head(describe func(Description) error) error {
 		return damaged("a description of %d bytes", n)
 	}
 	text := make([]byte, n)
-	if err := d.full(text); err != nil {
+	if err := d.readFull(text); err != nil {
 		return err
 	}
 	var desc Description
@@ -238,14 +238,14 @@ func (d *reader) expires() (at time.Time, err error) {
 	return at, err
 }
 
-// typed reads what the value is.
-func (d *reader) typed(p *client.Pair) error {
+// readType reads what the value is.
+func (d *reader) readType(p *client.Pair) error {
 	p.Hash, p.Member, p.Score = false, false, 0
 	if d.version <= untyped {
 		return nil
 	}
 	var b [8]byte
-	if err := d.full(b[:1]); err != nil {
+	if err := d.readFull(b[:1]); err != nil {
 		return err
 	}
 	switch b[0] {
@@ -253,7 +253,7 @@ func (d *reader) typed(p *client.Pair) error {
 	case isHash:
 		p.Hash = true
 	case isMember:
-		if err := d.full(b[:]); err != nil {
+		if err := d.readFull(b[:]); err != nil {
 			return err
 		}
 		p.Member, p.Score = true, math.Float64frombits(binary.LittleEndian.Uint64(b[:]))
@@ -273,7 +273,7 @@ func (d *reader) uvarint(most uint) (uint64, error) {
 	var n uint64
 	var b [1]byte
 	for shift := uint(0); shift < most; shift += 7 {
-		if err := d.full(b[:]); err != nil {
+		if err := d.readFull(b[:]); err != nil {
 			return 0, err
 		}
 		n |= uint64(b[0]&0x7f) << shift
@@ -292,12 +292,12 @@ func (d *reader) bytes(b []byte, n uint64) ([]byte, error) {
 		b = make([]byte, n)
 	}
 	b = b[:n]
-	return b, d.full(b)
+	return b, d.readFull(b)
 }
 
-func (d *reader) foot(count uint64, digest *[sha256.Size]byte) error {
+func (d *reader) readFooter(count uint64, digest *[sha256.Size]byte) error {
 	var b [8]byte
-	if err := d.full(b[:]); err != nil {
+	if err := d.readFull(b[:]); err != nil {
 		return err
 	}
 	if said := binary.LittleEndian.Uint64(b[:]); said != count {
@@ -305,7 +305,7 @@ func (d *reader) foot(count uint64, digest *[sha256.Size]byte) error {
 	}
 	d.sum.Sum(digest[:0])
 	var said [sha256.Size]byte
-	if err := d.full(said[:]); err != nil {
+	if err := d.readFull(said[:]); err != nil {
 		return err
 	}
 	if said != *digest {

@@ -199,17 +199,17 @@ func (l *Local) startCompute(ix *config.Index, design index.Design) error {
 		}
 		m.Guard = earlier{}
 		l.attached = append(l.attached, m)
-		resp, err := plus(l.config.Listen, i)
+		resp, err := addPort(l.config.Listen, i)
 		if err != nil {
 			return err
 		}
-		rpc, err := plus(l.config.ListenRPC, i)
+		rpc, err := addPort(l.config.ListenRPC, i)
 		if err != nil {
 			return err
 		}
 		metrics := l.config.ListenMetrics
 		if metrics != "" {
-			if metrics, err = plus(metrics, i); err != nil {
+			if metrics, err = addPort(metrics, i); err != nil {
 				return err
 			}
 		}
@@ -362,8 +362,8 @@ func (e earlier) Note(_ string, client uint32) error {
 // Confirms implements pool.Guard.
 func (e earlier) Confirms(_ string, client uint32) bool { return e[client] }
 
-// plus is an address i ports further; port 0 stays.
-func plus(address string, i int) (string, error) {
+// addPort is an address i ports further; port 0 stays.
+func addPort(address string, i int) (string, error) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {
 		return "", fmt.Errorf("address %q: %w", address, err)

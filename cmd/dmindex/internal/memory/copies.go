@@ -198,7 +198,7 @@ func (s *twice) changed(v volumes.View, status volumes.Status, why string) {
 			a.config.Changed(s.state(v) + ": " + why)
 		}
 	case volumes.Undecided, volumes.Conflict, volumes.Lost:
-		a.config.Changed(fmt.Sprintf("memory server %d: %s", s.id, s.processes.named(why)))
+		a.config.Changed(fmt.Sprintf("memory server %d: %s", s.id, s.processes.nameProcesses(why)))
 	}
 }
 

@@ -123,7 +123,7 @@ func (s *Servers) Run(failed func(error)) {
 
 // Admit gives an index all chunks and locks of every server, which must run.
 func (s *Servers) Admit(ctx context.Context, identity string) error {
-	return s.each(ctx, func(memory rpcv1.MemoryClient, has *rpcv1.DescribeMemoryReply) error {
+	return s.forEach(ctx, func(memory rpcv1.MemoryClient, has *rpcv1.DescribeMemoryReply) error {
 		_, err := memory.Admit(ctx, &rpcv1.AdmitRequest{Index: identity, QuotaChunks: has.ChunksTotal, Locks: has.LocksTotal})
 		return err
 	})
@@ -134,7 +134,7 @@ func (s *Servers) Admit(ctx context.Context, identity string) error {
 // server forgets who is dead when it ends, and would wait for their leases.
 func (s *Servers) FenceAll(ctx context.Context, identity string) error {
 	const together = 256 // a request has no more
-	return s.each(ctx, func(memory rpcv1.MemoryClient, _ *rpcv1.DescribeMemoryReply) error {
+	return s.forEach(ctx, func(memory rpcv1.MemoryClient, _ *rpcv1.DescribeMemoryReply) error {
 		list, err := memory.ListClients(ctx, &rpcv1.ListClientsRequest{Index: identity})
 		if err != nil {
 			return err
@@ -154,15 +154,15 @@ func (s *Servers) FenceAll(ctx context.Context, identity string) error {
 
 // UsedChunks are how many chunks of all servers are handed out.
 func (s *Servers) UsedChunks(ctx context.Context) (n uint64, err error) {
-	err = s.each(ctx, func(_ rpcv1.MemoryClient, has *rpcv1.DescribeMemoryReply) error {
+	err = s.forEach(ctx, func(_ rpcv1.MemoryClient, has *rpcv1.DescribeMemoryReply) error {
 		n += has.ChunksUsed
 		return nil
 	})
 	return n, err
 }
 
-// each calls do for every server, with what it has.
-func (s *Servers) each(ctx context.Context, do func(rpcv1.MemoryClient, *rpcv1.DescribeMemoryReply) error) error {
+// forEach calls do for every server, with what it has.
+func (s *Servers) forEach(ctx context.Context, do func(rpcv1.MemoryClient, *rpcv1.DescribeMemoryReply) error) error {
 	for i, m := range s.servers {
 		if err := describe(ctx, m.Addresses().Control, do); err != nil {
 			return fmt.Errorf("memory server %d: %w", i+1, err)

@@ -63,8 +63,8 @@ func (p *processes) pid(pod string) int {
 	return 0
 }
 
-// named is a message with processes in place of pods.
-func (p *processes) named(message string) string {
+// nameProcesses is a message with processes in place of pods.
+func (p *processes) nameProcesses(message string) string {
 	for _, pod := range p.pods() {
 		message = strings.ReplaceAll(message, "pod "+pod.Name+" ", fmt.Sprintf("process %d ", p.pid(pod.Name)))
 	}
