@@ -133,6 +133,7 @@ func (c *conn) logIn(args [][]byte) bool {
 		return false
 	}
 	c.login = login
+	c.heardAs = nil // this user may have been looked at before another one subscribed
 	c.belong(login.User().Name())
 	return true
 }

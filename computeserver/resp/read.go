@@ -46,15 +46,11 @@ func (c *conn) read() error {
 		}
 		// As with draining: the users are others before the deadlines are set. A connection
 		// whose password is not right any more ends before it reads another command.
-		if c.authed() && (!c.login.Renew() || !c.mayGoOnHearing()) {
+		if c.revoked() {
 			return errRevoked
 		}
 		n, err := c.nc.Read(c.in[len(c.in):cap(c.in)])
 		if n > 0 {
-			// what came while it was not woken yet
-			if c.authed() && (!c.login.Renew() || !c.mayGoOnHearing()) {
-				return errRevoked
-			}
 			c.refuse = draining && !half && c.s.PastDrain()
 			c.in = c.in[:len(c.in)+n]
 			return nil
@@ -71,6 +67,11 @@ func (c *conn) read() error {
 			return err
 		}
 	}
+}
+
+// revoked reports whether the connection ends since a right is gone. It takes the rights of now.
+func (c *conn) revoked() bool {
+	return c.authed() && (!c.login.Renew() || !c.mayGoOnHearing())
 }
 
 // limitRead sets the deadline of the next read: the client's silence, or that of half a command. A

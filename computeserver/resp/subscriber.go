@@ -41,7 +41,8 @@ type subscriber struct {
 		sync.Mutex
 		resp3   bool
 		pending []byte
-		sending int // capacity of what is being sent
+		sending int  // capacity of what is being sent
+		wanted  bool // the connection's goroutine waits for the turn, and has it next
 		account account
 		ended   bool // nothing is taken any more
 	}
@@ -162,10 +163,14 @@ func (s *subscriber) push() {
 	}
 }
 
-// begin is what is to be sent.
+// begin is what is to be sent. Nothing is while the connection's goroutine waits for the turn: it
+// may find that a right is gone.
 func (s *subscriber) begin() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.mu.wanted {
+		return nil
+	}
 	b := s.mu.pending
 	s.mu.pending, s.mu.sending = nil, cap(b)
 	return b
@@ -236,11 +241,16 @@ func (c *conn) appendPush(b []byte) {
 }
 
 // readTurn reads, while messages are sent. A connection that is over waits for no client to take
-// its messages.
+// its messages. One whose client takes them slowly may wait for its turn for longer than the rights
+// last by which it read: it looks at them again before it runs or sends anything.
 func (c *conn) readTurn() error {
 	s := c.sub
 	if s == nil {
-		return c.read()
+		why := c.read()
+		if why == nil && c.revoked() {
+			why = errRevoked
+		}
+		return why
 	}
 	s.turn.Unlock()
 	why := c.read()
@@ -248,11 +258,27 @@ func (c *conn) readTurn() error {
 		s.end()
 		_ = c.nc.SetWriteDeadline(time.Now()) // ends the write that may be under way
 	}
+	s.want(true)
 	s.turn.Lock()
-	if why != nil {
+	s.want(false)
+	switch {
+	case why != nil:
 		c.writeUntil = time.Time{}
+	case c.revoked():
+		why = errRevoked
+		s.end()
 	}
 	return why
+}
+
+// want notes whether the connection's goroutine waits for the turn. What was not sent meanwhile is
+// sent when the goroutine reads again.
+func (s *subscriber) want(is bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.wanted = is; !is && len(s.mu.pending) > 0 {
+		s.wakeLocked()
+	}
 }
 
 func (s *subscriber) hasEnded() bool {
