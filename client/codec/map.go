@@ -73,7 +73,8 @@ type Bounds[K any] struct {
 }
 
 // Scan goes through the entries in the order of their keys. An error is yielded last, with a zero
-// Entry. With o.KeysOnly values are zero.
+// Entry: it wraps client.ErrWrongType where a key has a hash or a sorted set. With o.KeysOnly such
+// keys are entries, and all values are zero.
 func (m *Map[K, V]) Scan(ctx context.Context, of Bounds[K], o client.ScanOptions) iter.Seq2[Entry[K, V], error] {
 	start := append([]byte(m.Prefix), of.Within...)
 	end := keyrange.PrefixEnd(start)
@@ -112,7 +113,11 @@ func (m *Map[K, V]) entry(pair client.Pair, failed error, keysOnly bool) (e Entr
 	if e.Key, err = m.Key.Decode(pair.Key[len(m.Prefix):]); err != nil {
 		return e, fmt.Errorf("decode the key %s of the map %q: %w", keyrange.Quote(pair.Key), m.Prefix, err)
 	}
-	if !keysOnly {
+	switch {
+	case keysOnly:
+	case pair.Hash, pair.Member: // also where the codec has a value for these bytes
+		err = fmt.Errorf("the key %s of the map %q has a hash or a sorted set: %w", keyrange.Quote(pair.Key), m.Prefix, client.ErrWrongType)
+	default:
 		e.Value, err = m.decode(e.Key, pair.Value)
 	}
 	return e, err
