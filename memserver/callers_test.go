@@ -301,7 +301,7 @@ func TestOwedByAll(t *testing.T) {
 	owe := func(ctx context.Context, conn *connection, bytes int) error {
 		err := conn.acquire(ctx, "Method", bytes)
 		if err == nil {
-			_, err = conn.owe("Method", &rpcv1.MapReply{Map: make([]byte, bytes-100)}, bytes)
+			_, err = conn.encodeReply("Method", &rpcv1.MapReply{Map: make([]byte, bytes-100)}, bytes)
 		}
 		return err
 	}

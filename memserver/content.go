@@ -97,14 +97,14 @@ func (s *Server) openCore(c *Config) error {
 	s.log.Info("memory is ready", "incarnation", r.incarnation, "found_again", r.existed,
 		"bytes", r.dataBytes, "chunks", r.chunks(), "chunk_bytes", r.chunkBytes, "locks", r.lockBytes/2)
 	shared := core.New(c.env, accounts, newToken, r.lockTable(), c.Lease, s.log)
-	shared.Words, shared.Whose = wordsOf(r), whose
+	shared.Words, shared.Whose = wordsOf(r), peerName
 	s.control.zeroer = newZeroer(accounts, s.control.waits, r, &shared.Locks, s.log)
 	s.control.zeroer.settle = shared.SettleRequests
 	shared.HoldingsChanged = s.control.waits.holdingsChanged
 	accounts.Undone = s.control.zeroer.nudge // what was zeroed may count as dirty again
 	chunks := newChunks(&r.header)
 	accounts.GrantTo(chunks)
-	s.reach = func(p verbs.Peer) *verbs.Reach { return s.control.reach(chunks, p) }
+	s.reach = func(p verbs.Peer) *verbs.Reach { return s.control.reachOf(chunks, p) }
 	s.control.Core = shared
 	s.volume.newPrimary()
 	return nil

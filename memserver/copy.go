@@ -154,8 +154,8 @@ func (v *volume) addressOf(p volumes.Proc) string {
 	return ""
 }
 
-// reach notes where a process takes changes.
-func (v *volume) reach(p volumes.Proc, at string) {
+// noteAddress notes where a process takes changes.
+func (v *volume) noteAddress(p volumes.Proc, at string) {
 	v.addresses.Lock()
 	defer v.addresses.Unlock()
 	list := v.addresses.list[:0]
@@ -180,7 +180,7 @@ func (v *volume) serveMirror(l net.Listener) error {
 			return err
 		}
 		serving.Go(func() {
-			if err := v.take(c, lobby); err != nil {
+			if err := v.serveCopy(c, lobby); err != nil {
 				v.problem.set(err)
 				v.troubles.warn(v.server.log, "a connection of another memory server ended", "from", c.RemoteAddr().String(), "err", err)
 			}
@@ -188,10 +188,10 @@ func (v *volume) serveMirror(l net.Listener) error {
 	}
 }
 
-// take serves one connection.
-func (v *volume) take(socket net.Conn, lobby *accept.Lobby) error {
+// serveCopy serves one connection.
+func (v *volume) serveCopy(socket net.Conn, lobby *accept.Lobby) error {
 	defer socket.Close()
-	if !v.hold(socket) {
+	if !v.admitConn(socket) {
 		return nil
 	}
 	defer v.forget(socket)
@@ -229,8 +229,8 @@ func (v *volume) admit(socket net.Conn) (mirror.Conn, error) {
 	return mirror.Accept(socket, files.PeerConfig(mirror.Protocol), mirror.DefaultLimit)
 }
 
-// hold counts an open connection; false: there are too many, or the server ends.
-func (v *volume) hold(c net.Conn) bool {
+// admitConn counts an open connection; false: there are too many, or the server ends.
+func (v *volume) admitConn(c net.Conn) bool {
 	v.open.Lock()
 	defer v.open.Unlock()
 	if v.open.closed || len(v.open.conns) >= mirrorLobby+mirrorOpen {

@@ -47,7 +47,7 @@ func (v *volume) scrubFrom(at uint64, b []byte) (next uint64) {
 	r.spansFrom(at, func(at, n uint64) bool {
 		looked++
 		next = at + n
-		if r.look(at, b[:n]) {
+		if r.readPiece(at, b[:n]) {
 			return looked < scrubLook
 		}
 		if j.BeginNow(verbs.ItemBytes(0)) != nil {

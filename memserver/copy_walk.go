@@ -64,9 +64,9 @@ func (r *region) spansFrom(at uint64, f func(at, n uint64) bool) {
 
 var zeroes [pieceBytes]byte
 
-// look reads a piece, and reports whether it is zero. Holes of the file are not read, since that
-// would make pages of them.
-func (r *region) look(at uint64, b []byte) (empty bool) {
+// readPiece reads a piece, and reports whether it is zero. Holes of the file are not read, since
+// that would make pages of them.
+func (r *region) readPiece(at uint64, b []byte) (empty bool) {
 	if r.holes {
 		data, err := unix.Seek(int(r.data.file.Fd()), int64(at), unix.SEEK_DATA)
 		// there is no data behind it, or none here
@@ -87,7 +87,7 @@ func (v *volume) walk(f *verbs.Feed, w *verbs.Waiter) (last verbs.Position, err 
 	sent, b := uint64(0), make([]byte, pieceBytes)
 	r.spansFrom(0, func(at, n uint64) bool {
 		v.scanned.Store(at + n)
-		if r.look(at, b[:n]) {
+		if r.readPiece(at, b[:n]) {
 			return true
 		}
 		if err = j.Begin(w, verbs.ItemBytes(int(n))); err != nil {
@@ -97,11 +97,11 @@ func (v *volume) walk(f *verbs.Feed, w *verbs.Waiter) (last verbs.Position, err 
 		last = j.Record(at, b[:n])
 		j.Done()
 		v.copied.Add(n)
-		if err = ahead(f, w, last); err != nil {
+		if err = waitForCopy(f, w, last); err != nil {
 			return false
 		}
 		sent += n
-		err = paced(e, f, w, began, sent, v.pace.Load())
+		err = waitForPace(e, f, w, began, sent, v.pace.Load())
 		return err == nil
 	})
 	if err != nil {
@@ -110,16 +110,17 @@ func (v *volume) walk(f *verbs.Feed, w *verbs.Waiter) (last verbs.Position, err 
 	return v.sendLedger(f, w)
 }
 
-// ahead waits until the copy lacks no more than walkAhead of what lies up to a position.
-func ahead(f *verbs.Feed, w *verbs.Waiter, p verbs.Position) error {
+// waitForCopy waits until the copy lacks no more than walkAhead of what lies up to a position.
+func waitForCopy(f *verbs.Feed, w *verbs.Waiter, p verbs.Position) error {
 	if p <= walkAhead {
 		return f.Err()
 	}
 	return f.Wait(w, p-walkAhead)
 }
 
-// paced waits until bytes may have been sent since a time, at so many bytes a second; 0 = at once.
-func paced(e env.Env, f *verbs.Feed, w *verbs.Waiter, since time.Duration, bytes, pace uint64) error {
+// waitForPace waits until bytes may have been sent since a time, at so many bytes a second; 0 = at
+// once.
+func waitForPace(e env.Env, f *verbs.Feed, w *verbs.Waiter, since time.Duration, bytes, pace uint64) error {
 	if pace == 0 {
 		return f.Err()
 	}
@@ -149,7 +150,7 @@ func (v *volume) sendLedger(f *verbs.Feed, w *verbs.Waiter) (last verbs.Position
 			}
 			last = j.LedgerPart(at, part)
 			j.Done()
-			if err := ahead(f, w, last); err != nil {
+			if err := waitForCopy(f, w, last); err != nil {
 				return 0, err
 			}
 		}

@@ -17,8 +17,8 @@ import (
 // providerTCP is the provider that speaks TLS with those who ask for it.
 const providerTCP = "tcp"
 
-// whose is who has shown a certificate, as Connect calls its callers.
-func whose(state *tls.ConnectionState) (string, error) {
+// peerName is who has shown a certificate, as Connect calls its callers.
+func peerName(state *tls.ConnectionState) (string, error) {
 	id, err := identity.FromCertificate(state.PeerCertificates[0])
 	return id.String(), err
 }

@@ -183,10 +183,10 @@ func (p *persisted) close() error {
 	return nil
 }
 
-// empty makes files for an empty memory, in the place of what counts for nothing, unless the
+// makeEmpty makes files for an empty memory, in the place of what counts for nothing, unless the
 // process has files. That is kept until then: if the other copy never comes back, it is all that is
 // left.
-func (p *persisted) empty() error {
+func (p *persisted) makeEmpty() error {
 	if p.store.Load() != nil {
 		return nil
 	}

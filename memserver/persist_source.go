@@ -20,7 +20,7 @@ func (p *persisted) Flush(to verbs.Position) error { return p.feed.Follow(p.wait
 func (p *persisted) Pieces(f func(at, n uint64) bool) {
 	r := p.server.region
 	b := make([]byte, pieceBytes)
-	r.spansFrom(0, func(at, n uint64) bool { return r.look(at, b[:n]) || f(at, n) })
+	r.spansFrom(0, func(at, n uint64) bool { return r.readPiece(at, b[:n]) || f(at, n) })
 }
 
 // Copy implements persist.Source.
@@ -48,7 +48,7 @@ type copyFiles struct{ *persisted }
 
 // BeginCopy implements mirror.Log.
 func (p copyFiles) BeginCopy(start verbs.Position) error {
-	if err := p.empty(); err != nil {
+	if err := p.makeEmpty(); err != nil {
 		return err
 	}
 	store := p.store.Load()

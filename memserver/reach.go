@@ -28,8 +28,8 @@ func newChunks(h *header) *verbs.Chunks {
 	return verbs.NewChunks(chunksStart(h.chunkBytes, h.lockBytes), h.chunkBytes, int(h.chunks()))
 }
 
-// reach is what a peer may reach: nothing, if its index is not admitted.
-func (c *service) reach(chunks *verbs.Chunks, peer verbs.Peer) *verbs.Reach {
+// reachOf is what a peer may reach: nothing, if its index is not admitted.
+func (c *service) reachOf(chunks *verbs.Chunks, peer verbs.Peer) *verbs.Reach {
 	var index ledger.Index
 	var err error
 	c.Accounts.Read(func(l *ledger.Ledger) { index, err = l.Index(peer.Index) })

@@ -291,8 +291,8 @@ func (r *region) publish() {
 	atomic.StoreUint64((*uint64)(unsafe.Pointer(&r.data.bytes[0])), magic)
 }
 
-// share notes in the header page, if there is one, whether the volume has another copy.
-func (r *region) share(on bool) {
+// noteShared notes in the header page, if there is one, whether the volume has another copy.
+func (r *region) noteShared(on bool) {
 	if r.shared == on {
 		return
 	}

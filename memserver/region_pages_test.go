@@ -21,7 +21,7 @@ func TestPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := make([]byte, pieceBytes)
-	if !r.look(pieceBytes, b) {
+	if !r.readPiece(pieceBytes, b) {
 		t.Fatal("new memory is not empty")
 	}
 	long, short := bytes.Repeat([]byte("long"), pieceBytes/4), []byte("short")
@@ -36,14 +36,14 @@ func TestPages(t *testing.T) {
 	}
 	want := bytes.Clone(long)
 	copy(want[8:], short)
-	if r.look(pieceBytes, b) || !bytes.Equal(b, want) {
+	if r.readPiece(pieceBytes, b) || !bytes.Equal(b, want) {
 		t.Error("the file has not what was put there")
 	}
 	if !bytes.Equal(r.data.bytes[pieceBytes:2*pieceBytes], want) {
 		t.Error("the mapping has not what was put there")
 	}
 	copy(r.data.bytes[3*pieceBytes-4:], "mapped")
-	if r.look(2*pieceBytes, b) || string(b[pieceBytes-4:]) != "mapp" {
+	if r.readPiece(2*pieceBytes, b) || string(b[pieceBytes-4:]) != "mapp" {
 		t.Error("the file has not what was written to the mapping")
 	}
 	f.Close()

@@ -99,7 +99,7 @@ func charged(ctx context.Context, request any, info *grpc.UnaryServerInfo, next 
 		return nil, err
 	}
 	defer end()
-	release, err := caller.hold(info.FullMethod, request)
+	release, err := caller.chargeRequest(info.FullMethod, request)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func charged(ctx context.Context, request any, info *grpc.UnaryServerInfo, next 
 	if err := caller.acquire(ctx, info.FullMethod, size); err != nil {
 		return nil, err
 	}
-	return caller.owe(info.FullMethod, message, size)
+	return caller.encodeReply(info.FullMethod, message, size)
 }
 
 // isSmall reports whether a reply of a size is not charged.
@@ -136,10 +136,10 @@ func shortened(err error) error {
 	return status.Error(s.Code(), strings.ToValidUTF8(s.Message()[:maxMessage-3], "")+"...")
 }
 
-// hold charges a request that is more than small until its call ends: a call may wait, and gRPC has
-// decoded its request by then. A list of numbers takes up to four times as much memory as on the
-// wire.
-func (c *connection) hold(method string, request any) (release func(), err error) {
+// chargeRequest charges a request that is more than small until its call ends: a call may wait, and
+// gRPC has decoded its request by then. A list of numbers takes up to four times as much memory as
+// on the wire.
+func (c *connection) chargeRequest(method string, request any) (release func(), err error) {
 	message, ok := request.(proto.Message)
 	if _, isMap := request.(*rpcv1.SwapMapRequest); !ok || isMap {
 		return func() {}, nil
@@ -200,7 +200,7 @@ func (c *connection) buildOnce(ctx context.Context, method string, room int, nex
 	case size > room && !c.tryAcquire(size-room):
 		return nil, size, nil
 	}
-	out, err = c.owe(method, message, size)
+	out, err = c.encodeReply(method, message, size)
 	return out, 0, err
 }
 
@@ -237,8 +237,9 @@ func (c *connection) tryAcquire(size int) bool {
 	return true
 }
 
-// owe encodes a reply, of which size is charged, and remembers it until gRPC has written it.
-func (c *connection) owe(method string, message proto.Message, size int) (*reply, error) {
+// encodeReply encodes a reply, of which size is charged, and remembers it until gRPC has written
+// it.
+func (c *connection) encodeReply(method string, message proto.Message, size int) (*reply, error) {
 	bytes, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, 0, size), message)
 	if err != nil {
 		c.release(size)

@@ -43,8 +43,8 @@ func costOf(length uint32) int {
 	return frameCost + 16<<10
 }
 
-// ends reports whether a frame is the last one that its sender sends on the stream.
-func ends(h http2.FrameHeader) bool {
+// endsStream reports whether a frame is the last one that its sender sends on the stream.
+func endsStream(h http2.FrameHeader) bool {
 	switch h.Type {
 	case http2.FrameHeaders, http2.FrameData:
 		return h.Flags.Has(http2.FlagDataEndStream) // the same bit in both

@@ -72,7 +72,7 @@ func (c *connection) beginWrite(b []byte) {
 	defer c.callers.mu.Unlock()
 	c.writing = true
 	for h, rest, ok := c.out.Next(b); ok; h, rest, ok = c.out.Next(rest) {
-		if ends(h) {
+		if endsStream(h) {
 			c.endStreamLocked(h.StreamID)
 		}
 	}
@@ -140,7 +140,7 @@ func (c *connection) received(b []byte) error {
 		case http2.FrameRSTStream:
 			c.resetStreamLocked(h.StreamID)
 		}
-		if ends(h) {
+		if endsStream(h) {
 			c.endRequestLocked(h.StreamID)
 		}
 	}

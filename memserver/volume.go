@@ -161,7 +161,7 @@ func (v *volume) start() error {
 func (v *volume) Save(st volumes.State) error {
 	shared := st.Content != volumes.Nothing && !st.Alone()
 	if shared {
-		if err := v.share(true); err != nil {
+		if err := v.noteShared(true); err != nil {
 			return err
 		}
 	}
@@ -169,20 +169,20 @@ func (v *volume) Save(st volumes.State) error {
 		return err
 	}
 	if st.Alone() {
-		return v.share(false)
+		return v.noteShared(false)
 	}
 	return nil
 }
 
-// share notes whether the volume has another copy where programs look that know no volumes.
-func (v *volume) share(on bool) error {
+// noteShared notes whether the volume has another copy where programs look that know no volumes.
+func (v *volume) noteShared(on bool) error {
 	s := v.server
 	s.mu.Lock() // the memory stays mapped
 	defer s.mu.Unlock()
 	if s.mu.closed {
 		return errEnds
 	}
-	s.region.share(on)
+	s.region.noteShared(on)
 	return nil
 }
 
@@ -194,7 +194,7 @@ func (v *volume) saveState(st volumes.State) error {
 	if p := v.server.persisted; p != nil && st.Content != volumes.Nothing {
 		// There are files before it is stored that they count: a process that found none would take
 		// them for lost.
-		if err := p.empty(); err != nil {
+		if err := p.makeEmpty(); err != nil {
 			return err
 		}
 	}

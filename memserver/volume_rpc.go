@@ -157,7 +157,7 @@ func (v *volume) Join(_ context.Context, q *rpcv1.JoinCopyRequest) (*rpcv1.JoinC
 		return nil, status.Error(codes.FailedPrecondition, "this memory server sends its changes to nobody: that needs the fabric tcp alone")
 	}
 	v.pace.Store(q.BytesPerSecond)
-	v.reach(p, q.Mirror)
+	v.noteAddress(p, q.Mirror)
 	if err := v.member.Join(q.View, p); err != nil {
 		return nil, volumeError(err)
 	}

@@ -66,7 +66,7 @@ func (b *zeroer) sweep(stop <-chan struct{}) bool {
 		}
 		if time.Since(told) >= progressEvery {
 			told = time.Now()
-			b.log.Info("zeroing freed memory", "done", done, "left_chunks", b.left())
+			b.log.Info("zeroing freed memory", "done", done, "left_chunks", b.dirtyChunks())
 		}
 	}
 	if done == 0 {
@@ -127,7 +127,7 @@ func (b *zeroer) step() bool {
 	return true
 }
 
-func (b *zeroer) left() (n uint64) {
+func (b *zeroer) dirtyChunks() (n uint64) {
 	b.accounts.Read(func(l *ledger.Ledger) { n = l.Totals().Dirty })
 	return n
 }

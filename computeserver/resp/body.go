@@ -11,9 +11,9 @@ import (
 // headRoom is room for what stands before the elements of a reply whose number is not known yet.
 const headRoom = 64
 
-// room makes room for n bytes more of replies, and a bit for what stands around them. It returns
+// reserve makes room for n bytes more of replies, and a bit for what stands around them. It returns
 // errBudget if the budget has none.
-func (c *conn) room(n int) error {
+func (c *conn) reserve(n int) error {
 	n += len(c.out) + headRoom
 	if n <= cap(c.out) {
 		return nil
@@ -47,7 +47,7 @@ func (b body) add(n int, advice string) error {
 	if len(b.c.out)-b.from-headRoom+n > b.c.s.maxReply {
 		return &engine.Failure{Code: rpcv1.Outcome_INVALID, Message: b.c.tooLarge(advice)}
 	}
-	return b.c.room(n)
+	return b.c.reserve(n)
 }
 
 // send puts the head before the elements.

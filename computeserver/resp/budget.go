@@ -31,9 +31,9 @@ type share struct {
 	conns int // under budget.mu
 }
 
-// tight reports whether more than half is used, so that buffers are better given back than kept for
-// the next request.
-func (b *budget) tight() bool { return b.used.Load() > b.limit/2 }
+// isTight reports whether more than half is used, so that buffers are better given back than kept
+// for the next request.
+func (b *budget) isTight() bool { return b.used.Load() > b.limit/2 }
 
 // holding is something for which a connection holds memory.
 type holding int
@@ -108,15 +108,15 @@ func (a *account) belong(name string) {
 // called before the memory is allocated.
 func (a *account) set(h holding, n int) error {
 	sum := a.sum + int64(n) - a.bytes[h]
-	if more := takenFor(sum) - a.taken; more > 0 && !a.take(more) {
+	if more := takenFor(sum) - a.taken; more > 0 && !a.tryTake(more) {
 		return errBudget
 	}
 	a.force(h, n)
 	return nil
 }
 
-// take takes more of the budget, if that and the user's share have as much.
-func (a *account) take(more int64) bool {
+// tryTake takes more of the budget, if that and the user's share have as much.
+func (a *account) tryTake(more int64) bool {
 	mine := int64(0)
 	if a.share != nil { // before the look, so that no two connections of a user take the same room
 		mine = a.share.used.Add(more)
@@ -150,8 +150,8 @@ func (a *account) force(h holding, n int) {
 	}
 }
 
-// empty gives everything back.
-func (a *account) empty() {
+// giveBackAll gives everything back.
+func (a *account) giveBackAll() {
 	for h := range holdings {
 		a.force(h, 0)
 	}
@@ -159,7 +159,7 @@ func (a *account) empty() {
 
 // close gives everything back and leaves the user's share.
 func (a *account) close() {
-	a.empty()
+	a.giveBackAll()
 	a.belong("")
 }
 

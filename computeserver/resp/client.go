@@ -71,16 +71,16 @@ func (c *conn) clientLines() string {
 		if b.Len() > c.s.maxReply/2 {
 			break
 		}
-		if c.sees(of) {
+		if c.maySee(of) {
 			b.WriteString(of.line())
 		}
 	}
 	return b.String()
 }
 
-// sees reports whether the user may know, and end, a connection. A user that may not read every key
-// knows those of its own name.
-func (c *conn) sees(of *conn) bool {
+// maySee reports whether the user may know, and end, a connection. A user that may not read every
+// key knows those of its own name.
+func (c *conn) maySee(of *conn) bool {
 	u := c.login.User()
 	return u.ReadsAll() || text(&of.who.user) == u.Name()
 }
@@ -88,7 +88,7 @@ func (c *conn) sees(of *conn) bool {
 func (c *conn) cmdClient(args [][]byte) {
 	sub := args[1]
 	switch {
-	case is(sub, "SETNAME") && len(args) == 3:
+	case isWord(sub, "SETNAME") && len(args) == 3:
 		if !printable(args[2]) {
 			c.replyError("ERR Client names cannot contain spaces, newlines or special characters, and have at most 128 bytes.")
 			return
@@ -96,43 +96,43 @@ func (c *conn) cmdClient(args [][]byte) {
 		name := string(args[2])
 		c.who.name.Store(&name)
 		c.replyOK()
-	case is(sub, "GETNAME") && len(args) == 2:
+	case isWord(sub, "GETNAME") && len(args) == 2:
 		if name := text(&c.who.name); name != "" {
 			c.replyBulk([]byte(name))
 		} else {
 			c.replyNull()
 		}
-	case is(sub, "ID") && len(args) == 2:
+	case isWord(sub, "ID") && len(args) == 2:
 		c.replyInt(int64(c.id))
-	case is(sub, "INFO") && len(args) == 2:
+	case isWord(sub, "INFO") && len(args) == 2:
 		c.replyBulk([]byte(c.line()))
-	case is(sub, "LIST"):
+	case isWord(sub, "LIST"):
 		c.replyBulk([]byte(c.clientLines()))
-	case is(sub, "SETINFO") && len(args) == 4:
-		if is(args[2], "LIB-NAME") && printable(args[3]) {
+	case isWord(sub, "SETINFO") && len(args) == 4:
+		if isWord(args[2], "LIB-NAME") && printable(args[3]) {
 			library := string(args[3])
 			c.who.library.Store(&library)
 		}
 		c.replyOK()
-	case is(sub, "REPLY") && len(args) == 3:
+	case isWord(sub, "REPLY") && len(args) == 3:
 		c.clientReply(args[2])
-	case (is(sub, "NO-EVICT") || is(sub, "NO-TOUCH")) && len(args) == 3: // nothing is ever evicted
+	case (isWord(sub, "NO-EVICT") || isWord(sub, "NO-TOUCH")) && len(args) == 3:
+		c.replyOK() // nothing is ever evicted
+	case isWord(sub, "CAPA") && len(args) > 2: // what the client can do is not needed
 		c.replyOK()
-	case is(sub, "CAPA") && len(args) > 2: // what the client can do is not needed
+	case isWord(sub, "MAINT_NOTIFICATIONS") && len(args) > 2: // there is none to tell of
 		c.replyOK()
-	case is(sub, "MAINT_NOTIFICATIONS") && len(args) > 2: // there is none to tell of
-		c.replyOK()
-	case is(sub, "KILL") && len(args) > 2:
+	case isWord(sub, "KILL") && len(args) > 2:
 		c.clientKill(args[2:])
-	case is(sub, "TRACKING") && len(args) > 2:
+	case isWord(sub, "TRACKING") && len(args) > 2:
 		c.clientTracking(args[2:])
-	case is(sub, "CACHING") && len(args) == 3:
+	case isWord(sub, "CACHING") && len(args) == 3:
 		if !c.tracking {
 			c.replyError("ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled")
 			return
 		}
 		c.replyOK()
-	case is(sub, "GETREDIR") && len(args) == 2:
+	case isWord(sub, "GETREDIR") && len(args) == 2:
 		redirect := int64(-1)
 		if c.tracking {
 			redirect = 0

@@ -11,8 +11,8 @@ import (
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 )
 
-// one runs a command that is one operation on the key behind its name.
-func (c *conn) one(k *command, args [][]byte) {
+// runOnKey runs a command that is one operation on the key behind its name.
+func (c *conn) runOnKey(k *command, args [][]byte) {
 	op := &c.op
 	by, err := c.operation(k, args, op)
 	if err != nil {
@@ -31,7 +31,7 @@ func (c *conn) one(k *command, args [][]byte) {
 			c.forwardLater(op, by)
 			return
 		}
-		s := c.hold()
+		s := c.holdSession()
 		if s == nil {
 			return
 		}
@@ -162,8 +162,8 @@ func (c *conn) tooLarge(advice string) string {
 	return fmt.Sprintf("the reply would be larger than %d bytes; %s", c.s.maxReply, advice)
 }
 
-// is compares an argument with a word in upper case, whatever its case.
-func is(arg []byte, word string) bool {
+// isWord compares an argument with a word in upper case, whatever its case.
+func isWord(arg []byte, word string) bool {
 	if len(arg) != len(word) {
 		return false
 	}

@@ -72,7 +72,7 @@ var (
 
 // cmdRename is RENAME and RENAMENX.
 func (c *conn) cmdRename(args [][]byte) {
-	only := is(args[0], "RENAMENX")
+	only := isWord(args[0], "RENAMENX")
 	done, err := c.transfer(args, false, !only)
 	switch {
 	case err != nil:
@@ -91,9 +91,9 @@ func (c *conn) cmdCopy(args [][]byte) {
 	replace := false
 	for rest := args[3:]; len(rest) > 0; rest = rest[1:] {
 		switch {
-		case is(rest[0], "REPLACE"):
+		case isWord(rest[0], "REPLACE"):
 			replace = true
-		case is(rest[0], "DB") && len(rest) > 1:
+		case isWord(rest[0], "DB") && len(rest) > 1:
 			switch n, ok := engine.ParseInteger(rest[1]); {
 			case !ok:
 				c.replyError(errNotInteger.Error())
@@ -288,11 +288,11 @@ func pairOptions(options [][]byte) (one *rpcv1.Operation, condition rpcv1.Operat
 	for rest := options; len(rest) > 0; rest = rest[1:] {
 		expiry, unit := expiryOption(rest[0])
 		switch timed := one.Kind == rpcv1.Operation_STORE; {
-		case is(rest[0], "NX") && condition == rpcv1.Operation_ALWAYS:
+		case isWord(rest[0], "NX") && condition == rpcv1.Operation_ALWAYS:
 			condition = rpcv1.Operation_ABSENT
-		case is(rest[0], "XX") && condition == rpcv1.Operation_ALWAYS:
+		case isWord(rest[0], "XX") && condition == rpcv1.Operation_ALWAYS:
 			condition = rpcv1.Operation_PRESENT
-		case is(rest[0], "KEEPTTL") && !timed:
+		case isWord(rest[0], "KEEPTTL") && !timed:
 			one.Kind = rpcv1.Operation_STORE
 		case unit != 0 && len(rest) > 1 && !timed:
 			one.Kind = rpcv1.Operation_STORE

@@ -9,7 +9,7 @@ import (
 
 // cmdConfig answers what clients ask before they start; there is nothing to set.
 func (c *conn) cmdConfig(args [][]byte) {
-	if !is(args[1], "GET") || len(args) < 3 {
+	if !isWord(args[1], "GET") || len(args) < 3 {
 		c.replyError("ERR CONFIG GET is possible; the configuration of an index is its DMIndex object")
 		return
 	}

@@ -131,7 +131,7 @@ func (c *conn) serve() {
 			why = c.flush()
 		}
 	}
-	c.part(why)
+	c.hangUp(why)
 }
 
 // authed reports whether the client has logged in.
@@ -152,7 +152,7 @@ func (c *conn) run() error {
 			if c.sub != nil {
 				c.takePushes()
 			}
-			if err := c.bound(); err != nil {
+			if err := c.boundReplies(); err != nil {
 				return err
 			}
 		}
@@ -163,8 +163,8 @@ func (c *conn) run() error {
 	return nil
 }
 
-// bound returns the session, and sends replies, when there are many of them.
-func (c *conn) bound() error {
+// boundReplies returns the session, and sends replies, when there are many of them.
+func (c *conn) boundReplies() error {
 	if len(c.provisional) >= respProvisional {
 		c.settle()
 	}
@@ -209,14 +209,14 @@ func (c *conn) settle() {
 	if len(a.ops) == 0 || c.session == nil || c.session.Position() == 0 { // nobody waits
 		c.release()
 		if len(a.ops) > 0 {
-			outcomes := c.s.core.Do(a.ops, false, c.left(a.changes), c.term)
+			outcomes := c.s.core.Do(a.ops, false, c.timeLeft(a.changes), c.term)
 			c.noteWaits(outcomes)
 			c.fillHoles(outcomes)
 		}
 		return
 	}
 	var outcomes []*rpcv1.Outcome
-	ops, limit := a.ops, c.left(a.changes)
+	ops, limit := a.ops, c.timeLeft(a.changes)
 	group := env.NewWaitGroup(c.s.core.Env)
 	group.Go("forward", func() { outcomes = c.s.core.Do(ops, false, limit, c.term) })
 	c.release()
@@ -225,8 +225,8 @@ func (c *conn) settle() {
 	c.fillHoles(outcomes)
 }
 
-// hold borrows a session until settle, unless one is held. The error has been replied.
-func (c *conn) hold() *engine.Session {
+// holdSession borrows a session until settle, unless one is held. The error has been replied.
+func (c *conn) holdSession() *engine.Session {
 	if c.session == nil {
 		if err := c.borrow(); err != nil {
 			c.fail(err)
@@ -262,9 +262,9 @@ func (c *conn) noteWait(code rpcv1.Outcome_Code) {
 	c.waited = c.waited || code == rpcv1.Outcome_UNAVAILABLE || code == rpcv1.Outcome_TIMED_OUT
 }
 
-// left is how much time commands have that go through the engine. Reads have all of the limit, as
-// when they are made is nobody else's business, until something waited in vain.
-func (c *conn) left(changes bool) time.Duration {
+// timeLeft is how much time commands have that go through the engine. Reads have all of the limit,
+// as when they are made is nobody else's business, until something waited in vain.
+func (c *conn) timeLeft(changes bool) time.Duration {
 	if limit := c.s.core.Limit; !changes && !c.waited || c.time.Deadline == 0 {
 		return limit
 	}

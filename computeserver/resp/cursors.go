@@ -99,8 +99,8 @@ func (t *cursors) add(key []byte) uint64 {
 	}
 }
 
-// take finds the key under a number.
-func (t *cursors) take(id uint64) ([]byte, bool) {
+// find finds the key under a number.
+func (t *cursors) find(id uint64) ([]byte, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e, ok := t.byID[id]

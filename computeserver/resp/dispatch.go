@@ -28,7 +28,7 @@ func (c *conn) dispatch(p *pending) {
 	}
 	c.tally.Slot = k.slot
 	switch {
-	case !k.takes(len(args)):
+	case !k.allowsArgs(len(args)):
 		if k.name == "exec" {
 			c.discard()
 			c.replyError("EXECABORT Transaction discarded because of: wrong number of arguments for 'exec' command")
@@ -70,8 +70,8 @@ func (c *conn) perform(k *command, args [][]byte) {
 			return
 		}
 	}
-	if k.alone(len(args)) {
-		c.one(k, args)
+	if k.isOneOperation(len(args)) {
+		c.runOnKey(k, args)
 		return
 	}
 	k.run(c, args)
@@ -132,7 +132,7 @@ func (c *conn) replyInt(n int64) {
 
 func (c *conn) replyBulk(b []byte) {
 	if len(b) > respBuffer {
-		if err := c.room(len(b)); err != nil {
+		if err := c.reserve(len(b)); err != nil {
 			c.fail(err)
 			return
 		}

@@ -9,7 +9,7 @@ import (
 // cmdCommand is COMMAND and its subcommands COUNT, DOCS, GETKEYS, INFO and LIST.
 func (c *conn) cmdCommand(args [][]byte) {
 	switch {
-	case len(args) == 1, is(args[1], "INFO"):
+	case len(args) == 1, isWord(args[1], "INFO"):
 		names := CommandNames[:len(commands)]
 		if len(args) > 2 {
 			names = make([]string, len(args)-2)
@@ -33,15 +33,15 @@ func (c *conn) cmdCommand(args [][]byte) {
 			c.out = redcon.AppendInt(c.out, int64(k.keys.last))
 			c.out = redcon.AppendInt(c.out, int64(k.keys.step))
 		}
-	case is(args[1], "COUNT"):
+	case isWord(args[1], "COUNT"):
 		c.replyInt(int64(len(commands)))
-	case is(args[1], "LIST"):
+	case isWord(args[1], "LIST"):
 		c.out = redcon.AppendArray(c.out, len(commands))
 		c.tally.Count(count.OK)
 		for _, name := range CommandNames[:len(commands)] {
 			c.out = redcon.AppendBulkString(c.out, name)
 		}
-	case is(args[1], "DOCS"):
+	case isWord(args[1], "DOCS"):
 		named := CommandNames[:len(commands)]
 		if len(args) > 2 {
 			named = nil
@@ -63,9 +63,9 @@ func (c *conn) cmdCommand(args [][]byte) {
 			c.out = appendPair(c.out, "summary", k.does)
 			c.out = appendPair(c.out, "group", group) // HELP @GROUP of redis-cli needs it
 		}
-	case is(args[1], "GETKEYS") && len(args) < 4:
+	case isWord(args[1], "GETKEYS") && len(args) < 4:
 		c.replyError("ERR wrong number of arguments for 'command|getkeys' command")
-	case is(args[1], "GETKEYS"):
+	case isWord(args[1], "GETKEYS"):
 		c.commandKeys(args[2:])
 	default:
 		c.replyError(unknownSubcommand(args[1], "COUNT, DOCS, GETKEYS, INFO, LIST"))
@@ -80,7 +80,7 @@ func (c *conn) commandKeys(args [][]byte) {
 		c.replyError("ERR Invalid command specified")
 	case k.keys.step == 0 && !k.counted && !k.paired:
 		c.replyError("ERR The command has no key arguments")
-	case !k.takes(len(args)):
+	case !k.allowsArgs(len(args)):
 		c.replyError("ERR Invalid number of arguments specified for command")
 	default:
 		var keys [][]byte

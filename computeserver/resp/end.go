@@ -27,7 +27,7 @@ func (c *conn) flush() error {
 		_, err = c.nc.Write(c.out)
 	}
 	c.out = c.out[:0]
-	if keep := cap(c.out); keep > 2*respKeep || keep > respBuffer && c.s.budget.tight() {
+	if keep := cap(c.out); keep > 2*respKeep || keep > respBuffer && c.s.budget.isTight() {
 		c.out = nil
 		c.account.force(holdOut, 0)
 	}
@@ -56,10 +56,10 @@ const (
 	partBytes = 64 << 20
 )
 
-// part sends the replies, and why if that is something to tell, and ends the server's half of the
+// hangUp sends the replies, and why if that is something to tell, and ends the server's half of the
 // connection. A close with bytes unread would overtake all that as a reset, so what the client
 // sends is read, for a while, until it closes its half. The buffers are given back before.
-func (c *conn) part(why error) {
+func (c *conn) hangUp(why error) {
 	c.unsubscribeAll()
 	var protocol protocolError
 	switch {
@@ -82,7 +82,7 @@ func (c *conn) part(why error) {
 		most = maxAnonymousBytes
 	}
 	c.in, c.begin, c.out, c.args, c.window = nil, 0, nil, nil, nil
-	c.account.empty()
+	c.account.giveBackAll()
 	if socket.SetReadDeadline(time.Now().Add(limit)) == nil {
 		_, _ = io.Copy(io.Discard, io.LimitReader(socket, most))
 	}

@@ -36,8 +36,8 @@ func (c *conn) cmdKeys(args [][]byte) {
 	w.b.send(appendHead(nil, w.keys))
 }
 
-// ends returns up to most keys from start on, or with reverse the last ones of all.
-func (c *conn) ends(start []byte, most uint64, reverse bool) (keys [][]byte, err error) {
+// someKeys returns up to most keys from start on, or with reverse the last ones of all.
+func (c *conn) someKeys(start []byte, most uint64, reverse bool) (keys [][]byte, err error) {
 	r := engine.ScanRange{Start: start, Limit: most, Reverse: reverse, KeysOnly: true, Wait: c.patience()}
 	err = c.s.core.Scan(context.Background(), r, false, func(key, _ []byte, _ expiry.Mark) bool {
 		keys = append(keys, bytes.Clone(key))
@@ -54,11 +54,11 @@ const randomOf = 32
 // last one. Keys that are alone where others are dense come more often.
 func (c *conn) cmdRandomKey(_ [][]byte) {
 	c.settle()
-	keys, err := c.ends(nil, 1, false)
+	keys, err := c.someKeys(nil, 1, false)
 	if err == nil && len(keys) > 0 {
 		var last [][]byte
-		if last, err = c.ends(nil, 1, true); err == nil && len(last) > 0 {
-			if near, why := c.ends(c.between(keys[0], last[0]), randomOf, false); why != nil || len(near) > 0 {
+		if last, err = c.someKeys(nil, 1, true); err == nil && len(last) > 0 {
+			if near, why := c.someKeys(c.randomBetween(keys[0], last[0]), randomOf, false); why != nil || len(near) > 0 {
 				keys, err = near, why
 			}
 		}
@@ -73,9 +73,9 @@ func (c *conn) cmdRandomKey(_ [][]byte) {
 	}
 }
 
-// between is a random key that is not below low, and hardly above high. Where high is not above
-// low, as when keys came and went after low was read, it is low.
-func (c *conn) between(low, high []byte) []byte {
+// randomBetween is a random key that is not below low, and hardly above high. Where high is not
+// above low, as when keys came and went after low was read, it is low.
+func (c *conn) randomBetween(low, high []byte) []byte {
 	if bytes.Compare(low, high) >= 0 {
 		return low
 	}
@@ -106,7 +106,7 @@ const flushPart = 256
 // It is no single step: others see it half done, and a key that is written behind it stays. It ends
 // within the limit of every change, since a client that has given up may write new pairs.
 func (c *conn) cmdFlush(args [][]byte) {
-	if len(args) > 2 || len(args) == 2 && !is(args[1], "SYNC") && !is(args[1], "ASYNC") {
+	if len(args) > 2 || len(args) == 2 && !isWord(args[1], "SYNC") && !isWord(args[1], "ASYNC") {
 		c.replyError(errSyntax.Error())
 		return
 	}
@@ -115,9 +115,9 @@ func (c *conn) cmdFlush(args [][]byte) {
 	var start []byte
 	for more := true; more; {
 		var n several
-		keys, err := c.ends(start, flushPart, false)
+		keys, err := c.someKeys(start, flushPart, false)
 		if err == nil && len(keys) > 0 {
-			n, err = c.many(rpcv1.Operation_DELETE, keys, 1, nil)
+			n, err = c.multiKey(rpcv1.Operation_DELETE, keys, 1, nil)
 			deleted += n.done
 		}
 		if err != nil {

@@ -57,7 +57,7 @@ func TestRandomPlace(t *testing.T) {
 	conn := c.quiet(1)
 	for _, ends := range [][2]string{{"b", "a"}, {"b", ""}, {"ab", "a"}, {"a", "a"}, {"a", "b"}, {"", "b"}, {"a", "ab"}, {"ab", "b"}} {
 		for range 50 {
-			if got := string(conn.between([]byte(ends[0]), []byte(ends[1]))); got < ends[0] {
+			if got := string(conn.randomBetween([]byte(ends[0]), []byte(ends[1]))); got < ends[0] {
 				t.Errorf("from %q to %q: %q", ends[0], ends[1], got)
 			}
 		}
@@ -166,7 +166,7 @@ func TestPartOfValue(t *testing.T) {
 			for i := from; i <= to && i < n && (start >= 0 || end >= 0 || start <= end); i++ {
 				want += value[i : i+1]
 			}
-			if got := string(part([]byte(value), start, end)); got != want {
+			if got := string(valuePart([]byte(value), start, end)); got != want {
 				t.Errorf("%d to %d of %s is %q, want %q", start, end, value, got, want)
 			}
 		}

@@ -70,7 +70,7 @@ func (c *conn) readQueued(q *queuedCommand) (size int) {
 	case k.queue:
 	case k.counted:
 		size = c.readScript(q)
-	case k.alone(len(q.args)):
+	case k.isOneOperation(len(q.args)):
 		op := &rpcv1.Operation{}
 		if q.by, q.err = c.operation(k, q.args, op); q.err != nil {
 			return 0
@@ -82,7 +82,7 @@ func (c *conn) readQueued(q *queuedCommand) (size int) {
 	case k.keys.step == 2 && len(q.args)%2 == 0:
 		q.err = errorReply("ERR wrong number of arguments for '" + k.name + "' command")
 	default:
-		for i := k.keys.first; i <= k.keys.until(len(q.args)); i += k.keys.step {
+		for i := k.keys.first; i <= k.keys.lastKey(len(q.args)); i += k.keys.step {
 			op := &rpcv1.Operation{Kind: k.kind, Key: q.args[i]}
 			if k.keys.step == 2 {
 				op.Value = q.args[i+1]
@@ -130,7 +130,7 @@ func (c *conn) group(ops []*rpcv1.Operation, size int) ([]*rpcv1.Outcome, error)
 	defer c.account.force(holdMany, 0)
 	c.touched = true
 	key := bytes.Clone(ops[0].Key) // it may lie in the read buffer: see cloneAll
-	o := c.s.core.Do([]*rpcv1.Operation{{Kind: rpcv1.Operation_GROUP, Key: key, Value: value}}, false, c.left(true), c.term)[0]
+	o := c.s.core.Do([]*rpcv1.Operation{{Kind: rpcv1.Operation_GROUP, Key: key, Value: value}}, false, c.timeLeft(true), c.term)[0]
 	c.noteWait(o.Code)
 	switch o.Code {
 	case rpcv1.Outcome_OK:

@@ -26,13 +26,13 @@ const latest = math.MaxInt64 - 1<<41
 // expiryOption reads an option that is one of deadlines, and its number.
 func expiryOption(word []byte) (expiry rpcv1.Operation_Expiry, unit int64) {
 	switch {
-	case is(word, "EX"):
+	case isWord(word, "EX"):
 		return rpcv1.Operation_AFTER, inSeconds
-	case is(word, "PX"):
+	case isWord(word, "PX"):
 		return rpcv1.Operation_AFTER, inMillis
-	case is(word, "EXAT"):
+	case isWord(word, "EXAT"):
 		return rpcv1.Operation_AT, inSeconds
-	case is(word, "PXAT"):
+	case isWord(word, "PXAT"):
 		return rpcv1.Operation_AT, inMillis
 	}
 	return rpcv1.Operation_KEEP, 0
@@ -71,13 +71,13 @@ func expires(expiry rpcv1.Operation_Expiry, unit int64, command string) func(arg
 		var nx, xx, gt, lt bool
 		for _, o := range args[3:] {
 			switch {
-			case is(o, "NX"):
+			case isWord(o, "NX"):
 				nx = true
-			case is(o, "XX"):
+			case isWord(o, "XX"):
 				xx = true
-			case is(o, "GT"):
+			case isWord(o, "GT"):
 				gt = true
-			case is(o, "LT"):
+			case isWord(o, "LT"):
 				lt = true
 			default:
 				return nil, fmt.Errorf("ERR Unsupported option %.128s", o)
@@ -117,7 +117,7 @@ func getExOptions(args [][]byte, op *rpcv1.Operation, by reply) (reply, error) {
 	for rest := args[2:]; len(rest) > 0; rest = rest[1:] {
 		e, u := expiryOption(rest[0])
 		switch {
-		case is(rest[0], "PERSIST") && number == nil:
+		case isWord(rest[0], "PERSIST") && number == nil:
 			expiry = rpcv1.Operation_NEVER
 		case u != 0 && len(rest) > 1 && (expiry == rpcv1.Operation_KEEP || expiry == e && unit == u):
 			expiry, unit, number, rest = e, u, rest[1], rest[1:]

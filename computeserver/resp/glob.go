@@ -59,8 +59,8 @@ func newGlob(pattern []byte, longest int) *glob {
 	return g
 }
 
-// none reports whether no key can match. A nil glob matches all.
-func (g *glob) none() bool { return g != nil && g.never }
+// matchesNone reports whether no key can match. A nil glob matches all.
+func (g *glob) matchesNone() bool { return g != nil && g.never }
 
 // prefix is what every key begins with that matches.
 func (g *glob) prefix() []byte {
@@ -138,7 +138,7 @@ func (g *glob) match(key []byte) (matched bool, steps int) {
 			seen, star, taken = true, i, at
 		case i == len(g.items) && at == len(key):
 			return true, steps + 1
-		case i < len(g.items) && at < len(key) && g.items[i].takes(key[at]):
+		case i < len(g.items) && at < len(key) && g.items[i].matches(key[at]):
 			i++
 			at++
 		case !seen || taken == len(key):
@@ -150,8 +150,8 @@ func (g *glob) match(key []byte) (matched bool, steps int) {
 	}
 }
 
-// takes reports whether an item for one byte matches b.
-func (t *globItem) takes(b byte) bool {
+// matches reports whether an item for one byte matches b.
+func (t *globItem) matches(b byte) bool {
 	switch t.kind {
 	case globByte:
 		return t.b == b

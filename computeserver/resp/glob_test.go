@@ -129,7 +129,7 @@ func slowGlob(items []globItem, key []byte) bool {
 	case items[0].kind == globMany:
 		return slowGlob(items[1:], key) || len(key) > 0 && slowGlob(items, key[1:])
 	}
-	return len(key) > 0 && items[0].takes(key[0]) && slowGlob(items[1:], key[1:])
+	return len(key) > 0 && items[0].matches(key[0]) && slowGlob(items[1:], key[1:])
 }
 
 func FuzzGlob(f *testing.F) {

@@ -172,7 +172,7 @@ func choosesFields(args [][]byte, _ *rpcv1.Operation, _ reply) (reply, error) {
 		}, nil
 	}
 	count, ok := engine.ParseInteger(args[2])
-	values := len(args) == 4 && is(args[3], "WITHVALUES")
+	values := len(args) == 4 && isWord(args[3], "WITHVALUES")
 	switch {
 	case !ok:
 		return nil, errNotInteger

@@ -8,13 +8,13 @@ import (
 	"github.com/dmindex/dmindex/computeserver/internal/count"
 )
 
-// helps makes a command with subcommands answer HELP: its subcommands, and what they do.
-func helps(k *command, run func(c *conn, args [][]byte)) func(c *conn, args [][]byte) {
+// withHelp makes a command with subcommands answer HELP: its subcommands, and what they do.
+func withHelp(k *command, run func(c *conn, args [][]byte)) func(c *conn, args [][]byte) {
 	lines := []string{strings.ToUpper(k.name) + " <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"}
 	lines = append(lines, subcommands(k.usage)...)
 	lines = append(lines, "    "+k.does, "HELP", "    Print this help.")
 	return func(c *conn, args [][]byte) {
-		if len(args) != 2 || !is(args[1], "HELP") {
+		if len(args) != 2 || !isWord(args[1], "HELP") {
 			run(c, args)
 			return
 		}

@@ -11,7 +11,7 @@ import (
 // isHTTP reports whether a command is part of an HTTP request: its first line, or the header that
 // every browser sends next. A web page can make a browser send such a request to any address that
 // the browser reaches, with commands in its body; nothing of the body may be run.
-func isHTTP(name []byte) bool { return is(name, "POST") || is(name, "HOST:") }
+func isHTTP(name []byte) bool { return isWord(name, "POST") || isWord(name, "HOST:") }
 
 // httpLogEvery is how often such a request is worth a line of the log.
 const httpLogEvery = time.Minute

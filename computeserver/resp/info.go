@@ -24,8 +24,8 @@ func (c *conn) cmdInfo(args [][]byte) {
 	section := func(name string) (named bool) {
 		wanted = len(args) == 1
 		for _, a := range args[1:] {
-			named = named || is(a, strings.ToUpper(name))
-			wanted = wanted || named || is(a, "ALL") || is(a, "DEFAULT") || is(a, "EVERYTHING")
+			named = named || isWord(a, strings.ToUpper(name))
+			wanted = wanted || named || isWord(a, "ALL") || isWord(a, "DEFAULT") || isWord(a, "EVERYTHING")
 		}
 		if wanted {
 			fmt.Fprintf(&b, "# %s\r\n", name)

@@ -18,7 +18,7 @@ var typeNames = map[expiry.Type]string{expiry.String: "string", expiry.Hash: "ha
 
 // cmdType is TYPE.
 func (c *conn) cmdType(args [][]byte) {
-	o := c.look(rpcv1.Operation_LOOKUP, args[1])
+	o := c.inspect(rpcv1.Operation_LOOKUP, args[1])
 	if o == nil {
 		return
 	}
@@ -39,7 +39,7 @@ func (c *conn) cmdType(args [][]byte) {
 
 // typeOf is the type of a key that has no string; false if the failure has been replied.
 func (c *conn) typeOf(key []byte) (string, bool) {
-	switch o := c.look(rpcv1.Operation_HASH_READ, key); {
+	switch o := c.inspect(rpcv1.Operation_HASH_READ, key); {
 	case o == nil:
 		return "", false
 	case o.Code == rpcv1.Outcome_OK:
@@ -63,13 +63,13 @@ func readsPart(args [][]byte, _ *rpcv1.Operation, _ reply) (reply, error) {
 		return nil, errNotInteger
 	}
 	return func(_ *conn, b []byte, o *rpcv1.Outcome) []byte {
-		return redcon.AppendBulk(b, part(o.Value, start, end))
+		return redcon.AppendBulk(b, valuePart(o.Value, start, end))
 	}, nil
 }
 
-// part is what of a value lies from start to end, both inclusive. Negative ones count from the end
-// of the value.
-func part(value []byte, start, end int64) []byte {
+// valuePart is what of a value lies from start to end, both inclusive. Negative ones count from the
+// end of the value.
+func valuePart(value []byte, start, end int64) []byte {
 	n := int64(len(value))
 	if start < 0 && end < 0 && start > end {
 		return nil
@@ -86,10 +86,10 @@ func part(value []byte, start, end int64) []byte {
 	return value[start : end+1]
 }
 
-// look returns what a read of the key is answered, wherever it belongs; nil if the failure has been
-// replied. A lookup that finds a hash is WRONG_TYPE.
-func (c *conn) look(kind rpcv1.Operation_Kind, key []byte) (found *rpcv1.Outcome) {
-	n, err := c.many(kind, [][]byte{key}, 1, func(o *rpcv1.Outcome) error { found = o; return nil })
+// inspect returns what a read of the key is answered, wherever it belongs; nil if the failure has
+// been replied. A lookup that finds a hash is WRONG_TYPE.
+func (c *conn) inspect(kind rpcv1.Operation_Kind, key []byte) (found *rpcv1.Outcome) {
+	n, err := c.multiKey(kind, [][]byte{key}, 1, func(o *rpcv1.Outcome) error { found = o; return nil })
 	if err == nil && n.failed != nil {
 		err = n.failure("")
 	}
@@ -103,27 +103,27 @@ func (c *conn) look(kind rpcv1.Operation_Kind, key []byte) (found *rpcv1.Outcome
 // cmdObject is OBJECT. Nothing is known of when, and how often, a pair was asked for.
 func (c *conn) cmdObject(args [][]byte) {
 	sub := args[1]
-	asks := is(sub, "ENCODING") || is(sub, "FREQ") || is(sub, "IDLETIME") || is(sub, "REFCOUNT")
+	asks := isWord(sub, "ENCODING") || isWord(sub, "FREQ") || isWord(sub, "IDLETIME") || isWord(sub, "REFCOUNT")
 	if !asks || len(args) != 3 {
 		c.replyError(unknownSubcommand(sub, "ENCODING, FREQ, IDLETIME and REFCOUNT with a key"))
 		return
 	}
-	o := c.look(rpcv1.Operation_LOOKUP, args[2])
+	o := c.inspect(rpcv1.Operation_LOOKUP, args[2])
 	switch {
 	case o == nil:
 	case o.Code == rpcv1.Outcome_NOT_FOUND:
 		c.replyNull()
-	case is(sub, "ENCODING") && o.Code == rpcv1.Outcome_WRONG_TYPE:
+	case isWord(sub, "ENCODING") && o.Code == rpcv1.Outcome_WRONG_TYPE:
 		if of, ok := c.typeOf(args[2]); ok && of == typeNames[expiry.SortedSet] {
 			c.replyBulk([]byte("skiplist"))
 		} else if ok {
 			c.replyBulk([]byte("listpack"))
 		}
-	case is(sub, "ENCODING"):
+	case isWord(sub, "ENCODING"):
 		c.replyBulk([]byte(encoding(o.Value)))
-	case is(sub, "FREQ"):
+	case isWord(sub, "FREQ"):
 		c.replyError("ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.")
-	case is(sub, "IDLETIME"):
+	case isWord(sub, "IDLETIME"):
 		c.replyInt(0)
 	default:
 		c.replyInt(1)
@@ -146,7 +146,7 @@ func encoding(value []byte) string {
 
 // cmdMemory is MEMORY USAGE key [SAMPLES n].
 func (c *conn) cmdMemory(args [][]byte) {
-	if !is(args[1], "USAGE") || len(args) != 3 && (len(args) != 5 || !is(args[3], "SAMPLES")) {
+	if !isWord(args[1], "USAGE") || len(args) != 3 && (len(args) != 5 || !isWord(args[3], "SAMPLES")) {
 		c.replyError(unknownSubcommand(args[1], "USAGE key [SAMPLES n]"))
 		return
 	}
@@ -160,9 +160,9 @@ func (c *conn) cmdMemory(args [][]byte) {
 			return
 		}
 	}
-	o := c.look(rpcv1.Operation_LOOKUP, args[2])
+	o := c.inspect(rpcv1.Operation_LOOKUP, args[2])
 	if o != nil && o.Code == rpcv1.Outcome_WRONG_TYPE {
-		o = c.look(rpcv1.Operation_HASH_READ, args[2])
+		o = c.inspect(rpcv1.Operation_HASH_READ, args[2])
 	}
 	switch {
 	case o == nil:
@@ -189,7 +189,7 @@ func (c *conn) cmdMSetNX(args [][]byte) {
 		c.replyError("ERR wrong number of arguments for 'msetnx' command")
 		return
 	case pairs == 1:
-		n, err := c.many(rpcv1.Operation_INSERT, args[1:], 2, nil)
+		n, err := c.multiKey(rpcv1.Operation_INSERT, args[1:], 2, nil)
 		if err == nil && n.failed != nil {
 			err = n.failure("pairs were stored")
 		}

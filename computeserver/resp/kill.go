@@ -25,20 +25,20 @@ func (c *conn) clientKill(args [][]byte) {
 		}
 		value := string(rest[1])
 		switch {
-		case is(rest[0], "ID"):
+		case isWord(rest[0], "ID"):
 			id, err := strconv.ParseUint(value, 10, 63)
 			if err != nil || id == 0 {
 				c.replyError("ERR client-id should be greater than 0")
 				return
 			}
 			which.id = id
-		case is(rest[0], "ADDR"):
+		case isWord(rest[0], "ADDR"):
 			which.address = value
-		case is(rest[0], "LADDR"):
+		case isWord(rest[0], "LADDR"):
 			which.local = value
-		case is(rest[0], "USER"):
+		case isWord(rest[0], "USER"):
 			which.user = value
-		case is(rest[0], "TYPE"):
+		case isWord(rest[0], "TYPE"):
 			switch strings.ToLower(value) {
 			case "normal", "pubsub":
 				which.kind = strings.ToLower(value)
@@ -48,8 +48,8 @@ func (c *conn) clientKill(args [][]byte) {
 				c.replyError(fmt.Sprintf("ERR Unknown client type '%.64s'", value))
 				return
 			}
-		case is(rest[0], "SKIPME") && (is(rest[1], "YES") || is(rest[1], "NO")):
-			which.others = is(rest[1], "YES")
+		case isWord(rest[0], "SKIPME") && (isWord(rest[1], "YES") || isWord(rest[1], "NO")):
+			which.others = isWord(rest[1], "YES")
 		default:
 			c.replyError(errSyntax.Error())
 			return
@@ -72,7 +72,7 @@ func (c *conn) kill(which killed) (n int) {
 	for _, of := range c.s.connections() {
 		w := &of.who
 		switch {
-		case which.kind != "" && w.listens() != (which.kind == "pubsub"), which.none, !c.sees(of), which.others && of == c, which.id != 0 && which.id != of.id,
+		case which.kind != "" && w.listens() != (which.kind == "pubsub"), which.none, !c.maySee(of), which.others && of == c, which.id != 0 && which.id != of.id,
 			which.address != "" && which.address != w.address, which.local != "" && which.local != w.local, which.user != "" && which.user != text(&w.user):
 			continue
 		case of == c:

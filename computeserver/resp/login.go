@@ -30,8 +30,8 @@ const tooManyClients = "ERR max number of clients reached"
 
 var errTooMany = errors.New(tooManyClients)
 
-// enter begins a connection: in the lobby if there is a password. s.mu is held.
-func (c *conn) enter() {
+// enterLobby begins a connection: in the lobby if there is a password. s.mu is held.
+func (c *conn) enterLobby() {
 	s := c.s
 	var open bool
 	if c.login, open = s.users.Anyone(); open {
@@ -40,12 +40,12 @@ func (c *conn) enter() {
 		c.in = make([]byte, 0, respBuffer)
 		return
 	}
-	c.place = s.lobby.Enter(c.from, c.leave)
+	c.place = s.lobby.Enter(c.from, c.leaveLobby)
 	c.in = make([]byte, 0, anonymousBuffer)
 }
 
-// leave ends a connection that lost its place in the lobby.
-func (c *conn) leave() {
+// leaveLobby ends a connection that lost its place in the lobby.
+func (c *conn) leaveLobby() {
 	_ = c.nc.Close() // whatever it says, the connection is over
 	close(c.gone)
 }
@@ -92,7 +92,7 @@ func (s *Server) demote(c *conn) {
 	c.anonymous = 0
 	s.authed--
 	c.belong("")
-	c.place = s.lobby.Enter(c.from, c.leave)
+	c.place = s.lobby.Enter(c.from, c.leaveLobby)
 }
 
 // forgetLocked counts a connection no more.

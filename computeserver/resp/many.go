@@ -26,10 +26,10 @@ type several struct {
 	doubt  bool           // a change may have been made by one that failed
 }
 
-// many runs one operation for each key, wherever the keys belong, and calls visit with the
+// multiKey runs one operation for each key, wherever the keys belong, and calls visit with the
 // outcomes, in their order, until it returns an error. args are the keys; or with step 2, keys and
 // values. An error came before anything was done, or is that of visit.
-func (c *conn) many(kind rpcv1.Operation_Kind, args [][]byte, step int, visit func(o *rpcv1.Outcome) error) (several, error) {
+func (c *conn) multiKey(kind rpcv1.Operation_Kind, args [][]byte, step int, visit func(o *rpcv1.Outcome) error) (several, error) {
 	core := c.s.core
 	n := several{kind: kind, all: len(args) / step}
 	each := 0
@@ -70,7 +70,7 @@ func (c *conn) many(kind rpcv1.Operation_Kind, args [][]byte, step int, visit fu
 				op.Value = now[i*step+1]
 			}
 		}
-		for _, o := range core.Do(ops, false, c.left(kind.Traits().Changes), c.term) {
+		for _, o := range core.Do(ops, false, c.timeLeft(kind.Traits().Changes), c.term) {
 			c.noteWait(o.Code)
 			switch {
 			case o.Code == rpcv1.Outcome_OK, o.Code == rpcv1.Outcome_WRONG_TYPE && !kind.Traits().Changes:
@@ -142,7 +142,7 @@ func (c *conn) cmdExists(args [][]byte) {
 
 // countMany replies for how many keys the operation found something.
 func (c *conn) countMany(kind rpcv1.Operation_Kind, keys [][]byte) {
-	n, err := c.many(kind, keys, 1, nil)
+	n, err := c.multiKey(kind, keys, 1, nil)
 	if err == nil && n.failed != nil {
 		err = n.failure("keys were deleted")
 	}
@@ -156,7 +156,7 @@ func (c *conn) countMany(kind rpcv1.Operation_Kind, keys [][]byte) {
 func (c *conn) cmdMGet(args [][]byte) {
 	c.settle()
 	b := c.newBody()
-	n, err := c.many(rpcv1.Operation_LOOKUP, args[1:], 1, func(o *rpcv1.Outcome) error {
+	n, err := c.multiKey(rpcv1.Operation_LOOKUP, args[1:], 1, func(o *rpcv1.Outcome) error {
 		if err := b.add(len(o.Value)+16, "ask for fewer keys"); err != nil {
 			return err
 		}
@@ -182,7 +182,7 @@ func (c *conn) cmdMSet(args [][]byte) {
 		c.replyError("ERR wrong number of arguments for 'mset' command")
 		return
 	}
-	n, err := c.many(rpcv1.Operation_UPSERT, args[1:], 2, nil)
+	n, err := c.multiKey(rpcv1.Operation_UPSERT, args[1:], 2, nil)
 	if err == nil && n.failed != nil {
 		err = n.failure("pairs were stored")
 	}

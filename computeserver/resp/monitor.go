@@ -85,11 +85,11 @@ func unshown(k *command, args [][]byte) bool {
 	case "monitor", "config":
 		return true
 	case "slowlog", "latency":
-		return !is(args[1], "HELP")
+		return !isWord(args[1], "HELP")
 	case "acl":
-		return !is(args[1], "WHOAMI")
+		return !isWord(args[1], "WHOAMI")
 	case "client":
-		return is(args[1], "LIST") || is(args[1], "KILL") || is(args[1], "NO-EVICT")
+		return isWord(args[1], "LIST") || isWord(args[1], "KILL") || isWord(args[1], "NO-EVICT")
 	}
 	return false
 }
@@ -101,7 +101,7 @@ func secretsOf(k *command, args [][]byte) func(i int) bool {
 	case "auth":
 		return func(i int) bool { return i > 0 }
 	case "hello":
-		return func(i int) bool { return i > 1 && is(args[i-1], "AUTH") || i > 2 && is(args[i-2], "AUTH") }
+		return func(i int) bool { return i > 1 && isWord(args[i-1], "AUTH") || i > 2 && isWord(args[i-2], "AUTH") }
 	}
 	return nil
 }

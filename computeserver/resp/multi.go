@@ -121,7 +121,7 @@ func (c *conn) queue(k *command, args [][]byte) {
 		first := m.key
 		var split error
 		k.eachKey(args, func(key []byte) bool {
-			if split = c.together(first, key); split != nil {
+			if split = c.checkOneServer(first, key); split != nil {
 				return false
 			}
 			if keys++; first == nil {
@@ -150,10 +150,10 @@ func (c *conn) queue(k *command, args [][]byte) {
 	c.tally.Count(count.OK)
 }
 
-// together returns an error, as it is replied, if a key belongs to another server than the first
-// one of its transaction, or is another one where the design does not change several in one step.
-// No first one (nil) goes with any. While there is no map, EXEC finds out.
-func (c *conn) together(first, key []byte) error {
+// checkOneServer returns an error, as it is replied, if a key belongs to another server than the
+// first one of its transaction, or is another one where the design does not change several in one
+// step. No first one (nil) goes with any. While there is no map, EXEC finds out.
+func (c *conn) checkOneServer(first, key []byte) error {
 	own := c.s.core.View
 	m := own.Route()
 	switch {
@@ -173,7 +173,7 @@ func (c *conn) together(first, key []byte) error {
 func (c *conn) allTogether(k *command, args [][]byte) (err error) {
 	var first []byte
 	k.eachKey(args, func(key []byte) bool {
-		err = c.together(first, key)
+		err = c.checkOneServer(first, key)
 		first = key
 		return err == nil
 	})
@@ -201,7 +201,7 @@ func (c *conn) cmdWatch(args [][]byte) {
 	}
 	size, first := 0, c.multi.key
 	for _, key := range args[1:] {
-		if err := c.together(first, key); err != nil {
+		if err := c.checkOneServer(first, key); err != nil {
 			c.replyError(err.Error())
 			return
 		}
@@ -219,7 +219,7 @@ func (c *conn) cmdWatch(args [][]byte) {
 	for i, key := range keys {
 		ops[i] = &rpcv1.Operation{Kind: rpcv1.Operation_DIGEST, Key: key}
 	}
-	outcomes := c.s.core.Do(ops, false, c.left(false), c.term)
+	outcomes := c.s.core.Do(ops, false, c.timeLeft(false), c.term)
 	c.noteWaits(outcomes)
 	for _, o := range outcomes {
 		if err := engine.FailureOf(o); err != nil {

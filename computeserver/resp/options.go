@@ -42,12 +42,12 @@ func setOptions(args [][]byte, op *rpcv1.Operation, by reply) (reply, error) {
 	for rest := args[3:]; len(rest) > 0; rest = rest[1:] {
 		o := rest[0]
 		switch {
-		case is(o, "NX") && only(rpcv1.Operation_ABSENT), is(o, "XX") && only(rpcv1.Operation_PRESENT):
-		case len(rest) > 1 && (is(o, "IFEQ") && only(rpcv1.Operation_EQUAL) || is(o, "IFNE") && only(rpcv1.Operation_DIFFERENT)):
+		case isWord(o, "NX") && only(rpcv1.Operation_ABSENT), isWord(o, "XX") && only(rpcv1.Operation_PRESENT):
+		case len(rest) > 1 && (isWord(o, "IFEQ") && only(rpcv1.Operation_EQUAL) || isWord(o, "IFNE") && only(rpcv1.Operation_DIFFERENT)):
 			op.Operand, rest = rest[1], rest[1:]
-		case is(o, "KEEPTTL") && number == nil:
+		case isWord(o, "KEEPTTL") && number == nil:
 			expiry = rpcv1.Operation_KEEP
-		case is(o, "GET"):
+		case isWord(o, "GET"):
 			get = true
 		default:
 			if e, u := expiryOption(o); u != 0 && len(rest) > 1 && (expiry == rpcv1.Operation_NEVER || expiry == e && unit == u) {
@@ -96,9 +96,9 @@ func delOptions(args [][]byte, op *rpcv1.Operation, by reply) (reply, error) {
 		return by, nil
 	case len(args) != 4:
 		return nil, errors.New("ERR wrong number of arguments for 'delex' command")
-	case is(args[2], "IFEQ"):
+	case isWord(args[2], "IFEQ"):
 		op.Condition = rpcv1.Operation_EQUAL
-	case is(args[2], "IFNE"):
+	case isWord(args[2], "IFNE"):
 		op.Condition = rpcv1.Operation_DIFFERENT
 	default:
 		return nil, fmt.Errorf("ERR syntax error: DELEX with '%.64s'; IFEQ and IFNE are possible", args[2])

@@ -196,7 +196,7 @@ func (c *conn) leaveIfNone() {
 	}
 	c.account.force(holdSubscriptions, s.bytes)
 	if !s.listens() && !s.monitors {
-		s.part()
+		s.endSubscribing()
 	}
 }
 
@@ -271,7 +271,7 @@ func (c *conn) cmdPublish(args [][]byte) {
 		return
 	}
 	c.settle()
-	c.replyInt(int64(c.s.publish(&pubsub.Message{Channel: bytes.Clone(args[1]), Payload: bytes.Clone(args[2]), Sharded: is(args[0], "SPUBLISH")})))
+	c.replyInt(int64(c.s.publish(&pubsub.Message{Channel: bytes.Clone(args[1]), Payload: bytes.Clone(args[2]), Sharded: isWord(args[0], "SPUBLISH")})))
 }
 
 // checkChannel returns an error for a name that no channel has.
@@ -296,17 +296,17 @@ func (s *Server) publish(m *pubsub.Message) (receivers int) {
 // cmdPubSub is PUBSUB: of all servers of the index.
 func (c *conn) cmdPubSub(args [][]byte) {
 	sub := args[1]
-	sharded := is(sub, "SHARDCHANNELS") || is(sub, "SHARDNUMSUB")
+	sharded := isWord(sub, "SHARDCHANNELS") || isWord(sub, "SHARDNUMSUB")
 	switch {
-	case (is(sub, "CHANNELS") || is(sub, "SHARDCHANNELS")) && len(args) < 4:
+	case (isWord(sub, "CHANNELS") || isWord(sub, "SHARDCHANNELS")) && len(args) < 4:
 		ask := &rpcv1.ListSubscriptionsRequest{Sharded: sharded, List: true, Pattern: []byte("*")}
 		if len(args) == 3 {
 			ask.Pattern = bytes.Clone(args[2][:min(len(args[2]), 2*pubsub.MaxName)])
 		}
 		c.pubSubChannels(ask)
-	case is(sub, "NUMSUB") || is(sub, "SHARDNUMSUB"):
+	case isWord(sub, "NUMSUB") || isWord(sub, "SHARDNUMSUB"):
 		c.pubSubCount(&rpcv1.ListSubscriptionsRequest{Sharded: sharded, Channels: cloneAll(args[2:])})
-	case is(sub, "NUMPAT") && len(args) == 2:
+	case isWord(sub, "NUMPAT") && len(args) == 2:
 		n := uint64(0)
 		for _, of := range c.askSubscriptions(&rpcv1.ListSubscriptionsRequest{}) {
 			n += of.Patterns
@@ -344,7 +344,7 @@ func (c *conn) pubSubChannels(ask *rpcv1.ListSubscriptionsRequest) {
 	}
 	slices.SortFunc(names, bytes.Compare)
 	names = slices.CompactFunc(names, bytes.Equal)
-	if err := c.room(size); err != nil {
+	if err := c.reserve(size); err != nil {
 		c.fail(err)
 		return
 	}

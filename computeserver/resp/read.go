@@ -99,7 +99,7 @@ func (c *conn) limitRead(half bool) error {
 // replies so far are sent.
 func (c *conn) trim() {
 	rest := len(c.in) - c.begin
-	tight, keep := c.s.budget.tight(), respKeep
+	tight, keep := c.s.budget.isTight(), respKeep
 	if tight { // so those that are quiet keep half of the budget at most
 		keep = respBuffer
 	}

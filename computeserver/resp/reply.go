@@ -57,17 +57,17 @@ func (c *conn) runQuietly(p *pending) {
 // clientReply is CLIENT REPLY. OFF and SKIP have no reply themselves.
 func (c *conn) clientReply(how []byte) {
 	switch {
-	case is(how, "ON"):
+	case isWord(how, "ON"):
 		if c.replies == repliesOff {
 			c.replies = repliesOn
 			c.unmute()
 		}
 		c.replyOK()
 		return
-	case is(how, "OFF"):
+	case isWord(how, "OFF"):
 		c.mute()
 		c.replies = repliesOff
-	case is(how, "SKIP"):
+	case isWord(how, "SKIP"):
 		if c.replies != repliesOff {
 			c.replies = repliesSkipNext
 		}

@@ -52,7 +52,7 @@ func (c *conn) mayRun(k *command, args [][]byte) bool {
 	if k.single {
 		return user.May(k.is.Reads, k.is.Changes, args[1])
 	}
-	is, last := k.is, k.keys.until(len(args))
+	is, last := k.is, k.keys.lastKey(len(args))
 	for i := k.keys.first; k.kind.Known() && i <= last; i += k.keys.step {
 		if !user.May(is.Reads, is.Changes, args[i]) {
 			return false
@@ -87,7 +87,7 @@ func noPermission(k *command, user *users.User) string {
 
 // cmdACL is ACL WHOAMI. Users are changed in their Secret only.
 func (c *conn) cmdACL(args [][]byte) {
-	if !is(args[1], "WHOAMI") || len(args) != 2 {
+	if !isWord(args[1], "WHOAMI") || len(args) != 2 {
 		c.replyError(fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%.64s'. WHOAMI is possible; users are changed in the Secret that the index names.", args[1]))
 		return
 	}

@@ -18,10 +18,10 @@ func (c *conn) cmdRange(args [][]byte) {
 	r := engine.ScanRange{Start: args[1], End: args[2]}
 	for rest := args[3:]; len(rest) > 0; {
 		switch {
-		case is(rest[0], "REV"):
+		case isWord(rest[0], "REV"):
 			r.Reverse = true
 			rest = rest[1:]
-		case is(rest[0], "LIMIT") && len(rest) > 1:
+		case isWord(rest[0], "LIMIT") && len(rest) > 1:
 			n, err := strconv.ParseUint(string(rest[1]), 10, 63)
 			if err != nil {
 				c.replyError("ERR value is not an integer or out of range")
@@ -84,7 +84,7 @@ func (c *conn) collect(b body, r engine.ScanRange, keep func(key []byte, of expi
 }
 
 // patience is how long a scan waits for keys or a session.
-func (c *conn) patience() time.Duration { return max(c.left(false), time.Millisecond) }
+func (c *conn) patience() time.Duration { return max(c.timeLeft(false), time.Millisecond) }
 
 // Bounds of SCAN.
 const (
@@ -115,7 +115,7 @@ func readScan(args [][]byte, longest int) (o scanOptions, err error) {
 		switch {
 		case len(rest) == 1:
 			return o, errSyntax
-		case is(rest[0], "COUNT"):
+		case isWord(rest[0], "COUNT"):
 			n, err := strconv.ParseInt(string(rest[1]), 10, 64)
 			switch {
 			case err != nil:
@@ -124,9 +124,9 @@ func readScan(args [][]byte, longest int) (o scanOptions, err error) {
 				return o, errSyntax
 			}
 			o.count = min(uint64(n), scanCountMost)
-		case is(rest[0], "MATCH"):
+		case isWord(rest[0], "MATCH"):
 			o.pattern = newGlob(rest[1], longest)
-		case is(rest[0], "TYPE"):
+		case isWord(rest[0], "TYPE"):
 			o.typed = strings.ToLower(string(rest[1]))
 		default:
 			return o, errSyntax
@@ -182,7 +182,7 @@ func (c *conn) cmdScan(args [][]byte) {
 // error has been replied. A server that cannot be reached may know the cursor still, so the client
 // may try again; one that is not in the map is gone for good, as is what it remembered.
 func (c *conn) startOf(cursor uint64) ([]byte, bool) {
-	key, found := c.s.cursors.take(cursor)
+	key, found := c.s.cursors.find(cursor)
 	server := serverOf(cursor)
 	if m := c.s.core.View.Current(); !found && server != c.s.core.Self && c.s.ask != nil && m != nil {
 		if of, there := m.Server(server); there {
@@ -204,7 +204,7 @@ func (c *conn) startOf(cursor uint64) ([]byte, bool) {
 
 // Cursor is from which key on a scan goes on whose cursor this server gave; false if it does not
 // know the cursor.
-func (s *Server) Cursor(cursor uint64) (key []byte, found bool) { return s.cursors.take(cursor) }
+func (s *Server) Cursor(cursor uint64) (key []byte, found bool) { return s.cursors.find(cursor) }
 
 func (c *conn) cmdDBSize(_ [][]byte) {
 	c.settle()

@@ -87,11 +87,11 @@ func TestCursorsOfOthersStay(t *testing.T) {
 	for i := range 3 * cursorsEach {
 		ids = append(ids, all.put([]byte{byte(i)}, &fast))
 	}
-	if key, ok := all.take(theirs); !ok || string(key) != "slow" {
+	if key, ok := all.find(theirs); !ok || string(key) != "slow" {
 		t.Errorf("the cursor of the other connection is %q, %v", key, ok)
 	}
 	for i, id := range ids {
-		if key, ok := all.take(id); ok != (i >= 2*cursorsEach) || ok && key[0] != byte(i) {
+		if key, ok := all.find(id); ok != (i >= 2*cursorsEach) || ok && key[0] != byte(i) {
 			t.Errorf("cursor %d of %d is %q, %v", i, len(ids), key, ok)
 		}
 	}

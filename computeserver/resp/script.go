@@ -60,7 +60,7 @@ func (k *command) eachKey(args [][]byte, visit func(key []byte) bool) {
 		eachPaired(args, visit)
 		return
 	}
-	for i := k.keys.first; k.keys.step > 0 && i <= k.keys.until(len(args)); i += k.keys.step {
+	for i := k.keys.first; k.keys.step > 0 && i <= k.keys.lastKey(len(args)); i += k.keys.step {
 		if !visit(args[i]) {
 			return
 		}
@@ -191,7 +191,7 @@ func (c *conn) replyAlone(q *queuedCommand) {
 	reply, messages, err := c.s.core.RunWithoutKeys(q.alone, !q.k.is.Changes)
 	if err == nil {
 		c.publishAll(messages)
-		err = c.room(len(reply)) // a transaction may have a thousand of them
+		err = c.reserve(len(reply)) // a transaction may have a thousand of them
 	}
 	if err != nil {
 		c.refuseCommand(err)
@@ -204,13 +204,13 @@ func (c *conn) replyAlone(q *queuedCommand) {
 // cmdScript is SCRIPT.
 func (c *conn) cmdScript(args [][]byte) {
 	switch sub := args[1]; {
-	case is(sub, "LOAD") && len(args) == 3:
+	case isWord(sub, "LOAD") && len(args) == 3:
 		if err := c.compile(args[2]); err != nil {
 			c.refuseCommand(err)
 			return
 		}
 		c.replyBulk([]byte(script.Sum(args[2])))
-	case is(sub, "EXISTS") && len(args) > 2:
+	case isWord(sub, "EXISTS") && len(args) > 2:
 		c.out = redcon.AppendArray(c.out, len(args)-2)
 		for _, name := range args[2:] {
 			there := 0
@@ -220,14 +220,14 @@ func (c *conn) cmdScript(args [][]byte) {
 			c.out = append(strconv.AppendInt(append(c.out, ':'), int64(there), 10), "\r\n"...)
 		}
 		c.tally.Count(count.OK)
-	case is(sub, "FLUSH") && (len(args) == 2 || len(args) == 3 && (is(args[2], "ASYNC") || is(args[2], "SYNC"))):
+	case isWord(sub, "FLUSH") && (len(args) == 2 || len(args) == 3 && (isWord(args[2], "ASYNC") || isWord(args[2], "SYNC"))):
 		if user := c.login.User(); !changesAll(user) {
 			c.replyError(fmt.Sprintf("NOPERM User %s may not forget scripts, which others use, too: it needs the rights to read and to write every key", user.Name()))
 			return
 		}
 		c.s.core.ForgetScripts()
 		c.replyOK()
-	case is(sub, "KILL") && len(args) == 2:
+	case isWord(sub, "KILL") && len(args) == 2:
 		c.replyError("NOTBUSY No scripts in execution right now.")
 	default:
 		c.replyError(fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%.64s'. LOAD, EXISTS, FLUSH and KILL are possible.", sub))
@@ -282,7 +282,7 @@ func publishFor(host engine.ScriptHost, args [][]byte) error {
 	if err := checkChannel(args[1]); err != nil {
 		return err
 	}
-	return host.Publish(&rpcv1.PublishedMessage{Channel: bytes.Clone(args[1]), Payload: bytes.Clone(args[2]), Sharded: is(args[0], "SPUBLISH")})
+	return host.Publish(&rpcv1.PublishedMessage{Channel: bytes.Clone(args[1]), Payload: bytes.Clone(args[2]), Sharded: isWord(args[0], "SPUBLISH")})
 }
 
 // uncallable is why a script may not call a command with these arguments; empty if it may.
@@ -290,7 +290,7 @@ func uncallable(k *command, args [][]byte) string {
 	switch {
 	case k == nil:
 		return "ERR Unknown Redis command called from script"
-	case !k.takes(len(args)):
+	case !k.allowsArgs(len(args)):
 		return "ERR Wrong number of args calling Redis command from script"
 	case k.name == "time", k.name == "echo", k.name == "ping" && len(args) <= 2, k.needs == toPublish:
 		return ""

@@ -155,7 +155,7 @@ func (s *Server) admit(nc net.Conn) {
 	}
 	s.nextID++
 	c := &conn{s: s, nc: nc, from: nc.RemoteAddr(), id: s.nextID, term: term, account: account{of: &s.budget}, gone: make(chan struct{})}
-	c.enter()
+	c.enterLobby()
 	c.who.start(nc)
 	s.conns[c.id] = c
 	s.mu.Unlock()

@@ -106,12 +106,12 @@ func (c *conn) cmdHello(args [][]byte) {
 		}
 		for rest := args[2:]; len(rest) > 0; {
 			switch {
-			case is(rest[0], "AUTH") && len(rest) > 2:
+			case isWord(rest[0], "AUTH") && len(rest) > 2:
 				if !c.logIn(rest[1:3]) {
 					return
 				}
 				rest = rest[3:]
-			case is(rest[0], "SETNAME") && len(rest) > 1 && printable(rest[1]):
+			case isWord(rest[0], "SETNAME") && len(rest) > 1 && printable(rest[1]):
 				name = rest[1]
 				rest = rest[2:]
 			default:
@@ -127,7 +127,7 @@ func (c *conn) cmdHello(args [][]byte) {
 	if c.resp3 != resp3 {
 		c.settle() // replies of commands before this one are in the former protocol
 		if c.sub != nil {
-			c.sub.speak(resp3)
+			c.sub.setProtocol(resp3)
 		}
 	}
 	c.resp3 = resp3

@@ -20,8 +20,8 @@ type addition struct {
 	args    [][]byte // scores and members
 }
 
-// adds reports whether a command is of those that add members.
-func (k *command) adds() bool { return k != nil && (k == zaddCommand || k == zincrbyCommand) }
+// addsMembers reports whether a command is of those that add members.
+func (k *command) addsMembers() bool { return k != nil && (k == zaddCommand || k == zincrbyCommand) }
 
 // readAddition reads the arguments of k as Redis does.
 func readAddition(k *command, args [][]byte) (a addition, err error) {
@@ -32,17 +32,17 @@ func readAddition(k *command, args [][]byte) (a addition, err error) {
 options:
 	for ; at < len(args); at++ {
 		switch o := args[at]; {
-		case is(o, "NX"):
+		case isWord(o, "NX"):
 			r.Absent = true
-		case is(o, "XX"):
+		case isWord(o, "XX"):
 			r.Present = true
-		case is(o, "GT"):
+		case isWord(o, "GT"):
 			r.Greater = true
-		case is(o, "LT"):
+		case isWord(o, "LT"):
 			r.Less = true
-		case is(o, "CH"):
+		case isWord(o, "CH"):
 			a.changed = true
-		case is(o, "INCR"):
+		case isWord(o, "INCR"):
 			r.Add = true
 		default:
 			break options
@@ -91,8 +91,8 @@ type addRun struct {
 	ended []sortedset.Addition
 }
 
-// take adds a command to the run, for which the account has room.
-func (r *addRun) take(of *account, k *command, args [][]byte) error {
+// addCommand adds a command to the run, for which the account has room.
+func (r *addRun) addCommand(of *account, k *command, args [][]byte) error {
 	a, err := readAddition(k, args)
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ func (c *conn) addMembers(k *command, args [][]byte) {
 func (c *conn) runAdditions(run *addRun, at int, k *command, args [][]byte) bool {
 	*run = addRun{first: at}
 	defer c.account.force(holdMany, 0)
-	switch err := run.take(&c.account, k, args); {
+	switch err := run.addCommand(&c.account, k, args); {
 	case err == errBudget:
 		c.fail(err)
 		return false
@@ -157,7 +157,7 @@ func (c *conn) runAdditions(run *addRun, at int, k *command, args [][]byte) bool
 	if w := c.window; w != nil && c.multi.watched == nil {
 		for i := range w.behind {
 			p := &w.behind[i]
-			if !p.k.adds() || !p.k.takes(len(p.args)) || len(p.args) > respArgs || !bytes.Equal(p.args[1], args[1]) || !c.mayRun(p.k, p.args) || run.take(&c.account, p.k, p.args) != nil {
+			if !p.k.addsMembers() || !p.k.allowsArgs(len(p.args)) || len(p.args) > respArgs || !bytes.Equal(p.args[1], args[1]) || !c.mayRun(p.k, p.args) || run.addCommand(&c.account, p.k, p.args) != nil {
 				break
 			}
 		}

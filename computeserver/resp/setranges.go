@@ -66,9 +66,9 @@ func (r *setRange) read(args [][]byte, longest int) error {
 	r.most = -1
 	for rest := args[4:]; len(rest) > 0; rest = rest[1:] {
 		switch o := rest[0]; {
-		case is(o, "WITHSCORES"):
+		case isWord(o, "WITHSCORES"):
 			r.scores = true
-		case is(o, "LIMIT") && len(rest) > 2:
+		case isWord(o, "LIMIT") && len(rest) > 2:
 			var ok, also bool
 			r.offset, ok = engine.ParseInteger(rest[1])
 			r.most, also = engine.ParseInteger(rest[2])
@@ -76,11 +76,11 @@ func (r *setRange) read(args [][]byte, longest int) error {
 				return errNotInteger
 			}
 			rest = rest[2:]
-		case is(o, "REV") && r.turns:
+		case isWord(o, "REV") && r.turns:
 			r.reverse, r.turns = true, false
-		case is(o, "BYLEX") && r.by == byAny:
+		case isWord(o, "BYLEX") && r.by == byAny:
 			r.by = byMember
-		case is(o, "BYSCORE") && r.by == byAny:
+		case isWord(o, "BYSCORE") && r.by == byAny:
 			r.by = byScore
 		default:
 			return errSyntax

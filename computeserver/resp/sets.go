@@ -19,7 +19,7 @@ import (
 // sets are the sets for one command; nil if the failure has been replied.
 func (c *conn) sets(key []byte, changes bool) *sortedset.Sets {
 	c.settle()
-	s, err := c.s.core.Sets(key, changes, c.left(changes), c.term)
+	s, err := c.s.core.Sets(key, changes, c.timeLeft(changes), c.term)
 	if err != nil {
 		c.fail(err)
 		return nil
@@ -119,7 +119,7 @@ func (c *conn) cmdZRank(args [][]byte)    { c.rank(args, false) }
 func (c *conn) cmdZRevRank(args [][]byte) { c.rank(args, true) }
 
 func (c *conn) rank(args [][]byte, reverse bool) {
-	withScore := len(args) == 4 && is(args[3], "WITHSCORE")
+	withScore := len(args) == 4 && isWord(args[3], "WITHSCORE")
 	if len(args) > 3 && !withScore {
 		c.replyError(errSyntax.Error())
 		return
@@ -178,7 +178,7 @@ func (c *conn) pop(args [][]byte, reverse bool) {
 	err := c.account.set(holdMany, int(wanted)*each)
 	defer c.account.force(holdMany, 0)
 	if err == nil {
-		err = c.room(int(wanted)*each + 2*headRoom)
+		err = c.reserve(int(wanted)*each + 2*headRoom)
 	}
 	if err != nil {
 		c.fail(err)

@@ -136,9 +136,9 @@ func shownCommand(b []byte) (shown []string) {
 	}
 	secret := len(args)
 	switch {
-	case is(args[0], "AUTH"):
+	case isWord(args[0], "AUTH"):
 		secret = 1
-	case is(args[0], "HELLO"):
+	case isWord(args[0], "HELLO"):
 		secret = min(2, len(args))
 	}
 	for i, a := range args {
@@ -159,7 +159,7 @@ func shownCommand(b []byte) (shown []string) {
 // cmdSlowLog is SLOWLOG.
 func (c *conn) cmdSlowLog(args [][]byte) {
 	switch sub := args[1]; {
-	case is(sub, "GET") && len(args) <= 3:
+	case isWord(sub, "GET") && len(args) <= 3:
 		n := int64(10)
 		if len(args) == 3 {
 			asked, ok := engine.ParseInteger(args[2])
@@ -173,9 +173,9 @@ func (c *conn) cmdSlowLog(args [][]byte) {
 			}
 		}
 		c.slowEntries(c.s.slow.latest(int(min(n, slowEntries))))
-	case is(sub, "LEN") && len(args) == 2:
+	case isWord(sub, "LEN") && len(args) == 2:
 		c.replyInt(int64(len(c.s.slow.latest(-1))))
-	case is(sub, "RESET") && len(args) == 2:
+	case isWord(sub, "RESET") && len(args) == 2:
 		c.s.slow.reset()
 		c.replyOK()
 	default:
@@ -184,7 +184,7 @@ func (c *conn) cmdSlowLog(args [][]byte) {
 }
 
 func (c *conn) slowEntries(all []slowEntry) {
-	if err := c.room(len(all) * slowArgs * (slowArgBytes + 64)); err != nil {
+	if err := c.reserve(len(all) * slowArgs * (slowArgBytes + 64)); err != nil {
 		c.fail(err)
 		return
 	}
@@ -206,12 +206,12 @@ func (c *conn) slowEntries(all []slowEntry) {
 // cmdLatency is LATENCY, as of a Redis that watches no events, which is its default.
 func (c *conn) cmdLatency(args [][]byte) {
 	switch sub := args[1]; {
-	case is(sub, "LATEST") && len(args) == 2, is(sub, "HISTORY") && len(args) == 3:
+	case isWord(sub, "LATEST") && len(args) == 2, isWord(sub, "HISTORY") && len(args) == 3:
 		c.out = redcon.AppendArray(c.out, 0)
 		c.tally.Count(count.OK)
-	case is(sub, "RESET"):
+	case isWord(sub, "RESET"):
 		c.replyInt(0)
-	case is(sub, "DOCTOR") && len(args) == 2:
+	case isWord(sub, "DOCTOR") && len(args) == 2:
 		c.replyBulk([]byte("Events are not watched. SLOWLOG GET shows the slowest pipelines of this server, and its metrics have the times of all requests (dmindex_compute_request_seconds).\n"))
 	default:
 		c.replyError(unknownSubcommand(sub, "DOCTOR, HISTORY, LATEST, RESET"))

@@ -154,7 +154,7 @@ func (s *subscriber) push() {
 		}
 		s.turn.Lock()
 		err := s.write(s.begin())
-		s.sent()
+		s.noteSent()
 		s.turn.Unlock()
 		if err != nil {
 			s.c.abandon()
@@ -176,8 +176,8 @@ func (s *subscriber) begin() []byte {
 	return b
 }
 
-// sent notes that what begin gave is sent.
-func (s *subscriber) sent() {
+// noteSent notes that what begin gave is sent.
+func (s *subscriber) noteSent() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.sending = 0
@@ -301,17 +301,18 @@ func (s *subscriber) endLocked() {
 	}
 }
 
-// part ends what the connection has while it has subscriptions, or monitors. It does not any more,
-// and has the turn.
-func (s *subscriber) part() {
+// endSubscribing ends what the connection has while it has subscriptions, or monitors. It does not
+// any more, and has the turn.
+func (s *subscriber) endSubscribing() {
 	s.end()
 	close(s.done)
 	s.turn.Unlock()
 	s.c.sub = nil
 }
 
-// speak sets the protocol of messages from now on; those before stand before what is said next.
-func (s *subscriber) speak(resp3 bool) {
+// setProtocol sets the protocol of messages from now on; those before stand before what is said
+// next.
+func (s *subscriber) setProtocol(resp3 bool) {
 	s.mu.Lock()
 	s.mu.resp3 = resp3
 	b := s.takeLocked()

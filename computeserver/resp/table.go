@@ -60,8 +60,8 @@ type command struct {
 // from the end. With step 0 none is.
 type keysAt struct{ first, last, step int }
 
-// until is the last argument that is a key, of a command with so many arguments.
-func (k keysAt) until(args int) int {
+// lastKey is the last argument that is a key, of a command with so many arguments.
+func (k keysAt) lastKey(args int) int {
 	if k.last < 0 {
 		return args + k.last
 	}
@@ -84,15 +84,15 @@ var (
 	subKey   = keysAt{2, 2, 1}
 )
 
-// takes reports whether the command may have so many arguments, its name included.
-func (k *command) takes(args int) bool {
+// allowsArgs reports whether the command may have so many arguments, its name included.
+func (k *command) allowsArgs(args int) bool {
 	return args == k.arity || k.arity < 0 && args >= -k.arity
 }
 
-// alone reports whether the command with so many arguments, its name included, is one operation on
-// the key that is its first argument.
-func (k *command) alone(args int) bool {
-	return k.reply != nil && (k.single || args == 2) && k.takes(args)
+// isOneOperation reports whether the command with so many arguments, its name included, is one
+// operation on the key that is its first argument.
+func (k *command) isOneOperation(args int) bool {
+	return k.reply != nil && (k.single || args == 2) && k.allowsArgs(args)
 }
 
 // commands by name in upper case. The table is filled once and not changed.
@@ -337,7 +337,7 @@ func init() {
 		k.single, k.is = k.keys == oneKey, k.kind.Traits()
 		k.data = k.data || k.kind.Known()
 		if k.subs {
-			k.run = helps(&k, k.run)
+			k.run = withHelp(&k, k.run)
 		}
 		CommandNames = append(CommandNames, k.name)
 		commands[strings.ToUpper(k.name)] = &k

@@ -14,15 +14,15 @@ const invalidateAll = ">2\r\n$10\r\ninvalidate\r\n_\r\n"
 
 // clientTracking is CLIENT TRACKING.
 func (c *conn) clientTracking(args [][]byte) {
-	on := is(args[0], "ON")
-	if !on && !is(args[0], "OFF") {
+	on := isWord(args[0], "ON")
+	if !on && !isWord(args[0], "OFF") {
 		c.replyError(errSyntax.Error())
 		return
 	}
 	for _, option := range args[1:] {
 		switch {
-		case is(option, "OPTIN"), is(option, "OPTOUT"), is(option, "NOLOOP"):
-		case is(option, "BCAST"), is(option, "REDIRECT"), is(option, "PREFIX"):
+		case isWord(option, "OPTIN"), isWord(option, "OPTOUT"), isWord(option, "NOLOOP"):
+		case isWord(option, "BCAST"), isWord(option, "REDIRECT"), isWord(option, "PREFIX"):
 			c.replyError("ERR CLIENT TRACKING with BCAST, PREFIX or REDIRECT is not possible: a server is not told what others change")
 			return
 		default:

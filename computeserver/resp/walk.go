@@ -65,7 +65,7 @@ func (w *walk) step(count uint64) error {
 		if len(beyond) > 0 && (len(end) == 0 || bytes.Compare(end, beyond) > 0) {
 			end = beyond
 		}
-		return from, end, more && !pattern.none() && (len(end) == 0 || bytes.Compare(from, end) < 0)
+		return from, end, more && !pattern.matchesNone() && (len(end) == 0 || bytes.Compare(from, end) < 0)
 	}
 	from, end, more := next()
 	for more && !over {

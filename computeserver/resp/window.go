@@ -194,7 +194,7 @@ func (c *conn) lookAhead(commands []pending, at int) {
 	}
 	k := commands[at].k
 	switch {
-	case k == nil || k.is.Changes && w.prepared || !k.alone(len(commands[at].args)):
+	case k == nil || k.is.Changes && w.prepared || !k.isOneOperation(len(commands[at].args)):
 	case !k.is.Changes && !k.is.Looks: // it reads for itself
 	case !k.is.Changes:
 		upTo := at + 1
@@ -203,7 +203,7 @@ func (c *conn) lookAhead(commands []pending, at int) {
 		}
 		if upTo-at > 1 {
 			if s := c.keysAhead(commands[:upTo], at); s != nil {
-				c.broke(s.LookupBatch(w.keys[:w.n], w.visit))
+				c.returnBroken(s.LookupBatch(w.keys[:w.n], w.visit))
 			}
 		}
 		w.upTo = upTo
@@ -213,7 +213,7 @@ func (c *conn) lookAhead(commands []pending, at int) {
 			return
 		}
 		if s := c.keysAhead(commands, at); s != nil {
-			c.broke(s.Prepare(w.keys[:w.n], w.put[:w.n]))
+			c.returnBroken(s.Prepare(w.keys[:w.n], w.put[:w.n]))
 		}
 	}
 }
@@ -221,7 +221,7 @@ func (c *conn) lookAhead(commands []pending, at int) {
 // changesFrom is how many commands change one key.
 func changesFrom(commands []pending) (n int) {
 	for i := range commands {
-		if p := &commands[i]; p.k != nil && p.k.alone(len(p.args)) && p.k.is.Changes {
+		if p := &commands[i]; p.k != nil && p.k.isOneOperation(len(p.args)) && p.k.is.Changes {
 			n++
 		}
 	}
@@ -239,7 +239,7 @@ func (c *conn) keysAhead(commands []pending, at int) *engine.Session {
 	before, changes := c.session, commands[at].k.is.Changes
 	for i := at; i < len(commands); i++ {
 		p := &commands[i]
-		if p.k == nil || !p.k.alone(len(p.args)) || p.k.is.Changes != changes || !c.mayRun(p.k, p.args) {
+		if p.k == nil || !p.k.isOneOperation(len(p.args)) || p.k.is.Changes != changes || !c.mayRun(p.k, p.args) {
 			continue
 		}
 		key := p.args[1]
@@ -263,8 +263,8 @@ func (c *conn) keysAhead(commands []pending, at int) *engine.Session {
 	return c.session
 }
 
-// broke returns a session that died while it looked ahead.
-func (c *conn) broke(err error) {
+// returnBroken returns a session that died while it looked ahead.
+func (c *conn) returnBroken(err error) {
 	if engine.Kills(err) {
 		c.noteError(err)
 	}

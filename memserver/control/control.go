@@ -223,7 +223,7 @@ func (c *Client) ready(server uint16, limit time.Duration) error {
 		if err != nil {
 			return err
 		}
-		if err := c.server(server).same(reply.Incarnation, t); err != nil {
+		if err := c.server(server).checkContent(reply.Incarnation, t); err != nil {
 			return err
 		}
 		if !slices.ContainsFunc(reply.Indexes, func(i *rpcv1.IndexUse) bool { return i.Index == c.config.Index }) {
@@ -297,7 +297,7 @@ func (c *Client) Connect(server uint16, client uint32, limit time.Duration) (gra
 		if err != nil {
 			return fenced(err)
 		}
-		if err := s.same(reply.Incarnation, t); err != nil {
+		if err := s.checkContent(reply.Incarnation, t); err != nil {
 			return err
 		}
 		if reply.Tls != s.TLS {
@@ -359,7 +359,7 @@ func (c *Client) AllocateChunk(server uint16, client uint32, nodeBytes int, adop
 			Index: c.config.Index, Client: client, NodeBytes: uint32(nodeBytes), Adopt: adopt,
 		})
 		offset = reply.GetOffset()
-		return fenced(full(err))
+		return fenced(allocateError(err))
 	})
 	return offset, err
 }

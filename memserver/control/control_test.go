@@ -45,7 +45,7 @@ func TestErrors(t *testing.T) {
 	f(codes.DeadlineExceeded, verbs.ErrTimeout)
 	f(codes.Aborted, ErrStale)
 	f(codes.Canceled, verbs.ErrClosed)
-	if err := errorOf(full(status.Error(codes.ResourceExhausted, "quota"))); !errors.Is(err, pool.ErrPoolFull) {
+	if err := errorOf(allocateError(status.Error(codes.ResourceExhausted, "quota"))); !errors.Is(err, pool.ErrPoolFull) {
 		t.Error(err)
 	}
 	if err := errorOf(status.Error(codes.ResourceExhausted, "tokens")); errors.Is(err, pool.ErrPoolFull) {

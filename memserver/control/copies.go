@@ -28,7 +28,7 @@ import (
 //
 // One copy at a time is called: that is a turn. All copies are asked which view they are in, side
 // by side, as long as the client is open (follow). When a view is heard whose primary is in another
-// pod, a new turn begins (hear):
+// pod, a new turn begins (takeView):
 //
 //  1. All calls go to that copy from now on.
 //  2. Calls to the one before end. It might answer them late, or never.
@@ -42,7 +42,7 @@ import (
 // to whichever pod has its IP address by now, until the name is looked up again. So the address
 // that the view names is called if it answers. Where the primary does not answer at the address
 // that is called, and a copy at another one serves in the same view, a new turn begins there
-// (reach).
+// (findPrimary).
 //
 // # Why that is safe
 //
@@ -55,7 +55,7 @@ import (
 //
 // That a server lost its memory ends a compute server for good. A copy that was replaced has an
 // empty memory, with an incarnation of its own. It does not serve it. Still, where there are
-// several copies, or were, only the copy that the highest view names is believed (same).
+// several copies, or were, only the copy that the highest view names is believed (checkContent).
 //
 // A copy that invents a high number keeps this process from hearing of later views until it starts
 // anew. Who can do that has the certificate of a memory server, and the memory with it.
@@ -166,9 +166,9 @@ func (s *serverConn) find(address string) *copyConn {
 	return nil
 }
 
-// keep makes exactly the copies known that were given or that the view told of, and keeps the one
-// that is called. s.mu is held.
-func (s *serverConn) keep() {
+// setCopies makes exactly the copies known that were given or that the view told of, and keeps the
+// one that is called. s.mu is held.
+func (s *serverConn) setCopies() {
 	if s.all.ctx.Err() != nil { // closed, as all that was known then
 		return
 	}
@@ -203,8 +203,8 @@ func (s *serverConn) begin(at *copyConn) (left []*watcher) {
 	return left
 }
 
-// leave tells who holds a grant of an earlier turn.
-func (s *serverConn) leave(left []*watcher) {
+// tellWatchers tells who holds a grant of an earlier turn.
+func (s *serverConn) tellWatchers(left []*watcher) {
 	for _, w := range left {
 		w.moved(fmt.Errorf("memory server %d: another copy of it answers now", s.ID))
 	}
@@ -221,18 +221,19 @@ func (s *serverConn) close() error {
 	return errors.Join(errs...)
 }
 
-// give says which addresses the copies have, the primary's first, as the index's configuration or
-// its home has them by now. A client that was away while its server moved finds it by that.
-func (s *serverConn) give(addresses []string) {
+// setAddresses says which addresses the copies have, the primary's first, as the index's
+// configuration or its home has them by now. A client that was away while its server moved finds it
+// by that.
+func (s *serverConn) setAddresses(addresses []string) {
 	var left []*watcher
-	defer func() { s.leave(left) }() // behind s.mu
+	defer func() { s.tellWatchers(left) }() // behind s.mu
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if addresses = addresses[:min(len(addresses), maxCopies)]; slices.Equal(addresses, s.given) {
 		return
 	}
 	s.given = addresses
-	s.keep()
+	s.setCopies()
 	if s.view == 0 && s.turn != nil && !slices.Contains(addresses, s.turn.at.address) {
 		if first := s.find(addresses[0]); first != nil { // as if the server had no copies
 			left = s.begin(first)
@@ -246,7 +247,7 @@ func (s *serverConn) give(addresses []string) {
 func (s *serverConn) called(ctx context.Context) *turn {
 	s.mu.Lock()
 	t := s.turn
-	s.ask()
+	s.startAsking()
 	s.mu.Unlock()
 	if t != nil {
 		return t
@@ -273,10 +274,10 @@ func (s *serverConn) called(ctx context.Context) *turn {
 	}
 }
 
-// reach calls the primary at another address where it answers, if it does not at the one that is
-// called. It reports whether that is so, and returns who holds a grant of the turn before. s.mu is
-// held.
-func (s *serverConn) reach() (left []*watcher, other bool) {
+// findPrimary calls the primary at another address where it answers, if it does not at the one that
+// is called. It reports whether that is so, and returns who holds a grant of the turn before. s.mu
+// is held.
+func (s *serverConn) findPrimary() (left []*watcher, other bool) {
 	if s.best == nil || !s.best.failed {
 		return nil, false
 	}
@@ -299,10 +300,10 @@ func (s *serverConn) unreached(t *turn) {
 	other := false
 	if s.turn == t && s.best == t.at {
 		t.at.failed = true
-		left, other = s.reach()
+		left, other = s.findPrimary()
 	}
 	s.mu.Unlock()
-	if s.leave(left); other {
+	if s.tellWatchers(left); other {
 		s.all.tellNews()
 	}
 }
@@ -318,8 +319,8 @@ func (s *serverConn) first() *copyConn {
 	return s.copies[0]
 }
 
-// same reports whether a server has the content that the index knows.
-func (s *serverConn) same(incarnation uint64, t *turn) error {
+// checkContent reports whether a server has the content that the index knows.
+func (s *serverConn) checkContent(incarnation uint64, t *turn) error {
 	if s.Incarnation == 0 || s.Incarnation == incarnation {
 		return nil
 	}
@@ -346,7 +347,7 @@ func (c *Client) Follow(server uint16, number uint64, moved func(error)) (stop f
 	}
 	s.mu.Unlock()
 	if late {
-		s.leave([]*watcher{w})
+		s.tellWatchers([]*watcher{w})
 	}
 	return func() {
 		s.mu.Lock()
@@ -366,7 +367,7 @@ func (c *Client) OnNews(f func()) {
 // Give says which addresses a server has, the primary's first, as its configuration has them now.
 func (c *Client) Give(server uint16, addresses []string) {
 	if s := c.server(server); s != nil && len(addresses) > 0 {
-		s.give(addresses)
+		s.setAddresses(addresses)
 	}
 }
 

@@ -20,9 +20,9 @@ var dialBackoff = backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1
 // ErrStale is returned when the partition map has another generation than was expected.
 var ErrStale = errors.New("partition map has another generation")
 
-// full is the error of AllocateChunk as pool.Control promises it: a quota that is used up, nothing
-// to adopt and a server that drains all mean that there is no chunk here.
-func full(err error) error {
+// allocateError is the error of AllocateChunk as pool.Control promises it: a quota that is used up,
+// nothing to adopt and a server that drains all mean that there is no chunk here.
+func allocateError(err error) error {
 	if code := status.Code(err); code == codes.ResourceExhausted || code == codes.FailedPrecondition {
 		return fmt.Errorf("%w: %s", pool.ErrPoolFull, status.Convert(err).Message())
 	}

@@ -25,9 +25,9 @@ const (
 	pauseOlder = time.Minute
 )
 
-// ask lets the copies be asked for their views from now on. Over other providers than tcp no server
-// has copies. s.mu is held.
-func (s *serverConn) ask() {
+// startAsking lets the copies be asked for their views from now on. Over other providers than tcp
+// no server has copies. s.mu is held.
+func (s *serverConn) startAsking() {
 	if s.asks || s.Provider != "tcp" && len(s.copies) == 1 || s.all.ctx.Err() != nil {
 		return
 	}
@@ -55,7 +55,7 @@ func (s *serverConn) follow(k *copyConn) {
 			least = pauseOlder
 		case err != nil:
 			pause = min(2*pause, pauseMost)
-		case number > known && s.hear(k, reply):
+		case number > known && s.takeView(k, reply):
 			known, pause, least = number, pauseLeast, pauseLeast
 		case number > known: // its primary is about to serve
 			pause = min(2*pause, pauseOpens)
@@ -72,10 +72,10 @@ func (s *serverConn) follow(k *copyConn) {
 		if reply.GetServes() {
 			k.servesIn = reply.GetView().GetNumber()
 		}
-		left, other := s.reach()
-		s.tell()
+		left, other := s.findPrimary()
+		s.wakeWaiters()
 		s.mu.Unlock()
-		if s.leave(left); other {
+		if s.tellWatchers(left); other {
 			s.all.tellNews()
 		}
 		if least > 0 {
@@ -90,15 +90,15 @@ func (s *serverConn) follow(k *copyConn) {
 	}
 }
 
-// tell wakes who waits for what copies say. s.mu is held.
-func (s *serverConn) tell() {
+// wakeWaiters wakes who waits for what copies say. s.mu is held.
+func (s *serverConn) wakeWaiters() {
 	close(s.heard)
 	s.heard = make(chan struct{})
 }
 
-// hear takes the view that a copy is in, and reports whether it is of use already. It is not while
-// nobody is known to serve in it: the copy that opens says its view before it serves.
-func (s *serverConn) hear(k *copyConn, reply *rpcv1.AwaitViewReply) bool {
+// takeView takes the view that a copy is in, and reports whether it is of use already. It is not
+// while nobody is known to serve in it: the copy that opens says its view before it serves.
+func (s *serverConn) takeView(k *copyConn, reply *rpcv1.AwaitViewReply) bool {
 	view := reply.View
 	var primary string
 	var named []string
@@ -126,14 +126,14 @@ func (s *serverConn) hear(k *copyConn, reply *rpcv1.AwaitViewReply) bool {
 	}
 	another := s.pod != "" && s.pod != view.GetPrimary().GetPod()
 	s.view, s.pod, s.named = view.Number, view.GetPrimary().GetPod(), append([]string{primary}, named...)
-	s.keep()
+	s.setCopies()
 	s.best = s.find(primary)
 	var left []*watcher
 	if s.best != nil && s.turn != nil && (another || s.turn.at != s.best) {
 		left = s.begin(s.best)
 	}
 	s.mu.Unlock()
-	s.leave(left)
+	s.tellWatchers(left)
 	s.all.tellNews()
 	return true
 }

@@ -32,7 +32,7 @@ func (c *Client) Joined(client uint32, limit time.Duration) (list pool.JoinedLis
 		var errs []error
 		for _, s := range reply.Servers {
 			j := pool.JoinedServer{ID: uint16(s.Id), State: pool.JoinState(s.State)}
-			errs = append(errs, c.meet(Server{ID: j.ID, Control: s.Control, Copies: s.Copies, Incarnation: s.Incarnation, Provider: s.Provider}))
+			errs = append(errs, c.addJoined(Server{ID: j.ID, Control: s.Control, Copies: s.Copies, Incarnation: s.Incarnation, Provider: s.Provider}))
 			list.Servers = append(list.Servers, j)
 		}
 		return errors.Join(errs...)
@@ -40,8 +40,8 @@ func (c *Client) Joined(client uint32, limit time.Duration) (list pool.JoinedLis
 	return list, err
 }
 
-// meet makes a server known that joined the index.
-func (c *Client) meet(s Server) error {
+// addJoined makes a server known that joined the index.
+func (c *Client) addJoined(s Server) error {
 	if s.ID == 0 || s.ID > pool.MaxServer {
 		return fmt.Errorf("memory server id %d of a server that joined is not within 1 to %d", s.ID, pool.MaxServer)
 	}
@@ -49,19 +49,19 @@ func (c *Client) meet(s Server) error {
 	if s.TLS = home.TLS; s.Provider == "" {
 		s.Provider = home.Provider
 	}
-	known, err := c.know(s)
+	known, err := c.knownServer(s)
 	switch {
 	case err != nil:
 		return err
 	case known.Incarnation != s.Incarnation && known.Incarnation != 0:
 		return fmt.Errorf("memory server %d at %s has incarnation %#x, but %s with %#x joined under its id", s.ID, known.Control, known.Incarnation, s.Control, s.Incarnation)
 	}
-	known.give(addressesOf(&s))
+	known.setAddresses(addressesOf(&s))
 	return nil
 }
 
-// know makes a server that joined known, unless it is.
-func (c *Client) know(s Server) (*serverConn, error) {
+// knownServer makes a server that joined known, unless it is.
+func (c *Client) knownServer(s Server) (*serverConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.conns[s.ID]; known != nil {

@@ -138,7 +138,7 @@ const lastGeneration = 1<<16 - 1
 // oneMore reports whether an index may have one more client that is not fenced. Errors:
 // ErrExhausted.
 func (p *place) oneMore() error {
-	if live := p.live(); live >= MaxLive {
+	if live := p.liveClients(); live >= MaxLive {
 		return fmt.Errorf("%w: index %s has %d clients that are not fenced, which is the most; end those that are of no use, or fence them",
 			ErrExhausted, p.identity, live)
 	}
@@ -266,9 +266,9 @@ func (s *clientSet) has(id uint16) bool { return s[id/64]>>(id%64)&1 == 1 }
 
 func (s *clientSet) add(id uint16) { s[id/64] |= 1 << (id % 64) }
 
-// dead adds the clients to s whose chunks may be adopted: those whose fence is complete, and
-// NoClient, for those that are forgotten.
-func (p *place) dead(s *clientSet) {
+// addAdoptable adds the clients to s whose chunks may be adopted: those whose fence is complete,
+// and NoClient, for those that are forgotten.
+func (p *place) addAdoptable(s *clientSet) {
 	s.add(NoClient)
 	for _, c := range p.clients {
 		if c.state == clientFenced {
@@ -332,7 +332,7 @@ func (p *place) isRefused(number uint32) bool {
 	return s != unknown && s != live
 }
 
-func (p *place) live() int { return p.alive }
+func (p *place) liveClients() int { return p.alive }
 
 func fenced(identity string, number uint32) error {
 	return fmt.Errorf("%w: %d of index %s; register anew", ErrFenced, number, identity)

@@ -249,7 +249,7 @@ func (r *reader) ledger() *Ledger {
 	l.draining = r.upTo(1, "draining") == 1
 	l.lease = r.upTo(MaxLease, "lease")
 	for i := range l.places {
-		r.place(&l.places[i])
+		r.readPlace(&l.places[i])
 	}
 	for at := uint32(1); at <= shape.Chunks && r.failed == ""; {
 		n := r.upTo(uint64(shape.Chunks-at+1), "run of chunks")
@@ -277,7 +277,7 @@ func (r *reader) ledger() *Ledger {
 	return l
 }
 
-func (r *reader) place(p *place) {
+func (r *reader) readPlace(p *place) {
 	p.state = placeState(r.upTo(uint64(placeDirty), "state of a slot"))
 	if p.state == placeFree {
 		return
@@ -305,10 +305,10 @@ func (r *reader) place(p *place) {
 func (r *reader) holdings(p *place) {
 	for range r.upTo(MaxHoldings, "number of holdings") {
 		var h Holding
-		h.Start, h.End, h.Client, h.Epoch, h.Log = r.part("holding")
+		h.Start, h.End, h.Client, h.Epoch, h.Log = r.readPart("holding")
 		for range r.upTo(MaxInherits, "number of inherited logs") {
 			var in Inherited
-			in.Start, in.End, in.Client, in.Epoch, in.Log = r.part("inherited log")
+			in.Start, in.End, in.Client, in.Epoch, in.Log = r.readPart("inherited log")
 			h.Inherits = append(h.Inherits, in)
 		}
 		if r.failed != "" {
@@ -318,8 +318,8 @@ func (r *reader) holdings(p *place) {
 	}
 }
 
-// part reads what holdings and inherited logs have in common.
-func (r *reader) part(what string) (start, end []byte, client uint32, epoch uint64, log []byte) {
+// readPart reads what holdings and inherited logs have in common.
+func (r *reader) readPart(what string) (start, end []byte, client uint32, epoch uint64, log []byte) {
 	start, end = r.bytes(MaxHoldingKey, what), r.bytes(MaxHoldingKey, what)
 	client = uint32(r.upTo(1<<32-1, what))
 	epoch = r.upTo(anyUint64, what)

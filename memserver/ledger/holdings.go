@@ -32,7 +32,7 @@ type Holding struct {
 
 // Inherited is a log that the holder has to replay for the keys from Start up to End: its client
 // ended, and the log may have changes of these keys that are nowhere else. Where it has several for
-// a key, the oldest is enough (owed).
+// a key, the oldest is enough (owedLogs).
 type Inherited struct {
 	Start, End []byte
 	Client     uint32
@@ -76,7 +76,7 @@ type Claim struct {
 // and keys of orphans. An orphan is a client whose fence is complete here and, as the caller says,
 // everywhere, and of which outlasted says that its lease is over. The caller inherits the logs that
 // it had inherited and not settled, and its own where it may have changed keys: where it had
-// nothing to settle (owed). What the caller holds already stays as it is, so a repeated call
+// nothing to settle (owedLogs). What the caller holds already stays as it is, so a repeated call
 // answers the same.
 //
 // own is all that the client then holds of the range, blocked all that it does not. news reports
@@ -103,9 +103,9 @@ func (l *Ledger) Acquire(identity string, c Claim, outlasted func(client uint32)
 	for _, piece := range filled(inside, c.Start, c.End) {
 		switch why, is := p.obstacle(piece.Client, &c, outlasted); {
 		case piece.Client == c.Client:
-			g.keep(piece)
+			g.addPiece(piece)
 		case is:
-			g.keep(piece)
+			g.addPiece(piece)
 			blocked = append(blocked, Blocked{piece.Start, piece.End, piece.Client, why})
 			crowded = append(crowded, blocked[len(blocked)-1])
 		default:
@@ -125,7 +125,7 @@ func (l *Ledger) Acquire(identity string, c Claim, outlasted func(client uint32)
 	if g.epoch == p.epoch {
 		return own, blocked, false, nil
 	}
-	if err := p.hold(slices.Concat(below, g.pieces, above), l.MostHoldings()); err != nil {
+	if err := p.setHoldings(slices.Concat(below, g.pieces, above), l.MostHoldings()); err != nil {
 		own = slices.DeleteFunc(own, func(h Holding) bool { return h.Epoch > p.epoch })
 		return own, crowded, false, nil
 	}
@@ -141,13 +141,13 @@ type granting struct {
 	open   bool // the last piece is a grant of this call, to which more can be added
 }
 
-func (g *granting) keep(h Holding) { g.pieces, g.open = append(g.pieces, h), false }
+func (g *granting) addPiece(h Holding) { g.pieces, g.open = append(g.pieces, h), false }
 
 // grant makes a piece the claimant's. Pieces that follow each other become one holding, unless it
 // would inherit too much: one log less than there may be, so that there is room for that of its
 // holder, who may change what it inherited no log for.
 func (g *granting) grant(piece Holding) {
-	logs := owed(piece)
+	logs := owedLogs(piece)
 	if last := len(g.pieces) - 1; g.open && len(g.pieces[last].Inherits)+len(logs) < MaxInherits {
 		h := &g.pieces[last]
 		h.End, h.Inherits = piece.End, append(h.Inherits, logs...)
@@ -158,12 +158,12 @@ func (g *granting) grant(piece Holding) {
 	g.open = true
 }
 
-// owed are the logs that have to be replayed for an orphan's keys. Of those that one key has in the
-// list only the oldest can have changes of it: whoever held the key after that log's client had the
-// log to replay, changes nothing of the key before it has settled, and then the log is not in the
-// list any more. So a log whose keys older ones have, all of them, is left out; and however many
-// clients die one after the other before they settle, the list does not grow.
-func owed(piece Holding) (logs []Inherited) {
+// owedLogs are the logs that have to be replayed for an orphan's keys. Of those that one key has in
+// the list only the oldest can have changes of it: whoever held the key after that log's client had
+// the log to replay, changes nothing of the key before it has settled, and then the log is not in
+// the list any more. So a log whose keys older ones have, all of them, is left out; and however
+// many clients die one after the other before they settle, the list does not grow.
+func owedLogs(piece Holding) (logs []Inherited) {
 	all := piece.Inherits
 	if piece.Client != 0 {
 		all = append(slices.Clone(all), Inherited{piece.Start, piece.End, piece.Client, piece.Epoch, piece.Log})
@@ -235,7 +235,7 @@ func (l *Ledger) Settle(identity string, client uint32, start, end []byte, epoch
 	for i := range inside {
 		inside[i].Inherits = nil
 	}
-	return true, p.hold(slices.Concat(below, inside, above), l.MostHoldings())
+	return true, p.setHoldings(slices.Concat(below, inside, above), l.MostHoldings())
 }
 
 // Release takes the keys from start up to end back from a client, as far as it holds them by the
@@ -281,7 +281,7 @@ func (l *Ledger) Release(identity string, client uint32, start, end []byte, epoc
 				ErrHoldings, identity, n, most-most/grantsPart, MaxHoldingBytes-MaxHoldingBytes/grantsPart, keyrange.Format(start, end))
 		}
 	}
-	return true, p.hold(next, most)
+	return true, p.setHoldings(next, most)
 }
 
 // grantsPart is the part of what an index may have that is left to grants.
@@ -336,8 +336,8 @@ func (l *Ledger) holder(identity string, client uint32, start, end []byte) (*pla
 	return p, nil
 }
 
-// hold makes all the holdings, unless they are too many; then nothing is changed.
-func (p *place) hold(all []Holding, most int) error {
+// setHoldings makes all the holdings, unless they are too many; then nothing is changed.
+func (p *place) setHoldings(all []Holding, most int) error {
 	all = joined(all)
 	if len(all) > most && len(all) > len(p.holdings) {
 		return fmt.Errorf("%w: there would be %d holdings, at most %d are possible: use fewer ranges", ErrExhausted, len(all), most)

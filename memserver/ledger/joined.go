@@ -65,7 +65,7 @@ func (l *Ledger) Join(identity string, s JoinedServer) (now JoinState, news bool
 	}
 	was := &p.joined[at]
 	switch {
-	case was.Incarnation != s.Incarnation || was.Provider != s.Provider || len(s.Copies) == 0 && !was.at(s.Control):
+	case was.Incarnation != s.Incarnation || was.Provider != s.Provider || len(s.Copies) == 0 && !was.isAt(s.Control):
 		return was.State, false, fmt.Errorf("%w: memory server %d of index %s is at %s with incarnation %#x, not at %s with %#x", ErrInUse,
 			s.ID, identity, was.Control, was.Incarnation, s.Control, s.Incarnation)
 	case was.State == s.State, was.State == Member && s.State == Joining:
@@ -85,8 +85,8 @@ func (l *Ledger) Join(identity string, s JoinedServer) (now JoinState, news bool
 	return was.State, news, nil
 }
 
-// at reports whether a copy of s is at an address.
-func (s *JoinedServer) at(address string) bool {
+// isAt reports whether a copy of s is at an address.
+func (s *JoinedServer) isAt(address string) bool {
 	return s.Control == address || slices.Contains(s.Copies, address)
 }
 

@@ -281,7 +281,7 @@ func (l *Ledger) Adopt(identity string, client, node uint32) (number uint32, err
 		return 0, fmt.Errorf("%w: a chunk is adopted for nodes of a size; say which", ErrInvalid)
 	}
 	var dead clientSet
-	p.dead(&dead)
+	p.addAdoptable(&dead)
 	for n := range l.chunks {
 		if c := &l.chunks[n]; c.owner == owner && c.node == node && dead.has(c.client) {
 			c.client = uint16(client)

@@ -112,7 +112,7 @@ func TestManyClientsAreFewBytes(t *testing.T) {
 	if got := len(l.Append(nil)) - empty; got > 100 {
 		t.Errorf("%d clients, 5 of them live, take %d bytes", MaxClients, got)
 	}
-	if again, err := Decode(l.Append(nil)); err != nil || again.places[0].live() != 5 || len(again.places[0].clients) != MaxClients {
+	if again, err := Decode(l.Append(nil)); err != nil || again.places[0].liveClients() != 5 || len(again.places[0].clients) != MaxClients {
 		t.Errorf("read again: %v", err)
 	}
 }
@@ -127,7 +127,7 @@ func TestClientSet(t *testing.T) {
 		}
 	}
 	var s clientSet
-	p.dead(&s)
+	p.addAdoptable(&s)
 	for id := range uint32(NoClient) {
 		if s.has(uint16(id)) != ended[id] {
 			t.Errorf("client %d is in the set: %v", id, s.has(uint16(id)))

@@ -38,7 +38,7 @@ func (l *Ledger) Index(identity string) (Index, error) {
 }
 
 func view(slot int, p *place) Index {
-	live := p.live()
+	live := p.liveClients()
 	return Index{
 		Identity: p.identity, Slot: slot, FirstLock: p.firstLock, Locks: p.locks, Quota: p.quota, Used: p.used,
 		Clients: live, Fenced: len(p.clients) - live - p.forgotten, Generation: p.generation,
@@ -106,7 +106,7 @@ func (l *Ledger) Totals() Totals {
 func (l *Ledger) Adoptable() (n uint64) {
 	dead := make([]clientSet, len(l.places))
 	for i := range l.places {
-		l.places[i].dead(&dead[i])
+		l.places[i].addAdoptable(&dead[i])
 	}
 	for _, c := range l.chunks {
 		if c.owner != chunkFree && c.owner != chunkDirty && c.node > 0 && dead[c.owner-1].has(c.client) {

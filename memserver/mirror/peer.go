@@ -35,15 +35,15 @@ const (
 	askAgain   = 20 * time.Millisecond // of the member, to wait for the copy
 )
 
-// live reports whether the peer is still one that the member wants.
-func (k *peer) live() bool {
+// isWanted reports whether the peer is still one that the member wants.
+func (k *peer) isWanted() bool {
 	k.halting.Lock()
 	defer k.halting.Unlock()
 	return slices.Contains(k.peers, k)
 }
 
 func (k *peer) report(err error) {
-	if k.Report != nil && err != nil && k.live() {
+	if k.Report != nil && err != nil && k.isWanted() {
 		k.Report(k.Proc, err)
 	}
 }
@@ -55,7 +55,7 @@ func (k *peer) stream() {
 	}
 	defer f.Drop()
 	reached, walks := k.Env.Now(), false
-	for pause := firstPause; k.live(); pause = min(2*pause, lastPause) {
+	for pause := firstPause; k.isWanted(); pause = min(2*pause, lastPause) {
 		err := f.Err()
 		if err == nil {
 			err = k.connect(f)
@@ -84,7 +84,7 @@ func (k *peer) stream() {
 // this.
 func (k *peer) begin() *verbs.Feed {
 	began := k.Env.Now()
-	for pause := firstPause; k.live(); pause = min(2*pause, lastPause) {
+	for pause := firstPause; k.isWanted(); pause = min(2*pause, lastPause) {
 		f, err := k.Journal.Feed(k.Settle, func(p verbs.Position) { k.Member.Acked(k.Proc, uint64(p)) })
 		if err == nil {
 			k.feed.Store(f)
@@ -117,10 +117,10 @@ func (k *peer) connect(f *verbs.Feed) error {
 // of life.
 func (k *peer) drive(f *verbs.Feed) error {
 	last, due := f.Applied(), k.Env.Now()+volumes.AskInterval
-	for k.live() {
+	for k.isWanted() {
 		pause := lookEvery
 		var err error
-		k.Member.Late(k.Proc, k.late.look(f.Applied(), k.Journal.Last(), k.Env.Now()))
+		k.Member.Late(k.Proc, k.late.update(f.Applied(), k.Journal.Last(), k.Env.Now()))
 		switch now := k.Env.Now(); {
 		case now >= due:
 			var p verbs.Position
@@ -148,8 +148,8 @@ type lateness struct {
 	since time.Duration  // which was then
 }
 
-// look returns for how long the copy has lacked something, at least.
-func (l *lateness) look(applied, last verbs.Position, now time.Duration) time.Duration {
+// update returns for how long the copy has lacked something, at least.
+func (l *lateness) update(applied, last verbs.Position, now time.Duration) time.Duration {
 	if applied >= l.at {
 		l.at, l.since = last, now
 	}
@@ -166,7 +166,7 @@ func (k *peer) join(f *verbs.Feed) {
 		k.Member.Drop(k.Target)
 		return
 	}
-	for k.live() && k.Member.WaitFor(k.Proc, uint64(whole), func() uint64 { return k.mark(f) }) != nil {
+	for k.isWanted() && k.Member.WaitFor(k.Proc, uint64(whole), func() uint64 { return k.mark(f) }) != nil {
 		if k.unmarked {
 			k.Member.Drop(k.Target)
 			return
@@ -192,11 +192,11 @@ func (k *peer) mark(f *verbs.Feed) uint64 {
 }
 
 func (k *peer) permission() {
-	for pause := firstPause; k.live(); pause = min(2*pause, lastPause) {
+	for pause := firstPause; k.isWanted(); pause = min(2*pause, lastPause) {
 		a, err := k.asker(k.Target, k.Limit)
 		if err == nil {
-			for err == nil && k.live() {
-				if err = k.ask(a); err == nil {
+			for err == nil && k.isWanted() {
+				if err = k.askOnce(a); err == nil {
 					pause = firstPause
 				}
 			}
@@ -207,8 +207,8 @@ func (k *peer) permission() {
 	}
 }
 
-// ask asks once, and waits until it is time to ask again.
-func (k *peer) ask(a *Asker) error {
+// askOnce asks once, and waits until it is time to ask again.
+func (k *peer) askOnce(a *Asker) error {
 	r, ok := k.Member.Ask()
 	if ok {
 		granted, err := a.Ask(r.Turn, askLimit)

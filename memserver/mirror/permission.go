@@ -36,16 +36,16 @@ func NewAsker(e env.Env, c Conn, h Hello, limit time.Duration) (*Asker, error) {
 
 // Ask asks for permission to answer (volumes.Member.Grant).
 func (a *Asker) Ask(turn uint64, limit time.Duration) (granted bool, err error) {
-	return a.say(asks, turn, limit)
+	return a.exchange(asks, turn, limit)
 }
 
 // Return gives all permissions up to a turn back (volumes.Member.Return).
 func (a *Asker) Return(turn uint64, limit time.Duration) error {
-	_, err := a.say(returns, turn, limit)
+	_, err := a.exchange(returns, turn, limit)
 	return err
 }
 
-func (a *Asker) say(what, turn uint64, limit time.Duration) (granted bool, err error) {
+func (a *Asker) exchange(what, turn uint64, limit time.Duration) (granted bool, err error) {
 	var b [permissionBytes]byte
 	binary.LittleEndian.PutUint64(b[0:], what)
 	binary.LittleEndian.PutUint64(b[8:], turn)

@@ -58,7 +58,7 @@ func (p *Primary) Run() {
 	if p.Limit == 0 {
 		p.Limit = DefaultLimit
 	}
-	for p.look() {
+	for p.updatePeers() {
 		p.Env.Sleep(lookEvery)
 	}
 	// each part looks whether it is to end, and waits for no longer than Limit
@@ -72,8 +72,8 @@ func (p *Primary) Stop() {
 	p.stopped = true
 }
 
-// look makes the peers those that the member wants. False: Stop was called.
-func (p *Primary) look() bool {
+// updatePeers makes the peers those that the member wants. False: Stop was called.
+func (p *Primary) updatePeers() bool {
 	p.halting.Lock()
 	defer p.halting.Unlock()
 	p.Journal.Halt(!p.Member.Executes())

@@ -81,7 +81,7 @@ func TestResumeAtEveryByte(t *testing.T) {
 				left = cut
 			}
 			_ = m.feed.Follow(nil, m.journal.Last(), 0) // sends what the connection takes
-			if err := c.take(far, &h); err == nil {
+			if err := c.applyStream(far, &h); err == nil {
 				t.Fatal("the connection never broke")
 			}
 			_ = m.feed.Follow(nil, m.journal.Last(), 0) // takes what the copy said

@@ -33,9 +33,9 @@ func (s *Shape) read(b []byte) {
 	s.Layout, s.Ledger = binary.LittleEndian.Uint32(b[32:]), binary.LittleEndian.Uint32(b[36:])
 }
 
-// opens is why a memory server of shape s could not open a copy of a source's memory; nil = it
+// checkCopy is why a memory server of shape s could not open a copy of a source's memory; nil = it
 // could. The source may write its ledger in any version up to its newest, as long as it serves.
-func (s *Shape) opens(source *Shape) error {
+func (s *Shape) checkCopy(source *Shape) error {
 	for _, d := range []struct {
 		what       string
 		here, from uint64

@@ -130,7 +130,7 @@ func (s *Sink) Serve(c Conn) error {
 	case h.Kind == Permission:
 		err = s.permit(c, &h)
 	default:
-		err = s.take(c, &h)
+		err = s.applyStream(c, &h)
 	}
 	return fmt.Errorf("serve the memory server %v: %w", h.From, err)
 }
@@ -150,7 +150,7 @@ func (s *Sink) attach(c Conn, h *Hello) (verbs.Position, error) {
 	case h.Kind == Permission:
 		return 0, nil
 	}
-	if err := s.shape.opens(&h.Shape); err != nil {
+	if err := s.shape.checkCopy(&h.Shape); err != nil {
 		return 0, fmt.Errorf("take the changes of %v: %w", h.From, err)
 	}
 	if err := s.Member.Attach(h.From, h.Join, h.View); err != nil {
@@ -168,8 +168,8 @@ func (s *Sink) attach(c Conn, h *Hello) (verbs.Position, error) {
 	return s.applied, nil
 }
 
-// take applies a stream.
-func (s *Sink) take(c Conn, h *Hello) error {
+// applyStream applies a stream.
+func (s *Sink) applyStream(c Conn, h *Hello) error {
 	buf, have := make([]byte, streamBytes), 0
 	var ack [8]byte
 	for heard, full := s.Env.Now(), false; ; {

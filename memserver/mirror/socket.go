@@ -33,7 +33,7 @@ func Dial(address string, config *tls.Config, limit time.Duration) (Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	under := over(socket)
+	under := newPatient(socket)
 	if config == nil {
 		return &conn{Conn: under, under: under}, nil
 	}
@@ -47,7 +47,7 @@ func Dial(address string, config *tls.Config, limit time.Duration) (Conn, error)
 // Accept makes a connection of a socket that was accepted; config is as for Dial, names Protocol
 // and asks for a certificate. After an error the socket is closed.
 func Accept(socket net.Conn, config *tls.Config, limit time.Duration) (Conn, error) {
-	under := over(socket)
+	under := newPatient(socket)
 	if config == nil {
 		return &conn{Conn: under, under: under}, nil
 	}
@@ -68,9 +68,9 @@ func handshake(c net.Conn, do func() error, under *patient, deadline time.Time) 
 	return &conn{Conn: c, under: under}, nil
 }
 
-// over is what a connection goes over: a socket without calls that wait, and with probes that find
-// a machine that is gone within half a minute.
-func over(socket net.Conn) *patient {
+// newPatient is what a connection goes over: a socket without calls that wait, and with probes that
+// find a machine that is gone within half a minute.
+func newPatient(socket net.Conn) *patient {
 	if t, ok := socket.(*net.TCPConn); ok {
 		t.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 4})
 	}
@@ -105,7 +105,7 @@ func (c *conn) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	if c.Conn == net.Conn(c.under) {
-		return c.under.some(p)
+		return c.under.writeSome(p)
 	}
 	return c.Conn.Write(p[:min(len(p), takes)])
 }
@@ -124,8 +124,8 @@ type patient struct {
 	writeUntil time.Time
 }
 
-// some writes as much as finds room.
-func (p *patient) some(b []byte) (int, error) {
+// writeSome writes as much as finds room.
+func (p *patient) writeSome(b []byte) (int, error) {
 	if err := extend(&p.writeUntil, p.Conn.SetWriteDeadline); err != nil {
 		return 0, err
 	}
@@ -146,7 +146,7 @@ func (p *patient) Write(b []byte) (int, error) {
 	n := 0
 	if len(p.rest) == 0 {
 		var err error
-		if n, err = p.some(b); err != nil {
+		if n, err = p.writeSome(b); err != nil {
 			return n, err
 		}
 	}
@@ -161,7 +161,7 @@ func (p *patient) flush() (all bool, err error) {
 	if len(p.rest) == 0 {
 		return true, nil
 	}
-	n, err := p.some(p.rest)
+	n, err := p.writeSome(p.rest)
 	p.rest = p.rest[:copy(p.rest, p.rest[n:])]
 	return len(p.rest) == 0, err
 }

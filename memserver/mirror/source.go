@@ -54,7 +54,7 @@ func (s *Source) Receive() (verbs.Position, error) {
 	n, err := s.conn.Read(s.acks[s.have:])
 	if s.have += n; s.have < 8 {
 		if err == nil && n == 0 {
-			err = s.nothing()
+			err = s.checkSilence()
 		}
 		return 0, err
 	}
@@ -64,8 +64,8 @@ func (s *Source) Receive() (verbs.Position, error) {
 	return verbs.Position(s.applied), nil
 }
 
-// nothing fails when the copy has said nothing for too long.
-func (s *Source) nothing() error {
+// checkSilence fails when the copy has said nothing for too long.
+func (s *Source) checkSilence() error {
 	switch now := s.env.Now(); {
 	case s.sent.Load() == s.applied:
 		s.silent = 0

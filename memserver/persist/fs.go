@@ -182,7 +182,7 @@ func Boot() (id [16]byte) {
 	return id
 }
 
-// full reports whether a write failed because there is no room, which may come back.
-func full(err error) bool {
+// isNoSpace reports whether a write failed because there is no room, which may come back.
+func isNoSpace(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 }

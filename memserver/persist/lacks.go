@@ -14,7 +14,7 @@ const lacksLimit = time.Second
 func (s *Store) leaveWord() {
 	over := s.env.NewEvent()
 	s.env.Go("leave word", func() {
-		if err := s.lacks(); err != nil {
+		if err := s.writeLacks(); err != nil {
 			s.report(fmt.Errorf("the disk failed, and there is no word of it for the next start, which may lack what was acknowledged last: %w", err))
 		}
 		over.Set()
@@ -22,8 +22,8 @@ func (s *Store) leaveWord() {
 	over.Wait(lacksLimit)
 }
 
-// lacks makes the file that says so.
-func (s *Store) lacks() error {
+// writeLacks makes the file that says so.
+func (s *Store) writeLacks() error {
 	f, err := s.fs.Create(lacksName)
 	if err != nil {
 		return err

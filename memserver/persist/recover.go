@@ -235,7 +235,7 @@ func (v *recovery) log(at, next uint64) error {
 	if err != nil {
 		err = damaged(name, err)
 	} else if next == 0 {
-		err = v.keep(f, &h)
+		err = v.rewrite(f, &h)
 	}
 	return errors.Join(err, f.Close())
 }
@@ -253,7 +253,7 @@ func (v *recovery) frames(f File, at, next uint64) error {
 			if next != 0 {
 				return fmt.Errorf("it ends at %d, and the next one begins at %d: %w", at, next, err)
 			}
-			return v.torn(f, offset, at)
+			return v.findTorn(f, offset, at)
 		}
 		if err != nil {
 			return err
@@ -278,8 +278,8 @@ func (v *recovery) frames(f File, at, next uint64) error {
 	return nil
 }
 
-// torn looks for a frame that says that what lies behind a position was on disk.
-func (v *recovery) torn(f File, offset int64, at uint64) error {
+// findTorn looks for a frame that says that what lies behind a position was on disk.
+func (v *recovery) findTorn(f File, offset int64, at uint64) error {
 	in := &reader{file: f, at: offset}
 	for ; ; in.at += 8 {
 		b, err := in.peek(partHead)
@@ -325,9 +325,9 @@ func (v *recovery) apply(data []byte) error {
 	return nil
 }
 
-// keep writes what may not be on disk of the last log once more, in place, and checks whether there
-// should be more of it.
-func (v *recovery) keep(f File, h *head) error {
+// rewrite writes what may not be on disk of the last log once more, in place, and checks whether
+// there should be more of it.
+func (v *recovery) rewrite(f File, h *head) error {
 	v.stream = v.stream[:0] // an item that is not whole
 	if err := v.lackError(h, v.lacking, v.clean); err != nil {
 		return err

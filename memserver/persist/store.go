@@ -264,7 +264,7 @@ func (s *Store) writeLocked(at uint64, data []byte) (bool, error) {
 	p.put(s.buf, &s.set)
 	s.buf = append(s.buf[:partHead], data...)
 	if _, err := s.log.Load().file.WriteAt(s.buf, s.offset); err != nil {
-		if !full(err) {
+		if !isNoSpace(err) {
 			return false, s.fail(fmt.Errorf("write the log: %w", err))
 		}
 		if !s.full {

@@ -73,8 +73,8 @@ const (
 
 // Decide says how many servers there shall be now, and why if that is another number than so far.
 func Decide(s Spec, o Observed, m Memory) (replicas int, reason string, next Memory) {
-	next = m.look(o)
-	want, why := s.want(o, &next)
+	next = m.noteLook(o)
+	want, why := s.wanted(o, &next)
 	next.note(s, o.Now, want)
 	switch bounded := min(max(o.Replicas, s.Min), s.Max); {
 	case bounded != o.Replicas:
@@ -82,14 +82,14 @@ func Decide(s Spec, o Observed, m Memory) (replicas int, reason string, next Mem
 	case !o.Settled:
 		return o.Replicas, "", next
 	}
-	if up := next.least(s, o.Now); up > o.Replicas {
+	if up := next.leastWanted(s, o.Now); up > o.Replicas {
 		next.moving = true
 		if why == pressure {
 			next.pressed, next.pressedRate, next.pressedAt = o.Replicas, o.Rate, o.Now
 		}
 		return up, s.explain(o, why), next
 	}
-	if down := next.most(s, o.Now); down < o.Replicas {
+	if down := next.mostWanted(s, o.Now); down < o.Replicas {
 		next.moving = true
 		return down, s.explain(o, why), next
 	}
@@ -111,8 +111,8 @@ func (s Spec) explain(o Observed, why measure) string {
 	return fmt.Sprintf("%.0f operations a second, the target is %.0f a server", o.Rate, s.OperationsPerSecond)
 }
 
-// want is how many servers would be right for what is seen, within the bounds.
-func (s Spec) want(o Observed, m *Memory) (n int, why measure) {
+// wanted is how many servers would be right for what is seen, within the bounds.
+func (s Spec) wanted(o Observed, m *Memory) (n int, why measure) {
 	n = s.Min
 	if s.OperationsPerSecond > 0 {
 		n = int(min(math.Ceil(o.Rate/s.OperationsPerSecond), float64(s.Max)))
@@ -152,8 +152,8 @@ func (s Spec) wantCache(o Observed, m *Memory) int {
 	return n
 }
 
-// look notes that there was a look, and whether anything moves.
-func (m Memory) look(o Observed) Memory {
+// noteLook notes that there was a look, and whether anything moves.
+func (m Memory) noteLook(o Observed) Memory {
 	if len(m.wanted) == 0 || o.Now-m.last > gap {
 		m.since, m.wanted = o.Now, nil
 		m.settled = o.Now
@@ -184,9 +184,9 @@ func (m *Memory) note(s Spec, now time.Duration, n int) {
 	m.wanted = append(m.wanted, wanted{now, n, n})
 }
 
-// least is the least number that was wanted within the window of scaling up; no more than that is
-// made. 0 while that is not known.
-func (m *Memory) least(s Spec, now time.Duration) int {
+// leastWanted is the least number that was wanted within the window of scaling up; no more than
+// that is made. 0 while that is not known.
+func (m *Memory) leastWanted(s Spec, now time.Duration) int {
 	if now-m.since < s.Up {
 		return 0
 	}
@@ -202,9 +202,9 @@ func (m *Memory) least(s Spec, now time.Duration) int {
 	return least
 }
 
-// most is the greatest number that was wanted within the window of scaling down; no fewer are left.
-// While that is not known, it is more than any.
-func (m *Memory) most(s Spec, now time.Duration) int {
+// mostWanted is the greatest number that was wanted within the window of scaling down; no fewer are
+// left. While that is not known, it is more than any.
+func (m *Memory) mostWanted(s Spec, now time.Duration) int {
 	if now-m.since < s.Down {
 		return math.MaxInt
 	}

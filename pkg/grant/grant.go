@@ -147,9 +147,9 @@ type account struct {
 
 func (a *account) free() uint64 { return a.left - min(a.left, a.kept) }
 
-func (a *account) take(n uint64) { a.left -= min(a.left, n) }
+func (a *account) subtract(n uint64) { a.left -= min(a.left, n) }
 
-func (a *account) keep(n uint64) { a.kept += min(a.free(), n) }
+func (a *account) reserve(n uint64) { a.kept += min(a.free(), n) }
 
 // Decide says what is to be done, the oldest claim first.
 func Decide(servers []Server, claims []Claim) []Verdict {
@@ -186,10 +186,10 @@ func open(s *Server) *room {
 		onChip: account{total: s.OnChip, left: s.OnChip}, places: account{total: MaxPlaces, left: MaxPlaces},
 	}
 	for _, h := range s.Held {
-		r.chunks.take(h.Chunks)
-		r.locks.take(h.Locks)
-		r.onChip.take(h.OnChip)
-		r.places.take(1)
+		r.chunks.subtract(h.Chunks)
+		r.locks.subtract(h.Locks)
+		r.onChip.subtract(h.OnChip)
+		r.places.subtract(1)
 	}
 	return r
 }
@@ -337,19 +337,19 @@ func (r *room) grant(c *Claim, w Want, h *Held) Step {
 	s := Step{Server: w.Server, Identity: c.Identity, Chunks: w.Chunks}
 	if h != nil {
 		s.Had = h.Chunks
-		r.chunks.take(w.Chunks - min(w.Chunks, h.Chunks))
+		r.chunks.subtract(w.Chunks - min(w.Chunks, h.Chunks))
 		return s
 	}
 	s.Locks, s.HostLocks = w.Locks, r.hostLocks(w)
 	if s.Locks == 0 && r.locks.kept+r.onChip.kept > 0 {
-		s.Locks = r.share(s.HostLocks) // the server does not know what is kept
+		s.Locks = r.defaultLocks(s.HostLocks) // the server does not know what is kept
 	}
 	least := max(s.Locks, leastLocks)
-	r.chunks.take(w.Chunks)
-	r.places.take(1)
-	r.locks.take(least)
+	r.chunks.subtract(w.Chunks)
+	r.places.subtract(1)
+	r.locks.subtract(least)
 	if !s.HostLocks {
-		r.onChip.take(least)
+		r.onChip.subtract(least)
 	}
 	return s
 }
@@ -360,9 +360,9 @@ func (r *room) hostLocks(w Want) bool {
 	return r.OnChip > 0 && r.Locks > r.OnChip && r.onChip.free() < max(w.Locks, leastLocks)
 }
 
-// share is how many locks an index gets that does not say how many: an eighth of what is free and
-// not kept, as the server would give.
-func (r *room) share(host bool) uint64 {
+// defaultLocks is how many locks an index gets that does not say how many: an eighth of what is
+// free and not kept, as the server would give.
+func (r *room) defaultLocks(host bool) uint64 {
 	free := r.locks.free()
 	if !host && r.OnChip > 0 {
 		free = min(free, r.onChip.free())
@@ -374,11 +374,11 @@ func (r *room) share(host bool) uint64 {
 func (r *room) wait(c *Claim, w Want, h *Held) {
 	r.older = append(slices.Clip(r.older), c.Name)
 	if h != nil {
-		r.chunks.keep(w.Chunks - min(w.Chunks, h.Chunks))
+		r.chunks.reserve(w.Chunks - min(w.Chunks, h.Chunks))
 		return
 	}
-	r.chunks.keep(w.Chunks)
-	r.places.keep(1)
-	r.locks.keep(max(w.Locks, leastLocks))
-	r.onChip.keep(max(w.Locks, leastLocks))
+	r.chunks.reserve(w.Chunks)
+	r.places.reserve(1)
+	r.locks.reserve(max(w.Locks, leastLocks))
+	r.onChip.reserve(max(w.Locks, leastLocks))
 }

@@ -48,7 +48,7 @@ func (p *Pair) load() (*tls.Certificate, error) {
 	for i, name := range []string{CertFile, KeyFile} {
 		info, err := os.Stat(filepath.Join(p.dir, name))
 		if err != nil {
-			return p.keep(err)
+			return p.fallback(err)
 		}
 		now[i] = stamp{info.ModTime(), info.Size()}
 	}
@@ -57,14 +57,14 @@ func (p *Pair) load() (*tls.Certificate, error) {
 	}
 	cert, err := tls.LoadX509KeyPair(filepath.Join(p.dir, CertFile), filepath.Join(p.dir, KeyFile))
 	if err != nil {
-		return p.keep(err)
+		return p.fallback(err)
 	}
 	p.current, p.stamp = &cert, now
 	return p.current, nil
 }
 
-// keep is what is in force although the files cannot be read.
-func (p *Pair) keep(err error) (*tls.Certificate, error) {
+// fallback is what is in force although the files cannot be read.
+func (p *Pair) fallback(err error) (*tls.Certificate, error) {
 	if p.current != nil {
 		return p.current, nil
 	}

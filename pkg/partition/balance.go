@@ -42,8 +42,8 @@ func (p *plan) share(i int) uint64 {
 	return quota(p.total, len(p.members), i+1) - quota(p.total, len(p.members), i)
 }
 
-// over returns the excess over its share of the member at position i; 0 within the tolerance.
-func (p *plan) over(i int) uint64 {
+// excess returns the excess over its share of the member at position i; 0 within the tolerance.
+func (p *plan) excess(i int) uint64 {
 	share := p.share(i)
 	if p.load[i] <= share || p.load[i]-share <= max(p.fine, share/100*uint64(p.tolerance)) {
 		return 0
@@ -51,8 +51,8 @@ func (p *plan) over(i int) uint64 {
 	return p.load[i] - share
 }
 
-// room returns how far the member at position i is below its share.
-func (p *plan) room(i int) uint64 {
+// deficit returns how far the member at position i is below its share.
+func (p *plan) deficit(i int) uint64 {
 	if share := p.share(i); share > p.load[i] && share-p.load[i] > p.fine {
 		return share - p.load[i]
 	}
@@ -78,14 +78,14 @@ func newPlan(current *Map, members []Server, o Options) *plan {
 	return p
 }
 
-// shed takes from every member its excess over its share: at the ends of its ranges for neighbours
-// that have room, then from its highest keys downwards for any member with room.
-func (p *plan) shed() {
+// shedExcess takes from every member its excess over its share: at the ends of its ranges for
+// neighbours that have room, then from its highest keys downwards for any member with room.
+func (p *plan) shedExcess() {
 	for i := range p.members {
 		p.toNeighbours(i)
 	}
 	for i := range p.members {
-		over := p.over(i)
+		over := p.excess(i)
 		for at := len(p.pieces) - 1; at >= 0 && over > p.fine; {
 			if p.pieces[at].member != i || p.pieces[at].weight == 0 {
 				at-- // there is nothing to move
@@ -99,7 +99,7 @@ func (p *plan) shed() {
 			}
 			if ok && p.pieces[part].weight > 0 {
 				over -= min(over, p.pieces[part].weight)
-				p.hand(part, free)
+				p.assign(part, free)
 			}
 			// nothing more can be cut off; if nothing was, one key exceeds the share
 			if part == at {
@@ -112,7 +112,7 @@ func (p *plan) shed() {
 // toNeighbours moves a member's excess to members whose ranges adjoin its own, the largest part
 // first.
 func (p *plan) toNeighbours(i int) {
-	for over := p.over(i); over > p.fine; {
+	for over := p.excess(i); over > p.fine; {
 		best, to, high, most := -1, 0, false, uint64(0)
 		for at, c := range p.pieces {
 			if c.member != i || c.weight == 0 {
@@ -120,7 +120,7 @@ func (p *plan) toNeighbours(i int) {
 			}
 			for _, up := range []bool{true, false} {
 				if n := p.neighbour(at, up); n >= 0 && n != i {
-					if w := min(over, p.room(n)); w > most && (w >= c.weight || p.measure.cut(c.start, c.end, w, up) != nil) {
+					if w := min(over, p.deficit(n)); w > most && (w >= c.weight || p.measure.cut(c.start, c.end, w, up) != nil) {
 						best, to, high, most = at, n, up, w
 					}
 				}
@@ -134,7 +134,7 @@ func (p *plan) toNeighbours(i int) {
 			return
 		}
 		over -= min(over, p.pieces[at].weight)
-		p.hand(at, to)
+		p.assign(at, to)
 	}
 }
 
@@ -152,8 +152,8 @@ func (p *plan) neighbour(at int, above bool) int {
 	return p.pieces[at].member
 }
 
-// hand gives the piece at a position to a member, or to none.
-func (p *plan) hand(at, to int) {
+// assign gives the piece at a position to a member, or to none.
+func (p *plan) assign(at, to int) {
 	c := &p.pieces[at]
 	if c.member != free {
 		p.load[c.member] -= c.weight
@@ -185,22 +185,22 @@ func (p *plan) split(at int, w uint64, high bool) (part int, ok bool) {
 	return at, true
 }
 
-// give hands the free pieces, in key order, to members below their shares: to neighbours if they
-// have room, else filling one member after the other. Where one key exceeds a neighbour's
-// room, the neediest member gets it. A piece that a member shed returns to it only if no
-// other has room.
-func (p *plan) give() {
+// assignFree hands the free pieces, in key order, to members below their shares: to neighbours if
+// they have room, else filling one member after the other. Where one key exceeds a neighbour's
+// room, the neediest member gets it. A piece that a member shed returns to it only if no other has
+// room.
+func (p *plan) assignFree() {
 	for at := 0; at < len(p.pieces); at++ {
 		for p.pieces[at].member == free {
 			to, high := p.receiver(at)
 			if to < 0 {
-				p.hand(at, p.lightest())
+				p.assign(at, p.lightest())
 				continue
 			}
-			room := p.room(to)
+			room := p.deficit(to)
 			part, ok := p.split(at, room, high)
-			if n := p.neediest(p.pieces[at].owner); !ok && n >= 0 && p.room(n) > room {
-				to, high, room = n, false, p.room(n)
+			if n := p.neediest(p.pieces[at].owner); !ok && n >= 0 && p.deficit(n) > room {
+				to, high, room = n, false, p.deficit(n)
 				part, ok = p.split(at, room, high)
 			}
 			if !ok { // one key exceeds the room: with it, but no more
@@ -213,7 +213,7 @@ func (p *plan) give() {
 					part = at
 				}
 			}
-			p.hand(part, to)
+			p.assign(part, to)
 		}
 	}
 }
@@ -232,7 +232,7 @@ func (p *plan) receiver(at int) (to int, high bool) {
 		if n == free || p.members[n].ID == c.owner {
 			continue
 		}
-		r := p.room(n)
+		r := p.deficit(n)
 		if r > 0 && r >= c.weight {
 			return n, up
 		}
@@ -252,7 +252,7 @@ func (p *plan) receiver(at int) (to int, high bool) {
 func (p *plan) neediest(not uint32) int {
 	best := -1
 	for i, m := range p.members {
-		if r := p.room(i); m.ID != not && r > 0 && (best < 0 || r > p.room(best)) {
+		if r := p.deficit(i); m.ID != not && r > 0 && (best < 0 || r > p.deficit(best)) {
 			best = i
 		}
 	}

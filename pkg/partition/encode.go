@@ -131,7 +131,7 @@ type decoder struct {
 	short bool
 }
 
-func (d *decoder) take(n int) []byte {
+func (d *decoder) next(n int) []byte {
 	if d.short || len(d.rest) < n {
 		d.short = true
 		return nil
@@ -142,27 +142,27 @@ func (d *decoder) take(n int) []byte {
 }
 
 func (d *decoder) u16() uint16 {
-	if b := d.take(2); b != nil {
+	if b := d.next(2); b != nil {
 		return binary.LittleEndian.Uint16(b)
 	}
 	return 0
 }
 
 func (d *decoder) u32() uint32 {
-	if b := d.take(4); b != nil {
+	if b := d.next(4); b != nil {
 		return binary.LittleEndian.Uint32(b)
 	}
 	return 0
 }
 
 func (d *decoder) u64() uint64 {
-	if b := d.take(8); b != nil {
+	if b := d.next(8); b != nil {
 		return binary.LittleEndian.Uint64(b)
 	}
 	return 0
 }
 
-func (d *decoder) text() []byte { return d.take(int(d.u16())) }
+func (d *decoder) text() []byte { return d.next(int(d.u16())) }
 
 // count returns how many elements follow. A number beyond limit marks the map as damaged, and
 // counts as none.

@@ -119,8 +119,8 @@ func Plan(current *Map, members []Server, o Options) (next *Map, moves []Move, e
 		return nil, nil, err
 	}
 	p := newPlan(current, sorted, o)
-	p.shed()
-	p.give()
+	p.shedExcess()
+	p.assignFree()
 	p.unite(cmp.Or(o.Separate, MaxSeparate))
 	next = p.result()
 	if slices.Equal(next.Servers, current.Servers) && slices.EqualFunc(next.Ranges, current.Ranges, Range.equal) {

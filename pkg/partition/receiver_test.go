@@ -47,7 +47,7 @@ func TestReceiverIsANeighbourWithRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := newPlan(drawMap(t), members, Options{Keys: Bytes, Load: drawLoad(t)})
-		p.shed()
+		p.shedExcess()
 		for at, c := range p.pieces {
 			if c.member != free {
 				continue
@@ -58,7 +58,7 @@ func TestReceiverIsANeighbourWithRoom(t *testing.T) {
 				if n == free || p.members[n].ID == c.owner {
 					continue
 				}
-				room := p.room(n)
+				room := p.deficit(n)
 				if worth := room > 0 && (room >= c.weight || room >= p.total/littleRoom); !worth {
 					continue
 				}
@@ -66,8 +66,8 @@ func TestReceiverIsANeighbourWithRoom(t *testing.T) {
 				if to != p.neighbour(at, high) {
 					t.Fatalf("piece %d goes to member %d, which is no neighbour at that end; member %d has room for %d of %d", at, to, n, room, c.weight)
 				}
-				if p.room(to) < min(room, c.weight) {
-					t.Fatalf("piece %d goes to member %d with room %d; member %d has %d, of %d", at, to, p.room(to), n, room, c.weight)
+				if p.deficit(to) < min(room, c.weight) {
+					t.Fatalf("piece %d goes to member %d with room %d; member %d has %d, of %d", at, to, p.deficit(to), n, room, c.weight)
 				}
 			}
 		}

@@ -48,7 +48,7 @@ func (p *plan) unite(most int) {
 			to = above
 		}
 		for at := r.from; at < r.to; at++ {
-			p.hand(at, to)
+			p.assign(at, to)
 		}
 	}
 }

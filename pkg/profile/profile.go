@@ -44,7 +44,7 @@ func Handler() http.Handler {
 	one := make(chan struct{}, 1)
 	timed := func(take http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
-			seconds, err := takes(r)
+			seconds, err := profileSeconds(r)
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
@@ -78,8 +78,8 @@ func Handler() http.Handler {
 	return mux
 }
 
-// takes is how long the profile takes that r asks for.
-func takes(r *http.Request) (seconds int, err error) {
+// profileSeconds is how long the profile takes that r asks for.
+func profileSeconds(r *http.Request) (seconds int, err error) {
 	text := r.FormValue("seconds")
 	if text == "" {
 		return defaultTakes, nil

@@ -108,11 +108,11 @@ func (a *Accounts) changeThenOf(index string, k Kind, f func(*ledger.Ledger) err
 	return a.changeThen(k, f, then)
 }
 
-// room returns ErrFull if there is none for a change. What is stored counts, and not what it would
-// become: so a refusal costs nothing, and undoes nothing. A change adds 1 MiB at most, a map or an
-// index's holdings, which is less than an eighth of the limit that the operator sets. It is called
-// under the lock.
-func (a *Accounts) room(k Kind) error {
+// checkRoom returns ErrFull if there is none for a change. What is stored counts, and not what it
+// would become: so a refusal costs nothing, and undoes nothing. A change adds 1 MiB at most, a map
+// or an index's holdings, which is less than an eighth of the limit that the operator sets. It is
+// called under the lock.
+func (a *Accounts) checkRoom(k Kind) error {
 	if is, most := len(a.stored), a.limit/8*int(k); a.limit > 0 && k < Mend && is >= most {
 		return fmt.Errorf("%w: it has %d bytes, from %d on the rest of %d is for fences: evict an index, or let indexes have fewer servers, fewer ranges or shorter keys", ErrFull, is, most, a.limit)
 	}
@@ -123,7 +123,7 @@ func (a *Accounts) room(k Kind) error {
 func (a *Accounts) changeThen(k Kind, f func(*ledger.Ledger) error, then func()) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	err := a.room(k)
+	err := a.checkRoom(k)
 	if err == nil {
 		err = a.changeLocked(f)
 	}

@@ -196,7 +196,7 @@ func (c *Core) Renew(index string, client uint32, e pool.Epochs) (r pool.Renewal
 			if r, err = c.Accounts.epochsOf(index).Renew(peer.Client, e); err == nil {
 				r.Lease = c.Lease
 				c.Accounts.leases.extend(peer, c.env.Now()+c.Lease)
-				c.Accounts.leases.reach(peer, e.Servers)
+				c.Accounts.leases.noteReach(peer, e.Servers)
 				r.Servers = l.Joins(index)
 			}
 		}

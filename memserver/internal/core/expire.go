@@ -33,7 +33,7 @@ func (c *Core) Stop() {
 // stores that they are fenced, so a client is either renewed in time or refused.
 func (c *Core) expire() {
 	var over []verbs.Peer
-	look := func(*ledger.Ledger) { over = c.Accounts.leases.over(c.env.Now(), MaxFenced) }
+	look := func(*ledger.Ledger) { over = c.Accounts.leases.expired(c.env.Now(), MaxFenced) }
 	if c.Accounts.Read(look); len(over) == 0 {
 		return
 	}
@@ -82,7 +82,7 @@ func (c *Core) expire() {
 func (c *Core) retry() bool {
 	var index string
 	var ids []uint32
-	c.Accounts.Note(func(*ledger.Ledger) { index, ids = c.Accounts.fences.due(c.env.Now()) })
+	c.Accounts.Note(func(*ledger.Ledger) { index, ids = c.Accounts.fences.nextDue(c.env.Now()) })
 	if len(ids) == 0 {
 		return false
 	}

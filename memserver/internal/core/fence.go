@@ -113,14 +113,14 @@ func (c *Core) beginFinish(index string, clients []uint32) (left []uint32, evict
 			}
 		}
 		if err == nil {
-			c.Accounts.fences.hold(index, left, 1)
+			c.Accounts.fences.countFinishing(index, left, 1)
 		}
 	})
 	return left, evictions, err
 }
 
 func (c *Core) endFinish(index string, clients []uint32) {
-	c.Accounts.Note(func(*ledger.Ledger) { c.Accounts.fences.hold(index, clients, -1) })
+	c.Accounts.Note(func(*ledger.Ledger) { c.Accounts.fences.countFinishing(index, clients, -1) })
 }
 
 // finish is steps 3 and 4 for the clients whose fence is not complete. A caller that fences the
@@ -135,7 +135,7 @@ func (c *Core) finish(index string, clients []uint32, limit time.Duration) (lock
 	}
 	defer c.endFinish(index, clients)
 	ids := idsOf(clients)
-	if err := c.quiet(index, ids, limit); err != nil {
+	if err := c.awaitQuiet(index, ids, limit); err != nil {
 		return 0, err
 	}
 	locks, err = c.sweep(index, ids, since)
@@ -165,8 +165,8 @@ func idsOf(clients []uint32) (ids []uint16) {
 	return ids
 }
 
-// quiet is step 3.
-func (c *Core) quiet(index string, ids []uint16, limit time.Duration) error {
+// awaitQuiet is step 3.
+func (c *Core) awaitQuiet(index string, ids []uint16, limit time.Duration) error {
 	deadline := env.Deadline(c.env, limit)
 	match := func(p verbs.Peer) bool { return p.Index == index && slices.Contains(ids, p.Client) }
 	var loud []string

@@ -93,10 +93,10 @@ func (s *fences) begin(index string, client uint32, now time.Duration) {
 	heap.Push(s.turns[i], u)
 }
 
-// due returns the due clients of the index whose turn it is, if any. It sets the next attempt of
-// each later, and moves the index behind all others. A client whose attempt failed before is tried
-// alone, so that one which is not quiet delays no other.
-func (s *fences) due(now time.Duration) (index string, clients []uint32) {
+// nextDue returns the due clients of the index whose turn it is, if any. It sets the next attempt
+// of each later, and moves the index behind all others. A client whose attempt failed before is
+// tried alone, so that one which is not quiet delays no other.
+func (s *fences) nextDue(now time.Duration) (index string, clients []uint32) {
 	for i, q := range s.turns {
 		if now < q.list[0].next {
 			continue
@@ -135,8 +135,8 @@ func (s *fences) end(index string, client uint32) {
 	}
 }
 
-// hold counts n calls more that are finishing the fences of clients.
-func (s *fences) hold(index string, clients []uint32, n int) {
+// countFinishing counts n calls more that are finishing the fences of clients.
+func (s *fences) countFinishing(index string, clients []uint32, n int) {
 	if s.held == nil {
 		s.held = map[verbs.Peer]int{}
 	}

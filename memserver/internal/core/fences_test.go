@@ -21,15 +21,15 @@ func TestIndexesTakeTurns(t *testing.T) {
 		s.begin("many", 1+id, 0)
 	}
 	s.begin("one", 1, 0)
-	if index, ids := s.due(0); index != "many" || len(ids) != maxTogether {
+	if index, ids := s.nextDue(0); index != "many" || len(ids) != maxTogether {
 		t.Fatalf("first turn: %d clients of %q", len(ids), index)
 	}
-	if index, ids := s.due(0); index != "one" || len(ids) != 1 {
+	if index, ids := s.nextDue(0); index != "one" || len(ids) != 1 {
 		t.Fatalf("second turn: %d clients of %q", len(ids), index)
 	}
 	tried := maxTogether
 	for {
-		index, ids := s.due(0)
+		index, ids := s.nextDue(0)
 		if len(ids) == 0 {
 			break
 		}
@@ -43,7 +43,7 @@ func TestIndexesTakeTurns(t *testing.T) {
 	}
 	// After an attempt in vain each is tried alone.
 	now := firstRetry
-	if _, ids := s.due(now); len(ids) != 1 {
+	if _, ids := s.nextDue(now); len(ids) != 1 {
 		t.Errorf("%d clients are tried together again", len(ids))
 	}
 	s.begin("one", 1, 0)
@@ -56,11 +56,11 @@ func TestIndexesTakeTurns(t *testing.T) {
 		s.end("many", 24000-id)
 	}
 	s.endIndex("none")
-	if index, _ := s.due(time.Hour); index != "many" || s.len() != 12000 {
+	if index, _ := s.nextDue(time.Hour); index != "many" || s.len() != 12000 {
 		t.Errorf("%d fences, a turn of %q", s.len(), index)
 	}
 	s.endIndex("many")
-	if _, ids := s.due(time.Hour); len(ids) != 0 || s.len() != 0 {
+	if _, ids := s.nextDue(time.Hour); len(ids) != 0 || s.len() != 0 {
 		t.Errorf("%d fences after the last index", s.len())
 	}
 }
@@ -72,7 +72,7 @@ func TestLeasesOfEachIndex(t *testing.T) {
 		s.extend(verbs.Peer{Index: "many", Client: 1 + id}, 0)
 	}
 	s.extend(verbs.Peer{Index: "one", Client: 1}, 0)
-	over := s.over(time.Second, MaxFenced)
+	over := s.expired(time.Second, MaxFenced)
 	if n := len(over); n != MaxFenced+1 || over[n-1].Index != "one" {
 		t.Errorf("%d leases are over, the last of %q", n, over[n-1].Index)
 	}

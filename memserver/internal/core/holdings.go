@@ -76,7 +76,7 @@ func (c *Core) Settle(index string, client uint32, start, end []byte, epoch uint
 // holding: the ledger would grow by it, as by keys that others take.
 func (c *Core) Release(index string, client uint32, start, end []byte, epoch uint64) error {
 	err := c.Accounts.ChangeOf(index, Mend, func(l *ledger.Ledger) error {
-		return unlessNew(l.Release(index, client, start, end, epoch, c.Accounts.room(Move) == nil))
+		return unlessNew(l.Release(index, client, start, end, epoch, c.Accounts.checkRoom(Move) == nil))
 	})
 	if err == nil {
 		c.HoldingsChanged(index)

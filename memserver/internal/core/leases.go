@@ -46,8 +46,8 @@ func (s *leases) extend(peer verbs.Peer, end time.Duration) {
 	s.list = append(s.list, lease{peer: peer, end: end})
 }
 
-// reach notes which version of the list of joined servers a client with a lease reaches.
-func (s *leases) reach(peer verbs.Peer, version uint64) {
+// noteReach notes which version of the list of joined servers a client with a lease reaches.
+func (s *leases) noteReach(peer verbs.Peer, version uint64) {
 	if i, ok := s.at[peer]; ok {
 		s.list[i].reached = max(s.list[i].reached, version)
 	}
@@ -71,8 +71,8 @@ func (s *leases) has(peer verbs.Peer) bool {
 	return ok
 }
 
-// over returns at most so many clients of each index whose lease has expired.
-func (s *leases) over(now time.Duration, most int) (peers []verbs.Peer) {
+// expired returns at most so many clients of each index whose lease has expired.
+func (s *leases) expired(now time.Duration, most int) (peers []verbs.Peer) {
 	var count map[string]int
 	for i := range s.list {
 		if now < s.list[i].end {

@@ -77,7 +77,7 @@ func newPoints(w *World) *points {
 		return p
 	}
 	salt := r.Uint64()
-	near := p.near(r)
+	near := p.pickFiles(r)
 	var wanted *regexp.Regexp
 	if only != "" {
 		wanted = regexp.MustCompile(only)
@@ -110,9 +110,9 @@ func newPoints(w *World) *points {
 	return p
 }
 
-// near is nil for half of the seeds. For the others it is one to three files: sites that race are
-// often neighbours, and a goroutine is stopped in each.
-func (p *points) near(r *rand.Rand) map[string]bool {
+// pickFiles is nil for half of the seeds. For the others it is one to three files: sites that race
+// are often neighbours, and a goroutine is stopped in each.
+func (p *points) pickFiles(r *rand.Rand) map[string]bool {
 	if r.IntN(2) == 0 {
 		return nil
 	}

@@ -75,7 +75,7 @@ func (q *queue) next() (time.Duration, bool) {
 func (q *queue) push(t *Timer, at time.Duration, tie uint64) {
 	t.at = at
 	q.heap = append(q.heap, entry{at, tie, t})
-	q.up(len(q.heap) - 1)
+	q.siftUp(len(q.heap) - 1)
 }
 
 func (q *queue) pop() *Timer {
@@ -99,12 +99,12 @@ func (q *queue) remove(t *Timer) {
 	}
 	q.heap[i] = moved
 	moved.t.place = i + 1
-	if q.down(i); moved.t.place == i+1 {
-		q.up(i)
+	if q.siftDown(i); moved.t.place == i+1 {
+		q.siftUp(i)
 	}
 }
 
-func (q *queue) up(i int) {
+func (q *queue) siftUp(i int) {
 	e := q.heap[i]
 	for i > 0 {
 		parent := (i - 1) / 4
@@ -119,7 +119,7 @@ func (q *queue) up(i int) {
 	e.t.place = i + 1
 }
 
-func (q *queue) down(i int) {
+func (q *queue) siftDown(i int) {
 	h := q.heap
 	e := h[i]
 	for {
