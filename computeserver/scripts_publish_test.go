@@ -88,6 +88,8 @@ func TestScriptsPublish(t *testing.T) {
 	ask(fmt.Sprintf("-ERR a script publishes at most %d bytes", engine.MostPublished), "EVAL", "for i = 1, 1100 do redis.call('PUBLISH', 'none', '1') end", "1", "x")
 	ask(fmt.Sprintf("-ERR a script publishes at most %d bytes", engine.MostPublished), "EVAL", "return redis.call('PUBLISH', 'c', string.rep('x', 70000))", "0")
 	f()
+	ask(":0\r\n", "EVAL", "redis.pcall('PUBLISH', 'c', string.rep('x', 70000)) return redis.call('PUBLISH', 'c', 'too large')", "1", "x")
+	f("c too large")
 }
 
 // TestScriptsPublishOnce: scripts of many clients on one key run again and again, since others

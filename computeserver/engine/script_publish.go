@@ -35,9 +35,11 @@ func (x *scriptRun) Publish(m *rpcv1.PublishedMessage) error {
 	if !may {
 		return refuse("The user executing the script can't publish to the channel mentioned in the command")
 	}
-	if x.room -= len(m.Channel) + len(m.Payload) + publishedOverhead; x.room < 0 {
+	size := len(m.Channel) + len(m.Payload) + publishedOverhead
+	if size > x.room { // a script may publish what went wrong
 		return refuse(fmt.Sprintf("a script publishes at most %d bytes, %d of each message counted; publish when EVAL has answered", MostPublished, publishedOverhead))
 	}
+	x.room -= size
 	x.steps += (len(m.Channel) + len(m.Payload)) / pairBytesAStep
 	x.published = append(x.published, m)
 	return nil
