@@ -1,15 +1,21 @@
 package computeserver
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/dmindex/dmindex/api/config"
 	"github.com/dmindex/dmindex/computeserver/computeservertest"
+	"github.com/dmindex/dmindex/computeserver/engine"
+	"github.com/dmindex/dmindex/computeserver/expiry"
+	"github.com/dmindex/dmindex/computeserver/sortedset"
+	"github.com/dmindex/dmindex/pkg/partition"
 )
 
 // sorting are commands on sorted sets, and what other commands say of one, with %s for their key.
@@ -298,6 +304,52 @@ func TestSetScanOutlivesItsServer(t *testing.T) {
 	}
 	if step, _ := strconv.ParseUint(strings.Split(ask(0, "ZSCAN", "set", "0", "COUNT", "20"), "\r\n")[2], 10, 64); step < 1<<52 {
 		t.Errorf("the cursor %d is none of every server", step)
+	}
+}
+
+// TestSetScanBesideLostServer: a step of ZSCAN whose members are here does not wait for a server
+// that has others, to write where the scan goes on.
+func TestSetScanBesideLostServer(t *testing.T) {
+	var off [3]atomic.Int64
+	c := newCluster(t, config.RoutingOwner, expires(&off), 1, 2)
+	c.split([]uint32{1, 2}, "\xff\xffset\xff")
+	k, add := newTalk(c, 1), []string{"ZADD", "set"}
+	for i := range 300 { // no position fits their bounds
+		add = append(add, "1", letters(i))
+	}
+	k.Send(computeservertest.Command(add...))
+	k.Expect(":300\r\n")
+	step := func(cursor string) string {
+		k.Send(computeservertest.Command("ZSCAN", "set", cursor, "COUNT", "10"))
+		got := strings.Split(wholeReply(t, k.from), "\r\n")
+		if len(got) < 4 || got[2] == "0" {
+			t.Fatalf("a step gave %q", got)
+		}
+		return got[2]
+	}
+	cursor := step("0")
+	if n, _ := strconv.ParseUint(cursor, 10, 64); n >= 1<<52 {
+		t.Fatalf("the position %d fits", n)
+	}
+	var items [][]byte
+	all := engine.ScanRange{Start: []byte(sortedset.Prefix), Inner: true, Limit: 200, KeysOnly: true}
+	if err := c.servers[1].core.Scan(t.Context(), all, false, func(key, _ []byte, _ expiry.Mark) bool {
+		items = append(items, bytes.Clone(key))
+		return true
+	}, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	m, err := partition.ByBoundaries(computeservertest.Index, c.members(1, 2), [][]byte{items[199]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Generation = 2
+	c.publish(m)
+	c.stop(2)
+	began := time.Now()
+	step(cursor)
+	if took := time.Since(began); took > 15*time.Second { // a server is waited for for 30 s
+		t.Errorf("a step took %v", took)
 	}
 }
 

@@ -50,7 +50,7 @@ func (c *conn) cmdZScan(args [][]byte) {
 			}
 		}
 		w = setWalk{gathered: gathered{c: c, held: w.held}, pattern: options.pattern}
-		err = s.ByMember(key, sortedset.Ends{From: from}, false, w.first(int(options.count)))
+		err = s.ByMember(key, sortedset.Ends{From: from, Hint: int(options.count) + 1}, false, w.first(int(options.count)))
 	}
 	switch {
 	case err != nil:
@@ -65,8 +65,11 @@ func (c *conn) cmdZScan(args [][]byte) {
 	}
 	cursor = 0
 	if w.more {
-		bound := separator(w.last, w.behind)
-		if cursor, ok = writePosition(nil, bound, c.membersShare(s, key)); !ok {
+		bound, fits := separator(w.last, w.behind), false
+		if brief, err := c.s.core.Sets(key, false, sharedWait, c.term); err == nil {
+			cursor, fits = writePosition(nil, bound, c.membersShare(brief, key))
+		}
+		if !fits {
 			cursor = c.s.cursors.put(bound, &c.cursors)
 		}
 	}
