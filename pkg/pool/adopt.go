@@ -38,13 +38,13 @@ func (a *allocator) adopt(i int, unit uint64) error {
 		for _, k := range found {
 			var unwrittens []int
 			if err == nil {
-				err = w.look(k.First, k.NodeBytes, k.Nodes, func(n int, m Mark) {
+				err = w.readHeads(k.First, k.NodeBytes, k.Nodes, func(n int, m Mark) {
 					if m == unwritten {
 						unwrittens = append(unwrittens, n)
 						return
 					}
 					// a sweep, which may wait for locks, finds it again
-					srv.want(reachOf(m))
+					srv.wantSafe(reachOf(m))
 				})
 			}
 			never = append(never, unwrittens)

@@ -116,17 +116,17 @@ func (p *Pool) allocate(s *Session, size int, near Addr, rewritten, reserved boo
 	a.mu.Lock()
 	c := a.class(size)
 	c.rewritten = c.rewritten || rewritten
-	first, addr := a.have(c, near, reserved)
+	first, addr := a.popFree(c, near, reserved)
 	a.mu.Unlock()
 	if addr != Nil {
 		return addr, nil
 	}
-	return a.find(s, c, first, reserved)
+	return a.fetchNode(s, c, first, reserved)
 }
 
-// have pops a node that is there without a call, near that one: Nil if there is none. first is the
-// server to ask first.
-func (a *allocator) have(c *class, near Addr, reserved bool) (first int, addr Addr) {
+// popFree pops a node that is there without a call, near that one: Nil if there is none. first is
+// the server to ask first.
+func (a *allocator) popFree(c *class, near Addr, reserved bool) (first int, addr Addr) {
 	p := a.pool
 	first, ok := p.serverOf(near)
 	if near == Nil || !ok {
@@ -159,9 +159,9 @@ func (a *allocator) have(c *class, near Addr, reserved bool) (first int, addr Ad
 	return first, Nil
 }
 
-// find fetches a node of any server, beginning with server first, for the operation of s, which may
-// be nil.
-func (a *allocator) find(s *Session, c *class, first int, reserved bool) (Addr, error) {
+// fetchNode fetches a node of any server, beginning with server first, for the operation of s,
+// which may be nil.
+func (a *allocator) fetchNode(s *Session, c *class, first int, reserved bool) (Addr, error) {
 	p := a.pool
 	// first without servers that said lately that they are full: it takes calls to hear it again
 	for _, patient := range []bool{false, true} {
@@ -199,7 +199,7 @@ func (a *allocator) isFull(c *class, i int) bool {
 func (a *allocator) findOn(c *class, i int, reserved bool) (addr Addr, err error) {
 	if c.freedNodes[i] > 0 {
 		addr = a.popFreed(c, i, reserved)
-	} else if addr, err = a.cut(c, i, reserved); err != nil {
+	} else if addr, err = a.popFromSlab(c, i, reserved); err != nil {
 		if errors.Is(err, ErrPoolFull) {
 			c.full[i] = a.pool.env.Now() + fullFor
 		}
@@ -239,9 +239,9 @@ func (a *allocator) classOf(size int, strip bool) *class {
 	return c
 }
 
-// cut pops a node of an open slab on server i; if these are used up, one of a slab that it opens,
-// in a new chunk or one that it adopts if need be.
-func (a *allocator) cut(c *class, i int, reserved bool) (Addr, error) {
+// popFromSlab pops a node of an open slab on server i; if these are used up, one of a slab that it
+// opens, in a new chunk or one that it adopts if need be.
+func (a *allocator) popFromSlab(c *class, i int, reserved bool) (Addr, error) {
 	if !c.hasRoom(i) {
 		if err := a.renew(c, i); err != nil {
 			return Nil, err
@@ -259,12 +259,12 @@ func (c *class) hasRoom(i int) bool { return c.uncutNodes[i] > 0 }
 // cutNext pops the next node that was never handed out of server i, which has some.
 func (a *allocator) cutNext(c *class, i int) Addr {
 	b := c.uncut[i][0]
-	if b.empty() {
+	if b.isFree() {
 		b.chunk.busy++
 	}
 	b.cut++
 	c.uncutNodes[i]--
-	if b.left() == 0 {
+	if b.uncutNodes() == 0 {
 		c.uncut[i] = slices.Delete(c.uncut[i], 0, 1)
 	}
 	return b.addr(b.cut - 1)
@@ -276,14 +276,14 @@ const mostAdopted = 64
 // renew finds nodes on server i, or opens slabs there. It gives up a.mu for calls.
 func (a *allocator) renew(c *class, i int) error {
 	srv := a.pool.servers()[i]
-	unit := srv.geometry.unit(c.shapes[i])
+	unit := srv.geometry.slabBytes(c.shapes[i])
 	for try := 0; ; try++ {
 		if c.freedNodes[i] > 0 || c.hasRoom(i) {
 			return nil
 		}
 		opened, err := a.openSlabs(c, i, a.wanted(c, i))
 		if opened {
-			a.stock(c, i)
+			a.putAside(c, i)
 			return nil
 		}
 		adopted := err
@@ -328,9 +328,9 @@ const (
 	leftOver    = 2
 )
 
-// stock puts aside what rewrites need of places for images on server i, so that a pool that is full
-// later does not lack them: they are what makes room.
-func (a *allocator) stock(c *class, i int) {
+// putAside puts aside what rewrites need of places for images on server i, so that a pool that is
+// full later does not lack them: they are what makes room.
+func (a *allocator) putAside(c *class, i int) {
 	if !c.rewritten {
 		return
 	}

@@ -116,7 +116,7 @@ func (s *Session) abandon(err error) {
 	if s.lock.held {
 		s.lock = tableLock{}
 		s.image = Nil
-		_ = s.died(err)
+		_ = s.markDead(err)
 	}
 }
 

@@ -234,7 +234,7 @@ func (s *Session) fromRepair(l *tableLock, masked bool) (holder uint16, err erro
 // turnOther posts what is queued and, behind it, turns lock l, which is this client's, to free or
 // Repair.
 func (s *Session) turnOther(l *tableLock, to uint64) error {
-	s.queueTo(l.server, s.turn(l, to))
+	s.queueTo(l.server, s.turnLock(l, to))
 	if err := s.Post(); err != nil {
 		return err
 	}
@@ -279,11 +279,11 @@ func memberOf(l *tableLock, r *record) foundMember {
 func (s *Session) repairMain(l *tableLock, main Addr, node []byte) error {
 	var r record
 	r.decode(s.record)
-	s.queueTo(l.server, s.turn(l, Repair))
+	s.queueTo(l.server, s.turnLock(l, Repair))
 	err := s.Post()
 	s.leaveLocal(l)
 	if err != nil {
-		return s.died(err)
+		return s.markDead(err)
 	}
 	// The session offers a change of the node at l, which the holder of the main lock must not
 	// find.

@@ -12,7 +12,7 @@ import (
 type chunk struct {
 	first  Addr
 	server int     // dense number
-	unit   uint64  // geometry.unit of its runs
+	unit   uint64  // geometry.slabBytes of its runs
 	slabs  []*slab // by number: the open run that covers it; nil = none does
 	vacant int     // how many of these are nil
 	busy   int     // runs whose nodes are not all free
@@ -56,7 +56,7 @@ func (b *slab) addr(i int) Addr   { return b.first + Addr(i*b.class.size) }
 func (b *slab) isIdle(i int) bool { return b.idle[i/64]>>(i%64)&1 != 0 }
 func (b *slab) setIdle(i int)     { b.idle[i/64] |= 1 << (i % 64); b.clear(i); b.setReserved(i, false) }
 func (b *slab) setBusy(i int)     { b.idle[i/64] &^= 1 << (i % 64) }
-func (b *slab) left() int         { return b.nodes - b.cut }
+func (b *slab) uncutNodes() int   { return b.nodes - b.cut }
 
 // clear says that node i is no suspect of a review.
 func (b *slab) clear(i int) {
@@ -65,8 +65,8 @@ func (b *slab) clear(i int) {
 	}
 }
 
-// empty reports whether all nodes are free.
-func (b *slab) empty() bool { return b.ready && len(b.freed) == b.cut }
+// isFree reports whether all nodes are free.
+func (b *slab) isFree() bool { return b.ready && len(b.freed) == b.cut }
 
 // addChunk makes a chunk known that is zero, for runs of a unit.
 func (a *allocator) addChunk(i int, first Addr, unit uint64) *chunk {
@@ -156,7 +156,7 @@ func (a *allocator) chunkAfter(turn Addr) (next *chunk) {
 // install makes a run of k known as a slab of class c. None of its nodes is handed out yet.
 func (a *allocator) install(c *class, k *chunk, s shape, at int) *slab {
 	g := &a.pool.servers()[k.server].geometry
-	_, first, nodes := g.place(s, at)
+	_, first, nodes := g.runAt(s, at)
 	b := &slab{chunk: k, class: c, at: at, run: s.run, first: k.first + Addr(first), nodes: nodes, idle: make([]uint64, (nodes+63)/64), inFreed: -1}
 	for n := at; n < at+s.run; n++ {
 		k.slabs[n] = b
@@ -169,9 +169,9 @@ func (a *allocator) install(c *class, k *chunk, s shape, at int) *slab {
 // addUncut makes nodes of b ready for cutNext.
 func (c *class) addUncut(b *slab) {
 	b.ready = true
-	if i := b.chunk.server; b.left() > 0 {
+	if i := b.chunk.server; b.uncutNodes() > 0 {
 		c.uncut[i] = append(c.uncut[i], b)
-		c.uncutNodes[i] += b.left()
+		c.uncutNodes[i] += b.uncutNodes()
 	}
 }
 
@@ -180,8 +180,8 @@ func (a *allocator) close(b *slab) {
 	c, i := b.class, b.chunk.server
 	c.freedNodes[i] -= len(b.freed)
 	c.dropFreed(b)
-	if b.left() > 0 {
-		c.uncutNodes[i] -= b.left()
+	if b.uncutNodes() > 0 {
+		c.uncutNodes[i] -= b.uncutNodes()
 		c.uncut[i] = slices.DeleteFunc(c.uncut[i], func(o *slab) bool { return o == b })
 	}
 	a.remove(b)
@@ -215,11 +215,11 @@ func (c *class) dropFreed(b *slab) {
 func (a *allocator) vacancy(i int, s shape) (k *chunk, at int) {
 	g := &a.pool.servers()[i].geometry
 	for _, k := range a.chunks[i] {
-		if k.vacant < s.run || k.damaged || k.unit != g.unit(s) {
+		if k.vacant < s.run || k.damaged || k.unit != g.slabBytes(s) {
 			continue
 		}
 		for at := 0; at+s.run <= g.slabs; at += s.run {
-			if _, _, nodes := g.place(s, at); nodes > 0 && !k.late[at] && !slices.ContainsFunc(k.slabs[at:at+s.run], func(b *slab) bool { return b != nil }) {
+			if _, _, nodes := g.runAt(s, at); nodes > 0 && !k.late[at] && !slices.ContainsFunc(k.slabs[at:at+s.run], func(b *slab) bool { return b != nil }) {
 				return k, at
 			}
 		}

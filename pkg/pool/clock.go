@@ -20,9 +20,9 @@ type clock struct {
 // tick moves the clock on and says what time it is then.
 func (p *Pool) tick() uint64 { return p.clock.time.Add(1) }
 
-// pass raises the floor to the next time, and then moves the clock on to that. It says what time it
-// is then.
-func (p *Pool) pass() uint64 {
+// passTime raises the floor to the next time, and then moves the clock on to that. It says what
+// time it is then.
+func (p *Pool) passTime() uint64 {
 	for {
 		now := p.clock.time.Load()
 		p.raiseFloor(now + 1)
@@ -69,8 +69,8 @@ func (s *Session) End() {
 	s.active.Store(0)
 }
 
-// quiet reports whether every operation under way began at time since or later.
-func (r *sessions) quiet(since uint64) bool {
+// allBeganSince reports whether every operation under way began at time since or later.
+func (r *sessions) allBeganSince(since uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, s := range r.open {
@@ -98,11 +98,11 @@ type pass struct {
 // where one client has garbage all the time, the others would else let it wait at each epoch.
 const expectMore = 16
 
-// say is what the server is told.
-func (ps *passing) say(p *Pool, s *server) Epochs {
+// epochsFor is what the server is told.
+func (ps *passing) epochsFor(p *Pool, s *server) Epochs {
 	for r := range ps.of {
 		w := &ps.of[r]
-		if w.passed == w.epoch || !p.sessions.quiet(w.since) || !p.forgotten(s, w.since) {
+		if w.passed == w.epoch || !p.sessions.allBeganSince(w.since) || !p.forgotten(s, w.since) {
 			continue
 		}
 		w.passed = w.epoch
@@ -114,9 +114,9 @@ func (ps *passing) say(p *Pool, s *server) Epochs {
 		UncachedPassed: ps.of[uncached].passed, UncachedWanted: s.epochs[uncached].wanted.Load()}
 }
 
-// hear takes the answer. hurry says that the next renewal should come sooner than usual; news, that
-// there is something to reap or to sweep.
-func (ps *passing) hear(p *Pool, s *server, r *Renewal) (hurry, news bool) {
+// takeRenewal takes the answer. hurry says that the next renewal should come sooner than usual;
+// news, that there is something to reap or to sweep.
+func (ps *passing) takeRenewal(p *Pool, s *server, r *Renewal) (hurry, news bool) {
 	for of, told := range [reaches]struct{ epoch, safe uint64 }{{r.Epoch, r.Safe}, {r.UncachedEpoch, r.UncachedSafe}} {
 		w, e := &ps.of[of], &s.epochs[of]
 		if told.epoch > w.epoch {
@@ -124,7 +124,7 @@ func (ps *passing) hear(p *Pool, s *server, r *Renewal) (hurry, news bool) {
 			e.known.Store(told.epoch)
 			p.learned.Add(1) // before the clock ticks: see batch
 			if reach(of) == cached {
-				w.since = p.pass()
+				w.since = p.passTime()
 			} else {
 				w.since = p.tick()
 			}

@@ -88,7 +88,7 @@ func (s *Session) Waited() bool {
 	if s.lockWord.held {
 		return s.pool.words.Waited(uint64(s.lockWord.word.At))
 	}
-	return !s.without.Flat && s.pool.servers()[s.lock.server].local.slow(s.lock.index)
+	return !s.without.Flat && s.pool.servers()[s.lock.server].local.hasMore(s.lock.index)
 }
 
 // Take takes offered changes of the node at a, whose lock the session holds, from sessions that
@@ -101,7 +101,7 @@ func (s *Session) Take(a Addr) int {
 	if s.without.Flat {
 		return 0
 	}
-	s.taken = s.pool.servers()[s.lock.server].local.take(s.lock.index, uint64(a), s.taken[:0])
+	s.taken = s.pool.servers()[s.lock.server].local.takeChanges(s.lock.index, uint64(a), s.taken[:0])
 	return len(s.taken)
 }
 

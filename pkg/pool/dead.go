@@ -75,9 +75,9 @@ func (p *Pool) newSweeper(table int) (*sweeper, error) {
 	return w, nil
 }
 
-// look reads the heads of the first end nodes of a slab and calls see for those that are dead or
-// were never written.
-func (w *sweeper) look(first Addr, size, end int, see func(n int, m Mark)) error {
+// readHeads reads the heads of the first end nodes of a slab and calls see for those that are dead
+// or were never written.
+func (w *sweeper) readHeads(first Addr, size, end int, see func(n int, m Mark)) error {
 	marks := w.pool.marks.Load()
 	for from := 0; from < end; from += sweepList {
 		n := min(sweepList, end-from)
@@ -194,7 +194,7 @@ func (p *Pool) findDead(sw *sweep) (dead []deadNode, err error) {
 		if err != nil {
 			break
 		}
-		err = w.look(part.first, part.class.size, part.end, func(n int, m Mark) {
+		err = w.readHeads(part.first, part.class.size, part.end, func(n int, m Mark) {
 			if m == unwritten || !p.alloc.looksDead(part.slab, n) {
 				return
 			}

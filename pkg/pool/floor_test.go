@@ -45,8 +45,8 @@ func TestFloorBeforeTime(t *testing.T) {
 	}
 	ps := passing{}
 	for e := uint64(1); e <= rounds && !t.Failed(); e++ {
-		ps.hear(p, srv, &Renewal{Epoch: e})
-		if ps.say(p, srv).Passed == e {
+		ps.takeRenewal(p, srv, &Renewal{Epoch: e})
+		if ps.epochsFor(p, srv).Passed == e {
 			for i := range follows {
 				if v := follows[i].Load(); v != 0 && v-1 < ps.of[cached].since {
 					t.Errorf("epoch %d is passed at the client's time %d; an operation is under way that follows copies from %d on", e, ps.of[cached].since, v-1)

@@ -39,7 +39,7 @@ func (a *allocator) giveBack(i int) (gone []leaving) {
 		gone = append(gone, l)
 	}
 	a.emptied[i] = slices.DeleteFunc(a.emptied[i], func(b *slab) bool {
-		b.candidate = b.empty() && !(b.mayClose() && b.class.keeps(i, b) && a.swept != b.chunk && a.closed(b))
+		b.candidate = b.isFree() && !(b.mayClose() && b.class.canSpare(i, b) && a.swept != b.chunk && a.closed(b))
 		return !b.candidate
 	})
 	return gone
@@ -68,9 +68,9 @@ func (k *chunk) settled() bool {
 // mayClose reports whether b may be closed while its chunk stays: see slab.go.
 func (b *slab) mayClose() bool { return !b.class.strip && !b.late }
 
-// keeps reports whether a class can serve a few nodes more of server i without b, so that no slab
-// comes and goes with one node. One that serves none needs none.
-func (c *class) keeps(i int, b *slab) bool {
+// canSpare reports whether a class can serve a few nodes more of server i without b, so that no
+// slab comes and goes with one node. One that serves none needs none.
+func (c *class) canSpare(i int, b *slab) bool {
 	if !c.serves {
 		return true
 	}
@@ -91,7 +91,7 @@ func (a *allocator) closed(b *slab) bool {
 func (a *allocator) closeEmpty(i int) (some bool) {
 	for _, k := range a.chunks[i] {
 		for _, b := range k.slabs {
-			if b != nil && b.empty() && b.mayClose() && k != a.swept {
+			if b != nil && b.isFree() && b.mayClose() && k != a.swept {
 				a.close(b)
 				some = true
 			}

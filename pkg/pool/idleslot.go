@@ -34,7 +34,7 @@ import (
 const idleLooks = 4
 
 // idleSlots is how long two looks for idle slots are apart.
-func (p *Pool) idleSlots() time.Duration { return idleLooks * p.servers()[0].lease.between() }
+func (p *Pool) idleSlots() time.Duration { return idleLooks * p.servers()[0].lease.interval() }
 
 // giveIdleSlots gives slots of a server back that were not used since the last look.
 func (s *Session) giveIdleSlots(server int) error {

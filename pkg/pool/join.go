@@ -162,8 +162,8 @@ func (p *Pool) add(s *server) {
 	p.dense[s.id].Store(int32(len(list)))
 }
 
-// hear takes the version of the list that the home answers.
-func (k *leaseKeeper) hear(version uint64) {
+// noteVersion takes the version of the list that the home answers.
+func (k *leaseKeeper) noteVersion(version uint64) {
 	j := &k.pool.joined
 	if version > j.told.Load() {
 		raise(&j.told, version)
@@ -177,7 +177,7 @@ func (k *leaseKeeper) join() {
 	for {
 		wait := env.Forever
 		if p.joined.reached.Load() < p.joined.told.Load() {
-			wait = p.servers()[0].lease.between()
+			wait = p.servers()[0].lease.interval()
 		}
 		p.joined.news.Wait(wait)
 		if k.stopped.Load() || p.condemned.Load() != nil {
@@ -202,7 +202,7 @@ func (p *Pool) joinNew() error {
 		i := p.dense[j.ID].Load() - 1
 		switch {
 		case j.State == Left && i >= 0:
-			p.lose(p.servers()[i], fmt.Errorf("memory server %d left the index", j.ID))
+			p.leaseLost(p.servers()[i], fmt.Errorf("memory server %d left the index", j.ID))
 		case j.State == Member && i >= 0:
 			p.count(p.servers()[i])
 		case j.State == Left, i >= 0:
@@ -255,9 +255,9 @@ func (p *Pool) refusedByHome(err error) error {
 	return err
 }
 
-// lose is called when the lease on a server is over for good: this client is given up, unless
+// leaseLost is called when the lease on a server is over for good: this client is given up, unless
 // nothing of it depends on the server. Then whoever is the first to use it gives it up (depend).
-func (p *Pool) lose(s *server, why error) {
+func (p *Pool) leaseLost(s *server, why error) {
 	s.lost.CompareAndSwap(nil, &why)
 	s.wake.Set()
 	if s.used.Load() || s.counts.Load() {

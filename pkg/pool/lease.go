@@ -32,8 +32,8 @@ func (l *lease) renew(asked, length time.Duration) {
 	l.usual.Store(int64(length / 4))
 }
 
-// between is how long renewals are apart.
-func (l *lease) between() time.Duration {
+// interval is how long renewals are apart.
+func (l *lease) interval() time.Duration {
 	if l.every > 0 {
 		return l.every
 	}
@@ -78,7 +78,7 @@ func newLeaseKeeper(p *Pool) *leaseKeeper {
 	if p.joins != nil {
 		k.group.Go("join memory servers", k.join)
 	}
-	k.group.Go("reclamation", k.tidy)
+	k.group.Go("reclamation", k.reapAndSweep)
 	if _, ok := p.control.(Forgetter); ok {
 		k.group.Go("forget clients that ended", func() {
 			p.forgetEnded(func() bool { return k.stopped.Load() || p.condemned.Load() != nil })
@@ -88,14 +88,14 @@ func newLeaseKeeper(p *Pool) *leaseKeeper {
 }
 
 func (k *leaseKeeper) begin(s *server) {
-	k.group.Go(fmt.Sprintf("lease on memory server %d", s.id), func() { k.keep(s) })
+	k.group.Go(fmt.Sprintf("lease on memory server %d", s.id), func() { k.renewLease(s) })
 	k.follow(s)
 }
 
-// keep renews the lease on s until the pool is closed or given up, or s lost.
-func (k *leaseKeeper) keep(s *server) {
+// renewLease renews the lease on s until the pool is closed or given up, or s lost.
+func (k *leaseKeeper) renewLease(s *server) {
 	p := k.pool
-	wait := s.lease.between()
+	wait := s.lease.interval()
 	ps := passing{of: [reaches]pass{
 		cached:   {epoch: s.grant.Epoch, passed: s.grant.Epoch},
 		uncached: {epoch: s.grant.UncachedEpoch, passed: s.grant.UncachedEpoch},
@@ -108,10 +108,10 @@ func (k *leaseKeeper) keep(s *server) {
 		asked := p.env.Now()
 		left := time.Duration(s.lease.until.Load()) - asked
 		if left <= 0 {
-			p.lose(s, fmt.Errorf("the lease on memory server %d ran out", s.id))
+			p.leaseLost(s, fmt.Errorf("the lease on memory server %d ran out", s.id))
 			return
 		}
-		said := ps.say(p, s)
+		said := ps.epochsFor(p, s)
 		if p.condemned.Load() != nil {
 			return // what it says has been passed may be of a session that died in doubt
 		}
@@ -122,9 +122,9 @@ func (k *leaseKeeper) keep(s *server) {
 			if r.Lease > 0 {
 				s.lease.renew(asked, r.Lease)
 			}
-			k.hear(r.Servers)
-			wait = s.lease.between()
-			hurry, news := ps.hear(p, s, &r)
+			k.noteVersion(r.Servers)
+			wait = s.lease.interval()
+			hurry, news := ps.takeRenewal(p, s, &r)
 			if hurry {
 				wait = hurried(wait)
 			}
@@ -132,10 +132,10 @@ func (k *leaseKeeper) keep(s *server) {
 				k.news.Set()
 			}
 		case errors.Is(err, ErrFenced), errors.Is(err, verbs.ErrRefused), errors.Is(err, verbs.ErrLostMemory):
-			p.lose(s, fmt.Errorf("memory server %d does not renew the lease: %w", s.id, err))
+			p.leaseLost(s, fmt.Errorf("memory server %d does not renew the lease: %w", s.id, err))
 			return
 		default: // it cannot be reached; it may be back before the lease is over
-			wait = s.lease.between() / 8
+			wait = s.lease.interval() / 8
 		}
 	}
 }
@@ -185,12 +185,13 @@ func (p *Pool) Condemn(reason error) {
 		p.alloc.fetcher.turn.cancel()
 	}
 	// Close cuts them again and says how it went
-	p.env.Go("cut the connections of a client that was given up", func() { _ = p.cut() })
+	p.env.Go("cut the connections of a client that was given up", func() { _ = p.closeConnections() })
 }
 
-// cut closes all connections, side by side: each may wait for a server that does not answer.
-func (p *Pool) cut() error {
-	return p.atAll("cut the connection to", func(s *server) error { return s.conn.Close() })
+// closeConnections closes all connections, side by side: each may wait for a server that does not
+// answer.
+func (p *Pool) closeConnections() error {
+	return p.onEachServer("cut the connection to", func(s *server) error { return s.conn.Close() })
 }
 
 // fencePredecessors ends earlier clients of this process's name on every server, the home last, so
@@ -244,16 +245,16 @@ func (p *Pool) fence(server uint16, clients []uint32, dead bool) error {
 // maxFence is how many clients one call of Fence takes.
 const maxFence = 256
 
-// part fences this client on every server, so that its locks and keys need not wait for the end of
-// its lease. Alive says no before, so whatever is answered was read before.
-func (p *Pool) part() error {
-	return p.atAll("part from", func(s *server) error { return p.fence(s.id, []uint32{p.number}, true) })
+// fenceItself fences this client on every server, so that its locks and keys need not wait for the
+// end of its lease. Alive says no before, so whatever is answered was read before.
+func (p *Pool) fenceItself() error {
+	return p.onEachServer("part from", func(s *server) error { return p.fence(s.id, []uint32{p.number}, true) })
 }
 
-// atAll does something at every server, side by side, and waits for all, since what is done has a
-// limit of its own. Where it fails does not matter at servers that nothing of this client depends
-// on.
-func (p *Pool) atAll(what string, do func(*server) error) error {
+// onEachServer does something at every server, side by side, and waits for all, since what is done
+// has a limit of its own. Where it fails does not matter at servers that nothing of this client
+// depends on.
+func (p *Pool) onEachServer(what string, do func(*server) error) error {
 	servers := p.servers()
 	errs := make([]error, len(servers))
 	g := env.NewWaitGroup(p.env)

@@ -33,7 +33,7 @@ func TestServersThatAreGoneTogether(t *testing.T) {
 		}
 		p.list.Store(&list)
 		begun := e.Now()
-		err := p.cut()
+		err := p.closeConnections()
 		if took := e.Now() - begun; took > 6*time.Second {
 			t.Errorf("6 servers that do not answer are left after %v", took)
 		}

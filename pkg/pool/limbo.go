@@ -59,10 +59,10 @@ import (
 // Batches come back in the order in which they were made: what is known of epochs only grows.
 //
 // A server that does not answer holds all batches up, since its epochs do not go on: until it is
-// back, or until this client's lease there is over, which ends the client (lose). Meanwhile nothing
-// more is handed out than the quota allows, and ErrPoolFull names the server that is waited for.
-// There are few batches (mostBatches): the last one takes in what comes then, and waits for the
-// later epochs.
+// back, or until this client's lease there is over, which ends the client (leaseLost). Meanwhile
+// nothing more is handed out than the quota allows, and ErrPoolFull names the server that is waited
+// for. There are few batches (mostBatches): the last one takes in what comes then, and waits for
+// the later epochs.
 //
 // A server that joins counts from when this client knows that it is a member: only later any node
 // lies there (join.go), and what was given up before is in no word of it.
@@ -103,7 +103,7 @@ func (a *allocator) batch(r reach) *batch {
 	for _, s := range a.pool.servers() {
 		var e learnedEpoch
 		if s.counts.Load() {
-			e = learnedEpoch{s.known(r), s.want(r)}
+			e = learnedEpoch{s.asKnown(r), s.wantSafe(r)}
 		}
 		b.after = append(b.after, e)
 	}

@@ -52,13 +52,13 @@ func (s *Session) Late() error {
 	return s.Overdue()
 }
 
-// bound bounds the lists that are about to be posted. READs have the session's limit: one that
+// boundLists bounds the lists that are about to be posted. READs have the session's limit: one that
 // takes longer ends the session. A change that is given up would be in doubt, and without a lock's
 // answer all of the client ends. So a list that changes something, or that a lock depends on, may
 // take as long as the client's own, and the limit of one operation ends no other session.
 //
 // The clock of an operation that is bounded more tightly starts here: see Late.
-func (s *Session) bound() {
+func (s *Session) boundLists() {
 	limit := s.limit
 	if limit < DefaultLimit {
 		if s.deadline == notStarted {

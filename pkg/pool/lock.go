@@ -142,7 +142,7 @@ func (s *Session) TryLock(a Addr, node []byte) (bool, error) {
 	s.locking = false
 	if err != nil {
 		s.leaveLocal(&l)
-		return false, s.died(err)
+		return false, s.markDead(err)
 	}
 	old := binary.NativeEndian.Uint64(s.old)
 	got := old>>l.shift&lockMask == 0 && (srv.caps.MaskedAtomics || old == 0)
@@ -186,7 +186,7 @@ func (s *Session) lockOnce(l *tableLock, a Addr, node []byte) (main Addr, err er
 	// the request failed on the way: the global lock may be this client's for ever
 	if s.broken != nil {
 		s.leaveLocal(l)
-		return Nil, s.died(err)
+		return Nil, s.markDead(err)
 	}
 	if err != nil {
 		s.leaveLocal(l)
@@ -245,7 +245,7 @@ func (s *Session) lockGlobal(l *tableLock, a Addr, node []byte) (main Addr, err 
 		case holder == me && !s.pool.mayShare():
 			// Sessions of this client that want the lock stand in the local queue, so it is one's
 			// that died.
-			return Nil, s.died(fmt.Errorf("lock node %v: %w: the lock is that of a session which died", a, ErrFenced))
+			return Nil, s.markDead(fmt.Errorf("lock node %v: %w: the lock is that of a session which died", a, ErrFenced))
 		}
 		known, from = old&^(mask<<l.shift), 0
 		s.conflicts.Add(1)
@@ -261,7 +261,7 @@ func (s *Session) lockGlobal(l *tableLock, a Addr, node []byte) (main Addr, err 
 func (s *Session) repairAcquired(l *tableLock, a Addr, node []byte) (main Addr, err error) {
 	main, err = s.repair(l, node)
 	if err != nil && s.broken == nil && heldIn(err) != nil {
-		s.queueTo(l.server, s.turn(l, Repair)) // nobody waits with a lock
+		s.queueTo(l.server, s.turnLock(l, Repair)) // nobody waits with a lock
 		if e := s.Post(); e != nil {
 			return Nil, e
 		}
@@ -333,7 +333,7 @@ func (s *Session) postUnlock(l *tableLock, image lock.Image) error {
 		err = s.Post()
 	}
 	if err == nil && keeps && local.handover(l.index) {
-		if err = s.Post(); err == nil && local.pass(l.index, true, image) {
+		if err = s.Post(); err == nil && local.releaseTo(l.index, true, image) {
 			s.handovers.Add(1)
 			s.doneRewriting()
 			return nil
@@ -346,7 +346,7 @@ func (s *Session) postUnlock(l *tableLock, image lock.Image) error {
 	s.leaveLocal(l)
 	if err != nil {
 		s.image = Nil // its place may still be needed for repair
-		return s.died(err)
+		return s.markDead(err)
 	}
 	s.doneRewriting()
 	return nil
@@ -369,8 +369,8 @@ func (s *Session) postOthers(keep int) error {
 	return err
 }
 
-// turn is the request that turns lock l, which is this client's, to free or Repair.
-func (s *Session) turn(l *tableLock, to uint64) verbs.Request {
+// turnLock is the request that turns lock l, which is this client's, to free or Repair.
+func (s *Session) turnLock(l *tableLock, to uint64) verbs.Request {
 	me := uint64(s.pool.client)
 	if !s.pool.servers()[l.server].caps.MaskedAtomics {
 		return verbs.Request{Op: verbs.FetchAdd, Region: verbs.RegionLocks, Remote: l.remote, Local: s.old, Add: (to - me) << l.shift}
@@ -385,7 +385,7 @@ func (s *Session) releaseGlobal(l *tableLock) error {
 	if byWrite {
 		s.queueTo(l.server, s.clearLock(l))
 	} else {
-		s.queueTo(l.server, s.turn(l, 0))
+		s.queueTo(l.server, s.turnLock(l, 0))
 	}
 	if err := s.Post(); err != nil || byWrite {
 		return err

@@ -69,8 +69,8 @@ func (t *lockTable) state(i uint32) (w *atomic.Uint32, shift uint32) {
 	return &t.states[i/stateLocks], i % stateLocks * stateBits
 }
 
-// slow reports whether there may be more about lock i than its bits.
-func (t *lockTable) slow(i uint32) bool {
+// hasMore reports whether there may be more about lock i than its bits.
+func (t *lockTable) hasMore(i uint32) bool {
 	w, shift := t.state(i)
 	return w.Load()>>shift&stateSlow != 0
 }
@@ -124,9 +124,9 @@ func (t *lockTable) acquire(i uint32, w *lock.Waiter, limit time.Duration) (glob
 	return global, ok
 }
 
-// take takes changes of a node out of the queue for lock i, whose holder calls it.
-func (t *lockTable) take(i uint32, node uint64, list []*lock.Waiter) []*lock.Waiter {
-	if !t.slow(i) {
+// takeChanges takes changes of a node out of the queue for lock i, whose holder calls it.
+func (t *lockTable) takeChanges(i uint32, node uint64, list []*lock.Waiter) []*lock.Waiter {
+	if !t.hasMore(i) {
 		return list
 	}
 	mu := t.shard(i)
@@ -166,7 +166,7 @@ func (t *lockTable) cancel() {
 // handover reports whether the holder should keep the global lock for the next waiter instead of
 // releasing it.
 func (t *lockTable) handover(i uint32) bool {
-	if !t.slow(i) {
+	if !t.hasMore(i) {
 		return false
 	}
 	mu := t.shard(i)
@@ -179,11 +179,11 @@ func (t *lockTable) handover(i uint32) bool {
 // release passes local lock i to the next waiter. global says that the global lock is still held,
 // for handover; if there is nobody left to acquire it, release changes nothing and returns false:
 // release the global lock and call again.
-func (t *lockTable) release(i uint32, global bool) bool { return t.pass(i, global, lock.Image{}) }
+func (t *lockTable) release(i uint32, global bool) bool { return t.releaseTo(i, global, lock.Image{}) }
 
-// pass is release, and hands the image of a node on with the global lock.
-func (t *lockTable) pass(i uint32, global bool, image lock.Image) bool {
-	if global && !t.slow(i) {
+// releaseTo is release, and hands the image of a node on with the global lock.
+func (t *lockTable) releaseTo(i uint32, global bool, image lock.Image) bool {
+	if global && !t.hasMore(i) {
 		return false
 	}
 	if !global && t.giveUp(i, false) {

@@ -7,10 +7,10 @@ import "github.com/dmindex/dmindex/pkg/verbs"
 // restart of the server: it has all that was answered, all of its locks say Repair, its epochs
 // begin at 1, and all connections to the process before are of no use. Only the address is another.
 //
-// A client does not go on across that. It is given up as soon as it hears of it (moved), and the
-// index is opened anew by another one. It would find out by itself: its requests end with their
-// limits, its renewals are refused or its lease runs out. So hearing of it matters to how long that
-// takes, and to nothing else. Three things need an argument.
+// A client does not go on across that. It is given up as soon as it hears of it (processChanged),
+// and the index is opened anew by another one. It would find out by itself: its requests end with
+// their limits, its renewals are refused or its lease runs out. So hearing of it matters to how
+// long that takes, and to nothing else. Three things need an argument.
 //
 // # Clients that have not heard of it yet
 //
@@ -57,7 +57,7 @@ func (k *leaseKeeper) follow(s *server) {
 	if !ok {
 		return
 	}
-	stop := m.Follow(s.id, s.grant.Turn, func(why error) { k.pool.moved(s, why) })
+	stop := m.Follow(s.id, s.grant.Turn, func(why error) { k.pool.processChanged(s, why) })
 	k.following.Lock()
 	defer k.following.Unlock()
 	if k.stopped.Load() {
@@ -76,10 +76,10 @@ func (k *leaseKeeper) unfollowAll() {
 	}
 }
 
-// moved is called when another process answers for a server than the one that this client is
-// connected to.
-func (p *Pool) moved(s *server, why error) {
-	p.lose(s, why)
+// processChanged is called when another process answers for a server than the one that this client
+// is connected to.
+func (p *Pool) processChanged(s *server, why error) {
+	p.leaseLost(s, why)
 	if c, ok := s.conn.(verbs.Cutter); ok {
 		c.Cut(why)
 	}

@@ -84,8 +84,8 @@ func (a *allocator) provisionalSlabs(c *class, i int) (some []*slab, slabs int) 
 	return list[:n:n], slabs
 }
 
-// stale are the words of the table that name closed runs which b overlaps.
-func (k *chunk) stale(b *slab) iter.Seq[int] {
+// staleWords are the words of the table that name closed runs which b overlaps.
+func (k *chunk) staleWords(b *slab) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for n := range min(len(k.written), b.at+b.run) {
 			if k.written[n] > 0 && n+k.written[n] > b.at && !yield(n) {
@@ -128,7 +128,7 @@ func (p *Pool) writeSlabs(i int, sh shape, opened []*slab) (begun bool, cleared 
 		}
 		k := b.chunk
 		b.plain = true
-		for n := range k.stale(b) {
+		for n := range k.staleWords(b) {
 			if !b.late { // else it is the run's own
 				write(k.first+Addr(8*n), s.zero)
 				cleared = append(cleared, tableWord{k, n, k.written[n]})

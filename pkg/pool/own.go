@@ -55,8 +55,8 @@ func (s *Session) postOwn(l *tableLock, image lock.Image) error {
 	}
 	if err != nil {
 		s.leaveLocal(l)
-		return s.died(err)
+		return s.markDead(err)
 	}
-	s.pool.servers()[l.server].local.pass(l.index, false, image)
+	s.pool.servers()[l.server].local.releaseTo(l.index, false, image)
 	return nil
 }

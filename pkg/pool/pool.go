@@ -305,11 +305,11 @@ func (p *Pool) Close() error {
 		p.alloc.leaveImages()
 	}
 	p.condemned.CompareAndSwap(nil, &errParted) // from here on it answers nothing: part says so
-	err := p.cut()
+	err := p.closeConnections()
 	if p.keeper != nil {
 		p.keeper.unfollowAll()
 	}
-	return errors.Join(err, p.part())
+	return errors.Join(err, p.fenceItself())
 }
 
 // serverOf finds the dense number of the server that an address is on.

@@ -64,7 +64,7 @@ import (
 //     each holder opens N again when its own limit is over.
 //   - A session dies between 1 and 2 while its client lives, or queues what cannot be posted: it
 //     gives its client up, as one with a lock does, since nobody else clears its word. Lists in
-//     between may take as long as those under a lock (bound).
+//     between may take as long as those under a lock (boundLists).
 //   - A client that is fenced at one server and alive at another: N, G, P and the slot are all at
 //     one server.
 //   - A memory server restarts: the array is in its data region. Connections end, and so do the

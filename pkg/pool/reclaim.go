@@ -24,8 +24,8 @@ import (
 // that shows the old time is waited for, whichever floor it sees. The other way around an operation
 // could begin in between: with the new time, for which nobody waits, and the old floor. The clock
 // also ticks for sweeps, which raise no floor: so the time that a floor was raised for is one that
-// this keeper's own tick brought (pass). The keeper looks at the operations after that; one that it
-// sees nothing of begins later, and sees the floor.
+// this keeper's own tick brought (passTime). The keeper looks at the operations after that; one
+// that it sees nothing of begins later, and sees the floor.
 //
 // # Memory that no cache leads to
 //
@@ -107,7 +107,7 @@ func (a *allocator) pushFree(b *slab, n int) {
 		c.freed[i] = append(c.freed[i], b)
 	}
 	c.freedNodes[i]++
-	if !b.empty() {
+	if !b.isFree() {
 		return
 	}
 	b.chunk.busy--
@@ -121,7 +121,7 @@ func (a *allocator) pushFree(b *slab, n int) {
 // that comes first. It is reserved, or not.
 func (a *allocator) popFreed(c *class, i int, reserved bool) Addr {
 	b := c.freed[i][len(c.freed[i])-1]
-	if b.empty() {
+	if b.isFree() {
 		b.chunk.busy++
 	}
 	last := len(b.freed) - 1
@@ -156,7 +156,7 @@ func (p *Pool) retire(addr Addr, size int, r reach) {
 	}
 	// A client that does not own the node wants the epochs to grow all the same: that is how its
 	// owner learns that there is something to find.
-	p.servers()[i].want(r)
+	p.servers()[i].wantSafe(r)
 	if b := a.givenBack(roundNode(size), addr); b != nil && !b.isIdle(b.index(addr)) {
 		a.retire(b, b.index(addr), r)
 	}
@@ -169,18 +169,18 @@ func (a *allocator) retire(b *slab, n int, r reach) {
 	w.nodes = append(w.nodes, b.addr(n))
 }
 
-// want asks for the epoch of s to become safe that what is given up now waits for. It returns the
-// one under which that is given up.
-func (s *server) want(r reach) (epoch uint64) {
-	e := &s.epochs[s.known(r)]
+// wantSafe asks for the epoch of s to become safe that what is given up now waits for. It returns
+// the one under which that is given up.
+func (s *server) wantSafe(r reach) (epoch uint64) {
+	e := &s.epochs[s.asKnown(r)]
 	epoch = e.known.Load()
 	raise(&e.wanted, epoch+safeAfter)
 	return epoch
 }
 
-// known is r, where the server knows of it. An older one has no epochs for memory that no cache
+// asKnown is r, where the server knows of it. An older one has no epochs for memory that no cache
 // leads to: it waits as what caches lead to does, which is longer.
-func (s *server) known(r reach) reach {
+func (s *server) asKnown(r reach) reach {
 	if s.grant.UncachedEpoch == 0 { // epochs begin with 1
 		return cached
 	}
@@ -274,9 +274,9 @@ func (a *allocator) popImages() (places []Addr) {
 	return places
 }
 
-// tidy reaps and sweeps for as long as the pool is open: when a keeper has news, it reaps what is
-// safe, and begins to sweep all chunks, one after another.
-func (k *leaseKeeper) tidy() {
+// reapAndSweep reaps and sweeps for as long as the pool is open: when a keeper has news, it reaps
+// what is safe, and begins to sweep all chunks, one after another.
+func (k *leaseKeeper) reapAndSweep() {
 	a := k.pool.alloc
 	var sw *sweep
 	turn := Nil
@@ -296,11 +296,11 @@ func (k *leaseKeeper) tidy() {
 			} else {
 				turn = sw.k.first
 			}
-		case sw != nil && k.pool.sessions.quiet(sw.since):
+		case sw != nil && k.pool.sessions.allBeganSince(sw.since):
 			many, _ = a.finish(sw) // what it did not find, the next sweep finds
 			sw = nil
 		}
-		switch between := k.pool.servers()[0].lease.between(); {
+		switch between := k.pool.servers()[0].lease.interval(); {
 		case !sweeping:
 			wait = env.Forever
 		case many:

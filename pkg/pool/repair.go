@@ -212,7 +212,7 @@ func (a *allocator) makeImage(c *class, i *images, server int) (image Addr, err 
 	if ok {
 		return image, nil
 	}
-	if image, err = a.cut(c, server, false); err != nil {
+	if image, err = a.popFromSlab(c, server, false); err != nil {
 		if errors.Is(err, ErrPoolFull) {
 			c.full[server] = a.pool.env.Now() + fullFor
 		}
@@ -321,7 +321,7 @@ func (s *Session) repair(l *tableLock, node []byte) (main Addr, err error) {
 		if r.kind == recordMember && s.resolved != memberOf(l, &r) {
 			return r.node, nil
 		}
-		done, err := s.redo(l, &r, node)
+		done, err := s.redoRecord(l, &r, node)
 		if err != nil {
 			return Nil, fmt.Errorf("repair record %v: %w", at, err)
 		}
@@ -334,8 +334,8 @@ func (s *Session) repair(l *tableLock, node []byte) (main Addr, err error) {
 	return Nil, s.Post()
 }
 
-// redo makes the change that a record says. done is false if there is none to make.
-func (s *Session) redo(l *tableLock, r *record, room []byte) (done bool, err error) {
+// redoRecord makes the change that a record says. done is false if there is none to make.
+func (s *Session) redoRecord(l *tableLock, r *record, room []byte) (done bool, err error) {
 	if r.kind == recordMember {
 		return false, nil // resolved
 	}
@@ -392,9 +392,9 @@ func (s *Session) eachPart(r *record, room []byte, do func(at int, part []byte) 
 // Repaired is how many half-made changes of fenced clients this client has brought to their end.
 func (p *Pool) Repaired() uint64 { return p.repaired.Load() }
 
-// died says that the session can do no more. With a lock in its hand, or in a node that it entered,
-// it takes its client with it: the lock is this client's until that is fenced.
-func (s *Session) died(err error) error {
+// markDead says that the session can do no more. With a lock in its hand, or in a node that it
+// entered, it takes its client with it: the lock is this client's until that is fenced.
+func (s *Session) markDead(err error) error {
 	s.pool.Condemn(fmt.Errorf("a session died with a lock: %w", err))
 	return err
 }

@@ -109,7 +109,7 @@ func (r *Review) GiveBack(mark func(b []byte, a Addr) int) (n int, err error) {
 	marks := p.marks.Load()
 	for {
 		s.Begin()
-		some := r.take(list)
+		some := r.takeSuspects(list)
 		if len(some) == 0 {
 			return n, nil
 		}
@@ -141,8 +141,8 @@ func (r *Review) GiveBack(mark func(b []byte, a Addr) int) (n int, err error) {
 	}
 }
 
-// take moves suspects to list, as many as it has room for.
-func (r *Review) take(list []suspect) []suspect {
+// takeSuspects moves suspects to list, as many as it has room for.
+func (r *Review) takeSuspects(list []suspect) []suspect {
 	a := r.pool.alloc
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -204,7 +204,7 @@ func (p *Pool) AwaitOperations(limit time.Duration, goOn func() error) error {
 		var all []*server
 		var until []uint64
 		for _, s := range p.members() {
-			all, until = append(all, s), append(until, s.want(cached)+safeAfter)
+			all, until = append(all, s), append(until, s.wantSafe(cached)+safeAfter)
 			s.wake.Set()
 		}
 		for i, s := range all {
@@ -219,7 +219,7 @@ func (p *Pool) AwaitOperations(limit time.Duration, goOn func() error) error {
 				if left <= 0 {
 					return fmt.Errorf("wait until all clients of memory server %d ended what they began: %w", s.id, ErrTimeout)
 				}
-				p.env.Sleep(min(left, hurried(s.lease.between())))
+				p.env.Sleep(min(left, hurried(s.lease.interval())))
 			}
 		}
 		now := 0
@@ -241,8 +241,8 @@ func (p *Pool) Adopted() uint64 { return p.adopted.Load() }
 // allows for such a change in another way (openslabs.go), so it gives up nobody.
 func (p *Pool) GiveUpInDoubt() { p.inDoubt.Store(true) }
 
-// doubt is called when what was posted failed.
-func (s *Session) doubt(err error) {
+// postFailed is called when what was posted failed.
+func (s *Session) postFailed(err error) {
 	if s.certain {
 		return
 	}

@@ -37,7 +37,7 @@ type Session struct {
 	certain   bool          // who posts allows for changes without an answer: see GiveUpInDoubt
 	limit     time.Duration
 	deadline  time.Duration // on env's clock, of the operation under way
-	waits     time.Duration // the limit that the queue pairs have; see bound
+	waits     time.Duration // the limit that the queue pairs have; see boundLists
 	locking   bool          // a lock is acquired, or given up: it may be this client's
 	changing  bool          // what is queued is not only READs
 	// the client's time when the operation under way began; 0 = there is none
@@ -138,22 +138,22 @@ func (s *Session) Pool() *Pool { return s.pool }
 // is queued then, and the session holds no lock.
 func (s *Session) Begin() {
 	s.deadline = notStarted
-	s.show(s.pool.clock.time.Load())
+	s.showSince(s.pool.clock.time.Load())
 }
 
 // BeginIn is Begin for an operation that takes addresses from the one of other, which is under way:
 // what the session's intent slot names later is as old as they are.
 func (s *Session) BeginIn(other *Session) {
 	s.deadline = notStarted
-	s.show(other.active.Load())
+	s.showSince(other.active.Load())
 }
 
 // Resume goes on with an operation after End: it holds no address that it got before, and its limit
 // stays.
-func (s *Session) Resume() { s.show(s.pool.clock.time.Load()) }
+func (s *Session) Resume() { s.showSince(s.pool.clock.time.Load()) }
 
-// show shows the time from which on the operation may have got addresses.
-func (s *Session) show(since uint64) {
+// showSince shows the time from which on the operation may have got addresses.
+func (s *Session) showSince(since uint64) {
 	if invariants.Enabled {
 		s.checkIdle()
 	}
@@ -223,7 +223,7 @@ func (s *Session) reject(err error) {
 // Post posts what is queued, one list for each server, all at once, and waits: one round trip. An
 // error kills the session; what took effect of the lists is then unknown.
 func (s *Session) Post() error {
-	if !s.posts() {
+	if !s.hasRequests() {
 		return s.broken
 	}
 	return s.posted(verbs.PostAll(s.qps, s.lists))
@@ -233,7 +233,7 @@ func (s *Session) Post() error {
 // before Await, which always follows.
 func (s *Session) Start() {
 	s.started, s.waited = 0, 0
-	if s.posts() {
+	if s.hasRequests() {
 		s.started, s.unstarted = verbs.StartAll(s.qps, s.lists)
 	}
 }
@@ -272,8 +272,8 @@ func (s *Session) AwaitFor(limit time.Duration) (over bool, err error) {
 	return true, s.Await()
 }
 
-// posts reports whether there is anything to be posted.
-func (s *Session) posts() bool {
+// hasRequests reports whether there is anything to be posted.
+func (s *Session) hasRequests() bool {
 	if why := s.pool.condemned.Load(); why != nil && s.broken == nil {
 		s.broken = *why
 	}
@@ -281,14 +281,14 @@ func (s *Session) posts() bool {
 		s.clear()
 		return false
 	}
-	s.bound()
+	s.boundLists()
 	return true
 }
 
 // posted is called when what was posted is over.
 func (s *Session) posted(err error) error {
 	if err != nil {
-		s.doubt(err)
+		s.postFailed(err)
 		s.diedWithin(err)
 	}
 	s.clear()
@@ -362,7 +362,7 @@ func (s *Session) Close() error {
 	if s.Holds() {
 		l, w := s.lock, s.lockWord
 		s.lock, s.lockWord = tableLock{}, wordLock{}
-		switch err := s.died(verbs.ErrClosed); {
+		switch err := s.markDead(verbs.ErrClosed); {
 		case len(s.taken) > 0 && w.held:
 			s.answerTakenWord(&w, err)
 		case len(s.taken) > 0:

@@ -99,8 +99,8 @@ func (s shape) stripBytes(n int) uint64 {
 	return uint64(roundNode(8 * n))
 }
 
-// fit is how many nodes fit into so many bytes, the strip included.
-func (s shape) fit(room uint64) int {
+// nodesIn is how many nodes fit into so many bytes, the strip included.
+func (s shape) nodesIn(room uint64) int {
 	n := int(room) / s.size
 	for n > 0 && s.stripBytes(n)+uint64(n*s.size) > room {
 		n--
@@ -123,7 +123,7 @@ func (g *geometry) shapeOf(size int, strip bool) shape {
 		case 2*run > g.slabs: // there is but the first one
 			room -= g.tables
 		}
-		n := s.fit(room)
+		n := s.nodesIn(room)
 		// what is left over of each run, in parts of 2^16
 		waste := (room - uint64(n*size)) << 16 / room
 		if n > 0 && (s.run == 0 || waste < least) {
@@ -133,17 +133,17 @@ func (g *geometry) shapeOf(size int, strip bool) shape {
 			return s
 		}
 	}
-	if s.run == 0 && s.fit(g.chunk-g.tables) > 0 {
+	if s.run == 0 && s.nodesIn(g.chunk-g.tables) > 0 {
 		s.run = g.slabs
 	}
 	return s
 }
 
-// unit is what the ledger knows of a chunk with runs of s: the size of its slabs. Large nodes, as
-// redo logs are, do not share a chunk with small ones, and of theirs the unit is the run. Else
+// slabBytes is what the ledger knows of a chunk with runs of s: the size of its slabs. Large nodes,
+// as redo logs are, do not share a chunk with small ones, and of theirs the unit is the run. Else
 // nodes would take what is left of a log's chunk, or who needs nodes would adopt it, and who comes
 // after a client that died would find no room for its log in a full pool.
-func (g *geometry) unit(s shape) uint64 {
+func (g *geometry) slabBytes(s shape) uint64 {
 	if 2*s.run < g.slabs && s.size < largeNode {
 		return g.slab
 	}
@@ -165,10 +165,10 @@ func (g *geometry) bounds(s shape, at int) (from, end uint64) {
 	return from, max(from, end)
 }
 
-// place is where the nodes of the run of s at slab at lie in its chunk, and how many they are.
-func (g *geometry) place(s shape, at int) (strip, first uint64, nodes int) {
+// runAt is where the nodes of the run of s at slab at lie in its chunk, and how many they are.
+func (g *geometry) runAt(s shape, at int) (strip, first uint64, nodes int) {
 	from, end := g.bounds(s, at)
-	nodes = s.fit(end - from)
+	nodes = s.nodesIn(end - from)
 	return from, from + s.stripBytes(nodes), nodes
 }
 
@@ -178,7 +178,7 @@ func (g *geometry) locate(s shape, offset uint64) (at, index int, ok bool) {
 		return 0, 0, false
 	}
 	at = int(offset/g.slab) / s.run * s.run
-	_, first, nodes := g.place(s, at)
+	_, first, nodes := g.runAt(s, at)
 	if offset < first || (offset-first)%uint64(s.size) != 0 {
 		return 0, 0, false
 	}
@@ -245,7 +245,7 @@ func Slabs(chunk []byte, first Addr, chunkBytes uint64) (all []Slab, unknown int
 			at++
 			continue
 		}
-		strip, node, nodes := g.place(s, at)
+		strip, node, nodes := g.runAt(s, at)
 		k := Slab{First: first + Addr(node), NodeBytes: s.size, Nodes: nodes, at: at, shape: s}
 		if s.strip {
 			k.Strip = first + Addr(strip)
@@ -310,7 +310,7 @@ func (t *Strips) WordOf(a Addr) (Addr, error) {
 	if !ok {
 		return Nil, fmt.Errorf("no node of %d bytes begins at %v", shape.size, a)
 	}
-	strip, _, _ := g.place(shape, at)
+	strip, _, _ := g.runAt(shape, at)
 	return a - Addr(offset) + Addr(strip) + Addr(8*index), nil
 }
 

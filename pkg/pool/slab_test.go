@@ -47,7 +47,7 @@ func checkShape(t *testing.T, g *geometry, s shape, size int) {
 			before = 0
 		}
 		at := i * s.run
-		strip, first, nodes := g.place(s, at)
+		strip, first, nodes := g.runAt(s, at)
 		if strip < before || s.strip && first < strip+uint64(8*nodes) || first%nodeAlign != 0 {
 			t.Fatalf("%+v in %+v: the run at %d begins at %d behind %d", s, g, at, first, before)
 		}
@@ -143,7 +143,7 @@ func TestLockSpread(t *testing.T) {
 			n, taken, most := spread(func(yield func(uint64) bool) {
 				left := locks
 				for i := range uint64(chunks * g.slabs) {
-					_, first, count := g.place(s, int(i)%g.slabs)
+					_, first, count := g.runAt(s, int(i)%g.slabs)
 					for at := range uint64(min(count, left)) {
 						yield((1+i/uint64(g.slabs))*chunk + first + at*uint64(size))
 					}

@@ -52,7 +52,7 @@ func (b *slab) stripOf(g *geometry) (s strip, ok bool) {
 	if !b.class.strip || b.cut == 0 {
 		return strip{}, false
 	}
-	at, _, _ := g.place(b.class.shapes[b.chunk.server], b.at)
+	at, _, _ := g.runAt(b.class.shapes[b.chunk.server], b.at)
 	return strip{b.chunk.first + Addr(at), b.first, b.class.size, b.cut}, true
 }
 

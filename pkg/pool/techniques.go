@@ -37,8 +37,8 @@ const flatSpins = 1000
 // another one meets in lockGlobal. Sessions that stand in the local queue never meet each other
 // there. So without flat ones the lock is that of a session which died; with them it may be either,
 // and trying on is right in both cases: a session that dies with a lock gives its client up before
-// anything else (died), and then every Post and Overdue of the others says so. A flat session sets
-// the mark before its first lock, so whoever meets that finds it set.
+// anything else (markDead), and then every Post and Overdue of the others says so. A flat session
+// sets the mark before its first lock, so whoever meets that finds it set.
 func (p *Pool) mayShare() bool { return p.flat.Load() }
 
 // writesRelease reports whether lock l is released by a WRITE of its 16 bits, which costs a memory

@@ -223,7 +223,7 @@ func (s *Session) acquire(l *wordLock, spans []Span, try bool) (ok bool, err err
 	}
 	s.pool.words.Release(uint64(l.word.At))
 	if s.broken != nil { // the word may be this client's for ever
-		return false, s.died(err)
+		return false, s.markDead(err)
 	}
 	return false, err
 }
@@ -267,7 +267,7 @@ func (s *Session) acquireFree(l *wordLock, spans []Span, try bool) (ok bool, err
 		case holder == me:
 			// Sessions of this client that want the word stand in the queue, so it is one's that
 			// died.
-			return false, s.died(fmt.Errorf("acquire lock word %v: %w: the lock is that of a session which died", at, ErrFenced))
+			return false, s.markDead(fmt.Errorf("acquire lock word %v: %w: the lock is that of a session which died", at, ErrFenced))
 		}
 		known, from = old&^lock.HolderMask, 0
 		s.conflicts.Add(1)
@@ -290,10 +290,10 @@ func (s *Session) claim(l *wordLock, known uint64, from uint16) verbs.Request {
 	return r
 }
 
-// give is the request that turns the lane of a word, which is this client's, to another holder, and
-// those of its own bits that are in mask to own's. It finds this client in the lane; if not, the
-// client is fenced and the request never took effect, or the lock was lost.
-func (s *Session) give(l *wordLock, to uint16, mask, own uint64) verbs.Request {
+// turnLane is the request that turns the lane of a word, which is this client's, to another holder,
+// and those of its own bits that are in mask to own's. It finds this client in the lane; if not,
+// the client is fenced and the request never took effect, or the lock was lost.
+func (s *Session) turnLane(l *wordLock, to uint16, mask, own uint64) verbs.Request {
 	me := uint64(s.pool.client)
 	if s.pool.servers()[l.server].caps.MaskedAtomics {
 		return verbs.Request{Op: verbs.MaskedCompareSwap, Remote: l.word.At.Offset(), Local: s.old,
@@ -330,13 +330,13 @@ func (s *Session) PostRelease(mask, own uint64) error {
 func (s *Session) postRelease(l *wordLock, mask, own uint64) error {
 	err := s.postOthers(l.server)
 	if err == nil {
-		s.queueTo(l.server, s.give(l, 0, mask&ownMask, own))
+		s.queueTo(l.server, s.turnLane(l, 0, mask&ownMask, own))
 		err = s.postHeld(l)
 	}
 	s.pool.words.Release(uint64(l.word.At))
 	if err != nil {
 		s.image = Nil // its place may still be needed for repair
-		return s.died(err)
+		return s.markDead(err)
 	}
 	l.release(s.active.Load())
 	s.doneRewriting()

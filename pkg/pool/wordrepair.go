@@ -75,7 +75,7 @@ func SlotOwners(m WordMemory, first uint64, slots int) (ids []uint16, err error)
 func (s *Session) repairAcquiredWord(l *wordLock, spans []Span) error {
 	err := s.repairWord(l)
 	if (errors.Is(err, errDamaged) || errors.Is(err, ErrTimeout)) && s.broken == nil {
-		s.queueTo(l.server, s.give(l, Repair, 0, 0))
+		s.queueTo(l.server, s.turnLane(l, Repair, 0, 0))
 		if e := s.postHeld(l); e != nil {
 			return e
 		}
@@ -107,7 +107,7 @@ func (s *Session) repairWord(l *wordLock) error {
 			return fmt.Errorf("rebuild lock word %v: %w", l.word.At, err)
 		}
 		mask &= ownMask
-		s.queueTo(l.server, s.give(l, s.pool.client, mask, own))
+		s.queueTo(l.server, s.turnLane(l, s.pool.client, mask, own))
 		if err := s.postHeld(l); err != nil {
 			return err
 		}

@@ -236,9 +236,9 @@ func (s *Session) leaveSlots() {
 	s.slots = nil
 }
 
-// older calls see for the slots that name a word, perhaps, on behalf of an operation that began
+// eachOlder calls see for the slots that name a word, perhaps, on behalf of an operation that began
 // before since.
-func (t *wordSlots) older(since uint64, see func(*wordSlot)) {
+func (t *wordSlots) eachOlder(since uint64, see func(*wordSlot)) {
 	t.mu.Lock()
 	all := t.all
 	t.mu.Unlock()
@@ -253,7 +253,7 @@ func (t *wordSlots) older(since uint64, see func(*wordSlot)) {
 // began before since, when none of these is under way any more. If some do, they are cleared soon.
 func (p *Pool) forgotten(s *server, since uint64) bool {
 	all := true
-	s.slots.older(since, func(*wordSlot) { all = false })
+	s.slots.eachOlder(since, func(*wordSlot) { all = false })
 	if !all {
 		raise(&p.keeper.forgetAll, since) // above the floor, if the epoch is of uncached memory
 		p.keeper.forget.Set()
@@ -297,7 +297,7 @@ func (k *leaseKeeper) clearSlots() {
 			return
 		}
 		for i, srv := range p.servers() {
-			srv.slots.older(k.forgetAll.Load(), func(slot *wordSlot) {
+			srv.slots.eachOlder(k.forgetAll.Load(), func(slot *wordSlot) {
 				if err == nil {
 					err = s.forgetName(i, slot)
 				}

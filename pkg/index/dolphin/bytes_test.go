@@ -29,7 +29,7 @@ func FuzzLeaf(f *testing.F) {
 			if !again.open(l.b, testAt) {
 				continue
 			}
-			_, damaged := s.alive(&again)
+			_, damaged := s.gatherAlive(&again)
 			for _, p := range s.pairs {
 				again.value(p.cursor, p.w)
 				again.key(p.cursor, p.w)

@@ -42,11 +42,11 @@ func TestCellInPart(t *testing.T) {
 			t.Errorf("%b of the words: %+v, damaged %v", there, f, damaged)
 		}
 		s := Session{lay: mixed.lay}
-		if again, damaged := s.alive(mixed); damaged || again == whole || len(s.pairs) == 3 != whole {
+		if again, damaged := s.gatherAlive(mixed); damaged || again == whole || len(s.pairs) == 3 != whole {
 			t.Errorf("%b of the words: %d pairs, again %v, damaged %v", there, len(s.pairs), again, damaged)
 		}
 		for state, is := range map[int]bool{dead: false, moved: true} { // whatever its cell is
-			mixed.setWord(f.at, uint64(f.w.as(state)))
+			mixed.setWord(f.at, uint64(f.w.withState(state)))
 			if f, _ := mixed.find([]byte(key), tag); f.is || f.again != is {
 				t.Errorf("state %d: %+v", state, f)
 			}

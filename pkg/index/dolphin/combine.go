@@ -137,7 +137,7 @@ func (s *Session) combine(c *combine.Change) (done bool, err error) {
 		s.there = g.Keys()[0].Was
 	}
 	if g.Removes() {
-		s.tidy()
+		s.mergeIfSmall()
 	}
 	return true, c.Answer
 }
@@ -163,12 +163,12 @@ func (g *group) Find(key []byte) (at place, is, ok bool) {
 // Fit implements combine.Leaf.
 func (g *group) Fit(k *keyAt, value []byte) bool {
 	lay, needs := g.s.lay, 0
-	if !k.Was || !g.s.takes(&k.At.found, len(value)) {
-		needs = lay.needs(len(k.Key), len(value))
+	if !k.Was || !g.s.canOverwrite(&k.At.found, len(value)) {
+		needs = lay.recordSize(len(k.Key), len(value))
 	}
 	if needs > k.At.needs {
 		all := g.needs - k.At.needs + needs
-		if !g.s.leaf.fits(k.At.found.end, all) {
+		if !g.s.leaf.hasRoom(k.At.found.end, all) {
 			return false
 		}
 		k.At.needs, g.needs = needs, all
@@ -183,7 +183,7 @@ func (g *group) queue() (changed bool) {
 	first := keys[0].At.found.end
 	end := first
 	for i := range keys {
-		if k := &keys[i]; k.Is && k.Put && !(k.Was && s.takes(&k.At.found, len(k.Value))) {
+		if k := &keys[i]; k.Is && k.Put && !(k.Was && s.canOverwrite(&k.At.found, len(k.Value))) {
 			_, end = l.put(end, k.Key, s.lay.tagOf(k.Key), k.Value, false)
 		}
 	}
@@ -196,7 +196,7 @@ func (g *group) queue() (changed bool) {
 			s.setState(f, dead)
 		case !k.Is || !k.Put:
 			continue
-		case k.Was && s.takes(f, len(k.Value)):
+		case k.Was && s.canOverwrite(f, len(k.Value)):
 			s.putInPlace(f, k.Value, false)
 		case k.Was:
 			s.setState(f, moved)

@@ -279,7 +279,7 @@ func mergeBesideInserts(t *testing.T, s, other *Session, n int) (pairs int) {
 			t.Fatal(there, err)
 		}
 		f, _ := other.leaf.find(k, other.lay.tagOf(k))
-		fits := other.leaf.fits(f.end, other.lay.needs(len(k), 0))
+		fits := other.leaf.hasRoom(f.end, other.lay.recordSize(len(k), 0))
 		must(t, other.Unlock(nil))
 		other.End()
 		if !fits {

@@ -112,8 +112,8 @@ func (w stateWord) key() int    { return int(w>>2) & mostKey }
 func (w stateWord) room() int   { return int(w>>14) & 1023 }
 func (w stateWord) tag() uint64 { return uint64(w >> 24) }
 
-// as is w with another state.
-func (w stateWord) as(state int) stateWord { return w&^3 | stateWord(state) }
+// withState is w with another state.
+func (w stateWord) withState(state int) stateWord { return w&^3 | stateWord(state) }
 
 // tagOf is the tag of a key.
 func (l *layout) tagOf(key []byte) uint64 { return siphash.Sum(l.secret, key) & (1<<40 - 1) }
@@ -338,16 +338,18 @@ func (l *leaf) cellCheck(c cursor, content []byte) uint32 {
 	return l.lay.Sums.Of(unit.SlotSeed(unit.Seed(l.at, unit.Version(l.b)), c.at), content)
 }
 
-// needs is what a record takes, with its value, where n bytes of a value or reference are in it.
-func (l *layout) needs(key, n int) int {
+// recordSize is what a record takes, with its value, where n bytes of a value or reference are in
+// it.
+func (l *layout) recordSize(key, n int) int {
 	if l.words {
 		return wordBytes + padded(key) + wordBytes
 	}
 	return wordBytes + padded(key) + padded(cellHead+n)
 }
 
-// fits reports whether records that need so many bytes have room from c on, the end of the records.
-func (l *leaf) fits(c cursor, needs int) bool {
+// hasRoom reports whether records that need so many bytes have room from c on, the end of the
+// records.
+func (l *leaf) hasRoom(c cursor, needs int) bool {
 	if l.lay.words {
 		needs -= wordBytes // limit leaves room for one value
 	}

@@ -29,7 +29,7 @@ func newLeaf(t *testing.T, o index.Options, keys ...string) (l *leaf, end cursor
 	l.build(make([]byte, lay.size), testAt, 7, 0x123456789ABCDEF3, []byte("a"), []byte("x"), testAt+64, pool.Nil)
 	end = l.first()
 	for _, k := range keys {
-		if !l.fits(end, lay.needs(len(k), 3)) {
+		if !l.hasRoom(end, lay.recordSize(len(k), 3)) {
 			t.Fatalf("no room for %q", k)
 		}
 		_, end = l.put(end, []byte(k), lay.tagOf([]byte(k)), []byte(k[:3]), false)

@@ -110,7 +110,7 @@ func (ld *builder) add(key, value []byte) error {
 	if long {
 		n = item.ReferenceBytes
 	}
-	needs := lay.needs(len(key), n)
+	needs := lay.recordSize(len(key), n)
 	if room := lay.size - headBytes(len(ld.low), len(key)); len(ld.pairs) > 0 && (ld.fill+needs)*8 > room*loadShare {
 		ld.high = append(ld.high[:0], separator(ld.last, key)...)
 		if err := ld.leaf(ld.high); err != nil {

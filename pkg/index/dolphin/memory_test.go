@@ -56,9 +56,9 @@ func TestMemory(t *testing.T) {
 					more, err = s.eachAhead(func() (step, error) {
 						l := &sc.leaf
 						room += s.lay.size - l.records
-						s.alive(l)
+						s.gatherAlive(l)
 						for _, p := range s.pairs {
-							full += float64(s.recordNeeds(p))
+							full += float64(s.recordSize(p))
 						}
 						if sc.bound = append(sc.bound[:0], l.high...); l.endless {
 							return over, nil

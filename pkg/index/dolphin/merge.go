@@ -56,13 +56,13 @@ const (
 	mostMerges = 64
 )
 
-// tidy looks, after a delete from the leaf in s.leaf, whether that is to be merged. Its lock word
-// was given up. The delete has taken effect, and is answered so, whatever becomes of the merge:
-// others go on with it, and an error that ended the session is told by its next operation.
+// mergeIfSmall looks, after a delete from the leaf in s.leaf, whether that is to be merged. Its
+// lock word was given up. The delete has taken effect, and is answered so, whatever becomes of the
+// merge: others go on with it, and an error that ended the session is told by its next operation.
 //
 // A merge takes memory before it gives some back. Where there is none it waits for what is on its
 // way back: no delete comes to a leaf without pairs, so nobody else would merge it.
-func (s *Session) tidy() {
+func (s *Session) mergeIfSmall() {
 	if s.inPlace != nil {
 		return
 	}
@@ -90,7 +90,7 @@ func (s *Session) merge() error {
 			break
 		}
 		if w.state() == alive {
-			left += s.recordNeeds(pairAt{c, w})
+			left += s.recordSize(pairAt{c, w})
 		}
 		c = l.next(c, w)
 	}
@@ -107,12 +107,12 @@ func (s *Session) merge() error {
 	if s.leaf.at != s.Last().Word.Addr() {
 		return nil // it has no slot yet, and there may be no memory for that
 	}
-	if _, damaged := s.alive(&s.leaf); damaged {
+	if _, damaged := s.gatherAlive(&s.leaf); damaged {
 		return nil
 	}
 	all := left
 	for _, p := range s.pairs {
-		all += s.recordNeeds(p)
+		all += s.recordSize(p)
 	}
 	if all > room || left > 0 && all*8 > room*mergedShare {
 		return nil
@@ -203,10 +203,10 @@ func (s *Session) mergeLocked(l, r *leaf) error {
 	}
 	all := 0
 	for _, p := range right {
-		all += s.recordNeeds(p)
+		all += s.recordSize(p)
 	}
 	for _, p := range s.pairs {
-		all += s.recordNeeds(p)
+		all += s.recordSize(p)
 	}
 	high := r.high
 	if r.endless {
@@ -225,12 +225,12 @@ func (s *Session) mergeLocked(l, r *leaf) error {
 	first, second := &s.halves[0], &s.halves[1]
 	if n == 1 {
 		first.build(s.images[0], at[0], unit.NewVersion(s.Env), s.Env.Uint64(), l.low, high, pool.Nil, r.at)
-		first.take(r, right, first.take(l, s.pairs, first.first()))
+		first.copyPairs(r, right, first.copyPairs(l, s.pairs, first.first()))
 	} else {
 		first.build(s.images[0], at[0], unit.NewVersion(s.Env), s.Env.Uint64(), l.low, l.high, at[1], pool.Nil)
-		first.take(l, s.pairs, first.first())
+		first.copyPairs(l, s.pairs, first.first())
 		second.build(s.images[1], at[1], unit.NewVersion(s.Env), s.Env.Uint64(), r.low, high, pool.Nil, pool.Nil)
-		second.take(r, right, second.first())
+		second.copyPairs(r, right, second.first())
 	}
 	if late := s.PS.Late(); late != nil {
 		s.Discard()
@@ -244,8 +244,8 @@ func (s *Session) mergeLocked(l, r *leaf) error {
 	return s.complete(at[0])
 }
 
-// take copies pairs of o to l, from c on, and returns where the next one goes.
-func (l *leaf) take(o *leaf, pairs []pairAt, c cursor) cursor {
+// copyPairs copies pairs of o to l, from c on, and returns where the next one goes.
+func (l *leaf) copyPairs(o *leaf, pairs []pairAt, c cursor) cursor {
 	for _, p := range pairs {
 		v, long, _ := o.value(p.cursor, p.w)
 		_, c = l.put(c, o.key(p.cursor, p.w), p.w.tag(), v, long)

@@ -86,7 +86,7 @@ func (s *Session) modifyLocked(key []byte, tag uint64, change index.Change) (don
 		if err := s.remove(&f); err != nil {
 			return true, err
 		}
-		s.tidy()
+		s.mergeIfSmall()
 		return true, nil
 	}
 	return s.put(key, value, tag, &f)

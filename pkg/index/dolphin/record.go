@@ -38,12 +38,12 @@ func (s *Session) put(key, value []byte, tag uint64, f *found) (done bool, err e
 	if long {
 		n = item.ReferenceBytes
 	}
-	takes := f.is && s.takes(f, n)
-	switch needs := s.lay.needs(len(key), n); {
+	takes := f.is && s.canOverwrite(f, n)
+	switch needs := s.lay.recordSize(len(key), n); {
 	case takes:
-	case s.inPlace != nil && (l.forward() == shut && !s.shuts || !l.fits(f.end, needs)):
+	case s.inPlace != nil && (l.forward() == shut && !s.shuts || !l.hasRoom(f.end, needs)):
 		return true, s.Unlock(s.inPlace)
-	case !l.fits(f.end, needs):
+	case !l.hasRoom(f.end, needs):
 		return s.replace(key, needs, &changeOf{tag: tag, value: value, found: *f})
 	}
 	if f.is {
@@ -70,9 +70,9 @@ func (s *Session) put(key, value []byte, tag uint64, f *found) (done bool, err e
 	return true, s.publish()
 }
 
-// takes reports whether n bytes of a value, or of a reference, may be WRITTEN over the value of f,
-// which is alive in the locked leaf.
-func (s *Session) takes(f *found, n int) bool {
+// canOverwrite reports whether n bytes of a value, or of a reference, may be WRITTEN over the value
+// of f, which is alive in the locked leaf.
+func (s *Session) canOverwrite(f *found, n int) bool {
 	if s.lay.words {
 		return f.w.room() == n
 	}
@@ -132,7 +132,7 @@ func (s *Session) takeOut(f *found) {
 
 // setState queues the WRITE of another state of f.
 func (s *Session) setState(f *found, state int) {
-	s.leaf.setWord(f.at, uint64(f.w.as(state)))
+	s.leaf.setWord(f.at, uint64(f.w.withState(state)))
 	s.writeAt(f.at, wordBytes)
 }
 

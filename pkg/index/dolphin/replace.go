@@ -55,10 +55,10 @@ type pairAt struct {
 	w stateWord
 }
 
-// alive gathers the records of l that count, in the order of their keys, to s.pairs. again: the
-// leaf has to be READ again, as a later record than one of them is there by now, or a cell was
+// gatherAlive gathers the records of l that count, in the order of their keys, to s.pairs. again:
+// the leaf has to be READ again, as a later record than one of them is there by now, or a cell was
 // being WRITTEN. damaged: a record is none that a client writes.
-func (s *Session) alive(l *leaf) (again, damaged bool) {
+func (s *Session) gatherAlive(l *leaf) (again, damaged bool) {
 	s.pairs = s.pairs[:0]
 	c := l.first()
 	for {
@@ -96,7 +96,7 @@ func (s *Session) alive(l *leaf) (again, damaged bool) {
 // aliveLocked is alive of a leaf whose lock word is held, or that never changes any more: no cell
 // is being WRITTEN.
 func (s *Session) aliveLocked(l *leaf) (damaged bool) {
-	again, damaged := s.alive(l)
+	again, damaged := s.gatherAlive(l)
 	return again || damaged
 }
 
@@ -119,9 +119,9 @@ func (s *Session) replace(key []byte, needs int, c *changeOf) (done bool, err er
 	}
 	is, whole := c != nil && c.found.is, needs
 	if is {
-		needs -= s.recordNeeds(pairAt{c.found.cursor, c.found.w})
+		needs -= s.recordSize(pairAt{c.found.cursor, c.found.w})
 	}
-	cut, one := s.cut(key, needs)
+	cut, one := s.leftHalf(key, needs)
 	// Nobody knows what is allocated until the forward word says it. What 3 takes is reserved: with
 	// the forward word, and without a slot for L2, nobody could change a pair of L.
 	n, bound := 1, []byte(nil)
@@ -178,7 +178,7 @@ func (s *Session) replace(key []byte, needs int, c *changeOf) (done bool, err er
 			to, end = &s.halves[1], other
 		}
 	}
-	if done = c != nil && (is && m.n == 1 || !is && to.fits(end, whole)); done {
+	if done = c != nil && (is && m.n == 1 || !is && to.hasRoom(end, whole)); done {
 		if err := s.putIn(to, end, key, c); err != nil {
 			s.Discard()
 			return false, err
@@ -233,19 +233,19 @@ func (s *Session) publishLeaves(m *leaves) error {
 func (s *Session) make(i int, a pool.Addr, low, high []byte, half pool.Addr, pairs []pairAt) cursor {
 	l, n := &s.leaf, &s.halves[i]
 	n.build(s.images[i], a, unit.NewVersion(s.Env), s.Env.Uint64(), low, high, half, pool.Nil)
-	return n.take(l, pairs, n.first())
+	return n.copyPairs(l, pairs, n.first())
 }
 
-// cut is how many pairs of the locked leaf go to the left one of two halves; all of them, if one
-// leaf takes its place, which then has room enough. Of the places near the middle it is the one
+// leftHalf is how many pairs of the locked leaf go to the left one of two halves; all of them, if
+// one leaf takes its place, which then has room enough. Of the places near the middle it is the one
 // with the shortest separator: that is the place of a leaf, and long ones make inner nodes. Where
 // keys come in ascending order nothing comes to the left half any more, so that gets most.
 // oneWillDo: one leaf has room, if there is no memory for two.
-func (s *Session) cut(key []byte, needs int) (left int, oneWillDo bool) {
+func (s *Session) leftHalf(key []byte, needs int) (left int, oneWillDo bool) {
 	l := &s.leaf
 	total := 0
 	for _, p := range s.pairs {
-		total += s.recordNeeds(p)
+		total += s.recordSize(p)
 	}
 	room := s.lay.size - l.records
 	if len(s.pairs) < 2 || total+needs <= room*5/8 {
@@ -258,7 +258,7 @@ func (s *Session) cut(key []byte, needs int) (left int, oneWillDo bool) {
 	best, shortest := 0, 0
 	for i := 1; i < len(s.pairs); i++ {
 		before, behind := s.pairs[i-1], s.pairs[i]
-		left += s.recordNeeds(before)
+		left += s.recordSize(before)
 		if left < from && i+1 < len(s.pairs) {
 			continue
 		}
@@ -273,8 +273,8 @@ func (s *Session) cut(key []byte, needs int) (left int, oneWillDo bool) {
 	return best, total+needs <= room
 }
 
-// recordNeeds is what the record of p takes, with its value.
-func (s *Session) recordNeeds(p pairAt) int {
+// recordSize is what the record of p takes, with its value.
+func (s *Session) recordSize(p pairAt) int {
 	n := s.lay.recordBytes(p.w)
 	if s.lay.words {
 		n += wordBytes

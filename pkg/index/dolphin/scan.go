@@ -226,7 +226,7 @@ func (s *Session) findOne() (bool, error) {
 func (s *Session) takeLeaf() (step, error) {
 	sc := s.scan
 	l := &sc.leaf
-	switch again, damaged := s.alive(l); {
+	switch again, damaged := s.gatherAlive(l); {
 	case damaged:
 		return over, damagedRecord(l.at)
 	case again:

@@ -51,9 +51,9 @@ import (
 // the next one looks for one.
 const noIntentPause = 256
 
-// share gives key another value without the leaf's lock word. done is false, without an error, if
-// the update has to take the lock word.
-func (s *Session) share(key, value []byte) (done bool, err error) {
+// updateShared gives key another value without the leaf's lock word. done is false, without an
+// error, if the update has to take the lock word.
+func (s *Session) updateShared(key, value []byte) (done bool, err error) {
 	if !s.lay.words || !s.t.with.ternaryLock {
 		return false, nil
 	}

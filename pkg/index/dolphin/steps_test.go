@@ -367,7 +367,7 @@ func (t family) forwardHalvesAt(s *Session, key, place string, half pool.Addr) (
 	if l.endless {
 		high = nil
 	}
-	s.alive(l)
+	s.gatherAlive(l)
 	cut := slices.IndexFunc(s.pairs, func(p pairAt) bool { return bytes.Compare(l.key(p.cursor, p.w), bound) >= 0 })
 	for t.must(s.allot(&m, l.at, 2, false)); half != pool.Nil && m.at[1] != half; t.must(s.allot(&m, l.at, 2, false)) {
 		if m.at[0] == half {

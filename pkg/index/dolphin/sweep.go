@@ -84,7 +84,7 @@ func (w *sweeper) byKeys(key []byte) (next []byte, more bool, err error) {
 		if err != nil || !there {
 			return next, false, err
 		}
-		again, damaged := s.alive(l)
+		again, damaged := s.gatherAlive(l)
 		switch {
 		case damaged:
 			return next, false, damagedRecord(l.at)

@@ -142,7 +142,7 @@ func forwardOnly(t *testing.T, s *Session, key []byte, n int) []pool.Addr {
 		t.Fatal(there, err)
 	}
 	l := &s.leaf
-	s.alive(l)
+	s.gatherAlive(l)
 	var m leaves
 	must(t, s.allot(&m, l.at, n, false))
 	high := bytes.Clone(l.high)

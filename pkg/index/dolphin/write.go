@@ -65,7 +65,7 @@ func (s *Session) write(key, value []byte, m combine.Mode, what string) error {
 		return explain(what, err)
 	}
 	if m == combine.Update || m == combine.Upsert && s.there {
-		switch done, err := s.share(key, value); {
+		switch done, err := s.updateShared(key, value); {
 		case err == index.ErrNotFound && m == combine.Upsert:
 		case err == nil && !done:
 		case err == nil || err == index.ErrNotFound:
@@ -125,7 +125,7 @@ func (s *Session) writeOnce(key, value []byte, m combine.Mode) error {
 			if err := s.remove(&f); err != nil {
 				return err
 			}
-			s.tidy()
+			s.mergeIfSmall()
 			return nil
 		}
 		if done, err := s.put(key, value, tag, &f); done || err != nil {

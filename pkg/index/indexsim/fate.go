@@ -22,11 +22,11 @@ const (
 	present state = "="
 )
 
-// there reports whether the key is there.
-func (s state) there() bool { return s != absent }
+// isThere reports whether the key is there.
+func (s state) isThere() bool { return s != absent }
 
 // lacking reports whether it is not.
-func (s state) lacking() bool { return !s.there() }
+func (s state) lacking() bool { return !s.isThere() }
 
 // any is true of every state.
 func (s state) any() bool { return true }
@@ -41,8 +41,8 @@ func stateOf(value []byte, found bool) state {
 // fate is what a key may have: one of now, or, from any moment on, one of late.
 type fate struct{ now, late []state }
 
-// may are the states that hold says something of.
-func (f *fate) may(holds func(state) bool) (some []state) {
+// statesWith are the states that hold says something of.
+func (f *fate) statesWith(holds func(state) bool) (some []state) {
 	for _, s := range slices.Concat(f.now, f.late) {
 		if holds(s) && !slices.Contains(some, s) {
 			some = append(some, s)
@@ -51,9 +51,9 @@ func (f *fate) may(holds func(state) bool) (some []state) {
 	return some
 }
 
-// seen is told what a lookup or a scan found.
-func (f *fate) seen(s state) error {
-	if len(f.may(func(o state) bool { return o == s })) == 0 {
+// judge is told what a lookup or a scan found.
+func (f *fate) judge(s state) error {
+	if len(f.statesWith(func(o state) bool { return o == s })) == 0 {
 		return fmt.Errorf("it is %q, and may be one of %q, or late one of %q", s, f.now, f.late)
 	}
 	f.now = []state{s}
@@ -65,17 +65,17 @@ func (f *fate) seen(s state) error {
 func (f *fate) changed(to state, takes func(state) bool, answer, err error) error {
 	switch {
 	case err == nil:
-		if len(f.may(takes)) == 0 {
+		if len(f.statesWith(takes)) == 0 {
 			return fmt.Errorf("it succeeds, and the key may be one of %q, or late one of %q", f.now, f.late)
 		}
 		f.now, f.late = []state{to}, nil
 	case answer != nil && errors.Is(err, answer):
-		some := f.may(func(s state) bool { return !takes(s) })
+		some := f.statesWith(func(s state) bool { return !takes(s) })
 		if len(some) == 0 {
 			return fmt.Errorf("it ends with %w, and the key may be one of %q, or late one of %q", err, f.now, f.late)
 		}
 		f.now = some
-	case errors.Is(err, index.ErrUnknown) && len(f.may(takes)) > 0:
+	case errors.Is(err, index.ErrUnknown) && len(f.statesWith(takes)) > 0:
 		f.late = append(f.late, to)
 	}
 	return nil

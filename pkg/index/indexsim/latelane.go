@@ -67,7 +67,7 @@ func (q *unsteadyQP) Start(list []verbs.Request) error {
 	case d.rand.IntN(d.late) == 0:
 		d.p.Sleep(d.most >> d.rand.IntN(12))
 	case d.fail > 0 && d.rand.IntN(d.fail) == 0:
-		q.lost = !reads(list) && d.rand.IntN(2) == 0
+		q.lost = !onlyReads(list) && d.rand.IntN(2) == 0
 		if !q.lost {
 			q.failed = fmt.Errorf("a list fails: %w", verbs.ErrDisconnected)
 			return q.failed
@@ -94,8 +94,8 @@ func (q *unsteadyQP) Err() error {
 	return q.QP.Err()
 }
 
-// reads reports whether the list has READs only.
-func reads(list []verbs.Request) bool {
+// onlyReads reports whether the list has READs only.
+func onlyReads(list []verbs.Request) bool {
 	for i := range list {
 		if list[i].Op != verbs.Read {
 			return false

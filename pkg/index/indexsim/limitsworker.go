@@ -128,7 +128,7 @@ func (w *limitsWorker) work() error {
 		case err == nil:
 		case errors.As(err, &fault):
 			return fmt.Errorf("session %d, operation %d: %w", w.id, n, err)
-		case died(err) && !w.x.gentle:
+		case isDead(err) && !w.x.gentle:
 			if errors.Is(err, index.ErrUnknown) {
 				w.x.rep.Unknown++
 			}
@@ -157,7 +157,7 @@ func (w *limitsWorker) session() error {
 			w.s = s
 			return nil
 		}
-		if !died(err) || w.x.gentle {
+		if !isDead(err) || w.x.gentle {
 			return err
 		}
 		if at.pool.Alive() == nil {
@@ -202,15 +202,15 @@ func (w *limitsWorker) step(i int) error {
 	case 0, 1:
 		return w.changed("insert", n, to, state.lacking, index.ErrExists, w.s.Insert(key, value))
 	case 2, 3, 4:
-		return w.changed("update", n, to, state.there, index.ErrNotFound, w.s.Update(key, value))
+		return w.changed("update", n, to, state.isThere, index.ErrNotFound, w.s.Update(key, value))
 	case 5, 6, 7:
 		return w.changed("upsert", n, to, state.any, nil, w.s.Upsert(key, value))
 	case 8, 9:
-		return w.changed("delete", n, absent, state.there, index.ErrNotFound, w.s.Delete(key))
+		return w.changed("delete", n, absent, state.isThere, index.ErrNotFound, w.s.Delete(key))
 	case 10:
 		return w.modify(n, value)
 	case 11:
-		keys, values := w.some()
+		keys, values := w.drawKeys()
 		return w.s.Prepare(keys, values)
 	case 12:
 		return w.batch()
@@ -224,8 +224,8 @@ func (w *limitsWorker) step(i int) error {
 	return w.lookup(n)
 }
 
-// some draws keys, and values for them, or none where they are to be deleted.
-func (w *limitsWorker) some() (keys, values [][]byte) {
+// drawKeys draws keys, and values for them, or none where they are to be deleted.
+func (w *limitsWorker) drawKeys() (keys, values [][]byte) {
 	for range 1 + w.rand.IntN(20) {
 		keys, values = append(keys, w.key(w.rand.IntN(len(w.fates)))), append(values, nil)
 		if w.rand.IntN(4) > 0 {
@@ -246,9 +246,9 @@ func (w *limitsWorker) changed(what string, n int, to state, takes func(state) b
 	return err
 }
 
-// seen judges what was found.
-func (w *limitsWorker) seen(what string, n int, s state) error {
-	if fault := w.fates[n].seen(s); fault != nil {
+// judge judges what was found.
+func (w *limitsWorker) judge(what string, n int, s state) error {
+	if fault := w.fates[n].judge(s); fault != nil {
 		return faultError{fmt.Errorf("%s of key %x: %w", what, w.key(n), fault)}
 	}
 	return nil
@@ -259,7 +259,7 @@ func (w *limitsWorker) lookup(n int) error {
 	if err != nil && !errors.Is(err, index.ErrNotFound) {
 		return err
 	}
-	return w.seen("lookup", n, stateOf(value, err == nil))
+	return w.judge("lookup", n, stateOf(value, err == nil))
 }
 
 func (w *limitsWorker) modify(n int, value []byte) error {
@@ -271,7 +271,7 @@ func (w *limitsWorker) modify(n int, value []byte) error {
 	})
 	switch {
 	case err == nil && (action == index.Keep || action == index.Remove && told == absent):
-		return w.seen("modify", n, told)
+		return w.judge("modify", n, told)
 	case err == nil:
 		return w.changed("modify", n, to, func(s state) bool { return s == told }, nil, nil)
 	case action == index.Keep:
@@ -289,7 +289,7 @@ func (w *limitsWorker) batch() (fault error) {
 	}
 	err := w.s.LookupBatch(keys, func(i int, value []byte, err error) {
 		if fault == nil {
-			fault = w.seen("lookup in a batch", numbers[i], stateOf(value, err == nil))
+			fault = w.judge("lookup in a batch", numbers[i], stateOf(value, err == nil))
 		}
 	})
 	if fault != nil {
@@ -312,7 +312,7 @@ func (w *limitsWorker) scan(start string, limit int, reverse bool) error {
 	for n := range w.fates {
 		key := string(w.key(n))
 		if value, found := values[key]; sc.reached(key) {
-			if fault := w.seen("scan", n, stateOf([]byte(value), found)); fault != nil {
+			if fault := w.judge("scan", n, stateOf([]byte(value), found)); fault != nil {
 				return fault
 			}
 		}

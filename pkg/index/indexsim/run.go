@@ -321,7 +321,7 @@ func bulkLoad(x opened, sh *shape, h *history, keys []int) error {
 			h.ops[i].Input = nil
 		}
 	}
-	if err != nil && (sh.lease > 0 && died(err) || sh.refused(h, err)) {
+	if err != nil && (sh.lease > 0 && isDead(err) || sh.refused(h, err)) {
 		return nil
 	}
 	return err

@@ -216,8 +216,8 @@ func (s *shape) pick(r *rand.Rand, h *history) string {
 	return s.key((int(start) + r.IntN(s.window)) % s.keys)
 }
 
-// some draws keys for a batch.
-func (s *shape) some(r *rand.Rand, h *history) (keys []string) {
+// drawKeys draws keys for a batch.
+func (s *shape) drawKeys(r *rand.Rand, h *history) (keys []string) {
 	for range 1 + r.IntN(20) {
 		keys = append(keys, s.pick(r, h))
 	}

@@ -35,7 +35,7 @@ func (w *worker) work() (err error) {
 		if err == nil || w.sh.inVain(w.h, err) || w.sh.refused(w.h, err) {
 			continue
 		}
-		if w.sh.lease == 0 || !died(err) {
+		if w.sh.lease == 0 || !isDead(err) {
 			return err
 		}
 		_ = w.s.Close() // it is dead
@@ -57,11 +57,11 @@ func (w *worker) step(n int) error {
 		return h.scan(w.s, start, 1+r.IntN(sh.keys+10), r.IntN(2) == 0)
 	}
 	if r.IntN(12) == 0 {
-		return h.batch(w.s, w.id, sh.some(r, h))
+		return h.batch(w.s, w.id, sh.drawKeys(r, h))
 	}
 	if r.IntN(12) == 0 {
 		var keys, values [][]byte
-		for _, key := range sh.some(r, h) {
+		for _, key := range sh.drawKeys(r, h) {
 			keys, values = append(keys, []byte(key)), append(values, nil)
 		}
 		if err := w.s.Prepare(keys, values); err != nil {
@@ -95,7 +95,7 @@ func (w *worker) session() (err error) {
 			w.s.SetLimit(w.sh.limit)
 			return nil
 		}
-		if w.sh.lease == 0 || !died(err) {
+		if w.sh.lease == 0 || !isDead(err) {
 			return err
 		}
 		if w.rand.IntN(2) == 0 {
@@ -110,7 +110,7 @@ func (w *worker) session() (err error) {
 	return fmt.Errorf("client after client dies before it has a session: %w", err)
 }
 
-// died reports whether err is of a session that lives no more, or of a client.
-func died(err error) bool {
+// isDead reports whether err is of a session that lives no more, or of a client.
+func isDead(err error) bool {
 	return errors.Is(err, index.ErrUnknown) || errors.Is(err, index.ErrFenced) || errors.Is(err, index.ErrUnreachable) || errors.Is(err, index.ErrClosed)
 }

@@ -148,22 +148,22 @@ func (r *runner) bulkRefusals(t *testing.T) {
 	source := errors.New("the source failed")
 	for range 5 {
 		err := x.BulkLoad(stream(twice, nil), 2)
-		want(t, "a key twice", err, index.ErrUnsorted)
+		wantError(t, "a key twice", err, index.ErrUnsorted)
 		if key := fmt.Sprintf("%q", twice[3000].key); strings.Count(err.Error(), key) != 2 {
 			t.Errorf("%v does not name both keys", err)
 		}
-		want(t, "a source that fails", x.BulkLoad(stream(all, source), 2), source)
-		want(t, "a value that is too long", x.BulkLoad(stream(append(all[:len(all):len(all)], pair{"\xff\xff\xff\xff\xff\xff\xff\xff", "123456789"}), nil), 2), index.ErrValueTooLong)
-		want(t, "more than the pool has room for", x.BulkLoad(stream(sorted(random, o, 40000), nil), 2), index.ErrPoolFull)
+		wantError(t, "a source that fails", x.BulkLoad(stream(all, source), 2), source)
+		wantError(t, "a value that is too long", x.BulkLoad(stream(append(all[:len(all):len(all)], pair{"\xff\xff\xff\xff\xff\xff\xff\xff", "123456789"}), nil), 2), index.ErrValueTooLong)
+		wantError(t, "more than the pool has room for", x.BulkLoad(stream(sorted(random, o, 40000), nil), 2), index.ErrPoolFull)
 		if found := check(t, x); found.Pairs != 0 || found.Nodes != 1 {
 			t.Errorf("%+v after a load that failed", found)
 		}
 	}
 	must(t, s.Insert(number(5), nil))
-	want(t, "an index with a pair", x.BulkLoad(stream(all, nil), 2), index.ErrNotEmpty)
+	wantError(t, "an index with a pair", x.BulkLoad(stream(all, nil), 2), index.ErrNotEmpty)
 	must(t, s.Delete(number(5)))
 	must(t, x.BulkLoad(stream(all, nil), 2))
-	want(t, "an index with inner nodes", x.BulkLoad(stream(all, nil), 2), index.ErrNotEmpty)
+	wantError(t, "an index with inner nodes", x.BulkLoad(stream(all, nil), 2), index.ErrNotEmpty)
 	check(t, x)
 }
 
@@ -181,7 +181,7 @@ func (r *runner) bulkBeside(t *testing.T) {
 		}
 		return other.Insert(number(7), []byte("other"))
 	}
-	want(t, "a load beside an insert", x.BulkLoad(failing, 2), index.ErrNotEmpty)
+	wantError(t, "a load beside an insert", x.BulkLoad(failing, 2), index.ErrNotEmpty)
 	if v, err := other.Lookup(number(7), nil); err != nil || !bytes.Equal(v, []byte("other")) {
 		t.Errorf("what was inserted during the load: %q, %v", v, err)
 	}

@@ -88,7 +88,7 @@ func (r *runner) deadlineOf(t *testing.T, limit time.Duration, last bool) (done 
 			t.Logf("%s: %v; a request was held up for as long as %v", change.name, err, limit)
 			return false
 		}
-		want(t, change.name, err, index.ErrTimeout)
+		wantError(t, change.name, err, index.ErrTimeout)
 		if d < limit || d > patience {
 			t.Errorf("%s ended after %v, its limit is %v", change.name, d, limit)
 		}
@@ -138,7 +138,7 @@ func (r *runner) cut(t *testing.T) {
 	select {
 	case err := <-end:
 		if r.Design.SharesAll || !errors.Is(err, index.ErrUnknown) {
-			want(t, "lookup after the servers are gone", err, index.ErrUnreachable)
+			wantError(t, "lookup after the servers are gone", err, index.ErrUnreachable)
 		}
 	case <-time.After(patience):
 		t.Fatal("lookup hangs after the servers are gone")

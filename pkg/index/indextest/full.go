@@ -226,7 +226,7 @@ func (r *runner) format(t *testing.T) {
 	superblock := c.Memory(c.Options.FirstID, 0)[4096:]
 	superblock[8]++
 	_, err := r.Design.Open(c.Open(t), o)
-	want(t, "open an index of another format version", err, index.ErrFormat)
+	wantError(t, "open an index of another format version", err, index.ErrFormat)
 	superblock[8]--
 
 	c = r.cluster(t, 8)
@@ -239,7 +239,7 @@ func (r *runner) format(t *testing.T) {
 	must(t, err)
 	must(t, ps.Close())
 	_, err = r.Design.Open(p, o)
-	want(t, "open an index of another design", err, index.ErrFormat)
+	wantError(t, "open an index of another design", err, index.ErrFormat)
 }
 
 // refusals are of keys and values that do not fit, and of options that cannot be.
@@ -249,13 +249,13 @@ func (r *runner) refusals(t *testing.T) {
 	long, fits := make([]byte, 11), make([]byte, 10)
 	visit := func(_, _ []byte) bool { return true }
 	_, err := s.Lookup(long, nil)
-	want(t, "lookup", err, index.ErrKeyTooLong)
-	want(t, "insert", s.Insert(long, nil), index.ErrKeyTooLong)
-	want(t, "delete", s.Delete(long), index.ErrKeyTooLong)
-	want(t, "scan", s.Scan(long, 1, false, visit), index.ErrKeyTooLong)
-	want(t, "upsert", s.Upsert(fits, make([]byte, 21)), index.ErrValueTooLong)
-	want(t, "longest pair", s.Upsert(fits, make([]byte, 20)), nil)
-	want(t, "empty pair", s.Upsert(nil, nil), nil)
+	wantError(t, "lookup", err, index.ErrKeyTooLong)
+	wantError(t, "insert", s.Insert(long, nil), index.ErrKeyTooLong)
+	wantError(t, "delete", s.Delete(long), index.ErrKeyTooLong)
+	wantError(t, "scan", s.Scan(long, 1, false, visit), index.ErrKeyTooLong)
+	wantError(t, "upsert", s.Upsert(fits, make([]byte, 21)), index.ErrValueTooLong)
+	wantError(t, "longest pair", s.Upsert(fits, make([]byte, 20)), nil)
+	wantError(t, "empty pair", s.Upsert(nil, nil), nil)
 	v, err := s.Lookup(nil, []byte("x"))
 	if err != nil || string(v) != "x" {
 		t.Errorf("lookup of the empty key: %q, %v", v, err)
@@ -265,9 +265,9 @@ func (r *runner) refusals(t *testing.T) {
 	p := c.Open(t)
 	x := r.open(t, p, index.Options{Uint64: true})
 	u := session(t, x)
-	want(t, "uint64 key of 7 bytes", u.Insert(make([]byte, 7), nil), index.ErrKeyTooLong)
-	want(t, "uint64 key of 9 bytes", u.Scan(make([]byte, 9), 1, true, visit), index.ErrKeyTooLong)
-	want(t, "value of an index without values", u.Insert(number(1), []byte{0}), index.ErrValueTooLong)
+	wantError(t, "uint64 key of 7 bytes", u.Insert(make([]byte, 7), nil), index.ErrKeyTooLong)
+	wantError(t, "uint64 key of 9 bytes", u.Scan(make([]byte, 9), 1, true, visit), index.ErrKeyTooLong)
+	wantError(t, "value of an index without values", u.Insert(number(1), []byte{0}), index.ErrValueTooLong)
 	for _, o := range []index.Options{
 		{Uint64: true, MaxKeyBytes: 9},
 		{MaxKeyBytes: 0, MaxValueBytes: 8},

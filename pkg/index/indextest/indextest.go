@@ -278,8 +278,8 @@ func ordered(pairs []pair, reverse bool) error {
 	return nil
 }
 
-// want fails unless err is target.
-func want(t testing.TB, what string, err, target error) {
+// wantError fails unless err is target.
+func wantError(t testing.TB, what string, err, target error) {
 	t.Helper()
 	if !errors.Is(err, target) {
 		t.Errorf("%s: %v, want %v", what, err, target)

@@ -39,7 +39,7 @@ func (r *runner) killed(t *testing.T) {
 			last = w.next(t, written)
 		}
 		must(t, w.cmd.Process.Kill())
-		for w.more() { // what it said before it died
+		for w.hasMore() { // what it said before it died
 			last = w.next(t, written)
 		}
 		_ = w.cmd.Wait() // killed
@@ -89,8 +89,8 @@ func (r *runner) writer(t *testing.T, o *order) *writer {
 	return w
 }
 
-// more reports whether the process has told of another write.
-func (w *writer) more() bool {
+// hasMore reports whether the process has told of another write.
+func (w *writer) hasMore() bool {
 	_, err := w.out.Peek(16)
 	return err == nil
 }

@@ -129,20 +129,20 @@ func (r *runner) modifyRefusals(t *testing.T) {
 		says := func(value []byte, action index.Action) index.Change {
 			return func([]byte, bool) ([]byte, index.Action) { return value, action }
 		}
-		want(t, "modify of a long key", s.Modify(make([]byte, 11), says(nil, index.Put)), index.ErrKeyTooLong)
+		wantError(t, "modify of a long key", s.Modify(make([]byte, 11), says(nil, index.Put)), index.ErrKeyTooLong)
 		for _, there := range []bool{false, true} {
 			key := []byte("key")
-			want(t, "put of a long value", s.Modify(key, says(make([]byte, 21), index.Put)), index.ErrValueTooLong)
+			wantError(t, "put of a long value", s.Modify(key, says(make([]byte, 21), index.Put)), index.ErrValueTooLong)
 			if err := s.Modify(key, says(nil, index.Remove+1)); err == nil {
 				t.Error("an action that is none is done")
 			}
-			want(t, "keep", s.Modify(key, says([]byte("x"), index.Keep)), nil)
+			wantError(t, "keep", s.Modify(key, says([]byte("x"), index.Keep)), nil)
 			v, err := s.Lookup(key, nil)
 			if there && (err != nil || !bytes.Equal(v, make([]byte, 20))) || !there && !errors.Is(err, index.ErrNotFound) {
 				t.Errorf("afterwards the key has %q, %v", v, err)
 			}
-			want(t, "remove", s.Modify(key, says(nil, index.Remove)), nil)
-			want(t, "put of the longest", s.Modify(key, says(make([]byte, 20), index.Put)), nil)
+			wantError(t, "remove", s.Modify(key, says(nil, index.Remove)), nil)
+			wantError(t, "put of the longest", s.Modify(key, says(make([]byte, 20), index.Put)), nil)
 		}
 	}
 }

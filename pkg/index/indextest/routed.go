@@ -232,20 +232,20 @@ func (p *part) unlock() {
 // part finds the one where a scan goes on from cursor.
 func (f *fleet) part(cursor []byte, reverse, alone bool) *part {
 	for {
-		p := f.look(cursor, reverse, alone)
+		p := f.readPart(cursor, reverse, alone)
 		for _, b := range p.locked {
 			b.busy.RLock()
 		}
-		if now := f.look(cursor, reverse, alone); slices.Equal(now.locked, p.locked) {
+		if now := f.readPart(cursor, reverse, alone); slices.Equal(now.locked, p.locked) {
 			return now // ends and owners stand now
 		}
 		p.unlock()
 	}
 }
 
-// look is the part as the table has it, without locks. An owner that it reads may be about to
+// readPart is the part as the table has it, without locks. An owner that it reads may be about to
 // change.
-func (f *fleet) look(cursor []byte, reverse, alone bool) *part {
+func (f *fleet) readPart(cursor []byte, reverse, alone bool) *part {
 	f.table.RLock()
 	defer f.table.RUnlock()
 	i := f.at(cursor)

@@ -35,8 +35,8 @@ func combinations(names []string) (all []map[string]bool) {
 	return all
 }
 
-// off names a combination by what it turns off.
-func off(names []string, c map[string]bool) string {
+// turnedOff names a combination by what it turns off.
+func turnedOff(names []string, c map[string]bool) string {
 	var out []string
 	for _, name := range names {
 		if !c[name] {
@@ -69,7 +69,7 @@ func (r *runner) switched(t *testing.T) {
 		if r.CostsWith != nil {
 			v.Costs = r.CostsWith(c)
 		}
-		t.Run(off(names, c), func(t *testing.T) {
+		t.Run(turnedOff(names, c), func(t *testing.T) {
 			t.Run("Linearizable", v.linearizable)
 			if testing.Short() { // what follows is of one session
 				return

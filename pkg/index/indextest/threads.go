@@ -129,8 +129,8 @@ type threaded struct {
 // value is the n-th value of a key.
 func (w *threaded) value(key []byte, n int) []byte { return valueOf(key, n, w.most) }
 
-// own is a key that only this thread changes.
-func (w *threaded) own() []byte {
+// ownKey is a key that only this thread changes.
+func (w *threaded) ownKey() []byte {
 	for {
 		if k := crowdedKey(w.rand); owner(k, w.of) == w.n && !w.stays[string(k)] {
 			return k
@@ -139,7 +139,7 @@ func (w *threaded) own() []byte {
 }
 
 func (w *threaded) step() (err error) {
-	k := w.own()
+	k := w.ownKey()
 	w.s = w.all[w.rand.IntN(len(w.all))]
 	value, there := w.there[string(k)]
 	next := w.value(k, w.rand.IntN(40))
@@ -192,7 +192,7 @@ func (w *threaded) step() (err error) {
 func (w *threaded) batch() error {
 	keys := [][]byte{[]byte("aaa")}
 	for range w.rand.IntN(90) {
-		keys = append(keys, w.own())
+		keys = append(keys, w.ownKey())
 	}
 	n := 0
 	var wrong error

@@ -157,7 +157,7 @@ func (s *Session) visitRound(first int, visit func(i int, value []byte, err erro
 				visit(first+i, nil, index.ErrNotFound)
 				continue
 			}
-		} else if v := s.ring.open(&k.leaf, k.read); v == whole && k.leaf.ctl.state() == alive && k.leaf.has(k.key) {
+		} else if v := s.ring.open(&k.leaf, k.read); v == whole && k.leaf.ctl.state() == alive && k.leaf.hasKey(k.key) {
 			if value, long := k.leaf.value(); long {
 				r.long = append(r.long, i)
 			} else {

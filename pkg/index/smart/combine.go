@@ -60,7 +60,7 @@ func (s *Session) changeLocked(c *combine.Change) error {
 // longestBeside is how long values may be that the holder of the leaf's lock writes for others
 // beside its own change, which k has.
 func (s *Session) longestBeside(k *combine.KeyState) int {
-	if n := len(k.Value); k.Put && (s.lay.InBlock(n) || !s.leaf.fits(n)) {
+	if n := len(k.Value); k.Put && (s.lay.InBlock(n) || !s.leaf.hasRoom(n)) {
 		return s.lay.MaxValue
 	}
 	most := s.leaf.cell - cellHead

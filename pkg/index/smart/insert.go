@@ -33,7 +33,7 @@ func (s *Session) insert(key, value []byte) error {
 					return err
 				}
 				continue
-			case v == whole && s.leaf.stays() && s.leaf.has(key):
+			case v == whole && s.leaf.isInTree() && s.leaf.hasKey(key):
 				if s.leaf.ctl.state() == alive {
 					return index.ErrExists
 				}
@@ -48,7 +48,7 @@ func (s *Session) insert(key, value []byte) error {
 			}
 			continue
 		}
-		if done, err := s.Link(s.comes(key, value), out); done || err != nil {
+		if done, err := s.Link(s.setNewcomer(key, value), out); done || err != nil {
 			return err
 		}
 	}
@@ -77,12 +77,12 @@ func (s *Session) besideLeaf(key, value []byte, v verdict) (done bool, err error
 		return false, err
 	case st.Word.Frozen():
 		return false, s.Replace(s.Level)
-	case v == whole && s.leaf.stays():
+	case v == whole && s.leaf.isInTree():
 		s.other = s.leaf.appendKey(s.other[:0])
-		return s.Fork(s.comes(key, value), s.other)
+		return s.Fork(s.setNewcomer(key, value), s.other)
 	}
 	// It is gone: the new leaf takes its place.
-	return s.LinkAt(s.comes(key, value), st)
+	return s.LinkAt(s.setNewcomer(key, value), st)
 }
 
 // coming implements art.Newcomer: the leaf of a pair that gets a slot, or takes the place of one.
@@ -94,8 +94,8 @@ type coming struct {
 	word art.Slot // lacks the partial key
 }
 
-// comes makes the session's newcomer the leaf of a pair.
-func (s *Session) comes(key, value []byte) *coming {
+// setNewcomer makes the session's newcomer the leaf of a pair.
+func (s *Session) setNewcomer(key, value []byte) *coming {
 	c := &s.coming
 	c.s, c.key, c.value = s, key, value
 	return c

@@ -22,7 +22,7 @@ func TestSizes(t *testing.T) {
 	for key := range 100 {
 		for value := range 600 {
 			s := newShape(key, value)
-			if !s.fits(value) || s.bytes() > s.allocated() || art.LeafSlot(0, s.bytes(), 0).LeafBytes() > s.allocated() || s.cell%8 != 0 || s.allocated()%art.AddrUnit != 0 {
+			if !s.hasRoom(value) || s.bytes() > s.allocated() || art.LeafSlot(0, s.bytes(), 0).LeafBytes() > s.allocated() || s.cell%8 != 0 || s.allocated()%art.AddrUnit != 0 {
 				t.Fatalf("key of %d, value of %d: %+v", key, value, s)
 			}
 		}
@@ -48,7 +48,7 @@ func TestLeafRoundTrip(t *testing.T) {
 		see := func(st state, want *content) {
 			t.Helper()
 			var g leaf
-			if v := g.open(testSums, b, a); v != whole || g.ctl.state() != st || !g.has(key) || !bytes.Equal(g.appendKey(nil), key) {
+			if v := g.open(testSums, b, a); v != whole || g.ctl.state() != st || !g.hasKey(key) || !bytes.Equal(g.appendKey(nil), key) {
 				t.Fatalf("key %x, value %x: verdict %d, state %d", key, value, v, g.ctl.state())
 			}
 			if v, long := g.value(); want != nil && (long != want.long || !long && !bytes.Equal(v, want.value) || long && reference(v) != want.ref) {
@@ -70,7 +70,7 @@ func TestLeafRoundTrip(t *testing.T) {
 		see(alive, &c)
 		l.setControl(1, alive)
 		see(alive, &next)
-		if has := append(bytes.Clone(key), 0); l.has(has) || len(key) > 0 && l.has(key[1:]) {
+		if has := append(bytes.Clone(key), 0); l.hasKey(has) || len(key) > 0 && l.hasKey(key[1:]) {
 			t.Fatalf("key %x is taken for another one", key)
 		}
 		l.setControl(1, dead)

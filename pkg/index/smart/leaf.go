@@ -89,8 +89,8 @@ func newShape(key, value int) shape {
 	return s
 }
 
-// rest is how much of the key does not lie in the head.
-func (s shape) rest() int { return max(0, s.key-keyInHead) }
+// restBytes is how much of the key does not lie in the head.
+func (s shape) restBytes() int { return max(0, s.key-keyInHead) }
 
 // bytes is how much of a leaf is READ.
 func (s shape) bytes() int { return s.cellAt(2) }
@@ -98,10 +98,10 @@ func (s shape) bytes() int { return s.cellAt(2) }
 // allocated is what it takes of memory.
 func (s shape) allocated() int { return art.AllocatedFor(art.LeafSlot(0, s.bytes(), 0).LeafBytes()) }
 
-func (s shape) cellAt(i int) int { return atCells + (s.rest()+7)&^7 + i*s.cell }
+func (s shape) cellAt(i int) int { return atCells + (s.restBytes()+7)&^7 + i*s.cell }
 
-// fits reports whether a cell has room for a value, or reference, of n bytes.
-func (s shape) fits(n int) bool { return cellHead+n <= s.cell }
+// hasRoom reports whether a cell has room for a value, or reference, of n bytes.
+func (s shape) hasRoom(n int) bool { return cellHead+n <= s.cell }
 
 // leaf is a leaf that was READ, and verified.
 type leaf struct {
@@ -189,23 +189,23 @@ func (l *leaf) decode() verdict {
 
 // verify reports whether the control word has the sum of the rest: whole, or torn.
 func (l *leaf) verify() verdict {
-	if l.used(l.ctl.cell()) > l.cell || l.sum(l.ctl.version(), l.ctl.cell(), l.ctl.state()) != l.ctl.check() {
+	if l.usedBytes(l.ctl.cell()) > l.cell || l.sum(l.ctl.version(), l.ctl.cell(), l.ctl.state()) != l.ctl.check() {
 		return torn
 	}
 	return whole
 }
 
-// place is where in b cell i lies.
-func (l *leaf) place(i int) int {
+// cellOffset is where in b cell i lies.
+func (l *leaf) cellOffset(i int) int {
 	if l.single {
 		i = 0
 	}
 	return l.cellAt(i)
 }
 
-// used is how many bytes of a cell are used.
-func (l *leaf) used(i int) int {
-	n := binary.LittleEndian.Uint16(l.b[l.place(i):])
+// usedBytes is how many bytes of a cell are used.
+func (l *leaf) usedBytes(i int) int {
+	n := binary.LittleEndian.Uint16(l.b[l.cellOffset(i):])
 	if n&flagInBlock != 0 {
 		return cellHead + referenceBytes
 	}
@@ -213,20 +213,20 @@ func (l *leaf) used(i int) int {
 }
 
 // keyRest is the part of the key that does not lie in the head.
-func (l *leaf) keyRest() []byte { return l.b[atCells:][:l.rest()] }
+func (l *leaf) keyRest() []byte { return l.b[atCells:][:l.restBytes()] }
 
 // sum is the sum of the leaf, if cell i counts.
 func (l *leaf) sum(version uint32, i int, st state) uint32 {
-	at := l.place(i)
+	at := l.cellOffset(i)
 	return l.sums.OfParts(unit.Seed(l.at, version<<3|uint32(i)<<2|uint32(st)),
-		l.b[:art.HeadBytes], l.keyRest(), l.b[at:at+l.used(i)])
+		l.b[:art.HeadBytes], l.keyRest(), l.b[at:at+l.usedBytes(i)])
 }
 
-// stays reports whether the leaf is in the tree, if it ever was.
-func (l *leaf) stays() bool { return l.ctl.state() <= dead }
+// isInTree reports whether the leaf is in the tree, if it ever was.
+func (l *leaf) isInTree() bool { return l.ctl.state() <= dead }
 
-// has reports whether the leaf's key is key.
-func (l *leaf) has(key []byte) bool {
+// hasKey reports whether the leaf's key is key.
+func (l *leaf) hasKey(key []byte) bool {
 	if l.key != len(key) {
 		return false
 	}
@@ -242,9 +242,9 @@ func (l *leaf) appendKey(dst []byte) []byte {
 
 // value is what the cell that counts has: a value, or a reference if long.
 func (l *leaf) value() (v []byte, long bool) {
-	at := l.place(l.ctl.cell())
+	at := l.cellOffset(l.ctl.cell())
 	n := binary.LittleEndian.Uint16(l.b[at:])
-	return l.b[at+cellHead : at+l.used(l.ctl.cell())], n&flagInBlock != 0
+	return l.b[at+cellHead : at+l.usedBytes(l.ctl.cell())], n&flagInBlock != 0
 }
 
 // reference decodes the reference that value returned.
@@ -261,7 +261,7 @@ func reference(v []byte) blocks.Reference {
 
 // forward is where a leaf that moved is now.
 func (l *leaf) forward() art.Slot {
-	return art.Slot(binary.LittleEndian.Uint64(l.b[l.place(l.ctl.cell())+cellHead:]))
+	return art.Slot(binary.LittleEndian.Uint64(l.b[l.cellOffset(l.ctl.cell())+cellHead:]))
 }
 
 // content is what is put into a cell.

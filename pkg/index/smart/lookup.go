@@ -63,7 +63,7 @@ func (s *Session) locate(key []byte) (bool, error) {
 				s.Path[s.Level].Fresh = false
 				_, ended, err = s.Confirm(key, ended)
 				continue
-			case v == whole && s.leaf.stays() && s.leaf.has(key):
+			case v == whole && s.leaf.isInTree() && s.leaf.hasKey(key):
 				return s.leaf.ctl.state() == alive, nil
 			case v == whole && s.leaf.ctl.state() == moved:
 				to = s.leaf.forward()
@@ -101,7 +101,7 @@ func (s *Session) locateMoved(key []byte, to art.Slot) (there, again bool, err e
 		case v == torn || v == out:
 			return false, true, s.Reread(to.Addr())
 		case s.leaf.ctl.state() != moved:
-			return s.leaf.ctl.state() == alive && s.leaf.has(key), false, nil
+			return s.leaf.ctl.state() == alive && s.leaf.hasKey(key), false, nil
 		}
 		to = s.leaf.forward()
 	}

@@ -39,13 +39,13 @@ func (s *Session) modify(key []byte, change index.Change) error {
 		case found:
 			return s.modifyLocked(key, change)
 		case out == art.Leafed && v == whole && s.leaf.ctl.state() == moved:
-			if _, err := s.lacks(key, out, v); err != nil {
+			if _, err := s.provesAbsent(key, out, v); err != nil {
 				return err
 			}
 			continue
 		}
 		// Copies may be old: change is told what is proved.
-		if absent, err := s.lacks(key, out, v); err != nil {
+		if absent, err := s.provesAbsent(key, out, v); err != nil {
 			return err
 		} else if !absent {
 			continue
@@ -58,7 +58,7 @@ func (s *Session) modify(key []byte, change index.Change) error {
 		if out == art.Leafed {
 			done, err = s.besideLeaf(key, value, v)
 		} else {
-			done, err = s.Link(s.comes(key, value), out)
+			done, err = s.Link(s.setNewcomer(key, value), out)
 		}
 		if done || err != nil {
 			return err

@@ -24,8 +24,8 @@ func (n *seconds) note(cell int) {
 	n.share += uint32(cell) << (16 - secondsShift)
 }
 
-// often reports whether whole leaves are to be READ.
-func (n *seconds) often() bool { return n.share > mostSeconds }
+// readsWhole reports whether whole leaves are to be READ.
+func (n *seconds) readsWhole() bool { return n.share > mostSeconds }
 
 // readValue READs the leaf of slot w, as far as its value takes.
 func (s *Session) readValue(w art.Slot) (verdict, error) {
@@ -34,7 +34,7 @@ func (s *Session) readValue(w art.Slot) (verdict, error) {
 	if bytes-part < leastSpared {
 		return s.readLeaf(w)
 	}
-	if s.seconds.often() {
+	if s.seconds.readsWhole() {
 		v, err := s.readLeaf(w)
 		if err == nil && v == whole {
 			s.seconds.note(s.leaf.ctl.cell())

@@ -140,7 +140,7 @@ func TestPartsBesideUpdates(t *testing.T) {
 	} else if value, long := got.value(); long || !bytes.Equal(value, bytes.Repeat([]byte("tri "), 50)) {
 		t.Errorf("%q", value)
 	}
-	if !got.has(bytes.Repeat([]byte("k"), 30)) {
+	if !got.hasKey(bytes.Repeat([]byte("k"), 30)) {
 		t.Error("it lost its key")
 	}
 	change(0, "for ")

@@ -25,7 +25,7 @@ func (s *Session) remove(key []byte) error {
 		case got == locked:
 			return s.changeLocked(c)
 		}
-		if absent, err := s.lacks(key, out, v); err != nil {
+		if absent, err := s.provesAbsent(key, out, v); err != nil {
 			return err
 		} else if absent {
 			return index.ErrNotFound
@@ -39,7 +39,7 @@ func (s *Session) removeLocked(key []byte) error {
 	h := &s.t.shortage
 	s.replaceBlock(key)
 	if s.t.Short(s.Env) {
-		if h.leave(key) {
+		if h.noteLeft(key) {
 			return s.leaveLocked()
 		}
 		return s.takeOut(key)
@@ -64,7 +64,7 @@ func (s *Session) takeOut(key []byte) error {
 	l, st := &s.leaf, &s.Path[s.Level]
 	tomb := art.TombOf(st.Word, s.Env.Uint64())
 	s.PS.Write(pool.Shared, l.at+atControl, l.setControl(l.ctl.cell(), gone))
-	beside := s.beside(st)
+	beside := s.canSwap(st)
 	if beside {
 		s.QueueSwap(st, tomb)
 	}
@@ -79,8 +79,8 @@ func (s *Session) takeOut(key []byte) error {
 	return s.afterwards(s.Unlink(key, st.Word))
 }
 
-// beside reports whether the slot of st, which leads to the locked leaf, may be swapped in the list
-// that changes the leaf.
-func (s *Session) beside(st *art.Step) bool {
+// canSwap reports whether the slot of st, which leads to the locked leaf, may be swapped in the
+// list that changes the leaf.
+func (s *Session) canSwap(st *art.Step) bool {
 	return st.Node.Addr.Server() == s.leaf.at.Server() && !st.Word.Frozen()
 }

@@ -12,9 +12,9 @@ import (
 // look at it any more. Else who deletes a pair and inserts it again in a full pool would wait for
 // that each time.
 //
-// The keys of such leaves are noted here, so that the leaves are taken out (bury) when somebody
-// finds no memory, or when memory was not short for a while. Of a client that dies they stay in the
-// tree, until somebody inserts their keys.
+// The keys of such leaves are noted here, so that the leaves are taken out (unlinkDead) when
+// somebody finds no memory, or when memory was not short for a while. Of a client that dies they
+// stay in the tree, until somebody inserts their keys.
 
 // mostLeft is how many leaves a client leaves in the tree.
 const mostLeft = 64
@@ -31,8 +31,8 @@ type shortage struct {
 
 func (h *shortage) init(e env.Env) { h.mu.Mutex = e.NewMutex() }
 
-// leave notes the key of a leaf that is left. false: there are as many as may be.
-func (h *shortage) leave(key []byte) bool {
+// noteLeft notes the key of a leaf that is left. false: there are as many as may be.
+func (h *shortage) noteLeft(key []byte) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if int(h.n.Load())+h.mu.out == mostLeft {
@@ -88,7 +88,7 @@ func (s *Session) burySome(n int) error {
 		if s.left, ok = s.t.shortage.pop(s.left[:0]); !ok {
 			return nil
 		}
-		err := s.bury(s.left)
+		err := s.unlinkDead(s.left)
 		s.t.shortage.putBack(s.left, err != nil)
 		if err != nil {
 			return err
@@ -97,16 +97,16 @@ func (s *Session) burySome(n int) error {
 	return nil
 }
 
-// bury takes the leaf of key out of the tree, if it is dead. The requests are those of
+// unlinkDead takes the leaf of key out of the tree, if it is dead. The requests are those of
 // removeLocked.
-func (s *Session) bury(key []byte) error {
+func (s *Session) unlinkDead(key []byte) error {
 	for {
 		ended, found, v, err := s.lockLeaf(key)
 		switch {
 		case err != nil:
 			return err
 		case !found:
-			if absent, err := s.lacks(key, ended, v); absent || err != nil {
+			if absent, err := s.provesAbsent(key, ended, v); absent || err != nil {
 				return err
 			}
 			continue

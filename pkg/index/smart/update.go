@@ -68,9 +68,9 @@ func (s *Session) put(key, value []byte, m combine.Mode) error {
 		case m == combine.Upsert && out == art.Leafed:
 			done, err = s.besideLeaf(key, value, v)
 		case m == combine.Upsert:
-			done, err = s.Link(s.comes(key, value), out)
+			done, err = s.Link(s.setNewcomer(key, value), out)
 		default:
-			if done, err = s.lacks(key, out, v); done && err == nil {
+			if done, err = s.provesAbsent(key, out, v); done && err == nil {
 				return index.ErrNotFound
 			}
 		}
@@ -80,9 +80,9 @@ func (s *Session) put(key, value []byte, m combine.Mode) error {
 	}
 }
 
-// lacks is asked where a descent ended, at a leaf if ended says so, which is in s.leaf and has not
-// the key. true: that is proved. false: the descent is to begin anew.
-func (s *Session) lacks(key []byte, ended art.Outcome, v verdict) (bool, error) {
+// provesAbsent is asked where a descent ended, at a leaf if ended says so, which is in s.leaf and
+// has not the key. true: that is proved. false: the descent is to begin anew.
+func (s *Session) provesAbsent(key []byte, ended art.Outcome, v verdict) (bool, error) {
 	st := &s.Path[s.Level]
 	switch {
 	case ended == art.Leafed && v == whole && s.leaf.ctl.state() == moved:
@@ -128,7 +128,7 @@ func (s *Session) lockLeafOr(key []byte, c *combine.Change) (out art.Outcome, go
 			return out, answered, v, nil
 		}
 		v = s.leaf.open(s.lay.Sums, b, w.Addr())
-		if v == whole && s.leaf.stays() && s.leaf.has(key) {
+		if v == whole && s.leaf.isInTree() && s.leaf.hasKey(key) {
 			if late := s.Late(); late != nil {
 				return out, nothing, v, late
 			}
@@ -172,8 +172,8 @@ func (s *Session) updateLocked(key, value []byte) error {
 	if s.lay.InBlock(n) {
 		n = referenceBytes
 	}
-	if !l.fits(n) || !s.t.with.inPlaceLeaf && l.ctl.state() == alive {
-		if done, err := s.moveLocked(key, value, l.fits(n)); done || err != nil {
+	if !l.hasRoom(n) || !s.t.with.inPlaceLeaf && l.ctl.state() == alive {
+		if done, err := s.moveLocked(key, value, l.hasRoom(n)); done || err != nil {
 			return err
 		}
 	}
@@ -218,7 +218,7 @@ func (s *Session) replaceBlock(key []byte) {
 func (s *Session) moveLocked(key, value []byte, spare bool) (done bool, err error) {
 	l := &s.leaf
 	near := l.at
-	c := s.comes(key, value)
+	c := s.setNewcomer(key, value)
 	_, err = c.Allot(near)
 	if err == nil {
 		err = c.Queue(near)
@@ -237,7 +237,7 @@ func (s *Session) moveLocked(key, value []byte, spare bool) (done bool, err erro
 	s.PS.Write(pool.Shared, l.at+pool.Addr(l.cellAt(i)), l.putForward(i, c.word))
 	s.PS.Write(pool.Shared, l.at+atControl, l.setControl(i, moved))
 	st := &s.Path[s.Level]
-	w, beside := st.Word, s.beside(st)
+	w, beside := st.Word, s.canSwap(st)
 	to := c.word.WithKey(w.Key())
 	if beside {
 		s.QueueSwap(st, to)

@@ -261,8 +261,8 @@ func (l *Log) launch(n *lane) {
 	n.s.Start()
 }
 
-// over is called when the requests of a batch are over. Called under mu.
-func (l *Log) over(n *lane, err error) {
+// batchEnded is called when the requests of a batch are over. Called under mu.
+func (l *Log) batchEnded(n *lane, err error) {
 	switch {
 	case err != nil:
 		l.failed = fmt.Errorf("write the redo log: %w", err)
@@ -273,7 +273,7 @@ func (l *Log) over(n *lane, err error) {
 		n.over = true
 		l.confirm()
 	}
-	l.wake()
+	l.wakeWaiters()
 }
 
 // confirm makes durable what is in batches that are over, up to the first that is not. Called under

@@ -272,7 +272,7 @@ func (l *Log) Close(discard bool) error {
 	for discard && l.failed == nil && len(l.underWay) > 0 { // that everybody left
 		n := l.underWay[0]
 		err = n.s.Await()
-		l.over(n, err)
+		l.batchEnded(n, err)
 	}
 	l.mu.Unlock()
 	if discard && l.failed == nil {

@@ -21,7 +21,7 @@ const reserveShare = 4
 func (l *Log) Reserve(record int) (ok bool) {
 	for {
 		was := l.reserved.Load()
-		more := was + room(record)
+		more := was + mostBytes(record)
 		if more > uint64(l.ref.Bytes)/reserveShare {
 			return false
 		}
@@ -32,8 +32,8 @@ func (l *Log) Reserve(record int) (ok bool) {
 }
 
 // Unreserve gives back what Reserve has set aside for an appender that owes nothing.
-func (l *Log) Unreserve(record int) { l.reserved.Add(-room(record)) }
+func (l *Log) Unreserve(record int) { l.reserved.Add(-mostBytes(record)) }
 
-// room is what a record of so many bytes takes at most, whatever batches end before it: a batch of
-// its own.
-func room(record int) uint64 { return align(uint64(batchHead + recordHead + record)) }
+// mostBytes is what a record of so many bytes takes at most, whatever batches end before it: a
+// batch of its own.
+func mostBytes(record int) uint64 { return align(uint64(batchHead + recordHead + record)) }

@@ -32,11 +32,11 @@ func (a *Appender) wait(position uint64) error {
 			}
 		}
 		a.event.Wait(0) // it was woken meanwhile
-		l.wake()        // perhaps it was its turn to post, or to attend
+		l.wakeWaiters() // perhaps it was its turn to post, or to attend
 		return errLate
 	}
 	if l.left > 0 {
-		l.wake() // it may need no batch any more
+		l.wakeWaiters() // it may need no batch any more
 	}
 	return l.failed
 }
@@ -66,12 +66,12 @@ func (a *Appender) attend(n *lane) error {
 	}
 	l.mu.Lock()
 	if over {
-		l.over(n, err)
+		l.batchEnded(n, err)
 		return l.failed
 	}
 	n.attended = false
 	l.left++
-	l.wake()
+	l.wakeWaiters()
 	return errLate
 }
 
@@ -89,9 +89,9 @@ func (l *Log) abandoned(position uint64) *lane {
 	return nil
 }
 
-// wake wakes those whose records are durable, one who posts the batch that is open, if that can be,
-// and one who attends a batch that was left. Called under mu.
-func (l *Log) wake() {
+// wakeWaiters wakes those whose records are durable, one who posts the batch that is open, if that
+// can be, and one who attends a batch that was left. Called under mu.
+func (l *Log) wakeWaiters() {
 	if len(l.waiting) == 0 {
 		return
 	}

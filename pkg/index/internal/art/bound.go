@@ -58,7 +58,7 @@ func (s *Session) SeekBound(key []byte, fresh bool) (bool, error) {
 func (s *Session) SeekBefore(key []byte, fresh bool) (bool, error) {
 	high := s.Last().Word.Addr()
 	for {
-		found, again, err := s.before(s.Level, s.Last().branch(), nil, fresh)
+		found, again, err := s.lastBefore(s.Level, s.Last().branch(), nil, fresh)
 		if !again || err != nil {
 			return found, err
 		}
@@ -75,9 +75,9 @@ func (s *Session) SeekBefore(key []byte, fresh bool) (bool, error) {
 func (s *Session) NextLeaf(reverse bool) (found bool, err error) {
 	b := s.Last().branch()
 	if reverse {
-		found, _, err = s.before(s.Level, b, nil, false)
+		found, _, err = s.lastBefore(s.Level, b, nil, false)
 	} else {
-		found, err = s.after(s.Level, b)
+		found, err = s.firstAfter(s.Level, b)
 	}
 	return found, err
 }
@@ -95,7 +95,7 @@ func (s *Session) seekBound(key []byte, fresh bool) (found, again bool, err erro
 		st.Idx, st.Word = st.Node.find(b)
 		st.Fresh = false
 		if st.Word.Inner() {
-			if again, err := s.enter(l); again || err != nil {
+			if again, err := s.enterNode(l); again || err != nil {
 				return false, again, err
 			}
 			if s.Path[l+1].Node.Mismatch(key) < 0 {
@@ -104,7 +104,7 @@ func (s *Session) seekBound(key []byte, fresh bool) (found, again bool, err erro
 		}
 		v := st.Node
 		if fresh {
-			if v, again, err = s.look(l, b); again || err != nil {
+			if v, again, err = s.readDeciding(l, b); again || err != nil {
 				return false, again, err
 			}
 		}
@@ -115,26 +115,26 @@ func (s *Session) seekBound(key []byte, fresh bool) (found, again bool, err erro
 				return false, false, IsAstray(st.Node.Addr, &st.Node.Outline, st.Word, &n.Outline)
 			}
 			if at < len(key) && key[at] > n.Prefix()[at-int(n.Depth)] {
-				return s.before(l+1, BehindAll, nil, fresh)
+				return s.lastBefore(l+1, BehindAll, nil, fresh)
 			}
 		}
-		if st.Word.Leaf() && !s.t.lay.isAbove(st.Word, behind(key, st.Node.End()+1)) {
+		if st.Word.Leaf() && !s.t.lay.isAbove(st.Word, suffix(key, st.Node.End()+1)) {
 			s.Level = l
-			return true, false, s.sound(st)
+			return true, false, s.checkWord(st)
 		}
-		return s.before(l, b, v, fresh)
+		return s.lastBefore(l, b, v, fresh)
 	}
 }
 
-// before goes to the last leaf at a branch below b of Path[l], or before that node. v is what is
-// known of the node's slots; nil = what copies say, or, fresh, what is READ.
-func (s *Session) before(l, b int, v *Copy, fresh bool) (found, again bool, err error) {
+// lastBefore goes to the last leaf at a branch below b of Path[l], or before that node. v is what
+// is known of the node's slots; nil = what copies say, or, fresh, what is READ.
+func (s *Session) lastBefore(l, b int, v *Copy, fresh bool) (found, again bool, err error) {
 	for {
 		st := &s.Path[l]
 		if v == nil {
 			v = st.Node
 			if fresh {
-				if v, again, err = s.look(l, b); again || err != nil {
+				if v, again, err = s.readDeciding(l, b); again || err != nil {
 					return false, again, err
 				}
 			}
@@ -152,17 +152,18 @@ func (s *Session) before(l, b int, v *Copy, fresh bool) (found, again bool, err 
 		st.Idx, st.Word, st.Fresh = i, w, fresh && !w.Frozen()
 		if w.Leaf() {
 			s.Level = l
-			return true, false, s.sound(st)
+			return true, false, s.checkWord(st)
 		}
-		if again, err := s.enter(l); again || err != nil {
+		if again, err := s.enterNode(l); again || err != nil {
 			return false, again, err
 		}
 		l, b = l+1, BehindAll
 	}
 }
 
-// after goes to the first leaf at a branch above b of Path[l], or after that node, as copies say.
-func (s *Session) after(l, b int) (bool, error) {
+// firstAfter goes to the first leaf at a branch above b of Path[l], or after that node, as copies
+// say.
+func (s *Session) firstAfter(l, b int) (bool, error) {
 	for {
 		st := &s.Path[l]
 		i, w := st.Node.above(b)
@@ -177,19 +178,19 @@ func (s *Session) after(l, b int) (bool, error) {
 		st.Idx, st.Word, st.Fresh = i, w, false
 		if w.Leaf() {
 			s.Level = l
-			return true, s.sound(st)
+			return true, s.checkWord(st)
 		}
-		if again, err := s.enter(l); again || err != nil {
+		if again, err := s.enterNode(l); again || err != nil {
 			return false, err
 		}
 		l, b = l+1, BeforeAll
 	}
 }
 
-// look READs the slots of the node of Path[l] by which a descent decides that comes there by branch
-// b, or from above if that is BehindAll: v has them, and the copy. again: the node was not in the
-// tree any more, or the slot of b does not lead where the descent went.
-func (s *Session) look(l, b int) (v *Copy, again bool, err error) {
+// readDeciding READs the slots of the node of Path[l] by which a descent decides that comes there
+// by branch b, or from above if that is BehindAll: v has them, and the copy. again: the node was
+// not in the tree any more, or the slot of b does not lead where the descent went.
+func (s *Session) readDeciding(l, b int) (v *Copy, again bool, err error) {
 	st := &s.Path[l]
 	n, from, to := st.Node, 0, st.Node.Size()
 	if n.Kind == Direct {
@@ -259,8 +260,8 @@ func (s *Session) leadsTo(l int) (bool, error) {
 	return !moved, err
 }
 
-// sound is an error if the word of st says what no client says.
-func (s *Session) sound(st *Step) error {
+// checkWord is an error if the word of st says what no client says.
+func (s *Session) checkWord(st *Step) error {
 	if s.t.lay.Damaged(st.Word, st.Idx < st.Node.Base()) {
 		return IsDamaged(st.Node.Addr, st.Word)
 	}
@@ -275,12 +276,12 @@ func (st *Step) branch() int {
 	return int(st.Word.Key())
 }
 
-// enter makes Path[l+1] the node where Path[l] leads. again: that was replaced, and the path is
+// enterNode makes Path[l+1] the node where Path[l] leads. again: that was replaced, and the path is
 // renewed. Where no key bounds the way down the longest one does: for nodes of longer ones, which
 // no client makes, the path has no room.
-func (s *Session) enter(l int) (again bool, err error) {
+func (s *Session) enterNode(l int) (again bool, err error) {
 	st, below := &s.Path[l], &s.Path[l+1]
-	if err := s.sound(st); err != nil {
+	if err := s.checkWord(st); err != nil {
 		return false, err
 	}
 	if _, err := s.child(st, below); err != nil {

@@ -21,9 +21,9 @@ type Step struct {
 	Fresh bool
 }
 
-// shows reports whether c, a node that was READ just now, was in the tree then as far as the slot
+// isShown reports whether c, a node that was READ just now, was in the tree then as far as the slot
 // of st shows, or, where there is none, as any slot does.
-func (st *Step) shows(c *Copy) bool {
+func (st *Step) isShown(c *Copy) bool {
 	if st.Idx < 0 {
 		return !c.allFrozen()
 	}
@@ -115,7 +115,7 @@ func (s *Session) follow(key []byte, l int) (Outcome, error) {
 		b := Branch(key, below.Node.End())
 		if read {
 			below.Idx, below.Word = s.Fresh.find(b)
-			below.Fresh = below.shows(s.Fresh)
+			below.Fresh = below.isShown(s.Fresh)
 		} else {
 			below.Idx, below.Word = below.Node.find(b)
 			below.Fresh = false
@@ -249,7 +249,7 @@ func (s *Session) reread(key []byte, st *Step) (absent bool, err error) {
 	f.adopt(c, s.Node)
 	st.Node = s.Renew(c, s.Node)
 	st.Idx, st.Word = f.find(Branch(key, c.End()))
-	st.Fresh = st.shows(f)
+	st.Fresh = st.isShown(f)
 	return st.Fresh && (st.Idx < 0 || st.Word.Empty()), nil
 }
 

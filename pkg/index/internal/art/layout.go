@@ -41,7 +41,7 @@ func (l *Layout) Hung(w Slot, rest []byte) Slot {
 
 // hang is the word w in the slot of a place in a node whose prefix ends at end.
 func (l *Layout) hang(w Slot, place []byte, end int) Slot {
-	return l.Hung(w.WithKey(branchKey(Branch(place, end))), behind(place, end+1))
+	return l.Hung(w.WithKey(branchKey(Branch(place, end))), suffix(place, end+1))
 }
 
 // inPlaceOf is the word w of a leaf in the slot where one with the same place hangs.
@@ -67,8 +67,8 @@ func hiddenCode(rest []byte) uint8 {
 	return rest[0] >> 1
 }
 
-// behind is what a key has from a byte on.
-func behind(key []byte, at int) []byte { return key[min(at, len(key)):] }
+// suffix is what a key has from a byte on.
+func suffix(key []byte, at int) []byte { return key[min(at, len(key)):] }
 
 // Damaged reports whether s says of a child what no client says: memory was damaged, or a program
 // wrote what it must not. Slots have no sum; what they lead to has. end: s is an end slot, which

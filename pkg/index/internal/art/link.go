@@ -19,8 +19,8 @@ type Newcomer interface {
 	Queue(near pool.Addr) error
 }
 
-// bring allots n, and queues its WRITEs.
-func (s *Session) bring(n Newcomer, near pool.Addr) (Slot, error) {
+// writeNewcomer allots n, and queues its WRITEs.
+func (s *Session) writeNewcomer(n Newcomer, near pool.Addr) (Slot, error) {
 	w, err := n.Allot(near)
 	if err == nil {
 		err = n.Queue(near)

@@ -41,7 +41,7 @@ func (s *Session) headerMerge(parent *Step, c *Copy, only Slot) (w Slot, merged 
 	p := append(c.wayTo(only, from, room[:0]), b.Prefix()[c.End()+1-int(b.Depth):]...)
 	reserved := len(s.made)
 	nt := s.t.with.typeOf(b, false)
-	if full, err := s.also(nt, reserved, only.Addr()); full || err != nil {
+	if full, err := s.makeAlso(nt, reserved, only.Addr()); full || err != nil {
 		return 0, false, err
 	}
 	if err := s.Freeze(b, b); err != nil {
@@ -49,7 +49,7 @@ func (s *Session) headerMerge(parent *Step, c *Copy, only Slot) (w Slot, merged 
 	}
 	if now := s.t.with.typeOf(b, false); now != nt { // it has changed meanwhile
 		nt = now
-		if full, err := s.also(nt, reserved, only.Addr()); full || err != nil {
+		if full, err := s.makeAlso(nt, reserved, only.Addr()); full || err != nil {
 			return 0, false, err
 		}
 	}
@@ -75,9 +75,9 @@ func (s *Session) headerMerge(parent *Step, c *Copy, only Slot) (w Slot, merged 
 	return InnerSlot(parent.Word.Key(), nt, at), true, nil
 }
 
-// also makes the node of type t, or none if that is 0, the one that is allocated behind the first
-// ones in made. full: there is no memory for it, and none is allocated.
-func (s *Session) also(t NodeType, first int, near pool.Addr) (full bool, err error) {
+// makeAlso makes the node of type t, or none if that is 0, the one that is allocated behind the
+// first ones in made. full: there is no memory for it, and none is allocated.
+func (s *Session) makeAlso(t NodeType, first int, near pool.Addr) (full bool, err error) {
 	for _, m := range s.made[first:] {
 		s.free(m)
 	}

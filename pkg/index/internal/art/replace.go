@@ -146,7 +146,7 @@ func (s *Session) successor(parent *Step, c *Copy, t NodeType, add Newcomer) (w,
 	node := s.made[0]
 	var leaf Slot
 	if add != nil {
-		if leaf, err = s.bring(add, node.at); err != nil {
+		if leaf, err = s.writeNewcomer(add, node.at); err != nil {
 			// The node is frozen, so the copy is made without it.
 			for _, m := range s.made[1:] {
 				s.free(m)
@@ -199,7 +199,7 @@ func (s *Session) replaceRoot(add Newcomer) (done bool, err error) {
 		if w.Child() {
 			add = nil // the descent goes on there
 		} else {
-			leaf, err := s.bring(add, n.Addr)
+			leaf, err := s.writeNewcomer(add, n.Addr)
 			switch {
 			case err == nil:
 				putSlot(b, i, s.t.lay.hang(leaf, add.Place(), 0))

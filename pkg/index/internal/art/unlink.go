@@ -53,10 +53,10 @@ func (s *Session) Leads(key []byte, w Slot) (bool, error) {
 //
 // A copy may have children that other clients took out lately. Who goes by copies alone leaves
 // nodes without children behind, for as long as nobody deletes below them. So the node is READ in
-// the round trip of the dead mark, mostly (looks).
+// the round trip of the dead mark, mostly (isDue).
 func (s *Session) AfterUnlink(w Slot) error {
 	n := s.Path[s.Level].Node
-	looks := s.looks(n)
+	looks := s.isDue(n)
 	if looks {
 		s.PS.Read(n.Addr, s.Node[:n.Kind.Bytes()])
 	}
@@ -66,16 +66,16 @@ func (s *Session) AfterUnlink(w Slot) error {
 	if looks {
 		s.Path[s.Level].Node = s.Renew(n, s.Node)
 	}
-	if err := s.tidy(s.Level); err != nil && (s.PS.Err() != nil || !errors.Is(err, index.ErrPoolFull)) {
+	if err := s.shrink(s.Level); err != nil && (s.PS.Err() != nil || !errors.Is(err, index.ErrPoolFull)) {
 		return err
 	}
 	return nil // without memory the node stays as it is
 }
 
-// looks reports whether a node of which a child was taken out is to be READ: a small one each time,
+// isDue reports whether a node of which a child was taken out is to be READ: a small one each time,
 // a larger one now and then. A larger one has many children, as far as its copy says, so that many
 // deletes have to come, of which one READs it before all of them are gone.
-func (s *Session) looks(n *Copy) bool {
+func (s *Session) isDue(n *Copy) bool {
 	return n.Kind.Bytes() <= alwaysRead || s.Env.Uint64()%lookEvery == 0
 }
 
@@ -84,11 +84,11 @@ const (
 	lookEvery  = 32
 )
 
-// tidy replaces the node of Path[l] if it has few children, and then looks at those above it.
-func (s *Session) tidy(l int) error {
+// shrink replaces the node of Path[l] if it has few children, and then looks at those above it.
+func (s *Session) shrink(l int) error {
 	for first := l; l > 0; l-- {
 		n := s.Path[l].Node
-		if l < first && s.looks(n) {
+		if l < first && s.isDue(n) {
 			if err := s.Read(n.Addr, s.Node[:n.Kind.Bytes()]); err != nil {
 				return err
 			}

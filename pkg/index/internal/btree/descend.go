@@ -95,7 +95,7 @@ func (s *Session) descend(key []byte, at fence.Side, level uint8) (Path, error) 
 			if err != nil {
 				return p, err
 			}
-			if !now.is(root) || hops > most {
+			if !now.equal(root) || hops > most {
 				root, hops, from = now, 0, nil
 				p, l = Path{addr: root.addr}, root.level
 				if l < level {
@@ -117,7 +117,7 @@ func (s *Session) descend(key []byte, at fence.Side, level uint8) (Path, error) 
 // inner is the inner node where p leads: from the cache, or read. errStopped: see DescendNear.
 func (s *Session) inner(p *Path, level uint8) (n *inner, cached bool, err error) {
 	if p.parent != nil {
-		if n := p.parent.kid(p.child, p.addr, level, s.Floor); n != nil {
+		if n := p.parent.cachedChild(p.child, p.addr, level, s.Floor); n != nil {
 			s.PS.Follows(n.Stamp)
 			if level == 1 {
 				n.prefetch()

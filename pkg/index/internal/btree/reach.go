@@ -26,9 +26,9 @@ const (
 	guess     = 16 * perLeafIn // of perLeaf, where none was met
 )
 
-// reach is how many leaves a scan of limit pairs is likely to use from child i of n on.
-func (s *Session) reach(n *inner, i int, cursor []byte, at fence.Side, limit int) int {
-	s.share()
+// leavesFrom is how many leaves a scan of limit pairs is likely to use from child i of n on.
+func (s *Session) leavesFrom(n *inner, i int, cursor []byte, at fence.Side, limit int) int {
+	s.adoptKnown()
 	lies := n.ahead(s.Lay, i, cursor, at)
 	pairs := perLeafIn * limit
 	first := s.perLeaf * lies / part
@@ -40,7 +40,7 @@ func (s *Session) reach(n *inner, i int, cursor []byte, at fence.Side, limit int
 
 // countPairs notes that a scan has found so many pairs in a leaf.
 func (s *Session) countPairs(pairs int) {
-	few := s.share()
+	few := s.adoptKnown()
 	s.perLeaf = max(perLeafIn, s.perLeaf+(perLeafIn*pairs-s.perLeaf)/perLeafOf)
 	if few {
 		s.leavesMet++
@@ -48,8 +48,8 @@ func (s *Session) countPairs(pairs int) {
 	}
 }
 
-// share takes over what other sessions know, if this one has met few leaves.
-func (s *Session) share() (few bool) {
+// adoptKnown takes over what other sessions know, if this one has met few leaves.
+func (s *Session) adoptKnown() (few bool) {
 	if s.leavesMet == fewLeaves {
 		return false
 	}

@@ -13,7 +13,7 @@ func TestSessionsShareTheirReach(t *testing.T) {
 		s.countPairs(pairs)
 	}
 	s := session()
-	if s.share(); s.perLeaf < 45*perLeafIn || s.perLeaf > pairs*perLeafIn {
+	if s.adoptKnown(); s.perLeaf < 45*perLeafIn || s.perLeaf > pairs*perLeafIn {
 		t.Errorf("a new session takes leaves to have %d/%d pairs, others met %d", s.perLeaf, perLeafIn, pairs)
 	}
 	for range fewLeaves {
@@ -23,11 +23,11 @@ func TestSessionsShareTheirReach(t *testing.T) {
 	for range fewLeaves {
 		session().countPairs(2)
 	}
-	if s.share(); s.perLeaf != before {
+	if s.adoptKnown(); s.perLeaf != before {
 		t.Errorf("a session that met %d leaves takes over what others met: %d", fewLeaves, s.perLeaf)
 	}
 	other := session()
-	if other.share(); other.perLeaf >= before {
+	if other.adoptKnown(); other.perLeaf >= before {
 		t.Errorf("a new one does not: %d", other.perLeaf)
 	}
 }

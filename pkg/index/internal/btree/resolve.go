@@ -116,11 +116,11 @@ func (s *Session) follow(p *Path, h *fence.Header, key []byte, hops *int) error 
 	if err != nil {
 		return err
 	}
-	if !p.cached && *hops == 1 && now.is(root) {
+	if !p.cached && *hops == 1 && now.equal(root) {
 		s.unconnected, s.metAt = h.Sibling, s.PS.Stamp()
 		s.sep = append(s.sep[:0], h.High...)
 	}
-	if *hops <= most && (p.parent != nil || now.is(root)) {
+	if *hops <= most && (p.parent != nil || now.equal(root)) {
 		p.addr = h.Sibling
 		return nil
 	}

@@ -80,8 +80,8 @@ func (t *Tree) noteRoot(r, known *rootRef) *rootRef {
 	}
 }
 
-// is reports whether both are the same node, on the same level.
-func (r *rootRef) is(o *rootRef) bool { return r.addr == o.addr && r.level == o.level }
+// equal reports whether both are the same node, on the same level.
+func (r *rootRef) equal(o *rootRef) bool { return r.addr == o.addr && r.level == o.level }
 
 // renewRoot reads which node is the root now, and returns that, or known if it still is.
 func (s *Session) renewRoot(known *rootRef) (*rootRef, error) {

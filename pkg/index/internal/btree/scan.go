@@ -77,9 +77,10 @@ func (s *Session) nextLeaf(sc *scan, limit int) (a pool.Addr, b []byte, err erro
 	return sc.addrs[sc.next], s.Ring[sc.next], nil
 }
 
-// fits reports whether the leaf of nextLeaf has the cursor in its range. h is its header; nil if it
-// has none that verifies. If it does not fit, nextLeaf returns another one, or the same once more.
-func (s *Session) fits(sc *scan, h *fence.Header) (bool, error) {
+// coversCursor reports whether the leaf of nextLeaf has the cursor in its range. h is its header;
+// nil if it has none that verifies. If it does not fit, nextLeaf returns another one, or the same
+// once more.
+func (s *Session) coversCursor(sc *scan, h *fence.Header) (bool, error) {
 	a := sc.addrs[sc.next]
 	switch {
 	case h == nil && unit.IsDead(a, s.Ring[sc.next]):
@@ -106,9 +107,9 @@ func (s *Session) fits(sc *scan, h *fence.Header) (bool, error) {
 	return true, nil
 }
 
-// used is called when the leaf of nextLeaf, with header h, fits and has verified, with so many
+// noteUsed is called when the leaf of nextLeaf, with header h, fits and has verified, with so many
 // pairs.
-func (s *Session) used(sc *scan, h *fence.Header, pairs int) error {
+func (s *Session) noteUsed(sc *scan, h *fence.Header, pairs int) error {
 	if s.Owner != nil && sc.read>>sc.next&1 != 0 {
 		if err := s.t.leafCache.Admit(s, sc.addrs[sc.next], h.Low, h.High, h.Rightmost, s.Ring[sc.next], sc.since); err != nil {
 			return err
@@ -173,7 +174,7 @@ func (s *Session) readLeaves(sc *scan, limit int) error {
 		if sc.side == fence.Ending {
 			step = -1
 		}
-		want := min(len(s.Ring), s.reach(n, p.child, sc.cursor, sc.side, limit))
+		want := min(len(s.Ring), s.leavesFrom(n, p.child, sc.cursor, sc.side, limit))
 		for i := p.child + step; i >= 0 && i < len(n.children) && sc.n < want; i += step {
 			sc.addrs[sc.n] = n.children[i]
 			sc.n++
@@ -228,7 +229,7 @@ func (s *Session) strayed(sc *scan, h *fence.Header) error {
 	if err != nil {
 		return err
 	}
-	if sc.hops > most || sc.p.parent == nil && !now.is(root) {
+	if sc.hops > most || sc.p.parent == nil && !now.equal(root) {
 		sc.next, sc.hops = sc.n, 0
 		return nil
 	}

@@ -81,7 +81,7 @@ func (s *Session) nextPairs(sc *scan, p LeafPairs, limit int) (*fence.Header, er
 			return nil, err
 		}
 		h := p.Open(a, b)
-		fits, err := s.fits(sc, h)
+		fits, err := s.coversCursor(sc, h)
 		if fits {
 			if fits, err = p.Collect(); err == nil && !fits {
 				if !s.allowed(sc) { // it may stay so until the leaf's next owner comes
@@ -91,7 +91,7 @@ func (s *Session) nextPairs(sc *scan, p LeafPairs, limit int) (*fence.Header, er
 			}
 		}
 		if fits && err == nil {
-			err = s.used(sc, h, p.Len())
+			err = s.noteUsed(sc, h, p.Len())
 		}
 		if err != nil {
 			return nil, err

@@ -164,13 +164,13 @@ func (s *Session) lockInner(n *inner, p Path, sep []byte, level uint8) (*inner, 
 	}
 }
 
-// lives reports whether the node at a, of a level, begins at low and is not dead. The caller has
+// isAlive reports whether the node at a, of a level, begins at low and is not dead. The caller has
 // the lock of the parent that it belongs to, or of the root word where it has none, so this stays
 // true: a node dies under that lock. Somebody who connects a node that its splitter has connected
 // long ago could else connect a dead one. errTorn: the node did not come to rest. Its writer may be
 // dead, and its lock has to be taken; not by somebody who has one. Of a leaf its head says all that
 // is asked.
-func (s *Session) lives(a pool.Addr, level uint8, low []byte) (bool, error) {
+func (s *Session) isAlive(a pool.Addr, level uint8, low []byte) (bool, error) {
 	n := s.Lay.NodeBytes
 	if level == 0 {
 		n = s.t.leafHead
@@ -223,7 +223,7 @@ func (s *Session) addChildren(n *inner, run []sibling) (done int, up []byte, to 
 			continue // somebody else was here
 		}
 		if !c.held {
-			if lives, err := s.lives(c.at, n.Level()-1, c.from); err != nil {
+			if lives, err := s.isAlive(c.at, n.Level()-1, c.from); err != nil {
 				return done, nil, 0, s.Unlock(err)
 			} else if !lives {
 				continue
@@ -299,7 +299,7 @@ func (s *Session) growRoot(root *rootRef, level uint8, sep []byte, child pool.Ad
 	if root.level+1 != level {
 		return false, s.Unlock(fmt.Errorf("root %v is on level %d, below it there is a node of level %d: %w", root.addr, root.level, level-1, index.ErrFormat))
 	}
-	if lives, err := s.lives(child, root.level, sep); err != nil || !lives {
+	if lives, err := s.isAlive(child, root.level, sep); err != nil || !lives {
 		return err == nil, s.Unlock(err)
 	}
 	a, err := s.PS.Allocate(s.Lay.NodeBytes, pool.Nil)

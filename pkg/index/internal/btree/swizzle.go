@@ -23,8 +23,8 @@ import (
 //
 // The numbers of a leaf cache are hints, which it checks.
 
-// kid is the cached copy of the node at a as child i of n; nil if n does not know of one.
-func (n *inner) kid(i int, a pool.Addr, level uint8, floor uint64) *inner {
+// cachedChild is the cached copy of the node at a as child i of n; nil if n does not know of one.
+func (n *inner) cachedChild(i int, a pool.Addr, level uint8, floor uint64) *inner {
 	if i >= len(n.kids) {
 		return nil
 	}

@@ -58,14 +58,14 @@ func TestSwizzle(t *testing.T) {
 			if up == nil {
 				continue
 			}
-			if n := up.kid(j, kids[i][j], 1, 0); n != nil {
+			if n := up.cachedChild(j, kids[i][j], 1, 0); n != nil {
 				if n != innerOf(k.Get(kids[i][j], 0)) {
 					t.Fatalf("by way of its parent %v is found, which the table has not", n)
 				}
 				found++
 			} else if n = innerOf(k.Get(kids[i][j], 0)); n != nil {
 				x.swizzle(up, j, n)
-				if up.kid(j, kids[i][j], 1, 0) != n {
+				if up.cachedChild(j, kids[i][j], 1, 0) != n {
 					t.Fatalf("%v is linked, and not found", n)
 				}
 			}
@@ -100,24 +100,24 @@ func TestSwizzleRefuses(t *testing.T) {
 	up.Stamp, n.Stamp = 7, 7
 	k.Put(&up.Head)
 	x.swizzle(up, 2, n)
-	if up.kid(2, n.Addr, 1, 7) != nil {
+	if up.cachedChild(2, n.Addr, 1, 7) != nil {
 		t.Error("a copy is linked that is not kept")
 	}
 	k.Put(&n.Head)
 	x.swizzle(up, 1, n)
-	if up.kid(1, n.Addr, 1, 7) != nil {
+	if up.cachedChild(1, n.Addr, 1, 7) != nil {
 		t.Error("a copy is linked as another child")
 	}
 	x.swizzle(up, 2, n)
-	if up.kid(2, n.Addr, 1, 7) != n {
+	if up.cachedChild(2, n.Addr, 1, 7) != n {
 		t.Error("it is not found")
 	}
 	switch {
-	case up.kid(2, n.Addr, 1, 8) != nil:
+	case up.cachedChild(2, n.Addr, 1, 8) != nil:
 		t.Error("it is found though it is older than the floor")
-	case up.kid(2, n.Addr+64, 1, 7) != nil:
+	case up.cachedChild(2, n.Addr+64, 1, 7) != nil:
 		t.Error("it is found for another address")
-	case up.kid(2, n.Addr, 2, 7) != nil:
+	case up.cachedChild(2, n.Addr, 2, 7) != nil:
 		t.Error("it is found on another level")
 	}
 }

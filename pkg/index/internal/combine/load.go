@@ -71,9 +71,9 @@ func (l *load) add(now, d time.Duration) {
 	}
 }
 
-// meets reports whether sessions shall meet in the table now that READ n bytes. In builds with
-// invariants that is mostly so, whatever the load.
-func (t *Reads) meets(n int) bool {
+// isWorthMeeting reports whether sessions shall meet in the table now that READ n bytes. In builds
+// with invariants that is mostly so, whatever the load.
+func (t *Reads) isWorthMeeting(n int) bool {
 	return t.loads[sizeOf(n)].loaded.Load() || invariants.Enabled && t.env.Uint64()%4 != 0
 }
 

@@ -98,7 +98,7 @@ func (r *Reader) Close() {
 // Join is called before a READ of len(b) bytes at an address. From then on until the READ is over,
 // or Await returns, b belongs to the READ: nobody else touches it.
 func (r *Reader) Join(at uint64, b []byte) Role {
-	if r.id == 0 || !r.table.meets(len(b)) {
+	if r.id == 0 || !r.table.isWorthMeeting(len(b)) {
 		return Alone
 	}
 	return r.join(at, b)
@@ -115,12 +115,12 @@ func (r *Reader) join(at uint64, b []byte) Role {
 	if w == 0 && s.word.CompareAndSwap(0, r.word) {
 		return Lead
 	}
-	return r.meet()
+	return r.joinWindow()
 }
 
-// meet joins the open window of the address. If there is none, but a flight, it opens one, and if
-// there is no flight, the reader's own READ is the flight.
-func (r *Reader) meet() Role {
+// joinWindow joins the open window of the address. If there is none, but a flight, it opens one,
+// and if there is no flight, the reader's own READ is the flight.
+func (r *Reader) joinWindow() Role {
 	s := r.slot
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,13 +178,13 @@ func (r *Reader) Await(limit time.Duration) Role {
 	case answered:
 		return Got
 	case following:
-		r.leave()
+		r.leaveWindow()
 	}
 	return Alone
 }
 
-// leave takes r out of its leader's followers: nobody touches its buffer any more.
-func (r *Reader) leave() {
+// leaveWindow takes r out of its leader's followers: nobody touches its buffer any more.
+func (r *Reader) leaveWindow() {
 	l := r.leader
 	for i, f := range l.followers[:l.count] {
 		if f == r {

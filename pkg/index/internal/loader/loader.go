@@ -73,8 +73,8 @@ func (r *run) add(a pool.Addr, size int) bool {
 	return true
 }
 
-// all calls do for each node.
-func (r *run) all(do func(a pool.Addr)) {
+// eachNode calls do for each node.
+func (r *run) eachNode(do func(a pool.Addr)) {
 	for i := range int64(r.n) {
 		do(pool.Addr(int64(r.last) - i*r.step))
 	}
@@ -102,17 +102,17 @@ func New(p *pool.Pool, sessions []Session, newLeaves func() Leaves) *Load {
 // Allocate takes a node of size bytes, near another one if that is not Nil.
 func (l *Load) Allocate(size int, near pool.Addr) (pool.Addr, error) {
 	a, err := l.memory.Allocate(size, near)
-	return l.noted(a, size, err)
+	return l.noteNode(a, size, err)
 }
 
 // AllocateBlock is Allocate for what is never rewritten in place.
 func (l *Load) AllocateBlock(size int, near pool.Addr) (pool.Addr, error) {
 	a, err := l.memory.AllocateBlock(size, near)
-	return l.noted(a, size, err)
+	return l.noteNode(a, size, err)
 }
 
-// noted notes what was allocated, unless that failed.
-func (l *Load) noted(a pool.Addr, size int, err error) (pool.Addr, error) {
+// noteNode notes what was allocated, unless that failed.
+func (l *Load) noteNode(a pool.Addr, size int, err error) (pool.Addr, error) {
 	if err != nil {
 		return pool.Nil, op.Failure(err, false)
 	}
@@ -164,7 +164,7 @@ func (l *Load) GiveBack(by *op.Op) {
 	}
 	for _, m := range l.made {
 		for i := range m.runs {
-			m.runs[i].all(func(a pool.Addr) {
+			m.runs[i].eachNode(func(a pool.Addr) {
 				if !doubtful[a] {
 					l.pool.Free(a, m.size)
 				}
@@ -282,7 +282,7 @@ func (w *writer) write() error {
 			buf = room.next()
 		}
 		size := b.build(n, buf)
-		room.taken(size)
+		room.noteImage(size)
 		o.PS.Write(pool.Sole, n.addr, buf[:size])
 	}
 	if err := o.PS.Post(); err != nil {
@@ -316,8 +316,8 @@ func (r *room) next() []byte {
 	return r.s.Room[r.used:]
 }
 
-// taken notes that the buffer has an image of n bytes.
-func (r *room) taken(n int) {
+// noteImage notes that the buffer has an image of n bytes.
+func (r *room) noteImage(n int) {
 	r.n++
 	r.used += (n + 7) &^ 7
 }

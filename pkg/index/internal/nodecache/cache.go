@@ -65,8 +65,8 @@ func (h *Head) SetLevel(level uint8) {
 	h.state.Store(h.state.Load()&(1<<levelShift-1) | uint32(level)<<levelShift)
 }
 
-// used is how often the copy was found, as far as it is counted.
-func (h *Head) used() uint32 { return h.state.Load() & usedMask }
+// useCount is how often the copy was found, as far as it is counted.
+func (h *Head) useCount() uint32 { return h.state.Load() & usedMask }
 
 // setUsed sets the count.
 func (h *Head) setUsed(n uint32) { h.state.Store(h.state.Load()&^usedMask | n) }
@@ -170,7 +170,7 @@ func (c *Cache) Short() bool { return c.short.Load() && c.short.Swap(false) }
 // SetBound makes n the bound of a cache with one shard. It reports false, and changes nothing, if
 // there are more bytes. The table has room for half as many copies again as fitted the first bound.
 func (c *Cache) SetBound(n int64) bool {
-	s := c.only()
+	s := c.single()
 	s.Lock()
 	defer s.Unlock()
 	if s.bytes > n {
@@ -180,8 +180,8 @@ func (c *Cache) SetBound(n int64) bool {
 	return true
 }
 
-// fits reports whether s, which is locked, has so many bytes left of its part of the bound.
-func (c *Cache) fits(s *shard, bytes int) bool {
+// hasRoom reports whether s, which is locked, has so many bytes left of its part of the bound.
+func (c *Cache) hasRoom(s *shard, bytes int) bool {
 	return s.bytes+int64(bytes) <= c.bound/int64(len(c.shards))
 }
 
@@ -193,7 +193,7 @@ func (c *Cache) count(s *shard, bytes int) {
 
 // Locked calls do with a and b under the cache's lock, if it has both copies.
 func (c *Cache) Locked(a, b *Head, do func(a, b *Head)) {
-	s := c.only()
+	s := c.single()
 	s.Lock()
 	defer s.Unlock()
 	if a.Kept() && b.Kept() {
@@ -201,8 +201,8 @@ func (c *Cache) Locked(a, b *Head, do func(a, b *Head)) {
 	}
 }
 
-// only is the shard of a cache that has one.
-func (c *Cache) only() *shard {
+// single is the shard of a cache that has one.
+func (c *Cache) single() *shard {
 	if invariants.Enabled {
 		invariants.Check(len(c.shards) == 1, "the cache has %d shards, and is used as if it had one", len(c.shards))
 	}
@@ -257,7 +257,7 @@ func (c *Cache) Put(n *Head) {
 				return
 			}
 			free = &set[i]
-			c.empty(s, free)
+			c.dropCopy(s, free)
 			break
 		}
 	}
@@ -266,19 +266,19 @@ func (c *Cache) Put(n *Head) {
 		if free = c.leastOf(set, n); free == nil {
 			return
 		}
-		c.empty(s, free)
+		c.dropCopy(s, free)
 	}
 	bytes := c.owner.Bytes(n)
-	for !c.fits(s, bytes) {
+	for !c.hasRoom(s, bytes) {
 		p := c.victim(s, n)
 		if p == nil {
 			c.short.Store(true)
 			return
 		}
-		if p.node.Load().used() > 0 {
+		if p.node.Load().useCount() > 0 {
 			c.short.Store(true)
 		}
-		c.empty(s, p)
+		c.dropCopy(s, p)
 	}
 	c.count(s, bytes)
 	s.levels[n.Level()]++
@@ -309,8 +309,8 @@ func (c *Cache) Keeps(a pool.Addr, level uint8, bytes int) bool {
 		}
 		full = full && old != nil
 	}
-	if full && least(set, &n) != nil ||
-		!full && (c.fits(s, bytes) || c.victim(s, &n) != nil) {
+	if full && victimOf(set, &n) != nil ||
+		!full && (c.hasRoom(s, bytes) || c.victim(s, &n) != nil) {
 		return true
 	}
 	c.short.Store(!full || c.short.Load())
@@ -330,13 +330,13 @@ func (c *Cache) Drop(n *Head) {
 	set := c.setOf(n.Addr)
 	for i := range set {
 		if set[i].node.Load() == n {
-			c.empty(s, &set[i])
+			c.dropCopy(s, &set[i])
 		}
 	}
 }
 
-// empty takes the copy out of a place of s, if there is one. Its count goes to the sketch.
-func (c *Cache) empty(s *shard, p *place) {
+// dropCopy takes the copy out of a place of s, if there is one. Its count goes to the sketch.
+func (c *Cache) dropCopy(s *shard, p *place) {
 	old := p.node.Load()
 	if old == nil {
 		return
@@ -344,7 +344,7 @@ func (c *Cache) empty(s *shard, p *place) {
 	c.count(s, -c.owner.Bytes(old))
 	s.levels[old.Level()]--
 	s.kept--
-	s.missed.Raise(old.Addr, uint8(old.used()))
+	s.missed.Raise(old.Addr, uint8(old.useCount()))
 	old.setKept(false)
 	c.owner.Evicted(old)
 	p.addr.Store(0)

@@ -35,12 +35,12 @@ func (c *Cache) Places() int { return len(c.places) }
 func (c *Cache) Any(place int) *Head { return c.places[place].node.Load() }
 
 // IsCooled reports whether the copy was cooled and has not been found since.
-func (h *Head) IsCooled() bool { return h.used() == 0 }
+func (h *Head) IsCooled() bool { return h.useCount() == 0 }
 
 // Cool cools n, and reports whether it did: it does not if the cache has dropped n or has children
 // of it.
 func (c *Cache) Cool(n *Head) bool {
-	s := c.only()
+	s := c.single()
 	s.Lock()
 	defer s.Unlock()
 	if !n.Kept() || n.IsCooled() || c.paths.HasChildren(n) {
@@ -54,14 +54,14 @@ func (c *Cache) Cool(n *Head) bool {
 // EvictCooled drops the copy of the node at a, if it is still cooled and without children. A
 // session that finds the copy at the same time goes on with a dropped one, as after any eviction.
 func (c *Cache) EvictCooled(a pool.Addr) bool {
-	s := c.only()
+	s := c.single()
 	s.Lock()
 	defer s.Unlock()
 	set := c.setOf(a)
 	for i := range set {
 		n := set[i].node.Load()
 		if n != nil && n.Addr == a && n.IsCooled() && !c.paths.HasChildren(n) {
-			c.empty(s, &set[i])
+			c.dropCopy(s, &set[i])
 			return true
 		}
 	}
@@ -75,7 +75,7 @@ const mostLooks = 8 * looks
 // of a few the one of the lowest level that is used least. If each has children, leaves are cooled.
 // Copies of levels above that of n are not evicted: the parent of n has no children yet.
 func (c *Cache) leaving(n *Head) *place {
-	o, s := outcast{level: n.Level()}, c.only()
+	o, s := outcast{level: n.Level()}, c.single()
 	for left, met := len(c.places), 0; left > 0 && o.seen < looks && met < mostLooks; left-- {
 		s.hand = (s.hand + 1) % len(c.places)
 		if p := &c.places[s.hand]; p.node.Load() != nil {

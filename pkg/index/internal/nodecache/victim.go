@@ -1,8 +1,8 @@
 package nodecache
 
-// least returns the place in a full set that n may take: that of the least used copy of the lowest
-// level; nil if each is worth more.
-func least(set []place, n *Head) *place {
+// victimOf returns the place in a full set that n may take: that of the least used copy of the
+// lowest level; nil if each is worth more.
+func victimOf(set []place, n *Head) *place {
 	v := &set[0]
 	for i := range set {
 		if set[i].node.Load().lessThan(v.node.Load()) {
@@ -20,7 +20,7 @@ func (c *Cache) leastOf(set []place, n *Head) *place {
 	if c.paths != nil {
 		return c.leavingOf(set, n)
 	}
-	return least(set, n)
+	return victimOf(set, n)
 }
 
 // victim returns the place of a copy of s that is evicted for n: of the next few of the lowest
@@ -55,7 +55,7 @@ func (c *Cache) victim(s *shard, n *Head) (v *place) {
 
 // lessThan reports whether n is evicted before m.
 func (n *Head) lessThan(m *Head) bool {
-	return n.Level() < m.Level() || n.Level() == m.Level() && n.used() < m.used()
+	return n.Level() < m.Level() || n.Level() == m.Level() && n.useCount() < m.useCount()
 }
 
 // tick counts a put or a miss in s. Now and then it halves all counts there, so that what was
@@ -68,7 +68,7 @@ func (c *Cache) tick(s *shard) {
 	s.missed.Halve()
 	for i := range s.places {
 		if n := s.places[i].node.Load(); n != nil {
-			n.setUsed(n.used() / 2)
+			n.setUsed(n.useCount() / 2)
 		}
 	}
 }

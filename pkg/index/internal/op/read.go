@@ -20,7 +20,7 @@ func (o *Op) Leave() { o.reader.Close() }
 func (o *Op) Read(a pool.Addr, b []byte) error {
 	switch o.reader.Join(uint64(a), b) {
 	case combine.Lead:
-		return o.lead(a, b)
+		return o.readForAll(a, b)
 	case combine.Wait:
 		role := o.reader.Await(o.PS.Remaining())
 		if role == combine.Got {
@@ -34,14 +34,14 @@ func (o *Op) Read(a pool.Addr, b []byte) error {
 			return fmt.Errorf("wait for another session's READ of node %v: %w", a, late)
 		}
 		if role == combine.Lead {
-			return o.lead(a, b)
+			return o.readForAll(a, b)
 		}
 	}
 	return o.read(a, b)
 }
 
-// lead is read, for the followers of the session too.
-func (o *Op) lead(a pool.Addr, b []byte) error {
+// readForAll is read, for the followers of the session too.
+func (o *Op) readForAll(a pool.Addr, b []byte) error {
 	err := o.post(a, b)
 	o.reader.Done(err == nil)
 	if err != nil {

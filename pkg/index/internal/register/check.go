@@ -89,7 +89,7 @@ func newSearch(ops []porcupine.Operation) *search {
 	s := &search{lengths: map[value]int{}, done: make([]bool, len(ops)), tell: map[value]int{}, write: map[value]int{}, seen: map[string]bool{}}
 	told := map[string]value{}
 	for _, o := range ops {
-		if out := o.Output.(Output); out.Found && !out.Unknown && tells(o.Input.(Input).Verb) && told[out.Value] == 0 {
+		if out := o.Output.(Output); out.Found && !out.Unknown && returnsValue(o.Input.(Input).Verb) && told[out.Value] == 0 {
 			s.values++
 			told[out.Value] = s.values
 			s.lengths[s.values] = len(out.Value)
@@ -108,7 +108,7 @@ func newSearch(ops []porcupine.Operation) *search {
 		st := step{call: o.Call, end: o.Return, verb: in.Verb, value: number(in.Value), length: len(in.Value), told: none, to: none, unknown: out.Unknown}
 		if !out.Unknown {
 			st.there, st.not = out.Found && in.Verb != Upsert, !out.Found && in.Verb != Upsert
-			if out.Found && tells(in.Verb) {
+			if out.Found && returnsValue(in.Verb) {
 				st.told = told[out.Value]
 			}
 			st.to = st.leaves(out.Found, len(out.Value))
@@ -122,8 +122,8 @@ func newSearch(ops []porcupine.Operation) *search {
 	return s
 }
 
-// tells reports whether an operation is told the value that it finds.
-func tells(v Verb) bool { return v == Lookup || v == Modify }
+// returnsValue reports whether an operation is told the value that it finds.
+func returnsValue(v Verb) bool { return v == Lookup || v == Modify }
 
 // leaves is the value that an operation leaves where the key is there or not, with a value of that
 // length; none = what there is.
@@ -176,12 +176,12 @@ func (s *search) count(i, n int) {
 	}
 }
 
-func (s *search) take(i int) {
+func (s *search) apply(i int) {
 	s.done[i] = true
 	s.count(i, -1)
 }
 
-func (s *search) back(i int) {
+func (s *search) undo(i int) {
 	s.done[i] = false
 	s.count(i, 1)
 }
@@ -190,7 +190,7 @@ func (s *search) result() porcupine.CheckResult {
 	switch {
 	case s.contradict():
 		return porcupine.Illegal
-	case s.from(absent):
+	case s.hasOrder(absent):
 		return porcupine.Ok
 	case s.tries > maxTries:
 		return porcupine.Unknown
@@ -235,22 +235,23 @@ func (s *search) contradict() bool {
 	return false
 }
 
-// from reports whether the operations that are left have an order, if the key has the value now.
-func (s *search) from(now value) bool {
+// hasOrder reports whether the operations that are left have an order, if the key has the value
+// now.
+func (s *search) hasOrder(now value) bool {
 	if s.tries++; s.tries > maxTries {
 		return false
 	}
 	var taken []int
 	defer func() {
 		for _, i := range taken {
-			s.back(i)
+			s.undo(i)
 		}
 	}()
 	for found := true; found; {
 		found = false
 		for _, i := range s.next() {
-			if st := &s.steps[i]; !st.unknown && st.to == none && st.fits(now) {
-				s.take(i)
+			if st := &s.steps[i]; !st.unknown && st.to == none && st.isPossible(now) {
+				s.apply(i)
 				taken = append(taken, i)
 				found = true
 			}
@@ -271,15 +272,15 @@ func (s *search) from(now value) bool {
 		if st.unknown {
 			to = st.leaves(now != absent, s.lengths[now])
 		}
-		if to == none || !st.fits(now) || s.second(i, next) {
+		if to == none || !st.isPossible(now) || s.second(i, next) {
 			continue
 		}
-		s.take(i)
+		s.apply(i)
 		lost := now != to && s.tell[now] > 0 && s.write[now] == 0
-		if !lost && s.from(to) {
+		if !lost && s.hasOrder(to) {
 			return true
 		}
-		s.back(i)
+		s.undo(i)
 	}
 	return false
 }
@@ -303,8 +304,8 @@ func (s *search) next() (next []int) {
 	return next
 }
 
-// fits reports whether an operation can have had its answer where the key has this value.
-func (st *step) fits(now value) bool {
+// isPossible reports whether an operation can have had its answer where the key has this value.
+func (st *step) isPossible(now value) bool {
 	return !(st.there && now == absent) && !(st.not && now != absent) && (st.told == none || st.told == now)
 }
 

@@ -43,7 +43,7 @@ func overlapping(r *rand.Rand, clients, each int, unknown float64) []porcupine.O
 		case !c.took:
 			o := &ops[c.op]
 			out := now.(Output)
-			if v := o.Input.(Input).Verb; !tells(v) {
+			if v := o.Input.(Input).Verb; !returnsValue(v) {
 				out.Value = ""
 			}
 			c.took = true
@@ -73,7 +73,7 @@ func spoil(r *rand.Rand, ops []porcupine.Operation) {
 	if out.Unknown {
 		return
 	}
-	if p := ops[r.IntN(len(ops))]; tells(o.Input.(Input).Verb) && p.Input.(Input).Verb.Changes() && r.IntN(2) == 0 {
+	if p := ops[r.IntN(len(ops))]; returnsValue(o.Input.(Input).Verb) && p.Input.(Input).Verb.Changes() && r.IntN(2) == 0 {
 		o.Output = Output{Found: true, Value: p.Input.(Input).Value}
 		return
 	}

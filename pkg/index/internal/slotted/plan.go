@@ -52,7 +52,7 @@ const leastRun = 8
 func (d *Plan) Make(h *fence.Header, p *Pairs, coming []Coming, most int) {
 	wanted, dense := len(coming), false
 	if wanted > 0 {
-		first, last := p.below(coming[0].Key), p.below(coming[wanted-1].Key)
+		first, last := p.countBelow(coming[0].Key), p.countBelow(coming[wanted-1].Key)
 		dense = first == last && (first == len(p.List) || wanted >= leastRun)
 	}
 	for d.Parts = d.Parts[:0]; len(coming) > 0; {
@@ -92,8 +92,8 @@ func (d *Plan) Pack(h *fence.Header, l *fence.Layout) bool {
 	return part.Load.Used() <= l.Room(h.Low, h.High)
 }
 
-// below is how many of the sorted entries are of keys below key, or of key.
-func (p *Pairs) below(key []byte) int {
+// countBelow is how many of the sorted entries are of keys below key, or of key.
+func (p *Pairs) countBelow(key []byte) int {
 	n := len(p.List)
 	for n > 0 && item.Below(key, p.Key(n-1)) {
 		n--

@@ -137,7 +137,7 @@ func TestPlanForOne(t *testing.T) {
 			if len(p.List) > 0 && round%2 == 0 {
 				key = p.Key(r.IntN(len(p.List)))
 			}
-			at := p.below(key)
+			at := p.countBelow(key)
 			replaces := at > 0 && bytes.Equal(p.Key(at-1), key)
 			plan.Make(&h, p, []Coming{{key, n}}, 3)
 			if plan.Out > 0 || len(plan.Parts) == 0 || len(plan.Parts) > 3 {

@@ -74,7 +74,7 @@ func (s *Session) Judge(p *btree.Path, l *slotted.Leaf, key, b []byte, hops *int
 	if l.Is(s.Lay, p.Addr(), b, key) {
 		return true, nil
 	}
-	return false, s.elsewhere(p, l, key, b, hops)
+	return false, s.redirect(p, l, key, b, hops)
 }
 
 // JudgeFor is Judge for who only wants to know what the leaf has of key: other slots need not
@@ -83,11 +83,11 @@ func (s *Session) JudgeFor(p *btree.Path, l *slotted.Leaf, key, b []byte, hops *
 	if l.Answers(s.Lay, p.Addr(), b, key) {
 		return true, nil
 	}
-	return false, s.elsewhere(p, l, key, b, hops)
+	return false, s.redirect(p, l, key, b, hops)
 }
 
-// elsewhere finds where p leads after b, which was READ, was not the leaf of key.
-func (s *Session) elsewhere(p *btree.Path, l *slotted.Leaf, key, b []byte, hops *int) error {
+// redirect finds where p leads after b, which was READ, was not the leaf of key.
+func (s *Session) redirect(p *btree.Path, l *slotted.Leaf, key, b []byte, hops *int) error {
 	var h *fence.Header
 	if l.Open(s.Lay, p.Addr(), b) {
 		h = &l.Header
