@@ -70,7 +70,7 @@ func (r *round) Read(keys [][]byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		w := s.piecesFor(&p, home, asNeeded)
+		w := s.want(&p, home, asNeeded)
 		n := w.bytes()
 		if w.late {
 			n += s.t.head

@@ -103,7 +103,7 @@ func (c *leafChecker) checkWord(s *btree.Session, r *checker.Report, l *leaf, ve
 	if holder != 0 && holder != pool.Repair {
 		r.Fault("leaf %v: client %d holds its lock word", l.addr, holder)
 	}
-	if holder != 0 || !bits.isKnown() {
+	if holder != 0 || !bits.known() {
 		return nil
 	}
 	l.tabulate(&c.tab, version, 0, l.n)

@@ -130,7 +130,7 @@ func (g *group) Taken(c *btree.Change, n int) error {
 // needsLeaf reports whether c and n changes that were taken need more than the neighbourhood of
 // c's key: one is of another key, or is a delete and nothing says how many pairs the leaf has.
 func (g *group) needsLeaf(c *btree.Change, n int) bool {
-	uncounted := !g.t.own.isKnown()
+	uncounted := !g.t.own.known()
 	if uncounted && c.Mode == combine.Delete {
 		return true
 	}
@@ -166,7 +166,7 @@ func (g *group) Fit(k *keyAt, _ []byte) bool {
 		k.At.slot = g.vacant(k.At.home)
 		return k.At.slot >= 0
 	}
-	if k.Was && !g.s.writesWhole(g.t) {
+	if k.Was && !g.s.whole(g.t) {
 		if g.rewrites != nil && g.rewrites != k {
 			return false
 		}
@@ -175,9 +175,9 @@ func (g *group) Fit(k *keyAt, _ []byte) bool {
 	return true
 }
 
-// writesWhole reports whether the WRITE of a slot of the locked leaf takes effect as a whole,
-// whoever dies.
-func (s *session) writesWhole(t *target) bool { return s.Pool.WholeAlways(t.addr) >= t.slot }
+// whole reports whether the WRITE of a slot of the locked leaf takes effect as a whole, whoever
+// dies.
+func (s *session) whole(t *target) bool { return s.Pool.WholeAlways(t.addr) >= t.slot }
 
 // vacant is a slot for a key with a home that is empty in the memory, and no other key's; -1 if
 // there is none.
@@ -199,7 +199,7 @@ search:
 }
 
 // Load implements btree.Together.
-func (g *group) Load() btree.Load { return g.s.loadLeft(g.t) }
+func (g *group) Load() btree.Load { return g.s.left(g.t) }
 
 // Queue implements btree.Together. It also says what the release makes of the own bits.
 func (g *group) Queue() (bool, error) {
@@ -226,11 +226,11 @@ func (g *group) Queue() (bool, error) {
 			continue
 		}
 		changed++
-		if k.Was != k.Is && !t.whole && t.own.isKnown() { // the only key
+		if k.Was != k.Is && !t.whole && t.own.known() { // the only key
 			if k.Is {
 				t.own = t.filled(k.At.slot).with(t.own.count() + 1)
 			} else {
-				t.own = t.withFreed(t.own, k.At.slot)
+				t.own = t.freed(t.own, k.At.slot)
 			}
 		}
 	}
@@ -253,7 +253,7 @@ func (g *group) Queue() (bool, error) {
 		case k.At.slot < 0 || !k.Is:
 		case changed == 1 && !k.Was && k.At.home == t.home:
 			s.writeBoth(t, k.At.slot)
-		case k.Was && k.Is && !s.writesWhole(t):
+		case k.Was && k.Is && !s.whole(t):
 			at := t.slotAt(k.At.slot)
 			e, _, _ := t.entry(k.At.slot)
 			s.PS.Rewrite(t.addr+pool.Addr(at), t.b[at:at+slotHead+len(e)])

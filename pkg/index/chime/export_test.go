@@ -41,7 +41,7 @@ func Unnamed(x index.Index, a pool.Addr, node, key []byte) (is bool) {
 	_, bitmap := l.homeWord(home)
 	version, _, _ := l.replica(l.replicaOf(home))
 	for j := range l.hood {
-		if l.findIn(l.next(home, j), key) == nil {
+		if l.hit(l.next(home, j), key) == nil {
 			continue
 		}
 		if bitmap>>j&1 != 0 {

@@ -63,17 +63,17 @@ func TestHops(t *testing.T) {
 				break
 			}
 			before := tab
-			slot, moves, ok := tab.freeByHops(home, empty, nil)
+			slot, moves, ok := tab.room(home, empty, nil)
 			at := empty
 			for _, m := range moves {
 				if int(m.to) != at || before.home[m.to] != vacant {
 					t.Fatalf("seed %d: hop %v, but slot %d is empty", seed, m, at)
 				}
 				h := before.home[m.from]
-				if h < 0 || before.distance(int(h), int(m.to)) >= s.hood {
+				if h < 0 || before.ahead(int(h), int(m.to)) >= s.hood {
 					t.Fatalf("seed %d: hop %v of a key with home %d", seed, m, h)
 				}
-				if before.distance(home, int(m.from)) > before.distance(home, empty) {
+				if before.ahead(home, int(m.from)) > before.ahead(home, empty) {
 					t.Fatalf("seed %d: hop %v outside of %d to %d", seed, m, home, empty)
 				}
 				before.home[m.to], before.item[m.to], before.home[m.from] = h, before.item[m.from], vacant
@@ -83,7 +83,7 @@ func TestHops(t *testing.T) {
 				t.Fatalf("seed %d: hops %v leave another table", seed, moves)
 			}
 			if ok {
-				if tab.distance(home, slot) >= s.hood {
+				if tab.ahead(home, slot) >= s.hood {
 					t.Fatalf("seed %d: slot %d for home %d", seed, slot, home)
 				}
 				tab.home[slot], tab.item[slot] = int16(home), int16(n)
@@ -116,7 +116,7 @@ func FuzzTable(f *testing.F) {
 				continue
 			}
 			home, ok := in[int(tab.item[i])]
-			if !ok || home != int(tab.home[i]) || tab.distance(home, i) >= s.hood {
+			if !ok || home != int(tab.home[i]) || tab.ahead(home, i) >= s.hood {
 				t.Errorf("slot %d has item %d of home %d, inserted with %d", i, tab.item[i], tab.home[i], home)
 			}
 			delete(in, int(tab.item[i]))

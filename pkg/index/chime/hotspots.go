@@ -78,8 +78,8 @@ func (h *hotspots) find(a pool.Addr, fp uint16) (slot int, ok bool) {
 	return slot, ok
 }
 
-// noteHit notes that the entry in a slot of the leaf at a was looked up.
-func (h *hotspots) noteHit(a pool.Addr, slot int, fp uint16) {
+// hit notes that the entry in a slot of the leaf at a was looked up.
+func (h *hotspots) hit(a pool.Addr, slot int, fp uint16) {
 	if h == nil {
 		return
 	}

@@ -16,7 +16,7 @@ func TestHotspotsAreBounded(t *testing.T) {
 			t.Errorf("a buffer for %d bytes has %d, in %d buckets", bytes, before, len(h.buckets))
 		}
 		for i := range 10_000 {
-			h.noteHit(pool.NewAddr(1, uint64(i)<<10), i%Span, uint16(i))
+			h.hit(pool.NewAddr(1, uint64(i)<<10), i%Span, uint16(i))
 		}
 		if h.bytes() != before {
 			t.Errorf("%d bytes, then %d", before, h.bytes())
@@ -41,24 +41,24 @@ func TestHotspotsAreTheFrequent(t *testing.T) {
 	}
 	for range 8 {
 		for i := range bucketEntries {
-			h.noteHit(leaf(i), i%Span, uint16(i))
+			h.hit(leaf(i), i%Span, uint16(i))
 		}
 	}
 	once := 1000
 	for range 50 { // each of these is looked up once, the others go on being looked up
-		h.noteHit(leaf(once), once%Span, uint16(once))
+		h.hit(leaf(once), once%Span, uint16(once))
 		once++
 		for i := range bucketEntries {
 			if !kept(i) {
 				t.Fatalf("entry %d had to go for one that was looked up once", i)
 			}
-			h.noteHit(leaf(i), i%Span, uint16(i))
+			h.hit(leaf(i), i%Span, uint16(i))
 		}
 	}
 	// one of them is not looked up any more, and another one is
 	for range 200 {
 		for i := 1; i <= bucketEntries; i++ {
-			h.noteHit(leaf(i), i%Span, uint16(i))
+			h.hit(leaf(i), i%Span, uint16(i))
 		}
 	}
 	if kept(0) || !kept(bucketEntries) {
@@ -71,7 +71,7 @@ func TestHotspotsAreTheFrequent(t *testing.T) {
 func TestHotspotsAreToldApart(t *testing.T) {
 	h := newHotspots(bucketBytes)
 	a, b := pool.NewAddr(1, 1<<12), pool.NewAddr(2, 1<<12)
-	h.noteHit(a, 3, 77)
+	h.hit(a, 3, 77)
 	for _, c := range []struct {
 		leaf pool.Addr
 		fp   uint16
@@ -80,7 +80,7 @@ func TestHotspotsAreToldApart(t *testing.T) {
 			t.Errorf("leaf %v, fingerprint %d: slot %d", c.leaf, c.fp, slot)
 		}
 	}
-	h.noteHit(a, 9, 77) // it hopped
+	h.hit(a, 9, 77) // it hopped
 	if slot, ok := h.find(a, 77); !ok || slot != 9 {
 		t.Errorf("slot %d, %v", slot, ok)
 	}

@@ -113,7 +113,7 @@ func (s *session) match(l *leaf, key, k []byte, home int, version uint32) (slot 
 	c.n = 0
 	for j := range l.hood {
 		i := l.next(home, j)
-		if e := l.findIn(i, k); e != nil {
+		if e := l.hit(i, k); e != nil {
 			c.slots[c.n], c.entries[c.n] = i, e
 			c.n++
 		}

@@ -135,8 +135,8 @@ func (s *shape) next(i, d int) int {
 	return i
 }
 
-// distance is how far slot i is behind slot from.
-func (s *shape) distance(from, i int) int {
+// ahead is how far slot i is behind slot from.
+func (s *shape) ahead(from, i int) int {
 	if i -= from; i < 0 {
 		i += s.n
 	}

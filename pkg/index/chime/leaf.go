@@ -154,20 +154,20 @@ func (l *leaf) setHome(home int, digest uint32, bitmap uint16) {
 // arrived changes the home word of slot home for a key that came to slot i, and removed for one
 // that went. Nothing of the neighbourhood but the home word has to be known.
 func (l *leaf) arrived(home, i int, version uint32, key []byte) {
-	j := l.distance(home, i)
+	j := l.ahead(home, i)
 	d, m := l.homeWord(home)
 	l.setHome(home, d+l.term(home, j, version, l.hash(key)), m|1<<j)
 }
 
 func (l *leaf) removed(home, i int, version uint32, key []byte) {
-	j := l.distance(home, i)
+	j := l.ahead(home, i)
 	d, m := l.homeWord(home)
 	l.setHome(home, d-l.term(home, j, version, l.hash(key)), m&^(1<<j))
 }
 
-// findIn looks for key in slot i alone. A slot that verifies and has the key is the truth: see the
+// hit looks for key in slot i alone. A slot that verifies and has the key is the truth: see the
 // package's design page. A speculative READ needs no more.
-func (l *leaf) findIn(i int, key []byte) []byte {
+func (l *leaf) hit(i int, key []byte) []byte {
 	e, _, ok := l.entry(i)
 	if !ok || e == nil {
 		return nil
@@ -188,7 +188,7 @@ func (l *leaf) findIn(i int, key []byte) []byte {
 func (l *leaf) find(key []byte, home int, version uint32) (slot int, e []byte, o outcome) {
 	for j := range l.hood {
 		i := l.next(home, j)
-		if e := l.findIn(i, key); e != nil {
+		if e := l.hit(i, key); e != nil {
 			return i, e, present
 		}
 	}

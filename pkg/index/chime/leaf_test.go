@@ -181,7 +181,7 @@ func mixtures(t *testing.T, seed uint64, wrong func(l *leaf, home int) bool) (fa
 			if empty < 0 {
 				continue
 			}
-			slot, moves, ok := tab.freeByHops(home, empty, nil)
+			slot, moves, ok := tab.room(home, empty, nil)
 			if !ok {
 				continue
 			}
@@ -215,7 +215,7 @@ func mixtures(t *testing.T, seed uint64, wrong func(l *leaf, home int) bool) (fa
 		home := l.home(key)
 		got, found := "", false
 		for j := range l.hood {
-			if e := seen.findIn(l.next(home, j), key); e != nil {
+			if e := seen.hit(l.next(home, j), key); e != nil {
 				got, found = string(l.codec.ValueOf(e)), true
 				break
 			}
@@ -273,7 +273,7 @@ func FuzzLeaf(f *testing.F) {
 		l := newTestLeaf(t, Span, Neighbourhood)
 		for i := range uint64(20) {
 			key := key64(i)
-			if home := l.home(key); l.findIn(home, key) == nil {
+			if home := l.home(key); l.hit(home, key) == nil {
 				if _, ok := l.keyAt(home, testVersion); !ok {
 					l.set(home, key, key)
 				}

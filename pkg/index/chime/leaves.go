@@ -165,7 +165,7 @@ func (m *mender) mend() error {
 // belongs reports whether e, in slot i, lies in the neighbourhood of its home.
 func (m *mender) belongs(i int, e []byte) bool {
 	key, _, ok := m.codec.Pair(e)
-	return ok && m.distance(m.home(key), i) < m.hood
+	return ok && m.ahead(m.home(key), i) < m.hood
 }
 
 // doubled reports whether e, in slot i, is in a slot before it in its neighbourhood, too. A hop
@@ -173,7 +173,7 @@ func (m *mender) belongs(i int, e []byte) bool {
 // fingerprint, are of several keys.
 func (m *mender) doubled(i int, e []byte) bool {
 	home := m.home(m.codec.KeyOf(e))
-	for j := range m.distance(home, i) {
+	for j := range m.ahead(home, i) {
 		if other, _, ok := m.entry(m.next(home, j)); ok && bytes.Equal(other, e) {
 			return true
 		}

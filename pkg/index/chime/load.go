@@ -78,7 +78,7 @@ func (ld *leafLoader) BeginLeaf() {
 // EndLeaf implements btree.CutLeaves.
 func (ld *leafLoader) EndLeaf(low, high []byte, sibling pool.Addr) int {
 	b := ld.batch()
-	n := loadedLeaf{from: ld.from, slot: len(b.slots), sibling: sibling, low: b.addFence(low), high: b.addFence(high)}
+	n := loadedLeaf{from: ld.from, slot: len(b.slots), sibling: sibling, low: b.keep(low), high: b.keep(high)}
 	for i := range b.n {
 		if home := ld.tab.home[i]; home >= 0 {
 			b.slots = append(b.slots, slotItem{int16(i), home, ld.tab.item[i]})
@@ -106,7 +106,7 @@ func (ld *leafLoader) Empties(a pool.Addr, b []byte) error {
 // piece is a part of a batch's bytes.
 type piece struct{ at, n int }
 
-func (p piece) slice(b []byte) []byte { return b[p.at : p.at+p.n] }
+func (p piece) of(b []byte) []byte { return b[p.at : p.at+p.n] }
 
 // batch implements loader.Leaves.
 type batch struct {
@@ -134,8 +134,8 @@ func (b *batch) Reset() {
 	b.leaves, b.bytes, b.items, b.slots = b.leaves[:0], b.bytes[:0], b.items[:0], b.slots[:0]
 }
 
-// addFence appends a fence to the bytes.
-func (b *batch) addFence(key []byte) piece {
+// keep appends a fence to the bytes.
+func (b *batch) keep(key []byte) piece {
 	p := piece{len(b.bytes), len(key)}
 	b.bytes = append(b.bytes, key...)
 	return p
@@ -144,11 +144,11 @@ func (b *batch) addFence(key []byte) piece {
 // Build implements loader.Leaves.
 func (b *batch) Build(i int, dst []byte, a pool.Addr, version uint32) int {
 	n := &b.leaves[i]
-	h := fence.Header{Version: version, Rightmost: n.sibling == pool.Nil, Sibling: n.sibling, Low: n.low.slice(b.bytes), High: n.high.slice(b.bytes)}
+	h := fence.Header{Version: version, Rightmost: n.sibling == pool.Nil, Sibling: n.sibling, Low: n.low.of(b.bytes), High: n.high.of(b.bytes)}
 	b.tab.reset(b.shape, vacant)
 	for _, s := range b.slots[n.slot:n.last] {
 		b.tab.home[s.slot], b.tab.item[s.slot] = s.home, s.item
 	}
 	l := leaf{b.shape, a, dst}
-	return l.build(&h, &b.tab, func(it int) []byte { return b.items[n.from+it].slice(b.bytes) })
+	return l.build(&h, &b.tab, func(it int) []byte { return b.items[n.from+it].of(b.bytes) })
 }

@@ -42,7 +42,7 @@ func (s *session) find(key, dst []byte) ([]byte, error) {
 		return v, err
 	}
 	for hops := 0; ; {
-		w := s.piecesFor(&p, home, e)
+		w := s.want(&p, home, e)
 		if err := s.readPieces(&w, p.Addr(), s.Node); err != nil {
 			return dst, explain("look up", err)
 		}
@@ -52,18 +52,18 @@ func (s *session) find(key, dst []byte) ([]byte, error) {
 		case err != nil:
 			return dst, explain("look up", err)
 		case o == present && s.t.indirect:
-			s.t.hot.noteHit(l.addr, slot, fp)
+			s.t.hot.hit(l.addr, slot, fp)
 			return append(dst, value...), nil
 		case o == present:
 			if v, ok, err := s.value(dst, entry); ok || err != nil {
-				s.t.hot.noteHit(l.addr, slot, fp)
+				s.t.hot.hit(l.addr, slot, fp)
 				return v, err
 			}
 			holds = true
 		case o == absent && holds:
 			return dst, index.ErrNotFound
 		}
-		if e, err = s.readMore(&p, &l, &w, key, holds, e, &hops); err != nil {
+		if e, err = s.again(&p, &l, &w, key, holds, e, &hops); err != nil {
 			return dst, explain("look up", err)
 		}
 	}
@@ -75,7 +75,7 @@ func (s *session) find(key, dst []byte) ([]byte, error) {
 func (s *session) speculate(a pool.Addr, home int, fp uint16, key, k, dst []byte) (v []byte, ok bool, err error) {
 	t := s.t
 	slot, ok := t.hot.find(a, fp)
-	if !ok || slot >= t.n || t.distance(home, slot) >= t.hood {
+	if !ok || slot >= t.n || t.ahead(home, slot) >= t.hood {
 		return dst, false, nil
 	}
 	t.hot.tried.Add(1)
@@ -84,7 +84,7 @@ func (s *session) speculate(a pool.Addr, home int, fp uint16, key, k, dst []byte
 		return dst, false, explain("look up", err)
 	}
 	l := leaf{&t.shape, a, s.Node}
-	e := l.findIn(slot, k)
+	e := l.hit(slot, k)
 	if e == nil {
 		return dst, false, nil
 	}
@@ -99,7 +99,7 @@ func (s *session) speculate(a pool.Addr, home int, fp uint16, key, k, dst []byte
 		v = append(dst, value...)
 	}
 	t.hot.right.Add(1)
-	t.hot.noteHit(a, slot, fp)
+	t.hot.hit(a, slot, fp)
 	return v, true, nil
 }
 
@@ -116,10 +116,10 @@ func (s *session) value(dst, e []byte) (v []byte, ok bool, err error) {
 	return append(dst, value...), value != nil, nil
 }
 
-// readMore goes on where what was READ of l, where p leads, does not say, and says how much to READ
+// again goes on where what was READ of l, where p leads, does not say, and says how much to READ
 // next. holds: it is the leaf that holds key, and torn: READ the same again. Else its head says
 // where to go; and all of it is READ, if the head does not verify, or is not to blame.
-func (s *session) readMore(p *btree.Path, l *leaf, w *pieces, key []byte, holds bool, e extent, hops *int) (extent, error) {
+func (s *session) again(p *btree.Path, l *leaf, w *pieces, key []byte, holds bool, e extent, hops *int) (extent, error) {
 	if holds {
 		return e, s.Reread(p.Addr())
 	}

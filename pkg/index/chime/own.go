@@ -47,16 +47,16 @@ func (s *shape) groupOf(i int) (first, last int) {
 
 func (o own) mayHave(bit int) bool { return o>>bit&1 != 0 }
 func (o own) count() int           { return int(o >> vacancyBits) }
-func (o own) isKnown() bool        { return o&vacancyMask != 0 }
+func (o own) known() bool          { return o&vacancyMask != 0 }
 
 // with has o with so many pairs.
 func (o own) with(count int) own {
 	return o&vacancyMask | own(max(0, min(count, mostCounted)))<<vacancyBits
 }
 
-// withFreed is o after the key of slot i went.
-func (s *shape) withFreed(o own, i int) own {
-	if !o.isKnown() {
+// freed is o after the key of slot i went.
+func (s *shape) freed(o own, i int) own {
+	if !o.known() {
 		return 0
 	}
 	count := o.count() - 1

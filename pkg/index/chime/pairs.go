@@ -88,7 +88,7 @@ func (p *pairs) collect(l leaf, h *fence.Header) (ok bool) {
 		}
 		hash := l.hash(key)
 		home := l.homeOf(hash)
-		j := l.distance(home, i)
+		j := l.ahead(home, i)
 		if j >= l.hood {
 			return false
 		}

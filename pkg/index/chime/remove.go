@@ -53,7 +53,7 @@ func (s *session) deleteOnce(key []byte) error {
 func (s *session) removeLocked(t *target, i int, e, key []byte) error {
 	// With many slots the count does not show that the leaf is underfull: it is looked at now and
 	// then.
-	counts := t.own.isKnown() && !(t.overflows(t.own) && t.sparse(t.own) && s.Env.Uint64()%countEvery == 0)
+	counts := t.own.known() && !(t.overflows(t.own) && t.sparse(t.own) && s.Env.Uint64()%countEvery == 0)
 	if !counts && !t.whole {
 		if h, err := s.load(t); err != nil {
 			return err
@@ -71,19 +71,19 @@ func (s *session) removeLocked(t *target, i int, e, key []byte) error {
 	if t.whole {
 		t.own = t.ownOf(s.table(t))
 	} else {
-		t.own = t.withFreed(t.own, i)
+		t.own = t.freed(t.own, i)
 	}
 	s.PS.SetOwn(ownBits, uint64(t.own))
 	if err := s.Publish(); err != nil {
 		return err
 	}
-	return s.Tidy(key, t.addr, s.loadLeft(t))
+	return s.Tidy(key, t.addr, s.left(t))
 }
 
-// loadLeft is what is in the leaf behind a change, of which the own bits are made. Where neither
-// these say how many pairs that is, nor all of the leaf was READ, it is not underfull, as far as is
+// left is what is in the leaf behind a change, of which the own bits are made. Where neither these
+// say how many pairs that is, nor all of the leaf was READ, it is not underfull, as far as is
 // known.
-func (s *session) loadLeft(t *target) btree.Load {
+func (s *session) left(t *target) btree.Load {
 	switch {
 	case t.whole:
 		return s.t.load(s.tab.pairs())

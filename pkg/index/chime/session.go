@@ -73,10 +73,10 @@ const (
 	allOfIt
 )
 
-// piecesFor says what is READ of the leaf where p leads for a key with a home: the neighbourhood
-// with a replica; and the head, where the parent's copy does not say which leaf comes next, or the
+// want says what is READ of the leaf where p leads for a key with a home: the neighbourhood with a
+// replica; and the head, where the parent's copy does not say which leaf comes next, or the
 // technique is off.
-func (s *session) piecesFor(p *btree.Path, home int, e extent) (w pieces) {
+func (s *session) want(p *btree.Path, home int, e extent) (w pieces) {
 	t := s.t
 	if e == allOfIt || !t.with.hopscotchLeaf {
 		w.add(span{0, t.end()})

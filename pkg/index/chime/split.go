@@ -48,13 +48,13 @@ func (s *session) divide(t *target, key, value []byte) error {
 	if last {
 		stay = n
 	}
-	ok := d.fillTables(p, stay, pos)
+	ok := d.place(p, stay, pos)
 	for _, other := range []int{stay + 1, stay - 1} {
 		if ok || other < 1 || other > n {
 			break
 		}
 		stay = other
-		ok = d.fillTables(p, stay, pos)
+		ok = d.place(p, stay, pos)
 	}
 	keyOf := func(i int) []byte {
 		switch {
@@ -91,9 +91,9 @@ func (s *session) divide(t *target, key, value []byte) error {
 	return nil
 }
 
-// fillTables makes the tables of the halves if stay of the pairs with the new one, which is number
-// pos, stay. false: a half has no room for it.
-func (d *halves) fillTables(p *pairs, stay, pos int) bool {
+// place makes the tables of the halves if stay of the pairs with the new one, which is number pos,
+// stay. false: a half has no room for it.
+func (d *halves) place(p *pairs, stay, pos int) bool {
 	d.at = stay
 	half := 1
 	if pos < stay {

@@ -25,7 +25,7 @@ func TestSpread(t *testing.T) {
 					l.set(i, key, key)
 					continue
 				}
-				_, slot, moves, ok := tab.freeSlot(x.home, nil)
+				_, slot, moves, ok := tab.place(x.home, nil)
 				if !ok {
 					n++
 					for i := range l.n {

@@ -20,8 +20,8 @@ func (t *table) reset(s *shape, of int16) {
 	}
 }
 
-// distance is how far slot i is behind slot from.
-func (t *table) distance(from, i int) int {
+// ahead is how far slot i is behind slot from.
+func (t *table) ahead(from, i int) int {
 	if i -= from; i < 0 {
 		i += t.n
 	}
@@ -51,24 +51,24 @@ func (t *table) nearest(i int) int {
 	return -1
 }
 
-// freeByHops frees a slot in the neighbourhood of home by hops, beginning with an empty slot, and
-// appends the hops to moves in the order in which they are made (section 2.3 of the paper: the
-// farthest key that may go to the empty slot goes there). It returns the slot that is empty then.
-// ok is false if no key may hop; then t may be changed, and the hops in it are those of moves.
+// room frees a slot in the neighbourhood of home by hops, beginning with an empty slot, and appends
+// the hops to moves in the order in which they are made (section 2.3 of the paper: the farthest key
+// that may go to the empty slot goes there). It returns the slot that is empty then. ok is false if
+// no key may hop; then t may be changed, and the hops in it are those of moves.
 //
 // Only slots from home to the empty one are looked at: a key that may hop to it has its home, and
 // lies, less than a neighbourhood before it, and the empty slot is at least a neighbourhood behind
 // home.
-func (t *table) freeByHops(home, empty int, moves []move) (slot int, all []move, ok bool) {
-	for t.distance(home, empty) >= t.hood {
+func (t *table) room(home, empty int, moves []move) (slot int, all []move, ok bool) {
+	for t.ahead(home, empty) >= t.hood {
 		if len(moves) == maxHops {
 			return empty, moves, false
 		}
 		found := false
 		for d := t.hood - 1; d > 0 && !found; d-- {
-			from := t.distance(d, empty)
+			from := t.ahead(d, empty)
 			h := t.home[from]
-			if h < 0 || t.distance(int(h), empty) >= t.hood {
+			if h < 0 || t.ahead(int(h), empty) >= t.hood {
 				continue
 			}
 			t.home[empty], t.item[empty] = h, t.item[from]
@@ -83,9 +83,9 @@ func (t *table) freeByHops(home, empty int, moves []move) (slot int, all []move,
 	return empty, moves, true
 }
 
-// freeSlot frees a slot in the neighbourhood of home, as freeByHops does from the first empty slot
-// behind it from which that can be done.
-func (t *table) freeSlot(home int, moves []move) (empty, slot int, all []move, ok bool) {
+// place frees a slot in the neighbourhood of home, as room does from the first empty slot behind it
+// from which that can be done.
+func (t *table) place(home int, moves []move) (empty, slot int, all []move, ok bool) {
 	for d := range t.n {
 		if empty = (home + d) % t.n; t.home[empty] != vacant {
 			continue
@@ -93,7 +93,7 @@ func (t *table) freeSlot(home int, moves []move) (empty, slot int, all []move, o
 		if d < t.hood {
 			return empty, empty, moves[:0], true
 		}
-		if slot, moves, ok = t.freeByHops(home, empty, moves[:0]); ok {
+		if slot, moves, ok = t.room(home, empty, moves[:0]); ok {
 			return empty, slot, moves, true
 		}
 		t.undo(moves)
@@ -113,7 +113,7 @@ func (t *table) undo(moves []move) {
 // insert puts an item with a home into t. false: no hop makes room for it, or t is full.
 func (t *table) insert(home, it int) bool {
 	var room [maxHops + 1]move
-	_, slot, _, ok := t.freeSlot(home, room[:0])
+	_, slot, _, ok := t.place(home, room[:0])
 	if ok {
 		t.home[slot], t.item[slot] = int16(home), int16(it)
 	}

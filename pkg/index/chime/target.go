@@ -24,7 +24,7 @@ type target struct {
 }
 
 // loaded reports whether slot i was READ.
-func (t *target) loaded(i int) bool { return t.whole || t.distance(t.home, i) < t.known }
+func (t *target) loaded(i int) bool { return t.whole || t.ahead(t.home, i) < t.known }
 
 // acquire finds the leaf for key and acquires its word. In the same list it READs the key's
 // neighbourhood, and the own bits come with the atomic. When it returns an error no lock is held.
@@ -57,7 +57,7 @@ func (s *session) acquireAt(p *btree.Path, key []byte, c *btree.Change, hops *in
 	t := &s.target
 	k := s.leafKey(key)
 	home := s.t.home(k)
-	w := s.piecesFor(p, home, asNeeded)
+	w := s.want(p, home, asNeeded)
 	var room [4]pool.Span
 	var bits uint64
 	if spans := w.spans(room[:0], p.Addr(), s.Node); c == nil {

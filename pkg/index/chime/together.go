@@ -44,9 +44,8 @@ const (
 // passes is how long a WRITE of n bytes keeps a NIC, in bytes.
 func passes(n int) int { return messageHead + max(n, shortMessage) }
 
-// oneWriteIsFaster reports whether one WRITE of n bytes is not slower than two with a and b of
-// them.
-func oneWriteIsFaster(n, a, b int) bool { return passes(n) <= passes(a)+passes(b) }
+// together reports whether one WRITE of n bytes is not slower than two with a and b of them.
+func together(n, a, b int) bool { return passes(n) <= passes(a)+passes(b) }
 
 // writeHops queues the WRITEs of what the hops of p, and the new key, change in the locked leaf:
 // slots, and home words of the homes in changed. The image has it.
@@ -60,12 +59,12 @@ func (s *session) writeHops(t *target, p *plan, changed []int16) {
 	list := room[:0]
 	add := func(i, from, to int) {
 		at := t.slotAt(i)
-		list = append(list, stretch{t.distance(t.home, i), at + from, at + to})
+		list = append(list, stretch{t.ahead(t.home, i), at + from, at + to})
 	}
 	for _, m := range p.moves {
-		add(int(m.to), 0, t.usedBytes(int(m.to)))
+		add(int(m.to), 0, t.used(int(m.to)))
 	}
-	add(p.slot, 0, t.usedBytes(p.slot))
+	add(p.slot, 0, t.used(p.slot))
 	for n, home := range changed {
 		if !p.writes(int(home)) && !slices.Contains(changed[:n], home) {
 			add(int(home), atDigest, atDigest+homeWord)
@@ -75,7 +74,7 @@ func (s *session) writeHops(t *target, p *plan, changed []int16) {
 	slices.SortFunc(list, func(a, b stretch) int { return b.ahead - a.ahead })
 	last := list[0]
 	for _, next := range list[1:] {
-		if n := last.to - next.from; next.from < last.from && n <= whole && oneWriteIsFaster(n, last.to-last.from, next.to-next.from) {
+		if n := last.to - next.from; next.from < last.from && n <= whole && together(n, last.to-last.from, next.to-next.from) {
 			last.from = next.from
 			continue
 		}

@@ -90,7 +90,7 @@ func (s *session) writeOnce(key, value []byte, m combine.Mode) error {
 // Readers see the old entry, the new one, or one that does not verify.
 func (s *session) replaceLocked(t *target, i int, e, key, value []byte) error {
 	s.Blocks.Replace(e)
-	whole := s.writesWhole(t)
+	whole := s.whole(t)
 	if !whole {
 		if err := s.PS.ReserveRewrite(t.addr, s.Lay.NodeBytes); err != nil {
 			return s.Unlock(op.Failure(err, false))
@@ -153,12 +153,12 @@ func (s *session) makeRoom(t *target, p *plan) (ok bool, err error) {
 		p.empty, p.slot, p.moves = i, i, p.moves[:0]
 		return true, nil
 	}
-	if !t.whole && s.t.with.vacancyBitmap && t.own.isKnown() {
+	if !t.whole && s.t.with.vacancyBitmap && t.own.known() {
 		if count := t.hopRange(); count > 0 {
 			if err := s.extend(t, count); err != nil {
 				return false, s.Unlock(err)
 			}
-			if p.planHops(t, s.table(t)) {
+			if p.hop(t, s.table(t)) {
 				return true, nil
 			}
 		}
@@ -172,12 +172,12 @@ func (s *session) makeRoom(t *target, p *plan) (ok bool, err error) {
 			return false, s.damaged(t)
 		}
 	}
-	return p.planHops(t, s.table(t)), nil
+	return p.hop(t, s.table(t)), nil
 }
 
-// planHops plans the hops for the leaf's home in tab.
-func (p *plan) planHops(t *target, tab *table) (ok bool) {
-	p.empty, p.slot, p.moves, ok = tab.freeSlot(t.home, p.moves[:0])
+// hop plans the hops for the leaf's home in tab.
+func (p *plan) hop(t *target, tab *table) (ok bool) {
+	p.empty, p.slot, p.moves, ok = tab.place(t.home, p.moves[:0])
 	return ok
 }
 
@@ -207,7 +207,7 @@ func (t *target) distance(i, step int) int {
 			if t.vacant(i) {
 				return d
 			}
-		case !t.own.isKnown() || t.own.mayHave(t.bitOf(i)):
+		case !t.own.known() || t.own.mayHave(t.bitOf(i)):
 			return d
 		}
 	}
@@ -230,7 +230,7 @@ func (t *target) hopRange() int {
 			continue
 		}
 		_, last := t.groupOf(i)
-		if count := t.distance(t.home, last) + 1; count > d {
+		if count := t.ahead(t.home, last) + 1; count > d {
 			return count
 		}
 		return t.n // they reach the home
@@ -281,12 +281,12 @@ func (s *session) queueInsert(t *target, p *plan, e []byte) {
 	switch {
 	case t.whole:
 		t.own = t.ownOf(s.table(t))
-	case t.own.isKnown():
+	case t.own.known():
 		t.own = t.filled(p.empty).with(t.own.count() + 1)
 	}
 	if invariants.Enabled {
 		for _, home := range changed {
-			if t.whole || t.distance(t.home, int(home))+t.hood <= t.known {
+			if t.whole || t.ahead(t.home, int(home))+t.hood <= t.known {
 				d, m, ok := t.digest(int(home), t.version)
 				have, bitmap := t.homeWord(int(home))
 				invariants.Check(ok && d == have && m == bitmap, "home word %d of leaf %v after an insertion", home, t.addr)
@@ -320,7 +320,7 @@ func (t *target) filled(i int) own {
 // writeSlot queues the WRITE of slot i: home word and entry.
 func (s *session) writeSlot(t *target, i int) {
 	at := t.slotAt(i)
-	s.PS.Write(pool.Shared, t.addr+pool.Addr(at), t.b[at:at+t.usedBytes(i)])
+	s.PS.Write(pool.Shared, t.addr+pool.Addr(at), t.b[at:at+t.used(i)])
 }
 
 // writeHome queues the WRITE of the home word of slot i, one aligned word.
@@ -336,8 +336,8 @@ func (s *session) writeHome(t *target, i int) {
 // comes, and a reader that sees one of them without the other finds that they do not match, or that
 // the key is not there yet.
 func (s *session) writeBoth(t *target, i int) {
-	from, to := t.slotAt(t.home)+atDigest, t.slotAt(i)+t.usedBytes(i)
-	if i <= t.home || !oneWriteIsFaster(to-from, t.usedBytes(i), homeWord) {
+	from, to := t.slotAt(t.home)+atDigest, t.slotAt(i)+t.used(i)
+	if i <= t.home || !together(to-from, t.used(i), homeWord) {
 		s.writeSlot(t, i)
 		if i != t.home {
 			s.writeHome(t, t.home)
@@ -347,8 +347,8 @@ func (s *session) writeBoth(t *target, i int) {
 	s.PS.Write(pool.Shared, t.addr+pool.Addr(from), t.b[from:to])
 }
 
-// usedBytes is how many bytes of slot i say something.
-func (l *leaf) usedBytes(i int) int {
+// used is how many bytes of slot i say something.
+func (l *leaf) used(i int) int {
 	if e, _, _ := l.entry(i); e != nil {
 		return slotHead + len(e)
 	}
