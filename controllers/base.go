@@ -1,24 +1,11 @@
-// Package controllers makes DMIndex objects true: it owns pools and pods, admits indexes to memory
-// servers and moves their partition maps. Each reconciler gathers, decides with pure functions,
-// then acts; everything it does can be repeated.
 package controllers
 
 import (
-	"context"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
-	"github.com/dmindex/dmindex/controllers/internal/kube"
-	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
-	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/logs"
 )
 
@@ -34,99 +21,7 @@ type base struct {
 	policies  string      // --network-policies
 	logs      logs.Config // --server-log-level, --server-log-format
 	now       func() time.Time
-	settle    time.Duration // Options.Settle
 	spare     *spareIDs
-	turns     *turns // to have indexes admitted
-
-	remembered *remembered
-	handovers  *handovers
-	watch      *volumeWatch
-	nodes      *nodes
-	logged     *report.Logged // of decisions
-	served     *served        // for the metrics
-	figures    *report.Figures
-
-	volumeEvents *volumeEvents // for the metrics
-
-	leases *namespaceLeases // nil = without Leases
-}
-
-// ensureAuthority reads the certificate authority of owner, and makes it if there is none that can
-// be used.
-func ensureAuthority(ctx context.Context, b *base, owner client.Object, labels map[string]string) (*pki.Authority, error) {
-	secret, err := authoritySecret(ctx, b, owner)
-	if err != nil {
-		return nil, err
-	}
-	if secret != nil {
-		return mendAuthority(ctx, b, owner, secret)
-	}
-	pair, err := newAuthority(owner, b.now())
-	if err != nil {
-		return nil, err
-	}
-	secret = build.AuthoritySecret(owner.GetName(), owner.GetNamespace(), labels, pair)
-	if err := ctrl.SetControllerReference(owner, secret, b.Scheme()); err != nil {
-		return nil, err
-	}
-	// Created, not applied: an authority is never written over.
-	if err := b.Create(ctx, secret, kube.Owner); err != nil {
-		return nil, err
-	}
-	return pki.ParseAuthority(pair)
-}
-
-// readAuthority is nil if there is none.
-func readAuthority(ctx context.Context, b *base, owner client.Object) (*pki.Authority, error) {
-	secret, err := authoritySecret(ctx, b, owner)
-	if err != nil || secret == nil {
-		return nil, err
-	}
-	return parseAuthority(secret)
-}
-
-func pair(s *corev1.Secret) pki.Pair {
-	return pki.Pair{Cert: s.Data[identity.CertFile], Key: s.Data[identity.KeyFile]}
-}
-
-// serverTLS makes the TLS Secret of a pool's servers as it should be and returns the hash of its
-// content. complete adds what only one kind of server has.
-func serverTLS(ctx context.Context, b *base, owner client.Object, component string, a *pki.Authority, leaf pki.Leaf, trusted []identity.Authority, complete func(*corev1.Secret)) (string, error) {
-	secret := &corev1.Secret{}
-	secret.Name, secret.Namespace = build.ServerTLSName(owner.GetName()), owner.GetNamespace()
-	if err := b.Find(ctx, secret, secret); client.IgnoreNotFound(err) != nil {
-		return "", err
-	}
-	p := pair(secret)
-	if a.Review(p, leaf, b.now(), kube.Written(secret, kube.Owner)) != "" {
-		var err error
-		if p, err = a.Issue(leaf, b.now()); err != nil {
-			return "", err
-		}
-	}
-	desired, err := build.TLSSecret(owner.GetName(), owner.GetNamespace(), component, p, trusted)
-	if err != nil {
-		return "", err
-	}
-	complete(desired)
-	desired.UID = secret.UID // a Secret that was deleted since does not return with its key
-	if err := b.Apply(ctx, owner, desired); err != nil {
-		return "", err
-	}
-	return kube.Hash(desired.Data)
-}
-
-// keptTLS is the hash of the TLS Secret of a pool's servers as it is, and the certificate in it;
-// empty if there is none, or it cannot be read.
-func keptTLS(ctx context.Context, b *base, owner client.Object) (hash string, cert []byte) {
-	secret := &corev1.Secret{}
-	secret.Name, secret.Namespace = build.ServerTLSName(owner.GetName()), owner.GetNamespace()
-	if b.Find(ctx, secret, secret) != nil || !metav1.IsControlledBy(secret, owner) || len(secret.Data) == 0 {
-		return "", nil
-	}
-	hash, err := kube.Hash(secret.Data)
-	if err != nil {
-		return "", nil
-	}
-	return hash, secret.Data[identity.CertFile]
+	logged    *report.Logged // of decisions
+	figures   *report.Figures
 }

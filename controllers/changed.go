@@ -5,13 +5,12 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-
-	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // Statuses are written by the reconcilers themselves, with figures that change as long as an index
@@ -47,27 +46,7 @@ func sameButStatus(a, b client.Object) bool {
 // nothing of the status matters to the object's own reconciler, and to pools of an index's memory.
 func nothing[T client.Object](T) any { return nil }
 
-// problemsOf is what compute pools read of the status of their index.
-func problemsOf(index *dmv1.DMIndex) any {
-	problems := map[string]string{}
-	for _, c := range index.Status.ComputeServers {
-		if c.Problem != "" {
-			problems[c.Pod] = c.Problem
-		}
-	}
-	return problems
-}
-
-// poolState is the part of a pool's status that indexes read.
-type poolState struct {
-	Observed   int64
-	Conditions []metav1.Condition
-}
-
-func stateOfMemoryPool(p *dmv1.DMMemoryPool) any {
-	return poolState{p.Status.ObservedGeneration, p.Status.Conditions}
-}
-
-func stateOfComputePool(p *dmv1.DMComputePool) any {
-	return poolState{p.Status.ObservedGeneration, p.Status.Conditions}
+// request asks for the reconciliation of an object.
+func request(namespace, name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }

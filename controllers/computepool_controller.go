@@ -20,6 +20,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 )
 
 // DMComputePoolReconciler reconciles DMComputePool: it makes pods and says who leaves. Those that
@@ -81,7 +82,7 @@ func (r *DMComputePoolReconciler) work(ctx context.Context, s *computePoolScope)
 }
 
 func (r *DMComputePoolReconciler) gather(ctx context.Context, s *computePoolScope) (err error) {
-	if s.pods, err = listPods(ctx, r, s.pool, dmv1.ComponentCompute); err != nil {
+	if s.pods, err = podstate.List(ctx, r, s.pool, dmv1.ComponentCompute); err != nil {
 		return err
 	}
 	index := &dmv1.DMIndex{}
@@ -156,7 +157,7 @@ func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolS
 	}
 	problems.Add(renewTLS(ctx, &r.base, s.pods, tls))
 	problems.Add(patchPod(&r.base, s.pool, &build.ComputePod(s.pool, s.ordinal, 0, s.identity, s.image, s.template).Spec, &s.pool.Spec.Pod))
-	if s.size, err = pausedSize(ctx, &r.base, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Replicas), max(int(s.pool.Status.Replicas), staying(s.pods))); err == nil {
+	if s.size, err = pausedSize(ctx, &r.base, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Replicas), max(int(s.pool.Status.Replicas), podstate.Staying(s.pods))); err == nil {
 		err = r.act(ctx, s, tls)
 	}
 	problems.Add(err)
@@ -230,15 +231,15 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 	if actions.create > 0 {
 		// The cache may not have seen pods that were made a moment ago: ask the API server before
 		// making more.
-		if s.pods, err = listPods(ctx, r.Live, s.pool, dmv1.ComponentCompute); err != nil {
+		if s.pods, err = podstate.List(ctx, r.Live, s.pool, dmv1.ComponentCompute); err != nil {
 			return err
 		}
 		actions = decideComputePool(s.view(r.now()))
 	}
 	for _, p := range s.pods {
-		switch id := podID(p); {
+		switch id := podstate.ID(p); {
 		case slices.Contains(actions.remove, id):
-			if err := deletePod(ctx, &r.base, p, uselessBecause(p)); err != nil {
+			if err := deletePod(ctx, &r.base, p, podstate.UselessBecause(p)); err != nil {
 				return err
 			}
 		case slices.Contains(actions.leave, id):
@@ -251,7 +252,7 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 			}
 		}
 	}
-	if wait := refusal(s.pods, actions.next, r.now()); wait != nil {
+	if wait := podstate.Refusal(s.pods, actions.next, r.now()); wait != nil {
 		return wait
 	}
 	if err := r.reserveIDs(ctx, s, actions.create); err != nil {
@@ -263,7 +264,7 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 	}
 	tellReserved(&r.base, s.pool, &s.pool.Spec.Pod)
 	made := 0
-	return createPods(ctx, &r.base, s.pool, actions.create, actions.createWhy, numbers{next: nextID(s.pool, s.pods)}, func(id int) (*corev1.Pod, error) {
+	return createPods(ctx, &r.base, s.pool, actions.create, actions.createWhy, numbers{next: podstate.NextID(s.pool, s.pods)}, func(id int) (*corev1.Pod, error) {
 		image, template := s.image, s.template
 		if made++; made <= actions.former {
 			image, template = former, formerTemplate
@@ -280,11 +281,11 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 func (s *computePoolScope) former() (image, template string, err error) {
 	image = s.image
 	for _, p := range s.pods {
-		if going(p) || ended(p) || leaving(p) || neverRan(p) || p.Annotations[dmv1.AnnotationIdentity] != s.identity || p.Annotations[dmv1.AnnotationTemplate] == s.template {
+		if podstate.Going(p) || podstate.Ended(p) || podstate.Leaving(p) || podstate.NeverRan(p) || p.Annotations[dmv1.AnnotationIdentity] != s.identity || p.Annotations[dmv1.AnnotationTemplate] == s.template {
 			continue
 		}
-		image = asked(p)
-		if is, _ := ready(p); is {
+		image = podstate.Asked(p)
+		if is, _ := podstate.Ready(p); is {
 			break
 		}
 	}
@@ -295,9 +296,9 @@ func (s *computePoolScope) former() (image, template string, err error) {
 func (s *computePoolScope) view(now time.Time) computePoolView {
 	v := computePoolView{replicas: s.size, paused: s.pool.Spec.Paused, identity: s.identity, template: s.template, now: now}
 	for _, p := range s.pods {
-		is, since := ready(p)
-		v.pods = append(v.pods, computePodView{id: podID(p), going: going(p), ended: ended(p), leaving: leaving(p), neverRan: neverRan(p), ready: is, readySince: kube.Stamp(p, "", since, now), attempt: attempt(p),
-			identity: p.Annotations[dmv1.AnnotationIdentity], template: p.Annotations[dmv1.AnnotationTemplate], image: asked(p)})
+		is, since := podstate.Ready(p)
+		v.pods = append(v.pods, computePodView{id: podstate.ID(p), going: podstate.Going(p), ended: podstate.Ended(p), leaving: podstate.Leaving(p), neverRan: podstate.NeverRan(p), ready: is, readySince: kube.Stamp(p, "", since, now), attempt: podstate.AttemptOf(p),
+			identity: p.Annotations[dmv1.AnnotationIdentity], template: p.Annotations[dmv1.AnnotationTemplate], image: podstate.Asked(p)})
 	}
 	return v
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -27,7 +28,7 @@ type computePodView struct {
 	ready    bool
 	// since when it has been or has not been
 	readySince time.Time
-	attempt    podAttempt
+	attempt    podstate.Attempt
 	identity   string
 	template   string
 	image      string // that was asked for
@@ -69,11 +70,11 @@ func decideComputePool(v computePoolView) (a computePoolActions) {
 		works = works || p.ready && p.template == v.template
 		runs[p.image] = runs[p.image] || !p.neverRan && p.template != v.template
 	}
-	var attempts []podAttempt
+	var attempts []podstate.Attempt
 	for _, p := range v.pods {
 		attempts = append(attempts, p.attempt)
 		switch {
-		case p.going, p.attempt.refused:
+		case p.going, p.attempt.Refused:
 			continue
 		case p.ended, p.identity != v.identity:
 			a.remove = append(a.remove, p.id)
@@ -110,7 +111,7 @@ func decideComputePool(v computePoolView) (a computePoolActions) {
 	if count >= v.replicas {
 		a.createWhy = fmt.Sprintf("%d servers run an old template and are replaced", len(outdated))
 	}
-	a.create, a.remove, a.next = replaceRefused(attempts, a.create, a.remove, v.now)
+	a.create, a.remove, a.next = podstate.ReplaceRefused(attempts, a.create, a.remove, v.now)
 	if len(outdated) > 0 && !works {
 		a.former = max(0, a.create-max(0, 1-len(staying)))
 	}

@@ -7,6 +7,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
@@ -16,10 +17,10 @@ func (s *computePoolScope) summarize(err error) {
 	status.Image = s.image
 	status.Replicas, status.ReadyReplicas, status.Leaving = 0, 0, 0
 	for _, p := range s.pods {
-		is, _ := ready(p)
+		is, _ := podstate.Ready(p)
 		switch {
-		case going(p), ended(p):
-		case leaving(p):
+		case podstate.Going(p), podstate.Ended(p):
+		case podstate.Leaving(p):
 			status.Leaving++
 		default:
 			status.Replicas++
@@ -34,8 +35,8 @@ func (s *computePoolScope) summarize(err error) {
 	reason, message := outcome.Explain(err)
 	switch {
 	case err != nil:
-	case all && s.outdated() > 0 && imageProblem(s.pods...) != "":
-		reason, message = dmv1.ReasonImageUnavailable, imageProblem(s.pods...)
+	case all && s.outdated() > 0 && podstate.ImageProblem(s.pods...) != "":
+		reason, message = dmv1.ReasonImageUnavailable, podstate.ImageProblem(s.pods...)
 	case all && status.Leaving > 0:
 		reason, message = dmv1.ReasonReplacing, fmt.Sprintf("%d servers are leaving", status.Leaving)
 	case all && s.outdated() > 0:
@@ -46,8 +47,8 @@ func (s *computePoolScope) summarize(err error) {
 		reason = dmv1.ReasonServersStarting
 		message = fmt.Sprintf("%d of %d compute servers are ready", status.ReadyReplicas, s.pool.Spec.Replicas)
 		if problems := s.problems(); len(problems) > 0 {
-			reason, message = dmv1.ReasonNodeUnfit, message+unfitPods(s.pods, problems)
-		} else if r, why := podTrouble(s.pods); why != "" {
+			reason, message = dmv1.ReasonNodeUnfit, message+podstate.UnfitPods(s.pods, problems)
+		} else if r, why := podstate.Trouble(s.pods); why != "" {
 			reason, message = r, message+"; "+why
 		}
 	}
@@ -61,7 +62,7 @@ func (s *computePoolScope) summarize(err error) {
 // outdated is how many servers that are to go on have another template than the pool.
 func (s *computePoolScope) outdated() (n int) {
 	for _, p := range s.pods {
-		if s.template != "" && !going(p) && !ended(p) && !leaving(p) && p.Annotations[dmv1.AnnotationTemplate] != s.template {
+		if s.template != "" && !podstate.Going(p) && !podstate.Ended(p) && !podstate.Leaving(p) && p.Annotations[dmv1.AnnotationTemplate] != s.template {
 			n++
 		}
 	}

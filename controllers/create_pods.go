@@ -6,12 +6,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -120,65 +118,4 @@ func createPods(ctx context.Context, b *base, pool client.Object, count int, rea
 // refused reports whether an object that was to be made is not there for certain.
 func refused(err error) bool {
 	return patchRefused(err) || kube.Refused(err)
-}
-
-// spareIDs are numbers that pools took for pods that were never made. An operator that starts knows
-// none: then they stay unused.
-type spareIDs struct {
-	mu    sync.Mutex
-	pools map[types.UID][]int
-	// numbers whose pods' names somebody else has
-	others map[types.UID]idSet
-}
-
-func newSpareIDs() *spareIDs {
-	return &spareIDs{pools: map[types.UID][]int{}, others: map[types.UID]idSet{}}
-}
-
-// avoid says that a number's name is somebody else's.
-func (s *spareIDs) avoid(pool types.UID, id int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.others[pool] == nil {
-		s.others[pool] = idSet{}
-	}
-	s.others[pool][id] = true
-}
-
-// pick is up to n of free numbers of a pool, the lowest ones whose names are not somebody else's.
-func (s *spareIDs) pick(pool types.UID, free []int, n int) (ids []int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, id := range free {
-		if len(ids) < n && !s.others[pool][id] {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
-// take takes up to n numbers of a pool, the lowest ones.
-func (s *spareIDs) take(pool types.UID, n int) []int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	has := s.pools[pool]
-	n = min(n, len(has))
-	taken := slices.Clone(has[:n])
-	if has = has[n:]; len(has) > 0 {
-		s.pools[pool] = has
-	} else {
-		delete(s.pools, pool)
-	}
-	return taken
-}
-
-// put gives numbers back.
-func (s *spareIDs) put(pool types.UID, ids []int) {
-	if len(ids) == 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pools[pool] = append(s.pools[pool], ids...)
-	slices.Sort(s.pools[pool])
 }

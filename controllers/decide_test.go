@@ -14,6 +14,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 )
 
 func TestDecideMemoryPool(t *testing.T) {
@@ -50,7 +51,7 @@ func TestDecideMemoryPool(t *testing.T) {
 	}
 	made := func(ago time.Duration, refused bool) func(*memoryPodView) {
 		return func(p *memoryPodView) {
-			p.ended, p.ready, p.attempt = true, false, podAttempt{id: p.id, ended: true, refused: refused, created: operatortest.Noon.Add(-ago)}
+			p.ended, p.ready, p.attempt = true, false, podstate.Attempt{ID: p.id, Ended: true, Refused: refused, Created: operatortest.Noon.Add(-ago)}
 		}
 	}
 	disks("gone", 2, "create 1 remove [] next false", pod(0))

@@ -12,6 +12,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/pkg/logs"
 	"github.com/dmindex/dmindex/pkg/profile"
 )
@@ -21,7 +22,7 @@ import (
 // template says. Pods that there are stay as they are: nobody is moved for a look at it.
 func equip(b *base, pool client.Object, pod *corev1.Pod, t *dmv1.PodTemplate) error {
 	asUser(b, &pod.Spec)
-	c := container(pod)
+	c := podstate.Container(pod)
 	set := func(name, value string) {
 		there := slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == name })
 		if value != "" && !there { // what the spec of an index says comes first

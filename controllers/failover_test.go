@@ -20,6 +20,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
@@ -169,8 +170,8 @@ func TestImageOfCopies(t *testing.T) {
 		t.Errorf("%s, want %s; left %v", got, want, left)
 	}
 	for _, p := range m.scope().pods {
-		if asked(p) != m.image {
-			t.Errorf("pod %s has image %s", p.Name, asked(p))
+		if podstate.Asked(p) != m.image {
+			t.Errorf("pod %s has image %s", p.Name, podstate.Asked(p))
 		}
 	}
 }
@@ -184,7 +185,7 @@ func TestCopiesThatEnd(t *testing.T) {
 	m.settle()
 	made := func() (n int) {
 		for _, p := range m.scope().pods {
-			if podID(p) >= 1024 {
+			if podstate.ID(p) >= 1024 {
 				n++
 			}
 		}
@@ -192,7 +193,7 @@ func TestCopiesThatEnd(t *testing.T) {
 	}
 	end := func() {
 		for _, p := range m.scope().pods {
-			if podID(p) < 1024 || ended(p) {
+			if podstate.ID(p) < 1024 || podstate.Ended(p) {
 				continue
 			}
 			p.CreationTimestamp = metav1.NewTime(m.now)

@@ -16,6 +16,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 )
 
 // Which numbers pods get.
@@ -122,7 +123,7 @@ func (s idSet) String() string {
 
 // markUsed writes down that an index is about to be made on servers of a pool.
 func markUsed(ctx context.Context, b *base, p *memoryPoolOfIndex, ids []int) error {
-	used, err := usedIDs(p.pool, nextVolume(p.pool, p.pods))
+	used, err := usedIDs(p.pool, podstate.NextVolume(p.pool, p.pods))
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func markUsed(ctx context.Context, b *base, p *memoryPoolOfIndex, ids []int) err
 		return err
 	}
 	for _, pod := range p.pods {
-		if slices.Contains(ids, volumeOf(pod)) {
+		if slices.Contains(ids, podstate.VolumeOf(pod)) {
 			if err := tellUsed(ctx, b, pod); err != nil {
 				return err
 			}
@@ -161,7 +162,7 @@ func (s idSet) addRecorded(index *dmv1.DMIndex, pool string) {
 // all that there are; on servers of those in made indexes were made. A volume that record has may
 // be in another pod than the one with its number.
 func memoryIDs(pool client.Object, pods []*corev1.Pod, record volumeRecord, made idSet) (ids numbers, err error) {
-	ids = numbers{next: nextVolume(pool, pods), again: true}
+	ids = numbers{next: podstate.NextVolume(pool, pods), again: true}
 	used, err := usedIDs(pool, ids.next)
 	if err != nil {
 		return ids, err
@@ -171,7 +172,7 @@ func memoryIDs(pool client.Object, pods []*corev1.Pod, record volumeRecord, made
 		ids.next = max(ids.next, id+1) // the annotation may have been lost
 	}
 	for id := range ids.next {
-		is := func(p *corev1.Pod) bool { return volumeOf(p) == id }
+		is := func(p *corev1.Pod) bool { return podstate.VolumeOf(p) == id }
 		if _, elsewhere := record.Views[id]; !elsewhere && !used[id] && !slices.ContainsFunc(pods, is) {
 			ids.free = append(ids.free, id)
 		}
@@ -197,7 +198,7 @@ func (r *DMComputePoolReconciler) reserveIDs(ctx context.Context, s *computePool
 		}
 	}
 	has := all[s.pool.Name]
-	from := nextID(s.pool, s.pods)
+	from := podstate.NextID(s.pool, s.pods)
 	if from+n == 0 {
 		return nil
 	}

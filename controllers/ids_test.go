@@ -9,6 +9,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 )
 
 // TestUsedIDs: what the annotation says, and that it says the same when it was read.
@@ -88,7 +89,7 @@ func TestIDsLast(t *testing.T) {
 		a := decideMemoryPool(s.view(now))
 		for _, id := range a.remove {
 			for i, p := range pods {
-				if podID(p) == id {
+				if podstate.ID(p) == id {
 					pods = append(pods[:i:i], pods[i+1:]...)
 					break
 				}
@@ -117,12 +118,12 @@ func TestIDsLast(t *testing.T) {
 			made++
 		}
 		pool.Annotations[dmv1.AnnotationNextID] = fmt.Sprint(ids.next)
-		now = now.Add(slowestReplacement)
+		now = now.Add(podstate.SlowestReplacement)
 	}
 	if made < 2000 {
 		t.Errorf("only %d pods were made", made)
 	}
-	if next := nextID(pool, nil); next > 3*servers {
+	if next := podstate.NextID(pool, nil); next > 3*servers {
 		t.Errorf("%d numbers were given out for %d servers", next, servers)
 	}
 }

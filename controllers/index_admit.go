@@ -14,6 +14,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/grant"
 )
@@ -67,7 +68,7 @@ func (s *indexScope) compareHeld(chosen bool) error {
 	force := grant.Incarnation(decision.Identity(s.index), uid)
 	for _, p := range s.memoryPools {
 		for _, pod := range p.pods {
-			for _, use := range p.described[volumeOf(pod)].GetIndexes() {
+			for _, use := range p.described[podstate.VolumeOf(pod)].GetIndexes() {
 				if !grant.Of(use.Index, uid) {
 					continue
 				}
@@ -210,7 +211,7 @@ func (s *indexScope) describedPod(name string) *rpcv1.DescribeMemoryReply {
 		p := &s.memoryPools[i]
 		for _, pod := range p.pods {
 			if pod.Name == name {
-				return p.described[volumeOf(pod)]
+				return p.described[podstate.VolumeOf(pod)]
 			}
 		}
 	}
@@ -225,7 +226,7 @@ func (s *indexScope) memoryPod(m memoryServer) (*memoryPoolOfIndex, *corev1.Pod,
 	}
 	p := &s.memoryPools[ordinal]
 	for _, pod := range p.pods {
-		if volumeOf(pod) == volume {
+		if podstate.VolumeOf(pod) == volume {
 			return p, pod, p.described[volume]
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 )
 
 const (
@@ -85,7 +86,7 @@ func (s *memoryPoolScope) trustOfCopies() (all []trust) {
 
 func trustOfMemory(pods []*corev1.Pod, described map[int]*rpcv1.DescribeMemoryReply) (all []trust) {
 	for _, p := range pods {
-		d := described[volumeOf(p)]
+		d := described[podstate.VolumeOf(p)]
 		all = append(all, trustOf(p, d != nil, d))
 	}
 	return all

@@ -14,6 +14,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/pkg/grant"
 )
 
@@ -102,8 +103,8 @@ func decideAmong(index *dmv1.DMIndex, others []dmv1.DMIndex, pools map[string]*m
 	var all []grant.Server
 	for _, p := range pools {
 		for _, pod := range p.pods {
-			d := p.described[volumeOf(pod)]
-			if d == nil || going(pod) {
+			d := p.described[podstate.VolumeOf(pod)]
+			if d == nil || podstate.Going(pod) {
 				continue
 			}
 			pods[pod.Name] = &grantServer{p, pod, d}

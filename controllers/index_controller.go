@@ -23,7 +23,12 @@ import (
 // DMIndexReconciler reconciles DMIndex.
 type DMIndexReconciler struct {
 	base
-	told told
+	told       told
+	settle     time.Duration // Options.Settle
+	turns      *turns        // to have indexes admitted
+	remembered *remembered
+	handovers  *handovers
+	served     *served // for the metrics
 }
 
 // Reconcile makes one index true.

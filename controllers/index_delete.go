@@ -16,6 +16,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -80,8 +81,8 @@ func (r *DMIndexReconciler) evictFrom(ctx context.Context, s *indexScope, name s
 		held = append(held, fmt.Sprintf("volume %d of pool %s (none of its copies serves)", volume, name))
 	}
 	pods := slices.DeleteFunc(m.pods, func(p *corev1.Pod) bool {
-		down := going(p) || ended(p) || p.Status.Phase == corev1.PodPending
-		if down && isPersistent(pool) && slices.Contains(recorded, volumeOf(p)) {
+		down := podstate.Going(p) || podstate.Ended(p) || p.Status.Phase == corev1.PodPending
+		if down && isPersistent(pool) && slices.Contains(recorded, podstate.VolumeOf(p)) {
 			held = append(held, fmt.Sprintf("%s (it is not back with its disk)", p.Name))
 		}
 		return down

@@ -20,6 +20,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -123,7 +124,7 @@ const afterGrace = 30 * time.Second
 
 // alive reports whether a pod's containers may still run.
 func alive(p *corev1.Pod, now time.Time) bool {
-	return !ended(p) && !(going(p) && now.After(p.DeletionTimestamp.Add(afterGrace)))
+	return !podstate.Ended(p) && !(podstate.Going(p) && now.After(p.DeletionTimestamp.Add(afterGrace)))
 }
 
 // fenceEverywhere fences clients at every memory server, the home only if all others did it, and

@@ -19,6 +19,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -105,7 +106,7 @@ func (r *DMIndexReconciler) confirmLoss(ctx context.Context, s *indexScope, serv
 		case err != nil:
 			s.problems.Add(err)
 			m.state, m.why = dmv1.ServerUnreachable, ""
-		case !going(pod) && !ended(pod) && m.why == podGone:
+		case !podstate.Going(pod) && !podstate.Ended(pod) && m.why == podGone:
 			m.state, m.why = dmv1.ServerUnreachable, ""
 		}
 	}
@@ -151,7 +152,7 @@ func (r *DMIndexReconciler) isKnownLost(ctx context.Context, s *indexScope, m *m
 	for _, named := range view.named()[1:] {
 		pod := &corev1.Pod{}
 		err := r.Live.Get(ctx, types.NamespacedName{Namespace: pool.Namespace, Name: named.Pod}, pod)
-		if client.IgnoreNotFound(err) != nil || err == nil && string(pod.UID) == named.UID && !ended(pod) {
+		if client.IgnoreNotFound(err) != nil || err == nil && string(pod.UID) == named.UID && !podstate.Ended(pod) {
 			return false, client.IgnoreNotFound(err)
 		}
 	}
@@ -169,7 +170,7 @@ func (s *indexScope) missingMemory() string {
 			}
 		}
 		if answering < int(p.pool.Spec.Servers) {
-			missing = append(missing, fmt.Sprintf("%d of %d memory servers of pool %s answer", answering, p.pool.Spec.Servers, p.pool.Name)+unfitPods(p.pods, p.problems)+startless(p.pods))
+			missing = append(missing, fmt.Sprintf("%d of %d memory servers of pool %s answer", answering, p.pool.Spec.Servers, p.pool.Name)+podstate.UnfitPods(p.pods, p.problems)+startless(p.pods))
 		}
 	}
 	return strings.Join(missing, ", ")
@@ -177,7 +178,7 @@ func (s *indexScope) missingMemory() string {
 
 // startless says which pods do not start with their image, behind a sentence.
 func startless(pods []*corev1.Pod) string {
-	if why := imageProblem(pods...); why != "" {
+	if why := podstate.ImageProblem(pods...); why != "" {
 		return "; " + why
 	}
 	return ""
@@ -187,7 +188,7 @@ func startless(pods []*corev1.Pod) string {
 func (s *indexScope) unfitCompute() string {
 	var list []string
 	for i := range s.compute {
-		if c := &s.compute[i]; c.problem != "" && !going(c.pod) {
+		if c := &s.compute[i]; c.problem != "" && !podstate.Going(c.pod) {
 			list = append(list, fmt.Sprintf("compute pod %s on node %s: %s", c.pod.Name, c.pod.Spec.NodeName, c.problem))
 		}
 	}
@@ -237,7 +238,7 @@ func (r *DMIndexReconciler) gatherCompute(ctx context.Context, s *indexScope) er
 		}
 		s.computePools = append(s.computePools, pool)
 		s.view.Desired += int(pool.Spec.Replicas)
-		pods, err := listPods(ctx, r, pool, dmv1.ComponentCompute)
+		pods, err := podstate.List(ctx, r, pool, dmv1.ComponentCompute)
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
@@ -95,7 +96,7 @@ func (r *DMIndexReconciler) chooseJoining(ctx context.Context, s *indexScope) er
 	for _, m := range s.candidates {
 		p, pod, d := s.memoryPod(m)
 		home, _, first := s.memoryPod(s.verdict.servers[0])
-		is, _ := ready(pod)
+		is, _ := podstate.Ready(pod)
 		switch {
 		case !is || d == nil || first == nil || d.Draining || d.ChunkBytes != first.ChunkBytes:
 			continue // it does not answer yet, or never can

@@ -12,6 +12,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/pkg/autoscale"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -112,11 +113,11 @@ func (s *indexScope) observePool(pool *dmv1.DMComputePool) autoscale.Observed {
 	staying, readyCount, leave, hits := 0, 0, 0, 0.0
 	for i := range s.compute {
 		c := &s.compute[i]
-		if c.pool != pool.Name || going(c.pod) || ended(c.pod) {
+		if c.pool != pool.Name || podstate.Going(c.pod) || podstate.Ended(c.pod) {
 			continue
 		}
-		is, _ := ready(c.pod)
-		if leaving(c.pod) {
+		is, _ := podstate.Ready(c.pod)
+		if podstate.Leaving(c.pod) {
 			leave++
 		} else if staying++; is {
 			readyCount++
@@ -124,7 +125,7 @@ func (s *indexScope) observePool(pool *dmv1.DMComputePool) autoscale.Observed {
 		if c.described == nil || c.described.Load == nil || c.described.Index != decision.Identity(s.index) {
 			continue
 		}
-		if !leaving(c.pod) {
+		if !podstate.Leaving(c.pod) {
 			o.Said++
 		}
 		o.Rate += c.described.Load.OperationsPerSecond

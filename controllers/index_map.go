@@ -16,6 +16,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/partition"
@@ -98,14 +99,14 @@ func (s *indexScope) observe(now time.Time) {
 	s.view.AtomicPrefix = s.index.Spec.Partitioning.AtomicPrefix
 	for i := range s.compute {
 		c := &s.compute[i]
-		is, since := ready(c.pod)
+		is, since := podstate.Ready(c.pod)
 		server := partition.Observed{
 			ID: c.id(), Pod: c.pod.Name,
 			RPC:   build.RPC(c.pod.Name, c.pool, s.index.Namespace),
 			RESP:  build.RESP(c.pod.Name, c.pool, s.index.Namespace),
 			Ready: is, ReadyFor: now.Sub(kube.Stamp(c.pod, "", since, now)),
-			Gone:    going(c.pod) || ended(c.pod),
-			Leaving: leaving(c.pod),
+			Gone:    podstate.Going(c.pod) || podstate.Ended(c.pod),
+			Leaving: podstate.Leaving(c.pod),
 		}
 		if at, err := time.Parse(time.RFC3339, c.pod.Annotations[dmv1.AnnotationLeaving]); err == nil {
 			server.LeftFor = now.Sub(kube.Stamp(c.pod, kube.Owner, at, now))

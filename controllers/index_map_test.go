@@ -52,7 +52,7 @@ func newMoving(ctx context.Context, t *testing.T, older bool) *moving {
 	begin := time.Now()
 	m := &moving{t: t, fleet: serverstest.New(), ended: make(chan struct{})}
 	m.fleet.Older = older
-	m.r = &DMIndexReconciler{base: base{dialer: m.fleet, events: &operatortest.Recorder{}, now: time.Now, remembered: newRemembered(begin), handovers: newHandovers(m.fleet)}}
+	m.r = &DMIndexReconciler{base: base{dialer: m.fleet, events: &operatortest.Recorder{}, now: time.Now}, remembered: newRemembered(begin), handovers: newHandovers(m.fleet)}
 	go func() {
 		defer close(m.ended)
 		_ = m.r.handovers.Start(ctx) // never fails

@@ -17,6 +17,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
@@ -116,7 +117,7 @@ func (s *indexScope) withoutACL(acl string) (names []string) {
 	want := sha256.Sum256([]byte(acl))
 	for i := range s.compute {
 		c := &s.compute[i]
-		if is, _ := ready(c.pod); !is || going(c.pod) {
+		if is, _ := podstate.Ready(c.pod); !is || podstate.Going(c.pod) {
 			continue
 		}
 		if c.described == nil || string(c.described.AclDigest) != string(want[:]) {
@@ -130,7 +131,7 @@ func (s *indexScope) withoutACL(acl string) (names []string) {
 func (r *DMIndexReconciler) renewAuth(ctx context.Context, s *indexScope, hash string) error {
 	for i := range s.compute {
 		p := s.compute[i].pod
-		if going(p) || p.Annotations[dmv1.AnnotationAuth] == hash {
+		if podstate.Going(p) || p.Annotations[dmv1.AnnotationAuth] == hash {
 			continue
 		}
 		if err := r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationAuth: hash}); client.IgnoreNotFound(err) != nil {

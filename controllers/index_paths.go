@@ -6,6 +6,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
@@ -59,8 +60,8 @@ func (s *computePoolScope) problems() map[int]string {
 	found := map[int]string{}
 	for _, p := range s.pods {
 		for i := range s.index.Status.ComputeServers {
-			if c := &s.index.Status.ComputeServers[i]; c.Pod == p.Name && c.Problem != "" && !going(p) {
-				found[podID(p)] = c.Problem
+			if c := &s.index.Status.ComputeServers[i]; c.Pod == p.Name && c.Problem != "" && !podstate.Going(p) {
+				found[podstate.ID(p)] = c.Problem
 			}
 		}
 	}

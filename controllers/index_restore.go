@@ -20,6 +20,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 )
 
 // chooseBackup writes down from which backup an index is loaded, before it is made. If the backup
@@ -181,7 +182,7 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 		var endpoints []string
 		for i := range s.compute {
 			c := &s.compute[i]
-			if is, _ := ready(c.pod); is && !going(c.pod) && !leaving(c.pod) && len(endpoints) < 8 {
+			if is, _ := podstate.Ready(c.pod); is && !podstate.Going(c.pod) && !podstate.Leaving(c.pod) && len(endpoints) < 8 {
 				endpoints = append(endpoints, build.RPC(c.pod.Name, c.pool, s.index.Namespace))
 			}
 		}
@@ -242,7 +243,7 @@ func (r *DMIndexReconciler) openLoaded(ctx context.Context, s *indexScope, recor
 	if err != nil {
 		return err
 	}
-	if i := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return !ended(&p) }); i >= 0 {
+	if i := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return !podstate.Ended(&p) }); i >= 0 {
 		p := &pods.Items[i]
 		return wait(fmt.Sprintf("it is loaded; pod %s of its Job has not ended yet: if its node %s is off for good, delete that", p.Name, p.Spec.NodeName))
 	}

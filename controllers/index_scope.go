@@ -13,6 +13,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -73,7 +74,7 @@ type memoryPoolOfIndex struct {
 
 // gatherServers looks which pods of the pool answer for its volumes.
 func (m *memoryPoolOfIndex) gatherServers(ctx context.Context, from client.Reader) (err error) {
-	pods, err := listPods(ctx, from, m.pool, dmv1.ComponentMemory)
+	pods, err := podstate.List(ctx, from, m.pool, dmv1.ComponentMemory)
 	if err != nil {
 		return err
 	}
@@ -98,8 +99,8 @@ func (m *memoryPoolOfIndex) gatherServers(ctx context.Context, from client.Reade
 // of an index. A volume of which another pod has a copy is not lost with the pod that answers.
 func (m *memoryPoolOfIndex) observe(ordinal int) (observed []memoryObserved) {
 	for _, pod := range m.pods {
-		volume := volumeOf(pod)
-		o := memoryObserved{id: build.MemoryServerID(ordinal, volume), pod: pod.Name, gone: (going(pod) || ended(pod)) && !m.elsewhere[volume]}
+		volume := podstate.VolumeOf(pod)
+		o := memoryObserved{id: build.MemoryServerID(ordinal, volume), pod: pod.Name, gone: (podstate.Going(pod) || podstate.Ended(pod)) && !m.elsewhere[volume]}
 		if d := m.described[volume]; d != nil {
 			o.answered, o.incarnation = true, d.Incarnation
 		}
@@ -114,7 +115,7 @@ func (m *memoryPoolOfIndex) observe(ordinal int) (observed []memoryObserved) {
 // missing are the volumes that no pod answers for at present, although one has a copy.
 func (m *memoryPoolOfIndex) missing() (volumes []int) {
 	for volume := range m.elsewhere {
-		if !slices.ContainsFunc(m.pods, func(p *corev1.Pod) bool { return volumeOf(p) == volume }) {
+		if !slices.ContainsFunc(m.pods, func(p *corev1.Pod) bool { return podstate.VolumeOf(p) == volume }) {
 			volumes = append(volumes, volume)
 		}
 	}
@@ -131,7 +132,7 @@ type computeServer struct {
 	problem   string                      // it cannot start on its node
 }
 
-func (c *computeServer) id() uint32 { return build.ComputeServerID(c.ordinal, podID(c.pod)) }
+func (c *computeServer) id() uint32 { return build.ComputeServerID(c.ordinal, podstate.ID(c.pod)) }
 
 // keyType is the index's type of keys as partition maps have it.
 func keyType(index *dmv1.DMIndex) partition.KeyType { return partition.KeyType(index.Spec.Key.Type) }

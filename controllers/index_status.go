@@ -15,6 +15,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -160,12 +161,12 @@ func placement(use *rpcv1.IndexUse) dmv1.LockPlacement {
 
 func (s *indexScope) computeState(c *computeServer, before []dmv1.IndexComputeServer) dmv1.IndexComputeServer {
 	server := dmv1.IndexComputeServer{ID: int64(c.id()), Pod: c.pod.Name, State: dmv1.ServerStarting, Paths: c.paths(before), Problem: report.Cut(s.keys().text(c.problem), 1024)}
-	is, _ := ready(c.pod)
+	is, _ := podstate.Ready(c.pod)
 	if d := c.described; d != nil && (d.Index != decision.Identity(s.index) || d.DataLost != "") {
 		is = false // its kubelet has not heard yet that it serves nothing
 	}
 	switch {
-	case going(c.pod), ended(c.pod), leaving(c.pod):
+	case podstate.Going(c.pod), podstate.Ended(c.pod), podstate.Leaving(c.pod):
 		server.State = dmv1.ServerLeaving
 	case is:
 		server.State = dmv1.ServerReady

@@ -23,6 +23,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
 
@@ -90,7 +91,7 @@ func (m *memoryPoolOfIndex) speaksTLS() error {
 			"set fabricTLS: false, or use a pool with transport TCP", m.pool.Name), 0)
 	}
 	for _, p := range m.pods {
-		d := m.described[volumeOf(p)]
+		d := m.described[podstate.VolumeOf(p)]
 		if d != nil && !slices.ContainsFunc(d.Transports, func(t *rpcv1.Transport) bool { return t.Tls }) {
 			return outcome.WaitFor(dmv1.ReasonTransportMismatch, fmt.Sprintf("the index has security.fabricTLS, and memory pod %s runs version %s, which has no TLS on its fabric: "+
 				"set image of memory pool %s to a newer one, or fabricTLS: false", p.Name, d.Version, m.pool.Name), outcome.RequeueSoon*5)
@@ -213,7 +214,7 @@ func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) er
 	// Data that was lost while the index was loaded is in the backup: nobody need decide.
 	if created && s.index.Spec.Recovery.OnDataLoss != dmv1.OnDataLossRecreate && (!decision.Loading(s.index) || s.index.Spec.Paused) {
 		for _, c := range s.compute {
-			if leaving(c.pod) && !going(c.pod) { // there is nothing to hand over
+			if podstate.Leaving(c.pod) && !podstate.Going(c.pod) { // there is nothing to hand over
 				if err := deletePod(ctx, &r.base, c.pod, "it leaves, and data was lost: there is nothing to hand over"); err != nil {
 					return err
 				}
@@ -316,7 +317,7 @@ func (s *indexScope) notToldUsed() (names []string) {
 		}
 		for _, m := range s.verdict.servers {
 			of, volume := build.MemoryServerVolume(m.id)
-			i := slices.IndexFunc(p.pods, func(p *corev1.Pod) bool { return volumeOf(p) == volume })
+			i := slices.IndexFunc(p.pods, func(p *corev1.Pod) bool { return podstate.VolumeOf(p) == volume })
 			if of == ordinal && (i < 0 || p.pods[i].Annotations[dmv1.AnnotationUsed] == "") {
 				names = append(names, m.pod)
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -40,10 +41,10 @@ func describeMemory(ctx context.Context, b *base, pods []*corev1.Pod, a *pki.Aut
 	byID, problems := map[int]*rpcv1.DescribeMemoryReply{}, map[int]string{}
 	for i, reply := range replies {
 		if reply != nil {
-			byID[volumeOf(pods[i])] = reply
+			byID[podstate.VolumeOf(pods[i])] = reply
 		}
 		if unfit := (*servers.Unfit)(nil); errors.As(errs[i], &unfit) {
-			problems[volumeOf(pods[i])] = unfit.Why
+			problems[podstate.VolumeOf(pods[i])] = unfit.Why
 		}
 	}
 	return byID, problems

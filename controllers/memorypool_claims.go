@@ -18,6 +18,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 )
 
 // The volumes of a pool with persistence are on disks. Each copy of one has one pod at a time, and
@@ -66,7 +67,7 @@ func listClaims(ctx context.Context, from client.Reader, pool *dmv1.DMMemoryPool
 	claims := disks{}
 	for i := range list.Items {
 		c := &list.Items[i]
-		if id := numberIn(c.Name); metav1.IsControlledBy(c, pool) && id >= 0 && c.Name == build.PodName(pool.Name, id) {
+		if id := podstate.NumberIn(c.Name); metav1.IsControlledBy(c, pool) && id >= 0 && c.Name == build.PodName(pool.Name, id) {
 			claims[id] = c
 		}
 	}
@@ -84,7 +85,7 @@ func claimThere(ctx context.Context, from client.Reader, pool *dmv1.DMMemoryPool
 
 // listLive lists pods and claims of the pool at the API server.
 func (s *memoryPoolScope) listLive(ctx context.Context, from client.Reader) (err error) {
-	if s.pods, err = listPods(ctx, from, s.pool, dmv1.ComponentMemory); err == nil {
+	if s.pods, err = podstate.List(ctx, from, s.pool, dmv1.ComponentMemory); err == nil {
 		s.claims, err = listClaims(ctx, from, s.pool)
 	}
 	return err
@@ -106,7 +107,7 @@ func (s *memoryPoolScope) findClaims(ctx context.Context, from client.Reader) er
 			case client.IgnoreNotFound(err) != nil:
 				return fmt.Errorf("look for claim %s, which a view names: %w", named.Pod, err)
 			case err == nil && string(c.UID) == named.UID:
-				s.claims[numberIn(c.Name)] = c
+				s.claims[podstate.NumberIn(c.Name)] = c
 			}
 		}
 	}
@@ -115,7 +116,7 @@ func (s *memoryPoolScope) findClaims(ctx context.Context, from client.Reader) er
 
 // claimless reports whether a pod can never start, since its claim is gone. One that runs has it.
 func (s *memoryPoolScope) claimless(p *corev1.Pod) bool {
-	return isPersistent(s.pool) && s.claims[podID(p)] == nil && p.Spec.NodeName == ""
+	return isPersistent(s.pool) && s.claims[podstate.ID(p)] == nil && p.Spec.NodeName == ""
 }
 
 // claimIDs are the numbers that a pool with persistence may give to pods: those of claims without a
@@ -130,7 +131,7 @@ func (s *memoryPoolScope) claimIDs(ids numbers) numbers {
 		if _, recorded := s.record.Views[id]; recorded {
 			continue
 		}
-		if c.DeletionTimestamp.IsZero() && !slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool { return podID(p) == id }) {
+		if c.DeletionTimestamp.IsZero() && !slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool { return podstate.ID(p) == id }) {
 			waiting = append(waiting, id)
 		}
 	}
@@ -246,7 +247,7 @@ func (s *memoryPoolScope) claimProblem() string {
 
 // claimOf is the name of the claim of the volume that a pod has; empty if there is none.
 func (s *memoryPoolScope) claimOf(p *corev1.Pod) string {
-	if c := s.claims[podID(p)]; c != nil {
+	if c := s.claims[podstate.ID(p)]; c != nil {
 		return c.Name
 	}
 	return ""

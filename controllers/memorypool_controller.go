@@ -22,6 +22,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
@@ -29,7 +30,13 @@ import (
 const annotationRestarted = "dmindex.io/restarted"
 
 // DMMemoryPoolReconciler reconciles DMMemoryPool.
-type DMMemoryPoolReconciler struct{ base }
+type DMMemoryPoolReconciler struct {
+	base
+	remembered   *poolsRemembered
+	watch        *volumeWatch
+	nodes        *nodes
+	volumeEvents *volumeEvents // for the metrics
+}
 
 // memoryPoolScope is what was gathered about one memory pool.
 type memoryPoolScope struct {
@@ -144,7 +151,7 @@ func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) (
 
 // gatherUse looks at the pool's pods, and at who has memory there.
 func (r *DMMemoryPoolReconciler) gatherUse(ctx context.Context, s *memoryPoolScope) (err error) {
-	if s.pods, err = listPods(ctx, r, s.pool, dmv1.ComponentMemory); err != nil {
+	if s.pods, err = podstate.List(ctx, r, s.pool, dmv1.ComponentMemory); err != nil {
 		return err
 	}
 	if s.claims, err = listClaims(ctx, r, s.pool); err != nil {
@@ -158,7 +165,7 @@ func (r *DMMemoryPoolReconciler) gatherUse(ctx context.Context, s *memoryPoolSco
 	}
 	s.patchErr = patchPod(&r.base, s.pool, &build.MemoryPod(s.pool, 0, s.image).Spec, &s.pool.Spec.Pod)
 	s.answering, s.elsewhere = s.record.answering(s.pods, s.claims)
-	if s.probes, err = listPods(ctx, r, s.pool, dmv1.ComponentProbe); err != nil {
+	if s.probes, err = podstate.List(ctx, r, s.pool, dmv1.ComponentProbe); err != nil {
 		return err
 	}
 	indexes := &dmv1.DMIndexList{}
@@ -218,7 +225,7 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 	}
 	problems.Add(renewTLS(ctx, &r.base, s.pods, tls))
 	problems.Add(r.keepPoolAuthority(ctx, s))
-	if s.size, err = pausedSize(ctx, &r.base, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Servers), max(len(s.pool.Status.Servers), staying(s.answering))); err == nil {
+	if s.size, err = pausedSize(ctx, &r.base, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Servers), max(len(s.pool.Status.Servers), podstate.Staying(s.answering))); err == nil {
 		err = r.act(ctx, s, tls)
 	}
 	problems.Add(err)
@@ -315,7 +322,7 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 	problems.Add(r.keepDisks(ctx, s))
 	problems.Add(r.replace(ctx, s, actions, tls))
 	for _, p := range s.pods {
-		if podID(p) == actions.restart {
+		if podstate.ID(p) == actions.restart {
 			problems.Add(r.restart(ctx, s, p, actions.restartWhy))
 		}
 	}
@@ -326,17 +333,17 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 // replace deletes the pods of servers that ended, and makes new ones.
 func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope, actions memoryPoolActions, tls string) error {
 	for _, p := range s.answering {
-		if !slices.Contains(actions.remove, podID(p)) {
+		if !slices.Contains(actions.remove, podstate.ID(p)) {
 			continue
 		}
-		if !refusedByKubelet(p) && !isPersistent(s.pool) {
+		if !podstate.RefusedByKubelet(p) && !isPersistent(s.pool) {
 			r.events.Eventf(s.pool, p, corev1.EventTypeWarning, "MemoryServerEnded", "Replace", "pod %s ended (%s); it is replaced by a new one; its content is lost", p.Name, p.Status.Reason)
 		}
-		if err := deletePod(ctx, &r.base, p, uselessBecause(p)); err != nil {
+		if err := deletePod(ctx, &r.base, p, podstate.UselessBecause(p)); err != nil {
 			return err
 		}
 	}
-	if wait := refusal(s.pods, actions.next, r.now()); wait != nil {
+	if wait := podstate.Refusal(s.pods, actions.next, r.now()); wait != nil {
 		return wait
 	}
 	ids, err := memoryIDs(s.pool, s.pods, s.record, s.recorded)
@@ -369,19 +376,19 @@ func (s *memoryPoolScope) view(now time.Time) memoryPoolView {
 	}
 	// So is one on disks that has a view. Its pods come back with the volume (returnPods).
 	for volume := range s.volumesOnDisks() {
-		answers := slices.ContainsFunc(s.answering, func(p *corev1.Pod) bool { return volumeOf(p) == volume })
+		answers := slices.ContainsFunc(s.answering, func(p *corev1.Pod) bool { return podstate.VolumeOf(p) == volume })
 		if _, recorded := s.record.Views[volume]; recorded && !answers && !s.elsewhere[volume] {
 			v.pods = append(v.pods, memoryPodView{id: -1 - volume, image: s.image})
 		}
 	}
 	for _, p := range s.answering {
-		if s.elsewhere[volumeOf(p)] {
+		if s.elsewhere[podstate.VolumeOf(p)] {
 			continue
 		}
-		is, since := ready(p)
+		is, since := podstate.Ready(p)
 		restarted, _ := time.Parse(time.RFC3339, p.Annotations[annotationRestarted])
-		v.pods = append(v.pods, memoryPodView{id: podID(p), going: going(p), ended: ended(p) || s.claimless(p), ready: is, readySince: kube.Stamp(p, "", since, now),
-			image: s.imageInPlace(p), node: p.Spec.NodeName, restarted: kube.Stamp(p, kube.Owner, restarted, now), attempt: attempt(p), stuck: stuck(p), idle: idle(p, now), unfit: s.problems[volumeOf(p)] != ""})
+		v.pods = append(v.pods, memoryPodView{id: podstate.ID(p), going: podstate.Going(p), ended: podstate.Ended(p) || s.claimless(p), ready: is, readySince: kube.Stamp(p, "", since, now),
+			image: s.imageInPlace(p), node: p.Spec.NodeName, restarted: kube.Stamp(p, kube.Owner, restarted, now), attempt: podstate.AttemptOf(p), stuck: podstate.Stuck(p), idle: podstate.Idle(p, now), unfit: s.problems[podstate.VolumeOf(p)] != ""})
 	}
 	for _, p := range s.probes {
 		v.probes = append(v.probes, imageProbe(p))

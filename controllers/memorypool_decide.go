@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 )
 
 // memoryPoolView is what is decided upon about the pods of a memory pool.
@@ -21,7 +23,7 @@ type memoryPodView struct {
 	id         int
 	going      bool // is being deleted
 	ended      bool // will never run again
-	attempt    podAttempt
+	attempt    podstate.Attempt
 	unfit      bool // its server cannot start on its node, or with its image
 	stuck      bool // its container does not run, and will not with its image
 	idle       bool // its container has run for long, and serves nothing
@@ -64,7 +66,7 @@ const returnAfter = 10 * time.Second
 func (a *memoryPoolActions) comeBack(v memoryPoolView) {
 	a.create, a.createWhy, a.remove = max(0, v.servers-len(v.pods)), fmt.Sprintf("the pool has %d of %d pods", len(v.pods), v.servers), nil
 	for _, p := range v.pods {
-		switch at := p.attempt.created.Add(returnAfter); {
+		switch at := p.attempt.Created.Add(returnAfter); {
 		case !p.ended || p.going:
 		case v.now.Before(at):
 			a.next = at
@@ -78,10 +80,10 @@ func (a *memoryPoolActions) comeBack(v memoryPoolView) {
 func decideServers(v memoryPoolView) memoryPoolActions {
 	a := memoryPoolActions{restart: -1}
 	there, quiet, outdated := 0, true, -1
-	var attempts []podAttempt
+	var attempts []podstate.Attempt
 	for _, p := range v.pods {
 		attempts = append(attempts, p.attempt)
-		if p.ended && !p.going && !p.attempt.refused {
+		if p.ended && !p.going && !p.attempt.Refused {
 			a.remove = append(a.remove, p.id)
 		}
 		if p.ended || p.going {
@@ -91,7 +93,7 @@ func decideServers(v memoryPoolView) memoryPoolActions {
 		if p.image != v.image && outdated < 0 {
 			outdated = p.id
 		}
-		back := p.restarted.IsZero() || p.readySince.After(p.restarted) || v.now.Sub(p.restarted) > restartLimit
+		back := p.restarted.IsZero() || p.readySince.After(p.restarted) || v.now.Sub(p.restarted) > podstate.RestartLimit
 		if !p.ready || !back {
 			quiet = false
 		}
@@ -100,7 +102,7 @@ func decideServers(v memoryPoolView) memoryPoolActions {
 	if v.returns {
 		a.comeBack(v)
 	} else {
-		a.create, a.remove, a.next = replaceRefused(attempts, a.create, a.remove, v.now)
+		a.create, a.remove, a.next = podstate.ReplaceRefused(attempts, a.create, a.remove, v.now)
 	}
 	if v.paused {
 		return a

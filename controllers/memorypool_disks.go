@@ -15,6 +15,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/volumes"
@@ -103,7 +104,7 @@ func (s *memoryPoolScope) lossAccepted(id int) string {
 // opened reports whether the server of a claim answers, and has opened its disk or does not need
 // it.
 func (s *memoryPoolScope) opened(id int) bool {
-	if s.described[id] != nil && slices.ContainsFunc(s.answering, func(p *corev1.Pod) bool { return podID(p) == id }) {
+	if s.described[id] != nil && slices.ContainsFunc(s.answering, func(p *corev1.Pod) bool { return podstate.ID(p) == id }) {
 		return true
 	}
 	r, answered := s.reportOf(id)
@@ -134,7 +135,7 @@ func (s *memoryPoolScope) needsDisk(p *corev1.Pod) bool {
 	for _, v := range s.volumes {
 		r := v.reports[v.view.Primary.UID]
 		serves := r.Role == volumes.Primary && r.View.Number == v.view.Number
-		if e := v.view.Earlier; serves && e != nil && e.UID == name && v.number == volumeOf(p) && name != v.view.Primary.UID {
+		if e := v.view.Earlier; serves && e != nil && e.UID == name && v.number == podstate.VolumeOf(p) && name != v.view.Primary.UID {
 			return false
 		}
 	}
@@ -143,10 +144,10 @@ func (s *memoryPoolScope) needsDisk(p *corev1.Pod) bool {
 
 // tellDisk tells a new pod about its disk.
 func (s *memoryPoolScope) tellDisk(p *corev1.Pod) {
-	if isPersistent(s.pool) && s.recorded[volumeOf(p)] && s.needsDisk(p) {
+	if isPersistent(s.pool) && s.recorded[podstate.VolumeOf(p)] && s.needsDisk(p) {
 		p.Annotations[dmv1.AnnotationUsed] = "true"
 	}
-	if s.acceptsLoss(podID(p)) {
+	if s.acceptsLoss(podstate.ID(p)) {
 		p.Annotations[dmv1.AnnotationAcceptLoss] = "true"
 	}
 }
@@ -159,8 +160,8 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 	}
 	var problems outcome.List
 	for _, p := range s.pods {
-		_, recorded := s.record.Views[volumeOf(p)]
-		if s.claims[podID(p)] == nil && (recorded || podID(p) > build.MaxVolume) && !going(p) && (ended(p) || p.Spec.NodeName == "") {
+		_, recorded := s.record.Views[podstate.VolumeOf(p)]
+		if s.claims[podstate.ID(p)] == nil && (recorded || podstate.ID(p) > build.MaxVolume) && !podstate.Going(p) && (podstate.Ended(p) || p.Spec.NodeName == "") {
 			// No volume with a view needs it, unless the cache does not have the claim yet.
 			there, err := claimThere(ctx, r.Live, s.pool, volumeProc{Pod: p.Name})
 			if err == nil && !there {
@@ -168,20 +169,20 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 			}
 			problems.Add(err)
 		}
-		if going(p) || ended(p) {
+		if podstate.Going(p) || podstate.Ended(p) {
 			continue
 		}
-		if needed := s.needsDisk(p); needed && s.recorded[volumeOf(p)] {
+		if needed := s.needsDisk(p); needed && s.recorded[podstate.VolumeOf(p)] {
 			problems.Add(client.IgnoreNotFound(tellUsed(ctx, &r.base, p)))
 		} else if !needed && recorded {
 			problems.Add(client.IgnoreNotFound(r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationUsed: ""})))
 		}
-		told, accepts := p.Annotations[dmv1.AnnotationAcceptLoss] != "", s.acceptsLoss(podID(p))
+		told, accepts := p.Annotations[dmv1.AnnotationAcceptLoss] != "", s.acceptsLoss(podstate.ID(p))
 		switch {
 		case told && !accepts:
 			err := r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationAcceptLoss: ""})
 			problems.Add(client.IgnoreNotFound(err))
-		case accepts && !told && (stuck(p) && !s.opened(podID(p)) || s.shut(podID(p))):
+		case accepts && !told && (podstate.Stuck(p) && !s.opened(podstate.ID(p)) || s.shut(podstate.ID(p))):
 			problems.Add(deletePod(ctx, &r.base, p, "annotation "+dmv1.AnnotationAcceptLoss+" of the pool names it: it comes back, and opens its disk"))
 		}
 	}
@@ -195,7 +196,9 @@ func tellUsed(ctx context.Context, b *base, p *corev1.Pod) error {
 
 // tellLoss tells of a server that opened its disk, if it was told to.
 func (r *DMMemoryPoolReconciler) tellLoss(ctx context.Context, s *memoryPoolScope, id int) {
-	i := slices.IndexFunc(s.pods, func(p *corev1.Pod) bool { return podID(p) == id && p.Annotations[dmv1.AnnotationAcceptLoss] != "" })
+	i := slices.IndexFunc(s.pods, func(p *corev1.Pod) bool {
+		return podstate.ID(p) == id && p.Annotations[dmv1.AnnotationAcceptLoss] != ""
+	})
 	if i < 0 || !s.lossNamed(id) {
 		return
 	}
@@ -207,7 +210,7 @@ func (r *DMMemoryPoolReconciler) tellLoss(ctx context.Context, s *memoryPoolScop
 
 // mayLack reports whether the server of a pod does not open its disk for what that may lack.
 func mayLack(p *corev1.Pod) bool {
-	c := containerStatus(p)
+	c := podstate.ContainerStatus(p)
 	if c == nil || c.State.Running != nil {
 		return false
 	}
@@ -225,8 +228,8 @@ func (s *memoryPoolScope) lossProblem() string {
 	var names, spent []string
 	for _, p := range s.pods {
 		switch {
-		case going(p) || ended(p) || !mayLack(p) && !s.shut(podID(p)):
-		case s.lossNamed(podID(p)) && !s.acceptsLoss(podID(p)):
+		case podstate.Going(p) || podstate.Ended(p) || !mayLack(p) && !s.shut(podstate.ID(p)):
+		case s.lossNamed(podstate.ID(p)) && !s.acceptsLoss(podstate.ID(p)):
 			spent = append(spent, p.Name)
 		default:
 			names = append(names, p.Name)
@@ -246,7 +249,7 @@ func (s *memoryPoolScope) lossProblem() string {
 // unknownLosses are names of AnnotationAcceptLoss that no pod with a disk can have.
 func (s *memoryPoolScope) unknownLosses() (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(podNamesIn(s.pool.Annotations[dmv1.AnnotationAcceptLoss]))) {
-		if !isPersistent(s.pool) || s.claims[numberIn(name)] == nil || s.claims[numberIn(name)].Name != name {
+		if !isPersistent(s.pool) || s.claims[podstate.NumberIn(name)] == nil || s.claims[podstate.NumberIn(name)].Name != name {
 			names = append(names, name)
 		}
 	}

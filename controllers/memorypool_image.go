@@ -17,6 +17,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 )
 
 // A memory server has the only copy of its data, and its image is changed in place: from then on
@@ -76,8 +77,8 @@ func (a *memoryPoolActions) prove(v memoryPoolView) {
 
 // imageProbe is a probe pod as it is decided upon.
 func imageProbe(p *corev1.Pod) imageProbeView {
-	v := imageProbeView{id: podID(p), image: asked(p), node: p.Spec.NodeName, going: going(p), failed: ended(p), made: p.CreationTimestamp.Time}
-	if s := containerStatus(p); s != nil && s.State.Terminated != nil {
+	v := imageProbeView{id: podstate.ID(p), image: podstate.Asked(p), node: p.Spec.NodeName, going: podstate.Going(p), failed: podstate.Ended(p), made: p.CreationTimestamp.Time}
+	if s := podstate.ContainerStatus(p); s != nil && s.State.Terminated != nil {
 		v.proven = s.State.Terminated.ExitCode == 0
 		v.failed = !v.proven
 	}
@@ -92,7 +93,7 @@ func (r *DMMemoryPoolReconciler) keepProbes(ctx context.Context, s *memoryPoolSc
 		}
 	}
 	for _, p := range s.pods {
-		if podID(p) != a.probe {
+		if podstate.ID(p) != a.probe {
 			continue
 		}
 		probe := build.ImageProbe(s.pool, p, a.probe, s.image)
@@ -118,15 +119,15 @@ func (r *DMMemoryPoolReconciler) keepProbes(ctx context.Context, s *memoryPoolSc
 func (r *DMMemoryPoolReconciler) restart(ctx context.Context, s *memoryPoolScope, p *corev1.Pod, reason string) error {
 	proven := s.image
 	for _, probe := range s.probes {
-		if podID(probe) == podID(p) {
-			proven = container(probe).Image
+		if podstate.ID(probe) == podstate.ID(p) {
+			proven = podstate.Container(probe).Image
 		}
 	}
 	image, err := r.imageToWrite(ctx, p, s.image, proven)
 	if err != nil {
 		return err
 	}
-	changed := withImage(&r.base, p, image, s.image, proven != container(p).Image)
+	changed := withImage(&r.base, p, image, s.image, proven != podstate.Container(p).Image)
 	r.events.Eventf(s.pool, p, corev1.EventTypeNormal, "MemoryServerRestarting", "ChangeImage", "pod %s restarts in place with image %s", p.Name, s.image)
 	if err := r.Patch(ctx, changed, client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{}), kube.Owner); err != nil {
 		return err
@@ -138,7 +139,7 @@ func (r *DMMemoryPoolReconciler) restart(ctx context.Context, s *memoryPoolScope
 // withImage is a pod with an image, which was asked for, perhaps by another name.
 func withImage(b *base, p *corev1.Pod, image, asked string, restarts bool) *corev1.Pod {
 	changed := p.DeepCopy()
-	container(changed).Image = image
+	podstate.Container(changed).Image = image
 	if changed.Annotations == nil {
 		changed.Annotations = map[string]string{}
 	}
@@ -162,7 +163,7 @@ func (r *DMMemoryPoolReconciler) imageToWrite(ctx context.Context, p *corev1.Pod
 		if err := r.Patch(ctx, dry, client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{}), kube.Owner, client.DryRunAll); err != nil {
 			return "", fmt.Errorf("see what the API server makes of image %s in pod %s: %w", image, p.Name, err)
 		}
-		if container(dry).Image == proven {
+		if podstate.Container(dry).Image == proven {
 			return image, nil
 		}
 	}
@@ -173,10 +174,10 @@ func (r *DMMemoryPoolReconciler) imageToWrite(ctx context.Context, p *corev1.Pod
 // imageProblem says why the image that is wanted is not proven; empty if nothing is in its way.
 func (s *memoryPoolScope) imageProblem() string {
 	for _, p := range s.probes {
-		if asked(p) != s.image || going(p) {
+		if podstate.Asked(p) != s.image || podstate.Going(p) {
 			continue
 		}
-		if text := imageProblem(p); text != "" {
+		if text := podstate.ImageProblem(p); text != "" {
 			for _, of := range s.pool.Spec.Pod.ImagePullSecrets {
 				if !slices.Contains(p.Spec.ImagePullSecrets, of) {
 					text += fmt.Sprintf(" (running servers keep the pull secrets that they were made with, without %s: add its credentials to those)", of.Name)
@@ -185,7 +186,7 @@ func (s *memoryPoolScope) imageProblem() string {
 			return text + "; the servers go on with the image that they have"
 		}
 		v := imageProbe(p)
-		if c := containerStatus(p); c != nil && c.State.Running != nil && s.looked.Sub(c.State.Running.StartedAt.Time) > probeRuns {
+		if c := podstate.ContainerStatus(p); c != nil && c.State.Running != nil && s.looked.Sub(c.State.Running.StartedAt.Time) > probeRuns {
 			return fmt.Sprintf("pod %s on node %s does not end: is %s an image of dmindex? The servers go on with the image that they have", p.Name, v.node, s.image)
 		} else if v.failed && c != nil && c.State.Terminated != nil {
 			return fmt.Sprintf("pod %s on node %s ended with code %d (%s): is %s an image of dmindex?", p.Name, v.node, c.State.Terminated.ExitCode, c.State.Terminated.Reason, s.image)
@@ -193,7 +194,7 @@ func (s *memoryPoolScope) imageProblem() string {
 			return fmt.Sprintf("pod %s, which looks whether node %s has image %s, failed: %s %s; another one follows", p.Name, v.node, s.image, p.Status.Reason, p.Status.Message)
 		}
 	}
-	return imageProblem(s.pods...)
+	return podstate.ImageProblem(s.pods...)
 }
 
 // imageOfNew is the image that a new server gets: the wanted one, unless servers are ready and none
@@ -201,8 +202,8 @@ func (s *memoryPoolScope) imageProblem() string {
 func (s *memoryPoolScope) imageOfNew() string {
 	runs := ""
 	for _, p := range s.pods {
-		if is, _ := ready(p); is && !going(p) && runs != s.image {
-			runs = asked(p)
+		if is, _ := podstate.Ready(p); is && !podstate.Going(p) && runs != s.image {
+			runs = podstate.Asked(p)
 		}
 	}
 	if s.pool.Spec.Paused {
@@ -214,7 +215,7 @@ func (s *memoryPoolScope) imageOfNew() string {
 // outdated is how many servers that are to go on have another image than the wanted one.
 func (s *memoryPoolScope) outdated() (n int) {
 	for _, p := range s.pods {
-		if !going(p) && !ended(p) && s.image != "" && asked(p) != s.image {
+		if !podstate.Going(p) && !podstate.Ended(p) && s.image != "" && podstate.Asked(p) != s.image {
 			n++
 		}
 	}

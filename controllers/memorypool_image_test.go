@@ -23,6 +23,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 )
 
 // TestImageIsProven: a server's image is changed only after a probe of the wanted image has ended
@@ -72,7 +73,7 @@ func poolOf(t *testing.T, hooks interceptor.Funcs, now *time.Time) (*DMMemoryPoo
 		}
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).WithStatusSubresource(&corev1.Pod{}).WithInterceptorFuncs(hooks).Build()
-	return &DMMemoryPoolReconciler{base{Keeper: decision.Keeper{Writer: kube.Writer{Client: c, Live: c}}, events: &operatortest.LastNote{}, spare: newSpareIDs(), now: func() time.Time { return *now }}}, pool
+	return &DMMemoryPoolReconciler{base: base{Keeper: decision.Keeper{Writer: kube.Writer{Client: c, Live: c}}, events: &operatortest.LastNote{}, spare: newSpareIDs(), now: func() time.Time { return *now }}}, pool
 }
 
 // TestProbeThatCannotBeMade: where no probe can be made, lost servers are replaced all the same. A
@@ -139,12 +140,12 @@ func TestIdleServers(t *testing.T) {
 			{Type: corev1.ContainersReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(operatortest.Noon.Add(-time.Hour))},
 		}
 		change(p)
-		return idle(p, operatortest.Noon)
+		return podstate.Idle(p, operatortest.Noon)
 	}
 	if !is(func(*corev1.Pod) {}) ||
 		is(func(p *corev1.Pod) { p.Status.Conditions[1].Status = corev1.ConditionTrue }) ||
 		is(func(p *corev1.Pod) {
-			p.Status.Conditions[1].LastTransitionTime = metav1.NewTime(operatortest.Noon.Add(-restartLimit))
+			p.Status.Conditions[1].LastTransitionTime = metav1.NewTime(operatortest.Noon.Add(-podstate.RestartLimit))
 		}) ||
 		is(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }) {
 		t.Error("who is idle")
@@ -223,7 +224,7 @@ func TestImageThatIsRewritten(t *testing.T) {
 		hooks := interceptor.Funcs{
 			Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 				if p, is := o.(*corev1.Pod); is {
-					container(p).Image = mirror(container(p).Image)
+					podstate.Container(p).Image = mirror(podstate.Container(p).Image)
 				}
 				return c.Create(ctx, o, options...)
 			},
@@ -234,8 +235,8 @@ func TestImageThatIsRewritten(t *testing.T) {
 					if err := c.Get(ctx, client.ObjectKeyFromObject(o), was); err != nil {
 						return err
 					}
-					if container(p).Image != container(was).Image || name == "all writes" {
-						container(p).Image = change(container(p).Image)
+					if podstate.Container(p).Image != podstate.Container(was).Image || name == "all writes" {
+						podstate.Container(p).Image = change(podstate.Container(p).Image)
 					}
 				}
 				return c.Patch(ctx, o, patch, options...)
@@ -251,7 +252,7 @@ func TestImageThatIsRewritten(t *testing.T) {
 			}
 			for _, p := range slices.Concat(s.pods, s.probes) { // as kubelets do
 				p.Spec.NodeName = cmp.Or(p.Spec.NodeName, "node-"+p.Name)
-				status := corev1.ContainerStatus{Name: container(p).Name}
+				status := corev1.ContainerStatus{Name: podstate.Container(p).Name}
 				if p.Labels[dmv1.LabelComponent] == dmv1.ComponentProbe {
 					status.State.Terminated = &corev1.ContainerStateTerminated{}
 				}
@@ -274,7 +275,7 @@ func TestImageThatIsRewritten(t *testing.T) {
 			}
 			s := look(image)
 			for _, p := range s.pods {
-				if got := container(p).Image; got != "mirror/"+image {
+				if got := podstate.Container(p).Image; got != "mirror/"+image {
 					t.Errorf("%s: server %s has image %s, want that of %s", name, p.Name, got, image)
 				}
 			}
@@ -294,7 +295,7 @@ func TestImageProblem(t *testing.T) {
 		status := corev1.ContainerStatus{Name: container, Image: "as it is"}
 		status.State.Waiting = &corev1.ContainerStateWaiting{Reason: reason, Message: "told"}
 		p.Status.InitContainerStatuses = []corev1.ContainerStatus{status}
-		if got := imageProblem(p); got != want {
+		if got := podstate.ImageProblem(p); got != want {
 			t.Errorf("%s: %q, want %q", reason, got, want)
 		}
 	}

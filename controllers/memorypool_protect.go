@@ -20,6 +20,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
@@ -113,7 +114,7 @@ func (u *memoryPoolUse) keeps(p *corev1.Pod) []string {
 	if u.released[p.Name] {
 		return nil
 	}
-	return u.keptFor[volumeOf(p)]
+	return u.keptFor[podstate.VolumeOf(p)]
 }
 
 // protect sees to it that nothing ends the pool, or a pod with data, that nobody asked for. It
@@ -139,12 +140,12 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 	// needed for the number could be evicted.
 	budget(max(needed, counted))
 	for _, p := range s.pods {
-		if going(p) || ended(p) {
+		if podstate.Going(p) || podstate.Ended(p) {
 			continue
 		}
 		kept := p.DeepCopy()
 		// A pod without data does not keep its node from being drained.
-		empty := keeps && (len(s.use.keptFor[volumeOf(p)]) == 0 || !s.needs(p))
+		empty := keeps && (len(s.use.keptFor[podstate.VolumeOf(p)]) == 0 || !s.needs(p))
 		build.KeepMemoryPod(kept, s.pool, strings.Join(s.keeps(p), ", "), empty || s.use.released[p.Name])
 		kept.Annotations[dmv1.AnnotationTemplate] = cmp.Or(p.Annotations[dmv1.AnnotationTemplate], s.template)
 		if equality.Semantic.DeepEqual(kept, p) {
@@ -157,7 +158,7 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 			}
 			continue
 		}
-		if names := s.use.keptFor[volumeOf(p)]; keeps && !isPersistent(s.pool) && len(names) > 0 && s.needs(p) && kept.Labels[dmv1.LabelReleased] != p.Labels[dmv1.LabelReleased] {
+		if names := s.use.keptFor[podstate.VolumeOf(p)]; keeps && !isPersistent(s.pool) && len(names) > 0 && s.needs(p) && kept.Labels[dmv1.LabelReleased] != p.Labels[dmv1.LabelReleased] {
 			r.tellReleased(ctx, s, p, kept.Labels[dmv1.LabelReleased] != "", strings.Join(names, ", "))
 		}
 		kept.DeepCopyInto(p)
@@ -172,7 +173,7 @@ func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope
 // that the view names is there. Then a copy that was cut off may be all that is left, and somebody
 // may accept it (volumeScope.acceptCopy).
 func (s *memoryPoolScope) needs(p *corev1.Pod) bool {
-	return s.needsCopy(volumeOf(p), s.claims.copyOf(p))
+	return s.needsCopy(podstate.VolumeOf(p), s.claims.copyOf(p))
 }
 
 // needsCopy is needs of a copy of a volume.
@@ -183,7 +184,7 @@ func (s *memoryPoolScope) needsCopy(volume int, c *volumeCopy) bool {
 	}
 	left := func(named volumeProc) bool {
 		q := named.among(s.pods, s.claims)
-		return s.isThere(named) && (s.claims != nil || !ended(q))
+		return s.isThere(named) && (s.claims != nil || !podstate.Ended(q))
 	}
 	return s.record.names(volume, c.uid) || !slices.ContainsFunc(view.named(), left)
 }
@@ -193,7 +194,7 @@ func (s *memoryPoolScope) isThere(named volumeProc) bool {
 	if s.claims == nil {
 		return named.among(s.pods, nil) != nil
 	}
-	c := s.claims[numberIn(named.Pod)]
+	c := s.claims[podstate.NumberIn(named.Pod)]
 	return c != nil && string(c.UID) == named.UID
 }
 
@@ -213,7 +214,7 @@ func (s *memoryPoolScope) neededPods() (needed, counted int) {
 		return 0, 0
 	}
 	for _, p := range s.pods {
-		if going(p) || ended(p) {
+		if podstate.Going(p) || podstate.Ended(p) {
 			continue
 		}
 		if s.needs(p) {
@@ -256,7 +257,7 @@ func holdPool(ctx context.Context, b *base, pool *dmv1.DMMemoryPool, used bool) 
 func (s *memoryPoolScope) protectedCondition() {
 	kept := s.keptClaims()
 	for _, p := range s.pods {
-		if names := s.keeps(p); len(names) > 0 && !going(p) {
+		if names := s.keeps(p); len(names) > 0 && !podstate.Going(p) {
 			kept = append(kept, p.Name+" ("+strings.Join(names, ", ")+")")
 		}
 	}
@@ -268,7 +269,9 @@ func (s *memoryPoolScope) protectedCondition() {
 	case len(kept) > 0:
 		reason = dmv1.ReasonInUse
 		message = fmt.Sprintf("data of indexes would be lost with pods %s: they are neither evicted nor deleted. Annotate the pool with %s=POD,... to release some", strings.Join(kept, ", "), dmv1.AnnotationRelease)
-	case slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool { return s.use.released[p.Name] && len(s.use.keptFor[volumeOf(p)]) > 0 }):
+	case slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool {
+		return s.use.released[p.Name] && len(s.use.keptFor[podstate.VolumeOf(p)]) > 0
+	}):
 		reason, message = dmv1.ReasonReleased, "all pods with data are released"
 	case len(s.use.keptFor) > 0:
 		message = "the pods on which indexes had memory are gone"

@@ -13,6 +13,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
@@ -73,9 +74,9 @@ func (s *memoryPoolScope) troublesOfDisks() []poolProblem {
 // has one reason, and names the others behind it.
 func (s *memoryPoolScope) troublesOfPods() []poolProblem {
 	all := append(s.troublesOfDisks(),
-		poolProblem{dmv1.ReasonNodeUnfit, strings.TrimPrefix(unfitPods(s.pods, s.problems), "; ")},
+		poolProblem{dmv1.ReasonNodeUnfit, strings.TrimPrefix(podstate.UnfitPods(s.pods, s.problems), "; ")},
 		poolProblem{dmv1.ReasonImageUnavailable, s.imageProblem()})
-	if reason, message := podTrouble(s.pods); reason != dmv1.ReasonImageUnavailable {
+	if reason, message := podstate.Trouble(s.pods); reason != dmv1.ReasonImageUnavailable {
 		all = append(all, poolProblem{reason, message})
 	}
 	return slices.DeleteFunc(all, func(p poolProblem) bool { return p.message == "" })
@@ -89,15 +90,15 @@ func (s *memoryPoolScope) account() (answering int) {
 	var capacity, granted, used, chip, chipGranted uint64
 	grants := map[string]*dmv1.MemoryGrant{}
 	for _, p := range s.answering {
-		if going(p) {
+		if podstate.Going(p) {
 			continue
 		}
-		state := dmv1.MemoryServerState{Pod: p.Name, Node: p.Spec.NodeName, Claim: s.claimOf(p), Problem: report.Cut(s.problems[volumeOf(p)], 1024), KeptFor: s.keeps(p)}
+		state := dmv1.MemoryServerState{Pod: p.Name, Node: p.Spec.NodeName, Claim: s.claimOf(p), Problem: report.Cut(s.problems[podstate.VolumeOf(p)], 1024), KeptFor: s.keeps(p)}
 		if s.isMoved(p) {
 			state.KeptFor = nil // a drain shall try again: its refusal by the budget says so
 		}
 		state.KeptFor = state.KeptFor[:min(len(state.KeptFor), dmv1.MaxShownKeptFor)]
-		if d := s.described[volumeOf(p)]; d != nil {
+		if d := s.described[podstate.VolumeOf(p)]; d != nil {
 			answering++
 			s.serverState(&state, d, grants)
 			capacity += d.ChunksTotal * d.ChunkBytes

@@ -7,6 +7,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 )
 
 // Nobody can give a pod another template. So a volume leaves a pod that was made of an old one as
@@ -47,7 +48,7 @@ func (s *memoryPoolScope) oldTemplate(p *corev1.Pod) bool {
 // oldTemplates is how many pods that are to go on were made of another template.
 func (s *memoryPoolScope) oldTemplates() (n int) {
 	for _, p := range s.pods {
-		if !going(p) && !ended(p) && s.oldTemplate(p) {
+		if !podstate.Going(p) && !podstate.Ended(p) && s.oldTemplate(p) {
 			n++
 		}
 	}
@@ -104,7 +105,7 @@ func (s *memoryPoolScope) leaveOld(all []*volumeScope) {
 // oldPodOf is the old pod of a volume that is left next; nil if there is none.
 func (s *memoryPoolScope) oldPodOf(v *volumeScope, twice bool) *corev1.Pod {
 	old := func(p *corev1.Pod) bool {
-		return p != nil && !going(p) && !ended(p) && (s.oldTemplate(p) || twice && asked(p) != s.image)
+		return p != nil && !podstate.Going(p) && !podstate.Ended(p) && (s.oldTemplate(p) || twice && podstate.Asked(p) != s.image)
 	}
 	switch primary := v.podOf(v.view.Primary.UID); {
 	case v.view.Number == 0 && old(v.copies[0].pod):
@@ -126,16 +127,16 @@ func (s *memoryPoolScope) leaveSpares(v *volumeScope) (some bool) {
 	if primary == nil {
 		return false
 	}
-	renewed := !s.oldTemplate(primary) && asked(primary) == s.image
+	renewed := !s.oldTemplate(primary) && podstate.Asked(primary) == s.image
 	for _, c := range v.copies {
 		p := c.pod
 		if p == nil || c.going() || s.needsCopy(v.number, c) {
 			continue
 		}
-		if image := asked(p) == s.image || asked(p) == s.imageOfCopy(v); image && !s.oldTemplate(p) {
+		if image := podstate.Asked(p) == s.image || podstate.Asked(p) == s.imageOfCopy(v); image && !s.oldTemplate(p) {
 			continue
 		}
-		if runs := p.Status.Phase == corev1.PodRunning && !stuck(p); renewed || !runs {
+		if runs := p.Status.Phase == corev1.PodRunning && !podstate.Stuck(p); renewed || !runs {
 			v.moves[c.uid], some = true, true
 		}
 	}
@@ -151,5 +152,5 @@ func (s *memoryPoolScope) imageInPlace(p *corev1.Pod) string {
 			return s.image
 		}
 	}
-	return asked(p)
+	return podstate.Asked(p)
 }

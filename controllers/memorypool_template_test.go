@@ -13,6 +13,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 )
 
 // onNodes is another template for the pods of the pool.
@@ -208,8 +209,8 @@ func TestImageBesideATemplate(t *testing.T) {
 	m.fleet.HoldBack(false)
 	m.roll()
 	for _, p := range m.scope().pods {
-		if build.VolumeOf(p) < 0 || asked(p) != m.image {
-			t.Errorf("pod %s has image %s", p.Name, asked(p))
+		if build.VolumeOf(p) < 0 || podstate.Asked(p) != m.image {
+			t.Errorf("pod %s has image %s", p.Name, podstate.Asked(p))
 		}
 	}
 }

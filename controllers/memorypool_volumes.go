@@ -95,7 +95,7 @@ const mostRounds = 2
 
 // memories gives the volumes what is remembered of them. A server that was found silent by whoever
 // watches it has been silent since then.
-func (s *memoryPoolScope) memories(all *remembered, watch *volumeWatch) {
+func (s *memoryPoolScope) memories(all *poolsRemembered, watch *volumeWatch) {
 	memories, silences := all.volumesOf(s.pool.UID), watch.silences(s.pool.UID)
 	for _, v := range s.volumes {
 		v.memory = memories[v.number]

@@ -26,11 +26,11 @@ type gate struct {
 }
 
 // gated is a reconciler of a kind that leaves alone what another operator looks after.
-func gated(b *base, r reconcile.Reconciler, kind client.Object) reconcile.Reconciler {
-	if b.leases == nil {
+func gated(b *base, leases *namespaceLeases, r reconcile.Reconciler, kind client.Object) reconcile.Reconciler {
+	if leases == nil {
 		return r
 	}
-	return &gate{r, b.leases, b.events, b.Client, kind}
+	return &gate{r, leases, b.events, b.Client, kind}
 }
 
 // Reconcile implements reconcile.Reconciler.

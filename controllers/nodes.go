@@ -11,6 +11,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 )
 
 // The volume of a memory pod is moved from a node that takes no new pods, since somebody is about
@@ -165,7 +166,7 @@ func (c *volumeCopy) isTied(now time.Time) bool {
 		return false
 	case c.claim.Status.Phase == corev1.ClaimLost:
 		return true
-	case c.claim.Spec.VolumeName == "" || c.pod == nil || c.pod.Spec.NodeName != "" || unschedulable([]*corev1.Pod{c.pod}) == "":
+	case c.claim.Spec.VolumeName == "" || c.pod == nil || c.pod.Spec.NodeName != "" || podstate.Unschedulable([]*corev1.Pod{c.pod}) == "":
 		return false
 	}
 	return now.Sub(kube.Stamp(c.pod, "", c.pod.CreationTimestamp.Time, now)) > tiedAfter

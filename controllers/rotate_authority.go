@@ -19,6 +19,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
@@ -85,7 +86,7 @@ func trustOf(pod *corev1.Pod, answered bool, d describedTrust) trust {
 // say is what servers that are ready say of an authority.
 func say(all []trust, knows func(trust) bool) (s saying) {
 	for _, t := range all {
-		if is, _ := ready(t.pod); !is || going(t.pod) {
+		if is, _ := podstate.Ready(t.pod); !is || podstate.Going(t.pod) {
 			continue
 		}
 		switch {

@@ -7,13 +7,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 )
 
 // renewTLS tells the kubelets of pods that their TLS Secret changed; without that they would notice
 // within a minute or two.
 func renewTLS(ctx context.Context, b *base, pods []*corev1.Pod, hash string) error {
 	for _, p := range pods {
-		if going(p) || p.Annotations[dmv1.AnnotationTLS] == hash {
+		if podstate.Going(p) || p.Annotations[dmv1.AnnotationTLS] == hash {
 			continue
 		}
 		if err := b.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationTLS: hash}); client.IgnoreNotFound(err) != nil {

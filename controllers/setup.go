@@ -1,8 +1,10 @@
+// Package controllers makes DMIndex objects true: it owns pools and pods, admits indexes to memory
+// servers and moves their partition maps. Each reconciler gathers, decides with pure functions,
+// then acts; everything it does can be repeated.
 package controllers
 
 import (
 	"cmp"
-	"context"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,9 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
-	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/report"
@@ -153,21 +152,24 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	}
 	b := base{
 		Keeper: decision.Keeper{Writer: kube.Writer{Client: decision.Client{Client: mgr.GetClient()}, Live: decision.Reader{Reader: mgr.GetAPIReader()}}},
-		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, anyUser: o.ClusterUserIDs, policies: o.NetworkPolicies, logs: o.ServerLogs, now: o.Now, settle: cmp.Or(o.Settle, partition.Settling), spare: newSpareIDs(), turns: newTurns(), remembered: newRemembered(o.Now()),
-		events: report.ShortNotes{Events: mgr.GetEventRecorder("dmindex-operator")}, handovers: newHandovers(o.Dialer), watch: newVolumeWatch(o.Dialer, time.Now), nodes: newNodes(), logged: report.NewLogged(), served: newServed(), figures: report.NewFigures(), volumeEvents: &volumeEvents{},
+		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, anyUser: o.ClusterUserIDs, policies: o.NetworkPolicies, logs: o.ServerLogs, now: o.Now,
+		spare: newSpareIDs(), events: report.ShortNotes{Events: mgr.GetEventRecorder("dmindex-operator")}, logged: report.NewLogged(), figures: report.NewFigures(),
 	}
+	forIndexes := &DMIndexReconciler{base: b, settle: cmp.Or(o.Settle, partition.Settling), turns: newTurns(), remembered: newRemembered(o.Now()), handovers: newHandovers(o.Dialer), served: newServed()}
+	forMemory := &DMMemoryPoolReconciler{base: b, remembered: newPoolsRemembered(o.Now()), watch: newVolumeWatch(o.Dialer, time.Now), nodes: newNodes(), volumeEvents: &volumeEvents{}}
+	var leases *namespaceLeases // nil = without Leases
 	if o.Holder != "" {
-		b.leases = newNamespaceLeases(o.Holder, mgr.GetAPIReader(), mgr.GetClient(), time.Now)
+		leases = newNamespaceLeases(o.Holder, mgr.GetAPIReader(), mgr.GetClient(), time.Now)
 	}
 	if o.Metrics != nil {
-		if err := o.Metrics.Register(&indexMetrics{reader: mgr.GetClient(), elected: mgr.Elected(), served: b.served, events: b.volumeEvents, leases: b.leases}); err != nil {
+		if err := o.Metrics.Register(&indexMetrics{reader: mgr.GetClient(), elected: mgr.Elected(), served: forIndexes.served, events: forMemory.volumeEvents, leases: leases}); err != nil {
 			return err
 		}
 	}
-	cordons := &nodeWatch{mgr.GetCache(), mgr.GetClient(), b.nodes, b.watch.events}
-	runnables := []manager.Runnable{b.handovers, b.watch, cordons}
-	if b.leases != nil {
-		runnables = append(runnables, b.leases)
+	cordons := &nodeWatch{mgr.GetCache(), mgr.GetClient(), forMemory.nodes, forMemory.watch.events}
+	runnables := []manager.Runnable{forIndexes.handovers, forMemory.watch, cordons}
+	if leases != nil {
+		runnables = append(runnables, leases)
 	}
 	for _, runs := range runnables {
 		if err := mgr.Add(runs); err != nil {
@@ -177,14 +179,17 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	options := func(limiter workqueue.TypedRateLimiter[reconcile.Request]) controller.Options {
 		return controller.Options{MaxConcurrentReconciles: o.Concurrency, SkipNameValidation: &o.SharedProcess, RateLimiter: limiter}
 	}
-	memory, compute, indexes := newFair(gated(&b, &DMMemoryPoolReconciler{b}, &dmv1.DMMemoryPool{}), o.Concurrency), newFair(gated(&b, &DMComputePoolReconciler{b}, &dmv1.DMComputePool{}), o.Concurrency), newFair(gated(&b, &DMIndexReconciler{base: b}, &dmv1.DMIndex{}), o.Concurrency)
+	w := watches{b.Client}
+	memory := newFair(gated(&b, leases, forMemory, &dmv1.DMMemoryPool{}), o.Concurrency)
+	compute := newFair(gated(&b, leases, &DMComputePoolReconciler{b}, &dmv1.DMComputePool{}), o.Concurrency)
+	indexes := newFair(gated(&b, leases, forIndexes, &dmv1.DMIndex{}), o.Concurrency)
 	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMMemoryPool{}, changed(nothing[*dmv1.DMMemoryPool])).WithOptions(options(memory)).
 		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&corev1.ConfigMap{}).Owns(&corev1.PersistentVolumeClaim{}).
 		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(memoryPoolsOfIndex), changed(nothing[*dmv1.DMIndex])).
-		Watches(&corev1.Secret{}, b.viaIndex(memoryPoolsOfIndex)).
+		Watches(&corev1.Secret{}, w.viaIndex(memoryPoolsOfIndex)).
 		// of compute servers: see allOverTLS
-		Watches(&corev1.Pod{}, b.viaIndex(memoryPoolsOfIndex), comeAndGo).
-		WatchesRawSource(source.Channel(b.watch.events, &handler.TypedEnqueueRequestForObject[*dmv1.DMMemoryPool]{})).
+		Watches(&corev1.Pod{}, w.viaIndex(memoryPoolsOfIndex), comeAndGo).
+		WatchesRawSource(source.Channel(forMemory.watch.events, &handler.TypedEnqueueRequestForObject[*dmv1.DMMemoryPool]{})).
 		Complete(memory)
 	if err != nil {
 		return err
@@ -192,9 +197,9 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	err = ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMComputePool{}, changed(nothing[*dmv1.DMComputePool])).WithOptions(options(compute)).
 		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&corev1.ConfigMap{}).
 		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(computePoolsOfIndex), changed(problemsOf)).
-		Watches(&corev1.ConfigMap{}, b.viaIndex(computePoolsOfIndex)).
-		Watches(&corev1.Secret{}, b.viaIndex(computePoolsOfIndex)).
-		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(b.computePoolsOfAuthority)).
+		Watches(&corev1.ConfigMap{}, w.viaIndex(computePoolsOfIndex)).
+		Watches(&corev1.Secret{}, w.viaIndex(computePoolsOfIndex)).
+		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(w.computePoolsOfAuthority)).
 		Complete(compute)
 	if err != nil {
 		return err
@@ -202,106 +207,19 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	alone := func() controller.Options {
 		return options(workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, slowestRetry))
 	}
-	if err := b.setupBackups(mgr, alone); err != nil {
+	gate := func(r reconcile.Reconciler, kind client.Object) reconcile.Reconciler {
+		return gated(&b, leases, r, kind)
+	}
+	if err := setupBackups(mgr, b, gate, alone); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMIndex{}, changed(nothing[*dmv1.DMIndex])).WithOptions(options(indexes)).
 		Owns(&dmv1.DMMemoryPool{}, changed(stateOfMemoryPool)).Owns(&dmv1.DMComputePool{}, changed(stateOfComputePool)).
 		Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&corev1.ConfigMap{}).Owns(&batchv1.Job{}).
-		Watches(&dmv1.DMBackup{}, handler.EnqueueRequestsFromMapFunc(b.indexesFromBackup)).
-		Watches(&dmv1.DMMemoryPool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool), changed(stateOfMemoryPool)).
-		Watches(&dmv1.DMComputePool{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPool), changed(stateOfComputePool)).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(b.indexesOfPod)).
-		WatchesRawSource(source.Channel(b.handovers.events, &handler.TypedEnqueueRequestForObject[*dmv1.DMIndex]{})).
+		Watches(&dmv1.DMBackup{}, handler.EnqueueRequestsFromMapFunc(w.indexesFromBackup)).
+		Watches(&dmv1.DMMemoryPool{}, handler.EnqueueRequestsFromMapFunc(w.indexesOfPool), changed(stateOfMemoryPool)).
+		Watches(&dmv1.DMComputePool{}, handler.EnqueueRequestsFromMapFunc(w.indexesOfPool), changed(stateOfComputePool)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(w.indexesOfPod)).
+		WatchesRawSource(source.Channel(forIndexes.handovers.events, &handler.TypedEnqueueRequestForObject[*dmv1.DMIndex]{})).
 		Complete(indexes)
-}
-
-func request(namespace, name string) reconcile.Request {
-	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
-}
-
-func memoryPoolsOfIndex(_ context.Context, object client.Object) (requests []reconcile.Request) {
-	index, ok := object.(*dmv1.DMIndex)
-	if !ok {
-		return nil
-	}
-	for _, p := range index.Spec.MemoryPools {
-		requests = append(requests, request(index.Namespace, build.MemoryPoolOf(index, p)))
-	}
-	return requests
-}
-
-func computePoolsOfIndex(_ context.Context, object client.Object) (requests []reconcile.Request) {
-	index, ok := object.(*dmv1.DMIndex)
-	if !ok {
-		return nil
-	}
-	for _, p := range index.Spec.ComputePools {
-		requests = append(requests, request(index.Namespace, build.ComputePoolOf(index, p)))
-	}
-	return requests
-}
-
-// viaIndex is for objects that carry the name of their index: what concerns it concerns its pools.
-func (b *base) viaIndex(pools handler.MapFunc) handler.EventHandler {
-	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
-		name := object.GetLabels()[dmv1.LabelIndex]
-		if name == "" {
-			return nil
-		}
-		index := &dmv1.DMIndex{}
-		if err := b.Get(ctx, types.NamespacedName{Namespace: object.GetNamespace(), Name: name}, index); err != nil {
-			return nil
-		}
-		return pools(ctx, index)
-	})
-}
-
-// computePoolsOfAuthority are the pools whose servers trust the authority of a memory pool, which
-// is in a Secret.
-func (b *base) computePoolsOfAuthority(ctx context.Context, object client.Object) (requests []reconcile.Request) {
-	owner := metav1.GetControllerOf(object)
-	if owner == nil || owner.Kind != dmv1.KindMemoryPool || object.GetName() != build.AuthorityName(owner.Name) {
-		return nil
-	}
-	list := &dmv1.DMIndexList{}
-	if b.List(ctx, list, client.InNamespace(object.GetNamespace())) != nil {
-		return nil
-	}
-	for i := range list.Items {
-		if usesMemoryPool(&list.Items[i], owner.Name) {
-			requests = append(requests, computePoolsOfIndex(ctx, &list.Items[i])...)
-		}
-	}
-	return requests
-}
-
-// indexesOfPool are the indexes that name a pool.
-func (b *base) indexesOfPool(ctx context.Context, object client.Object) []reconcile.Request {
-	if pool, ok := object.(*dmv1.DMComputePool); ok {
-		return []reconcile.Request{request(pool.Namespace, pool.Spec.IndexName)}
-	}
-	return b.indexesOfMemoryPool(ctx, object.GetNamespace(), object.GetName())
-}
-
-// indexesOfPod are the indexes that a pod serves.
-func (b *base) indexesOfPod(ctx context.Context, object client.Object) []reconcile.Request {
-	l := object.GetLabels()
-	if l[dmv1.LabelComponent] == dmv1.ComponentCompute {
-		return []reconcile.Request{request(object.GetNamespace(), l[dmv1.LabelIndex])}
-	}
-	return b.indexesOfMemoryPool(ctx, object.GetNamespace(), l[dmv1.LabelPool])
-}
-
-func (b *base) indexesOfMemoryPool(ctx context.Context, namespace, pool string) (requests []reconcile.Request) {
-	list := &dmv1.DMIndexList{}
-	if pool == "" || b.List(ctx, list, client.InNamespace(namespace)) != nil {
-		return nil
-	}
-	for i := range list.Items {
-		if usesMemoryPool(&list.Items[i], pool) {
-			requests = append(requests, request(namespace, list.Items[i].Name))
-		}
-	}
-	return requests
 }

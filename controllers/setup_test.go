@@ -10,8 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
-	"github.com/dmindex/dmindex/controllers/internal/decision"
-	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 )
 
@@ -27,8 +25,8 @@ func TestComputePoolsOfAuthority(t *testing.T) {
 		}
 		return i
 	}
-	b := &base{Keeper: decision.Keeper{Writer: kube.Writer{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(
-		index("one", "shared", "x", "y"), index("two", "shared", "x"), index("other", "another", "x")).Build()}}}
+	b := watches{fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		index("one", "shared", "x", "y"), index("two", "shared", "x"), index("other", "another", "x")).Build()}
 	secret := func(name, owner, kind string) *corev1.Secret {
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 		if owner != "" {

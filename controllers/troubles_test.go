@@ -13,6 +13,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 )
 
 // TestTroublesArePassedUp: what keeps a pod from running stands at the pool and at the index, with
@@ -57,7 +58,7 @@ func TestTroublesArePassedUp(t *testing.T) {
 	f("scheduling gate", dmv1.ReasonUnschedulable, "Scheduling is blocked", func(p *corev1.Pod) {
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonSchedulingGated, Message: "Scheduling is blocked due to non-empty scheduling gates"}}
 	}, nil)
-	for reason := range imageReasons {
+	for reason := range podstate.ImageReasons {
 		f(reason, dmv1.ReasonImageUnavailable, reason+": no such image", waiting(reason, "no such image"), nil)
 	}
 	f("a Secret that is missing", dmv1.ReasonPodFailing, `secret "x" not found`, waiting("CreateContainerConfigError", `secret "x" not found`), nil)

@@ -9,6 +9,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 )
 
 // Copies on disks
@@ -70,7 +71,7 @@ func (d disks) nameOf(p *corev1.Pod) string {
 	if d == nil {
 		return string(p.UID)
 	}
-	if c := d[podID(p)]; c != nil {
+	if c := d[podstate.ID(p)]; c != nil {
 		return string(c.UID)
 	}
 	return ""
@@ -78,7 +79,7 @@ func (d disks) nameOf(p *corev1.Pod) string {
 
 // copyOf is the copy that a pod is, or has.
 func (d disks) copyOf(p *corev1.Pod) *volumeCopy {
-	return &volumeCopy{uid: d.nameOf(p), name: p.Name, pod: p, claim: d[podID(p)]}
+	return &volumeCopy{uid: d.nameOf(p), name: p.Name, pod: p, claim: d[podstate.ID(p)]}
 }
 
 // copiesThere are all copies of volumes that a pool has, ascending by number, with the numbers of
@@ -86,13 +87,13 @@ func (d disks) copyOf(p *corev1.Pod) *volumeCopy {
 func (s *memoryPoolScope) copiesThere() (all []*volumeCopy, volumes []int) {
 	if s.claims == nil {
 		for _, p := range s.pods {
-			all, volumes = append(all, s.claims.copyOf(p)), append(volumes, volumeOf(p))
+			all, volumes = append(all, s.claims.copyOf(p)), append(volumes, podstate.VolumeOf(p))
 		}
 		return all, volumes
 	}
 	byNumber := map[int]*corev1.Pod{}
 	for _, p := range s.pods {
-		byNumber[podID(p)] = p
+		byNumber[podstate.ID(p)] = p
 	}
 	for _, id := range s.claims.numbers() {
 		c := s.claims[id]
@@ -129,7 +130,7 @@ func (r volumeRecord) volumeOn(id int, c *corev1.PersistentVolumeClaim) int {
 }
 
 // id is the number of the copy.
-func (c *volumeCopy) id() int { return numberIn(c.name) }
+func (c *volumeCopy) id() int { return podstate.NumberIn(c.name) }
 
 // objects are those that are marked before a view names the copy: all whose deletion may end it.
 func (c *volumeCopy) objects() (all []client.Object) {
@@ -146,9 +147,9 @@ func (c *volumeCopy) objects() (all []client.Object) {
 func (c *volumeCopy) version() string { return c.objects()[0].GetResourceVersion() }
 
 // gone reports whether what the copy had is lost, going whether it will be.
-func (c *volumeCopy) gone() bool  { return c.claim == nil && ended(c.pod) }
+func (c *volumeCopy) gone() bool  { return c.claim == nil && podstate.Ended(c.pod) }
 func (c *volumeCopy) going() bool { return c.objects()[0].GetDeletionTimestamp() != nil }
 
 // away reports whether no process of a copy is there that is not gone: its claim has no pod, or one
 // that ended.
-func (c *volumeCopy) away() bool { return c.claim != nil && (c.pod == nil || ended(c.pod)) }
+func (c *volumeCopy) away() bool { return c.claim != nil && (c.pod == nil || podstate.Ended(c.pod)) }

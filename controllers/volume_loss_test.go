@@ -15,6 +15,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
@@ -47,7 +48,7 @@ func TestLossBesideACopy(t *testing.T) {
 			}
 			s.described, s.answering = nil, nil
 			s.pool.Annotations[dmv1.AnnotationAcceptLoss] = x.pod
-			id := numberIn(x.pod)
+			id := podstate.NumberIn(x.pod)
 			s.volumes[0].reports[string(s.claims[id].UID)] = servers.VolumeReport{Report: x.report, Problem: x.problem}
 			told := strings.Contains(s.lossProblem(), "the disk of "+x.pod+" may lack")
 			if got := s.lossAccepted(id); got != x.marked || told != x.deleted {

@@ -16,6 +16,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
@@ -124,9 +125,9 @@ func (r *DMMemoryPoolReconciler) returnPods(ctx context.Context, s *memoryPoolSc
 			} else if !apierrors.IsAlreadyExists(err) { // the cache may be behind
 				problems.Add(err)
 			}
-		case going(p):
-		case ended(p) && r.now().Sub(kube.Stamp(p, "", p.CreationTimestamp.Time, r.now())) >= returnAfter,
-			stuck(p) && asked(p) != s.imageOfNew(),
+		case podstate.Going(p):
+		case podstate.Ended(p) && r.now().Sub(kube.Stamp(p, "", p.CreationTimestamp.Time, r.now())) >= returnAfter,
+			podstate.Stuck(p) && podstate.Asked(p) != s.imageOfNew(),
 			p.Spec.NodeName == "" && s.oldTemplate(p):
 			problems.Add(deletePod(ctx, &r.base, p, "it comes back with its disk"))
 		}

@@ -10,6 +10,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
@@ -108,10 +109,10 @@ func (r volumeRecord) podOf(pool string, volume int) string {
 // needs reports whether a volume may be lost with what a memory pod has: its view names that, or it
 // has no view.
 func (r volumeRecord) needs(p *corev1.Pod, d disks) bool {
-	if _, recorded := r.Views[volumeOf(p)]; !recorded {
-		return podID(p) <= build.MaxVolume
+	if _, recorded := r.Views[podstate.VolumeOf(p)]; !recorded {
+		return podstate.ID(p) <= build.MaxVolume
 	}
-	return r.names(volumeOf(p), d.nameOf(p))
+	return r.names(podstate.VolumeOf(p), d.nameOf(p))
 }
 
 // names reports whether the view of a volume names a copy.
@@ -125,7 +126,7 @@ func (r volumeRecord) names(volume int, uid string) bool {
 // named, too: the volume is not lost with the pod that answers for it.
 func (r volumeRecord) answering(pods []*corev1.Pod, d disks) (answering []*corev1.Pod, elsewhere idSet) {
 	for _, p := range pods {
-		if _, recorded := r.Views[volumeOf(p)]; !recorded && podID(p) <= build.MaxVolume {
+		if _, recorded := r.Views[podstate.VolumeOf(p)]; !recorded && podstate.ID(p) <= build.MaxVolume {
 			answering = append(answering, p)
 		}
 	}
@@ -136,12 +137,12 @@ func (r volumeRecord) answering(pods []*corev1.Pod, d disks) (answering []*corev
 			case p == nil:
 			case i == 0:
 				answering = append(answering, p)
-			case !ended(p):
+			case !podstate.Ended(p):
 				elsewhere[volume] = true
 			}
 		}
 	}
-	slices.SortStableFunc(answering, func(a, b *corev1.Pod) int { return volumeOf(a) - volumeOf(b) })
+	slices.SortStableFunc(answering, func(a, b *corev1.Pod) int { return podstate.VolumeOf(a) - podstate.VolumeOf(b) })
 	return answering, elsewhere
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
@@ -54,7 +55,7 @@ func TestAnswering(t *testing.T) {
 		answering, elsewhere := volumeRecord{Views: views}.answering(pods, nil)
 		var names []string
 		for _, p := range answering {
-			names = append(names, fmt.Sprintf("%s:%d", p.Name, volumeOf(p)))
+			names = append(names, fmt.Sprintf("%s:%d", p.Name, podstate.VolumeOf(p)))
 		}
 		if got := fmt.Sprint(names, elsewhere); got != want {
 			t.Errorf("%v: %s, want %s", views, got, want)
@@ -111,7 +112,7 @@ func TestObserveVolumes(t *testing.T) {
 		m.pods, m.elsewhere = m.record.answering(pods, nil)
 		m.described = map[int]*rpcv1.DescribeMemoryReply{}
 		for _, p := range m.pods {
-			m.described[volumeOf(p)] = &rpcv1.DescribeMemoryReply{Incarnation: 7}
+			m.described[podstate.VolumeOf(p)] = &rpcv1.DescribeMemoryReply{Incarnation: 7}
 		}
 		v := judgeMemory(map[uint16]uint64{1: 7}, nil, m.observe(0), nil, func(uint16) string { return m.record.podOf("pool", 0) })
 		if got := fmt.Sprint(v.servers[0].pod, " ", v.servers[0].state); got != want {

@@ -12,6 +12,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
@@ -106,7 +107,7 @@ func (v *volumeScope) problem() (reason, message string) {
 			waiting = append(waiting, c.pod)
 		}
 	}
-	switch why, text := podTrouble(waiting); {
+	switch why, text := podstate.Trouble(waiting); {
 	case why == dmv1.ReasonUnschedulable:
 		return dmv1.ReasonNoNodeForCopy, text
 	case why != "":

@@ -23,6 +23,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/controllers/internal/serverstest"
@@ -106,7 +107,7 @@ func newMovingPoolOf(t *testing.T, hooks interceptor.Funcs, change func(*dmv1.DM
 
 // restart is another operator, which remembers nothing.
 func (m *movingPool) restart() {
-	m.r.remembered, m.r.spare = newRemembered(m.now), newSpareIDs()
+	m.r.remembered, m.r.spare = newPoolsRemembered(m.now), newSpareIDs()
 }
 
 // scope is what the pool's reconciler gathers.
@@ -120,7 +121,7 @@ func (m *movingPool) scope() *memoryPoolScope {
 		m.t.Fatal(err)
 	}
 	for _, p := range s.pods { // as kubelets do
-		if c := s.claims[podID(p)]; c != nil {
+		if c := s.claims[podstate.ID(p)]; c != nil {
 			m.fleet.Mount(string(p.UID), string(c.UID))
 		}
 		if p.Status.PodIP == "" {

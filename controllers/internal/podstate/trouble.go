@@ -1,4 +1,4 @@
-package controllers
+package podstate
 
 import (
 	"cmp"
@@ -12,16 +12,16 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
-// podTrouble says what keeps pods from running; no reason = nothing that anybody can see, or they
+// Trouble says what keeps pods from running; no reason = nothing that anybody can see, or they
 // run.
-func podTrouble(pods []*corev1.Pod) (reason, message string) {
-	if why := imageProblem(pods...); why != "" {
+func Trouble(pods []*corev1.Pod) (reason, message string) {
+	if why := ImageProblem(pods...); why != "" {
 		return dmv1.ReasonImageUnavailable, why
 	}
 	if why := failing(pods); why != "" {
 		return dmv1.ReasonPodFailing, why
 	}
-	if why := unschedulable(pods); why != "" {
+	if why := Unschedulable(pods); why != "" {
 		return dmv1.ReasonUnschedulable, why
 	}
 	return "", ""
@@ -31,12 +31,12 @@ func podTrouble(pods []*corev1.Pod) (reason, message string) {
 // empty if none does.
 func failing(pods []*corev1.Pod) string {
 	for _, p := range pods {
-		if going(p) || ended(p) {
+		if Going(p) || Ended(p) {
 			continue
 		}
 		for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 			w := s.State.Waiting
-			if w == nil || w.Reason == "" || waits[w.Reason] || imageReasons[w.Reason] {
+			if w == nil || w.Reason == "" || waits[w.Reason] || ImageReasons[w.Reason] {
 				continue
 			}
 			text := fmt.Sprintf("container %s of pod %s on node %s: %s: %s", s.Name, p.Name, p.Spec.NodeName, w.Reason, cmp.Or(w.Message, "see the events of the pod"))
@@ -65,27 +65,27 @@ func lastLine(text string) string {
 // waits are what kubelets call a container that is on its way.
 var waits = map[string]bool{"ContainerCreating": true, "PodInitializing": true}
 
-// asked is the image that was asked for when a pod was written. Pods of earlier operators do not
+// Asked is the image that was asked for when a pod was written. Pods of earlier operators do not
 // say.
-func asked(p *corev1.Pod) string {
-	return cmp.Or(p.Annotations[dmv1.AnnotationImage], container(p).Image)
+func Asked(p *corev1.Pod) string {
+	return cmp.Or(p.Annotations[dmv1.AnnotationImage], Container(p).Image)
 }
 
-// imageProblem says which pods do not start with their image, and why; empty if all do. Kubelets
+// ImageProblem says which pods do not start with their image, and why; empty if all do. Kubelets
 // also say it of containers that somebody injected.
-func imageProblem(pods ...*corev1.Pod) string {
+func ImageProblem(pods ...*corev1.Pod) string {
 	for _, p := range pods {
-		if going(p) || ended(p) {
+		if Going(p) || Ended(p) {
 			continue
 		}
 		for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 			w := s.State.Waiting
-			if w == nil || !imageReasons[w.Reason] {
+			if w == nil || !ImageReasons[w.Reason] {
 				continue
 			}
 			image := s.Image
-			if s.Name == container(p).Name {
-				image = asked(p)
+			if s.Name == Container(p).Name {
+				image = Asked(p)
 			}
 			return fmt.Sprintf("pod %s on node %s does not start with image %s: %s: %s", p.Name, p.Spec.NodeName, image, w.Reason, cmp.Or(w.Message, "see the events of the pod"))
 		}
@@ -93,31 +93,31 @@ func imageProblem(pods ...*corev1.Pod) string {
 	return ""
 }
 
-// imageReasons are what kubelets call it.
-var imageReasons = map[string]bool{
+// ImageReasons are what kubelets call it.
+var ImageReasons = map[string]bool{
 	"ErrImagePull": true, "ImagePullBackOff": true, "InvalidImageName": true, "ErrImageNeverPull": true,
 	"ImageInspectError": true, "RegistryUnavailable": true, "SignatureValidationFailed": true,
 	"CreateContainerError": true, "RunContainerError": true,
 }
 
-// uselessBecause says why a pod is deleted that hands over nothing.
-func uselessBecause(p *corev1.Pod) string {
+// UselessBecause says why a pod is deleted that hands over nothing.
+func UselessBecause(p *corev1.Pod) string {
 	switch {
-	case refusedByKubelet(p):
+	case RefusedByKubelet(p):
 		return "its kubelet refused it: " + p.Status.Reason
-	case ended(p):
+	case Ended(p):
 		return "it ended: " + cmp.Or(p.Status.Reason, string(p.Status.Phase))
 	}
-	if neverRan(p) {
+	if NeverRan(p) {
 		return "it never ran, and is not of the current template"
 	}
 	return "it was made for what the index was before data was lost"
 }
 
-// unfitPods says what keeps servers from starting, behind a sentence.
-func unfitPods(pods []*corev1.Pod, problems map[int]string) (text string) {
+// UnfitPods says what keeps servers from starting, behind a sentence.
+func UnfitPods(pods []*corev1.Pod, problems map[int]string) (text string) {
 	for _, p := range pods {
-		if why := problems[volumeOf(p)]; why != "" {
+		if why := problems[VolumeOf(p)]; why != "" {
 			text += fmt.Sprintf("; pod %s on node %s: %s", p.Name, p.Spec.NodeName, why)
 		}
 	}

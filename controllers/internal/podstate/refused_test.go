@@ -1,4 +1,4 @@
-package controllers
+package podstate
 
 import (
 	"fmt"
@@ -14,15 +14,15 @@ import (
 // TestAfterRefusal: each pod that a kubelet refuses makes the next one wait twice as long, up to a
 // limit, until one runs.
 func TestAfterRefusal(t *testing.T) {
-	refused := func(id int, before time.Duration) podAttempt {
-		return podAttempt{id: id, refused: true, ended: true, created: operatortest.Noon.Add(-before)}
+	refused := func(id int, before time.Duration) Attempt {
+		return Attempt{ID: id, Refused: true, Ended: true, Created: operatortest.Noon.Add(-before)}
 	}
-	running := func(id int, before time.Duration) podAttempt {
-		return podAttempt{id: id, running: true, created: operatortest.Noon.Add(-before)}
+	running := func(id int, before time.Duration) Attempt {
+		return Attempt{ID: id, running: true, Created: operatortest.Noon.Add(-before)}
 	}
-	f := func(name, want string, create int, pods ...podAttempt) {
+	f := func(name, want string, create int, pods ...Attempt) {
 		t.Helper()
-		create, remove, next := replaceRefused(pods, create, nil, operatortest.Noon)
+		create, remove, next := ReplaceRefused(pods, create, nil, operatortest.Noon)
 		wait := time.Duration(0)
 		if next.After(operatortest.Noon) {
 			wait = next.Sub(operatortest.Noon)
@@ -35,7 +35,7 @@ func TestAfterRefusal(t *testing.T) {
 	f("just now", "create 0 remove [] wait 5s", 1, running(0, time.Hour), refused(1, 0))
 	f("five seconds ago", "create 1 remove [] wait 0s", 1, running(0, time.Hour), refused(1, 5*time.Second))
 	f("the second", "create 0 remove [] wait 9s", 1, refused(1, 20*time.Second), refused(2, time.Second))
-	var many []podAttempt
+	var many []Attempt
 	for id := range 10 {
 		many = append(many, refused(id, time.Duration(10-id)*time.Second))
 	}
@@ -52,7 +52,7 @@ func TestRefusedByKubelet(t *testing.T) {
 		t.Helper()
 		p := pod.DeepCopy()
 		change(p)
-		if got := refusedByKubelet(p); got != want {
+		if got := RefusedByKubelet(p); got != want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -63,11 +63,11 @@ func TestRefusedByKubelet(t *testing.T) {
 	f("runs", false, func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning })
 	f("is deleted", false, func(p *corev1.Pod) { now := metav1.NewTime(operatortest.Noon); p.DeletionTimestamp = &now })
 	f("has no node", false, func(p *corev1.Pod) { p.Spec.NodeName = "" })
-	h := refusal([]*corev1.Pod{pod}, operatortest.Noon.Add(time.Minute), operatortest.Noon)
+	h := Refusal([]*corev1.Pod{pod}, operatortest.Noon.Add(time.Minute), operatortest.Noon)
 	if want := "the kubelet of node n refused pod p-1 (UnexpectedAdmissionError): no healthy devices; the next one is made at 2026-11-21T12:01:00Z"; h == nil || h.Message != want || h.After != time.Minute {
 		t.Errorf("%+v", h)
 	}
-	if h := refusal([]*corev1.Pod{pod}, operatortest.Noon, operatortest.Noon); h != nil {
+	if h := Refusal([]*corev1.Pod{pod}, operatortest.Noon, operatortest.Noon); h != nil {
 		t.Errorf("its time has come: %+v", h)
 	}
 }

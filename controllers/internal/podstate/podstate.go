@@ -1,4 +1,4 @@
-package controllers
+package podstate
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 )
 
-// listPods are the pods of a pool, ascending by number.
-func listPods(ctx context.Context, from client.Reader, pool client.Object, component string) ([]*corev1.Pod, error) {
+// List are the pods of a pool, ascending by number.
+func List(ctx context.Context, from client.Reader, pool client.Object, component string) ([]*corev1.Pod, error) {
 	list := &corev1.PodList{}
 	err := from.List(ctx, list, client.InNamespace(pool.GetNamespace()),
 		client.MatchingLabels{dmv1.LabelManagedBy: dmv1.ManagedBy, dmv1.LabelPool: pool.GetName(), dmv1.LabelComponent: component})
@@ -23,16 +23,16 @@ func listPods(ctx context.Context, from client.Reader, pool client.Object, compo
 	}
 	var pods []*corev1.Pod
 	for i := range list.Items {
-		if p := &list.Items[i]; metav1.IsControlledBy(p, pool) && podID(p) >= 0 {
+		if p := &list.Items[i]; metav1.IsControlledBy(p, pool) && ID(p) >= 0 {
 			pods = append(pods, p)
 		}
 	}
-	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return podID(a) - podID(b) })
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return ID(a) - ID(b) })
 	return pods, nil
 }
 
-// ready reports whether a pod is ready, and since when it has been or has not been.
-func ready(p *corev1.Pod) (is bool, since time.Time) {
+// Ready reports whether a pod is ready, and since when it has been or has not been.
+func Ready(p *corev1.Pod) (is bool, since time.Time) {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady {
 			return c.Status == corev1.ConditionTrue, c.LastTransitionTime.Time
@@ -41,15 +41,15 @@ func ready(p *corev1.Pod) (is bool, since time.Time) {
 	return false, p.CreationTimestamp.Time
 }
 
-// going reports whether a pod is being deleted, ended whether its containers will never run again.
-func going(p *corev1.Pod) bool { return !p.DeletionTimestamp.IsZero() }
-func ended(p *corev1.Pod) bool {
+// Going reports whether a pod is being deleted, ended whether its containers will never run again.
+func Going(p *corev1.Pod) bool { return !p.DeletionTimestamp.IsZero() }
+func Ended(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
 
-// container is that of a pod's server. Others may stand before it: meshes put a sidecar first that
+// Container is that of a pod's server. Others may stand before it: meshes put a sidecar first that
 // holds the application back.
-func container(p *corev1.Pod) *corev1.Container {
+func Container(p *corev1.Pod) *corev1.Container {
 	for i := range p.Spec.Containers {
 		if c := &p.Spec.Containers[i]; c.Name == p.Labels[dmv1.LabelComponent] {
 			return c
@@ -58,9 +58,9 @@ func container(p *corev1.Pod) *corev1.Container {
 	return &p.Spec.Containers[0]
 }
 
-// containerStatus is what the kubelet says of the container of a pod's server; nil = nothing yet.
-func containerStatus(p *corev1.Pod) *corev1.ContainerStatus {
-	name := container(p).Name
+// ContainerStatus is what the kubelet says of the container of a pod's server; nil = nothing yet.
+func ContainerStatus(p *corev1.Pod) *corev1.ContainerStatus {
+	name := Container(p).Name
 	for i := range p.Status.ContainerStatuses {
 		if s := &p.Status.ContainerStatuses[i]; s.Name == name {
 			return s
@@ -69,17 +69,17 @@ func containerStatus(p *corev1.Pod) *corev1.ContainerStatus {
 	return nil
 }
 
-// neverRan reports whether the server of a pod has not run yet, as far as its kubelet said.
-func neverRan(p *corev1.Pod) bool {
-	s := containerStatus(p)
+// NeverRan reports whether the server of a pod has not run yet, as far as its kubelet said.
+func NeverRan(p *corev1.Pod) bool {
+	s := ContainerStatus(p)
 	return p.Status.Phase == corev1.PodPending && (s == nil ||
 		s.ContainerID == "" && s.RestartCount == 0 && s.State.Running == nil && s.State.Terminated == nil && s.LastTerminationState.Terminated == nil)
 }
 
-// stuck reports whether the server of a pod does not run, and will not with its image as far as its
+// Stuck reports whether the server of a pod does not run, and will not with its image as far as its
 // kubelet can tell: the image cannot be had, it is none, or what it starts ends.
-func stuck(p *corev1.Pod) bool {
-	s := containerStatus(p)
+func Stuck(p *corev1.Pod) bool {
+	s := ContainerStatus(p)
 	switch {
 	case s == nil, s.State.Running != nil:
 		return false
@@ -90,29 +90,29 @@ func stuck(p *corev1.Pod) bool {
 	return w != nil && w.Reason != "" && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing"
 }
 
-// idle reports whether the server of a pod has served nothing for longer than a restart may take,
+// Idle reports whether the server of a pod has served nothing for longer than a restart may take,
 // as its kubelet says: of a node that is not heard of, others say that its pods are not ready.
-func idle(p *corev1.Pod, now time.Time) bool {
+func Idle(p *corev1.Pod, now time.Time) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.ContainersReady {
-			return c.Status == corev1.ConditionFalse && p.Status.Phase == corev1.PodRunning && now.Sub(kube.Stamp(p, "", c.LastTransitionTime.Time, now)) > restartLimit
+			return c.Status == corev1.ConditionFalse && p.Status.Phase == corev1.PodRunning && now.Sub(kube.Stamp(p, "", c.LastTransitionTime.Time, now)) > RestartLimit
 		}
 	}
 	return false
 }
 
-// staying is how many pods are to go on.
-func staying(pods []*corev1.Pod) (n int) {
+// Staying is how many pods are to go on.
+func Staying(pods []*corev1.Pod) (n int) {
 	for _, p := range pods {
-		if !going(p) && !ended(p) && !leaving(p) {
+		if !Going(p) && !Ended(p) && !Leaving(p) {
 			n++
 		}
 	}
 	return n
 }
 
-func leaving(p *corev1.Pod) bool { return p.Annotations[dmv1.AnnotationLeaving] != "" }
+func Leaving(p *corev1.Pod) bool { return p.Annotations[dmv1.AnnotationLeaving] != "" }
 
-// restartLimit is how long a server that is restarted in place may take before the next one follows
+// RestartLimit is how long a server that is restarted in place may take before the next one follows
 // all the same.
-const restartLimit = 5 * time.Minute
+const RestartLimit = 5 * time.Minute

@@ -1,4 +1,4 @@
-package controllers
+package podstate
 
 import (
 	"testing"
@@ -13,14 +13,14 @@ func TestContainer(t *testing.T) {
 	p := &corev1.Pod{}
 	p.Labels = map[string]string{dmv1.LabelComponent: dmv1.ComponentMemory}
 	p.Spec.Containers = []corev1.Container{{Name: "istio-proxy"}, {Name: dmv1.ComponentMemory}}
-	if c := container(p); c != &p.Spec.Containers[1] {
+	if c := Container(p); c != &p.Spec.Containers[1] {
 		t.Errorf("container %s", c.Name)
 	}
-	if containerStatus(p) != nil {
+	if ContainerStatus(p) != nil {
 		t.Error("there is a status before there is one")
 	}
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "istio-proxy", ContainerID: "1"}, {Name: dmv1.ComponentMemory}}
-	if s := containerStatus(p); s != &p.Status.ContainerStatuses[1] {
+	if s := ContainerStatus(p); s != &p.Status.ContainerStatuses[1] {
 		t.Errorf("status of %s", s.Name)
 	}
 }
@@ -39,10 +39,10 @@ func TestStuck(t *testing.T) {
 			s.Name = dmv1.ComponentCompute
 			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, s)
 		}
-		if got := neverRan(p); got != never {
+		if got := NeverRan(p); got != never {
 			t.Errorf("%s: never ran: %v", name, got)
 		}
-		if got := stuck(p); got != is {
+		if got := Stuck(p); got != is {
 			t.Errorf("%s: stuck: %v", name, got)
 		}
 	}

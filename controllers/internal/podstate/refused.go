@@ -1,4 +1,4 @@
-package controllers
+package podstate
 
 import (
 	"fmt"
@@ -17,29 +17,29 @@ import (
 // since, they stay, at most keptRefused of them.
 const (
 	firstReplacement   = 5 * time.Second
-	slowestReplacement = 5 * time.Minute
+	SlowestReplacement = 5 * time.Minute
 	keptRefused        = 7
 )
 
-// podAttempt is a pod of a pool as an attempt to have one more server.
-type podAttempt struct {
-	id      int
-	refused bool // by its kubelet
-	ended   bool // will never run again, for any reason
+// Attempt is a pod of a pool as an attempt to have one more server.
+type Attempt struct {
+	ID      int
+	Refused bool // by its kubelet
+	Ended   bool // will never run again, for any reason
 	running bool
-	created time.Time
+	Created time.Time
 }
 
 // afterRefusal says from when on a pod may be replaced, if one was refused last, and which refused
 // pods are of no use any more.
-func afterRefusal(pods []podAttempt) (from time.Time, drop []int) {
-	var refused []podAttempt
+func afterRefusal(pods []Attempt) (from time.Time, drop []int) {
+	var refused []Attempt
 	var last time.Time
 	for _, p := range pods {
-		if p.refused {
+		if p.Refused {
 			refused = append(refused, p)
-			if p.created.After(last) {
-				last = p.created
+			if p.Created.After(last) {
+				last = p.Created
 			}
 		}
 	}
@@ -48,29 +48,29 @@ func afterRefusal(pods []podAttempt) (from time.Time, drop []int) {
 	}
 	over := false
 	for _, p := range pods {
-		over = over || p.running && !p.ended && p.created.After(last)
+		over = over || p.running && !p.Ended && p.Created.After(last)
 	}
 	for i, p := range refused { // ascending by id
 		if over || i < len(refused)-keptRefused {
-			drop = append(drop, p.id)
+			drop = append(drop, p.ID)
 		}
 	}
 	if over {
 		return time.Time{}, drop
 	}
 	wait := firstReplacement << (min(len(refused), keptRefused) - 1)
-	return last.Add(min(wait, slowestReplacement)), drop
+	return last.Add(min(wait, SlowestReplacement)), drop
 }
 
-// replaceRefused holds back what is to be made until it may be, and adds refused pods that are of
+// ReplaceRefused holds back what is to be made until it may be, and adds refused pods that are of
 // no use to those to be removed.
-func replaceRefused(pods []podAttempt, create int, remove []int, now time.Time) (int, []int, time.Time) {
+func ReplaceRefused(pods []Attempt, create int, remove []int, now time.Time) (int, []int, time.Time) {
 	next, drop := afterRefusal(pods)
 	if create == 0 { // there are enough without
 		drop, next = nil, time.Time{}
 		for _, p := range pods {
-			if p.refused {
-				drop = append(drop, p.id)
+			if p.Refused {
+				drop = append(drop, p.ID)
 			}
 		}
 	}
@@ -81,14 +81,14 @@ func replaceRefused(pods []podAttempt, create int, remove []int, now time.Time) 
 	return create, remove, next
 }
 
-// attempt is a pod as afterRefusal sees it.
-func attempt(p *corev1.Pod) podAttempt {
-	return podAttempt{id: podID(p), refused: refusedByKubelet(p), ended: ended(p) || going(p), running: p.Status.Phase == corev1.PodRunning, created: p.CreationTimestamp.Time}
+// AttemptOf is a pod as afterRefusal sees it.
+func AttemptOf(p *corev1.Pod) Attempt {
+	return Attempt{ID: ID(p), Refused: RefusedByKubelet(p), Ended: Ended(p) || Going(p), running: p.Status.Phase == corev1.PodRunning, Created: p.CreationTimestamp.Time}
 }
 
-// refusedByKubelet reports whether a pod failed before any of its containers ran.
-func refusedByKubelet(p *corev1.Pod) bool {
-	if p.Status.Phase != corev1.PodFailed || going(p) || p.Spec.NodeName == "" {
+// RefusedByKubelet reports whether a pod failed before any of its containers ran.
+func RefusedByKubelet(p *corev1.Pod) bool {
+	if p.Status.Phase != corev1.PodFailed || Going(p) || p.Spec.NodeName == "" {
 		return false
 	}
 	for _, c := range p.Status.ContainerStatuses {
@@ -99,11 +99,11 @@ func refusedByKubelet(p *corev1.Pod) bool {
 	return true
 }
 
-// refusal says what became of the pods that kubelets refused; nil = there are none.
-func refusal(pods []*corev1.Pod, next, now time.Time) *outcome.Wait {
+// Refusal says what became of the pods that kubelets refused; nil = there are none.
+func Refusal(pods []*corev1.Pod, next, now time.Time) *outcome.Wait {
 	var last *corev1.Pod
 	for _, p := range pods {
-		if refusedByKubelet(p) {
+		if RefusedByKubelet(p) {
 			last = p
 		}
 	}
@@ -114,11 +114,11 @@ func refusal(pods []*corev1.Pod, next, now time.Time) *outcome.Wait {
 		last.Spec.NodeName, last.Name, last.Status.Reason, last.Status.Message, next.UTC().Format(time.RFC3339)), next.Sub(now))
 }
 
-// unschedulable says why a pod has no node yet; empty if none waits for one.
-func unschedulable(pods []*corev1.Pod) string {
+// Unschedulable says why a pod has no node yet; empty if none waits for one.
+func Unschedulable(pods []*corev1.Pod) string {
 	for _, p := range pods {
 		for _, c := range p.Status.Conditions {
-			if !going(p) && c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && (c.Reason == corev1.PodReasonUnschedulable || c.Reason == corev1.PodReasonSchedulingGated) {
+			if !Going(p) && c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && (c.Reason == corev1.PodReasonUnschedulable || c.Reason == corev1.PodReasonSchedulingGated) {
 				return fmt.Sprintf("no node for pod %s: %s", p.Name, c.Message)
 			}
 		}
