@@ -11,12 +11,13 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
 
 // ensureAuthority reads the certificate authority of owner, and makes it if there is none that can
 // be used.
-func ensureAuthority(ctx context.Context, b *base, owner client.Object, labels map[string]string) (*pki.Authority, error) {
+func ensureAuthority(ctx context.Context, b *reconciler.Base, owner client.Object, labels map[string]string) (*pki.Authority, error) {
 	secret, err := authoritySecret(ctx, b, owner)
 	if err != nil {
 		return nil, err
@@ -24,7 +25,7 @@ func ensureAuthority(ctx context.Context, b *base, owner client.Object, labels m
 	if secret != nil {
 		return mendAuthority(ctx, b, owner, secret)
 	}
-	pair, err := newAuthority(owner, b.now())
+	pair, err := newAuthority(owner, b.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +41,7 @@ func ensureAuthority(ctx context.Context, b *base, owner client.Object, labels m
 }
 
 // readAuthority is nil if there is none.
-func readAuthority(ctx context.Context, b *base, owner client.Object) (*pki.Authority, error) {
+func readAuthority(ctx context.Context, b *reconciler.Base, owner client.Object) (*pki.Authority, error) {
 	secret, err := authoritySecret(ctx, b, owner)
 	if err != nil || secret == nil {
 		return nil, err
@@ -54,16 +55,16 @@ func pair(s *corev1.Secret) pki.Pair {
 
 // serverTLS makes the TLS Secret of a pool's servers as it should be and returns the hash of its
 // content. complete adds what only one kind of server has.
-func serverTLS(ctx context.Context, b *base, owner client.Object, component string, a *pki.Authority, leaf pki.Leaf, trusted []identity.Authority, complete func(*corev1.Secret)) (string, error) {
+func serverTLS(ctx context.Context, b *reconciler.Base, owner client.Object, component string, a *pki.Authority, leaf pki.Leaf, trusted []identity.Authority, complete func(*corev1.Secret)) (string, error) {
 	secret := &corev1.Secret{}
 	secret.Name, secret.Namespace = build.ServerTLSName(owner.GetName()), owner.GetNamespace()
 	if err := b.Find(ctx, secret, secret); client.IgnoreNotFound(err) != nil {
 		return "", err
 	}
 	p := pair(secret)
-	if a.Review(p, leaf, b.now(), kube.Written(secret, kube.Owner)) != "" {
+	if a.Review(p, leaf, b.Now(), kube.Written(secret, kube.Owner)) != "" {
 		var err error
-		if p, err = a.Issue(leaf, b.now()); err != nil {
+		if p, err = a.Issue(leaf, b.Now()); err != nil {
 			return "", err
 		}
 	}
@@ -81,7 +82,7 @@ func serverTLS(ctx context.Context, b *base, owner client.Object, component stri
 
 // keptTLS is the hash of the TLS Secret of a pool's servers as it is, and the certificate in it;
 // empty if there is none, or it cannot be read.
-func keptTLS(ctx context.Context, b *base, owner client.Object) (hash string, cert []byte) {
+func keptTLS(ctx context.Context, b *reconciler.Base, owner client.Object) (hash string, cert []byte) {
 	secret := &corev1.Secret{}
 	secret.Name, secret.Namespace = build.ServerTLSName(owner.GetName()), owner.GetNamespace()
 	if b.Find(ctx, secret, secret) != nil || !metav1.IsControlledBy(secret, owner) || len(secret.Data) == 0 {

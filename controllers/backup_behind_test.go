@@ -21,6 +21,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -49,7 +50,7 @@ func TestLoadedMeanwhile(t *testing.T) {
 		stale.ResourceVersion, test.live.ResourceVersion = "", ""
 		cache := fake.NewClientBuilder().WithScheme(scheme).WithObjects(stale, service.DeepCopy()).Build()
 		live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(test.live).Build()
-		r := &DMIndexReconciler{base: base{Keeper: decision.Keeper{Writer: kube.Writer{Client: cache, Live: live}}, image: "server:1", now: time.Now}}
+		r := &DMIndexReconciler{Base: reconciler.Base{Keeper: decision.Keeper{Writer: kube.Writer{Client: cache, Live: live}}, Image: "server:1", Now: time.Now}}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "demo-compute-0", Namespace: "shop"}}
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		s := &indexScope{index: stale, compute: []computeServer{{pod: pod, pool: "demo-compute"}}}
@@ -87,7 +88,7 @@ func TestReplaceBehind(t *testing.T) {
 		seen.DeepCopyInto(list.(*dmv1.DMBackupList))
 		return nil
 	}})
-	r := &DMBackupScheduleReconciler{base{Keeper: decision.Keeper{Writer: kube.Writer{Client: cache, Live: api}}, now: func() time.Time { return now }, events: &operatortest.Recorder{}}}
+	r := &DMBackupScheduleReconciler{reconciler.Base{Keeper: decision.Keeper{Writer: kube.Writer{Client: cache, Live: api}}, Now: func() time.Time { return now }, Events: &operatortest.Recorder{}}}
 	if _, err := r.reconcile(t.Context(), schedule); !apierrors.IsConflict(err) {
 		t.Errorf("the schedule: %v", err)
 	}
@@ -108,7 +109,7 @@ func TestScheduledNameIsTaken(t *testing.T) {
 		want  error
 	}{{foreign, kube.ErrNameTaken}, {backup, nil}} {
 		api := fake.NewClientBuilder().WithScheme(operatortest.Scheme(t)).WithObjects(test.there.DeepCopy()).Build()
-		r := &DMBackupScheduleReconciler{base{Keeper: decision.Keeper{Writer: kube.Writer{Client: api, Live: api}}}}
+		r := &DMBackupScheduleReconciler{reconciler.Base{Keeper: decision.Keeper{Writer: kube.Writer{Client: api, Live: api}}}}
 		if err := r.makeBackup(t.Context(), backup.DeepCopy()); !errors.Is(err, test.want) {
 			t.Errorf("%v: %v", test.there.Labels, err)
 		}
@@ -140,7 +141,7 @@ func TestDeletedWhileNamesAreTaken(t *testing.T) {
 		if err := api.Get(t.Context(), client.ObjectKeyFromObject(b), b); err != nil {
 			t.Fatal(err)
 		}
-		r := &DMBackupReconciler{base{Keeper: decision.Keeper{Writer: kube.Writer{Client: api, Live: api}}, image: "server:1", now: time.Now}}
+		r := &DMBackupReconciler{reconciler.Base{Keeper: decision.Keeper{Writer: kube.Writer{Client: api, Live: api}}, Image: "server:1", Now: time.Now}}
 		err := r.finalize(t.Context(), &backupScope{backup: b})
 		switch {
 		case test.held == "" && err != nil, test.held != "" && (err == nil || !strings.Contains(err.Error(), test.held)):

@@ -25,6 +25,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
@@ -36,7 +37,7 @@ import (
 // DMBackupReconciler reconciles DMBackup. A backup goes through its phases once: it waits for its
 // index, a Job dumps that, and the result is written down for good (AnnotationBackup). See
 // docs/design/backup.md.
-type DMBackupReconciler struct{ base }
+type DMBackupReconciler struct{ reconciler.Base }
 
 // backupScope is what was gathered about one backup.
 type backupScope struct {
@@ -77,7 +78,7 @@ func (r *DMBackupReconciler) Reconcile(ctx context.Context, request ctrl.Request
 		}
 	}
 	if err == nil && (s.result != nil || backupFailed(s.backup)) {
-		s.again, err = dropJob(ctx, &r.base, s.backup, build.DumpJobName(s.backup.Name))
+		s.again, err = dropJob(ctx, &r.Base, s.backup, build.DumpJobName(s.backup.Name))
 	}
 	return r.finish(ctx, s, before, err)
 }
@@ -86,13 +87,13 @@ func (r *DMBackupReconciler) finish(ctx context.Context, s *backupScope, before 
 	if outcome.Passing(err) {
 		return outcome.Result(err)
 	}
-	s.summarize(err, r.now())
+	s.summarize(err, r.Now())
 	if now := s.backup.Status.Phase; now != before.Phase {
 		switch c := apimeta.FindStatusCondition(s.backup.Status.Conditions, dmv1.ConditionComplete); now {
 		case dmv1.BackupComplete:
-			r.events.Eventf(s.backup, nil, corev1.EventTypeNormal, c.Reason, "Dump", "%s", c.Message)
+			r.Events.Eventf(s.backup, nil, corev1.EventTypeNormal, c.Reason, "Dump", "%s", c.Message)
 		case dmv1.BackupFailed:
-			r.events.Eventf(s.backup, nil, corev1.EventTypeWarning, c.Reason, "Dump", "%s", c.Message)
+			r.Events.Eventf(s.backup, nil, corev1.EventTypeWarning, c.Reason, "Dump", "%s", c.Message)
 		}
 	}
 	if err := kube.ApplyStatus(ctx, &r.Writer, s.backup, before, &s.backup.Status); err != nil {
@@ -133,8 +134,8 @@ func (r *DMBackupReconciler) holdBackup(ctx context.Context, b *dmv1.DMBackup) e
 // dump brings a backup a step further.
 func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err error) {
 	b := s.backup
-	left := time.Duration(b.Spec.TimeoutSeconds)*time.Second - r.now().Sub(b.CreationTimestamp.Time)
-	if s.job, err = lookAtJob(ctx, &r.base, b, build.DumpJobName(b.Name)); err != nil {
+	left := time.Duration(b.Spec.TimeoutSeconds)*time.Second - r.Now().Sub(b.CreationTimestamp.Time)
+	if s.job, err = lookAtJob(ctx, &r.Base, b, build.DumpJobName(b.Name)); err != nil {
 		if errors.Is(err, kube.ErrNameTaken) && left <= 0 {
 			s.failed, s.reason = err.Error(), dmv1.ReasonTimedOut
 			return nil
@@ -146,7 +147,7 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 	case s.job.job != nil:
 		// Its pod is at a node that does not answer, or somebody suspended it: it does not end by
 		// itself, and others wait for it.
-		if err := endJob(ctx, &r.base, s.job.job); err != nil {
+		if err := endJob(ctx, &r.Base, s.job.job); err != nil {
 			return err
 		}
 		s.failed, s.reason = "Job "+s.job.job.Name+" did not end in time: "+cmp.Or(s.job.problem, "see its pod "+cmp.Or(s.job.pod, "and whether the Job is suspended")), dmv1.ReasonTimedOut
@@ -165,7 +166,7 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 					return err
 				}
 			}
-			if err := makeJob(ctx, &r.base, b, build.DumpJob(b, cmp.Or(b.Spec.Image, r.image), left), &b.Spec.Pod); err != nil {
+			if err := makeJob(ctx, &r.Base, b, build.DumpJob(b, cmp.Or(b.Spec.Image, r.Image), left), &b.Spec.Pod); err != nil {
 				return err
 			}
 			return outcome.WaitFor(dmv1.ReasonDumping, "Job "+build.DumpJobName(b.Name)+" was made", 0)
@@ -182,7 +183,7 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 	case s.job.done && s.job.report == nil:
 		// Its pod is gone, and what it said with it. The next one finds the artifact and reads it
 		// back.
-		if err := endJob(ctx, &r.base, s.job.job); err != nil {
+		if err := endJob(ctx, &r.Base, s.job.job); err != nil {
 			return err
 		}
 		return outcome.WaitFor(dmv1.ReasonDumping, "the report of Job "+s.job.job.Name+" is lost: another one reads the artifact back", outcome.RequeueSoon)
@@ -197,7 +198,7 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 	case !s.job.job.DeletionTimestamp.IsZero():
 		return outcome.WaitFor(dmv1.ReasonDumping, "Job "+s.job.job.Name+" is being deleted; another one follows", outcome.RequeueSoon)
 	}
-	if err := endAttempts(ctx, &r.base, &s.job); err != nil {
+	if err := endAttempts(ctx, &r.Base, &s.job); err != nil {
 		return err
 	}
 	return outcome.WaitFor(dmv1.ReasonDumping, s.job.progress(), s.job.again())
@@ -212,7 +213,7 @@ func (r *DMBackupReconciler) record(ctx context.Context, s *backupScope) error {
 	}
 	result := &dmv1.BackupResult{
 		Index: identity, Artifact: build.ArtifactOf(s.backup), Keys: int64(report.Keys), Bytes: report.Bytes, Digest: report.Digest,
-		Started: s.job.job.CreationTimestamp, Finished: metav1.NewTime(r.now().UTC().Truncate(time.Second)),
+		Started: s.job.job.CreationTimestamp, Finished: metav1.NewTime(r.Now().UTC().Truncate(time.Second)),
 	}
 	if t := s.job.job.Status.CompletionTime; t != nil {
 		result.Finished = *t
@@ -263,7 +264,7 @@ func (r *DMBackupReconciler) waitsFor(ctx context.Context, b *dmv1.DMBackup) (*d
 		}
 		return nil, outcome.WaitFor(dmv1.ReasonIndexUnavailable, message, 0)
 	}
-	if problem := storageProblem(ctx, &r.base, b); problem != "" {
+	if problem := storageProblem(ctx, &r.Base, b); problem != "" {
 		return nil, outcome.WaitFor(dmv1.ReasonSecretMissing, problem, 0)
 	}
 	list := &dmv1.DMBackupList{}
@@ -278,7 +279,7 @@ func (r *DMBackupReconciler) waitsFor(ctx context.Context, b *dmv1.DMBackup) (*d
 
 // storageProblem says what the Secret of a backup's storage lacks; empty = nothing, or the operator
 // may not read it. A pod without its Secret would wait, and only an event would say for what.
-func storageProblem(ctx context.Context, b *base, backup *dmv1.DMBackup) string {
+func storageProblem(ctx context.Context, b *reconciler.Base, backup *dmv1.DMBackup) string {
 	s3 := backup.Spec.Storage.S3
 	if s3 == nil {
 		return ""

@@ -16,6 +16,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
 // How long a Job may take that deletes an artifact, and after how long one that failed is replaced.
@@ -36,13 +37,13 @@ func (r *DMBackupReconciler) finalize(ctx context.Context, s *backupScope) (err 
 		return nil
 	}
 	// Another object's Job is none of this backup, and nothing that a deletion could wait for.
-	if s.job, err = lookAtJob(ctx, &r.base, b, build.DumpJobName(b.Name)); err != nil && !errors.Is(err, kube.ErrNameTaken) {
+	if s.job, err = lookAtJob(ctx, &r.Base, b, build.DumpJobName(b.Name)); err != nil && !errors.Is(err, kube.ErrNameTaken) {
 		return err
 	}
 	// A Job whose program succeeded may make another pod, which would make the artifact anew, until
 	// Kubernetes says that the Job has ended.
 	if j := s.job.job; j != nil && (s.job.alive || !slices.ContainsFunc(j.Status.Conditions, ending)) {
-		if err := endJob(ctx, &r.base, j); err != nil {
+		if err := endJob(ctx, &r.Base, j); err != nil {
 			return err
 		}
 		if b.Spec.DeletionPolicy == dmv1.BackupDelete {
@@ -65,37 +66,37 @@ func (r *DMBackupReconciler) finalize(ctx context.Context, s *backupScope) (err 
 func (r *DMBackupReconciler) deleteArtifact(ctx context.Context, s *backupScope) error {
 	b := s.backup
 	const leave = "; set spec.deletionPolicy to Retain to leave the artifact where it is"
-	job, err := lookAtJob(ctx, &r.base, b, build.DeleteJobName(b.Name))
+	job, err := lookAtJob(ctx, &r.Base, b, build.DeleteJobName(b.Name))
 	switch {
 	case errors.Is(err, kube.ErrNameTaken):
 		return fmt.Errorf("%w%s", err, leave)
 	case err != nil:
 		return err
 	case job.job == nil:
-		if index, err := loadedFrom(ctx, &r.base, b); err != nil {
+		if index, err := loadedFrom(ctx, &r.Base, b); err != nil {
 			return err
 		} else if index != "" {
 			return outcome.WaitFor(dmv1.ReasonBackupInUse, "index "+index+" is loaded from the artifact, which is deleted afterwards", 0)
 		}
-		if err := makeJob(ctx, &r.base, b, build.DeleteJob(b, build.ArtifactOf(b), cmp.Or(b.Spec.Image, r.image), deleteWithin), &b.Spec.Pod); err != nil {
+		if err := makeJob(ctx, &r.Base, b, build.DeleteJob(b, build.ArtifactOf(b), cmp.Or(b.Spec.Image, r.Image), deleteWithin), &b.Spec.Pod); err != nil {
 			return err
 		}
 		return outcome.WaitFor(dmv1.ReasonDeleting, "the artifact is being deleted", 0)
 	case job.done:
 		return nil
 	case job.failed == "":
-		if err := endAttempts(ctx, &r.base, &job); err != nil {
+		if err := endAttempts(ctx, &r.Base, &job); err != nil {
 			return err
 		}
 		message := "the artifact is being deleted by Job " + job.job.Name
-		if problem := cmp.Or(job.problem, storageProblem(ctx, &r.base, b)); problem != "" {
+		if problem := cmp.Or(job.problem, storageProblem(ctx, &r.Base, b)); problem != "" {
 			message += ": " + problem + leave
 		}
 		return outcome.WaitFor(dmv1.ReasonDeleting, message, 0)
 	}
 	for _, c := range job.job.Status.Conditions {
-		if r.now().Sub(kube.Stamp(job.job, "", c.LastTransitionTime.Time, r.now())) > deleteAgain {
-			if err := endJob(ctx, &r.base, job.job); err != nil {
+		if r.Now().Sub(kube.Stamp(job.job, "", c.LastTransitionTime.Time, r.Now())) > deleteAgain {
+			if err := endJob(ctx, &r.Base, job.job); err != nil {
 				return err
 			}
 			break
@@ -114,7 +115,7 @@ func (r *DMBackupReconciler) deleteArtifact(ctx context.Context, s *backupScope)
 // One of them sees the other: an index that sees a backup being deleted chooses anew, before it is
 // made; a backup that sees an index waits until that is loaded, is loaded from another one, or is
 // gone.
-func loadedFrom(ctx context.Context, b *base, backup *dmv1.DMBackup) (string, error) {
+func loadedFrom(ctx context.Context, b *reconciler.Base, backup *dmv1.DMBackup) (string, error) {
 	list := &dmv1.DMIndexList{}
 	if err := b.Live.List(ctx, list, client.InNamespace(backup.Namespace)); err != nil {
 		return "", err

@@ -17,6 +17,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
 // jobState is how far a Job that works on an artifact is. Its program says so, by its exit and its
@@ -46,7 +47,7 @@ func (s *jobState) over() bool { return s.done || s.failed != "" }
 // the cache does not have it, and so is the report of a Job that succeeded: the caches of Jobs and
 // of pods are filled one by one, and neither a second Job is made nor a report taken for lost
 // because one of them is behind.
-func lookAtJob(ctx context.Context, b *base, owner client.Object, name string) (s jobState, err error) {
+func lookAtJob(ctx context.Context, b *reconciler.Base, owner client.Object, name string) (s jobState, err error) {
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: owner.GetNamespace()}}
 	switch err := b.Find(ctx, job, job); {
 	case apierrors.IsNotFound(err):
@@ -155,7 +156,7 @@ func unstarted(p *corev1.Pod) string {
 }
 
 // makeJob makes a Job of owner. A Job is created and never changed: its template cannot be.
-func makeJob(ctx context.Context, b *base, owner client.Object, job *batchv1.Job, t *dmv1.PodTemplate) error {
+func makeJob(ctx context.Context, b *reconciler.Base, owner client.Object, job *batchv1.Job, t *dmv1.PodTemplate) error {
 	if err := ctrl.SetControllerReference(owner, job, b.Scheme()); err != nil {
 		return err
 	}
@@ -170,7 +171,7 @@ func makeJob(ctx context.Context, b *base, owner client.Object, job *batchv1.Job
 }
 
 // endJob deletes a Job with its pods. The Job is there until they have ended.
-func endJob(ctx context.Context, b *base, job *batchv1.Job) error {
+func endJob(ctx context.Context, b *reconciler.Base, job *batchv1.Job) error {
 	if !job.DeletionTimestamp.IsZero() {
 		return nil
 	}
@@ -189,14 +190,14 @@ const keepJob = 24 * time.Hour
 // may be thousands of backups. One whose pod does not end with its program is of no use at once.
 // Until then it returns how long that is. A time to live of the Job
 // would do that as well before an operator that was away knew the outcome.
-func dropJob(ctx context.Context, b *base, owner client.Object, name string) (time.Duration, error) {
+func dropJob(ctx context.Context, b *reconciler.Base, owner client.Object, name string) (time.Duration, error) {
 	job := &batchv1.Job{}
 	// The cache will do: a Job that it does not have yet is looked at when it does.
 	err := b.Get(ctx, client.ObjectKey{Namespace: owner.GetNamespace(), Name: name}, job)
 	if err != nil || !metav1.IsControlledBy(job, owner) {
 		return 0, client.IgnoreNotFound(err)
 	}
-	left := keepJob - b.now().Sub(jobEnded(job))
+	left := keepJob - b.Now().Sub(jobEnded(job))
 	if !slices.ContainsFunc(job.Status.Conditions, ending) {
 		switch s, err := lookAtJob(ctx, b, owner, name); {
 		case err != nil:

@@ -25,6 +25,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
@@ -58,7 +59,7 @@ func TestLookBehind(t *testing.T) {
 
 	cache := fake.NewClientBuilder().WithScheme(scheme).WithObjects(job, running).Build()
 	live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(job, pod).Build()
-	b := base{Keeper: decision.Keeper{Writer: kube.Writer{Client: cache, Live: live}}}
+	b := reconciler.Base{Keeper: decision.Keeper{Writer: kube.Writer{Client: cache, Live: live}}}
 	s, err := lookAtJob(t.Context(), &b, owner, job.Name)
 	if err != nil || !s.done || s.report == nil || s.report.Keys != 7 {
 		t.Errorf("the Job is %+v, %v", s, err)
@@ -107,8 +108,8 @@ func TestJobsThatAreOver(t *testing.T) {
 			}
 		}
 		api := fake.NewClientBuilder().WithScheme(operatortest.Scheme(t)).WithObjects(backup, job).WithStatusSubresource(backup).Build()
-		r := &DMBackupReconciler{base{Keeper: decision.Keeper{Writer: kube.Writer{Client: api, Live: api}}, now: func() time.Time { return now }, events: &operatortest.Recorder{}}}
-		result, err := r.Reconcile(t.Context(), request("shop", "a"))
+		r := &DMBackupReconciler{reconciler.Base{Keeper: decision.Keeper{Writer: kube.Writer{Client: api, Live: api}}, Now: func() time.Time { return now }, Events: &operatortest.Recorder{}}}
+		result, err := r.Reconcile(t.Context(), reconciler.Request("shop", "a"))
 		if err != nil || result.RequeueAfter != again {
 			t.Errorf("%s: %+v, %v; want another look after %v", name, result, err, again)
 		}
@@ -138,8 +139,8 @@ func TestFailedBackupStaysFailed(t *testing.T) {
 	api := fake.NewClientBuilder().WithScheme(operatortest.Scheme(t)).WithObjects(backup, job).WithStatusSubresource(backup).WithInterceptorFuncs(interceptor.Funcs{
 		Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return busy },
 	}).Build()
-	r := &DMBackupReconciler{base{Keeper: decision.Keeper{Writer: kube.Writer{Client: api, Live: api}}, now: func() time.Time { return now }, events: &operatortest.Recorder{}}}
-	if _, err := r.Reconcile(t.Context(), request("shop", "a")); !errors.Is(err, busy) {
+	r := &DMBackupReconciler{reconciler.Base{Keeper: decision.Keeper{Writer: kube.Writer{Client: api, Live: api}}, Now: func() time.Time { return now }, Events: &operatortest.Recorder{}}}
+	if _, err := r.Reconcile(t.Context(), reconciler.Request("shop", "a")); !errors.Is(err, busy) {
 		t.Errorf("the Job cannot be deleted: %v", err)
 	}
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(backup), backup); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
 // programEnded is how the program of a pod of a Job ended; nil = it did not, as far as its kubelet
@@ -77,7 +78,7 @@ func (s *jobState) again() time.Duration {
 
 // endAttempts deletes pods of a Job that is not over whose program failed, and which go on without
 // it: the next attempt is made when they have ended.
-func endAttempts(ctx context.Context, b *base, s *jobState) error {
+func endAttempts(ctx context.Context, b *reconciler.Base, s *jobState) error {
 	for _, p := range s.lingering {
 		if err := deletePod(ctx, b, p, "its program failed, and other containers of the pod go on"); err != nil {
 			return err
@@ -93,8 +94,8 @@ const podlessAfter = 5 * time.Second
 // tells that in events, which the operator has no right to read. So it tries to make such a pod
 // itself, without making it: a quota, an admission policy or a priority class that is missing
 // refuses that, too.
-func whyPodless(ctx context.Context, b *base, job *batchv1.Job) string {
-	now := b.now()
+func whyPodless(ctx context.Context, b *reconciler.Base, job *batchv1.Job) string {
+	now := b.Now()
 	made := kube.Stamp(job, "", job.CreationTimestamp.Time, now)
 	switch {
 	case ptr.Deref(job.Spec.Suspend, false):

@@ -25,6 +25,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -68,14 +69,14 @@ func newDumping(t *testing.T, pods func(job *batchv1.Job) []corev1.Pod, create f
 			return c.Create(ctx, o, options...)
 		},
 	}).Build()
-	d.r = &DMBackupReconciler{base{Keeper: decision.Keeper{Writer: kube.Writer{Client: d.api, Live: d.api}}, now: func() time.Time { return d.now }, events: &operatortest.Recorder{}, logged: report.NewLogged()}}
+	d.r = &DMBackupReconciler{reconciler.Base{Keeper: decision.Keeper{Writer: kube.Writer{Client: d.api, Live: d.api}}, Now: func() time.Time { return d.now }, Events: &operatortest.Recorder{}, Logged: report.NewLogged()}}
 	return d
 }
 
 // look reconciles the backup, and returns what it says of itself.
 func (d *dumping) look() (dmv1.BackupPhase, string) {
 	d.t.Helper()
-	if _, err := d.r.Reconcile(d.t.Context(), request("shop", "a")); err != nil {
+	if _, err := d.r.Reconcile(d.t.Context(), reconciler.Request("shop", "a")); err != nil {
 		d.t.Fatal(err)
 	}
 	if err := d.api.Get(d.t.Context(), client.ObjectKeyFromObject(d.backup), d.backup); err != nil {
@@ -195,7 +196,7 @@ func TestOpenedAfterTheLastPod(t *testing.T) {
 		}
 	}
 	api := fake.NewClientBuilder().WithScheme(operatortest.Scheme(t)).WithObjects(index, job, &first, &second).Build()
-	r := &DMIndexReconciler{base: base{Keeper: decision.Keeper{Writer: kube.Writer{Client: api, Live: api}}, now: time.Now, events: &operatortest.Recorder{}, logged: report.NewLogged()}}
+	r := &DMIndexReconciler{Base: reconciler.Base{Keeper: decision.Keeper{Writer: kube.Writer{Client: api, Live: api}}, Now: time.Now, Events: &operatortest.Recorder{}, Logged: report.NewLogged()}}
 	if err := r.Keep(t.Context(), index); err != nil {
 		t.Fatal(err)
 	}

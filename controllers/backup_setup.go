@@ -14,11 +14,12 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
 // setupBackups adds the reconcilers of backups and their schedules. gate keeps a reconciler of a
 // kind from what another operator looks after.
-func setupBackups(mgr ctrl.Manager, b base, gate func(r reconcile.Reconciler, kind client.Object) reconcile.Reconciler, options func() controller.Options) error {
+func setupBackups(mgr ctrl.Manager, b reconciler.Base, gate func(r reconcile.Reconciler, kind client.Object) reconcile.Reconciler, options func() controller.Options) error {
 	backups := &DMBackupReconciler{b}
 	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMBackupSchedule{}).WithOptions(options()).
 		Watches(&dmv1.DMBackup{}, handler.EnqueueRequestsFromMapFunc(scheduleOfBackup)).
@@ -29,7 +30,7 @@ func setupBackups(mgr ctrl.Manager, b base, gate func(r reconcile.Reconciler, ki
 	return ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMBackup{}).WithOptions(options()).
 		Owns(&batchv1.Job{}).Owns(&corev1.ConfigMap{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(backupOfPod)).
-		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(backups.ofIndex), changed(answers)).
+		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(backups.ofIndex), reconciler.Changed(answers)).
 		Watches(&dmv1.DMBackup{}, handler.EnqueueRequestsFromMapFunc(backups.behind)).
 		Complete(gate(backups, &dmv1.DMBackup{}))
 }
@@ -45,7 +46,7 @@ func backupOfPod(_ context.Context, object client.Object) []reconcile.Request {
 	if name == "" {
 		return nil
 	}
-	return []reconcile.Request{request(object.GetNamespace(), name)}
+	return []reconcile.Request{reconciler.Request(object.GetNamespace(), name)}
 }
 
 // ofIndex are the backups that may wait for an index: those of it, and the one that it is
@@ -54,7 +55,7 @@ func (r *DMBackupReconciler) ofIndex(ctx context.Context, object client.Object) 
 	requests := r.open(ctx, object.GetNamespace(), object.GetName())
 	if index, ok := object.(*dmv1.DMIndex); ok {
 		if record := decision.RestoreOf(index); record != nil {
-			requests = append(requests, request(index.Namespace, record.Backup))
+			requests = append(requests, reconciler.Request(index.Namespace, record.Backup))
 		}
 	}
 	return requests
@@ -77,7 +78,7 @@ func (r *DMBackupReconciler) open(ctx context.Context, namespace, index string) 
 	}
 	for i := range list.Items {
 		if o := &list.Items[i]; o.Spec.IndexName == index && !backupOver(o) {
-			requests = append(requests, request(o.Namespace, o.Name))
+			requests = append(requests, reconciler.Request(o.Namespace, o.Name))
 		}
 	}
 	return requests

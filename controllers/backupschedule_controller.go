@@ -20,6 +20,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
@@ -30,7 +31,7 @@ import (
 // DMBackupScheduleReconciler reconciles DMBackupSchedule: it makes a DMBackup for each time, and
 // deletes those that retention does not keep. A backup is named after its schedule and its time, so
 // that none is made twice, whoever died in between. Backups do not go with their schedule.
-type DMBackupScheduleReconciler struct{ base }
+type DMBackupScheduleReconciler struct{ reconciler.Base }
 
 // Reconcile makes one schedule true.
 func (r *DMBackupScheduleReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
@@ -66,7 +67,7 @@ const longestLook = 10 * time.Minute
 
 func (r *DMBackupScheduleReconciler) reconcile(ctx context.Context, schedule *dmv1.DMBackupSchedule) (time.Duration, error) {
 	times, err := parseSchedule(&schedule.Spec)
-	if err == nil && times.Next(r.now()).IsZero() {
+	if err == nil && times.Next(r.Now()).IsZero() {
 		err = fmt.Errorf("schedule %q: there is no such time within five years", schedule.Spec.Schedule)
 	}
 	if err != nil {
@@ -77,7 +78,7 @@ func (r *DMBackupScheduleReconciler) reconcile(ctx context.Context, schedule *dm
 		return 0, err
 	}
 	status := &schedule.Status
-	v := scheduleView{spec: &schedule.Spec, times: times, now: r.now(), spread: spreadOf(schedule)}
+	v := scheduleView{spec: &schedule.Spec, times: times, now: r.Now(), spread: spreadOf(schedule)}
 	known := []time.Time{schedule.CreationTimestamp.Time}
 	if t := status.LastScheduleTime; t != nil {
 		known = append(known, t.Time)
@@ -100,7 +101,7 @@ func (r *DMBackupScheduleReconciler) reconcile(ctx context.Context, schedule *dm
 	} else if !a.missed.IsZero() {
 		status.LastScheduleTime = ptr.To(metav1.NewTime(a.missed))
 		if a.reason == dmv1.ReasonMissed {
-			r.events.Eventf(schedule, nil, corev1.EventTypeWarning, a.reason, "Schedule", "%s", a.message)
+			r.Events.Eventf(schedule, nil, corev1.EventTypeWarning, a.reason, "Schedule", "%s", a.message)
 		}
 	}
 	for i := range list.Items {
@@ -193,7 +194,7 @@ func (r *DMBackupScheduleReconciler) judgeKeys(schedule *dmv1.DMBackupSchedule, 
 	}
 	message := fmt.Sprintf("backup %s has %d keys, and backup %s before it %d: load the index from %s if data was lost; it is kept until it is deleted or the keys are back", last.name, last.keys, from.name, from.keys, from.name)
 	if !apimeta.IsStatusConditionTrue(*conditions, dmv1.ConditionKeysCollapsed) {
-		r.events.Eventf(schedule, nil, corev1.EventTypeWarning, dmv1.ReasonFewerKeys, "Judge", "%s", message)
+		r.Events.Eventf(schedule, nil, corev1.EventTypeWarning, dmv1.ReasonFewerKeys, "Judge", "%s", message)
 	}
 	report.SetCondition(conditions, schedule.Generation, dmv1.ConditionKeysCollapsed, true, dmv1.ReasonFewerKeys, message)
 }
@@ -204,5 +205,5 @@ func scheduleOfBackup(_ context.Context, object client.Object) []reconcile.Reque
 	if name == "" {
 		return nil
 	}
-	return []reconcile.Request{request(object.GetNamespace(), name)}
+	return []reconcile.Request{reconciler.Request(object.GetNamespace(), name)}
 }

@@ -13,6 +13,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
 // dumps are complete backups, the oldest first, each an hour older than the next: the name of the
@@ -89,7 +90,7 @@ func TestKeysCollapsed(t *testing.T) {
 	s := &dmv1.DMBackupSchedule{}
 	s.Spec.Template.IndexName, s.Spec.Schedule = "a", "0 * * * *"
 	events := &operatortest.LastNote{}
-	r := &DMBackupScheduleReconciler{base{events: events}}
+	r := &DMBackupScheduleReconciler{reconciler.Base{Events: events}}
 	f := func(backups, status, names string) {
 		t.Helper()
 		list := dumps(t, backups)

@@ -17,6 +17,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
 
@@ -64,14 +65,14 @@ func TestFormerPasswordOfAClockThatWasAhead(t *testing.T) {
 	if err := r.Create(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
-	p, err := (&DMIndexReconciler{base: *r}).storedPasswords(t.Context(), index)
+	p, err := (&DMIndexReconciler{Base: *r}).storedPasswords(t.Context(), index)
 	if err != nil || len(p.Former) != 2 || !p.Former[0].Until.Equal(stored.Add(defaultPasswordGrace)) || !p.Former[1].Until.Equal(operatortest.Noon.Add(time.Minute)) {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
 
 // ownerOf is what reconcilers have at noon, and an index.
-func ownerOf(t *testing.T) (*base, *dmv1.DMIndex) {
+func ownerOf(t *testing.T) (*reconciler.Base, *dmv1.DMIndex) {
 	t.Helper()
 	index := &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "ns", UID: "u"}}
 	scheme := runtime.NewScheme()
@@ -81,7 +82,7 @@ func ownerOf(t *testing.T) (*base, *dmv1.DMIndex) {
 		}
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(index).Build()
-	return &base{Keeper: decision.Keeper{Writer: kube.Writer{Client: c, Live: c}}, events: &operatortest.LastNote{}, now: func() time.Time { return operatortest.Noon }}, index
+	return &reconciler.Base{Keeper: decision.Keeper{Writer: kube.Writer{Client: c, Live: c}}, Events: &operatortest.LastNote{}, Now: func() time.Time { return operatortest.Noon }}, index
 }
 
 // TestAuthorityOfAClockThatWasAhead is taken out at once: nobody accepts it. One that is good stays
@@ -90,7 +91,7 @@ func TestAuthorityOfAClockThatWasAhead(t *testing.T) {
 	f := func(name string, present, next time.Duration, now time.Time, renewed, nextStays bool) {
 		t.Helper()
 		r, index := ownerOf(t)
-		r.now = func() time.Time { return now }
+		r.Now = func() time.Time { return now }
 		made := func(after time.Duration) pki.Pair {
 			p, err := newAuthority(index, stored.Add(after))
 			if err != nil {

@@ -21,12 +21,13 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
 // DMComputePoolReconciler reconciles DMComputePool: it makes pods and says who leaves. Those that
 // leave are drained and deleted by the reconciler of the index, which moves the partition map
 // first.
-type DMComputePoolReconciler struct{ base }
+type DMComputePoolReconciler struct{ reconciler.Base }
 
 // computePoolScope is what was gathered about one compute pool.
 type computePoolScope struct {
@@ -135,8 +136,8 @@ func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolS
 	if !s.pool.Spec.Paused {
 		objects = append(objects, build.Budget(s.pool.Name, s.pool.Namespace, dmv1.ComponentCompute, s.pool.Spec.Replicas))
 	}
-	if r.policies != "" {
-		objects = append(objects, build.NetworkPolicy(s.pool.Name, s.pool.Namespace, dmv1.ComponentCompute, r.policies))
+	if r.NetworkPolicies != "" {
+		objects = append(objects, build.NetworkPolicy(s.pool.Name, s.pool.Namespace, dmv1.ComponentCompute, r.NetworkPolicies))
 	}
 	for _, object := range objects {
 		problems.Add(r.Apply(ctx, s.pool, object))
@@ -149,15 +150,15 @@ func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolS
 	if err != nil {
 		problems.Add(err)
 		// the certificate names the index's identity: only one that a server of it has
-		if tls, _ = keptTLS(ctx, &r.base, s.pool); !slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool {
+		if tls, _ = keptTLS(ctx, &r.Base, s.pool); !slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool {
 			return p.Annotations[dmv1.AnnotationIdentity] == s.identity && p.Annotations[dmv1.AnnotationTLS] == tls
 		}) {
 			return problems.Err()
 		}
 	}
-	problems.Add(renewTLS(ctx, &r.base, s.pods, tls))
-	problems.Add(patchPod(&r.base, s.pool, &build.ComputePod(s.pool, s.ordinal, 0, s.identity, s.image, s.template).Spec, &s.pool.Spec.Pod))
-	if s.size, err = pausedSize(ctx, &r.base, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Replicas), max(int(s.pool.Status.Replicas), podstate.Staying(s.pods))); err == nil {
+	problems.Add(renewTLS(ctx, &r.Base, s.pods, tls))
+	problems.Add(patchPod(&r.Base, s.pool, &build.ComputePod(s.pool, s.ordinal, 0, s.identity, s.image, s.template).Spec, &s.pool.Spec.Pod))
+	if s.size, err = pausedSize(ctx, &r.Base, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Replicas), max(int(s.pool.Status.Replicas), podstate.Staying(s.pods))); err == nil {
 		err = r.act(ctx, s, tls)
 	}
 	problems.Add(err)
@@ -188,13 +189,13 @@ func (r *DMComputePoolReconciler) keepServing(ctx context.Context, s *computePoo
 	if err != nil {
 		return err
 	}
-	return renewTLS(ctx, &r.base, s.pods, tls)
+	return renewTLS(ctx, &r.Base, s.pods, tls)
 }
 
 // security makes the TLS Secret of the pool's servers. The index's authority speaks to them for the
 // operator and the index, the authority of a memory pool for its servers alone.
 func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolScope) (string, error) {
-	a, err := readAuthority(ctx, &r.base, s.index)
+	a, err := readAuthority(ctx, &r.Base, s.index)
 	if err != nil {
 		return "", err
 	}
@@ -207,7 +208,7 @@ func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolSc
 		if err := r.Get(ctx, types.NamespacedName{Namespace: s.pool.Namespace, Name: build.MemoryPoolOf(s.index, p)}, pool); err != nil {
 			return "", err
 		}
-		memory, err := readAuthority(ctx, &r.base, pool)
+		memory, err := readAuthority(ctx, &r.Base, pool)
 		if err != nil {
 			return "", err
 		}
@@ -220,39 +221,39 @@ func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolSc
 	if err != nil {
 		return "", err
 	}
-	return serverTLS(ctx, &r.base, s.pool, dmv1.ComponentCompute, a, build.ComputeLeaf(s.pool, s.index, s.identity), trusted, func(secret *corev1.Secret) {
+	return serverTLS(ctx, &r.Base, s.pool, dmv1.ComponentCompute, a, build.ComputeLeaf(s.pool, s.index, s.identity), trusted, func(secret *corev1.Secret) {
 		secret.Data[config.KeySaltFile] = salt
 	})
 }
 
 // act does what decideComputePool says.
 func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, tls string) (err error) {
-	actions := decideComputePool(s.view(r.now()))
+	actions := decideComputePool(s.view(r.Now()))
 	if actions.create > 0 {
 		// The cache may not have seen pods that were made a moment ago: ask the API server before
 		// making more.
 		if s.pods, err = podstate.List(ctx, r.Live, s.pool, dmv1.ComponentCompute); err != nil {
 			return err
 		}
-		actions = decideComputePool(s.view(r.now()))
+		actions = decideComputePool(s.view(r.Now()))
 	}
 	for _, p := range s.pods {
 		switch id := podstate.ID(p); {
 		case slices.Contains(actions.remove, id):
-			if err := deletePod(ctx, &r.base, p, podstate.UselessBecause(p)); err != nil {
+			if err := deletePod(ctx, &r.Base, p, podstate.UselessBecause(p)); err != nil {
 				return err
 			}
 		case slices.Contains(actions.leave, id):
-			r.events.Eventf(s.pool, p, corev1.EventTypeNormal, "ComputeServerLeaving", "Leave", "pod %s hands over its ranges, then ends", p.Name)
-			if err := r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationLeaving: r.now().UTC().Format(time.RFC3339)}); err != nil {
+			r.Events.Eventf(s.pool, p, corev1.EventTypeNormal, "ComputeServerLeaving", "Leave", "pod %s hands over its ranges, then ends", p.Name)
+			if err := r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationLeaving: r.Now().UTC().Format(time.RFC3339)}); err != nil {
 				return err
 			}
-			if r.logged.Once(p.UID, "leave") {
+			if r.Logged.Once(p.UID, "leave") {
 				logf.FromContext(ctx).Info("let pod leave", "pod", p.Name, "reason", actions.leaveWhy)
 			}
 		}
 	}
-	if wait := podstate.Refusal(s.pods, actions.next, r.now()); wait != nil {
+	if wait := podstate.Refusal(s.pods, actions.next, r.Now()); wait != nil {
 		return wait
 	}
 	if err := r.reserveIDs(ctx, s, actions.create); err != nil {
@@ -262,9 +263,9 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 	if err != nil {
 		return err
 	}
-	tellReserved(&r.base, s.pool, &s.pool.Spec.Pod)
+	tellReserved(&r.Base, s.pool, &s.pool.Spec.Pod)
 	made := 0
-	return createPods(ctx, &r.base, s.pool, actions.create, actions.createWhy, numbers{next: podstate.NextID(s.pool, s.pods)}, func(id int) (*corev1.Pod, error) {
+	return createPods(ctx, &r.Base, s.pool, actions.create, actions.createWhy, numbers{next: podstate.NextID(s.pool, s.pods)}, func(id int) (*corev1.Pod, error) {
 		image, template := s.image, s.template
 		if made++; made <= actions.former {
 			image, template = former, formerTemplate
@@ -272,7 +273,7 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 		pod := build.ComputePod(s.pool, s.ordinal, id, s.identity, image, template)
 		build.UseIndex(pod, s.index)
 		pod.Annotations[dmv1.AnnotationTLS] = tls
-		return pod, equip(&r.base, s.pool, pod, &s.pool.Spec.Pod)
+		return pod, equip(&r.Base, s.pool, pod, &s.pool.Spec.Pod)
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
@@ -34,12 +35,12 @@ type numbers struct {
 
 // tellReserved says which labels and annotations of a template the pods do not get. Templates that
 // are written now have none: their CRD refuses them.
-func tellReserved(b *base, pool client.Object, template *dmv1.PodTemplate) {
+func tellReserved(b *reconciler.Base, pool client.Object, template *dmv1.PodTemplate) {
 	keys := build.ReservedOf(template)
-	if len(keys) == 0 || !b.logged.Once(pool.GetUID(), "reserved "+strings.Join(keys, " ")) {
+	if len(keys) == 0 || !b.Logged.Once(pool.GetUID(), "reserved "+strings.Join(keys, " ")) {
 		return
 	}
-	b.events.Eventf(pool, nil, corev1.EventTypeWarning, "TemplateReserved", "CreatePods",
+	b.Events.Eventf(pool, nil, corev1.EventTypeWarning, "TemplateReserved", "CreatePods",
 		"the pods are made without %s of spec.pod: labels and annotations of %s/ are the operator's: write another prefix", report.Listed(keys), dmv1.GroupVersion.Group)
 }
 
@@ -47,15 +48,15 @@ func tellReserved(b *base, pool client.Object, template *dmv1.PodTemplate) {
 // that none is ever used twice. Numbers of pods that were refused are tried again first: an attempt
 // that is refused every time writes nothing but the first time, so that nothing but the queue's
 // backing off says when the next one follows.
-func createPods(ctx context.Context, b *base, pool client.Object, count int, reason string, from numbers, made func(id int) (*corev1.Pod, error)) error {
+func createPods(ctx context.Context, b *reconciler.Base, pool client.Object, count int, reason string, from numbers, made func(id int) (*corev1.Pod, error)) error {
 	if count == 0 {
 		return nil
 	}
 	next, ids := from.next, slices.Clone(from.kept[:min(count, len(from.kept))])
 	if rest := count - len(ids); from.again {
-		ids = append(ids, b.spare.pick(pool.GetUID(), from.free, rest)...)
+		ids = append(ids, b.Spare.Pick(pool.GetUID(), from.free, rest)...)
 	} else {
-		ids = append(ids, b.spare.take(pool.GetUID(), rest)...)
+		ids = append(ids, b.Spare.Take(pool.GetUID(), rest)...)
 	}
 	fresh := count - len(ids)
 	if len(ids) > 0 {
@@ -66,7 +67,7 @@ func createPods(ctx context.Context, b *base, pool client.Object, count int, rea
 	}
 	back := func(ids []int) {
 		if !from.again { // else they are found to be free
-			b.spare.put(pool.GetUID(), ids)
+			b.Spare.Put(pool.GetUID(), ids)
 		}
 	}
 	var pods []*corev1.Pod
@@ -103,7 +104,7 @@ func createPods(ctx context.Context, b *base, pool client.Object, count int, rea
 			return err
 		case apierrors.IsAlreadyExists(err): // and is not of the pool, or it was made just now
 			if !slices.Contains(from.kept, ids[i]) {
-				b.spare.avoid(pool.GetUID(), ids[i])
+				b.Spare.Avoid(pool.GetUID(), ids[i])
 			}
 			back(ids[i+1:])
 			return err

@@ -9,6 +9,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/logs"
 	"github.com/dmindex/dmindex/pkg/profile"
@@ -18,7 +19,7 @@ import (
 func TestPodsProfile(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "server"}}}}
-		b := base{pprof: on}
+		b := reconciler.Base{Pprof: on}
 		if err := equip(&b, &dmv1.DMComputePool{}, pod, &dmv1.PodTemplate{}); err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +38,7 @@ func TestPodsLog(t *testing.T) {
 	f := func(c logs.Config, want ...corev1.EnvVar) {
 		t.Helper()
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "server"}}}}
-		b := base{logs: c}
+		b := reconciler.Base{Logs: c}
 		if err := equip(&b, &dmv1.DMComputePool{}, pod, &dmv1.PodTemplate{}); err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +54,7 @@ func TestPodsLog(t *testing.T) {
 // TestReservedIsTold: what a template has of the operator's labels and annotations is named once.
 func TestReservedIsTold(t *testing.T) {
 	notes := &operatortest.LastNote{}
-	b := base{events: notes, logged: report.NewLogged()}
+	b := reconciler.Base{Events: notes, Logged: report.NewLogged()}
 	template := &dmv1.PodTemplate{Labels: map[string]string{"team": "a"}}
 	if tellReserved(&b, &dmv1.DMMemoryPool{}, template); notes.Note != "" {
 		t.Errorf("of a good template: %s", notes.Note)

@@ -15,6 +15,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
 func TestDecideMemoryPool(t *testing.T) {
@@ -280,25 +281,25 @@ func TestAlive(t *testing.T) {
 }
 
 func TestSpareIDs(t *testing.T) {
-	s := newSpareIDs()
+	s := reconciler.NewSpareIDs()
 	f := func(want string, n int) {
 		t.Helper()
-		if got := fmt.Sprint(s.take("pool", n)); got != want {
+		if got := fmt.Sprint(s.Take("pool", n)); got != want {
 			t.Errorf("took %s, want %s", got, want)
 		}
 	}
 	f("[]", 2)
-	s.put("pool", []int{7, 8})
-	s.put("pool", []int{3})
-	s.put("other", []int{1})
+	s.Put("pool", []int{7, 8})
+	s.Put("pool", []int{3})
+	s.Put("other", []int{1})
 	f("[3 7]", 2)
 	f("[8]", 2)
 	f("[]", 2)
-	if got := fmt.Sprint(s.pick("pool", []int{1, 2, 3}, 2)); got != "[1 2]" {
+	if got := fmt.Sprint(s.Pick("pool", []int{1, 2, 3}, 2)); got != "[1 2]" {
 		t.Errorf("picked %s", got)
 	}
-	s.avoid("pool", 1)
-	if got := fmt.Sprint(s.pick("pool", []int{1, 2, 3}, 2)); got != "[2 3]" {
+	s.Avoid("pool", 1)
+	if got := fmt.Sprint(s.Pick("pool", []int{1, 2, 3}, 2)); got != "[2 3]" {
 		t.Errorf("picked %s beside a number whose name is taken", got)
 	}
 }

@@ -5,14 +5,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
 // deletePod deletes a pod for a reason.
-func deletePod(ctx context.Context, b *base, p *corev1.Pod, reason string) error {
+func deletePod(ctx context.Context, b *reconciler.Base, p *corev1.Pod, reason string) error {
 	if err := b.DeletePrecisely(ctx, p); err != nil {
 		return err
 	}
-	if b.logged.Once(p.UID, "delete") {
+	if b.Logged.Once(p.UID, "delete") {
 		logf.FromContext(ctx).Info("delete pod", "pod", p.Name, "reason", reason)
 	}
 	return nil

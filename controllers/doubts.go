@@ -52,7 +52,7 @@ func (r *DMIndexReconciler) doubtLoss(s *indexScope) {
 		if server.state != dmv1.ServerLost {
 			continue
 		}
-		after, sure := was[server.id].look(server.why, r.now())
+		after, sure := was[server.id].look(server.why, r.Now())
 		if doubts[server.id] = after; !sure {
 			s.doubted = append(s.doubted, *server)
 			server.state, server.why = dmv1.ServerUnreachable, ""

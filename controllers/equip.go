@@ -13,6 +13,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/pkg/logs"
 	"github.com/dmindex/dmindex/pkg/profile"
 )
@@ -20,7 +21,7 @@ import (
 // equip completes a new pod of a pool. It tells its server whether to serve profiles, and how to
 // log, by variables, which older images ignore. Then it changes the pod as the patch of the pool's
 // template says. Pods that there are stay as they are: nobody is moved for a look at it.
-func equip(b *base, pool client.Object, pod *corev1.Pod, t *dmv1.PodTemplate) error {
+func equip(b *reconciler.Base, pool client.Object, pod *corev1.Pod, t *dmv1.PodTemplate) error {
 	asUser(b, &pod.Spec)
 	c := podstate.Container(pod)
 	set := func(name, value string) {
@@ -29,23 +30,23 @@ func equip(b *base, pool client.Object, pod *corev1.Pod, t *dmv1.PodTemplate) er
 			c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: value})
 		}
 	}
-	if b.pprof {
+	if b.Pprof {
 		set(profile.Env, "true")
 	}
-	set(logs.EnvLevel, b.logs.Level)
-	set(logs.EnvFormat, b.logs.Format)
+	set(logs.EnvLevel, b.Logs.Level)
+	set(logs.EnvFormat, b.Logs.Format)
 	return patchPod(b, pool, &pod.Spec, t)
 }
 
 // patchPod changes a pod, or the pods of a Job, as a template of owner says.
-func patchPod(b *base, owner client.Object, spec *corev1.PodSpec, t *dmv1.PodTemplate) error {
+func patchPod(b *reconciler.Base, owner client.Object, spec *corev1.PodSpec, t *dmv1.PodTemplate) error {
 	err := build.Patch(spec, t.Patch)
 	if err == nil {
 		return nil
 	}
 	wait := outcome.WaitFor(dmv1.ReasonPatchRefused, fmt.Sprintf("pod.patch of %s %s cannot be used, and no pod is made: %v", kube.KindOf(owner).Kind, owner.GetName(), err), 0)
-	if b.logged.Once(owner.GetUID(), "patch "+wait.Message) {
-		b.events.Eventf(owner, nil, corev1.EventTypeWarning, wait.Reason, "CreatePods", "%s", wait.Message)
+	if b.Logged.Once(owner.GetUID(), "patch "+wait.Message) {
+		b.Events.Eventf(owner, nil, corev1.EventTypeWarning, wait.Reason, "CreatePods", "%s", wait.Message)
 	}
 	return wait
 }
@@ -60,8 +61,8 @@ func patchRefused(err error) bool {
 // asUser lets the cluster say as whom a pod runs, if the operator was told to: one that gives each
 // namespace a range of ids refuses all others. Pods that there are stay as they are: nobody is
 // replaced for it. Those with RDMA run as user 0, which they cannot do without.
-func asUser(b *base, spec *corev1.PodSpec) {
-	if c := spec.SecurityContext; b.anyUser && c != nil && c.RunAsUser != nil && *c.RunAsUser == build.User {
+func asUser(b *reconciler.Base, spec *corev1.PodSpec) {
+	if c := spec.SecurityContext; b.ClusterUserIDs && c != nil && c.RunAsUser != nil && *c.RunAsUser == build.User {
 		c.RunAsUser, c.RunAsGroup, c.FSGroup = nil, nil, nil
 	}
 }

@@ -15,6 +15,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -30,17 +31,17 @@ func TestFair(t *testing.T) {
 			return ctrl.Result{}, nil
 		}), 4)
 		for i := range 2 {
-			go func() { _, _ = f.Reconcile(t.Context(), request("slow", fmt.Sprint(i))) }()
+			go func() { _, _ = f.Reconcile(t.Context(), reconciler.Request("slow", fmt.Sprint(i))) }()
 		}
 		synctest.Wait()
 		for namespace, want := range map[string]time.Duration{"slow": fairAgain, "other": 0} {
-			if result, err := f.Reconcile(t.Context(), request(namespace, "b")); err != nil || result.RequeueAfter != want {
+			if result, err := f.Reconcile(t.Context(), reconciler.Request(namespace, "b")); err != nil || result.RequeueAfter != want {
 				t.Errorf("%s: %v %v, want to come back after %v", namespace, result, err, want)
 			}
 		}
 		close(stuck)
 		synctest.Wait()
-		if result, err := f.Reconcile(t.Context(), request("slow", "b")); err != nil || result.RequeueAfter != 0 || len(f.busy) != 0 {
+		if result, err := f.Reconcile(t.Context(), reconciler.Request("slow", "b")); err != nil || result.RequeueAfter != 0 || len(f.busy) != 0 {
 			t.Errorf("afterwards: %v %v, %v are busy", result, err, f.busy)
 		}
 	})
@@ -51,7 +52,7 @@ func TestFairShares(t *testing.T) {
 	f := newFair(nil, 16)
 	for n, want := range []int{8, 5, 4, 3} {
 		namespace, got := fmt.Sprint(n), 0
-		for f.enter(request(namespace, "a")) {
+		for f.enter(reconciler.Request(namespace, "a")) {
 			got++
 		}
 		if got != want {
@@ -62,7 +63,7 @@ func TestFairShares(t *testing.T) {
 		f.leave("0")
 	}
 	got := 0
-	for f.enter(request("0", "a")) {
+	for f.enter(reconciler.Request("0", "a")) {
 		got++
 	}
 	if got != 3 {
@@ -74,14 +75,14 @@ func TestFairShares(t *testing.T) {
 // queue in between, and at once again after it succeeded.
 func TestFairRetries(t *testing.T) {
 	f := newFair(nil, 2)
-	object := request("ns", "a")
+	object := reconciler.Request("ns", "a")
 	want := firstRetry
 	for range 5 {
 		if wait := f.When(object); wait != want {
 			t.Errorf("again after %v, want %v", wait, want)
 		}
 		want *= 2
-		f.enter(request("ns", "other"))
+		f.enter(reconciler.Request("ns", "other"))
 		if f.enter(object) {
 			t.Error("it has a worker")
 		}
@@ -111,7 +112,7 @@ func (lostMemory) Describe(ctx context.Context) (*rpcv1.DescribeMemoryReply, err
 // TestSilentPools: servers of several pools that do not answer are waited for once, and together.
 func TestSilentPools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &base{dialer: servers.NewPatient(lostNodes{})}
+		b := &reconciler.Base{Dialer: servers.NewPatient(lostNodes{})}
 		s := &indexScope{memoryPools: make([]memoryPoolOfIndex, 4)}
 		for i := range s.memoryPools {
 			p := &s.memoryPools[i]

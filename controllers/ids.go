@@ -17,6 +17,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
 // Which numbers pods get.
@@ -122,7 +123,7 @@ func (s idSet) String() string {
 }
 
 // markUsed writes down that an index is about to be made on servers of a pool.
-func markUsed(ctx context.Context, b *base, p *memoryPoolOfIndex, ids []int) error {
+func markUsed(ctx context.Context, b *reconciler.Base, p *memoryPoolOfIndex, ids []int) error {
 	used, err := usedIDs(p.pool, podstate.NextVolume(p.pool, p.pods))
 	if err != nil {
 		return err

@@ -88,14 +88,14 @@ func (r *DMIndexReconciler) carryOut(ctx context.Context, s *indexScope) (v gran
 	var told grantNotes
 	defer func() { r.tellGrants(s, told) }()
 	for range rounds {
-		describePools(ctx, &r.base, s.pools()...)
+		describePools(ctx, &r.Base, s.pools()...)
 		var pods map[string]*grantServer
 		if v, pods, err = r.decideGrants(ctx, s); err != nil || len(v.Steps) == 0 {
 			return v, err
 		}
 		for _, step := range v.Steps {
 			at := pods[step.Server]
-			err := withMemory(&r.base, at.pod, at.pool.authority, func(m servers.Memory) error {
+			err := withMemory(&r.Base, at.pod, at.pool.authority, func(m servers.Memory) error {
 				if step.Evict {
 					return m.Evict(ctx, step.Identity)
 				}
@@ -149,7 +149,7 @@ func (g *grantNotes) add(at *grantServer, step grant.Step) {
 // tellGrants makes the events.
 func (r *DMIndexReconciler) tellGrants(s *indexScope, told grantNotes) {
 	for _, n := range told {
-		r.events.Eventf(s.index, n.pool.pool, corev1.EventTypeNormal, n.reason, "Admit", "%s", strings.Join(n.texts, "; "))
+		r.Events.Eventf(s.index, n.pool.pool, corev1.EventTypeNormal, n.reason, "Admit", "%s", strings.Join(n.texts, "; "))
 	}
 }
 

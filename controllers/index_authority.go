@@ -13,6 +13,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
 const (
@@ -45,9 +46,9 @@ func (r *DMIndexReconciler) keepIndexAuthority(ctx context.Context, s *indexScop
 		}
 		return all, nil
 	}
-	again, err := keepAuthority(ctx, &r.base, s.index, authorityView{programs: true, grace: authorityGrace(s.index)}, compute, memory, conn.Data[build.KeyCA])
+	again, err := keepAuthority(ctx, &r.Base, s.index, authorityView{programs: true, grace: authorityGrace(s.index)}, compute, memory, conn.Data[build.KeyCA])
 	if again > 0 {
-		s.authorityEnds = r.now().Add(again)
+		s.authorityEnds = r.Now().Add(again)
 	}
 	return err
 }
@@ -66,7 +67,7 @@ func (r *DMMemoryPoolReconciler) keepPoolAuthority(ctx context.Context, s *memor
 		return nil
 	}
 	compute := func() ([]trust, error) { return r.computeTrust(ctx, s.pool) }
-	s.authorityAgain, err = keepAuthority(ctx, &r.base, s.pool, authorityView{grace: poolAuthorityGrace}, append(trustOfMemory(s.answering, s.described), s.trustOfCopies()...), compute, nil)
+	s.authorityAgain, err = keepAuthority(ctx, &r.Base, s.pool, authorityView{grace: poolAuthorityGrace}, append(trustOfMemory(s.answering, s.described), s.trustOfCopies()...), compute, nil)
 	return err
 }
 
@@ -104,7 +105,7 @@ func (r *DMMemoryPoolReconciler) computeTrust(ctx context.Context, pool *dmv1.DM
 		if !usesMemoryPool(index, pool.Name) {
 			continue
 		}
-		a, err := readAuthority(ctx, &r.base, index)
+		a, err := readAuthority(ctx, &r.Base, index)
 		if err != nil {
 			return nil, err
 		}
@@ -119,12 +120,12 @@ func (r *DMMemoryPoolReconciler) computeTrust(ctx context.Context, pool *dmv1.DM
 			all, authorities = append(all, trust{pod: &pods.Items[i]}), append(authorities, a)
 		}
 	}
-	each(len(all), func(i int) {
+	servers.Each(len(all), func(i int) {
 		p, a := all[i].pod, authorities[i]
 		if p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning || a == nil {
 			return
 		}
-		server, err := r.dialer.Compute(target(p, config.PortRPC, a))
+		server, err := r.Dialer.Compute(servers.TargetOf(p, config.PortRPC, a))
 		if err != nil {
 			return
 		}

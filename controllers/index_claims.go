@@ -57,7 +57,7 @@ func (r *DMIndexReconciler) decideGrants(ctx context.Context, s *indexScope) (gr
 			found = append(found, more...)
 		}
 	}
-	describePools(ctx, &r.base, found...)
+	describePools(ctx, &r.Base, found...)
 	v, pods = decideAmong(s.index, list.Items, pools)
 	return v, pods, nil
 }
@@ -73,7 +73,7 @@ func (r *DMIndexReconciler) gatherPools(ctx context.Context, index *dmv1.DMIndex
 		p := &memoryPoolOfIndex{pool: &dmv1.DMMemoryPool{}}
 		err := r.Get(ctx, types.NamespacedName{Namespace: index.Namespace, Name: name}, p.pool)
 		if err == nil {
-			if p.authority, err = readAuthority(ctx, &r.base, p.pool); err != nil {
+			if p.authority, err = readAuthority(ctx, &r.Base, p.pool); err != nil {
 				return nil, err
 			}
 			if err := p.gatherServers(ctx, r); err != nil {

@@ -16,13 +16,14 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/grant"
 )
 
 // DMIndexReconciler reconciles DMIndex.
 type DMIndexReconciler struct {
-	base
+	reconciler.Base
 	told       told
 	settle     time.Duration // Options.Settle
 	turns      *turns        // to have indexes admitted
@@ -64,7 +65,7 @@ func (r *DMIndexReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 		return r.finish(ctx, s, before, r.run(ctx, s, whilePaused))
 	}
 	steps := lifecycle
-	if moving := r.handovers.claim(s.index, r.now()); moving != nil {
+	if moving := r.handovers.claim(s.index, r.Now()); moving != nil {
 		moving.index, moving.waiting, s = s.index, moving.earlier, moving
 		steps = fromDividing
 	}
@@ -98,12 +99,12 @@ func (r *DMIndexReconciler) finish(ctx context.Context, s *indexScope, before *d
 	}
 	r.served.record(s)
 	r.tell(s.index, before)
-	if err := report.WriteStatus(ctx, &r.Writer, r.figures, r.now(), s.index, before, &s.index.Status, holdIndex(&s.index.Status, before)); err != nil {
+	if err := report.WriteStatus(ctx, &r.Writer, r.Figures, r.Now(), s.index, before, &s.index.Status, holdIndex(&s.index.Status, before)); err != nil {
 		return ctrl.Result{}, err
 	}
 	after, err := r.resultFor(ctx, s, err)
 	if err == nil {
-		after.RequeueAfter = min(after.RequeueAfter, s.nextLook(r.now()))
+		after.RequeueAfter = min(after.RequeueAfter, s.nextLook(r.Now()))
 	}
 	return after, err
 }
@@ -167,10 +168,10 @@ func (r *DMIndexReconciler) tell(index *dmv1.DMIndex, before *dmv1.DMIndexStatus
 		if (kind == dmv1.ConditionAvailable) != (is.Status == "True") {
 			level = corev1.EventTypeWarning
 		}
-		r.events.Eventf(index, nil, level, is.Reason, "Reconcile", "%s is now %s: %s", kind, is.Status, is.Message)
+		r.Events.Eventf(index, nil, level, is.Reason, "Reconcile", "%s is now %s: %s", kind, is.Status, is.Message)
 	}
 	was, is := apimeta.FindStatusCondition(before.Conditions, dmv1.ConditionDegraded), apimeta.FindStatusCondition(index.Status.Conditions, dmv1.ConditionDegraded)
 	if is != nil && troubles[is.Reason] && (was == nil || was.Reason != is.Reason) {
-		r.events.Eventf(index, nil, corev1.EventTypeWarning, is.Reason, "Reconcile", "%s", is.Message)
+		r.Events.Eventf(index, nil, corev1.EventTypeWarning, is.Reason, "Reconcile", "%s", is.Message)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -57,7 +58,7 @@ func (r *DMIndexReconciler) evictFrom(ctx context.Context, s *indexScope, name s
 		return nil, nil
 	}
 	if !pool.DeletionTimestamp.IsZero() { // it may have to wait for other indexes
-		if users, err := usersOf(ctx, &r.base, pool); err != nil || len(users) == 0 {
+		if users, err := usersOf(ctx, &r.Base, pool); err != nil || len(users) == 0 {
 			return nil, err
 		}
 	}
@@ -90,12 +91,12 @@ func (r *DMIndexReconciler) evictFrom(ctx context.Context, s *indexScope, name s
 	if len(pods) == 0 {
 		return held, nil // also where somebody else's Secret keeps the pool from being made
 	}
-	authority, err := readAuthority(ctx, &r.base, pool)
+	authority, err := readAuthority(ctx, &r.Base, pool)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range pods {
-		if err := r.evictAll(ctx, s, func(f func(servers.Memory) error) error { return withMemory(&r.base, p, authority, f) }); err != nil {
+		if err := r.evictAll(ctx, s, func(f func(servers.Memory) error) error { return withMemory(&r.Base, p, authority, f) }); err != nil {
 			held = append(held, fmt.Sprintf("%s (%v)", p.Name, err))
 		}
 	}
@@ -130,12 +131,12 @@ func (r *DMIndexReconciler) releasePools(ctx context.Context, index *dmv1.DMInde
 		if err != nil {
 			continue
 		}
-		users, err := usersOf(ctx, &r.base, pool)
+		users, err := usersOf(ctx, &r.Base, pool)
 		if err != nil {
 			return err
 		}
 		if len(users) == 0 {
-			if err := holdPool(ctx, &r.base, pool, false); err != nil {
+			if err := holdPool(ctx, &r.Base, pool, false); err != nil {
 				return err
 			}
 		}
@@ -144,7 +145,7 @@ func (r *DMIndexReconciler) releasePools(ctx context.Context, index *dmv1.DMInde
 }
 
 // usersOf are the indexes that have memory in a pool and are not being deleted.
-func usersOf(ctx context.Context, b *base, pool *dmv1.DMMemoryPool) ([]string, error) {
+func usersOf(ctx context.Context, b *reconciler.Base, pool *dmv1.DMMemoryPool) ([]string, error) {
 	list := &dmv1.DMIndexList{}
 	if err := b.List(ctx, list, client.InNamespace(pool.Namespace)); err != nil {
 		return nil, err

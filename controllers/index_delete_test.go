@@ -22,7 +22,7 @@ func TestWhatADeletedIndexHad(t *testing.T) {
 		t.Helper()
 		b, index := ownerOf(t)
 		fleet := serverstest.New()
-		b.dialer = fleet
+		b.Dialer = fleet
 		index.Spec.MemoryPools = []dmv1.IndexMemoryPool{{Name: "memory", Template: &dmv1.MemoryPoolTemplate{}}}
 		pool := build.MemoryPool(index, index.Spec.MemoryPools[0], "i")
 		pool.UID = "p"
@@ -51,7 +51,7 @@ func TestWhatADeletedIndexHad(t *testing.T) {
 		if err := withMemory(b, server, authority, func(m servers.Memory) error { return m.Admit(t.Context(), "u", 1, 1, true) }); err != nil {
 			t.Fatal(err)
 		}
-		held, err := (&DMIndexReconciler{base: *b}).evictFrom(t.Context(), &indexScope{index: index}, pool.Name)
+		held, err := (&DMIndexReconciler{Base: *b}).evictFrom(t.Context(), &indexScope{index: index}, pool.Name)
 		if err != nil || len(held) > 0 {
 			t.Errorf("%s: held by %v: %v", name, held, err)
 		}
@@ -74,7 +74,7 @@ func TestDeletedBeforeItsPoolIsMade(t *testing.T) {
 	if err := errors.Join(b.Create(t.Context(), pool), b.Create(t.Context(), foreign)); err != nil {
 		t.Fatal(err)
 	}
-	held, err := (&DMIndexReconciler{base: *b}).evictFrom(t.Context(), &indexScope{index: index}, pool.Name)
+	held, err := (&DMIndexReconciler{Base: *b}).evictFrom(t.Context(), &indexScope{index: index}, pool.Name)
 	if err != nil || len(held) > 0 {
 		t.Errorf("held by %v: %v", held, err)
 	}

@@ -43,7 +43,7 @@ const anotherPlan = "the plan is another one"
 func (r *DMIndexReconciler) tellMap(s *indexScope, expected uint64, actions partition.Actions) {
 	next := actions.Swap
 	if !s.view.Owned || len(actions.Moves) == 0 {
-		r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventMapChanged, report.Numbered("SwapMapTo", next.Generation), "partition map %d -> %d: %d servers, %d ranges, %d moves, since %s",
+		r.Events.Eventf(s.index, nil, corev1.EventTypeNormal, eventMapChanged, report.Numbered("SwapMapTo", next.Generation), "partition map %d -> %d: %d servers, %d ranges, %d moves, since %s",
 			expected, next.Generation, len(next.Servers), len(next.Ranges), len(actions.Moves), s.keys().text(cmp.Or(actions.Reason, "the plan changed")))
 		return
 	}
@@ -51,7 +51,7 @@ func (r *DMIndexReconciler) tellMap(s *indexScope, expected uint64, actions part
 	for _, m := range actions.Moves {
 		moves = append(moves, fmt.Sprintf("keys %s go from %s to %s", s.keys().span(m.Start, m.End), serverName(s.view.Map, m.From), serverName(next, m.To)))
 	}
-	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, eventHandover, report.Numbered("SwapMapTo", next.Generation), "partition map %d -> %d, since %s: %s", expected, next.Generation,
+	r.Events.Eventf(s.index, nil, corev1.EventTypeNormal, eventHandover, report.Numbered("SwapMapTo", next.Generation), "partition map %d -> %d, since %s: %s", expected, next.Generation,
 		s.keys().text(cmp.Or(actions.Reason, "the plan changed")), report.Listed(moves))
 }
 
@@ -171,7 +171,7 @@ func (r *DMIndexReconciler) tellTakeOvers(ctx context.Context, s *indexScope) {
 			all = append(all, fmt.Sprintf("keys %s of %s after %.1f s", s.keys().span(o.Start, o.End), s.formerOwners(o.Clients), float64(o.TookMilliseconds)/1000))
 		}
 		if len(all) > 0 {
-			r.events.Eventf(s.index, s.compute[i].pod, corev1.EventTypeNormal, eventTakeOver, report.Numbered("ReplayForEpoch", news[0].Epoch), "%s replayed the log of a dead server, and serves: %s",
+			r.Events.Eventf(s.index, s.compute[i].pod, corev1.EventTypeNormal, eventTakeOver, report.Numbered("ReplayForEpoch", news[0].Epoch), "%s replayed the log of a dead server, and serves: %s",
 				s.compute[i].pod.Name, report.Listed(all))
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/pkg/grant"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -35,7 +36,7 @@ func TestHandoverEvents(t *testing.T) {
 	f := func(ids []uint32, change func(o *partition.Observed), want string) {
 		t.Helper()
 		var events operatortest.Recorder
-		r := &DMIndexReconciler{base: base{events: &events}}
+		r := &DMIndexReconciler{Base: reconciler.Base{Events: &events}}
 		_, observed := computeServers(ids...)
 		change(&observed[1])
 		s := &indexScope{index: &dmv1.DMIndex{}}
@@ -71,7 +72,7 @@ func TestEventsAreShort(t *testing.T) {
 		actions.Moves = append(actions.Moves, partition.Move{Start: long, End: long, From: 0, To: 1})
 	}
 	var events operatortest.Recorder
-	r := &DMIndexReconciler{base: base{events: &events}}
+	r := &DMIndexReconciler{Base: reconciler.Base{Events: &events}}
 	s := &indexScope{index: &dmv1.DMIndex{}, view: partition.View{Index: "uid", Map: m, Servers: observed, Owned: true}}
 	s.index.Spec.Security.ShowKeys = true
 	r.tellMap(s, 1, actions)
@@ -96,7 +97,7 @@ func TestEventsAreShort(t *testing.T) {
 // those who died.
 func TestTakeOverEvents(t *testing.T) {
 	var events operatortest.Recorder
-	r := &DMIndexReconciler{base: base{events: &events}}
+	r := &DMIndexReconciler{Base: reconciler.Base{Events: &events}}
 	look := func(overs ...*rpcv1.TakeOver) {
 		s := &indexScope{index: &dmv1.DMIndex{}, clients: map[uint32]string{3: "x-compute-1"}}
 		s.index.Name, s.index.UID = "x", "uid"
@@ -144,7 +145,7 @@ func TestNamesOfTheDead(t *testing.T) {
 // TestGrantEvents: what the servers of a pool grant at once is one event, which names each of them.
 func TestGrantEvents(t *testing.T) {
 	said := &operatortest.Recorder{}
-	r := &DMIndexReconciler{base: base{events: said}}
+	r := &DMIndexReconciler{Base: reconciler.Base{Events: said}}
 	pool := &memoryPoolOfIndex{pool: &dmv1.DMMemoryPool{}}
 	at := &grantServer{pool: pool, described: &rpcv1.DescribeMemoryReply{ChunkBytes: 8}}
 	var told grantNotes

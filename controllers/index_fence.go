@@ -51,12 +51,12 @@ func (r *DMIndexReconciler) fenceGone(ctx context.Context, s *indexScope) error 
 	}
 	if problems := r.fenceEverywhere(ctx, s, clients); len(problems) > 0 {
 		s.unfenced = fmt.Sprintf("fence %s: %s", clientNames(clients), strings.Join(problems, ", "))
-		if r.logged.Once(s.index.UID, s.unfenced) {
+		if r.Logged.Once(s.index.UID, s.unfenced) {
 			logf.FromContext(ctx).Info("clients cannot be fenced yet", "clients", clientNames(clients), "reason", strings.Join(problems, ", "))
 		}
 		return nil
 	}
-	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, "ClientsFenced", "Fence", "fenced at all memory servers: %s", clientNames(clients))
+	r.Events.Eventf(s.index, nil, corev1.EventTypeNormal, "ClientsFenced", "Fence", "fenced at all memory servers: %s", clientNames(clients))
 	logf.FromContext(ctx).Info("fence clients", "clients", clientNames(clients), "servers", len(s.verdict.servers), "reason", "their pods are gone")
 	return nil
 }
@@ -71,7 +71,7 @@ func (r *DMIndexReconciler) clientsOfGone(ctx context.Context, s *indexScope) (_
 		return nil, 0, nil // the next step tells
 	}
 	var listed []*rpcv1.ClientUse
-	err := withMemory(&r.base, pod, p.authority, func(m servers.Memory) (err error) {
+	err := withMemory(&r.Base, pod, p.authority, func(m servers.Memory) (err error) {
 		listed, err = m.ListClients(ctx, decision.Identity(s.index))
 		return err
 	})
@@ -84,7 +84,7 @@ func (r *DMIndexReconciler) clientsOfGone(ctx context.Context, s *indexScope) (_
 	s.clients = r.told.names(client.ObjectKeyFromObject(s.index), decision.Identity(s.index), listed)
 	there := map[string]bool{}
 	for i := range s.compute {
-		there[s.compute[i].pod.Name] = alive(s.compute[i].pod, r.now())
+		there[s.compute[i].pod.Name] = alive(s.compute[i].pod, r.Now())
 	}
 	suspects, more := suspectClients(listed, s.computePoolNames(), there)
 	gone := map[string]bool{}
@@ -99,7 +99,7 @@ func (r *DMIndexReconciler) clientsOfGone(ctx context.Context, s *indexScope) (_
 		case err != nil:
 			return nil, 0, err
 		default:
-			gone[c.Name] = !alive(live, r.now())
+			gone[c.Name] = !alive(live, r.Now())
 		}
 	}
 	return slices.DeleteFunc(suspects, func(c *rpcv1.ClientUse) bool { return !gone[c.Name] }), more, nil
@@ -137,7 +137,7 @@ func (r *DMIndexReconciler) fenceEverywhere(ctx context.Context, s *indexScope, 
 	}
 	others := s.verdict.servers[1:]
 	failed := make([]error, len(others))
-	each(len(others), func(i int) { failed[i] = r.fenceAt(ctx, s, others[i], ids) })
+	servers.Each(len(others), func(i int) { failed[i] = r.fenceAt(ctx, s, others[i], ids) })
 	if errors.Join(failed...) == nil {
 		failed = append(failed, r.fenceAt(ctx, s, s.verdict.servers[0], ids))
 	}
@@ -180,7 +180,7 @@ func (r *DMIndexReconciler) atHome(s *indexScope, do func(servers.Memory) error)
 	if described == nil {
 		return fmt.Errorf("no answer from the home of the index: %s", names([]memoryServer{home}))
 	}
-	return withMemory(&r.base, pod, p.authority, do)
+	return withMemory(&r.Base, pod, p.authority, do)
 }
 
 func (r *DMIndexReconciler) fenceAt(ctx context.Context, s *indexScope, m memoryServer, ids []uint32) error {
@@ -188,7 +188,7 @@ func (r *DMIndexReconciler) fenceAt(ctx context.Context, s *indexScope, m memory
 	if described == nil {
 		return fmt.Errorf("no answer from %s", names([]memoryServer{m}))
 	}
-	return withMemory(&r.base, pod, p.authority, func(c servers.Memory) error { return c.Fence(ctx, decision.Identity(s.index), ids) })
+	return withMemory(&r.Base, pod, p.authority, func(c servers.Memory) error { return c.Fence(ctx, decision.Identity(s.index), ids) })
 }
 
 // clientNames are clients for people.

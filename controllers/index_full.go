@@ -109,7 +109,7 @@ func (r *DMIndexReconciler) tellFullPool(s *indexScope) {
 			all = append(all, s.keys().span(o.Start, o.End))
 		}
 		if len(all) > 0 {
-			r.events.Eventf(s.index, s.compute[i].pod, corev1.EventTypeWarning, dmv1.ReasonPoolFull, report.Numbered("WaitAtEpoch", news[0].Epoch),
+			r.Events.Eventf(s.index, s.compute[i].pod, corev1.EventTypeWarning, dmv1.ReasonPoolFull, report.Numbered("WaitAtEpoch", news[0].Epoch),
 				"%s finds no memory to take over, or to give back, keys %s: %s", s.compute[i].pod.Name, report.Listed(all), s.moreMemory())
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -90,7 +91,7 @@ func TestFullPoolIsShown(t *testing.T) {
 // a time.
 func TestFullPoolEvents(t *testing.T) {
 	var events operatortest.Recorder
-	r := &DMIndexReconciler{base: base{events: &events}}
+	r := &DMIndexReconciler{Base: reconciler.Base{Events: &events}}
 	look := func(want int, ranges ...[]*rpcv1.OwnedRange) {
 		t.Helper()
 		if r.tellFullPool(withRanges(ranges...)); len(events.Notes) != want {
@@ -109,7 +110,7 @@ func TestFullPoolEvents(t *testing.T) {
 	look(2, []*rpcv1.OwnedRange{first}, []*rpcv1.OwnedRange{third}) // the recorder folds it
 
 	events = operatortest.Recorder{}
-	r = &DMIndexReconciler{base: base{events: &events}} // another operator, or one that starts anew
+	r = &DMIndexReconciler{Base: reconciler.Base{Events: &events}} // another operator, or one that starts anew
 	s := withRanges([]*rpcv1.OwnedRange{first})
 	report.SetCondition(&s.index.Status.Conditions, 1, dmv1.ConditionDegraded, true, dmv1.ReasonPoolFull, "shown")
 	if r.tellFullPool(s); len(events.Notes) != 0 {

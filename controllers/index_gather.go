@@ -54,7 +54,7 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 			return outcome.WaitFor(dmv1.ReasonPoolMissing, "DMMemoryPool "+name+" is being deleted, and no index is made in it any more: make it again once it is gone, or name another one in spec.memoryPools", outcome.RequeueSoon)
 		}
 		p.pool = pool
-		p.authority, err = readAuthority(ctx, &r.base, pool)
+		p.authority, err = readAuthority(ctx, &r.Base, pool)
 		s.problems.Add(err) // its servers cannot be asked; those of other pools can
 		if err := p.gatherServers(ctx, r); err != nil {
 			return err
@@ -62,7 +62,7 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 		s.memoryPools = append(s.memoryPools, p)
 		wanted = append(wanted, int(pool.Spec.Servers))
 	}
-	describePools(ctx, &r.base, s.pools()...)
+	describePools(ctx, &r.Base, s.pools()...)
 	var observed []memoryObserved
 	for ordinal, p := range s.memoryPools {
 		observed = append(observed, p.observe(ordinal)...)
@@ -219,7 +219,7 @@ func (s *indexScope) replacing() string {
 // gatherCompute looks at the compute pods and asks their servers. A pool that is not there has
 // none.
 func (r *DMIndexReconciler) gatherCompute(ctx context.Context, s *indexScope) error {
-	s.view.Desired, s.gathered = 0, r.now()
+	s.view.Desired, s.gathered = 0, r.Now()
 	for ordinal, spec := range s.index.Spec.ComputePools {
 		name := build.ComputePoolOf(s.index, spec)
 		pool := &dmv1.DMComputePool{}
@@ -247,12 +247,12 @@ func (r *DMIndexReconciler) gatherCompute(ctx context.Context, s *indexScope) er
 		}
 	}
 	s.computeSeen = true
-	each(len(s.compute), func(i int) {
+	servers.Each(len(s.compute), func(i int) {
 		c := &s.compute[i]
 		if c.pod.Status.PodIP == "" || c.pod.Status.Phase != corev1.PodRunning || s.authority == nil {
 			return
 		}
-		client, err := r.dialer.Compute(target(c.pod, config.PortRPC, s.authority))
+		client, err := r.Dialer.Compute(servers.TargetOf(c.pod, config.PortRPC, s.authority))
 		if err != nil {
 			return
 		}

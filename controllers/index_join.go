@@ -111,7 +111,7 @@ func (r *DMIndexReconciler) chooseJoining(ctx context.Context, s *indexScope) er
 		return nil
 	}
 	for ordinal, ids := range of {
-		if err := markUsed(ctx, &r.base, &s.memoryPools[ordinal], ids); err != nil {
+		if err := markUsed(ctx, &r.Base, &s.memoryPools[ordinal], ids); err != nil {
 			return err
 		}
 	}
@@ -149,7 +149,7 @@ func (r *DMIndexReconciler) turn(ctx context.Context, s *indexScope, m memorySer
 	if err := r.writeJoined(ctx, s, joined); err != nil {
 		return err
 	}
-	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, reason, report.Numbered("Join", uint64(m.id)), "memory server %d (pod %s) %s", m.id, m.pod, note)
+	r.Events.Eventf(s.index, nil, corev1.EventTypeNormal, reason, report.Numbered("Join", uint64(m.id)), "memory server %d (pod %s) %s", m.id, m.pod, note)
 	return nil
 }
 
@@ -217,7 +217,7 @@ func behindText(behind []*rpcv1.ClientUse) string {
 func (r *DMIndexReconciler) fenceAtNew(ctx context.Context, s *indexScope, m memoryServer) error {
 	identity := decision.Identity(s.index)
 	p, pod, _ := s.memoryPod(m)
-	return withMemory(&r.base, pod, p.authority, func(joining servers.Memory) error {
+	return withMemory(&r.Base, pod, p.authority, func(joining servers.Memory) error {
 		there, err := joining.ListClients(ctx, identity)
 		if err != nil {
 			return err

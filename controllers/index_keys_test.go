@@ -9,6 +9,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
 func authorityOf(t *testing.T) *pki.Authority {
@@ -58,7 +59,7 @@ func TestKeyNames(t *testing.T) {
 // TestTakeOversHideKeys: an event that names keys names their digests.
 func TestTakeOversHideKeys(t *testing.T) {
 	var events operatortest.Recorder
-	r := &DMIndexReconciler{base: base{events: &events}}
+	r := &DMIndexReconciler{Base: reconciler.Base{Events: &events}}
 	s := withRanges(nil)
 	s.index.Spec.Security.ShowKeys = false
 	s.compute[0].described = &rpcv1.DescribeComputeReply{TakeOvers: []*rpcv1.TakeOver{{Start: []byte("customer"), Epoch: 7, Clients: []uint32{3}}},

@@ -132,7 +132,7 @@ func (r *DMIndexReconciler) resultFor(ctx context.Context, s *indexScope, err er
 	if failed == nil || !s.made() {
 		return after, failed
 	}
-	if r.logged.Once(s.index.UID, failed.Error()) {
+	if r.Logged.Once(s.index.UID, failed.Error()) {
 		logf.FromContext(ctx).Error(failed, "a step failed; those that do not need it were done")
 	}
 	next := outcome.Recheck // the API server says no until something is changed, and that tells

@@ -87,7 +87,7 @@ func (r *DMIndexReconciler) scaleCompute(ctx context.Context, s *indexScope) err
 		}
 		s.watch = min(cmp.Or(s.watch, watched), watched)
 		o := s.observePool(pool)
-		o.Now = r.remembered.at(r.now())
+		o.Now = r.remembered.at(r.Now())
 		n, reason, next := autoscale.Decide(spec, o, was.pools[pool.Name])
 		now.pools[pool.Name] = next
 		if n == o.Replicas {
@@ -101,7 +101,7 @@ func (r *DMIndexReconciler) scaleCompute(ctx context.Context, s *indexScope) err
 		}
 		logf.FromContext(ctx).Info("scale compute pool", "pool", pool.Name, "from", o.Replicas, "to", n, "reason", reason)
 		for _, object := range []client.Object{s.index, pool} {
-			r.events.Eventf(object, nil, corev1.EventTypeNormal, dmv1.ReasonAutoscaled, "Scale", "compute pool %s: %d -> %d servers: %s", pool.Name, o.Replicas, n, reason)
+			r.Events.Eventf(object, nil, corev1.EventTypeNormal, dmv1.ReasonAutoscaled, "Scale", "compute pool %s: %d -> %d servers: %s", pool.Name, o.Replicas, n, reason)
 		}
 	}
 	return nil

@@ -36,8 +36,8 @@ func (r *DMIndexReconciler) divideKeys(ctx context.Context, s *indexScope) error
 	if described == nil {
 		return outcome.WaitFor(dmv1.ReasonMemoryUnreachable, "the home of the partition map does not answer: "+names(s.verdict.servers[:1]), outcome.RequeueSoon)
 	}
-	return withMemory(&r.base, pod, p.authority, func(home servers.Memory) error {
-		s.observe(r.now())
+	return withMemory(&r.Base, pod, p.authority, func(home servers.Memory) error {
+		s.observe(r.Now())
 		r.tellTakeOvers(ctx, s)
 		r.tellFullPool(s)
 		s.earlier, s.following = s.waiting, false
@@ -56,7 +56,7 @@ func (r *DMIndexReconciler) divideKeys(ctx context.Context, s *indexScope) error
 			}
 			s.waiting = cmp.Or(s.waiting, next.Waiting)
 		}
-		s.following = version != 0 && r.handovers.follow(s, target(pod, config.PortControl, p.authority), version, func() time.Duration { return r.remembered.at(r.now()) })
+		s.following = version != 0 && r.handovers.follow(s, servers.TargetOf(pod, config.PortControl, p.authority), version, func() time.Duration { return r.remembered.at(r.Now()) })
 		return nil
 	})
 }
@@ -77,7 +77,7 @@ func (r *DMIndexReconciler) divide(ctx context.Context, s *indexScope, home serv
 		return actions, 0, err
 	}
 	remembered := r.remembered.get(s.index.UID)
-	s.view.Now, s.view.Memory, s.view.Settle = r.remembered.at(r.now()), remembered.maps, r.settle
+	s.view.Now, s.view.Memory, s.view.Settle = r.remembered.at(r.Now()), remembered.maps, r.settle
 	if actions, err = partition.Step(s.view); err != nil {
 		return actions, 0, err
 	}
@@ -168,9 +168,9 @@ func (r *DMIndexReconciler) move(ctx context.Context, s *indexScope, home server
 	}
 	reasons := map[string]string{}
 	drained := make([]bool, len(actions.Drain))
-	each(len(drained), func(i int) {
+	servers.Each(len(drained), func(i int) {
 		server := actions.Drain[i]
-		if s.logsDrain(r.logged, server.Pod) {
+		if s.logsDrain(r.Logged, server.Pod) {
 			logf.FromContext(ctx).Info("drain compute server", "pod", server.Pod, "reason", "it leaves, and owns no keys any more")
 		}
 		done, err := r.drain(ctx, s, server)
@@ -187,7 +187,7 @@ func (r *DMIndexReconciler) move(ctx context.Context, s *indexScope, home server
 	for _, server := range actions.Delete {
 		for _, c := range s.compute {
 			if c.pod.Name == server.Pod {
-				if err := deletePod(ctx, &r.base, c.pod, cmp.Or(reasons[server.Pod], withoutDrain(s.view, server))); err != nil {
+				if err := deletePod(ctx, &r.Base, c.pod, cmp.Or(reasons[server.Pod], withoutDrain(s.view, server))); err != nil {
 					return err
 				}
 			}
@@ -225,7 +225,7 @@ func (r *DMIndexReconciler) drain(ctx context.Context, s *indexScope, server par
 		if c.pod.Name != server.Pod {
 			continue
 		}
-		client, err := r.dialer.Compute(target(c.pod, config.PortRPC, s.authority))
+		client, err := r.Dialer.Compute(servers.TargetOf(c.pod, config.PortRPC, s.authority))
 		if err != nil {
 			return false, err
 		}

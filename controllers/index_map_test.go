@@ -18,6 +18,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/controllers/internal/serverstest"
 	"github.com/dmindex/dmindex/pkg/partition"
@@ -52,7 +53,7 @@ func newMoving(ctx context.Context, t *testing.T, older bool) *moving {
 	begin := time.Now()
 	m := &moving{t: t, fleet: serverstest.New(), ended: make(chan struct{})}
 	m.fleet.Older = older
-	m.r = &DMIndexReconciler{base: base{dialer: m.fleet, events: &operatortest.Recorder{}, now: time.Now}, remembered: newRemembered(begin), handovers: newHandovers(m.fleet)}
+	m.r = &DMIndexReconciler{Base: reconciler.Base{Dialer: m.fleet, Events: &operatortest.Recorder{}, Now: time.Now}, remembered: newRemembered(begin), handovers: newHandovers(m.fleet)}
 	go func() {
 		defer close(m.ended)
 		_ = m.r.handovers.Start(ctx) // never fails
@@ -85,7 +86,7 @@ func newMoving(ctx context.Context, t *testing.T, older bool) *moving {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := withMemory(&m.r.base, home, &pki.Authority{}, func(c servers.Memory) error {
+	if err := withMemory(&m.r.Base, home, &pki.Authority{}, func(c servers.Memory) error {
 		return errors.Join(c.Admit(ctx, "uid", 1, 1, true), c.SwapMap(ctx, "uid", 0, three.Generation, encoded))
 	}); err != nil {
 		t.Fatal(err)

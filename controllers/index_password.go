@@ -44,7 +44,7 @@ func (r *DMIndexReconciler) keepPasswords(ctx context.Context, s *indexScope) er
 		password: string(conn.Data[build.KeyPassword]),
 		request:  s.index.Annotations[dmv1.AnnotationRotatePassword],
 		grace:    passwordGrace(s.index),
-		now:      r.now(),
+		now:      r.Now(),
 		known:    s.knows,
 		create:   rand.Text,
 	})
@@ -68,19 +68,19 @@ func (r *DMIndexReconciler) keepPasswords(ctx context.Context, s *indexScope) er
 		return err
 	}
 	if step.nextLook > 0 {
-		s.passwordEnds = r.now().Add(step.nextLook)
+		s.passwordEnds = r.Now().Add(step.nextLook)
 	}
 	switch {
 	case step.rotated:
-		r.events.Eventf(s.index, conn, corev1.EventTypeNormal, dmv1.ReasonRotatedPassword, "RotatePassword",
-			"the password in the Secret %s is new; the former one is right until %s", conn.Name, r.now().Add(passwordGrace(s.index)).UTC().Format(time.RFC3339))
+		r.Events.Eventf(s.index, conn, corev1.EventTypeNormal, dmv1.ReasonRotatedPassword, "RotatePassword",
+			"the password in the Secret %s is new; the former one is right until %s", conn.Name, r.Now().Add(passwordGrace(s.index)).UTC().Format(time.RFC3339))
 	case step.waits:
 		s.passwordWaits = true
 		if stored.Next == "" {
-			r.events.Eventf(s.index, conn, corev1.EventTypeNormal, dmv1.ReasonRotatingPassword, "RotatePassword",
+			r.Events.Eventf(s.index, conn, corev1.EventTypeNormal, dmv1.ReasonRotatingPassword, "RotatePassword",
 				"a new password is given to the compute servers first; the Secret %s has it when all of them know it", conn.Name)
-		} else if late := s.withoutACL(step.acl); r.logged.Once(s.index.UID, "password "+strings.Join(late, " ")) {
-			r.events.Eventf(s.index, conn, corev1.EventTypeNormal, dmv1.ReasonRotatingPassword, "RotatePassword",
+		} else if late := s.withoutACL(step.acl); r.Logged.Once(s.index.UID, "password "+strings.Join(late, " ")) {
+			r.Events.Eventf(s.index, conn, corev1.EventTypeNormal, dmv1.ReasonRotatingPassword, "RotatePassword",
 				"waiting for %s to read the new password", report.Listed(late))
 		}
 	}
@@ -103,7 +103,7 @@ func (r *DMIndexReconciler) storedPasswords(ctx context.Context, index *dmv1.DMI
 	}
 	grace := passwordGrace(index)
 	for i, f := range p.Former {
-		p.Former[i].Until = kube.Stamp(secret, kube.Owner, f.Until.Add(-grace), r.now()).Add(grace)
+		p.Former[i].Until = kube.Stamp(secret, kube.Owner, f.Until.Add(-grace), r.Now()).Add(grace)
 	}
 	return p, nil
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
 // chooseBackup writes down from which backup an index is loaded, before it is made. If the backup
@@ -37,7 +38,7 @@ func (r *DMIndexReconciler) chooseBackup(ctx context.Context, s *indexScope) err
 	case s.index.Annotations[dmv1.AnnotationCreated] != "" && record == nil:
 		return nil
 	case s.index.Annotations[dmv1.AnnotationCreated] != "":
-		r.events.Eventf(s.index, nil, corev1.EventTypeNormal, dmv1.ReasonRecreating, "Restore", "spec.recovery.fromBackup changed while the index was loaded from %s; the index starts again", record.Backup)
+		r.Events.Eventf(s.index, nil, corev1.EventTypeNormal, dmv1.ReasonRecreating, "Restore", "spec.recovery.fromBackup changed while the index was loaded from %s; the index starts again", record.Backup)
 		if err := r.startAgain(ctx, s.index); err != nil {
 			return err
 		}
@@ -89,7 +90,7 @@ func (r *DMIndexReconciler) confirmBackup(ctx context.Context, index *dmv1.DMInd
 // stillLoading returns a conflict if an index that the cache calls unloaded is loaded: the cache is
 // behind, and whoever decided decides again. An index that programs use is neither closed to them
 // nor loaded once more.
-func stillLoading(ctx context.Context, b *base, index *dmv1.DMIndex) error {
+func stillLoading(ctx context.Context, b *reconciler.Base, index *dmv1.DMIndex) error {
 	live := &dmv1.DMIndex{}
 	err := b.Live.Get(ctx, client.ObjectKeyFromObject(index), live)
 	if err == nil && (live.UID != index.UID || !decision.Loading(live)) {
@@ -164,10 +165,10 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 	}
 	name := build.RestoreJobName(s.index.Name)
 	if record.Done {
-		_, err := dropJob(ctx, &r.base, s.index, name)
+		_, err := dropJob(ctx, &r.Base, s.index, name)
 		return err
 	}
-	job, err := lookAtJob(ctx, &r.base, s.index, name)
+	job, err := lookAtJob(ctx, &r.Base, s.index, name)
 	if err != nil {
 		return err
 	}
@@ -189,30 +190,30 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 		if len(endpoints) == 0 {
 			return wait("no compute server is ready")
 		}
-		if err := stillLoading(ctx, &r.base, s.index); err != nil {
+		if err := stillLoading(ctx, &r.Base, s.index); err != nil {
 			return err
 		}
-		image := cmp.Or(record.Template.Image, r.image)
-		if err := makeJob(ctx, &r.base, s.index, build.RestoreJob(s.index, record.Identity, record.Template, record.Artifact, record.Digest, image, endpoints), &record.Template.Pod); err != nil {
+		image := cmp.Or(record.Template.Image, r.Image)
+		if err := makeJob(ctx, &r.Base, s.index, build.RestoreJob(s.index, record.Identity, record.Template, record.Artifact, record.Digest, image, endpoints), &record.Template.Pod); err != nil {
 			return err
 		}
 		return wait("Job " + name + " was made")
 	case job.job.Annotations[dmv1.AnnotationIdentity] != record.Identity, job.done && (job.report == nil || job.report.Digest != record.Digest):
 		// of an earlier incarnation, or its report is lost
-		if err := endJob(ctx, &r.base, job.job); err != nil {
+		if err := endJob(ctx, &r.Base, job.job); err != nil {
 			return err
 		}
 		return wait("an earlier Job is being deleted")
 	case job.failed != "":
 		ended, pause := restorePause(job.job)
-		if r.now().Sub(kube.Stamp(job.job, "", ended, r.now())) > pause {
-			if err := endJob(ctx, &r.base, job.job); err != nil {
+		if r.Now().Sub(kube.Stamp(job.job, "", ended, r.Now())) > pause {
+			if err := endJob(ctx, &r.Base, job.job); err != nil {
 				return err
 			}
 		}
 		return outcome.WaitFor(dmv1.ReasonRestoreFailed, fmt.Sprintf("the index could not be loaded from backup %s, which is tried again after %v: %s", record.Backup, pause, job.failed), outcome.RequeueSoon)
 	case !job.done:
-		if err := endAttempts(ctx, &r.base, &job); err != nil {
+		if err := endAttempts(ctx, &r.Base, &job); err != nil {
 			return err
 		}
 		return wait(job.progress())
@@ -232,7 +233,7 @@ func (r *DMIndexReconciler) openLoaded(ctx context.Context, s *indexScope, recor
 		return wait("it is loaded; Job " + job.job.Name + " is about to end")
 	}
 	if job.job != nil && (job.alive || !slices.ContainsFunc(job.job.Status.Conditions, ending)) {
-		if err := endJob(ctx, &r.base, job.job); err != nil {
+		if err := endJob(ctx, &r.Base, job.job); err != nil {
 			return err
 		}
 		return wait("it is loaded; Job " + job.job.Name + " is being deleted, since its pods do not end with their program")
@@ -255,7 +256,7 @@ func (r *DMIndexReconciler) openLoaded(ctx context.Context, s *indexScope, recor
 	if err := r.writeRestore(ctx, s.index, record); err != nil {
 		return err
 	}
-	r.events.Eventf(s.index, nil, corev1.EventTypeNormal, dmv1.ReasonRestored, "Restore", "the index was loaded from backup %s: %d keys, digest %.16s...", record.Backup, record.Keys, record.Digest)
+	r.Events.Eventf(s.index, nil, corev1.EventTypeNormal, dmv1.ReasonRestored, "Restore", "the index was loaded from backup %s: %d keys, digest %.16s...", record.Backup, record.Keys, record.Digest)
 	return nil
 }
 

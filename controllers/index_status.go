@@ -3,6 +3,7 @@ package controllers
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +25,7 @@ import (
 func (s *indexScope) summarize(err error) {
 	status := &s.index.Status
 	status.Identity, status.Image = decision.Identity(s.index), decision.ImageOf(s.index)
-	status.Endpoint = address(build.ServiceHost(s.index), config.PortRESP)
+	status.Endpoint = net.JoinHostPort(build.ServiceHost(s.index), strconv.Itoa(config.PortRESP))
 	status.Durability = s.durability()
 	before := status.MemoryServers
 	status.MemoryServers = nil

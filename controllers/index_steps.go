@@ -24,6 +24,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
 
@@ -31,19 +32,19 @@ import (
 // change it.
 func (r *DMIndexReconciler) pinImage(ctx context.Context, s *indexScope) error {
 	if decision.ImageOf(s.index) == "" {
-		pinned := map[string]string{dmv1.AnnotationImage: r.image}
-		if r.imageRDMA != "" {
-			pinned[dmv1.AnnotationImageRDMA] = r.imageRDMA
+		pinned := map[string]string{dmv1.AnnotationImage: r.Image}
+		if r.ImageRDMA != "" {
+			pinned[dmv1.AnnotationImageRDMA] = r.ImageRDMA
 		}
 		return r.Annotate(ctx, s.index, pinned)
 	}
 	if !hasRDMATemplate(s.index) || decision.ImageFor(s.index, dmv1.TransportRDMA) != "" {
 		return nil
 	}
-	if r.imageRDMA == "" {
+	if r.ImageRDMA == "" {
 		return noRDMAImage("index " + s.index.Name)
 	}
-	return r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationImageRDMA: r.imageRDMA})
+	return r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationImageRDMA: r.ImageRDMA})
 }
 
 func hasRDMATemplate(index *dmv1.DMIndex) bool {
@@ -104,10 +105,10 @@ func (m *memoryPoolOfIndex) speaksTLS() error {
 // The password is made once, and again if somebody empties it.
 func (r *DMIndexReconciler) issueSecrets(ctx context.Context, s *indexScope) (err error) {
 	if s.index.Spec.Paused && !s.made() {
-		s.authority, err = readAuthority(ctx, &r.base, s.index)
+		s.authority, err = readAuthority(ctx, &r.Base, s.index)
 		return err
 	}
-	if s.authority, err = ensureAuthority(ctx, &r.base, s.index, map[string]string{dmv1.LabelIndex: s.index.Name}); err != nil {
+	if s.authority, err = ensureAuthority(ctx, &r.Base, s.index, map[string]string{dmv1.LabelIndex: s.index.Name}); err != nil {
 		return err
 	}
 	secret := build.ConnectionSecret(s.index, nil, pki.Bundle(s.authority.Trusted()...))
@@ -186,7 +187,7 @@ func (r *DMIndexReconciler) ensureService(ctx context.Context, s *indexScope) er
 		service.Spec.Selector[dmv1.LabelLoaded] = "true" // which no pod has: it leads nowhere
 		open := &corev1.Service{}
 		if r.Get(ctx, client.ObjectKeyFromObject(service), open) == nil && open.Spec.Selector[dmv1.LabelLoaded] == "" {
-			if err := stillLoading(ctx, &r.base, s.index); err != nil {
+			if err := stillLoading(ctx, &r.Base, s.index); err != nil {
 				return err
 			}
 		}
@@ -215,7 +216,7 @@ func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) er
 	if created && s.index.Spec.Recovery.OnDataLoss != dmv1.OnDataLossRecreate && (!decision.Loading(s.index) || s.index.Spec.Paused) {
 		for _, c := range s.compute {
 			if podstate.Leaving(c.pod) && !podstate.Going(c.pod) { // there is nothing to hand over
-				if err := deletePod(ctx, &r.base, c.pod, "it leaves, and data was lost: there is nothing to hand over"); err != nil {
+				if err := deletePod(ctx, &r.Base, c.pod, "it leaves, and data was lost: there is nothing to hand over"); err != nil {
 					return err
 				}
 			}
@@ -223,7 +224,7 @@ func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) er
 		return outcome.WaitFor(dmv1.ReasonMemoryLost, "data was lost at "+names(lost)+". The index answers no requests until you decide: set spec.recovery.onDataLoss to Recreate to start again with an empty index and restore a dump into it, or delete it", again)
 	}
 	if created {
-		r.events.Eventf(s.index, nil, corev1.EventTypeWarning, dmv1.ReasonRecreating, "Recreate", "data was lost at %s; the index starts again, %s", names(lost), contentOf(s.index))
+		r.Events.Eventf(s.index, nil, corev1.EventTypeWarning, dmv1.ReasonRecreating, "Recreate", "data was lost at %s; the index starts again, %s", names(lost), contentOf(s.index))
 	}
 	if err := r.startAgain(ctx, s.index); err != nil {
 		return err
@@ -244,7 +245,7 @@ func contentOf(index *dmv1.DMIndex) string {
 // = all know.
 func (r *DMIndexReconciler) blockCompute(ctx context.Context, s *indexScope, reason string) (again time.Duration) {
 	failed := make([]bool, len(s.compute))
-	each(len(s.compute), func(i int) {
+	servers.Each(len(s.compute), func(i int) {
 		c := &s.compute[i]
 		if c.described == nil { // it runs no more, or not yet: it will be asked again
 			failed[i] = c.pod.Status.Phase == corev1.PodRunning
@@ -253,7 +254,7 @@ func (r *DMIndexReconciler) blockCompute(ctx context.Context, s *indexScope, rea
 		if c.described.DataLost != "" || c.described.Index != decision.Identity(s.index) {
 			return
 		}
-		client, err := r.dialer.Compute(target(c.pod, config.PortRPC, s.authority))
+		client, err := r.Dialer.Compute(servers.TargetOf(c.pod, config.PortRPC, s.authority))
 		if err == nil {
 			defer client.Close()
 			err = client.Block(ctx, reason)
@@ -293,7 +294,7 @@ func (r *DMIndexReconciler) chooseMemory(ctx context.Context, s *indexScope) err
 		of[ordinal] = append(of[ordinal], id)
 	}
 	for ordinal, ids := range of {
-		if err := markUsed(ctx, &r.base, &s.memoryPools[ordinal], ids); err != nil {
+		if err := markUsed(ctx, &r.Base, &s.memoryPools[ordinal], ids); err != nil {
 			return err
 		}
 	}

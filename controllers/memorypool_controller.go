@@ -23,6 +23,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
@@ -31,7 +32,7 @@ const annotationRestarted = "dmindex.io/restarted"
 
 // DMMemoryPoolReconciler reconciles DMMemoryPool.
 type DMMemoryPoolReconciler struct {
-	base
+	reconciler.Base
 	remembered   *poolsRemembered
 	watch        *volumeWatch
 	nodes        *nodes
@@ -73,7 +74,7 @@ type memoryPoolScope struct {
 
 // Reconcile makes one memory pool true.
 func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
-	s := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}, looked: r.now()}
+	s := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}, looked: r.Now()}
 	if err := r.Get(ctx, request.NamespacedName, s.pool); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -94,7 +95,7 @@ func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 		return outcome.Result(err)
 	}
 	s.summarize(err)
-	if err := report.WriteStatus(ctx, &r.Writer, r.figures, r.now(), s.pool, before, &s.pool.Status, holdMemoryPool(&s.pool.Status, before)); err != nil {
+	if err := report.WriteStatus(ctx, &r.Writer, r.Figures, r.Now(), s.pool, before, &s.pool.Status, holdMemoryPool(&s.pool.Status, before)); err != nil {
 		return ctrl.Result{}, err
 	}
 	after, failed := outcome.Result(err)
@@ -120,7 +121,7 @@ func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 // between a server that falls silent and the next look at it.
 func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) (err error) {
 	s.image = cmp.Or(s.pool.Spec.Image, s.pool.Annotations[dmv1.AnnotationImage])
-	if s.authority, err = readAuthority(ctx, &r.base, s.pool); err != nil {
+	if s.authority, err = readAuthority(ctx, &r.Base, s.pool); err != nil {
 		return err
 	}
 	deleted := !s.pool.DeletionTimestamp.IsZero()
@@ -163,7 +164,7 @@ func (r *DMMemoryPoolReconciler) gatherUse(ctx context.Context, s *memoryPoolSco
 	if s.template, err = templateOfMemory(s.pool); err != nil {
 		return err
 	}
-	s.patchErr = patchPod(&r.base, s.pool, &build.MemoryPod(s.pool, 0, s.image).Spec, &s.pool.Spec.Pod)
+	s.patchErr = patchPod(&r.Base, s.pool, &build.MemoryPod(s.pool, 0, s.image).Spec, &s.pool.Spec.Pod)
 	s.answering, s.elsewhere = s.record.answering(s.pods, s.claims)
 	if s.probes, err = podstate.List(ctx, r, s.pool, dmv1.ComponentProbe); err != nil {
 		return err
@@ -190,13 +191,13 @@ func (r *DMMemoryPoolReconciler) gather(ctx context.Context, s *memoryPoolScope)
 		return
 	}
 	asked := slices.DeleteFunc(slices.Clone(s.answering), s.silent)
-	s.described, s.problems = describeMemory(ctx, &r.base, asked, s.authority)
+	s.described, s.problems = describeMemory(ctx, &r.Base, asked, s.authority)
 }
 
 func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolScope) error {
 	if s.image == "" {
-		if s.image = r.image; s.pool.Spec.Transport == dmv1.TransportRDMA {
-			if s.image = r.imageRDMA; s.image == "" {
+		if s.image = r.Image; s.pool.Spec.Transport == dmv1.TransportRDMA {
+			if s.image = r.ImageRDMA; s.image == "" {
 				return noRDMAImage("the pool")
 			}
 		}
@@ -210,11 +211,11 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 	tls, err := r.security(ctx, s)
 	if err != nil {
 		problems.Add(err)
-		tls, _ = keptTLS(ctx, &r.base, s.pool)
+		tls, _ = keptTLS(ctx, &r.Base, s.pool)
 	}
 	problems.Add(r.Apply(ctx, s.pool, build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory)))
-	if r.policies != "" {
-		policy := build.NetworkPolicy(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory, r.policies)
+	if r.NetworkPolicies != "" {
+		policy := build.NetworkPolicy(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory, r.NetworkPolicies)
 		if s.hasCopies() {
 			policy = build.LetMirror(policy)
 		}
@@ -223,9 +224,9 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 	if tls == "" {
 		return problems.Err() // no server could start without its certificate
 	}
-	problems.Add(renewTLS(ctx, &r.base, s.pods, tls))
+	problems.Add(renewTLS(ctx, &r.Base, s.pods, tls))
 	problems.Add(r.keepPoolAuthority(ctx, s))
-	if s.size, err = pausedSize(ctx, &r.base, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Servers), max(len(s.pool.Status.Servers), podstate.Staying(s.answering))); err == nil {
+	if s.size, err = pausedSize(ctx, &r.Base, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Servers), max(len(s.pool.Status.Servers), podstate.Staying(s.answering))); err == nil {
 		err = r.act(ctx, s, tls)
 	}
 	problems.Add(err)
@@ -243,13 +244,13 @@ func (r *DMMemoryPoolReconciler) keepServing(ctx context.Context, s *memoryPoolS
 	if err != nil {
 		return err
 	}
-	return renewTLS(ctx, &r.base, s.pods, tls)
+	return renewTLS(ctx, &r.Base, s.pods, tls)
 }
 
 // security makes the pool's authority and the TLS Secret of its servers. The pool's authority
 // speaks to them for the operator, the authority of an index on the pool for that index alone.
 func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScope) (tls string, err error) {
-	if s.authority, err = ensureAuthority(ctx, &r.base, s.pool, map[string]string{dmv1.LabelPool: s.pool.Name}); err != nil {
+	if s.authority, err = ensureAuthority(ctx, &r.Base, s.pool, map[string]string{dmv1.LabelPool: s.pool.Name}); err != nil {
 		return "", err
 	}
 	indexes := &dmv1.DMIndexList{}
@@ -263,7 +264,7 @@ func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScop
 		if !usesMemoryPool(index, s.pool.Name) {
 			continue
 		}
-		a, err := readAuthority(ctx, &r.base, index)
+		a, err := readAuthority(ctx, &r.Base, index)
 		if err != nil {
 			return "", err
 		}
@@ -281,7 +282,7 @@ func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScop
 			return "", outcome.WaitFor(dmv1.ReasonWaitingForIndex, "the certificate authority of index "+index.Name+" does not exist yet", 0)
 		}
 	}
-	return serverTLS(ctx, &r.base, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool, s.hasCopies()), trusted, func(secret *corev1.Secret) {
+	return serverTLS(ctx, &r.Base, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool, s.hasCopies()), trusted, func(secret *corev1.Secret) {
 		build.RequireTLS(secret, overTLS)
 	})
 }
@@ -304,7 +305,7 @@ func (r *DMMemoryPoolReconciler) allOverTLS(ctx context.Context, index *dmv1.DMI
 // act does what decideMemoryPool says. A change of an image that cannot be made, or proven, does
 // not keep lost servers from being replaced.
 func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tls string) (err error) {
-	actions := decideMemoryPool(s.view(r.now()))
+	actions := decideMemoryPool(s.view(r.Now()))
 	if actions.create > 0 {
 		// The cache may not have seen pods that were made a moment ago: ask the API server before
 		// making more.
@@ -315,7 +316,7 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 			return err
 		}
 		s.answering, s.elsewhere = s.record.answering(s.pods, s.claims)
-		actions = decideMemoryPool(s.view(r.now()))
+		actions = decideMemoryPool(s.view(r.Now()))
 	}
 	var problems outcome.List
 	problems.Add(r.keepClaims(ctx, s))
@@ -337,13 +338,13 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 			continue
 		}
 		if !podstate.RefusedByKubelet(p) && !isPersistent(s.pool) {
-			r.events.Eventf(s.pool, p, corev1.EventTypeWarning, "MemoryServerEnded", "Replace", "pod %s ended (%s); it is replaced by a new one; its content is lost", p.Name, p.Status.Reason)
+			r.Events.Eventf(s.pool, p, corev1.EventTypeWarning, "MemoryServerEnded", "Replace", "pod %s ended (%s); it is replaced by a new one; its content is lost", p.Name, p.Status.Reason)
 		}
-		if err := deletePod(ctx, &r.base, p, podstate.UselessBecause(p)); err != nil {
+		if err := deletePod(ctx, &r.Base, p, podstate.UselessBecause(p)); err != nil {
 			return err
 		}
 	}
-	if wait := podstate.Refusal(s.pods, actions.next, r.now()); wait != nil {
+	if wait := podstate.Refusal(s.pods, actions.next, r.Now()); wait != nil {
 		return wait
 	}
 	ids, err := memoryIDs(s.pool, s.pods, s.record, s.recorded)
@@ -354,8 +355,8 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 		ids = s.claimIDs(ids)
 		ids.first = func(ctx context.Context, id int) error { return r.makeClaim(ctx, s, id, id) }
 	}
-	tellReserved(&r.base, s.pool, &s.pool.Spec.Pod)
-	return createPods(ctx, &r.base, s.pool, actions.create, actions.createWhy, ids, func(id int) (*corev1.Pod, error) {
+	tellReserved(&r.Base, s.pool, &s.pool.Spec.Pod)
+	return createPods(ctx, &r.Base, s.pool, actions.create, actions.createWhy, ids, func(id int) (*corev1.Pod, error) {
 		if id > build.MaxVolume {
 			return nil, outcome.WaitFor(dmv1.ReasonIDsExhausted, fmt.Sprintf("indexes were made on all %d server ids of the pool: create a new pool and restore a dump into it", build.MaxVolume+1), 0)
 		}
@@ -363,7 +364,7 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 		build.UseLog(pod, s.log)
 		pod.Annotations[dmv1.AnnotationTLS], pod.Annotations[dmv1.AnnotationTemplate] = tls, s.template
 		s.tellDisk(pod)
-		return pod, equip(&r.base, s.pool, pod, &s.pool.Spec.Pod)
+		return pod, equip(&r.Base, s.pool, pod, &s.pool.Spec.Pod)
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/volumes"
@@ -165,7 +166,7 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 			// No volume with a view needs it, unless the cache does not have the claim yet.
 			there, err := claimThere(ctx, r.Live, s.pool, volumeProc{Pod: p.Name})
 			if err == nil && !there {
-				err = deletePod(ctx, &r.base, p, "its claim is gone")
+				err = deletePod(ctx, &r.Base, p, "its claim is gone")
 			}
 			problems.Add(err)
 		}
@@ -173,7 +174,7 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 			continue
 		}
 		if needed := s.needsDisk(p); needed && s.recorded[podstate.VolumeOf(p)] {
-			problems.Add(client.IgnoreNotFound(tellUsed(ctx, &r.base, p)))
+			problems.Add(client.IgnoreNotFound(tellUsed(ctx, &r.Base, p)))
 		} else if !needed && recorded {
 			problems.Add(client.IgnoreNotFound(r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationUsed: ""})))
 		}
@@ -183,14 +184,14 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 			err := r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationAcceptLoss: ""})
 			problems.Add(client.IgnoreNotFound(err))
 		case accepts && !told && (podstate.Stuck(p) && !s.opened(podstate.ID(p)) || s.shut(podstate.ID(p))):
-			problems.Add(deletePod(ctx, &r.base, p, "annotation "+dmv1.AnnotationAcceptLoss+" of the pool names it: it comes back, and opens its disk"))
+			problems.Add(deletePod(ctx, &r.Base, p, "annotation "+dmv1.AnnotationAcceptLoss+" of the pool names it: it comes back, and opens its disk"))
 		}
 	}
 	return problems.Err()
 }
 
 // tellUsed tells the server of a pod that its disk has been used.
-func tellUsed(ctx context.Context, b *base, p *corev1.Pod) error {
+func tellUsed(ctx context.Context, b *reconciler.Base, p *corev1.Pod) error {
 	return b.Annotate(ctx, p, map[string]string{dmv1.AnnotationUsed: "true"})
 }
 
@@ -203,7 +204,7 @@ func (r *DMMemoryPoolReconciler) tellLoss(ctx context.Context, s *memoryPoolScop
 		return
 	}
 	p := s.pods[i]
-	r.events.Eventf(s.pool, p, corev1.EventTypeWarning, "LossAccepted", report.Numbered("AcceptLoss", uint64(id)),
+	r.Events.Eventf(s.pool, p, corev1.EventTypeWarning, "LossAccepted", report.Numbered("AcceptLoss", uint64(id)),
 		"pod %s opened its disk, which may lack what was acknowledged before its node stopped; all clients of before are fenced", p.Name)
 	logf.FromContext(ctx).Info("accept loss", "pod", p.Name, "reason", "annotation "+dmv1.AnnotationAcceptLoss+" of the pool names it")
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
 // A memory server has the only copy of its data, and its image is changed in place: from then on
@@ -98,7 +99,7 @@ func (r *DMMemoryPoolReconciler) keepProbes(ctx context.Context, s *memoryPoolSc
 		}
 		probe := build.ImageProbe(s.pool, p, a.probe, s.image)
 		probe.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kube.KindOf(s.pool))}
-		asUser(&r.base, &probe.Spec)
+		asUser(&r.Base, &probe.Spec)
 		switch err := r.Create(ctx, probe); {
 		case apierrors.IsAlreadyExists(err):
 			there := &corev1.Pod{}
@@ -127,8 +128,8 @@ func (r *DMMemoryPoolReconciler) restart(ctx context.Context, s *memoryPoolScope
 	if err != nil {
 		return err
 	}
-	changed := withImage(&r.base, p, image, s.image, proven != podstate.Container(p).Image)
-	r.events.Eventf(s.pool, p, corev1.EventTypeNormal, "MemoryServerRestarting", "ChangeImage", "pod %s restarts in place with image %s", p.Name, s.image)
+	changed := withImage(&r.Base, p, image, s.image, proven != podstate.Container(p).Image)
+	r.Events.Eventf(s.pool, p, corev1.EventTypeNormal, "MemoryServerRestarting", "ChangeImage", "pod %s restarts in place with image %s", p.Name, s.image)
 	if err := r.Patch(ctx, changed, client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{}), kube.Owner); err != nil {
 		return err
 	}
@@ -137,14 +138,14 @@ func (r *DMMemoryPoolReconciler) restart(ctx context.Context, s *memoryPoolScope
 }
 
 // withImage is a pod with an image, which was asked for, perhaps by another name.
-func withImage(b *base, p *corev1.Pod, image, asked string, restarts bool) *corev1.Pod {
+func withImage(b *reconciler.Base, p *corev1.Pod, image, asked string, restarts bool) *corev1.Pod {
 	changed := p.DeepCopy()
 	podstate.Container(changed).Image = image
 	if changed.Annotations == nil {
 		changed.Annotations = map[string]string{}
 	}
 	if restarts {
-		changed.Annotations[annotationRestarted] = b.now().UTC().Format(time.RFC3339)
+		changed.Annotations[annotationRestarted] = b.Now().UTC().Format(time.RFC3339)
 	}
 	changed.Annotations[dmv1.AnnotationImage] = asked
 	return changed
@@ -159,7 +160,7 @@ func (r *DMMemoryPoolReconciler) imageToWrite(ctx context.Context, p *corev1.Pod
 		return wanted, nil
 	}
 	for _, image := range []string{wanted, proven} {
-		dry := withImage(&r.base, p, image, wanted, true)
+		dry := withImage(&r.Base, p, image, wanted, true)
 		if err := r.Patch(ctx, dry, client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{}), kube.Owner, client.DryRunAll); err != nil {
 			return "", fmt.Errorf("see what the API server makes of image %s in pod %s: %w", image, p.Name, err)
 		}

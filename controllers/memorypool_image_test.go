@@ -24,6 +24,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
 // TestImageIsProven: a server's image is changed only after a probe of the wanted image has ended
@@ -73,7 +74,7 @@ func poolOf(t *testing.T, hooks interceptor.Funcs, now *time.Time) (*DMMemoryPoo
 		}
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(pool).WithStatusSubresource(&corev1.Pod{}).WithInterceptorFuncs(hooks).Build()
-	return &DMMemoryPoolReconciler{base: base{Keeper: decision.Keeper{Writer: kube.Writer{Client: c, Live: c}}, events: &operatortest.LastNote{}, spare: newSpareIDs(), now: func() time.Time { return *now }}}, pool
+	return &DMMemoryPoolReconciler{Base: reconciler.Base{Keeper: decision.Keeper{Writer: kube.Writer{Client: c, Live: c}}, Events: &operatortest.LastNote{}, Spare: reconciler.NewSpareIDs(), Now: func() time.Time { return *now }}}, pool
 }
 
 // TestProbeThatCannotBeMade: where no probe can be made, lost servers are replaced all the same. A

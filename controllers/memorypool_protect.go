@@ -21,6 +21,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
@@ -120,7 +121,7 @@ func (u *memoryPoolUse) keeps(p *corev1.Pod) []string {
 // protect sees to it that nothing ends the pool, or a pod with data, that nobody asked for. It
 // works on paused pools, too.
 func (r *DMMemoryPoolReconciler) protect(ctx context.Context, s *memoryPoolScope) error {
-	if err := holdPool(ctx, &r.base, s.pool, len(s.use.users) > 0); err != nil {
+	if err := holdPool(ctx, &r.Base, s.pool, len(s.use.users) > 0); err != nil {
 		return err
 	}
 	if controllerutil.ContainsFinalizer(s.pool, metav1.FinalizerDeleteDependents) {
@@ -230,16 +231,16 @@ func (s *memoryPoolScope) neededPods() (needed, counted int) {
 // tellReleased tells of a pod with data that was released, or is kept again.
 func (r *DMMemoryPoolReconciler) tellReleased(ctx context.Context, s *memoryPoolScope, p *corev1.Pod, released bool, indexes string) {
 	if released {
-		r.events.Eventf(s.pool, p, corev1.EventTypeWarning, "MemoryPodReleased", "Release", "pod %s may be evicted and deleted; data of %s is lost with it", p.Name, indexes)
+		r.Events.Eventf(s.pool, p, corev1.EventTypeWarning, "MemoryPodReleased", "Release", "pod %s may be evicted and deleted; data of %s is lost with it", p.Name, indexes)
 		logf.FromContext(ctx).Info("release pod", "pod", p.Name, "reason", "annotation "+dmv1.AnnotationRelease+" of the pool names it")
 		return
 	}
-	r.events.Eventf(s.pool, p, corev1.EventTypeNormal, "MemoryPodKept", "Keep", "pod %s is neither evicted nor deleted any more: it has data of %s", p.Name, indexes)
+	r.Events.Eventf(s.pool, p, corev1.EventTypeNormal, "MemoryPodKept", "Keep", "pod %s is neither evicted nor deleted any more: it has data of %s", p.Name, indexes)
 	logf.FromContext(ctx).Info("keep pod", "pod", p.Name, "reason", "annotation "+dmv1.AnnotationRelease+" of the pool does not name it any more")
 }
 
 // holdPool adds FinalizerInUse to a pool that is used and takes it off one that is not.
-func holdPool(ctx context.Context, b *base, pool *dmv1.DMMemoryPool, used bool) error {
+func holdPool(ctx context.Context, b *reconciler.Base, pool *dmv1.DMMemoryPool, used bool) error {
 	if used == controllerutil.ContainsFinalizer(pool, dmv1.FinalizerInUse) || used && !pool.DeletionTimestamp.IsZero() {
 		return nil // none can be added to a pool that is being deleted
 	}

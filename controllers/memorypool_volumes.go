@@ -67,7 +67,7 @@ func (r *DMMemoryPoolReconciler) keepVolumes(ctx context.Context, s *memoryPoolS
 	for round := range mostRounds {
 		r.askVolumes(ctx, s)
 		for _, v := range s.volumes {
-			v.decide(r.remembered.at(r.now()), s.pool, s.copies(), v.memory)
+			v.decide(r.remembered.at(r.Now()), s.pool, s.copies(), v.memory)
 			v.memory = v.actions.Memory
 			v.podsStay = round > 0 // those that are known were listed before the first one
 		}
@@ -77,7 +77,7 @@ func (r *DMMemoryPoolReconciler) keepVolumes(ctx context.Context, s *memoryPoolS
 			problems.Add(err)
 			for _, v := range changed {
 				if err == nil {
-					v.decideNext(next.Views[v.number], r.remembered.at(r.now()), s.pool, s.copies())
+					v.decideNext(next.Views[v.number], r.remembered.at(r.Now()), s.pool, s.copies())
 				}
 			}
 		}
@@ -118,7 +118,7 @@ func (s *memoryPoolScope) hasCopies() bool {
 // copyTLS is the hash of the TLS Secret of the pool's servers; empty if a copy could not take
 // changes with the certificate that is there. security makes another one, behind this.
 func (r *DMMemoryPoolReconciler) copyTLS(ctx context.Context, pool *dmv1.DMMemoryPool) string {
-	hash, data := keptTLS(ctx, &r.base, pool)
+	hash, data := keptTLS(ctx, &r.Base, pool)
 	cert, err := pki.Parse(data)
 	if err != nil {
 		return ""
@@ -177,7 +177,7 @@ func (r *DMMemoryPoolReconciler) recordViews(ctx context.Context, s *memoryPoolS
 		}
 	}
 	errs := make([]error, len(marks))
-	each(len(marks), func(i int) { // side by side: nobody answers for the volumes meanwhile
+	servers.Each(len(marks), func(i int) { // side by side: nobody answers for the volumes meanwhile
 		m := marks[i]
 		view := next.Views[m.v.number].Number
 		// A value of its own each time: a mark that is there already would change no version.
@@ -216,7 +216,7 @@ func (r *DMMemoryPoolReconciler) moveVolumes(ctx context.Context, s *memoryPoolS
 			}
 		}
 	}
-	each(len(s.volumes), func(i int) { errs[i] = r.tellVolume(ctx, s, s.volumes[i]) })
+	servers.Each(len(s.volumes), func(i int) { errs[i] = r.tellVolume(ctx, s, s.volumes[i]) })
 	var problems outcome.List
 	for i, v := range s.volumes {
 		problems.Add(errs[i])
@@ -224,7 +224,7 @@ func (r *DMMemoryPoolReconciler) moveVolumes(ctx context.Context, s *memoryPoolS
 		if v.actions.Record != nil || v.podsStay {
 			continue
 		}
-		again := r.now().Sub(v.madeAt(r.now())) >= joinBackoff
+		again := r.Now().Sub(v.madeAt(r.Now())) >= joinBackoff
 		// Without its certificate no copy could start, or take changes.
 		if v.actions.MakePods > 0 && again && tls != "" {
 			problems.Add(r.tryCopies(ctx, s, v, tls))
@@ -260,7 +260,7 @@ func (r *DMMemoryPoolReconciler) tellVolume(ctx context.Context, s *memoryPoolSc
 		}
 		// No failure: a server may need longer than the call, or has heard of more meanwhile. It is
 		// told again, and not ever more seldom.
-		if err := withVolume(&r.base, p, s.authority, f); err != nil {
+		if err := withVolume(&r.Base, p, s.authority, f); err != nil {
 			problems.Add(outcome.WaitFor(dmv1.ReasonCopyMissing, err.Error(), volumeLook))
 		}
 	}
@@ -299,14 +299,14 @@ func mirrorOf(pool *dmv1.DMMemoryPool, p *corev1.Pod, listens string) (string, e
 
 // tellView tells people of a view that was recorded.
 func (r *DMMemoryPoolReconciler) tellView(ctx context.Context, s *memoryPoolScope, v *volumeScope, view volumeView) {
-	logf.FromContext(ctx).Info("record view", "volume", v.number, "view", view.Number, "primary", view.Primary.Pod, "reason", v.actions.Reason, "after", r.now().Sub(s.looked))
+	logf.FromContext(ctx).Info("record view", "volume", v.number, "view", view.Number, "primary", view.Primary.Pod, "reason", v.actions.Reason, "after", r.Now().Sub(s.looked))
 	tell := func(kind, reason, verb string, about volumeProc, note string, args ...any) {
 		r.volumeEvents.count(s.pool.UID, v.number, reason)
 		var related runtime.Object // no nil pod: it would be taken for one
 		if p := v.podOf(about.UID); p != nil {
 			related = p
 		}
-		r.events.Eventf(s.pool, related, kind, reason, report.Numbered(verb, uint64(v.number)), note, args...)
+		r.Events.Eventf(s.pool, related, kind, reason, report.Numbered(verb, uint64(v.number)), note, args...)
 	}
 	was := v.view
 	switch {
@@ -333,7 +333,7 @@ func (r *DMMemoryPoolReconciler) lookAgain(s *memoryPoolScope) {
 			s.volumesAgain = volumeLook
 		}
 	}
-	if s.isUndecided(r.remembered.at(r.now())) {
+	if s.isUndecided(r.remembered.at(r.Now())) {
 		s.volumesAgain = volumeSoon
 	}
 	if s.volumesAgain > 0 {

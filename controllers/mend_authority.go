@@ -11,16 +11,17 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
 // mendAuthority reads the certificate authority of owner from its Secret, after it has taken out
 // what a clock made that was ahead (authorities).
-func mendAuthority(ctx context.Context, b *base, owner client.Object, secret *corev1.Secret) (*pki.Authority, error) {
+func mendAuthority(ctx context.Context, b *reconciler.Base, owner client.Object, secret *corev1.Secret) (*pki.Authority, error) {
 	present, err := parseAuthority(secret)
 	if err != nil {
 		return nil, err
 	}
-	now, written, next := b.now(), kube.Written(secret, kube.Owner), nextAuthority(secret)
+	now, written, next := b.Now(), kube.Written(secret, kube.Owner), nextAuthority(secret)
 	step := authorityStep{renew: present.Early(now, written)}
 	step.takeBack = !step.renew && next != nil && next.Early(now, written)
 	if !step.renew && !step.takeBack {
@@ -38,7 +39,7 @@ func mendAuthority(ctx context.Context, b *base, owner client.Object, secret *co
 	if err != nil {
 		return nil, err
 	}
-	b.events.Eventf(owner, secret, corev1.EventTypeWarning, dmv1.ReasonRotatedAuthority, "RotateAuthority",
+	b.Events.Eventf(owner, secret, corev1.EventTypeWarning, dmv1.ReasonRotatedAuthority, "RotateAuthority",
 		"a certificate authority in the Secret %s was made by a clock that was ahead, and begins in the future: it was taken out, and what it signed is signed anew", secret.Name)
 	return parseAuthority(mended)
 }

@@ -12,6 +12,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
@@ -26,11 +27,11 @@ type gate struct {
 }
 
 // gated is a reconciler of a kind that leaves alone what another operator looks after.
-func gated(b *base, leases *namespaceLeases, r reconcile.Reconciler, kind client.Object) reconcile.Reconciler {
+func gated(b *reconciler.Base, leases *namespaceLeases, r reconcile.Reconciler, kind client.Object) reconcile.Reconciler {
 	if leases == nil {
 		return r
 	}
-	return &gate{r, leases, b.events, b.Client, kind}
+	return &gate{r, leases, b.Events, b.Client, kind}
 }
 
 // Reconcile implements reconcile.Reconciler.

@@ -14,6 +14,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
 // Two operators that watch one namespace would undo what the other one does: a second release may
@@ -142,7 +143,7 @@ func (l *namespaceLeases) renew(ctx context.Context) {
 	l.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, leaseRenew)
 	defer cancel()
-	each(len(names), func(i int) { l.look(ctx, names[i], held[i], true) })
+	servers.Each(len(names), func(i int) { l.look(ctx, names[i], held[i], true) })
 }
 
 // look reads the Lease of a namespace, and makes, renews or takes it over. Where that fails what

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
 // operatorsOf are operators by their names, of one API server, with one clock.
@@ -146,7 +147,7 @@ func TestGate(t *testing.T) {
 	notes := &notedEvents{}
 	g := &gate{inner, o.operator("bank/"), notes, o.api, &dmv1.DMIndex{}}
 	for range 3 {
-		if r, err := g.Reconcile(t.Context(), request("shop", "demo")); err != nil || r.RequeueAfter == 0 {
+		if r, err := g.Reconcile(t.Context(), reconciler.Request("shop", "demo")); err != nil || r.RequeueAfter == 0 {
 			t.Errorf("%v, %v: it is not looked at again", r, err)
 		}
 	}
@@ -164,10 +165,10 @@ func TestGate(t *testing.T) {
 		t.Errorf("there are %d metrics of an index of this operator, and %d of another one's", mine, others)
 	}
 	o.passed += leaseToldAgain
-	if _, err := g.Reconcile(t.Context(), request("shop", "demo")); err != nil || len(notes.all) != 2 {
+	if _, err := g.Reconcile(t.Context(), reconciler.Request("shop", "demo")); err != nil || len(notes.all) != 2 {
 		t.Errorf("%v, said %q", err, notes.all)
 	}
-	if _, err := g.Reconcile(t.Context(), request("bank", "other")); err != nil || reconciled != 1 {
+	if _, err := g.Reconcile(t.Context(), reconciler.Request("bank", "other")); err != nil || reconciled != 1 {
 		t.Errorf("%v: in a namespace of its own it reconciled %d times", err, reconciled)
 	}
 }

@@ -100,7 +100,7 @@ func (r *DMMemoryPoolReconciler) lookAtNodes(ctx context.Context, s *memoryPoolS
 			continue
 		}
 		asked[name] = true
-		if seen, known := r.nodes.get(name, r.now()); known && !seen.at.Before(placed[name]) {
+		if seen, known := r.nodes.get(name, r.Now()); known && !seen.at.Before(placed[name]) {
 			s.nodes[name] = seen.nodeState
 		} else {
 			unknown = append(unknown, name)
@@ -108,13 +108,13 @@ func (r *DMMemoryPoolReconciler) lookAtNodes(ctx context.Context, s *memoryPoolS
 	}
 	begun := r.nodes.begin()
 	seen := make([]nodeSeen, len(unknown))
-	each(len(unknown), func(i int) {
+	servers.Each(len(unknown), func(i int) {
 		node := &corev1.Node{}
 		err := r.Live.Get(ctx, types.NamespacedName{Name: unknown[i]}, node)
 		if err != nil && !apierrors.IsNotFound(err) {
 			logf.FromContext(ctx).V(1).Info("read node", "node", unknown[i], "error", err.Error())
 		}
-		seen[i] = nodeSeen{r.now(), nodeState{cordoned: node.Spec.Unschedulable}}
+		seen[i] = nodeSeen{r.Now(), nodeState{cordoned: node.Spec.Unschedulable}}
 		for _, c := range node.Status.Conditions {
 			seen[i].away = seen[i].away || c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
 		}

@@ -7,6 +7,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
 // spec.paused pauses changes, and nothing else: what is lost is replaced, fenced and taken over,
@@ -15,7 +16,7 @@ import (
 
 // pausedSize is how many servers a pool shall have: those that are asked for or, of a paused pool,
 // those that it had if they are fewer.
-func pausedSize(ctx context.Context, b *base, pool client.Object, paused bool, wanted, has int) (int, error) {
+func pausedSize(ctx context.Context, b *reconciler.Base, pool client.Object, paused bool, wanted, has int) (int, error) {
 	if !paused {
 		return wanted, b.Annotate(ctx, pool, map[string]string{dmv1.AnnotationPausedSize: ""})
 	}

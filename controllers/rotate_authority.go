@@ -20,12 +20,13 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
 
 // authoritySecret is the Secret with the certificate authorities of owner; nil if there is none.
-func authoritySecret(ctx context.Context, b *base, owner client.Object) (*corev1.Secret, error) {
+func authoritySecret(ctx context.Context, b *reconciler.Base, owner client.Object) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	secret.Name, secret.Namespace = build.AuthorityName(owner.GetName()), owner.GetNamespace()
 	if err := b.Find(ctx, secret, secret); err != nil {
@@ -102,7 +103,7 @@ func say(all []trust, knows func(trust) bool) (s saying) {
 // keepAuthority makes the next step in the replacement of the authority of owner (authorities). It
 // returns when to look again; 0 = somebody tells. own are the servers whose certificates it signs;
 // others must trust it, too. ca is ca.crt of programs.
-func keepAuthority(ctx context.Context, b *base, owner client.Object, v authorityView, own []trust, others func() ([]trust, error), ca []byte) (again time.Duration, err error) {
+func keepAuthority(ctx context.Context, b *reconciler.Base, owner client.Object, v authorityView, own []trust, others func() ([]trust, error), ca []byte) (again time.Duration, err error) {
 	secret, err := authoritySecret(ctx, b, owner)
 	if err != nil || secret == nil {
 		return 0, err
@@ -116,7 +117,7 @@ func keepAuthority(ctx context.Context, b *base, owner client.Object, v authorit
 		stored = authorities{Done: v.request}
 	}
 	next := nextAuthority(secret)
-	v.now, v.request = b.now(), owner.GetAnnotations()[dmv1.AnnotationRotateAuthority]
+	v.now, v.request = b.Now(), owner.GetAnnotations()[dmv1.AnnotationRotateAuthority]
 	stored.Since = kube.Stamp(secret, kube.Owner, stored.Since, v.now)
 	v.next, v.former, v.expires = next != nil, len(secret.Data[build.KeyFormerAuthority]) > 0, present.NotAfter()
 	if v.next {
@@ -146,12 +147,12 @@ func keepAuthority(ctx context.Context, b *base, owner client.Object, v authorit
 
 // writeAuthority stores a step: the authorities and what is known of them are one Secret. It
 // returns the Secret as it is then.
-func writeAuthority(ctx context.Context, b *base, owner client.Object, secret *corev1.Secret, step authorityStep) (*corev1.Secret, error) {
+func writeAuthority(ctx context.Context, b *reconciler.Base, owner client.Object, secret *corev1.Secret, step authorityStep) (*corev1.Secret, error) {
 	changed := secret.DeepCopy()
 	data := changed.Data
 	var made pki.Pair
 	if step.introduce || step.renew {
-		p, err := newAuthority(owner, b.now())
+		p, err := newAuthority(owner, b.Now())
 		if err != nil {
 			return nil, err
 		}
@@ -189,9 +190,9 @@ func writeAuthority(ctx context.Context, b *base, owner client.Object, secret *c
 }
 
 // tellAuthority makes the event of a step.
-func tellAuthority(b *base, owner client.Object, secret *corev1.Secret, step authorityStep, v authorityView) {
+func tellAuthority(b *reconciler.Base, owner client.Object, secret *corev1.Secret, step authorityStep, v authorityView) {
 	tell := func(reason, note string, args ...any) {
-		b.events.Eventf(owner, secret, corev1.EventTypeNormal, reason, "RotateAuthority", note, args...)
+		b.Events.Eventf(owner, secret, corev1.EventTypeNormal, reason, "RotateAuthority", note, args...)
 	}
 	switch {
 	case step.introduce:
@@ -203,7 +204,7 @@ func tellAuthority(b *base, owner client.Object, secret *corev1.Secret, step aut
 	case step.retire:
 		tell(dmv1.ReasonRotatedAuthority, "the former certificate authority is not trusted any more")
 	case len(step.waitsFor) > 0 && step.nextLook == 0:
-		if b.logged.Once(owner.GetUID(), "authority "+strings.Join(step.waitsFor, " ")) {
+		if b.Logged.Once(owner.GetUID(), "authority "+strings.Join(step.waitsFor, " ")) {
 			tell(dmv1.ReasonRotatingAuthority, "waiting for %s to read the new certificate authority", report.Listed(step.waitsFor))
 		}
 	}

@@ -8,11 +8,12 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
 // renewTLS tells the kubelets of pods that their TLS Secret changed; without that they would notice
 // within a minute or two.
-func renewTLS(ctx context.Context, b *base, pods []*corev1.Pod, hash string) error {
+func renewTLS(ctx context.Context, b *reconciler.Base, pods []*corev1.Pod, hash string) error {
 	for _, p := range pods {
 		if podstate.Going(p) || p.Annotations[dmv1.AnnotationTLS] == hash {
 			continue

@@ -26,6 +26,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/logs"
@@ -150,13 +151,13 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	if o.Concurrency == 0 {
 		o.Concurrency = 16
 	}
-	b := base{
+	b := reconciler.Base{
 		Keeper: decision.Keeper{Writer: kube.Writer{Client: decision.Client{Client: mgr.GetClient()}, Live: decision.Reader{Reader: mgr.GetAPIReader()}}},
-		dialer: o.Dialer, image: o.ServerImage, imageRDMA: o.ServerImageRDMA, pprof: o.Pprof, anyUser: o.ClusterUserIDs, policies: o.NetworkPolicies, logs: o.ServerLogs, now: o.Now,
-		spare: newSpareIDs(), events: report.ShortNotes{Events: mgr.GetEventRecorder("dmindex-operator")}, logged: report.NewLogged(), figures: report.NewFigures(),
+		Dialer: o.Dialer, Image: o.ServerImage, ImageRDMA: o.ServerImageRDMA, Pprof: o.Pprof, ClusterUserIDs: o.ClusterUserIDs, NetworkPolicies: o.NetworkPolicies, Logs: o.ServerLogs, Now: o.Now,
+		Spare: reconciler.NewSpareIDs(), Events: report.ShortNotes{Events: mgr.GetEventRecorder("dmindex-operator")}, Logged: report.NewLogged(), Figures: report.NewFigures(),
 	}
-	forIndexes := &DMIndexReconciler{base: b, settle: cmp.Or(o.Settle, partition.Settling), turns: newTurns(), remembered: newRemembered(o.Now()), handovers: newHandovers(o.Dialer), served: newServed()}
-	forMemory := &DMMemoryPoolReconciler{base: b, remembered: newPoolsRemembered(o.Now()), watch: newVolumeWatch(o.Dialer, time.Now), nodes: newNodes(), volumeEvents: &volumeEvents{}}
+	forIndexes := &DMIndexReconciler{Base: b, settle: cmp.Or(o.Settle, partition.Settling), turns: newTurns(), remembered: newRemembered(o.Now()), handovers: newHandovers(o.Dialer), served: newServed()}
+	forMemory := &DMMemoryPoolReconciler{Base: b, remembered: newPoolsRemembered(o.Now()), watch: newVolumeWatch(o.Dialer, time.Now), nodes: newNodes(), volumeEvents: &volumeEvents{}}
 	var leases *namespaceLeases // nil = without Leases
 	if o.Holder != "" {
 		leases = newNamespaceLeases(o.Holder, mgr.GetAPIReader(), mgr.GetClient(), time.Now)
@@ -183,20 +184,20 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	memory := newFair(gated(&b, leases, forMemory, &dmv1.DMMemoryPool{}), o.Concurrency)
 	compute := newFair(gated(&b, leases, &DMComputePoolReconciler{b}, &dmv1.DMComputePool{}), o.Concurrency)
 	indexes := newFair(gated(&b, leases, forIndexes, &dmv1.DMIndex{}), o.Concurrency)
-	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMMemoryPool{}, changed(nothing[*dmv1.DMMemoryPool])).WithOptions(options(memory)).
+	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMMemoryPool{}, reconciler.Changed(reconciler.Nothing[*dmv1.DMMemoryPool])).WithOptions(options(memory)).
 		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&corev1.ConfigMap{}).Owns(&corev1.PersistentVolumeClaim{}).
-		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(memoryPoolsOfIndex), changed(nothing[*dmv1.DMIndex])).
+		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(memoryPoolsOfIndex), reconciler.Changed(reconciler.Nothing[*dmv1.DMIndex])).
 		Watches(&corev1.Secret{}, w.viaIndex(memoryPoolsOfIndex)).
 		// of compute servers: see allOverTLS
-		Watches(&corev1.Pod{}, w.viaIndex(memoryPoolsOfIndex), comeAndGo).
+		Watches(&corev1.Pod{}, w.viaIndex(memoryPoolsOfIndex), reconciler.ComeAndGo).
 		WatchesRawSource(source.Channel(forMemory.watch.events, &handler.TypedEnqueueRequestForObject[*dmv1.DMMemoryPool]{})).
 		Complete(memory)
 	if err != nil {
 		return err
 	}
-	err = ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMComputePool{}, changed(nothing[*dmv1.DMComputePool])).WithOptions(options(compute)).
+	err = ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMComputePool{}, reconciler.Changed(reconciler.Nothing[*dmv1.DMComputePool])).WithOptions(options(compute)).
 		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&corev1.ConfigMap{}).
-		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(computePoolsOfIndex), changed(problemsOf)).
+		Watches(&dmv1.DMIndex{}, handler.EnqueueRequestsFromMapFunc(computePoolsOfIndex), reconciler.Changed(problemsOf)).
 		Watches(&corev1.ConfigMap{}, w.viaIndex(computePoolsOfIndex)).
 		Watches(&corev1.Secret{}, w.viaIndex(computePoolsOfIndex)).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(w.computePoolsOfAuthority)).
@@ -213,12 +214,12 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	if err := setupBackups(mgr, b, gate, alone); err != nil {
 		return err
 	}
-	return ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMIndex{}, changed(nothing[*dmv1.DMIndex])).WithOptions(options(indexes)).
-		Owns(&dmv1.DMMemoryPool{}, changed(stateOfMemoryPool)).Owns(&dmv1.DMComputePool{}, changed(stateOfComputePool)).
+	return ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMIndex{}, reconciler.Changed(reconciler.Nothing[*dmv1.DMIndex])).WithOptions(options(indexes)).
+		Owns(&dmv1.DMMemoryPool{}, reconciler.Changed(stateOfMemoryPool)).Owns(&dmv1.DMComputePool{}, reconciler.Changed(stateOfComputePool)).
 		Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&corev1.ConfigMap{}).Owns(&batchv1.Job{}).
 		Watches(&dmv1.DMBackup{}, handler.EnqueueRequestsFromMapFunc(w.indexesFromBackup)).
-		Watches(&dmv1.DMMemoryPool{}, handler.EnqueueRequestsFromMapFunc(w.indexesOfPool), changed(stateOfMemoryPool)).
-		Watches(&dmv1.DMComputePool{}, handler.EnqueueRequestsFromMapFunc(w.indexesOfPool), changed(stateOfComputePool)).
+		Watches(&dmv1.DMMemoryPool{}, handler.EnqueueRequestsFromMapFunc(w.indexesOfPool), reconciler.Changed(stateOfMemoryPool)).
+		Watches(&dmv1.DMComputePool{}, handler.EnqueueRequestsFromMapFunc(w.indexesOfPool), reconciler.Changed(stateOfComputePool)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(w.indexesOfPod)).
 		WatchesRawSource(source.Channel(forIndexes.handovers.events, &handler.TypedEnqueueRequestForObject[*dmv1.DMIndex]{})).
 		Complete(indexes)

@@ -12,6 +12,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -63,9 +64,9 @@ func (r *DMMemoryPoolReconciler) askSome(ctx context.Context, s *memoryPoolScope
 		}
 	}
 	reports, errs := make([]servers.VolumeReport, len(all)), make([]error, len(all))
-	each(len(all), func(i int) {
+	servers.Each(len(all), func(i int) {
 		a := all[i]
-		errs[i] = withVolume(&r.base, a.copy.pod, s.authority, func(c servers.Volume) (err error) {
+		errs[i] = withVolume(&r.Base, a.copy.pod, s.authority, func(c servers.Volume) (err error) {
 			ctx, cancel := context.WithTimeout(ctx, a.limit)
 			defer cancel()
 			reports[i], err = c.Report(ctx, a.v.number+1, a.copy.uid)
@@ -82,11 +83,11 @@ func (r *DMMemoryPoolReconciler) askSome(ctx context.Context, s *memoryPoolScope
 }
 
 // withVolume runs f with a connection to a pod's server as a copy.
-func withVolume(b *base, p *corev1.Pod, a *pki.Authority, f func(servers.Volume) error) error {
+func withVolume(b *reconciler.Base, p *corev1.Pod, a *pki.Authority, f func(servers.Volume) error) error {
 	if p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning || a == nil {
 		return outcome.WaitFor(dmv1.ReasonMemoryUnreachable, "memory pod "+p.Name+" is not running", outcome.RequeueSoon)
 	}
-	c, err := b.dialer.Volume(target(p, config.PortControl, a))
+	c, err := b.Dialer.Volume(servers.TargetOf(p, config.PortControl, a))
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func TestSlowReports(t *testing.T) {
 		{0, false, false, 1},
 	} {
 		asked = 0
-		m.r.dialer = hasty{m.fleet, "pool-1", x.needs, x.refuses, &asked}
+		m.r.Dialer = hasty{m.fleet, "pool-1", x.needs, x.refuses, &asked}
 		s, err := m.look()
 		if err != nil {
 			t.Fatal(err)
@@ -95,7 +95,7 @@ func TestSparesInAHurry(t *testing.T) {
 		}
 	}
 	asked, hurried := 0, false
-	m.r.dialer = hasty{m.fleet, "pool-1025", time.Hour, false, &asked}
+	m.r.Dialer = hasty{m.fleet, "pool-1025", time.Hour, false, &asked}
 	for !hurried && m.scope().record.Views[0].Primary.Pod == "pool-0" {
 		asked = 0
 		s, err := m.look()

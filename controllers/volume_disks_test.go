@@ -53,7 +53,7 @@ func (m *movingPool) claimNames() string {
 func (m *movingPool) contentOf(pod string) uint64 {
 	m.t.Helper()
 	s := m.scope()
-	described, _ := describeMemory(m.t.Context(), &m.r.base, slices.DeleteFunc(slices.Clone(s.pods), func(p *corev1.Pod) bool { return p.Name != pod }), s.authority)
+	described, _ := describeMemory(m.t.Context(), &m.r.Base, slices.DeleteFunc(slices.Clone(s.pods), func(p *corev1.Pod) bool { return p.Name != pod }), s.authority)
 	for _, d := range described {
 		return d.Incarnation
 	}

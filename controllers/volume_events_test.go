@@ -33,7 +33,7 @@ func (m *movingPool) tells() (said func(n int) string) {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(stop)
-	m.r.events = report.ShortNotes{Events: b.NewRecorder(m.r.Scheme(), "test")}
+	m.r.Events = report.ShortNotes{Events: b.NewRecorder(m.r.Scheme(), "test")}
 	return func(n int) string {
 		var texts []string
 		for range n {

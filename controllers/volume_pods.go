@@ -23,7 +23,7 @@ import (
 // tryCopies makes pods, and tries again after a while what the API server refuses: a quota does not
 // keep other volumes from being looked at.
 func (r *DMMemoryPoolReconciler) tryCopies(ctx context.Context, s *memoryPoolScope, v *volumeScope, tls string) error {
-	last, now := r.remembered.refusedCopy(s.pool.UID), r.now()
+	last, now := r.remembered.refusedCopy(s.pool.UID), r.Now()
 	if last.why != "" && now.Sub(last.at) < joinBackoff {
 		v.refused = last.why
 		return nil
@@ -43,7 +43,7 @@ func (r *DMMemoryPoolReconciler) makeCopies(ctx context.Context, s *memoryPoolSc
 	if err := r.labelVolume(ctx, v); err != nil {
 		return err
 	}
-	ids := r.spare.take(s.pool.UID, v.actions.MakePods)
+	ids := r.Spare.Take(s.pool.UID, v.actions.MakePods)
 	if fresh := v.actions.MakePods - len(ids); fresh > 0 {
 		next := s.record
 		next.Views = maps.Clone(s.record.Views)
@@ -61,13 +61,13 @@ func (r *DMMemoryPoolReconciler) makeCopies(ctx context.Context, s *memoryPoolSc
 		switch {
 		case err == nil:
 		case refused(err) && s.claims[id] != nil: // the claim is there: its pod is made later
-			r.spare.put(s.pool.UID, ids[i+1:])
+			r.Spare.Put(s.pool.UID, ids[i+1:])
 			return err
 		case refused(err):
-			r.spare.put(s.pool.UID, ids[i:])
+			r.Spare.Put(s.pool.UID, ids[i:])
 			return err
 		default: // it may be there, or its name is somebody else's
-			r.spare.put(s.pool.UID, ids[i+1:])
+			r.Spare.Put(s.pool.UID, ids[i+1:])
 			return err
 		}
 	}
@@ -91,7 +91,7 @@ func (r *DMMemoryPoolReconciler) makePod(ctx context.Context, s *memoryPoolScope
 	pod.Annotations[dmv1.AnnotationTLS], pod.Annotations[dmv1.AnnotationTemplate] = tls, s.template
 	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kube.KindOf(s.pool))}
 	s.tellDisk(pod)
-	if err := equip(&r.base, s.pool, pod, &s.pool.Spec.Pod); err != nil {
+	if err := equip(&r.Base, s.pool, pod, &s.pool.Spec.Pod); err != nil {
 		return err
 	}
 	if err := r.Create(ctx, pod); err != nil {
@@ -114,22 +114,22 @@ func (r *DMMemoryPoolReconciler) returnPods(ctx context.Context, s *memoryPoolSc
 		switch {
 		case c.going(), slices.ContainsFunc(v.actions.DeletePods, func(d volumes.Pod) bool { return d.Name == c.uid }):
 		case p == nil:
-			if last := r.remembered.refusedCopy(s.pool.UID); last.why != "" && r.now().Sub(last.at) < joinBackoff {
+			if last := r.remembered.refusedCopy(s.pool.UID); last.why != "" && r.Now().Sub(last.at) < joinBackoff {
 				v.refused = last.why
 				continue
 			}
 			err := r.makePod(ctx, s, v, c.id(), s.imageOfNew(), tls, fmt.Sprintf("a copy of volume %d is on its disk", v.number))
 			if refused(err) {
 				v.refused = err.Error()
-				r.remembered.refuseCopy(s.pool.UID, refusedCopy{v.refused, r.now()})
+				r.remembered.refuseCopy(s.pool.UID, refusedCopy{v.refused, r.Now()})
 			} else if !apierrors.IsAlreadyExists(err) { // the cache may be behind
 				problems.Add(err)
 			}
 		case podstate.Going(p):
-		case podstate.Ended(p) && r.now().Sub(kube.Stamp(p, "", p.CreationTimestamp.Time, r.now())) >= returnAfter,
+		case podstate.Ended(p) && r.Now().Sub(kube.Stamp(p, "", p.CreationTimestamp.Time, r.Now())) >= returnAfter,
 			podstate.Stuck(p) && podstate.Asked(p) != s.imageOfNew(),
 			p.Spec.NodeName == "" && s.oldTemplate(p):
-			problems.Add(deletePod(ctx, &r.base, p, "it comes back with its disk"))
+			problems.Add(deletePod(ctx, &r.Base, p, "it comes back with its disk"))
 		}
 	}
 	return problems.Err()

@@ -19,6 +19,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
@@ -142,7 +143,7 @@ func TestCacheBehindMove(t *testing.T) {
 		pool.Annotations[dmv1.AnnotationVolumes] = recorded.String()
 		report.SetCondition(&pool.Status.Conditions, 1, dmv1.ConditionPoolReady, true, dmv1.ReasonAsDesired, "")
 		live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(pods, pool)...).WithStatusSubresource(pool).Build()
-		r := &DMIndexReconciler{base: base{Keeper: decision.Keeper{Writer: kube.Writer{Client: live, Live: decision.Reader{Reader: live}}}}}
+		r := &DMIndexReconciler{Base: reconciler.Base{Keeper: decision.Keeper{Writer: kube.Writer{Client: live, Live: decision.Reader{Reader: live}}}}}
 		s := &indexScope{index: &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}, memoryPools: []memoryPoolOfIndex{{pool: pool, record: known}}}
 		s.verdict = memoryVerdict{recorded: true, servers: []memoryServer{{id: 1, pod: known.podOf("pool", 0), state: dmv1.ServerLost, why: podGone}}}
 		r.confirmLoss(context.Background(), s, s.verdict.servers)

@@ -85,7 +85,7 @@ func (w *volumeWatch) watch(s *memoryPoolScope) bool {
 			if c == nil || c.pod == nil || said.Proc.Pod == "" {
 				return false // that is not settled
 			}
-			p.servers = append(p.servers, watchedServer{v.number, c.uid, target(c.pod, config.PortControl, s.authority), said})
+			p.servers = append(p.servers, watchedServer{v.number, c.uid, servers.TargetOf(c.pod, config.PortControl, s.authority), said})
 		}
 	}
 	w.mu.Lock()
@@ -133,7 +133,7 @@ func (w *volumeWatch) look(ctx context.Context) (changed []*dmv1.DMMemoryPool) {
 	}
 	w.mu.Unlock()
 	differs, silent, begun := make([]bool, len(all)), make([]bool, len(all)), w.now()
-	each(len(all), func(i int) { differs[i], silent[i] = w.differs(ctx, all[i].watchedServer) })
+	servers.Each(len(all), func(i int) { differs[i], silent[i] = w.differs(ctx, all[i].watchedServer) })
 	since := w.now().Add(-volumeLook) // no earlier, since this process may have stood still
 	if begun.After(since) {
 		since = begun

@@ -24,6 +24,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/controllers/internal/serverstest"
@@ -57,7 +58,7 @@ func newMovingPoolOf(t *testing.T, hooks interceptor.Funcs, change func(*dmv1.DM
 		return c.Create(ctx, o, options...)
 	}
 	r, pool := poolOf(t, hooks, &m.now)
-	r.dialer, r.logged, r.watch = m.fleet, report.NewLogged(), newVolumeWatch(m.fleet, func() time.Time { return m.now })
+	r.Dialer, r.Logged, r.watch = m.fleet, report.NewLogged(), newVolumeWatch(m.fleet, func() time.Time { return m.now })
 	r.nodes, r.volumeEvents = newNodes(), &volumeEvents{}
 	m.r, m.pool = r, client.ObjectKeyFromObject(pool)
 	if err := r.Get(t.Context(), m.pool, pool); err != nil {
@@ -107,7 +108,7 @@ func newMovingPoolOf(t *testing.T, hooks interceptor.Funcs, change func(*dmv1.DM
 
 // restart is another operator, which remembers nothing.
 func (m *movingPool) restart() {
-	m.r.remembered, m.r.spare = newPoolsRemembered(m.now), newSpareIDs()
+	m.r.remembered, m.r.Spare = newPoolsRemembered(m.now), reconciler.NewSpareIDs()
 }
 
 // scope is what the pool's reconciler gathers.
@@ -254,7 +255,7 @@ func TestMoveCutOff(t *testing.T) {
 				return cut(func() error { return c.Delete(ctx, o, options...) })
 			},
 		})
-		m.r.dialer = mortal{m.fleet, &dead}
+		m.r.Dialer = mortal{m.fleet, &dead}
 		m.ask("pool-0")
 		writes = 0
 		got := ""

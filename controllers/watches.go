@@ -12,6 +12,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
 // watches finds the objects that an event concerns.
@@ -23,7 +24,7 @@ func memoryPoolsOfIndex(_ context.Context, object client.Object) (requests []rec
 		return nil
 	}
 	for _, p := range index.Spec.MemoryPools {
-		requests = append(requests, request(index.Namespace, build.MemoryPoolOf(index, p)))
+		requests = append(requests, reconciler.Request(index.Namespace, build.MemoryPoolOf(index, p)))
 	}
 	return requests
 }
@@ -34,7 +35,7 @@ func computePoolsOfIndex(_ context.Context, object client.Object) (requests []re
 		return nil
 	}
 	for _, p := range index.Spec.ComputePools {
-		requests = append(requests, request(index.Namespace, build.ComputePoolOf(index, p)))
+		requests = append(requests, reconciler.Request(index.Namespace, build.ComputePoolOf(index, p)))
 	}
 	return requests
 }
@@ -76,7 +77,7 @@ func (w watches) computePoolsOfAuthority(ctx context.Context, object client.Obje
 // indexesOfPool are the indexes that name a pool.
 func (w watches) indexesOfPool(ctx context.Context, object client.Object) []reconcile.Request {
 	if pool, ok := object.(*dmv1.DMComputePool); ok {
-		return []reconcile.Request{request(pool.Namespace, pool.Spec.IndexName)}
+		return []reconcile.Request{reconciler.Request(pool.Namespace, pool.Spec.IndexName)}
 	}
 	return w.indexesOfMemoryPool(ctx, object.GetNamespace(), object.GetName())
 }
@@ -85,7 +86,7 @@ func (w watches) indexesOfPool(ctx context.Context, object client.Object) []reco
 func (w watches) indexesOfPod(ctx context.Context, object client.Object) []reconcile.Request {
 	l := object.GetLabels()
 	if l[dmv1.LabelComponent] == dmv1.ComponentCompute {
-		return []reconcile.Request{request(object.GetNamespace(), l[dmv1.LabelIndex])}
+		return []reconcile.Request{reconciler.Request(object.GetNamespace(), l[dmv1.LabelIndex])}
 	}
 	return w.indexesOfMemoryPool(ctx, object.GetNamespace(), l[dmv1.LabelPool])
 }
@@ -97,7 +98,7 @@ func (w watches) indexesOfMemoryPool(ctx context.Context, namespace, pool string
 	}
 	for i := range list.Items {
 		if usesMemoryPool(&list.Items[i], pool) {
-			requests = append(requests, request(namespace, list.Items[i].Name))
+			requests = append(requests, reconciler.Request(namespace, list.Items[i].Name))
 		}
 	}
 	return requests
@@ -112,7 +113,7 @@ func (w watches) indexesFromBackup(ctx context.Context, object client.Object) (r
 	for i := range list.Items {
 		from := list.Items[i].Spec.Recovery.FromBackup
 		if from != nil && decision.Loading(&list.Items[i]) && (from.Name == object.GetName() || from.Schedule != "" && from.Schedule == object.GetLabels()[dmv1.LabelSchedule]) {
-			requests = append(requests, request(object.GetNamespace(), list.Items[i].Name))
+			requests = append(requests, reconciler.Request(object.GetNamespace(), list.Items[i].Name))
 		}
 	}
 	return requests

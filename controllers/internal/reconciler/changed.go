@@ -1,4 +1,4 @@
-package controllers
+package reconciler
 
 import (
 	"maps"
@@ -18,9 +18,9 @@ import (
 // they would write as fast as they can. So an object whose status alone changed wakes nobody,
 // unless the part changed that is acted upon.
 
-// changed lets those updates through that change more of an object than its status, or what matters
+// Changed lets those updates through that change more of an object than its status, or what matters
 // of it.
-func changed[T client.Object](matters func(T) any) builder.Predicates {
+func Changed[T client.Object](matters func(T) any) builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		if !sameButStatus(e.ObjectOld, e.ObjectNew) {
 			return true
@@ -31,8 +31,8 @@ func changed[T client.Object](matters func(T) any) builder.Predicates {
 	}})
 }
 
-// comeAndGo lets no updates through.
-var comeAndGo = builder.WithPredicates(predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }})
+// ComeAndGo lets no updates through.
+var ComeAndGo = builder.WithPredicates(predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }})
 
 // sameButStatus reports whether two versions of an object differ in nothing but the status. The
 // generation counts the specifications.
@@ -43,10 +43,10 @@ func sameButStatus(a, b client.Object) bool {
 		slices.Equal(a.GetFinalizers(), b.GetFinalizers()) && equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences())
 }
 
-// nothing of the status matters to the object's own reconciler, and to pools of an index's memory.
-func nothing[T client.Object](T) any { return nil }
+// Nothing of the status matters to the object's own reconciler, and to pools of an index's memory.
+func Nothing[T client.Object](T) any { return nil }
 
-// request asks for the reconciliation of an object.
-func request(namespace, name string) reconcile.Request {
+// Request asks for the reconciliation of an object.
+func Request(namespace, name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}
 }

@@ -1,4 +1,4 @@
-package controllers
+package reconciler
 
 import (
 	"slices"
@@ -7,21 +7,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// spareIDs are numbers that pools took for pods that were never made. An operator that starts knows
+// SpareIDs are numbers that pools took for pods that were never made. An operator that starts knows
 // none: then they stay unused.
-type spareIDs struct {
+type SpareIDs struct {
 	mu    sync.Mutex
 	pools map[types.UID][]int
 	// numbers whose pods' names somebody else has
 	others map[types.UID]map[int]bool
 }
 
-func newSpareIDs() *spareIDs {
-	return &spareIDs{pools: map[types.UID][]int{}, others: map[types.UID]map[int]bool{}}
+func NewSpareIDs() *SpareIDs {
+	return &SpareIDs{pools: map[types.UID][]int{}, others: map[types.UID]map[int]bool{}}
 }
 
-// avoid says that a number's name is somebody else's.
-func (s *spareIDs) avoid(pool types.UID, id int) {
+// Avoid says that a number's name is somebody else's.
+func (s *SpareIDs) Avoid(pool types.UID, id int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.others[pool] == nil {
@@ -30,8 +30,8 @@ func (s *spareIDs) avoid(pool types.UID, id int) {
 	s.others[pool][id] = true
 }
 
-// pick is up to n of free numbers of a pool, the lowest ones whose names are not somebody else's.
-func (s *spareIDs) pick(pool types.UID, free []int, n int) (ids []int) {
+// Pick is up to n of free numbers of a pool, the lowest ones whose names are not somebody else's.
+func (s *SpareIDs) Pick(pool types.UID, free []int, n int) (ids []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range free {
@@ -42,8 +42,8 @@ func (s *spareIDs) pick(pool types.UID, free []int, n int) (ids []int) {
 	return ids
 }
 
-// take takes up to n numbers of a pool, the lowest ones.
-func (s *spareIDs) take(pool types.UID, n int) []int {
+// Take takes up to n numbers of a pool, the lowest ones.
+func (s *SpareIDs) Take(pool types.UID, n int) []int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	has := s.pools[pool]
@@ -57,8 +57,8 @@ func (s *spareIDs) take(pool types.UID, n int) []int {
 	return taken
 }
 
-// put gives numbers back.
-func (s *spareIDs) put(pool types.UID, ids []int) {
+// Put gives numbers back.
+func (s *SpareIDs) Put(pool types.UID, ids []int) {
 	if len(ids) == 0 {
 		return
 	}

@@ -1,0 +1,25 @@
+package controllers
+
+import (
+	"context"
+
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
+)
+
+// describePools asks the memory servers of all pools at once: a node that is lost may have servers
+// of each.
+func describePools(ctx context.Context, b *reconciler.Base, pools ...*memoryPoolOfIndex) {
+	servers.Each(len(pools), func(i int) {
+		p := pools[i]
+		p.described, p.problems = describeMemory(ctx, b, p.pods, p.authority)
+	})
+}
+
+// pools are the memory pools of the index.
+func (s *indexScope) pools() (pools []*memoryPoolOfIndex) {
+	for i := range s.memoryPools {
+		pools = append(pools, &s.memoryPools[i])
+	}
+	return pools
+}
