@@ -18,6 +18,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 )
 
 // jobState is how far a Job that works on an artifact is. Its program says so, by its exit and its
@@ -160,8 +161,8 @@ func makeJob(ctx context.Context, b *reconciler.Base, owner client.Object, job *
 	if err := ctrl.SetControllerReference(owner, job, b.Scheme()); err != nil {
 		return err
 	}
-	asUser(b, &job.Spec.Template.Spec)
-	if err := patchPod(b, owner, &job.Spec.Template.Spec, t); err != nil {
+	serverpod.AsUser(b, &job.Spec.Template.Spec)
+	if err := serverpod.Patch(b, owner, &job.Spec.Template.Spec, t); err != nil {
 		return err
 	}
 	if err := b.Create(ctx, job, kube.Owner); err != nil && !apierrors.IsAlreadyExists(err) {

@@ -15,6 +15,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 )
 
 // programEnded is how the program of a pod of a Job ended; nil = it did not, as far as its kubelet
@@ -80,7 +81,7 @@ func (s *jobState) again() time.Duration {
 // it: the next attempt is made when they have ended.
 func endAttempts(ctx context.Context, b *reconciler.Base, s *jobState) error {
 	for _, p := range s.lingering {
-		if err := deletePod(ctx, b, p, "its program failed, and other containers of the pod go on"); err != nil {
+		if err := serverpod.Delete(ctx, b, p, "its program failed, and other containers of the pod go on"); err != nil {
 			return err
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 )
 
 // DMComputePoolReconciler reconciles DMComputePool: it makes pods and says who leaves. Those that
@@ -156,9 +157,9 @@ func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolS
 			return problems.Err()
 		}
 	}
-	problems.Add(renewTLS(ctx, &r.Base, s.pods, tls))
-	problems.Add(patchPod(&r.Base, s.pool, &build.ComputePod(s.pool, s.ordinal, 0, s.identity, s.image, s.template).Spec, &s.pool.Spec.Pod))
-	if s.size, err = pausedSize(ctx, &r.Base, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Replicas), max(int(s.pool.Status.Replicas), podstate.Staying(s.pods))); err == nil {
+	problems.Add(serverpod.RenewTLS(ctx, &r.Base, s.pods, tls))
+	problems.Add(serverpod.Patch(&r.Base, s.pool, &build.ComputePod(s.pool, s.ordinal, 0, s.identity, s.image, s.template).Spec, &s.pool.Spec.Pod))
+	if s.size, err = serverpod.PausedSize(ctx, &r.Base, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Replicas), max(int(s.pool.Status.Replicas), podstate.Staying(s.pods))); err == nil {
 		err = r.act(ctx, s, tls)
 	}
 	problems.Add(err)
@@ -189,7 +190,7 @@ func (r *DMComputePoolReconciler) keepServing(ctx context.Context, s *computePoo
 	if err != nil {
 		return err
 	}
-	return renewTLS(ctx, &r.Base, s.pods, tls)
+	return serverpod.RenewTLS(ctx, &r.Base, s.pods, tls)
 }
 
 // security makes the TLS Secret of the pool's servers. The index's authority speaks to them for the
@@ -240,7 +241,7 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 	for _, p := range s.pods {
 		switch id := podstate.ID(p); {
 		case slices.Contains(actions.remove, id):
-			if err := deletePod(ctx, &r.Base, p, podstate.UselessBecause(p)); err != nil {
+			if err := serverpod.Delete(ctx, &r.Base, p, podstate.UselessBecause(p)); err != nil {
 				return err
 			}
 		case slices.Contains(actions.leave, id):
@@ -263,9 +264,9 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 	if err != nil {
 		return err
 	}
-	tellReserved(&r.Base, s.pool, &s.pool.Spec.Pod)
+	serverpod.TellReserved(&r.Base, s.pool, &s.pool.Spec.Pod)
 	made := 0
-	return createPods(ctx, &r.Base, s.pool, actions.create, actions.createWhy, numbers{next: podstate.NextID(s.pool, s.pods)}, func(id int) (*corev1.Pod, error) {
+	return serverpod.Create(ctx, &r.Base, s.pool, actions.create, actions.createWhy, serverpod.Numbers{Next: podstate.NextID(s.pool, s.pods)}, func(id int) (*corev1.Pod, error) {
 		image, template := s.image, s.template
 		if made++; made <= actions.former {
 			image, template = former, formerTemplate
@@ -273,7 +274,7 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 		pod := build.ComputePod(s.pool, s.ordinal, id, s.identity, image, template)
 		build.UseIndex(pod, s.index)
 		pod.Annotations[dmv1.AnnotationTLS] = tls
-		return pod, equip(&r.Base, s.pool, pod, &s.pool.Spec.Pod)
+		return pod, serverpod.Equip(&r.Base, s.pool, pod, &s.pool.Spec.Pod)
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 )
 
 // Which numbers pods get.
@@ -162,23 +163,23 @@ func (s idSet) addRecorded(index *dmv1.DMIndex, pool string) {
 // memoryIDs are the numbers that a memory pool may give to pods with volumes of their own. pods are
 // all that there are; on servers of those in made indexes were made. A volume that record has may
 // be in another pod than the one with its number.
-func memoryIDs(pool client.Object, pods []*corev1.Pod, record volumeRecord, made idSet) (ids numbers, err error) {
-	ids = numbers{next: podstate.NextVolume(pool, pods), again: true}
-	used, err := usedIDs(pool, ids.next)
+func memoryIDs(pool client.Object, pods []*corev1.Pod, record volumeRecord, made idSet) (ids serverpod.Numbers, err error) {
+	ids = serverpod.Numbers{Next: podstate.NextVolume(pool, pods), Again: true}
+	used, err := usedIDs(pool, ids.Next)
 	if err != nil {
 		return ids, err
 	}
 	maps.Copy(used, made)
 	for id := range made {
-		ids.next = max(ids.next, id+1) // the annotation may have been lost
+		ids.Next = max(ids.Next, id+1) // the annotation may have been lost
 	}
-	for id := range ids.next {
+	for id := range ids.Next {
 		is := func(p *corev1.Pod) bool { return podstate.VolumeOf(p) == id }
 		if _, elsewhere := record.Views[id]; !elsewhere && !used[id] && !slices.ContainsFunc(pods, is) {
-			ids.free = append(ids.free, id)
+			ids.Free = append(ids.Free, id)
 		}
 	}
-	ids.also = map[string]string{dmv1.AnnotationUsedIDs: used.String()}
+	ids.Also = map[string]string{dmv1.AnnotationUsedIDs: used.String()}
 	return ids, nil
 }
 

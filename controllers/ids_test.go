@@ -53,7 +53,7 @@ func TestMemoryIDs(t *testing.T) {
 			pods = append(pods, p)
 		}
 		ids, err := memoryIDs(pool, pods, volumeRecord{}, idSet{})
-		if got := fmt.Sprint(ids.free, ids.next, ids.also, err); got != want {
+		if got := fmt.Sprint(ids.Free, ids.Next, ids.Also, err); got != want {
 			t.Errorf("%s: %s, want %s", used, got, want)
 		}
 	}
@@ -100,11 +100,11 @@ func TestIDsLast(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range a.create {
-			id := ids.next
-			if len(ids.free) > 0 {
-				id, ids.free = ids.free[0], ids.free[1:]
+			id := ids.Next
+			if len(ids.Free) > 0 {
+				id, ids.Free = ids.Free[0], ids.Free[1:]
 			} else {
-				ids.next++
+				ids.Next++
 			}
 			if id > build.MaxVolume {
 				t.Fatalf("no number is left after %d pods", made)
@@ -117,7 +117,7 @@ func TestIDsLast(t *testing.T) {
 			pods = append(pods, p)
 			made++
 		}
-		pool.Annotations[dmv1.AnnotationNextID] = fmt.Sprint(ids.next)
+		pool.Annotations[dmv1.AnnotationNextID] = fmt.Sprint(ids.Next)
 		now = now.Add(podstate.SlowestReplacement)
 	}
 	if made < 2000 {

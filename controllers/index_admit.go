@@ -15,6 +15,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/grant"
 )
@@ -95,7 +96,7 @@ func (r *DMIndexReconciler) carryOut(ctx context.Context, s *indexScope) (v gran
 		}
 		for _, step := range v.Steps {
 			at := pods[step.Server]
-			err := withMemory(&r.Base, at.pod, at.pool.authority, func(m servers.Memory) error {
+			err := serverpod.WithMemory(&r.Base, at.pod, at.pool.authority, func(m servers.Memory) error {
 				if step.Evict {
 					return m.Evict(ctx, step.Identity)
 				}

@@ -18,6 +18,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -96,7 +97,7 @@ func (r *DMIndexReconciler) evictFrom(ctx context.Context, s *indexScope, name s
 		return nil, err
 	}
 	for _, p := range pods {
-		if err := r.evictAll(ctx, s, func(f func(servers.Memory) error) error { return withMemory(&r.Base, p, authority, f) }); err != nil {
+		if err := r.evictAll(ctx, s, func(f func(servers.Memory) error) error { return serverpod.WithMemory(&r.Base, p, authority, f) }); err != nil {
 			held = append(held, fmt.Sprintf("%s (%v)", p.Name, err))
 		}
 	}

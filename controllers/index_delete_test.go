@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/controllers/internal/serverstest"
 )
@@ -48,7 +49,7 @@ func TestWhatADeletedIndexHad(t *testing.T) {
 		if err := b.Status().Update(t.Context(), server); err != nil {
 			t.Fatal(err)
 		}
-		if err := withMemory(b, server, authority, func(m servers.Memory) error { return m.Admit(t.Context(), "u", 1, 1, true) }); err != nil {
+		if err := serverpod.WithMemory(b, server, authority, func(m servers.Memory) error { return m.Admit(t.Context(), "u", 1, 1, true) }); err != nil {
 			t.Fatal(err)
 		}
 		held, err := (&DMIndexReconciler{Base: *b}).evictFrom(t.Context(), &indexScope{index: index}, pool.Name)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -12,7 +13,7 @@ import (
 func describePools(ctx context.Context, b *reconciler.Base, pools ...*memoryPoolOfIndex) {
 	servers.Each(len(pools), func(i int) {
 		p := pools[i]
-		p.described, p.problems = describeMemory(ctx, b, p.pods, p.authority)
+		p.described, p.problems = serverpod.DescribeMemory(ctx, b, p.pods, p.authority)
 	})
 }
 

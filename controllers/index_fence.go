@@ -21,6 +21,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -71,7 +72,7 @@ func (r *DMIndexReconciler) clientsOfGone(ctx context.Context, s *indexScope) (_
 		return nil, 0, nil // the next step tells
 	}
 	var listed []*rpcv1.ClientUse
-	err := withMemory(&r.Base, pod, p.authority, func(m servers.Memory) (err error) {
+	err := serverpod.WithMemory(&r.Base, pod, p.authority, func(m servers.Memory) (err error) {
 		listed, err = m.ListClients(ctx, decision.Identity(s.index))
 		return err
 	})
@@ -180,7 +181,7 @@ func (r *DMIndexReconciler) atHome(s *indexScope, do func(servers.Memory) error)
 	if described == nil {
 		return fmt.Errorf("no answer from the home of the index: %s", names([]memoryServer{home}))
 	}
-	return withMemory(&r.Base, pod, p.authority, do)
+	return serverpod.WithMemory(&r.Base, pod, p.authority, do)
 }
 
 func (r *DMIndexReconciler) fenceAt(ctx context.Context, s *indexScope, m memoryServer, ids []uint32) error {
@@ -188,7 +189,7 @@ func (r *DMIndexReconciler) fenceAt(ctx context.Context, s *indexScope, m memory
 	if described == nil {
 		return fmt.Errorf("no answer from %s", names([]memoryServer{m}))
 	}
-	return withMemory(&r.Base, pod, p.authority, func(c servers.Memory) error { return c.Fence(ctx, decision.Identity(s.index), ids) })
+	return serverpod.WithMemory(&r.Base, pod, p.authority, func(c servers.Memory) error { return c.Fence(ctx, decision.Identity(s.index), ids) })
 }
 
 // clientNames are clients for people.

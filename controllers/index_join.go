@@ -19,6 +19,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
@@ -217,7 +218,7 @@ func behindText(behind []*rpcv1.ClientUse) string {
 func (r *DMIndexReconciler) fenceAtNew(ctx context.Context, s *indexScope, m memoryServer) error {
 	identity := decision.Identity(s.index)
 	p, pod, _ := s.memoryPod(m)
-	return withMemory(&r.Base, pod, p.authority, func(joining servers.Memory) error {
+	return serverpod.WithMemory(&r.Base, pod, p.authority, func(joining servers.Memory) error {
 		there, err := joining.ListClients(ctx, identity)
 		if err != nil {
 			return err

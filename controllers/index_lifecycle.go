@@ -13,6 +13,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 )
 
 // step is one step in the life of an index. It is done again at every reconciliation, and does
@@ -137,7 +138,7 @@ func (r *DMIndexReconciler) resultFor(ctx context.Context, s *indexScope, err er
 	}
 	next := outcome.Recheck // the API server says no until something is changed, and that tells
 	for _, err := range outcome.Flat(err) {
-		if _, waits := err.(*outcome.Wait); !waits && !refused(err) && !errors.Is(err, kube.ErrNameTaken) {
+		if _, waits := err.(*outcome.Wait); !waits && !serverpod.Refused(err) && !errors.Is(err, kube.ErrNameTaken) {
 			next = outcome.RequeueSoon
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -36,7 +37,7 @@ func (r *DMIndexReconciler) divideKeys(ctx context.Context, s *indexScope) error
 	if described == nil {
 		return outcome.WaitFor(dmv1.ReasonMemoryUnreachable, "the home of the partition map does not answer: "+names(s.verdict.servers[:1]), outcome.RequeueSoon)
 	}
-	return withMemory(&r.Base, pod, p.authority, func(home servers.Memory) error {
+	return serverpod.WithMemory(&r.Base, pod, p.authority, func(home servers.Memory) error {
 		s.observe(r.Now())
 		r.tellTakeOvers(ctx, s)
 		r.tellFullPool(s)
@@ -187,7 +188,7 @@ func (r *DMIndexReconciler) move(ctx context.Context, s *indexScope, home server
 	for _, server := range actions.Delete {
 		for _, c := range s.compute {
 			if c.pod.Name == server.Pod {
-				if err := deletePod(ctx, &r.Base, c.pod, cmp.Or(reasons[server.Pod], withoutDrain(s.view, server))); err != nil {
+				if err := serverpod.Delete(ctx, &r.Base, c.pod, cmp.Or(reasons[server.Pod], withoutDrain(s.view, server))); err != nil {
 					return err
 				}
 			}

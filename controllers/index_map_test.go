@@ -19,6 +19,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/controllers/internal/serverstest"
 	"github.com/dmindex/dmindex/pkg/partition"
@@ -86,7 +87,7 @@ func newMoving(ctx context.Context, t *testing.T, older bool) *moving {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := withMemory(&m.r.Base, home, &pki.Authority{}, func(c servers.Memory) error {
+	if err := serverpod.WithMemory(&m.r.Base, home, &pki.Authority{}, func(c servers.Memory) error {
 		return errors.Join(c.Admit(ctx, "uid", 1, 1, true), c.SwapMap(ctx, "uid", 0, three.Generation, encoded))
 	}); err != nil {
 		t.Fatal(err)

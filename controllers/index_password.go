@@ -127,7 +127,7 @@ func (s *indexScope) withoutACL(acl string) (names []string) {
 	return names
 }
 
-// renewAuth tells the kubelets of compute pods that a Secret changed, as renewTLS does.
+// renewAuth tells the kubelets of compute pods that a Secret changed, as serverpod.RenewTLS does.
 func (r *DMIndexReconciler) renewAuth(ctx context.Context, s *indexScope, hash string) error {
 	for i := range s.compute {
 		p := s.compute[i].pod

@@ -24,6 +24,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
@@ -216,7 +217,7 @@ func (r *DMIndexReconciler) checkDataLoss(ctx context.Context, s *indexScope) er
 	if created && s.index.Spec.Recovery.OnDataLoss != dmv1.OnDataLossRecreate && (!decision.Loading(s.index) || s.index.Spec.Paused) {
 		for _, c := range s.compute {
 			if podstate.Leaving(c.pod) && !podstate.Going(c.pod) { // there is nothing to hand over
-				if err := deletePod(ctx, &r.Base, c.pod, "it leaves, and data was lost: there is nothing to hand over"); err != nil {
+				if err := serverpod.Delete(ctx, &r.Base, c.pod, "it leaves, and data was lost: there is nothing to hand over"); err != nil {
 					return err
 				}
 			}

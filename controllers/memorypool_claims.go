@@ -19,6 +19,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 )
 
 // The volumes of a pool with persistence are on disks. Each copy of one has one pod at a time, and
@@ -121,13 +122,13 @@ func (s *memoryPoolScope) claimless(p *corev1.Pod) bool {
 
 // claimIDs are the numbers that a pool with persistence may give to pods: those of claims without a
 // pod first. Copies of volumes with a view get theirs with their volume (returnPods).
-func (s *memoryPoolScope) claimIDs(ids numbers) numbers {
+func (s *memoryPoolScope) claimIDs(ids serverpod.Numbers) serverpod.Numbers {
 	var waiting []int
 	for id, c := range s.claims {
 		if id > build.MaxVolume {
 			continue
 		}
-		ids.next = max(ids.next, id+1)
+		ids.Next = max(ids.Next, id+1)
 		if _, recorded := s.record.Views[id]; recorded {
 			continue
 		}
@@ -136,8 +137,8 @@ func (s *memoryPoolScope) claimIDs(ids numbers) numbers {
 		}
 	}
 	slices.Sort(waiting)
-	ids.free = slices.DeleteFunc(ids.free, func(id int) bool { return s.claims[id] != nil })
-	ids.kept = waiting
+	ids.Free = slices.DeleteFunc(ids.Free, func(id int) bool { return s.claims[id] != nil })
+	ids.Kept = waiting
 	return ids
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 )
 
 // annotationRestarted of a memory pod is when its image was last changed in place.
@@ -164,7 +165,7 @@ func (r *DMMemoryPoolReconciler) gatherUse(ctx context.Context, s *memoryPoolSco
 	if s.template, err = templateOfMemory(s.pool); err != nil {
 		return err
 	}
-	s.patchErr = patchPod(&r.Base, s.pool, &build.MemoryPod(s.pool, 0, s.image).Spec, &s.pool.Spec.Pod)
+	s.patchErr = serverpod.Patch(&r.Base, s.pool, &build.MemoryPod(s.pool, 0, s.image).Spec, &s.pool.Spec.Pod)
 	s.answering, s.elsewhere = s.record.answering(s.pods, s.claims)
 	if s.probes, err = podstate.List(ctx, r, s.pool, dmv1.ComponentProbe); err != nil {
 		return err
@@ -191,7 +192,7 @@ func (r *DMMemoryPoolReconciler) gather(ctx context.Context, s *memoryPoolScope)
 		return
 	}
 	asked := slices.DeleteFunc(slices.Clone(s.answering), s.silent)
-	s.described, s.problems = describeMemory(ctx, &r.Base, asked, s.authority)
+	s.described, s.problems = serverpod.DescribeMemory(ctx, &r.Base, asked, s.authority)
 }
 
 func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolScope) error {
@@ -224,9 +225,9 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 	if tls == "" {
 		return problems.Err() // no server could start without its certificate
 	}
-	problems.Add(renewTLS(ctx, &r.Base, s.pods, tls))
+	problems.Add(serverpod.RenewTLS(ctx, &r.Base, s.pods, tls))
 	problems.Add(r.keepPoolAuthority(ctx, s))
-	if s.size, err = pausedSize(ctx, &r.Base, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Servers), max(len(s.pool.Status.Servers), podstate.Staying(s.answering))); err == nil {
+	if s.size, err = serverpod.PausedSize(ctx, &r.Base, s.pool, s.pool.Spec.Paused, int(s.pool.Spec.Servers), max(len(s.pool.Status.Servers), podstate.Staying(s.answering))); err == nil {
 		err = r.act(ctx, s, tls)
 	}
 	problems.Add(err)
@@ -244,7 +245,7 @@ func (r *DMMemoryPoolReconciler) keepServing(ctx context.Context, s *memoryPoolS
 	if err != nil {
 		return err
 	}
-	return renewTLS(ctx, &r.Base, s.pods, tls)
+	return serverpod.RenewTLS(ctx, &r.Base, s.pods, tls)
 }
 
 // security makes the pool's authority and the TLS Secret of its servers. The pool's authority
@@ -340,7 +341,7 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 		if !podstate.RefusedByKubelet(p) && !isPersistent(s.pool) {
 			r.Events.Eventf(s.pool, p, corev1.EventTypeWarning, "MemoryServerEnded", "Replace", "pod %s ended (%s); it is replaced by a new one; its content is lost", p.Name, p.Status.Reason)
 		}
-		if err := deletePod(ctx, &r.Base, p, podstate.UselessBecause(p)); err != nil {
+		if err := serverpod.Delete(ctx, &r.Base, p, podstate.UselessBecause(p)); err != nil {
 			return err
 		}
 	}
@@ -353,10 +354,10 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 	}
 	if isPersistent(s.pool) {
 		ids = s.claimIDs(ids)
-		ids.first = func(ctx context.Context, id int) error { return r.makeClaim(ctx, s, id, id) }
+		ids.First = func(ctx context.Context, id int) error { return r.makeClaim(ctx, s, id, id) }
 	}
-	tellReserved(&r.Base, s.pool, &s.pool.Spec.Pod)
-	return createPods(ctx, &r.Base, s.pool, actions.create, actions.createWhy, ids, func(id int) (*corev1.Pod, error) {
+	serverpod.TellReserved(&r.Base, s.pool, &s.pool.Spec.Pod)
+	return serverpod.Create(ctx, &r.Base, s.pool, actions.create, actions.createWhy, ids, func(id int) (*corev1.Pod, error) {
 		if id > build.MaxVolume {
 			return nil, outcome.WaitFor(dmv1.ReasonIDsExhausted, fmt.Sprintf("indexes were made on all %d server ids of the pool: create a new pool and restore a dump into it", build.MaxVolume+1), 0)
 		}
@@ -364,7 +365,7 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 		build.UseLog(pod, s.log)
 		pod.Annotations[dmv1.AnnotationTLS], pod.Annotations[dmv1.AnnotationTemplate] = tls, s.template
 		s.tellDisk(pod)
-		return pod, equip(&r.Base, s.pool, pod, &s.pool.Spec.Pod)
+		return pod, serverpod.Equip(&r.Base, s.pool, pod, &s.pool.Spec.Pod)
 	})
 }
 

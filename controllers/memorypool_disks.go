@@ -18,6 +18,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
@@ -166,7 +167,7 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 			// No volume with a view needs it, unless the cache does not have the claim yet.
 			there, err := claimThere(ctx, r.Live, s.pool, volumeProc{Pod: p.Name})
 			if err == nil && !there {
-				err = deletePod(ctx, &r.Base, p, "its claim is gone")
+				err = serverpod.Delete(ctx, &r.Base, p, "its claim is gone")
 			}
 			problems.Add(err)
 		}
@@ -184,7 +185,7 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 			err := r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationAcceptLoss: ""})
 			problems.Add(client.IgnoreNotFound(err))
 		case accepts && !told && (podstate.Stuck(p) && !s.opened(podstate.ID(p)) || s.shut(podstate.ID(p))):
-			problems.Add(deletePod(ctx, &r.Base, p, "annotation "+dmv1.AnnotationAcceptLoss+" of the pool names it: it comes back, and opens its disk"))
+			problems.Add(serverpod.Delete(ctx, &r.Base, p, "annotation "+dmv1.AnnotationAcceptLoss+" of the pool names it: it comes back, and opens its disk"))
 		}
 	}
 	return problems.Err()

@@ -19,6 +19,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 )
 
 // A memory server has the only copy of its data, and its image is changed in place: from then on
@@ -99,7 +100,7 @@ func (r *DMMemoryPoolReconciler) keepProbes(ctx context.Context, s *memoryPoolSc
 		}
 		probe := build.ImageProbe(s.pool, p, a.probe, s.image)
 		probe.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kube.KindOf(s.pool))}
-		asUser(&r.Base, &probe.Spec)
+		serverpod.AsUser(&r.Base, &probe.Spec)
 		switch err := r.Create(ctx, probe); {
 		case apierrors.IsAlreadyExists(err):
 			there := &corev1.Pod{}

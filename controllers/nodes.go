@@ -12,6 +12,7 @@ import (
 
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
 // The volume of a memory pod is moved from a node that takes no new pods, since somebody is about

@@ -12,6 +12,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/charttest"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 )
 
 // TestClusterUserIDs: an operator that is told so leaves it to the cluster as whom pods run, and
@@ -33,7 +34,7 @@ func TestClusterUserIDs(t *testing.T) {
 		for _, any := range []bool{false, true} {
 			spec := make()
 			was := spec.SecurityContext.DeepCopy()
-			asUser((&reconciler.Base{ClusterUserIDs: any}), &spec)
+			serverpod.AsUser((&reconciler.Base{ClusterUserIDs: any}), &spec)
 			is := spec.SecurityContext
 			free := is.RunAsUser == nil && is.RunAsGroup == nil && is.FSGroup == nil
 			if named := is.RunAsUser != nil && *is.RunAsUser == *was.RunAsUser; free != (any && name != "RDMA") || named == free {

@@ -17,6 +17,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 )
 
 // newDisksPool is a pool whose volumes are on disks, with so many copies of each.
@@ -53,7 +54,7 @@ func (m *movingPool) claimNames() string {
 func (m *movingPool) contentOf(pod string) uint64 {
 	m.t.Helper()
 	s := m.scope()
-	described, _ := describeMemory(m.t.Context(), &m.r.Base, slices.DeleteFunc(slices.Clone(s.pods), func(p *corev1.Pod) bool { return p.Name != pod }), s.authority)
+	described, _ := serverpod.DescribeMemory(m.t.Context(), &m.r.Base, slices.DeleteFunc(slices.Clone(s.pods), func(p *corev1.Pod) bool { return p.Name != pod }), s.authority)
 	for _, d := range described {
 		return d.Incarnation
 	}

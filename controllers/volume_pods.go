@@ -17,6 +17,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
@@ -29,7 +30,7 @@ func (r *DMMemoryPoolReconciler) tryCopies(ctx context.Context, s *memoryPoolSco
 		return nil
 	}
 	err := r.makeCopies(ctx, s, v, tls)
-	if err == nil || !refused(err) {
+	if err == nil || !serverpod.Refused(err) {
 		return err
 	}
 	v.refused = err.Error()
@@ -60,10 +61,10 @@ func (r *DMMemoryPoolReconciler) makeCopies(ctx context.Context, s *memoryPoolSc
 		err := r.makeCopy(ctx, s, v, id, tls)
 		switch {
 		case err == nil:
-		case refused(err) && s.claims[id] != nil: // the claim is there: its pod is made later
+		case serverpod.Refused(err) && s.claims[id] != nil: // the claim is there: its pod is made later
 			r.Spare.Put(s.pool.UID, ids[i+1:])
 			return err
-		case refused(err):
+		case serverpod.Refused(err):
 			r.Spare.Put(s.pool.UID, ids[i:])
 			return err
 		default: // it may be there, or its name is somebody else's
@@ -91,7 +92,7 @@ func (r *DMMemoryPoolReconciler) makePod(ctx context.Context, s *memoryPoolScope
 	pod.Annotations[dmv1.AnnotationTLS], pod.Annotations[dmv1.AnnotationTemplate] = tls, s.template
 	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(s.pool, kube.KindOf(s.pool))}
 	s.tellDisk(pod)
-	if err := equip(&r.Base, s.pool, pod, &s.pool.Spec.Pod); err != nil {
+	if err := serverpod.Equip(&r.Base, s.pool, pod, &s.pool.Spec.Pod); err != nil {
 		return err
 	}
 	if err := r.Create(ctx, pod); err != nil {
@@ -119,7 +120,7 @@ func (r *DMMemoryPoolReconciler) returnPods(ctx context.Context, s *memoryPoolSc
 				continue
 			}
 			err := r.makePod(ctx, s, v, c.id(), s.imageOfNew(), tls, fmt.Sprintf("a copy of volume %d is on its disk", v.number))
-			if refused(err) {
+			if serverpod.Refused(err) {
 				v.refused = err.Error()
 				r.remembered.refuseCopy(s.pool.UID, refusedCopy{v.refused, r.Now()})
 			} else if !apierrors.IsAlreadyExists(err) { // the cache may be behind
@@ -129,7 +130,7 @@ func (r *DMMemoryPoolReconciler) returnPods(ctx context.Context, s *memoryPoolSc
 		case podstate.Ended(p) && r.Now().Sub(kube.Stamp(p, "", p.CreationTimestamp.Time, r.Now())) >= returnAfter,
 			podstate.Stuck(p) && podstate.Asked(p) != s.imageOfNew(),
 			p.Spec.NodeName == "" && s.oldTemplate(p):
-			problems.Add(deletePod(ctx, &r.Base, p, "it comes back with its disk"))
+			problems.Add(serverpod.Delete(ctx, &r.Base, p, "it comes back with its disk"))
 		}
 	}
 	return problems.Err()

@@ -1,4 +1,4 @@
-package controllers
+package serverpod
 
 import (
 	"context"
@@ -16,12 +16,12 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 )
 
-// describeMemory asks the servers of all pods at once. Those that do not answer are in neither
+// DescribeMemory asks the servers of all pods at once. Those that do not answer are in neither
 // result; those that cannot start on their nodes say why.
-func describeMemory(ctx context.Context, b *reconciler.Base, pods []*corev1.Pod, a *pki.Authority) (_ map[int]*rpcv1.DescribeMemoryReply, problems map[int]string) {
+func DescribeMemory(ctx context.Context, b *reconciler.Base, pods []*corev1.Pod, a *pki.Authority) (_ map[int]*rpcv1.DescribeMemoryReply, problems map[int]string) {
 	replies, errs := make([]*rpcv1.DescribeMemoryReply, len(pods)), make([]error, len(pods))
 	servers.Each(len(pods), func(i int) {
-		errs[i] = withMemory(b, pods[i], a, func(m servers.Memory) error {
+		errs[i] = WithMemory(b, pods[i], a, func(m servers.Memory) error {
 			reply, err := m.Describe(ctx)
 			replies[i] = reply
 			return err
@@ -39,8 +39,8 @@ func describeMemory(ctx context.Context, b *reconciler.Base, pods []*corev1.Pod,
 	return byID, problems
 }
 
-// withMemory runs f with a connection to a pod's server, if the pod can have one.
-func withMemory(b *reconciler.Base, p *corev1.Pod, a *pki.Authority, f func(servers.Memory) error) error {
+// WithMemory runs f with a connection to a pod's server, if the pod can have one.
+func WithMemory(b *reconciler.Base, p *corev1.Pod, a *pki.Authority, f func(servers.Memory) error) error {
 	if p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning || a == nil {
 		return outcome.WaitFor(dmv1.ReasonMemoryUnreachable, "memory pod "+p.Name+" is not running", outcome.RequeueSoon)
 	}

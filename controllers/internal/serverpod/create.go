@@ -1,4 +1,4 @@
-package controllers
+package serverpod
 
 import (
 	"context"
@@ -20,22 +20,22 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
-// numbers are those that a pool may give to new pods.
-type numbers struct {
-	next int   // this one and those after it were never given out
-	free []int // of those below; ascending
+// Numbers are those that a pool may give to new pods.
+type Numbers struct {
+	Next int   // this one and those after it were never given out
+	Free []int // of those below; ascending
 	// free is complete. Else those that the API server refused in this process are it
-	again bool
-	also  map[string]string // annotations that are written with next
+	Again bool
+	Also  map[string]string // annotations that are written with next
 	// numbers that come first: what they stand for is there, and they are never passed over
-	kept []int
+	Kept []int
 	// makes what a pod needs before it, and nothing that is there; nil = it needs nothing
-	first func(ctx context.Context, id int) error
+	First func(ctx context.Context, id int) error
 }
 
-// tellReserved says which labels and annotations of a template the pods do not get. Templates that
+// TellReserved says which labels and annotations of a template the pods do not get. Templates that
 // are written now have none: their CRD refuses them.
-func tellReserved(b *reconciler.Base, pool client.Object, template *dmv1.PodTemplate) {
+func TellReserved(b *reconciler.Base, pool client.Object, template *dmv1.PodTemplate) {
 	keys := build.ReservedOf(template)
 	if len(keys) == 0 || !b.Logged.Once(pool.GetUID(), "reserved "+strings.Join(keys, " ")) {
 		return
@@ -44,17 +44,17 @@ func tellReserved(b *reconciler.Base, pool client.Object, template *dmv1.PodTemp
 		"the pods are made without %s of spec.pod: labels and annotations of %s/ are the operator's: write another prefix", report.Listed(keys), dmv1.GroupVersion.Group)
 }
 
-// createPods makes pods with the next numbers. The numbers are taken before the pods are made, so
+// Create makes pods with the next numbers. The numbers are taken before the pods are made, so
 // that none is ever used twice. Numbers of pods that were refused are tried again first: an attempt
 // that is refused every time writes nothing but the first time, so that nothing but the queue's
 // backing off says when the next one follows.
-func createPods(ctx context.Context, b *reconciler.Base, pool client.Object, count int, reason string, from numbers, made func(id int) (*corev1.Pod, error)) error {
+func Create(ctx context.Context, b *reconciler.Base, pool client.Object, count int, reason string, from Numbers, made func(id int) (*corev1.Pod, error)) error {
 	if count == 0 {
 		return nil
 	}
-	next, ids := from.next, slices.Clone(from.kept[:min(count, len(from.kept))])
-	if rest := count - len(ids); from.again {
-		ids = append(ids, b.Spare.Pick(pool.GetUID(), from.free, rest)...)
+	next, ids := from.Next, slices.Clone(from.Kept[:min(count, len(from.Kept))])
+	if rest := count - len(ids); from.Again {
+		ids = append(ids, b.Spare.Pick(pool.GetUID(), from.Free, rest)...)
 	} else {
 		ids = append(ids, b.Spare.Take(pool.GetUID(), rest)...)
 	}
@@ -66,7 +66,7 @@ func createPods(ctx context.Context, b *reconciler.Base, pool client.Object, cou
 		ids = append(ids, id)
 	}
 	back := func(ids []int) {
-		if !from.again { // else they are found to be free
+		if !from.Again { // else they are found to be free
 			b.Spare.Put(pool.GetUID(), ids)
 		}
 	}
@@ -82,7 +82,7 @@ func createPods(ctx context.Context, b *reconciler.Base, pool client.Object, cou
 	}
 	if fresh > 0 {
 		taken := map[string]string{dmv1.AnnotationNextID: strconv.Itoa(next + fresh)}
-		maps.Copy(taken, from.also)
+		maps.Copy(taken, from.Also)
 		if err := b.Annotate(ctx, pool, taken); err != nil {
 			back(ids[:count-fresh])
 			return err
@@ -90,8 +90,8 @@ func createPods(ctx context.Context, b *reconciler.Base, pool client.Object, cou
 	}
 	for i, pod := range pods {
 		var err error
-		if from.first != nil {
-			err = from.first(ctx, ids[i])
+		if from.First != nil {
+			err = from.First(ctx, ids[i])
 		}
 		if err == nil {
 			err = b.Create(ctx, pod)
@@ -99,11 +99,11 @@ func createPods(ctx context.Context, b *reconciler.Base, pool client.Object, cou
 		switch {
 		case err == nil:
 			logf.FromContext(ctx).Info("create pod", "pod", pod.Name, "reason", reason)
-		case refused(err):
+		case Refused(err):
 			back(ids[i:])
 			return err
 		case apierrors.IsAlreadyExists(err): // and is not of the pool, or it was made just now
-			if !slices.Contains(from.kept, ids[i]) {
+			if !slices.Contains(from.Kept, ids[i]) {
 				b.Spare.Avoid(pool.GetUID(), ids[i])
 			}
 			back(ids[i+1:])
@@ -116,7 +116,7 @@ func createPods(ctx context.Context, b *reconciler.Base, pool client.Object, cou
 	return nil
 }
 
-// refused reports whether an object that was to be made is not there for certain.
-func refused(err error) bool {
+// Refused reports whether an object that was to be made is not there for certain.
+func Refused(err error) bool {
 	return patchRefused(err) || kube.Refused(err)
 }

@@ -1,4 +1,4 @@
-package controllers
+package serverpod
 
 import (
 	"context"
@@ -9,8 +9,8 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
-// deletePod deletes a pod for a reason.
-func deletePod(ctx context.Context, b *reconciler.Base, p *corev1.Pod, reason string) error {
+// Delete deletes a pod for a reason.
+func Delete(ctx context.Context, b *reconciler.Base, p *corev1.Pod, reason string) error {
 	if err := b.DeletePrecisely(ctx, p); err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package controllers
+package serverpod
 
 import (
 	"slices"
@@ -20,7 +20,7 @@ func TestPodsProfile(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "server"}}}}
 		b := reconciler.Base{Pprof: on}
-		if err := equip(&b, &dmv1.DMComputePool{}, pod, &dmv1.PodTemplate{}); err != nil {
+		if err := Equip(&b, &dmv1.DMComputePool{}, pod, &dmv1.PodTemplate{}); err != nil {
 			t.Fatal(err)
 		}
 		found := false
@@ -39,7 +39,7 @@ func TestPodsLog(t *testing.T) {
 		t.Helper()
 		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "server"}}}}
 		b := reconciler.Base{Logs: c}
-		if err := equip(&b, &dmv1.DMComputePool{}, pod, &dmv1.PodTemplate{}); err != nil {
+		if err := Equip(&b, &dmv1.DMComputePool{}, pod, &dmv1.PodTemplate{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := pod.Spec.Containers[0].Env; !slices.Equal(got, want) {
@@ -56,15 +56,15 @@ func TestReservedIsTold(t *testing.T) {
 	notes := &operatortest.LastNote{}
 	b := reconciler.Base{Events: notes, Logged: report.NewLogged()}
 	template := &dmv1.PodTemplate{Labels: map[string]string{"team": "a"}}
-	if tellReserved(&b, &dmv1.DMMemoryPool{}, template); notes.Note != "" {
+	if TellReserved(&b, &dmv1.DMMemoryPool{}, template); notes.Note != "" {
 		t.Errorf("of a good template: %s", notes.Note)
 	}
 	template.Annotations = map[string]string{dmv1.AnnotationLeaving: "now"}
-	if tellReserved(&b, &dmv1.DMMemoryPool{}, template); !strings.Contains(notes.Note, "without dmindex.io/leaving of spec.pod") {
+	if TellReserved(&b, &dmv1.DMMemoryPool{}, template); !strings.Contains(notes.Note, "without dmindex.io/leaving of spec.pod") {
 		t.Errorf("of a bad one: %q", notes.Note)
 	}
 	notes.Note = ""
-	if tellReserved(&b, &dmv1.DMMemoryPool{}, template); notes.Note != "" {
+	if TellReserved(&b, &dmv1.DMMemoryPool{}, template); notes.Note != "" {
 		t.Errorf("again: %s", notes.Note)
 	}
 }

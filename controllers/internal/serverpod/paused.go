@@ -1,4 +1,4 @@
-package controllers
+package serverpod
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 // and certificates are renewed, as ever. Of a paused pool the number of servers is a change, so a
 // pool remembers how many it had.
 
-// pausedSize is how many servers a pool shall have: those that are asked for or, of a paused pool,
+// PausedSize is how many servers a pool shall have: those that are asked for or, of a paused pool,
 // those that it had if they are fewer.
-func pausedSize(ctx context.Context, b *reconciler.Base, pool client.Object, paused bool, wanted, has int) (int, error) {
+func PausedSize(ctx context.Context, b *reconciler.Base, pool client.Object, paused bool, wanted, has int) (int, error) {
 	if !paused {
 		return wanted, b.Annotate(ctx, pool, map[string]string{dmv1.AnnotationPausedSize: ""})
 	}

@@ -1,4 +1,4 @@
-package controllers
+package serverpod
 
 import (
 	"errors"
@@ -18,11 +18,11 @@ import (
 	"github.com/dmindex/dmindex/pkg/profile"
 )
 
-// equip completes a new pod of a pool. It tells its server whether to serve profiles, and how to
+// Equip completes a new pod of a pool. It tells its server whether to serve profiles, and how to
 // log, by variables, which older images ignore. Then it changes the pod as the patch of the pool's
 // template says. Pods that there are stay as they are: nobody is moved for a look at it.
-func equip(b *reconciler.Base, pool client.Object, pod *corev1.Pod, t *dmv1.PodTemplate) error {
-	asUser(b, &pod.Spec)
+func Equip(b *reconciler.Base, pool client.Object, pod *corev1.Pod, t *dmv1.PodTemplate) error {
+	AsUser(b, &pod.Spec)
 	c := podstate.Container(pod)
 	set := func(name, value string) {
 		there := slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == name })
@@ -35,11 +35,11 @@ func equip(b *reconciler.Base, pool client.Object, pod *corev1.Pod, t *dmv1.PodT
 	}
 	set(logs.EnvLevel, b.Logs.Level)
 	set(logs.EnvFormat, b.Logs.Format)
-	return patchPod(b, pool, &pod.Spec, t)
+	return Patch(b, pool, &pod.Spec, t)
 }
 
-// patchPod changes a pod, or the pods of a Job, as a template of owner says.
-func patchPod(b *reconciler.Base, owner client.Object, spec *corev1.PodSpec, t *dmv1.PodTemplate) error {
+// Patch changes a pod, or the pods of a Job, as a template of owner says.
+func Patch(b *reconciler.Base, owner client.Object, spec *corev1.PodSpec, t *dmv1.PodTemplate) error {
 	err := build.Patch(spec, t.Patch)
 	if err == nil {
 		return nil
@@ -58,10 +58,10 @@ func patchRefused(err error) bool {
 	return errors.As(err, &wait) && wait.Reason == dmv1.ReasonPatchRefused
 }
 
-// asUser lets the cluster say as whom a pod runs, if the operator was told to: one that gives each
+// AsUser lets the cluster say as whom a pod runs, if the operator was told to: one that gives each
 // namespace a range of ids refuses all others. Pods that there are stay as they are: nobody is
 // replaced for it. Those with RDMA run as user 0, which they cannot do without.
-func asUser(b *reconciler.Base, spec *corev1.PodSpec) {
+func AsUser(b *reconciler.Base, spec *corev1.PodSpec) {
 	if c := spec.SecurityContext; b.ClusterUserIDs && c != nil && c.RunAsUser != nil && *c.RunAsUser == build.User {
 		c.RunAsUser, c.RunAsGroup, c.FSGroup = nil, nil, nil
 	}

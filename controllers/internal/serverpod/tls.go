@@ -1,4 +1,4 @@
-package controllers
+package serverpod
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
-// renewTLS tells the kubelets of pods that their TLS Secret changed; without that they would notice
+// RenewTLS tells the kubelets of pods that their TLS Secret changed; without that they would notice
 // within a minute or two.
-func renewTLS(ctx context.Context, b *reconciler.Base, pods []*corev1.Pod, hash string) error {
+func RenewTLS(ctx context.Context, b *reconciler.Base, pods []*corev1.Pod, hash string) error {
 	for _, p := range pods {
 		if podstate.Going(p) || p.Annotations[dmv1.AnnotationTLS] == hash {
 			continue
