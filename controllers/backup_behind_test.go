@@ -2,14 +2,12 @@ package controllers
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,49 +20,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
-	"github.com/dmindex/dmindex/pkg/partition"
 )
-
-// TestLoadedMeanwhile: the cache does not know yet that an index was loaded from its backup, and
-// its Job is gone. The index is neither loaded once more, over what programs wrote, nor closed to
-// them.
-func TestLoadedMeanwhile(t *testing.T) {
-	scheme := operatortest.Scheme(t)
-	index := &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "shop", UID: "1"}}
-	index.Spec.Recovery.FromBackup = &dmv1.RestoreSource{Name: "nightly"}
-	record := func(done bool) *dmv1.DMIndex {
-		text, err := json.Marshal(decision.Restore{Identity: decision.Identity(index), Source: *index.Spec.Recovery.FromBackup, Backup: "nightly", Artifact: "a.dump", Done: done})
-		if err != nil {
-			t.Fatal(err)
-		}
-		i := index.DeepCopy()
-		i.Annotations = map[string]string{dmv1.AnnotationRestore: string(text), dmv1.AnnotationCreated: "true"}
-		return i
-	}
-	service := build.ClientService(index)
-	for name, test := range map[string]struct {
-		live *dmv1.DMIndex
-		want bool
-	}{"loaded": {record(true), false}, "not loaded": {record(false), true}} {
-		stale := record(false)
-		stale.ResourceVersion, test.live.ResourceVersion = "", ""
-		cache := fake.NewClientBuilder().WithScheme(scheme).WithObjects(stale, service.DeepCopy()).Build()
-		live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(test.live).Build()
-		r := &DMIndexReconciler{Base: reconciler.Base{Keeper: decision.Keeper{Writer: kube.Writer{Client: cache, Live: live}}, Image: "server:1", Now: time.Now}}
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "demo-compute-0", Namespace: "shop"}}
-		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
-		s := &indexScope{index: stale, compute: []computeServer{{pod: pod, pool: "demo-compute"}}}
-		s.view.Map = &partition.Map{}
-		err := r.loadBackup(t.Context(), s)
-		made := cache.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: build.RestoreJobName("demo")}, &batchv1.Job{}) == nil
-		if made != test.want || apierrors.IsConflict(err) == test.want {
-			t.Errorf("%s: a Job was made: %v (%v)", name, made, err)
-		}
-		if err := r.ensureService(t.Context(), s); apierrors.IsConflict(err) == test.want {
-			t.Errorf("%s: the Service: %v", name, err)
-		}
-	}
-}
 
 // TestReplaceBehind: a backup that Replace is to delete was completed before the cache knew. It
 // stays.

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -72,12 +71,6 @@ func TestFormerPasswordOfAClockThatWasAhead(t *testing.T) {
 func ownerOf(t *testing.T) (*reconciler.Base, *dmv1.DMIndex) {
 	t.Helper()
 	index := &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "ns", UID: "u"}}
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, dmv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(index).Build()
+	c := fake.NewClientBuilder().WithScheme(operatortest.Scheme(t)).WithObjects(index).Build()
 	return &reconciler.Base{Keeper: decision.Keeper{Writer: kube.Writer{Client: c, Live: c}}, Events: &operatortest.LastNote{}, Now: func() time.Time { return operatortest.Noon }}, index
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/authority"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
@@ -151,7 +152,7 @@ func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolS
 	if err != nil {
 		problems.Add(err)
 		// the certificate names the index's identity: only one that a server of it has
-		if tls, _ = keptTLS(ctx, &r.Base, s.pool); !slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool {
+		if tls, _ = authority.KeptTLS(ctx, &r.Base, s.pool); !slices.ContainsFunc(s.pods, func(p *corev1.Pod) bool {
 			return p.Annotations[dmv1.AnnotationIdentity] == s.identity && p.Annotations[dmv1.AnnotationTLS] == tls
 		}) {
 			return problems.Err()
@@ -196,7 +197,7 @@ func (r *DMComputePoolReconciler) keepServing(ctx context.Context, s *computePoo
 // security makes the TLS Secret of the pool's servers. The index's authority speaks to them for the
 // operator and the index, the authority of a memory pool for its servers alone.
 func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolScope) (string, error) {
-	a, err := readAuthority(ctx, &r.Base, s.index)
+	a, err := authority.Read(ctx, &r.Base, s.index)
 	if err != nil {
 		return "", err
 	}
@@ -209,7 +210,7 @@ func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolSc
 		if err := r.Get(ctx, types.NamespacedName{Namespace: s.pool.Namespace, Name: build.MemoryPoolOf(s.index, p)}, pool); err != nil {
 			return "", err
 		}
-		memory, err := readAuthority(ctx, &r.Base, pool)
+		memory, err := authority.Read(ctx, &r.Base, pool)
 		if err != nil {
 			return "", err
 		}
@@ -222,7 +223,7 @@ func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolSc
 	if err != nil {
 		return "", err
 	}
-	return serverTLS(ctx, &r.Base, s.pool, dmv1.ComponentCompute, a, build.ComputeLeaf(s.pool, s.index, s.identity), trusted, func(secret *corev1.Secret) {
+	return authority.ServerTLS(ctx, &r.Base, s.pool, dmv1.ComponentCompute, a, build.ComputeLeaf(s.pool, s.index, s.identity), trusted, func(secret *corev1.Secret) {
 		secret.Data[config.KeySaltFile] = salt
 	})
 }

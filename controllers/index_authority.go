@@ -10,6 +10,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/authority"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
@@ -35,18 +36,18 @@ func (r *DMIndexReconciler) keepIndexAuthority(ctx context.Context, s *indexScop
 	if err := r.Find(ctx, conn, conn); err != nil {
 		return client.IgnoreNotFound(err) // issueSecrets says why
 	}
-	var compute []trust
+	var compute []authority.Trust
 	for i := range s.compute {
 		c := &s.compute[i]
-		compute = append(compute, trustOf(c.pod, c.described != nil, c.described))
+		compute = append(compute, authority.TrustOf(c.pod, c.described != nil, c.described))
 	}
-	memory := func() (all []trust, _ error) {
+	memory := func() (all []authority.Trust, _ error) {
 		for _, p := range s.memoryPools {
 			all = append(all, trustOfMemory(p.pods, p.described)...)
 		}
 		return all, nil
 	}
-	again, err := keepAuthority(ctx, &r.Base, s.index, authorityView{programs: true, grace: authorityGrace(s.index)}, compute, memory, conn.Data[build.KeyCA])
+	again, err := authority.Keep(ctx, &r.Base, s.index, authority.View{Programs: true, Grace: authorityGrace(s.index)}, compute, memory, conn.Data[build.KeyCA])
 	if again > 0 {
 		s.authorityEnds = r.Now().Add(again)
 	}
@@ -66,35 +67,35 @@ func (r *DMMemoryPoolReconciler) keepPoolAuthority(ctx context.Context, s *memor
 	if s.pool.Spec.Paused {
 		return nil
 	}
-	compute := func() ([]trust, error) { return r.computeTrust(ctx, s.pool) }
-	s.authorityAgain, err = keepAuthority(ctx, &r.Base, s.pool, authorityView{grace: poolAuthorityGrace}, append(trustOfMemory(s.answering, s.described), s.trustOfCopies()...), compute, nil)
+	compute := func() ([]authority.Trust, error) { return r.computeTrust(ctx, s.pool) }
+	s.authorityAgain, err = authority.Keep(ctx, &r.Base, s.pool, authority.View{Grace: poolAuthorityGrace}, append(trustOfMemory(s.answering, s.described), s.trustOfCopies()...), compute, nil)
 	return err
 }
 
 // trustOfCopies is what pods say that have a part in a view and do not answer for their volume:
 // they show their certificates to each other.
-func (s *memoryPoolScope) trustOfCopies() (all []trust) {
+func (s *memoryPoolScope) trustOfCopies() (all []authority.Trust) {
 	for _, v := range s.volumes {
 		for _, c := range v.copies {
 			if c.pod != nil && c.uid != v.view.Primary.UID && s.needsCopy(v.number, c) {
 				r, answered := v.reports[c.uid]
-				all = append(all, trust{c.pod, answered, r.Trusted, r.Signer})
+				all = append(all, authority.Trust{Pod: c.pod, Answered: answered, Trusted: r.Trusted, Signer: r.Signer})
 			}
 		}
 	}
 	return all
 }
 
-func trustOfMemory(pods []*corev1.Pod, described map[int]*rpcv1.DescribeMemoryReply) (all []trust) {
+func trustOfMemory(pods []*corev1.Pod, described map[int]*rpcv1.DescribeMemoryReply) (all []authority.Trust) {
 	for _, p := range pods {
 		d := described[podstate.VolumeOf(p)]
-		all = append(all, trustOf(p, d != nil, d))
+		all = append(all, authority.TrustOf(p, d != nil, d))
 	}
 	return all
 }
 
 // computeTrust asks the compute servers of all indexes on a memory pool.
-func (r *DMMemoryPoolReconciler) computeTrust(ctx context.Context, pool *dmv1.DMMemoryPool) (all []trust, err error) {
+func (r *DMMemoryPoolReconciler) computeTrust(ctx context.Context, pool *dmv1.DMMemoryPool) (all []authority.Trust, err error) {
 	indexes := &dmv1.DMIndexList{}
 	if err := r.List(ctx, indexes, client.InNamespace(pool.Namespace)); err != nil {
 		return nil, err
@@ -105,7 +106,7 @@ func (r *DMMemoryPoolReconciler) computeTrust(ctx context.Context, pool *dmv1.DM
 		if !usesMemoryPool(index, pool.Name) {
 			continue
 		}
-		a, err := readAuthority(ctx, &r.Base, index)
+		a, err := authority.Read(ctx, &r.Base, index)
 		if err != nil {
 			return nil, err
 		}
@@ -117,11 +118,11 @@ func (r *DMMemoryPoolReconciler) computeTrust(ctx context.Context, pool *dmv1.DM
 			return nil, err
 		}
 		for i := range pods.Items {
-			all, authorities = append(all, trust{pod: &pods.Items[i]}), append(authorities, a)
+			all, authorities = append(all, authority.Trust{Pod: &pods.Items[i]}), append(authorities, a)
 		}
 	}
 	servers.Each(len(all), func(i int) {
-		p, a := all[i].pod, authorities[i]
+		p, a := all[i].Pod, authorities[i]
 		if p.Status.PodIP == "" || p.Status.Phase != corev1.PodRunning || a == nil {
 			return
 		}
@@ -131,7 +132,7 @@ func (r *DMMemoryPoolReconciler) computeTrust(ctx context.Context, pool *dmv1.DM
 		}
 		defer server.Close()
 		d, err := server.Describe(ctx)
-		all[i] = trustOf(p, err == nil, d)
+		all[i] = authority.TrustOf(p, err == nil, d)
 	})
 	return all, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/authority"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
@@ -73,7 +74,7 @@ func (r *DMIndexReconciler) gatherPools(ctx context.Context, index *dmv1.DMIndex
 		p := &memoryPoolOfIndex{pool: &dmv1.DMMemoryPool{}}
 		err := r.Get(ctx, types.NamespacedName{Namespace: index.Namespace, Name: name}, p.pool)
 		if err == nil {
-			if p.authority, err = readAuthority(ctx, &r.Base, p.pool); err != nil {
+			if p.authority, err = authority.Read(ctx, &r.Base, p.pool); err != nil {
 				return nil, err
 			}
 			if err := p.gatherServers(ctx, r); err != nil {

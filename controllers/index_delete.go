@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/authority"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
@@ -92,7 +93,7 @@ func (r *DMIndexReconciler) evictFrom(ctx context.Context, s *indexScope, name s
 	if len(pods) == 0 {
 		return held, nil // also where somebody else's Secret keeps the pool from being made
 	}
-	authority, err := readAuthority(ctx, &r.Base, pool)
+	authority, err := authority.Read(ctx, &r.Base, pool)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/authority"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
@@ -32,7 +33,7 @@ func TestWhatADeletedIndexHad(t *testing.T) {
 		if err := b.Create(t.Context(), pool); err != nil {
 			t.Fatal(err)
 		}
-		authority, err := ensureAuthority(t.Context(), b, pool, nil)
+		authority, err := authority.Ensure(t.Context(), b, pool, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/authority"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
@@ -54,7 +55,7 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 			return outcome.WaitFor(dmv1.ReasonPoolMissing, "DMMemoryPool "+name+" is being deleted, and no index is made in it any more: make it again once it is gone, or name another one in spec.memoryPools", outcome.RequeueSoon)
 		}
 		p.pool = pool
-		p.authority, err = readAuthority(ctx, &r.Base, pool)
+		p.authority, err = authority.Read(ctx, &r.Base, pool)
 		s.problems.Add(err) // its servers cannot be asked; those of other pools can
 		if err := p.gatherServers(ctx, r); err != nil {
 			return err

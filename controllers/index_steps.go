@@ -18,6 +18,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/authority"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
@@ -106,10 +107,10 @@ func (m *memoryPoolOfIndex) speaksTLS() error {
 // The password is made once, and again if somebody empties it.
 func (r *DMIndexReconciler) issueSecrets(ctx context.Context, s *indexScope) (err error) {
 	if s.index.Spec.Paused && !s.made() {
-		s.authority, err = readAuthority(ctx, &r.Base, s.index)
+		s.authority, err = authority.Read(ctx, &r.Base, s.index)
 		return err
 	}
-	if s.authority, err = ensureAuthority(ctx, &r.Base, s.index, map[string]string{dmv1.LabelIndex: s.index.Name}); err != nil {
+	if s.authority, err = authority.Ensure(ctx, &r.Base, s.index, map[string]string{dmv1.LabelIndex: s.index.Name}); err != nil {
 		return err
 	}
 	secret := build.ConnectionSecret(s.index, nil, pki.Bundle(s.authority.Trusted()...))

@@ -17,6 +17,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/authority"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
@@ -122,7 +123,7 @@ func (r *DMMemoryPoolReconciler) Reconcile(ctx context.Context, request ctrl.Req
 // between a server that falls silent and the next look at it.
 func (r *DMMemoryPoolReconciler) work(ctx context.Context, s *memoryPoolScope) (err error) {
 	s.image = cmp.Or(s.pool.Spec.Image, s.pool.Annotations[dmv1.AnnotationImage])
-	if s.authority, err = readAuthority(ctx, &r.Base, s.pool); err != nil {
+	if s.authority, err = authority.Read(ctx, &r.Base, s.pool); err != nil {
 		return err
 	}
 	deleted := !s.pool.DeletionTimestamp.IsZero()
@@ -212,7 +213,7 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 	tls, err := r.security(ctx, s)
 	if err != nil {
 		problems.Add(err)
-		tls, _ = keptTLS(ctx, &r.Base, s.pool)
+		tls, _ = authority.KeptTLS(ctx, &r.Base, s.pool)
 	}
 	problems.Add(r.Apply(ctx, s.pool, build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentMemory)))
 	if r.NetworkPolicies != "" {
@@ -251,7 +252,7 @@ func (r *DMMemoryPoolReconciler) keepServing(ctx context.Context, s *memoryPoolS
 // security makes the pool's authority and the TLS Secret of its servers. The pool's authority
 // speaks to them for the operator, the authority of an index on the pool for that index alone.
 func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScope) (tls string, err error) {
-	if s.authority, err = ensureAuthority(ctx, &r.Base, s.pool, map[string]string{dmv1.LabelPool: s.pool.Name}); err != nil {
+	if s.authority, err = authority.Ensure(ctx, &r.Base, s.pool, map[string]string{dmv1.LabelPool: s.pool.Name}); err != nil {
 		return "", err
 	}
 	indexes := &dmv1.DMIndexList{}
@@ -265,7 +266,7 @@ func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScop
 		if !usesMemoryPool(index, s.pool.Name) {
 			continue
 		}
-		a, err := readAuthority(ctx, &r.Base, index)
+		a, err := authority.Read(ctx, &r.Base, index)
 		if err != nil {
 			return "", err
 		}
@@ -283,7 +284,7 @@ func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScop
 			return "", outcome.WaitFor(dmv1.ReasonWaitingForIndex, "the certificate authority of index "+index.Name+" does not exist yet", 0)
 		}
 	}
-	return serverTLS(ctx, &r.Base, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool, s.hasCopies()), trusted, func(secret *corev1.Secret) {
+	return authority.ServerTLS(ctx, &r.Base, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool, s.hasCopies()), trusted, func(secret *corev1.Secret) {
 		build.RequireTLS(secret, overTLS)
 	})
 }

@@ -17,6 +17,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/authority"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
@@ -118,7 +119,7 @@ func (s *memoryPoolScope) hasCopies() bool {
 // copyTLS is the hash of the TLS Secret of the pool's servers; empty if a copy could not take
 // changes with the certificate that is there. security makes another one, behind this.
 func (r *DMMemoryPoolReconciler) copyTLS(ctx context.Context, pool *dmv1.DMMemoryPool) string {
-	hash, data := keptTLS(ctx, &r.Base, pool)
+	hash, data := authority.KeptTLS(ctx, &r.Base, pool)
 	cert, err := pki.Parse(data)
 	if err != nil {
 		return ""

@@ -50,8 +50,8 @@ type indexMetrics struct {
 
 // Describe implements prometheus.Collector.
 func (m *indexMetrics) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descLeading, descCondition, descGeneration, descRanges, descUnserved, descServers, descQuota, descUsed, descBackups, descBackupFailed, descScheduleComplete, descScheduleCollapsed, descScheduleDue,
-		descPoolCondition, descPoolCopies, descVolumeView, descVolumeCopies, descVolumeCopied, descVolumeEvents} {
+	own := []*prometheus.Desc{descLeading, descCondition, descGeneration, descRanges, descUnserved, descServers, descQuota, descUsed}
+	for _, d := range slices.Concat(own, backupDescs(), []*prometheus.Desc{descPoolCondition, descPoolCopies, descVolumeView, descVolumeCopies, descVolumeCopied, descVolumeEvents}) {
 		descs <- d
 	}
 }

@@ -23,6 +23,11 @@ var (
 		[]string{"namespace", "index", "schedule"}, nil)
 )
 
+// backupDescs are the descriptions of what showBackups shows.
+func backupDescs() []*prometheus.Desc {
+	return []*prometheus.Desc{descBackups, descBackupFailed, descScheduleComplete, descScheduleCollapsed, descScheduleDue}
+}
+
 // backupGroup is the backups of an index that one schedule made, or that none did.
 type backupGroup struct{ namespace, index, schedule string }
 

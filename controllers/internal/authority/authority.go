@@ -1,4 +1,4 @@
-package controllers
+package authority
 
 import (
 	"time"
@@ -45,14 +45,14 @@ type authorities struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
-// authorityView is what the next step of authorities is decided from.
-type authorityView struct {
+// View is what the next step of authorities is decided from.
+type View struct {
 	next, former bool      // there is one
 	expires      time.Time // of the authority that signs
 	request      string    // the annotation
-	programs     bool      // there are some, which read ca.crt
+	Programs     bool      // there are some, which read ca.crt
 	told         bool      // ca.crt has the next authority
-	grace        time.Duration
+	Grace        time.Duration
 	now          time.Time
 	trusting     saying // the next authority
 	certified    saying // by the authority that signs
@@ -75,7 +75,7 @@ type authorityStep struct {
 }
 
 // decide makes one step. It changes nothing.
-func (p authorities) decide(v authorityView) authorityStep {
+func (p authorities) decide(v View) authorityStep {
 	ending := v.expires.Sub(v.now) < pki.ReplaceBefore
 	switch {
 	case v.former:
@@ -93,15 +93,15 @@ func (p authorities) decide(v authorityView) authorityStep {
 }
 
 // decideReplace is step 1.
-func (p authorities) decideReplace(v authorityView) authorityStep {
+func (p authorities) decideReplace(v View) authorityStep {
 	if p.Since.IsZero() {
-		if v.programs && !v.told {
+		if v.Programs && !v.told {
 			return authorityStep{after: p, nextLook: outcome.RequeueSoon}
 		}
 		p.Since = v.now
 	}
 	step := authorityStep{after: p, waitsFor: v.trusting.late}
-	if left := p.Since.Add(v.grace).Sub(v.now); left > 0 && (v.programs || v.trusting.silent) {
+	if left := p.Since.Add(v.Grace).Sub(v.now); left > 0 && (v.Programs || v.trusting.silent) {
 		step.nextLook = left
 		return step
 	}
@@ -112,9 +112,9 @@ func (p authorities) decideReplace(v authorityView) authorityStep {
 }
 
 // decideRetire is step 2.
-func (p authorities) decideRetire(v authorityView) authorityStep {
+func (p authorities) decideRetire(v View) authorityStep {
 	step := authorityStep{after: p, waitsFor: v.certified.late}
-	if left := p.Since.Add(v.grace).Sub(v.now); left > 0 {
+	if left := p.Since.Add(v.Grace).Sub(v.now); left > 0 {
 		step.nextLook = left
 		return step
 	}

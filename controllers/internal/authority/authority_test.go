@@ -1,4 +1,4 @@
-package controllers
+package authority
 
 import (
 	"fmt"
@@ -40,9 +40,9 @@ func (r *replacement) make() int {
 
 // step decides and does it.
 func (r *replacement) step(told bool) authorityStep {
-	s := r.stored.decide(authorityView{
-		next: r.next != 0, former: r.former != 0, expires: r.ends[r.present], request: r.request, programs: r.programs, told: told,
-		grace: r.grace, now: r.now, trusting: r.trusting, certified: r.certified,
+	s := r.stored.decide(View{
+		next: r.next != 0, former: r.former != 0, expires: r.ends[r.present], request: r.request, Programs: r.programs, told: told,
+		Grace: r.grace, now: r.now, trusting: r.trusting, certified: r.certified,
 	})
 	switch {
 	case s.introduce:

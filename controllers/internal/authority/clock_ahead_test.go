@@ -1,4 +1,4 @@
-package controllers
+package authority
 
 import (
 	"encoding/json"
@@ -7,13 +7,30 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/decision"
+	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
+	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
+
+// jump is how far the clock was ahead, until a little before noon: the objects were stored then.
+const jump = 70 * 24 * time.Hour
+
+var stored = operatortest.Noon.Add(-time.Hour)
+
+// ownerOf is what reconcilers have at noon, and an index.
+func ownerOf(t *testing.T) (*reconciler.Base, *dmv1.DMIndex) {
+	t.Helper()
+	index := &dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "ns", UID: "u"}}
+	c := fake.NewClientBuilder().WithScheme(operatortest.Scheme(t)).WithObjects(index).Build()
+	return &reconciler.Base{Keeper: decision.Keeper{Writer: kube.Writer{Client: c, Live: c}}, Events: &operatortest.LastNote{}, Now: func() time.Time { return operatortest.Noon }}, index
+}
 
 // TestAuthorityOfAClockThatWasAhead is taken out at once: nobody accepts it. One that is good stays
 // where the clock is behind.
@@ -39,7 +56,7 @@ func TestAuthorityOfAClockThatWasAhead(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 { // what is right stays
-			a, err := ensureAuthority(t.Context(), r, index, nil)
+			a, err := Ensure(t.Context(), r, index, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

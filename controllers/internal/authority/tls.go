@@ -1,4 +1,4 @@
-package controllers
+package authority
 
 import (
 	"context"
@@ -15,9 +15,9 @@ import (
 	"github.com/dmindex/dmindex/pkg/identity"
 )
 
-// ensureAuthority reads the certificate authority of owner, and makes it if there is none that can
+// Ensure reads the certificate authority of owner, and makes it if there is none that can
 // be used.
-func ensureAuthority(ctx context.Context, b *reconciler.Base, owner client.Object, labels map[string]string) (*pki.Authority, error) {
+func Ensure(ctx context.Context, b *reconciler.Base, owner client.Object, labels map[string]string) (*pki.Authority, error) {
 	secret, err := authoritySecret(ctx, b, owner)
 	if err != nil {
 		return nil, err
@@ -40,8 +40,8 @@ func ensureAuthority(ctx context.Context, b *reconciler.Base, owner client.Objec
 	return pki.ParseAuthority(pair)
 }
 
-// readAuthority is nil if there is none.
-func readAuthority(ctx context.Context, b *reconciler.Base, owner client.Object) (*pki.Authority, error) {
+// Read is nil if there is none.
+func Read(ctx context.Context, b *reconciler.Base, owner client.Object) (*pki.Authority, error) {
 	secret, err := authoritySecret(ctx, b, owner)
 	if err != nil || secret == nil {
 		return nil, err
@@ -53,9 +53,9 @@ func pair(s *corev1.Secret) pki.Pair {
 	return pki.Pair{Cert: s.Data[identity.CertFile], Key: s.Data[identity.KeyFile]}
 }
 
-// serverTLS makes the TLS Secret of a pool's servers as it should be and returns the hash of its
+// ServerTLS makes the TLS Secret of a pool's servers as it should be and returns the hash of its
 // content. complete adds what only one kind of server has.
-func serverTLS(ctx context.Context, b *reconciler.Base, owner client.Object, component string, a *pki.Authority, leaf pki.Leaf, trusted []identity.Authority, complete func(*corev1.Secret)) (string, error) {
+func ServerTLS(ctx context.Context, b *reconciler.Base, owner client.Object, component string, a *pki.Authority, leaf pki.Leaf, trusted []identity.Authority, complete func(*corev1.Secret)) (string, error) {
 	secret := &corev1.Secret{}
 	secret.Name, secret.Namespace = build.ServerTLSName(owner.GetName()), owner.GetNamespace()
 	if err := b.Find(ctx, secret, secret); client.IgnoreNotFound(err) != nil {
@@ -80,9 +80,9 @@ func serverTLS(ctx context.Context, b *reconciler.Base, owner client.Object, com
 	return kube.Hash(desired.Data)
 }
 
-// keptTLS is the hash of the TLS Secret of a pool's servers as it is, and the certificate in it;
+// KeptTLS is the hash of the TLS Secret of a pool's servers as it is, and the certificate in it;
 // empty if there is none, or it cannot be read.
-func keptTLS(ctx context.Context, b *reconciler.Base, owner client.Object) (hash string, cert []byte) {
+func KeptTLS(ctx context.Context, b *reconciler.Base, owner client.Object) (hash string, cert []byte) {
 	secret := &corev1.Secret{}
 	secret.Name, secret.Namespace = build.ServerTLSName(owner.GetName()), owner.GetNamespace()
 	if b.Find(ctx, secret, secret) != nil || !metav1.IsControlledBy(secret, owner) || len(secret.Data) == 0 {

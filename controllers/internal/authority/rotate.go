@@ -1,4 +1,4 @@
-package controllers
+package authority
 
 import (
 	"bytes"
@@ -66,12 +66,12 @@ func nextAuthority(secret *corev1.Secret) *pki.Authority {
 	return a
 }
 
-// trust is what a server says of authorities.
-type trust struct {
-	pod      *corev1.Pod
-	answered bool
-	trusted  [][]byte // fingerprints
-	signer   []byte   // of its certificate; none = the server does not tell, since it is older
+// Trust is what a server says of authorities.
+type Trust struct {
+	Pod      *corev1.Pod
+	Answered bool
+	Trusted  [][]byte // fingerprints
+	Signer   []byte   // of its certificate; none = the server does not tell, since it is older
 }
 
 // describedTrust is the part of a server's description that concerns authorities.
@@ -80,30 +80,30 @@ type describedTrust interface {
 	GetCertificateSigner() []byte
 }
 
-func trustOf(pod *corev1.Pod, answered bool, d describedTrust) trust {
-	return trust{pod, answered, d.GetTrustedAuthorities(), d.GetCertificateSigner()}
+func TrustOf(pod *corev1.Pod, answered bool, d describedTrust) Trust {
+	return Trust{pod, answered, d.GetTrustedAuthorities(), d.GetCertificateSigner()}
 }
 
 // say is what servers that are ready say of an authority.
-func say(all []trust, knows func(trust) bool) (s saying) {
+func say(all []Trust, knows func(Trust) bool) (s saying) {
 	for _, t := range all {
-		if is, _ := podstate.Ready(t.pod); !is || podstate.Going(t.pod) {
+		if is, _ := podstate.Ready(t.Pod); !is || podstate.Going(t.Pod) {
 			continue
 		}
 		switch {
-		case t.answered && len(t.signer) == 0:
+		case t.Answered && len(t.Signer) == 0:
 			s.silent = true
-		case !t.answered || !knows(t):
-			s.late = append(s.late, t.pod.Name)
+		case !t.Answered || !knows(t):
+			s.late = append(s.late, t.Pod.Name)
 		}
 	}
 	return s
 }
 
-// keepAuthority makes the next step in the replacement of the authority of owner (authorities). It
+// Keep makes the next step in the replacement of the authority of owner (authorities). It
 // returns when to look again; 0 = somebody tells. own are the servers whose certificates it signs;
 // others must trust it, too. ca is ca.crt of programs.
-func keepAuthority(ctx context.Context, b *reconciler.Base, owner client.Object, v authorityView, own []trust, others func() ([]trust, error), ca []byte) (again time.Duration, err error) {
+func Keep(ctx context.Context, b *reconciler.Base, owner client.Object, v View, own []Trust, others func() ([]Trust, error), ca []byte) (again time.Duration, err error) {
 	secret, err := authoritySecret(ctx, b, owner)
 	if err != nil || secret == nil {
 		return 0, err
@@ -126,13 +126,13 @@ func keepAuthority(ctx context.Context, b *reconciler.Base, owner client.Object,
 			return 0, err
 		}
 		fingerprint := fingerprintOf(next.PEM)
-		v.trusting = say(append(slices.Clone(own), more...), func(t trust) bool {
-			return slices.ContainsFunc(t.trusted, func(f []byte) bool { return bytes.Equal(f, fingerprint) })
+		v.trusting = say(append(slices.Clone(own), more...), func(t Trust) bool {
+			return slices.ContainsFunc(t.Trusted, func(f []byte) bool { return bytes.Equal(f, fingerprint) })
 		})
 		v.told = bytes.Contains(ca, next.PEM)
 	}
 	if v.former {
-		v.certified = say(own, func(t trust) bool { return bytes.Equal(t.signer, present.ID()) })
+		v.certified = say(own, func(t Trust) bool { return bytes.Equal(t.Signer, present.ID()) })
 	}
 	step := stored.decide(v)
 	if _, err := writeAuthority(ctx, b, owner, secret, step); err != nil {
@@ -190,7 +190,7 @@ func writeAuthority(ctx context.Context, b *reconciler.Base, owner client.Object
 }
 
 // tellAuthority makes the event of a step.
-func tellAuthority(b *reconciler.Base, owner client.Object, secret *corev1.Secret, step authorityStep, v authorityView) {
+func tellAuthority(b *reconciler.Base, owner client.Object, secret *corev1.Secret, step authorityStep, v View) {
 	tell := func(reason, note string, args ...any) {
 		b.Events.Eventf(owner, secret, corev1.EventTypeNormal, reason, "RotateAuthority", note, args...)
 	}
@@ -200,7 +200,7 @@ func tellAuthority(b *reconciler.Base, owner client.Object, secret *corev1.Secre
 	case step.takeBack:
 		tell(dmv1.ReasonRotatingAuthority, "the request for a new certificate authority was taken back")
 	case step.replace:
-		tell(dmv1.ReasonRotatedAuthority, "certificates are signed by a new authority; the former one is trusted until %s at least", v.now.Add(v.grace).UTC().Format(time.RFC3339))
+		tell(dmv1.ReasonRotatedAuthority, "certificates are signed by a new authority; the former one is trusted until %s at least", v.now.Add(v.Grace).UTC().Format(time.RFC3339))
 	case step.retire:
 		tell(dmv1.ReasonRotatedAuthority, "the former certificate authority is not trusted any more")
 	case len(step.waitsFor) > 0 && step.nextLook == 0:
