@@ -110,7 +110,8 @@ func TestFullPoolEvents(t *testing.T) {
 	look(2, []*rpcv1.OwnedRange{first}, []*rpcv1.OwnedRange{third}) // the recorder folds it
 
 	events = operatortest.Recorder{}
-	r = &DMIndexReconciler{Base: reconciler.Base{Events: &events}} // another operator, or one that starts anew
+	// another operator, or one that starts anew
+	r = &DMIndexReconciler{Base: reconciler.Base{Events: &events}}
 	s := withRanges([]*rpcv1.OwnedRange{first})
 	report.SetCondition(&s.index.Status.Conditions, 1, dmv1.ConditionDegraded, true, dmv1.ReasonPoolFull, "shown")
 	if r.tellFullPool(s); len(events.Notes) != 0 {

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/backup"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
@@ -69,7 +70,7 @@ func (r *DMIndexReconciler) chooseBackup(ctx context.Context, s *indexScope) err
 
 // confirmBackup looks, before the index is made, whether the backup that was written down is being
 // deleted; then another one is chosen. A backup that is deleted later waits for the index (see
-// loadedFrom).
+// backup.loadedFrom).
 func (r *DMIndexReconciler) confirmBackup(ctx context.Context, index *dmv1.DMIndex, record *decision.Restore) error {
 	b := &dmv1.DMBackup{}
 	err := r.Live.Get(ctx, types.NamespacedName{Namespace: index.Namespace, Name: record.Backup}, b)
@@ -106,8 +107,8 @@ func (r *DMIndexReconciler) findBackup(ctx context.Context, namespace string, fr
 		if err := r.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{dmv1.LabelSchedule: from.Schedule}); err != nil {
 			return nil, err
 		}
-		if b := newestComplete(list.Items); b != nil {
-			return b, stillHasKeys(b, list.Items)
+		if b := backup.NewestComplete(list.Items); b != nil {
+			return b, backup.StillHasKeys(b, list.Items)
 		}
 		return nil, outcome.WaitFor(dmv1.ReasonWaitingForBackup, "no backup of schedule "+from.Schedule+" is complete: make one, or name a backup in spec.recovery.fromBackup", 0)
 	}
@@ -117,7 +118,7 @@ func (r *DMIndexReconciler) findBackup(ctx context.Context, namespace string, fr
 		return nil, outcome.WaitFor(dmv1.ReasonWaitingForBackup, "there is no DMBackup "+from.Name+": make it, or correct spec.recovery.fromBackup", 0)
 	case err != nil:
 		return nil, err
-	case newestComplete([]dmv1.DMBackup{*b}) == nil:
+	case backup.NewestComplete([]dmv1.DMBackup{*b}) == nil:
 		return nil, outcome.WaitFor(dmv1.ReasonWaitingForBackup, fmt.Sprintf("backup %s is not complete, it is %s: wait for it, or name another one in spec.recovery.fromBackup", b.Name, b.Status.Phase), 0)
 	}
 	return b, nil
@@ -137,10 +138,10 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 	}
 	name := build.RestoreJobName(s.index.Name)
 	if record.Done {
-		_, err := dropJob(ctx, &r.Base, s.index, name)
+		_, err := backup.DropJob(ctx, &r.Base, s.index, name)
 		return err
 	}
-	job, err := lookAtJob(ctx, &r.Base, s.index, name)
+	job, err := backup.LookAtJob(ctx, &r.Base, s.index, name)
 	if err != nil {
 		return err
 	}
@@ -151,7 +152,7 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 		return r.openLoaded(ctx, s, record, &job, wait)
 	}
 	switch {
-	case job.job == nil:
+	case job.Job == nil:
 		var endpoints []string
 		for i := range s.compute {
 			c := &s.compute[i]
@@ -166,31 +167,31 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 			return err
 		}
 		image := cmp.Or(record.Template.Image, r.Image)
-		if err := makeJob(ctx, &r.Base, s.index, build.RestoreJob(s.index, record.Identity, record.Template, record.Artifact, record.Digest, image, endpoints), &record.Template.Pod); err != nil {
+		if err := backup.MakeJob(ctx, &r.Base, s.index, build.RestoreJob(s.index, record.Identity, record.Template, record.Artifact, record.Digest, image, endpoints), &record.Template.Pod); err != nil {
 			return err
 		}
 		return wait("Job " + name + " was made")
-	case job.job.Annotations[dmv1.AnnotationIdentity] != record.Identity, job.done && (job.report == nil || job.report.Digest != record.Digest):
+	case job.Job.Annotations[dmv1.AnnotationIdentity] != record.Identity, job.Done && (job.Report == nil || job.Report.Digest != record.Digest):
 		// of an earlier incarnation, or its report is lost
-		if err := endJob(ctx, &r.Base, job.job); err != nil {
+		if err := backup.EndJob(ctx, &r.Base, job.Job); err != nil {
 			return err
 		}
 		return wait("an earlier Job is being deleted")
-	case job.failed != "":
-		ended, pause := restorePause(job.job)
-		if r.Now().Sub(kube.Stamp(job.job, "", ended, r.Now())) > pause {
-			if err := endJob(ctx, &r.Base, job.job); err != nil {
+	case job.Failed != "":
+		ended, pause := restorePause(job.Job)
+		if r.Now().Sub(kube.Stamp(job.Job, "", ended, r.Now())) > pause {
+			if err := backup.EndJob(ctx, &r.Base, job.Job); err != nil {
 				return err
 			}
 		}
-		return outcome.WaitFor(dmv1.ReasonRestoreFailed, fmt.Sprintf("the index could not be loaded from backup %s, which is tried again after %v: %s", record.Backup, pause, job.failed), outcome.RequeueSoon)
-	case !job.done:
-		if err := endAttempts(ctx, &r.Base, &job); err != nil {
+		return outcome.WaitFor(dmv1.ReasonRestoreFailed, fmt.Sprintf("the index could not be loaded from backup %s, which is tried again after %v: %s", record.Backup, pause, job.Failed), outcome.RequeueSoon)
+	case !job.Done:
+		if err := backup.EndAttempts(ctx, &r.Base, &job); err != nil {
 			return err
 		}
-		return wait(job.progress())
+		return wait(job.Progress())
 	}
-	record.Loaded, record.Keys = true, uint64(job.report.Keys)
+	record.Loaded, record.Keys = true, uint64(job.Report.Keys)
 	if err := r.writeRestore(ctx, s.index, record); err != nil {
 		return err
 	}
@@ -199,16 +200,16 @@ func (r *DMIndexReconciler) loadBackup(ctx context.Context, s *indexScope) error
 
 // openLoaded lets programs use an index of which it is written down that it is loaded, once no pod
 // of its Job can change it any more.
-func (r *DMIndexReconciler) openLoaded(ctx context.Context, s *indexScope, record *decision.Restore, job *jobState, wait func(string) error) error {
-	if job.job != nil && job.whole && !job.alive && !slices.ContainsFunc(job.job.Status.Conditions, ending) {
+func (r *DMIndexReconciler) openLoaded(ctx context.Context, s *indexScope, record *decision.Restore, job *backup.JobState, wait func(string) error) error {
+	if job.Job != nil && job.Whole && !job.Alive && !slices.ContainsFunc(job.Job.Status.Conditions, backup.HasEnded) {
 		// it stays for a day, for its logs
-		return wait("it is loaded; Job " + job.job.Name + " is about to end")
+		return wait("it is loaded; Job " + job.Job.Name + " is about to end")
 	}
-	if job.job != nil && (job.alive || !slices.ContainsFunc(job.job.Status.Conditions, ending)) {
-		if err := endJob(ctx, &r.Base, job.job); err != nil {
+	if job.Job != nil && (job.Alive || !slices.ContainsFunc(job.Job.Status.Conditions, backup.HasEnded)) {
+		if err := backup.EndJob(ctx, &r.Base, job.Job); err != nil {
 			return err
 		}
-		return wait("it is loaded; Job " + job.job.Name + " is being deleted, since its pods do not end with their program")
+		return wait("it is loaded; Job " + job.Job.Name + " is being deleted, since its pods do not end with their program")
 	}
 	// Pods that lost their Job are deleted by Kubernetes, but not at once.
 	pods := &corev1.PodList{}
@@ -249,7 +250,7 @@ const (
 
 // restorePause is when a Job that failed ended, and how long after that another one follows.
 func restorePause(job *batchv1.Job) (ended time.Time, pause time.Duration) {
-	ended = jobEnded(job)
+	ended = backup.EndOf(job)
 	return ended, min(max(ended.Sub(job.CreationTimestamp.Time), restoreAgain), restoreAgainLast).Truncate(time.Second)
 }
 

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/backup"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
@@ -96,7 +97,7 @@ func TestLoadedJobStays(t *testing.T) {
 	job.UID = "2"
 	pod := operatortest.Meshed(t, job, "demo-restore-1", 0, corev1.PodSucceeded, operatortest.GoodReport)
 	pod.OwnerReferences = []metav1.OwnerReference{{UID: job.UID}}
-	state := judgeJob(job, []corev1.Pod{pod})
+	state := backup.JudgeJob(job, []corev1.Pod{pod})
 	// a deletion would need a client, which there is none
 	var wait *outcome.Wait
 	err := new(DMIndexReconciler).openLoaded(t.Context(), &indexScope{index: index}, &decision.Restore{}, &state, func(text string) error { return outcome.WaitFor(dmv1.ReasonRestoring, text, 0) })

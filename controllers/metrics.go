@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/backup"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 )
 
@@ -51,7 +52,7 @@ type indexMetrics struct {
 // Describe implements prometheus.Collector.
 func (m *indexMetrics) Describe(descs chan<- *prometheus.Desc) {
 	own := []*prometheus.Desc{descLeading, descCondition, descGeneration, descRanges, descUnserved, descServers, descQuota, descUsed}
-	for _, d := range slices.Concat(own, backupDescs(), []*prometheus.Desc{descPoolCondition, descPoolCopies, descVolumeView, descVolumeCopies, descVolumeCopied, descVolumeEvents}) {
+	for _, d := range slices.Concat(own, backup.Descs(), []*prometheus.Desc{descPoolCondition, descPoolCopies, descVolumeView, descVolumeCopies, descVolumeCopied, descVolumeEvents}) {
 		descs <- d
 	}
 }
@@ -90,7 +91,7 @@ func (m *indexMetrics) Collect(metrics chan<- prometheus.Metric) {
 	for i := range indexes.Items {
 		m.show(&indexes.Items[i], chunk, gauge)
 	}
-	showBackups(backups.Items, schedules.Items, gauge)
+	backup.Show(backups.Items, schedules.Items, gauge)
 	m.showPools(pools.Items, indexes.Items, metrics)
 }
 

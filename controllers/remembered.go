@@ -11,9 +11,9 @@ import (
 )
 
 // remembered is what the operator remembers from one look to the next: of the load of indexes
-// (since when one compute server has too much, how many were wanted), and of servers that seem to be
-// lost. It is in no object, since nothing is lost with it but time: an operator
-// that starts waits for whole windows again.
+// (since when one compute server has too much, how many were wanted), and of servers that seem to
+// be lost. It is in no object, since nothing is lost with it but time: an operator that starts
+// waits for whole windows again.
 type remembered struct {
 	born time.Time
 

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/backup"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
@@ -211,7 +212,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	gate := func(r reconcile.Reconciler, kind client.Object) reconcile.Reconciler {
 		return gated(&b, leases, r, kind)
 	}
-	if err := setupBackups(mgr, b, gate, alone); err != nil {
+	if err := backup.Setup(mgr, b, gate, alone); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMIndex{}, reconciler.Changed(reconciler.Nothing[*dmv1.DMIndex])).WithOptions(options(indexes)).

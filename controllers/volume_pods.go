@@ -61,7 +61,8 @@ func (r *DMMemoryPoolReconciler) makeCopies(ctx context.Context, s *memoryPoolSc
 		err := r.makeCopy(ctx, s, v, id, tls)
 		switch {
 		case err == nil:
-		case serverpod.Refused(err) && s.claims[id] != nil: // the claim is there: its pod is made later
+		case serverpod.Refused(err) && s.claims[id] != nil:
+			// the claim is there: its pod is made later
 			r.Spare.Put(s.pool.UID, ids[i+1:])
 			return err
 		case serverpod.Refused(err):

@@ -1,3 +1,6 @@
+// Package authority has the certificate authorities of indexes and of memory pools: it makes them,
+// replaces them while requests go on, and issues the certificates of their servers. The steps of a
+// replacement, and what is true in each, stand at authorities.
 package authority
 
 import (

@@ -80,6 +80,7 @@ type describedTrust interface {
 	GetCertificateSigner() []byte
 }
 
+// TrustOf is the Trust of a pod's server, if it answered, by its description.
 func TrustOf(pod *corev1.Pod, answered bool, d describedTrust) Trust {
 	return Trust{pod, answered, d.GetTrustedAuthorities(), d.GetCertificateSigner()}
 }

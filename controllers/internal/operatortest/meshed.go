@@ -30,4 +30,5 @@ func Meshed(t *testing.T, job *batchv1.Job, name string, code int32, phase corev
 	return p
 }
 
+// GoodReport is of a program that dumped or loaded all.
 var GoodReport = &config.BackupReport{Keys: 7, Bytes: 100, Digest: strings.Repeat("ab", 32)}

@@ -126,6 +126,7 @@ func Explain(err error) (reason, message string) {
 	return reason, strings.Join(texts, "; ")
 }
 
+// ExplainOne is the reason and the message of one outcome.
 func ExplainOne(err error) (reason, message string) {
 	var h *Wait
 	switch {

@@ -1,3 +1,6 @@
+// Package podstate is what a pod of a server says of itself: its number, whether it runs, goes or
+// leaves, and what keeps it from running. All of it is decided from pods that were read; nothing is
+// written, and nothing asked but the list of them.
 package podstate
 
 import (
@@ -41,8 +44,10 @@ func Ready(p *corev1.Pod) (is bool, since time.Time) {
 	return false, p.CreationTimestamp.Time
 }
 
-// Going reports whether a pod is being deleted, ended whether its containers will never run again.
+// Going reports whether a pod is being deleted.
 func Going(p *corev1.Pod) bool { return !p.DeletionTimestamp.IsZero() }
+
+// Ended reports whether the containers of a pod will never run again.
 func Ended(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
@@ -111,6 +116,7 @@ func Staying(pods []*corev1.Pod) (n int) {
 	return n
 }
 
+// Leaving reports whether a compute server was told to leave.
 func Leaving(p *corev1.Pod) bool { return p.Annotations[dmv1.AnnotationLeaving] != "" }
 
 // RestartLimit is how long a server that is restarted in place may take before the next one follows

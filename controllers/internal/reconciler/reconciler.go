@@ -1,3 +1,5 @@
+// Package reconciler is what the reconcilers of all kinds have: clients, what the operator was
+// started with, and what is remembered for all of them.
 package reconciler
 
 import (
@@ -9,7 +11,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/logs"
 )
 
-// Base is what all reconcilers have.
+// Base is what all reconcilers have. They copy it: what changes is behind pointers, which several
+// goroutines may use.
 type Base struct {
 	decision.Keeper
 	Dialer          servers.Dialer

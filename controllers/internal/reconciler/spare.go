@@ -16,6 +16,7 @@ type SpareIDs struct {
 	others map[types.UID]map[int]bool
 }
 
+// NewSpareIDs returns SpareIDs without numbers.
 func NewSpareIDs() *SpareIDs {
 	return &SpareIDs{pools: map[types.UID][]int{}, others: map[types.UID]map[int]bool{}}
 }

@@ -1,3 +1,6 @@
+// Package serverpod makes, changes and deletes the pods of servers, for the pools of memory and of
+// compute servers alike: no number is used twice, what a template says is in the pod, and each
+// deletion has its reason in the log.
 package serverpod
 
 import (
@@ -22,14 +25,18 @@ import (
 
 // Numbers are those that a pool may give to new pods.
 type Numbers struct {
-	Next int   // this one and those after it were never given out
-	Free []int // of those below; ascending
-	// free is complete. Else those that the API server refused in this process are it
+	// Next and the numbers after it were never given out.
+	Next int
+	// Free are those below Next that are free, ascending.
+	Free []int
+	// Again: Free is complete. Else those that the API server refused in this process are it.
 	Again bool
-	Also  map[string]string // annotations that are written with next
-	// numbers that come first: what they stand for is there, and they are never passed over
+	// Also are annotations that are written with Next.
+	Also map[string]string
+	// Kept are numbers that come first: what they stand for is there, and they are never passed
+	// over.
 	Kept []int
-	// makes what a pod needs before it, and nothing that is there; nil = it needs nothing
+	// First makes what a pod needs before it, and nothing that is there; nil = it needs nothing.
 	First func(ctx context.Context, id int) error
 }
 

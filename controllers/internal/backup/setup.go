@@ -1,4 +1,4 @@
-package controllers
+package backup
 
 import (
 	"context"
@@ -17,9 +17,9 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
-// setupBackups adds the reconcilers of backups and their schedules. gate keeps a reconciler of a
+// Setup adds the reconcilers of backups and their schedules. gate keeps a reconciler of a
 // kind from what another operator looks after.
-func setupBackups(mgr ctrl.Manager, b reconciler.Base, gate func(r reconcile.Reconciler, kind client.Object) reconcile.Reconciler, options func() controller.Options) error {
+func Setup(mgr ctrl.Manager, b reconciler.Base, gate func(r reconcile.Reconciler, kind client.Object) reconcile.Reconciler, options func() controller.Options) error {
 	backups := &DMBackupReconciler{b}
 	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMBackupSchedule{}).WithOptions(options()).
 		Watches(&dmv1.DMBackup{}, handler.EnqueueRequestsFromMapFunc(scheduleOfBackup)).
@@ -64,7 +64,7 @@ func (r *DMBackupReconciler) ofIndex(ctx context.Context, object client.Object) 
 // behind are the backups that may wait for another one, which is over.
 func (r *DMBackupReconciler) behind(ctx context.Context, object client.Object) []reconcile.Request {
 	backup, ok := object.(*dmv1.DMBackup)
-	if !ok || !backupOver(backup) {
+	if !ok || !isOver(backup) {
 		return nil
 	}
 	return r.open(ctx, backup.Namespace, backup.Spec.IndexName)
@@ -77,7 +77,7 @@ func (r *DMBackupReconciler) open(ctx context.Context, namespace, index string) 
 		return nil
 	}
 	for i := range list.Items {
-		if o := &list.Items[i]; o.Spec.IndexName == index && !backupOver(o) {
+		if o := &list.Items[i]; o.Spec.IndexName == index && !isOver(o) {
 			requests = append(requests, reconciler.Request(o.Namespace, o.Name))
 		}
 	}

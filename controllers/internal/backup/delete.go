@@ -1,4 +1,4 @@
-package controllers
+package backup
 
 import (
 	"cmp"
@@ -31,26 +31,26 @@ const (
 //
 // Only the artifact of this very object is deleted: a copy of a DMBackup, from another cluster or a
 // tool that restores objects, has the finalizer and the result of the original, and another UID.
-func (r *DMBackupReconciler) finalize(ctx context.Context, s *backupScope) (err error) {
+func (r *DMBackupReconciler) finalize(ctx context.Context, s *scope) (err error) {
 	b := s.backup
 	if !controllerutil.ContainsFinalizer(b, dmv1.FinalizerArtifact) {
 		return nil
 	}
 	// Another object's Job is none of this backup, and nothing that a deletion could wait for.
-	if s.job, err = lookAtJob(ctx, &r.Base, b, build.DumpJobName(b.Name)); err != nil && !errors.Is(err, kube.ErrNameTaken) {
+	if s.job, err = LookAtJob(ctx, &r.Base, b, build.DumpJobName(b.Name)); err != nil && !errors.Is(err, kube.ErrNameTaken) {
 		return err
 	}
 	// A Job whose program succeeded may make another pod, which would make the artifact anew, until
 	// Kubernetes says that the Job has ended.
-	if j := s.job.job; j != nil && (s.job.alive || !slices.ContainsFunc(j.Status.Conditions, ending)) {
-		if err := endJob(ctx, &r.Base, j); err != nil {
+	if j := s.job.Job; j != nil && (s.job.Alive || !slices.ContainsFunc(j.Status.Conditions, HasEnded)) {
+		if err := EndJob(ctx, &r.Base, j); err != nil {
 			return err
 		}
 		if b.Spec.DeletionPolicy == dmv1.BackupDelete {
 			return outcome.WaitFor(dmv1.ReasonDeleting, "Job "+j.Name+" is being ended; set spec.deletionPolicy to Retain not to wait for it, and to leave what it wrote", outcome.RequeueSoon)
 		}
 	}
-	begun := s.result != nil || s.job.job != nil || b.Status.Started != nil
+	begun := s.result != nil || s.job.Job != nil || b.Status.Started != nil
 	owned := s.result == nil || s.result.Artifact == build.ArtifactOf(b)
 	if begun && owned && b.Spec.DeletionPolicy == dmv1.BackupDelete {
 		if err := r.deleteArtifact(ctx, s); err != nil && !outcome.Terminating(err) {
@@ -63,46 +63,46 @@ func (r *DMBackupReconciler) finalize(ctx context.Context, s *backupScope) (err 
 }
 
 // deleteArtifact returns nil once a Job has deleted the artifact.
-func (r *DMBackupReconciler) deleteArtifact(ctx context.Context, s *backupScope) error {
+func (r *DMBackupReconciler) deleteArtifact(ctx context.Context, s *scope) error {
 	b := s.backup
 	const leave = "; set spec.deletionPolicy to Retain to leave the artifact where it is"
-	job, err := lookAtJob(ctx, &r.Base, b, build.DeleteJobName(b.Name))
+	job, err := LookAtJob(ctx, &r.Base, b, build.DeleteJobName(b.Name))
 	switch {
 	case errors.Is(err, kube.ErrNameTaken):
 		return fmt.Errorf("%w%s", err, leave)
 	case err != nil:
 		return err
-	case job.job == nil:
+	case job.Job == nil:
 		if index, err := loadedFrom(ctx, &r.Base, b); err != nil {
 			return err
 		} else if index != "" {
 			return outcome.WaitFor(dmv1.ReasonBackupInUse, "index "+index+" is loaded from the artifact, which is deleted afterwards", 0)
 		}
-		if err := makeJob(ctx, &r.Base, b, build.DeleteJob(b, build.ArtifactOf(b), cmp.Or(b.Spec.Image, r.Image), deleteWithin), &b.Spec.Pod); err != nil {
+		if err := MakeJob(ctx, &r.Base, b, build.DeleteJob(b, build.ArtifactOf(b), cmp.Or(b.Spec.Image, r.Image), deleteWithin), &b.Spec.Pod); err != nil {
 			return err
 		}
 		return outcome.WaitFor(dmv1.ReasonDeleting, "the artifact is being deleted", 0)
-	case job.done:
+	case job.Done:
 		return nil
-	case job.failed == "":
-		if err := endAttempts(ctx, &r.Base, &job); err != nil {
+	case job.Failed == "":
+		if err := EndAttempts(ctx, &r.Base, &job); err != nil {
 			return err
 		}
-		message := "the artifact is being deleted by Job " + job.job.Name
+		message := "the artifact is being deleted by Job " + job.Job.Name
 		if problem := cmp.Or(job.problem, storageProblem(ctx, &r.Base, b)); problem != "" {
 			message += ": " + problem + leave
 		}
 		return outcome.WaitFor(dmv1.ReasonDeleting, message, 0)
 	}
-	for _, c := range job.job.Status.Conditions {
-		if r.Now().Sub(kube.Stamp(job.job, "", c.LastTransitionTime.Time, r.Now())) > deleteAgain {
-			if err := endJob(ctx, &r.Base, job.job); err != nil {
+	for _, c := range job.Job.Status.Conditions {
+		if r.Now().Sub(kube.Stamp(job.Job, "", c.LastTransitionTime.Time, r.Now())) > deleteAgain {
+			if err := EndJob(ctx, &r.Base, job.Job); err != nil {
 				return err
 			}
 			break
 		}
 	}
-	return outcome.WaitFor(dmv1.ReasonDeleting, "the artifact could not be deleted, which is tried again: "+job.failed+leave, outcome.Recheck)
+	return outcome.WaitFor(dmv1.ReasonDeleting, "the artifact could not be deleted, which is tried again: "+job.Failed+leave, outcome.Recheck)
 }
 
 // loadedFrom names an index that is loaded from the artifact of a backup; empty = none is. Together

@@ -1,4 +1,7 @@
-package controllers
+// Package backup makes backups of indexes. A DMBackup is dumped once, by a Job, and keeps its
+// result for good; a DMBackupSchedule makes DMBackups, and deletes what nobody is to keep. The Jobs
+// that load an index from a backup are run by the index, with what is here of Jobs.
+package backup
 
 import (
 	"cmp"
@@ -39,11 +42,11 @@ import (
 // docs/design/backup.md.
 type DMBackupReconciler struct{ reconciler.Base }
 
-// backupScope is what was gathered about one backup.
-type backupScope struct {
+// scope is what was gathered about one backup.
+type scope struct {
 	backup *dmv1.DMBackup
 	result *dmv1.BackupResult // nil = it is not complete
-	job    jobState
+	job    JobState
 	failed string // why it failed, just now
 	reason string // of the failure
 	again  time.Duration
@@ -51,7 +54,7 @@ type backupScope struct {
 
 // Reconcile makes one backup true.
 func (r *DMBackupReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
-	s := &backupScope{backup: &dmv1.DMBackup{}}
+	s := &scope{backup: &dmv1.DMBackup{}}
 	if err := r.Get(ctx, request.NamespacedName, s.backup); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -73,17 +76,17 @@ func (r *DMBackupReconciler) Reconcile(ctx context.Context, request ctrl.Request
 	case s.result != nil && s.result.Artifact != build.ArtifactOf(s.backup):
 		// a copy, which owns no artifact
 	default:
-		if err = r.holdBackup(ctx, s.backup); err == nil && s.result == nil && !backupFailed(s.backup) {
+		if err = r.holdBackup(ctx, s.backup); err == nil && s.result == nil && !hasFailed(s.backup) {
 			err = r.dump(ctx, s)
 		}
 	}
-	if err == nil && (s.result != nil || backupFailed(s.backup)) {
-		s.again, err = dropJob(ctx, &r.Base, s.backup, build.DumpJobName(s.backup.Name))
+	if err == nil && (s.result != nil || hasFailed(s.backup)) {
+		s.again, err = DropJob(ctx, &r.Base, s.backup, build.DumpJobName(s.backup.Name))
 	}
 	return r.finish(ctx, s, before, err)
 }
 
-func (r *DMBackupReconciler) finish(ctx context.Context, s *backupScope, before *dmv1.DMBackupStatus, err error) (ctrl.Result, error) {
+func (r *DMBackupReconciler) finish(ctx context.Context, s *scope, before *dmv1.DMBackupStatus, err error) (ctrl.Result, error) {
 	if outcome.Passing(err) {
 		return outcome.Result(err)
 	}
@@ -105,15 +108,15 @@ func (r *DMBackupReconciler) finish(ctx context.Context, s *backupScope, before 
 	return outcome.Result(err)
 }
 
-// backupFailed reports whether a backup has failed for good.
-func backupFailed(b *dmv1.DMBackup) bool {
+// hasFailed reports whether a backup has failed for good.
+func hasFailed(b *dmv1.DMBackup) bool {
 	c := apimeta.FindStatusCondition(b.Status.Conditions, dmv1.ConditionFailed)
 	return c != nil && c.Status == metav1.ConditionTrue
 }
 
-// backupOver reports whether nothing more happens to a backup.
-func backupOver(b *dmv1.DMBackup) bool {
-	return b.Annotations[dmv1.AnnotationBackup] != "" || backupFailed(b) || !b.DeletionTimestamp.IsZero()
+// isOver reports whether nothing more happens to a backup.
+func isOver(b *dmv1.DMBackup) bool {
+	return b.Annotations[dmv1.AnnotationBackup] != "" || hasFailed(b) || !b.DeletionTimestamp.IsZero()
 }
 
 // endsWithin is how much later than its deadline a Job must have ended. Its controller ends it by
@@ -132,10 +135,10 @@ func (r *DMBackupReconciler) holdBackup(ctx context.Context, b *dmv1.DMBackup) e
 }
 
 // dump brings a backup a step further.
-func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err error) {
+func (r *DMBackupReconciler) dump(ctx context.Context, s *scope) (err error) {
 	b := s.backup
 	left := time.Duration(b.Spec.TimeoutSeconds)*time.Second - r.Now().Sub(b.CreationTimestamp.Time)
-	if s.job, err = lookAtJob(ctx, &r.Base, b, build.DumpJobName(b.Name)); err != nil {
+	if s.job, err = LookAtJob(ctx, &r.Base, b, build.DumpJobName(b.Name)); err != nil {
 		if errors.Is(err, kube.ErrNameTaken) && left <= 0 {
 			s.failed, s.reason = err.Error(), dmv1.ReasonTimedOut
 			return nil
@@ -144,17 +147,17 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 	}
 	switch {
 	case s.job.over(), left > -endsWithin:
-	case s.job.job != nil:
+	case s.job.Job != nil:
 		// Its pod is at a node that does not answer, or somebody suspended it: it does not end by
 		// itself, and others wait for it.
-		if err := endJob(ctx, &r.Base, s.job.job); err != nil {
+		if err := EndJob(ctx, &r.Base, s.job.Job); err != nil {
 			return err
 		}
-		s.failed, s.reason = "Job "+s.job.job.Name+" did not end in time: "+cmp.Or(s.job.problem, "see its pod "+cmp.Or(s.job.pod, "and whether the Job is suspended")), dmv1.ReasonTimedOut
+		s.failed, s.reason = "Job "+s.job.Job.Name+" did not end in time: "+cmp.Or(s.job.problem, "see its pod "+cmp.Or(s.job.pod, "and whether the Job is suspended")), dmv1.ReasonTimedOut
 		return nil
 	}
 	switch {
-	case s.job.job == nil:
+	case s.job.Job == nil:
 		index, why := r.waitsFor(ctx, b)
 		if why == nil {
 			if left <= 0 {
@@ -166,7 +169,7 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 					return err
 				}
 			}
-			if err := makeJob(ctx, &r.Base, b, build.DumpJob(b, cmp.Or(b.Spec.Image, r.Image), left), &b.Spec.Pod); err != nil {
+			if err := MakeJob(ctx, &r.Base, b, build.DumpJob(b, cmp.Or(b.Spec.Image, r.Image), left), &b.Spec.Pod); err != nil {
 				return err
 			}
 			return outcome.WaitFor(dmv1.ReasonDumping, "Job "+build.DumpJobName(b.Name)+" was made", 0)
@@ -180,42 +183,42 @@ func (r *DMBackupReconciler) dump(ctx context.Context, s *backupScope) (err erro
 			wait.After = min(max(left, time.Second), outcome.Recheck)
 		}
 		return why
-	case s.job.done && s.job.report == nil:
+	case s.job.Done && s.job.Report == nil:
 		// Its pod is gone, and what it said with it. The next one finds the artifact and reads it
 		// back.
-		if err := endJob(ctx, &r.Base, s.job.job); err != nil {
+		if err := EndJob(ctx, &r.Base, s.job.Job); err != nil {
 			return err
 		}
-		return outcome.WaitFor(dmv1.ReasonDumping, "the report of Job "+s.job.job.Name+" is lost: another one reads the artifact back", outcome.RequeueSoon)
-	case s.job.done && len(s.job.report.Digest) != 64:
-		s.failed, s.reason = "Job "+s.job.job.Name+" reported no digest: is its image one of dmindex?", dmv1.ReasonDumpFailed
+		return outcome.WaitFor(dmv1.ReasonDumping, "the report of Job "+s.job.Job.Name+" is lost: another one reads the artifact back", outcome.RequeueSoon)
+	case s.job.Done && len(s.job.Report.Digest) != 64:
+		s.failed, s.reason = "Job "+s.job.Job.Name+" reported no digest: is its image one of dmindex?", dmv1.ReasonDumpFailed
 		return nil
-	case s.job.done:
+	case s.job.Done:
 		return r.record(ctx, s)
-	case s.job.failed != "":
-		s.failed, s.reason = s.job.failed, dmv1.ReasonDumpFailed
+	case s.job.Failed != "":
+		s.failed, s.reason = s.job.Failed, dmv1.ReasonDumpFailed
 		return nil
-	case !s.job.job.DeletionTimestamp.IsZero():
-		return outcome.WaitFor(dmv1.ReasonDumping, "Job "+s.job.job.Name+" is being deleted; another one follows", outcome.RequeueSoon)
+	case !s.job.Job.DeletionTimestamp.IsZero():
+		return outcome.WaitFor(dmv1.ReasonDumping, "Job "+s.job.Job.Name+" is being deleted; another one follows", outcome.RequeueSoon)
 	}
-	if err := endAttempts(ctx, &r.Base, &s.job); err != nil {
+	if err := EndAttempts(ctx, &r.Base, &s.job); err != nil {
 		return err
 	}
-	return outcome.WaitFor(dmv1.ReasonDumping, s.job.progress(), s.job.again())
+	return outcome.WaitFor(dmv1.ReasonDumping, s.job.Progress(), s.job.again())
 }
 
 // record writes down what a Job that succeeded reported. From then on the backup is complete.
-func (r *DMBackupReconciler) record(ctx context.Context, s *backupScope) error {
-	report := s.job.report
+func (r *DMBackupReconciler) record(ctx context.Context, s *scope) error {
+	report := s.job.Report
 	identity, err := r.dumped(ctx, s.backup)
 	if err != nil {
 		return err
 	}
 	result := &dmv1.BackupResult{
 		Index: identity, Artifact: build.ArtifactOf(s.backup), Keys: int64(report.Keys), Bytes: report.Bytes, Digest: report.Digest,
-		Started: s.job.job.CreationTimestamp, Finished: metav1.NewTime(r.Now().UTC().Truncate(time.Second)),
+		Started: s.job.Job.CreationTimestamp, Finished: metav1.NewTime(r.Now().UTC().Truncate(time.Second)),
 	}
-	if t := s.job.job.Status.CompletionTime; t != nil {
+	if t := s.job.Job.Status.CompletionTime; t != nil {
 		result.Finished = *t
 	}
 	text, err := json.Marshal(result)
@@ -302,7 +305,7 @@ func storageProblem(ctx context.Context, b *reconciler.Base, backup *dmv1.DMBack
 // long each.
 func ahead(b *dmv1.DMBackup, all []dmv1.DMBackup) string {
 	waiting := slices.DeleteFunc(slices.Clone(all), func(o dmv1.DMBackup) bool {
-		return o.Spec.IndexName != b.Spec.IndexName || backupOver(&o) || o.UID == b.UID
+		return o.Spec.IndexName != b.Spec.IndexName || isOver(&o) || o.UID == b.UID
 	})
 	for i := range waiting {
 		o := &waiting[i]
@@ -315,14 +318,14 @@ func ahead(b *dmv1.DMBackup, all []dmv1.DMBackup) string {
 }
 
 // summarize writes what was found into the backup's status. err is what it waits for.
-func (s *backupScope) summarize(err error, now time.Time) {
+func (s *scope) summarize(err error, now time.Time) {
 	b, status := s.backup, &s.backup.Status
 	set := func(kind string, is bool, reason, message string) {
 		report.SetCondition(&status.Conditions, b.Generation, kind, is, reason, message)
 	}
 	status.ObservedGeneration = b.Generation
-	if s.job.job != nil && status.Started == nil {
-		status.Started = s.job.job.CreationTimestamp.DeepCopy()
+	if s.job.Job != nil && status.Started == nil {
+		status.Started = s.job.Job.CreationTimestamp.DeepCopy()
 	}
 	reason, message := outcome.Explain(err)
 	if s.result != nil {
@@ -342,10 +345,10 @@ func (s *backupScope) summarize(err error, now time.Time) {
 		status.Phase, status.Finished = dmv1.BackupFailed, ptr.To(metav1.NewTime(now.UTC().Truncate(time.Second)))
 		set(dmv1.ConditionComplete, false, s.reason, s.failed)
 		set(dmv1.ConditionFailed, true, s.reason, s.failed)
-	case err == nil, backupFailed(b): // it failed before, and stays so
+	case err == nil, hasFailed(b): // it failed before, and stays so
 	default:
 		status.Phase = dmv1.BackupPending
-		if s.job.job != nil {
+		if s.job.Job != nil {
 			status.Phase = dmv1.BackupRunning
 		}
 		set(dmv1.ConditionComplete, false, reason, message)

@@ -1,4 +1,4 @@
-package controllers
+package backup
 
 import (
 	"context"
@@ -52,9 +52,9 @@ func reportOf(p *corev1.Pod) *config.BackupReport {
 	return r
 }
 
-// progress says what a Job that is not over does.
-func (s *jobState) progress() string {
-	text := "Job " + s.job.Name
+// Progress says what a Job that is not over does.
+func (s *JobState) Progress() string {
+	text := "Job " + s.Job.Name
 	switch {
 	case s.podless:
 		text += " waits for a pod"
@@ -70,16 +70,16 @@ func (s *jobState) progress() string {
 }
 
 // again is when to look at a Job again that is not over, if nobody tells.
-func (s *jobState) again() time.Duration {
+func (s *JobState) again() time.Duration {
 	if s.podless {
 		return podlessAfter
 	}
 	return 0
 }
 
-// endAttempts deletes pods of a Job that is not over whose program failed, and which go on without
+// EndAttempts deletes pods of a Job that is not over whose program failed, and which go on without
 // it: the next attempt is made when they have ended.
-func endAttempts(ctx context.Context, b *reconciler.Base, s *jobState) error {
+func EndAttempts(ctx context.Context, b *reconciler.Base, s *JobState) error {
 	for _, p := range s.lingering {
 		if err := serverpod.Delete(ctx, b, p, "its program failed, and other containers of the pod go on"); err != nil {
 			return err

@@ -1,4 +1,4 @@
-package controllers
+package backup
 
 import (
 	"encoding/json"
@@ -113,8 +113,8 @@ func TestKeysCollapsed(t *testing.T) {
 		if got != status || !strings.Contains(message, names) || (events.Note != "") != (got == "True" && !before) {
 			t.Errorf("%s: %s %q, event %q", backups, got, message, events.Note)
 		}
-		if newest := newestComplete(list); newest != nil && newest.Spec.IndexName == "a" {
-			if err := stillHasKeys(newest, list); (err != nil) != (status == "True") {
+		if newest := NewestComplete(list); newest != nil && newest.Spec.IndexName == "a" {
+			if err := StillHasKeys(newest, list); (err != nil) != (status == "True") {
 				t.Errorf("%s: loading from the newest: %v", backups, err)
 			}
 		}

@@ -1,4 +1,4 @@
-package controllers
+package backup
 
 import (
 	"encoding/json"
@@ -72,7 +72,7 @@ func TestBackupMetrics(t *testing.T) {
 		suspended,
 	}
 	got := map[string]string{}
-	showBackups(backups, schedules, func(d *prometheus.Desc, v float64, labels ...string) {
+	Show(backups, schedules, func(d *prometheus.Desc, v float64, labels ...string) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(d.String(), `Desc{fqName: "dmindex_backup`), `"`)
 		text := fmt.Sprint(v)
 		if strings.HasSuffix(name, "_seconds") {

@@ -1,4 +1,4 @@
-package controllers
+package backup
 
 import (
 	"cmp"
@@ -23,31 +23,31 @@ var (
 		[]string{"namespace", "index", "schedule"}, nil)
 )
 
-// backupDescs are the descriptions of what showBackups shows.
-func backupDescs() []*prometheus.Desc {
+// Descs are the descriptions of what Show shows.
+func Descs() []*prometheus.Desc {
 	return []*prometheus.Desc{descBackups, descBackupFailed, descScheduleComplete, descScheduleCollapsed, descScheduleDue}
 }
 
-// backupGroup is the backups of an index that one schedule made, or that none did.
-type backupGroup struct{ namespace, index, schedule string }
+// group is the backups of an index that one schedule made, or that none did.
+type group struct{ namespace, index, schedule string }
 
-// backupFigures are what metrics say of a group.
-type backupFigures struct {
+// figures are what metrics say of a group.
+type figures struct {
 	phases map[dmv1.BackupPhase]int
 	over   time.Time // when the newest one was begun that is complete or failed
 	failed bool      // that one
 }
 
-// showBackups shows backups and schedules. What is being deleted is no backup any more.
-func showBackups(backups []dmv1.DMBackup, schedules []dmv1.DMBackupSchedule, gauge func(*prometheus.Desc, float64, ...string)) {
-	groups := map[backupGroup]*backupFigures{}
-	bySchedule := map[backupGroup][]scheduledBackup{}
+// Show shows backups and schedules. What is being deleted is no backup any more.
+func Show(backups []dmv1.DMBackup, schedules []dmv1.DMBackupSchedule, gauge func(*prometheus.Desc, float64, ...string)) {
+	groups := map[group]*figures{}
+	bySchedule := map[group][]scheduledBackup{}
 	for i := range backups {
 		b := &backups[i]
-		g := backupGroup{b.Namespace, b.Spec.IndexName, b.Labels[dmv1.LabelSchedule]}
+		g := group{b.Namespace, b.Spec.IndexName, b.Labels[dmv1.LabelSchedule]}
 		f := groups[g]
 		if f == nil {
-			f = &backupFigures{phases: map[dmv1.BackupPhase]int{}}
+			f = &figures{phases: map[dmv1.BackupPhase]int{}}
 			groups[g] = f
 		}
 		s := scheduled(b)
@@ -75,7 +75,7 @@ func showBackups(backups []dmv1.DMBackup, schedules []dmv1.DMBackupSchedule, gau
 	for i := range schedules {
 		s := &schedules[i]
 		index := s.Spec.Template.IndexName
-		newest := byAge(bySchedule[backupGroup{s.Namespace, index, s.Name}])
+		newest := byAge(bySchedule[group{s.Namespace, index, s.Name}])
 		var complete time.Time
 		if last := newestOf(newest, index); last != nil {
 			complete = last.begun

@@ -1,4 +1,4 @@
-package controllers
+package backup
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 )
 
-// newestComplete is the complete backup that was begun last; nil = none is complete.
-func newestComplete(backups []dmv1.DMBackup) (newest *dmv1.DMBackup) {
+// NewestComplete is the complete backup that was begun last; nil = none is complete.
+func NewestComplete(backups []dmv1.DMBackup) (newest *dmv1.DMBackup) {
 	var begun time.Time
 	for i := range backups {
 		b := &backups[i]
@@ -21,10 +21,10 @@ func newestComplete(backups []dmv1.DMBackup) (newest *dmv1.DMBackup) {
 	return newest
 }
 
-// stillHasKeys halts the loading of an index from the newest backup of a schedule if the keys have
+// StillHasKeys halts the loading of an index from the newest backup of a schedule if the keys have
 // collapsed in it: it may be of an index that was made anew, empty, after the loss for which this
 // one is to be loaded.
-func stillHasKeys(newest *dmv1.DMBackup, all []dmv1.DMBackup) error {
+func StillHasKeys(newest *dmv1.DMBackup, all []dmv1.DMBackup) error {
 	var backups []scheduledBackup
 	for i := range all {
 		backups = append(backups, scheduled(&all[i]))

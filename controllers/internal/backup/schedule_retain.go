@@ -1,4 +1,4 @@
-package controllers
+package backup
 
 import (
 	"slices"

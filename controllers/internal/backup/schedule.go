@@ -1,4 +1,4 @@
-package controllers
+package backup
 
 import (
 	"context"
@@ -142,7 +142,7 @@ func (r *DMBackupScheduleReconciler) makeBackup(ctx context.Context, backup *dmv
 
 // scheduled is what counts of a backup of a schedule.
 func scheduled(b *dmv1.DMBackup) scheduledBackup {
-	s := scheduledBackup{name: b.Name, index: b.Spec.IndexName, at: b.CreationTimestamp.Time, begun: b.CreationTimestamp.Time, failed: backupFailed(b), going: !b.DeletionTimestamp.IsZero()}
+	s := scheduledBackup{name: b.Name, index: b.Spec.IndexName, at: b.CreationTimestamp.Time, begun: b.CreationTimestamp.Time, failed: hasFailed(b), going: !b.DeletionTimestamp.IsZero()}
 	if t, err := time.Parse(time.RFC3339, b.Annotations[dmv1.AnnotationScheduled]); err == nil {
 		s.at = t
 	}

@@ -1,4 +1,4 @@
-package controllers
+package backup
 
 import (
 	"cmp"
@@ -21,34 +21,37 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 )
 
-// jobState is how far a Job that works on an artifact is. Its program says so, by its exit and its
+// JobState is how far a Job that works on an artifact is. Its program says so, by its exit and its
 // report: a pod may have containers that others put in (a mesh does) and that do not end with the
 // program, or end otherwise, and Kubernetes judges a Job by whole pods.
-type jobState struct {
-	job    *batchv1.Job         // nil = there is none
-	done   bool                 // its program succeeded
-	failed string               // why it ended without success; empty = it did not
-	report *config.BackupReport // of the program that succeeded; nil = none is known
-	pod    string               // newest
+type JobState struct {
+	// Job is nil if there is none.
+	Job *batchv1.Job
+	// Done: its program succeeded.
+	Done bool
+	// Failed is why it ended without success; empty = it did not.
+	Failed string
+	// Report is of the program that succeeded; nil = none is known.
+	Report *config.BackupReport
+	// Alive: a pod of it has not ended.
+	Alive bool
+	// Whole: all of a pod has succeeded. Kubernetes calls the Job complete, now or soon.
+	Whole bool
 
-	// pods whose program ended, and which go on without it
-	lingering []*corev1.Pod
-	alive     bool // a pod of it has not ended
-	whole     bool // all of a pod has succeeded: Kubernetes calls the Job complete, now or soon
-	podless   bool // it is to have a pod, and there is none
-
-	// what keeps its pod from running, or the last error of one that failed
-	problem string
+	pod       string        // newest
+	lingering []*corev1.Pod // whose program ended, and which go on without it
+	podless   bool          // it is to have a pod, and there is none
+	problem   string        // what keeps its pod from running, or the last error of one that failed
 }
 
 // over reports whether the Job and its pods have ended.
-func (s *jobState) over() bool { return s.done || s.failed != "" }
+func (s *JobState) over() bool { return s.Done || s.Failed != "" }
 
-// lookAtJob reads a Job of owner and what its pods say. The Job is looked for at the API server if
+// LookAtJob reads a Job of owner and what its pods say. The Job is looked for at the API server if
 // the cache does not have it, and so is the report of a Job that succeeded: the caches of Jobs and
 // of pods are filled one by one, and neither a second Job is made nor a report taken for lost
 // because one of them is behind.
-func lookAtJob(ctx context.Context, b *reconciler.Base, owner client.Object, name string) (s jobState, err error) {
+func LookAtJob(ctx context.Context, b *reconciler.Base, owner client.Object, name string) (s JobState, err error) {
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: owner.GetNamespace()}}
 	switch err := b.Find(ctx, job, job); {
 	case apierrors.IsNotFound(err):
@@ -64,7 +67,7 @@ func lookAtJob(ctx context.Context, b *reconciler.Base, owner client.Object, nam
 		if err != nil {
 			return s, err
 		}
-		if s = judgeJob(job, pods.Items); !s.done || s.report != nil {
+		if s = JudgeJob(job, pods.Items); !s.Done || s.Report != nil {
 			break
 		}
 	}
@@ -74,9 +77,9 @@ func lookAtJob(ctx context.Context, b *reconciler.Base, owner client.Object, nam
 	return s, nil
 }
 
-// judgeJob says how far a Job is.
-func judgeJob(job *batchv1.Job, pods []corev1.Pod) jobState {
-	s := jobState{job: job}
+// JudgeJob says how far a Job is.
+func JudgeJob(job *batchv1.Job, pods []corev1.Pod) JobState {
+	s := JobState{Job: job}
 	pods = slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool {
 		return !slices.ContainsFunc(p.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == job.UID })
 	})
@@ -90,16 +93,16 @@ func judgeJob(job *batchv1.Job, pods []corev1.Pod) jobState {
 		// next attempt finds the artifact, and reads it back. Who opens what was loaded waits
 		// (openLoaded).
 		if succeeded {
-			s.done = true
+			s.Done = true
 			if report != nil {
-				s.report = report
+				s.Report = report
 			}
 		}
 		if ended != nil && othersRun(p) && p.DeletionTimestamp.IsZero() {
 			s.lingering = append(s.lingering, p)
 		}
-		s.whole = s.whole || p.Status.Phase == corev1.PodSucceeded
-		s.alive = s.alive || p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded
+		s.Whole = s.Whole || p.Status.Phase == corev1.PodSucceeded
+		s.Alive = s.Alive || p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded
 		switch {
 		case report != nil && report.Error != "":
 			s.problem = report.Error
@@ -115,18 +118,18 @@ func judgeJob(job *batchv1.Job, pods []corev1.Pod) jobState {
 		}
 		switch c.Type {
 		case batchv1.JobComplete:
-			s.done = true
+			s.Done = true
 		case batchv1.JobFailed:
-			s.failed = cmp.Or(s.problem, cmp.Or(c.Message, c.Reason))
+			s.Failed = cmp.Or(s.problem, cmp.Or(c.Message, c.Reason))
 			if c.Reason == batchv1.JobReasonDeadlineExceeded {
-				s.failed = "it took too long: " + cmp.Or(s.problem, "it was still at work")
+				s.Failed = "it took too long: " + cmp.Or(s.problem, "it was still at work")
 			}
 		}
 	}
-	if s.done {
-		s.failed = "" // what else was in the pod failed
+	if s.Done {
+		s.Failed = "" // what else was in the pod failed
 	}
-	s.podless = !s.alive && !s.over() && job.DeletionTimestamp.IsZero()
+	s.podless = !s.Alive && !s.over() && job.DeletionTimestamp.IsZero()
 	return s
 }
 
@@ -156,8 +159,8 @@ func unstarted(p *corev1.Pod) string {
 	return ""
 }
 
-// makeJob makes a Job of owner. A Job is created and never changed: its template cannot be.
-func makeJob(ctx context.Context, b *reconciler.Base, owner client.Object, job *batchv1.Job, t *dmv1.PodTemplate) error {
+// MakeJob makes a Job of owner. A Job is created and never changed: its template cannot be.
+func MakeJob(ctx context.Context, b *reconciler.Base, owner client.Object, job *batchv1.Job, t *dmv1.PodTemplate) error {
 	if err := ctrl.SetControllerReference(owner, job, b.Scheme()); err != nil {
 		return err
 	}
@@ -171,8 +174,8 @@ func makeJob(ctx context.Context, b *reconciler.Base, owner client.Object, job *
 	return nil
 }
 
-// endJob deletes a Job with its pods. The Job is there until they have ended.
-func endJob(ctx context.Context, b *reconciler.Base, job *batchv1.Job) error {
+// EndJob deletes a Job with its pods. The Job is there until they have ended.
+func EndJob(ctx context.Context, b *reconciler.Base, job *batchv1.Job) error {
 	if !job.DeletionTimestamp.IsZero() {
 		return nil
 	}
@@ -187,23 +190,23 @@ func endJob(ctx context.Context, b *reconciler.Base, job *batchv1.Job) error {
 // keepJob is how long the Job of what is over stays, for the logs of its pods.
 const keepJob = 24 * time.Hour
 
-// dropJob deletes a Job of owner whose outcome is written down, once it is of no more use: there
+// DropJob deletes a Job of owner whose outcome is written down, once it is of no more use: there
 // may be thousands of backups. One whose pod does not end with its program is of no use at once.
 // Until then it returns how long that is. A time to live of the Job
 // would do that as well before an operator that was away knew the outcome.
-func dropJob(ctx context.Context, b *reconciler.Base, owner client.Object, name string) (time.Duration, error) {
+func DropJob(ctx context.Context, b *reconciler.Base, owner client.Object, name string) (time.Duration, error) {
 	job := &batchv1.Job{}
 	// The cache will do: a Job that it does not have yet is looked at when it does.
 	err := b.Get(ctx, client.ObjectKey{Namespace: owner.GetNamespace(), Name: name}, job)
 	if err != nil || !metav1.IsControlledBy(job, owner) {
 		return 0, client.IgnoreNotFound(err)
 	}
-	left := keepJob - b.Now().Sub(jobEnded(job))
-	if !slices.ContainsFunc(job.Status.Conditions, ending) {
-		switch s, err := lookAtJob(ctx, b, owner, name); {
+	left := keepJob - b.Now().Sub(EndOf(job))
+	if !slices.ContainsFunc(job.Status.Conditions, HasEnded) {
+		switch s, err := LookAtJob(ctx, b, owner, name); {
 		case err != nil:
 			return 0, err
-		case s.alive:
+		case s.Alive:
 			// a mesh's proxy goes on, or it failed, and another attempt was made
 			left = 0
 		}
@@ -211,16 +214,16 @@ func dropJob(ctx context.Context, b *reconciler.Base, owner client.Object, name 
 	if left > 0 {
 		return left, nil
 	}
-	return 0, endJob(ctx, b, job)
+	return 0, EndJob(ctx, b, job)
 }
 
-// ending reports whether a condition says that a Job has ended.
-func ending(c batchv1.JobCondition) bool {
+// HasEnded reports whether a condition says that a Job has ended.
+func HasEnded(c batchv1.JobCondition) bool {
 	return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue
 }
 
-// jobEnded is when a Job ended, or was made if it did not.
-func jobEnded(job *batchv1.Job) time.Time {
+// EndOf is when a Job ended, or was made if it did not.
+func EndOf(job *batchv1.Job) time.Time {
 	ended := job.CreationTimestamp.Time
 	for _, c := range job.Status.Conditions {
 		if c.LastTransitionTime.After(ended) {

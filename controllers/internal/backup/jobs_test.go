@@ -1,4 +1,4 @@
-package controllers
+package backup
 
 import (
 	"context"
@@ -60,8 +60,8 @@ func TestLookBehind(t *testing.T) {
 	cache := fake.NewClientBuilder().WithScheme(scheme).WithObjects(job, running).Build()
 	live := fake.NewClientBuilder().WithScheme(scheme).WithObjects(job, pod).Build()
 	b := reconciler.Base{Keeper: decision.Keeper{Writer: kube.Writer{Client: cache, Live: live}}}
-	s, err := lookAtJob(t.Context(), &b, owner, job.Name)
-	if err != nil || !s.done || s.report == nil || s.report.Keys != 7 {
+	s, err := LookAtJob(t.Context(), &b, owner, job.Name)
+	if err != nil || !s.Done || s.Report == nil || s.Report.Keys != 7 {
 		t.Errorf("the Job is %+v, %v", s, err)
 	}
 }
@@ -71,15 +71,15 @@ func TestPodOfADeadNode(t *testing.T) {
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "demo-restore", UID: "2"}}
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "demo-restore-1", OwnerReferences: []metav1.OwnerReference{{UID: "2"}}}}
 	pod.Spec.NodeName, pod.Status.Phase = "node3", corev1.PodRunning
-	if s := judgeJob(job, []corev1.Pod{pod}); s.problem != "" {
+	if s := JudgeJob(job, []corev1.Pod{pod}); s.problem != "" {
 		t.Errorf("a pod that runs: %q", s.problem)
 	}
 	pod.DeletionTimestamp = &metav1.Time{}
-	if s := judgeJob(job, []corev1.Pod{pod}); !strings.Contains(s.problem, "node node3 does not say") {
+	if s := JudgeJob(job, []corev1.Pod{pod}); !strings.Contains(s.problem, "node node3 does not say") {
 		t.Errorf("a pod that does not end: %q", s.problem)
 	}
 	pod.Status.Phase = corev1.PodFailed
-	if s := judgeJob(job, []corev1.Pod{pod}); strings.Contains(s.problem, "node3") {
+	if s := JudgeJob(job, []corev1.Pod{pod}); strings.Contains(s.problem, "node3") {
 		t.Errorf("a pod that ended: %q", s.problem)
 	}
 }
@@ -146,7 +146,7 @@ func TestFailedBackupStaysFailed(t *testing.T) {
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(backup), backup); err != nil {
 		t.Fatal(err)
 	}
-	if c := apimeta.FindStatusCondition(backup.Status.Conditions, dmv1.ConditionFailed); !backupFailed(backup) || c.Reason != dmv1.ReasonDumpFailed || backup.Status.Phase != dmv1.BackupFailed {
+	if c := apimeta.FindStatusCondition(backup.Status.Conditions, dmv1.ConditionFailed); !hasFailed(backup) || c.Reason != dmv1.ReasonDumpFailed || backup.Status.Phase != dmv1.BackupFailed {
 		t.Errorf("the backup is %s: %+v", backup.Status.Phase, c)
 	}
 }

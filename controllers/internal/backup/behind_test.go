@@ -1,4 +1,4 @@
-package controllers
+package backup
 
 import (
 	"context"
@@ -98,7 +98,7 @@ func TestDeletedWhileNamesAreTaken(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &DMBackupReconciler{reconciler.Base{Keeper: decision.Keeper{Writer: kube.Writer{Client: api, Live: api}}, Image: "server:1", Now: time.Now}}
-		err := r.finalize(t.Context(), &backupScope{backup: b})
+		err := r.finalize(t.Context(), &scope{backup: b})
 		switch {
 		case test.held == "" && err != nil, test.held != "" && (err == nil || !strings.Contains(err.Error(), test.held)):
 			t.Errorf("%s with %s: %v, want %q", test.job, test.policy, err, test.held)
