@@ -33,7 +33,7 @@ func CodeOf(err error) rpcv1.Outcome_Code {
 		return rpcv1.Outcome_DATA_LOST
 	case errors.Is(err, index.ErrTimeout):
 		return rpcv1.Outcome_TIMED_OUT
-	case errors.Is(err, expiry.ErrForm), errors.Is(err, hash.ErrForm), errors.Is(err, index.ErrNoGroups):
+	case errors.Is(err, expiry.ErrForm), errors.Is(err, hash.ErrForm):
 		return rpcv1.Outcome_UNSUPPORTED
 	case errors.Is(err, expiry.ErrType):
 		return rpcv1.Outcome_WRONG_TYPE

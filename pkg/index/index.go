@@ -143,7 +143,7 @@ type Grouper interface {
 	// Value and Action of each; see Change for when it is called and what it may do. An error of
 	// change is returned as it is, and nothing is done.
 	//
-	// Deferring it is one change: all of it has one position. ErrGroupTooLarge, ErrNoGroups.
+	// Deferring it is one change: all of it has one position. ErrGroupTooLarge.
 	Group(members []Member, change func() error) error
 }
 
@@ -231,9 +231,6 @@ var (
 	// ErrGroupTooLarge is returned by Group when its changes do not fit into one record of the
 	// design's log, or it is about more leaves than the cache may keep for it.
 	ErrGroupTooLarge = errors.New("the changes do not fit into one step")
-	// ErrNoGroups is returned by Group when the index, as this client uses it, cannot change
-	// several keys in one step.
-	ErrNoGroups = errors.New("the design cannot change several keys in one step")
 	// ErrUnsorted is returned by BulkLoad when a key is not above the one before it.
 	ErrUnsorted = errors.New("keys are not sorted, or one is there twice")
 	// ErrNotEmpty is returned by BulkLoad when the index has pairs, or had so many that it has

@@ -59,14 +59,6 @@ func (s *session) together() *round {
 // LookupBatch implements index.Session.
 func (s *session) LookupBatch(keys [][]byte, visit func(i int, value []byte, err error)) error {
 	r := s.together()
-	if s.x.with.direct() {
-		for _, key := range keys {
-			if err := s.served(key); err != nil {
-				return fmt.Errorf("look up: %w", err)
-			}
-		}
-		return s.b.LookupBatch(keys, visit)
-	}
 	r.n, r.began, r.open = 0, false, false
 	defer s.endRound()
 	for i, key := range keys {

@@ -91,7 +91,7 @@ import (
 
 // mayAppendBeside reports whether a change of a leaf without a frame may append its record at once.
 func (s *session) mayAppendBeside(p *btree.Path, m mode) bool {
-	if !s.x.with.caching || m > remove || s.record[0] == record.Refer {
+	if m > remove || s.record[0] == record.Refer {
 		return false
 	}
 	_, had := s.b.Remembers(p.Addr()) // then there is no READ

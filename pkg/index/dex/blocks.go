@@ -106,7 +106,7 @@ func (s *session) prepareBlock(leaf pool.Addr, key, value []byte, epoch uint64) 
 // foresee returns the outcome of a change that the cache shows will fail.
 func (s *session) foresee(p *btree.Path, key []byte, fp byte, m mode) (o outcome) {
 	f := s.x.cache.Locate(p)
-	if f == nil || !s.x.with.caching { // what its frame shows may not be written back: see turn.go
+	if f == nil {
 		return o
 	}
 	var st frame.State

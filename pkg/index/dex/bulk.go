@@ -45,9 +45,6 @@ import (
 
 // BeforeLoad implements btree.LeafCache: step 4.
 func (x *dex) BeforeLoad(s *btree.Session) error {
-	if x.with.direct() {
-		return nil // no change has a record
-	}
 	log := x.log.Appender()
 	last := uint64(0)
 	taken := x.ranges.Load()

@@ -17,19 +17,6 @@ import (
 // meet.
 var shardFrames, departedShare = 256, 1
 
-// uncachedShare is the part of the cache that frames take at most with caching off.
-const uncachedShare = 8
-
-// uncached is how many frames there are with caching off, for leaves that are being changed. If
-// their part of a small cache has room for less, they have bytes besides. Tests have fewer, so that
-// sessions wait for frames.
-var uncached = 256
-
-// uncachedBytes is what the frames take with caching off.
-func (x *dex) uncachedBytes() int {
-	return uncached * (x.lay.NodeBytes + bufferpool.FrameCost(x.lay.NodeBytes/8, !x.with.frequencies))
-}
-
 // initial is how caches are divided at first. Tests with many entries change it.
 var initial = budget.Defaults()
 

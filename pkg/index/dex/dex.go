@@ -71,7 +71,6 @@ type dex struct {
 	wal       wal.Log
 	presplits presplits
 	garbage   blocks.Garbage                        // that this client's changes replaced
-	turns     turns                                 // with caching off
 	torn      struct{ within, locked atomic.Int64 } // slots that replays repaired
 
 	fetched atomic.Uint64 // leaves that were READ because the cache did not have them
@@ -94,19 +93,13 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	x.with.offloading = with.offloading && p.Calls()
 	x.ranges.Store(ranges.Of())
 	x.garbage.Start(x.env)
-	if !with.caching {
-		x.turns.start(x.env)
-	}
 	bound := o.CacheBytes
 	if bound == 0 {
 		bound = DefaultCacheBytes
 	}
 	o.CacheBytes = bound / budget.InnerTable
-	if with.direct() {
-		o.CacheBytes = bound - bound/uncachedShare
-	}
 	o.Switches = nil // the tree's are Sherman's
-	config := slottedtree.Config{Design: design, Options: o, Cache: x, ArenaBytes: offload.CallBytes, NoHints: with.direct()}
+	config := slottedtree.Config{Design: design, Options: o, Cache: x, ArenaBytes: offload.CallBytes}
 	if with.pathAware {
 		config.Paths = x
 	}
@@ -120,13 +113,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	x.hash = item.HashOf(x.lay.Secret)
 	p.SetMarks(marks)
 	shares := with.sharesOf(x.lay)
-	frames := bound
-	if with.direct() {
-		frames -= x.budget.Fix(x.tree, bound-min(bound/uncachedShare, x.uncachedBytes()), bound-bound/uncachedShare)
-		frames = max(frames, x.uncachedBytes())
-	} else {
-		frames -= x.budget.Start(x.env, shares, x.tree, bound, x.lay.NodeBytes)
-	}
+	frames := bound - x.budget.Start(x.env, shares, x.tree, bound, x.lay.NodeBytes)
 	if x.lay.Blocks && with.entries {
 		frames -= x.values.Start(x.env, x.hash, bound, x.lay.MaxValue, x.budget.Moves())
 	}

@@ -37,21 +37,11 @@ func ceiling(roundTrips, reads, writes, atomics, bytes float64) indextest.Cost {
 	return c
 }
 
-// costsWith are those without some techniques. Without caching, leaves are READ, and a change is
-// written through: one list more. Without partitioning, as many clients share them: Sherman's
-// costs. Where one leaf in ten is kept, new ones are READ several times.
+// costsWith are those without some techniques. Where one leaf in ten is kept, new ones are READ
+// several times.
 func costsWith(switches map[string]bool) indextest.Costs {
 	c := costs
-	switch {
-	case !switches["partitioning"]:
-		c.Lookup, c.Miss, c.Scan100 = ceiling(1, 1, 0, 0, 1024), ceiling(1, 1, 0, 0, 1024), ceiling(2, 7, 0, 0, 7*1024)
-		c.Update, c.Insert = ceiling(2, 1, 2, 2, 1064), ceiling(2.1, 1.1, 2.1, 2.1, 1170)
-		c.Delete, c.Shrink = ceiling(2.05, 1.05, 1.05, 2.05, 1100), ceiling(2.2, 1.2, 1.1, 2.1, 1250)
-	case !switches["caching"]:
-		c.Lookup, c.Miss, c.Scan100 = ceiling(1, 1, 0, 0, 1024), ceiling(1, 1, 0, 0, 1024), ceiling(2, 7, 0, 0, 7*1024)
-		c.Update, c.Insert = ceiling(2, 1, 2, 0, 1050), ceiling(2.1, 1.1, 2.1, 0.1, 1170)
-		c.Delete, c.Shrink = ceiling(2.1, 1.1, 1.1, 0.1, 1100), ceiling(2.2, 1.2, 1.1, 0.1, 1250)
-	case !switches["frequencies"]:
+	if !switches["frequencies"] {
 		c.Lookup, c.Miss = few(0.5), few(0.3)
 		c.Scan100 = few(0.5)
 	}

@@ -81,14 +81,6 @@ func DivideShards(frames, share int) (int, int) {
 	return f, s
 }
 
-// Uncached says how many frames caches with caching off have that are made from now on. It returns
-// how many they had.
-func Uncached(frames int) int {
-	n := uncached
-	uncached = frames
-	return n
-}
-
 // LogUse is how many bytes of its log a client uses, and how many there are.
 func LogUse(i index.Index) (used, all uint64) {
 	x := i.(*dex)

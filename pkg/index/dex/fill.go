@@ -47,7 +47,7 @@ func (s *session) owns(l *slotted.Leaf) bool {
 // given up.
 func (s *session) fill(f *frame.Frame, b []byte) error {
 	f.Fill(b)
-	f.SetInPlace(s.x.with.caching)
+	f.SetInPlace(true)
 	e := &s.x.rows
 	if !e.Used() {
 		return nil

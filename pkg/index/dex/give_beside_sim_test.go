@@ -242,34 +242,30 @@ func (h *beside) judge() error {
 // leaf at the upper end, a session deletes keys below the range, until their leaf would be merged
 // with the first one of the range: both are this client's still.
 func TestGiveBesideMerges(t *testing.T) {
-	for _, partitioning := range []bool{true, false} {
-		t.Run(fmt.Sprint("partitioning ", partitioning), func(t *testing.T) {
-			met := false
-			runBeside(t, map[string]bool{"partitioning": partitioning}, func(h *beside) error {
-				upper, err := h.leaf(besideTo)
-				if err != nil {
-					return err
-				}
-				var during func(a pool.Addr) error
-				during = func(a pool.Addr) error {
-					if a != upper {
-						h.late.after = during
-						return nil
-					}
-					met = true
-					_, err := h.mergeBelow()
-					return err
-				}
+	met := false
+	runBeside(t, nil, func(h *beside) error {
+		upper, err := h.leaf(besideTo)
+		if err != nil {
+			return err
+		}
+		var during func(a pool.Addr) error
+		during = func(a pool.Addr) error {
+			if a != upper {
 				h.late.after = during
-				if _, err := h.x.Give(simKey(besideFrom), simKey(besideTo)); err != nil {
-					return err
-				}
-				h.late.after = nil
-				return h.serve()
-			})
-			if !met {
-				t.Error("no key was deleted while Give read the leaf at the upper end: this tests nothing")
+				return nil
 			}
-		})
+			met = true
+			_, err := h.mergeBelow()
+			return err
+		}
+		h.late.after = during
+		if _, err := h.x.Give(simKey(besideFrom), simKey(besideTo)); err != nil {
+			return err
+		}
+		h.late.after = nil
+		return h.serve()
+	})
+	if !met {
+		t.Error("no key was deleted while Give read the leaf at the upper end: this tests nothing")
 	}
 }

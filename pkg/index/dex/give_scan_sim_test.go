@@ -14,21 +14,19 @@ import (
 // TestGiveBesideScans gives the range ahead of a scan that has shown the first pair of a kept leaf.
 // The other client changes all values of the range. The scan ends where the kept keys end.
 func TestGiveBesideScans(t *testing.T) {
-	for _, partitioning := range []bool{true, false} {
-		for _, inline := range []int{0, 4} {
-			for _, reverse := range []bool{false, true} {
-				t.Run(fmt.Sprintf("partitioning %v, inline %d, reverse %v", partitioning, inline, reverse), func(t *testing.T) {
-					h := &beside{inline: inline}
-					h.run(t, map[string]bool{"partitioning": partitioning}, func(h *beside) error {
-						return h.scanBeside(reverse, func(begun bool) error {
-							if begun {
-								return h.giveAhead()
-							}
-							return h.divideEnds()
-						})
+	for _, inline := range []int{0, 4} {
+		for _, reverse := range []bool{false, true} {
+			t.Run(fmt.Sprintf("inline %d, reverse %v", inline, reverse), func(t *testing.T) {
+				h := &beside{inline: inline}
+				h.run(t, nil, func(h *beside) error {
+					return h.scanBeside(reverse, func(begun bool) error {
+						if begun {
+							return h.giveAhead()
+						}
+						return h.divideEnds()
 					})
 				})
-			}
+			})
 		}
 	}
 }

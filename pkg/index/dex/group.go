@@ -92,9 +92,6 @@ type group struct {
 
 // Group implements index.Grouper.
 func (s *session) Group(members []index.Member, change func() error) error {
-	if s.x.with.direct() || !s.x.with.caching {
-		return fmt.Errorf("group: %w: it takes all techniques of dex; open the index with the switches partitioning and caching on", index.ErrNoGroups)
-	}
 	if s.group == nil {
 		s.group = &group{}
 	}

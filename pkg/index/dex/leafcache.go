@@ -21,9 +21,6 @@ func (x *dex) Claim(s *btree.Session, a pool.Addr, low, high []byte, rightmost b
 	if !may() {
 		return false, nil
 	}
-	if !x.with.partitioning { // no leaf has a frame; Give waits for the merge
-		return true, nil
-	}
 	log := x.log.Appender()
 	flush := func(f *frame.Frame) error { return x.flush(s, log, f) }
 	f, fresh, err := x.cache.Reserve(a, true, flush)
@@ -54,14 +51,12 @@ func (x *dex) Claim(s *btree.Session, a pool.Addr, low, high []byte, rightmost b
 
 // Release implements btree.LeafCache.
 func (x *dex) Release(a pool.Addr) {
-	if x.with.partitioning {
-		x.cache.Drop(x.cache.Find(a))
-	}
+	x.cache.Drop(x.cache.Find(a))
 }
 
 // Copy implements btree.LeafCache.
 func (x *dex) Copy(s *btree.Session, a pool.Addr, b []byte) (bool, error) {
-	for !x.with.direct() {
+	for {
 		f := x.cache.Find(a)
 		if f == nil {
 			return false, nil
@@ -82,5 +77,4 @@ func (x *dex) Copy(s *btree.Session, a pool.Addr, b []byte) (bool, error) {
 			return false, err
 		}
 	}
-	return false, nil
 }

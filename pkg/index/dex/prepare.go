@@ -104,9 +104,6 @@ type fullFrame struct {
 
 // Prepare implements index.Session.
 func (s *session) Prepare(keys, values [][]byte) error {
-	if s.x.with.direct() || !s.x.with.caching {
-		return nil
-	}
 	r := s.together()
 	r.n, r.began, r.open = 0, false, false
 	w := &r.ready

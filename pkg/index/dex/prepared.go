@@ -61,7 +61,7 @@ func whereOf(key []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceDat
 // nothing has happened.
 func (s *session) changePrepared(key, value []byte, epoch uint64, m mode) (made bool, err error) {
 	x := s.x
-	if m > remove || x.lay.InBlock(len(value)) || s.turn != nil || !x.with.caching {
+	if m > remove || x.lay.InBlock(len(value)) {
 		return false, nil
 	}
 	f := (*frame.Frame)(nil)

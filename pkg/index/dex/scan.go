@@ -61,9 +61,6 @@ func (x *dex) Clock() uint64 { return x.cache.Clock.Now() }
 // records an eviction of all leaves.
 func (x *dex) Admit(b *btree.Session, a pool.Addr, low, high []byte, rightmost bool, image []byte, since uint64) error {
 	s := b.Owner.(*session)
-	if s.x.with.direct() {
-		return nil
-	}
 	if err := s.x.budget.Rebalance(s.back); err != nil {
 		return err
 	}

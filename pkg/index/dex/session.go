@@ -56,7 +56,6 @@ type session struct {
 	batch      *round // of LookupBatch and Prepare; nil before the first one
 
 	garbage []blocks.Reference // being retired
-	turn    *turn              // with caching off
 	group   *group             // nil before the first one
 }
 
@@ -72,9 +71,6 @@ func (x *dex) Session() (index.Session, error) {
 		return nil, errors.Join(fmt.Errorf("open a session: %w", index.ErrClosed), s.Close())
 	}
 	x.open++
-	if !x.with.partitioning {
-		return shared{&counted{session: s}}, nil
-	}
 	return &counted{session: s}, nil
 }
 
@@ -107,9 +103,6 @@ func (x *dex) newSession() (*session, error) {
 	b.Owner = s
 	s.refers, s.still = s.leafRefers, s.leafStands
 	s.back = func(f *frame.Frame) error { return x.flush(&s.b.Session, s.log, f) }
-	if !x.with.caching {
-		s.turn = &turn{event: x.env.NewEvent()}
-	}
 	return s, nil
 }
 
@@ -213,9 +206,6 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 		return dst, index.ErrNotOwner
 	}
 	epoch := r.Span(in).Epoch
-	if s.x.with.direct() {
-		return s.b.Find(key, dst)
-	}
 	var p btree.Path
 	var err error
 	if s.x.with.offloading && !s.prefetched {
@@ -291,7 +281,7 @@ func (s *session) lookup(key, dst []byte) ([]byte, error) {
 // client's memory and durable; then it found the key, or the key is not there.
 func (s *session) lookupCached(key, dst []byte) (value []byte, found, sure bool) {
 	x := s.x
-	if x.with.direct() || x.lay.CheckKey(key) != nil {
+	if x.lay.CheckKey(key) != nil {
 		return dst, false, false
 	}
 	r := x.ranges.Load()

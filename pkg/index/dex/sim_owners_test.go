@@ -60,15 +60,12 @@ func (o *owners) restarts() (n int) {
 }
 
 // switched are the options of a client: in every third run some techniques are off, others with
-// each client; in another third every second client caches as the paper does; in some of the rest
-// they keep no leaves.
+// each client; in another third every second client caches as the paper does.
 func (o *owners) switched() index.Options {
 	opts := o.opts
 	switch {
 	case o.seed%3 == 0 && o.made%2 == 0:
 		opts.Switches = map[string]bool{"frequencies": false, "entries": o.seed%2 == 0}
-	case o.seed%9 == 1 && o.made%2 == 0:
-		opts.Switches = map[string]bool{"caching": false}
 	case o.seed%3 == 2:
 		opts.Switches = map[string]bool{}
 		for i, name := range dex.Switches {

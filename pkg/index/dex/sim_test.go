@@ -177,7 +177,6 @@ func (o *owners) run() error {
 	if evicts {
 		defer dex.DivideShards(dex.DivideShards(2, 8))
 	}
-	defer dex.Uncached(dex.Uncached(8))
 	o.sessions = 2 + rand.New(rand.NewPCG(o.seed, 9)).Uint64N(3)
 	o.model = map[string]*known{}
 	for n := range uint64(simKeys) {

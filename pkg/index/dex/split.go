@@ -15,9 +15,6 @@ func (s *session) splitAt(key []byte) error {
 	}
 	s.b.Begin()
 	defer s.b.End()
-	if !s.x.with.partitioning {
-		return s.b.Divide(key)
-	}
 	return s.inFrame(key, func(f *frame.Frame, p *btree.Path) (frame.State, error) { return s.divide(f, p, key) })
 }
 
@@ -29,11 +26,8 @@ func (s *session) divide(f *frame.Frame, p *btree.Path, key []byte) (frame.State
 	var v frame.View
 	st, err := s.holds(f, p.Addr(), key, &v)
 	if st != frame.Done || err != nil {
-		if st == frame.Evicted || err != nil || s.x.with.caching {
-			f.Unlock()
-			return st, err
-		}
-		return st, s.discard(f)
+		f.Unlock()
+		return st, err
 	}
 	finished := false
 	err = s.replaceLeaf(f, func() (err error) {

@@ -6,12 +6,6 @@ import "github.com/dmindex/dmindex/pkg/index"
 // of ours. They concern one client only: the next owner of a range finds what this client has
 // acknowledged in the memory servers and the log.
 type techniques struct {
-	// section 4. off = leaves are READ, and changed under their locks in the memory servers:
-	// several such clients may take the same keys
-	partitioning bool
-	// section 5. off = leaves are READ each time, and changes written through at once, without a
-	// log
-	caching bool
 	// section 5.2, with frequencies off. off = one queue of frames to evict, and one lock for
 	// admission and eviction
 	coolingMap bool
@@ -28,22 +22,17 @@ type techniques struct {
 }
 
 // Switches are the names of the techniques in options.
-var Switches = []string{"partitioning", "caching", "coolingMap", "leafAdmission", "offloading", "costAware", "frequencies", "entries", "pathAware"}
+var Switches = []string{"coolingMap", "leafAdmission", "offloading", "costAware", "frequencies", "entries", "pathAware"}
 
 // techniquesOf reads switches; nil or missing is on.
 func techniquesOf(switches map[string]bool) (t techniques, err error) {
 	if err := index.CheckSwitches(Name, Switches, switches); err != nil {
 		return t, err
 	}
-	for i, on := range []*bool{&t.partitioning, &t.caching, &t.coolingMap, &t.leafAdmission, &t.offloading, &t.costAware, &t.frequencies, &t.entries, &t.pathAware} {
+	for i, on := range []*bool{&t.coolingMap, &t.leafAdmission, &t.offloading, &t.costAware, &t.frequencies, &t.entries, &t.pathAware} {
 		v, given := switches[Switches[i]]
 		*on = v || !given
 	}
-	t.pathAware = t.pathAware && !t.frequencies && !t.direct()
-	t.offloading = t.offloading && !t.direct()
-	t.entries = t.entries && !t.direct()
+	t.pathAware = t.pathAware && !t.frequencies
 	return t, nil
 }
-
-// direct reports whether lookups go to the memory servers.
-func (t *techniques) direct() bool { return !t.partitioning || !t.caching }

@@ -11,9 +11,9 @@ import (
 )
 
 // TestOnThreads: sessions on real threads, where any two instructions may interleave, with a cache
-// that is too small, of the paper's policy, and with caching off. Each session has keys that nobody
-// else changes, between those of the others, so it knows each answer. It uses its buffers again as
-// soon as an operation has ended.
+// that is too small, of the paper's policy. Each session has keys that nobody else changes, between
+// those of the others, so it knows each answer. It uses its buffers again as soon as an operation
+// has ended.
 func TestOnThreads(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -23,9 +23,6 @@ func TestOnThreads(t *testing.T) {
 	}{
 		{"paper", "shm", []string{"frequencies", "entries"}, 400},
 		{"oneQueue", "shm", []string{"frequencies", "entries", "coolingMap", "offloading"}, 400},
-		{"turns", "shm", []string{"caching"}, 8},
-		// requests take longer, so more sessions wait for a turn
-		{"longTurns", "tcp", []string{"caching", "frequencies"}, 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			switches := map[string]bool{}
@@ -39,8 +36,6 @@ func TestOnThreads(t *testing.T) {
 
 func onThreads(t *testing.T, provider string, switches map[string]bool, keys int) {
 	const sessions, each = 12, 2000
-	defer func(n int) { uncached = n }(uncached)
-	uncached = 10
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	x, _ := openedBy(t, provider, index.Options{Uint64: true, MaxValueBytes: 60, InlineBytes: 24, NodeBytes: 512, CacheBytes: 48 << 10, Switches: switches})
@@ -110,7 +105,7 @@ func onThreads(t *testing.T, provider string, switches map[string]bool, keys int
 		})
 	}
 	g.Wait(env.Forever)
-	if n := x.cache.Forgotten(); !x.with.frequencies && x.with.caching && n != 0 {
+	if n := x.cache.Forgotten(); !x.with.frequencies && n != 0 {
 		t.Errorf("%d leaves are cooled, and the cooling map does not have them", n)
 	}
 	mustDo(t, x.flushAll(false))

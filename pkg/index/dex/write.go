@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slotted"
+	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/pool/redo"
 )
@@ -48,7 +49,6 @@ func (s *session) write(key, value []byte, m mode) error {
 	defer s.b.End()
 	err := s.change(key, value, m)
 	for err != nil {
-		_ = s.leave() // others wait for what they did, which is not this change
 		if !s.again(err, m) {
 			s.freeBlock()
 			break
@@ -87,14 +87,6 @@ func (s *session) change(key, value []byte, m mode) error {
 	}
 	tried := false
 	for hops := 0; ; {
-		if again, err := s.enter(p.Addr()); err != nil {
-			return err
-		} else if again {
-			if p, err = s.b.Descend(key); err != nil {
-				return err
-			}
-			continue
-		}
 		f := s.x.cache.Locate(&p)
 		if f == nil {
 			if !tried && s.mayAppendBeside(&p, m) {
@@ -157,7 +149,6 @@ type outcome struct {
 	underfull bool // a delete may have left the leaf so
 	count     int
 	bytes     int
-	replaced  blocks.Reference // by a change that is not yet written back, with caching off
 }
 
 // apply changes the leaf at a in f, whose lock it acquires. The range was taken in an epoch.
@@ -166,12 +157,8 @@ func (s *session) apply(f *frame.Frame, a pool.Addr, key []byte, fp byte, epoch 
 		return outcome{st: frame.Busy}
 	}
 	defer func() {
-		switch {
-		case o.released:
-		case s.x.with.caching || o.st != frame.AboveRange && o.st != frame.BelowRange:
+		if !o.released {
 			f.Unlock()
-		default:
-			o.err = s.discard(f)
 		}
 	}()
 	if f.Addr() != a {
@@ -265,38 +252,25 @@ func (s *session) applyIn(f *frame.Frame, a pool.Addr, key []byte, fp byte, epoc
 	}
 	f.SetPageLSN(lsn)
 	o.lsn = lsn
-	switch {
-	case was != record.Refer:
-	case s.x.with.caching:
+	if was == record.Refer {
 		s.x.garbage.Add(blocks.Decode(s.value), lsn)
-	default:
-		o.replaced = blocks.Decode(s.value)
 	}
 	return o
 }
 
-// append appends the record of a change of f. With caching off there is none: the change is written
-// back before it is answered (turn.go).
+// append appends the record of a change of f.
 func (s *session) append(f *frame.Frame) (uint64, error) {
 	if s.pending.LSN() != 0 {
 		return s.x.wal.Commit(&s.pending, f), nil
 	}
-	if s.x.with.caching {
-		return s.x.wal.Append(s.log, f, s.record)
-	}
-	f.SetRecLSN(1)
-	return 0, nil
+	return s.x.wal.Append(s.log, f, s.record)
 }
 
 // restructure makes room for the session's entry, of key, in the leaf at a in f, which has none
 // even when it is written back, or beside it (grow.go). The caller holds the lock of f, which is
 // released. After an error that is not ErrUnknown there may be room or not, and nothing else has
-// changed. With caching off it also makes the change, in the memory servers, since a full pool may
-// have no room beside the entry that it replaces.
+// changed.
 func (s *session) restructure(f *frame.Frame, a pool.Addr, key []byte) outcome {
-	if !s.x.with.caching {
-		return s.putMade(f, key)
-	}
 	g := &s.together().ready.growth
 	g.coming = append(g.coming[:0], slotted.Coming{Key: key, Bytes: len(s.entry)})
 	s.x.presplits.met()
@@ -308,15 +282,15 @@ func (s *session) restructure(f *frame.Frame, a pool.Addr, key []byte) outcome {
 	return outcome{st: roomMade, err: err, released: true}
 }
 
-// putMade is restructure with caching off.
-func (s *session) putMade(f *frame.Frame, key []byte) outcome {
-	err := s.replaceLeaf(f, func() error { return s.b.PutMade(key, s.entry) })
-	unknown := errors.Is(err, index.ErrUnknown)
-	if unknown {
-		err = s.x.condemn(err)
+// answer waits until what was done, or read, is durable.
+func (s *session) answer(o *outcome, key []byte, a pool.Addr) error {
+	if err := s.seen(o.lsn); err != nil {
+		return op.Failure(err, o.answer == nil)
 	}
-	if err == nil || unknown {
-		s.block = blocks.Reference{} // the leaf has it
+	if o.underfull {
+		if err := patiently(s.b.PS, func() error { return s.b.Tidy(key, a, slottedtree.Load(o.count, o.bytes)) }); err != nil {
+			return err
+		}
 	}
-	return outcome{err: err, released: true}
+	return o.answer
 }

@@ -165,7 +165,11 @@ func (m *Memory) Open(cache int, limit time.Duration) (*Index, error) {
 	if m.config.Expires() {
 		most += expiry.Bytes
 	}
-	return m.OpenWith(index.Options{
+	design, err := index.Lookup(m.config.Design)
+	if err != nil {
+		return nil, err
+	}
+	return m.OpenWith(design, index.Options{
 		Uint64:        m.config.KeyType == config.KeyUint64,
 		MaxKeyBytes:   m.config.MaxKeyBytes,
 		MaxValueBytes: most,
@@ -174,12 +178,8 @@ func (m *Memory) Open(cache int, limit time.Duration) (*Index, error) {
 	}, limit)
 }
 
-// OpenWith is Open with options other than those of the configuration.
-func (m *Memory) OpenWith(o index.Options, limit time.Duration) (*Index, error) {
-	design, err := index.Lookup(m.config.Design)
-	if err != nil {
-		return nil, err
-	}
+// OpenWith is Open of a design with options, whatever the configuration says of them.
+func (m *Memory) OpenWith(design index.Design, o index.Options, limit time.Duration) (*Index, error) {
 	p, err := pool.Open(pool.Config{
 		Env: env.Real(), Control: m.Control, Devices: m.devices, Identity: m.config.Identity, Limit: limit, Guard: m.Guard,
 	})

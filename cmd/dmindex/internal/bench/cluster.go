@@ -130,6 +130,7 @@ func (s *simulated) open(server int, o index.Options) (member, error) {
 type real struct {
 	memory    *memory.Servers
 	config    *config.Index
+	design    index.Design
 	transport string
 	began     time.Time
 }
@@ -140,7 +141,7 @@ const identity = "bench"
 // controlLimit bounds each step on the control path.
 const controlLimit = pool.DefaultLimit
 
-func newReal(r *Run) (*real, error) {
+func newReal(r *Run, design index.Design) (*real, error) {
 	m, err := memory.Start(memory.Config{
 		Servers: r.MemoryServers, Bytes: r.memoryNeeded(), ChunkBytes: uint64(r.chunkBytes()), Transport: r.Transport, Version: "bench", Logger: slog.New(slog.DiscardHandler),
 	})
@@ -158,7 +159,7 @@ func newReal(r *Run) (*real, error) {
 	if err := c.Validate(); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
-	return &real{memory: m, config: c, transport: r.Transport, began: time.Now()}, nil
+	return &real{memory: m, config: c, design: design, transport: r.Transport, began: time.Now()}, nil
 }
 
 func (c *real) run(do func() error) error {
@@ -194,7 +195,7 @@ func (c *real) open(server int, o index.Options) (member, error) {
 	if err != nil {
 		return member{}, err
 	}
-	x, err := m.OpenWith(o, controlLimit)
+	x, err := m.OpenWith(c.design, o, controlLimit)
 	if err != nil {
 		return member{}, errors.Join(err, m.Close())
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/psherman"
 )
 
 // The optimum is the READs of a perfect static cache: each compute server has, from the first
@@ -27,7 +28,7 @@ type optima struct {
 // optimum is those READs, with leaves as they are now; 0 in designs whose leaves have no owners.
 func (b *bencher) optimum() (optima, error) {
 	s, ok := b.members[0].Index.(index.Surveyor)
-	if on, given := b.run.Switches["caching"]; !ok || b.owners == nil || given && !on {
+	if !ok || b.owners == nil || b.run.Design == psherman.Name { // which keeps no leaves
 		return optima{}, nil
 	}
 	var begin []uint64 // of each leaf, the lowest scrambled number that it can have

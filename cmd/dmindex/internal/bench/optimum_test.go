@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
+	"github.com/dmindex/dmindex/pkg/index/psherman"
 )
 
 // TestOptimumIsTheLeast compares it with every choice of leaves, where there are few, whose uses
@@ -99,14 +100,13 @@ func TestReadsAreNearTheOptimum(t *testing.T) {
 	}
 }
 
-// TestWithoutPartitioning: every server takes every key then, and there is one stream for all.
-func TestWithoutPartitioning(t *testing.T) {
-	for _, off := range []string{"partitioning", "caching"} {
-		r := smallRun(t, "A", "sim")
-		r.Design, r.Switches, r.CacheBytes = "dex", map[string]bool{off: false}, 1<<20
-		s := do(t, r).Summary()
-		if s.Verbs.Log != 0 || s.Verbs.Read < 0.9 || s.OptimumReads != 0 || (s.Verbs.Atomic > 0.4) != (off == "partitioning") {
-			t.Errorf("without %s: %+v", off, s)
-		}
+// TestPSherman: compute servers have keys of their own, lookups READ, and nearly no change takes a
+// lock of a memory server. There is no log, and no optimum of a cache of leaves.
+func TestPSherman(t *testing.T) {
+	r := smallRun(t, "A", "sim")
+	r.Design, r.CacheBytes = psherman.Name, 1<<20
+	s := do(t, r).Summary()
+	if s.Verbs.Log != 0 || s.Verbs.Read < 0.9 || s.OptimumReads != 0 || s.Verbs.Atomic > 0.1 {
+		t.Errorf("%+v", s)
 	}
 }

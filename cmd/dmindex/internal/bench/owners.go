@@ -106,14 +106,11 @@ func (b *bencher) release() error {
 // eachOwn calls do on every compute server, one after the other, with its own keys, if there is
 // such a thing.
 func (b *bencher) eachOwn(name string, do func(index.Partitioned, pool.Holding) error) error {
-	if b.owners == nil && !b.everyone {
+	if b.owners == nil {
 		return nil
 	}
 	for i := range b.run.ComputeServers {
-		h, server := pool.Holding{Epoch: uint64(i) + 1}, i
-		if b.owners != nil {
-			h, server = b.owners.holding(i, i), min(i, b.owners.served()-1)
-		}
+		h, server := b.owners.holding(i, i), min(i, b.owners.served()-1)
 		if err := b.inServer(server, name, func() error { return do(b.members[server].owner(), h) }); err != nil {
 			return err
 		}
@@ -123,13 +120,10 @@ func (b *bencher) eachOwn(name string, do func(index.Partitioned, pool.Holding) 
 
 // monopolize lets the first compute server take everything, which nobody has.
 func (b *bencher) monopolize() error {
-	switch {
-	case b.owners != nil:
-		return b.inServer(0, "take", func() error { return b.members[0].owner().Take(b.owners.holding(0, b.owners.n-1)) })
-	case b.everyone:
-		return b.spread()
+	if b.owners == nil {
+		return nil
 	}
-	return nil
+	return b.inServer(0, "take", func() error { return b.members[0].owner().Take(b.owners.holding(0, b.owners.n-1)) })
 }
 
 // owner is the member as an index whose ranges have owners.

@@ -14,7 +14,7 @@ func (b *bencher) prepare() error {
 		return err
 	}
 	b.cache = b.run.CacheBytes
-	if b.owners == nil && !b.everyone && b.run.CachePercent == 0 {
+	if b.owners == nil && b.run.CachePercent == 0 {
 		return b.load()
 	}
 	take := b.spread

@@ -29,24 +29,24 @@ type costs struct {
 // that READ at least once, or called.
 type DesignCosts struct{ cached, uncached costs }
 
-// processorTimes are the lines, by design and what is off of it that matters (CostsName). They were
-// measured by
+// processorTimes are the lines, by design. They were measured by
 //
 //	dmindex bench --figure processor [--design NAME]
 //
 // on shm, with one client, memory servers in the same process, and uniform keys. All of them but
-// Dolphin's come from one run, 2026-11-27, 500,000 records, with no other work beside it. Dolphin's
-// was measured in turn with Sherman's and SMART's, 2026-11-28, with other work beside all of them,
-// and is what it took over theirs, times theirs here. A new design needs its own line, and all
-// lines are best those of one run.
+// Dolphin's and P-Sherman's come from one run, 2026-11-27, 500,000 records, with no other work
+// beside it. Dolphin's was measured in turn with Sherman's and SMART's, 2026-11-28, with other work
+// beside all of them, and is what it took over theirs, times theirs here. P-Sherman's is Sherman's,
+// whose code it is: in turn with that, with other work beside both, it differed by no more than the
+// runs did. A new design needs its own line, and all lines are best those of one run.
 var processorTimes = map[string]DesignCosts{
 	"sherman": { // never without a READ
 		costs{314, 748, 1523, 807, 23},
 		costs{314, 748, 1523, 807, 23},
 	},
-	"dex -caching": {
-		costs{361, 1551, 2109, 918, 24},
-		costs{361, 1551, 2109, 918, 24},
+	"p-sherman": { // never without a READ
+		costs{314, 748, 1523, 807, 23},
+		costs{314, 748, 1523, 807, 23},
 	},
 	"dex": {
 		costs{269, 783, 2096, 1147, 31},
@@ -66,14 +66,6 @@ var processorTimes = map[string]DesignCosts{
 	},
 }
 
-// CostsName is the line of a run's design.
-func (r *Run) CostsName() string {
-	if on, given := r.Switches["caching"]; given && !on {
-		return r.Design + " -caching"
-	}
-	return r.Design
-}
-
 // CostLines are the names of all lines.
 func CostLines() []string { return slices.Sorted(maps.Keys(processorTimes)) }
 
@@ -85,7 +77,7 @@ type processor struct {
 }
 
 func newProcessor(w *simenv.World, r *Run) (*processor, error) {
-	name := r.CostsName()
+	name := r.Design
 	c, ok := processorTimes[name]
 	if !ok {
 		return nil, fmt.Errorf("the processor time of operations of %s is not known: measure it with --figure processor, and add the line to processorTimes", name)

@@ -107,13 +107,13 @@ func (r *Run) inCluster(ctx context.Context, do func(b *bencher) error) error {
 		return err
 	}
 	b := newBencher(ctx, r, k)
-	if b.everyone = r.everyone(); !design.SharesAll && !b.everyone {
+	if !design.SharesAll {
 		b.owners = &owners{keys: k, n: r.ComputeServers}
 	}
 	if r.Transport == "sim" {
 		b.cluster, err = newSimulated(r, design)
 	} else {
-		b.cluster, err = newReal(r)
+		b.cluster, err = newReal(r, design)
 	}
 	if err != nil {
 		return err
@@ -150,9 +150,6 @@ type bencher struct {
 	members []member
 	cache   int     // bytes of each compute server's, once it is loaded; 0 = the design's default
 	owners  *owners // nil = every compute server serves every key
-	// everyone: the design's ranges have owners, but with what is off of it each compute server may
-	// take all of them.
-	everyone bool
 }
 
 func newBencher(ctx context.Context, r *Run, k workload.Keys) *bencher {

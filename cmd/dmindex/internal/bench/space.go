@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
-	"github.com/dmindex/dmindex/pkg/index"
 )
 
 // memoryNeeded is an upper estimate of what one memory server has to hold: nodes that are half
@@ -33,15 +32,8 @@ func (r *Run) memoryNeeded() uint64 {
 
 // partitioned reports whether the design's ranges have owners.
 func (r *Run) partitioned() bool {
-	d, err := index.Lookup(r.Design)
+	d, err := designOf(r.Design)
 	return err == nil && !d.SharesAll
-}
-
-// everyone reports whether every compute server takes all keys of a design whose ranges have
-// owners: DEX can do without its logical partitions (its section 8.3).
-func (r *Run) everyone() bool {
-	on, given := r.Switches["partitioning"]
-	return given && !on && r.partitioned()
 }
 
 // chunkBytes of the memory servers.

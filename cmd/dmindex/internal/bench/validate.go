@@ -9,6 +9,7 @@ import (
 
 	"github.com/dmindex/dmindex/cmd/dmindex/internal/bench/workload"
 	"github.com/dmindex/dmindex/pkg/index"
+	"github.com/dmindex/dmindex/pkg/index/psherman"
 )
 
 // Check refuses runs that make no sense, with a word on what to do.
@@ -18,7 +19,7 @@ func (r *Run) Check() error {
 }
 
 func (r *Run) check() (index.Design, error) {
-	design, err := index.Lookup(r.Design)
+	design, err := designOf(r.Design)
 	if err != nil {
 		return design, err
 	}
@@ -63,6 +64,14 @@ func (r *Run) check() (index.Design, error) {
 		err = r.checkMemory()
 	}
 	return design, err
+}
+
+// designOf finds a design by its name: a registered one, or P-Sherman, which only benchmarks know.
+func designOf(name string) (index.Design, error) {
+	if name == psherman.Name {
+		return psherman.Design, nil
+	}
+	return index.Lookup(name)
 }
 
 // checkSwitches refuses names that the design does not know.

@@ -21,7 +21,7 @@ type processorFigure struct {
 const ProcessorFigure = "processor"
 
 // processorMeasure is a line for each design, and for what is off of it.
-var processorMeasure = processorFigure{variants: []variant{shermanVariant, uncached, dexVariant, smartVariant, chimeVariant, dolphinVariant}}
+var processorMeasure = processorFigure{variants: []variant{shermanVariant, pShermanVariant, dexVariant, smartVariant, chimeVariant, dolphinVariant}}
 
 // repeats is of how many runs the shortest counts: what else uses the processors and their caches
 // only ever adds to the time.
@@ -79,7 +79,7 @@ func (f *processorFigure) Do(ctx context.Context, base bench.Run, out io.Writer)
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(out, "%q: {\n%v},\n", r.CostsName(), line)
+		fmt.Fprintf(out, "%q: {\n%v},\n", r.Design, line)
 	}
 	return all, nil
 }

@@ -17,10 +17,6 @@
 // nodes the frames come back. Frames are also given up for values in blocks (valuecache), and these
 // do not come back.
 //
-// With caching off (Fix) frames only serve changes that are under way, as buffers of sessions do,
-// so all other bytes are for inner nodes from the start, and nothing moves. There are so many
-// frames that no change waits for one, even if a small cache has less bytes for them.
-//
 // The moves are made by the next session that has a leaf to READ: it holds no frame then, and may
 // write leaves back.
 package budget
@@ -74,14 +70,6 @@ const (
 	innerFirst = 16                   // and begin with a sixteenth
 	balances   = 2 * valuecache.Parts // steps that the cache has
 )
-
-// Fix gives inner nodes so many bytes once and for all, or else those that they were opened with.
-func (b *Budget) Fix(n Nodes, bytes, opened int) int {
-	if b.nodes, b.inner = n, int64(bytes); !n.SetCacheBound(b.inner) {
-		b.inner = int64(opened)
-	}
-	return int(b.inner)
-}
 
 // Start returns how many of so many bytes inner nodes have at first.
 func (b *Budget) Start(in env.Env, o Shares, n Nodes, bytes, nodeBytes int) int {

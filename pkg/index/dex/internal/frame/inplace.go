@@ -43,6 +43,3 @@ package frame
 //
 // A slot that does not verify and whose key has no record that overwrites it is damage, and stays
 // what it is: an operation fails that needs the slot, or the whole leaf.
-//
-// A client without a log (caching off) writes each change back before it is answered. It must leave
-// the old entry or the new one, so it never puts an entry over one that has been written back.
