@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -42,25 +40,11 @@ import (
 // incarnation tells then: it was recorded with the number and the new pod has another, so the
 // server is lost, as it is; and clients of the index, which have the incarnation too, do not speak
 // to it.
-//
-// Of a compute pod the number makes its name, by which memory servers know its clients, and its
-// place in the partition map. It is never given twice, also not by a pool of the same name that is
-// made later: the process of a pod that was deleted by force may go on behind a node that is cut
-// off. The index outlives its pools, so it has, for each, the pool's UID and a bound that the
-// numbers of it and of those before it did not reach:
-//
-//	new pool: next-id = bound of the one before    ->    index: its UID, a new bound    ->    pods
-//
-// The bound is raised before pods get numbers beyond it, many at a time. A pool that lost its own
-// number goes on from there as well.
 
 const (
 	// noIDs is AnnotationUsedIDs of a memory pool on whose servers no index was made. A pool
 	// without the annotation is of an older operator: then all below next-id are used.
 	noIDs = "-"
-
-	// idsAtOnce is by how much the bound is raised, so that the index is seldom written for it.
-	idsAtOnce = 64
 )
 
 // idSet are numbers of pods.
@@ -181,47 +165,4 @@ func memoryIDs(pool client.Object, pods []*corev1.Pod, record volumeRecord, made
 	}
 	ids.Also = map[string]string{dmv1.AnnotationUsedIDs: used.String()}
 	return ids, nil
-}
-
-// computeIDs is what an index knows of the numbers of a compute pool.
-type computeIDs struct {
-	UID types.UID `json:"uid"`
-	// the numbers of this pool, and of earlier ones of its name, lie below
-	End int `json:"end"`
-}
-
-// reserveIDs makes sure that the pool gives out no number of an earlier one of its name, now and
-// for the next n pods.
-func (r *DMComputePoolReconciler) reserveIDs(ctx context.Context, s *computePoolScope, n int) error {
-	all := map[string]computeIDs{}
-	if text := s.index.Annotations[dmv1.AnnotationComputeIDs]; text != "" {
-		if err := json.Unmarshal([]byte(text), &all); err != nil {
-			return fmt.Errorf("annotation %s of index %s cannot be read (%w): put it back as it was, or remove it if none of its compute pools was ever deleted", dmv1.AnnotationComputeIDs, s.index.Name, err)
-		}
-	}
-	has := all[s.pool.Name]
-	from := podstate.NextID(s.pool, s.pods)
-	if from+n == 0 {
-		return nil
-	}
-	// A pool has a number before the index has the pool's UID: one without a number lost it.
-	_, known := s.pool.Annotations[dmv1.AnnotationNextID]
-	if from < has.End && (has.UID != s.pool.UID || !known) {
-		from, known = has.End, false
-	}
-	if !known {
-		if err := r.Annotate(ctx, s.pool, map[string]string{dmv1.AnnotationNextID: strconv.Itoa(from)}); err != nil {
-			return err
-		}
-	}
-	next := from + n
-	if has.UID == s.pool.UID && next <= has.End {
-		return nil
-	}
-	all[s.pool.Name] = computeIDs{s.pool.UID, max(has.End, (next+idsAtOnce-1)/idsAtOnce*idsAtOnce)}
-	text, err := json.Marshal(all)
-	if err != nil {
-		return err
-	}
-	return r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationComputeIDs: string(text)})
 }

@@ -6,7 +6,6 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
-	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
@@ -49,21 +48,4 @@ func pathsOf(list []*rpcv1.MemoryPath) (paths []dmv1.MemoryPath) {
 		}
 	}
 	return paths
-}
-
-// problems are what keeps compute servers of the pool from starting on their nodes, as the index
-// found it.
-func (s *computePoolScope) problems() map[int]string {
-	if s.index == nil {
-		return nil
-	}
-	found := map[int]string{}
-	for _, p := range s.pods {
-		for i := range s.index.Status.ComputeServers {
-			if c := &s.index.Status.ComputeServers[i]; c.Pod == p.Name && c.Problem != "" && !podstate.Going(p) {
-				found[podstate.ID(p)] = c.Problem
-			}
-		}
-	}
-	return found
 }

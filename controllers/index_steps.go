@@ -44,7 +44,7 @@ func (r *DMIndexReconciler) pinImage(ctx context.Context, s *indexScope) error {
 		return nil
 	}
 	if r.ImageRDMA == "" {
-		return noRDMAImage("index " + s.index.Name)
+		return serverpod.NoRDMAImage("index " + s.index.Name)
 	}
 	return r.Annotate(ctx, s.index, map[string]string{dmv1.AnnotationImageRDMA: r.ImageRDMA})
 }
@@ -55,12 +55,6 @@ func hasRDMATemplate(index *dmv1.DMIndex) bool {
 	}) || slices.ContainsFunc(index.Spec.ComputePools, func(p dmv1.IndexComputePool) bool {
 		return p.Template != nil && p.Template.Transport == dmv1.TransportRDMA
 	})
-}
-
-// noRDMAImage halts what needs an image with RDMA that nobody named.
-func noRDMAImage(what string) error {
-	return outcome.WaitFor(dmv1.ReasonNoRDMAImage, "no image with RDMA is known: set spec.image of "+what+
-		" to one (make image-rdma writes it), or start the operator with --server-image-rdma (chart: serverImageRDMA)", 0)
 }
 
 // checkTransports halts an index whose compute servers could not reach its memory.

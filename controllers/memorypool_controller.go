@@ -200,7 +200,7 @@ func (r *DMMemoryPoolReconciler) reconcile(ctx context.Context, s *memoryPoolSco
 	if s.image == "" {
 		if s.image = r.Image; s.pool.Spec.Transport == dmv1.TransportRDMA {
 			if s.image = r.ImageRDMA; s.image == "" {
-				return noRDMAImage("the pool")
+				return serverpod.NoRDMAImage("the pool")
 			}
 		}
 		if err := r.Annotate(ctx, s.pool, map[string]string{dmv1.AnnotationImage: s.image}); err != nil {

@@ -25,6 +25,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/backup"
+	"github.com/dmindex/dmindex/controllers/internal/computepool"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
@@ -183,7 +184,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 	}
 	w := watches{b.Client}
 	memory := newFair(gated(&b, leases, forMemory, &dmv1.DMMemoryPool{}), o.Concurrency)
-	compute := newFair(gated(&b, leases, &DMComputePoolReconciler{b}, &dmv1.DMComputePool{}), o.Concurrency)
+	compute := newFair(gated(&b, leases, &computepool.Reconciler{Base: b}, &dmv1.DMComputePool{}), o.Concurrency)
 	indexes := newFair(gated(&b, leases, forIndexes, &dmv1.DMIndex{}), o.Concurrency)
 	err := ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMMemoryPool{}, reconciler.Changed(reconciler.Nothing[*dmv1.DMMemoryPool])).WithOptions(options(memory)).
 		Owns(&corev1.Pod{}).Owns(&corev1.Service{}).Owns(&corev1.Secret{}).Owns(&policyv1.PodDisruptionBudget{}).Owns(&corev1.ConfigMap{}).Owns(&corev1.PersistentVolumeClaim{}).

@@ -12,8 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/computepool"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 )
 
 // TestTroublesArePassedUp: what keeps a pod from running stands at the pool and at the index, with
@@ -74,7 +76,7 @@ func TestTroublesArePassedUp(t *testing.T) {
 	f("a container that a webhook put in", dmv1.ReasonPodFailing, "container istio-init of pod", func(p *corev1.Pod) {
 		p.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "istio-init", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off"}}}}
 	}, nil)
-	f("no image with RDMA", dmv1.ReasonNoRDMAImage, "serverImageRDMA", nil, noRDMAImage("the pool"))
+	f("no image with RDMA", dmv1.ReasonNoRDMAImage, "serverImageRDMA", nil, serverpod.NoRDMAImage("the pool"))
 	f("another object", dmv1.ReasonNameTaken, "is taken", nil, outcome.WaitFor(dmv1.ReasonNameTaken, "the name is taken", 0))
 }
 
@@ -96,7 +98,7 @@ func troubled(component string, change func(*corev1.Pod), err error) *indexScope
 		m := &memoryPoolScope{pool: memory, pods: pods}
 		m.summarize(err)
 	} else {
-		(&computePoolScope{pool: compute, pods: pods}).summarize(err)
+		computepool.Summarize(compute, pods, err)
 	}
 	s.memoryPools, s.computePools = []memoryPoolOfIndex{{pool: memory}}, []*dmv1.DMComputePool{compute}
 	return s

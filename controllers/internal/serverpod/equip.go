@@ -66,3 +66,9 @@ func AsUser(b *reconciler.Base, spec *corev1.PodSpec) {
 		c.RunAsUser, c.RunAsGroup, c.FSGroup = nil, nil, nil
 	}
 }
+
+// NoRDMAImage halts what needs an image with RDMA that nobody named.
+func NoRDMAImage(what string) error {
+	return outcome.WaitFor(dmv1.ReasonNoRDMAImage, "no image with RDMA is known: set spec.image of "+what+
+		" to one (make image-rdma writes it), or start the operator with --server-image-rdma (chart: serverImageRDMA)", 0)
+}

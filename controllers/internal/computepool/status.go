@@ -1,8 +1,9 @@
-package controllers
+package computepool
 
 import (
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -11,8 +12,14 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/report"
 )
 
+// Summarize writes into the status of a pool what its pods and an outcome say, where no more
+// is known of it.
+func Summarize(pool *dmv1.DMComputePool, pods []*corev1.Pod, err error) {
+	(&scope{pool: pool, pods: pods}).summarize(err)
+}
+
 // summarize writes what was found into the pool's status.
-func (s *computePoolScope) summarize(err error) {
+func (s *scope) summarize(err error) {
 	status, generation := &s.pool.Status, s.pool.Generation
 	status.Image = s.image
 	status.Replicas, status.ReadyReplicas, status.Leaving = 0, 0, 0
@@ -60,11 +67,28 @@ func (s *computePoolScope) summarize(err error) {
 }
 
 // outdated is how many servers that are to go on have another template than the pool.
-func (s *computePoolScope) outdated() (n int) {
+func (s *scope) outdated() (n int) {
 	for _, p := range s.pods {
 		if s.template != "" && !podstate.Going(p) && !podstate.Ended(p) && !podstate.Leaving(p) && p.Annotations[dmv1.AnnotationTemplate] != s.template {
 			n++
 		}
 	}
 	return n
+}
+
+// problems are what keeps compute servers of the pool from starting on their nodes, as the index
+// found it.
+func (s *scope) problems() map[int]string {
+	if s.index == nil {
+		return nil
+	}
+	found := map[int]string{}
+	for _, p := range s.pods {
+		for i := range s.index.Status.ComputeServers {
+			if c := &s.index.Status.ComputeServers[i]; c.Pod == p.Name && c.Problem != "" && !podstate.Going(p) {
+				found[podstate.ID(p)] = c.Problem
+			}
+		}
+	}
+	return found
 }

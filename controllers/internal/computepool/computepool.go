@@ -1,4 +1,7 @@
-package controllers
+// Package computepool makes DMComputePools true: as many compute servers as a pool asks for, each
+// of its template. A server that is not wanted any more hands over its keys before its pod is
+// deleted.
+package computepool
 
 import (
 	"context"
@@ -26,13 +29,13 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 )
 
-// DMComputePoolReconciler reconciles DMComputePool: it makes pods and says who leaves. Those that
+// Reconciler reconciles DMComputePool: it makes pods and says who leaves. Those that
 // leave are drained and deleted by the reconciler of the index, which moves the partition map
 // first.
-type DMComputePoolReconciler struct{ reconciler.Base }
+type Reconciler struct{ reconciler.Base }
 
-// computePoolScope is what was gathered about one compute pool.
-type computePoolScope struct {
+// scope is what was gathered about one compute pool.
+type scope struct {
 	pool     *dmv1.DMComputePool
 	index    *dmv1.DMIndex
 	ordinal  int    // of the pool in the index
@@ -44,8 +47,8 @@ type computePoolScope struct {
 }
 
 // Reconcile makes one compute pool true.
-func (r *DMComputePoolReconciler) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
-	s := &computePoolScope{pool: &dmv1.DMComputePool{}}
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (_ ctrl.Result, err error) {
+	s := &scope{pool: &dmv1.DMComputePool{}}
 	if err := r.Get(ctx, request.NamespacedName, s.pool); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
@@ -67,7 +70,7 @@ func (r *DMComputePoolReconciler) Reconcile(ctx context.Context, request ctrl.Re
 }
 
 // work is all that follows from what was gathered.
-func (r *DMComputePoolReconciler) work(ctx context.Context, s *computePoolScope) error {
+func (r *Reconciler) work(ctx context.Context, s *scope) error {
 	var problems outcome.List
 	switch err := r.Keep(ctx, s.pool); {
 	case err == nil:
@@ -84,7 +87,7 @@ func (r *DMComputePoolReconciler) work(ctx context.Context, s *computePoolScope)
 	return problems.Err()
 }
 
-func (r *DMComputePoolReconciler) gather(ctx context.Context, s *computePoolScope) (err error) {
+func (r *Reconciler) gather(ctx context.Context, s *scope) (err error) {
 	if s.pods, err = podstate.List(ctx, r, s.pool, dmv1.ComponentCompute); err != nil {
 		return err
 	}
@@ -107,7 +110,7 @@ func (r *DMComputePoolReconciler) gather(ctx context.Context, s *computePoolScop
 	s.image = s.pool.Spec.Image
 	if s.image == "" {
 		if s.image = decision.ImageFor(index, s.pool.Spec.Transport); s.image == "" && s.pool.Spec.Transport == dmv1.TransportRDMA {
-			return noRDMAImage("the pool")
+			return serverpod.NoRDMAImage("the pool")
 		}
 	}
 	s.template, err = kube.Hash(templateOf(s.pool, s.index, s.image))
@@ -131,7 +134,7 @@ func templateOf(pool *dmv1.DMComputePool, index *dmv1.DMIndex, image string) map
 	return t
 }
 
-func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolScope) error {
+func (r *Reconciler) reconcile(ctx context.Context, s *scope) error {
 	// Objects that cannot be made do not keep lost servers from being replaced.
 	var problems outcome.List
 	objects := []client.Object{build.Headless(s.pool.Name, s.pool.Namespace, dmv1.ComponentCompute)}
@@ -168,7 +171,7 @@ func (r *DMComputePoolReconciler) reconcile(ctx context.Context, s *computePoolS
 }
 
 // identify finds out which incarnation of the index there is to be served.
-func (r *DMComputePoolReconciler) identify(ctx context.Context, s *computePoolScope) error {
+func (r *Reconciler) identify(ctx context.Context, s *scope) error {
 	configMap := &corev1.ConfigMap{}
 	switch err := r.Get(ctx, types.NamespacedName{Namespace: s.pool.Namespace, Name: build.ConfigMapName(s.index.Name)}, configMap); {
 	case apierrors.IsNotFound(err):
@@ -183,7 +186,7 @@ func (r *DMComputePoolReconciler) identify(ctx context.Context, s *computePoolSc
 }
 
 // keepServing renews certificates, and does nothing else.
-func (r *DMComputePoolReconciler) keepServing(ctx context.Context, s *computePoolScope) error {
+func (r *Reconciler) keepServing(ctx context.Context, s *scope) error {
 	if err := r.identify(ctx, s); err != nil {
 		return err
 	}
@@ -196,7 +199,7 @@ func (r *DMComputePoolReconciler) keepServing(ctx context.Context, s *computePoo
 
 // security makes the TLS Secret of the pool's servers. The index's authority speaks to them for the
 // operator and the index, the authority of a memory pool for its servers alone.
-func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolScope) (string, error) {
+func (r *Reconciler) security(ctx context.Context, s *scope) (string, error) {
 	a, err := authority.Read(ctx, &r.Base, s.index)
 	if err != nil {
 		return "", err
@@ -229,7 +232,7 @@ func (r *DMComputePoolReconciler) security(ctx context.Context, s *computePoolSc
 }
 
 // act does what decideComputePool says.
-func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, tls string) (err error) {
+func (r *Reconciler) act(ctx context.Context, s *scope, tls string) (err error) {
 	actions := decideComputePool(s.view(r.Now()))
 	if actions.create > 0 {
 		// The cache may not have seen pods that were made a moment ago: ask the API server before
@@ -281,7 +284,7 @@ func (r *DMComputePoolReconciler) act(ctx context.Context, s *computePoolScope, 
 
 // former is the image of a server that runs an old template, and the template with it: of one that
 // is ready, if there is one.
-func (s *computePoolScope) former() (image, template string, err error) {
+func (s *scope) former() (image, template string, err error) {
 	image = s.image
 	for _, p := range s.pods {
 		if podstate.Going(p) || podstate.Ended(p) || podstate.Leaving(p) || podstate.NeverRan(p) || p.Annotations[dmv1.AnnotationIdentity] != s.identity || p.Annotations[dmv1.AnnotationTemplate] == s.template {
@@ -296,11 +299,11 @@ func (s *computePoolScope) former() (image, template string, err error) {
 	return image, template, err
 }
 
-func (s *computePoolScope) view(now time.Time) computePoolView {
-	v := computePoolView{replicas: s.size, paused: s.pool.Spec.Paused, identity: s.identity, template: s.template, now: now}
+func (s *scope) view(now time.Time) view {
+	v := view{replicas: s.size, paused: s.pool.Spec.Paused, identity: s.identity, template: s.template, now: now}
 	for _, p := range s.pods {
 		is, since := podstate.Ready(p)
-		v.pods = append(v.pods, computePodView{id: podstate.ID(p), going: podstate.Going(p), ended: podstate.Ended(p), leaving: podstate.Leaving(p), neverRan: podstate.NeverRan(p), ready: is, readySince: kube.Stamp(p, "", since, now), attempt: podstate.AttemptOf(p),
+		v.pods = append(v.pods, podView{id: podstate.ID(p), going: podstate.Going(p), ended: podstate.Ended(p), leaving: podstate.Leaving(p), neverRan: podstate.NeverRan(p), ready: is, readySince: kube.Stamp(p, "", since, now), attempt: podstate.AttemptOf(p),
 			identity: p.Annotations[dmv1.AnnotationIdentity], template: p.Annotations[dmv1.AnnotationTemplate], image: podstate.Asked(p)})
 	}
 	return v

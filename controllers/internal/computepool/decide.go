@@ -1,4 +1,4 @@
-package controllers
+package computepool
 
 import (
 	"fmt"
@@ -9,17 +9,17 @@ import (
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
-// computePoolView is what is decided upon about the pods of a compute pool.
-type computePoolView struct {
+// view is what is decided upon about the pods of a compute pool.
+type view struct {
 	replicas int    // that there shall be
 	identity string // of the index that they shall serve
 	template string // that they shall be made of
 	paused   bool   // what is lost is replaced; nobody leaves, whatever the template
 	now      time.Time
-	pods     []computePodView
+	pods     []podView
 }
 
-type computePodView struct {
+type podView struct {
 	id       int
 	going    bool // is being deleted
 	ended    bool // will never run again
@@ -34,8 +34,8 @@ type computePodView struct {
 	image      string // that was asked for
 }
 
-// computePoolActions is what to do next.
-type computePoolActions struct {
+// actions is what to do next.
+type actions struct {
 	create int // pods to be made
 	former int // so many of them with the image of those that run an old template
 	// why they are made, and why others leave
@@ -59,7 +59,7 @@ type computePoolActions struct {
 // Until one of the new template is ready nobody knows whether its image can be had. So there is one
 // of it, and whoever is lost meanwhile is replaced by one with an image that runs, which may stay
 // though it has not run yet.
-func decideComputePool(v computePoolView) (a computePoolActions) {
+func decideComputePool(v view) (a actions) {
 	var staying, outdated, idle []int
 	ready, leaving, works := 0, 0, false // works: a server of the template is ready
 	runs := map[string]bool{}            // images of servers of other templates that ran
