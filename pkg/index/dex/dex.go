@@ -46,8 +46,14 @@ func init() {
 // otherwise.
 const DefaultCacheBytes = 64 << 20
 
-// mostLog bounds the ring of the redo log. The ring has half a chunk if that is less.
-const mostLog = 4 << 20
+// mostLog bounds the ring of the redo log. The ring has half a chunk if that is less: the other
+// half has room for the log of who comes after a client that died, in a full pool, too. The larger
+// the ring, the more changes of a leaf share a write-back, and the longer a replay. Clients of
+// releases before had formerLog at most.
+const (
+	mostLog   = 16 << 20
+	formerLog = 4 << 20
+)
 
 // dex is an open index of one client.
 type dex struct {
@@ -125,7 +131,7 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	x.cache, room = cachesOf(x.env, x.with, shares, frames, x.lay.NodeBytes, inners, x.budget.LeafGhosts())
 	x.rows.Start(x.env, x.hash, room)
 	x.budget.Serve(x.cache, &x.rows, &x.values)
-	if x.log, err = redo.CreateInTime(p, logBytes(p)); err != nil {
+	if x.log, err = redo.CreateInTime(p, logRings(p)); err != nil {
 		return nil, errors.Join(fmt.Errorf("open a dex index: %w", op.Failure(err, false)), x.tree.Close())
 	}
 	x.ref = x.log.Ref().Encode(nil)
@@ -133,12 +139,17 @@ func Open(p *pool.Pool, o index.Options) (index.Index, error) {
 	if err := x.cleaner.start(x); err != nil {
 		return nil, errors.Join(fmt.Errorf("open a dex index: %w", err), x.log.Close(true), x.tree.Close())
 	}
-	x.collector.Start(x.log, logBytes(p))
+	x.collector.Start(x.log, logRings(p))
 	return x, nil
 }
 
-func logBytes(p *pool.Pool) int {
-	return min(mostLog, max(redo.MinBytes, int(p.ChunkBytes()/2)-pool.TableBytes(p.ChunkBytes())-redo.NodeBytes(0))) &^ 63
+// logRings are the sizes that rings of clients have: this client's first.
+func logRings(p *pool.Pool) []int {
+	half := max(redo.MinBytes, int(p.ChunkBytes()/2)-pool.TableBytes(p.ChunkBytes())-redo.NodeBytes(0)) &^ 63
+	if half <= formerLog {
+		return []int{half}
+	}
+	return []int{min(mostLog, half), formerLog}
 }
 
 // marks implements pool.Marks.

@@ -66,7 +66,7 @@ func Framed(i index.Index, a pool.Addr) bool { return i.(*dex).cache.Find(a) != 
 // CollectAt lets i give back what it finds where the log of other is, as if that had been listed
 // among the nodes of i.
 func CollectAt(i, other index.Index) error {
-	given, _, err := redo.CollectFrom(i.(*dex).pool, logBytes(i.(*dex).pool), []pool.Addr{other.(*dex).log.Ref().Addr})
+	given, _, err := redo.CollectFrom(i.(*dex).pool, logRings(i.(*dex).pool), []pool.Addr{other.(*dex).log.Ref().Addr})
 	if err == nil && given > 0 {
 		err = errors.New("the log of a client that lives was given back")
 	}

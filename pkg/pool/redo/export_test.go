@@ -1,6 +1,10 @@
 package redo
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/dmindex/dmindex/pkg/pool"
+)
 
 // Behind reports whether a batch verifies that lies behind the end of the log whose node this is.
 func Behind(r Ref, node []byte) bool {
@@ -25,3 +29,6 @@ func Behind(r Ref, node []byte) bool {
 	}
 	return false
 }
+
+// Nodes are those that logNodes finds.
+func Nodes(p *pool.Pool, rings ...int) []pool.Addr { return logNodes(p, rings) }

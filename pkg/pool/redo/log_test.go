@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -158,6 +159,24 @@ func TestBadInput(t *testing.T) {
 	other.Nonce++
 	if err := redo.Replay(p, other, nil); !errors.Is(err, pool.ErrFormat) {
 		t.Errorf("a log of another nonce: %v", err)
+	}
+}
+
+// TestRingsOfOtherReleases: logs are found among the nodes in use, whichever size a release has
+// made them with.
+func TestRingsOfOtherReleases(t *testing.T) {
+	p := opened(t, pooltest.Options{})
+	small, large := create(t, p, redo.MinBytes), create(t, p, 64*redo.MinBytes)
+	for _, c := range []struct {
+		rings []int
+		want  []pool.Addr
+	}{
+		{[]int{redo.MinBytes}, []pool.Addr{small.Ref().Addr}},
+		{[]int{64 * redo.MinBytes, redo.MinBytes}, []pool.Addr{large.Ref().Addr, small.Ref().Addr}},
+	} {
+		if found := redo.Nodes(p, c.rings...); !slices.Equal(found, c.want) {
+			t.Errorf("logs with rings of %v: found %v, not %v", c.rings, found, c.want)
+		}
 	}
 }
 

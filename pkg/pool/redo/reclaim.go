@@ -38,15 +38,15 @@ const collectTries = 3
 type Collector struct {
 	pool        *pool.Pool
 	own         pool.Addr
-	ringBytes   int
+	rings       []int
 	stop, ended env.Event
 }
 
-// Start starts it. It frees logs with rings of so many bytes, as all clients of the pool have,
-// except this client's own.
-func (c *Collector) Start(own *Log, ringBytes int) {
+// Start starts it. It frees logs with rings of these sizes, which clients of the pool have, those
+// of other releases too; but not this client's own.
+func (c *Collector) Start(own *Log, rings []int) {
 	p := own.pool
-	*c = Collector{pool: p, own: own.Ref().Addr, ringBytes: ringBytes, stop: p.Env().NewEvent(), ended: p.Env().NewEvent()}
+	*c = Collector{pool: p, own: own.Ref().Addr, rings: rings, stop: p.Env().NewEvent(), ended: p.Env().NewEvent()}
 	p.Env().Go("give logs back", c.run)
 }
 
@@ -54,7 +54,7 @@ func (c *Collector) run() {
 	defer c.ended.Set()
 	failed := 0
 	for pause := collectEvery; !c.stop.Wait(pause); {
-		given, left, err := collectLogs(c.pool, c.ringBytes, c.own)
+		given, left, err := collectLogs(c.pool, c.rings, c.own)
 		pause = collectEvery
 		if failed++; !errors.Is(err, verbs.ErrDisconnected) {
 			failed = 0
@@ -82,18 +82,23 @@ func (c *Collector) End() error {
 
 // collectLogs frees the logs in this client's chunks that are not needed, except its own log at
 // own. left is how many are still needed.
-func collectLogs(p *pool.Pool, ringBytes int, own pool.Addr) (given, left int, err error) {
+func collectLogs(p *pool.Pool, rings []int, own pool.Addr) (given, left int, err error) {
 	var found []pool.Addr
-	for _, a := range logNodes(p, ringBytes) {
+	for _, a := range logNodes(p, rings) {
 		if a != own {
 			found = append(found, a)
 		}
 	}
-	return CollectFrom(p, ringBytes, found)
+	return CollectFrom(p, rings, found)
 }
 
 // logNodes returns the nodes in this client's chunks that are as large as logs, and in use.
-func logNodes(p *pool.Pool, ringBytes int) []pool.Addr { return p.InUse(NodeBytes(ringBytes)) }
+func logNodes(p *pool.Pool, rings []int) (nodes []pool.Addr) {
+	for _, n := range rings {
+		nodes = append(nodes, p.InUse(NodeBytes(n))...)
+	}
+	return nodes
+}
 
 // CollectFrom frees the logs among nodes that are not needed. A node that was this client's when
 // the nodes were listed may have been freed since, and its chunk may belong to another, living
@@ -101,7 +106,7 @@ func logNodes(p *pool.Pool, ringBytes int) []pool.Addr { return p.InUse(NodeByte
 // as well. At the READ its chunk was this client's, or that of a client from which this one has
 // adopted it since, and which is fenced there. Either way a log in it is this client's or a dead
 // one's.
-func CollectFrom(p *pool.Pool, ringBytes int, found []pool.Addr) (given, left int, err error) {
+func CollectFrom(p *pool.Pool, rings []int, found []pool.Addr) (given, left int, err error) {
 	if len(found) == 0 {
 		return 0, 0, nil
 	}
@@ -110,7 +115,7 @@ func CollectFrom(p *pool.Pool, ringBytes int, found []pool.Addr) (given, left in
 		return 0, 0, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	logs, clients, err := readLogs(s, ringBytes, found)
+	logs, clients, err := readLogs(s, rings, found)
 	if err != nil || len(logs) == 0 {
 		return 0, 0, err
 	}
@@ -138,7 +143,7 @@ func CollectFrom(p *pool.Pool, ringBytes int, found []pool.Addr) (given, left in
 }
 
 // readLogs finds the logs of other clients that are in use among nodes.
-func readLogs(s *pool.Session, ringBytes int, nodes []pool.Addr) (logs []Ref, clients []uint32, err error) {
+func readLogs(s *pool.Session, rings []int, nodes []pool.Addr) (logs []Ref, clients []uint32, err error) {
 	var of []uint32 // the client of each log
 	head, err := s.Buffer(pool.HeadBytes)
 	if err != nil {
@@ -158,7 +163,7 @@ func readLogs(s *pool.Session, ringBytes int, nodes []pool.Addr) (logs []Ref, cl
 		}
 		logs, of = append(logs, r), append(of, client)
 	}
-	mine := logNodes(s.Pool(), ringBytes)
+	mine := logNodes(s.Pool(), rings)
 	kept := logs[:0]
 	for i, r := range logs {
 		if !slices.Contains(mine, r.Addr) {
@@ -179,16 +184,16 @@ func isNamed(held []pool.Held, log []byte) bool {
 	})
 }
 
-// CreateInTime makes this client's log, with a ring of so many bytes. If the pool is full of logs
-// that are not needed any more, it waits for their memory.
-func CreateInTime(p *pool.Pool, ringBytes int) (l *Log, err error) {
+// CreateInTime makes this client's log, with a ring of rings[0] bytes. If the pool is full of logs
+// that are not needed any more, with rings of any of these sizes, it waits for their memory.
+func CreateInTime(p *pool.Pool, rings []int) (l *Log, err error) {
 	for deadline := env.Deadline(p.Env(), logWaits); ; p.Env().Sleep(logLooks) {
 		reclaimed := p.Reclaimed()
-		l, err = Create(p, ringBytes)
+		l, err = Create(p, rings[0])
 		if !errors.Is(err, pool.ErrPoolFull) || env.Remaining(p.Env(), deadline) == 0 || p.Alive() != nil {
 			return l, err
 		}
-		if given, _, e := collectLogs(p, ringBytes, pool.Nil); e != nil || given == 0 && !p.Reclaiming(reclaimed) {
+		if given, _, e := collectLogs(p, rings, pool.Nil); e != nil || given == 0 && !p.Reclaiming(reclaimed) {
 			return nil, err
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver"
 	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/computeserver/users"
+	"github.com/dmindex/dmindex/memserver"
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -168,14 +169,14 @@ func (l *Local) startMemory() error {
 	case c.Copies == 2:
 		ctx, cancel := context.WithTimeout(context.Background(), copiesLimit)
 		defer cancel()
-		m, err := memory.StartCopies(ctx, memory.CopiesConfig{Servers: c.MemoryServers, Bytes: c.MemoryBytes, Logger: c.Logger, Stderr: c.Stderr, Changed: c.Changed})
+		m, err := memory.StartCopies(ctx, memory.CopiesConfig{Servers: c.MemoryServers, Bytes: c.MemoryBytes, ChunkBytes: c.chunkBytes(), Logger: c.Logger, Stderr: c.Stderr, Changed: c.Changed})
 		if err == nil {
 			l.memory, l.copies = m, m
 		}
 		return err
 	}
 	m, err := memory.Start(memory.Config{
-		Servers: c.MemoryServers, Bytes: c.MemoryBytes, Transport: c.Transport, Persist: c.Persist, Version: c.Version, Logger: c.Logger,
+		Servers: c.MemoryServers, Bytes: c.MemoryBytes, ChunkBytes: c.chunkBytes(), Transport: c.Transport, Persist: c.Persist, Version: c.Version, Logger: c.Logger,
 	})
 	if err != nil {
 		return err
@@ -184,6 +185,20 @@ func (l *Local) startMemory() error {
 		l.kept = m
 	}
 	return nil
+}
+
+// chunkBytes is the size of a chunk: 0 for the memory server's default, and more of more memory,
+// since half a chunk has the redo log of DEX. Files keep the size that they were made with.
+func (c *Config) chunkBytes() uint64 {
+	const share, most = 32, 32 << 20
+	bytes := uint64(memserver.DefaultChunkBytes)
+	if c.Persist != nil || c.MemoryBytes/share < bytes {
+		return 0
+	}
+	for bytes < most && 2*bytes <= c.MemoryBytes/share {
+		bytes *= 2
+	}
+	return bytes
 }
 
 // Copies are the memory servers that are kept twice; nil = they are not.
