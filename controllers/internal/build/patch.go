@@ -100,6 +100,9 @@ func readable(raw []byte) error {
 	if err := noNulls(all, ""); err != nil {
 		return err
 	}
+	if err := flatDirectives(all); err != nil {
+		return err
+	}
 	stripped, err := json.Marshal(withoutDirectives(all))
 	if err != nil {
 		return err
@@ -133,6 +136,41 @@ func noNulls(value any, at string) error {
 		}
 	}
 	return nil
+}
+
+// flatDirectives reports a list of keys or elements that has an object or a list in it: the merge
+// panics at these.
+func flatDirectives(value any) error {
+	switch v := value.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			if key == "$retainKeys" || strings.HasPrefix(key, "$deleteFromPrimitiveList/") {
+				names, isList := v[key].([]any)
+				if !isList || slices.ContainsFunc(names, isNested) {
+					return fmt.Errorf("%s must be a list of texts or numbers", key)
+				}
+			}
+			if err := flatDirectives(v[key]); err != nil {
+				return err
+			}
+		}
+	case []any:
+		for _, inner := range v {
+			if err := flatDirectives(inner); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// isNested reports whether a value of JSON is an object or a list.
+func isNested(value any) bool {
+	switch value.(type) {
+	case map[string]any, []any:
+		return true
+	}
+	return false
 }
 
 // withoutDirectives is a patch without the keys that say how to merge.
@@ -274,7 +312,12 @@ func sidecars(before, after *corev1.PodSpec) error {
 	if before.RestartPolicy == corev1.RestartPolicyNever && len(after.Containers) > 1 {
 		return fmt.Errorf("container %s would keep the Job from ending: write it into initContainers, with restartPolicy: Always", after.Containers[1].Name)
 	}
+	names := map[string]bool{ours.Name: true}
 	for _, c := range slices.Concat(after.Containers[1:], after.InitContainers) {
+		if c.Name == "" || names[c.Name] {
+			return fmt.Errorf("container %q needs a name that no other container of the pod has", c.Name)
+		}
+		names[c.Name] = true
 		for _, port := range c.Ports {
 			if slices.ContainsFunc(ours.Ports, func(p corev1.ContainerPort) bool { return p.ContainerPort == port.ContainerPort }) {
 				return fmt.Errorf("port %d of container %s is the server's: choose another one", port.ContainerPort, c.Name)

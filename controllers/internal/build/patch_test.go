@@ -141,6 +141,11 @@ func TestPatchRefused(t *testing.T) {
 		f(to, "nodeName: a", "nodeName is the operator's")
 		f(to, "activeDeadlineSeconds: 60", "activeDeadlineSeconds is the operator's")
 		f(to, "terminationGracePeriodSeconds: 1", "must be at least")
+		f(to, "$retainKeys: [{}]", "$retainKeys must be a list of texts or numbers")
+		f(to, "securityContext: {$retainKeys: [[]]}", "must be a list of texts or numbers")
+		f(to, "securityContext: {$deleteFromPrimitiveList/supplementalGroups: [{}]}", "must be a list of texts or numbers")
+		f(to, "initContainers: [{name: "+to+", image: x}]", "needs a name that no other container")
+		f(to, "initContainers: [{name: \"\", image: x}]", "needs a name that no other container")
 	}
 	for _, to := range []string{"memory", "compute"} {
 		server := func(fields string) string { return "containers: [{name: " + to + ", " + fields + "}]" }
