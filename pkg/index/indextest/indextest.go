@@ -31,8 +31,9 @@ type Suite struct {
 	// FreeInserts: an insert of a new key takes no lock, and goes on where all are held.
 	FreeInserts bool
 
-	// Format: the suite is of another format of a design that passes all of it. Then it runs on
-	// shared memory alone, and without what does not depend on the format.
+	// Format: the suite is of another format of a design that passes all of it, or of a baseline of
+	// benchmarks made of its code. Then it runs on shared memory alone, and without what does not
+	// depend on the format.
 	Format bool
 
 	// CostsWith are those with some switches off; nil = they are not tested.

@@ -33,5 +33,5 @@ func cost(roundTrips, reads, writes, atomics, bytes float64) indextest.Cost {
 }
 
 func TestConformance(t *testing.T) {
-	indextest.Run(t, indextest.Suite{Design: psherman.Design, Costs: costs})
+	indextest.Run(t, indextest.Suite{Design: psherman.Design, Costs: costs, Format: true})
 }
