@@ -150,11 +150,12 @@ func (s *Session) lockLeafOr(l *slotted.Leaf, key []byte, c *btree.Change) (answ
 			}
 			h = &l.Header
 		}
-		resolve := s.ResolveLocked
 		if s.PS.HoldsOwn() {
-			resolve = s.resolveOwn
+			err = s.resolveOwn(&p, h, key, &hops)
+		} else {
+			err = s.ResolveLocked(&p, h, key, &hops)
 		}
-		if err := resolve(&p, h, key, &hops); err != nil {
+		if err != nil {
 			return false, err
 		}
 	}
