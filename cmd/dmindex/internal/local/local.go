@@ -187,15 +187,16 @@ func (l *Local) startMemory() error {
 	return nil
 }
 
-// chunkBytes is the size of a chunk: 0 for the memory server's default, and more of more memory,
-// since half a chunk has the redo log of DEX. Files keep the size that they were made with.
+// chunkBytes is the size of a chunk: the memory server's default, and more where each compute
+// server has more memory, since half a chunk has the redo log of DEX. A compute server takes a
+// chunk for that and one of each memory server. 0: files keep the size that they were made with.
 func (c *Config) chunkBytes() uint64 {
-	const share, most = 32, 32 << 20
-	bytes := uint64(memserver.DefaultChunkBytes)
-	if c.Persist != nil || c.MemoryBytes/share < bytes {
+	const chunks, most = 16, 32 << 20 // of each memory server, for each compute server
+	if c.Persist != nil {
 		return 0
 	}
-	for bytes < most && 2*bytes <= c.MemoryBytes/share {
+	bytes := uint64(memserver.DefaultChunkBytes)
+	for bytes < most && 2*bytes*chunks*uint64(c.ComputeServers) <= c.MemoryBytes {
 		bytes *= 2
 	}
 	return bytes
