@@ -169,10 +169,10 @@ func TestServersThatListWithoutEnd(t *testing.T) {
 	}
 	s := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}, answering: []*corev1.Pod{operatortest.Pod("pool-0", 0)}, described: map[int]*rpcv1.DescribeMemoryReply{}}
 	d := &rpcv1.DescribeMemoryReply{Transports: []*rpcv1.Transport{{Device: long}}}
-	s.use.keptFor = map[int][]string{}
+	s.use.KeptFor = map[int][]string{}
 	for i := range many {
 		d.Indexes = append(d.Indexes, &rpcv1.IndexUse{Index: fmt.Sprint(long, i)}, &rpcv1.IndexUse{Index: fmt.Sprint(i)})
-		s.use.keptFor[0] = append(s.use.keptFor[0], fmt.Sprint(i))
+		s.use.KeptFor[0] = append(s.use.KeptFor[0], fmt.Sprint(i))
 	}
 	s.described[0] = d
 	s.account()

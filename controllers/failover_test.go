@@ -66,7 +66,7 @@ func TestFailOver(t *testing.T) {
 		if err != nil || s.volumesAgain != 0 || s.record.String() != before.String() || len(m.r.watch.look(t.Context())) > 0 {
 			t.Errorf("%s: a settled pool: %v, look again after %v, record %s", name, err, s.volumesAgain, s.record)
 		}
-		pod := s.record.Views[0].Primary.among(s.pods, s.claims)
+		pod := s.record.Views[0].Primary.Among(s.pods, s.claims)
 		if err := fail.do(m, pod); err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +222,7 @@ func TestCopiesThatEnd(t *testing.T) {
 	m.now = m.now.Add(joinBackoff)
 	m.until("0:pool-0, 1:pool-1, pool-0 primary, pool-1 primary, pool-1028 joining, pool-1029 joining")
 	s := m.scope()
-	if err := m.r.Delete(t.Context(), s.record.Views[0].Primary.among(s.pods, s.claims)); err != nil {
+	if err := m.r.Delete(t.Context(), s.record.Views[0].Primary.Among(s.pods, s.claims)); err != nil {
 		t.Fatal(err)
 	}
 	m.until("0:pool-0, 1:pool-1, pool-1 primary, pool-1029 joining")
@@ -316,7 +316,7 @@ func TestAcceptCopy(t *testing.T) {
 		t.Errorf("the copy is kept for %s while the primary is there", got)
 	}
 	s = m.scope()
-	p := s.record.Views[0].Primary.among(s.pods, s.claims)
+	p := s.record.Views[0].Primary.Among(s.pods, s.claims)
 	if err := m.r.Delete(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
@@ -352,7 +352,7 @@ func TestAcceptCopyBesideSilence(t *testing.T) {
 	for i, phase := range []corev1.PodPhase{corev1.PodRunning, corev1.PodFailed, corev1.PodRunning} {
 		p := &corev1.Pod{}
 		p.Name, p.UID, p.Status.Phase = fmt.Sprint("pool-", 1024+i), types.UID(fmt.Sprint("u", i+1)), phase
-		v.copies = append(v.copies, disks(nil).copyOf(p))
+		v.copies = append(v.copies, copyOf(p, nil))
 		if got := told(); !strings.Contains(got, dmv1.AnnotationAcceptCopy+"=pool-1024 ") || strings.Contains(got, "what pool-1026 may have") != (i == 2) || strings.Contains(got, "pool-1025") {
 			t.Errorf("with %d pods: %s", i+1, got)
 		}
@@ -366,7 +366,7 @@ func TestEmptyVolume(t *testing.T) {
 	m.copies(2)
 	m.until(twice)
 	s := m.scope()
-	for _, named := range s.record.Views[0].named() {
+	for _, named := range s.record.Views[0].Named() {
 		if err := m.fleet.Wipe(named.UID); err != nil {
 			t.Fatal(err)
 		}

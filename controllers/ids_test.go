@@ -10,31 +10,8 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 )
-
-// TestUsedIDs: what the annotation says, and that it says the same when it was read.
-func TestUsedIDs(t *testing.T) {
-	f := func(text string, next int, want string) {
-		t.Helper()
-		pool := &dmv1.DMMemoryPool{}
-		if text != "" {
-			pool.Annotations = map[string]string{dmv1.AnnotationUsedIDs: text}
-		}
-		used, err := usedIDs(pool, next)
-		if got := fmt.Sprint(used, err != nil); got != want {
-			t.Errorf("%q of %d: %s, want %s", text, next, got, want)
-		}
-	}
-	f("", 0, "- false")
-	f("", 3, "0-2 false")
-	f("-", 3, "- false")
-	f("1", 3, "1 false")
-	f("0-1,5", 9, "0-1,5 false")
-	f("5,0,1,7-1023", 9, "0-1,5,7-1023 false")
-	for _, text := range []string{"x", "1-", "3-2", "1024", ",", "-1"} {
-		f(text, 9, "- true")
-	}
-}
 
 // TestMemoryIDs: numbers on whose servers no index was made are given out again, unless there is a
 // pod of them.
@@ -52,7 +29,7 @@ func TestMemoryIDs(t *testing.T) {
 			p.Name = build.PodName("pool", id)
 			pods = append(pods, p)
 		}
-		ids, err := memoryIDs(pool, pods, volumeRecord{}, idSet{})
+		ids, err := memoryIDs(pool, pods, volume.Record{}, volume.IDs{})
 		if got := fmt.Sprint(ids.Free, ids.Next, ids.Also, err); got != want {
 			t.Errorf("%s: %s, want %s", used, got, want)
 		}
@@ -62,26 +39,11 @@ func TestMemoryIDs(t *testing.T) {
 	f("", "[] 6 map[dmindex.io/used-ids:0-5] <nil>", 0)
 }
 
-// TestRecordedIDs: the servers that an index has are used, whatever the pool says.
-func TestRecordedIDs(t *testing.T) {
-	i := &dmv1.DMIndex{}
-	i.Name = "demo"
-	i.Spec.MemoryPools = []dmv1.IndexMemoryPool{{Name: "one", Ref: &dmv1.LocalReference{Name: "first"}}, {Name: "two", Ref: &dmv1.LocalReference{Name: "second"}}}
-	i.Annotations = map[string]string{dmv1.AnnotationMemory: `{"1":7,"3":8,"1026":9}`}
-	for pool, want := range map[string]string{"first": "0,2", "second": "1", "third": "-"} {
-		s := idSet{}
-		s.addRecorded(i, pool)
-		if s.String() != want {
-			t.Errorf("%s: %s, want %s", pool, s, want)
-		}
-	}
-}
-
 // TestIDsLast: a pool whose pods are all refused by kubelets does not run out of numbers.
 func TestIDsLast(t *testing.T) {
 	const servers, rounds = 64, 100
 	pool, now := &dmv1.DMMemoryPool{}, operatortest.Noon
-	pool.Annotations = map[string]string{dmv1.AnnotationNextID: "0", dmv1.AnnotationUsedIDs: noIDs}
+	pool.Annotations = map[string]string{dmv1.AnnotationNextID: "0", dmv1.AnnotationUsedIDs: volume.IDs{}.String()}
 	var pods []*corev1.Pod
 	made := 0
 	for range rounds {
@@ -95,7 +57,7 @@ func TestIDsLast(t *testing.T) {
 				}
 			}
 		}
-		ids, err := memoryIDs(pool, pods, volumeRecord{}, idSet{})
+		ids, err := memoryIDs(pool, pods, volume.Record{}, volume.IDs{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,7 +27,7 @@ func (s *indexScope) addressesOf(m memoryServer) (control string, copies []strin
 	if view.Number == 0 {
 		return build.Control(m.pod, pool, s.index.Namespace), nil
 	}
-	for _, named := range view.named() {
+	for _, named := range view.Named() {
 		copies = append(copies, build.Control(named.Pod, pool, s.index.Namespace))
 	}
 	return copies[0], slices.Compact(copies)[1:]

@@ -103,7 +103,7 @@ func (r *DMMemoryPoolReconciler) computeTrust(ctx context.Context, pool *dmv1.DM
 	var authorities []*pki.Authority // of the pods in all
 	for i := range indexes.Items {
 		index := &indexes.Items[i]
-		if !usesMemoryPool(index, pool.Name) {
+		if !build.UsesMemoryPool(index, pool.Name) {
 			continue
 		}
 		a, err := authority.Read(ctx, &r.Base, index)

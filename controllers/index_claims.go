@@ -91,7 +91,7 @@ func (r *DMIndexReconciler) gatherPools(ctx context.Context, index *dmv1.DMIndex
 
 func sharesPool(index *dmv1.DMIndex, pools map[string]*memoryPoolOfIndex) bool {
 	for name := range pools {
-		if usesMemoryPool(index, name) {
+		if build.UsesMemoryPool(index, name) {
 			return true
 		}
 	}
@@ -164,7 +164,7 @@ func claimOf(index *dmv1.DMIndex, pools map[string]*memoryPoolOfIndex, pods map[
 		if pools[pool] == nil {
 			continue
 		}
-		w := grant.Want{Server: pools[pool].record.podOf(pool, volume)}
+		w := grant.Want{Server: pools[pool].record.PodOf(pool, volume)}
 		if spec.Locks != nil {
 			w.Locks = uint64(*spec.Locks)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 )
 
 // finalize gives the memory of a deleted index back, then lets it go. Memory whose pod is gone, or
@@ -76,16 +77,16 @@ func (r *DMIndexReconciler) evictFrom(ctx context.Context, s *indexScope, name s
 	if err := m.gatherServers(ctx, r.Live); err != nil {
 		return nil, err
 	}
-	recorded := podsOf(s.index, name)
-	for _, volume := range m.missing() {
-		if isPersistent(pool) && !slices.Contains(recorded, volume) {
+	recorded := volume.RecordedBy(s.index, name)
+	for _, number := range m.missing() {
+		if volume.IsPersistent(pool) && !slices.Contains(recorded, number) {
 			continue // nothing of the index is on that disk
 		}
-		held = append(held, fmt.Sprintf("volume %d of pool %s (none of its copies serves)", volume, name))
+		held = append(held, fmt.Sprintf("volume %d of pool %s (none of its copies serves)", number, name))
 	}
 	pods := slices.DeleteFunc(m.pods, func(p *corev1.Pod) bool {
 		down := podstate.Going(p) || podstate.Ended(p) || p.Status.Phase == corev1.PodPending
-		if down && isPersistent(pool) && slices.Contains(recorded, podstate.VolumeOf(p)) {
+		if down && volume.IsPersistent(pool) && slices.Contains(recorded, podstate.VolumeOf(p)) {
 			held = append(held, fmt.Sprintf("%s (it is not back with its disk)", p.Name))
 		}
 		return down
@@ -138,7 +139,7 @@ func (r *DMIndexReconciler) releasePools(ctx context.Context, index *dmv1.DMInde
 			return err
 		}
 		if len(users) == 0 {
-			if err := holdPool(ctx, &r.Base, pool, false); err != nil {
+			if err := volume.HoldPool(ctx, &r.Base, pool, false); err != nil {
 				return err
 			}
 		}
@@ -152,7 +153,7 @@ func usersOf(ctx context.Context, b *reconciler.Base, pool *dmv1.DMMemoryPool) (
 	if err := b.List(ctx, list, client.InNamespace(pool.Namespace)); err != nil {
 		return nil, err
 	}
-	return newMemoryPoolUse(pool, list.Items).users, nil
+	return volume.UseOf(pool, list.Items).Users, nil
 }
 
 func (r *DMIndexReconciler) usedByOthers(ctx context.Context, index *dmv1.DMIndex, pool string) (bool, error) {
@@ -161,7 +162,7 @@ func (r *DMIndexReconciler) usedByOthers(ctx context.Context, index *dmv1.DMInde
 		return false, err
 	}
 	for i := range list.Items {
-		if list.Items[i].UID != index.UID && usesMemoryPool(&list.Items[i], pool) {
+		if list.Items[i].UID != index.UID && build.UsesMemoryPool(&list.Items[i], pool) {
 			return true, nil
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 )
 
 // gatherMemory looks at the memory pools and their servers, and judges.
@@ -77,7 +78,7 @@ func (r *DMIndexReconciler) gatherMemory(ctx context.Context, s *indexScope) err
 		if n >= len(s.index.Spec.MemoryPools) {
 			return "?"
 		}
-		return s.memoryPools[n].record.podOf(build.MemoryPoolOf(s.index, s.index.Spec.MemoryPools[n]), volume)
+		return s.memoryPools[n].record.PodOf(build.MemoryPoolOf(s.index, s.index.Spec.MemoryPools[n]), volume)
 	}
 	s.verdict = judgeMemory(recorded, wanted, observed, ordinal, podName)
 	s.judgeJoined(joined, observed, podName)
@@ -118,7 +119,7 @@ func (r *DMIndexReconciler) confirmLoss(ctx context.Context, s *indexScope, serv
 // name a pod whose volume went on elsewhere, and of a pool in StateConflict it is not known who has
 // the volume.
 func (r *DMIndexReconciler) isKnownLost(ctx context.Context, s *indexScope, m *memoryServer) (known bool, err error) {
-	ordinal, volume := build.MemoryServerVolume(m.id)
+	ordinal, number := build.MemoryServerVolume(m.id)
 	if ordinal >= len(s.memoryPools) || s.memoryPools[ordinal].pool == nil {
 		return true, nil
 	}
@@ -130,18 +131,18 @@ func (r *DMIndexReconciler) isKnownLost(ctx context.Context, s *indexScope, m *m
 	case err != nil:
 		return false, err
 	}
-	now, err := recordOf(pool)
-	if err != nil || !reflect.DeepEqual(now.Views[volume], p.record.Views[volume]) {
+	now, err := volume.RecordOf(pool)
+	if err != nil || !reflect.DeepEqual(now.Views[number], p.record.Views[number]) {
 		return false, err
 	}
-	view, recorded := now.Views[volume]
-	if isPersistent(pool) && m.why == podGone {
-		named := view.named()
+	view, recorded := now.Views[number]
+	if volume.IsPersistent(pool) && m.why == podGone {
+		named := view.Named()
 		if !recorded {
-			named = []volumeProc{{Pod: build.PodName(pool.Name, volume)}}
+			named = []volume.Proc{{Pod: build.PodName(pool.Name, number)}}
 		}
 		for _, p := range named {
-			if there, err := claimThere(ctx, r.Live, pool, p); err != nil || there {
+			if there, err := volume.IsThere(ctx, r.Live, pool, p); err != nil || there {
 				return false, err
 			}
 		}
@@ -150,7 +151,7 @@ func (r *DMIndexReconciler) isKnownLost(ctx context.Context, s *indexScope, m *m
 	if !recorded {
 		return true, nil
 	}
-	for _, named := range view.named()[1:] {
+	for _, named := range view.Named()[1:] {
 		pod := &corev1.Pod{}
 		err := r.Live.Get(ctx, types.NamespacedName{Namespace: pool.Namespace, Name: named.Pod}, pod)
 		if client.IgnoreNotFound(err) != nil || err == nil && string(pod.UID) == named.UID && !podstate.Ended(pod) {

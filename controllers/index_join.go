@@ -21,6 +21,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 )
 
 // Memory servers join an index that was made before they were there. pkg/pool/join.go has the
@@ -112,7 +113,7 @@ func (r *DMIndexReconciler) chooseJoining(ctx context.Context, s *indexScope) er
 		return nil
 	}
 	for ordinal, ids := range of {
-		if err := markUsed(ctx, &r.Base, &s.memoryPools[ordinal], ids); err != nil {
+		if err := volume.MarkUsed(ctx, &r.Base, s.memoryPools[ordinal].pool, s.memoryPools[ordinal].pods, ids); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -65,9 +66,9 @@ type memoryPoolOfIndex struct {
 	spec      dmv1.IndexMemoryPool
 	pool      *dmv1.DMMemoryPool // nil = there is none
 	authority *pki.Authority     // nil = not yet
-	record    volumeRecord
+	record    volume.Record
 	pods      []*corev1.Pod                      // that answer for a volume
-	elsewhere idSet                              // volumes with another copy, or a disk
+	elsewhere volume.IDs                         // volumes with another copy, or a disk
 	described map[int]*rpcv1.DescribeMemoryReply // by volume, as problems
 	problems  map[int]string                     // of servers that cannot start
 }
@@ -78,17 +79,17 @@ func (m *memoryPoolOfIndex) gatherServers(ctx context.Context, from client.Reade
 	if err != nil {
 		return err
 	}
-	if m.record, err = recordOf(m.pool); err != nil {
+	if m.record, err = volume.RecordOf(m.pool); err != nil {
 		return err
 	}
-	claims, err := listClaims(ctx, from, m.pool)
+	claims, err := volume.ListDisks(ctx, from, m.pool)
 	if err != nil {
 		return err
 	}
-	m.pods, m.elsewhere = m.record.answering(pods, claims)
+	m.pods, m.elsewhere = m.record.Answering(pods, claims)
 	for id, c := range claims {
-		volume := m.record.volumeOn(id, c)
-		if _, recorded := m.record.Views[volume]; volume >= 0 && (!recorded || m.record.names(volume, string(c.UID))) {
+		volume := m.record.VolumeOn(id, c)
+		if _, recorded := m.record.Views[volume]; volume >= 0 && (!recorded || m.record.Names(volume, string(c.UID))) {
 			m.elsewhere[volume] = true
 		}
 	}
@@ -107,7 +108,7 @@ func (m *memoryPoolOfIndex) observe(ordinal int) (observed []memoryObserved) {
 		observed = append(observed, o)
 	}
 	for _, volume := range m.missing() {
-		observed = append(observed, memoryObserved{id: build.MemoryServerID(ordinal, volume), pod: m.record.podOf(m.pool.Name, volume)})
+		observed = append(observed, memoryObserved{id: build.MemoryServerID(ordinal, volume), pod: m.record.PodOf(m.pool.Name, volume)})
 	}
 	return observed
 }

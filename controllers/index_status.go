@@ -18,6 +18,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -129,7 +130,7 @@ func (s *indexScope) durability() dmv1.Durability {
 func (s *indexScope) withoutDisk() string {
 	var list []string
 	for _, p := range s.memoryPools {
-		if p.pool != nil && !isPersistent(p.pool) {
+		if p.pool != nil && !volume.IsPersistent(p.pool) {
 			list = append(list, p.pool.Name)
 		}
 	}

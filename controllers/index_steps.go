@@ -27,6 +27,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
 
@@ -290,7 +291,7 @@ func (r *DMIndexReconciler) chooseMemory(ctx context.Context, s *indexScope) err
 		of[ordinal] = append(of[ordinal], id)
 	}
 	for ordinal, ids := range of {
-		if err := markUsed(ctx, &r.Base, &s.memoryPools[ordinal], ids); err != nil {
+		if err := volume.MarkUsed(ctx, &r.Base, s.memoryPools[ordinal].pool, s.memoryPools[ordinal].pods, ids); err != nil {
 			return err
 		}
 	}
@@ -309,7 +310,7 @@ func (r *DMIndexReconciler) chooseMemory(ctx context.Context, s *indexScope) err
 // disk (memorypool_disks.go).
 func (s *indexScope) notToldUsed() (names []string) {
 	for ordinal, p := range s.memoryPools {
-		if p.pool == nil || !isPersistent(p.pool) {
+		if p.pool == nil || !volume.IsPersistent(p.pool) {
 			continue
 		}
 		for _, m := range s.verdict.servers {

@@ -20,6 +20,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/serverpod"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 )
 
 // The volumes of a pool with persistence are on disks. Each copy of one has one pod at a time, and
@@ -49,45 +50,10 @@ import (
 // a directory has counts by the incarnation that its server says: an index that was made on another
 // one says that its data is lost.
 
-// isPersistent reports whether what the pool's servers hold is on disks.
-func isPersistent(pool *dmv1.DMMemoryPool) bool {
-	return pool.Spec.Persistence != nil && pool.Spec.Transport != dmv1.TransportRDMA
-}
-
-// listClaims are the claims of a pool, by number; nil for a pool without persistence.
-func listClaims(ctx context.Context, from client.Reader, pool *dmv1.DMMemoryPool) (disks, error) {
-	if !isPersistent(pool) {
-		return nil, nil
-	}
-	list := &corev1.PersistentVolumeClaimList{}
-	err := from.List(ctx, list, client.InNamespace(pool.Namespace),
-		client.MatchingLabels{dmv1.LabelManagedBy: dmv1.ManagedBy, dmv1.LabelPool: pool.Name, dmv1.LabelComponent: dmv1.ComponentMemory})
-	if err != nil {
-		return nil, fmt.Errorf("list the claims of pool %s: %w", pool.Name, err)
-	}
-	claims := disks{}
-	for i := range list.Items {
-		c := &list.Items[i]
-		if id := podstate.NumberIn(c.Name); metav1.IsControlledBy(c, pool) && id >= 0 && c.Name == build.PodName(pool.Name, id) {
-			claims[id] = c
-		}
-	}
-	return claims, nil
-}
-
-// claimThere reports whether there is a claim at the API server that a view names, or, without a
-// UID, one of the name. One that is not the pool's may have lost its owner: then nobody knows that
-// the volume is lost.
-func claimThere(ctx context.Context, from client.Reader, pool *dmv1.DMMemoryPool, named volumeProc) (bool, error) {
-	c := &corev1.PersistentVolumeClaim{}
-	err := from.Get(ctx, types.NamespacedName{Namespace: pool.Namespace, Name: named.Pod}, c)
-	return err == nil && (named.UID == "" || string(c.UID) == named.UID), client.IgnoreNotFound(err)
-}
-
 // listLive lists pods and claims of the pool at the API server.
 func (s *memoryPoolScope) listLive(ctx context.Context, from client.Reader) (err error) {
 	if s.pods, err = podstate.List(ctx, from, s.pool, dmv1.ComponentMemory); err == nil {
-		s.claims, err = listClaims(ctx, from, s.pool)
+		s.claims, err = volume.ListDisks(ctx, from, s.pool)
 	}
 	return err
 }
@@ -99,7 +65,7 @@ func (s *memoryPoolScope) findClaims(ctx context.Context, from client.Reader) er
 		return nil
 	}
 	for _, v := range s.record.Views {
-		for _, named := range v.named() {
+		for _, named := range v.Named() {
 			if s.isThere(named) {
 				continue
 			}
@@ -117,7 +83,7 @@ func (s *memoryPoolScope) findClaims(ctx context.Context, from client.Reader) er
 
 // claimless reports whether a pod can never start, since its claim is gone. One that runs has it.
 func (s *memoryPoolScope) claimless(p *corev1.Pod) bool {
-	return isPersistent(s.pool) && s.claims[podstate.ID(p)] == nil && p.Spec.NodeName == ""
+	return volume.IsPersistent(s.pool) && s.claims[podstate.ID(p)] == nil && p.Spec.NodeName == ""
 }
 
 // claimIDs are the numbers that a pool with persistence may give to pods: those of claims without a
@@ -143,11 +109,11 @@ func (s *memoryPoolScope) claimIDs(ids serverpod.Numbers) serverpod.Numbers {
 }
 
 // volumesOnDisks are the volumes that claims have: of those with a view only claims that it names.
-func (s *memoryPoolScope) volumesOnDisks() idSet {
-	all := idSet{}
+func (s *memoryPoolScope) volumesOnDisks() volume.IDs {
+	all := volume.IDs{}
 	for id, c := range s.claims {
-		volume := s.record.volumeOn(id, c)
-		if _, recorded := s.record.Views[volume]; !recorded && id == volume || s.record.names(volume, string(c.UID)) {
+		volume := s.record.VolumeOn(id, c)
+		if _, recorded := s.record.Views[volume]; !recorded && id == volume || s.record.Names(volume, string(c.UID)) {
 			all[volume] = true
 		}
 	}
@@ -214,11 +180,11 @@ func (r *DMMemoryPoolReconciler) changeClaim(ctx context.Context, c *corev1.Pers
 // keepsClaim are the indexes that a claim is kept for; none if it is released, or if nothing is
 // lost with it.
 func (s *memoryPoolScope) keepsClaim(id int, c *corev1.PersistentVolumeClaim) []string {
-	volume := s.record.volumeOn(id, c)
-	if s.use.released[c.Name] || !s.needsCopy(volume, &volumeCopy{uid: string(c.UID), name: c.Name, claim: c}) {
+	volume := s.record.VolumeOn(id, c)
+	if s.use.Released[c.Name] || !s.needsCopy(volume, &volumeCopy{uid: string(c.UID), name: c.Name, claim: c}) {
 		return nil
 	}
-	return s.use.keptFor[volume]
+	return s.use.KeptFor[volume]
 }
 
 // keptClaims are the claims that are not deleted, with the indexes that they are kept for.

@@ -27,6 +27,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/serverpod"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 )
 
 // annotationRestarted of a memory pod is when its image was last changed in place.
@@ -49,17 +50,17 @@ type memoryPoolScope struct {
 	patchErr  error  // why no pod can be made of the template; nil = it can
 	authority *pki.Authority
 	pods      []*corev1.Pod // all
-	record    volumeRecord
+	record    volume.Record
 	answering []*corev1.Pod        // those of pods that answer for a volume
-	elsewhere idSet                // volumes (volumeRecord.answering)
+	elsewhere volume.IDs           // volumes (volume.Record.Answering)
 	volumes   []*volumeScope       // that are not left as they are
 	nodes     map[string]nodeState // of its pods, by name
-	claims    disks
+	claims    volume.Disks
 	probes    []*corev1.Pod // of images (memorypool_image.go)
 	size      int           // servers that there shall be
 	looked    time.Time
 	// pods on whose servers there are indexes
-	recorded  idSet
+	recorded  volume.IDs
 	described map[int]*rpcv1.DescribeMemoryReply // by volume
 	problems  map[int]string                     // of servers that cannot start, by volume
 
@@ -70,7 +71,7 @@ type memoryPoolScope struct {
 	authorityAgain time.Duration
 
 	indexNames map[string]string // by UID, of those of the namespace
-	use        memoryPoolUse
+	use        volume.Use
 	log        dmv1.LogSpec // of the index that the pool was made for
 }
 
@@ -157,17 +158,17 @@ func (r *DMMemoryPoolReconciler) gatherUse(ctx context.Context, s *memoryPoolSco
 	if s.pods, err = podstate.List(ctx, r, s.pool, dmv1.ComponentMemory); err != nil {
 		return err
 	}
-	if s.claims, err = listClaims(ctx, r, s.pool); err != nil {
+	if s.claims, err = volume.ListDisks(ctx, r, s.pool); err != nil {
 		return err
 	}
-	if s.record, err = recordOf(s.pool); err != nil {
+	if s.record, err = volume.RecordOf(s.pool); err != nil {
 		return err
 	}
 	if s.template, err = templateOfMemory(s.pool); err != nil {
 		return err
 	}
 	s.patchErr = serverpod.Patch(&r.Base, s.pool, &build.MemoryPod(s.pool, 0, s.image).Spec, &s.pool.Spec.Pod)
-	s.answering, s.elsewhere = s.record.answering(s.pods, s.claims)
+	s.answering, s.elsewhere = s.record.Answering(s.pods, s.claims)
 	if s.probes, err = podstate.List(ctx, r, s.pool, dmv1.ComponentProbe); err != nil {
 		return err
 	}
@@ -175,15 +176,15 @@ func (r *DMMemoryPoolReconciler) gatherUse(ctx context.Context, s *memoryPoolSco
 	if err := r.List(ctx, indexes, client.InNamespace(s.pool.Namespace)); err != nil {
 		return err
 	}
-	s.indexNames, s.recorded = map[string]string{}, idSet{}
+	s.indexNames, s.recorded = map[string]string{}, volume.IDs{}
 	for i := range indexes.Items {
 		s.indexNames[string(indexes.Items[i].UID)] = indexes.Items[i].Name
-		s.recorded.addRecorded(&indexes.Items[i], s.pool.Name)
+		s.recorded.AddRecorded(&indexes.Items[i], s.pool.Name)
 		if metav1.IsControlledBy(s.pool, &indexes.Items[i]) {
 			s.log = indexes.Items[i].Spec.Log
 		}
 	}
-	s.use = newMemoryPoolUse(s.pool, indexes.Items)
+	s.use = volume.UseOf(s.pool, indexes.Items)
 	return nil
 }
 
@@ -263,7 +264,7 @@ func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScop
 	var overTLS []*dmv1.DMIndex
 	for i := range indexes.Items {
 		index := &indexes.Items[i]
-		if !usesMemoryPool(index, s.pool.Name) {
+		if !build.UsesMemoryPool(index, s.pool.Name) {
 			continue
 		}
 		a, err := authority.Read(ctx, &r.Base, index)
@@ -317,7 +318,7 @@ func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tl
 		if err := s.findClaims(ctx, r.Live); err != nil {
 			return err
 		}
-		s.answering, s.elsewhere = s.record.answering(s.pods, s.claims)
+		s.answering, s.elsewhere = s.record.Answering(s.pods, s.claims)
 		actions = decideMemoryPool(s.view(r.Now()))
 	}
 	var problems outcome.List
@@ -339,7 +340,7 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 		if !slices.Contains(actions.remove, podstate.ID(p)) {
 			continue
 		}
-		if !podstate.RefusedByKubelet(p) && !isPersistent(s.pool) {
+		if !podstate.RefusedByKubelet(p) && !volume.IsPersistent(s.pool) {
 			r.Events.Eventf(s.pool, p, corev1.EventTypeWarning, "MemoryServerEnded", "Replace", "pod %s ended (%s); it is replaced by a new one; its content is lost", p.Name, p.Status.Reason)
 		}
 		if err := serverpod.Delete(ctx, &r.Base, p, podstate.UselessBecause(p)); err != nil {
@@ -353,7 +354,7 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 	if err != nil {
 		return err
 	}
-	if isPersistent(s.pool) {
+	if volume.IsPersistent(s.pool) {
 		ids = s.claimIDs(ids)
 		ids.First = func(ctx context.Context, id int) error { return r.makeClaim(ctx, s, id, id) }
 	}
@@ -371,7 +372,7 @@ func (r *DMMemoryPoolReconciler) replace(ctx context.Context, s *memoryPoolScope
 }
 
 func (s *memoryPoolScope) view(now time.Time) memoryPoolView {
-	v := memoryPoolView{servers: max(s.size, len(s.volumesOnDisks())), returns: isPersistent(s.pool), image: s.image, paused: s.pool.Spec.Paused, now: now}
+	v := memoryPoolView{servers: max(s.size, len(s.volumesOnDisks())), returns: volume.IsPersistent(s.pool), image: s.image, paused: s.pool.Spec.Paused, now: now}
 	// A volume with another copy that is named is there, whatever becomes of the pod that answers,
 	// and no image of it is changed in place: its primary would be another pod then.
 	for volume := range s.elsewhere {

@@ -16,10 +16,10 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
-	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
@@ -34,8 +34,8 @@ import (
 // from before it has data it is told to refuse such a disk, and its indexes wait for it:
 //
 //	memory server describes itself    its directory is made
-//	pod: used                         by whoever chooses the server for an index (markUsed)
-//	index: memory                     as in ids.go
+//	pod: used                         by whoever chooses the server for an index (volume.MarkUsed)
+//	index: memory                     as in volume/ids.go
 //	each pod: used                    of a server that an index recorded; new ones at once
 //	index: created                    once the pods of all of its servers have it (configure)
 //	clients                           are acknowledged their first change
@@ -83,7 +83,7 @@ import (
 
 // lossNamed reports whether somebody accepts that the disk of a volume may lack something.
 func (s *memoryPoolScope) lossNamed(id int) bool {
-	return isPersistent(s.pool) && podNamesIn(s.pool.Annotations[dmv1.AnnotationAcceptLoss])[build.PodName(s.pool.Name, id)]
+	return volume.IsPersistent(s.pool) && podNamesIn(s.pool.Annotations[dmv1.AnnotationAcceptLoss])[build.PodName(s.pool.Name, id)]
 }
 
 // acceptsLoss reports whether the server of a claim is to be told so.
@@ -133,7 +133,7 @@ func (s *memoryPoolScope) shut(id int) bool {
 // needsDisk reports whether a volume may be lost with what the disk of a pod has. That of the
 // earlier primary is not needed any more once another one serves in the view.
 func (s *memoryPoolScope) needsDisk(p *corev1.Pod) bool {
-	name := s.claims.nameOf(p)
+	name := s.claims.NameOf(p)
 	for _, v := range s.volumes {
 		r := v.reports[v.view.Primary.UID]
 		serves := r.Role == volumes.Primary && r.View.Number == v.view.Number
@@ -141,12 +141,12 @@ func (s *memoryPoolScope) needsDisk(p *corev1.Pod) bool {
 			return false
 		}
 	}
-	return s.record.needs(p, s.claims)
+	return s.record.Needs(p, s.claims)
 }
 
 // tellDisk tells a new pod about its disk.
 func (s *memoryPoolScope) tellDisk(p *corev1.Pod) {
-	if isPersistent(s.pool) && s.recorded[podstate.VolumeOf(p)] && s.needsDisk(p) {
+	if volume.IsPersistent(s.pool) && s.recorded[podstate.VolumeOf(p)] && s.needsDisk(p) {
 		p.Annotations[dmv1.AnnotationUsed] = "true"
 	}
 	if s.acceptsLoss(podstate.ID(p)) {
@@ -157,7 +157,7 @@ func (s *memoryPoolScope) tellDisk(p *corev1.Pod) {
 // keepDisks lets the pods of accepted losses be made again, and takes back from pods what does not
 // hold any more.
 func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolScope) error {
-	if !isPersistent(s.pool) {
+	if !volume.IsPersistent(s.pool) {
 		return nil
 	}
 	var problems outcome.List
@@ -165,7 +165,7 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 		_, recorded := s.record.Views[podstate.VolumeOf(p)]
 		if s.claims[podstate.ID(p)] == nil && (recorded || podstate.ID(p) > build.MaxVolume) && !podstate.Going(p) && (podstate.Ended(p) || p.Spec.NodeName == "") {
 			// No volume with a view needs it, unless the cache does not have the claim yet.
-			there, err := claimThere(ctx, r.Live, s.pool, volumeProc{Pod: p.Name})
+			there, err := volume.IsThere(ctx, r.Live, s.pool, volume.Proc{Pod: p.Name})
 			if err == nil && !there {
 				err = serverpod.Delete(ctx, &r.Base, p, "its claim is gone")
 			}
@@ -175,7 +175,7 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 			continue
 		}
 		if needed := s.needsDisk(p); needed && s.recorded[podstate.VolumeOf(p)] {
-			problems.Add(client.IgnoreNotFound(tellUsed(ctx, &r.Base, p)))
+			problems.Add(client.IgnoreNotFound(volume.TellUsed(ctx, &r.Base, p)))
 		} else if !needed && recorded {
 			problems.Add(client.IgnoreNotFound(r.Annotate(ctx, p.DeepCopy(), map[string]string{dmv1.AnnotationUsed: ""})))
 		}
@@ -189,11 +189,6 @@ func (r *DMMemoryPoolReconciler) keepDisks(ctx context.Context, s *memoryPoolSco
 		}
 	}
 	return problems.Err()
-}
-
-// tellUsed tells the server of a pod that its disk has been used.
-func tellUsed(ctx context.Context, b *reconciler.Base, p *corev1.Pod) error {
-	return b.Annotate(ctx, p, map[string]string{dmv1.AnnotationUsed: "true"})
 }
 
 // tellLoss tells of a server that opened its disk, if it was told to.
@@ -251,7 +246,7 @@ func (s *memoryPoolScope) lossProblem() string {
 // unknownLosses are names of AnnotationAcceptLoss that no pod with a disk can have.
 func (s *memoryPoolScope) unknownLosses() (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(podNamesIn(s.pool.Annotations[dmv1.AnnotationAcceptLoss]))) {
-		if !isPersistent(s.pool) || s.claims[podstate.NumberIn(name)] == nil || s.claims[podstate.NumberIn(name)].Name != name {
+		if !volume.IsPersistent(s.pool) || s.claims[podstate.NumberIn(name)] == nil || s.claims[podstate.NumberIn(name)].Name != name {
 			names = append(names, name)
 		}
 	}

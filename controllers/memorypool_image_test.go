@@ -25,6 +25,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 )
 
 // TestImageIsProven: a server's image is changed only after a probe of the wanted image has ended
@@ -89,7 +90,7 @@ func TestProbeThatCannotBeMade(t *testing.T) {
 	}}, &now)
 	look := func(image string) (*memoryPoolScope, error) {
 		t.Helper()
-		s := &memoryPoolScope{pool: pool, image: image, size: 2, recorded: idSet{}}
+		s := &memoryPoolScope{pool: pool, image: image, size: 2, recorded: volume.IDs{}}
 		if err := r.gatherUse(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
@@ -247,7 +248,7 @@ func TestImageThatIsRewritten(t *testing.T) {
 		r, pool := poolOf(t, hooks, &now)
 		patched := 0
 		look := func(image string) (s *memoryPoolScope) {
-			s = &memoryPoolScope{pool: pool, image: image, size: 2, recorded: idSet{}}
+			s = &memoryPoolScope{pool: pool, image: image, size: 2, recorded: volume.IDs{}}
 			if err := r.gatherUse(ctx, s); err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 )
 
 // Nobody can give a pod another template. So a volume leaves a pod that was made of an old one as
@@ -62,7 +63,7 @@ func (s *memoryPoolScope) keepOldTemplates(reason string) (why, message string) 
 	switch {
 	case s.pool.Spec.Transport == dmv1.TransportRDMA:
 		return reason, fmt.Sprintf("all memory servers answer; %d of %d pods were made of an older spec.pod or spec.rdma and keep it, since memory with RDMA cannot be moved: make a new pool for what is to have the newer one", n, all)
-	case isPersistent(s.pool) && s.copies() < 2:
+	case volume.IsPersistent(s.pool) && s.copies() < 2:
 		return reason, fmt.Sprintf("all memory servers answer; %d of %d pods were made of an older spec.pod and keep it: delete them one after the other, and they come back with the newer one and their disks", n, all)
 	case s.pool.Spec.Paused:
 		return reason, fmt.Sprintf("all memory servers answer; %d of %d pods were made of an older spec.pod and keep it while the pool is paused", n, all)
@@ -74,7 +75,7 @@ func (s *memoryPoolScope) keepOldTemplates(reason string) (why, message string) 
 // copies its image, is another one than the pool has now. all are the volumes of the pool with
 // their pods.
 func (s *memoryPoolScope) leaveOld(all []*volumeScope) {
-	if s.pool.Spec.Paused || s.image == "" || s.patchErr != nil || isPersistent(s.pool) && s.copies() < 2 {
+	if s.pool.Spec.Paused || s.image == "" || s.patchErr != nil || volume.IsPersistent(s.pool) && s.copies() < 2 {
 		return // the only copies on disks stay: their next pods have the newer template
 	}
 	spares := false
@@ -95,7 +96,7 @@ func (s *memoryPoolScope) leaveOld(all []*volumeScope) {
 		if p == nil {
 			continue
 		}
-		name := s.claims.nameOf(p)
+		name := s.claims.NameOf(p)
 		v.renewed = !v.moves[name]
 		v.moves[name] = true
 		return
@@ -147,7 +148,7 @@ func (s *memoryPoolScope) leaveSpares(v *volumeScope) (some bool) {
 // leaves the pod anyway. A restart in place would end the copy that is made.
 func (s *memoryPoolScope) imageInPlace(p *corev1.Pod) string {
 	for _, v := range s.volumes {
-		name := s.claims.nameOf(p)
+		name := s.claims.NameOf(p)
 		if _, answered := v.reports[name]; answered && v.renewed && v.fixed == "" && v.podOf(name) != nil {
 			return s.image
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/pki"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
@@ -73,7 +74,7 @@ func (r *DMMemoryPoolReconciler) keepVolumes(ctx context.Context, s *memoryPoolS
 			v.podsStay = round > 0 // those that are known were listed before the first one
 		}
 		r.remembered.putVolumes(s.pool.UID, s.volumes)
-		if next, changed := s.record.next(s.volumes); len(changed) > 0 {
+		if next, changed := nextRecord(s.record, s.volumes); len(changed) > 0 {
 			err := r.recordViews(ctx, s, next, changed)
 			problems.Add(err)
 			for _, v := range changed {
@@ -133,12 +134,12 @@ func (r *DMMemoryPoolReconciler) copyTLS(ctx context.Context, pool *dmv1.DMMemor
 // listNamed reads the record that is in force now, and sees to it that no copy is taken for gone
 // because the cache does not have it yet.
 func (r *DMMemoryPoolReconciler) listNamed(ctx context.Context, s *memoryPoolScope) (err error) {
-	if s.record, err = recordOf(s.pool); err != nil {
+	if s.record, err = volume.RecordOf(s.pool); err != nil {
 		return err
 	}
 	missing := false
 	for _, v := range s.record.Views {
-		for _, p := range v.named() {
+		for _, p := range v.Named() {
 			missing = missing || !s.isThere(p)
 		}
 	}
@@ -150,26 +151,26 @@ func (r *DMMemoryPoolReconciler) listNamed(ctx context.Context, s *memoryPoolSco
 		if err := r.Keep(ctx, s.pool); err != nil {
 			return err
 		}
-		if s.record, err = recordOf(s.pool); err != nil {
+		if s.record, err = volume.RecordOf(s.pool); err != nil {
 			return err
 		}
 		if err := s.findClaims(ctx, r.Live); err != nil {
 			return err
 		}
 	}
-	s.answering, s.elsewhere = s.record.answering(s.pods, s.claims)
+	s.answering, s.elsewhere = s.record.Answering(s.pods, s.claims)
 	return nil
 }
 
 // recordViews marks the copies that new views name, and writes the views down.
-func (r *DMMemoryPoolReconciler) recordViews(ctx context.Context, s *memoryPoolScope, next volumeRecord, changed []*volumeScope) error {
+func (r *DMMemoryPoolReconciler) recordViews(ctx context.Context, s *memoryPoolScope, next volume.Record, changed []*volumeScope) error {
 	type marked struct {
 		v      *volumeScope
 		object client.Object
 	}
 	var marks []marked
 	for _, v := range changed {
-		for _, named := range next.Views[v.number].named() {
+		for _, named := range next.Views[v.number].Named() {
 			if c := v.copyOf(named.UID); c != nil { // an earlier primary may be gone
 				for _, object := range c.objects() {
 					marks = append(marks, marked{v, object})
@@ -265,7 +266,7 @@ func (r *DMMemoryPoolReconciler) tellVolume(ctx context.Context, s *memoryPoolSc
 			problems.Add(outcome.WaitFor(dmv1.ReasonCopyMissing, err.Error(), volumeLook))
 		}
 	}
-	view := v.view.view()
+	view := v.view.Plain()
 	for _, uid := range v.actions.Tell {
 		call(uid, func(c servers.Volume) error { return c.Obey(ctx, v.number+1, view, copies) })
 	}
@@ -299,9 +300,9 @@ func mirrorOf(pool *dmv1.DMMemoryPool, p *corev1.Pod, listens string) (string, e
 }
 
 // tellView tells people of a view that was recorded.
-func (r *DMMemoryPoolReconciler) tellView(ctx context.Context, s *memoryPoolScope, v *volumeScope, view volumeView) {
+func (r *DMMemoryPoolReconciler) tellView(ctx context.Context, s *memoryPoolScope, v *volumeScope, view volume.View) {
 	logf.FromContext(ctx).Info("record view", "volume", v.number, "view", view.Number, "primary", view.Primary.Pod, "reason", v.actions.Reason, "after", r.Now().Sub(s.looked))
-	tell := func(kind, reason, verb string, about volumeProc, note string, args ...any) {
+	tell := func(kind, reason, verb string, about volume.Proc, note string, args ...any) {
 		r.volumeEvents.count(s.pool.UID, v.number, reason)
 		var related runtime.Object // no nil pod: it would be taken for one
 		if p := v.podOf(about.UID); p != nil {
@@ -348,7 +349,7 @@ func (r *DMMemoryPoolReconciler) lookAgain(s *memoryPoolScope) {
 // the next look may decide what becomes of its volume. After a longer time it waits for others, or
 // for a person.
 func (s *memoryPoolScope) isUndecided(now time.Duration) bool {
-	silent := func(v *volumeScope, p volumeProc) bool {
+	silent := func(v *volumeScope, p volume.Proc) bool {
 		since, is := v.memory.SilentSince(p.UID)
 		return is && now-since < suspicionOf(s.pool)+volumeHurries
 	}
@@ -374,7 +375,7 @@ func (s *memoryPoolScope) leaves(v *volumeScope) bool {
 // silent reports whether a pod was asked for its role just now and did not answer.
 func (s *memoryPoolScope) silent(p *corev1.Pod) bool {
 	for _, v := range s.volumes {
-		if name := s.claims.nameOf(p); v.podOf(name) != nil && v.view.Number > 0 {
+		if name := s.claims.NameOf(p); v.podOf(name) != nil && v.view.Number > 0 {
 			_, answered := v.reports[name]
 			return !answered
 		}

@@ -62,7 +62,7 @@ func (m *indexMetrics) showPools(pools []dmv1.DMMemoryPool, indexes []dmv1.DMInd
 }
 
 // replicatedPools are the memory pools that indexes with durability Replicated name, as in
-// newMemoryPoolUse.
+// volume.UseOf.
 func replicatedPools(indexes []dmv1.DMIndex) map[types.NamespacedName]bool {
 	pools := map[types.NamespacedName]bool{}
 	for i := range indexes {

@@ -181,7 +181,7 @@ func (s *memoryPoolScope) isMoved(p *corev1.Pod) bool {
 		return false
 	}
 	for _, v := range s.volumes {
-		if name := s.claims.nameOf(p); v.podOf(name) != nil && v.fixed == "" && (v.moves[name] || v.view.Backup != nil) {
+		if name := s.claims.NameOf(p); v.podOf(name) != nil && v.fixed == "" && (v.moves[name] || v.view.Backup != nil) {
 			return true
 		}
 	}

@@ -71,7 +71,7 @@ func TestNodeThatIsAway(t *testing.T) {
 		t.Errorf("while it answers: %s", m.stateOf(s))
 	}
 	s := m.scope()
-	if err := m.fleet.Restart(string(s.record.Views[0].Primary.among(s.pods, s.claims).UID)); err != nil {
+	if err := m.fleet.Restart(string(s.record.Views[0].Primary.Among(s.pods, s.claims).UID)); err != nil {
 		t.Fatal(err)
 	}
 	m.until("0:pool-1024, 1:pool-1, pool-1 primary, pool-1024 primary, pool-1025 backup, pool-1026 backup")

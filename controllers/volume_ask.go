@@ -34,7 +34,7 @@ func (r *DMMemoryPoolReconciler) askVolumes(ctx context.Context, s *memoryPoolSc
 	misses := func(v *volumeScope) bool { return v.misses() >= volumeLook }
 	hurries := slices.ContainsFunc(s.volumes, misses)
 	r.askSome(ctx, s, func(v *volumeScope, c *volumeCopy) time.Duration {
-		if v.reports[c.uid].Proc.Pod != "" || v.refuses[c.uid] || !v.memory.IsSilent(c.uid) || misses(v) || hurries && v.view.Number > 0 && !s.record.names(v.number, c.uid) {
+		if v.reports[c.uid].Proc.Pod != "" || v.refuses[c.uid] || !v.memory.IsSilent(c.uid) || misses(v) || hurries && v.view.Number > 0 && !s.record.Names(v.number, c.uid) {
 			return 0
 		}
 		return reportLimit

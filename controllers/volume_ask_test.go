@@ -153,7 +153,7 @@ func TestPodsAreMadeOnce(t *testing.T) {
 	m.copies(2)
 	m.until(twice)
 	s := m.settle()
-	if err := m.r.Delete(t.Context(), s.record.Views[1].Backup.among(s.pods, s.claims)); err != nil {
+	if err := m.r.Delete(t.Context(), s.record.Views[1].Backup.Among(s.pods, s.claims)); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := m.look(); err != nil || s.record.Views[1].Backup != nil {

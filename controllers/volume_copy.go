@@ -1,15 +1,11 @@
 package controllers
 
 import (
-	"slices"
-	"strconv"
-
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
-	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 )
 
 // Copies on disks
@@ -63,23 +59,9 @@ type volumeCopy struct {
 	claim *corev1.PersistentVolumeClaim // nil: the pool has no persistence
 }
 
-// disks are the claims of a pool with persistence, by number; nil for any other pool.
-type disks map[int]*corev1.PersistentVolumeClaim
-
-// nameOf is by what views name the copy that a pod has; empty for a pod whose claim is gone.
-func (d disks) nameOf(p *corev1.Pod) string {
-	if d == nil {
-		return string(p.UID)
-	}
-	if c := d[podstate.ID(p)]; c != nil {
-		return string(c.UID)
-	}
-	return ""
-}
-
 // copyOf is the copy that a pod is, or has.
-func (d disks) copyOf(p *corev1.Pod) *volumeCopy {
-	return &volumeCopy{uid: d.nameOf(p), name: p.Name, pod: p, claim: d[podstate.ID(p)]}
+func copyOf(p *corev1.Pod, d volume.Disks) *volumeCopy {
+	return &volumeCopy{uid: d.NameOf(p), name: p.Name, pod: p, claim: d[podstate.ID(p)]}
 }
 
 // copiesThere are all copies of volumes that a pool has, ascending by number, with the numbers of
@@ -87,7 +69,7 @@ func (d disks) copyOf(p *corev1.Pod) *volumeCopy {
 func (s *memoryPoolScope) copiesThere() (all []*volumeCopy, volumes []int) {
 	if s.claims == nil {
 		for _, p := range s.pods {
-			all, volumes = append(all, s.claims.copyOf(p)), append(volumes, podstate.VolumeOf(p))
+			all, volumes = append(all, copyOf(p, s.claims)), append(volumes, podstate.VolumeOf(p))
 		}
 		return all, volumes
 	}
@@ -95,38 +77,12 @@ func (s *memoryPoolScope) copiesThere() (all []*volumeCopy, volumes []int) {
 	for _, p := range s.pods {
 		byNumber[podstate.ID(p)] = p
 	}
-	for _, id := range s.claims.numbers() {
+	for _, id := range s.claims.Numbers() {
 		c := s.claims[id]
 		all = append(all, &volumeCopy{uid: string(c.UID), name: c.Name, pod: byNumber[id], claim: c})
-		volumes = append(volumes, s.record.volumeOn(id, c))
+		volumes = append(volumes, s.record.VolumeOn(id, c))
 	}
 	return all, volumes
-}
-
-// numbers are those of the claims, ascending.
-func (d disks) numbers() (ids []int) {
-	for id := range d {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
-}
-
-// volumeOn is the number of the volume that a claim has a copy of; -1 if it is not known. People
-// can change labels: what a view says comes first.
-func (r volumeRecord) volumeOn(id int, c *corev1.PersistentVolumeClaim) int {
-	if id <= build.MaxVolume {
-		return id
-	}
-	for number := range r.Views {
-		if r.names(number, string(c.UID)) {
-			return number
-		}
-	}
-	if number, err := strconv.Atoi(c.Labels[dmv1.LabelVolume]); err == nil && number >= 0 && number <= build.MaxVolume {
-		return number
-	}
-	return -1
 }
 
 // id is the number of the copy.

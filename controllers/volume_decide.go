@@ -12,6 +12,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
@@ -49,7 +50,7 @@ const (
 // volumeScope is a volume that is not left as it is: it has a view, or is to be moved.
 type volumeScope struct {
 	number  int
-	view    volumeView                      // recorded; number 0 = none yet
+	view    volume.View                     // recorded; number 0 = none yet
 	copies  []*volumeCopy                   // that were made for it
 	moves   map[string]bool                 // the copies that it is to leave, by UID
 	reports map[string]servers.VolumeReport // of those that answered, by UID
@@ -101,7 +102,7 @@ func (s *memoryPoolScope) volumesToKeep() (all []*volumeScope) {
 }
 
 // copies is how many copies of each volume are wanted.
-func (s *memoryPoolScope) copies() int { return copiesOf(s.pool, len(s.use.replicated) > 0) }
+func (s *memoryPoolScope) copies() int { return copiesOf(s.pool, len(s.use.Replicated) > 0) }
 
 // copiesOf is how many copies of each volume of a pool are wanted. An index with durability
 // Replicated holds them at two.
@@ -132,7 +133,7 @@ func suspicionOf(pool *dmv1.DMMemoryPool) time.Duration {
 // decide asks package volumes what to do next. copies are wanted. A volume that has no view gets
 // one only if its server can have a copy.
 func (v *volumeScope) decide(now time.Duration, pool *dmv1.DMMemoryPool, copies int, memory volumes.Memory) {
-	o := volumes.Observed{Now: now, Record: v.view.view(), Copies: copies, SuspectAfter: suspicionOf(pool), JoinBackoff: joinBackoff, Memory: memory}
+	o := volumes.Observed{Now: now, Record: v.view.Plain(), Copies: copies, SuspectAfter: suspicionOf(pool), JoinBackoff: joinBackoff, Memory: memory}
 	// A paused pool has what it has. What failed over there gets another copy.
 	if pool.Spec.Paused && v.view.Backup != nil {
 		o.Copies = 2
@@ -174,7 +175,7 @@ func (v *volumeScope) decide(now time.Duration, pool *dmv1.DMMemoryPool, copies 
 
 // decideNext decides again by a view that was recorded just now, and the same reports: only what
 // servers are told.
-func (v *volumeScope) decideNext(view volumeView, now time.Duration, pool *dmv1.DMMemoryPool, copies int) {
+func (v *volumeScope) decideNext(view volume.View, now time.Duration, pool *dmv1.DMMemoryPool, copies int) {
 	v.view, v.podsStay = view, true
 	v.decide(now, pool, copies, v.memory)
 	a := &v.actions
@@ -209,7 +210,7 @@ func (v *volumeScope) lastCopy() *volumeCopy {
 
 // isBackup reports whether a copy has the files of the recorded backup, whose process has ended.
 func (v *volumeScope) isBackup(c *volumeCopy) bool {
-	return c != nil && v.view.Backup != nil && v.reports[c.uid].Was == v.view.Backup.proc()
+	return c != nil && v.view.Backup != nil && v.reports[c.uid].Was == v.view.Backup.Plain()
 }
 
 // silent are the names of pods that may have content and do not answer.
@@ -249,7 +250,7 @@ func (v *volumeScope) acceptCopy(asked map[string]bool) {
 	proc := v.reports[c.uid].Proc
 	v.actions.Record, v.actions.Reason = &volumes.View{Number: v.view.Number + 1, Primary: proc}, "somebody accepted a copy that may lack what was acknowledged last"
 	if v.isBackup(c) {
-		v.actions.Record.Earlier, v.actions.Reason = v.view.Primary.proc(), "somebody says that the primary is lost, whose backup left its files"
+		v.actions.Record.Earlier, v.actions.Reason = v.view.Primary.Plain(), "somebody says that the primary is lost, whose backup left its files"
 	}
 	v.actions.Status, v.actions.Waiting = volumes.Switching, ""
 }
@@ -266,7 +267,7 @@ func (v *volumeScope) useless() (copies []*volumeCopy) {
 		return answered && r.Role == volumes.Joining && r.Was == (volumes.Proc{}) && v.actions.Status == volumes.Lost
 	}
 	for _, c := range v.copies {
-		if c.claim != nil && slices.ContainsFunc(v.view.named(), func(named volumeProc) bool { return named.UID == c.uid }) {
+		if c.claim != nil && slices.ContainsFunc(v.view.Named(), func(named volume.Proc) bool { return named.UID == c.uid }) {
 			return nil
 		}
 		empty = empty && (c.gone() || joining(c))
@@ -290,10 +291,10 @@ func (v *volumeScope) madeAt(now time.Time) (newest time.Time) {
 	return newest
 }
 
-// next is the record with the views that are decided, and the volumes that get another one. A view
-// that names a pod which is not seen is left for the next look.
-func (r volumeRecord) next(all []*volumeScope) (next volumeRecord, changed []*volumeScope) {
-	next = volumeRecord{Next: max(r.Next, build.MaxVolume+1), Views: map[int]volumeView{}}
+// nextRecord is the record with the views that are decided, and the volumes that get another one. A
+// view that names a pod which is not seen is left for the next look.
+func nextRecord(r volume.Record, all []*volumeScope) (next volume.Record, changed []*volumeScope) {
+	next = volume.Record{Next: max(r.Next, build.MaxVolume+1), Views: map[int]volume.View{}}
 	for number, v := range r.Views {
 		next.Views[number] = v
 	}
@@ -312,10 +313,10 @@ func (r volumeRecord) next(all []*volumeScope) (next volumeRecord, changed []*vo
 }
 
 // named is a view with the names of its pods. It is false if a pod that may answer is not seen.
-func (v *volumeScope) named(view volumes.View) (named volumeView, ok bool) {
-	find := func(p volumes.Proc) *volumeProc {
+func (v *volumeScope) named(view volumes.View) (named volume.View, ok bool) {
+	find := func(p volumes.Proc) *volume.Proc {
 		if c := v.copyOf(p.Pod); c != nil {
-			return &volumeProc{c.name, p.Pod, p.Process}
+			return &volume.Proc{Pod: c.name, UID: p.Pod, Process: p.Process}
 		}
 		return nil
 	}
@@ -323,10 +324,10 @@ func (v *volumeScope) named(view volumes.View) (named volumeView, ok bool) {
 	if primary == nil || view.Backup != (volumes.Proc{}) && find(view.Backup) == nil {
 		return named, false
 	}
-	named = volumeView{Number: view.Number, Primary: *primary, Backup: find(view.Backup), Earlier: find(view.Earlier)}
+	named = volume.View{Number: view.Number, Primary: *primary, Backup: find(view.Backup), Earlier: find(view.Earlier)}
 	if view.Earlier != (volumes.Proc{}) && named.Earlier == nil {
 		// its pod is gone
-		named.Earlier = &volumeProc{v.view.Primary.Pod, view.Earlier.Pod, view.Earlier.Process}
+		named.Earlier = &volume.Proc{Pod: v.view.Primary.Pod, UID: view.Earlier.Pod, Process: view.Earlier.Process}
 	}
 	return named, true
 }

@@ -18,6 +18,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/serverpod"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 )
 
 // newDisksPool is a pool whose volumes are on disks, with so many copies of each.
@@ -44,7 +45,7 @@ func (m *movingPool) deletePods(names ...string) {
 func (m *movingPool) claimNames() string {
 	var names []string
 	s := m.scope()
-	for _, id := range s.claims.numbers() {
+	for _, id := range s.claims.Numbers() {
 		names = append(names, s.claims[id].Name)
 	}
 	return strings.Join(names, " ")
@@ -247,7 +248,7 @@ func TestDiskOfTheEarlierPrimary(t *testing.T) {
 	}
 	used := func(s *memoryPoolScope) (names []string) {
 		t.Helper()
-		s.recorded = idSet{0: true}
+		s.recorded = volume.IDs{0: true}
 		if err := m.r.keepDisks(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +321,7 @@ func TestClaimThatCannotGrow(t *testing.T) {
 	}
 	s := m.scope()
 	larger := resource.MustParse("1Ti")
-	s.pool.Spec.Persistence.Size, s.use.keptFor = &larger, map[int][]string{0: {"demo"}}
+	s.pool.Spec.Persistence.Size, s.use.KeptFor = &larger, map[int][]string{0: {"demo"}}
 	if err := m.r.keepClaims(t.Context(), s); err == nil || !strings.Contains(err.Error(), "change claim pool-0") {
 		t.Errorf("it is not told that the claim cannot grow: %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
@@ -164,7 +165,7 @@ func TestTiedDisk(t *testing.T) {
 	}
 	pool := &dmv1.DMMemoryPool{}
 	pool.Spec.Copies = 2
-	s := &memoryPoolScope{pool: pool, looked: operatortest.Noon, record: volumeRecord{Views: map[int]volumeView{0: {Number: 3, Primary: volumeProc{UID: "c"}}}}}
+	s := &memoryPoolScope{pool: pool, looked: operatortest.Noon, record: volume.Record{Views: map[int]volume.View{0: {Number: 3, Primary: volume.Proc{UID: "c"}}}}}
 	c := &volumeCopy{uid: "c", name: "pool-0", claim: claim("pv", corev1.ClaimLost)}
 	if s.leavesNode(c, 0) {
 		t.Error("the primary leaves its disk")

@@ -18,6 +18,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/serverpod"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
@@ -78,7 +79,7 @@ func (r *DMMemoryPoolReconciler) makeCopies(ctx context.Context, s *memoryPoolSc
 
 // makeCopy makes a further copy of a volume: in a pool with persistence its claim first.
 func (r *DMMemoryPoolReconciler) makeCopy(ctx context.Context, s *memoryPoolScope, v *volumeScope, id int, tls string) error {
-	if isPersistent(s.pool) {
+	if volume.IsPersistent(s.pool) {
 		if err := r.makeClaim(ctx, s, id, v.number); err != nil {
 			return err
 		}

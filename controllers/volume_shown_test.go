@@ -81,7 +81,7 @@ func TestLossIsShown(t *testing.T) {
 	m.copies(2)
 	m.until(twice)
 	s := m.settle()
-	for _, named := range s.record.Views[0].named() {
+	for _, named := range s.record.Views[0].Named() {
 		if err := m.fleet.Wipe(named.UID); err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/dmindex/dmindex/api/config"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
@@ -80,7 +81,7 @@ func (w *volumeWatch) watch(s *memoryPoolScope) bool {
 		if v.view.Backup == nil {
 			continue
 		}
-		for _, named := range []volumeProc{v.view.Primary, *v.view.Backup} {
+		for _, named := range []volume.Proc{v.view.Primary, *v.view.Backup} {
 			c, said := v.copyOf(named.UID), v.reports[named.UID]
 			if c == nil || c.pod == nil || said.Proc.Pod == "" {
 				return false // that is not settled

@@ -28,6 +28,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
 	"github.com/dmindex/dmindex/controllers/internal/serverstest"
+	"github.com/dmindex/dmindex/controllers/internal/volume"
 )
 
 // movingPool is a memory pool with a volume each in pods pool-0 and pool-1.
@@ -89,8 +90,8 @@ func newMovingPoolOf(t *testing.T, hooks interceptor.Funcs, change func(*dmv1.DM
 		t.Fatal(err)
 	}
 	for id := range 2 {
-		if isPersistent(pool) {
-			if err := r.makeClaim(t.Context(), &memoryPoolScope{pool: pool, claims: disks{}}, id, id); err != nil {
+		if volume.IsPersistent(pool) {
+			if err := r.makeClaim(t.Context(), &memoryPoolScope{pool: pool, claims: volume.Disks{}}, id, id); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -308,13 +309,13 @@ func TestMoveBehindTheRecord(t *testing.T) {
 		t.Fatalf("pod pool-0 is marked %q in view 1", first)
 	}
 	s := m.scope()
-	s.record, s.image = volumeRecord{}, ""
+	s.record, s.image = volume.Record{}, ""
 	s.volumes = s.volumesToKeep()
 	m.r.askVolumes(t.Context(), s)
 	v := s.volumes[0]
-	v.view, v.actions.Record = volumeView{}, nil
+	v.view, v.actions.Record = volume.View{}, nil
 	v.decide(0, s.pool, s.copies(), v.actions.Memory)
-	next, changed := volumeRecord{}.next(s.volumes)
+	next, changed := nextRecord(volume.Record{}, s.volumes)
 	for range changed {
 		// as an operator writes it that read nothing newer
 		_ = m.r.recordViews(t.Context(), s, next, changed)

@@ -67,7 +67,7 @@ func (w watches) computePoolsOfAuthority(ctx context.Context, object client.Obje
 		return nil
 	}
 	for i := range list.Items {
-		if usesMemoryPool(&list.Items[i], owner.Name) {
+		if build.UsesMemoryPool(&list.Items[i], owner.Name) {
 			requests = append(requests, computePoolsOfIndex(ctx, &list.Items[i])...)
 		}
 	}
@@ -97,7 +97,7 @@ func (w watches) indexesOfMemoryPool(ctx context.Context, namespace, pool string
 		return nil
 	}
 	for i := range list.Items {
-		if usesMemoryPool(&list.Items[i], pool) {
+		if build.UsesMemoryPool(&list.Items[i], pool) {
 			requests = append(requests, reconciler.Request(namespace, list.Items[i].Name))
 		}
 	}

@@ -38,3 +38,13 @@ func ComputePoolOf(index *dmv1.DMIndex, p dmv1.IndexComputePool) string {
 	}
 	return PoolName(index.Name, p.Name)
 }
+
+// UsesMemoryPool reports whether an index holds memory of a pool.
+func UsesMemoryPool(index *dmv1.DMIndex, pool string) bool {
+	for _, p := range index.Spec.MemoryPools {
+		if MemoryPoolOf(index, p) == pool {
+			return true
+		}
+	}
+	return false
+}

@@ -197,8 +197,8 @@ func (k *Keeper) Annotate(ctx context.Context, object client.Object, values map[
 // pools, whose servers are to be replaced and whose certificates are to be renewed. Should the
 // object be replaced meanwhile, what pools need is found out from others: which numbers of memory
 // pods were given out from the pods, from the indexes that were made on them and from incarnations,
-// and those of compute pods from the bound in the index (ids.go). Views of volumes are an
-// exception: two processes would answer for one.
+// and those of compute pods from the bound in the index (computepool/ids.go). Views of volumes are
+// an exception: two processes would answer for one.
 func goesOn(object client.Object) bool {
 	switch object.(type) {
 	case *dmv1.DMMemoryPool, *dmv1.DMComputePool:

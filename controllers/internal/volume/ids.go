@@ -1,9 +1,8 @@
-package controllers
+package volume
 
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
-	"github.com/dmindex/dmindex/controllers/internal/serverpod"
 )
 
 // Which numbers pods get.
@@ -47,13 +45,13 @@ const (
 	noIDs = "-"
 )
 
-// idSet are numbers of pods.
-type idSet map[int]bool
+// IDs are numbers of volumes.
+type IDs map[int]bool
 
-// usedIDs are the numbers of a memory pool on whose servers indexes were made. Errors: the
+// UsedIDs are the numbers of a memory pool on whose servers indexes were made. Errors: the
 // annotation cannot be read.
-func usedIDs(pool client.Object, next int) (idSet, error) {
-	used := idSet{}
+func UsedIDs(pool client.Object, next int) (IDs, error) {
+	used := IDs{}
 	text, known := pool.GetAnnotations()[dmv1.AnnotationUsedIDs]
 	switch {
 	case !known:
@@ -82,7 +80,7 @@ func usedIDs(pool client.Object, next int) (idSet, error) {
 }
 
 // String is what the annotation says.
-func (s idSet) String() string {
+func (s IDs) String() string {
 	var ids []int
 	for id := range s {
 		ids = append(ids, id)
@@ -107,21 +105,21 @@ func (s idSet) String() string {
 	return strings.Join(parts, ",")
 }
 
-// markUsed writes down that an index is about to be made on servers of a pool.
-func markUsed(ctx context.Context, b *reconciler.Base, p *memoryPoolOfIndex, ids []int) error {
-	used, err := usedIDs(p.pool, podstate.NextVolume(p.pool, p.pods))
+// MarkUsed writes down that an index is about to be made on servers of a pool.
+func MarkUsed(ctx context.Context, b *reconciler.Base, pool *dmv1.DMMemoryPool, pods []*corev1.Pod, ids []int) error {
+	used, err := UsedIDs(pool, podstate.NextVolume(pool, pods))
 	if err != nil {
 		return err
 	}
 	for _, id := range ids {
 		used[id] = true
 	}
-	if err := b.Annotate(ctx, p.pool, map[string]string{dmv1.AnnotationUsedIDs: used.String()}); err != nil || !isPersistent(p.pool) {
+	if err := b.Annotate(ctx, pool, map[string]string{dmv1.AnnotationUsedIDs: used.String()}); err != nil || !IsPersistent(pool) {
 		return err
 	}
-	for _, pod := range p.pods {
+	for _, pod := range pods {
 		if slices.Contains(ids, podstate.VolumeOf(pod)) {
-			if err := tellUsed(ctx, b, pod); err != nil {
+			if err := TellUsed(ctx, b, pod); err != nil {
 				return err
 			}
 		}
@@ -129,40 +127,19 @@ func markUsed(ctx context.Context, b *reconciler.Base, p *memoryPoolOfIndex, ids
 	return nil
 }
 
-// addRecorded adds the pods of a pool on whose servers an index was made. They are in used-ids,
+// AddRecorded adds the volumes of a pool on whose servers an index was made. They are in used-ids,
 // unless an operator recorded them that did not know of it yet.
-func (s idSet) addRecorded(index *dmv1.DMIndex, pool string) {
+func (s IDs) AddRecorded(index *dmv1.DMIndex, pool string) {
 	known, err := decision.KnownMemory(index)
 	if err != nil {
 		return // nobody can tell; the index says so
 	}
-	for _, server := range known {
-		ordinal, id := build.MemoryServerVolume(server)
-		if ordinal < len(index.Spec.MemoryPools) && build.MemoryPoolOf(index, index.Spec.MemoryPools[ordinal]) == pool {
-			s[id] = true
-		}
+	for _, number := range volumesIn(index, pool, known) {
+		s[number] = true
 	}
 }
 
-// memoryIDs are the numbers that a memory pool may give to pods with volumes of their own. pods are
-// all that there are; on servers of those in made indexes were made. A volume that record has may
-// be in another pod than the one with its number.
-func memoryIDs(pool client.Object, pods []*corev1.Pod, record volumeRecord, made idSet) (ids serverpod.Numbers, err error) {
-	ids = serverpod.Numbers{Next: podstate.NextVolume(pool, pods), Again: true}
-	used, err := usedIDs(pool, ids.Next)
-	if err != nil {
-		return ids, err
-	}
-	maps.Copy(used, made)
-	for id := range made {
-		ids.Next = max(ids.Next, id+1) // the annotation may have been lost
-	}
-	for id := range ids.Next {
-		is := func(p *corev1.Pod) bool { return podstate.VolumeOf(p) == id }
-		if _, elsewhere := record.Views[id]; !elsewhere && !used[id] && !slices.ContainsFunc(pods, is) {
-			ids.Free = append(ids.Free, id)
-		}
-	}
-	ids.Also = map[string]string{dmv1.AnnotationUsedIDs: used.String()}
-	return ids, nil
+// TellUsed tells the server of a pod that its disk has been used.
+func TellUsed(ctx context.Context, b *reconciler.Base, p *corev1.Pod) error {
+	return b.Annotate(ctx, p, map[string]string{dmv1.AnnotationUsed: "true"})
 }

@@ -1,4 +1,4 @@
-package controllers
+package volume
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 )
 
 // TestMemoryPoolUse: who has memory on which pods of a pool, and for whom they are kept.
-func TestMemoryPoolUse(t *testing.T) {
+func TestUse(t *testing.T) {
 	index := func(name, memory string, onLoss dmv1.OnDataLoss, pools ...string) dmv1.DMIndex {
 		i := dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if memory != "" {
@@ -28,8 +28,8 @@ func TestMemoryPoolUse(t *testing.T) {
 	f := func(release, want string, indexes ...dmv1.DMIndex) {
 		t.Helper()
 		pool := &dmv1.DMMemoryPool{ObjectMeta: metav1.ObjectMeta{Name: "pool", Annotations: map[string]string{dmv1.AnnotationRelease: release}}}
-		u := newMemoryPoolUse(pool, indexes)
-		if got := fmt.Sprint(u.users, u.keptFor, u.released, u.unknown); got != want {
+		u := UseOf(pool, indexes)
+		if got := fmt.Sprint(u.Users, u.KeptFor, u.Released, u.Unknown); got != want {
 			t.Errorf("%s\nwant %s", got, want)
 		}
 	}

@@ -1,4 +1,7 @@
-package controllers
+// Package volume is what memory pools and indexes both have to know of the volumes of a pool: which
+// pod answers for each, which claims they are on, which of their numbers are used up, and which
+// indexes would lose what with them.
+package volume
 
 import (
 	"encoding/json"
@@ -14,54 +17,56 @@ import (
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
-// Which pod answers for which volume of a memory pool.
+// Which pod answers for which volume.
 //
 // A volume has the number of the pod that it was made with. As long as it never had another copy
 // nothing is recorded of it, and that pod answers for it. Later its view stands in
-// AnnotationVolumes of the pool, which is state (state.go): two witnesses, and each change is a
-// compare-and-swap. The record says which pod answers; a label or a name never does.
+// AnnotationVolumes of the pool, which is state (decision.Keeper): two witnesses, and each change
+// is a compare-and-swap. The record says which pod answers; a label or a name never does.
 
-// volumeRecord is AnnotationVolumes of a pool.
-type volumeRecord struct {
+// Record is AnnotationVolumes of a pool.
+type Record struct {
 	// Next is the number of the next pod that is made as a further copy, above build.MaxVolume. It
 	// is never given twice: an annotation that names a pod shall not name a later one.
 	Next int `json:"next,omitempty"`
 
 	// Views of the volumes that ever had another copy, by number.
-	Views map[int]volumeView `json:"views,omitempty"`
+	Views map[int]View `json:"views,omitempty"`
 }
 
-// volumeView is a view. A process that is nobody is left out.
-type volumeView struct {
-	Number  uint64      `json:"view"`
-	Primary volumeProc  `json:"primary"`
-	Backup  *volumeProc `json:"backup,omitempty"`
-	Earlier *volumeProc `json:"earlier,omitempty"`
+// View says which processes have a volume. One that is nobody is left out.
+type View struct {
+	Number  uint64 `json:"view"`
+	Primary Proc   `json:"primary"`
+	Backup  *Proc  `json:"backup,omitempty"`
+	Earlier *Proc  `json:"earlier,omitempty"`
 }
 
-// volumeProc is a process of a copy, with the name of its pod for whoever looks for it. The UID is
-// that of the pod, or of the claim if the pool has persistence (volumeCopy).
-type volumeProc struct {
+// Proc is a process of a copy, with the name of its pod for whoever looks for it. The UID is that of
+// the pod, or of the claim if the pool has persistence (Disks).
+type Proc struct {
 	Pod     string `json:"pod"`
 	UID     string `json:"uid"`
 	Process uint64 `json:"process,omitempty"`
 }
 
-func (p *volumeProc) proc() volumes.Proc {
+// Plain is the process as package volumes has it; the zero value for nil.
+func (p *Proc) Plain() volumes.Proc {
 	if p == nil {
 		return volumes.Proc{}
 	}
 	return volumes.Proc{Pod: p.UID, Process: p.Process}
 }
 
-func (v volumeView) view() volumes.View {
-	return volumes.View{Number: v.Number, Primary: v.Primary.proc(), Backup: v.Backup.proc(), Earlier: v.Earlier.proc()}
+// Plain is the view as package volumes has it.
+func (v View) Plain() volumes.View {
+	return volumes.View{Number: v.Number, Primary: v.Primary.Plain(), Backup: v.Backup.Plain(), Earlier: v.Earlier.Plain()}
 }
 
-// named are the processes that the view names: the primary first.
-func (v volumeView) named() (all []volumeProc) {
+// Named are the processes that the view names: the primary first.
+func (v View) Named() (all []Proc) {
 	all = append(all, v.Primary)
-	for _, p := range []*volumeProc{v.Backup, v.Earlier} {
+	for _, p := range []*Proc{v.Backup, v.Earlier} {
 		if p != nil {
 			all = append(all, *p)
 		}
@@ -69,8 +74,8 @@ func (v volumeView) named() (all []volumeProc) {
 	return all
 }
 
-// recordOf is what is recorded of the volumes of a pool.
-func recordOf(pool client.Object) (r volumeRecord, err error) {
+// RecordOf is what is recorded of the volumes of a pool.
+func RecordOf(pool client.Object) (r Record, err error) {
 	text := pool.GetAnnotations()[dmv1.AnnotationVolumes]
 	if text == "" {
 		return r, nil
@@ -87,7 +92,7 @@ func recordOf(pool client.Object) (r volumeRecord, err error) {
 }
 
 // String is what the annotation says; empty if there is nothing to say.
-func (r volumeRecord) String() string {
+func (r Record) String() string {
 	if r.Next == 0 && len(r.Views) == 0 {
 		return ""
 	}
@@ -98,42 +103,42 @@ func (r volumeRecord) String() string {
 	return string(text)
 }
 
-// podOf is the name of the pod that answers for a volume of a pool.
-func (r volumeRecord) podOf(pool string, volume int) string {
+// PodOf is the name of the pod that answers for a volume of a pool.
+func (r Record) PodOf(pool string, volume int) string {
 	if v, is := r.Views[volume]; is {
 		return v.Primary.Pod
 	}
 	return build.PodName(pool, volume)
 }
 
-// needs reports whether a volume may be lost with what a memory pod has: its view names that, or it
+// Needs reports whether a volume may be lost with what a memory pod has: its view names that, or it
 // has no view.
-func (r volumeRecord) needs(p *corev1.Pod, d disks) bool {
+func (r Record) Needs(p *corev1.Pod, d Disks) bool {
 	if _, recorded := r.Views[podstate.VolumeOf(p)]; !recorded {
 		return podstate.ID(p) <= build.MaxVolume
 	}
-	return r.names(podstate.VolumeOf(p), d.nameOf(p))
+	return r.Names(podstate.VolumeOf(p), d.NameOf(p))
 }
 
-// names reports whether the view of a volume names a copy.
-func (r volumeRecord) names(volume int, uid string) bool {
-	return slices.ContainsFunc(r.Views[volume].named(), func(named volumeProc) bool { return named.UID == uid })
+// Names reports whether the view of a volume names a copy.
+func (r Record) Names(volume int, uid string) bool {
+	return slices.ContainsFunc(r.Views[volume].Named(), func(named Proc) bool { return named.UID == uid })
 }
 
-// answering are those of a pool's memory pods that answer for a volume, ascending by its number. No
+// Answering are those of a pool's memory pods that answer for a volume, ascending by its number. No
 // other is asked what it holds: a further copy has the incarnation of its volume and knows of no
 // index, or not of all of them. elsewhere are the volumes of which another pod has a copy that is
 // named, too: the volume is not lost with the pod that answers for it.
-func (r volumeRecord) answering(pods []*corev1.Pod, d disks) (answering []*corev1.Pod, elsewhere idSet) {
+func (r Record) Answering(pods []*corev1.Pod, d Disks) (answering []*corev1.Pod, elsewhere IDs) {
 	for _, p := range pods {
 		if _, recorded := r.Views[podstate.VolumeOf(p)]; !recorded && podstate.ID(p) <= build.MaxVolume {
 			answering = append(answering, p)
 		}
 	}
-	elsewhere = idSet{}
+	elsewhere = IDs{}
 	for volume, view := range r.Views {
-		for i, named := range view.named() {
-			switch p := named.among(pods, d); {
+		for i, named := range view.Named() {
+			switch p := named.Among(pods, d); {
 			case p == nil:
 			case i == 0:
 				answering = append(answering, p)
@@ -146,9 +151,9 @@ func (r volumeRecord) answering(pods []*corev1.Pod, d disks) (answering []*corev
 	return answering, elsewhere
 }
 
-// among is the process's pod among pods; nil if it is not there.
-func (p volumeProc) among(pods []*corev1.Pod, d disks) *corev1.Pod {
-	i := slices.IndexFunc(pods, func(q *corev1.Pod) bool { return d.nameOf(q) == p.UID })
+// Among is the process's pod among pods; nil if it is not there.
+func (p Proc) Among(pods []*corev1.Pod, d Disks) *corev1.Pod {
+	i := slices.IndexFunc(pods, func(q *corev1.Pod) bool { return d.NameOf(q) == p.UID })
 	if i < 0 {
 		return nil
 	}
