@@ -15,17 +15,17 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
-	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/volume"
+	"github.com/dmindex/dmindex/controllers/internal/volumetest"
 )
 
 // TestObserveVolumes: a volume is not lost with a pod as long as another pod that has a copy is
 // named, and only the pod that answers is believed.
 func TestObserveVolumes(t *testing.T) {
-	goes := operatortest.CopyPod(0, 0)
+	goes := volumetest.CopyPod(0, 0)
 	now := metav1.Now()
 	goes.DeletionTimestamp = &now
 	f := func(view volume.View, want string, pods ...*corev1.Pod) {
@@ -41,12 +41,12 @@ func TestObserveVolumes(t *testing.T) {
 			t.Errorf("%v: %s, want %s", view, got, want)
 		}
 	}
-	f(operatortest.ViewOf(2, 0, 1024), "pool-0 Ready", operatortest.CopyPod(0, 0), operatortest.CopyPod(1024, 0))
-	f(operatortest.ViewOf(2, 0, 1024), "pool-0 Unreachable", operatortest.CopyPod(1024, 0))
-	f(operatortest.ViewOf(2, 0, 1024), "pool-0 Ready", goes, operatortest.CopyPod(1024, 0))
-	f(operatortest.ViewOf(1, 0), "pool-0 Lost", goes, operatortest.CopyPod(1024, 0))
-	f(operatortest.ViewOf(3, 1024), "pool-1024 Ready", operatortest.CopyPod(0, 0), operatortest.CopyPod(1024, 0))
-	f(operatortest.ViewOf(3, 1024), "pool-1024 Lost", operatortest.CopyPod(0, 0))
+	f(volumetest.ViewOf(2, 0, 1024), "pool-0 Ready", volumetest.CopyPod(0, 0), volumetest.CopyPod(1024, 0))
+	f(volumetest.ViewOf(2, 0, 1024), "pool-0 Unreachable", volumetest.CopyPod(1024, 0))
+	f(volumetest.ViewOf(2, 0, 1024), "pool-0 Ready", goes, volumetest.CopyPod(1024, 0))
+	f(volumetest.ViewOf(1, 0), "pool-0 Lost", goes, volumetest.CopyPod(1024, 0))
+	f(volumetest.ViewOf(3, 1024), "pool-1024 Ready", volumetest.CopyPod(0, 0), volumetest.CopyPod(1024, 0))
+	f(volumetest.ViewOf(3, 1024), "pool-1024 Lost", volumetest.CopyPod(0, 0))
 }
 
 // TestCacheBehindMove: a cache that does not know yet where a volume went is not believed that it
@@ -74,8 +74,8 @@ func TestCacheBehindMove(t *testing.T) {
 	}
 	one := func(v volume.View) volume.Record { return volume.Record{Views: map[int]volume.View{0: v}} }
 	f(volume.Record{}, volume.Record{}, nil, dmv1.ServerLost)
-	f(one(operatortest.ViewOf(3, 1024)), volume.Record{}, nil, dmv1.ServerUnreachable)
-	f(one(operatortest.ViewOf(3, 1024)), one(operatortest.ViewOf(2, 0, 1024)), nil, dmv1.ServerUnreachable)
-	f(one(operatortest.ViewOf(2, 0, 1024)), one(operatortest.ViewOf(2, 0, 1024)), []client.Object{operatortest.CopyPod(1024, 0)}, dmv1.ServerUnreachable)
-	f(one(operatortest.ViewOf(2, 0, 1024)), one(operatortest.ViewOf(2, 0, 1024)), nil, dmv1.ServerLost)
+	f(one(volumetest.ViewOf(3, 1024)), volume.Record{}, nil, dmv1.ServerUnreachable)
+	f(one(volumetest.ViewOf(3, 1024)), one(volumetest.ViewOf(2, 0, 1024)), nil, dmv1.ServerUnreachable)
+	f(one(volumetest.ViewOf(2, 0, 1024)), one(volumetest.ViewOf(2, 0, 1024)), []client.Object{volumetest.CopyPod(1024, 0)}, dmv1.ServerUnreachable)
+	f(one(volumetest.ViewOf(2, 0, 1024)), one(volumetest.ViewOf(2, 0, 1024)), nil, dmv1.ServerLost)
 }

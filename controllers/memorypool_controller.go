@@ -250,61 +250,6 @@ func (r *DMMemoryPoolReconciler) keepServing(ctx context.Context, s *memoryPoolS
 	return serverpod.RenewTLS(ctx, &r.Base, s.pods, tls)
 }
 
-// security makes the pool's authority and the TLS Secret of its servers. The pool's authority
-// speaks to them for the operator, the authority of an index on the pool for that index alone.
-func (r *DMMemoryPoolReconciler) security(ctx context.Context, s *memoryPoolScope) (tls string, err error) {
-	if s.authority, err = authority.Ensure(ctx, &r.Base, s.pool, map[string]string{dmv1.LabelPool: s.pool.Name}); err != nil {
-		return "", err
-	}
-	indexes := &dmv1.DMIndexList{}
-	if err := r.List(ctx, indexes, client.InNamespace(s.pool.Namespace)); err != nil {
-		return "", err
-	}
-	trusted := build.PoolSpeaks(s.pool, s.authority, s.hasCopies())
-	var overTLS []*dmv1.DMIndex
-	for i := range indexes.Items {
-		index := &indexes.Items[i]
-		if !build.UsesMemoryPool(index, s.pool.Name) {
-			continue
-		}
-		a, err := authority.Read(ctx, &r.Base, index)
-		if err != nil {
-			return "", err
-		}
-		switch {
-		case a != nil:
-			trusted = append(trusted, build.IndexSpeaks(index, a)...)
-			all, err := r.allOverTLS(ctx, index)
-			if err != nil {
-				return "", err
-			}
-			if all {
-				overTLS = append(overTLS, index)
-			}
-		case metav1.IsControlledBy(s.pool, index):
-			return "", outcome.WaitFor(dmv1.ReasonWaitingForIndex, "the certificate authority of index "+index.Name+" does not exist yet", 0)
-		}
-	}
-	return authority.ServerTLS(ctx, &r.Base, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool, s.hasCopies()), trusted, func(secret *corev1.Secret) {
-		build.RequireTLS(secret, overTLS)
-	})
-}
-
-// allOverTLS reports whether connections to the fabric in the clear can be refused to an index: it
-// has fabricTLS, and all of its compute pods, those that are leaving included, know it.
-func (r *DMMemoryPoolReconciler) allOverTLS(ctx context.Context, index *dmv1.DMIndex) (bool, error) {
-	if !index.Spec.Security.FabricTLS {
-		return false, nil
-	}
-	pods := &corev1.PodList{}
-	err := r.List(ctx, pods, client.InNamespace(index.Namespace),
-		client.MatchingLabels{dmv1.LabelManagedBy: dmv1.ManagedBy, dmv1.LabelIndex: index.Name, dmv1.LabelComponent: dmv1.ComponentCompute})
-	if err != nil {
-		return false, err
-	}
-	return !slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return !build.OverTLS(&p) }), nil
-}
-
 // act does what decideMemoryPool says. A change of an image that cannot be made, or proven, does
 // not keep lost servers from being replaced.
 func (r *DMMemoryPoolReconciler) act(ctx context.Context, s *memoryPoolScope, tls string) (err error) {

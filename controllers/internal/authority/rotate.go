@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
@@ -83,6 +84,15 @@ type describedTrust interface {
 // TrustOf is the Trust of a pod's server, if it answered, by its description.
 func TrustOf(pod *corev1.Pod, answered bool, d describedTrust) Trust {
 	return Trust{pod, answered, d.GetTrustedAuthorities(), d.GetCertificateSigner()}
+}
+
+// TrustOfMemory is the Trust of memory pods, by the descriptions of their volumes.
+func TrustOfMemory(pods []*corev1.Pod, described map[int]*rpcv1.DescribeMemoryReply) (all []Trust) {
+	for _, p := range pods {
+		d := described[podstate.VolumeOf(p)]
+		all = append(all, TrustOf(p, d != nil, d))
+	}
+	return all
 }
 
 // say is what servers that are ready say of an authority.

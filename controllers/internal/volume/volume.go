@@ -42,8 +42,8 @@ type View struct {
 	Earlier *Proc  `json:"earlier,omitempty"`
 }
 
-// Proc is a process of a copy, with the name of its pod for whoever looks for it. The UID is that of
-// the pod, or of the claim if the pool has persistence (Disks).
+// Proc is a process of a copy, with the name of its pod for whoever looks for it. The UID is that
+// of the pod, or of the claim if the pool has persistence (Disks).
 type Proc struct {
 	Pod     string `json:"pod"`
 	UID     string `json:"uid"`

@@ -1,4 +1,5 @@
-package operatortest
+// Package volumetest has volumes for the tests of several rooms of the operator.
+package volumetest
 
 import (
 	"fmt"
