@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 const operatorSelector = "app.kubernetes.io/name=dmindex,app.kubernetes.io/component=operator"
@@ -19,15 +18,6 @@ func (s *space) versions() string {
 	return strings.Join(slices.DeleteFunc(strings.Split(lines, "\n"), func(line string) bool {
 		return strings.HasPrefix(line, "Pod/tools ") // the kubelet still reports on it
 	}), "\n")
-}
-
-// TestSettled: a settled index is written by nobody, once the operator has looked at how much of
-// the memory is in use, which it does every 20 s.
-func TestSettled(t *testing.T) {
-	s := newSpace(t)
-	s.newIndex(indexManifest, "2/2", "2/2")
-	s.fill()
-	s.rests(25*time.Second, 2*time.Minute, "a settled index", s.versions)
 }
 
 // TestOperatorUpgrade: an operator that starts anew, also with another image, restarts no data pod.
@@ -56,22 +46,6 @@ func TestOperatorUpgrade(t *testing.T) {
 	}
 	s.is(dataPods(), before)
 	e.finish()
-}
-
-// TestPaused: a paused index is left as it is, and caught up with afterwards.
-func TestPaused(t *testing.T) {
-	s := newSpace(t)
-	s.newIndex(indexManifest, "2/2", "2/2")
-	s.kubectl("patch", "dmi/x", "--type=merge", `--patch={"spec":{"paused":true}}`)
-	s.condition("Paused", "True")
-	s.kubectl("scale", "dmcp", "x-compute", "--replicas=3")
-	s.stays(8*time.Second, "a paused index", func() string {
-		return s.jsonpath("pods", "{.items[*].metadata.name}") + s.jsonpath("dmi/x", "{.status.map.generation}")
-	})
-	s.is(s.redis("set", "k", "v"), "OK") // it goes on serving
-	s.kubectl("patch", "dmi/x", "--type=merge", `--patch={"spec":{"paused":false}}`)
-	s.settled("2/2", "3/3")
-	s.is(s.redis("get", "k"), "v")
 }
 
 const sharedPool = `
@@ -108,18 +82,4 @@ func TestDeletion(t *testing.T) {
 	}
 	// The space's own end deletes the namespace with pool, index and all, and waits for it.
 	s.apply(sharingIndex)
-}
-
-// TestMemoryPending: what does not fit into a pool waits, and says how much is missing where.
-func TestMemoryPending(t *testing.T) {
-	s := newSpace(t)
-	s.apply(sharedPool)
-	s.newIndex(sharingIndex, "2/2", "2/2")
-	s.apply(strings.ReplaceAll(sharingIndex, "{name: x}", "{name: second}"))
-	s.eventually(long, "the second index says what is missing", func() (bool, string) {
-		line := s.jsonpath("dmi/second", "{.status.conditions[*].reason} {.status.conditions[*].message}")
-		return strings.Contains(line, "MemoryPending") && strings.Contains(line, "shared"), line
-	})
-	s.kubectl("delete", "dmi/x", "--timeout=80s")
-	s.kubectl("wait", "dmi/second", "--for=condition=Available", "--timeout=80s")
 }

@@ -27,18 +27,18 @@ func (s *space) killOperators() {
 	s.kubectlSystem("delete", "pod", "--selector="+operatorSelector, "--force", "--grace-period=0")
 }
 
-// TestOperatorKilled kills the operator again and again while ranges change hands, at other moments
-// each time: each new one goes on where the last one ended. No request fails, no acknowledged write
-// is lost, and in the end every server has its share.
+// TestOperatorKilled kills the operator before and while ranges change hands: the new one goes on
+// where the last one ended. No request fails, no acknowledged write is lost, and in the end every
+// server has its share. (Each of its writes is its last in controllers/envtest.)
 func TestOperatorKilled(t *testing.T) {
 	s := newSpaceAlone(t)
 	s.newIndex(indexManifest, "2/2", "2/2")
 	e := s.startExercise(300)
-	for i, n := range []int{3, 2, 4, 2} {
+	for i, n := range []int{4, 2} {
 		e.begin(fmt.Sprintf("to %d", n))
 		generation := s.generation()
 		s.kubectl("scale", "dmcp", "x-compute", fmt.Sprintf("--replicas=%d", n))
-		// Before anything was done, when the pods are there, in the middle of the moves.
+		// Before anything was done, and in the middle of the moves.
 		if i > 0 {
 			s.eventually(long, "the map changes", func() (bool, string) { return s.generation() != generation, s.indexLine() })
 		}
