@@ -35,7 +35,7 @@ func TestTinyFigures(t *testing.T) {
 			}
 		}
 	}
-	if _, err := LookupFigure("sherman-7"); err == nil || !strings.Contains(err.Error(), "there are sherman-5, sherman-6, sherman-table3, dex-6, dex-6-processor, dex-7") {
+	if _, err := LookupFigure("sherman-7"); err == nil || !strings.Contains(err.Error(), "there are sherman-5, sherman-6, sherman-table3, dex-6, dex-6-published, dex-6-processor, dex-7") {
 		t.Error(err)
 	}
 }

@@ -11,14 +11,13 @@ import (
 type Distribution struct {
 	Theta  float64 // 0 = all alike
 	Latest bool    // the youngest items are the popular ones
-	// draw from so many, where there are fewer items; 0 = as many as there are items. See
-	// ParseDistribution
+	// draw from so many, more or fewer than there are items; 0 = as many. See ParseDistribution
 	Ranks uint64
 }
 
 // ParseDistribution reads "uniform", "zipfian", "zipfian:THETA", "zipfian:THETA/RANKS" or "latest".
 // With RANKS, popular items are as popular as among so many: rank r stands for item r modulo the
-// number of items.
+// number of items. With fewer ranks than items the others are not drawn.
 func ParseDistribution(text string) (Distribution, error) {
 	name, exponent, given := strings.Cut(text, ":")
 	d := Distribution{Theta: 0.99}
@@ -69,6 +68,14 @@ func (d Distribution) String() string {
 	return text
 }
 
+// ranksOf is from how many ranks so many items are drawn.
+func (d Distribution) ranksOf(items uint64) uint64 {
+	if d.Ranks > 0 {
+		return d.Ranks
+	}
+	return items
+}
+
 // Chooser draws items.
 type Chooser struct {
 	d    Distribution
@@ -89,7 +96,7 @@ func (c *Chooser) Next(r *rand.Rand, items uint64) uint64 {
 	if c.zipf == nil {
 		return r.Uint64N(items)
 	}
-	c.zipf.grow(max(items, c.d.Ranks))
+	c.zipf.grow(c.d.ranksOf(items))
 	rank := c.zipf.next(r) % items
 	if c.d.Latest {
 		return items - 1 - rank

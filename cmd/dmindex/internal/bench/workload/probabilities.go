@@ -10,7 +10,7 @@ type Probabilities struct {
 
 // NewProbabilities are those of so many items, popular as d says.
 func NewProbabilities(d Distribution, items uint64) *Probabilities {
-	p := &Probabilities{Items: items, ranks: max(items, d.Ranks)}
+	p := &Probabilities{Items: items, ranks: d.ranksOf(items)}
 	if d.Theta > 0 {
 		p.z = newZipf(d.Theta, p.ranks)
 		p.sum = 1
