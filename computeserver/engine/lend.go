@@ -31,7 +31,8 @@ type Session struct {
 	change       index.Change // of modification
 	changeMark   expiry.Change
 
-	groups  *grouping // nil before the first group
+	groups  *grouping   // nil before the first group
+	member  *memberStep // nil before the first one
 	scripts *scripts
 	in      *grouping // of a session on the copies of a group
 }

@@ -62,6 +62,7 @@ var operations = [rpcv1.Kinds]operation{
 
 	rpcv1.Operation_SET_HEAD:      readHead,
 	rpcv1.Operation_SET_SWAP_HEAD: modify(ofSets, swapHead),
+	rpcv1.Operation_SET_MEMBER:    changeMember,
 
 	rpcv1.Operation_DIGEST: digest,
 }
@@ -143,8 +144,11 @@ func (c *Engine) check(op *rpcv1.Operation) error {
 	if op.Kind == rpcv1.Operation_GROUP {
 		return c.checkGroup(op)
 	}
-	if op.Kind == rpcv1.Operation_SET_ADD {
+	switch op.Kind {
+	case rpcv1.Operation_SET_ADD:
 		return checkMember(op)
+	case rpcv1.Operation_SET_MEMBER: // its value is not stored
+		return nil
 	}
 	if err := c.CheckValue(op.Value); err != nil {
 		return err

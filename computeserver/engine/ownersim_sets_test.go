@@ -64,21 +64,21 @@ type setsWorld struct {
 	used  [][]byte // keys of members, the newest last
 	wrong *setMistake
 
-	done, unknown, refused, moves, moved, deaths, seen, removed, full int
+	done, oneStep, unknown, refused, moves, moved, deaths, seen, removed, full int
 }
 
 func (s *setsWorld) add(o setsWorld) {
-	s.done, s.unknown, s.refused = s.done+o.done, s.unknown+o.unknown, s.refused+o.refused
+	s.done, s.oneStep, s.unknown, s.refused = s.done+o.done, s.oneStep+o.oneStep, s.unknown+o.unknown, s.refused+o.refused
 	s.moves, s.moved, s.deaths = s.moves+o.moves, s.moved+o.moved, s.deaths+o.deaths
 	s.seen, s.removed, s.full = s.seen+o.seen, s.removed+o.removed, s.full+o.full
 }
 
 func (s *setsWorld) tame() bool {
-	return s.done == 0 || s.unknown == 0 || s.refused == 0 || s.moved == 0 || s.deaths == 0 || s.seen == 0 || s.removed == 0 || s.full == 0
+	return s.done == 0 || s.oneStep == 0 || s.unknown == 0 || s.refused == 0 || s.moved == 0 || s.deaths == 0 || s.seen == 0 || s.removed == 0 || s.full == 0
 }
 
 func (s *setsWorld) String() string {
-	return fmt.Sprintf("%d commands on sets done, %d in doubt, %d refused; keys of a step given away %d times, and taken before it %d times; %d servers died in a step, %d operations found no memory; ranges showed %d members and removed %d", s.done, s.unknown, s.refused, s.moves, s.moved, s.deaths, s.full, s.seen, s.removed)
+	return fmt.Sprintf("%d commands on sets done, %d members changed in one step, %d in doubt, %d refused; keys of a step given away %d times, and taken before it %d times; %d servers died in a step, %d operations found no memory; ranges showed %d members and removed %d", s.done, s.oneStep, s.unknown, s.refused, s.moves, s.moved, s.deaths, s.full, s.seen, s.removed)
 }
 
 // setProgram asks for members and counters.
@@ -176,7 +176,7 @@ func (w *ownWorld) runSet(there *simenv.Process, c *Engine, call *setCall) {
 		if in.kind == "del" {
 			call.touched[in.member] = true
 		}
-		out, err = in.run(c, s, key)
+		out, _, err = in.run(c, s, key)
 	case "pop":
 		call.pairs, err = s.Pop(key, w.OneIn(2), 1)
 		w.sets.removed += len(call.pairs)

@@ -39,11 +39,12 @@ func (x *movedSets) Do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
 	}
 	x.note(ops)
 	out := x.do(ops)
-	if x.call == nil || x.call.in.kind != "drop" {
-		return out
-	}
 	for i, op := range ops {
-		if _, member := itemOf(op.Key); op.Kind == rpcv1.Operation_REMOVE && out[i].Code == rpcv1.Outcome_OK {
+		one, done := op.Kind == rpcv1.Operation_SET_MEMBER, out[i].Code == rpcv1.Outcome_OK
+		if done && one {
+			w.sets.oneStep++
+		}
+		if _, member := itemOf(op.Key); done && (op.Kind == rpcv1.Operation_REMOVE || one && len(op.Value) == 0) && x.call != nil && x.call.in.kind == "drop" {
 			x.call.pairs = append(x.call.pairs, sortedset.Pair{Member: member, Score: math.Float64frombits(binary.BigEndian.Uint64(op.Operand[1:]))})
 		}
 	}
@@ -58,7 +59,8 @@ func (x *movedSets) do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
 	}
 	left := map[*rpcv1.Operation]bool{}
 	full := func(op *rpcv1.Operation) bool {
-		is := op.Kind == rpcv1.Operation_UPSERT || op.Kind == rpcv1.Operation_INSERT || op.Kind == rpcv1.Operation_SWAP && op.Condition == rpcv1.Operation_ABSENT
+		is := op.Kind == rpcv1.Operation_UPSERT || op.Kind == rpcv1.Operation_INSERT ||
+			op.Kind == rpcv1.Operation_SWAP && op.Condition == rpcv1.Operation_ABSENT || op.Kind == rpcv1.Operation_SET_MEMBER && len(op.Value) > 0
 		left[op] = is && w.OneIn(2)
 		return left[op]
 	}
@@ -97,7 +99,7 @@ func (x *movedSets) note(ops []*rpcv1.Operation) {
 		return
 	}
 	for _, op := range ops {
-		if is, member := itemOf(op.Key); is && (op.Kind == rpcv1.Operation_REMOVE || op.Kind == rpcv1.Operation_SWAP && op.Value[0] > 1) {
+		if is, member := itemOf(op.Key); is && (op.Kind == rpcv1.Operation_SET_MEMBER || op.Kind == rpcv1.Operation_REMOVE || op.Kind == rpcv1.Operation_SWAP && op.Value[0] > 1) {
 			x.call.touched[string(member)] = true
 		}
 	}

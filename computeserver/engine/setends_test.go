@@ -72,17 +72,23 @@ func TestSetErrors(t *testing.T) {
 	} {
 		seen := map[rpcv1.Outcome_Code]int{}
 		for at, more := 0, true; more; at++ {
-			for _, onward := range []bool{false, true} {
-				withSets(t, func(_ *Engine, _ *memindex.Store, sets func() *sortedset.Sets) {
+			more = false
+			for _, how := range [][2]bool{{false, false}, {true, false}, {false, true}, {true, true}} {
+				onward, oneStep := how[0], how[1]
+				withSets(t, func(_ *Engine, store *memindex.Store, sets func() *sortedset.Sets) {
+					if oneStep {
+						store.AllowGroups()
+					}
 					if _, err := sets().Add(setKey, sortedset.Rule{}, pairs(0)); err != nil {
 						t.Error(err)
 					}
 					s, left := sets(), at
 					s.Index = breaking{s.Index, &left, onward}
 					code := CodeOf(SetFailure(run(s)))
-					if more = left < 0; !more { // no step failed
+					if left >= 0 { // no step failed
 						return
 					}
+					more = true
 					if seen[code]++; code == rpcv1.Outcome_UNKNOWN || code == rpcv1.Outcome_OK {
 						return
 					}

@@ -58,7 +58,7 @@ func atRest(c *Engine) error {
 			switch number, rest := string(rest[:6]), rest[6:]; rest[0] {
 			case 'm':
 				items[number]++
-				if value[0] != 1 {
+				if value[0] > 1 {
 					settled[has{number: number}] = "pending"
 				}
 				settled[has{number, string(rest[1:]), string(value[1:9])}] = string(value[9:])

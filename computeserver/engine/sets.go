@@ -166,6 +166,16 @@ func (x *setIndex) Scan(start, end []byte, limit int, reverse bool, visit func(k
 	return nil
 }
 
+func (x *setIndex) OneOwner(a, b []byte) bool {
+	if !x.c.Sessions.Groups() {
+		return false
+	}
+	m := x.c.View.Route()
+	_, one := x.c.View.Place(m, a)
+	_, other := x.c.View.Place(m, b)
+	return one == other
+}
+
 func (x *setIndex) Random() uint64 { return x.c.Env.Uint64() }
 
 func (x *setIndex) Pause(try int) {

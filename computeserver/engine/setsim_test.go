@@ -27,6 +27,9 @@ import (
 // about to do for a command, and none of the later ones; and there is no memory for entries. What
 // the servers answered must be what one server with a plain map answers, in some order. At rest
 // each member has its entry.
+//
+// In some runs one server owns all pairs of a member, in some none does, and in the others that
+// changes from step to step.
 
 const (
 	setServers = 3
@@ -34,7 +37,7 @@ const (
 	setTurns   = 14
 )
 
-// setAsked is one command: add, incr, rem, score, pop or del.
+// setAsked is one command: add, incr, rem, score, pop, range or del.
 type setAsked struct {
 	key    int
 	kind   string
@@ -103,7 +106,7 @@ func (in setAsked) does(is plainSet) (plainSet, setAnswered) {
 }
 
 // run asks s.
-func (in setAsked) run(c *Engine, s *sortedset.Sets, key []byte) (out setAnswered, err error) {
+func (in setAsked) run(c *Engine, s *sortedset.Sets, key []byte) (out setAnswered, pairs []sortedset.Pair, err error) {
 	member := []byte(in.member)
 	switch in.kind {
 	case "add":
@@ -118,13 +121,17 @@ func (in setAsked) run(c *Engine, s *sortedset.Sets, key []byte) (out setAnswere
 		out.n, err = s.Remove(key, [][]byte{member})
 	case "score":
 		err = s.Scores(key, [][]byte{member}, func(score float64, there bool) { out.score, out.there = score, there })
+	case "pop":
+		pairs, err = s.Pop(key, in.score > 1, 1)
+	case "range":
+		err = s.ByScore(key, sortedset.All, in.score > 1, 0, func(p sortedset.Pair) bool { pairs = append(pairs, p); return true })
 	case "del":
 		o := c.Do([]*rpcv1.Operation{{Kind: rpcv1.Operation_DELETE, Key: key}}, false, c.Limit, 0)[0]
 		if !o.Code.Meaning().Answer {
 			err = &sortedset.Failure{Outcome: o}
 		}
 	}
-	return out, err
+	return out, pairs, err
 }
 
 var setModel = porcupine.Model{
@@ -166,6 +173,20 @@ func (d *dying) Do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
 		}
 	}
 	return fill(make([]*rpcv1.Outcome, len(ops)), &rpcv1.Outcome{Code: rpcv1.Outcome_UNKNOWN, Message: "the server died"})
+}
+
+// apart is an index where the pairs of a member lie with several servers, some of the time.
+type apart struct {
+	sortedset.Index
+	outOf  int // changes of a member
+	random *rand.Rand
+}
+
+func (a apart) Do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
+	refuses := func(op *rpcv1.Operation) bool {
+		return op.Kind == rpcv1.Operation_SET_MEMBER && a.random.IntN(a.outOf) == 0
+	}
+	return faulty{a.Index, refuses, rpcv1.Outcome_UNSUPPORTED}.Do(ops)
 }
 
 // setFault is a planted fault: an index that does something else than the protocol asks for.
@@ -217,6 +238,9 @@ func simulateSets(seed uint64, fault setFault) (history []porcupine.Operation, d
 		up := func(n int) time.Duration { return time.Duration(random.IntN(n)) * time.Microsecond }
 		store.Before(func([]byte) { p.Sleep(up(300)) })
 		store.Log(func(uint64) error { p.Sleep(up(1000)); return nil })
+		if seed%4 != 3 { // else none has groups
+			store.AllowGroups()
+		}
 		running := setServers
 		var last *Engine
 		for n := range setServers {
@@ -226,8 +250,11 @@ func simulateSets(seed uint64, fault setFault) (history []porcupine.Operation, d
 			p.Go("program", func() {
 				for range setTurns {
 					p.Sleep(up(2000))
-					in := setAsked{key: random.IntN(setKeys), kind: []string{"add", "add", "add", "incr", "incr", "rem", "rem", "rem", "score", "score", "score", "del"}[random.IntN(12)], member: string(rune('a' + random.IntN(2))), score: float64(1 + random.IntN(3))}
+					in := setAsked{key: random.IntN(setKeys), kind: []string{"add", "add", "add", "incr", "incr", "rem", "rem", "rem", "score", "score", "score", "del", "pop", "range", "range"}[random.IntN(15)], member: string(rune('a' + random.IntN(2))), score: float64(1 + random.IntN(3))}
 					s, _ := c.Sets(nil, true, c.Limit, 0)
+					if seed%4 > 0 {
+						s.Index = apart{s.Index, 2, random}
+					}
 					if fault != nil {
 						s.Index = faulty{s.Index, fault, rpcv1.Outcome_OK}
 					}
@@ -239,17 +266,31 @@ func simulateSets(seed uint64, fault setFault) (history []porcupine.Operation, d
 						deaths++
 					}
 					call := int64(world.Events())
-					out, err := in.run(c, s, []byte{'k', byte(in.key)})
+					note := func(in setAsked, out setAnswered, end int64) {
+						history = append(history, porcupine.Operation{ClientId: n, Input: in, Call: call, Output: out, Return: end})
+					}
+					const late = 1 << 62 // it is done late, or never
+					out, pairs, err := in.run(c, s, []byte{'k', byte(in.key)})
 					end := int64(world.Events())
 					var f *sortedset.Failure
+					unknown := errors.As(err, &f) && f.Outcome.Code == rpcv1.Outcome_UNKNOWN
 					switch {
+					case in.kind == "range" || in.kind == "pop": // each member for itself
+						one := setAsked{key: in.key, kind: map[string]string{"range": "score", "pop": "pop"}[in.kind]}
+						for _, p := range pairs {
+							one.member = string(p.Member)
+							note(one, setAnswered{score: p.Score, there: true}, end)
+						}
+						if one.kind = "rem"; in.kind == "pop" && unknown && len(pairs) == 0 {
+							for _, one.member = range []string{"a", "b"} {
+								note(one, setAnswered{unknown: true}, late)
+							}
+						}
 					case err == nil:
-					case errors.As(err, &f) && f.Outcome.Code == rpcv1.Outcome_UNKNOWN && in.kind != "score":
-						out, end = setAnswered{unknown: true}, 1<<62 // it is done late, or never
-					default:
-						continue
+						note(in, out, end)
+					case unknown && in.kind != "score":
+						note(in, setAnswered{unknown: true}, late)
 					}
-					history = append(history, porcupine.Operation{ClientId: n, Input: in, Call: call, Output: out, Return: end})
 				}
 				running--
 			})
@@ -312,7 +353,14 @@ func TestSetSeeds(t *testing.T) {
 		t.Error("no server died")
 	}
 	for name, leaves := range map[string]setFault{
-		"no entry is written":              isEntry,
+		"no entry is written": isEntry,
+		"no mark is taken away before an item is settled, or removed": func(op *rpcv1.Operation) bool { return op.Kind == rpcv1.Operation_UPDATE },
+		"an entry gets the mark before its item is settled": func(op *rpcv1.Operation) bool {
+			if isEntry(op) {
+				op.Value = sortedset.Mark
+			}
+			return false
+		},
 		"an item is stored over any other": func(op *rpcv1.Operation) bool { op.Condition = rpcv1.Operation_ALWAYS; return false },
 	} {
 		found := false

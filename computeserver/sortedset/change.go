@@ -188,8 +188,13 @@ func (s *Sets) attempt(key []byte, todo []*edit) error {
 		for _, e := range todo { // what is not there has no item
 			e.was = item{}
 		}
-	} else if known, err = s.readSettling(key, h.number, todo); err != nil {
-		return err
+	} else {
+		if h.state == isMade {
+			todo = s.addInOneStep(key, h, todo)
+		}
+		if known, err = s.readSettling(key, h.number, todo); err != nil {
+			return err
+		}
 	}
 	changing := make([]*edit, 0, len(known))
 	for _, e := range known {
@@ -204,6 +209,9 @@ func (s *Sets) attempt(key []byte, todo []*edit) error {
 		if h, err = s.getOrMake(key); err != nil {
 			return err
 		}
+		if h.state == isMade {
+			changing = s.addInOneStep(key, h, changing)
+		}
 	}
 	t := newStep(len(changing), itemKeys(changing)+2*itemBytes*len(changing))
 	for _, e := range changing {
@@ -211,7 +219,7 @@ func (s *Sets) attempt(key []byte, todo []*edit) error {
 		if op.Key, op.Condition = t.item(h.number, e.Member), rpcv1.Operation_ABSENT; !e.new {
 			op.Condition, op.Operand = rpcv1.Operation_EQUAL, t.stored(e.was)
 		}
-		e.was = item{pending: true, had: !e.new, score: e.now, stamp: s.draw(), former: e.was.score, formerStamp: e.was.stamp}
+		e.was = item{pending: true, had: !e.new, marked: e.was.marked, score: e.now, stamp: s.draw(), former: e.was.score, formerStamp: e.was.stamp}
 		op.Value = t.stored(e.was)
 	}
 	begun := make([]*edit, 0, len(changing))
@@ -272,18 +280,22 @@ func (s *Sets) Remove(key []byte, members [][]byte) (removed int, err error) {
 				return removed, err
 			}
 			n = h.number
-			if err := s.read(n, edits); err != nil {
+			gone, left, err := s.removeInOneStep(n, edits, false)
+			if removed += len(gone); err != nil {
+				return removed, err
+			}
+			if err := s.read(n, left); err != nil {
 				return removed, err
 			}
 			var present []*edit
-			for _, e := range edits {
+			for _, e := range left {
 				if e.was.effective() == (item{}) {
 					e.did = true
 				} else {
 					present = append(present, e)
 				}
 			}
-			gone, err := s.remove(n, present)
+			gone, err = s.removeInSteps(n, present)
 			if removed += len(gone); err != nil {
 				return removed, err
 			}
@@ -296,15 +308,25 @@ func (s *Sets) Remove(key []byte, members [][]byte) (removed int, err error) {
 	return removed, nil
 }
 
-// remove removes members whose items are known, and returns those that it removed. A change that is
-// pending is made, and undone with its member.
+// remove removes members whose items are known and settled, and returns those that it removed.
 func (s *Sets) remove(n number, edits []*edit) (gone []*edit, err error) {
+	gone, left, err := s.removeInOneStep(n, edits, true)
+	if err != nil {
+		return gone, err
+	}
+	more, err := s.removeInSteps(n, left)
+	return append(gone, more...), err
+}
+
+// removeInSteps removes members whose items are known, and returns those that it removed. A change
+// that is pending is made, and undone with its member.
+func (s *Sets) removeInSteps(n number, edits []*edit) (gone []*edit, err error) {
+	edits, err = s.unmark(n, edits)
 	t := newStep(len(edits), itemKeys(edits)+itemBytes*len(edits))
 	for _, e := range edits {
 		op := t.add(rpcv1.Operation_REMOVE)
 		op.Key, op.Condition, op.Operand = t.item(n, e.Member), rpcv1.Operation_EQUAL, t.stored(e.was)
 	}
-	var failed *rpcv1.Outcome
 	stale := newStep(len(edits), entryKeys(edits))
 	for i, o := range s.do(t) {
 		e := edits[i]
@@ -320,12 +342,33 @@ func (s *Sets) remove(n number, edits []*edit) (gone []*edit, err error) {
 		default:
 			s.doubt = s.doubt || o.Code == rpcv1.Outcome_UNKNOWN
 			s.changed = s.changed || s.doubt
-			failed = o
+			err = &Failure{o}
 		}
 	}
 	s.do(stale) // what is left of them counts no more
-	if failed != nil {
-		err = &Failure{failed}
-	}
 	return gone, err
+}
+
+// unmark takes the marks of the entries away by which members count, and returns the members whose
+// entries have none.
+func (s *Sets) unmark(n number, edits []*edit) (without []*edit, err error) {
+	t := &step{}
+	var marked []*edit
+	for _, e := range edits {
+		if !e.was.marked {
+			without = append(without, e)
+			continue
+		}
+		is := e.was.effective()
+		t.unmark(n, is.score, e.Member, is.stamp)
+		marked = append(marked, e)
+	}
+	for i, o := range s.do(t) {
+		if failed := unmarked(o); failed != nil {
+			err = failed
+			continue
+		}
+		without = append(without, marked[i])
+	}
+	return without, err
 }

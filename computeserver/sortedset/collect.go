@@ -127,8 +127,8 @@ func (s *Sets) owners(all []*part) (err error) {
 	return err
 }
 
-// sift finds what there is to do under numbers that are alive. It looks the items of all entries up
-// side by side: nearly all of these count.
+// sift finds what there is to do under numbers that are alive. It looks the items of all entries
+// without a mark up side by side: nearly all of these count.
 func (s *Sets) sift(all []*part) (err error) {
 	type entry struct {
 		of    *part
@@ -138,11 +138,11 @@ func (s *Sets) sift(all []*part) (err error) {
 	var entries []entry
 	var ops []*rpcv1.Operation
 	for _, p := range all {
-		items := false
+		members := false
 		for _, u := range p.pairs {
 			switch kind, rest := u.key[len(Prefix)+numberBytes], u.key[len(Prefix)+numberBytes+1:]; kind {
 			case isItem:
-				items = true
+				members = true
 				if is, ok := parseItem(u.value); !ok {
 					err = errForm
 				} else if is.pending {
@@ -154,10 +154,14 @@ func (s *Sets) sift(all []*part) (err error) {
 					err = errForm
 					continue
 				}
+				if marks(u.value) {
+					members = true
+					continue
+				}
 				entries = append(entries, entry{p, u.key, of})
 				ops = append(ops, &rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: p.number.item(member)})
 			case isRoot:
-				p.empty = !items
+				p.empty = !members
 			}
 		}
 	}
@@ -183,7 +187,7 @@ func (s *Sets) tidyPart(p *part) (did int, err error) {
 	if err := failed(p.pending, true); err != nil || len(p.entries) == 0 {
 		return did, err
 	}
-	_, did, err = s.check(p.key, p.number, p.entries)
+	_, did, err = s.check(p.key, p.number, p.entries, make([]bool, len(p.entries)))
 	return did, err
 }
 

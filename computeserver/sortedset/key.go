@@ -75,6 +75,17 @@ func appendScore(dst []byte, score float64) []byte {
 	return binary.BigEndian.AppendUint64(dst, bits)
 }
 
+// scoreOf is the score in the key of an entry.
+func scoreOf(entry []byte) float64 {
+	bits := binary.BigEndian.Uint64(entry[underBytes:])
+	if bits>>63 != 0 {
+		bits &^= 1 << 63
+	} else {
+		bits = ^bits
+	}
+	return math.Float64frombits(bits)
+}
+
 // appendEscaped appends a member so that two zeros can end it and it compares as the member does: a
 // zero byte is followed by 255.
 func appendEscaped(dst, member []byte) []byte {
@@ -123,11 +134,14 @@ func prefixEnd(prefix []byte) []byte {
 
 // item is what is known of a member.
 //
-//	1 settled | score | stamp
+//	0 settled | score | stamp                                  its entry may have the mark
+//	1 settled | score | stamp                                  its entry has no mark
 //	2 pending | score | stamp
-//	3 pending | score | stamp | former score | former stamp
+//	3 pending | score | stamp | former score | former stamp    the former entry has no mark
+//	4 pending | score | stamp | former score | former stamp    the former entry may have the mark
 type item struct {
 	pending, had bool
+	marked       bool // the entry that counts may have the mark
 	score        float64
 	stamp        stamp
 	former       float64 // of the settled item before
@@ -142,10 +156,14 @@ func (i item) marshal() []byte { return i.appendTo(make([]byte, 0, itemBytes)) }
 func (i item) appendTo(dst []byte) []byte {
 	form := byte(1)
 	switch {
+	case i.had && i.marked:
+		form = 4
 	case i.had:
 		form = 3
 	case i.pending:
 		form = 2
+	case i.marked:
+		form = 0
 	}
 	b := binary.BigEndian.AppendUint64(append(dst, form), math.Float64bits(i.score))
 	b = append(b, i.stamp[:]...)
@@ -158,10 +176,10 @@ func (i item) appendTo(dst []byte) []byte {
 
 func parseItem(b []byte) (i item, ok bool) {
 	const one = 1 + scoreBytes + stampBytes
-	if len(b) < one || b[0] < 1 || b[0] > 3 || len(b) != one && b[0] != 3 || len(b) != itemBytes && b[0] == 3 {
+	if len(b) < one || b[0] > 4 || len(b) != one && b[0] < 3 || len(b) != itemBytes && b[0] >= 3 {
 		return i, false
 	}
-	i.pending, i.had = b[0] > 1, b[0] == 3
+	i.pending, i.had, i.marked = b[0] > 1, b[0] >= 3, b[0] == 0 || b[0] == 4
 	i.score = math.Float64frombits(binary.BigEndian.Uint64(b[1:]))
 	copy(i.stamp[:], b[1+scoreBytes:])
 	if i.had {
@@ -178,7 +196,7 @@ func (i item) effective() item {
 	case !i.pending:
 		return i
 	case i.had:
-		return item{score: i.former, stamp: i.formerStamp}
+		return i.undone()
 	}
 	return item{}
 }
@@ -188,7 +206,7 @@ func (i item) settled() item { return item{score: i.score, stamp: i.stamp} }
 
 // undone is the item of a pending change of a member with a former score when the change is taken
 // back.
-func (i item) undone() item { return item{score: i.former, stamp: i.formerStamp} }
+func (i item) undone() item { return item{score: i.former, stamp: i.formerStamp, marked: i.marked} }
 
 // head is what a set's key has.
 type head struct {
@@ -205,8 +223,10 @@ const (
 	headBytes = 1 + numberBytes + stampBytes
 )
 
-func (h head) marshal() []byte {
-	return append(append([]byte{h.state}, h.number[:]...), h.token[:]...)
+func (h head) marshal() []byte { return h.appendTo(make([]byte, 0, headBytes)) }
+
+func (h head) appendTo(dst []byte) []byte {
+	return append(append(append(dst, h.state), h.number[:]...), h.token[:]...)
 }
 
 func parseHead(b []byte) (h head, ok bool) {

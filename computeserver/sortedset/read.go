@@ -64,7 +64,7 @@ func (n number) bounds(of [2]Limit) (start, end []byte) {
 // returns false. Members of the same score are in their own order. Each that is there all the time
 // with its score is seen once. hint is how many are wanted; 0 = many. visit may keep the member.
 func (s *Sets) ByScore(key []byte, of [2]Limit, reverse bool, hint int, visit func(p Pair) bool) error {
-	return s.walkEntries(key, of, reverse, hint, func(_ number, e *edit) bool {
+	return s.walkEntries(key, of, reverse, hint, true, func(_ number, e *edit) bool {
 		return visit(Pair{e.Member, e.was.effective().score})
 	})
 }
@@ -76,7 +76,9 @@ const (
 	keySpare     = 4
 )
 
-func (s *Sets) walkEntries(key []byte, of [2]Limit, reverse bool, hint int, visit func(n number, e *edit) bool) error {
+// walkEntries calls visit with the members of a range of scores. With trusts those whose entries
+// have the mark are not looked up.
+func (s *Sets) walkEntries(key []byte, of [2]Limit, reverse bool, hint int, trusts bool, visit func(n number, e *edit) bool) error {
 	h, there, err := s.head(key)
 	if err != nil || !there {
 		return err
@@ -87,21 +89,21 @@ func (s *Sets) walkEntries(key []byte, of [2]Limit, reverse bool, hint int, visi
 		if hint > 0 {
 			most = min(most, hint)
 		}
-		keys := make([][]byte, 0, most)
+		keys, trusted := make([][]byte, 0, most), make([]bool, 0, most)
 		var data []byte // of the keys, in few arrays: visit may keep members
-		err := s.Index.Scan(start, end, most, reverse, func(k, _ []byte) bool {
+		err := s.Index.Scan(start, end, most, reverse, func(k, v []byte) bool {
 			if cap(data)-len(data) < len(k) {
 				data = make([]byte, 0, max(len(k), min(keysTogether, (most-len(keys))*(len(k)+keySpare))))
 			}
 			from := len(data)
 			data = append(data, k...)
-			keys = append(keys, data[from:len(data):len(data)])
+			keys, trusted = append(keys, data[from:len(data):len(data)]), append(trusted, trusts && marks(v))
 			return true
 		})
 		if err != nil {
 			return err
 		}
-		count, _, err := s.check(key, h.number, keys)
+		count, _, err := s.check(key, h.number, keys, trusted)
 		if err != nil {
 			return err
 		}
@@ -123,23 +125,28 @@ func (s *Sets) walkEntries(key []byte, of [2]Limit, reverse bool, hint int, visi
 }
 
 // check returns the members of those entries that count, and deletes those that never will again.
-// Members may lie in the keys.
-func (s *Sets) check(key []byte, n number, entries [][]byte) (count []*edit, stale int, err error) {
-	all, stamps, slab := make([]*edit, len(entries)), make([]stamp, len(entries)), make([]edit, len(entries))
+// Those that are trusted have the mark. Members may lie in the keys.
+func (s *Sets) check(key []byte, n number, entries [][]byte, trusted []bool) (count []*edit, stale int, err error) {
+	all, stamps, slab := make([]*edit, 0, len(entries)), make([]stamp, len(entries)), make([]edit, len(entries))
 	for i, k := range entries {
 		member, of, ok := parseEntry(k)
 		if !ok {
 			return nil, 0, errForm
 		}
-		all[i], stamps[i] = &slab[i], of
-		slab[i].Member = member
+		stamps[i], slab[i].Member = of, member
+		if trusted[i] {
+			slab[i].was = item{score: scoreOf(k), stamp: of, marked: true}
+		} else {
+			all = append(all, &slab[i])
+		}
 	}
 	if err := s.readComplete(key, n, all); err != nil {
 		return nil, 0, err
 	}
 	var t step
-	count = make([]*edit, 0, len(all))
-	for i, e := range all {
+	count = all[:0]
+	for i := range slab {
+		e := &slab[i]
 		switch is := e.was.effective(); {
 		case is != (item{}) && is.stamp == stamps[i]:
 			count = append(count, e)
@@ -288,7 +295,7 @@ func (s *Sets) removeRange(key []byte, of [2]Limit, reverse bool, count int) (go
 			return gone, errBusy
 		}
 		var some []*edit
-		err := s.walkEntries(key, of, reverse, min(count-len(gone), changeMost), func(at number, e *edit) bool {
+		err := s.walkEntries(key, of, reverse, min(count-len(gone), changeMost), try == 0, func(at number, e *edit) bool {
 			n = at
 			some = append(some, e)
 			return len(some) < min(count-len(gone), changeMost)

@@ -95,12 +95,20 @@ func (s *Sets) settle(key []byte, n number, edits []*edit) {
 	}
 	t := newStep(len(edits)+1, entryKeys(edits))
 	fresh := false
+	var marked []*edit
 	for _, e := range edits {
 		t.add(rpcv1.Operation_UPSERT).Key = t.entry(n, e.was.score, e.Member, e.was.stamp)
 		fresh = fresh || !e.was.had
+		if e.was.had && e.was.marked {
+			marked = append(marked, e)
+		}
 	}
 	if fresh {
 		t.add(rpcv1.Operation_SET_HEAD).Key = key
+	}
+	unmark := len(t.ops)
+	for _, e := range marked {
+		t.unmark(n, e.was.former, e.Member, e.was.formerStamp)
 	}
 	outcomes := s.do(t)
 	var lacking []*edit
@@ -125,6 +133,11 @@ func (s *Sets) settle(key []byte, n number, edits []*edit) {
 		case rpcv1.Outcome_NOT_FOUND:
 		default:
 			lacking[i].err = &Failure{o}
+		}
+	}
+	for i, e := range marked {
+		if err := unmarked(outcomes[unmark+i]); err != nil {
+			e.err = err
 		}
 	}
 	alive := true

@@ -49,6 +49,19 @@ func (t *step) stored(i item) []byte {
 	return t.ownValue(i.appendTo(t.data), from)
 }
 
+// unmark adds the step that takes the mark of an entry away, if that is there.
+func (t *step) unmark(n number, score float64, member []byte, of stamp) {
+	t.add(rpcv1.Operation_UPDATE).Key = t.entry(n, score, member, of)
+}
+
+// unmarked is the error of an unmark after which the entry may still have its mark.
+func unmarked(o *rpcv1.Outcome) error {
+	if o.Code == rpcv1.Outcome_OK || o.Code == rpcv1.Outcome_NOT_FOUND {
+		return nil
+	}
+	return &Failure{o}
+}
+
 // itemKeys and entryKeys are how many bytes the keys of the items, or of an entry each, of members
 // take together.
 func itemKeys(edits []*edit) (bytes int) {

@@ -73,6 +73,8 @@ var traits = [...]Traits{
 	Operation_SCRIPT:      {Reads: true, Changes: true, Value: true},
 	Operation_SCRIPT_READ: {Reads: true, Repeatable: true, Value: true},
 
+	Operation_SET_MEMBER: {Reads: true, Changes: true, Value: true, Set: true},
+
 	Operation_SET_ADD: {Reads: true, Changes: true, Repeatable: true, Conditional: true, Timed: true, Set: true},
 }
 

@@ -79,6 +79,9 @@ const (
 	// before. With ABSENT it does so only if the member is not there; ALREADY_EXISTS: the key has another type. The set gets the deadline. Where its answer
 	// is UNKNOWN it may be repeated. It changes several pairs and does not stand in a GROUP.
 	Operation_SET_ADD Operation_Kind = 30
+	// SET_MEMBER changes a member of a sorted set in one step, of which package sortedset says the rest. key is that of its item; without a value the member goes.
+	// Servers alone use it. The outcome's value is the item before; MISMATCH: it is not one to be changed so; UNSUPPORTED: what changes does not lie with one server.
+	Operation_SET_MEMBER Operation_Kind = 31
 )
 
 // Enum value maps for Operation_Kind.
@@ -115,6 +118,7 @@ var (
 		28: "SCRIPT",
 		29: "SCRIPT_READ",
 		30: "SET_ADD",
+		31: "SET_MEMBER",
 	}
 	Operation_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":     0,
@@ -148,6 +152,7 @@ var (
 		"SCRIPT":               28,
 		"SCRIPT_READ":          29,
 		"SET_ADD":              30,
+		"SET_MEMBER":           31,
 	}
 )
 
@@ -2411,7 +2416,7 @@ var File_compute_proto protoreflect.FileDescriptor
 
 const file_compute_proto_rawDesc = "" +
 	"\n" +
-	"\rcompute.proto\x12\x0edmindex.rpc.v1\"\xae\a\n" +
+	"\rcompute.proto\x12\x0edmindex.rpc.v1\"\xbe\a\n" +
 	"\tOperation\x122\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1e.dmindex.rpc.v1.Operation.KindR\x04kind\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\fR\x03key\x12\x14\n" +
@@ -2419,7 +2424,7 @@ const file_compute_proto_rawDesc = "" +
 	"\tcondition\x18\x04 \x01(\x0e2#.dmindex.rpc.v1.Operation.ConditionR\tcondition\x12\x18\n" +
 	"\aoperand\x18\x05 \x01(\fR\aoperand\x12\x16\n" +
 	"\x06number\x18\x06 \x01(\x12R\x06number\x128\n" +
-	"\x06expiry\x18\a \x01(\x0e2 .dmindex.rpc.v1.Operation.ExpiryR\x06expiry\"\xc7\x03\n" +
+	"\x06expiry\x18\a \x01(\x0e2 .dmindex.rpc.v1.Operation.ExpiryR\x06expiry\"\xd7\x03\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
@@ -2463,7 +2468,9 @@ const file_compute_proto_rawDesc = "" +
 	"\n" +
 	"\x06SCRIPT\x10\x1c\x12\x0f\n" +
 	"\vSCRIPT_READ\x10\x1d\x12\v\n" +
-	"\aSET_ADD\x10\x1e\"\x99\x01\n" +
+	"\aSET_ADD\x10\x1e\x12\x0e\n" +
+	"\n" +
+	"SET_MEMBER\x10\x1f\"\x99\x01\n" +
 	"\tCondition\x12\n" +
 	"\n" +
 	"\x06ALWAYS\x10\x00\x12\n" +
