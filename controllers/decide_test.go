@@ -14,76 +14,8 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
-	"github.com/dmindex/dmindex/controllers/internal/podstate"
-	"github.com/dmindex/dmindex/controllers/internal/reconciler"
+	"github.com/dmindex/dmindex/controllers/internal/report"
 )
-
-func TestDecideMemoryPool(t *testing.T) {
-	pod := func(id int) memoryPodView {
-		return memoryPodView{id: id, ready: true, readySince: operatortest.Noon.Add(-time.Hour), image: "a"}
-	}
-	with := func(p memoryPodView, change func(*memoryPodView)) memoryPodView { change(&p); return p }
-	f := func(name string, servers int, image string, want string, pods ...memoryPodView) {
-		t.Helper()
-		v := memoryPoolView{servers: servers, image: image, now: operatortest.Noon, pods: pods}
-		for _, p := range pods { // where an image is proven is for TestImageIsProven
-			v.probes = append(v.probes, imageProbeView{id: p.id, image: image, proven: true})
-		}
-		a := decideMemoryPool(v)
-		if got := fmt.Sprintf("create %d remove %v restart %d", a.create, a.remove, a.restart); got != want {
-			t.Errorf("%s: %s, want %s", name, got, want)
-		}
-	}
-	f("new", 2, "a", "create 2 remove [] restart -1")
-	f("settled", 2, "a", "create 0 remove [] restart -1", pod(0), pod(1))
-	f("raised", 3, "a", "create 1 remove [] restart -1", pod(0), pod(1))
-	f("deleted", 2, "a", "create 1 remove [] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.going = true }))
-	f("evicted by a node", 2, "a", "create 1 remove [1] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.ended = true; p.ready = false }))
-	f("image", 2, "b", "create 0 remove [] restart 0", pod(0), pod(1))
-	f("image, one is unfit", 2, "b", "create 0 remove [] restart 1", with(pod(0), func(p *memoryPodView) { p.image = "b" }),
-		with(pod(1), func(p *memoryPodView) { p.ready, p.unfit = false, true }))
-	f("image, one is away", 2, "b", "create 0 remove [] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.ready = false }))
-	disks := func(name string, servers int, want string, pods ...memoryPodView) {
-		t.Helper()
-		a := decideMemoryPool(memoryPoolView{servers: servers, returns: true, image: "a", now: operatortest.Noon, pods: pods})
-		if got := fmt.Sprintf("create %d remove %v next %v", a.create, a.remove, a.next.Sub(operatortest.Noon) == 4*time.Second); got != want {
-			t.Errorf("with disks: %s: %s, want %s", name, got, want)
-		}
-	}
-	made := func(ago time.Duration, refused bool) func(*memoryPodView) {
-		return func(p *memoryPodView) {
-			p.ended, p.ready, p.attempt = true, false, podstate.Attempt{ID: p.id, Ended: true, Refused: refused, Created: operatortest.Noon.Add(-ago)}
-		}
-	}
-	disks("gone", 2, "create 1 remove [] next false", pod(0))
-	disks("deleted, and still there", 2, "create 0 remove [] next false", pod(0), with(pod(1), func(p *memoryPodView) { p.going = true }))
-	disks("ended", 2, "create 0 remove [1] next false", pod(0), with(pod(1), made(time.Hour, false)))
-	disks("refused", 2, "create 0 remove [1] next false", pod(0), with(pod(1), made(returnAfter, true)))
-	disks("refused just now", 2, "create 0 remove [] next true", pod(0), with(pod(1), made(returnAfter-4*time.Second, true)))
-	paused := func(name, want string, pods ...memoryPodView) {
-		t.Helper()
-		a := decideMemoryPool(memoryPoolView{servers: 2, image: "b", paused: true, now: operatortest.Noon, pods: pods})
-		if got := fmt.Sprintf("create %d remove %v restart %d", a.create, a.remove, a.restart); got != want {
-			t.Errorf("paused: %s: %s, want %s", name, got, want)
-		}
-	}
-	paused("image", "create 0 remove [] restart -1", pod(0), pod(1))
-	paused("one is unfit", "create 0 remove [] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.ready, p.unfit = false, true }))
-	paused("ended", "create 1 remove [1] restart -1", pod(0), with(pod(1), func(p *memoryPodView) { p.ended = true }))
-	typo := func(p *memoryPodView) {
-		p.image, p.ready, p.stuck, p.restarted = "typo", false, true, operatortest.Noon.Add(-time.Second)
-	}
-	f("image mistyped, put right", 2, "a", "create 0 remove [] restart 0", with(pod(0), typo), pod(1))
-	f("image mistyped, another one", 2, "b", "create 0 remove [] restart 0", with(pod(0), typo), pod(1))
-	f("image mistyped, and a pod is missing", 2, "a", "create 1 remove [] restart 0", with(pod(0), typo))
-	f("image mistyped, still wanted", 2, "typo", "create 0 remove [] restart -1", with(pod(0), typo), pod(1))
-	restarting := func(p *memoryPodView) { p.image = "b"; p.restarted = operatortest.Noon.Add(-10 * time.Second) }
-	f("image, the first is not back", 2, "b", "create 0 remove [] restart -1", with(pod(0), restarting), pod(1))
-	f("image, the first is back", 2, "b", "create 0 remove [] restart 1",
-		with(with(pod(0), restarting), func(p *memoryPodView) { p.readySince = operatortest.Noon.Add(-time.Second) }), pod(1))
-	f("image, the restart was not noticed", 2, "b", "create 0 remove [] restart 1",
-		with(with(pod(0), restarting), func(p *memoryPodView) { p.restarted = operatortest.Noon.Add(-time.Hour + time.Second) }), pod(1))
-}
 
 func TestJudgeMemory(t *testing.T) {
 	observed := func(id uint16, incarnation uint64) memoryObserved {
@@ -164,24 +96,12 @@ func TestServersThatListWithoutEnd(t *testing.T) {
 		t.Errorf("%d names are known", len(names))
 	}
 	long := strings.Repeat("x", 10_000)
-	if paths := pathsOf([]*rpcv1.MemoryPath{{Device: long}, {Device: long}}); len(paths) != 1 || len(paths[0].Device) > longestDevice {
+	if paths := pathsOf([]*rpcv1.MemoryPath{{Device: long}, {Device: long}}); len(paths) != 1 || len(paths[0].Device) > report.LongestDevice {
 		t.Errorf("%d paths", len(paths))
 	}
-	s := &memoryPoolScope{pool: &dmv1.DMMemoryPool{}, answering: []*corev1.Pod{operatortest.Pod("pool-0", 0)}, described: map[int]*rpcv1.DescribeMemoryReply{}}
-	d := &rpcv1.DescribeMemoryReply{Transports: []*rpcv1.Transport{{Device: long}}}
-	s.use.KeptFor = map[int][]string{}
-	for i := range many {
-		d.Indexes = append(d.Indexes, &rpcv1.IndexUse{Index: fmt.Sprint(long, i)}, &rpcv1.IndexUse{Index: fmt.Sprint(i)})
-		s.use.KeptFor[0] = append(s.use.KeptFor[0], fmt.Sprint(i))
-	}
-	s.described[0] = d
-	s.account()
-	server, grants := s.pool.Status.Servers[0], s.pool.Status.Grants
-	if len(server.Device) > longestDevice || len(server.KeptFor) > dmv1.MaxShownKeptFor || len(grants) != dmv1.MaxShownGrants || len(grants[0].Identity) > dmv1.MaxShownIdentity {
-		t.Errorf("device %d bytes, kept for %d, %d grants", len(server.Device), len(server.KeptFor), len(grants))
-	}
-	i := &indexScope{index: &dmv1.DMIndex{}, memoryPools: []memoryPoolOfIndex{{pods: s.answering, described: s.described}}}
-	if m := i.memoryState(memoryServer{id: 1, pod: "pool-0"}, nil); len(m.Device) != longestDevice {
+	described := map[int]*rpcv1.DescribeMemoryReply{0: {Transports: []*rpcv1.Transport{{Device: long}}}}
+	i := &indexScope{index: &dmv1.DMIndex{}, memoryPools: []memoryPoolOfIndex{{pods: []*corev1.Pod{operatortest.Pod("pool-0", 0)}, described: described}}}
+	if m := i.memoryState(memoryServer{id: 1, pod: "pool-0"}, nil); len(m.Device) != report.LongestDevice {
 		t.Errorf("a device of %d bytes", len(m.Device))
 	}
 }
@@ -207,30 +127,6 @@ func TestAlive(t *testing.T) {
 	f("has its grace period", true, pod(corev1.PodRunning, time.Minute))
 	f("a little over it", true, pod(corev1.PodRunning, -afterGrace+time.Second))
 	f("its node is lost", false, pod(corev1.PodRunning, -afterGrace-time.Second))
-}
-
-func TestSpareIDs(t *testing.T) {
-	s := reconciler.NewSpareIDs()
-	f := func(want string, n int) {
-		t.Helper()
-		if got := fmt.Sprint(s.Take("pool", n)); got != want {
-			t.Errorf("took %s, want %s", got, want)
-		}
-	}
-	f("[]", 2)
-	s.Put("pool", []int{7, 8})
-	s.Put("pool", []int{3})
-	s.Put("other", []int{1})
-	f("[3 7]", 2)
-	f("[8]", 2)
-	f("[]", 2)
-	if got := fmt.Sprint(s.Pick("pool", []int{1, 2, 3}, 2)); got != "[1 2]" {
-		t.Errorf("picked %s", got)
-	}
-	s.Avoid("pool", 1)
-	if got := fmt.Sprint(s.Pick("pool", []int{1, 2, 3}, 2)); got != "[2 3]" {
-		t.Errorf("picked %s beside a number whose name is taken", got)
-	}
 }
 
 // TestAgain: while ranges move the operator looks often, and then less and less so.

@@ -23,10 +23,6 @@ func (c *computeServer) paths(before []dmv1.IndexComputeServer) []dmv1.MemoryPat
 	return nil
 }
 
-// longestDevice is how much of the name of a device a status has room for. The API server refuses
-// the whole of a status with a longer text, and a server may say what it likes.
-const longestDevice = 64
-
 // pathsOf puts memory servers together that are reached in the same way.
 func pathsOf(list []*rpcv1.MemoryPath) (paths []dmv1.MemoryPath) {
 	for _, p := range list {
@@ -34,7 +30,7 @@ func pathsOf(list []*rpcv1.MemoryPath) (paths []dmv1.MemoryPath) {
 		if p.Provider == config.TransportIBV {
 			transport = dmv1.TransportRDMA
 		}
-		device := report.Cut(p.Device, longestDevice)
+		device := report.Cut(p.Device, report.LongestDevice)
 		i := slices.IndexFunc(paths, func(q dmv1.MemoryPath) bool { return q.Transport == transport && q.Device == device })
 		if i < 0 {
 			if len(paths) == dmv1.MaxShownPaths {

@@ -106,7 +106,7 @@ func (s *indexScope) memoryState(m memoryServer, before []dmv1.IndexMemoryServer
 		server.Transport = p.pool.Spec.Transport
 	}
 	for _, t := range d.GetTransports() {
-		server.Device = cmp.Or(server.Device, report.Cut(t.Device, longestDevice))
+		server.Device = cmp.Or(server.Device, report.Cut(t.Device, report.LongestDevice))
 	}
 	if use := useOf(d, decision.Identity(s.index)); use != nil {
 		server.QuotaChunks, server.UsedChunks, server.Locks = int64(use.QuotaChunks), int64(use.UsedChunks), int64(use.Locks)

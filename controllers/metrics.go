@@ -14,6 +14,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/backup"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/memorypool"
 )
 
 var (
@@ -45,14 +46,14 @@ type indexMetrics struct {
 	reader  client.Reader
 	elected <-chan struct{} // closed when this operator leads
 	served  *served
-	events  *volumeEvents
+	memory  *memorypool.Reconciler
 	leases  *namespaceLeases // nil = without
 }
 
 // Describe implements prometheus.Collector.
 func (m *indexMetrics) Describe(descs chan<- *prometheus.Desc) {
 	own := []*prometheus.Desc{descLeading, descCondition, descGeneration, descRanges, descUnserved, descServers, descQuota, descUsed}
-	for _, d := range slices.Concat(own, backup.Descs(), []*prometheus.Desc{descPoolCondition, descPoolCopies, descVolumeView, descVolumeCopies, descVolumeCopied, descVolumeEvents}) {
+	for _, d := range slices.Concat(own, backup.Descs(), memorypool.Descs()) {
 		descs <- d
 	}
 }
@@ -92,7 +93,7 @@ func (m *indexMetrics) Collect(metrics chan<- prometheus.Metric) {
 		m.show(&indexes.Items[i], chunk, gauge)
 	}
 	backup.Show(backups.Items, schedules.Items, gauge)
-	m.showPools(pools.Items, indexes.Items, metrics)
+	m.memory.Show(pools.Items, indexes.Items, metrics)
 }
 
 // show shows one index. chunk is the chunk size of each memory pool.

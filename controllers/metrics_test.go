@@ -17,6 +17,7 @@ import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
+	"github.com/dmindex/dmindex/controllers/internal/memorypool"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -98,7 +99,7 @@ func TestIndexMetrics(t *testing.T) {
 
 	elected := make(chan struct{})
 	cache := &lists{indexes: []dmv1.DMIndex{index}, pools: []dmv1.DMMemoryPool{pool, big}}
-	m := &indexMetrics{reader: cache, elected: elected, served: newServed(), events: &volumeEvents{}}
+	m := &indexMetrics{reader: cache, elected: elected, served: newServed(), memory: &memorypool.Reconciler{}}
 	f := func(when, want string) {
 		t.Helper()
 		if err := testutil.CollectAndCompare(m, strings.NewReader(want)); err != nil {

@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -28,6 +27,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/computepool"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/memorypool"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
@@ -124,7 +124,7 @@ func CacheOptions(namespaces []string) cache.Options {
 	o := cache.Options{ByObject: map[client.Object]cache.ByObject{
 		&batchv1.Job{}:                  ours,
 		&corev1.ConfigMap{}:             ours,
-		&corev1.Node{}:                  cordonedNodes(),
+		&corev1.Node{}:                  memorypool.CordonedNodes(),
 		&corev1.PersistentVolumeClaim{}: ours,
 		&corev1.Pod{}:                   ours,
 		&corev1.Secret{}:                ours,
@@ -159,18 +159,17 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Spare: reconciler.NewSpareIDs(), Events: report.ShortNotes{Events: mgr.GetEventRecorder("dmindex-operator")}, Logged: report.NewLogged(), Figures: report.NewFigures(),
 	}
 	forIndexes := &DMIndexReconciler{Base: b, settle: cmp.Or(o.Settle, partition.Settling), turns: newTurns(), remembered: newRemembered(o.Now()), handovers: newHandovers(o.Dialer), served: newServed()}
-	forMemory := &DMMemoryPoolReconciler{Base: b, remembered: newPoolsRemembered(o.Now()), watch: newVolumeWatch(o.Dialer, time.Now), nodes: newNodes(), volumeEvents: &volumeEvents{}}
+	forMemory := memorypool.New(b)
 	var leases *namespaceLeases // nil = without Leases
 	if o.Holder != "" {
 		leases = newNamespaceLeases(o.Holder, mgr.GetAPIReader(), mgr.GetClient(), time.Now)
 	}
 	if o.Metrics != nil {
-		if err := o.Metrics.Register(&indexMetrics{reader: mgr.GetClient(), elected: mgr.Elected(), served: forIndexes.served, events: forMemory.volumeEvents, leases: leases}); err != nil {
+		if err := o.Metrics.Register(&indexMetrics{reader: mgr.GetClient(), elected: mgr.Elected(), served: forIndexes.served, memory: forMemory, leases: leases}); err != nil {
 			return err
 		}
 	}
-	cordons := &nodeWatch{mgr.GetCache(), mgr.GetClient(), forMemory.nodes, forMemory.watch.events}
-	runnables := []manager.Runnable{forIndexes.handovers, forMemory.watch, cordons}
+	runnables := append(forMemory.Runnables(mgr), forIndexes.handovers)
 	if leases != nil {
 		runnables = append(runnables, leases)
 	}
@@ -192,7 +191,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Watches(&corev1.Secret{}, w.viaIndex(memoryPoolsOfIndex)).
 		// of compute servers: see allOverTLS
 		Watches(&corev1.Pod{}, w.viaIndex(memoryPoolsOfIndex), reconciler.ComeAndGo).
-		WatchesRawSource(source.Channel(forMemory.watch.events, &handler.TypedEnqueueRequestForObject[*dmv1.DMMemoryPool]{})).
+		WatchesRawSource(forMemory.Wakes()).
 		Complete(memory)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/computepool"
+	"github.com/dmindex/dmindex/controllers/internal/memorypool"
 	"github.com/dmindex/dmindex/controllers/internal/outcome"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/serverpod"
@@ -95,8 +96,7 @@ func troubled(component string, change func(*corev1.Pod), err error) *indexScope
 		pods = append(pods, p)
 	}
 	if component == dmv1.ComponentMemory {
-		m := &memoryPoolScope{pool: memory, pods: pods}
-		m.summarize(err)
+		memorypool.Summarize(memory, pods, err)
 	} else {
 		computepool.Summarize(compute, pods, err)
 	}
