@@ -66,7 +66,8 @@ func (s *Session) mergeIfSmall() {
 	if s.inPlace != nil {
 		return
 	}
-	low := bytes.Clone(s.leaf.low)
+	low := append(s.sparse[:0], s.leaf.low...)
+	s.sparse = low
 	for {
 		if err := s.merge(); !errors.Is(err, index.ErrPoolFull) || !s.awaitMemory() {
 			return

@@ -34,6 +34,7 @@ type Session struct {
 	old    []byte   // a value that Modify tells of
 	coming coming   // the leaf that gets a slot
 	place  []byte   // the place of a leaf that others take the place of
+	sparse []byte   // where the leaf begins that mergeIfSmall looks at
 	high   []byte   // where its range ends
 	right  []byte   // the place of what lies beside it
 	depth  int      // of merges that wait for each other
