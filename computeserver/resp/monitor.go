@@ -15,9 +15,9 @@ import (
 )
 
 // MONITOR sends a line for each command that this server runs, as Redis 7.0 does: after the command
-// was run, a script before what it calls. Administrative commands, and commands that were refused,
-// have no line. The commands of a transaction have theirs when EXEC has done them: a script there
-// behind what it called.
+// was run, a script before what it calls. Administrative commands, and commands that were refused
+// before they were run or queued, have no line. The commands of a transaction have theirs when EXEC
+// has done them, also those that it refused: a script there behind what it called.
 //
 // A line is pushed into the buffer of each monitor as a message is into that of a subscriber, so
 // commands wait for no monitor, and one that does not read is cut (subscriber). Where nobody
