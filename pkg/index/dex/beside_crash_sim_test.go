@@ -64,7 +64,7 @@ func (o *owners) load(g *owned) (c *owner, alive bool, err error) {
 // inserted it: the next owner finds that one's value. Of two that were put, it finds the one that
 // the client's own sessions found.
 func TestCrashInRivalry(t *testing.T) {
-	seeds, step := uint64(6), 5
+	seeds, step := uint64(6), 11
 	var early earlyCounts
 	afterEachPart(t, seeds, step, func(t *testing.T, seed uint64, part int) (ended bool, err error) {
 		err = besideWorld(t, seed, part, func(o *owners, g *owned) error {

@@ -19,7 +19,7 @@ import (
 // of it and every later change if these were acknowledged. What the log has from before the load is
 // not among it. See afterEachPart.
 func TestCrashInBulkLoad(t *testing.T) {
-	seeds, step := uint64(8), 13
+	seeds, step := uint64(8), 29
 	afterEachPart(t, seeds, step, crashInBulkLoad)
 }
 

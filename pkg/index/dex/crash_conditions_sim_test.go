@@ -15,7 +15,7 @@ import (
 // A client that replays may die, and the next one finds some of the leaves changed: it ends with
 // the same.
 func TestCrashInReplayOfConditions(t *testing.T) {
-	seeds, step := uint64(6), 13
+	seeds, step := uint64(6), 29
 	afterEachPart(t, seeds, step, func(t *testing.T, seed uint64, part int) (ended bool, err error) {
 		return crashInReplayOf(t, seed, part, 0, (*owners).logConditions)
 	})

@@ -13,7 +13,7 @@ import (
 // TestCrashInReplay kills a client that takes a dead client's range after parts of its requests.
 // The next one finds every acknowledged change, and a tree in order. See afterEachPart.
 func TestCrashInReplay(t *testing.T) {
-	seeds, step := uint64(6), 3
+	seeds, step := uint64(6), 7
 	afterEachPart(t, seeds, step, func(t *testing.T, seed uint64, part int) (ended bool, err error) {
 		return crashInReplayOf(t, seed, part, -1, (*owners).scribble)
 	})

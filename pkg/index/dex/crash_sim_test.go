@@ -21,7 +21,7 @@ import (
 // inserts them anew all the time, until it has given its range away: so between any two words of a
 // flush. The next owner finds every acknowledged change, and a tree in order. See afterEachPart.
 func TestCrashAnywhere(t *testing.T) {
-	seeds, step := uint64(6), 11
+	seeds, step := uint64(6), 23
 	var early earlyCounts
 	resized := 0
 	all := afterEachPart(t, seeds, step, func(t *testing.T, seed uint64, part int) (bool, error) {

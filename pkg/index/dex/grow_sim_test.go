@@ -48,7 +48,7 @@ func (o *owners) grown() (sum grownCounts) {
 // of new keys, which divide leaves into many, and while another session of it reads the same keys.
 // The next owner finds every acknowledged change, and a tree in order.
 func TestCrashWhileLeavesGrow(t *testing.T) {
-	seeds, step := uint64(6), 61
+	seeds, step := uint64(6), 131
 	var sum grownCounts
 	afterEachPart(t, seeds, step, func(t *testing.T, seed uint64, part int) (bool, error) {
 		return crashGrowing(t, seed, part, &sum)

@@ -88,11 +88,12 @@ func togetherOfOneKey() (all []combining) {
 }
 
 // TestCrashWhileCombining kills a client after parts of requests of a list that carries out the
-// changes of many sessions: of each seed every second one, as TestCrashAtEveryStep does. Each key
+// changes of many sessions: of each seed every fourth one, as TestCrashAtEveryStep does. Each key
 // has a value that its operations may have left, the last one where all were answered, and the
 // structure is whole.
 func TestCrashWhileCombining(t *testing.T) {
-	step := simtest.Step(t, halfOfThem)
+	collectSeldom(t)
+	step := simtest.Step(t, quarterOfThem)
 	for _, x := range slices.Concat(togetherOfOneKey(), togetherInForms(), []combining{together("sherman"), together("chime")}) {
 		crashes, seeds := 0, uint64(12)
 		switch x.design {
