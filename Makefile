@@ -27,12 +27,13 @@ image: ## write the container image for ARCHS (default amd64 arm64) to bin/dmind
 	@hack/build-image $(IMAGE) bin/dmindex.tar $(ARCHS)
 
 IMAGE_RDMA ?= localhost/dmindex-rdma:dev
+PROGRAM_RDMA ?= bin/dmindex-rdma
 
 .PHONY: image-rdma
 image-rdma: ## write the image with RDMA (cgo, rdma-core's libraries) to bin/dmindex-rdma.tar
 	@hack/deps libibverbs-dev ibverbs-providers gcc libc6-dev
-	@CGO_ENABLED=1 go build -tags ibv -trimpath -ldflags='$(LDFLAGS)' -o bin/dmindex-rdma ./cmd/dmindex
-	@hack/build-image-rdma $(IMAGE_RDMA) bin/dmindex-rdma.tar
+	@CGO_ENABLED=1 go build -tags ibv -trimpath -ldflags='$(LDFLAGS)' -o $(PROGRAM_RDMA) ./cmd/dmindex
+	@hack/build-image-rdma $(IMAGE_RDMA) $(PROGRAM_RDMA)
 
 .PHONY: generate
 generate: ## generate code, CRDs and RBAC anew
