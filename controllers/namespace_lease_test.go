@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
+	"github.com/dmindex/dmindex/controllers/internal/index"
 	"github.com/dmindex/dmindex/controllers/internal/memorypool"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
@@ -157,10 +158,10 @@ func TestGate(t *testing.T) {
 	}
 	elected := make(chan struct{})
 	close(elected)
-	index := dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "demo", Generation: 1}}
+	demo := dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "demo", Generation: 1}}
 	shown := func(leases *namespaceLeases) int {
-		cache := &lists{indexes: []dmv1.DMIndex{index}}
-		return testutil.CollectAndCount(&indexMetrics{reader: cache, elected: elected, served: newServed(), memory: &memorypool.Reconciler{}, leases: leases}, "dmindex_index_generation")
+		cache := &lists{indexes: []dmv1.DMIndex{demo}}
+		return testutil.CollectAndCount(&indexMetrics{reader: cache, elected: elected, indexes: index.New(reconciler.Base{Now: time.Now}, 0), memory: &memorypool.Reconciler{}, leases: leases}, "dmindex_index_generation")
 	}
 	if mine, others := shown(o.operator("bank/")), shown(g.leases); mine == 0 || others > 0 {
 		t.Errorf("there are %d metrics of an index of this operator, and %d of another one's", mine, others)

@@ -20,12 +20,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/backup"
 	"github.com/dmindex/dmindex/controllers/internal/computepool"
 	"github.com/dmindex/dmindex/controllers/internal/decision"
+	"github.com/dmindex/dmindex/controllers/internal/index"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/memorypool"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
@@ -158,18 +158,18 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Dialer: o.Dialer, Image: o.ServerImage, ImageRDMA: o.ServerImageRDMA, Pprof: o.Pprof, ClusterUserIDs: o.ClusterUserIDs, NetworkPolicies: o.NetworkPolicies, Logs: o.ServerLogs, Now: o.Now,
 		Spare: reconciler.NewSpareIDs(), Events: report.ShortNotes{Events: mgr.GetEventRecorder("dmindex-operator")}, Logged: report.NewLogged(), Figures: report.NewFigures(),
 	}
-	forIndexes := &DMIndexReconciler{Base: b, settle: cmp.Or(o.Settle, partition.Settling), turns: newTurns(), remembered: newRemembered(o.Now()), handovers: newHandovers(o.Dialer), served: newServed()}
+	forIndexes := index.New(b, cmp.Or(o.Settle, partition.Settling))
 	forMemory := memorypool.New(b)
 	var leases *namespaceLeases // nil = without Leases
 	if o.Holder != "" {
 		leases = newNamespaceLeases(o.Holder, mgr.GetAPIReader(), mgr.GetClient(), time.Now)
 	}
 	if o.Metrics != nil {
-		if err := o.Metrics.Register(&indexMetrics{reader: mgr.GetClient(), elected: mgr.Elected(), served: forIndexes.served, memory: forMemory, leases: leases}); err != nil {
+		if err := o.Metrics.Register(&indexMetrics{reader: mgr.GetClient(), elected: mgr.Elected(), indexes: forIndexes, memory: forMemory, leases: leases}); err != nil {
 			return err
 		}
 	}
-	runnables := append(forMemory.Runnables(mgr), forIndexes.handovers)
+	runnables := append(forMemory.Runnables(mgr), forIndexes.Runnables()...)
 	if leases != nil {
 		runnables = append(runnables, leases)
 	}
@@ -222,6 +222,6 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		Watches(&dmv1.DMMemoryPool{}, handler.EnqueueRequestsFromMapFunc(w.indexesOfPool), reconciler.Changed(stateOfMemoryPool)).
 		Watches(&dmv1.DMComputePool{}, handler.EnqueueRequestsFromMapFunc(w.indexesOfPool), reconciler.Changed(stateOfComputePool)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(w.indexesOfPod)).
-		WatchesRawSource(source.Channel(forIndexes.handovers.events, &handler.TypedEnqueueRequestForObject[*dmv1.DMIndex]{})).
+		WatchesRawSource(forIndexes.Wakes()).
 		Complete(indexes)
 }

@@ -18,7 +18,7 @@ type server struct {
 
 // servers are those of this project.
 var servers = []server{
-	{"The operator", []string{"controllers/metrics.go", "controllers/internal/backup/metrics.go", "controllers/internal/memorypool/metrics.go"}},
+	{"The operator", []string{"controllers/metrics.go", "controllers/internal/index/metrics.go", "controllers/internal/backup/metrics.go", "controllers/internal/memorypool/metrics.go"}},
 	{"Compute servers", []string{"computeserver/metrics.go"}},
 	{"Memory servers", []string{"memserver/metrics.go"}},
 	{"The device plugin", []string{"deviceplugin/metrics.go"}},

@@ -231,16 +231,16 @@ func (r *Reconciler) security(ctx context.Context, s *scope) (string, error) {
 	})
 }
 
-// act does what decideComputePool says.
+// act does what decide says.
 func (r *Reconciler) act(ctx context.Context, s *scope, tls string) (err error) {
-	actions := decideComputePool(s.view(r.Now()))
+	actions := decide(s.view(r.Now()))
 	if actions.create > 0 {
 		// The cache may not have seen pods that were made a moment ago: ask the API server before
 		// making more.
 		if s.pods, err = podstate.List(ctx, r.Live, s.pool, dmv1.ComponentCompute); err != nil {
 			return err
 		}
-		actions = decideComputePool(s.view(r.Now()))
+		actions = decide(s.view(r.Now()))
 	}
 	for _, p := range s.pods {
 		switch id := podstate.ID(p); {

@@ -46,9 +46,9 @@ type actions struct {
 	next time.Time
 }
 
-// decideComputePool keeps as many servers as asked for. When the template changes, one more is
-// made, and one of the old leaves as soon as there are enough without it; so the pool is never
-// below its size. When it shrinks, the highest numbers leave.
+// decide keeps as many servers as asked for. When the template changes, one more is made, and one
+// of the old leaves as soon as there are enough without it; so the pool is never below its size.
+// When it shrinks, the highest numbers leave.
 //
 // An old one that serves nothing is nothing that the pool could fall below: one that never ran is
 // removed at once, and one that has not been ready for partition.Grace leaves when there are more
@@ -59,7 +59,7 @@ type actions struct {
 // Until one of the new template is ready nobody knows whether its image can be had. So there is one
 // of it, and whoever is lost meanwhile is replaced by one with an image that runs, which may stay
 // though it has not run yet.
-func decideComputePool(v view) (a actions) {
+func decide(v view) (a actions) {
 	var staying, outdated, idle []int
 	ready, leaving, works := 0, 0, false // works: a server of the template is ready
 	runs := map[string]bool{}            // images of servers of other templates that ran

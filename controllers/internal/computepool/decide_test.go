@@ -19,7 +19,7 @@ func TestDecideComputePool(t *testing.T) {
 	gone := func(p *podView) { p.leaving = true }
 	f := func(name string, replicas int, want string, pods ...podView) {
 		t.Helper()
-		a := decideComputePool(view{replicas: replicas, identity: "uid", template: "t", now: operatortest.Noon, pods: pods})
+		a := decide(view{replicas: replicas, identity: "uid", template: "t", now: operatortest.Noon, pods: pods})
 		got := fmt.Sprintf("create %d leave %v remove %v", a.create, a.leave, a.remove)
 		if a.former > 0 {
 			got += fmt.Sprint(" former ", a.former)
@@ -52,7 +52,7 @@ func TestDecideComputePool(t *testing.T) {
 	f("new template, not ready, and up", 4, "create 2 leave [] remove [] former 2", old(0), old(1), with(pod(2), starting))
 	paused := func(name, want string, pods ...podView) {
 		t.Helper()
-		a := decideComputePool(view{replicas: 2, identity: "uid", template: "t", paused: true, now: operatortest.Noon, pods: pods})
+		a := decide(view{replicas: 2, identity: "uid", template: "t", paused: true, now: operatortest.Noon, pods: pods})
 		if got := fmt.Sprintf("create %d leave %v remove %v", a.create, a.leave, a.remove); got != want {
 			t.Errorf("paused: %s: %s, want %s", name, got, want)
 		}
