@@ -2,6 +2,7 @@ package engine
 
 import (
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/computeserver/sortedset"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
 
@@ -36,6 +37,10 @@ type local struct {
 	put      [][]byte
 	of       []int // the operation of a key
 	value    []byte
+
+	// of changes of members
+	change  sortedset.Change
+	entries []byte // keys of entries
 }
 
 // outcome returns an empty outcome.
@@ -97,7 +102,7 @@ func (l *local) lookAhead(n int) error {
 	if l.keys == nil {
 		l.keys, l.put, l.of = make([][]byte, 0, end-n), make([][]byte, 0, end-n), make([]int, 0, end-n)
 	}
-	l.keys, l.put, l.of = l.keys[:0], l.put[:0], l.of[:0]
+	l.keys, l.put, l.of, l.entries = l.keys[:0], l.put[:0], l.of[:0], l.entries[:0]
 	for at := n; at < end; at++ {
 		i := l.todo[at]
 		op := l.ops[i]
@@ -110,6 +115,9 @@ func (l *local) lookAhead(n int) error {
 		}
 		if l.s.Serves(op.Key) {
 			l.keys, l.put, l.of = append(l.keys, op.Key), append(l.put, Stored(is, op.Value)), append(l.of, i)
+			if op.Kind == rpcv1.Operation_SET_MEMBER {
+				l.addEntry(op)
+			}
 		}
 	}
 	var err error
@@ -130,6 +138,23 @@ func (l *local) lookAhead(n int) error {
 	}
 	return nil // the operations themselves say why
 }
+
+// addEntry adds what a change of a member writes beside its item, which was added, to what is
+// prepared.
+func (l *local) addEntry(op *rpcv1.Operation) {
+	if !l.change.Parse(op) {
+		return
+	}
+	from := len(l.entries)
+	key, ok := l.change.Entry(l.entries)
+	if l.entries = key; ok && l.s.Serves(key[from:]) {
+		l.put[len(l.put)-1] = anItem
+		l.keys, l.put = append(l.keys, key[from:len(key):len(key)]), append(l.put, sortedset.Mark)
+	}
+}
+
+// anItem is as long as the item that a change of a member writes.
+var anItem = make([]byte, sortedset.ItemBytes)
 
 // run runs the operation at todo[n].
 func (l *local) run(n int) error {

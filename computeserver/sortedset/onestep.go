@@ -133,6 +133,18 @@ func (c *Change) Plan(stored []byte, found bool, to *Steps) Verdict {
 	return Do
 }
 
+// ItemBytes is how many bytes the item of a member that is settled has.
+const ItemBytes = 1 + scoreBytes + stampBytes
+
+// Entry appends the key of the entry that c is going to write to dst, as far as is known before the
+// item is. False: none is.
+func (c *Change) Entry(dst []byte) ([]byte, bool) {
+	if !c.adds || c.rule.Add {
+		return dst, false
+	}
+	return c.number.appendEntry(dst, c.score, c.member, c.stamp), true
+}
+
 // addInOneStep adds members in one step each, where one server owns what each is about. It returns
 // those for which that is not so, or whose items are pending: nothing was done for them.
 func (s *Sets) addInOneStep(key []byte, h head, edits []*edit) (left []*edit) {

@@ -1,6 +1,7 @@
 package dex
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/frame"
 	"github.com/dmindex/dmindex/pkg/index/dex/internal/record"
 	"github.com/dmindex/dmindex/pkg/index/internal/blocks"
+	"github.com/dmindex/dmindex/pkg/index/internal/btree"
 	"github.com/dmindex/dmindex/pkg/index/internal/item"
 	"github.com/dmindex/dmindex/pkg/index/internal/op"
 	"github.com/dmindex/dmindex/pkg/index/internal/slottedtree"
@@ -21,7 +23,7 @@ import (
 //	3  writes the blocks of long values, which no other client knows
 //	4  locks the frames of all leaves; fetches those that are missing before
 //	5  with all locks: compares what each leaf has with what 1 read; tries the changes in a copy
-//	   of each frame, so that all are known to have room
+//	   of each frame that has several, so that all are known to have room
 //	6  with the same locks: appends one record, which has all changes
 //	7  with the same locks: makes the changes, and notes the record's position in each frame
 //	8  unlocks the frames
@@ -83,6 +85,7 @@ type group struct {
 	leaves  []*frame.Frame // of the members, each once, while they are locked
 	changed []*frame.Frame // of these
 	record  []byte
+	data    []byte             // what members had, and get
 	blocks  []blocks.Reference // written, and not in the log
 	scratch frame.Frame        // for trying edits
 	started bool
@@ -97,24 +100,25 @@ func (s *session) Group(members []index.Member, change func() error) error {
 	}
 	g := s.group
 	g.members = g.members[:0]
-	defer func() { clear(g.members) }() // what they had is not kept
-	names := make(map[string]struct{}, len(members))
-	keys, none := make([][]byte, len(members)), make([][]byte, len(members))
+	defer g.forget()
 	for i := range members {
 		key := members[i].Key
 		if err := s.served(key); err != nil {
 			return fmt.Errorf("group: %w", err)
 		}
-		keys[i], names[string(key)] = key, struct{}{}
 		g.members = append(g.members, member{Member: &members[i], fp: s.x.lay.Fingerprint(key)})
 	}
-	if len(names) < len(members) {
+	if isTwice(members) {
 		return fmt.Errorf("group: a key is there twice among %d: name each once", len(members))
 	}
 	if frames, _ := s.x.cache.Live(); len(members) > frames/groupShare {
 		return fmt.Errorf("group of %d keys, at most %d with this cache: %w", len(members), frames/groupShare, index.ErrGroupTooLarge)
 	}
-	if len(members) > 1 { // READ what is missing side by side
+	if len(members) > 1 && !s.keepsAll(members) { // READ what is missing side by side
+		keys, none := make([][]byte, len(members)), make([][]byte, len(members))
+		for i := range members {
+			keys[i] = members[i].Key
+		}
 		if err := s.Prepare(keys, none); err != nil {
 			return err
 		}
@@ -132,6 +136,40 @@ func (s *session) Group(members []index.Member, change func() error) error {
 	return nil
 }
 
+// fewMembers is up to how many members are compared with each other.
+const fewMembers = 8
+
+// isTwice reports whether two members have the same key.
+func isTwice(members []index.Member) bool {
+	if len(members) > fewMembers {
+		names := make(map[string]struct{}, len(members))
+		for i := range members {
+			names[string(members[i].Key)] = struct{}{}
+		}
+		return len(names) < len(members)
+	}
+	for i := range members {
+		for j := range i {
+			if bytes.Equal(members[i].Key, members[j].Key) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// keepsAll reports whether the cache has the leaves of all members, as far as is seen without
+// asking anybody.
+func (s *session) keepsAll(members []index.Member) bool {
+	for i := range members {
+		a, hint := s.b.DescendCached(members[i].Key)
+		if hint == 0 || s.x.cache.Hinted(hint).Addr() != a {
+			return false
+		}
+	}
+	return true
+}
+
 // groupShare is which part of the cache's frames a group may lock: others must find frames, and
 // evict leaves for them.
 const groupShare = 4
@@ -139,8 +177,9 @@ const groupShare = 4
 // groupIn does the group as described above, in an operation.
 func (s *session) groupIn(g *group, change func() error) error {
 	for {
+		g.data = g.data[:0]
 		for i := range g.members {
-			if err := s.readMember(&g.members[i]); err != nil {
+			if err := s.readMember(g, &g.members[i]); err != nil {
 				return err
 			}
 		}
@@ -161,18 +200,38 @@ func (s *session) groupIn(g *group, change func() error) error {
 	}
 }
 
-// readMember is step 1 for one key.
-func (s *session) readMember(m *member) error {
-	s.mod.change = func(old []byte, found bool) ([]byte, index.Action) {
-		m.Old, m.Found = append(m.Old[:0:0], old...), found
-		return nil, index.Keep
+// readMember is step 1 for one key. It notes the frame, which is not locked any more.
+func (s *session) readMember(g *group, m *member) error {
+	r := s.x.ranges.Load()
+	in := r.At(m.Key)
+	if in < 0 {
+		return index.ErrNotOwner
 	}
-	err := s.change(m.Key, nil, modify)
-	s.mod.change = nil
-	if err != errKept {
+	lsn := uint64(0)
+	if err := s.inFrame(m.Key, func(f *frame.Frame, p *btree.Path) (st frame.State, err error) {
+		m.f, m.leaf = f, p.Addr()
+		if !f.TryLock() {
+			return frame.Busy, nil
+		}
+		defer f.Unlock()
+		var v frame.View
+		if st, err := s.holds(f, m.leaf, m.Key, &v); st != frame.Done || err != nil {
+			return st, err
+		}
+		i, word := f.Find(&v, m.Key, m.fp, s.x.lay.Uint64)
+		lsn, m.Found = f.PageLSN(), i >= 0
+		return frame.Done, s.readOld(f, i, word, m.Key, r.Span(in).Epoch)
+	}); err != nil {
 		return err
 	}
-	m.was, m.has = s.mod.was, append(m.has[:0], s.mod.has...)
+	if err := s.seen(lsn); err != nil {
+		return op.Failure(err, false)
+	}
+	m.Old = nil
+	if m.Found {
+		m.Old = g.keep(s.mod.old)
+	}
+	m.was, m.has = s.mod.was, g.keep(s.mod.has)
 	m.Value, m.Action = nil, index.Keep
 	return nil
 }
@@ -221,18 +280,35 @@ func (s *session) prepareGroup(g *group) error {
 		case m.Action == index.Remove:
 			g.record = record.AppendMember(g.record, record.Delete, m.epoch, m.Key, nil)
 		case !lay.InBlock(len(m.Value)):
-			m.entry = append(m.entry[:0], lay.PutEntry(s.entry[:cap(s.entry)], m.Key, m.Value)...)
+			m.entry = g.keep(lay.PutEntry(s.entry[:cap(s.entry)], m.Key, m.Value))
 			g.record = record.AppendMember(g.record, record.Put, m.epoch, m.Key, m.Value)
 		default:
 			if err := s.b.Blocks.Write(m.ref[:], m.Value, pool.Nil); err != nil {
 				return err
 			}
 			g.blocks = append(g.blocks, blocks.Decode(m.ref[:]))
-			m.entry = append(m.entry[:0], lay.PutReference(s.entry[:cap(s.entry)], m.Key, m.ref[:])...)
+			m.entry = g.keep(lay.PutReference(s.entry[:cap(s.entry)], m.Key, m.ref[:]))
 			g.record = record.AppendMember(g.record, record.Refer, m.epoch, m.Key, m.ref[:])
 		}
 	}
 	return nil
+}
+
+// keep returns a copy of b that is there until the pairs are read again.
+func (g *group) keep(b []byte) []byte {
+	from := len(g.data)
+	g.data = append(g.data, b...)
+	return g.data[from:len(g.data):len(g.data)]
+}
+
+// mostKept is how many bytes of memory a group leaves to the next one.
+const mostKept = 64 << 10
+
+// forget drops what the members had.
+func (g *group) forget() {
+	if clear(g.members); cap(g.data) > mostKept {
+		g.data = nil
+	}
 }
 
 // freeBlocks gives back the blocks of a group that was not made.

@@ -23,8 +23,11 @@ const groupTight = 8
 // commitGroup is steps 4 to 8, and waits until the group is durable, unless the session defers.
 // done is false if a pair is not what was read.
 func (s *session) commitGroup(g *group) (done bool, err error) {
-	for tight := 0; ; {
+	for tight, again := 0, false; ; again = true { // first with the frames that were read
 		for i := range g.members {
+			if !again {
+				break
+			}
 			if err := s.locateMember(&g.members[i]); err != nil {
 				return false, err
 			}
@@ -154,6 +157,12 @@ func (s *session) tryGroup(g *group) *member {
 		g.started = true
 	}
 	for _, f := range g.changed {
+		if m := g.onlyChange(f); m != nil {
+			if m.Action == index.Put && !s.hasRoom(m) {
+				return m
+			}
+			continue
+		}
 		g.scratch.CopyFrom(f)
 		for i := range g.members {
 			if m := &g.members[i]; m.f == f && m.Action != index.Keep && !s.applyMember(&g.scratch, m) {
@@ -162,6 +171,28 @@ func (s *session) tryGroup(g *group) *member {
 		}
 	}
 	return nil
+}
+
+// onlyChange is the only member that changes in f; nil if there are several.
+func (g *group) onlyChange(f *frame.Frame) (only *member) {
+	for i := range g.members {
+		if m := &g.members[i]; m.f == f && m.Action != index.Keep {
+			if only != nil {
+				return nil
+			}
+			only = m
+		}
+	}
+	return only
+}
+
+// hasRoom reports whether the frame of m has room for what m gets.
+func (s *session) hasRoom(m *member) bool {
+	var v frame.View
+	m.f.Open(&v)
+	i, word := m.f.Find(&v, m.Key, m.fp, s.x.lay.Uint64)
+	_, at := m.f.FindRoom(&v, i, word, len(m.entry))
+	return at > 0
 }
 
 // applyMember makes the change of m in f. It returns false if there is no room.
