@@ -64,7 +64,7 @@ func (n number) bounds(of [2]Limit) (start, end []byte) {
 // returns false. Members of the same score are in their own order. Each that is there all the time
 // with its score is seen once. hint is how many are wanted; 0 = many. visit may keep the member.
 func (s *Sets) ByScore(key []byte, of [2]Limit, reverse bool, hint int, visit func(p Pair) bool) error {
-	return s.walkEntries(key, of, reverse, hint, true, func(_ number, e *edit) bool {
+	return s.walkEntries(key, of, reverse, hint, true, visit, func(_ number, e *edit) bool {
 		return visit(Pair{e.Member, e.was.effective().score})
 	})
 }
@@ -76,9 +76,10 @@ const (
 	keySpare     = 4
 )
 
-// walkEntries calls visit with the members of a range of scores. With trusts those whose entries
-// have the mark are not looked up.
-func (s *Sets) walkEntries(key []byte, of [2]Limit, reverse bool, hint int, trusts bool, visit func(n number, e *edit) bool) error {
+// walkEntries calls visit with the members of a range of scores, until it returns false. With trusts
+// those whose entries have the mark are not looked up, and where all of some have it, marked, if it
+// is not nil, is called in place of visit.
+func (s *Sets) walkEntries(key []byte, of [2]Limit, reverse bool, hint int, trusts bool, marked func(p Pair) bool, visit func(n number, e *edit) bool) error {
 	h, there, err := s.head(key)
 	if err != nil || !there {
 		return err
@@ -90,7 +91,8 @@ func (s *Sets) walkEntries(key []byte, of [2]Limit, reverse bool, hint int, trus
 			most = min(most, hint)
 		}
 		keys, trusted := make([][]byte, 0, most), make([]bool, 0, most)
-		var data []byte // of the keys, in few arrays: visit may keep members
+		all := marked != nil // have the mark
+		var data []byte      // of the keys, in few arrays: visit may keep members
 		err := s.Index.Scan(start, end, most, reverse, func(k, v []byte) bool {
 			if cap(data)-len(data) < len(k) {
 				data = make([]byte, 0, max(len(k), min(keysTogether, (most-len(keys))*(len(k)+keySpare))))
@@ -98,18 +100,26 @@ func (s *Sets) walkEntries(key []byte, of [2]Limit, reverse bool, hint int, trus
 			from := len(data)
 			data = append(data, k...)
 			keys, trusted = append(keys, data[from:len(data):len(data)]), append(trusted, trusts && marks(v))
+			all = all && marks(v)
 			return true
 		})
 		if err != nil {
 			return err
 		}
-		count, _, err := s.check(key, h.number, keys, trusted)
-		if err != nil {
-			return err
-		}
-		for _, e := range count {
-			if !visit(h.number, e) {
-				return nil
+		if all {
+			more, err := showEntries(keys, marked)
+			if !more || err != nil {
+				return err
+			}
+		} else {
+			count, _, err := s.check(key, h.number, keys, trusted)
+			if err != nil {
+				return err
+			}
+			for _, e := range count {
+				if !visit(h.number, e) {
+					return nil
+				}
 			}
 		}
 		if len(keys) < most {
@@ -122,6 +132,20 @@ func (s *Sets) walkEntries(key []byte, of [2]Limit, reverse bool, hint int, trus
 		}
 	}
 	return nil
+}
+
+// showEntries calls visit with the members of entries that count, until it returns false.
+func showEntries(entries [][]byte, visit func(p Pair) bool) (more bool, err error) {
+	for _, k := range entries {
+		member, _, ok := parseEntry(k)
+		if !ok {
+			return false, errForm
+		}
+		if !visit(Pair{member, scoreOf(k)}) {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // check returns the members of those entries that count, and deletes those that never will again.
@@ -290,12 +314,13 @@ func (s *Sets) RemoveByScore(key []byte, of [2]Limit) (n int64, err error) {
 // removeRange removes up to count members of a range of scores, one by one as they are met.
 func (s *Sets) removeRange(key []byte, of [2]Limit, reverse bool, count int) (gone []Pair, err error) {
 	var n number
+	trusts := true // until an item is not as its entry says
 	for try := 0; len(gone) < count; try++ {
 		if try == tries {
 			return gone, errBusy
 		}
 		var some []*edit
-		err := s.walkEntries(key, of, reverse, min(count-len(gone), changeMost), try == 0, func(at number, e *edit) bool {
+		err := s.walkEntries(key, of, reverse, min(count-len(gone), changeMost), trusts, nil, func(at number, e *edit) bool {
 			n = at
 			some = append(some, e)
 			return len(some) < min(count-len(gone), changeMost)
@@ -314,6 +339,7 @@ func (s *Sets) removeRange(key []byte, of [2]Limit, reverse bool, count int) (go
 		}
 		some = slices.DeleteFunc(some, func(e *edit) bool { return e.was.pending })
 		removed, err := s.remove(n, some)
+		trusts = trusts && len(removed) == len(some)
 		for _, e := range removed {
 			gone = append(gone, Pair{e.Member, e.was.score})
 		}
