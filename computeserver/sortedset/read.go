@@ -76,9 +76,9 @@ const (
 	keySpare     = 4
 )
 
-// walkEntries calls visit with the members of a range of scores, until it returns false. With trusts
-// those whose entries have the mark are not looked up, and where all of some have it, marked, if it
-// is not nil, is called in place of visit.
+// walkEntries calls visit with the members of a range of scores, until it returns false. With
+// trusts those whose entries have the mark are not looked up, and where all of some have it,
+// marked, if it is not nil, is called in place of visit.
 func (s *Sets) walkEntries(key []byte, of [2]Limit, reverse bool, hint int, trusts bool, marked func(p Pair) bool, visit func(n number, e *edit) bool) error {
 	h, there, err := s.head(key)
 	if err != nil || !there {
