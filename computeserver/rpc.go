@@ -165,6 +165,9 @@ func (r *rpcServer) Describe(ctx context.Context, _ *rpcv1.DescribeComputeReques
 		if digest := r.users.Digest(); digest != [len(digest)]byte{} {
 			reply.AclDigest = digest[:]
 		}
+		if digest := r.users.ObjectsDigest(); digest != [len(digest)]byte{} {
+			reply.ObjectsAclDigest = digest[:]
+		}
 		if r.files != nil {
 			reply.TrustedAuthorities, reply.CertificateSigner = r.files.Trust()
 		}

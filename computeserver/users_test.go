@@ -63,7 +63,7 @@ func withUsers(t *testing.T, others string) (c *guarded, defaults, more string) 
 	replaceFile(t, more, others)
 	c = &guarded{ca: ca}
 	c.cluster = newCluster(t, config.RoutingOwner, func(cfg *Config) {
-		cfg.Users, cfg.AllowNoPassword = users.Config{DefaultFile: defaults, UsersFile: more}, false
+		cfg.Users, cfg.AllowNoPassword = users.Config{DefaultFile: defaults, UsersFile: more, ObjectsFile: filepath.Join(dir, "objects.acl")}, false
 		cfg.TLS = openTLS(t, ca)
 	}, 1, 2)
 	c.split([]uint32{1, 2}, "m")

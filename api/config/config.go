@@ -41,9 +41,11 @@ const (
 	IndexFile  = "/etc/dmindex/index/index.json" // compute server: an Index
 	// compute server: what AUTH and SDK clients must show
 	PasswordFile = "/etc/dmindex/auth/password"
-	// compute server: ACL files with the user default and its passwords, and with further users
+	// compute server: ACL files with the user default and its passwords, with further users, and
+	// with those of DMUser objects
 	DefaultACL = "/etc/dmindex/auth/default.acl"
 	UsersACL   = "/etc/dmindex/auth/users.acl"
+	ObjectsACL = "/etc/dmindex/auth/objects.acl"
 	// compute server: emptyDir that its process locks as long as it lives
 	GuardDir = "/run/dmindex/guard"
 )
@@ -53,6 +55,7 @@ const (
 	EnvGuardDir   = "DMINDEX_GUARD_DIR"   // names GuardDir
 	EnvDefaultACL = "DMINDEX_DEFAULT_ACL" // names DefaultACL
 	EnvUsersACL   = "DMINDEX_USERS_ACL"   // names UsersACL
+	EnvObjectsACL = "DMINDEX_OBJECTS_ACL" // names ObjectsACL
 	EnvRESPTLS    = "DMINDEX_RESP_TLS"    // RESPTLSOptional or RESPTLSRequired
 	// names RESPTLSDir; without it the certificate of TLSDir is shown
 	EnvRESPTLSDir = "DMINDEX_RESP_TLS_DIR"

@@ -23,7 +23,8 @@ var schemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
 		&DMMemoryPool{}, &DMMemoryPoolList{},
 		&DMComputePool{}, &DMComputePoolList{},
 		&DMBackup{}, &DMBackupList{},
-		&DMBackupSchedule{}, &DMBackupScheduleList{})
+		&DMBackupSchedule{}, &DMBackupScheduleList{},
+		&DMUser{}, &DMUserList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 })

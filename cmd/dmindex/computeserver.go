@@ -159,6 +159,7 @@ func computeserverCommand() *cobra.Command {
 	f.StringVar(&c.Users.PasswordFile, "password-file", "", "file with the password of the user default, in the clear")
 	f.StringVar(&c.Users.DefaultFile, "acl-file", os.Getenv(config.EnvDefaultACL), "ACL file of Redis with the user default and digests of its passwords; it counts in place of --password-file when it is there")
 	f.StringVar(&c.Users.UsersFile, "users-file", os.Getenv(config.EnvUsersACL), "ACL file of Redis with further users; it may be missing")
+	f.StringVar(&c.Users.ObjectsFile, "objects-file", os.Getenv(config.EnvObjectsACL), "the same, as the operator writes it from DMUser objects; a user that --users-file has too is that one's")
 	f.BoolVar(&c.AllowNoPassword, "no-password", false, "accept clients without a password if no file has one")
 	f.IntVar(&c.MaxConnections, "max-connections", 0, "most RESP connections at the same time (default 10000)")
 	f.Var(&cache, "cache", "memory that caches the index; 0 = 64Mi")

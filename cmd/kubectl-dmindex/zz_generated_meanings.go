@@ -89,4 +89,12 @@ var meanings = map[string]meaning{
 	"ClaimMissing":      {when: "the PersistentVolumeClaim of a memory pod is being deleted, or lost its volume; the message names the claim. Its server may answer for now.", do: "bring the volume back, or dump the indexes while their servers answer. If the disk is gone for good, delete claim and pod: the indexes say then that their data is lost."},
 	"DiskMayLack":       {when: "a memory server does not open its disk. The node lost its power, or the disk failed, and with persistence.sync 5ms or Off that may have taken what was acknowledged last.", do: "accept it with the annotation that the message names, or restore a backup into another index."},
 	"Deleting":          {when: "the object is being deleted; the message names what it waits for.", do: ""},
+	"Ready":             {when: "of a DMUser: all compute servers that are ready know the user as its spec says, and its Secret has a password that is right.", do: ""},
+	"UserKnown":         {when: "the user can log in.", do: ""},
+	"UserDisabled":      {when: "spec.disabled is set.", do: "set it to false to let the user in."},
+	"IndexMissing":      {when: "there is no DMIndex of the name in spec.index in the namespace, or it has no Secret <index>-conn yet.", do: "make the index, or make another DMUser."},
+	"UserPropagating":   {when: "compute servers, which the message names, have not read the newest users yet.", do: "if it lasts, see their pods. Those that were made by an operator without DMUsers have to be replaced."},
+	"PasswordRefused":   {when: "what the Secret of spec.passwordSecret has is no password, or it lacks the label that lets DMUsers use it.", do: "write it as the message says."},
+	"RulesRefused":      {when: "the keys or channels of the user cannot be those of the index.", do: "write them as the message says."},
+	"TooManyUsers":      {when: "the index has as many DMUsers as it may have, or their rules are too long together. The older ones go on.", do: "delete some."},
 }

@@ -29,6 +29,10 @@ type Config struct {
 	// UsersFile is an ACL file with further users. It may be missing: then there are none. It may
 	// be given with one of the other two only.
 	UsersFile string
+	// ObjectsFile is an ACL file with further users, as the operator writes it from DMUser objects.
+	// It may be missing, and needs one of the first two as well. A name that UsersFile has is the
+	// user of UsersFile: an object cannot widen the rights of a user that stands there.
+	ObjectsFile string
 }
 
 // Directory knows the users of an index. Safe for concurrent use.
@@ -36,10 +40,12 @@ type Directory struct {
 	cfg     Config
 	current atomic.Pointer[table]
 
-	mu     sync.Mutex // of looking
-	first  source     // PasswordFile or DefaultFile
-	more   source     // UsersFile
-	digest [sha256.Size]byte
+	mu            sync.Mutex // of looking
+	first         source     // PasswordFile or DefaultFile
+	more          source     // UsersFile
+	objects       source     // ObjectsFile
+	digest        [sha256.Size]byte
+	objectsDigest [sha256.Size]byte
 }
 
 // source is one file with its users.
@@ -70,7 +76,7 @@ func Open(cfg Config) (*Directory, error) {
 	d := &Directory{cfg: cfg}
 	switch {
 	case cfg.PasswordFile == "" && cfg.DefaultFile == "":
-		if cfg.UsersFile != "" {
+		if cfg.UsersFile != "" || cfg.ObjectsFile != "" {
 			return nil, errors.New("there is a file with users and none with the password of the user default; name that too")
 		}
 		open := &User{name: DefaultName, enabled: true, anyone: true, read: true, write: true, messages: true, keys: everything(), channels: everyChannel()}
@@ -78,6 +84,7 @@ func Open(cfg Config) (*Directory, error) {
 		return d, nil
 	}
 	d.more = source{path: cfg.UsersFile, optional: true}
+	d.objects = source{path: cfg.ObjectsFile, optional: true}
 	d.Look()
 	if d.first.err != nil {
 		return nil, d.first.err
@@ -106,7 +113,7 @@ func (d *Directory) Password() string {
 func (d *Directory) Err() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return errors.Join(d.first.err, d.more.err)
+	return errors.Join(d.first.err, d.more.err, d.objects.err)
 }
 
 // Digest is the SHA-256 of the DefaultFile whose passwords count, or zero if PasswordFile counts.
@@ -116,6 +123,13 @@ func (d *Directory) Digest() [sha256.Size]byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.digest
+}
+
+// ObjectsDigest is the same of the ObjectsFile; zero if there is none.
+func (d *Directory) ObjectsDigest() [sha256.Size]byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.objectsDigest
 }
 
 // Look reads the files again if they changed. It reports whether the users are other ones now.
@@ -129,13 +143,15 @@ func (d *Directory) Look() bool {
 	if d.more.path != "" && d.more.look(readMore) {
 		changed = true
 	}
+	if d.objects.path != "" && d.objects.look(d.readObjects) {
+		changed = true
+	}
 	if !changed {
 		return false
 	}
-	users := maps.Clone(d.more.users)
-	if users == nil {
-		users = map[string]*User{}
-	}
+	users := map[string]*User{}
+	maps.Copy(users, d.objects.users)
+	maps.Copy(users, d.more.users)
 	maps.Copy(users, d.first.users)
 	d.current.Store(&table{users: users})
 	return true
@@ -236,6 +252,19 @@ func readMore(data []byte) (map[string]*User, error) {
 	}
 	if users[DefaultName] != nil {
 		return nil, fmt.Errorf("the user %q cannot be in this file: its passwords are those of the index's Secret", DefaultName)
+	}
+	return users, nil
+}
+
+// readObjects reads the file with the users that are objects; nil = there is none.
+func (d *Directory) readObjects(data []byte) (map[string]*User, error) {
+	users, err := readMore(data)
+	if err != nil {
+		return nil, err
+	}
+	d.objectsDigest = [sha256.Size]byte{}
+	if data != nil {
+		d.objectsDigest = sha256.Sum256(data)
 	}
 	return users, nil
 }

@@ -1,6 +1,7 @@
 package users_test
 
 import (
+	"crypto/sha256"
 	"os"
 	"path/filepath"
 	"strings"
@@ -203,6 +204,52 @@ func TestUsersFile(t *testing.T) {
 	login(t, d, "default", "p")
 }
 
+// TestObjectsFile: the users of objects stand beside those of the other file, which has its own way
+// with a name that is in both, off or on, and also while its newest content cannot be read.
+func TestObjectsFile(t *testing.T) {
+	f := files{t, t.TempDir()}
+	d := open(t, users.Config{PasswordFile: f.write("password", "p"), UsersFile: f.path("users.acl"), ObjectsFile: f.path("objects.acl")})
+	if d.Err() != nil || d.ObjectsDigest() != [32]byte{} {
+		t.Fatalf("there are no objects, which is right: %v", d.Err())
+	}
+	const text = "user shop on >s ~* +@all\nuser both on >o ~* +@all\n"
+	f.write("objects.acl", text)
+	if !d.Look() || d.ObjectsDigest() != sha256.Sum256([]byte(text)) {
+		t.Fatal("the file was not read")
+	}
+	shop, both := login(t, d, "shop", "s"), login(t, d, "both", "o")
+
+	f.write("users.acl", "user both off >f ~a:* +@read\n")
+	if !d.Look() || both.Renew() || !shop.Renew() {
+		t.Fatal("the user of the object goes on in place of that of the file")
+	}
+	refused(t, d, "both", "o")
+	refused(t, d, "both", "f")
+	f.write("users.acl", "user both on >f ~a:* +@rea\n")
+	if d.Look() || d.Err() == nil {
+		t.Fatal("the typo was not found")
+	}
+	refused(t, d, "both", "o")
+	f.write("users.acl", "user both on >f ~a:* +@read\n")
+	d.Look()
+	refused(t, d, "both", "o")
+	if l := login(t, d, "both", "f"); l.User().ReadsAll() {
+		t.Error("the object gives the user of the file its rights")
+	}
+
+	f.write("objects.acl", "user default on >o ~* +@all\n")
+	if d.Look() || d.Err() == nil || !shop.Renew() {
+		t.Errorf("the user default as an object: %v", d.Err())
+	}
+	refused(t, d, "default", "o")
+	if err := os.Remove(f.path("objects.acl")); err != nil {
+		t.Fatal(err)
+	}
+	if !d.Look() || shop.Renew() || d.ObjectsDigest() != [32]byte{} {
+		t.Error("the file is gone, and a user of it is there")
+	}
+}
+
 // TestBadUsersFileAtStart: the user default gets in, so somebody can mend it.
 func TestBadUsersFileAtStart(t *testing.T) {
 	f := files{t, t.TempDir()}
@@ -225,6 +272,7 @@ func TestOpenRefuses(t *testing.T) {
 	bad(users.Config{PasswordFile: f.path("missing")}, "no such file")
 	bad(users.Config{PasswordFile: f.write("empty", "\n")}, "is empty")
 	bad(users.Config{UsersFile: f.write("users.acl", "user a on")}, "name that too")
+	bad(users.Config{ObjectsFile: f.path("users.acl")}, "name that too")
 	bad(users.Config{DefaultFile: f.write("none", "user default on")}, "with a password, and no other")
 	bad(users.Config{DefaultFile: f.write("two", "user default on >p\nuser b on")}, "with a password, and no other")
 	bad(users.Config{DefaultFile: f.write("other", "user b on >p")}, "with a password, and no other")

@@ -165,7 +165,7 @@ func split(g *ast.CommentGroup) (c comment) {
 func (a *api) fields(out *bytes.Buffer) {
 	out.WriteString("# Fields of the custom resources\n\n" + generated)
 	out.WriteString("`kubectl explain dmi.spec --recursive` says the same, shortened. API group `dmindex.io`, version `v1alpha1`.\n")
-	queue := []string{"DMIndex", "DMMemoryPool", "DMComputePool", "DMBackup", "DMBackupSchedule"}
+	queue := []string{"DMIndex", "DMMemoryPool", "DMComputePool", "DMBackup", "DMBackupSchedule", "DMUser"}
 	met := map[string]bool{}
 	for _, name := range queue {
 		met[name] = true

@@ -63,7 +63,8 @@ func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, temp
 	c.Env = append(c.Env,
 		corev1.EnvVar{Name: config.EnvGuardDir, Value: config.GuardDir},
 		corev1.EnvVar{Name: config.EnvDefaultACL, Value: config.DefaultACL},
-		corev1.EnvVar{Name: config.EnvUsersACL, Value: config.UsersACL})
+		corev1.EnvVar{Name: config.EnvUsersACL, Value: config.UsersACL},
+		corev1.EnvVar{Name: config.EnvObjectsACL, Value: config.ObjectsACL})
 	mount(p, "guard", config.GuardDir, corev1.StorageMediumMemory, resource.NewQuantity(guardBytes, resource.BinarySI))
 	if spec.Transport == dmv1.TransportRDMA {
 		c.Args = append(c.Args, "--transport="+config.TransportIBV)
@@ -79,7 +80,7 @@ func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, temp
 }
 
 // authVolume has the files that say who may use an index. The password in the clear is for images
-// that know no ACL files. The other two may be missing: the operator makes one later, and the other
+// that know no ACL files. The others may be missing: the operator makes two of them later, and one
 // is of whoever administers the index.
 func authVolume(index string) corev1.Volume {
 	source := func(secret, key, file string, optional bool) corev1.VolumeProjection {
@@ -94,6 +95,7 @@ func authVolume(index string) corev1.Volume {
 			source(ConnectionName(index), KeyPassword, config.PasswordFile, false),
 			source(AuthName(index), KeyDefaultACL, config.DefaultACL, true),
 			source(UsersName(index), KeyUsersACL, config.UsersACL, true),
+			source(ObjectsName(index), KeyUsersACL, config.ObjectsACL, true),
 		},
 		DefaultMode: ptr.To(int32(0o440)),
 	}}}

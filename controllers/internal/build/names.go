@@ -18,6 +18,8 @@ func ConfigMapName(index string) string   { return index + "-config" }
 func ConnectionName(index string) string  { return index + "-conn" }
 func AuthName(index string) string        { return index + "-auth" }
 func UsersName(index string) string       { return index + "-users" }
+func ObjectsName(index string) string     { return index + "-dmusers" }
+func UserSecretName(user string) string   { return user + "-user" }
 func AuthorityName(of string) string      { return of + "-ca" }
 func ServerTLSName(pool string) string    { return pool + "-tls" }
 func PoolName(index, name string) string  { return index + "-" + name }
