@@ -145,13 +145,14 @@ func (c dialCredentials) Clone() credentials.TransportCredentials {
 const (
 	SecretEndpoints = "endpoints" // "host:port" of rpc.Compute, separated by commas or white space
 	SecretPassword  = "password"
+	SecretUsername  = "username" // missing = the user default
 	SecretCA        = "ca.crt"
 )
 
-// FromSecret reads Options from the directory where the Secret <index>-conn is mounted. The
-// password and ca.crt are read anew whenever they are needed, so a program goes on after a
-// rotation. Without a ca.crt CA stays empty, and Connect refuses that unless the program sets
-// Insecure.
+// FromSecret reads Options from the directory where the Secret <index>-conn is mounted, or the
+// Secret <name>-user of a DMUser, as whom the client logs in then. The password and ca.crt are read
+// anew whenever they are needed, so a program goes on after a rotation. Without a ca.crt CA stays
+// empty, and Connect refuses that unless the program sets Insecure.
 func FromSecret(dir string) (Options, error) {
 	read := func(name string) (string, error) {
 		data, err := os.ReadFile(filepath.Join(dir, name))
@@ -172,6 +173,9 @@ func FromSecret(dir string) (Options, error) {
 		return Options{}, err
 	}
 	o.PasswordFile = filepath.Join(dir, SecretPassword)
+	if o.User, err = read(SecretUsername); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return Options{}, err
+	}
 	ca, err := read(SecretCA)
 	switch {
 	case errors.Is(err, os.ErrNotExist):

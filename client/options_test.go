@@ -44,6 +44,10 @@ func TestFromSecret(t *testing.T) {
 	if o, err = FromSecret(dir); err != nil || o.Insecure || string(o.CA) != "PEM" {
 		t.Errorf("with ca.crt: %+v, %v", o, err)
 	}
+	write("username", "shop\n")
+	if o, err = FromSecret(dir); err != nil || o.User != "shop" {
+		t.Errorf("the Secret of a user: %+v, %v", o, err)
+	}
 	write("endpoints", " \n")
 	if _, err := FromSecret(dir); err == nil {
 		t.Error("a Secret without endpoints was taken")

@@ -31,6 +31,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/controllers/internal/servers"
+	"github.com/dmindex/dmindex/controllers/internal/user"
 	"github.com/dmindex/dmindex/pkg/logs"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -213,6 +214,9 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		return gated(&b, leases, r, kind)
 	}
 	if err := backup.Setup(mgr, b, gate, alone); err != nil {
+		return err
+	}
+	if err := user.Setup(mgr, b, gate, alone()); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).For(&dmv1.DMIndex{}, reconciler.Changed(reconciler.Nothing[*dmv1.DMIndex])).WithOptions(options(indexes)).

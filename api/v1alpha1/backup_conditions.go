@@ -26,8 +26,9 @@ const (
 	// do: see the conditions of the index.
 	ReasonIndexUnavailable = "IndexUnavailable"
 
-	// ReasonSecretMissing: the Secret with the credentials of a backup's storage does not exist, or
-	// lacks a key. To do: make it, with the keys that the message names.
+	// ReasonSecretMissing: the Secret with the credentials of a backup's storage, or with the
+	// password of a DMUser, does not exist, or lacks a key. To do: make it, with the keys that the
+	// message names.
 	ReasonSecretMissing = "SecretMissing"
 
 	// ReasonDumpFailed: the Job of a backup failed; the message has its last error. To do: correct

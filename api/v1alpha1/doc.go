@@ -35,4 +35,5 @@ const (
 	KindMemoryPool  = "DMMemoryPool"
 	KindComputePool = "DMComputePool"
 	KindBackup      = "DMBackup"
+	KindUser        = "DMUser"
 )

@@ -94,8 +94,19 @@ const (
 	// AnnotationAuth of a compute pod does the same for the index's passwords.
 	AnnotationAuth = "dmindex.io/auth"
 
-	// AnnotationRotatePassword of an index asks for a new password. Each value that was not there
-	// before asks for one.
+	// AnnotationUsers of a compute pod does the same for the users of DMUsers.
+	AnnotationUsers = "dmindex.io/users"
+
+	// LabelUser names the DMUser that a Secret belongs to.
+	LabelUser = "dmindex.io/user"
+
+	// LabelPasswordOf of a Secret that people write names the index whose DMUsers may have a
+	// password from it. Without it none may: else whoever may write DMUsers could have any Secret
+	// of the namespace taken for a password, and written into another one.
+	LabelPasswordOf = "dmindex.io/password-of"
+
+	// AnnotationRotatePassword of an index or a DMUser asks for a new password. Each value that was
+	// not there before asks for one.
 	AnnotationRotatePassword = "dmindex.io/rotate-password"
 
 	// AnnotationRotateAuthority of an index or a memory pool asks for a new certificate authority.

@@ -49,8 +49,8 @@ type UserChannels struct {
 
 // UserPassword names a key of a Secret that has a password.
 type UserPassword struct {
-	// Name of a Secret of the namespace. It needs the label dmindex.io/index with the name of the
-	// index: whoever may write DMUsers must not make a password of any Secret that is there.
+	// Name of a Secret of the namespace. It needs the label dmindex.io/password-of with the name of
+	// the index: whoever may write DMUsers must not make a password of any Secret that is there.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -66,7 +66,7 @@ type UserPassword struct {
 }
 
 // DMUserSpec is who may use an index, and what of it.
-// +kubebuilder:validation:XValidation:rule="self.?name == oldSelf.?name",message="name cannot be changed: make another DMUser"
+// +kubebuilder:validation:XValidation:rule="has(self.name) == has(oldSelf.name) && (!has(self.name) || self.name == oldSelf.name)",message="name cannot be changed: make another DMUser"
 // +kubebuilder:validation:XValidation:rule="has(self.keys) || has(self.allKeys) || has(self.channels) || self.?allChannels.orValue(false)",message="the user may do nothing: write keys, allKeys, channels or allChannels"
 type DMUserSpec struct {
 	// Index names the DMIndex of the namespace that the user is of.

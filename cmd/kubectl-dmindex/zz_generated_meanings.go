@@ -9,7 +9,7 @@ var meanings = map[string]meaning{
 	"Dumping":           {when: "the Job of a backup is at work.", do: "if it lasts, inspect the pod that the message names."},
 	"Queued":            {when: "another backup of the same index is at work, which the message names.", do: ""},
 	"IndexUnavailable":  {when: "the index that is to be dumped does not exist or is not Available.", do: "see the conditions of the index."},
-	"SecretMissing":     {when: "the Secret with the credentials of a backup's storage does not exist, or lacks a key.", do: "make it, with the keys that the message names."},
+	"SecretMissing":     {when: "the Secret with the credentials of a backup's storage, or with the password of a DMUser, does not exist, or lacks a key.", do: "make it, with the keys that the message names."},
 	"DumpFailed":        {when: "the Job of a backup failed; the message has its last error.", do: "correct what it names, and make a new DMBackup."},
 	"TimedOut":          {when: "a backup was not complete in time.", do: "correct what the message names, or raise spec.timeoutSeconds of a new DMBackup."},
 	"BackupInUse":       {when: "a backup is being deleted, and an index, which the message names, is loaded from its artifact. It goes once that is done.", do: "wait, or name another backup in spec.recovery.fromBackup of the index."},

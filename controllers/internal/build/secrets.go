@@ -204,6 +204,11 @@ const (
 // index.
 const KeyUsersACL = "users.acl"
 
+// DefaultACL is the ACL file with the user default, whose passwords have these digests.
+func DefaultACL(digests []string) string {
+	return "user default on ~* +@all #" + strings.Join(digests, " #") + "\n"
+}
+
 // AuthSecret has the digests of the passwords that are right, and the state of their rotation.
 func AuthSecret(index *dmv1.DMIndex, acl string, state []byte) *corev1.Secret {
 	s := &corev1.Secret{ObjectMeta: meta(AuthName(index.Name), index.Namespace, map[string]string{dmv1.LabelIndex: index.Name})}

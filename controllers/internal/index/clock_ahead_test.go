@@ -13,6 +13,7 @@ import (
 	"github.com/dmindex/dmindex/controllers/internal/decision"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
 	"github.com/dmindex/dmindex/controllers/internal/operatortest"
+	"github.com/dmindex/dmindex/controllers/internal/passwords"
 	"github.com/dmindex/dmindex/controllers/internal/reconciler"
 )
 
@@ -29,7 +30,7 @@ func TestStampsOfAClockThatWasAhead(t *testing.T) {
 // TestFormerPasswordOfAClockThatWasAhead ends with the grace.
 func TestFormerPasswordOfAClockThatWasAhead(t *testing.T) {
 	r, index := ownerOf(t)
-	text, err := json.Marshal(passwords{Former: []formerPassword{{"a", operatortest.Stored.Add(operatortest.Ahead)}, {"b", operatortest.Noon.Add(time.Minute)}}})
+	text, err := json.Marshal(passwords.State{Former: []passwords.Former{{Digest: "a", Until: operatortest.Stored.Add(operatortest.Ahead)}, {Digest: "b", Until: operatortest.Noon.Add(time.Minute)}}})
 	if err != nil {
 		t.Fatal(err)
 	}

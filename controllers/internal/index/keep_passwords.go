@@ -17,6 +17,7 @@ import (
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
 	"github.com/dmindex/dmindex/controllers/internal/build"
 	"github.com/dmindex/dmindex/controllers/internal/kube"
+	"github.com/dmindex/dmindex/controllers/internal/passwords"
 	"github.com/dmindex/dmindex/controllers/internal/podstate"
 	"github.com/dmindex/dmindex/controllers/internal/report"
 	"github.com/dmindex/dmindex/pkg/identity"
@@ -26,7 +27,7 @@ import (
 const defaultPasswordGrace = time.Hour
 
 // keepPasswords gives compute servers the digests of the passwords that are right, and rotates the
-// password when it is asked to (passwords).
+// password when it is asked to (passwords.State).
 func (r *Reconciler) keepPasswords(ctx context.Context, s *scope) error {
 	conn := &corev1.Secret{}
 	conn.Name, conn.Namespace = build.ConnectionName(s.index.Name), s.index.Namespace
@@ -40,46 +41,47 @@ func (r *Reconciler) keepPasswords(ctx context.Context, s *scope) error {
 	if err != nil {
 		return err
 	}
-	step := stored.decide(passwordsView{
-		password: string(conn.Data[build.KeyPassword]),
-		request:  s.index.Annotations[dmv1.AnnotationRotatePassword],
-		grace:    passwordGrace(s.index),
-		now:      r.Now(),
-		known:    s.knows,
-		create:   rand.Text,
+	step := stored.Decide(passwords.View{
+		Password: string(conn.Data[build.KeyPassword]),
+		Request:  s.index.Annotations[dmv1.AnnotationRotatePassword],
+		Grace:    passwordGrace(s.index),
+		Now:      r.Now(),
+		Known:    func(digests []string) bool { return s.knows(build.DefaultACL(digests)) },
+		Create:   rand.Text,
 	})
-	// Programs are told before what was stored is changed: see passwords.
-	if step.publish != "" {
+	acl := build.DefaultACL(step.Digests)
+	// Programs are told before what was stored is changed: see passwords.State.
+	if step.Publish != "" {
 		base := conn.DeepCopy()
-		conn.Data[build.KeyPassword] = []byte(step.publish)
+		conn.Data[build.KeyPassword] = []byte(step.Publish)
 		if err := r.Patch(ctx, conn, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}), kube.Owner); err != nil {
 			return err
 		}
 	}
-	text, err := json.Marshal(step.after)
+	text, err := json.Marshal(step.After)
 	if err != nil {
 		return err
 	}
-	if err := r.Apply(ctx, s.index, build.AuthSecret(s.index, step.acl, text)); err != nil {
+	if err := r.Apply(ctx, s.index, build.AuthSecret(s.index, acl, text)); err != nil {
 		return err
 	}
-	digest := sha256.Sum256([]byte(step.acl))
+	digest := sha256.Sum256([]byte(acl))
 	if err := r.renewAuth(ctx, s, hex.EncodeToString(digest[:4])); err != nil {
 		return err
 	}
-	if step.nextLook > 0 {
-		s.passwordEnds = r.Now().Add(step.nextLook)
+	if step.NextLook > 0 {
+		s.passwordEnds = r.Now().Add(step.NextLook)
 	}
 	switch {
-	case step.rotated:
+	case step.Rotated:
 		r.Events.Eventf(s.index, conn, corev1.EventTypeNormal, dmv1.ReasonRotatedPassword, "RotatePassword",
 			"the password in the Secret %s is new; the former one is right until %s", conn.Name, r.Now().Add(passwordGrace(s.index)).UTC().Format(time.RFC3339))
-	case step.waits:
+	case step.Waits:
 		s.passwordWaits = true
 		if stored.Next == "" {
 			r.Events.Eventf(s.index, conn, corev1.EventTypeNormal, dmv1.ReasonRotatingPassword, "RotatePassword",
 				"a new password is given to the compute servers first; the Secret %s has it when all of them know it", conn.Name)
-		} else if late := s.withoutACL(step.acl); r.Logged.Once(s.index.UID, "password "+strings.Join(late, " ")) {
+		} else if late := s.withoutACL(acl); r.Logged.Once(s.index.UID, "password "+strings.Join(late, " ")) {
 			r.Events.Eventf(s.index, conn, corev1.EventTypeNormal, dmv1.ReasonRotatingPassword, "RotatePassword",
 				"waiting for %s to read the new password", report.Listed(late))
 		}
@@ -88,9 +90,8 @@ func (r *Reconciler) keepPasswords(ctx context.Context, s *scope) error {
 }
 
 // storedPasswords reads what is known of the passwords. A Secret that somebody broke is begun anew
-// with the password that programs have. No former password is right for longer than the grace from
-// when it was stored, whatever the clock said then.
-func (r *Reconciler) storedPasswords(ctx context.Context, index *dmv1.DMIndex) (p passwords, err error) {
+// with the password that programs have.
+func (r *Reconciler) storedPasswords(ctx context.Context, index *dmv1.DMIndex) (p passwords.State, err error) {
 	secret := &corev1.Secret{}
 	secret.Name, secret.Namespace = build.AuthName(index.Name), index.Namespace
 	if err := r.Find(ctx, secret, secret); apierrors.IsNotFound(err) {
@@ -99,13 +100,9 @@ func (r *Reconciler) storedPasswords(ctx context.Context, index *dmv1.DMIndex) (
 		return p, err
 	}
 	if json.Unmarshal(secret.Data[build.KeyPasswords], &p) != nil {
-		return passwords{}, nil
+		return passwords.State{}, nil
 	}
-	grace := passwordGrace(index)
-	for i, f := range p.Former {
-		p.Former[i].Until = kube.Stamp(secret, kube.Owner, f.Until.Add(-grace), r.Now()).Add(grace)
-	}
-	return p, nil
+	return p.Stored(secret, passwordGrace(index), r.Now()), nil
 }
 
 // knows reports whether all compute pods that are ready said that they read this ACL file. Where

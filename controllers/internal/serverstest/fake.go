@@ -31,6 +31,7 @@ type Fleet struct {
 	loads map[string]*rpcv1.ComputeLoad  // by namespace/pod
 	paths map[string][]*rpcv1.MemoryPath // by namespace/pod
 	acls  map[string][]byte              // digests, by namespace/pod
+	users map[string][]byte              // digests of the files of DMUsers, by namespace/pod
 	trust map[string]trust               // by namespace/pod
 
 	ranges map[string][]*rpcv1.OwnedRange // by namespace/pod
@@ -63,7 +64,7 @@ type Fleet struct {
 
 // New is a fleet without servers.
 func New() *Fleet {
-	return &Fleet{memory: map[string]*memory{}, mounted: map[string]string{}, copies: map[string]*copyServer{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, paths: map[string][]*rpcv1.MemoryPath{}, acls: map[string][]byte{}, trust: map[string]trust{}, ranges: map[string][]*rpcv1.OwnedRange{}, changed: make(chan struct{}), Chunks: 64, Locks: 1024}
+	return &Fleet{memory: map[string]*memory{}, mounted: map[string]string{}, copies: map[string]*copyServer{}, compute: map[string]*compute{}, away: map[string]bool{}, problem: map[string]string{}, loads: map[string]*rpcv1.ComputeLoad{}, paths: map[string][]*rpcv1.MemoryPath{}, acls: map[string][]byte{}, users: map[string][]byte{}, trust: map[string]trust{}, ranges: map[string][]*rpcv1.OwnedRange{}, changed: make(chan struct{}), Chunks: 64, Locks: 1024}
 }
 
 const chunkBytes = 8 << 20
@@ -119,6 +120,14 @@ func (f *Fleet) SetACL(namespace, pod, acl string) {
 	defer f.mu.Unlock()
 	digest := sha256.Sum256([]byte(acl))
 	f.acls[namespace+"/"+pod] = digest[:]
+}
+
+// SetUsers says which file of DMUsers a compute server has read.
+func (f *Fleet) SetUsers(namespace, pod, acl string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	digest := sha256.Sum256([]byte(acl))
+	f.users[namespace+"/"+pod] = digest[:]
 }
 
 // trust is what a server says of authorities.
@@ -326,7 +335,7 @@ func (c *computeClient) with(do func(*compute) error) error {
 
 func (c *computeClient) Describe(context.Context) (reply *rpcv1.DescribeComputeReply, err error) {
 	err = c.with(func(s *compute) error {
-		reply = &rpcv1.DescribeComputeReply{Index: s.index, MapGeneration: s.generation, Draining: s.draining, DataLost: s.dataLost, Load: c.f.loads[c.t.Namespace+"/"+c.t.Pod], Paths: c.f.paths[c.t.Namespace+"/"+c.t.Pod], Ranges: c.f.ranges[c.t.Namespace+"/"+c.t.Pod], AclDigest: c.f.acls[c.t.Namespace+"/"+c.t.Pod]}
+		reply = &rpcv1.DescribeComputeReply{Index: s.index, MapGeneration: s.generation, Draining: s.draining, DataLost: s.dataLost, Load: c.f.loads[c.t.Namespace+"/"+c.t.Pod], Paths: c.f.paths[c.t.Namespace+"/"+c.t.Pod], Ranges: c.f.ranges[c.t.Namespace+"/"+c.t.Pod], AclDigest: c.f.acls[c.t.Namespace+"/"+c.t.Pod], ObjectsAclDigest: c.f.users[c.t.Namespace+"/"+c.t.Pod]}
 		t := c.f.trust[c.t.Namespace+"/"+c.t.Pod]
 		reply.TrustedAuthorities, reply.CertificateSigner = t.authorities, t.signer
 		return nil

@@ -1,4 +1,4 @@
-package index
+package passwords
 
 import (
 	"fmt"
@@ -7,12 +7,19 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/computeserver/users"
+	"github.com/dmindex/dmindex/controllers/internal/build"
 )
+
+// step is a Step with the file that servers read.
+type step struct {
+	Step
+	acl string
+}
 
 // rotation is an index's passwords with what a test says of its servers.
 type rotation struct {
 	t        *testing.T
-	stored   passwords
+	stored   State
 	password string // in <index>-conn
 	read     string // the ACL file that all servers have read
 	request  string
@@ -24,21 +31,22 @@ func newRotation(t *testing.T) *rotation {
 	return &rotation{t: t, password: "first", now: time.Unix(1e9, 0)}
 }
 
-func (r *rotation) decide() passwordsStep {
-	return r.stored.decide(passwordsView{
-		password: r.password, request: r.request, grace: time.Hour, now: r.now,
-		known:  func(acl string) bool { return acl == r.read },
-		create: func() string { r.made++; return fmt.Sprint("made-", r.made) },
+func (r *rotation) decide() step {
+	s := r.stored.Decide(View{
+		Password: r.password, Request: r.request, Grace: time.Hour, Now: r.now,
+		Known:  func(digests []string) bool { return build.DefaultACL(digests) == r.read },
+		Create: func() string { r.made++; return fmt.Sprint("made-", r.made) },
 	})
+	return step{s, build.DefaultACL(s.Digests)}
 }
 
 // step decides and does it all.
-func (r *rotation) step() passwordsStep {
+func (r *rotation) step() step {
 	s := r.decide()
-	if s.publish != "" {
-		r.password = s.publish
+	if s.Publish != "" {
+		r.password = s.Publish
 	}
-	r.stored = s.after
+	r.stored = s.After
 	return s
 }
 
@@ -50,7 +58,7 @@ func (r *rotation) lets(acl string, passwords ...string) {
 		r.t.Fatalf("servers cannot read %q: %v", acl, err)
 	}
 	for _, p := range passwords {
-		if !strings.Contains(acl, digestOf(p)) {
+		if !strings.Contains(acl, DigestOf(p)) {
 			r.t.Errorf("the password %q is not right: %s", p, acl)
 		}
 	}
@@ -63,7 +71,7 @@ func TestPasswordsOfANewIndex(t *testing.T) {
 	r := newRotation(t)
 	s := r.step()
 	r.lets(s.acl, "first")
-	if s.publish != "" || s.waits || s.rotated || s.nextLook != 0 {
+	if s.Publish != "" || s.Waits || s.Rotated || s.NextLook != 0 {
 		t.Errorf("a new index is not at rest: %+v", s)
 	}
 	if again := r.step(); again.acl != s.acl {
@@ -77,7 +85,7 @@ func TestPasswordRotation(t *testing.T) {
 	r.request = "monday"
 	s := r.step()
 	r.lets(s.acl, "first", "made-1")
-	if r.password != "first" || !s.waits {
+	if r.password != "first" || !s.Waits {
 		t.Fatalf("programs have a password that servers may not know: %+v", s)
 	}
 	if again := r.step(); again.acl != s.acl || r.made != 1 {
@@ -86,18 +94,18 @@ func TestPasswordRotation(t *testing.T) {
 	r.read = s.acl
 	s = r.step()
 	r.lets(s.acl, "first", "made-1")
-	if r.password != "made-1" || !s.rotated || s.nextLook != time.Hour || s.acl != r.read {
+	if r.password != "made-1" || !s.Rotated || s.NextLook != time.Hour || s.acl != r.read {
 		t.Fatalf("all servers know the password, and programs do not: %+v", s)
 	}
 	r.now = r.now.Add(time.Hour - time.Second)
-	if s = r.step(); s.rotated || s.nextLook != time.Second || r.made != 1 {
+	if s = r.step(); s.Rotated || s.NextLook != time.Second || r.made != 1 {
 		t.Fatalf("one request rotated twice: %+v", s)
 	}
 	r.lets(s.acl, "first", "made-1")
 	r.now = r.now.Add(time.Second)
 	s = r.step()
 	r.lets(s.acl, "made-1")
-	if s.nextLook != 0 {
+	if s.NextLook != 0 {
 		t.Errorf("there is nothing left to look at: %+v", s)
 	}
 	r.request = "tuesday"
@@ -116,10 +124,10 @@ func TestPasswordRotationIsCut(t *testing.T) {
 	r.lets(s.acl, "first", "made-2")
 	r.read = s.acl
 	s = r.decide()
-	r.password = s.publish // it died between the two Secrets
+	r.password = s.Publish // it died between the two Secrets
 	s = r.step()
 	r.lets(s.acl, "first", "made-2")
-	if r.password != "made-2" || s.publish != "" || s.waits || r.stored.Done != "monday" {
+	if r.password != "made-2" || s.Publish != "" || s.Waits || r.stored.Done != "monday" {
 		t.Fatalf("it did not go on where it was: %+v", s)
 	}
 	r.now = r.now.Add(time.Hour)
@@ -152,26 +160,11 @@ func TestPasswordByHand(t *testing.T) {
 	r.lets(r.step().acl, "made-1", "a")
 }
 
-// TestPasswordWaitsForPods: where the compute pods could not be looked at, no server is taken to
-// know a password. Without pods, none has to.
-func TestPasswordWaitsForPods(t *testing.T) {
-	if (&scope{}).knows("user default") {
-		t.Error("servers that nobody asked know an ACL file")
-	}
-	if !(&scope{computeSeen: true}).knows("user default") {
-		t.Error("an index without compute pods waits for them")
-	}
-	// Nor is its authority replaced: a step that went on would need the index.
-	if err := (&Reconciler{}).keepAuthority(t.Context(), &scope{}); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestEmptyPasswordEnds: one that an older operator took ends at once, without grace.
 func TestEmptyPasswordEnds(t *testing.T) {
 	r := newRotation(t)
 	r.step()
-	r.stored.Current = digestOf(" \n")
+	r.stored.Current = DigestOf(" \n")
 	r.lets(r.step().acl, "first")
 }
 
@@ -181,7 +174,7 @@ func TestPasswordRequestIsTakenBack(t *testing.T) {
 	r.request = "monday"
 	r.lets(r.step().acl, "first", "made-1")
 	r.request = ""
-	if s := r.step(); s.waits {
+	if s := r.step(); s.Waits {
 		t.Errorf("it goes on: %+v", s)
 	}
 	r.lets(r.step().acl, "first")
@@ -201,8 +194,36 @@ func TestPasswordsAreBounded(t *testing.T) {
 		if _, err := users.Parse([]byte(s.acl)); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(s.acl, digestOf(r.password)) {
+		if !strings.Contains(s.acl, DigestOf(r.password)) {
 			t.Fatalf("the password of programs is not right")
 		}
+	}
+}
+
+// TestFirstPassword is made for programs that have none, and they get it when servers know it: also
+// where the operator dies between the two Secrets.
+func TestFirstPassword(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		r := newRotation(t)
+		r.password = ""
+		s := r.step()
+		r.lets(s.acl, "made-1")
+		if !s.Waits || r.password != "" {
+			t.Fatalf("programs have a password that servers may not know: %+v", s)
+		}
+		if again := r.step(); again.acl != s.acl {
+			t.Fatalf("the second look is another one: %+v", again)
+		}
+		r.read = s.acl
+		if dies {
+			r.password = r.decide().Publish
+		}
+		s = r.step()
+		r.lets(s.acl, "made-1")
+		if r.password != "made-1" || s.Waits || s.NextLook != 0 || s.acl != r.read {
+			t.Fatalf("programs do not have the password, or it has a predecessor: %+v", s)
+		}
+		r.password = "" // somebody deleted the Secret
+		r.lets(r.step().acl, "made-1", "made-2")
 	}
 }
