@@ -20,10 +20,10 @@ var descLeading = prometheus.NewDesc("dmindex_operator_leading",
 // collectLimit bounds how long the collector waits for the cache, which may not be filled yet.
 const collectLimit = 5 * time.Second
 
-// indexMetrics are what the operator shows of each index and memory pool. They are read from the
-// cache when somebody asks for them, so an object that is gone is not shown, and nothing is to be
-// removed.
-type indexMetrics struct {
+// collector has what the operator shows of each index, memory pool, backup and schedule. It is read
+// from the cache when somebody asks for it, so an object that is gone is not shown, and nothing is
+// to be removed.
+type collector struct {
 	reader  client.Reader
 	elected <-chan struct{} // closed when this operator leads
 	indexes *index.Reconciler
@@ -32,14 +32,14 @@ type indexMetrics struct {
 }
 
 // Describe implements prometheus.Collector.
-func (m *indexMetrics) Describe(descs chan<- *prometheus.Desc) {
+func (m *collector) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range slices.Concat([]*prometheus.Desc{descLeading}, index.Descs(), backup.Descs(), memorypool.Descs()) {
 		descs <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (m *indexMetrics) Collect(metrics chan<- prometheus.Metric) {
+func (m *collector) Collect(metrics chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}

@@ -41,7 +41,7 @@ func (l *lists) List(_ context.Context, list client.ObjectList, _ ...client.List
 func TestMetrics(t *testing.T) {
 	elected := make(chan struct{})
 	cache := &lists{indexes: []dmv1.DMIndex{{ObjectMeta: metav1.ObjectMeta{Name: "demo", Namespace: "shop", Generation: 4}}}}
-	m := &indexMetrics{reader: cache, elected: elected, indexes: index.New(reconciler.Base{Now: time.Now}, 0), memory: &memorypool.Reconciler{}}
+	m := &collector{reader: cache, elected: elected, indexes: index.New(reconciler.Base{Now: time.Now}, 0), memory: &memorypool.Reconciler{}}
 	f := func(when, want string) {
 		t.Helper()
 		if err := testutil.CollectAndCompare(m, strings.NewReader(want)); err != nil {

@@ -161,7 +161,7 @@ func TestGate(t *testing.T) {
 	demo := dmv1.DMIndex{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "demo", Generation: 1}}
 	shown := func(leases *namespaceLeases) int {
 		cache := &lists{indexes: []dmv1.DMIndex{demo}}
-		return testutil.CollectAndCount(&indexMetrics{reader: cache, elected: elected, indexes: index.New(reconciler.Base{Now: time.Now}, 0), memory: &memorypool.Reconciler{}, leases: leases}, "dmindex_index_generation")
+		return testutil.CollectAndCount(&collector{reader: cache, elected: elected, indexes: index.New(reconciler.Base{Now: time.Now}, 0), memory: &memorypool.Reconciler{}, leases: leases}, "dmindex_index_generation")
 	}
 	if mine, others := shown(o.operator("bank/")), shown(g.leases); mine == 0 || others > 0 {
 		t.Errorf("there are %d metrics of an index of this operator, and %d of another one's", mine, others)

@@ -1,6 +1,7 @@
-// Package controllers makes DMIndex objects true: it owns pools and pods, admits indexes to memory
-// servers and moves their partition maps. Each reconciler gathers, decides with pure functions,
-// then acts; everything it does can be repeated.
+// Package controllers is the operator: it starts the reconcilers, each of which has a room of its
+// own in internal, with what they are woken by, and shares the namespaces with other operators.
+// Each reconciler gathers, decides with pure functions, then acts; everything it does can be
+// repeated.
 package controllers
 
 import (
@@ -166,7 +167,7 @@ func SetupWithManager(mgr ctrl.Manager, o Options) error {
 		leases = newNamespaceLeases(o.Holder, mgr.GetAPIReader(), mgr.GetClient(), time.Now)
 	}
 	if o.Metrics != nil {
-		if err := o.Metrics.Register(&indexMetrics{reader: mgr.GetClient(), elected: mgr.Elected(), indexes: forIndexes, memory: forMemory, leases: leases}); err != nil {
+		if err := o.Metrics.Register(&collector{reader: mgr.GetClient(), elected: mgr.Elected(), indexes: forIndexes, memory: forMemory, leases: leases}); err != nil {
 			return err
 		}
 	}
