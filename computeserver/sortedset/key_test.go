@@ -47,9 +47,18 @@ func TestEntriesCompare(t *testing.T) {
 	})
 }
 
+// TestScoreOfEntries: the key of an entry says the score, and the two zeros are one.
+func TestScoreOfEntries(t *testing.T) {
+	for _, score := range []float64{0, math.Copysign(0, -1), 1.5, -1.5, math.Inf(1), math.Inf(-1), math.SmallestNonzeroFloat64} {
+		if got := scoreOf(number{1}.appendEntry(nil, score, []byte("m\x00"), stamp{2})); got != score || math.Signbit(got) != (score < 0) {
+			t.Errorf("the entry of %v is of %v", score, got)
+		}
+	}
+}
+
 // TestStoredForms: what is stored is read as it was, and nothing else is taken for it.
 func TestStoredForms(t *testing.T) {
-	for _, i := range []item{{score: 1.5, stamp: stamp{1}}, {pending: true, score: math.Inf(-1), stamp: stamp{2}}, {pending: true, had: true, score: 3, stamp: stamp{3}, former: -4, formerStamp: stamp{4}}} {
+	for _, i := range []item{{score: 1.5, stamp: stamp{1}}, {marked: true, score: 1.5, stamp: stamp{1}}, {pending: true, score: math.Inf(-1), stamp: stamp{2}}, {pending: true, had: true, score: 3, stamp: stamp{3}, former: -4, formerStamp: stamp{4}}, {pending: true, had: true, marked: true, score: 3, stamp: stamp{3}, former: -4, formerStamp: stamp{4}}} {
 		b := i.marshal()
 		if got, ok := parseItem(b); !ok || got != i {
 			t.Errorf("%x is %+v, want %+v", b, got, i)
@@ -57,7 +66,7 @@ func TestStoredForms(t *testing.T) {
 		if _, ok := parseItem(b[:len(b)-1]); ok {
 			t.Errorf("%x is an item", b[:len(b)-1])
 		}
-		if b[0] = 4; len(b) > itemBytes {
+		if b[0] = 5; len(b) > itemBytes {
 			t.Errorf("%d bytes; at most %d are said", len(b), itemBytes)
 		}
 		if _, ok := parseItem(b); ok {
