@@ -80,7 +80,8 @@ const (
 	// is UNKNOWN it may be repeated. It changes several pairs and does not stand in a GROUP.
 	Operation_SET_ADD Operation_Kind = 30
 	// SET_MEMBER changes a member of a sorted set in one step, of which package sortedset says the rest. key is that of its item; without a value the member goes.
-	// Servers alone use it. The outcome's value is the item before; MISMATCH: it is not one to be changed so; UNSUPPORTED: what changes does not lie with one server.
+	// Servers alone use it. The outcome's value is the item before, if one was found. MISMATCH: it has to be changed in several steps, or is not the operand, if
+	// there is one. UNSUPPORTED: what changes does not lie with one server.
 	Operation_SET_MEMBER Operation_Kind = 31
 )
 
