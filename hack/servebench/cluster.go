@@ -69,6 +69,9 @@ func (m *machine) target(name string) (*target, error) {
 		return nil, fmt.Errorf("side %q: write design-transport, such as dex-tcp", name)
 	}
 	t.boundaries = dividedKeys(m.o.keys)
+	if strings.Contains(name, service) {
+		t.boundaries = serviceDivided(m.o.keys, o.compute)
+	}
 	return t, m.startIndex(t, o)
 }
 
@@ -77,7 +80,8 @@ const expiring = "-expiry"
 
 // indexOf is the index of a side.
 func indexOf(side string) (o indexOptions, ok bool) {
-	o.compute, o.copies = 2, 1
+	side, o.compute = cutService(side)
+	o.copies = 1
 	side, o.expires = strings.CutSuffix(side, expiring)
 	side, o.sync = cutFiled(side)
 	side, twice := strings.CutSuffix(side, copied)
@@ -85,7 +89,7 @@ func indexOf(side string) (o indexOptions, ok bool) {
 		o.copies = 2
 	}
 	o.design, o.transport, ok = strings.Cut(side, "-")
-	return o, ok
+	return o, ok && o.compute > 0
 }
 
 // close ends all processes.

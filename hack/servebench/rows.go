@@ -106,7 +106,7 @@ func allRows() []row {
 			goal: dex(0.8), needs: "memtier_benchmark", keys: nearKeys, operations: 400_000, run: memtier},
 		{name: "mix", what: "SET and GET 1:1, pipelines of 16, 50 connections, a client of ours", anchor: "redis",
 			goal: dex(0.8), keys: nearKeys, operations: 400_000, run: pipelines(50, 16, 0.5)},
-	}, slices.Concat(ycsbRows(), scaleRows(), pairRows(), setRows(), copyRows(), fileRows())...)
+	}, slices.Concat(ycsbRows(), scaleRows(), serviceRows(), pairRows(), setRows(), copyRows(), fileRows())...)
 }
 
 // pairRows are beside SET of the same servers.

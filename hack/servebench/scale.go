@@ -54,30 +54,36 @@ func scaled(servers, times int, reads float64) func(*machine, *target, int) (tim
 				}
 			}
 		}
-		const connections, depth = 16, 32
-		pickers := make([]*picker, connections)
-		for i := range pickers {
-			pickers[i] = newPicker(scalePrefix(i%servers), m.o.keys/servers, i)
-		}
-		get, set, value := []byte("GET"), []byte("SET"), []byte("xxx")
-		began := time.Now()
-		err := crowd(s.resp, connections, operations/times, func(c *client, of int) (int, error) {
-			for range depth {
-				if reads > 0 {
-					c.begin(2)
-					c.arg(get)
-					c.arg(pickers[of].next())
-					continue
-				}
-				c.begin(3)
-				c.arg(set)
-				c.arg(pickers[of].next())
-				c.arg(value)
-			}
-			return depth, c.send(depth)
-		})
-		return time.Since(began), err
+		return ask(s.resp, 16, operations/times, reads, func(i int) *picker { return newPicker(scalePrefix(i%servers), m.o.keys/servers, i) })
 	}
+}
+
+// ask sends pipelines of 32 commands, a share of them GETs and the others SETs, on connections that
+// are spread over servers. Each has a picker of its own.
+func ask(servers []string, connections, operations int, reads float64, pick func(connection int) *picker) (time.Duration, error) {
+	const depth = 32
+	pickers := make([]*picker, connections)
+	for i := range pickers {
+		pickers[i] = pick(i)
+	}
+	get, set, value := []byte("GET"), []byte("SET"), []byte("xxx")
+	began := time.Now()
+	err := crowd(servers, connections, operations, func(c *client, of int) (int, error) {
+		for range depth {
+			if reads > 0 {
+				c.begin(2)
+				c.arg(get)
+				c.arg(pickers[of].next())
+				continue
+			}
+			c.begin(3)
+			c.arg(set)
+			c.arg(pickers[of].next())
+			c.arg(value)
+		}
+		return depth, c.send(depth)
+	})
+	return time.Since(began), err
 }
 
 // scalePrefix is the prefix of the keys of compute server i.

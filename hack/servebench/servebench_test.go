@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestPrints builds the servers, measures three rows for a moment, and looks at what was written.
+// TestPrints builds the servers, measures four rows for a moment, and looks at what was written.
 func TestPrints(t *testing.T) {
 	for _, program := range []string{"redis-server", "redis-benchmark"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -17,7 +17,7 @@ func TestPrints(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	o := &options{binary: filepath.Join(dir, "dmindex"), rows: []string{"set", "sdk-get", "copy-set"}, sides: []string{"dex-tcp"}, rounds: 1, scale: 0.005, keys: 1000, json: filepath.Join(dir, "figures.json")}
+	o := &options{binary: filepath.Join(dir, "dmindex"), rows: []string{"set", "sdk-get", "copy-set", "service-4-get"}, sides: []string{"dex-tcp"}, rounds: 1, scale: 0.005, keys: 1000, json: filepath.Join(dir, "figures.json")}
 	if out, err := exec.Command("go", "build", "-o", o.binary, "../../cmd/dmindex").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -37,7 +37,7 @@ func TestPrints(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if len(r.Figures) != 5 { // redis-server and DEX, DEX, DEX with copies and without
+	if len(r.Figures) != 7 { // redis-server and DEX, DEX, DEX with copies and without, redis-server and DEX
 		t.Errorf("%d figures", len(r.Figures))
 	}
 }
@@ -48,6 +48,7 @@ func TestUnknownNames(t *testing.T) {
 		{rows: []string{"no-row"}, rounds: 1, scale: 1, keys: 1000},
 		{rows: []string{"set"}, sides: []string{"dex"}, rounds: 1, scale: 1, keys: 1000},
 		{rows: []string{"set"}, sides: []string{"dex-shm-2"}, rounds: 1, scale: 1, keys: 1000},
+		{rows: []string{"set"}, sides: []string{"dex-tcp-service-many"}, rounds: 1, scale: 1, keys: 1000},
 		{rows: []string{"set"}, rounds: 0, scale: 1, keys: 1000},
 	} {
 		if err := run(context.Background(), &o); err == nil {
