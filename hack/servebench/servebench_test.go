@@ -37,7 +37,8 @@ func TestPrints(t *testing.T) {
 			t.Errorf("%+v", f)
 		}
 	}
-	if len(r.Figures) != 7 { // redis-server and DEX, DEX, DEX with copies and without, redis-server and DEX
+	// redis-server and DEX, DEX, DEX with copies and without, redis-server and DEX
+	if len(r.Figures) != 7 {
 		t.Errorf("%d figures", len(r.Figures))
 	}
 }
