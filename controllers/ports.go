@@ -1,14 +1,17 @@
 package controllers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -27,10 +30,8 @@ const maxPort = 64
 // shutDown is how long a port waits for answers under way when the operator ends.
 var shutDown = 5 * time.Second
 
-// servePorts adds the ports to a manager. They listen from now on, and serve before the manager's
-// caches are read, without the lead. The operator is ready once ready says so.
-func servePorts(mgr manager.Manager, o *RunOptions, registry prometheus.Gatherer, ready healthz.Checker) (err error) {
-	var opened []net.Listener
+// openPorts listens on the ports. The operator is ready once ready says so.
+func openPorts(o *RunOptions, registry prometheus.Gatherer, ready healthz.Checker) (opened ports, err error) {
 	for _, p := range []struct {
 		name, address string
 		handler       http.Handler
@@ -41,23 +42,38 @@ func servePorts(mgr manager.Manager, o *RunOptions, registry prometheus.Gatherer
 		if p.address == "0" || p.address == "" {
 			continue
 		}
-		l, e := net.Listen("tcp", p.address)
-		if e == nil {
-			opened = append(opened, l)
-			e = mgr.Add(portServer(p.name, l, p.handler))
+		l, err := net.Listen("tcp", p.address)
+		if err != nil {
+			err = fmt.Errorf("serve %s: %w", p.name, err)
+			for _, before := range opened {
+				err = errors.Join(err, before.Listener.Close())
+			}
+			return nil, err
 		}
-		if e != nil {
-			err = fmt.Errorf("serve %s: %w", p.name, e)
-			break
-		}
+		opened = append(opened, portServer(p.name, l, p.handler))
 	}
-	if err == nil {
-		return nil
+	return opened, nil
+}
+
+// ports are served by the process, not by its manager: there is none before the API server answers,
+// and the kubelet would end an operator that only waits for it.
+type ports []*manager.Server
+
+// serve answers until ctx is done or stop is called, which waits for answers under way.
+func (p ports) serve(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var served sync.WaitGroup
+	for _, s := range p {
+		served.Go(func() {
+			if err := s.Start(ctx); err != nil {
+				ctrl.Log.WithName("operator").Error(err, "a port is not served any more", "port", s.Name)
+			}
+		})
 	}
-	for _, l := range opened {
-		err = errors.Join(err, l.Close())
+	return func() {
+		cancel()
+		served.Wait()
 	}
-	return err
 }
 
 // portServer serves one port.

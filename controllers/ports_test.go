@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -12,10 +11,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/rest"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
 // TestPorts: the operator's ports answer, whoever holds connections to them open, and end those
@@ -87,41 +83,31 @@ func askPort(t *testing.T, address, request string) string {
 	return string(all)
 }
 
-// TestPortsOfManager: a manager serves the ports as soon as it starts, without the lead and without
-// an API server that answers.
-func TestPortsOfManager(t *testing.T) {
-	var o RunOptions
-	for _, address := range []*string{&o.MetricsAddr, &o.HealthAddr} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		*address = l.Addr().String()
-		l.Close()
+// TestOpenPorts: the ports are served without a manager, and not twice.
+func TestOpenPorts(t *testing.T) {
+	o := RunOptions{MetricsAddr: "127.0.0.1:0", HealthAddr: "127.0.0.1:0"}
+	opened, err := openPorts(&o, prometheus.NewRegistry(), healthz.Ping)
+	if err != nil || len(opened) != 2 {
+		t.Fatal(opened, err)
 	}
-	mgr, err := ctrl.NewManager(&rest.Config{Host: "127.0.0.1:1"}, ctrl.Options{
-		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := servePorts(mgr, &o, prometheus.NewRegistry(), healthz.Ping); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	ctx, stop := context.WithCancel(t.Context())
-	go func() { ended <- mgr.Start(ctx) }()
+	stop := opened.serve(t.Context())
 	ask := "GET /%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-	for address, path := range map[string]string{o.HealthAddr: "readyz", o.MetricsAddr: "metrics"} {
-		if got := askPort(t, address, fmt.Sprintf(ask, path)); !strings.HasPrefix(got, "HTTP/1.1 200") {
+	for n, path := range []string{"metrics", "readyz"} {
+		if got := askPort(t, opened[n].Listener.Addr().String(), fmt.Sprintf(ask, path)); !strings.HasPrefix(got, "HTTP/1.1 200") {
 			t.Errorf("/%s answers %.100q", path, got)
 		}
 	}
-	if err := servePorts(mgr, &o, prometheus.NewRegistry(), healthz.Ping); err == nil {
+	taken := RunOptions{MetricsAddr: "127.0.0.1:0", HealthAddr: opened[1].Listener.Addr().String()}
+	if _, err := openPorts(&taken, prometheus.NewRegistry(), healthz.Ping); err == nil {
 		t.Error("a port is served twice")
 	}
 	stop()
-	if err := <-ended; err != nil {
-		t.Error(err)
+	if none, err := openPorts(&RunOptions{MetricsAddr: "0"}, nil, nil); err != nil || len(none) != 0 {
+		t.Errorf("%v, %v without ports", none, err)
+	}
+	if again, err := openPorts(&RunOptions{HealthAddr: taken.HealthAddr}, nil, healthz.Ping); err != nil || len(again) != 1 {
+		t.Errorf("a port is not free after its end: %v", err)
+	} else {
+		again.serve(t.Context())()
 	}
 }

@@ -12,7 +12,9 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -69,63 +71,99 @@ func NewScheme() (*runtime.Scheme, error) {
 	return scheme, errors.Join(clientgoscheme.AddToScheme(scheme), dmv1.AddToScheme(scheme))
 }
 
-// Run is the operator. It returns when ctx is done or when it lost the lead.
+// Run is the operator. It returns when ctx is done, or with an error. If it loses the lead the
+// process begins anew instead (beginAnew).
 func Run(ctx context.Context, o RunOptions) error {
+	if err := run(ctx, o); err != nil {
+		return fmt.Errorf("the operator: %w", err)
+	}
+	return nil
+}
+
+func run(ctx context.Context, o RunOptions) error {
 	handler, err := o.Log.Handler(os.Stderr)
 	if err != nil {
-		return fmt.Errorf("start the operator: %w", err)
+		return err
 	}
 	// they would not start with what they do not understand
 	if _, err := o.ServerLog.Handler(os.Stderr); err != nil {
-		return fmt.Errorf("start the operator: of new servers: %w", err)
+		return fmt.Errorf("of new servers: %w", err)
 	}
 	ctrl.SetLogger(logr.FromSlogHandler(handler))
 	config, err := ctrl.GetConfig()
 	if err != nil {
-		return fmt.Errorf("start the operator: %w", err)
+		return err
 	}
 	scheme, err := NewScheme()
 	if err != nil {
-		return fmt.Errorf("start the operator: %w", err)
+		return err
 	}
-	mgr, err := ctrl.NewManager(config, ctrl.Options{
+	live, err := client.New(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return err
+	}
+	rights := &reads{from: live, namespaces: o.Namespaces}
+	ports, err := openPorts(&o, ctrlmetrics.Registry, rights.check)
+	if err != nil {
+		return err
+	}
+	stopPorts := ports.serve(ctx)
+	defer stopPorts()
+	if err := pauseAfterLoss(ctx); err != nil {
+		return nil // ctx is done
+	}
+	var mgr ctrl.Manager
+	err = patiently(ctx, func() error {
+		mgr, err = newManager(config, scheme, &o)
+		if err == nil && o.ServerImage == "" {
+			o.ServerImage, err = ownImage(ctx, live)
+		}
+		return err
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	if err := mgr.Add(rights); err != nil {
+		return err
+	}
+	if err := SetupWithManager(mgr, Options{ServerImage: o.ServerImage, ServerImageRDMA: o.ServerImageRDMA, Pprof: o.Pprof, ClusterUserIDs: o.ClusterUserIDs, NetworkPolicies: o.NetworkPolicies, Holder: ownName(), ServerLogs: o.ServerLog, Metrics: ctrlmetrics.Registry}); err != nil {
+		return err
+	}
+	err = mgr.Start(ctx)
+	if isLeadLost(err) && ctx.Err() == nil {
+		err = errors.Join(err, beginAnew(err)) // before anything is waited for
+	}
+	return err
+}
+
+func newManager(config *rest.Config, scheme *runtime.Scheme, o *RunOptions) (ctrl.Manager, error) {
+	return ctrl.NewManager(config, ctrl.Options{
 		Scheme:                        scheme,
 		Cache:                         CacheOptions(o.Namespaces),
-		Metrics:                       metricsserver.Options{BindAddress: "0"}, // see servePorts
+		Metrics:                       metricsserver.Options{BindAddress: "0"}, // see openPorts
 		HealthProbeBindAddress:        "0",
 		LeaderElection:                o.LeaderElect,
 		LeaderElectionID:              "operator.dmindex.io",
-		LeaderElectionReleaseOnCancel: true, // Run is the last thing that the process does
+		LeaderElectionNamespace:       os.Getenv(envNamespace), // empty = that of the pod's account
+		LeaderElectionReleaseOnCancel: true,                    // nothing goes on after Run
 		LeaseDuration:                 &leadFor,
 		RenewDeadline:                 &renewWithin,
 		RetryPeriod:                   &leadRetry,
 	})
-	if err != nil {
-		return fmt.Errorf("start the operator: %w", err)
-	}
-	if o.ServerImage == "" {
-		if o.ServerImage, err = ownImage(ctx, mgr.GetAPIReader()); err != nil {
-			return fmt.Errorf("start the operator: %w", err)
-		}
-	}
-	rights := &reads{from: mgr.GetAPIReader(), namespaces: o.Namespaces}
-	if err := mgr.Add(rights); err != nil {
-		return fmt.Errorf("start the operator: %w", err)
-	}
-	if err := SetupWithManager(mgr, Options{ServerImage: o.ServerImage, ServerImageRDMA: o.ServerImageRDMA, Pprof: o.Pprof, ClusterUserIDs: o.ClusterUserIDs, NetworkPolicies: o.NetworkPolicies, Holder: ownName(), ServerLogs: o.ServerLog, Metrics: ctrlmetrics.Registry}); err != nil {
-		return fmt.Errorf("start the operator: %w", err)
-	}
-	if err := servePorts(mgr, &o, ctrlmetrics.Registry, rights.check); err != nil {
-		return fmt.Errorf("start the operator: %w", err)
-	}
-	return mgr.Start(ctx)
 }
 
 // How the lead passes on. A node that is lost may have had the leader and the primaries of volumes,
 // of which nobody answers until the next leader has found that they are silent: clients wait for
-// all of that, and shall be answered within 15 s. A leader that cannot renew ends, leadRetry and
-// renewWithin after its last renewal, which is before others count its lease as over. An API server
-// that stands still for less than renewWithin ends nobody.
+// all of that, and shall be answered within 15 s. With the usual 15 s, 10 s and 2 s the next leader
+// alone would take up to 19 s.
+//
+// A leader that cannot renew for renewWithin stops. Before that it tries to give the lease back,
+// which takes another renewWithin/2 of an API server that does not answer: then another one may
+// lead for 2 s already. Nothing is safe only by the lease (docs/design/operator.md). An API server
+// that stands still for less than renewWithin costs nobody the lead.
 var (
 	leadFor     = 6 * time.Second // after the last renewal that others saw
 	renewWithin = 5 * time.Second

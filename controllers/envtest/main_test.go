@@ -34,6 +34,9 @@ var (
 var logTo *os.File
 
 func TestMain(m *testing.M) {
+	if args := os.Getenv(envOperator); args != "" {
+		os.Exit(runOperator(args))
+	}
 	// Most of the time a test waits for the operator, which waits for its clock: more of them run
 	// side by side than there are processors.
 	flag.Parse()

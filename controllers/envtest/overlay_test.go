@@ -206,17 +206,8 @@ func runOverlaid(t *testing.T, config *rest.Config, pod *corev1.Pod) (health str
 	}
 	health = l.Addr().String()
 	l.Close()
-	mine := rest.CopyConfig(config)
-	kubeconfig := clientcmdapi.NewConfig()
-	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{Server: mine.Host, CertificateAuthorityData: mine.CAData}
-	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: mine.CertData, ClientKeyData: mine.KeyData,
-		Impersonate: "system:serviceaccount:" + pod.Namespace + ":" + pod.Spec.ServiceAccountName, ImpersonateGroups: []string{"system:serviceaccounts", "system:authenticated"}}
-	kubeconfig.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
-	kubeconfig.CurrentContext = "x"
 	file := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*kubeconfig, file); err != nil {
-		t.Fatal(err)
-	}
+	writeKubeconfig(t, config, file, "system:serviceaccount:"+pod.Namespace+":"+pod.Spec.ServiceAccountName, "system:serviceaccounts", "system:authenticated")
 	t.Setenv("KUBECONFIG", file)
 	container := pod.Spec.Containers[0]
 	var known []string
@@ -245,6 +236,19 @@ func runOverlaid(t *testing.T, config *rest.Config, pod *corev1.Pod) (health str
 		}
 	})
 	return health
+}
+
+// writeKubeconfig writes a file by which a program reaches the API server as a user.
+func writeKubeconfig(t *testing.T, config *rest.Config, file, user string, groups ...string) {
+	t.Helper()
+	c := clientcmdapi.NewConfig()
+	c.Clusters["c"] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
+	c.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Impersonate: user, ImpersonateGroups: groups}
+	c.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	c.CurrentContext = "x"
+	if err := clientcmd.WriteToFile(*c, file); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // try does something until it succeeds.
