@@ -1,6 +1,7 @@
 package memserver
 
 import (
+	"net"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,20 @@ import (
 	"github.com/dmindex/dmindex/pkg/identity/identitytest"
 	"github.com/dmindex/dmindex/pkg/pool"
 )
+
+// countedListener counts what it accepts.
+type countedListener struct {
+	net.Listener
+	n atomic.Int64
+}
+
+func (l *countedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil {
+		l.n.Add(1)
+	}
+	return c, err
+}
 
 // TestRenewedCertificates: certificates of a memory server and its clients end soon and are renewed
 // all the time, and control connections are replaced all the time. No call fails, and a connection
@@ -36,7 +51,10 @@ func TestRenewedCertificates(t *testing.T) {
 	write(5*time.Second, server, member, chief)
 	config := localConfig(t)
 	config.Insecure, config.TLSDir, config.maxAge = false, server, 100*time.Millisecond
-	s, _ := start(t, config)
+	s := must(New(config))
+	accepted := &countedListener{Listener: s.rpc}
+	s.rpc = accepted
+	run(t, s)
 	operator := admin(t, s.Addresses().Control, must(identity.Open(chief)))
 	must(operator.Admit(t.Context(), &rpcv1.AdmitRequest{Index: index, QuotaChunks: 4}))
 	c := client(t, s.Addresses().Control, index, "tcp", must(identity.Open(member)))
@@ -76,19 +94,14 @@ func TestRenewedCertificates(t *testing.T) {
 	})
 	again(func() error { _, err := h.add(0, 1); return err })
 
-	connections := func() uint64 {
-		s.callers.mu.Lock()
-		defer s.callers.mu.Unlock()
-		return s.callers.mu.admitted
-	}
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
-	for began := time.Now(); !t.Failed() && (time.Since(began) < 6*time.Second || connections() < 40); <-tick.C {
+	for began := time.Now(); !t.Failed() && (time.Since(began) < 6*time.Second || accepted.n.Load() < 40); <-tick.C {
 		write(time.Minute, server, member, chief)
 	}
 	close(stop)
 	load.Wait()
-	t.Logf("%d calls over %d connections", calls.Load(), connections())
+	t.Logf("%d calls over %d connections", calls.Load(), accepted.n.Load())
 
 	write(time.Second, member)
 	call := func() error { _, err := c.Renew(7, h.id, pool.Epochs{}, limit); return err }

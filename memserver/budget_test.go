@@ -15,11 +15,3 @@ func TestFabricBudget(t *testing.T) {
 		t.Errorf("connections take up to %d bytes, the operator counts on %d", budget, config.MemoryServerFabric)
 	}
 }
-
-// TestControlBudget: it gives room for all replies that nobody reads and for all requests that
-// nobody ends.
-func TestControlBudget(t *testing.T) {
-	if budget := maxOwed + maxOwedAll + maxRequestsOper + maxRequestsAll; budget > config.MemoryServerControl {
-		t.Errorf("calls take up to %d bytes, the operator counts on %d", budget, config.MemoryServerControl)
-	}
-}

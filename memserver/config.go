@@ -137,8 +137,8 @@ type Config struct {
 
 	env          env.Env       // nil = the real one
 	firstProcess uint64        // of a pod; 0 = by the time (numberByClock)
-	replyLimit   time.Duration // 0 = replyLimit
-	maxAge       time.Duration // of control connections; 0 = maxAge
+	replyLimit   time.Duration // 0 = the limit of package admission
+	maxAge       time.Duration // of control connections; 0 = that of package admission
 	checkpoint   uint64        // persist.Options.CheckpointBytes
 	lockLimit    time.Duration // 0 = lockLimit
 }
@@ -185,14 +185,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.firstProcess == 0 {
 		c.firstProcess = numberByClock()
 	}
-	if c.replyLimit == 0 {
-		c.replyLimit = replyLimit
-	}
 	if c.lockLimit == 0 {
 		c.lockLimit = lockLimit
-	}
-	if c.maxAge == 0 {
-		c.maxAge = maxAge
 	}
 	if c.env == nil {
 		c.env = env.Real()

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/dmindex/dmindex/memserver/internal/admission"
 	"github.com/dmindex/dmindex/memserver/mirror"
 	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -42,9 +43,9 @@ type copying struct {
 		sync.Mutex
 		list []address // the newest last
 	}
-	differs  atomic.Bool // this copy does, so it never opens
-	problem  problem     // of the newest copy, or of this one
-	troubles lines       // of copies, in the log
+	differs  atomic.Bool     // this copy does, so it never opens
+	problem  problem         // of the newest copy, or of this one
+	troubles admission.Lines // of copies, in the log
 	open     struct {
 		sync.Mutex
 		conns  map[net.Conn]bool
@@ -117,7 +118,7 @@ func (v *volume) newPrimary() {
 		if err == nil {
 			return
 		}
-		v.troubles.warn(s.log, "a copy of this memory server does not get its changes", "copy", to.String(), "err", err)
+		v.troubles.Warn(s.log, "a copy of this memory server does not get its changes", "copy", to.String(), "err", err)
 	}
 	v.primary = p
 }
@@ -182,7 +183,7 @@ func (v *volume) serveMirror(l net.Listener) error {
 		serving.Go(func() {
 			if err := v.serveCopy(c, lobby); err != nil {
 				v.problem.set(err)
-				v.troubles.warn(v.server.log, "a connection of another memory server ended", "from", c.RemoteAddr().String(), "err", err)
+				v.troubles.Warn(v.server.log, "a connection of another memory server ended", "from", c.RemoteAddr().String(), "err", err)
 			}
 		})
 	}

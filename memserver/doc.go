@@ -10,7 +10,8 @@
 //	ledger/, store.go       the accounts, a pure state machine, and the file that has them
 //	internal/core/          serializes changes of the ledger; tokens, leases, fences and holdings
 //	content.go              opens and serves ledger and fabrics, once this process may
-//	control.go, rights.go   the control service, and who may call what
+//	control.go, grpc.go     the control service
+//	internal/admission/     what callers may hold of the control port, and who may call what
 //	zeroer.go               zeroes freed memory before it is granted again
 //	volume.go               where a process begins: what earlier ones stored (volume_file.go)
 //	volume_rpc.go           the service Volume: views, joins and stops

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 
+	"github.com/dmindex/dmindex/memserver/internal/admission"
 	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -43,7 +44,7 @@ type Server struct {
 	region    *region
 	volume    *volume
 	control   *service
-	callers   *callers // of the control port
+	callers   *admission.Callers // of the control port
 	metrics   *metrics
 	grpc      *grpc.Server
 	health    *health.Server
@@ -132,7 +133,7 @@ func (s *Server) open(c *Config) error {
 	if s.addresses.Control, s.rpc, err = s.listen("tcp", c.Control); err != nil {
 		return err
 	}
-	s.callers = newCallers(files, c.replyLimit, s.log)
+	s.callers = admission.NewCallers(files, c.replyLimit, s.log)
 	s.grpc, s.health = newGRPC(s.control, s.volume, metrics, s.callers, c.maxAge)
 	if c.Metrics != "" {
 		var l net.Listener

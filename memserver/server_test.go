@@ -57,11 +57,17 @@ func start(t testing.TB, c Config) (*Server, func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s, run(t, s)
+}
+
+// run is start of a server that was made.
+func run(t testing.TB, s *Server) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	stopped := false
-	stop := func() {
+	stop = func() {
 		cancel()
 		if stopped {
 			return
@@ -77,7 +83,7 @@ func start(t testing.TB, c Config) (*Server, func()) {
 		}
 	}
 	t.Cleanup(stop)
-	return s, stop
+	return stop
 }
 
 // admin is a caller of a server's control service; files = nil without TLS.

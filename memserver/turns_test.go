@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -132,4 +133,10 @@ func TestTurns(t *testing.T) {
 	defer f.Close()
 	must(io.Copy(io.Discard, f))
 	calls.Wait()
+}
+
+func until(is func() bool) {
+	for !is() {
+		runtime.Gosched()
+	}
 }

@@ -1,4 +1,4 @@
-package memserver
+package admission
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
-	"github.com/dmindex/dmindex/memserver/internal/core"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/identity"
 )
@@ -23,7 +22,7 @@ import (
 // charged.
 func TestMessagesAreShort(t *testing.T) {
 	s, _, mine, _ := slowWorld(t, time.Hour)
-	client := admin(t, s.Addresses().Control, mine)
+	client := admin(t, s.address, mine)
 	_, err := client.Connect(t.Context(), &rpcv1.ConnectRequest{Index: "mine", Client: 1, Provider: strings.Repeat("\x01é", 10_000)})
 	if got := status.Convert(err); got.Code() != codes.InvalidArgument || len(got.Message()) > maxMessage {
 		t.Errorf("%v with %d bytes", got.Code(), len(got.Message()))
@@ -34,21 +33,11 @@ func TestMessagesAreShort(t *testing.T) {
 // nothing else.
 func TestSlowReadersOfLists(t *testing.T) {
 	s, _, mine, _ := slowWorld(t, time.Hour)
-	err := s.control.Accounts.Change(core.Grow, func(l *ledger.Ledger) error {
-		for id := range ledger.MaxClients {
-			if _, err := l.Fence("mine", uint32(id+1)); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.memory.clients = ledger.MaxClients
 	request := &rpcv1.ListClientsRequest{Index: "mine"}
-	reply := proto.Size(must(s.control.ListClients(t.Context(), request)))
+	reply := proto.Size(must(s.memory.ListClients(t.Context(), request)))
 	before := inUse()
-	slowReaderOf(t, s.Addresses().Control, rpcv1.Memory_ListClients_FullMethodName, request, mine, 100)
+	slowReaderOf(t, s.address, rpcv1.Memory_ListClients_FullMethodName, request, mine, 100)
 	until(func() bool { return kept(s) > maxOwed-reply })
 	if err := s.callers.building.Acquire(t.Context(), 1); err != nil { // none is being built
 		t.Fatal(err)
@@ -62,7 +51,7 @@ func TestSlowReadersOfLists(t *testing.T) {
 }
 
 // calling is a connection of an identity to c, and what calls a handler on it through charged.
-func calling(t *testing.T, c *callers, who identity.Identity) (*connection, func(ctx context.Context, method string, request any, next grpc.UnaryHandler) error) {
+func calling(t *testing.T, c *Callers, who identity.Identity) (*connection, func(ctx context.Context, method string, request any, next grpc.UnaryHandler) error) {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	t.Cleanup(func() { ours.Close(); theirs.Close() })
@@ -82,7 +71,7 @@ func calling(t *testing.T, c *callers, who identity.Identity) (*connection, func
 // when there is room.
 func TestLargeRepliesTakeTurns(t *testing.T) {
 	const method = rpcv1.Memory_ListHoldings_FullMethodName
-	c := newCallers(nil, time.Hour, testLog(t))
+	c := NewCallers(nil, time.Hour, testLog(t))
 	a, callA := calling(t, c, clientOf("a"))
 	_, callB := calling(t, c, clientOf("b"))
 	_, callOperator := calling(t, c, everybody)
@@ -143,7 +132,7 @@ func TestLargeRepliesTakeTurns(t *testing.T) {
 // TestLargeRequestsOfAnIdentity: requests whose calls wait are bounded; small ones are not refused.
 func TestLargeRequestsOfAnIdentity(t *testing.T) {
 	const method = rpcv1.Memory_AcquireRange_FullMethodName
-	c := newCallers(nil, time.Hour, testLog(t))
+	c := NewCallers(nil, time.Hour, testLog(t))
 	conn, call := calling(t, c, clientOf("a"))
 	many := make([]uint32, 20_000)
 	for i := range many {

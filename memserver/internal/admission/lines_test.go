@@ -1,4 +1,4 @@
-package memserver
+package admission
 
 import (
 	"bytes"
@@ -11,7 +11,7 @@ import (
 
 // TestLines: so many lines of a second are logged, and the next one says how many were left out.
 func TestLines(t *testing.T) {
-	var l lines
+	var l Lines
 	now := time.Unix(1_800_000_000, 0)
 	for i := range 3 * maxLines {
 		if left, ok := l.next(now.Add(time.Duration(i))); left != 0 || ok != (i < maxLines) {
@@ -28,7 +28,7 @@ func TestLines(t *testing.T) {
 // TestRefusalsAreLoggedNowAndThen: callers that are refused again and again do not fill the log.
 func TestRefusalsAreLoggedNowAndThen(t *testing.T) {
 	var out bytes.Buffer
-	c := newCallers(nil, time.Hour, slog.New(slog.NewTextHandler(&out, nil)))
+	c := NewCallers(nil, time.Hour, slog.New(slog.NewTextHandler(&out, nil)))
 	for range maxConnections {
 		calling(t, c, everybody)
 	}

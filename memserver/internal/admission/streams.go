@@ -1,6 +1,6 @@
 //env:real gRPC serves each connection on goroutines of its own
 
-package memserver
+package admission
 
 import (
 	"errors"
@@ -201,7 +201,7 @@ func (c *connection) endStreamsLocked() {
 
 // boundStreamsLocked ends connections until few enough streams are open: of p if it is the
 // operator, else of all others.
-func (c *callers) boundStreamsLocked(p *party) {
+func (c *Callers) boundStreamsLocked(p *party) {
 	for p.operator && p.streams > maxStreams {
 		c.endFullestLocked(p)
 	}
@@ -211,7 +211,7 @@ func (c *callers) boundStreamsLocked(p *party) {
 }
 
 // endFullestLocked ends the connection of p with most streams; of several, the newest.
-func (c *callers) endFullestLocked(p *party) {
+func (c *Callers) endFullestLocked(p *party) {
 	var fullest *connection
 	for conn := range p.connections { //env:real the greatest of all is the same in any order
 		if fullest == nil || len(conn.streams) > len(fullest.streams) ||

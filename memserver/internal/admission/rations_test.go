@@ -1,4 +1,4 @@
-package memserver
+package admission
 
 import (
 	"crypto/tls"
@@ -31,7 +31,7 @@ func (c *counted) Read(b []byte) (int, error) {
 // bytes.
 func TestLongHandshakes(t *testing.T) {
 	ca := identitytest.NewCA(t, "index")
-	c := newCallers(tlsFiles(t, ca, identity.Operator()), time.Hour, testLog(t))
+	c := NewCallers(tlsFiles(t, ca, identity.Operator()), time.Hour, testLog(t))
 	config := tlsFiles(t, ca, identity.Index("mine")).ClientConfig("localhost", "h2")
 	config.Certificates[0].Certificate = append(config.Certificates[0].Certificate, make([]byte, 200<<10))
 	ours, theirs := net.Pipe()
@@ -64,7 +64,7 @@ func (c greedyConn) Read(b []byte) (int, error) { return io.ReadFull(c.Conn, b) 
 
 // TestReadsAhead: whatever comes, TLS gets a bounded number of bytes for one Read.
 func TestReadsAhead(t *testing.T) {
-	c := newCallers(nil, time.Hour, testLog(t))
+	c := NewCallers(nil, time.Hour, testLog(t))
 	c.TransportCredentials = greedy{c.TransportCredentials}
 	ours, theirs := net.Pipe()
 	defer theirs.Close()

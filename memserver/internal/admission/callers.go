@@ -1,6 +1,6 @@
 //env:real gRPC serves each connection on goroutines of its own
 
-package memserver
+package admission
 
 import (
 	"fmt"
@@ -40,13 +40,16 @@ const (
 	replyLimit = 30 * time.Second // a reply that is not taken for so long ends its connection
 )
 
-// callers are the credentials of the control port. They count its connections, before their
+// everybody is who calls a server without TLS.
+var everybody = identity.Identity{Role: identity.RoleOperator}
+
+// Callers are the credentials of the control port. They count its connections, before their
 // handshakes and after. Safe for concurrent use.
-type callers struct {
+type Callers struct {
 	credentials.TransportCredentials
 	everybody *identity.Identity // without TLS
 	log       *slog.Logger
-	lines     lines
+	lines     Lines
 	// of connections that have shown no certificate; gRPC bounds their time
 	lobby    *accept.Lobby
 	limit    time.Duration       // replyLimit
@@ -79,9 +82,13 @@ type party struct {
 	streams     int // that are open
 }
 
-// newCallers asks callers for certificates; files = nil serves everybody without TLS.
-func newCallers(files *identity.Files, limit time.Duration, log *slog.Logger) *callers {
-	c := &callers{TransportCredentials: insecure.NewCredentials(), everybody: &everybody, log: log, limit: limit, lobby: accept.NewLobby(maxHandshakes, 0),
+// NewCallers asks callers for certificates; files = nil serves everybody without TLS. A connection
+// that leaves a reply for limit is closed; 0 = replyLimit.
+func NewCallers(files *identity.Files, limit time.Duration, log *slog.Logger) *Callers {
+	if limit == 0 {
+		limit = replyLimit
+	}
+	c := &Callers{TransportCredentials: insecure.NewCredentials(), everybody: &everybody, log: log, limit: limit, lobby: accept.NewLobby(maxHandshakes, 0),
 		room: semaphore.NewWeighted(maxOwedAll), building: semaphore.NewWeighted(1)}
 	if files != nil {
 		c.TransportCredentials, c.everybody = files.ServerCredentials(), nil
@@ -100,7 +107,7 @@ type callerInfo struct {
 func (i callerInfo) Unwrap() credentials.AuthInfo { return i.AuthInfo }
 
 // ServerHandshake implements credentials.TransportCredentials. gRPC bounds its time.
-func (c *callers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+func (c *Callers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	place := c.lobby.Enter(raw.RemoteAddr(), func() { raw.Close() }) // its handshake ends by that
 	below := &accept.Rationed{Conn: raw, Left: accept.MaxHandshake}
 	conn, info, err := c.TransportCredentials.ServerHandshake(below)
@@ -123,7 +130,7 @@ func (c *callers) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 var errPlace = fmt.Errorf("%d other connections are in their handshakes", maxHandshakes)
 
 // admit counts a connection of an identity until it is closed.
-func (c *callers) admit(conn net.Conn, raw *accept.Rationed, info credentials.AuthInfo) (*connection, error) {
+func (c *Callers) admit(conn net.Conn, raw *accept.Rationed, info credentials.AuthInfo) (*connection, error) {
 	var who identity.Identity
 	var err error
 	if c.everybody != nil {
@@ -164,7 +171,7 @@ func (c *callers) admit(conn net.Conn, raw *accept.Rationed, info credentials.Au
 // identity that has most gives up its newest connection: so an identity that has few keeps them,
 // and gets more, whatever others open. The difference of two keeps two identities from taking a
 // place from each other in turn.
-func (c *callers) makePlaceLocked(p *party) error {
+func (c *Callers) makePlaceLocked(p *party) error {
 	open := len(p.connections)
 	if open >= maxConnections {
 		return fmt.Errorf("it has %d control connections open, at most %d are possible", open, maxConnections)
@@ -194,7 +201,7 @@ func (c *callers) makePlaceLocked(p *party) error {
 
 // mostLocked is the identity with most of what of counts; of several, any. The operator is none of
 // them. nil: there is no other.
-func (c *callers) mostLocked(of func(*party) int) (most *party) {
+func (c *Callers) mostLocked(of func(*party) int) (most *party) {
 	for _, p := range c.mu.of { //env:real one of the largest, in any order
 		if !p.operator && (most == nil || of(p) > of(most)) {
 			most = p
@@ -204,13 +211,13 @@ func (c *callers) mostLocked(of func(*party) int) (most *party) {
 }
 
 // leave counts a closed connection no more.
-func (c *callers) leave(conn *connection) {
+func (c *Callers) leave(conn *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leaveLocked(conn)
 }
 
-func (c *callers) leaveLocked(conn *connection) {
+func (c *Callers) leaveLocked(conn *connection) {
 	conn.endStreamsLocked()
 	p := conn.party
 	if _, counted := p.connections[conn]; !counted { // it gave its place up before
@@ -225,7 +232,7 @@ func (c *callers) leaveLocked(conn *connection) {
 
 // forgetLocked forgets an identity that has no connections and no calls under way. One that comes
 // again while calls of its former connections go on has no more of them than any other.
-func (c *callers) forgetLocked(who identity.Identity, p *party) {
+func (c *Callers) forgetLocked(who identity.Identity, p *party) {
 	if len(p.connections) > 0 || c.mu.of[who] != p || !p.calls.TryAcquire(maxCalls) {
 		return
 	}
@@ -236,7 +243,7 @@ func (c *callers) forgetLocked(who identity.Identity, p *party) {
 // connection is a control connection after its handshake.
 type connection struct {
 	net.Conn
-	callers *callers
+	callers *Callers
 	who     identity.Identity
 	party   *party
 	raw     *accept.Rationed // below TLS

@@ -1,4 +1,4 @@
-package memserver
+package admission
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
-	"runtime"
 	"testing"
 	"time"
 
@@ -76,15 +75,12 @@ func slowReaderOf(t *testing.T, address, method string, request proto.Message, f
 }
 
 // slowWorld is a server with an index whose map is a large reply, and the files of a client of it.
-func slowWorld(t *testing.T, limit time.Duration) (s *Server, ca *identitytest.CA, mine *identity.Files, reply int) {
+func slowWorld(t *testing.T, limit time.Duration) (s *server, ca *identitytest.CA, mine *identity.Files, reply int) {
 	t.Helper()
 	ca = identitytest.NewCA(t, "index")
-	c := localConfig(t)
-	c.Insecure, c.TLSDir, c.replyLimit = false, ca.Dir(identitytest.Options{}), limit
-	s, _ = start(t, c)
-	operator := admin(t, s.Addresses().Control, tlsFiles(t, ca, identity.Operator()))
+	s = startServer(t, ca, limit)
+	operator := admin(t, s.address, tlsFiles(t, ca, identity.Operator()))
 	for _, index := range []string{"mine", "other"} {
-		must(operator.Admit(t.Context(), &rpcv1.AdmitRequest{Index: index, QuotaChunks: 1}))
 		must(operator.SwapMap(t.Context(), &rpcv1.SwapMapRequest{Index: index, Generation: 1, Map: make([]byte, 1<<20)}))
 	}
 	reply = proto.Size(must(operator.GetMap(t.Context(), &rpcv1.GetMapRequest{Index: "mine"})))
@@ -95,7 +91,7 @@ func slowWorld(t *testing.T, limit time.Duration) (s *Server, ca *identitytest.C
 }
 
 // owed is how much clients of index mine have not taken.
-func owed(s *Server) (bytes int) {
+func owed(s *server) (bytes int) {
 	s.callers.mu.Lock()
 	defer s.callers.mu.Unlock()
 	p := s.callers.mu.of[identity.Identity{Role: identity.RoleClient, Index: "mine"}]
@@ -114,7 +110,7 @@ func owed(s *Server) (bytes int) {
 
 // kept is how many bytes of replies the server keeps for clients of index mine. Unlike owed it
 // takes no room to find out, for want of which a reply that was built would be dropped.
-func kept(s *Server) (bytes int) {
+func kept(s *server) (bytes int) {
 	s.callers.mu.Lock()
 	defer s.callers.mu.Unlock()
 	p := s.callers.mu.of[clientOf("mine")]
@@ -131,18 +127,12 @@ func kept(s *Server) (bytes int) {
 	return bytes
 }
 
-func until(is func() bool) {
-	for !is() {
-		runtime.Gosched()
-	}
-}
-
 // TestSlowReaders: connections that take no reply make the server keep a bounded number of them.
 // The operator, other indexes and small calls are answered meanwhile. The room comes back with the
 // connections' end.
 func TestSlowReaders(t *testing.T) {
 	s, ca, mine, reply := slowWorld(t, time.Hour)
-	address := s.Addresses().Control
+	address := s.address
 	var close []func()
 	for range 2 {
 		_, end := slowReader(t, address, "mine", mine, 100)
@@ -170,7 +160,7 @@ func TestSlowReaders(t *testing.T) {
 // it answers pings.
 func TestSlowReadersEnd(t *testing.T) {
 	s, _, mine, _ := slowWorld(t, time.Second)
-	ended, _ := slowReader(t, s.Addresses().Control, "mine", mine, 100)
+	ended, _ := slowReader(t, s.address, "mine", mine, 100)
 	<-ended
 	until(func() bool { return owed(s) == 0 })
 }
@@ -179,18 +169,16 @@ func TestSlowReadersEnd(t *testing.T) {
 // waited longest ends for a newer one.
 func TestPlacesOfHandshakes(t *testing.T) {
 	ca := identitytest.NewCA(t, "index")
-	c := localConfig(t)
-	c.Insecure, c.TLSDir = false, ca.Dir(identitytest.Options{})
-	s, _ := start(t, c)
+	s := startServer(t, ca, 0)
 	var first net.Conn
 	for i := range maxHandshakes + 8 {
-		conn := must(net.Dial("tcp", s.Addresses().Control))
+		conn := must(net.Dial("tcp", s.address))
 		defer conn.Close()
 		if i == 0 {
 			first = conn
 		}
 	}
-	operator := admin(t, s.Addresses().Control, tlsFiles(t, ca, identity.Operator()))
+	operator := admin(t, s.address, tlsFiles(t, ca, identity.Operator()))
 	must(operator.Describe(t.Context(), &rpcv1.DescribeMemoryRequest{}))
 	if n, err := first.Read(make([]byte, 1)); err == nil {
 		t.Errorf("the longest wait was answered with %d bytes", n)
@@ -204,7 +192,7 @@ func TestPlacesOfHandshakes(t *testing.T) {
 // closed ones count no more.
 func TestConnectionsOfAnIdentity(t *testing.T) {
 	who := identity.Identity{Role: identity.RoleClient, Index: "mine"}
-	c := newCallers(nil, time.Hour, testLog(t))
+	c := NewCallers(nil, time.Hour, testLog(t))
 	c.everybody = &who
 	open := func() (net.Conn, error) {
 		ours, theirs := net.Pipe()
@@ -234,7 +222,7 @@ func TestConnectionsOfAnIdentity(t *testing.T) {
 // together. The one that has most gives its newest up for those that have few; who has as many as
 // it is refused. Nothing stays of refused or closed ones.
 func TestConnectionsOfAllIdentities(t *testing.T) {
-	c := newCallers(nil, time.Hour, testLog(t))
+	c := NewCallers(nil, time.Hour, testLog(t))
 	open := func(who identity.Identity) (*connection, net.Conn, error) {
 		ours, theirs := net.Pipe()
 		t.Cleanup(func() { ours.Close(); theirs.Close() })
@@ -287,7 +275,7 @@ func TestConnectionsOfAllIdentities(t *testing.T) {
 // TestOwedByAll: what all identities but the operator owe is bounded in sum. Who finds no room
 // takes none.
 func TestOwedByAll(t *testing.T) {
-	c := newCallers(nil, time.Hour, testLog(t))
+	c := NewCallers(nil, time.Hour, testLog(t))
 	open := func(who identity.Identity) *connection {
 		ours, theirs := net.Pipe()
 		t.Cleanup(func() { ours.Close(); theirs.Close() })

@@ -1,4 +1,4 @@
-package memserver
+package admission
 
 import (
 	"bytes"
@@ -89,7 +89,7 @@ func TestSlowSenders(t *testing.T) {
 	for name, sent := range map[string]struct{ frames, size int }{"large frames": {4, 16000}, "frames of a byte": {2000, 1}} {
 		t.Run(name, func(t *testing.T) {
 			s, ca, mine, _ := slowWorld(t, time.Hour)
-			address := s.Addresses().Control
+			address := s.address
 			operator := admin(t, address, tlsFiles(t, ca, identity.Operator()))
 			other := admin(t, address, tlsFiles(t, ca, identity.Index("other")))
 			client := admin(t, address, mine)
@@ -117,7 +117,7 @@ func clientOf(index string) identity.Identity {
 }
 
 // requestsOf is what requests under way are charged: to each identity, and to all but the operator.
-func requestsOf(s *Server) (of map[identity.Identity]int, all int) {
+func requestsOf(s *server) (of map[identity.Identity]int, all int) {
 	s.callers.mu.Lock()
 	defer s.callers.mu.Unlock()
 	of = map[identity.Identity]int{}
@@ -132,10 +132,8 @@ func requestsOf(s *Server) (of map[identity.Identity]int, all int) {
 // connections end.
 func TestSlowSendersOfManyIndexes(t *testing.T) {
 	ca := identitytest.NewCA(t, "index")
-	c := localConfig(t)
-	c.Insecure, c.TLSDir = false, ca.Dir(identitytest.Options{})
-	s, _ := start(t, c)
-	address := s.Addresses().Control
+	s := startServer(t, ca, 0)
+	address := s.address
 	var ends []func()
 	few := tlsFiles(t, ca, identity.Index("few"))
 	ends = append(ends, slowSender(t, address, few, 1, 1, 1000), slowSender(t, address, tlsFiles(t, ca, identity.Operator()), 20, 3, 16000))
@@ -167,7 +165,7 @@ func TestSlowSendersOfManyIndexes(t *testing.T) {
 // TestLargeRequests: only maps are large.
 func TestLargeRequests(t *testing.T) {
 	s, ca, mine, _ := slowWorld(t, time.Hour)
-	client := admin(t, s.Addresses().Control, mine)
+	client := admin(t, s.address, mine)
 	if _, err := client.Register(t.Context(), &rpcv1.RegisterRequest{Index: "mine", Name: strings.Repeat("n", maxRequest)}); status.Code(err) != codes.Internal {
 		t.Errorf("a large request: %v", err)
 	}
@@ -182,7 +180,7 @@ func TestLargeRequests(t *testing.T) {
 	if n := proto.Size(largest); n > maxRequest {
 		t.Errorf("a legitimate request has %d bytes", n)
 	}
-	operator := admin(t, s.Addresses().Control, tlsFiles(t, ca, identity.Operator()))
+	operator := admin(t, s.address, tlsFiles(t, ca, identity.Operator()))
 	must(operator.SwapMap(t.Context(), &rpcv1.SwapMapRequest{
 		Index: "mine", ExpectedGeneration: 1, Generation: 2, Map: make([]byte, ledger.MaxMap),
 	}))
@@ -191,7 +189,7 @@ func TestLargeRequests(t *testing.T) {
 // TestCallsOfFormerConnections: a call that goes on when its connection has ended counts, and so
 // does what it holds; an identity of which nothing is under way is forgotten.
 func TestCallsOfFormerConnections(t *testing.T) {
-	c := newCallers(nil, time.Hour, testLog(t))
+	c := NewCallers(nil, time.Hour, testLog(t))
 	former, call := calling(t, c, clientOf("a"))
 	begun, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -223,7 +221,7 @@ func TestCallsOfFormerConnections(t *testing.T) {
 // TestCallsOfAnIdentity: an identity has so many calls under way, which others do not share.
 func TestCallsOfAnIdentity(t *testing.T) {
 	s, ca, mine, _ := slowWorld(t, time.Hour)
-	client := admin(t, s.Addresses().Control, mine)
+	client := admin(t, s.address, mine)
 	must(client.GetMap(t.Context(), &rpcv1.GetMapRequest{Index: "mine"}))
 	s.callers.mu.Lock()
 	calls := s.callers.mu.of[clientOf("mine")].calls
@@ -233,7 +231,7 @@ func TestCallsOfAnIdentity(t *testing.T) {
 	if _, err := client.GetMap(t.Context(), &rpcv1.GetMapRequest{Index: "mine"}); status.Code(err) != codes.Unavailable {
 		t.Errorf("a call too many: %v", err)
 	}
-	must(admin(t, s.Addresses().Control, tlsFiles(t, ca, identity.Index("other"))).GetMap(t.Context(), &rpcv1.GetMapRequest{Index: "other"}))
+	must(admin(t, s.address, tlsFiles(t, ca, identity.Index("other"))).GetMap(t.Context(), &rpcv1.GetMapRequest{Index: "other"}))
 	calls.Release(maxCalls)
 	must(client.GetMap(t.Context(), &rpcv1.GetMapRequest{Index: "mine"}))
 }

@@ -1,4 +1,4 @@
-package memserver
+package admission
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ import (
 // operator.
 func TestStreamsThatAreNotTaken(t *testing.T) {
 	s, ca, mine, _ := slowWorld(t, time.Hour)
-	address := s.Addresses().Control
+	address := s.address
 	few := admin(t, address, mine)
 	waited := make(chan error, 1)
 	go func() {
@@ -57,7 +57,7 @@ func TestStreamsThatAreNotTaken(t *testing.T) {
 }
 
 // streamsOf is a connection of an identity to c, and what gRPC would read and write on it.
-func streamsOf(t *testing.T, c *callers, who identity.Identity) *framed {
+func streamsOf(t *testing.T, c *Callers, who identity.Identity) *framed {
 	t.Helper()
 	conn, _ := calling(t, c, who)
 	f := &framed{conn: conn}
@@ -90,7 +90,7 @@ func (f *framed) open(first, n int) {
 // that has most, the one with most. The operator has room apart. Nothing stays of streams that were
 // answered or reset, nor of connections that ended.
 func TestStreamsOfAllIdentities(t *testing.T) {
-	c := newCallers(nil, time.Hour, testLog(t))
+	c := NewCallers(nil, time.Hour, testLog(t))
 	var many []*framed
 	for range 8 {
 		many = append(many, streamsOf(t, c, clientOf("many")))
@@ -161,7 +161,7 @@ func TestStreamsOfAllIdentities(t *testing.T) {
 // TestFramesThatAreNotRead: a caller that reads nothing may send few frames that are answered, and
 // one that reads as many as it likes.
 func TestFramesThatAreNotRead(t *testing.T) {
-	c := newCallers(nil, time.Hour, testLog(t))
+	c := NewCallers(nil, time.Hour, testLog(t))
 	settings := make([]http2.Setting, maxFrame/6)
 	for i := range settings {
 		settings[i] = http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 16}
@@ -205,7 +205,7 @@ func TestLargeFrames(t *testing.T) {
 	s, _, mine, _ := slowWorld(t, time.Hour)
 	f := func(what string, size int, want bool) {
 		t.Helper()
-		c, err := tls.Dial("tcp", s.Addresses().Control, mine.ClientConfig("localhost", "h2"))
+		c, err := tls.Dial("tcp", s.address, mine.ClientConfig("localhost", "h2"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +238,7 @@ func TestLargeFrames(t *testing.T) {
 
 // TestCallersThatReadNothing: a Write that is not taken ends its connection.
 func TestCallersThatReadNothing(t *testing.T) {
-	c := newCallers(nil, 10*time.Millisecond, testLog(t))
+	c := NewCallers(nil, 10*time.Millisecond, testLog(t))
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	conn, _, err := c.ServerHandshake(ours)
@@ -266,7 +266,7 @@ func TestCallersThatReadNothing(t *testing.T) {
 // TestManyHeaders: what a call keeps of its headers is bounded, however many there are.
 func TestManyHeaders(t *testing.T) {
 	s, _, mine, _ := slowWorld(t, time.Hour)
-	client := admin(t, s.Addresses().Control, mine)
+	client := admin(t, s.address, mine)
 	for n, want := range map[int]codes.Code{20: codes.OK, 100: codes.Internal} {
 		many := metadata.MD{}
 		for i := range n {

@@ -1,6 +1,6 @@
 //env:real gRPC serves each connection on goroutines of its own
 
-package memserver
+package admission
 
 import "golang.org/x/net/http2"
 
@@ -80,7 +80,7 @@ func (c *connection) endRequestLocked(id uint32) {
 
 // boundRequestsLocked ends connections until the requests under way are few enough, of p and of
 // all.
-func (c *callers) boundRequestsLocked(p *party) {
+func (c *Callers) boundRequestsLocked(p *party) {
 	limit := maxRequests
 	if p.operator {
 		limit = maxRequestsOper
@@ -94,7 +94,7 @@ func (c *callers) boundRequestsLocked(p *party) {
 }
 
 // endOldestLocked ends the connection of p with the oldest request that is under way. p has one.
-func (c *callers) endOldestLocked(p *party) {
+func (c *Callers) endOldestLocked(p *party) {
 	var oldest *connection
 	var began uint64
 	for conn := range p.connections { //env:real the least of all is the same in any order

@@ -1,6 +1,6 @@
 //env:real gRPC runs each call on a goroutine of its own
 
-package memserver
+package admission
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 //env:real a log is for people
 
-package memserver
+package admission
 
 import (
 	"log/slog"
@@ -12,8 +12,8 @@ import (
 // provoke as many as it opens connections, and bury what else the log says.
 const maxLines = 10
 
-// lines counts such lines. Safe for concurrent use.
-type lines struct {
+// Lines counts such lines. Safe for concurrent use.
+type Lines struct {
 	mu     sync.Mutex
 	second int64
 	of     int // lines of that second
@@ -22,7 +22,7 @@ type lines struct {
 
 // next reports whether there is room for one more line at a time, and how many were left out before
 // it.
-func (l *lines) next(now time.Time) (left int, ok bool) {
+func (l *Lines) next(now time.Time) (left int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now.Unix() != l.second {
@@ -37,8 +37,8 @@ func (l *lines) next(now time.Time) (left int, ok bool) {
 	return left, true
 }
 
-// warn logs what was done to a connection, if there is room.
-func (l *lines) warn(log *slog.Logger, message string, what ...any) {
+// Warn logs what was done to a connection, if there is room.
+func (l *Lines) Warn(log *slog.Logger, message string, what ...any) {
 	left, ok := l.next(time.Now())
 	if !ok {
 		return
@@ -49,4 +49,4 @@ func (l *lines) warn(log *slog.Logger, message string, what ...any) {
 	log.Warn(message, what...)
 }
 
-func (c *callers) warn(message string, what ...any) { c.lines.warn(c.log, message, what...) }
+func (c *Callers) warn(message string, what ...any) { c.lines.Warn(c.log, message, what...) }

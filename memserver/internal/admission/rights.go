@@ -1,4 +1,4 @@
-package memserver
+package admission
 
 import (
 	"context"
@@ -147,4 +147,10 @@ func statusOf(err error) error {
 		}
 	}
 	return status.Error(codes.Internal, err.Error())
+}
+
+// withStatus turns the errors of handlers into statuses.
+func withStatus(ctx context.Context, request any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	reply, err := next(ctx, request)
+	return reply, statusOf(err)
 }
