@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/memserver/internal/region"
 )
 
 // BenchmarkAllocate takes and gives back a chunk: two control calls, two stored ledgers, one
@@ -29,15 +30,15 @@ func BenchmarkZero(b *testing.B) {
 	s := must(New(c))
 	defer s.Close()
 	b.SetBytes(8 << 20)
-	n := s.region.chunks()
+	n := s.region.Chunks()
 	for i := range n {
-		if err := s.region.zeroChunk(1 + i); err != nil {
+		if err := s.region.ZeroChunk(1 + i); err != nil {
 			b.Fatal(err)
 		}
 	}
 	i := uint32(0)
 	for b.Loop() {
-		if err := s.region.zeroChunk(1 + i%n); err != nil {
+		if err := s.region.ZeroChunk(1 + i%n); err != nil {
 			b.Fatal(err)
 		}
 		i++
@@ -71,17 +72,17 @@ func BenchmarkJoin(b *testing.B) {
 	c.Shm, c.Pod, c.MemoryBytes, c.ChunkBytes = "", "primary", 1<<30, 8<<20
 	a := startCopyOf(b, c, nil, "")
 	a.obey(view(1, c.Pod))
-	noise := make([]byte, pieceBytes)
+	noise := make([]byte, region.PieceBytes)
 	for i := range noise {
 		noise[i] = byte(i) | 1
 	}
-	full := a.region.replica()
-	for at := a.region.chunkOffset(2); at < a.region.dataBytes; at += pieceBytes {
+	full := a.region.Replica()
+	for at := a.region.ChunkOffset(2); at < a.region.DataBytes; at += region.PieceBytes {
 		if err := full.Put(at, noise); err != nil {
 			b.Fatal(err)
 		}
 	}
-	b.SetBytes(int64(a.region.dataBytes))
+	b.SetBytes(int64(a.region.DataBytes))
 	view := uint64(1)
 	for b.Loop() {
 		c := c

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/memserver/ledger"
 )
 
@@ -67,17 +68,5 @@ func recoverLocks(m chipMark, locks []byte, l *ledger.Ledger) (turned uint64, er
 	if !m.found() {
 		return 0, nil
 	}
-	return turnLocks(locks, l), m.clear()
-}
-
-// turnLocks turns all locks of all indexes to REPAIR, and returns how many.
-func turnLocks(locks []byte, l *ledger.Ledger) (turned uint64) {
-	for _, i := range l.Indexes() {
-		slice := locks[2*i.FirstLock : 2*(i.FirstLock+i.Locks)]
-		for n := range slice {
-			slice[n] = ledger.NoClient & 0xff
-		}
-		turned += i.Locks
-	}
-	return turned
+	return region.TurnLocks(locks, l), m.clear()
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/memserver/control"
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/memserver/persist"
 	"github.com/dmindex/dmindex/pkg/accept"
@@ -271,17 +272,26 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
+// RegionFile is the name of the data region in a data directory.
+const RegionFile = region.DataFile
+
+// MinChunkBytes and MaxChunkBytes bound Config.ChunkBytes.
+const (
+	MinChunkBytes = 1 << 20
+	MaxChunkBytes = 1 << 30
+)
+
 // shape is the header of the region that c asks for, in a file system of that page size.
-func (c *Config) shape(pageSize uint64) (header, error) {
+func (c *Config) shape(pageSize uint64) (region.Header, error) {
 	unit := max(c.ChunkBytes, pageSize)
-	h := header{dataBytes: c.MemoryBytes / unit * unit, chunkBytes: c.ChunkBytes, lockBytes: c.LockTableBytes, slots: superblockSlots, boot: bootID()}
-	if least := leastMemory(c.ChunkBytes, c.LockTableBytes); h.dataBytes < least {
-		return header{}, fmt.Errorf("MemoryBytes %d is less than %d chunks in whole pages of %d", c.MemoryBytes, least/c.ChunkBytes, pageSize)
+	h := region.Header{DataBytes: c.MemoryBytes / unit * unit, ChunkBytes: c.ChunkBytes, LockBytes: c.LockTableBytes, Slots: region.SuperblockSlots, Boot: region.BootID()}
+	if least := leastMemory(c.ChunkBytes, c.LockTableBytes); h.DataBytes < least {
+		return region.Header{}, fmt.Errorf("MemoryBytes %d is less than %d chunks in whole pages of %d", c.MemoryBytes, least/c.ChunkBytes, pageSize)
 	}
 	return h, nil
 }
 
 // leastMemory is a data region with one chunk to hand out.
 func leastMemory(chunkBytes, lockBytes uint64) uint64 {
-	return chunksStart(chunkBytes, min(lockBytes, maxLockTableBytes)) + chunkBytes
+	return region.ChunksStart(chunkBytes, min(lockBytes, maxLockTableBytes)) + chunkBytes
 }

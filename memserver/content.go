@@ -87,22 +87,22 @@ func (s *Server) openCore(c *Config) error {
 	if err := s.fenceEarlier(accounts); err != nil {
 		return err
 	}
-	if !s.region.existed {
-		s.region.publish()
+	if !s.region.Existed {
+		s.region.Publish()
 	}
 	if err := s.recoverLocks(c, accounts); err != nil {
 		return err
 	}
 	r := s.region
-	s.log.Info("memory is ready", "incarnation", r.incarnation, "found_again", r.existed,
-		"bytes", r.dataBytes, "chunks", r.chunks(), "chunk_bytes", r.chunkBytes, "locks", r.lockBytes/2)
-	shared := core.New(c.env, accounts, newToken, r.lockTable(), c.Lease, s.log)
-	shared.Words, shared.Whose = wordsOf(r), peerName
+	s.log.Info("memory is ready", "incarnation", r.Incarnation, "found_again", r.Existed,
+		"bytes", r.DataBytes, "chunks", r.Chunks(), "chunk_bytes", r.ChunkBytes, "locks", r.LockBytes/2)
+	shared := core.New(c.env, accounts, newToken, r.LockTable(), c.Lease, s.log)
+	shared.Words, shared.Whose = r.Words(), peerName
 	s.control.zeroer = newZeroer(accounts, s.control.waits, r, &shared.Locks, s.log)
 	s.control.zeroer.settle = shared.SettleRequests
 	shared.HoldingsChanged = s.control.waits.holdingsChanged
 	accounts.Undone = s.control.zeroer.nudge // what was zeroed may count as dirty again
-	chunks := newChunks(&r.header)
+	chunks := r.NewChunks()
 	accounts.GrantTo(chunks)
 	s.reach = func(p verbs.Peer) *verbs.Reach { return s.control.reachOf(chunks, p) }
 	s.control.Core = shared
@@ -140,7 +140,7 @@ func (s *Server) withdraw() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.mu.closed {
-		s.region.withdraw()
+		s.region.Withdraw()
 	}
 }
 
@@ -151,8 +151,8 @@ func (s *Server) offer(name, network, address string, build func(verbs.ServerOpt
 		return "", err
 	}
 	server, err := build(verbs.ServerOptions{
-		Memory: s.region.memory(), Incarnation: s.region.incarnation, Admission: s.control.Admission(name), Reach: s.reach,
-		Executor: s.config.Executor, CallThreads: s.config.CallThreads, Panicked: s.control.Panicked, Journal: s.region.journal,
+		Memory: s.region.Memory(), Incarnation: s.region.Incarnation, Admission: s.control.Admission(name), Reach: s.reach,
+		Executor: s.config.Executor, CallThreads: s.config.CallThreads, Panicked: s.control.Panicked, Journal: s.region.Journal,
 	})
 	if err != nil {
 		return "", err
@@ -169,7 +169,7 @@ func (s *Server) recoverLocks(c *Config, a *core.Accounts) (err error) {
 		s.mark = markIn(c.StateDir)
 	}
 	var turned uint64
-	a.Read(func(l *ledger.Ledger) { turned, err = recoverLocks(s.mark, s.region.lockTable(), l) })
+	a.Read(func(l *ledger.Ledger) { turned, err = recoverLocks(s.mark, s.region.LockTable(), l) })
 	if turned > 0 {
 		s.log.Warn("an earlier process died with the locks in its NIC; whoever takes one repairs first what it guards", "locks", turned)
 	}
@@ -189,4 +189,15 @@ func (s *Server) offerOnChip(name, network, address string, onChip bool, build f
 		return actual, err
 	}
 	return actual, errors.Join(err, s.mark.clear())
+}
+
+// reachOf is what a peer may reach: nothing, if its index is not admitted.
+func (c *service) reachOf(chunks *verbs.Chunks, peer verbs.Peer) *verbs.Reach {
+	var index ledger.Index
+	var err error
+	c.Accounts.Read(func(l *ledger.Ledger) { index, err = l.Index(peer.Index) })
+	if err != nil {
+		return verbs.NewReach(chunks, 0)
+	}
+	return verbs.NewReach(chunks, uint32(index.Slot)+1, c.region.SpansOf(&index)...)
 }

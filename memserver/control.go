@@ -11,6 +11,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/internal/core"
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -31,7 +32,7 @@ type service struct {
 	member     *volumes.Member
 	log        *slog.Logger
 	version    string
-	region     *region
+	region     *region.Region
 	waits      *waits
 	zeroer     *zeroer
 	files      *identity.Files // nil = there is no TLS
@@ -42,12 +43,12 @@ type service struct {
 // Describe implements rpcv1.MemoryServer. A client of an index sees only that index.
 func (c *service) Describe(ctx context.Context, _ *rpcv1.DescribeMemoryRequest) (*rpcv1.DescribeMemoryReply, error) {
 	reply := &rpcv1.DescribeMemoryReply{
-		Incarnation: c.region.incarnation,
+		Incarnation: c.region.Incarnation,
 		Version:     c.version,
-		RegionBytes: c.region.dataBytes,
-		ChunkBytes:  c.region.chunkBytes,
-		ChunksTotal: uint64(c.region.chunks()),
-		LocksTotal:  c.region.lockBytes / 2,
+		RegionBytes: c.region.DataBytes,
+		ChunkBytes:  c.region.ChunkBytes,
+		ChunksTotal: uint64(c.region.Chunks()),
+		LocksTotal:  c.region.LockBytes / 2,
 		OnChipBytes: 2 * c.OnChip(),
 	}
 	if c.files != nil && identity.FromContext(ctx).Role == identity.RoleOperator {
@@ -92,7 +93,7 @@ func (c *service) Admit(ctx context.Context, r *rpcv1.AdmitRequest) (*rpcv1.Admi
 	if err != nil {
 		return nil, err
 	}
-	reply := &rpcv1.AdmitReply{Incarnation: c.region.incarnation, Existed: existed, Locks: index.Locks, OnChipLocks: c.OnChipOf(&index)}
+	reply := &rpcv1.AdmitReply{Incarnation: c.region.Incarnation, Existed: existed, Locks: index.Locks, OnChipLocks: c.OnChipOf(&index)}
 	c.Log.Info("admitted index", "index", r.Index, "quota_chunks", r.QuotaChunks, "locks", reply.Locks, "on_chip_locks", reply.OnChipLocks, "existed", existed)
 	return reply, nil
 }
@@ -144,15 +145,15 @@ func (c *service) Connect(ctx context.Context, r *rpcv1.ConnectRequest) (*rpcv1.
 	return &rpcv1.ConnectReply{
 		Token:             token[:],
 		Address:           p.Address,
-		Incarnation:       c.region.incarnation,
-		SuperblockOffset:  superblockOffset(index.Slot),
+		Incarnation:       c.region.Incarnation,
+		SuperblockOffset:  region.SuperblockOffset(index.Slot),
 		LockOffset:        2 * index.FirstLock,
 		Locks:             index.Locks,
-		ChunkBytes:        c.region.chunkBytes,
-		RepairOffset:      repairOffset(index.FirstLock),
-		IntentOffset:      intentOffset(c.region.lockBytes, index.Slot),
-		IntentSlots:       uint32(intentSlots(c.region.lockBytes)),
-		PresenceOffset:    presenceOffset(c.region.chunkBytes, c.region.lockBytes, index.Slot),
+		ChunkBytes:        c.region.ChunkBytes,
+		RepairOffset:      region.RepairOffset(index.FirstLock),
+		IntentOffset:      region.IntentOffset(c.region.LockBytes, index.Slot),
+		IntentSlots:       uint32(region.IntentSlots(c.region.LockBytes)),
+		PresenceOffset:    region.PresenceOffset(c.region.ChunkBytes, c.region.LockBytes, index.Slot),
 		LeaseMilliseconds: uint32(c.Lease / time.Millisecond),
 		Epoch:             now.Epoch,
 		UncachedEpoch:     now.Uncached,
@@ -253,7 +254,7 @@ func (c *service) AllocateChunk(ctx context.Context, r *rpcv1.AllocateChunkReque
 	if r.Adopt {
 		c.Log.Info("a client adopted a chunk of a fenced one", "index", r.Index, "client", client, "chunk", number, "node_bytes", r.NodeBytes)
 	}
-	return &rpcv1.AllocateChunkReply{Offset: c.region.chunkOffset(number)}, nil
+	return &rpcv1.AllocateChunkReply{Offset: c.region.ChunkOffset(number)}, nil
 }
 
 func (c *service) allocate(ctx context.Context, index string, client, node uint32, adopt bool) (number uint32, err error) {
@@ -273,9 +274,9 @@ func (c *service) FreeChunk(_ context.Context, r *rpcv1.FreeChunkRequest) (*rpcv
 	if err != nil {
 		return nil, err
 	}
-	number := c.region.chunkAt(r.Offset)
+	number := c.region.ChunkAt(r.Offset)
 	if number == 0 {
-		return nil, fmt.Errorf("%w: no chunk starts at offset %#x; chunks start at multiples of %#x", ledger.ErrNotOwned, r.Offset, c.region.chunkBytes)
+		return nil, fmt.Errorf("%w: no chunk starts at offset %#x; chunks start at multiples of %#x", ledger.ErrNotOwned, r.Offset, c.region.ChunkBytes)
 	}
 	err = c.Accounts.ChangeOf(r.Index, core.Mend, func(l *ledger.Ledger) error { return l.Free(r.Index, client, number) })
 	if err != nil {

@@ -97,7 +97,7 @@ func (s *Server) openMirror(c *Config) (err error) {
 	if c.Mirror == "" {
 		return nil
 	}
-	v.sink = mirror.NewSink(c.env, v.member, s.region.replica(), s.region.copyShape())
+	v.sink = mirror.NewSink(c.env, v.member, s.region.Replica(), s.region.CopyShape())
 	if s.persisted != nil {
 		v.sink.Log = copyFiles{s.persisted}
 	}
@@ -108,11 +108,11 @@ func (s *Server) openMirror(c *Config) (err error) {
 // newPrimary makes what sends changes, once there is a content.
 func (v *volume) newPrimary() {
 	s := v.server
-	if s.region.journal == nil {
+	if s.region.Journal == nil {
 		return
 	}
-	p := mirror.NewPrimary(s.config.env, v.member, s.region.journal)
-	p.Shape, p.Dial, p.Settle, p.Answered, p.Walk = s.region.copyShape(), v.dial, s.control.SettleRequests, s.control.AnswerRequests, v.walk
+	p := mirror.NewPrimary(s.config.env, v.member, s.region.Journal)
+	p.Shape, p.Dial, p.Settle, p.Answered, p.Walk = s.region.CopyShape(), v.dial, s.control.SettleRequests, s.control.AnswerRequests, v.walk
 	p.Report = func(to volumes.Proc, err error) {
 		v.problem.set(err)
 		if err == nil {
@@ -310,12 +310,12 @@ func (v *volume) Return(backup volumes.Proc, turn uint64) {
 
 // percent is how much of the memory the newest join has sent.
 func (v *volume) percent() uint32 {
-	return uint32(100 * v.scanned.Load() / v.server.region.dataBytes)
+	return uint32(100 * v.scanned.Load() / v.server.region.DataBytes)
 }
 
 // lag is how many bytes of changes the newest copy is not known to have.
 func (v *volume) lag() uint64 {
-	f, j := v.feed.Load(), v.server.region.journal
+	f, j := v.feed.Load(), v.server.region.Journal
 	if f == nil || j == nil || f.Err() != nil || !j.Mode().Records() {
 		return 0
 	}

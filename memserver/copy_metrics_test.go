@@ -7,6 +7,7 @@ import (
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -54,7 +55,7 @@ func TestMetricsOfCopies(t *testing.T) {
 	b.obey(v)
 	f(a, `volume_view{role="primary"}`, 2)
 	f(b, `volume_view{role="backup"}`, 2)
-	if got := a.metric("copied_bytes_total"); got < pieceBytes || got > float64(a.region.dataBytes) {
+	if got := a.metric("copied_bytes_total"); got < region.PieceBytes || got > float64(a.region.DataBytes) {
 		t.Errorf("%v bytes were copied", got)
 	}
 
@@ -63,9 +64,9 @@ func TestMetricsOfCopies(t *testing.T) {
 	equal(t, a, b)
 	waits, lasted := a.metric("mirror_wait_seconds_count"), a.metric("mirror_wait_seconds_sum")
 	link.hold()
-	done, seen := make(chan error, 1), a.region.journal.Seen(changed, 8)
+	done, seen := make(chan error, 1), a.region.Journal.Seen(changed, 8)
 	go func() { done <- write(verbs.Write) }()
-	for began := time.Now(); a.region.journal.Seen(changed, 8) == seen; {
+	for began := time.Now(); a.region.Journal.Seen(changed, 8) == seen; {
 		if time.Since(began) > limit {
 			t.Fatal("the change is not made")
 		}
@@ -102,7 +103,7 @@ func TestPacedJoin(t *testing.T) {
 			t.Fatalf("a change beside a copy that joins slowly: %v", err)
 		}
 	}
-	if copied, r := a.volume.copied.Load(), a.report(); copied > pieceBytes || r.InSync {
+	if copied, r := a.volume.copied.Load(), a.report(); copied > region.PieceBytes || r.InSync {
 		t.Errorf("%d bytes were copied, in sync: %v; one piece is enough for some hours", copied, r.InSync)
 	}
 }

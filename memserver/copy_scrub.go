@@ -5,6 +5,7 @@ package memserver
 import (
 	"time"
 
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/pkg/verbs"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
@@ -20,7 +21,7 @@ const (
 func (v *volume) scrub(stop <-chan struct{}) {
 	each := time.NewTicker(scrubEvery)
 	defer each.Stop()
-	next, b := uint64(0), make([]byte, pieceBytes)
+	next, b := uint64(0), make([]byte, region.PieceBytes)
 	for {
 		select {
 		case <-stop:
@@ -38,23 +39,23 @@ func (v *volume) scrub(stop <-chan struct{}) {
 // costs the same in an empty memory. A piece that finds no room in the stream is tried again. b has
 // room for a piece.
 func (v *volume) scrubFrom(at uint64, b []byte) (next uint64) {
-	r, j := v.server.region, v.server.region.journal
-	if at >= r.dataBytes {
+	r, j := v.server.region, v.server.region.Journal
+	if at >= r.DataBytes {
 		at = 0
 	}
-	next = r.dataBytes
+	next = r.DataBytes
 	looked := 0
-	r.spansFrom(at, func(at, n uint64) bool {
+	r.SpansFrom(at, func(at, n uint64) bool {
 		looked++
 		next = at + n
-		if r.readPiece(at, b[:n]) {
+		if r.ReadPiece(at, b[:n]) {
 			return looked < scrubLook
 		}
 		if j.BeginNow(verbs.ItemBytes(0)) != nil {
 			next = at
 			return false
 		}
-		r.read(at, b[:n])
+		r.Read(at, b[:n])
 		j.Sum(at, int(n), verbs.Sum(b[:n]))
 		j.Done()
 		return false

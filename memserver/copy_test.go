@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/memserver/mirror"
 	"github.com/dmindex/dmindex/pkg/env"
@@ -111,12 +112,12 @@ func join(a, b *copied, number uint64) {
 func equal(t *testing.T, primary, backup *copied) {
 	t.Helper()
 	primary.control.Accounts.Read(func(*ledger.Ledger) {
-		j := primary.region.journal
+		j := primary.region.Journal
 		if err := j.Wait(nil, j.Last()); err != nil {
 			t.Fatal(err)
 		}
-		primary.region.spansFrom(0, func(at, n uint64) bool {
-			if !bytes.Equal(primary.region.data.bytes[at:at+n], backup.region.data.bytes[at:at+n]) {
+		primary.region.SpansFrom(0, func(at, n uint64) bool {
+			if !bytes.Equal(primary.region.Bytes()[at:at+n], backup.region.Bytes()[at:at+n]) {
 				t.Fatalf("%d bytes at %#x differ", n, at)
 			}
 			return true
@@ -171,12 +172,12 @@ func TestLiveCopy(t *testing.T) {
 	if r := b.report(); r.Role != rpcv1.ReportVolumeReply_PRIMARY || r.Incarnation != incarnation {
 		t.Fatalf("the copy that opens is %v; the incarnation was %d", r, incarnation)
 	}
-	if string(b.region.data.bytes[chunk:][:6]) != "behind" {
+	if string(b.region.Bytes()[chunk:][:6]) != "behind" {
 		t.Error("a change that was answered is not there")
 	}
 	var first uint64
 	b.control.Accounts.Read(func(l *ledger.Ledger) { first = must(l.Index("locks")).FirstLock })
-	if lock := b.region.lockTable()[2*first]; lock != ledger.NoClient&0xff {
+	if lock := b.region.LockTable()[2*first]; lock != ledger.NoClient&0xff {
 		t.Errorf("a lock of the copy that opens is %d", lock)
 	}
 	d := &tenant{t: t, index: "a", Client: client(t, b.Addresses().Control, "a", "tcp", nil), id: c.id}
@@ -280,7 +281,7 @@ func TestCopyOfAnotherShape(t *testing.T) {
 	a := startCopy(t, t.TempDir(), "pod-a", nil, "")
 	a.obey(view(1, "pod-a"))
 	c := volumeConfig(t, t.TempDir(), "pod-b")
-	c.Mirror, c.LockTableBytes = "127.0.0.1:0", 2*a.region.lockBytes
+	c.Mirror, c.LockTableBytes = "127.0.0.1:0", 2*a.region.LockBytes
 	s, _ := start(t, c)
 	b := &copied{Server: s, VolumeClient: asked(t, s.Addresses().Control, nil), t: t}
 	must(a.Join(t.Context(), &rpcv1.JoinCopyRequest{View: 1, Copy: b.proc(), Mirror: s.Addresses().Mirror}))
@@ -301,9 +302,9 @@ func TestScrub(t *testing.T) {
 	fill(t, a.Server)
 	join(a, b, 2)
 	before := differences.Load()
-	memory := must(os.OpenFile(filepath.Join(dir, dataFile), os.O_RDWR, 0))
+	memory := must(os.OpenFile(filepath.Join(dir, region.DataFile), os.O_RDWR, 0))
 	defer memory.Close()
-	must(memory.WriteAt([]byte("W"), int64(a.region.chunkOffset(2)+100_000))) // of what was written
+	must(memory.WriteAt([]byte("W"), int64(a.region.ChunkOffset(2)+100_000))) // of what was written
 	select {
 	case err := <-b.ended:
 		if !errors.Is(err, ErrReplaced) || differences.Load() != before+1 {
@@ -319,24 +320,24 @@ func TestScrub(t *testing.T) {
 func TestScrubOfAnEmptyMemory(t *testing.T) {
 	s := must(New(volumeConfig(t, t.TempDir(), "")))
 	defer s.Close()
-	limit := uint64(scrubLook * pieceBytes)
-	for _, u := range unrecorded(&s.region.header) {
+	limit := uint64(scrubLook * region.PieceBytes)
+	for _, u := range s.region.Unrecorded() {
 		limit += u.End - u.First
 	}
 	// pieces are shorter beside what is left out
-	pass := s.region.dataBytes/(scrubLook*pieceBytes) + 8
+	pass := s.region.DataBytes/(scrubLook*region.PieceBytes) + 8
 	at, ticks := uint64(0), uint64(0)
-	for at < s.region.dataBytes && ticks < pass {
-		next := s.volume.scrubFrom(at, make([]byte, pieceBytes))
+	for at < s.region.DataBytes && ticks < pass {
+		next := s.volume.scrubFrom(at, make([]byte, region.PieceBytes))
 		if next <= at || next > at+limit {
 			t.Fatalf("a tick at %#x leads to %#x, and looks at %#x bytes at most", at, next, limit)
 		}
 		at, ticks = next, ticks+1
 	}
-	if at != s.region.dataBytes || ticks < 2 {
-		t.Errorf("%d ticks of %d lead to %#x of %#x", ticks, pass, at, s.region.dataBytes)
+	if at != s.region.DataBytes || ticks < 2 {
+		t.Errorf("%d ticks of %d lead to %#x of %#x", ticks, pass, at, s.region.DataBytes)
 	}
-	if next := s.volume.scrubFrom(at, make([]byte, pieceBytes)); next > limit {
+	if next := s.volume.scrubFrom(at, make([]byte, region.PieceBytes)); next > limit {
 		t.Errorf("the next pass begins at %#x", next)
 	}
 }
@@ -347,8 +348,8 @@ func TestPieces(t *testing.T) {
 	defer s.Close()
 	r, last := s.region, uint64(0)
 	skipped := uint64(0)
-	r.spansFrom(0, func(at, n uint64) bool {
-		if at < last || n == 0 || n > pieceBytes {
+	r.SpansFrom(0, func(at, n uint64) bool {
+		if at < last || n == 0 || n > region.PieceBytes {
 			t.Fatalf("a piece of %d bytes at %#x behind %#x", n, at, last)
 		}
 		skipped += at - last
@@ -356,10 +357,10 @@ func TestPieces(t *testing.T) {
 		return true
 	})
 	want := uint64(0)
-	for _, u := range unrecorded(&r.header) {
+	for _, u := range r.Unrecorded() {
 		want += u.End - u.First
 	}
-	if last != r.dataBytes || skipped != want {
-		t.Errorf("pieces end at %#x of %#x, and leave out %d bytes, not %d", last, r.dataBytes, skipped, want)
+	if last != r.DataBytes || skipped != want {
+		t.Errorf("pieces end at %#x of %#x, and leave out %d bytes, not %d", last, r.DataBytes, skipped, want)
 	}
 }

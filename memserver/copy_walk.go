@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -28,7 +27,6 @@ import (
 // at most. It is never further ahead of the copy than walkAhead.
 
 const (
-	pieceBytes = 64 << 10
 	walkAhead  = 2 << 20 // bytes of the stream
 	ledgerPart = 256 << 10
 
@@ -37,63 +35,22 @@ const (
 	walkLook = 100 * time.Millisecond // at whether the copy is one still
 )
 
-// spansFrom calls f with the recorded parts of the data region that lie behind an offset, in pieces
-// of pieceBytes at most, until f returns false.
-func (r *region) spansFrom(at uint64, f func(at, n uint64) bool) {
-	skip := unrecorded(&r.header)
-	for at < r.dataBytes {
-		end := min(at&^(pieceBytes-1)+pieceBytes, r.dataBytes)
-		inside := false
-		for _, s := range skip {
-			switch {
-			case at >= s.First && at < s.End:
-				at, inside = s.End, true
-			case s.First > at:
-				end = min(end, s.First)
-			}
-		}
-		if inside {
-			continue
-		}
-		if !f(at, end-at) {
-			return
-		}
-		at = end
-	}
-}
-
-var zeroes [pieceBytes]byte
-
-// readPiece reads a piece, and reports whether it is zero. Holes of the file are not read, since
-// that would make pages of them.
-func (r *region) readPiece(at uint64, b []byte) (empty bool) {
-	if r.holes {
-		data, err := unix.Seek(int(r.data.file.Fd()), int64(at), unix.SEEK_DATA)
-		// there is no data behind it, or none here
-		if err == unix.ENXIO || err == nil && uint64(data) >= at+uint64(len(b)) {
-			return true
-		}
-	}
-	r.read(at, b)
-	return bytes.Equal(b, zeroes[:len(b)])
-}
-
 // walk sends the memory and the ledger to a copy, and returns the position behind them.
 func (v *volume) walk(f *verbs.Feed, w *verbs.Waiter) (last verbs.Position, err error) {
 	s := v.server
-	e, j, r := s.config.env, s.region.journal, s.region
+	e, j, r := s.config.env, s.region.Journal, s.region
 	v.feed.Store(f)
 	began := e.Now()
-	sent, b := uint64(0), make([]byte, pieceBytes)
-	r.spansFrom(0, func(at, n uint64) bool {
+	sent, b := uint64(0), make([]byte, region.PieceBytes)
+	r.SpansFrom(0, func(at, n uint64) bool {
 		v.scanned.Store(at + n)
-		if r.readPiece(at, b[:n]) {
+		if r.ReadPiece(at, b[:n]) {
 			return true
 		}
 		if err = j.Begin(w, verbs.ItemBytes(int(n))); err != nil {
 			return false
 		}
-		r.read(at, b[:n])
+		r.Read(at, b[:n])
 		last = j.Record(at, b[:n])
 		j.Done()
 		v.copied.Add(n)
@@ -139,7 +96,7 @@ func waitForPace(e env.Env, f *verbs.Feed, w *verbs.Waiter, since time.Duration,
 // sendLedger sends the ledger.
 func (v *volume) sendLedger(f *verbs.Feed, w *verbs.Waiter) (last verbs.Position, err error) {
 	s := v.server
-	j, accounts := s.region.journal, s.control.Accounts
+	j, accounts := s.region.Journal, s.control.Accounts
 	for range ledgerTries {
 		var snapshot []byte
 		accounts.Read(func(*ledger.Ledger) { snapshot = bytes.Clone(s.mirrored.last) })

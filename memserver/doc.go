@@ -6,7 +6,7 @@
 // chunks and locks, who may connect, and the partition map.
 //
 //	server.go, config.go    listeners, start and shutdown
-//	region.go, layout.go    the memory: two mapped files that a restarted process finds again
+//	internal/region/        the memory: two mapped files that a restarted process finds again
 //	ledger/, store.go       the accounts, a pure state machine, and the file that has them
 //	internal/core/          serializes changes of the ledger; tokens, leases, fences and holdings
 //	content.go              opens and serves ledger and fabrics, once this process may

@@ -13,6 +13,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/control"
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -239,7 +240,7 @@ func TestLeaseExpires(t *testing.T) {
 	must(c.Admit(1, 0, limit))
 	begun := clock.Now()
 	grant := must(c.Connect(7, 1, limit))
-	if grant.Lease != config.Lease || grant.Repair != repairStart+grant.LockOffset*repairBytes/2 {
+	if grant.Lease != config.Lease || grant.Repair != region.RepairStart+grant.LockOffset*region.RepairBytes/2 {
 		t.Errorf("grant %+v", grant)
 	}
 	silent, renewing := newHolder(t, c, 1), newHolder(t, c, 2)

@@ -13,6 +13,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/control"
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -74,28 +75,28 @@ func TestWhatIsFound(t *testing.T) {
 	}
 	f("as it was", none, nil, kept)
 	f("half a new ledger beside the old one", write(ledgerFile+".new", "dmLed"), nil, kept)
-	f("no region", remove(dataFile), nil, renewed)
-	f("empty region", write(dataFile, ""), nil, renewed)
-	f("region whose making was not finished", patch(dataFile, 0, "\x00"), nil, renewed)
-	f("somebody else's file", write(dataFile, strings.Repeat("x", 8192)), nil, renewed)
+	f("no region", remove(region.DataFile), nil, renewed)
+	f("empty region", write(region.DataFile, ""), nil, renewed)
+	f("region whose making was not finished", patch(region.DataFile, 0, "\x00"), nil, renewed)
+	f("somebody else's file", write(region.DataFile, strings.Repeat("x", 8192)), nil, renewed)
 	f("machine restarted", func(dir string) error {
-		f := must(os.OpenFile(filepath.Join(dir, dataFile), os.O_RDWR, 0))
+		f := must(os.OpenFile(filepath.Join(dir, region.DataFile), os.O_RDWR, 0))
 		defer f.Close()
-		page := make([]byte, headerSize)
+		page := make([]byte, region.HeaderBytes)
 		must(f.ReadAt(page, 0))
-		h := must(decodeHeader(page))
-		h.boot[0] ^= 1
-		changed := h.encode()
+		h := must(region.Decode(page))
+		h.Boot[0] ^= 1
+		changed := h.Encode()
 		_, err := f.WriteAt(changed[:], 0)
 		return err
 	}, nil, renewed)
-	f("another format version", patch(dataFile, 8, "\x07\x00\x00\x00"), nil, "format version is 7", "program has 3", "empty data directory")
-	f("damaged header", patch(dataFile, 20, "\xff\xff"), nil, "header page is damaged")
+	f("another format version", patch(region.DataFile, 8, "\x07\x00\x00\x00"), nil, "format version is 7", "program has 3", "empty data directory")
+	f("damaged header", patch(region.DataFile, 20, "\xff\xff"), nil, "header page is damaged")
 	f("another size", none, func(c *Config) { c.MemoryBytes = 32 << 20 }, "region is 20971520", "asks for 33554432", "set it back")
 	f("another chunk size", none, func(c *Config) { c.ChunkBytes = 2 << 20 }, "chunk size is 1048576", "asks for 2097152")
 	f("another lock table", none, func(c *Config) { c.LockTableBytes = 8 }, "lock table is 262144", "asks for 8")
-	f("region cut off", func(dir string) error { return os.Truncate(filepath.Join(dir, dataFile), 4<<20) }, nil, "has 4194304 bytes and should have 20971520")
-	f("no lock table", remove(locksFile), nil, "should have 262144")
+	f("region cut off", func(dir string) error { return os.Truncate(filepath.Join(dir, region.DataFile), 4<<20) }, nil, "has 4194304 bytes and should have 20971520")
+	f("no lock table", remove(region.LocksFile), nil, "should have 262144")
 	f("no ledger", remove(ledgerFile), nil, "its ledger is not", "empty data and state directories")
 	f("broken ledger", patch(ledgerFile, 30, "\xff"), nil, "damaged ledger")
 	f("ledger of another version", patch(ledgerFile, 8, "\x08"), nil, "version 8", "versions 2 to 7", "run the program that wrote it")
@@ -206,7 +207,7 @@ func TestEvict(t *testing.T) {
 				return []verbs.Request{
 					{Op: verbs.Write, Remote: grant.Superblock, Local: buf},
 					{Op: verbs.Write, Remote: grant.Repair, Local: buf},
-					{Op: verbs.Write, Remote: grant.Repair + repairBytes*grant.Locks - 4096, Local: buf},
+					{Op: verbs.Write, Remote: grant.Repair + region.RepairBytes*grant.Locks - 4096, Local: buf},
 					{Op: verbs.Write, Region: verbs.RegionLocks, Remote: grant.LockOffset + 2*grant.Locks - 4096, Local: buf},
 				}
 			}
@@ -256,7 +257,7 @@ func TestEvict(t *testing.T) {
 			}
 			check(verbs.RegionData, grant.Superblock, 4096)
 			check(verbs.RegionLocks, grant.LockOffset, 2*grant.Locks)
-			check(verbs.RegionData, grant.Repair, repairBytes*grant.Locks)
+			check(verbs.RegionData, grant.Repair, region.RepairBytes*grant.Locks)
 			for range 7 {
 				check(verbs.RegionData, must(next.AllocateChunk(7, 1, 1024, false, limit)), 1<<20)
 			}

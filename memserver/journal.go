@@ -11,7 +11,6 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/internal/core"
-	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -23,8 +22,8 @@ import (
 //     One item has all of a change, so a copy has the ledger of before or of behind it. A change
 //     that is too wide for an item ends the copies of now: it is not refused, since what is given
 //     back never is, and another copy joins.
-//   - Zeroes of what was given back (region.zero): recorded while nobody has the chunk. Who gets it
-//     next hears of that by an answer that waits for the grant, which comes behind the zeroes.
+//   - Zeroes of what was given back (package region): recorded while nobody has the chunk. Who gets
+//     it next hears of that by an answer that waits for the grant, which comes behind the zeroes.
 //   - Lock words of a sweep, by the provider's verbs.LocalAtomics.
 //
 // The header page, the lock table and the presence words are not in the stream: a copy that opens
@@ -45,17 +44,8 @@ import (
 // openJournal makes the journal of a server whose clients' changes all pass through it.
 func (s *Server) openJournal(c *Config) {
 	if c.Fabric != "" && c.Shm == "" && c.RDMA == "" {
-		s.region.journal = verbs.NewJournal(c.env, func(p verbs.Position) bool { return s.volume.member.MayAnswer(uint64(p)) }, unrecorded(&s.region.header)...)
+		s.region.Journal = verbs.NewJournal(c.env, func(p verbs.Position) bool { return s.volume.member.MayAnswer(uint64(p)) }, s.region.Unrecorded()...)
 	}
-}
-
-// unrecorded are the parts of the data region that are not in the stream.
-func unrecorded(h *header) []verbs.Span {
-	spans := []verbs.Span{{Region: verbs.RegionData, First: 0, End: pageBytes}}
-	if at := presenceOffset(h.chunkBytes, h.lockBytes, 0); at != 0 {
-		spans = append(spans, verbs.Span{Region: verbs.RegionData, First: at, End: at + superblockSlots*intentSlots(h.lockBytes)*pool.PresenceBytes})
-	}
-	return spans
 }
 
 // journaled is a core.Store whose ledger is in a journal, too.
@@ -131,29 +121,6 @@ func common(a, b []byte) (head, tail int) {
 	return head, tail
 }
 
-// zeroPiece is how much is zeroed at once: lists that change memory wait as long.
-const zeroPiece = 64 << 10
-
-// zero makes n bytes of the data region zero, which nobody else changes. After an error part of
-// them may be.
-func (r *region) zero(at, n uint64) error {
-	if r.journal == nil {
-		clear(r.data.bytes[at : at+n])
-		return nil
-	}
-	for end := at + n; at < end; {
-		piece := min(end-at, zeroPiece)
-		if err := r.journal.Begin(nil, verbs.ItemHead); err != nil {
-			return err
-		}
-		r.journal.Zero(at, int(piece))
-		clear(r.data.bytes[at : at+piece])
-		r.journal.Done()
-		at += piece
-	}
-	return nil
-}
-
 // free are the methods whose answers say nothing of ledger or memory.
 var free = map[string]bool{
 	healthv1.Health_Check_FullMethodName: true, healthv1.Health_List_FullMethodName: true,
@@ -165,7 +132,7 @@ var free = map[string]bool{
 // more.
 func (c *service) mirrored(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	reply, err := next(ctx, request)
-	j := c.region.journal
+	j := c.region.Journal
 	if j == nil || free[info.FullMethod] {
 		return reply, err
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/pool"
@@ -48,14 +49,14 @@ func startMirroredBy(t *testing.T, clock env.Env) *mirroredServer {
 	c.Executor = m
 	c.Shm, c.env = "", clock
 	m.Server, _ = start(t, c)
-	m.copy = verbstest.NewCopy(env.Real(), make([]byte, m.region.dataBytes))
+	m.copy = verbstest.NewCopy(env.Real(), make([]byte, m.region.DataBytes))
 	m.control.Accounts.Read(func(*ledger.Ledger) { // it does not change before the copy has it
-		m.copy.Join(m.region.journal)
-		if err := m.region.journal.BeginNow(verbs.ItemBytes(len(m.mirrored.last))); err != nil {
+		m.copy.Join(m.region.Journal)
+		if err := m.region.Journal.BeginNow(verbs.ItemBytes(len(m.mirrored.last))); err != nil {
 			t.Fatal(err)
 		}
-		defer m.region.journal.Done()
-		m.region.journal.Splice(0, 0, m.mirrored.last)
+		defer m.region.Journal.Done()
+		m.region.Journal.Splice(0, 0, m.mirrored.last)
 	})
 	return m
 }
@@ -64,17 +65,17 @@ func startMirroredBy(t *testing.T, clock env.Env) *mirroredServer {
 func (m *mirroredServer) equal(when string) {
 	m.t.Helper()
 	m.control.Accounts.Read(func(*ledger.Ledger) {
-		if err := m.region.journal.Begin(nil, 0); err != nil {
+		if err := m.region.Journal.Begin(nil, 0); err != nil {
 			m.t.Fatalf("%s: %v", when, err)
 		}
-		defer m.region.journal.Done()
-		if err := m.region.journal.Wait(nil, m.region.journal.Last()); err != nil {
+		defer m.region.Journal.Done()
+		if err := m.region.Journal.Wait(nil, m.region.Journal.Last()); err != nil {
 			m.t.Fatalf("%s: %v", when, err)
 		}
-		here, there := bytes.Clone(m.region.data.bytes[:m.region.dataBytes]), m.copy.Memory()
-		presence := presenceOffset(m.region.chunkBytes, m.region.lockBytes, 0)
-		clear(here[:pageBytes]) // the header
-		clear(here[presence:][:superblockSlots*intentSlots(m.region.lockBytes)*pool.PresenceBytes])
+		here, there := bytes.Clone(m.region.Bytes()), m.copy.Memory()
+		presence := region.PresenceOffset(m.region.ChunkBytes, m.region.LockBytes, 0)
+		clear(here[:region.PageBytes]) // the header
+		clear(here[presence:][:region.SuperblockSlots*region.IntentSlots(m.region.LockBytes)*pool.PresenceBytes])
 		if !bytes.Equal(here, there) {
 			at := 0
 			for here[at] == there[at] {
@@ -213,7 +214,7 @@ func TestControlWaitsForTheCopy(t *testing.T) {
 	}
 	s.equal("after")
 
-	s.region.journal.Break(errors.New("gone"))
+	s.region.Journal.Break(errors.New("gone"))
 	_, err := m.AllocateChunk(t.Context(), &rpcv1.AllocateChunkRequest{Index: "a", Client: c.id})
 	wantCode(t, "a chunk without the copy", err, codes.Unavailable)
 	_, err = m.Renew(t.Context(), &rpcv1.RenewRequest{Index: "a", Client: c.id})
@@ -229,12 +230,12 @@ func TestLeasesBesideASilentCopy(t *testing.T) {
 	m := admin(t, s.Addresses().Control, nil)
 	s.copy.Hold(true)
 	held := make(chan error, 1)
-	before := s.region.journal.Ledger()
+	before := s.region.Journal.Ledger()
 	go func() {
 		_, err := c.AllocateChunk(7, c.id, 1024, false, limit)
 		held <- err
 	}()
-	for end := time.Now().Add(limit); s.region.journal.Ledger() == before; runtime.Gosched() {
+	for end := time.Now().Add(limit); s.region.Journal.Ledger() == before; runtime.Gosched() {
 		if time.Now().After(end) {
 			t.Fatal("no chunk is granted")
 		}

@@ -117,21 +117,21 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 	opened, incarnation := c.control.opened.Load(), uint64(0)
 	if opened {
-		incarnation = r.incarnation
+		incarnation = r.Incarnation
 	}
 	gauge(descBuild, 1, c.control.version, runtime.Version(), strconv.Itoa(int(c.id)), strconv.FormatUint(incarnation, 16))
-	gauge(descRegion, float64(r.dataBytes), "data")
-	gauge(descRegion, float64(r.lockBytes), "locks")
-	gauge(descChunkBytes, float64(r.chunkBytes))
-	gauge(descChunks, float64(r.chunks()), "total")
-	gauge(descLocks, float64(r.lockBytes/2), "total")
+	gauge(descRegion, float64(r.DataBytes), "data")
+	gauge(descRegion, float64(r.LockBytes), "locks")
+	gauge(descChunkBytes, float64(r.ChunkBytes))
+	gauge(descChunks, float64(r.Chunks()), "total")
+	gauge(descLocks, float64(r.LockBytes/2), "total")
 	v := c.volume
 	gauge(descView, float64(v.member.Report().View.Number), v.member.Role().String())
 	count(descDifferences, differences.Load())
 	gauge(descLag, float64(v.lag()))
 	count(descCopied, v.copied.Load())
 	count(descFailovers, failovers.Load())
-	if j := r.journal; j != nil {
+	if j := r.Journal; j != nil {
 		answers, all := j.Waited()
 		out <- prometheus.MustNewConstSummary(descMirrorWait, answers, all.Seconds(), nil)
 	}

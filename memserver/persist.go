@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/memserver/internal/core"
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/memserver/persist"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -104,7 +105,7 @@ const (
 //	content nothing anything           joining
 //	content         made               as with a memory that is found (volume)
 //	content         not made           it is refused: somebody has removed the files
-func (s *Server) openPersist(c *Config, want header) error {
+func (s *Server) openPersist(c *Config, want region.Header) error {
 	unused := fmt.Errorf("no server has used directory %s, and with --persist-existing none is begun there: mount the disk that the server had, or put its files back; "+
 		"if they are lost for good, start without --persist-existing (in Kubernetes: delete claim and pod), and what was in them is lost", c.PersistDir)
 	if _, err := os.Stat(c.PersistDir); c.PersistExisting && errors.Is(err, os.ErrNotExist) {
@@ -150,16 +151,16 @@ func (s *Server) openPersist(c *Config, want header) error {
 	}
 	p := &persisted{
 		server: s, files: d, nothing: was.State.Content == volumes.Nothing,
-		volume: persist.Volume{ID: uint64(c.ID), Bytes: want.dataBytes, ChunkBytes: want.chunkBytes, LockBytes: want.lockBytes},
+		volume: persist.Volume{ID: uint64(c.ID), Bytes: want.DataBytes, ChunkBytes: want.ChunkBytes, LockBytes: want.LockBytes},
 		options: persist.Options{
-			Env: c.env, Sync: c.PersistSync, Boot: want.boot, AcceptLoss: c.PersistAcceptLoss, CheckpointBytes: c.checkpoint, Failed: s.fail,
+			Env: c.env, Sync: c.PersistSync, Boot: want.Boot, AcceptLoss: c.PersistAcceptLoss, CheckpointBytes: c.checkpoint, Failed: s.fail,
 			Report: func(err error) { s.log.Error("persistent memory", "err", err) },
 		},
 	}
-	if s.region, err = openRegion(nil, want, asNew, s.log); err != nil {
+	if s.region, err = region.Open(nil, want, region.AsNew, s.log); err != nil {
 		return err
 	}
-	s.release = append(s.release, s.region.close, p.close)
+	s.release = append(s.release, s.region.Close, p.close)
 	s.persisted = p
 	if !p.nothing {
 		store, err := persist.Open(d, p.volume, p.options)
@@ -172,7 +173,7 @@ func (s *Server) openPersist(c *Config, want header) error {
 		store, err := persist.Open(d, p.volume, p.options)
 		p.mayLack = err != nil || store.MayLack() != nil
 	}
-	was.Boot = hex.EncodeToString(want.boot[:])
+	was.Boot = hex.EncodeToString(want.Boot[:])
 	return v.begin(c, was)
 }
 
@@ -195,7 +196,7 @@ func (p *persisted) makeEmpty() error {
 	}
 	store, err := persist.Open(p.files, p.volume, p.options)
 	if err == nil {
-		replica := p.server.region.replica()
+		replica := p.server.region.Replica()
 		err = store.Recover(&replica)
 	}
 	if err == nil {
@@ -236,7 +237,7 @@ func (s *Server) readPersist() error {
 func (s *Server) readPersistLocked() error {
 	c, r := s.config, s.region
 	began := c.env.Now()
-	replica := r.replica()
+	replica := r.Replica()
 	if err := s.persisted.store.Load().Recover(&replica); err != nil {
 		return err
 	}
@@ -247,11 +248,11 @@ func (s *Server) readPersistLocked() error {
 	if err != nil {
 		return fmt.Errorf("the ledger of persistent memory: %w: run the program that wrote it, or give the server an empty directory", err)
 	}
-	if _, err := r.prepare(l); err != nil {
+	if _, err := r.Prepare(l); err != nil {
 		return err
 	}
 	s.volume.ledger = replica.Ledger
-	s.log.Info("memory was read from its directory; whoever takes a lock repairs first what it guards", "dir", c.PersistDir, "incarnation", r.incarnation,
+	s.log.Info("memory was read from its directory; whoever takes a lock repairs first what it guards", "dir", c.PersistDir, "incarnation", r.Incarnation,
 		"seconds", (c.env.Now() - began).Seconds())
 	return nil
 }
@@ -266,7 +267,7 @@ func (s *Server) followPersist() error {
 		return err
 	}
 	p.halt() // what a copy did
-	j := s.region.journal
+	j := s.region.Journal
 	feed, err := j.Feed(func() error { return nil }, nil) // no list runs
 	if err != nil {
 		return err
@@ -324,7 +325,7 @@ func (p *persisted) run(stop <-chan struct{}) {
 			case <-stop:
 				store.Stop()
 				p.waiter.Cut()
-				if err := p.feed.Follow(nil, s.region.journal.Last(), stopLimit); err != nil {
+				if err := p.feed.Follow(nil, s.region.Journal.Last(), stopLimit); err != nil {
 					s.log.Warn("what was not answered at the end is not in the directory of persistent memory", "err", err)
 				}
 				return

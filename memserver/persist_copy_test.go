@@ -30,7 +30,7 @@ func keptConfig(t *testing.T, dir, pod string) Config {
 // wrote checks that a primary has what was written, and lets the client of before write more.
 func (p *copied) wrote(c *tenant, chunk uint64, was, next string) {
 	p.t.Helper()
-	if got := string(p.region.data.bytes[chunk:][:len(was)]); got != was {
+	if got := string(p.region.Bytes()[chunk:][:len(was)]); got != was {
 		p.t.Fatalf("%s has %q, and %q was answered", p.pod, got, was)
 	}
 	d := &tenant{t: p.t, index: "a", Client: client(p.t, p.Addresses().Control, "a", "tcp", nil), id: c.id}
@@ -132,7 +132,7 @@ func TestPersistMayLackBesideCopy(t *testing.T) {
 	if err := c.try(verbs.Request{Op: verbs.Write, Remote: chunk, Local: []byte("one")}); err != nil {
 		t.Fatal(err)
 	}
-	boot := a.region.boot
+	boot := a.region.Boot
 	a.stop()
 	stopped(t, dir, boot)
 	a = startCopyOf(t, soon, nil, "")
@@ -194,7 +194,7 @@ func TestPersistFilesOfBackup(t *testing.T) {
 		if err := c.try(verbs.Request{Op: verbs.Write, Remote: chunk, Local: []byte("one")}); err != nil {
 			t.Fatal(err)
 		}
-		was, incarnation, boot := b.proc(), a.Incarnation(), b.region.boot
+		was, incarnation, boot := b.proc(), a.Incarnation(), b.region.Boot
 		third := &rpcv1.VolumeView{Number: 3, Earlier: a.proc()}
 		a.stop()
 		b.stop()
@@ -226,7 +226,7 @@ func TestPersistFilesOfBackup(t *testing.T) {
 		if r := b.report(); r.Role != rpcv1.ReportVolumeReply_PRIMARY || r.Incarnation != incarnation || r.Was != nil {
 			t.Fatalf("it goes on as %v, and the incarnation was %d", r, incarnation)
 		}
-		if got := string(b.region.data.bytes[chunk:][:3]); got != "one" {
+		if got := string(b.region.Bytes()[chunk:][:3]); got != "one" {
 			t.Fatalf("it has %q, and %q was answered", got, "one")
 		}
 		if sync == persist.Always { // else clients of before are fenced
@@ -243,7 +243,7 @@ func TestPersistFilesThatDiffer(t *testing.T) {
 	a.obey(view(1, "copy-a"))
 	fill(t, a.Server)
 	join(a, b, 2)
-	b.volume.sink.Look(func(r *verbs.Replica) { r.Memory[a.region.chunkOffset(2)+100_000]++ })
+	b.volume.sink.Look(func(r *verbs.Replica) { r.Memory[a.region.ChunkOffset(2)+100_000]++ })
 	select {
 	case err := <-b.ended:
 		if !errors.Is(err, ErrReplaced) {

@@ -3,6 +3,7 @@
 package memserver
 
 import (
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -11,7 +12,7 @@ import (
 // (copyFiles).
 
 // Last implements persist.Source.
-func (p *persisted) Last() verbs.Position { return p.server.region.journal.Last() }
+func (p *persisted) Last() verbs.Position { return p.server.region.Journal.Last() }
 
 // Flush implements persist.Source.
 func (p *persisted) Flush(to verbs.Position) error { return p.feed.Follow(p.waiter, to, flushLimit) }
@@ -19,18 +20,18 @@ func (p *persisted) Flush(to verbs.Position) error { return p.feed.Follow(p.wait
 // Pieces implements persist.Source.
 func (p *persisted) Pieces(f func(at, n uint64) bool) {
 	r := p.server.region
-	b := make([]byte, pieceBytes)
-	r.spansFrom(0, func(at, n uint64) bool { return r.readPiece(at, b[:n]) || f(at, n) })
+	b := make([]byte, region.PieceBytes)
+	r.SpansFrom(0, func(at, n uint64) bool { return r.ReadPiece(at, b[:n]) || f(at, n) })
 }
 
 // Copy implements persist.Source.
 func (p *persisted) Copy(at uint64, b []byte) (verbs.Position, error) {
-	j := p.server.region.journal
+	j := p.server.region.Journal
 	if err := j.Begin(p.waiter, 0); err != nil {
 		return 0, err
 	}
 	defer j.Done()
-	p.server.region.read(at, b)
+	p.server.region.Read(at, b)
 	return j.Last(), nil
 }
 
@@ -38,7 +39,7 @@ func (p *persisted) Copy(at uint64, b []byte) (verbs.Position, error) {
 func (p *persisted) Ledger(b []byte) (all []byte, at verbs.Position, known bool) {
 	s := p.server
 	s.control.Accounts.Read(func(*ledger.Ledger) {
-		all, at = append(b, s.mirrored.last...), s.region.journal.Last()
+		all, at = append(b, s.mirrored.last...), s.region.Journal.Last()
 	})
 	return all, at, true
 }
@@ -77,7 +78,7 @@ func (p copyFiles) Flush(verbs.Position) error { return nil }
 // Copy implements persist.Source. What was taken is applied, whenever the sink can be looked at.
 func (p copyFiles) Copy(at uint64, b []byte) (taken verbs.Position, err error) {
 	p.server.volume.sink.Look(func(*verbs.Replica) {
-		p.server.region.read(at, b)
+		p.server.region.Read(at, b)
 		taken = p.store.Load().Taken()
 	})
 	return taken, nil

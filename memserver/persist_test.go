@@ -206,7 +206,7 @@ func stopped(t *testing.T, dir string, boot [16]byte) {
 func TestPersistAcceptLoss(t *testing.T) {
 	config := persistConfig(t.TempDir(), persist.Soon)
 	s := must(New(config))
-	boot := s.region.boot
+	boot := s.region.Boot
 	ended := make(chan error)
 	ctx, stop := context.WithCancel(t.Context())
 	go func() { ended <- s.Run(ctx) }()
@@ -277,7 +277,7 @@ func TestPersistFeedGivenUp(t *testing.T) {
 	go func() { ended <- s.Run(t.Context()) }()
 	c := client(t, s.Addresses().Control, "a", "tcp", nil)
 	must(c.Admit(8, 0, limit))
-	s.region.journal.Break(errors.New("a change of the ledger was lost"))
+	s.region.Journal.Break(errors.New("a change of the ledger was lost"))
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "start the server again") {
 		t.Errorf("the server ended: %v", err)
 	}

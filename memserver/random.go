@@ -1,4 +1,4 @@
-//env:real incarnations and tokens must be unique and secret, so they come from the operating system
+//env:real numbers and tokens must be unique and secret, so they come from the operating system
 
 package memserver
 
@@ -9,13 +9,6 @@ import (
 
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
-
-// newIncarnation is a random number that is not 0, which means "any" to clients.
-func newIncarnation() uint64 {
-	var b [8]byte
-	rand.Read(b[:]) // never fails
-	return max(1, binary.LittleEndian.Uint64(b[:]))
-}
 
 // numberByClock is the number of a process that found nothing stored: above those of before, as far
 // as the clock goes on. Its last 10 bits are random. So where the clock was set back, or begins

@@ -12,6 +12,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/control"
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
@@ -74,7 +75,7 @@ func TestReach(t *testing.T) {
 	const data, locks = verbs.RegionData, verbs.RegionLocks
 	f := func(what string, region verbs.RegionID, at uint64, want bool) {
 		t.Helper()
-		before := bytes.Clone(s.region.memory()[region].Bytes[at:][:8])
+		before := bytes.Clone(s.region.Memory()[region].Bytes[at:][:8])
 		ops := []verbs.Request{{Op: verbs.Read}, {Op: verbs.FetchAdd}, {Op: verbs.CompareSwap}, {Op: verbs.MaskedFetchAdd},
 			{Op: verbs.MaskedCompareSwap}, {Op: verbs.Write, Local: before}}
 		if !want {
@@ -86,7 +87,7 @@ func TestReach(t *testing.T) {
 		for _, r := range ops {
 			r.Region, r.Remote = region, at
 			good := verbs.Request{Op: verbs.FetchAdd, Region: data, Remote: mine + 64, Add: 1}
-			counted := func() byte { return s.region.memory()[data].Bytes[mine+64] }
+			counted := func() byte { return s.region.Memory()[data].Bytes[mine+64] }
 			began := counted()
 			err := a.try(good, r)
 			if want && err != nil || !want && !errors.Is(err, verbs.ErrOutOfRange) {
@@ -95,7 +96,7 @@ func TestReach(t *testing.T) {
 			if did := counted() != began; did != want {
 				t.Errorf("%s: %v: the request before it was executed: %v", what, r.Op, did)
 			}
-			if now := s.region.memory()[region].Bytes[at:][:8]; !bytes.Equal(before, now) {
+			if now := s.region.Memory()[region].Bytes[at:][:8]; !bytes.Equal(before, now) {
 				t.Errorf("%s: %v: % x became % x", what, r.Op, before, now)
 			}
 		}
@@ -114,7 +115,7 @@ func TestReach(t *testing.T) {
 	}
 	f("own superblock", data, a.grant.Superblock, true)
 	f("own repair record", data, a.grant.Repair, true)
-	f("own last repair record", data, a.grant.Repair+(a.grant.Locks-1)*repairBytes, true)
+	f("own last repair record", data, a.grant.Repair+(a.grant.Locks-1)*region.RepairBytes, true)
 	f("own intents", data, a.grant.Intents, true)
 	f("own last intent", data, a.grant.Intents+uint64(a.grant.IntentSlots-1)*pool.IntentBytes, true)
 	f("own lock", locks, a.grant.LockOffset, true)
@@ -124,13 +125,13 @@ func TestReach(t *testing.T) {
 
 	f("header", data, 0, false)
 	f("their superblock", data, b.grant.Superblock, false)
-	f("nobody's superblock", data, superblockOffset(superblockSlots-1), false)
+	f("nobody's superblock", data, region.SuperblockOffset(region.SuperblockSlots-1), false)
 	f("their repair record", data, b.grant.Repair, false)
 	f("their intents", data, b.grant.Intents, false)
-	f("nobody's intents", data, intentOffset(s.region.lockBytes, superblockSlots-1), false)
+	f("nobody's intents", data, region.IntentOffset(s.region.LockBytes, region.SuperblockSlots-1), false)
 	f("unused", data, mine-8, false)
 	f("their lock", locks, b.grant.LockOffset, false)
-	f("nobody's lock", locks, s.region.lockBytes-8, false)
+	f("nobody's lock", locks, s.region.LockBytes-8, false)
 	f("their chunk", data, theirs, false)
 	f("a free chunk", data, theirs+1<<20, false)
 
@@ -138,7 +139,7 @@ func TestReach(t *testing.T) {
 	if err := a.try(verbs.Request{Op: verbs.Read, Region: data, Remote: mine + 1<<20 - 64, Local: make([]byte, 128)}); err != nil {
 		t.Errorf("from one own chunk to the next: %v", err)
 	}
-	for what, at := range map[string]uint64{"chunk": mine2 + 1<<20, "superblock": a.grant.Superblock + superblockBytes} {
+	for what, at := range map[string]uint64{"chunk": mine2 + 1<<20, "superblock": a.grant.Superblock + region.SuperblockBytes} {
 		r := verbs.Request{Op: verbs.Read, Region: data, Remote: at - 64, Local: make([]byte, 65)}
 		if err := a.try(r); !errors.Is(err, verbs.ErrOutOfRange) {
 			t.Errorf("beyond the own %s: %v", what, err)
@@ -150,7 +151,7 @@ func TestReach(t *testing.T) {
 		t.Errorf("a long list: %v", err)
 	}
 	err := a.try(long, verbs.Request{Op: verbs.Write, Region: data, Remote: theirs - 8, Local: bytes.Repeat([]byte{99}, 4096)})
-	if !errors.Is(err, verbs.ErrOutOfRange) || s.region.memory()[data].Bytes[theirs-8] != 0 {
+	if !errors.Is(err, verbs.ErrOutOfRange) || s.region.Memory()[data].Bytes[theirs-8] != 0 {
 		t.Errorf("a long list with a bad WRITE: %v", err)
 	}
 }
@@ -197,7 +198,7 @@ func TestReachOfChunks(t *testing.T) {
 		if got == at {
 			break
 		}
-		if first := s.region.memory()[verbs.RegionData].Bytes[got]; first != 0 {
+		if first := s.region.Memory()[verbs.RegionData].Bytes[got]; first != 0 {
 			t.Errorf("chunk at %#x is not zero", got)
 		}
 	}
@@ -262,7 +263,7 @@ func TestFreedUnderARequest(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-waits.seen
-	if got := s.region.memory()[verbs.RegionData].Bytes[at:][:8]; string(got) != "12345678" {
+	if got := s.region.Memory()[verbs.RegionData].Bytes[at:][:8]; string(got) != "12345678" {
 		t.Errorf("zeroed while a request is executed: %q", got)
 	}
 	if used := must(admin(t, s.Addresses().Control, nil).Describe(t.Context(), &rpcv1.DescribeMemoryRequest{})).ChunksUsed; used != 0 {
@@ -276,7 +277,7 @@ func TestFreedUnderARequest(t *testing.T) {
 	b := newTenant(t, s, "b", 7) // all there are
 	for b.chunk() != at {
 	}
-	if got := s.region.memory()[verbs.RegionData].Bytes[at]; got != 0 {
+	if got := s.region.Memory()[verbs.RegionData].Bytes[at]; got != 0 {
 		t.Errorf("not zeroed: %d", got)
 	}
 }

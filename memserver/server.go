@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/health"
 
 	"github.com/dmindex/dmindex/memserver/internal/admission"
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/pkg/accept"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -41,7 +42,7 @@ type Server struct {
 	log       *slog.Logger
 	config    *Config
 	stateDir  string // empty: nothing is stored
-	region    *region
+	region    *region.Region
 	volume    *volume
 	control   *service
 	callers   *admission.Callers // of the control port
@@ -151,18 +152,18 @@ func (s *Server) open(c *Config) error {
 
 // openMemory takes the directories, then the region and what is stored of the volume.
 func (s *Server) openMemory(c *Config) error {
-	var data *directory
+	var data *region.Directory
 	var err error
-	pageSize := uint64(pageBytes)
+	pageSize := uint64(region.PageBytes)
 	if c.DataDir != "" {
 		if data, err = s.openDirectory(c.DataDir); err != nil {
 			return err
 		}
-		s.stateDir, pageSize = c.DataDir, data.pageSize
-		if data.huge && c.StateDir == "" {
+		s.stateDir, pageSize = c.DataDir, data.PageSize
+		if data.Huge && c.StateDir == "" {
 			return fmt.Errorf("data directory %s is a hugetlbfs, which holds no ordinary files: set StateDir to a directory that is kept and lost with it", c.DataDir)
 		}
-		if !data.volatile {
+		if !data.Volatile {
 			s.log.Warn("the data directory is on a disk: its pages are written back now and then; a tmpfs or hugetlbfs avoids that", "dir", c.DataDir)
 		}
 	}
@@ -172,7 +173,7 @@ func (s *Server) openMemory(c *Config) error {
 		if err != nil {
 			return err
 		}
-		if d.huge {
+		if d.Huge {
 			return fmt.Errorf("state directory %s is a hugetlbfs, which holds no ordinary files", c.StateDir)
 		}
 	}
@@ -189,12 +190,20 @@ func (s *Server) openMemory(c *Config) error {
 		return err
 	}
 	if c.Reserve {
-		if err := errors.Join(s.region.data.reserve(), s.region.locks.reserve()); err != nil {
+		if err := s.region.Reserve(); err != nil {
 			return err
 		}
 	}
 	s.openJournal(c)
 	return nil
+}
+
+func (s *Server) openDirectory(path string) (*region.Directory, error) {
+	d, err := region.OpenDirectory(path)
+	if err == nil {
+		s.release = append(s.release, d.Close)
+	}
+	return d, err
 }
 
 // listen opens a listener; Serve functions close it, and so does Close.
@@ -243,7 +252,7 @@ func (s *Server) Addresses() Addresses {
 }
 
 // Incarnation of the content; a copy has none before it opens.
-func (s *Server) Incarnation() uint64 { return s.region.incarnation }
+func (s *Server) Incarnation() uint64 { return s.region.Incarnation }
 
 // Run serves until ctx ends, then stops cleanly and returns nil; or returns why it cannot go on. It
 // gives back memory and listeners in either case, so it runs once. ErrReplaced: another process was

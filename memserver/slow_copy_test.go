@@ -122,10 +122,10 @@ func TestSlowBackup(t *testing.T) {
 	write, reread, read := c.session(changed, 8), c.session(changed, 8), c.session(unchanged, 8)
 	equal(t, a, b)
 	link.hold()
-	late, seen := make(chan error, 2), a.region.journal.Seen(changed, 8)
+	late, seen := make(chan error, 2), a.region.Journal.Seen(changed, 8)
 	go func() { late <- write(verbs.Write) }()
 	// the change is executed: whoever reads it has to wait for the backup as well
-	for a.region.journal.Seen(changed, 8) == seen {
+	for a.region.Journal.Seen(changed, 8) == seen {
 		if err := read(verbs.Read); err != nil {
 			t.Fatal(err)
 		}

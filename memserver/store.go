@@ -14,11 +14,14 @@ import (
 	"github.com/dmindex/dmindex/pkg/env"
 )
 
+// ledgerFile is the ledger, in the state directory.
+const ledgerFile = "dmindex.ledger"
+
 // fileStore keeps the ledger in the file of that path.
 type fileStore string
 
 // Save implements core.Store. Nothing is flushed to a device: the ledger must outlive the process,
-// not the machine, whose restart the region does not outlive either (see bootID).
+// not the machine, whose restart the region does not outlive either (see BootID).
 func (s fileStore) Save(b []byte) error {
 	temporary := string(s) + ".new"
 	if err := os.WriteFile(temporary, b, 0o600); err != nil {
@@ -51,12 +54,12 @@ func (s *Server) openAccounts(e env.Env, taken []byte) (*core.Accounts, error) {
 	if dir != "" {
 		store = fileStore(s.ledgerPath())
 	}
-	if r.journal != nil {
-		s.mirrored = &journaled{local: store, journal: r.journal}
+	if r.Journal != nil {
+		s.mirrored = &journaled{local: store, journal: r.Journal}
 		store = s.mirrored
 	}
-	if !r.existed {
-		return core.NewAccounts(e, store, r.shape())
+	if !r.Existed {
+		return core.NewAccounts(e, store, r.Shape())
 	}
 	stored, err := taken, error(nil)
 	if stored == nil {
@@ -76,8 +79,8 @@ func (s *Server) openAccounts(e env.Env, taken []byte) (*core.Accounts, error) {
 		return nil, fmt.Errorf("ledger %s: %w; %s", path, err, noLedger)
 	}
 	var have ledger.Shape
-	if a.Read(func(l *ledger.Ledger) { have = l.Shape() }); have != r.shape() {
-		return nil, fmt.Errorf("ledger %s is of another region: it has %+v, the region %+v; %s", path, have, r.shape(), noLedger)
+	if a.Read(func(l *ledger.Ledger) { have = l.Shape() }); have != r.Shape() {
+		return nil, fmt.Errorf("ledger %s is of another region: it has %+v, the region %+v; %s", path, have, r.Shape(), noLedger)
 	}
 	return a, nil
 }

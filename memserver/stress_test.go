@@ -46,7 +46,7 @@ func TestStress(t *testing.T) {
 						t.Errorf("seed %d: allocate: %v", seed, err)
 						return
 					}
-					content := s.region.data.bytes[offset : offset+1<<20]
+					content := s.region.Bytes()[offset : offset+1<<20]
 					if !owners[offset>>20].TryLock() || !bytes.Equal(content, zero) {
 						t.Errorf("seed %d: chunk %#x is somebody's", seed, offset)
 						return

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"testing"
 
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -17,7 +18,7 @@ func TestFenceOfStrips(t *testing.T) {
 	for _, provider := range []string{"tcp", "shm"} {
 		t.Run(provider, func(t *testing.T) {
 			s, _ := start(t, dirConfig(t.TempDir()))
-			data := s.region.data.bytes
+			data := s.region.Bytes()
 			word := func(w pool.Word) uint64 { return binary.NativeEndian.Uint64(data[w.At.Offset():]) }
 			open := func(index string) *pool.Pool {
 				c := client(t, s.Addresses().Control, index, provider, nil)
@@ -45,8 +46,8 @@ func TestFenceOfStrips(t *testing.T) {
 			if a.Client() != b.Client() || word(bw) != uint64(b.Client())|0xab<<16 {
 				t.Fatalf("clients %d and %d, word %#x", a.Client(), b.Client(), word(bw))
 			}
-			slots := intentOffset(s.region.lockBytes, superblockSlots) - intentOffset(s.region.lockBytes, 0)
-			for i, c := range data[intentOffset(s.region.lockBytes, 0):][:slots] {
+			slots := region.IntentOffset(s.region.LockBytes, region.SuperblockSlots) - region.IntentOffset(s.region.LockBytes, 0)
+			for i, c := range data[region.IntentOffset(s.region.LockBytes, 0):][:slots] {
 				if c != 0 {
 					t.Fatalf("byte %d of the intent slots is %d", i, c)
 				}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
@@ -76,7 +77,7 @@ type volume struct {
 
 // openVolume reads what was stored, finds or makes the memory that it speaks of, and begins the
 // process.
-func (s *Server) openVolume(c *Config, state string, data *directory, want header) (err error) {
+func (s *Server) openVolume(c *Config, state string, data *region.Directory, want region.Header) (err error) {
 	v := &volume{server: s, id: c.ID, file: volumeFileIn(state)}
 	was, found, err := v.file.load()
 	if err != nil {
@@ -88,44 +89,44 @@ func (s *Server) openVolume(c *Config, state string, data *directory, want heade
 	forget := func() { // of a lost memory: nothing is found of any process before
 		was.State = volumes.State{Process: was.State.Process, First: was.State.Process + 1}
 	}
-	boot := hex.EncodeToString(want.boot[:])
+	boot := hex.EncodeToString(want.Boot[:])
 	known := func(id string) bool { return id != hex.EncodeToString(make([]byte, 16)) }
 	if found && was.Boot != boot && known(was.Boot) && known(boot) {
 		forget()
 		found = false // memory of this run beside it is of a program that knows no volumes
 	}
-	if was.State.Content == volumes.Taken && !data.hasRegion() {
+	if was.State.Content == volumes.Taken && !data.HasRegion() {
 		// stored before there is a new region, which a later process would take for the copy
 		forget()
 		if err := v.saveLocked(was); err != nil {
 			return err
 		}
 	}
-	as := asFound
+	as := region.AsFound
 	switch {
 	case found && was.State.Content == volumes.Nothing:
-		as = asNew
+		as = region.AsNew
 	case was.State.Content == volumes.Taken:
-		as = asTaken
+		as = region.AsTaken
 	}
-	if s.region, err = openRegion(data, want, as, s.log); err != nil {
+	if s.region, err = region.Open(data, want, as, s.log); err != nil {
 		return err
 	}
-	s.release = append(s.release, s.region.close)
-	if !found && s.region.existed && s.region.shared {
+	s.release = append(s.release, s.region.Close)
+	if !found && s.region.Existed && s.region.Shared {
 		return fmt.Errorf("the region says that its volume has another copy, and the state of the volume, %s, is not there or of another run of the machine: nobody knows whether that copy serves; "+
 			"if the other copy serves, start again with empty data and state directories (in Kubernetes: delete the pod); if not, put the file back", string(v.file))
 	}
-	if was.State.Content != volumes.Nothing && !s.region.existed {
+	if was.State.Content != volumes.Nothing && !s.region.Existed {
 		forget()
 	}
 	if was.Pod == "" {
 		was.Pod = c.Pod
 	}
-	if was.Pod == "" && was.State.View.Number == 0 || s.region.existed && !found {
+	if was.Pod == "" && was.State.View.Number == 0 || s.region.Existed && !found {
 		was.State.Content = volumes.Served
 	}
-	if !found && !s.region.existed {
+	if !found && !s.region.Existed {
 		was.State.First = was.State.Process + 1
 	}
 	was.Boot = boot
@@ -174,7 +175,7 @@ func (v *volume) Save(st volumes.State) error {
 	return nil
 }
 
-// noteShared notes whether the volume has another copy where programs look that know no volumes.
+// NoteShared notes whether the volume has another copy where programs look that know no volumes.
 func (v *volume) noteShared(on bool) error {
 	s := v.server
 	s.mu.Lock() // the memory stays mapped
@@ -182,7 +183,7 @@ func (v *volume) noteShared(on bool) error {
 	if s.mu.closed {
 		return errEnds
 	}
-	s.region.noteShared(on)
+	s.region.NoteShared(on)
 	return nil
 }
 
@@ -231,12 +232,12 @@ func (v *volume) Prepare() error {
 	if err != nil {
 		return fmt.Errorf("the ledger of the copy: %w", err)
 	}
-	turned, err := s.region.prepare(l)
+	turned, err := s.region.Prepare(l)
 	if err != nil {
 		return err
 	}
 	failovers.Add(1)
-	s.log.Info("the copy opens; whoever takes a lock repairs first what it guards", "locks", turned, "incarnation", s.region.incarnation, "permission_waited_out_in", v.waited)
+	s.log.Info("the copy opens; whoever takes a lock repairs first what it guards", "locks", turned, "incarnation", s.region.Incarnation, "permission_waited_out_in", v.waited)
 	return nil
 }
 

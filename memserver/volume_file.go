@@ -15,6 +15,8 @@ import (
 	"github.com/dmindex/dmindex/pkg/volumes"
 )
 
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
 // volumeFile is the name of the file with what a process stores of its volume (volumes.State), in
 // the state directory. It is kept and lost together with the memory: a file of another run of the
 // machine says nothing but how many processes the pod had.

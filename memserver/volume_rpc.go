@@ -64,7 +64,7 @@ func (v *volume) Report(_ context.Context, q *rpcv1.ReportVolumeRequest) (*rpcv1
 		reply.Problem = v.problem.get()
 	}
 	if v.server.control.opened.Load() {
-		reply.Incarnation = v.server.region.incarnation
+		reply.Incarnation = v.server.region.Incarnation
 	}
 	if r.Proc.Pod == "" { // nobody but the caller knows its name
 		reply.Process.Pod = q.Pod

@@ -14,6 +14,7 @@ import (
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
 	"github.com/dmindex/dmindex/memserver/control"
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/memserver/ledger"
 	"github.com/dmindex/dmindex/pkg/identity"
 	"github.com/dmindex/dmindex/pkg/identity/identitytest"
@@ -161,12 +162,12 @@ func TestReplaced(t *testing.T) {
 	if err := <-ended; !errors.Is(err, ErrReplaced) {
 		t.Errorf("it ends with %v", err)
 	}
-	if must(os.ReadFile(filepath.Join(dir, dataFile)))[0] != 0 {
+	if must(os.ReadFile(filepath.Join(dir, region.DataFile)))[0] != 0 {
 		t.Error("a program that knows no volumes would serve its memory")
 	}
 	s, _ = start(t, c)
 	wantReport(t, asked(t, s.Addresses().Control, nil), rpcv1.ReportVolumeReply_JOINING, "pod-a", 2, 2)
-	if s.region.existed || must(os.ReadFile(filepath.Join(dir, dataFile)))[0] != 0 {
+	if s.region.Existed || must(os.ReadFile(filepath.Join(dir, region.DataFile)))[0] != 0 {
 		t.Error("its memory is not empty")
 	}
 }
@@ -181,7 +182,7 @@ func TestVolumeOfALostMemory(t *testing.T) {
 			v.Boot = "00112233445566778899aabbccddeeff"
 			return errors.Join(err, f.save(&v))
 		},
-		"region gone": func(dir string) error { return os.Remove(filepath.Join(dir, dataFile)) },
+		"region gone": func(dir string) error { return os.Remove(filepath.Join(dir, region.DataFile)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -191,7 +192,7 @@ func TestVolumeOfALostMemory(t *testing.T) {
 			if err := lose(dir); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Remove(filepath.Join(dir, dataFile)); err != nil && !os.IsNotExist(err) {
+			if err := os.Remove(filepath.Join(dir, region.DataFile)); err != nil && !os.IsNotExist(err) {
 				t.Fatal(err)
 			}
 			s, _ = start(t, volumeConfig(t, dir, "pod-a"))
@@ -215,9 +216,9 @@ func TestTakenContent(t *testing.T) {
 	must(m.Admit(t.Context(), &rpcv1.AdmitRequest{Index: "a", QuotaChunks: 2, Locks: 8}))
 	chunk := must(m.AllocateChunk(t.Context(), &rpcv1.AllocateChunkRequest{Index: "a", Client: 1}))
 	incarnation := s.Incarnation()
-	copy(s.region.data.bytes[chunk.Offset:], "content")
-	presence := presenceOffset(c.ChunkBytes, DefaultLockTableBytes, 3)
-	binary.LittleEndian.PutUint64(s.region.data.bytes[presence:], 77)
+	copy(s.region.Bytes()[chunk.Offset:], "content")
+	presence := region.PresenceOffset(c.ChunkBytes, DefaultLockTableBytes, 3)
+	binary.LittleEndian.PutUint64(s.region.Bytes()[presence:], 77)
 	stop()
 	for _, header := range []string{"not written", "written"} {
 		f := volumeFileIn(dir)
@@ -226,9 +227,9 @@ func TestTakenContent(t *testing.T) {
 			t.Fatal(err)
 		}
 		stored.State.Content, stored.State.View = volumes.Taken, volumes.View{Number: 4, Primary: volumes.Proc{Pod: "pod-a", Process: 1}}
-		data := must(os.OpenFile(filepath.Join(dir, dataFile), os.O_RDWR, 0))
+		data := must(os.OpenFile(filepath.Join(dir, region.DataFile), os.O_RDWR, 0))
 		if header == "not written" {
-			must(data.WriteAt(make([]byte, pageBytes), 0))
+			must(data.WriteAt(make([]byte, region.PageBytes), 0))
 		}
 		if err := errors.Join(f.save(&stored), data.Close()); err != nil {
 			t.Fatal(err)
@@ -238,13 +239,13 @@ func TestTakenContent(t *testing.T) {
 		if r.Role != rpcv1.ReportVolumeReply_PRIMARY || r.View.Number != 4 || r.Incarnation != incarnation {
 			t.Fatalf("it reports %v; the incarnation was %d", r, incarnation)
 		}
-		b := s.region.data.bytes
+		b := s.region.Bytes()
 		if string(b[chunk.Offset:][:7]) != "content" || binary.LittleEndian.Uint64(b[presence:]) != 0 {
 			t.Errorf("header %s: the memory is not as it was, or a presence word is", header)
 		}
 		var first uint64
 		s.control.Accounts.Read(func(l *ledger.Ledger) { first = must(l.Index("a")).FirstLock })
-		for n, lock := range s.region.lockTable() {
+		for n, lock := range s.region.LockTable() {
 			if want := byte(ledger.NoClient & 0xff); uint64(n) >= 2*first && uint64(n) < 2*(first+8) && lock != want {
 				t.Fatalf("header %s: byte %d of the locks is %d", header, n, lock)
 			} else if (uint64(n) < 2*first || uint64(n) >= 2*(first+8)) && lock != 0 {
@@ -261,8 +262,8 @@ func TestTakenContentOfAnotherSize(t *testing.T) {
 	dir := t.TempDir()
 	c := volumeConfig(t, dir, "")
 	s, stop := start(t, c)
-	at := s.region.chunkOffset(1)
-	copy(s.region.data.bytes[at:], "content")
+	at := s.region.ChunkOffset(1)
+	copy(s.region.Bytes()[at:], "content")
 	stop()
 	f := volumeFileIn(dir)
 	stored, _, err := f.load()
@@ -280,7 +281,7 @@ func TestTakenContentOfAnotherSize(t *testing.T) {
 		if err == nil {
 			s.Close()
 		}
-		b := must(os.ReadFile(filepath.Join(dir, dataFile)))[at:][:7]
+		b := must(os.ReadFile(filepath.Join(dir, region.DataFile)))[at:][:7]
 		if err == nil || !strings.Contains(err.Error(), "and should have") || string(b) != "content" {
 			t.Errorf("it starts with %v, and the memory has %q", err, b)
 		}
@@ -302,7 +303,7 @@ func TestTakenContentThatIsGone(t *testing.T) {
 	}
 	stored.Pod, stored.State.Content, stored.State.View = "pod-a", volumes.Taken, volumes.View{Number: 4, Primary: volumes.Proc{Pod: "pod-a", Process: 1}}
 	full := string(f) + ".new"
-	if err := errors.Join(f.save(&stored), os.Remove(filepath.Join(dir, dataFile)), os.Mkdir(full, 0o700)); err != nil {
+	if err := errors.Join(f.save(&stored), os.Remove(filepath.Join(dir, region.DataFile)), os.Mkdir(full, 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := New(c); err == nil {
@@ -339,7 +340,7 @@ func TestVolumeFileOfAnotherRun(t *testing.T) {
 	c := volumeConfig(t, dir, "")
 	s, stop := start(t, c)
 	was := s.Incarnation()
-	copy(s.region.data.bytes[pageBytes:], "content")
+	copy(s.region.Bytes()[region.PageBytes:], "content")
 	stop()
 	f := volumeFileIn(dir)
 	v, _, err := f.load()
@@ -351,7 +352,7 @@ func TestVolumeFileOfAnotherRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, _ = start(t, c)
-	if s.Incarnation() != was || !s.region.existed {
+	if s.Incarnation() != was || !s.region.Existed {
 		t.Errorf("the memory was emptied: incarnation %d, was %d", s.Incarnation(), was)
 	}
 }

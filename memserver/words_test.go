@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/verbs"
@@ -17,7 +18,7 @@ func TestFenceOfWords(t *testing.T) {
 	for _, provider := range []string{"tcp", "shm"} {
 		t.Run(provider, func(t *testing.T) {
 			s, _ := start(t, dirConfig(t.TempDir()))
-			data := s.region.data.bytes
+			data := s.region.Bytes()
 			type side struct {
 				pool *pool.Pool
 				s    *pool.Session
@@ -88,20 +89,20 @@ func TestFenceOfWords(t *testing.T) {
 func TestZeroPlaceZeroesIntents(t *testing.T) {
 	s, _ := start(t, dirConfig(t.TempDir()))
 	r := s.region
-	from, end := intentOffset(r.lockBytes, 0), intentOffset(r.lockBytes, 3)
+	from, end := region.IntentOffset(r.LockBytes, 0), region.IntentOffset(r.LockBytes, 3)
 	for at := from; at < end; at++ {
-		r.data.bytes[at] = 1
+		r.Bytes()[at] = 1
 	}
-	if err := r.zeroPlace(1, 0, 4); err != nil {
+	if err := r.ZeroPlace(1, 0, 4); err != nil {
 		t.Fatal(err)
 	}
 	for at := from; at < end; at++ {
 		want := byte(1)
-		if at >= intentOffset(r.lockBytes, 1) && at < intentOffset(r.lockBytes, 2) {
+		if at >= region.IntentOffset(r.LockBytes, 1) && at < region.IntentOffset(r.LockBytes, 2) {
 			want = 0
 		}
-		if r.data.bytes[at] != want {
-			t.Fatalf("the byte at %#x is %d, slots begin at %#x", at, r.data.bytes[at], from)
+		if r.Bytes()[at] != want {
+			t.Fatalf("the byte at %#x is %d, slots begin at %#x", at, r.Bytes()[at], from)
 		}
 	}
 }
@@ -112,9 +113,9 @@ func TestPresenceWords(t *testing.T) {
 	for _, provider := range []string{"tcp", "shm"} {
 		t.Run(provider, func(t *testing.T) {
 			s, _ := start(t, dirConfig(t.TempDir()))
-			h, data := &s.region.header, s.region.data.bytes
+			h, data := &s.region.Header, s.region.Bytes()
 			words := func(slot int) (n int) {
-				at, each := presenceOffset(h.chunkBytes, h.lockBytes, slot), intentSlots(h.lockBytes)*pool.PresenceBytes
+				at, each := region.PresenceOffset(h.ChunkBytes, h.LockBytes, slot), region.IntentSlots(h.LockBytes)*pool.PresenceBytes
 				for _, b := range data[at:][:each] {
 					n += min(1, int(b))
 				}

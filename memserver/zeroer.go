@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dmindex/dmindex/memserver/internal/core"
+	"github.com/dmindex/dmindex/memserver/internal/region"
 	"github.com/dmindex/dmindex/memserver/ledger"
 )
 
@@ -15,7 +16,7 @@ import (
 type zeroer struct {
 	accounts *core.Accounts
 	waits    *waits
-	region   *region
+	region   *region.Region
 	locks    *core.LockTable // of the core, which gets its provider later
 	settle   func() error    // of the core, which gets its providers later
 	log      *slog.Logger
@@ -25,7 +26,7 @@ type zeroer struct {
 // progressEvery is how often the log says how far zeroing is.
 const progressEvery = 10 * time.Second
 
-func newZeroer(a *core.Accounts, w *waits, r *region, locks *core.LockTable, log *slog.Logger) *zeroer {
+func newZeroer(a *core.Accounts, w *waits, r *region.Region, locks *core.LockTable, log *slog.Logger) *zeroer {
 	b := &zeroer{accounts: a, waits: w, region: r, locks: locks, settle: func() error { return nil }, log: log, wake: make(chan struct{}, 1)}
 	b.nudge() // for what an earlier process left
 	return b
@@ -93,7 +94,7 @@ func (b *zeroer) step() bool {
 	})
 	switch {
 	case isPlace:
-		err := b.region.zeroPlace(slot, first, locks)
+		err := b.region.ZeroPlace(slot, first, locks)
 		if err == nil {
 			err = b.locks.Zero(first, locks) // in the NIC, too
 		}
@@ -106,7 +107,7 @@ func (b *zeroer) step() bool {
 		// A request that was let through before the chunk was given back may still write to it.
 		err := b.settle()
 		if err == nil {
-			err = b.region.zeroChunk(number)
+			err = b.region.ZeroChunk(number)
 		}
 		if err != nil {
 			b.log.Warn("a chunk that was given back cannot be used again yet", "chunk", number, "err", err)

@@ -118,6 +118,7 @@ var rooms = []struct {
 	{"pkg/index", []string{"pkg/pool", "pkg/verbs", "pkg/env", "pkg/keyrange", "pkg/sum"}},
 	{"memserver/internal/core", []string{"memserver/ledger", "pkg/verbs", "pkg/pool", "pkg/env"}},
 	{"memserver/internal/admission", []string{"memserver/internal/core", "memserver/ledger", "pkg/pool", "pkg/accept", "pkg/identity", "api/rpc"}},
+	{"memserver/internal/region", []string{"memserver/internal/core", "memserver/ledger", "memserver/mirror", "pkg/verbs", "pkg/pool", "pkg/env"}},
 	{"memserver/memservertest", []string{"memserver/internal/core", "memserver/ledger", "pkg/verbs", "pkg/pool", "pkg/env"}},
 	{"memserver", []string{"pkg/accept", "pkg/profile", "pkg/volumes", "pkg/verbs", "pkg/pool", "pkg/env", "pkg/identity", "api/rpc", "api/config", "pkg/keyrange"}},
 	{"computeserver/computeservertest", []string{"api/config", "pkg/index", "pkg/partition", "pkg/verbs", "pkg/env"}},

@@ -1,4 +1,4 @@
-package memserver
+package region
 
 import (
 	"github.com/dmindex/dmindex/memserver/ledger"
@@ -23,35 +23,24 @@ import (
 // its slot, is taken away after its connections were cut (core.Evict), so a connection's slot never
 // changes.
 
-// newChunks are the owners of a region's chunks.
-func newChunks(h *header) *verbs.Chunks {
-	return verbs.NewChunks(chunksStart(h.chunkBytes, h.lockBytes), h.chunkBytes, int(h.chunks()))
+// NewChunks are the owners of the region's chunks.
+func (h *Header) NewChunks() *verbs.Chunks {
+	return verbs.NewChunks(ChunksStart(h.ChunkBytes, h.LockBytes), h.ChunkBytes, int(h.Chunks()))
 }
 
-// reachOf is what a peer may reach: nothing, if its index is not admitted.
-func (c *service) reachOf(chunks *verbs.Chunks, peer verbs.Peer) *verbs.Reach {
-	var index ledger.Index
-	var err error
-	c.Accounts.Read(func(l *ledger.Ledger) { index, err = l.Index(peer.Index) })
-	if err != nil {
-		return verbs.NewReach(chunks, 0)
-	}
-	return verbs.NewReach(chunks, uint32(index.Slot)+1, spansOf(&c.region.header, &index)...)
-}
-
-// spansOf are what an index has besides chunks.
-func spansOf(h *header, i *ledger.Index) []verbs.Span {
+// SpansOf are what an index has besides chunks.
+func (h *Header) SpansOf(i *ledger.Index) []verbs.Span {
 	span := func(region verbs.RegionID, first, bytes uint64) verbs.Span {
 		return verbs.Span{Region: region, First: first, End: first + bytes}
 	}
 	spans := []verbs.Span{
 		span(verbs.RegionLocks, 2*i.FirstLock, 2*i.Locks),
-		span(verbs.RegionData, superblockOffset(i.Slot), superblockBytes),
-		span(verbs.RegionData, repairOffset(i.FirstLock), i.Locks*repairBytes),
-		span(verbs.RegionData, intentOffset(h.lockBytes, i.Slot), intentSlots(h.lockBytes)*pool.IntentBytes),
+		span(verbs.RegionData, SuperblockOffset(i.Slot), SuperblockBytes),
+		span(verbs.RegionData, RepairOffset(i.FirstLock), i.Locks*RepairBytes),
+		span(verbs.RegionData, IntentOffset(h.LockBytes, i.Slot), IntentSlots(h.LockBytes)*pool.IntentBytes),
 	}
-	if at := presenceOffset(h.chunkBytes, h.lockBytes, i.Slot); at != 0 {
-		spans = append(spans, span(verbs.RegionData, at, intentSlots(h.lockBytes)*pool.PresenceBytes))
+	if at := PresenceOffset(h.ChunkBytes, h.LockBytes, i.Slot); at != 0 {
+		spans = append(spans, span(verbs.RegionData, at, IntentSlots(h.LockBytes)*pool.PresenceBytes))
 	}
 	return spans
 }
