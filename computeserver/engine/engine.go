@@ -54,6 +54,8 @@ type Engine struct {
 	stopSweep env.Event              // wakes the sweeper
 	stopSets  env.Event              // wakes CollectSets
 	mapErr    atomic.Pointer[string] // why the map may be old; nil if it is not
+
+	spare [spareScans]atomic.Pointer[scan] // memory for scans
 }
 
 // Options of an Engine.

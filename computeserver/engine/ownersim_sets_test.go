@@ -161,7 +161,7 @@ func (w *ownWorld) askSet(p *simenv.Process, program int, d *pod, in setAsked) b
 func (w *ownWorld) runSet(there *simenv.Process, c *Engine, call *setCall) {
 	in, key, out := call.in, setsKey(call.in.key), setAnswered{}
 	var err error
-	show := func(p sortedset.Pair) bool { call.pairs = append(call.pairs, p); return true }
+	show := keepPairs(&call.pairs)
 	s := w.setsAt(there, c, call)
 	switch in.kind {
 	case "add", "incr", "rem", "score", "del":

@@ -55,6 +55,7 @@ type scan struct {
 	delivered uint64
 	ended     bool
 	broken    error // of between, or of ctx
+	asked     bool  // another server, which may still hold what it was sent
 }
 
 // Visit is told of a pair, and of its mark. The slices are valid only during the call, and it must
@@ -70,8 +71,11 @@ func (c *Engine) Scan(ctx context.Context, r ScanRange, forwarded bool, visit Vi
 		return err
 	}
 	r.Wait = cmp.Or(r.Wait, c.Limit)
-	s := &scan{ctx: ctx, c: c, rest: r, forwarded: forwarded, visit: visit, between: between}
-	s.rest.Start, s.rest.End = bytes.Clone(r.Start), bytes.Clone(r.End)
+	s := c.newScan()
+	defer s.free()
+	start, end := append(s.rest.Start[:0], r.Start...), append(s.rest.End[:0], r.End...)
+	s.ctx, s.rest, s.forwarded, s.visit, s.between = ctx, r, forwarded, visit, between
+	s.rest.Start, s.rest.End = start, end
 	deadline, pause := env.Deadline(c.Env, r.Wait), retryFirst
 	for s.skipInner(); !s.ended && !s.empty(); s.skipInner() {
 		if err := c.Blocked(); err != nil {
@@ -146,6 +150,7 @@ func (s *scan) nextPiece(m *partition.Map) error {
 	to, _ := m.Server(span.Owner)
 	s.c.Count.Forwarded.Add(1)
 	full := false
+	s.asked = true
 	err := s.c.Peers.Scan(s.ctx, to, part, s.c.Limit, func(key, value []byte, is expiry.Mark) bool {
 		full = !s.deliver(key, value, is)
 		return !full
@@ -233,12 +238,15 @@ func (s *scan) scanLocal(m *partition.Map, part ScanRange) error {
 		key, value, is := s.read.pair(i)
 		if len(passed) > 0 && passed[0] == i {
 			passed = passed[1:]
-			if s.moveNearEnd(key); s.ended {
-				return nil
-			}
 			continue
 		}
-		if !s.deliver(key, value, is) {
+		if !s.show(key, value, is) {
+			return nil
+		}
+	}
+	if n := s.read.len(); n > 0 { // once: the near end of the piece stays as it is
+		last, _, _ := s.read.pair(n - 1)
+		if s.moveNearEnd(last); s.ended {
 			return nil
 		}
 	}
@@ -297,13 +305,18 @@ func (s *scan) deliver(key, value []byte, is expiry.Mark) bool {
 	if s.leaves(is) {
 		value = nil
 	}
+	s.moveNearEnd(key)
+	return s.show(key, value, is)
+}
+
+// show passes one pair on.
+func (s *scan) show(key, value []byte, is expiry.Mark) bool {
 	s.delivered++
 	if s.rest.Limit > 0 {
 		if s.rest.Limit--; s.rest.Limit == 0 {
 			s.ended = true
 		}
 	}
-	s.moveNearEnd(key)
 	if !s.visit(key, value, is) {
 		s.ended = true
 	}

@@ -96,7 +96,7 @@ func TestSetErrors(t *testing.T) {
 						t.Error(err)
 					}
 					var now []sortedset.Pair
-					err := sets().ByScore(setKey, sortedset.All, false, 0, func(p sortedset.Pair) bool { now = append(now, p); return true })
+					err := sets().ByScore(setKey, sortedset.All, false, 0, keepPairs(&now))
 					if !reflect.DeepEqual(now, pairs(0)) || err != nil {
 						t.Errorf("%s, whose step %d failed, ended with %v, and the set has changed: %d of %d members (%v)", name, at, code, len(now), many, err)
 					}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -124,7 +125,7 @@ func (in setAsked) run(c *Engine, s *sortedset.Sets, key []byte) (out setAnswere
 	case "pop":
 		pairs, err = s.Pop(key, in.score > 1, 1)
 	case "range":
-		err = s.ByScore(key, sortedset.All, in.score > 1, 0, func(p sortedset.Pair) bool { pairs = append(pairs, p); return true })
+		err = s.ByScore(key, sortedset.All, in.score > 1, 0, keepPairs(&pairs))
 	case "del":
 		o := c.Do([]*rpcv1.Operation{{Kind: rpcv1.Operation_DELETE, Key: key}}, false, c.Limit, 0)[0]
 		if !o.Code.Meaning().Answer {
@@ -371,5 +372,13 @@ func TestSetSeeds(t *testing.T) {
 		if !found {
 			t.Errorf("%s, and that was not found", name)
 		}
+	}
+}
+
+// keepPairs returns a visit that appends copies of pairs.
+func keepPairs(to *[]sortedset.Pair) func(p sortedset.Pair) bool {
+	return func(p sortedset.Pair) bool {
+		*to = append(*to, sortedset.Pair{Member: bytes.Clone(p.Member), Score: p.Score})
+		return true
 	}
 }

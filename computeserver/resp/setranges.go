@@ -49,17 +49,9 @@ func (c *conn) rangeOf(args [][]byte, r setRange) {
 	if s == nil {
 		return
 	}
-	g := gathered{c: c}
+	g := gathered{c: c, scores: r.scores}
 	defer c.account.force(holdMany, 0)
-	err := r.gather(s, bytes.Clone(args[1]), &g)
-	switch {
-	case err != nil:
-		c.failSet(err)
-	case g.full != nil:
-		c.fail(g.full)
-	default:
-		g.reply(r.scores, true)
-	}
+	g.end(r.gather(s, bytes.Clone(args[1]), &g), true)
 }
 
 func (r *setRange) read(args [][]byte, longest int) error {
@@ -119,11 +111,13 @@ func (r *setRange) read(args [][]byte, longest int) error {
 func (r *setRange) gather(s *sortedset.Sets, key []byte, g *gathered) error {
 	switch r.by {
 	case byScore:
+		g.directly()
 		return s.ByScore(key, r.limits, r.reverse, r.hint(), r.limited(g))
 	case byMember:
 		if r.none {
 			r.most = 0
 		}
+		g.directly()
 		return s.ByMember(key, r.ends, r.reverse, r.limited(g))
 	}
 	return r.gatherRanks(s, key, g)
@@ -171,6 +165,7 @@ func (r *setRange) gatherRanks(s *sortedset.Sets, key []byte, g *gathered) error
 			if from.most = stop - start + 1; from.most <= 0 {
 				from.most = 0
 			}
+			g.directly()
 		}
 		err := s.ByScore(key, sortedset.All, r.reverse, from.hint(), from.limited(g))
 		if stop < 0 && g.full == nil && err == nil {

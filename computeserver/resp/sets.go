@@ -189,30 +189,47 @@ func (c *conn) pop(args [][]byte, reverse bool) {
 		c.failSet(err)
 		return
 	}
-	g := gathered{c: c, pairs: gone}
-	g.reply(true, len(args) == 3)
+	g := gathered{c: c, scores: true, pairs: gone}
+	g.end(nil, len(args) == 3)
 }
 
-// gathered are members for a reply, as many as fit it.
+// gathered are members for a reply, as many as fit it. They are held until all are known, unless
+// they are replied in the order in which they come (directly).
 type gathered struct {
-	c     *conn
-	pairs []sortedset.Pair
-	size  int
-	held  int
-	full  error
+	c      *conn
+	scores bool // are replied, too
+	pairs  []sortedset.Pair
+	data   []byte // of the members, in few arrays
+	size   int
+	held   int
+	full   error
+
+	direct  bool
+	body    body
+	replied int // members
 }
 
-// gatherStep is by how many bytes what members hold is counted, and gatherFirst is for how many of
-// them there is room at first.
+// gatherStep is by how many bytes what members hold is counted, gatherFirst is for how many of them
+// there is room at first, and gatherTogether is how many bytes of members lie in one array.
 const (
-	gatherStep  = 64 << 10
-	gatherFirst = 128
+	gatherStep     = 64 << 10
+	gatherFirst    = 128
+	gatherTogether = 4 << 10
 )
 
-// add takes one more. It is false where there are too many.
+const smallerRange = "use LIMIT, or a smaller range"
+
+// directly has members replied as they come.
+func (g *gathered) directly() { g.direct, g.body = true, g.c.newBody() }
+
+// add takes one more, and copies it. It is false where there are too many.
 func (g *gathered) add(p sortedset.Pair) bool {
+	if g.direct {
+		g.full = g.show(g.body, p, g.c.resp3)
+		return g.full == nil
+	}
 	if g.size += len(p.Member) + 64; g.size > g.c.s.maxReply {
-		g.full = &engine.Failure{Code: rpcv1.Outcome_INVALID, Message: g.c.tooLarge("use LIMIT, or a smaller range")}
+		g.full = &engine.Failure{Code: rpcv1.Outcome_INVALID, Message: g.c.tooLarge(smallerRange)}
 		return false
 	}
 	if g.size > g.held {
@@ -224,31 +241,56 @@ func (g *gathered) add(p sortedset.Pair) bool {
 	if g.pairs == nil { // counted with the first step
 		g.pairs = make([]sortedset.Pair, 0, gatherFirst)
 	}
+	if cap(g.data)-len(g.data) < len(p.Member) {
+		g.data = make([]byte, 0, max(len(p.Member), gatherTogether))
+	}
+	from := len(g.data)
+	g.data = append(g.data, p.Member...)
+	p.Member = g.data[from:len(g.data):len(g.data)]
 	g.pairs = append(g.pairs, p)
 	return true
 }
 
-// reply replies the members, with their scores or without. In RESP3 each member is an array of two
-// with its score, if nested says so.
-func (g *gathered) reply(scores, nested bool) {
+// show adds a member to a reply, as an array with its score if nested says so.
+func (g *gathered) show(b body, p sortedset.Pair, nested bool) error {
 	c := g.c
-	b := c.newBody()
-	n := len(g.pairs)
-	if nested = nested && scores && c.resp3; scores && !nested {
-		n *= 2
+	if err := b.add(len(p.Member)+128, smallerRange); err != nil {
+		return err
+	}
+	if g.replied++; nested && g.scores {
+		c.out = redcon.AppendArray(c.out, 2)
+	}
+	c.out = redcon.AppendBulk(c.out, p.Member)
+	if g.scores {
+		c.out = c.appendScore(c.out, p.Score)
+	}
+	return nil
+}
+
+// end replies what was gathered, or the error that ended it. In RESP3 each member is an array of
+// two with its score, if nested says so.
+func (g *gathered) end(err error, nested bool) {
+	b := g.body
+	if nested = nested && g.c.resp3; !g.direct {
+		b = g.c.newBody()
+	}
+	if err != nil {
+		b.drop()
+		g.c.failSet(err)
+		return
 	}
 	for _, p := range g.pairs {
-		if err := b.add(len(p.Member)+128, "use LIMIT, or a smaller range"); err != nil {
-			b.fail(err)
-			return
+		if g.full == nil {
+			g.full = g.show(b, p, nested)
 		}
-		if nested {
-			c.out = redcon.AppendArray(c.out, 2)
-		}
-		c.out = redcon.AppendBulk(c.out, p.Member)
-		if scores {
-			c.out = c.appendScore(c.out, p.Score)
-		}
+	}
+	if g.full != nil {
+		b.fail(g.full)
+		return
+	}
+	n := g.replied
+	if g.scores && !nested {
+		n *= 2
 	}
 	b.send(appendHead(nil, n))
 }

@@ -102,10 +102,10 @@ type setWalk struct {
 func (w *setWalk) first(most int) func(p sortedset.Pair) bool {
 	return func(p sortedset.Pair) bool {
 		if w.more = w.seen == most || w.effort > matchEffort; w.more {
-			w.behind = p.Member
+			w.behind = bytes.Clone(p.Member)
 			return false
 		}
-		w.seen, w.last = w.seen+1, p.Member
+		w.seen, w.last = w.seen+1, append(w.last[:0], p.Member...)
 		if w.pattern != nil {
 			matches, steps := w.pattern.match(p.Member)
 			if w.effort += steps; !matches {

@@ -62,7 +62,8 @@ func (n number) bounds(of [2]Limit) (start, end []byte) {
 
 // ByScore calls visit with the members of a range of scores, in their order or in reverse, until it
 // returns false. Members of the same score are in their own order. Each that is there all the time
-// with its score is seen once. hint is how many are wanted; 0 = many. visit may keep the member.
+// with its score is seen once. hint is how many are wanted; 0 = many. visit is called while the set
+// is read: it keeps no member, and asks the index for nothing.
 func (s *Sets) ByScore(key []byte, of [2]Limit, reverse bool, hint int, visit func(p Pair) bool) error {
 	return s.walkEntries(key, of, reverse, hint, true, visit, func(_ number, e *edit) bool {
 		return visit(Pair{e.Member, e.was.effective().score})
@@ -76,56 +77,76 @@ const (
 	keySpare     = 4
 )
 
+// entries are entries that were read, whose items are to be looked up.
+type entries struct {
+	keys    [][]byte
+	trusted []bool
+	data    []byte // of the keys, in few arrays: members may be kept
+}
+
+// add adds one, of most altogether.
+func (x *entries) add(key []byte, trusted bool, most int) {
+	if x.keys == nil {
+		x.keys, x.trusted = make([][]byte, 0, most), make([]bool, 0, most)
+	}
+	if cap(x.data)-len(x.data) < len(key) {
+		x.data = make([]byte, 0, max(len(key), min(keysTogether, (most-len(x.keys))*(len(key)+keySpare))))
+	}
+	from := len(x.data)
+	x.data = append(x.data, key...)
+	x.keys, x.trusted = append(x.keys, x.data[from:len(x.data):len(x.data)]), append(x.trusted, trusted)
+}
+
 // walkEntries calls visit with the members of a range of scores, until it returns false. With
-// trusts those whose entries have the mark are not looked up, and where all of some have it,
-// marked, if it is not nil, is called in place of visit.
+// trusts those whose entries have the mark are not looked up. If marked is not nil it is called in
+// place of visit, while the entries are read, with those that come before any without the mark; it
+// does not keep them.
 func (s *Sets) walkEntries(key []byte, of [2]Limit, reverse bool, hint int, trusts bool, marked func(p Pair) bool, visit func(n number, e *edit) bool) error {
 	h, there, err := s.head(key)
 	if err != nil || !there {
 		return err
 	}
 	start, end := h.number.bounds(of)
+	var last []byte // of some
 	for bytes.Compare(start, end) < 0 {
 		most := walkMost
 		if hint > 0 {
 			most = min(most, hint)
 		}
-		keys, trusted := make([][]byte, 0, most), make([]bool, 0, most)
-		all := marked != nil // have the mark
-		var data []byte      // of the keys, in few arrays: visit may keep members
+		var some entries
+		seen, ended, form := 0, false, true
 		err := s.Index.Scan(start, end, most, reverse, func(k, v []byte) bool {
-			if cap(data)-len(data) < len(k) {
-				data = make([]byte, 0, max(len(k), min(keysTogether, (most-len(keys))*(len(k)+keySpare))))
+			if seen++; seen == most {
+				last = append(last[:0], k...)
 			}
-			from := len(data)
-			data = append(data, k...)
-			keys, trusted = append(keys, data[from:len(data):len(data)]), append(trusted, trusts && marks(v))
-			all = all && marks(v)
-			return true
+			if marked == nil || some.keys != nil || !marks(v) {
+				some.add(k, trusts && marks(v), most-seen+1)
+				return true
+			}
+			member, _, ok := parseEntry(k)
+			form = ok
+			ended = !ok || !marked(Pair{member, scoreOf(k)})
+			return !ended
 		})
+		if !form {
+			return errForm
+		}
+		if err != nil || ended {
+			return err
+		}
+		count, _, err := s.check(key, h.number, some.keys, some.trusted)
 		if err != nil {
 			return err
 		}
-		if all {
-			more, err := showEntries(keys, marked)
-			if !more || err != nil {
-				return err
-			}
-		} else {
-			count, _, err := s.check(key, h.number, keys, trusted)
-			if err != nil {
-				return err
-			}
-			for _, e := range count {
-				if !visit(h.number, e) {
-					return nil
-				}
+		for _, e := range count {
+			if !visit(h.number, e) {
+				return nil
 			}
 		}
-		if len(keys) < most {
+		if seen < most {
 			return nil
 		}
-		if last := keys[len(keys)-1]; reverse {
+		if reverse {
 			end = last
 		} else {
 			start = prefixEnd(last)
@@ -134,23 +155,12 @@ func (s *Sets) walkEntries(key []byte, of [2]Limit, reverse bool, hint int, trus
 	return nil
 }
 
-// showEntries calls visit with the members of entries that count, until it returns false.
-func showEntries(entries [][]byte, visit func(p Pair) bool) (more bool, err error) {
-	for _, k := range entries {
-		member, _, ok := parseEntry(k)
-		if !ok {
-			return false, errForm
-		}
-		if !visit(Pair{member, scoreOf(k)}) {
-			return false, nil
-		}
-	}
-	return true, nil
-}
-
 // check returns the members of those entries that count, and deletes those that never will again.
 // Those that are trusted have the mark. Members may lie in the keys.
 func (s *Sets) check(key []byte, n number, entries [][]byte, trusted []bool) (count []*edit, stale int, err error) {
+	if len(entries) == 0 {
+		return nil, 0, nil
+	}
 	all, stamps, slab := make([]*edit, 0, len(entries)), make([]stamp, len(entries)), make([]edit, len(entries))
 	for i, k := range entries {
 		member, of, ok := parseEntry(k)
