@@ -43,3 +43,10 @@ const (
 
 	BackupS3Dir = "/s3"
 )
+
+// The Secret that artifacts are encrypted with has one key: identities of age, a line each.
+const (
+	BackupIdentities = "identities"
+
+	BackupEncryptionDir = "/encryption" // where it is mounted
+)

@@ -89,6 +89,14 @@ type BackupStorage struct {
 	// S3 keeps artifacts as objects.
 	// +optional
 	S3 *BackupS3 `json:"s3,omitempty"`
+
+	// EncryptionSecret names a Secret of this namespace with the key identities: identities of age
+	// (age-encryption.org), a line each, as age-keygen makes them. Artifacts are encrypted to the
+	// first one and decrypted with whichever fits, so to change it put a new one before the others.
+	// Without the identity an artifact cannot be restored: keep a copy outside of the cluster.
+	// Default: artifacts are not encrypted.
+	// +optional
+	EncryptionSecret *SecretReference `json:"encryptionSecret,omitempty"`
 }
 
 // BackupTemplate is how a backup is made.

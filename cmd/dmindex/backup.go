@@ -28,8 +28,8 @@ func backupCommand() *cobra.Command {
 
 // backupJob is what the commands of backups have in common.
 type backupJob struct {
-	dir, artifact, report string
-	s3                    backup.S3Config
+	dir, artifact, report, encryption string
+	s3                                backup.S3Config
 }
 
 func (j *backupJob) flags(cmd *cobra.Command) {
@@ -40,6 +40,7 @@ func (j *backupJob) flags(cmd *cobra.Command) {
 	f.StringVar(&j.s3.Region, "s3-region", "", "region of the bucket; empty = the server says")
 	f.StringVar(&j.s3.Proxy, "s3-proxy", "", "URL of the HTTP proxy through which the S3 server is reached; empty = as HTTPS_PROXY, HTTP_PROXY and NO_PROXY say")
 	f.StringVar(&j.s3.CredentialsDir, "s3-credentials", "", "folder with the files "+config.S3AccessKey+", "+config.S3SecretKey+" and, if they are needed, "+config.S3SessionToken+" and "+config.S3CA)
+	f.StringVar(&j.encryption, "encryption", "", "folder with the file "+config.BackupIdentities+": identities of age, with which artifacts are encrypted; empty = they are not")
 	f.StringVar(&j.artifact, "artifact", "", "path of the artifact below the folder, or name of the object")
 	f.StringVar(&j.report, "report", "", "file for the report, as JSON; empty = none")
 }
@@ -75,14 +76,24 @@ func (j *backupJob) do(ctx context.Context, do func(context.Context, backup.Stor
 		if err != nil {
 			return report, err
 		}
-		return do(ctx, store)
+		return j.with(ctx, store, do)
 	}
 	store, err := backup.OpenDirectory(j.dir)
 	if err != nil {
 		return report, err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	return do(ctx, store)
+	return j.with(ctx, store, do)
+}
+
+// with does the work with a store, encrypted if it is to be.
+func (j *backupJob) with(ctx context.Context, s backup.Store, do func(context.Context, backup.Store) (config.BackupReport, error)) (report config.BackupReport, err error) {
+	if j.encryption != "" {
+		if s, err = backup.Encrypt(s, j.encryption); err != nil {
+			return report, err
+		}
+	}
+	return do(ctx, s)
 }
 
 func backupCreateCommand() *cobra.Command {

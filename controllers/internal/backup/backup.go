@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -280,19 +281,27 @@ func (r *DMBackupReconciler) waitsFor(ctx context.Context, b *dmv1.DMBackup) (*d
 	return index, nil
 }
 
-// storageProblem says what the Secret of a backup's storage lacks; empty = nothing, or the operator
-// may not read it. A pod without its Secret would wait, and only an event would say for what.
+// storageProblem says what the Secrets of a backup's storage lack; empty = nothing, or the operator
+// may not read them. A pod without its Secret would wait, and only an event would say for what.
 func storageProblem(ctx context.Context, b *reconciler.Base, backup *dmv1.DMBackup) string {
-	s3 := backup.Spec.Storage.S3
-	if s3 == nil {
-		return ""
+	problem := ""
+	if s3 := backup.Spec.Storage.S3; s3 != nil {
+		problem = secretProblem(ctx, b, backup.Namespace, s3.CredentialsSecret.Name, config.S3AccessKey, config.S3SecretKey)
 	}
+	if e := backup.Spec.Storage.EncryptionSecret; e != nil && problem == "" {
+		problem = secretProblem(ctx, b, backup.Namespace, e.Name, config.BackupIdentities)
+	}
+	return problem
+}
+
+// secretProblem says what a Secret lacks of its keys.
+func secretProblem(ctx context.Context, b *reconciler.Base, namespace, name string, keys ...string) string {
 	secret := &corev1.Secret{}
-	err := b.Live.Get(ctx, types.NamespacedName{Namespace: backup.Namespace, Name: s3.CredentialsSecret.Name}, secret)
+	err := b.Live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, secret)
 	if apierrors.IsNotFound(err) {
-		return fmt.Sprintf("there is no Secret %s: make it, with the keys %s and %s", s3.CredentialsSecret.Name, config.S3AccessKey, config.S3SecretKey)
+		return fmt.Sprintf("there is no Secret %s: make it, with %s", name, strings.Join(keys, " and "))
 	}
-	for _, key := range []string{config.S3AccessKey, config.S3SecretKey} {
+	for _, key := range keys {
 		if err == nil && len(secret.Data[key]) == 0 {
 			return fmt.Sprintf("Secret %s has no %s: add it", secret.Name, key)
 		}

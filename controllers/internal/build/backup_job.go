@@ -38,6 +38,7 @@ func DumpJob(b *dmv1.DMBackup, image string, limit time.Duration) *batchv1.Job {
 	j := artifactJob(DumpJobName(b.Name), b.Namespace, b.Spec.BackupTemplate, image, limit)
 	j.Labels[dmv1.LabelBackup], j.Spec.Template.Labels[dmv1.LabelBackup] = b.Name, b.Name
 	work(j, "create", ArtifactOf(b))
+	encrypt(j, b.Spec.Storage)
 	connect(j, b.Spec.IndexName)
 	return j
 }
@@ -62,6 +63,7 @@ func RestoreJob(index *dmv1.DMIndex, identity string, t dmv1.BackupTemplate, art
 	j := artifactJob(RestoreJobName(index.Name), index.Namespace, t, image, restoreWithin)
 	j.Annotations = map[string]string{dmv1.AnnotationIdentity: identity}
 	work(j, "restore", artifact)
+	encrypt(j, t.Storage)
 	connect(j, index.Name)
 	c := &j.Spec.Template.Spec.Containers[0]
 	c.Args = append(c.Args, "--digest="+digest, "--endpoint="+strings.Join(endpoints, ","))
@@ -156,6 +158,18 @@ func attach(p *corev1.PodSpec, storage dmv1.BackupStorage) {
 func work(j *batchv1.Job, command, artifact string) {
 	c := &j.Spec.Template.Spec.Containers[0]
 	c.Args = append([]string{"backup", command, "--artifact=" + artifact, "--report=" + config.BackupReportFile}, c.Args...)
+}
+
+// encrypt gives a Job what it encrypts and decrypts artifacts with. One that deletes an artifact
+// does not need it, and the Secret may be gone by then.
+func encrypt(j *batchv1.Job, storage dmv1.BackupStorage) {
+	if storage.EncryptionSecret == nil {
+		return
+	}
+	p := &j.Spec.Template.Spec
+	p.Volumes = append(p.Volumes, secretVolume("encryption", storage.EncryptionSecret.Name))
+	p.Containers[0].VolumeMounts = append(p.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "encryption", MountPath: config.BackupEncryptionDir, ReadOnly: true})
+	p.Containers[0].Args = append(p.Containers[0].Args, "--encryption="+config.BackupEncryptionDir)
 }
 
 // connect lets a Job use an index, with what any program uses it.
