@@ -305,7 +305,7 @@ func TestBackupDeletedWhileItRuns(t *testing.T) {
 	c.gone("a", &dmv1.DMBackup{})
 }
 
-// TestBackupToS3: the Job waits for the Secret, and gets it.
+// TestBackupToS3: the Job waits for its Secrets, and gets them.
 func TestBackupToS3(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -313,7 +313,7 @@ func TestBackupToS3(t *testing.T) {
 	c.create(index, "demo")
 	c.available("demo")
 	c.create(strings.Replace(backup, "{volume: {claimName: dumps, path: nightly}}",
-		"{s3: {endpoint: 'http://s3.example.com:9000', bucket: dumps, credentialsSecret: {name: keys}}}", 1), "a")
+		"{encryptionSecret: {name: identities}, s3: {endpoint: 'http://s3.example.com:9000', bucket: dumps, credentialsSecret: {name: keys}}}", 1), "a")
 	c.phase("a", dmv1.BackupPending, dmv1.ReasonSecretMissing, "there is no Secret keys")
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "keys", Namespace: c.namespace}, StringData: map[string]string{opconfig.S3AccessKey: "a"}}
 	if err := api.Create(t.Context(), secret); err != nil {
@@ -324,8 +324,13 @@ func TestBackupToS3(t *testing.T) {
 	if err := api.Update(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
+	c.phase("a", dmv1.BackupPending, dmv1.ReasonSecretMissing, "there is no Secret identities")
+	secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "identities", Namespace: c.namespace}, StringData: map[string]string{opconfig.BackupIdentities: "AGE-SECRET-KEY-1"}}
+	if err := api.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
 	args := strings.Join(c.job("a-dump").Spec.Template.Spec.Containers[0].Args, " ")
-	if !strings.Contains(args, "--s3-endpoint=http://s3.example.com:9000 --s3-bucket=dumps") || strings.Contains(args, "--dir") {
+	if !strings.Contains(args, "--s3-endpoint=http://s3.example.com:9000 --s3-bucket=dumps") || !strings.Contains(args, "--encryption="+opconfig.BackupEncryptionDir) || strings.Contains(args, "--dir") {
 		t.Errorf("the Job is called with %s", args)
 	}
 }

@@ -28,12 +28,13 @@ func testBackup() *dmv1.DMBackup {
 // TestGoldenJobs compares Jobs with testdata. DMINDEX_REWRITE=1 writes it anew.
 func TestGoldenJobs(t *testing.T) {
 	s3 := testBackup()
-	s3.Spec.Storage = dmv1.BackupStorage{S3: &dmv1.BackupS3{
+	s3.Spec.Storage = dmv1.BackupStorage{EncryptionSecret: &dmv1.SecretReference{Name: "dumps-key"}, S3: &dmv1.BackupS3{
 		Endpoint: "https://s3.example.com", Proxy: "http://proxy:3128", Bucket: "dumps", Prefix: "a/b", CredentialsSecret: dmv1.SecretReference{Name: "keys"}}}
 	for name, object := range map[string]any{
-		"dump_s3_job": DumpJob(s3, "server:1", time.Hour),
-		"dump_job":    DumpJob(testBackup(), "server:1", time.Hour),
-		"delete_job":  DeleteJob(testBackup(), ArtifactOf(testBackup()), "server:1", time.Minute),
+		"dump_s3_job":   DumpJob(s3, "server:1", time.Hour),
+		"dump_job":      DumpJob(testBackup(), "server:1", time.Hour),
+		"delete_s3_job": DeleteJob(s3, ArtifactOf(s3), "server:1", time.Minute),
+		"delete_job":    DeleteJob(testBackup(), ArtifactOf(testBackup()), "server:1", time.Minute),
 	} {
 		got, err := yaml.Marshal(object)
 		if err != nil {
