@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"filippo.io/age"
 )
 
 // claim makes a volume on a node, and the claim "dumps" of it.
@@ -52,10 +54,10 @@ metadata: {name: b}
 spec:
   indexName: x
   deletionPolicy: Delete
-  storage: {volume: {claimName: dumps}}
+  storage: {volume: {claimName: dumps}, encryptionSecret: {name: identities}}
 `
 
-// TestBackup dumps an index to a volume, deletes the index, and makes a new one from the backup:
+// TestBackup dumps an index to a volume, encrypted, deletes the index, and makes a new one from the backup:
 // before it is available nobody reaches it, then it has the same keys, which expire when they would
 // have. At the end the artifact goes with its backup.
 func TestBackup(t *testing.T) {
@@ -65,6 +67,11 @@ func TestBackup(t *testing.T) {
 	s.fill()
 	s.is(s.redis("expireat", "key/00000007", "33000000000"), "1")
 	all := s.dmindex("scan")
+	identity, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.kubectl("create", "secret", "generic", "identities", "--from-literal=identities="+identity.String())
 	s.apply(backupManifest)
 	s.kubectl("wait", "dmb/b", "--for=condition=Complete", "--timeout=100s")
 	s.is(s.jsonpath("dmb/b", "{.status.keys}"), "5000")
@@ -86,7 +93,8 @@ func TestBackup(t *testing.T) {
 	s.contains(s.plugin("status", "x"), "the index was loaded from backup b ("+artifact+")")
 
 	file := "/var/lib/" + s.namespace + "/" + artifact
-	s.node("exec", "1", "test", "-f", file)
+	s.node("exec", "1", "grep", "-q", "age-encryption.org/v1", file)
+	s.node("exec", "1", "sh", "-c", "! grep -q 'value of key' "+file)
 	s.kubectl("delete", "dmb/b", "--timeout=100s")
 	s.node("exec", "1", "test", "!", "-e", file)
 }
