@@ -57,9 +57,9 @@ spec:
   storage: {volume: {claimName: dumps}, encryptionSecret: {name: identities}}
 `
 
-// TestBackup dumps an index to a volume, encrypted, deletes the index, and makes a new one from the backup:
-// before it is available nobody reaches it, then it has the same keys, which expire when they would
-// have. At the end the artifact goes with its backup.
+// TestBackup dumps an index to a volume, encrypted, deletes the index, and makes a new one from the
+// backup: before it is available nobody reaches it, then it has the same keys, which expire when
+// they would have. At the end the artifact goes with its backup.
 func TestBackup(t *testing.T) {
 	s := newSpaceAlone(t)
 	s.claim()
