@@ -82,7 +82,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 func TestSessionsAreBounded(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, func(cfg *Config) { cfg.MaxSessions, cfg.MaxWaiting = 1, 1 }, 1)
 	hold, held := make(chan struct{}), make(chan struct{}, 1)
-	c.store.Before(func(key []byte) {
+	c.store.BeforeOperation(func(key []byte) {
 		if string(key) == "hold" {
 			held <- struct{}{}
 			<-hold

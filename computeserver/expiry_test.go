@@ -167,7 +167,7 @@ func TestScanMeetsPairWrittenAgain(t *testing.T) {
 		ask("PEXPIRE", "s3", "5000")
 		off[1].Add(5000)
 		var again atomic.Bool
-		c.store.Before(func(key []byte) {
+		c.store.BeforeOperation(func(key []byte) {
 			if string(key) == "s1" && again.CompareAndSwap(false, true) {
 				if err := other.Upsert(key, expiry.AppendStored(nil, []byte("9"), expiry.Mark{})); err != nil {
 					t.Error(err)
@@ -181,7 +181,7 @@ func TestScanMeetsPairWrittenAgain(t *testing.T) {
 		if got := ask(look...); got != want || !again.Load() {
 			t.Errorf("%q gave %q; want %q", look, got, want)
 		}
-		c.store.Before(nil)
+		c.store.BeforeOperation(nil)
 	}
 }
 

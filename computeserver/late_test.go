@@ -73,7 +73,7 @@ func TestNoWriteBeginsLate(t *testing.T) {
 			} else {
 				c.split([]uint32{1, 2}, "z")
 			}
-			c.store.Before(func(key []byte) {
+			c.store.BeforeOperation(func(key []byte) {
 				if string(key) == "k3" {
 					h.pass(t, c, limit)
 				}
@@ -83,7 +83,7 @@ func TestNoWriteBeginsLate(t *testing.T) {
 			if n := done(t, b.receive().Outcomes); n != 4 || c.store.Len() != 4 {
 				t.Errorf("limit %v, forwarded %v: %d writes are answered as done, %d are", limit, forwarded, n, c.store.Len())
 			}
-			c.store.Before(nil)
+			c.store.BeforeOperation(nil)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func TestTimeInTheQueueCounts(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, func(cfg *Config) { cfg.Env = h }, 1)
 	c.split([]uint32{1})
 	hung, release := make(chan struct{}, rpcWorkers), make(chan struct{})
-	c.store.Before(func(key []byte) {
+	c.store.BeforeOperation(func(key []byte) {
 		if string(key) == "slow" {
 			hung <- struct{}{}
 			<-release
@@ -130,7 +130,7 @@ func TestNoCommandWritesLate(t *testing.T) {
 	c := newCluster(t, config.RoutingOwner, func(cfg *Config) { cfg.Env, cfg.Limit = h, 5*time.Second }, 1, 2)
 	c.split([]uint32{1, 2}, "m")
 	c.link(1, 2)
-	c.store.Before(func(key []byte) {
+	c.store.BeforeOperation(func(key []byte) {
 		if string(key) == "k3" {
 			h.pass(t, c, 5*time.Second)
 		}
@@ -157,7 +157,7 @@ func TestNoWriteBeginsLateAtTheEnd(t *testing.T) {
 	c := newCluster(t, config.RoutingAny, func(cfg *Config) { cfg.Env = h }, 1)
 	c.split([]uint32{1})
 	eng := c.servers[1].core.Sessions
-	c.store.Before(func(key []byte) {
+	c.store.BeforeOperation(func(key []byte) {
 		if string(key) == "k3" {
 			eng.Halt(0)
 			computeservertest.Await(t, "the engine closes the index", func() bool { return eng.Opened() == nil })

@@ -18,9 +18,9 @@ import (
 // lapseAfter ends the leases of all clients when an operation on key is done, and before anybody
 // sees its outcome; once.
 func (c *cluster) lapseAfter(key string) {
-	c.store.After(func(k []byte) {
+	c.store.AfterOperation(func(k []byte) {
 		if string(k) == key {
-			c.store.After(nil)
+			c.store.AfterOperation(nil)
 			c.store.Lapse("frozen too long")
 		}
 	})
@@ -94,9 +94,9 @@ func TestLapsedAnswersNothingOverRESP(t *testing.T) {
 	r := c.raw(1)
 	r.Send(computeservertest.Command("SET", "a", "old") + computeservertest.Command("SET", "x", "there"))
 	r.Expect("+OK\r\n+OK\r\n")
-	c.store.After(func(k []byte) {
+	c.store.AfterOperation(func(k []byte) {
 		if string(k) == "last" { // the client of server 1 alone
-			c.store.After(nil)
+			c.store.AfterOperation(nil)
 			c.servers[1].core.Sessions.Opened().Condemn(errors.New("frozen too long"))
 		}
 	})
@@ -178,7 +178,7 @@ func TestLapsedScanGoesOn(t *testing.T) {
 		}
 		pieces, writing := 0, false
 		changed := map[string]bool{}
-		c.store.After(func(last []byte) {
+		c.store.AfterOperation(func(last []byte) {
 			if writing || len(last) == 0 {
 				return
 			}

@@ -268,7 +268,7 @@ func programs(t *testing.T, is troubles) {
 	if is.owned {
 		adjust = ownersOf(t, store)
 	}
-	store.Watch(j.changed)
+	store.OnChange(j.changed)
 	log := &losingLog{t: t, store: store, j: j}
 	if is.log {
 		store.Log(log.wait)

@@ -68,7 +68,7 @@ func TestSlowBatchHoldsUpNoOther(t *testing.T) {
 		release, hung := make(chan struct{}), make(chan struct{}, rpcWorkers)
 		let := sync.OnceFunc(func() { close(release) })
 		t.Cleanup(let)
-		c.store.Before(func(key []byte) {
+		c.store.BeforeOperation(func(key []byte) {
 			if string(key) == "slow" {
 				hung <- struct{}{}
 				<-release

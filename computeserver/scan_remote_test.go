@@ -32,12 +32,12 @@ func (c *cluster) fill(n, size int) {
 // pieces counts the pieces of scans that begin, and calls f before each.
 func (c *cluster) pieces(f func(n int64)) *atomic.Int64 {
 	n := new(atomic.Int64)
-	c.store.Before(func(key []byte) {
+	c.store.BeforeOperation(func(key []byte) {
 		if key == nil {
 			f(n.Add(1))
 		}
 	})
-	c.t.Cleanup(func() { c.store.Before(nil) })
+	c.t.Cleanup(func() { c.store.BeforeOperation(nil) })
 	return n
 }
 

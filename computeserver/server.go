@@ -130,7 +130,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	c.Sessions.OnStandstill = s.cutAll
 	if cfg.OnNews != nil {
-		cfg.OnNews(c.Sessions.News)
+		cfg.OnNews(c.Sessions.RetryOpen)
 	}
 	return s, nil
 }

@@ -174,7 +174,7 @@ func TestScanGoesOnBehindASet(t *testing.T) {
 	ask("ZADD", "a", "1", "m", "2", "n", "3", "o", "4", "p")
 	ask("SET", "b", "1")
 	var met atomic.Int32
-	c.store.After(func(key []byte) {
+	c.store.AfterOperation(func(key []byte) {
 		// The scan of the keys ends before the members, and then they are read.
 		if bytes.HasPrefix(key, []byte(sortedset.Prefix)) && met.Add(1) == 2 {
 			core.Do([]*rpcv1.Operation{{Kind: rpcv1.Operation_UPSERT, Key: []byte("a"), Value: []byte("x")}}, false, core.Limit, 0)

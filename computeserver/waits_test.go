@@ -314,7 +314,7 @@ func TestParkedTurnAwayNoOthers(t *testing.T) {
 		b.receive()
 	}
 	let, held := make(chan struct{}), atomic.Int64{}
-	store.Before(func(key []byte) {
+	store.BeforeOperation(func(key []byte) {
 		if string(key) == "x" {
 			held.Add(1)
 			<-let

@@ -72,7 +72,7 @@ func TestOtherForms(t *testing.T) {
 func TestScanWhoseRemovalFails(t *testing.T) {
 	withSweeper(t, func(x *sweeping) {
 		x.fill("a", 10, 3)
-		x.store.Before(func(key []byte) {
+		x.store.BeforeOperation(func(key []byte) {
 			if string(key) == "a0003" {
 				x.store.Fail(index.ErrTimeout)
 			}
@@ -87,7 +87,7 @@ func TestScanWhoseRemovalFails(t *testing.T) {
 		if keys, err := scan(); !slices.Equal(keys, []string{"a0001", "a0002"}) || CodeOf(err) != rpcv1.Outcome_TIMED_OUT {
 			t.Errorf("a scan whose second removal fails has %v, %v", keys, err)
 		}
-		x.store.Before(nil)
+		x.store.BeforeOperation(nil)
 		x.store.Fail(nil)
 		if keys, err := scan(); !slices.Equal(keys, []string{"a0001", "a0002", "a0004", "a0005", "a0007", "a0008"}) || err != nil {
 			t.Errorf("then a scan has %v, %v", keys, err)

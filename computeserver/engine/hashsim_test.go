@@ -224,7 +224,7 @@ func simulateHashes(seed uint64, blind bool) (history []porcupine.Operation, los
 	err = world.Run(func(p *simenv.Process) {
 		store := memindex.New(p, 8, 256+expiry.Bytes)
 		up := func(n int) time.Duration { return time.Duration(random.IntN(n)) * time.Microsecond }
-		store.Before(func([]byte) { p.Sleep(up(300)) })
+		store.BeforeOperation(func([]byte) { p.Sleep(up(300)) })
 		store.Log(func(uint64) error { p.Sleep(up(1000)); return nil })
 		running := hashServers
 		for n := range hashServers {

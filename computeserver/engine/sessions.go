@@ -50,7 +50,7 @@ type Sessions struct {
 
 	off time.Duration // of the machine's clock, as Run saw it last
 
-	news       atomic.Bool // News was called
+	news       atomic.Bool // RetryOpen was called
 	unprepared atomic.Bool // sessions are index.Unprepared
 	grouper    atomic.Bool // sessions are index.Grouper; before the first one: ranges have owners
 
@@ -153,7 +153,7 @@ func (g *Sessions) Run() {
 }
 
 // pause waits before the next attempt to open the index, and returns how long the wait after that
-// one is. News end it.
+// one is. RetryOpen ends it.
 func (g *Sessions) pause(retry time.Duration) (next time.Duration) {
 	if !g.news.Load() {
 		g.wake.Wait(retry)
@@ -164,9 +164,9 @@ func (g *Sessions) pause(retry time.Duration) (next time.Duration) {
 	return min(2*retry, reopenAfterAtMost)
 }
 
-// News says that an attempt to open the index may succeed by now, or that the client is given up: a
-// memory server is elsewhere. Whoever calls it bounds how often.
-func (g *Sessions) News() {
+// RetryOpen says that an attempt to open the index may succeed by now, or that the client is given
+// up: a memory server is elsewhere. Whoever calls it bounds how often.
+func (g *Sessions) RetryOpen() {
 	g.news.Store(true)
 	g.wake.Set()
 }

@@ -53,7 +53,7 @@ func sessionOf(t *testing.T, g *Sessions) *Session {
 func TestBrokenIndexEndsWaits(t *testing.T) {
 	gone := errors.New("connection reset")
 	simEngine(t, func(e env.Env, g *Sessions, store *memindex.Store, opened *int) {
-		store.Hang("k")
+		store.HangKey("k")
 		waits := env.NewWaitGroup(e)
 		for range 2 {
 			s := sessionOf(t, g)
@@ -137,7 +137,7 @@ func TestNothingBeginsWithoutLeases(t *testing.T) {
 // TestHaltGivesRequestsTime: a shutdown lets requests end, and ends those that do not.
 func TestHaltGivesRequestsTime(t *testing.T) {
 	simEngine(t, func(e env.Env, g *Sessions, store *memindex.Store, _ *int) {
-		store.Hang("k")
+		store.HangKey("k")
 		s := sessionOf(t, g)
 		s.SetLimit(time.Hour)
 		ended := e.NewEvent()
@@ -244,7 +244,7 @@ func TestNotOpenIsNotUnknown(t *testing.T) {
 }
 
 // TestNewsEndTheWait: news that the index may be opened by now end the wait for the next attempt,
-// and the waits behind it are short again. News that are wrong are not followed by an attempt each.
+// and the waits behind it are short again. News that is wrong is not followed by an attempt each.
 func TestNewsEndTheWait(t *testing.T) {
 	for seed := range uint64(20) {
 		w := simenv.New(simenv.Options{Seed: seed, Preempt: 4})
@@ -260,7 +260,7 @@ func TestNewsEndTheWait(t *testing.T) {
 			p.Sleep(time.Minute) // the waits are of 5 s by now
 			before := attempts
 			for range 3 {
-				g.News()
+				g.RetryOpen()
 				p.Sleep(reopenAfter / 2)
 			}
 			if n := attempts - before; n < 1 || n > 6 {

@@ -237,7 +237,7 @@ func simulateSets(seed uint64, fault setFault) (history []porcupine.Operation, d
 	err = world.Run(func(p *simenv.Process) {
 		store := memindex.New(p, 64, 64+expiry.Bytes)
 		up := func(n int) time.Duration { return time.Duration(random.IntN(n)) * time.Microsecond }
-		store.Before(func([]byte) { p.Sleep(up(300)) })
+		store.BeforeOperation(func([]byte) { p.Sleep(up(300)) })
 		store.Log(func(uint64) error { p.Sleep(up(1000)); return nil })
 		if seed%4 != 3 { // else none has groups
 			store.AllowGroups()

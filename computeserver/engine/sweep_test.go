@@ -155,7 +155,7 @@ func TestSweepGivesWay(t *testing.T) {
 		waits.Wait(time.Hour)
 
 		again := false
-		x.store.Before(func(key []byte) {
+		x.store.BeforeOperation(func(key []byte) {
 			if string(key) == "a0003" && !again {
 				again = true
 				if err := x.s.Upsert(key, expiry.AppendStored(nil, []byte("new"), expiry.Mark{})); err != nil {
@@ -171,7 +171,7 @@ func TestSweepGivesWay(t *testing.T) {
 		tables.Replace(x.c.Sessions.Opened(), all)
 		x.c.Sessions.tables = tables
 		n, had := 0, 0
-		x.store.Before(func([]byte) {
+		x.store.BeforeOperation(func([]byte) {
 			if n++; n == 5 {
 				had = x.store.Len()
 				tables.Replace(x.c.Sessions.Opened(), all)
@@ -180,7 +180,7 @@ func TestSweepGivesWay(t *testing.T) {
 		if _, gone := x.step(); gone == 0 || had-x.store.Len() != 1 { // the one that was under way
 			t.Errorf("a handover waits for the session, and %d went, %d of them since", gone, had-x.store.Len())
 		}
-		x.store.Before(nil)
+		x.store.BeforeOperation(nil)
 		if _, gone := x.step(); gone != scanPiecePassed {
 			t.Errorf("then %d went", gone)
 		}

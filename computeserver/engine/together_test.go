@@ -41,7 +41,7 @@ func alone(t *testing.T, f func(p *simenv.Process, c *Engine, store *memindex.St
 func TestBatchReadsTogether(t *testing.T) {
 	alone(t, func(_ *simenv.Process, c *Engine, store *memindex.Store) {
 		var together []string
-		store.Together(func(what string, keys int) { together = append(together, fmt.Sprint(what, " ", keys)) })
+		store.BeforeBatch(func(what string, keys int) { together = append(together, fmt.Sprint(what, " ", keys)) })
 		get := func(key string) *rpcv1.Operation {
 			return &rpcv1.Operation{Kind: rpcv1.Operation_LOOKUP, Key: []byte(key)}
 		}

@@ -131,7 +131,7 @@ func simulate(seed uint64, wrong mistake) (history []porcupine.Operation, absent
 	random := rand.New(rand.NewPCG(seed, 1))
 	err = world.Run(func(main *simenv.Process) {
 		store := memindex.New(main, 8, 8+Bytes)
-		store.Before(func([]byte) { main.Sleep(time.Duration(random.IntN(300)) * time.Microsecond) })
+		store.BeforeOperation(func([]byte) { main.Sleep(time.Duration(random.IntN(300)) * time.Microsecond) })
 		value, running := uint64(0), simServers
 		for n := range simServers {
 			p := world.NewProcess(fmt.Sprint("server ", n))

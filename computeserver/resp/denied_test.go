@@ -30,7 +30,7 @@ func TestDeniedCommandsTouchNoKey(t *testing.T) {
 	if out, err := conn.feed([]byte(x("AUTH", "u", "u") + x("PING") + x("PING"))); err != nil || string(out) != "+OK\r\n+PONG\r\n+PONG\r\n" {
 		t.Fatalf("%q, %v", out, err)
 	}
-	c.store.Together(b.note)
+	c.store.BeforeBatch(b.note)
 	const denied = "-NOPERM No permissions to access a key\r\n"
 	out, err := conn.feed([]byte(x("GET", "b1") + x("GET", "b2") + x("GET", "b3") + x("SET", "b1", "v") + x("SET", "b2", "v") + x("DEL", "b3") +
 		x("GET", "a1") + x("GET", "b1") + x("GET", "a2") + x("SET", "a1", "v") + x("SET", "b1", "v") + x("SET", "a2", "v")))

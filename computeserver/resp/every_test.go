@@ -24,7 +24,7 @@ func TestFlushSaysWhatItDid(t *testing.T) {
 	}
 	r.Send(fill.String())
 	r.Expect(strings.Repeat("+OK\r\n", 1500))
-	c.store.Before(func(key []byte) {
+	c.store.BeforeOperation(func(key []byte) {
 		if string(key) == "1200" {
 			c.store.Fail(errors.New("a memory server is away"))
 		}

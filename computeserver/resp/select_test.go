@@ -19,7 +19,7 @@ func TestOtherDatabase(t *testing.T) {
 		if out, err := conn.feed([]byte(strings.Repeat(x("PING"), 3))); err != nil || string(out) != strings.Repeat("+PONG\r\n", 3) {
 			t.Fatalf("%q, %v", out, err)
 		}
-		c.store.Together(b.note)
+		c.store.BeforeBatch(b.note)
 		f := func(want string, commands ...string) {
 			t.Helper()
 			out, err := conn.feed([]byte(strings.Join(commands, "")))
@@ -53,7 +53,7 @@ func TestOtherDatabaseStopsEveryCommand(t *testing.T) {
 		t.Fatalf("%q, %v", out, err)
 	}
 	touched := ""
-	c.store.Before(func([]byte) { touched += "." })
+	c.store.BeforeOperation(func([]byte) { touched += "." })
 	refused := 0
 	for name, k := range commands {
 		args := []string{name}

@@ -34,7 +34,7 @@ func TestPipelineReadsTogether(t *testing.T) {
 	if out, err := conn.feed([]byte(strings.Repeat(computeservertest.Command("PING"), 3))); err != nil || string(out) != strings.Repeat("+PONG\r\n", 3) {
 		t.Fatalf("%q, %v", out, err)
 	}
-	c.store.Together(b.note)
+	c.store.BeforeBatch(b.note)
 	var pipeline, want strings.Builder
 	add := func(reply string, command ...string) {
 		pipeline.WriteString(computeservertest.Command(command...))

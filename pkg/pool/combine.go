@@ -105,9 +105,9 @@ func (s *Session) Take(a Addr) int {
 	return len(s.taken)
 }
 
-// Taken is change i of those that Take took. It belongs to the session until PutBack or PostUnlock,
-// or PostRelease.
-func (s *Session) Taken(i int) any { return s.taken[i].Change() }
+// TakenChange is change i of those that Take took. It belongs to the session until PutBack or
+// PostUnlock, or PostRelease.
+func (s *Session) TakenChange(i int) any { return s.taken[i].Change() }
 
 // PutBack lets those wait again of which back has the bit: they are not carried out.
 func (s *Session) PutBack(back uint32) {

@@ -56,9 +56,9 @@ func (s *Store) Fail(err error) {
 	s.fault.Store(&err)
 }
 
-// Watch makes every change that is made call f, at the moment when it is made: calls come one after
-// the other. f may keep key and value; nil ends that.
-func (s *Store) Watch(f func(key, value []byte, there bool)) {
+// OnChange makes every change that is made call f, at the moment when it is made: calls come one
+// after the other. f may keep key and value; nil ends that.
+func (s *Store) OnChange(f func(key, value []byte, there bool)) {
 	if f == nil {
 		s.watch.Store(nil)
 		return
@@ -66,8 +66,8 @@ func (s *Store) Watch(f func(key, value []byte, there bool)) {
 	s.watch.Store(&f)
 }
 
-// Before makes every point operation call f first, outside of any lock; nil ends that.
-func (s *Store) Before(f func(key []byte)) {
+// BeforeOperation makes every point operation call f first, outside of any lock; nil ends that.
+func (s *Store) BeforeOperation(f func(key []byte)) {
 	if f == nil {
 		s.hook.Store(nil)
 		return
@@ -75,9 +75,9 @@ func (s *Store) Before(f func(key []byte)) {
 	s.hook.Store(&f)
 }
 
-// Together makes every batch of lookups, and every preparation for changes, call f first, with how
-// many keys it has: "look up" and "prepare". Nil ends that.
-func (s *Store) Together(f func(what string, keys int)) {
+// BeforeBatch makes every batch of lookups, and every preparation for changes, call f first, with
+// how many keys it has: "look up" and "prepare". Nil ends that.
+func (s *Store) BeforeBatch(f func(what string, keys int)) {
 	if f == nil {
 		s.together.Store(nil)
 		return
@@ -92,9 +92,9 @@ func (s *Store) Len() int {
 	return s.pairs.Len()
 }
 
-// After makes every operation call f when it is done, outside of any lock; scans call it with the
-// last key. Nil ends that.
-func (s *Store) After(f func(key []byte)) {
+// AfterOperation makes every operation call f when it is done, outside of any lock; scans call it
+// with the last key. Nil ends that.
+func (s *Store) AfterOperation(f func(key []byte)) {
 	if f == nil {
 		s.after.Store(nil)
 		return
@@ -102,9 +102,9 @@ func (s *Store) After(f func(key []byte)) {
 	s.after.Store(&f)
 }
 
-// Hang makes point operations on key wait until their session's limit is over or their index is
+// HangKey makes point operations on key wait until their session's limit is over or their index is
 // condemned.
-func (s *Store) Hang(key string) { s.stuck.Store(&key) }
+func (s *Store) HangKey(key string) { s.stuck.Store(&key) }
 
 // Lapse ends the leases of all indexes that were opened so far.
 func (s *Store) Lapse(reason string) {

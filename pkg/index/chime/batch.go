@@ -70,7 +70,7 @@ func (r *round) Read(keys [][]byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		w := s.want(&p, home, asNeeded)
+		w := s.piecesFor(&p, home, asParentSays)
 		n := w.bytes()
 		if w.late {
 			n += s.t.head
@@ -115,7 +115,7 @@ func (r *round) Search(i int, key []byte) ([]byte, rounds.Outcome) {
 		copy(s.Node[:s.t.head], s.room[at:])
 	}
 	l := leaf{&s.t.shape, r.addrs[i], s.Node}
-	version, holds := l.judge(w, key, r.homes[i])
+	version, holds := l.checkRange(w, key, r.homes[i])
 	switch _, e, o := l.find(s.leafKey(key), r.homes[i], version); {
 	case o == absent && holds:
 		return nil, rounds.Absent

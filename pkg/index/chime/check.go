@@ -99,15 +99,15 @@ func (c *leafChecker) checkWord(s *btree.Session, r *checker.Report, l *leaf, ve
 		return err
 	}
 	w := binary.NativeEndian.Uint64(word)
-	holder, bits := uint16(w), own(w>>16)
+	holder, bits := uint16(w), vacancyHints(w>>16)
 	if holder != 0 && holder != pool.Repair {
 		r.Fault("leaf %v: client %d holds its lock word", l.addr, holder)
 	}
-	if holder != 0 || !bits.known() {
+	if holder != 0 || !bits.isKnown() {
 		return nil
 	}
 	l.tabulate(&c.tab, version, 0, l.n)
-	is := l.ownOf(&c.tab)
+	is := l.hintsOf(&c.tab)
 	if hidden := is &^ bits & vacancyMask; hidden != 0 {
 		r.Fault("leaf %v: its lock word says %#x of empty slots, there are %#x", l.addr, uint64(bits&vacancyMask), uint64(is&vacancyMask))
 	}

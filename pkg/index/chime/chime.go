@@ -71,7 +71,7 @@ func (t *tree) Stats() index.Stats {
 	st := t.Tree.Stats()
 	if t.hot != nil {
 		st.CacheBytes += uint64(t.hot.bytes())
-		st.Speculated, st.SpeculatedRight = t.hot.tried.Load(), t.hot.right.Load()
+		st.Speculated, st.SpeculatedRight = t.hot.speculated.Load(), t.hot.speculatedRight.Load()
 	}
 	return st
 }

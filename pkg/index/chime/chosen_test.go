@@ -78,7 +78,7 @@ func TestHomesFollowTheSecret(t *testing.T) {
 		if a.home(key) == b.home(key) {
 			homes++
 		}
-		if a.term(3, 1, testVersion, a.hash(key)) == b.term(3, 1, testVersion, b.hash(key)) {
+		if a.digestTerm(3, 1, testVersion, a.hash(key)) == b.digestTerm(3, 1, testVersion, b.hash(key)) {
 			terms++
 		}
 		var f, g [8]byte

@@ -33,7 +33,7 @@ import (
 // words of slots in 1 and 2 are: then it names a key whose slot has it not yet, and what such a
 // reader sees does not match. It never says that a key is gone whose slot still has it. A key lies
 // behind its home, so its slot is WRITTEN before that of its home if keys of both go. Where it lies
-// before, past the last slot, both do not go in one list (mayGo).
+// before, past the last slot, both do not go in one list (mayDelete).
 //
 // A client that dies leaves a slot that does not verify, if it was cut within it: of a key that is
 // new, or that goes. Nobody was told of either. An entry that replaces another one is WRITTEN by
@@ -64,7 +64,7 @@ func (s *session) offered(m combine.Mode, key, value []byte) *btree.Change {
 	if !s.t.with.writeCombining || s.t.indirect || s.t.codec.InBlock(len(value)) {
 		return nil
 	}
-	return s.Offer(m, key, value)
+	return s.OfferChange(m, key, value)
 }
 
 // combine is btree's Combine for the locked leaf.
@@ -80,12 +80,12 @@ func (s *session) combine(t *target, c *btree.Change) (done bool, err error) {
 
 // Add implements btree.Together.
 func (g *group) Add(c *combine.Change) bool {
-	return (c.Mode != combine.Delete || g.mayGo(c.Key)) && g.AddTo(g, c)
+	return (c.Mode != combine.Delete || g.mayDelete(c.Key)) && g.AddTo(g, c)
 }
 
-// mayGo reports whether key may go in one list with the keys that go already: none of them has its
-// home behind its slot and where another one lies.
-func (g *group) mayGo(key []byte) bool {
+// mayDelete reports whether key may go in one list with the keys that go already: none of them has
+// its home behind its slot and where another one lies.
+func (g *group) mayDelete(key []byte) bool {
 	var at place
 	known := false
 	for i := range g.Keys() {
@@ -112,8 +112,8 @@ func (g *group) mayGo(key []byte) bool {
 // wrapsTo reports whether p lies past the last slot, and its home is the slot of o.
 func (p place) wrapsTo(o place) bool { return p.slot < p.home && p.home == o.slot }
 
-// Taken implements btree.Together.
-func (g *group) Taken(c *btree.Change, n int) error {
+// BeginCombined implements btree.Together.
+func (g *group) BeginCombined(c *btree.Change, n int) error {
 	s, t := g.s, g.t
 	if t.whole || !g.needsLeaf(c, n) {
 		return nil
@@ -121,7 +121,7 @@ func (g *group) Taken(c *btree.Change, n int) error {
 	if err := s.readLocked(t.addr, s.Node); err != nil {
 		return err
 	}
-	if s.examine(t) == nil || !t.whole {
+	if s.decodeWhole(t) == nil || !t.whole {
 		return t.isDamaged()
 	}
 	return nil
@@ -130,12 +130,12 @@ func (g *group) Taken(c *btree.Change, n int) error {
 // needsLeaf reports whether c and n changes that were taken need more than the neighbourhood of
 // c's key: one is of another key, or is a delete and nothing says how many pairs the leaf has.
 func (g *group) needsLeaf(c *btree.Change, n int) bool {
-	uncounted := !g.t.own.known()
+	uncounted := !g.t.hints.isKnown()
 	if uncounted && c.Mode == combine.Delete {
 		return true
 	}
 	for i := range n {
-		o := g.s.Taken(i)
+		o := g.s.CombinedChange(i)
 		if uncounted && o.Mode == combine.Delete || !bytes.Equal(o.Key, c.Key) {
 			return true
 		}
@@ -166,7 +166,7 @@ func (g *group) Fit(k *keyAt, _ []byte) bool {
 		k.At.slot = g.vacant(k.At.home)
 		return k.At.slot >= 0
 	}
-	if k.Was && !g.s.whole(g.t) {
+	if k.Was && !g.s.slotWriteIsWhole(g.t) {
 		if g.rewrites != nil && g.rewrites != k {
 			return false
 		}
@@ -175,9 +175,9 @@ func (g *group) Fit(k *keyAt, _ []byte) bool {
 	return true
 }
 
-// whole reports whether the WRITE of a slot of the locked leaf takes effect as a whole, whoever
-// dies.
-func (s *session) whole(t *target) bool { return s.Pool.WholeAlways(t.addr) >= t.slot }
+// slotWriteIsWhole reports whether the WRITE of a slot of the locked leaf takes effect as a whole,
+// whoever dies.
+func (s *session) slotWriteIsWhole(t *target) bool { return s.Pool.WholeAlways(t.addr) >= t.slot }
 
 // vacant is a slot for a key with a home that is empty in the memory, and no other key's; -1 if
 // there is none.
@@ -199,7 +199,7 @@ search:
 }
 
 // Load implements btree.Together.
-func (g *group) Load() btree.Load { return g.s.left(g.t) }
+func (g *group) Load() btree.Load { return g.s.loadAfter(g.t) }
 
 // Queue implements btree.Together. It also says what the release makes of the own bits.
 func (g *group) Queue() (bool, error) {
@@ -216,21 +216,21 @@ func (g *group) Queue() (bool, error) {
 		case k.Is && k.Put:
 			t.put(k.At.slot, t.version, s.t.codec.PutEntry(s.scratch, k.Key, k.Value))
 			if !k.Was {
-				t.arrived(k.At.home, k.At.slot, t.version, k.Key)
+				t.addToHome(k.At.home, k.At.slot, t.version, k.Key)
 			}
 		case k.Was && !k.Is:
 			t.put(k.At.slot, t.version, nil)
-			t.removed(k.At.home, k.At.slot, t.version, k.Key)
+			t.removeFromHome(k.At.home, k.At.slot, t.version, k.Key)
 		default:
 			k.At.slot = -1
 			continue
 		}
 		changed++
-		if k.Was != k.Is && !t.whole && t.own.known() { // the only key
+		if k.Was != k.Is && !t.whole && t.hints.isKnown() { // the only key
 			if k.Is {
-				t.own = t.filled(k.At.slot).with(t.own.count() + 1)
+				t.hints = t.hintsWith(k.At.slot).withCount(t.hints.count() + 1)
 			} else {
-				t.own = t.freed(t.own, k.At.slot)
+				t.hints = t.hintsWithout(t.hints, k.At.slot)
 			}
 		}
 	}
@@ -253,7 +253,7 @@ func (g *group) Queue() (bool, error) {
 		case k.At.slot < 0 || !k.Is:
 		case changed == 1 && !k.Was && k.At.home == t.home:
 			s.writeBoth(t, k.At.slot)
-		case k.Was && k.Is && !s.whole(t):
+		case k.Was && k.Is && !s.slotWriteIsWhole(t):
 			at := t.slotAt(k.At.slot)
 			e, _, _ := t.entry(k.At.slot)
 			s.PS.Rewrite(t.addr+pool.Addr(at), t.b[at:at+slotHead+len(e)])
@@ -267,15 +267,15 @@ func (g *group) Queue() (bool, error) {
 		}
 	}
 	if t.whole {
-		t.own = t.ownOf(s.table(t))
+		t.hints = t.hintsOf(s.table(t))
 	}
 	if invariants.Enabled {
 		for i := range keys {
 			k := &keys[i]
-			invariants.Check(k.At.slot < 0 || t.complete(k.At.home, t.version), "home word %d of leaf %v after combined changes", k.At.home, t.addr)
+			invariants.Check(k.At.slot < 0 || t.isHomeComplete(k.At.home, t.version), "home word %d of leaf %v after combined changes", k.At.home, t.addr)
 		}
 	}
-	s.PS.SetOwn(ownBits, uint64(t.own))
+	s.PS.SetOwn(hintBits, uint64(t.hints))
 	return true, nil
 }
 

@@ -8,7 +8,7 @@ import (
 // Speculations is how many speculative READs the client of x made, and how many had the key.
 func Speculations(x index.Index) (tried, right uint64) {
 	h := x.(*tree).hot
-	return h.tried.Load(), h.right.Load()
+	return h.speculated.Load(), h.speculatedRight.Load()
 }
 
 // FewFingerprints leaves fingerprints so many values, until it is undone.
@@ -41,13 +41,13 @@ func Unnamed(x index.Index, a pool.Addr, node, key []byte) (is bool) {
 	_, bitmap := l.homeWord(home)
 	version, _, _ := l.replica(l.replicaOf(home))
 	for j := range l.hood {
-		if l.hit(l.next(home, j), key) == nil {
+		if l.entryAt(l.next(home, j), key) == nil {
 			continue
 		}
 		if bitmap>>j&1 != 0 {
 			return false
 		}
-		is = l.complete(home, version)
+		is = l.isHomeComplete(home, version)
 	}
 	return is
 }

@@ -22,7 +22,7 @@ type hotspots struct {
 	buckets []bucket
 	mask    uint64
 
-	tried, right atomic.Uint64 // speculative READs
+	speculated, speculatedRight atomic.Uint64 // speculative READs
 }
 
 type bucket [bucketEntries][2]atomic.Uint64
@@ -62,9 +62,9 @@ func (h *hotspots) bucket(a pool.Addr, fp uint16) *bucket {
 	return &h.buckets[x>>32&h.mask]
 }
 
-// find returns the slot of the leaf at a that is hottest of those with a fingerprint: the lower
+// hottest returns the slot of the leaf at a that is hottest of those with a fingerprint: the lower
 // bits of a hash, of which the upper ones decide the home. ok is false if there is none.
-func (h *hotspots) find(a pool.Addr, fp uint16) (slot int, ok bool) {
+func (h *hotspots) hottest(a pool.Addr, fp uint16) (slot int, ok bool) {
 	if h == nil {
 		return 0, false
 	}
@@ -78,8 +78,8 @@ func (h *hotspots) find(a pool.Addr, fp uint16) (slot int, ok bool) {
 	return slot, ok
 }
 
-// hit notes that the entry in a slot of the leaf at a was looked up.
-func (h *hotspots) hit(a pool.Addr, slot int, fp uint16) {
+// recordLookup notes that the entry in a slot of the leaf at a was looked up.
+func (h *hotspots) recordLookup(a pool.Addr, slot int, fp uint16) {
 	if h == nil {
 		return
 	}

@@ -16,7 +16,7 @@ func TestHotspotsAreBounded(t *testing.T) {
 			t.Errorf("a buffer for %d bytes has %d, in %d buckets", bytes, before, len(h.buckets))
 		}
 		for i := range 10_000 {
-			h.hit(pool.NewAddr(1, uint64(i)<<10), i%Span, uint16(i))
+			h.recordLookup(pool.NewAddr(1, uint64(i)<<10), i%Span, uint16(i))
 		}
 		if h.bytes() != before {
 			t.Errorf("%d bytes, then %d", before, h.bytes())
@@ -33,7 +33,7 @@ func TestHotspotsAreTheFrequent(t *testing.T) {
 	h := newHotspots(bucketBytes)
 	leaf := func(i int) pool.Addr { return pool.NewAddr(1, uint64(1+i)<<12) }
 	kept := func(i int) bool {
-		slot, ok := h.find(leaf(i), uint16(i))
+		slot, ok := h.hottest(leaf(i), uint16(i))
 		if ok && slot != i%Span {
 			t.Fatalf("entry %d is in slot %d", i, slot)
 		}
@@ -41,24 +41,24 @@ func TestHotspotsAreTheFrequent(t *testing.T) {
 	}
 	for range 8 {
 		for i := range bucketEntries {
-			h.hit(leaf(i), i%Span, uint16(i))
+			h.recordLookup(leaf(i), i%Span, uint16(i))
 		}
 	}
 	once := 1000
 	for range 50 { // each of these is looked up once, the others go on being looked up
-		h.hit(leaf(once), once%Span, uint16(once))
+		h.recordLookup(leaf(once), once%Span, uint16(once))
 		once++
 		for i := range bucketEntries {
 			if !kept(i) {
 				t.Fatalf("entry %d had to go for one that was looked up once", i)
 			}
-			h.hit(leaf(i), i%Span, uint16(i))
+			h.recordLookup(leaf(i), i%Span, uint16(i))
 		}
 	}
 	// one of them is not looked up any more, and another one is
 	for range 200 {
 		for i := 1; i <= bucketEntries; i++ {
-			h.hit(leaf(i), i%Span, uint16(i))
+			h.recordLookup(leaf(i), i%Span, uint16(i))
 		}
 	}
 	if kept(0) || !kept(bucketEntries) {
@@ -71,17 +71,17 @@ func TestHotspotsAreTheFrequent(t *testing.T) {
 func TestHotspotsAreToldApart(t *testing.T) {
 	h := newHotspots(bucketBytes)
 	a, b := pool.NewAddr(1, 1<<12), pool.NewAddr(2, 1<<12)
-	h.hit(a, 3, 77)
+	h.recordLookup(a, 3, 77)
 	for _, c := range []struct {
 		leaf pool.Addr
 		fp   uint16
 	}{{a, 78}, {b, 77}} {
-		if slot, ok := h.find(c.leaf, c.fp); ok {
+		if slot, ok := h.hottest(c.leaf, c.fp); ok {
 			t.Errorf("leaf %v, fingerprint %d: slot %d", c.leaf, c.fp, slot)
 		}
 	}
-	h.hit(a, 9, 77) // it hopped
-	if slot, ok := h.find(a, 77); !ok || slot != 9 {
+	h.recordLookup(a, 9, 77) // it hopped
+	if slot, ok := h.hottest(a, 77); !ok || slot != 9 {
 		t.Errorf("slot %d, %v", slot, ok)
 	}
 }

@@ -113,7 +113,7 @@ func (s *session) match(l *leaf, key, k []byte, home int, version uint32) (slot 
 	c.n = 0
 	for j := range l.hood {
 		i := l.next(home, j)
-		if e := l.hit(i, k); e != nil {
+		if e := l.entryAt(i, k); e != nil {
 			c.slots[c.n], c.entries[c.n] = i, e
 			c.n++
 		}
@@ -132,7 +132,7 @@ func (s *session) match(l *leaf, key, k []byte, home int, version uint32) (slot 
 			return c.slots[i], c.entries[i], value, present, nil
 		}
 	}
-	if !l.complete(home, version) {
+	if !l.isHomeComplete(home, version) {
 		return -1, nil, nil, torn, nil
 	}
 	return -1, nil, nil, absent, nil

@@ -107,7 +107,7 @@ func (l *leaf) homeWord(i int) (digest uint32, bitmap uint16) {
 // digest is what the home word of slot home says at a version if the keys in its neighbourhood are
 // those in l. ok is false if a slot of it does not verify at that version.
 func (l *leaf) digest(home int, version uint32) (digest uint32, bitmap uint16, ok bool) {
-	digest = l.noKeys(home, version)
+	digest = l.emptyDigest(home, version)
 	for j := range l.hood {
 		i := l.next(home, j)
 		e, v, ok := l.entry(i)
@@ -123,22 +123,22 @@ func (l *leaf) digest(home int, version uint32) (digest uint32, bitmap uint16, o
 		}
 		if hash := l.hash(key); l.homeOf(hash) == home {
 			bitmap |= 1 << j
-			digest += l.term(home, j, version, hash)
+			digest += l.digestTerm(home, j, version, hash)
 		}
 	}
 	return digest, bitmap, true
 }
 
-// noKeys is the digest of slot home without keys.
-func (l *leaf) noKeys(home int, version uint32) uint32 {
+// emptyDigest is the digest of slot home without keys.
+func (l *leaf) emptyDigest(home int, version uint32) uint32 {
 	return unit.SlotSeed(unit.Seed(l.addr, version), seedHome+home)
 }
 
-// term is what a key with a hash adds to the digest of its home if it is in slot home+j. The digest
-// is a sum, so terms of one key must not differ by what is the same for others: they are mixed. Who
-// does not know hashes does not know terms either.
-func (l *leaf) term(home, j int, version uint32, hash uint64) uint32 {
-	x := hash ^ uint64(l.noKeys(home, version)+uint32(j+1)*0x9E3779B1)*0x9E3779B97F4A7C15
+// digestTerm is what a key with a hash adds to the digest of its home if it is in slot home+j. The
+// digest is a sum, so terms of one key must not differ by what is the same for others: they are
+// mixed. Who does not know hashes does not know terms either.
+func (l *leaf) digestTerm(home, j int, version uint32, hash uint64) uint32 {
+	x := hash ^ uint64(l.emptyDigest(home, version)+uint32(j+1)*0x9E3779B1)*0x9E3779B97F4A7C15
 	x = (x ^ x>>32) * 0xD6E8FEB86659FD93
 	x = (x ^ x>>32) * 0xD6E8FEB86659FD93
 	return uint32(x >> 32)
@@ -151,23 +151,23 @@ func (l *leaf) setHome(home int, digest uint32, bitmap uint16) {
 	binary.LittleEndian.PutUint16(s[atBitmap:], bitmap)
 }
 
-// arrived changes the home word of slot home for a key that came to slot i, and removed for one
-// that went. Nothing of the neighbourhood but the home word has to be known.
-func (l *leaf) arrived(home, i int, version uint32, key []byte) {
+// addToHome changes the home word of slot home for a key that came to slot i, and removeFromHome
+// for one that went. Nothing of the neighbourhood but the home word has to be known.
+func (l *leaf) addToHome(home, i int, version uint32, key []byte) {
 	j := l.ahead(home, i)
 	d, m := l.homeWord(home)
-	l.setHome(home, d+l.term(home, j, version, l.hash(key)), m|1<<j)
+	l.setHome(home, d+l.digestTerm(home, j, version, l.hash(key)), m|1<<j)
 }
 
-func (l *leaf) removed(home, i int, version uint32, key []byte) {
+func (l *leaf) removeFromHome(home, i int, version uint32, key []byte) {
 	j := l.ahead(home, i)
 	d, m := l.homeWord(home)
-	l.setHome(home, d-l.term(home, j, version, l.hash(key)), m&^(1<<j))
+	l.setHome(home, d-l.digestTerm(home, j, version, l.hash(key)), m&^(1<<j))
 }
 
-// hit looks for key in slot i alone. A slot that verifies and has the key is the truth: see the
+// entryAt looks for key in slot i alone. A slot that verifies and has the key is the truth: see the
 // package's design page. A speculative READ needs no more.
-func (l *leaf) hit(i int, key []byte) []byte {
+func (l *leaf) entryAt(i int, key []byte) []byte {
 	e, _, ok := l.entry(i)
 	if !ok || e == nil {
 		return nil
@@ -188,22 +188,23 @@ func (l *leaf) hit(i int, key []byte) []byte {
 func (l *leaf) find(key []byte, home int, version uint32) (slot int, e []byte, o outcome) {
 	for j := range l.hood {
 		i := l.next(home, j)
-		if e := l.hit(i, key); e != nil {
+		if e := l.entryAt(i, key); e != nil {
 			return i, e, present
 		}
 	}
-	if !l.complete(home, version) {
+	if !l.isHomeComplete(home, version) {
 		return -1, nil, torn
 	}
 	return -1, nil, absent
 }
 
-// complete reports whether all slots of the neighbourhood of home verify at a version, and the keys
-// in those that its home word names are the ones that it names. Keys of the home in other slots are
-// of changes that are under way or were cut short: the word, when it was read, did not name them.
-func (l *leaf) complete(home int, version uint32) bool {
+// isHomeComplete reports whether all slots of the neighbourhood of home verify at a version, and
+// the keys in those that its home word names are the ones that it names. Keys of the home in other
+// slots are of changes that are under way or were cut short: the word, when it was read, did not
+// name them.
+func (l *leaf) isHomeComplete(home int, version uint32) bool {
 	have, bitmap := l.homeWord(home)
-	digest := l.noKeys(home, version)
+	digest := l.emptyDigest(home, version)
 	for j := range l.hood {
 		e, v, ok := l.entry(l.next(home, j))
 		if !ok || v != version {
@@ -216,7 +217,7 @@ func (l *leaf) complete(home int, version uint32) bool {
 		if e == nil || !ok {
 			return false
 		}
-		digest += l.term(home, j, version, l.hash(key))
+		digest += l.digestTerm(home, j, version, l.hash(key))
 	}
 	return have == digest
 }
@@ -245,13 +246,13 @@ func (l *leaf) build(h *fence.Header, t *table, entry func(it int) []byte) int {
 	}
 	for i := range l.n {
 		l.put(i, h.Version, nil)
-		l.setHome(i, l.noKeys(i, h.Version), 0)
+		l.setHome(i, l.emptyDigest(i, h.Version), 0)
 	}
 	for i := range l.n {
 		if t != nil && t.home[i] >= 0 {
 			e := entry(int(t.item[i]))
 			l.put(i, h.Version, e)
-			l.arrived(int(t.home[i]), i, h.Version, l.codec.KeyOf(e))
+			l.addToHome(int(t.home[i]), i, h.Version, l.codec.KeyOf(e))
 		}
 	}
 	return l.end()

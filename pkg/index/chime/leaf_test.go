@@ -35,7 +35,7 @@ func (s *shape) homeKeys(home, n int) (keys [][]byte) {
 // set puts a pair into a slot, and takes the one out that is there.
 func (l *leaf) set(i int, key, value []byte) {
 	if old, ok := l.keyAt(i, testVersion); ok {
-		l.removed(l.home(old), i, testVersion, old)
+		l.removeFromHome(l.home(old), i, testVersion, old)
 	}
 	if key == nil {
 		l.put(i, testVersion, nil)
@@ -43,7 +43,7 @@ func (l *leaf) set(i int, key, value []byte) {
 	}
 	e := l.codec.PutEntry(make([]byte, maxEntry), key, value)
 	l.put(i, testVersion, e)
-	l.arrived(l.home(key), i, testVersion, key)
+	l.addToHome(l.home(key), i, testVersion, key)
 }
 
 // TestMissedHop: k and l have one home. A READ sees l, in the slot to which k hops when l is gone,
@@ -127,7 +127,7 @@ func TestAnyMixture(t *testing.T) {
 		least bool // some answers are wrong
 		wrong func(l *leaf, home int) bool
 	}{
-		{"whole", false, func(l *leaf, home int) bool { return !l.complete(home, testVersion) }},
+		{"whole", false, func(l *leaf, home int) bool { return !l.isHomeComplete(home, testVersion) }},
 		{"bitmap", true, func(l *leaf, home int) bool {
 			_, m, ok := l.digest(home, testVersion)
 			_, bitmap := l.homeWord(home)
@@ -215,7 +215,7 @@ func mixtures(t *testing.T, seed uint64, wrong func(l *leaf, home int) bool) (fa
 		home := l.home(key)
 		got, found := "", false
 		for j := range l.hood {
-			if e := seen.hit(l.next(home, j), key); e != nil {
+			if e := seen.entryAt(l.next(home, j), key); e != nil {
 				got, found = string(l.codec.ValueOf(e)), true
 				break
 			}
@@ -273,7 +273,7 @@ func FuzzLeaf(f *testing.F) {
 		l := newTestLeaf(t, Span, Neighbourhood)
 		for i := range uint64(20) {
 			key := key64(i)
-			if home := l.home(key); l.hit(home, key) == nil {
+			if home := l.home(key); l.entryAt(home, key) == nil {
 				if _, ok := l.keyAt(home, testVersion); !ok {
 					l.set(home, key, key)
 				}
@@ -293,7 +293,7 @@ func FuzzLeaf(f *testing.F) {
 		copy(l.b[i:], junk)
 		for home := range l.n {
 			l.find(key64(word), home, testVersion)
-			l.judge(&pieces{head: true}, key64(word), home)
+			l.checkRange(&pieces{head: true}, key64(word), home)
 		}
 		if h, ok := l.open(); ok {
 			p.collect(*l, &h)
@@ -335,11 +335,11 @@ func TestVersionsMatter(t *testing.T) {
 	seen.b = bytes.Clone(after.b)
 	at = l.replicaAt(l.replicaOf(home))
 	copy(seen.b[at:at+replicaBytes], before[at:])
-	version, holds := seen.judge(&w, keys[1], home)
+	version, holds := seen.checkRange(&w, keys[1], home)
 	if _, _, o := seen.find(keys[1], home, version); o != torn {
 		t.Errorf("the replica of the old version (%v): outcome %d", holds, o)
 	}
-	if _, holds := after.judge(&w, keys[1], home); holds {
+	if _, holds := after.checkRange(&w, keys[1], home); holds {
 		t.Error("the sibling is not what the parent says, and the leaf is taken for the right one")
 	}
 }

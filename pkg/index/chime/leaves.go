@@ -120,17 +120,17 @@ func (f *leaves) RebuildWord(s *pool.Session, w pool.Word, _ uint64, node, room 
 	if !ok {
 		return ^uint64(0), 0, nil // it is no leaf: dead, an inner node, or never written
 	}
-	m := mender{leaf: l, version: h.Version, s: s, room: room}
-	if err := m.mend(); err != nil {
+	m := repairer{leaf: l, version: h.Version, s: s, room: room}
+	if err := m.repair(); err != nil {
 		return 0, 0, fmt.Errorf("repair leaf %v: %w", w.Node, err)
 	}
 	t := new(table)
 	l.tabulate(t, h.Version, 0, l.n)
-	return ^uint64(0), uint64(f.ownOf(t)), nil
+	return ^uint64(0), uint64(f.hintsOf(t)), nil
 }
 
-// mender repairs a leaf.
-type mender struct {
+// repairer repairs a leaf.
+type repairer struct {
 	leaf
 	version uint32
 	s       *pool.Session
@@ -138,10 +138,10 @@ type mender struct {
 	used    int
 }
 
-func (m *mender) mend() error {
+func (m *repairer) repair() error {
 	for i := range m.n {
 		e, v, ok := m.entry(i)
-		if ok && v == m.version && (e == nil || m.belongs(i, e) && !m.doubled(i, e)) {
+		if ok && v == m.version && (e == nil || m.isNearHome(i, e) && !m.isDuplicate(i, e)) {
 			continue
 		}
 		m.put(i, m.version, nil)
@@ -162,16 +162,16 @@ func (m *mender) mend() error {
 	return m.flush()
 }
 
-// belongs reports whether e, in slot i, lies in the neighbourhood of its home.
-func (m *mender) belongs(i int, e []byte) bool {
+// isNearHome reports whether e, in slot i, lies in the neighbourhood of its home.
+func (m *repairer) isNearHome(i int, e []byte) bool {
 	key, _, ok := m.codec.Pair(e)
 	return ok && m.ahead(m.home(key), i) < m.hood
 }
 
-// doubled reports whether e, in slot i, is in a slot before it in its neighbourhood, too. A hop
+// isDuplicate reports whether e, in slot i, is in a slot before it in its neighbourhood, too. A hop
 // copies all of an entry. Entries that have no more in common than what leaves have for a key, a
 // fingerprint, are of several keys.
-func (m *mender) doubled(i int, e []byte) bool {
+func (m *repairer) isDuplicate(i int, e []byte) bool {
 	home := m.home(m.codec.KeyOf(e))
 	for j := range m.ahead(home, i) {
 		if other, _, ok := m.entry(m.next(home, j)); ok && bytes.Equal(other, e) {
@@ -181,13 +181,13 @@ func (m *mender) doubled(i int, e []byte) bool {
 	return false
 }
 
-// mostMended is how many WRITEs of a repair are in one list. One client that dies leaves fewer to
-// do; memory that is damaged, or a client that lies, does not.
-const mostMended = verbs.MaxList / 2
+// mostRepairWrites is how many WRITEs of a repair are in one list. One client that dies leaves
+// fewer to do; memory that is damaged, or a client that lies, does not.
+const mostRepairWrites = verbs.MaxList / 2
 
 // write queues n bytes from at on.
-func (m *mender) write(at, n int) error {
-	if m.used+slotHead > len(m.room) || m.used >= mostMended*slotHead {
+func (m *repairer) write(at, n int) error {
+	if m.used+slotHead > len(m.room) || m.used >= mostRepairWrites*slotHead {
 		if err := m.flush(); err != nil {
 			return err
 		}
@@ -198,7 +198,7 @@ func (m *mender) write(at, n int) error {
 	return nil
 }
 
-func (m *mender) flush() error {
+func (m *repairer) flush() error {
 	m.used = 0
 	return m.s.Post()
 }

@@ -78,7 +78,7 @@ func (ld *leafLoader) BeginLeaf() {
 // EndLeaf implements btree.CutLeaves.
 func (ld *leafLoader) EndLeaf(low, high []byte, sibling pool.Addr) int {
 	b := ld.batch()
-	n := loadedLeaf{from: ld.from, slot: len(b.slots), sibling: sibling, low: b.keep(low), high: b.keep(high)}
+	n := loadedLeaf{from: ld.from, slot: len(b.slots), sibling: sibling, low: b.keepBytes(low), high: b.keepBytes(high)}
 	for i := range b.n {
 		if home := ld.tab.home[i]; home >= 0 {
 			b.slots = append(b.slots, slotItem{int16(i), home, ld.tab.item[i]})
@@ -134,8 +134,8 @@ func (b *batch) Reset() {
 	b.leaves, b.bytes, b.items, b.slots = b.leaves[:0], b.bytes[:0], b.items[:0], b.slots[:0]
 }
 
-// keep appends a fence to the bytes.
-func (b *batch) keep(key []byte) piece {
+// keepBytes appends a fence to the bytes.
+func (b *batch) keepBytes(key []byte) piece {
 	p := piece{len(b.bytes), len(key)}
 	b.bytes = append(b.bytes, key...)
 	return p

@@ -37,33 +37,33 @@ func (s *session) find(key, dst []byte) ([]byte, error) {
 	}
 	k := s.leafKey(key)
 	hash := s.t.hash(k)
-	home, fp, e := s.t.homeOf(hash), uint16(hash), asNeeded
+	home, fp, e := s.t.homeOf(hash), uint16(hash), asParentSays
 	if v, ok, err := s.speculate(p.Addr(), home, fp, key, k, dst); ok || err != nil {
 		return v, err
 	}
 	for hops := 0; ; {
-		w := s.want(&p, home, e)
+		w := s.piecesFor(&p, home, e)
 		if err := s.readPieces(&w, p.Addr(), s.Node); err != nil {
 			return dst, explain("look up", err)
 		}
 		l := leaf{&s.t.shape, p.Addr(), s.Node}
-		version, holds := l.judge(&w, key, home)
+		version, holds := l.checkRange(&w, key, home)
 		switch slot, entry, value, o, err := s.match(&l, key, k, home, version); {
 		case err != nil:
 			return dst, explain("look up", err)
 		case o == present && s.t.indirect:
-			s.t.hot.hit(l.addr, slot, fp)
+			s.t.hot.recordLookup(l.addr, slot, fp)
 			return append(dst, value...), nil
 		case o == present:
 			if v, ok, err := s.value(dst, entry); ok || err != nil {
-				s.t.hot.hit(l.addr, slot, fp)
+				s.t.hot.recordLookup(l.addr, slot, fp)
 				return v, err
 			}
 			holds = true
 		case o == absent && holds:
 			return dst, index.ErrNotFound
 		}
-		if e, err = s.again(&p, &l, &w, key, holds, e, &hops); err != nil {
+		if e, err = s.nextExtent(&p, &l, &w, key, holds, e, &hops); err != nil {
 			return dst, explain("look up", err)
 		}
 	}
@@ -74,17 +74,17 @@ func (s *session) find(key, dst []byte) ([]byte, error) {
 // there is none, or it does not have the key: then the neighbourhood is to be READ.
 func (s *session) speculate(a pool.Addr, home int, fp uint16, key, k, dst []byte) (v []byte, ok bool, err error) {
 	t := s.t
-	slot, ok := t.hot.find(a, fp)
+	slot, ok := t.hot.hottest(a, fp)
 	if !ok || slot >= t.n || t.ahead(home, slot) >= t.hood {
 		return dst, false, nil
 	}
-	t.hot.tried.Add(1)
+	t.hot.speculated.Add(1)
 	at := t.slotAt(slot)
 	if err := s.Read(a+pool.Addr(at), s.Node[at:at+t.slot]); err != nil {
 		return dst, false, explain("look up", err)
 	}
 	l := leaf{&t.shape, a, s.Node}
-	e := l.hit(slot, k)
+	e := l.entryAt(slot, k)
 	if e == nil {
 		return dst, false, nil
 	}
@@ -98,8 +98,8 @@ func (s *session) speculate(a pool.Addr, home int, fp uint16, key, k, dst []byte
 		}
 		v = append(dst, value...)
 	}
-	t.hot.right.Add(1)
-	t.hot.hit(a, slot, fp)
+	t.hot.speculatedRight.Add(1)
+	t.hot.recordLookup(a, slot, fp)
 	return v, true, nil
 }
 
@@ -116,22 +116,22 @@ func (s *session) value(dst, e []byte) (v []byte, ok bool, err error) {
 	return append(dst, value...), value != nil, nil
 }
 
-// again goes on where what was READ of l, where p leads, does not say, and says how much to READ
-// next. holds: it is the leaf that holds key, and torn: READ the same again. Else its head says
-// where to go; and all of it is READ, if the head does not verify, or is not to blame.
-func (s *session) again(p *btree.Path, l *leaf, w *pieces, key []byte, holds bool, e extent, hops *int) (extent, error) {
+// nextExtent goes on where what was READ of l, where p leads, does not say, and says how much to
+// READ next. holds: it is the leaf that holds key, and torn: READ the same again. Else its head
+// says where to go; and all of it is READ, if the head does not verify, or is not to blame.
+func (s *session) nextExtent(p *btree.Path, l *leaf, w *pieces, key []byte, holds bool, e extent, hops *int) (extent, error) {
 	if holds {
 		return e, s.Reread(p.Addr())
 	}
-	if e != allOfIt && s.t.with.hopscotchLeaf {
+	if e != wholeLeaf && s.t.with.hopscotchLeaf {
 		if !w.head {
 			return withHead, nil
 		}
 		var h fence.Header
 		if head := headerOf(l, &h); head == nil || !h.Below(key) && !h.Above(key) {
-			return allOfIt, nil
+			return wholeLeaf, nil
 		}
 	}
 	var h fence.Header
-	return asNeeded, s.Resolve(p, headerOf(l, &h), key, s.Node, hops)
+	return asParentSays, s.Resolve(p, headerOf(l, &h), key, s.Node, hops)
 }

@@ -20,7 +20,7 @@ func (s *session) Modify(key []byte, change index.Change) error {
 		switch {
 		case err == nil:
 			return nil
-		case err == errDivided, errors.Is(err, index.ErrPoolFull) && s.AwaitMemory():
+		case err == errSplit, errors.Is(err, index.ErrPoolFull) && s.AwaitMemory():
 			continue
 		}
 		return explain("modify", err)

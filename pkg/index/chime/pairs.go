@@ -72,7 +72,7 @@ func (p *pairs) collect(l leaf, h *fence.Header) (ok bool) {
 		}
 	}
 	for i := range l.n {
-		p.digest[i], p.bitmap[i] = l.noKeys(i, h.Version), 0
+		p.digest[i], p.bitmap[i] = l.emptyDigest(i, h.Version), 0
 	}
 	for i := range l.n {
 		e, v, ok := l.entry(i)
@@ -92,7 +92,7 @@ func (p *pairs) collect(l leaf, h *fence.Header) (ok bool) {
 		if j >= l.hood {
 			return false
 		}
-		p.digest[home] += l.term(home, j, h.Version, hash)
+		p.digest[home] += l.digestTerm(home, j, h.Version, hash)
 		p.bitmap[home] |= 1 << j
 		p.list = append(p.list, pairAt{prefix: item.PrefixOf(key), slot: int16(i)})
 	}

@@ -53,9 +53,9 @@ func (s *session) deleteOnce(key []byte) error {
 func (s *session) removeLocked(t *target, i int, e, key []byte) error {
 	// With many slots the count does not show that the leaf is underfull: it is looked at now and
 	// then.
-	counts := t.own.known() && !(t.overflows(t.own) && t.sparse(t.own) && s.Env.Uint64()%countEvery == 0)
+	counts := t.hints.isKnown() && !(t.overflows(t.hints) && t.sparse(t.hints) && s.Env.Uint64()%countEvery == 0)
 	if !counts && !t.whole {
-		if h, err := s.load(t); err != nil {
+		if h, err := s.readWhole(t); err != nil {
 			return err
 		} else if h == nil || !t.whole {
 			return s.damaged(t)
@@ -63,32 +63,32 @@ func (s *session) removeLocked(t *target, i int, e, key []byte) error {
 	}
 	s.Blocks.Replace(e)
 	t.put(i, t.version, nil)
-	t.removed(t.home, i, t.version, t.key)
+	t.removeFromHome(t.home, i, t.version, t.key)
 	s.writeSlot(t, i)
 	if i != t.home {
 		s.writeHome(t, t.home)
 	}
 	if t.whole {
-		t.own = t.ownOf(s.table(t))
+		t.hints = t.hintsOf(s.table(t))
 	} else {
-		t.own = t.freed(t.own, i)
+		t.hints = t.hintsWithout(t.hints, i)
 	}
-	s.PS.SetOwn(ownBits, uint64(t.own))
+	s.PS.SetOwn(hintBits, uint64(t.hints))
 	if err := s.Publish(); err != nil {
 		return err
 	}
-	return s.Tidy(key, t.addr, s.left(t))
+	return s.Tidy(key, t.addr, s.loadAfter(t))
 }
 
-// left is what is in the leaf behind a change, of which the own bits are made. Where neither these
-// say how many pairs that is, nor all of the leaf was READ, it is not underfull, as far as is
+// loadAfter is what is in the leaf behind a change, of which the own bits are made. Where neither
+// these say how many pairs that is, nor all of the leaf was READ, it is not underfull, as far as is
 // known.
-func (s *session) left(t *target) btree.Load {
+func (s *session) loadAfter(t *target) btree.Load {
 	switch {
 	case t.whole:
 		return s.t.load(s.tab.pairs())
-	case s.t.overflows(t.own):
+	case s.t.overflows(t.hints):
 		return s.t.load(t.n)
 	}
-	return s.t.load(t.own.count())
+	return s.t.load(t.hints.count())
 }

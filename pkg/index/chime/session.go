@@ -68,17 +68,17 @@ func (p *pieces) bytes() (n int) {
 type extent uint8
 
 const (
-	asNeeded extent = iota
-	withHead        // besides
-	allOfIt
+	asParentSays extent = iota
+	withHead            // besides
+	wholeLeaf
 )
 
-// want says what is READ of the leaf where p leads for a key with a home: the neighbourhood with a
-// replica; and the head, where the parent's copy does not say which leaf comes next, or the
+// piecesFor says what is READ of the leaf where p leads for a key with a home: the neighbourhood
+// with a replica; and the head, where the parent's copy does not say which leaf comes next, or the
 // technique is off.
-func (s *session) want(p *btree.Path, home int, e extent) (w pieces) {
+func (s *session) piecesFor(p *btree.Path, home int, e extent) (w pieces) {
 	t := s.t
-	if e == allOfIt || !t.with.hopscotchLeaf {
+	if e == wholeLeaf || !t.with.hopscotchLeaf {
 		w.add(span{0, t.end()})
 		w.head = true
 		return w
@@ -126,15 +126,15 @@ func (s *session) readPieces(w *pieces, a pool.Addr, b []byte) error {
 	return nil
 }
 
-// judge says at which version the leaf, of which w was READ, holds key: that of the replica of the
-// key's neighbourhood, if its sibling is what the parent's copy says comes next, or that of the
+// checkRange says at which version the leaf, of which w was READ, holds key: that of the replica of
+// the key's neighbourhood, if its sibling is what the parent's copy says comes next, or that of the
 // head with it, if key lies between its fences. ok is false if neither is the case.
 //
 // Why the sibling says so (section 4.2.3): lower fences never change while a node lives. The parent
 // had this leaf from its separator on, which is not above key, and the next one from a separator on
 // that is above key. If that one is the right sibling at that version, the leaf's range ends where
 // it begins. Neither address is another node by now, since the copy that has them may be followed.
-func (l *leaf) judge(w *pieces, key []byte, home int) (version uint32, ok bool) {
+func (l *leaf) checkRange(w *pieces, key []byte, home int) (version uint32, ok bool) {
 	version, sibling, ok := l.replica(l.replicaOf(home))
 	if !ok {
 		return 0, false

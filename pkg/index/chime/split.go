@@ -20,14 +20,14 @@ type halves struct {
 // fresh is the item of the new key in a table.
 const fresh = maxSlots
 
-// divide splits the locked leaf, which was READ as a whole and has no room for key, and gives the
-// word up. If no hop makes room in a half either, the key comes into none: errDivided.
+// split splits the locked leaf, which was READ as a whole and has no room for key, and gives the
+// word up. If no hop makes room in a half either, the key comes into none: errSplit.
 //
 // Pairs that stay, and those that go, keep the numbers of their slots (section 4.4, "the new node's
 // corresponding entries"), unless they hop for the new key. The split is that of package btree: the
 // new leaf is WRITTEN, then this one is rewritten, with the release. So nobody knows the new leaf
 // before this one is whole, without the pairs that went.
-func (s *session) divide(t *target, key, value []byte) error {
+func (s *session) split(t *target, key, value []byte) error {
 	p := &s.pairs
 	if ok, err := s.loadKeys(p); err != nil || !ok {
 		if err == nil {
@@ -86,7 +86,7 @@ func (s *session) divide(t *target, key, value []byte) error {
 		return err
 	}
 	if !ok {
-		return errDivided
+		return errSplit
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func (d *halves) Left(b, separator []byte, to pool.Addr) int {
 	h := d.t.header
 	h.Version++
 	h.High, h.Rightmost, h.Sibling = separator, false, to
-	d.s.PS.SetOwn(ownBits, uint64(d.s.t.ownOf(&d.tabs[0])))
+	d.s.PS.SetOwn(hintBits, uint64(d.s.t.hintsOf(&d.tabs[0])))
 	l := leaf{d.t.shape, d.t.addr, b}
 	return l.build(&h, &d.tabs[0], d.entryOf)
 }

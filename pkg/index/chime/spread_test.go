@@ -19,7 +19,7 @@ func TestSpread(t *testing.T) {
 			for n := 0; n < splits; {
 				l.tabulate(tab, testVersion, 0, l.n)
 				key := key64(random.Uint64())
-				x := &target{leaf: *l, version: testVersion, home: l.home(key), known: l.hood, own: l.ownOf(tab)}
+				x := &target{leaf: *l, version: testVersion, home: l.home(key), known: l.hood, hints: l.hintsOf(tab)}
 				inserts++
 				if i := choose(x); i >= 0 {
 					l.set(i, key, key)

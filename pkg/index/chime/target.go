@@ -18,13 +18,13 @@ type target struct {
 	key     []byte // as leaves have it
 	home    int    // of the key
 	known   int    // slots from home on that were READ
-	own     own
+	hints   vacancyHints
 	whole   bool         // all of it was READ
 	header  fence.Header // if whole
 }
 
-// loaded reports whether slot i was READ.
-func (t *target) loaded(i int) bool { return t.whole || t.ahead(t.home, i) < t.known }
+// wasRead reports whether slot i was READ.
+func (t *target) wasRead(i int) bool { return t.whole || t.ahead(t.home, i) < t.known }
 
 // acquire finds the leaf for key and acquires its word. In the same list it READs the key's
 // neighbourhood, and the own bits come with the atomic. When it returns an error no lock is held.
@@ -57,7 +57,7 @@ func (s *session) acquireAt(p *btree.Path, key []byte, c *btree.Change, hops *in
 	t := &s.target
 	k := s.leafKey(key)
 	home := s.t.home(k)
-	w := s.want(p, home, asNeeded)
+	w := s.piecesFor(p, home, asParentSays)
 	var room [4]pool.Span
 	var bits uint64
 	if spans := w.spans(room[:0], p.Addr(), s.Node); c == nil {
@@ -68,7 +68,7 @@ func (s *session) acquireAt(p *btree.Path, key []byte, c *btree.Change, hops *in
 	if answered || err != nil {
 		return false, answered, err
 	}
-	*t = target{leaf: leaf{&s.t.shape, p.Addr(), s.Node}, home: home, key: k, known: s.t.hood, own: own(bits)}
+	*t = target{leaf: leaf{&s.t.shape, p.Addr(), s.Node}, home: home, key: k, known: s.t.hood, hints: vacancyHints(bits)}
 	var holds bool
 	var header *fence.Header
 	if s.t.with.hopscotchLeaf {
@@ -77,10 +77,10 @@ func (s *session) acquireAt(p *btree.Path, key []byte, c *btree.Change, hops *in
 				return false, false, s.Unlock(err)
 			}
 		}
-		if t.version, holds = t.judge(&w, key, home); holds {
+		if t.version, holds = t.checkRange(&w, key, home); holds {
 			return true, false, nil
 		}
-		if holds, err = s.askHead(t, &w, key); holds || err != nil {
+		if holds, err = s.readHead(t, &w, key); holds || err != nil {
 			return holds, false, err
 		}
 		if t.header.Below(key) || t.header.Above(key) {
@@ -88,8 +88,8 @@ func (s *session) acquireAt(p *btree.Path, key []byte, c *btree.Change, hops *in
 		}
 	}
 	if !s.t.with.hopscotchLeaf {
-		header = s.examine(t)
-	} else if header, err = s.load(t); err != nil {
+		header = s.decodeWhole(t)
+	} else if header, err = s.readWhole(t); err != nil {
 		return false, false, err
 	}
 	if header != nil && !header.Below(key) && !header.Above(key) {
@@ -101,16 +101,16 @@ func (s *session) acquireAt(p *btree.Path, key []byte, c *btree.Change, hops *in
 	return false, false, s.ResolveLocked(p, header, key, hops)
 }
 
-// askHead READs the head of the locked leaf, where w does not show that it holds key, if w did not
+// readHead READs the head of the locked leaf, where w does not show that it holds key, if w did not
 // have it: a leaf that has split, or whose sibling has, is told by its fences. header is that of
 // the head; if that does not verify, one without an end, which key is not outside of.
-func (s *session) askHead(t *target, w *pieces, key []byte) (holds bool, err error) {
+func (s *session) readHead(t *target, w *pieces, key []byte) (holds bool, err error) {
 	if w.known {
 		if err := s.readLocked(t.addr, s.Node[:s.t.head]); err != nil {
 			return false, s.Unlock(err)
 		}
 		w.known = false
-		if t.version, holds = t.judge(w, key, t.home); holds {
+		if t.version, holds = t.checkRange(w, key, t.home); holds {
 			return true, nil
 		}
 	}
@@ -121,13 +121,13 @@ func (s *session) askHead(t *target, w *pieces, key []byte) (holds bool, err err
 	return false, nil
 }
 
-// load READs all of the locked leaf. The header is nil if it has none that verifies; whole is false
-// then, and where the leaf does not verify.
-func (s *session) load(t *target) (*fence.Header, error) {
+// readWhole READs all of the locked leaf. The header is nil if it has none that verifies; whole is
+// false then, and where the leaf does not verify.
+func (s *session) readWhole(t *target) (*fence.Header, error) {
 	if err := s.readLocked(t.addr, s.Node); err != nil {
 		return nil, s.Unlock(err)
 	}
-	return s.examine(t), nil
+	return s.decodeWhole(t), nil
 }
 
 // readLocked READs a part of the locked leaf. Who holds a word waits for nobody else's READ.
@@ -136,15 +136,15 @@ func (s *session) readLocked(a pool.Addr, b []byte) error {
 	return op.Failure(s.PS.Post(), false)
 }
 
-// examine looks at the whole of the locked leaf, which was READ.
-func (s *session) examine(t *target) *fence.Header {
+// decodeWhole looks at the whole of the locked leaf, which was READ.
+func (s *session) decodeWhole(t *target) *fence.Header {
 	var ok bool
 	if t.header, ok = t.open(); !ok {
 		return nil
 	}
 	t.version, t.known = t.header.Version, t.n
 	if t.whole = s.pairs.collect(t.leaf, &t.header); t.whole {
-		t.own = s.t.ownOf(s.table(t))
+		t.hints = s.t.hintsOf(s.table(t))
 	}
 	return &t.header
 }
@@ -164,8 +164,8 @@ func (t *target) isDamaged() error {
 	return fmt.Errorf("leaf %v does not verify under its lock: %w", t.addr, index.ErrFormat)
 }
 
-// extend READs count slots of the locked leaf from its home on, of which it has some.
-func (s *session) extend(t *target, count int) error {
+// readSlots READs count slots of the locked leaf from its home on, of which it has some.
+func (s *session) readSlots(t *target, count int) error {
 	if count <= t.known {
 		return nil
 	}

@@ -39,15 +39,15 @@ func (s *session) write(key, value []byte, m combine.Mode, what string) error {
 		switch {
 		case err == nil || err == index.ErrExists || err == index.ErrNotFound:
 			return err
-		case err == errDivided, errors.Is(err, index.ErrPoolFull) && s.AwaitMemory():
+		case err == errSplit, errors.Is(err, index.ErrPoolFull) && s.AwaitMemory():
 			continue
 		}
 		return explain(what, err)
 	}
 }
 
-// errDivided is returned where the leaf was divided, and the key has still to come into a half.
-var errDivided = errors.New("leaf was divided")
+// errSplit is returned where the leaf was divided, and the key has still to come into a half.
+var errSplit = errors.New("leaf was divided")
 
 // writeOnce is write, but waits for no memory, and divides one leaf at most.
 func (s *session) writeOnce(key, value []byte, m combine.Mode) error {
@@ -90,7 +90,7 @@ func (s *session) writeOnce(key, value []byte, m combine.Mode) error {
 // Readers see the old entry, the new one, or one that does not verify.
 func (s *session) replaceLocked(t *target, i int, e, key, value []byte) error {
 	s.Blocks.Replace(e)
-	whole := s.whole(t)
+	whole := s.slotWriteIsWhole(t)
 	if !whole {
 		if err := s.PS.ReserveRewrite(t.addr, s.Lay.NodeBytes); err != nil {
 			return s.Unlock(op.Failure(err, false))
@@ -127,7 +127,7 @@ func (s *session) insertLocked(t *target, key, value []byte) error {
 		return err
 	}
 	if !ok {
-		return s.divide(t, key, value)
+		return s.split(t, key, value)
 	}
 	e, err := s.Blocks.PutEntry(s.scratch, t.key, s.leafValue(key, value), t.addr)
 	if err != nil {
@@ -153,9 +153,9 @@ func (s *session) makeRoom(t *target, p *plan) (ok bool, err error) {
 		p.empty, p.slot, p.moves = i, i, p.moves[:0]
 		return true, nil
 	}
-	if !t.whole && s.t.with.vacancyBitmap && t.own.known() {
+	if !t.whole && s.t.with.vacancyBitmap && t.hints.isKnown() {
 		if count := t.hopRange(); count > 0 {
-			if err := s.extend(t, count); err != nil {
+			if err := s.readSlots(t, count); err != nil {
 				return false, s.Unlock(err)
 			}
 			if p.hop(t, s.table(t)) {
@@ -164,7 +164,7 @@ func (s *session) makeRoom(t *target, p *plan) (ok bool, err error) {
 		}
 	}
 	if !t.whole {
-		h, err := s.load(t)
+		h, err := s.readWhole(t)
 		if err != nil {
 			return false, err
 		}
@@ -203,11 +203,11 @@ func (t *target) emptySlot() int {
 func (t *target) distance(i, step int) int {
 	for d := 1; d < t.hood; d++ {
 		switch i = t.next(i, step); {
-		case t.loaded(i):
+		case t.wasRead(i):
 			if t.vacant(i) {
 				return d
 			}
-		case !t.own.known() || t.own.mayHave(t.bitOf(i)):
+		case !t.hints.isKnown() || t.hints.mayBeEmpty(t.bitOf(i)):
 			return d
 		}
 	}
@@ -226,7 +226,7 @@ func (t *target) vacant(i int) bool {
 func (t *target) hopRange() int {
 	for d := t.hood; d < t.n; d++ {
 		i := t.next(t.home, d)
-		if !t.own.mayHave(t.bitOf(i)) {
+		if !t.hints.mayBeEmpty(t.bitOf(i)) {
 			continue
 		}
 		_, last := t.groupOf(i)
@@ -248,7 +248,7 @@ func (t *target) hopRange() int {
 //  3. WRITE of the home word of each home whose keys changed, unless its slot is among these;
 //  4. the release of the word, with the new own bits.
 //
-// Without hops 2 and 3 may be one WRITE (writeBoth); with hops, several of 1 to 3 (together.go).
+// Without hops 2 and 3 may be one WRITE (writeBoth); with hops, several of 1 to 3 (runs.go).
 //
 // By G1 each takes effect before the next. So at every moment each key but the new one is in one
 // slot at least, whole, and if it is in two, with one value; a reader that finds it has its value.
@@ -266,12 +266,12 @@ func (s *session) queueInsert(t *target, p *plan, e []byte) {
 		k := t.codec.KeyOf(moved)
 		home := t.shape.home(k)
 		t.put(to, t.version, moved)
-		t.removed(home, from, t.version, k)
-		t.arrived(home, to, t.version, k)
+		t.removeFromHome(home, from, t.version, k)
+		t.addToHome(home, to, t.version, k)
 		changed = append(changed, int16(home))
 	}
 	t.put(p.slot, t.version, e)
-	t.arrived(t.home, p.slot, t.version, t.key)
+	t.addToHome(t.home, p.slot, t.version, t.key)
 	changed = append(changed, int16(t.home))
 	if len(p.moves) == 0 {
 		s.writeBoth(t, p.slot)
@@ -280,9 +280,9 @@ func (s *session) queueInsert(t *target, p *plan, e []byte) {
 	}
 	switch {
 	case t.whole:
-		t.own = t.ownOf(s.table(t))
-	case t.own.known():
-		t.own = t.filled(p.empty).with(t.own.count() + 1)
+		t.hints = t.hintsOf(s.table(t))
+	case t.hints.isKnown():
+		t.hints = t.hintsWith(p.empty).withCount(t.hints.count() + 1)
 	}
 	if invariants.Enabled {
 		for _, home := range changed {
@@ -293,7 +293,7 @@ func (s *session) queueInsert(t *target, p *plan, e []byte) {
 			}
 		}
 	}
-	s.PS.SetOwn(ownBits, uint64(t.own))
+	s.PS.SetOwn(hintBits, uint64(t.hints))
 }
 
 // writes reports whether the plan writes slot i as a whole.
@@ -306,15 +306,15 @@ func (p *plan) writes(i int) bool {
 	return p.slot == i
 }
 
-// filled is the own bits when slot i, that was empty, is no more.
-func (t *target) filled(i int) own {
+// hintsWith is the own bits when slot i, that was empty, is no more.
+func (t *target) hintsWith(i int) vacancyHints {
 	first, last := t.groupOf(i)
 	for j := first; j <= last; j++ {
-		if j != i && (!t.loaded(j) || t.vacant(j)) {
-			return t.own // another one may be empty
+		if j != i && (!t.wasRead(j) || t.vacant(j)) {
+			return t.hints // another one may be empty
 		}
 	}
-	return t.own &^ (1 << t.bitOf(i))
+	return t.hints &^ (1 << t.bitOf(i))
 }
 
 // writeSlot queues the WRITE of slot i: home word and entry.
@@ -337,7 +337,7 @@ func (s *session) writeHome(t *target, i int) {
 // the key is not there yet.
 func (s *session) writeBoth(t *target, i int) {
 	from, to := t.slotAt(t.home)+atDigest, t.slotAt(i)+t.used(i)
-	if i <= t.home || !together(to-from, t.used(i), homeWord) {
+	if i <= t.home || !joinIsFaster(to-from, t.used(i), homeWord) {
 		s.writeSlot(t, i)
 		if i != t.home {
 			s.writeHome(t, t.home)

@@ -37,7 +37,7 @@ func (s *session) seek(q *remoteHit, key []byte) (err error) {
 		s.x.budget.Missed(key)
 		return nil
 	}
-	q.path, err = s.b.GoOn(w, key)
+	q.path, err = s.b.DescendFrom(w, key)
 	return err
 }
 

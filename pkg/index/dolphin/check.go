@@ -79,7 +79,7 @@ func (c *walker) leaf(w art.Slot, b int) error {
 	}
 	if n := len(c.Path); !bytes.HasPrefix(l.low, c.Path) || art.Branch(l.low, n) != b {
 		c.Report.Fault("leaf %v begins at %x, and is at branch %d where places begin with %x", a, l.low, b, c.Path)
-	} else if w.Clean() != s.lay.Hung(w.Clean(), l.low[min(n+1, len(l.low)):]) {
+	} else if w.Clean() != s.lay.WordWithPlace(w.Clean(), l.low[min(n+1, len(l.low)):]) {
 		// Descents would pass the leaf by, or READ it in vain.
 		c.Report.Fault("leaf %v begins at %x, and its slot %#x says another place", a, l.low, uint64(w))
 	}

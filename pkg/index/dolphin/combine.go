@@ -120,7 +120,7 @@ func (s *Session) combine(c *combine.Change) (done bool, err error) {
 	}
 	back := uint32(0)
 	for i := range s.PS.Take(s.leaf.at) {
-		if !g.AddTo(g, s.PS.Taken(i).(*combine.Change)) {
+		if !g.AddTo(g, s.PS.TakenChange(i).(*combine.Change)) {
 			back |= 1 << i
 		}
 	}

@@ -99,7 +99,7 @@ func (s *Session) completeWith(to pool.Addr, known *leaf) error {
 				return err
 			}
 		}
-		if won, err := s.Swing(s.Last(), slotOf(to)); won || err != nil {
+		if won, err := s.ReplaceLeaf(s.Last(), slotOf(to)); won || err != nil {
 			return err
 		}
 	}
@@ -145,7 +145,7 @@ func (s *Session) linkRight(st *art.Step, a pool.Addr, left *leaf) (settled, err
 			if s.beside.forward() != uint64(from) {
 				return linked, nil
 			}
-			_, err := s.Swing(s.Last(), slotOf(half)) // it was the right one of a merge
+			_, err := s.ReplaceLeaf(s.Last(), slotOf(half)) // it was the right one of a merge
 			return anew, err
 		}
 		if w.Frozen() {

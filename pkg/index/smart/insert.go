@@ -73,7 +73,7 @@ func (s *Session) besideLeaf(key, value []byte, v verdict) (done bool, err error
 	st := &s.Path[s.Level]
 	switch {
 	case v == whole && s.leaf.ctl.state() == moved:
-		_, err := s.Swing(st, s.leaf.forward())
+		_, err := s.ReplaceLeaf(st, s.leaf.forward())
 		return false, err
 	case st.Word.Frozen():
 		return false, s.Replace(s.Level)

@@ -38,7 +38,7 @@ func (s *Session) remove(key []byte) error {
 func (s *Session) removeLocked(key []byte) error {
 	h := &s.t.shortage
 	s.replaceBlock(key)
-	if s.t.Short(s.Env) {
+	if s.t.IsMemoryShort(s.Env) {
 		if h.noteLeft(key) {
 			return s.leaveLocked()
 		}

@@ -86,7 +86,7 @@ func (s *Session) provesAbsent(key []byte, ended art.Outcome, v verdict) (bool, 
 	st := &s.Path[s.Level]
 	switch {
 	case ended == art.Leafed && v == whole && s.leaf.ctl.state() == moved:
-		_, err := s.Swing(st, s.leaf.forward())
+		_, err := s.ReplaceLeaf(st, s.leaf.forward())
 		return false, err
 	case ended == art.Leafed && v == out:
 		st.Fresh = false // it may have moved since the slot was READ
@@ -253,7 +253,7 @@ func (s *Session) moveLocked(key, value []byte, spare bool) (done bool, err erro
 		}
 	} else if !w.Frozen() {
 		// mostly the slot is as it was
-		if won, err := s.Swing(st, c.word); won || err != nil {
+		if won, err := s.ReplaceLeaf(st, c.word); won || err != nil {
 			return true, s.afterwards(err)
 		}
 	}
@@ -267,7 +267,7 @@ func (s *Session) settleMoved(key []byte, w, to art.Slot) error {
 		if err != nil || !there {
 			return err
 		}
-		if won, err := s.Swing(&s.Path[s.Level], to); won || err != nil {
+		if won, err := s.ReplaceLeaf(&s.Path[s.Level], to); won || err != nil {
 			return err
 		}
 	}

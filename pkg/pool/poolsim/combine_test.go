@@ -30,7 +30,7 @@ func (s *seat) add(a pool.Addr, refuse func(i int) bool) (sum uint64, err error)
 			continue
 		}
 		all++
-		s.s.Taken(i).(*addition).sum = all
+		s.s.TakenChange(i).(*addition).sum = all
 	}
 	s.s.PutBack(back)
 	binary.LittleEndian.PutUint64(at, all)

@@ -99,7 +99,7 @@ func offerBesideBundle(t *testing.T, last int) (waited bool) {
 		}
 		if n := s[0].s.Take(nodes[main]); n != 0 {
 			t.Errorf("dead before list %d: the holder of the main node takes a change of another node", last)
-			s[0].s.Taken(0).(*addition).sum = binary.LittleEndian.Uint64(s[0].node)
+			s[0].s.TakenChange(0).(*addition).sum = binary.LittleEndian.Uint64(s[0].node)
 		}
 		must(t, s[0].s.PostUnlock())
 		g.Wait(env.Forever)

@@ -14,9 +14,9 @@ import (
 // range.
 //
 // A slot's leaf may begin above the key, since the last bytes of its place are in no slot. Of the
-// first of them most slots know enough (Layout.Hung). Where it takes the leaf to see it, SeekBefore
-// goes on to the one before. That does not begin above the key, as all of its place comes before
-// the slot.
+// first of them most slots know enough (Layout.WordWithPlace). Where it takes the leaf to see it,
+// SeekBefore goes on to the one before. That does not begin above the key, as all of its place
+// comes before the slot.
 //
 // Where no leaf has the key in its range a copy lacks something, and the descent is made again,
 // fresh: it decides by words that it READs. These are those of the nodes by which it turns, and of

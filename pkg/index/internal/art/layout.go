@@ -11,7 +11,7 @@ type Layout struct {
 	// Sums is of heads; nil until the index has a secret
 	Sums *sum.Key
 	// LeafBytes is how much to READ of each leaf; 0 = what its slot says. Where all are READ alike
-	// the code of a leaf's slot is used for its place (Hung)
+	// the code of a leaf's slot is used for its place (WordWithPlace)
 	LeafBytes int
 	// LoneLeaves: a leaf that is left alone in a node stays there. Else it takes the node's place,
 	// and its word comes back into a slot where it was before (Fork). With them no word does, so a
@@ -27,12 +27,12 @@ func (l *Layout) LeafBytesOf(w Slot) int {
 	return w.LeafBytes()
 }
 
-// Hung is the word w of a leaf in a slot behind whose byte the leaf's place goes on with rest.
-// Where all leaves are READ alike its code is the upper seven bits of the first of these bytes, 0
-// if there is none. They are in the word, so they are never older than it, and they say of most
-// keys below the place that they are: such a key belongs to the leaf before. All that hangs a leaf
-// into a slot of another depth makes them anew.
-func (l *Layout) Hung(w Slot, rest []byte) Slot {
+// WordWithPlace is the word w of a leaf in a slot behind whose byte the leaf's place goes on with
+// rest. Where all leaves are READ alike its code is the upper seven bits of the first of these
+// bytes, 0 if there is none. They are in the word, so they are never older than it, and they say of
+// most keys below the place that they are: such a key belongs to the leaf before. All that hangs a
+// leaf into a slot of another depth makes them anew.
+func (l *Layout) WordWithPlace(w Slot, rest []byte) Slot {
 	if l.LeafBytes == 0 || !w.Leaf() {
 		return w
 	}
@@ -41,7 +41,7 @@ func (l *Layout) Hung(w Slot, rest []byte) Slot {
 
 // hang is the word w in the slot of a place in a node whose prefix ends at end.
 func (l *Layout) hang(w Slot, place []byte, end int) Slot {
-	return l.Hung(w.WithKey(branchKey(Branch(place, end))), suffix(place, end+1))
+	return l.WordWithPlace(w.WithKey(branchKey(Branch(place, end))), suffix(place, end+1))
 }
 
 // inPlaceOf is the word w of a leaf in the slot where one with the same place hangs.

@@ -122,9 +122,9 @@ func (s *Session) unblock(st *Step, found Slot) error {
 	return nil
 }
 
-// Swing puts the leaf of slot to, with the same place, into the slot of st in place of the one that
-// is there, which is retired.
-func (s *Session) Swing(st *Step, to Slot) (won bool, err error) {
+// ReplaceLeaf puts the leaf of slot to, with the same place, into the slot of st in place of the
+// one that is there, which is retired.
+func (s *Session) ReplaceLeaf(st *Step, to Slot) (won bool, err error) {
 	if st.Word.Frozen() {
 		return false, s.Replace(s.Level)
 	}

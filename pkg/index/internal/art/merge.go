@@ -57,7 +57,7 @@ func (s *Session) headerMerge(parent *Step, c *Copy, only Slot) (w Slot, merged 
 	if nt == 0 {
 		s.GiveBack()
 		if last.Leaf() {
-			return s.t.lay.Hung(last.Clean().WithKey(parent.Word.Key()), p), true, nil
+			return s.t.lay.WordWithPlace(last.Clean().WithKey(parent.Word.Key()), p), true, nil
 		}
 		return TombOf(parent.Word, s.Env.Uint64()), true, nil
 	}

@@ -129,7 +129,7 @@ func (s *Session) successor(parent *Step, c *Copy, t NodeType, add Newcomer) (w,
 	case add == nil && s.t.with.yields(c):
 		s.GiveBack()
 		var room [MostPrefix + 1]byte
-		return s.t.lay.Hung(only.Clean().WithKey(parent.Word.Key()), c.wayTo(only, parent.Node.End()+1, room[:0])), 0, false, nil
+		return s.t.lay.WordWithPlace(only.Clean().WithKey(parent.Word.Key()), c.wayTo(only, parent.Node.End()+1, room[:0])), 0, false, nil
 	case only.Inner() && add == nil:
 		if w, merged, err := s.headerMerge(parent, c, only); merged || err != nil {
 			return w, only, false, err

@@ -18,8 +18,8 @@ func (t *Tree) NoteShort(e env.Env, err error) {
 	}
 }
 
-// Short reports whether memory is short: an allocation failed lately.
-func (t *Tree) Short(e env.Env) bool {
+// IsMemoryShort reports whether memory is short: an allocation failed lately.
+func (t *Tree) IsMemoryShort(e env.Env) bool {
 	until := t.shortUntil.Load()
 	return until != 0 && int64(e.Now()) < until
 }

@@ -8,7 +8,7 @@ import "github.com/dmindex/dmindex/pkg/pool"
 //	56-63  partial key: the byte of the child's keys behind the node's prefix
 //	55     the child is a leaf
 //	48-54  of an inner node its type, of a leaf how much to READ (LeafCode), or bits of its place
-//	       (Layout.Hung); 0, and 55 is 0: a tombstone
+//	       (Layout.WordWithPlace); 0, and 55 is 0: a tombstone
 //	47     frozen: the word never changes any more
 //	0-46   the child's address, packed; of a tombstone, a random number
 //

@@ -22,8 +22,8 @@ func (s *Session) Fork(n Newcomer, other []byte) (done bool, err error) {
 }
 
 // ForkOver is Fork where the leaf that the slot leads to is out: the new node has to, with the same
-// place, instead of it, so the swap of 2 does what Swing does besides. The leaf is retired. done
-// with an error: all but that is done.
+// place, instead of it, so the swap of 2 does what ReplaceLeaf does besides. The leaf is retired.
+// done with an error: all but that is done.
 func (s *Session) ForkOver(n Newcomer, other []byte, to Slot) (done bool, err error) {
 	before := s.Path[s.Level].Word
 	if done, err = s.forkWith(n, other, to); done && err == nil {

@@ -236,7 +236,7 @@ func (s *toy) swing(place []byte) {
 		w, err := l.Allot(s.Last().Word.Addr())
 		s.must(err)
 		s.must(l.Queue(l.at))
-		won, err = s.Swing(s.Last(), w)
+		won, err = s.ReplaceLeaf(s.Last(), w)
 		s.must(err)
 	}
 }
@@ -259,7 +259,7 @@ func (s *toy) CheckLeaves(f *Frame, _ int) error {
 		place := s.read(w)
 		if n := len(s.walker.Path); !bytes.HasPrefix(place, s.walker.Path) || Branch(place, n) != b {
 			s.walker.Report.Fault("the leaf of %x lies at branch %d where places begin with %x", place, b, s.walker.Path)
-		} else if s.Session.t.lay.Hung(w, suffix(place, n+1)) != w {
+		} else if s.Session.t.lay.WordWithPlace(w, suffix(place, n+1)) != w {
 			s.walker.Report.Fault("the leaf of %x lies where places begin with %x with code %d", place, s.walker.Path, w.Code())
 		}
 		s.walker.Report.Node(w.Addr(), toyBytes, index.KindLeaf)

@@ -23,9 +23,10 @@ type Together interface {
 	// Add is Group.AddTo. The session's own change comes first.
 	Add(c *combine.Change) bool
 
-	// Taken is called before the first of n changes of others is added (Session.Taken), which from
-	// here on wait for this session. c is its own. It READs what they need and was not READ yet.
-	Taken(c *Change, n int) error
+	// BeginCombined is called before the first of n changes of others is added
+	// (Session.TakenChange), which from here on wait for this session. c is its own. It READs what
+	// they need and was not READ yet.
+	BeginCombined(c *Change, n int) error
 
 	// Queue makes the changes in the image of the leaf and queues their WRITEs. It reports whether
 	// there are any. With an error none is queued.
@@ -38,9 +39,9 @@ type Together interface {
 	Load() Load
 }
 
-// Offer is the change that the operation under way is, for whoever has the lock that the session
-// waits for (LockOr, AcquireOr). There is one at a time.
-func (s *Session) Offer(m combine.Mode, key, value []byte) *Change {
+// OfferChange is the change that the operation under way is, for whoever has the lock that the
+// session waits for (LockOr, AcquireOr). There is one at a time.
+func (s *Session) OfferChange(m combine.Mode, key, value []byte) *Change {
 	s.offer = Change{Change: combine.Change{Mode: m, Key: key, Value: value}}
 	return &s.offer
 }
@@ -72,12 +73,12 @@ func (s *Session) Combine(a pool.Addr, c *Change, l Together) (done bool, err er
 		return false, nil
 	}
 	n := s.PS.Take(a)
-	if err := l.Taken(c, n); err != nil {
+	if err := l.BeginCombined(c, n); err != nil {
 		return true, s.Refuse(err)
 	}
 	back := uint32(0)
 	for i := range n {
-		if !l.Add(&s.Taken(i).Change) {
+		if !l.Add(&s.CombinedChange(i).Change) {
 			back |= 1 << i
 		}
 	}
@@ -89,7 +90,7 @@ func (s *Session) Combine(a pool.Addr, c *Change, l Together) (done bool, err er
 		load := l.Load()
 		c.leaf, c.load = a, load
 		for i := range n {
-			o := s.Taken(i)
+			o := s.CombinedChange(i)
 			o.leaf, o.load = a, load
 		}
 	}
@@ -105,5 +106,5 @@ func (s *Session) Combine(a pool.Addr, c *Change, l Together) (done bool, err er
 	return true, s.Answered(c)
 }
 
-// Taken is change i of those that Combine took.
-func (s *Session) Taken(i int) *Change { return s.PS.Taken(i).(*Change) }
+// CombinedChange is change i of those that Combine took.
+func (s *Session) CombinedChange(i int) *Change { return s.PS.TakenChange(i).(*Change) }

@@ -19,7 +19,7 @@
 //	               without a change
 //	split a leaf   SplitLeaf, which makes the sibling known to the parent (Connect); ConnectMet
 //	               after an operation that may have met a sibling which is not known
-//	combine        Offer the change to LockOr or AcquireOr; Answered if another session made it,
+//	combine        OfferChange to LockOr or AcquireOr; Answered if another session made it,
 //	               else Combine makes it with those of others
 //	after deletes  Tidy merges a leaf that is nearly empty with a neighbour
 //	scan           ScanPairs, over LeafPairs
@@ -29,10 +29,10 @@
 // # What a leaf cache uses besides
 //
 //	without READs  DescendCached, CountCached; Path.Hint, Path.HintAt: where the cache has a leaf
-//	offloading     DescendNear, Keeps, At, GoOn
+//	offloading     DescendNear, Keeps, At, DescendFrom
 //	fetching       Judge, JudgeFor; Staging, Remember, Remembers; Path.Next
 //	boundaries     IsDivided, AwaitBelow, MergeAt, AwaitMerges: of ranges that change their owners
-//	sizes          Tree.SetCacheBound, CacheBytes, CacheShort
+//	sizes          Tree.SetCacheBound, CacheBytes, TakeCacheShortage
 //
 // docs/design/adding-a-design.md has the folders around this one.
 package btree

@@ -29,6 +29,6 @@ func (t *Tree) SetCacheBound(n int64) bool { return t.cache.SetBound(n) }
 // CacheBytes are those of the cache of inner nodes.
 func (t *Tree) CacheBytes() int64 { return t.cache.Bytes() }
 
-// CacheShort reports whether inner nodes that are in use have had no room in the cache since it was
-// asked the last time.
-func (t *Tree) CacheShort() bool { return t.cache.Short() }
+// TakeCacheShortage reports whether inner nodes that are in use have had no room in the cache since
+// it was asked the last time.
+func (t *Tree) TakeCacheShortage() bool { return t.cache.TakeShortage() }

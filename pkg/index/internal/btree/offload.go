@@ -40,8 +40,8 @@ func (s *Session) Keeps(w Way) bool {
 // At is a path to a leaf that a memory server has found.
 func At(a pool.Addr) Path { return Path{addr: a, cached: true} }
 
-// GoOn descends from w, by READs. Where the way is lost it begins at the root.
-func (s *Session) GoOn(w Way, key []byte) (Path, error) {
+// DescendFrom descends from w, by READs. Where the way is lost it begins at the root.
+func (s *Session) DescendFrom(w Way, key []byte) (Path, error) {
 	p := Path{addr: w.Addr, cached: true}
 	for l := w.Level; l > 0; l-- {
 		n, _, err := s.inner(&p, l)

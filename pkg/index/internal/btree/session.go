@@ -49,7 +49,7 @@ type Session struct {
 	restarts int // how often it followed siblings as far as it may, and started again
 	// how often the operation under way came to a node that begins above its key
 	misleads    int
-	offer       Change    // of the operation under way; see Offer
+	offer       Change    // of the operation under way; see OfferChange
 	unconnected pool.Addr // a leaf that its parent does not know, from sep on; Nil if none was met
 	// the operation's stamp then: an operation that waits for memory has another one afterwards,
 	// and may have lost the leaf

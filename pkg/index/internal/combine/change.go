@@ -99,7 +99,7 @@ func (k *KeyState) Take(s *pool.Session, a pool.Addr, most int) {
 	}
 	back := uint32(0)
 	for i := range s.Take(a) {
-		if !k.Add(s.Taken(i).(*Change), most) {
+		if !k.Add(s.TakenChange(i).(*Change), most) {
 			back |= 1 << i
 		}
 	}

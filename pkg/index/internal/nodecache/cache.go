@@ -94,7 +94,7 @@ type Owner interface {
 type Cache struct {
 	owner  Owner
 	paths  Paths       // nil = the cache is not path-aware
-	short  atomic.Bool // see Short
+	short  atomic.Bool // see TakeShortage
 	sets   uint64      // a multiple of the number of shards
 	places []place
 	shards []shard
@@ -164,8 +164,9 @@ func NewSharded(e env.Env, owner Owner, bound, copyBytes, most int) *Cache {
 // Bytes returns how much memory the cache takes.
 func (c *Cache) Bytes() int64 { return c.bytes.Load() }
 
-// Short reports whether copies that are in use have had no room since it was asked the last time.
-func (c *Cache) Short() bool { return c.short.Load() && c.short.Swap(false) }
+// TakeShortage reports whether copies that are in use have had no room since it was asked the last
+// time.
+func (c *Cache) TakeShortage() bool { return c.short.Load() && c.short.Swap(false) }
 
 // SetBound makes n the bound of a cache with one shard. It reports false, and changes nothing, if
 // there are more bytes. The table has room for half as many copies again as fitted the first bound.

@@ -51,7 +51,7 @@ func (s *Session) offered(m combine.Mode, key, value []byte) *btree.Change {
 	if !s.t.combines || s.made != nil || s.Lay.InBlock(len(value)) {
 		return nil
 	}
-	return s.Offer(m, key, value)
+	return s.OfferChange(m, key, value)
 }
 
 // combine is btree's Combine for the locked leaf.
@@ -69,8 +69,8 @@ func (s *Session) combine(l *slotted.Leaf, c *btree.Change) (done bool, err erro
 // Add implements btree.Together.
 func (g *group) Add(c *combine.Change) bool { return g.AddTo(g, c) }
 
-// Taken implements btree.Together: the leaf was READ with the lock.
-func (g *group) Taken(*btree.Change, int) error { return nil }
+// BeginCombined implements btree.Together: the leaf was READ with the lock.
+func (g *group) BeginCombined(*btree.Change, int) error { return nil }
 
 // Find implements combine.Leaf.
 func (g *group) Find(key []byte) (at place, is, ok bool) {

@@ -33,8 +33,8 @@ import (
 
 // Nodes is the cache of inner nodes.
 type Nodes interface {
-	// CacheShort reports whether copies that are in use found no room since it last did.
-	CacheShort() bool
+	// TakeCacheShortage reports whether copies that are in use found no room since it last did.
+	TakeCacheShortage() bool
 	// CacheBytes is what its copies take.
 	CacheBytes() int64
 	// SetCacheBound sets its bound; false = it cannot be that.
@@ -115,7 +115,7 @@ func (b *Budget) Rebalance(flush func(*frame.Frame) error) error {
 // shiftNodes moves bytes between frames and inner nodes, or else values.
 func (b *Budget) shiftNodes(flush func(*frame.Frame) error) error {
 	tree := b.nodes
-	b.short = tree.CacheShort() || b.short
+	b.short = tree.TakeCacheShortage() || b.short
 	switch {
 	case b.short && b.inner+b.step <= b.most:
 		got, err := b.frames.Retire(b.step-b.spare, flush)

@@ -9,7 +9,7 @@ import (
 // An insertion changes words of a leaf here and there in its hop range, all of which was READ under
 // the leaf's word. So one WRITE can have several of them, with what lies between, which is what the
 // memory holds there: readers and repairs do not find it changed. It saves messages where the range
-// is short, as NICs pass a few in the time of a message more (passes).
+// is short, as NICs pass a few in the time of a message more (messageCost).
 //
 // In one WRITE the words change in any order, and a hop overwrites the slot that its key comes
 // from. So for hops it is such a WRITE that takes effect whole or not at all, also if somebody dies
@@ -24,15 +24,15 @@ import (
 //     the reader saw does not match, and it READs again.
 //   - One that finds a key has its value: no value changes here.
 
-// stretch is bytes of a leaf that changed, with what lies between.
-type stretch struct {
+// writeRun is bytes of a leaf that changed, with what lies between.
+type writeRun struct {
 	ahead    int // how far the first slot of it is behind the target's home
 	from, to int // bytes
 }
 
-// maxStretches is how many pieces an insertion changes at most: a slot and a home word for each
+// maxWriteRuns is how many pieces an insertion changes at most: a slot and a home word for each
 // key.
-const maxStretches = 2 * (maxHops + 1)
+const maxWriteRuns = 2 * (maxHops + 1)
 
 // A NIC passes a message in the time of so many bytes, if it is short; what a longer one has beside
 // its content is messageHead. They say when one WRITE is faster than two, and nothing else.
@@ -41,11 +41,11 @@ const (
 	messageHead  = 42
 )
 
-// passes is how long a WRITE of n bytes keeps a NIC, in bytes.
-func passes(n int) int { return messageHead + max(n, shortMessage) }
+// messageCost is how long a WRITE of n bytes keeps a NIC, in bytes.
+func messageCost(n int) int { return messageHead + max(n, shortMessage) }
 
-// together reports whether one WRITE of n bytes is not slower than two with a and b of them.
-func together(n, a, b int) bool { return passes(n) <= passes(a)+passes(b) }
+// joinIsFaster reports whether one WRITE of n bytes is not slower than two with a and b of them.
+func joinIsFaster(n, a, b int) bool { return messageCost(n) <= messageCost(a)+messageCost(b) }
 
 // writeHops queues the WRITEs of what the hops of p, and the new key, change in the locked leaf:
 // slots, and home words of the homes in changed. The image has it.
@@ -55,11 +55,11 @@ func (s *session) writeHops(t *target, p *plan, changed []int16) {
 		s.writeApart(t, p, changed)
 		return
 	}
-	var room [maxStretches]stretch
+	var room [maxWriteRuns]writeRun
 	list := room[:0]
 	add := func(i, from, to int) {
 		at := t.slotAt(i)
-		list = append(list, stretch{t.ahead(t.home, i), at + from, at + to})
+		list = append(list, writeRun{t.ahead(t.home, i), at + from, at + to})
 	}
 	for _, m := range p.moves {
 		add(int(m.to), 0, t.used(int(m.to)))
@@ -71,17 +71,17 @@ func (s *session) writeHops(t *target, p *plan, changed []int16) {
 		}
 	}
 	// from the far end to the home; there are few of them
-	slices.SortFunc(list, func(a, b stretch) int { return b.ahead - a.ahead })
+	slices.SortFunc(list, func(a, b writeRun) int { return b.ahead - a.ahead })
 	last := list[0]
 	for _, next := range list[1:] {
-		if n := last.to - next.from; next.from < last.from && n <= whole && together(n, last.to-last.from, next.to-next.from) {
+		if n := last.to - next.from; next.from < last.from && n <= whole && joinIsFaster(n, last.to-last.from, next.to-next.from) {
 			last.from = next.from
 			continue
 		}
-		s.writeStretch(t, last)
+		s.writeOneRun(t, last)
 		last = next
 	}
-	s.writeStretch(t, last)
+	s.writeOneRun(t, last)
 }
 
 // writeApart is writeHops slot by slot, and then home word by home word.
@@ -97,6 +97,6 @@ func (s *session) writeApart(t *target, p *plan, changed []int16) {
 	}
 }
 
-func (s *session) writeStretch(t *target, p stretch) {
+func (s *session) writeOneRun(t *target, p writeRun) {
 	s.PS.Write(pool.Shared, t.addr+pool.Addr(p.from), t.b[p.from:p.to])
 }

@@ -19,11 +19,11 @@ const (
 	vacancyBits = 42
 	vacancyMask = 1<<vacancyBits - 1
 	mostCounted = 63
-	ownBits     = 1<<48 - 1
+	hintBits    = 1<<48 - 1
 )
 
-// own is the own bits of a lock word.
-type own uint64
+// vacancyHints is the own bits of a lock word.
+type vacancyHints uint64
 
 // bitOf is the bit of slot i.
 func (s *shape) bitOf(i int) int {
@@ -45,37 +45,39 @@ func (s *shape) groupOf(i int) (first, last int) {
 	return first, last
 }
 
-func (o own) mayHave(bit int) bool { return o>>bit&1 != 0 }
-func (o own) count() int           { return int(o >> vacancyBits) }
-func (o own) known() bool          { return o&vacancyMask != 0 }
+func (o vacancyHints) mayBeEmpty(bit int) bool { return o>>bit&1 != 0 }
+func (o vacancyHints) count() int              { return int(o >> vacancyBits) }
+func (o vacancyHints) isKnown() bool           { return o&vacancyMask != 0 }
 
-// with has o with so many pairs.
-func (o own) with(count int) own {
-	return o&vacancyMask | own(max(0, min(count, mostCounted)))<<vacancyBits
+// withCount has o with so many pairs.
+func (o vacancyHints) withCount(count int) vacancyHints {
+	return o&vacancyMask | vacancyHints(max(0, min(count, mostCounted)))<<vacancyBits
 }
 
-// freed is o after the key of slot i went.
-func (s *shape) freed(o own, i int) own {
-	if !o.known() {
+// hintsWithout is o after the key of slot i went.
+func (s *shape) hintsWithout(o vacancyHints, i int) vacancyHints {
+	if !o.isKnown() {
 		return 0
 	}
 	count := o.count() - 1
 	if s.overflows(o) {
 		count = mostCounted
 	}
-	return (o | 1<<s.bitOf(i)).with(count)
+	return (o | 1<<s.bitOf(i)).withCount(count)
 }
 
 // overflows reports whether the leaf may have more pairs than the count of o can say, and than one
 // more. Then the count stays as it is until the leaf is READ as a whole.
-func (s *shape) overflows(o own) bool { return s.n > mostCounted+1 && o.count() == mostCounted }
+func (s *shape) overflows(o vacancyHints) bool {
+	return s.n > mostCounted+1 && o.count() == mostCounted
+}
 
 // sparse reports whether all bits of the vacancy map are set.
-func (s *shape) sparse(o own) bool { return uint64(o)&vacancyMask == 1<<(s.bitOf(s.n-1)+1)-1 }
+func (s *shape) sparse(o vacancyHints) bool { return uint64(o)&vacancyMask == 1<<(s.bitOf(s.n-1)+1)-1 }
 
-// ownOf is what the own bits say of the slots that t knows, all of them.
-func (s *shape) ownOf(t *table) own {
-	var o own
+// hintsOf is what the own bits say of the slots that t knows, all of them.
+func (s *shape) hintsOf(t *table) vacancyHints {
+	var o vacancyHints
 	count := 0
 	for i := range s.n {
 		if t.home[i] == vacant {
@@ -84,5 +86,5 @@ func (s *shape) ownOf(t *table) own {
 			count++
 		}
 	}
-	return o.with(count)
+	return o.withCount(count)
 }
