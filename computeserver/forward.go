@@ -111,18 +111,63 @@ func (p *grpcPeers) Do(ctx context.Context, to partition.Server, ops []*rpcv1.Op
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	reply, err := l.stream.DoEarly(ctx, ops, early)
-	if err == nil {
-		return reply.Outcomes, nil
+	if err != nil {
+		return nil, p.failure(to, l, err, limit)
 	}
+	return reply.Outcomes, nil
+}
+
+// failure is how a call to a server ended that got no reply.
+func (p *grpcPeers) failure(to partition.Server, l *peerLink, err error, limit time.Duration) error {
 	p.refused(to, l, errors.Unwrap(err))
 	var broken *dostream.Error
 	switch {
 	case errors.As(err, &broken) && broken.Sent:
-		return nil, &engine.Failure{Code: rpcv1.Outcome_UNKNOWN, Message: fmt.Sprintf("it did not answer, and whether it did what was asked is not known: %v", broken.Err)}
+		return &engine.Failure{Code: rpcv1.Outcome_UNKNOWN, Message: fmt.Sprintf("it did not answer, and whether it did what was asked is not known: %v", broken.Err)}
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, &engine.Failure{Code: rpcv1.Outcome_TIMED_OUT, Message: fmt.Sprintf("%s took nothing within %v", to.RPC, limit)}
+		return &engine.Failure{Code: rpcv1.Outcome_TIMED_OUT, Message: fmt.Sprintf("%s took nothing within %v", to.RPC, limit)}
 	}
-	return nil, unreachable(to, err)
+	return unreachable(to, err)
+}
+
+// peerCall is a call of Start.
+type peerCall struct {
+	p     *grpcPeers
+	to    partition.Server
+	link  *peerLink
+	call  *dostream.Call // nil: it failed at once, with err
+	limit time.Duration
+	err   error
+}
+
+func (p *grpcPeers) Start(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, ended engine.Waker) engine.Started {
+	l, err := p.link(to)
+	if err != nil {
+		ended.Set()
+		return &peerCall{err: unreachable(to, err)}
+	}
+	c := &peerCall{p: p, to: to, link: l, limit: limit}
+	if c.call, err = l.stream.Start(ops, time.Now().Add(limit), ended); err != nil {
+		ended.Set()
+		c.err = p.failure(to, l, err, limit)
+	}
+	return c
+}
+
+// Take implements engine.Started.
+func (c *peerCall) Take(giveUp bool) ([]*rpcv1.Outcome, error, bool) {
+	if c.call == nil {
+		return nil, c.err, true
+	}
+	reply, err, over := c.call.Reply()
+	if !over && giveUp {
+		reply, err = c.call.GiveUp(context.DeadlineExceeded)
+		over = true
+	}
+	if err != nil {
+		err = c.p.failure(c.to, c.link, err, c.limit)
+	}
+	return reply.Outcomes, err, over
 }
 
 func (p *grpcPeers) Scan(ctx context.Context, to partition.Server, r engine.ScanRange, limit time.Duration, visit engine.Visit, between func() error) error {

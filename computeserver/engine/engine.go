@@ -135,6 +135,11 @@ type Peers interface {
 	// that are there, and LATER in place of the others. An error holds for those that it never got.
 	Do(ctx context.Context, to partition.Server, ops []*rpcv1.Operation, limit time.Duration, early func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error)
 
+	// Start hands operations to another server, as Do does, and does not wait. ended is told once,
+	// by another goroutine, when Take has their end. Take is called before limit is over, or gives
+	// up then.
+	Start(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, ended Waker) Started
+
 	// Scan runs a scan at another server, marked as forwarded, until visit returns false or
 	// between returns an error, which Scan then returns. between is called after each message,
 	// and may wait. When ctx is done, Scan ends at once.
@@ -142,6 +147,16 @@ type Peers interface {
 
 	// Keep closes the connections to all other servers.
 	Keep(servers []partition.Server)
+}
+
+// Waker is told something, and does not wait.
+type Waker interface{ Set() }
+
+// Started is a call that Peers.Start began. One goroutine calls Take until the call is over.
+type Started interface {
+	// Take returns the outcomes, or an error that holds for all of them, and whether the call is
+	// over. With giveUp it is over in any case: what was not answered may still be done.
+	Take(giveUp bool) (out []*rpcv1.Outcome, err error, over bool)
 }
 
 func (c *Engine) setMapError(err error) {

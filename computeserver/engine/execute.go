@@ -30,9 +30,23 @@ const (
 // No session is held while another server is waited for, so two servers that forward to each other
 // cannot exhaust each other's sessions.
 func (c *Engine) Do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration, term uint64) []*rpcv1.Outcome {
-	l := lanes{c: c, ops: ops, forwarded: forwarded, term: term}
-	if todo := l.begin(limit); len(todo) > 0 {
-		l.runLane(todo, true)
+	return c.Begin(ops, forwarded, limit, term).Wait()
+}
+
+// Begin is Do in two steps: what belongs to other servers is handed to them, and Wait does the
+// rest, waits, and returns the outcomes. One goroutine calls Wait, once and soon.
+func (c *Engine) Begin(ops []*rpcv1.Operation, forwarded bool, limit time.Duration, term uint64) *Lanes {
+	l := &Lanes{c: c, ops: ops, forwarded: forwarded, term: term}
+	if l.todo = l.begin(limit); len(l.todo) > 0 && !l.addsMembers(l.todo) {
+		l.first = l.start(c.View.Route(), l.todo)
+	}
+	return l
+}
+
+// Wait returns the outcomes of what Begin began, within its limit.
+func (l *Lanes) Wait() []*rpcv1.Outcome {
+	if len(l.todo) > 0 {
+		l.runLane(l.todo, true, l.first)
 	}
 	if l.group != nil {
 		l.group.Wait(env.Forever) // each of them ends within the limit
@@ -45,9 +59,9 @@ func (c *Engine) Do(ops []*rpcv1.Operation, forwarded bool, limit time.Duration,
 // waits are their positions in ops, whose outcomes parts gets as they come; the others are in out.
 // ops is read, and the outcomes of what waits are written, until parts has the last of them.
 func (c *Engine) DoParts(ops []*rpcv1.Operation, forwarded bool, limit time.Duration, term uint64, parts Parts) (out []*rpcv1.Outcome, waits []int) {
-	l := &lanes{c: c, ops: ops, forwarded: forwarded, term: term, parts: parts}
+	l := &Lanes{c: c, ops: ops, forwarded: forwarded, term: term, parts: parts}
 	if todo := l.begin(limit); len(todo) > 0 {
-		l.runLane(todo, false)
+		l.runLane(todo, false, nil)
 	}
 	return l.out, l.parked
 }
@@ -132,58 +146,6 @@ func (c *Engine) notYet(m *partition.Map, key []byte) error {
 		why = h.Why(key)
 	}
 	return &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: c.At(m, key, why.Error()), waits: true}
-}
-
-// remote is the operations of one round that belong to one other server, in order.
-type remote struct {
-	owner uint32
-	todo  []int
-	again []int // those of them that were not done and are worth another try
-}
-
-// addRemote adds operation i to those of its owner, of most operations altogether.
-func addRemote(groups []remote, owner uint32, i, most int) []remote {
-	for g := range groups {
-		if groups[g].owner == owner {
-			groups[g].todo = append(groups[g].todo, i)
-			return groups
-		}
-	}
-	return append(groups, remote{owner: owner, todo: append(make([]int, 0, most), i)})
-}
-
-// MaxForward bounds the operations that are forwarded in one call.
-const MaxForward = 1024
-
-// runRemote runs operations at their owner. What it answers before the rest, and is not tried
-// again, is handed on at once.
-func (l *lanes) runRemote(m *partition.Map, r *remote) {
-	c, ops, out := l.c, l.ops, l.out
-	to, _ := m.Server(r.owner)
-	for rest := r.todo; len(rest) > 0; {
-		part := rest[:min(len(rest), MaxForward)]
-		rest = rest[len(part):]
-		send := make([]*rpcv1.Operation, len(part))
-		for n, i := range part {
-			send[n] = ops[i]
-		}
-		early, told := l.earlyAnswers(part)
-		outcomes, err := c.Peers.Do(l.context(), to, send, env.Remaining(c.Env, l.t.Deadline), early)
-		c.Count.Forwarded.Add(uint64(len(part)))
-		for n, i := range part {
-			switch {
-			case told != nil && told[n]:
-			case err != nil:
-				out[i] = OutcomeOf(err)
-				out[i].Message = c.At(m, ops[i].Key, out[i].Message)
-			default:
-				out[i] = outcomes[n]
-			}
-		}
-		if !r.selectRetries(ops, out, part, rest) {
-			return
-		}
-	}
 }
 
 func fill(out []*rpcv1.Outcome, o *rpcv1.Outcome) []*rpcv1.Outcome {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	rpcv1 "github.com/dmindex/dmindex/api/rpc/v1"
-	"github.com/dmindex/dmindex/computeserver/ownership"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/partition"
 )
@@ -45,8 +44,8 @@ type Parts interface {
 	Context() context.Context
 }
 
-// lanes is one call of Do or DoParts.
-type lanes struct {
+// Lanes is one call of Begin, Do or DoParts.
+type Lanes struct {
 	c         *Engine
 	ops       []*rpcv1.Operation
 	forwarded bool
@@ -55,7 +54,10 @@ type lanes struct {
 	t         Timing
 	out       []*rpcv1.Outcome // each is written by the lane that has its operation
 
-	// Do waits for its lanes. nil while there is none but the caller's.
+	// Of Begin: what Wait runs, and what was sent of it. nil: nothing was divided yet.
+	todo  []int
+	first *round
+	// Wait waits for its lanes. nil while there is none but the caller's.
 	group *env.WaitGroup
 
 	parts  Parts  // of DoParts
@@ -68,7 +70,7 @@ var errGone error = &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "nothing 
 var errParked error = &Failure{Code: rpcv1.Outcome_UNAVAILABLE, Message: "too many requests wait already for keys that have no server; try again"}
 
 // begin gives outcomes to what cannot run, and returns what can.
-func (l *lanes) begin(limit time.Duration) (todo []int) {
+func (l *Lanes) begin(limit time.Duration) (todo []int) {
 	c := l.c
 	l.out = make([]*rpcv1.Outcome, len(l.ops))
 	if err := c.Blocked(); err != nil {
@@ -96,7 +98,8 @@ func (l *lanes) begin(limit time.Duration) (todo []int) {
 }
 
 // runLane brings operations to their outcomes. Where it must not wait, what would wait is parked.
-func (l *lanes) runLane(todo []int, waits bool) {
+// first is its first round, if that was started.
+func (l *Lanes) runLane(todo []int, waits bool, first *round) {
 	c := l.c
 	if todo = l.addMembers(todo, waits); len(todo) == 0 {
 		return
@@ -110,14 +113,22 @@ func (l *lanes) runLane(todo []int, waits bool) {
 			return
 		}
 		m := c.View.Route()
-		mine, again := l.tryOnce(m, todo, waits)
+		mine, again := todo, []int(nil)
+		if l.parts != nil {
+			mine, again = l.tryOnce(m, todo, waits)
+		} else {
+			if first == nil {
+				first = l.start(m, todo)
+			}
+			m, again, first = first.m, l.finish(first), nil
+		}
 		// With little or no time left, the reason of this failure says more than "too late". (None
 		// may be left because the pause took longer.)
-		if len(again) > 0 && (env.Remaining(c.Env, l.t.Deadline) <= 2*pause || c.ending()) {
+		if len(again) > 0 && l.isOver(pause) {
 			again = nil
 		}
 		if !waits {
-			l.park(again, waits)
+			l.park(again, waits, nil)
 			return
 		}
 		l.end(mine, again)
@@ -132,9 +143,9 @@ func (l *lanes) runLane(todo []int, waits bool) {
 	}
 }
 
-// park lets operations of a lane go on in one of their own. It returns false, and gives them
-// outcomes, if too many lanes are parked.
-func (l *lanes) park(todo []int, waits bool) bool {
+// park lets operations of a lane go on in one of their own, after they were tried by a map, unless
+// it is nil. It returns false, and gives them outcomes, if too many lanes are parked.
+func (l *Lanes) park(todo []int, waits bool, tried *partition.Map) bool {
 	c := l.c
 	if len(todo) == 0 {
 		return true
@@ -143,7 +154,12 @@ func (l *lanes) park(todo []int, waits bool) bool {
 		if l.group == nil {
 			l.group = env.NewWaitGroup(c.Env)
 		}
-		l.group.Go("lane of a batch", func() { l.runLane(todo, true) })
+		l.group.Go("lane of a batch", func() {
+			if tried != nil {
+				c.View.AwaitOther(tried, retryFirst)
+			}
+			l.runLane(todo, true, nil)
+		})
 		return true
 	}
 	if !l.parts.Park() {
@@ -160,13 +176,13 @@ func (l *lanes) park(todo []int, waits bool) bool {
 	}
 	c.Env.Go("lane of a batch", func() {
 		defer l.parts.Leave()
-		l.runLane(todo, true)
+		l.runLane(todo, true, nil)
 	})
 	return true
 }
 
 // end hands on the outcomes of operations but those that are tried again.
-func (l *lanes) end(todo, again []int) {
+func (l *Lanes) end(todo, again []int) {
 	if l.parts == nil || len(todo) == 0 {
 		return
 	}
@@ -198,7 +214,7 @@ var handedOn = &rpcv1.Outcome{Code: rpcv1.Outcome_OK}
 // tryOnce tries operations once, by one map, so that all operations on a key go the same way. What
 // goes another way than the lane's goes on in a lane of its own. It returns the others, and those
 // of them that are worth another try.
-func (l *lanes) tryOnce(m *partition.Map, todo []int, waits bool) (mine, again []int) {
+func (l *Lanes) tryOnce(m *partition.Map, todo []int, waits bool) (mine, again []int) {
 	here, again, there := l.divide(m, todo)
 	if len(there) == 0 {
 		return todo, append(again, l.runLocal(m, here, waits)...)
@@ -215,7 +231,7 @@ func (l *lanes) tryOnce(m *partition.Map, todo []int, waits bool) (mine, again [
 	}
 	left := make([]bool, len(l.ops)) // for another lane
 	for _, r := range there {
-		if l.park(r.todo, waits) {
+		if l.park(r.todo, waits, nil) {
 			for _, i := range r.todo {
 				left[i] = true
 			}
@@ -236,50 +252,14 @@ func (l *lanes) tryOnce(m *partition.Map, todo []int, waits bool) (mine, again [
 }
 
 // runLocal runs operations in sessions of this server.
-func (l *lanes) runLocal(m *partition.Map, todo []int, waits bool) (again []int) {
+func (l *Lanes) runLocal(m *partition.Map, todo []int, waits bool) (again []int) {
 	t := l.t
 	t.parked, t.parks = waits && l.parts != nil, !waits
 	return l.c.runLocal(m, l.ops, l.out, todo, t, l.term)
 }
 
-// divide divides operations into those of this server, those whose server is not known yet, and
-// those of each other server. What was forwarded here and belongs elsewhere has its outcome then,
-// and so has a group of keys that belong to several servers.
-func (l *lanes) divide(m *partition.Map, todo []int) (here, again []int, there []remote) {
-	c, n := l.c, 0
-	for ; n < len(todo); n++ {
-		if place, _, other := c.placeOf(m, l.ops[todo[n]]); place != ownership.Here || other != nil {
-			break
-		}
-	}
-	if here = todo[:n:n]; n == len(todo) { // the usual case
-		return here, nil, nil
-	}
-	for _, i := range todo[n:] {
-		place, owner, other := c.placeOf(m, l.ops[i])
-		switch {
-		case other != nil && !l.forwarded:
-			l.out[i] = OutcomeOf(SplitGroup(l.ops[i].Key, other))
-		case other != nil: // by this map; the sender has another one
-			l.out[i] = &rpcv1.Outcome{Code: rpcv1.Outcome_NOT_OWNER, Message: c.At(m, other, "this server is not in charge of them")}
-		case place == ownership.Here:
-			here = append(here, i)
-		case place == ownership.Unknown:
-			l.out[i] = OutcomeOf(c.unowned())
-			if !l.forwarded {
-				again = append(again, i)
-			}
-		case l.forwarded:
-			l.out[i] = &rpcv1.Outcome{Code: rpcv1.Outcome_NOT_OWNER, Message: c.At(m, l.ops[i].Key, "this server is not in charge of them")}
-		default:
-			there = addRemote(there, owner, i, len(todo))
-		}
-	}
-	return here, again, there
-}
-
 // context ends what waits for another server.
-func (l *lanes) context() context.Context {
+func (l *Lanes) context() context.Context {
 	if l.parts == nil {
 		return context.Background()
 	}
@@ -288,7 +268,7 @@ func (l *lanes) context() context.Context {
 
 // earlyAnswers returns a function for what another server answers before the rest; told says which
 // outcomes it took. Both are nil if nobody takes outcomes before all are there.
-func (l *lanes) earlyAnswers(part []int) (early func(some []*rpcv1.Outcome), told []bool) {
+func (l *Lanes) earlyAnswers(part []int) (early func(some []*rpcv1.Outcome), told []bool) {
 	if l.parts == nil {
 		return nil, nil
 	}

@@ -28,23 +28,27 @@ func scoreOf(op *rpcv1.Operation) float64 {
 	return math.Float64frombits(binary.BigEndian.Uint64(op.Operand))
 }
 
+func (l *Lanes) addsMember(i int) bool { return l.ops[i].Kind == rpcv1.Operation_SET_ADD }
+
+// addsMembers reports whether some operations are SET_ADD.
+func (l *Lanes) addsMembers(todo []int) bool { return slices.ContainsFunc(todo, l.addsMember) }
+
 // addMembers takes those operations out of a lane that add members, and returns the others. They
 // have a lane of their own.
-func (l *lanes) addMembers(todo []int, waits bool) (rest []int) {
-	adds := func(i int) bool { return l.ops[i].Kind == rpcv1.Operation_SET_ADD }
-	if !slices.ContainsFunc(todo, adds) {
+func (l *Lanes) addMembers(todo []int, waits bool) (rest []int) {
+	if !l.addsMembers(todo) {
 		return todo
 	}
 	var own []int
 	for _, i := range todo {
-		if adds(i) {
+		if l.addsMember(i) {
 			own = append(own, i)
 		} else {
 			rest = append(rest, i)
 		}
 	}
 	if !waits || len(rest) > 0 {
-		l.park(own, waits)
+		l.park(own, waits, nil)
 		return rest
 	}
 	for len(own) > 0 {
@@ -68,7 +72,7 @@ func (l *lanes) addMembers(todo []int, waits bool) (rest []int) {
 }
 
 // sameSet reports whether two operations add members to a set alike.
-func (l *lanes) sameSet(i, j int) bool {
+func (l *Lanes) sameSet(i, j int) bool {
 	a, b := l.ops[i], l.ops[j]
 	return bytes.Equal(a.Key, b.Key) && a.Condition == b.Condition && a.Expiry == b.Expiry && a.Number == b.Number
 }

@@ -302,6 +302,10 @@ func (s *simPeers) Do(_ context.Context, to partition.Server, ops []*rpcv1.Opera
 	return out, nil
 }
 
+func (s *simPeers) Start(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, ended Waker) Started {
+	return startBy(s.p, s, to, ops, limit, ended)
+}
+
 // program asks for keys all the time: with DEX often for several at once, whose answers wait for
 // the log together.
 func (w *ownWorld) program(n int) {

@@ -57,6 +57,10 @@ func (n neighbour) Do(_ context.Context, to partition.Server, ops []*rpcv1.Opera
 	return n.p.servers[to.ID-1].Do(ops, true, limit, 0), nil
 }
 
+func (n neighbour) Start(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, ended Waker) Started {
+	return startBy(n.p.servers[0].Env, n, to, ops, limit, ended)
+}
+
 func (n neighbour) Scan(ctx context.Context, to partition.Server, r ScanRange, _ time.Duration, visit Visit, between func() error) error {
 	return n.p.servers[to.ID-1].Scan(ctx, r, true, visit, between)
 }

@@ -37,6 +37,10 @@ func (s *scriptedPeers) Do(_ context.Context, to partition.Server, ops []*rpcv1.
 	return fill(make([]*rpcv1.Outcome, len(ops)), &rpcv1.Outcome{Code: code}), nil
 }
 
+func (s *scriptedPeers) Start(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, ended Waker) Started {
+	return startBy(s.env, s, to, ops, limit, ended)
+}
+
 func (s *scriptedPeers) Scan(_ context.Context, to partition.Server, _ ScanRange, limit time.Duration, _ Visit, _ func() error) error {
 	out, err := s.Do(context.Background(), to, make([]*rpcv1.Operation, 1), limit, nil)
 	if err != nil {

@@ -143,14 +143,9 @@ const readMost = time.Minute
 var errSetLate error = &Failure{Code: rpcv1.Outcome_TIMED_OUT, Message: "the time of the command was over before all members were read; ask for a smaller range"}
 
 func (x *setIndex) Do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
-	l := lanes{c: x.c, ops: ops, inner: true, term: x.term}
-	if todo := l.begin(x.timeLeft()); len(todo) > 0 {
-		l.runLane(todo, true)
-	}
-	if l.group != nil {
-		l.group.Wait(env.Forever) // each of them ends within the limit
-	}
-	return l.out
+	l := &Lanes{c: x.c, ops: ops, inner: true, term: x.term}
+	l.todo = l.begin(x.timeLeft())
+	return l.Wait()
 }
 
 func (x *setIndex) Scan(start, end []byte, limit int, reverse bool, visit func(key, value []byte) bool) error {

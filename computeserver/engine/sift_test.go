@@ -113,6 +113,10 @@ func (u *unruly) Do(_ context.Context, _ partition.Server, ops []*rpcv1.Operatio
 	return out, nil
 }
 
+func (u *unruly) Start(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, ended Waker) Started {
+	return startBy(env.Real(), u, to, ops, limit, ended)
+}
+
 var laterOutcome = &rpcv1.Outcome{Code: rpcv1.Outcome_LATER}
 
 // gathered takes the outcomes of operations that wait. Each counts when it first comes.

@@ -206,21 +206,13 @@ func (c *conn) dispatchMany(p *pending) {
 func (c *conn) settle() {
 	a := &c.forwards
 	c.divided = false
-	if len(a.ops) == 0 || c.session == nil || c.session.Position() == 0 { // nobody waits
+	if len(a.ops) == 0 {
 		c.release()
-		if len(a.ops) > 0 {
-			outcomes := c.s.core.Do(a.ops, false, c.timeLeft(a.changes), c.term)
-			c.noteWaits(outcomes)
-			c.fillHoles(outcomes)
-		}
 		return
 	}
-	var outcomes []*rpcv1.Outcome
-	ops, limit := a.ops, c.timeLeft(a.changes)
-	group := env.NewWaitGroup(c.s.core.Env)
-	group.Go("forward", func() { outcomes = c.s.core.Do(ops, false, limit, c.term) })
+	sent := c.s.core.Begin(a.ops, false, c.timeLeft(a.changes), c.term)
 	c.release()
-	group.Wait(env.Forever) // Do ends within the limit
+	outcomes := sent.Wait() // within the limit
 	c.noteWaits(outcomes)
 	c.fillHoles(outcomes)
 }

@@ -70,15 +70,15 @@ func TestAgainKeepsTheOrder(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &live{ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), unanswered: map[uint64]*batch{}}
-	c := func(key string, sent bool) *call { return &call{ops: get(key), sent: sent, done: make(chan struct{})} }
+	c := func(key string, sent bool) *Call { return &Call{ops: get(key), sent: sent, ended: make(closing)} }
 	gone, moved := c("gone", true), c("moved", true)
 	gone.gone, moved.moved = true, true
-	l.unanswered[2] = &batch{id: 2, calls: []*call{c("c", true), gone}}
-	l.unanswered[1] = &batch{id: 1, calls: []*call{c("a", true), moved, c("b", true)}}
-	s.live, s.queue, s.queued = l, []*call{c("d", false)}, 1
+	l.unanswered[2] = &batch{id: 2, calls: []*Call{c("c", true), gone}}
+	l.unanswered[1] = &batch{id: 1, calls: []*Call{c("a", true), moved, c("b", true)}}
+	s.live, s.queue, s.queued = l, []*Call{c("d", false)}, 1
 	s.fail(l, status.Error(codes.Aborted, "the end"), true)
-	for _, c := range []*call{gone, moved} {
-		<-c.done
+	for _, c := range []*Call{gone, moved} {
+		<-c.ended.(closing)
 		var broken *Error
 		if !errors.As(c.err, &broken) || broken.Sent {
 			t.Errorf("%s ended with %v", c.ops[0].Key, c.err)

@@ -6,10 +6,7 @@
 package dostream
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -93,78 +90,14 @@ type Stream struct {
 
 	mu     sync.Mutex
 	closed bool
-	queue  []*call // not sent yet, in order
+	queue  []*Call // not sent yet, in order
 	queued int     // the weight of queue
 	awake  int     // callers that the last answer woke and that have not called since; a guess
 	live   *live   // nil when no stream is open
 }
 
-// call is one Do.
-type call struct {
-	ops    []*rpcv1.Operation
-	weight int       // rpcv1.Weight
-	until  time.Time // when its caller stops waiting; zero: never
-
-	// Under Stream.mu.
-	sent  bool
-	gone  bool // its caller does not wait any more
-	moved bool // from a stream that ended to the next one
-	done  chan struct{}
-	reply Reply // until done is closed, LATER stands in place of some outcomes
-	err   error
-
-	// one element: outcomes came before the last; nil: nobody takes them early
-	some chan struct{}
-}
-
 // New makes a stream to the server behind client.
 func New(client rpcv1.ComputeClient, o Options) *Stream { return &Stream{client: client, o: o} }
-
-// Do runs operations, at most MaxCall, and waits for their outcomes until ctx ends. The server
-// begins none of them after that, counted from when it received them. The operations and what they
-// point to belong to the stream from then on, even after an error. Every error is an *Error.
-func (s *Stream) Do(ctx context.Context, ops []*rpcv1.Operation) (Reply, error) {
-	return s.DoEarly(ctx, ops, nil)
-}
-
-// DoEarly is Do for several operations of which some may wait long. Unless early is nil, it is
-// called meanwhile, by the same goroutine, when outcomes came and others are still to come. It gets
-// all that are there, and LATER in place of the others. An error says nothing of what it got.
-func (s *Stream) DoEarly(ctx context.Context, ops []*rpcv1.Operation, early func(some []*rpcv1.Outcome)) (Reply, error) {
-	c := &call{ops: ops, weight: rpcv1.Weight(ops), done: make(chan struct{})}
-	if early != nil {
-		c.some = make(chan struct{}, 1)
-	}
-	c.until, _ = ctx.Deadline()
-	if err := s.enqueue(c); err != nil {
-		return Reply{}, &Error{Err: err}
-	}
-	for waits := true; waits; {
-		select {
-		case <-c.done:
-			return c.reply, c.err
-		case <-c.some:
-			s.mu.Lock()
-			some := slices.Clone(c.reply.Outcomes)
-			s.mu.Unlock()
-			early(some)
-		case <-ctx.Done():
-			waits = false
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case <-c.done: // the answer won the race
-		return c.reply, c.err
-	default:
-	}
-	c.gone = true
-	if !c.sent {
-		s.unqueue(c)
-	}
-	return Reply{}, &Error{Sent: c.sent, Err: context.Cause(ctx)}
-}
 
 // Close fails everything that is under way.
 func (s *Stream) Close() {
@@ -174,37 +107,5 @@ func (s *Stream) Close() {
 	s.mu.Unlock()
 	if l != nil {
 		s.fail(l, ErrClosed, false)
-	}
-}
-
-func (s *Stream) enqueue(c *call) error {
-	if c.weight == 0 || c.weight > MaxCall {
-		return fmt.Errorf("%d operations in one call; 1 to %d are possible", c.weight, MaxCall)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return ErrClosed
-	}
-	if s.queued+c.weight > MaxQueued {
-		return ErrQueueFull
-	}
-	s.queue = append(s.queue, c)
-	s.queued += c.weight
-	s.awake = max(0, s.awake-1)
-	if s.live == nil {
-		s.live = s.open()
-	}
-	s.live.poke()
-	return nil
-}
-
-func (s *Stream) unqueue(c *call) {
-	for i := range s.queue {
-		if s.queue[i] == c {
-			s.queue = append(s.queue[:i], s.queue[i+1:]...)
-			s.queued -= c.weight
-			return
-		}
 	}
 }

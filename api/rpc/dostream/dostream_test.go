@@ -191,12 +191,12 @@ func (a *lateAnswer) Recv() (*rpcv1.DoReply, error) {
 // way.
 func TestAnswerAfterClose(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &call{ops: get("a"), sent: true, done: make(chan struct{})}
-	l := &live{ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), unanswered: map[uint64]*batch{1: {id: 1, calls: []*call{c}, count: 1}}}
+	c := &Call{ops: get("a"), sent: true, ended: make(closing)}
+	l := &live{ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), unanswered: map[uint64]*batch{1: {id: 1, calls: []*Call{c}, count: 1}}}
 	s := New(nil, Options{})
 	s.live = l
 	s.receive(l, &lateAnswer{close: s.Close, reply: echo(&rpcv1.DoRequest{Id: 1, Operations: c.ops})})
-	<-c.done
+	<-c.ended.(closing)
 	var broken *Error
 	if !errors.As(c.err, &broken) || !broken.Sent || !errors.Is(c.err, ErrClosed) {
 		t.Errorf("the call ended with %v", c.err)
@@ -207,27 +207,27 @@ func TestAnswerAfterClose(t *testing.T) {
 // stream's limit; who waits for much longer travels in the next batch.
 func TestLimit(t *testing.T) {
 	now := time.Now()
-	in := func(d time.Duration) *call { return &call{ops: get("a"), until: now.Add(d)} }
-	ever := &call{ops: get("a")}
+	in := func(d time.Duration) *Call { return &Call{ops: get("a"), until: now.Add(d)} }
+	ever := &Call{ops: get("a")}
 	for _, c := range []struct {
-		calls []*call
+		calls []*Call
 		most  time.Duration
 		want  uint32
 		taken int
 	}{
-		{[]*call{ever, ever}, 0, 0, 2},
-		{[]*call{ever, ever}, 5 * time.Second, 5000, 2},
-		{[]*call{ever, in(time.Hour)}, 0, 0, 1},
-		{[]*call{in(time.Second), ever}, 0, 1000, 1},
-		{[]*call{ever, in(time.Minute)}, 5 * time.Second, 5000, 2},
-		{[]*call{in(time.Second), ever}, 5 * time.Second, 1000, 1},
-		{[]*call{in(time.Second)}, 5 * time.Second, 1000, 1},
-		{[]*call{in(time.Second)}, 0, 1000, 1},
-		{[]*call{in(100 * time.Millisecond), in(80 * time.Millisecond), in(30 * time.Millisecond)}, 5 * time.Second, 80, 2},
-		{[]*call{in(80 * time.Millisecond), in(100 * time.Millisecond), in(200 * time.Millisecond)}, 5 * time.Second, 80, 2},
-		{[]*call{in(time.Minute)}, 5 * time.Second, 5000, 1},
-		{[]*call{in(10 * time.Microsecond)}, 5 * time.Second, 1, 1},
-		{[]*call{in(-time.Second)}, 5 * time.Second, 1, 1},
+		{[]*Call{ever, ever}, 0, 0, 2},
+		{[]*Call{ever, ever}, 5 * time.Second, 5000, 2},
+		{[]*Call{ever, in(time.Hour)}, 0, 0, 1},
+		{[]*Call{in(time.Second), ever}, 0, 1000, 1},
+		{[]*Call{ever, in(time.Minute)}, 5 * time.Second, 5000, 2},
+		{[]*Call{in(time.Second), ever}, 5 * time.Second, 1000, 1},
+		{[]*Call{in(time.Second)}, 5 * time.Second, 1000, 1},
+		{[]*Call{in(time.Second)}, 0, 1000, 1},
+		{[]*Call{in(100 * time.Millisecond), in(80 * time.Millisecond), in(30 * time.Millisecond)}, 5 * time.Second, 80, 2},
+		{[]*Call{in(80 * time.Millisecond), in(100 * time.Millisecond), in(200 * time.Millisecond)}, 5 * time.Second, 80, 2},
+		{[]*Call{in(time.Minute)}, 5 * time.Second, 5000, 1},
+		{[]*Call{in(10 * time.Microsecond)}, 5 * time.Second, 1, 1},
+		{[]*Call{in(-time.Second)}, 5 * time.Second, 1, 1},
 	} {
 		b := &batch{}
 		for _, call := range c.calls {

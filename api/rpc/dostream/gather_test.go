@@ -60,7 +60,7 @@ func TestCallersTravelTogether(t *testing.T) {
 // TestGroupsTravelAsTheirOperations: a group has as much room in a batch, and in a call, as its
 // operations have, since its outcome is as long as theirs.
 func TestGroupsTravelAsTheirOperations(t *testing.T) {
-	group := func(n int) *call {
+	group := func(n int) *Call {
 		var all []*rpcv1.Operation
 		for range n {
 			all = append(all, get("x")...)
@@ -70,7 +70,7 @@ func TestGroupsTravelAsTheirOperations(t *testing.T) {
 			t.Fatal(err)
 		}
 		ops := []*rpcv1.Operation{{Kind: rpcv1.Operation_GROUP, Key: []byte("x"), Value: value}}
-		return &call{ops: ops, weight: rpcv1.Weight(ops)}
+		return &Call{ops: ops, weight: rpcv1.Weight(ops)}
 	}
 	for n, most := range map[int]int{1: MaxBatch, MaxBatch / 4: 4, MaxBatch/2 + 1: 1, MaxCall: 1} {
 		b, c, fit := &batch{}, group(n), 0

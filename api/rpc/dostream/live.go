@@ -38,7 +38,7 @@ func (l *live) waiting() int { return len(l.unanswered) - min(l.parked, MaxParke
 // batch is the calls of one DoRequest that have no reply yet, in order.
 type batch struct {
 	id     uint64
-	calls  []*call
+	calls  []*Call
 	weight int  // of all that were added
 	count  int  // their operations that have no outcome yet
 	parked bool // it is answered in part
@@ -48,7 +48,7 @@ type batch struct {
 
 // timeLeft is how long the server may take for a call that is sent now: until its caller stops
 // waiting, and the stream's limit (0 = none) at most.
-func (c *call) timeLeft(most time.Duration, now time.Time) time.Duration {
+func (c *Call) timeLeft(most time.Duration, now time.Time) time.Duration {
 	if c.until.IsZero() {
 		return most
 	}
@@ -62,7 +62,7 @@ func (c *call) timeLeft(most time.Duration, now time.Time) time.Duration {
 // canCarry reports whether a call may travel in b. One limit is for all of a batch, and no change
 // may be begun for a caller who has given up; so the shortest decides, and who has much more time
 // travels in another one.
-func (b *batch) canCarry(c *call, left time.Duration) bool {
+func (b *batch) canCarry(c *Call, left time.Duration) bool {
 	if len(b.calls) == 0 {
 		return true
 	}
@@ -74,7 +74,7 @@ func (b *batch) canCarry(c *call, left time.Duration) bool {
 }
 
 // add puts a call into b.
-func (b *batch) add(c *call, left time.Duration) {
+func (b *batch) add(c *Call, left time.Duration) {
 	if len(b.calls) == 0 || left < b.left {
 		b.left = left
 	}
@@ -97,10 +97,10 @@ func (b *batch) operations() []*rpcv1.Operation {
 
 // takeOutcomes takes the outcomes of a reply to a batch, of which some are LATER, or some were
 // before. It returns the calls that have all of theirs now. Called under Stream.mu.
-func (b *batch) takeOutcomes(reply *rpcv1.DoReply) (ready []*call) {
+func (b *batch) takeOutcomes(reply *rpcv1.DoReply) (ready []*Call) {
 	outcomes := reply.Outcomes
 	b.count = 0
-	b.calls = slices.DeleteFunc(b.calls, func(c *call) bool {
+	b.calls = slices.DeleteFunc(b.calls, func(c *Call) bool {
 		if c.reply.Outcomes == nil {
 			c.reply.Outcomes, outcomes = outcomes[:len(c.ops):len(c.ops)], outcomes[len(c.ops):]
 		} else {
@@ -237,7 +237,7 @@ func (s *Stream) receive(l *live, stream rpcv1.Compute_DoClient) {
 		b := l.unanswered[reply.Id]
 		fits := b != nil && len(reply.Outcomes) == b.count
 		whole := fits && !later && !b.parked
-		var ready []*call
+		var ready []*Call
 		switch {
 		case whole:
 			ready = b.calls
@@ -260,7 +260,7 @@ func (s *Stream) receive(l *live, stream rpcv1.Compute_DoClient) {
 				c.reply = Reply{Outcomes: outcomes[:len(c.ops):len(c.ops)], Generation: reply.MapGeneration}
 				outcomes = outcomes[len(c.ops):]
 			}
-			close(c.done)
+			c.end()
 		}
 	}
 }
@@ -296,7 +296,7 @@ func (s *Stream) fail(l *live, err error, again bool) {
 	case codes.Aborted, codes.Unauthenticated, codes.PermissionDenied, codes.FailedPrecondition:
 		taken = false
 	}
-	var waiting []*call
+	var waiting []*Call
 	for _, id := range slices.Sorted(maps.Keys(l.unanswered)) {
 		waiting = append(waiting, l.unanswered[id].calls...)
 	}
@@ -311,7 +311,7 @@ func (s *Stream) fail(l *live, err error, again bool) {
 			continue
 		}
 		c.err = &Error{Sent: c.sent && (taken || partly), Err: err}
-		close(c.done)
+		c.end()
 	}
 	if len(s.queue) > 0 {
 		s.live = s.open()

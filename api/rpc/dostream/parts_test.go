@@ -77,27 +77,27 @@ func newWaiter(t *testing.T) (*waiter, *Stream) {
 // batch waits.
 func TestCallsInPartsOfABatch(t *testing.T) {
 	w, s := newWaiter(t)
-	calls := []*call{
-		{ops: append(get("wait 1"), get("a")...), done: make(chan struct{})},
-		{ops: append(get("b"), get("c")...), done: make(chan struct{})},
-		{ops: get("wait 2"), done: make(chan struct{})},
+	calls := []*Call{
+		{ops: append(get("wait 1"), get("a")...), ended: make(closing)},
+		{ops: append(get("b"), get("c")...), ended: make(closing)},
+		{ops: get("wait 2"), ended: make(closing)},
 	}
 	s.mu.Lock()
 	s.queue, s.queued = append(s.queue, calls...), 5
 	s.live = s.open()
 	s.live.poke()
 	s.mu.Unlock()
-	<-calls[1].done
+	<-calls[1].ended.(closing)
 	select {
-	case <-calls[0].done:
+	case <-calls[0].ended.(closing):
 		t.Error("a call returns of which an operation waits")
-	case <-calls[2].done:
+	case <-calls[2].ended.(closing):
 		t.Error("a call returns that waits")
 	default:
 	}
 	close(w.let)
 	for _, c := range calls {
-		<-c.done
+		<-c.ended.(closing)
 		for i, op := range c.ops {
 			if c.err != nil || string(c.reply.Outcomes[i].Value) != string(op.Key) {
 				t.Errorf("%s: %v, %v", op.Key, c.reply, c.err)
