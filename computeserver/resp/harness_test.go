@@ -134,6 +134,27 @@ func (o others) Do(_ context.Context, to partition.Server, ops []*rpcv1.Operatio
 	return o.c.servers[to.ID].core.Do(ops, true, limit, 0), nil
 }
 
+func (o others) Start(to partition.Server, ops []*rpcv1.Operation, limit time.Duration, ended engine.Waker) engine.Started {
+	s := started{make(chan []*rpcv1.Outcome, 1)}
+	go func() {
+		s.out <- o.c.servers[to.ID].core.Do(ops, true, limit, 0)
+		ended.Set()
+	}()
+	return s
+}
+
+// started is a call that others began.
+type started struct{ out chan []*rpcv1.Outcome }
+
+func (s started) Take(giveUp bool) ([]*rpcv1.Outcome, error, bool) {
+	select {
+	case out := <-s.out:
+		return out, nil, true
+	default:
+	}
+	return nil, &engine.Failure{Code: rpcv1.Outcome_UNKNOWN, Message: "it did not answer in time"}, giveUp
+}
+
 func (o others) Scan(ctx context.Context, to partition.Server, r engine.ScanRange, _ time.Duration, visit engine.Visit, between func() error) error {
 	return o.c.servers[to.ID].core.Scan(ctx, r, true, visit, between)
 }

@@ -1,7 +1,6 @@
 package resp
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -20,9 +19,14 @@ type keepers struct {
 	kept []*rpcv1.Operation
 }
 
-func (k *keepers) Do(_ context.Context, _ partition.Server, ops []*rpcv1.Operation, _ time.Duration, _ func(some []*rpcv1.Outcome)) ([]*rpcv1.Outcome, error) {
+func (k *keepers) Start(_ partition.Server, ops []*rpcv1.Operation, _ time.Duration, ended engine.Waker) engine.Started {
 	k.kept = append(k.kept, ops...)
-	return nil, &engine.Failure{Code: rpcv1.Outcome_TIMED_OUT, Message: "not in time"}
+	ended.Set()
+	return k
+}
+
+func (k *keepers) Take(bool) ([]*rpcv1.Outcome, error, bool) {
+	return nil, &engine.Failure{Code: rpcv1.Outcome_TIMED_OUT, Message: "not in time"}, true
 }
 
 // TestForwardedKeysAreKept: what is sent to another server stays as it is after the command was
