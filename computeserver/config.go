@@ -14,6 +14,7 @@ import (
 	"github.com/dmindex/dmindex/computeserver/users"
 	"github.com/dmindex/dmindex/pkg/env"
 	"github.com/dmindex/dmindex/pkg/identity"
+	"github.com/dmindex/dmindex/pkg/settings"
 )
 
 // Config of a compute server. Zero values mean the default, where one is named.
@@ -57,6 +58,10 @@ type Config struct {
 	// AllowNoPassword lets everybody in if Users names no file; otherwise New refuses that.
 	AllowNoPassword bool
 
+	// Settings, unless nil, is a file that may change some of the bounds below while the server
+	// runs: MaxConnections, Idle and SlowAfter. What it does not have is as it is here.
+	Settings *settings.File
+
 	// MaxConnections bounds the connections of programs that have authenticated: over RESP, and as
 	// many over rpc.Compute. Default 10,000.
 	MaxConnections int
@@ -79,6 +84,8 @@ type Config struct {
 	Limit time.Duration
 	// Idle is after how long a silent RESP connection is closed, or a sixteenth later. Default 1 h.
 	Idle time.Duration
+	// SlowAfter is from which duration on SLOWLOG has a pipeline. Default 10 ms.
+	SlowAfter time.Duration
 	// WriteLimit is how long a RESP client may take to take its replies, or to send the rest of a
 	// command; of the replies, up to a sixteenth longer. Default 30 s.
 	WriteLimit time.Duration
@@ -118,6 +125,7 @@ func (c Config) withDefaults() Config {
 	c.MaxBuffers = cmp.Or(c.MaxBuffers, 256<<20)
 	c.Limit = cmp.Or(c.Limit, 5*time.Second)
 	c.Idle = cmp.Or(c.Idle, time.Hour)
+	c.SlowAfter = cmp.Or(c.SlowAfter, 10*time.Millisecond)
 	c.WriteLimit = cmp.Or(c.WriteLimit, 30*time.Second)
 	c.DrainLimit = cmp.Or(c.DrainLimit, 20*time.Second)
 	if c.Logger == nil {
@@ -140,7 +148,7 @@ func (c *Config) validate() error {
 		return fmt.Errorf("compute server: index: %w", err)
 	}
 	if min(c.MaxConnections, c.MaxSessions, c.MaxWaiting, c.MaxReply) < 0 || c.MaxBuffers < 0 ||
-		min(c.Limit, c.Idle, c.WriteLimit, c.DrainLimit, c.AuthLimit, c.ConnectionAge) < 0 {
+		min(c.Limit, c.Idle, c.SlowAfter, c.WriteLimit, c.DrainLimit, c.AuthLimit, c.ConnectionAge) < 0 {
 		return errors.New("compute server: a bound is negative")
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 // describe says what this server is and how it fares.
 func (s *Server) describe() *rpcv1.DescribeComputeReply {
 	reply := s.core.Describe()
-	reply.Version = s.cfg.Version
+	reply.Version, reply.SettingsRefused = s.cfg.Version, s.settingsRefused()
 	if s.cfg.Paths != nil {
 		for _, p := range s.cfg.Paths() {
 			reply.Paths = append(reply.Paths, &rpcv1.MemoryPath{Server: uint32(p.Server), Provider: p.Provider, Device: p.Device})

@@ -39,9 +39,8 @@ import (
 //   - What it sends is read in small steps, so that headers are looked at before more is read. A
 //     client with credentials is no stranger any more when the rest of what it sent is counted.
 //
-// A connection of a program then counts among
-// Config.MaxConnections. Those with certificates, of the operator
-// and of other servers, always have a place.
+// A connection of a program then counts among Config.MaxConnections. Those with certificates, of
+// the operator and of other servers, always have a place.
 
 // Bounds of connections that have not authenticated.
 const (
@@ -58,15 +57,17 @@ type gate struct {
 	lobby  *accept.Lobby
 	limit  time.Duration // Config.AuthLimit
 	logins *accept.Logins
-	most   int          // connections of programs
+	most   atomic.Int64 // connections of programs; settings change it
 	open   atomic.Int64 // that have authenticated
 }
 
 func newGate(cfg *Config, directory *users.Directory, logins *accept.Logins) *gate {
-	return &gate{
+	g := &gate{
 		who:   &callers{index: cfg.Index.Identity, users: directory, files: cfg.TLS},
-		lobby: accept.NewLobby(maxStrangers, cfg.AuthLimit), limit: cfg.AuthLimit, logins: logins, most: cfg.MaxConnections,
+		lobby: accept.NewLobby(maxStrangers, cfg.AuthLimit), limit: cfg.AuthLimit, logins: logins,
 	}
+	g.most.Store(int64(cfg.limitsNow().MaxConnections))
+	return g
 }
 
 // strangers are the connections that have not authenticated: how many there are, and how many were
@@ -209,7 +210,7 @@ func (g *gate) identify(p *peer.Peer, conn *termConn, authorization []string) (*
 		return nil, err
 	}
 	if stranger {
-		if most := c.user().Places(g.most); g.open.Add(1) > int64(most) {
+		if most := c.user().Places(int(g.most.Load())); g.open.Add(1) > int64(most) {
 			g.open.Add(-1)
 			return nil, status.Errorf(codes.ResourceExhausted, "programs have %d connections open, and no more are possible for the user %s; close some, or add compute servers", most, c.user().Name())
 		}

@@ -96,7 +96,7 @@ func New(cfg Config) (*Server, error) {
 	s.resp = resp.New(resp.Config{
 		Engine: c, Users: directory, Front: &m.resp, Batches: &m.rpc, Version: cfg.Version, Logins: logins, TLS: cfg.RESPTLS,
 		Hide:           func(message string) string { return hider().Texts(message) },
-		MaxConnections: cfg.MaxConnections, AuthLimit: cfg.AuthLimit, Idle: cfg.Idle,
+		Limits: cfg.limitsNow(), AuthLimit: cfg.AuthLimit,
 		WriteLimit: cfg.WriteLimit, MaxReply: cfg.MaxReply, MaxBuffers: cfg.MaxBuffers, AskCursor: peers.Cursor,
 		Relay: messages.relay, AskSubscriptions: messages.askSubscriptions,
 	})
@@ -224,6 +224,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	if s.users.Required() {
 		shells.Go(func() { s.followUsers(looking) })
+	}
+	if s.cfg.Settings != nil {
+		shells.Go(func() { s.cfg.Settings.Follow(looking, s.core.Log, s.applySettings) })
 	}
 	var err error
 	select {

@@ -23,6 +23,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/logs"
 	"github.com/dmindex/dmindex/pkg/pool"
 	"github.com/dmindex/dmindex/pkg/profile"
+	"github.com/dmindex/dmindex/pkg/settings"
 )
 
 // openLimit bounds each attempt of a compute server to open its index.
@@ -74,11 +75,14 @@ func computeserverCommand() *cobra.Command {
 			if fabric.RDMADevice == "" {
 				fabric.RDMADevice = givenDevice()
 			}
-			log, err := logger(logConfig)
+			log, level, err := leveled(logConfig)
 			if err != nil {
 				return err
 			}
 			log = log.With("server", c.ID)
+			if tlsDir != "" {
+				c.Settings = settings.Open(filepath.Join(tlsDir, settings.FileName), level)
+			}
 			fabric.Report = func(device, event string, note bool) {
 				if note {
 					log.Warn("the RDMA device reports an event", "device", device, "event", event)

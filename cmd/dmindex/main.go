@@ -49,9 +49,15 @@ func root() *cobra.Command {
 
 // logger writes to stderr, as every server of this program does.
 func logger(c logs.Config) (*slog.Logger, error) {
-	handler, err := c.Handler(os.Stderr)
+	log, _, err := leveled(c)
+	return log, err
+}
+
+// leveled is the same, with the level, which settings may change.
+func leveled(c logs.Config) (*slog.Logger, *slog.LevelVar, error) {
+	handler, level, err := c.HandlerAndLevel(os.Stderr)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return slog.New(handler), nil
+	return slog.New(handler), level, nil
 }

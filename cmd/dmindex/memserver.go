@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/dmindex/dmindex/pkg/index"
 	"github.com/dmindex/dmindex/pkg/logs"
 	"github.com/dmindex/dmindex/pkg/profile"
+	"github.com/dmindex/dmindex/pkg/settings"
 	"github.com/dmindex/dmindex/pkg/verbs"
 )
 
@@ -40,7 +42,8 @@ func memserverCommand() *cobra.Command {
 			config.MemoryBytes, config.ChunkBytes, config.LockTableBytes = uint64(memory), uint64(chunk), uint64(locks)
 			config.LedgerBytes = uint64(room)
 			var err error
-			if config.Logger, err = logger(log); err != nil {
+			var level *slog.LevelVar
+			if config.Logger, level, err = leveled(log); err != nil {
 				return err
 			}
 			if config.RDMA != "" && !cmd.Flags().Changed("fabric") {
@@ -48,6 +51,11 @@ func memserverCommand() *cobra.Command {
 			}
 			if config.RDMA != "" && config.RDMADevice == "" {
 				config.RDMADevice = givenDevice()
+			}
+			if config.TLSDir != "" {
+				ctx, stop := context.WithCancel(cmd.Context())
+				defer stop()
+				go settings.Open(filepath.Join(config.TLSDir, settings.FileName), level).Follow(ctx, config.Logger, nil)
 			}
 			return runMemserver(cmd.Context(), config)
 		},

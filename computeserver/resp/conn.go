@@ -123,7 +123,7 @@ func (c *conn) serve() {
 		c.settle()
 		c.closing = c.closing || c.refuse
 		took := c.s.core.Env.Now() - began
-		if took >= slowAfter {
+		if took >= c.s.limits.Load().SlowAfter {
 			c.noteSlow(took, c.tally.Total())
 		}
 		c.tally.Publish(c.s.front, took)

@@ -79,7 +79,7 @@ func newCluster(t testing.TB, routing string, adjust func(*limits), ids ...uint3
 		e.Peers = others{c}
 		s := New(Config{
 			Engine: e, Users: l.Users, Front: &count.Front{Sum: e.Count}, Batches: &count.Front{Sum: e.Count}, Version: "test", Hide: keyrange.Hider{}.Texts, Logins: accept.NewLogins(env.Real().Now, accept.Penalty),
-			MaxConnections: l.MaxConnections, AuthLimit: l.AuthLimit, Idle: l.Idle,
+			Limits: Limits{l.MaxConnections, l.Idle, 10 * time.Millisecond}, AuthLimit: l.AuthLimit,
 			WriteLimit: l.WriteLimit, MaxReply: l.MaxReply, MaxBuffers: l.MaxBuffers,
 		})
 		listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -47,7 +47,7 @@ func (c *conn) cmdInfo(args [][]byte) {
 	line("uptime_in_seconds", int64(time.Since(s.started).Seconds())) //env:real the age of a process
 	section("Clients")
 	line("connected_clients", s.core.Count.Connections.Load())
-	line("maxclients", s.maxConns)
+	line("maxclients", s.limits.Load().MaxConnections)
 	line("pubsub_clients", s.listening())
 	section("Memory")
 	used := usedMemory()

@@ -67,7 +67,7 @@ func (s *Server) promote(c *conn, u *users.User) error {
 	switch {
 	case c.place == nil:
 		return nil
-	case s.authed >= u.Places(s.maxConns):
+	case s.authed >= u.Places(s.limits.Load().MaxConnections):
 		return errTooMany
 	case !c.place.Leave():
 		return net.ErrClosed

@@ -78,8 +78,8 @@ func (c *conn) revoked() bool {
 // deadline of silence is moved once it is short of the limit: setting one costs more than a small
 // read. So a client may be silent for up to a sixteenth longer.
 func (c *conn) limitRead(half bool) error {
-	now := time.Now()
-	until := now.Add(c.s.idle + c.s.idle/16)
+	now, idle := time.Now(), c.s.limits.Load().Idle
+	until := now.Add(idle + idle/16)
 	switch {
 	case half:
 		if c.halfUntil.IsZero() {
@@ -88,7 +88,7 @@ func (c *conn) limitRead(half bool) error {
 		if c.halfUntil.Before(until) {
 			until = c.halfUntil
 		}
-	case c.readUntil.Sub(now) >= c.s.idle:
+	case c.readUntil.Sub(now) >= idle && !c.readUntil.After(until): // else the limit was longer
 		return nil
 	}
 	c.readUntil = until

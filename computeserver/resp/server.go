@@ -41,8 +41,7 @@ type Server struct {
 
 	lobby      *accept.Lobby // of connections that have not authenticated
 	logins     *accept.Logins
-	maxConns   int           // that have authenticated
-	idle       time.Duration // that a client may be silent
+	limits     atomic.Pointer[Limits]
 	writeLimit time.Duration // that a client may take to take its replies, or to send a command
 	maxReply   int           // bytes of one reply
 	budget     budget
@@ -86,12 +85,18 @@ type Config struct {
 	Logins *accept.Logins // of the server's front ends
 	TLS    *TLS           // nil = connections are in the clear
 
+	Limits     Limits
+	AuthLimit  time.Duration // that a client may take to authenticate
+	WriteLimit time.Duration // that a client may take to take its replies, or to send a command
+	MaxReply   int           // bytes of one reply
+	MaxBuffers int64         // bytes of all connections' buffers together
+}
+
+// Limits are what may change while a Server runs.
+type Limits struct {
 	MaxConnections int           // that have authenticated
-	AuthLimit      time.Duration // that a client may take to authenticate
 	Idle           time.Duration // that a client may be silent
-	WriteLimit     time.Duration // that a client may take to take its replies, or to send a command
-	MaxReply       int           // bytes of one reply
-	MaxBuffers     int64         // bytes of all connections' buffers together
+	SlowAfter      time.Duration // from which on SLOWLOG has a pipeline
 }
 
 const (
@@ -106,13 +111,21 @@ func New(c Config) *Server {
 		core: c.Engine, users: c.Users, front: c.Front, batches: c.Batches, version: c.Version, hide: c.Hide,
 		cursors: newCursors(c.Engine.Env, c.Engine.Self, maxCursors, cursorsKept), ask: c.AskCursor, size: engine.NewCounting(c.Engine.Env), started: time.Now(),
 		lobby: accept.NewLobby(maxAnonymousConns, c.AuthLimit), logins: c.Logins,
-		maxConns: c.MaxConnections, idle: c.Idle, writeLimit: c.WriteLimit, maxReply: c.MaxReply, budget: budget{limit: c.MaxBuffers, mu: c.Engine.Env.NewMutex()},
+		writeLimit: c.WriteLimit, maxReply: c.MaxReply, budget: budget{limit: c.MaxBuffers, mu: c.Engine.Env.NewMutex()},
 		relay: c.Relay, askSubscriptions: c.AskSubscriptions,
 		tls: c.TLS, handshake: c.AuthLimit,
 		drainGrace: drainGrace, conns: map[uint64]*conn{},
 	}
+	s.limits.Store(&c.Limits)
 	c.Engine.SetCommands(s)
 	return s
+}
+
+// SetLimits puts other limits in force. Connections that are open stay. Those that are silent may
+// be so for the new time from now on.
+func (s *Server) SetLimits(l Limits) {
+	s.limits.Store(&l)
+	s.Recheck()
 }
 
 // Accept serves a listener until it is closed. Its Accept fails for nothing else.
@@ -134,7 +147,7 @@ func (s *Server) admit(nc net.Conn) {
 	switch {
 	case !settled:
 		refusal = "-UNAVAILABLE this server stood still and opens the index anew; connect again\r\n"
-	case !s.users.Required() && s.authed >= s.maxConns:
+	case !s.users.Required() && s.authed >= s.limits.Load().MaxConnections:
 		refusal = "-" + tooManyClients + "\r\n"
 	case s.core.Draining():
 		refusal = "-UNAVAILABLE this server is shutting down; connect again\r\n"
@@ -175,7 +188,7 @@ func (s *Server) forget(c *conn) {
 }
 
 // Recheck wakes all connections that wait for a command: those whose password is not right any more
-// end. It is called after the users changed.
+// end, and the others wait anew. It is called after the users or the limits changed.
 func (s *Server) Recheck() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,9 +24,8 @@ import (
 // A pipeline that is fast costs one comparison: its text is still in the read buffer when it turns
 // out to be slow.
 
-// Bounds of the log, as Redis has them.
+// Bounds of the log, as Redis has them. Limits.SlowAfter is one too.
 const (
-	slowAfter    = 10 * time.Millisecond
 	slowEntries  = 128
 	slowArgs     = 32
 	slowArgBytes = 128

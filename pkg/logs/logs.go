@@ -56,24 +56,39 @@ func (c *Config) Add(f Flags) {
 
 // Handler is a handler that writes to w. The error says what to write instead.
 func (c Config) Handler(w io.Writer) (slog.Handler, error) {
-	o := &slog.HandlerOptions{}
-	switch strings.ToLower(c.Level) {
-	case "debug":
-		o.Level = slog.LevelDebug
-	case "", "info":
-		o.Level = slog.LevelInfo
-	case "warn":
-		o.Level = slog.LevelWarn
-	case "error":
-		o.Level = slog.LevelError
-	default:
-		return nil, fmt.Errorf("--%s=%s: write debug, info, warn or error", FlagLevel, c.Level)
+	h, _, err := c.HandlerAndLevel(w)
+	return h, err
+}
+
+// HandlerAndLevel is the same, and the level, which may be changed at any time.
+func (c Config) HandlerAndLevel(w io.Writer) (slog.Handler, *slog.LevelVar, error) {
+	at, err := ParseLevel(c.Level)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--%s=%w", FlagLevel, err)
 	}
+	level := &slog.LevelVar{}
+	level.Set(at)
+	o := &slog.HandlerOptions{Level: level}
 	switch strings.ToLower(c.Format) {
 	case JSON:
-		return slog.NewJSONHandler(w, o), nil
+		return slog.NewJSONHandler(w, o), level, nil
 	case "", Text:
-		return slog.NewTextHandler(w, o), nil
+		return slog.NewTextHandler(w, o), level, nil
 	}
-	return nil, fmt.Errorf("--%s=%s: write text or json", FlagFormat, c.Format)
+	return nil, nil, fmt.Errorf("--%s=%s: write text or json", FlagFormat, c.Format)
+}
+
+// ParseLevel is the level of a name; empty = info.
+func ParseLevel(name string) (slog.Level, error) {
+	switch strings.ToLower(name) {
+	case "debug":
+		return slog.LevelDebug, nil
+	case "", "info":
+		return slog.LevelInfo, nil
+	case "warn":
+		return slog.LevelWarn, nil
+	case "error":
+		return slog.LevelError, nil
+	}
+	return 0, fmt.Errorf("%s: write debug, info, warn or error", name)
 }

@@ -97,6 +97,7 @@ var rooms = []struct {
 	{"pkg/volumes", []string{"pkg/env"}},
 	{"pkg/logs", nil},
 	{"pkg/profile", nil},
+	{"pkg/settings", []string{"pkg/logs"}},
 	{"pkg/verbs/verbstest", []string{"pkg/verbs", "pkg/env"}},
 	{"pkg/verbs", []string{"pkg/accept", "pkg/env"}},
 	{"pkg/pool/pooltest", []string{"pkg/pool", "pkg/verbs", "pkg/env"}},
@@ -138,13 +139,13 @@ var rooms = []struct {
 	{"computeserver/resp", []string{
 		"pkg/accept", "computeserver/users", "computeserver/engine", "computeserver/expiry", "computeserver/hash", "computeserver/sortedset", "computeserver/ownership", "computeserver/pubsub", "computeserver/script", "computeserver/internal/count", "pkg/index", "pkg/partition", "pkg/env", "api/rpc",
 	}},
-	{"computeserver", []string{"pkg/accept", "pkg/profile", "pkg/index", "pkg/partition", "pkg/pool", "pkg/verbs", "pkg/env", "pkg/identity", "api/rpc", "api/config", "pkg/keyrange"}},
+	{"computeserver", []string{"pkg/accept", "pkg/profile", "pkg/index", "pkg/partition", "pkg/pool", "pkg/verbs", "pkg/env", "pkg/identity", "pkg/settings", "api/rpc", "api/config", "pkg/keyrange"}},
 	{"client", []string{"pkg/partition", "api/rpc", "pkg/identity", "pkg/keyrange"}},
 	// the rooms of the operator, from the ground up: none imports a room above it
 	{"controllers/internal/state", nil},
 	{"controllers/internal/pki", nil},
 	{"controllers/internal/kube", []string{"api/v1alpha1"}},
-	{"controllers/internal/build", []string{"controllers/internal/pki", "api", "pkg/identity", "pkg/logs"}},
+	{"controllers/internal/build", []string{"controllers/internal/pki", "api", "pkg/identity", "pkg/logs", "pkg/settings"}},
 	{"controllers/internal/servers", []string{"controllers/internal/pki", "controllers/internal/build", "api/v1alpha1", "api/rpc", "pkg/identity", "pkg/volumes"}},
 	{"controllers/internal/outcome", []string{"controllers/internal/kube", "api/v1alpha1"}},
 	{"controllers/internal/report", []string{"controllers/internal/kube", "api/v1alpha1"}},

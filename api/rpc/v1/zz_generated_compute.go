@@ -1592,6 +1592,7 @@ type DescribeComputeReply struct {
 	TrustedAuthorities [][]byte `protobuf:"bytes,19,rep,name=trusted_authorities,json=trustedAuthorities,proto3" json:"trusted_authorities,omitempty"` // SHA-256 of the certificates of all authorities that it trusts
 	CertificateSigner  []byte   `protobuf:"bytes,20,opt,name=certificate_signer,json=certificateSigner,proto3" json:"certificate_signer,omitempty"`    // key identifier of the authority that signed its own certificate
 	ObjectsAclDigest   []byte   `protobuf:"bytes,21,opt,name=objects_acl_digest,json=objectsAclDigest,proto3" json:"objects_acl_digest,omitempty"`     // SHA-256 of the ACL file with the users of DMUser objects; empty = it has read none
+	SettingsRefused    string   `protobuf:"bytes,22,opt,name=settings_refused,json=settingsRefused,proto3" json:"settings_refused,omitempty"`          // not empty: what of its newest settings it has not taken, and why; those of before are in force
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -1771,6 +1772,13 @@ func (x *DescribeComputeReply) GetObjectsAclDigest() []byte {
 		return x.ObjectsAclDigest
 	}
 	return nil
+}
+
+func (x *DescribeComputeReply) GetSettingsRefused() string {
+	if x != nil {
+		return x.SettingsRefused
+	}
+	return ""
 }
 
 // MemoryPath is by what a compute server reaches a memory server.
@@ -2602,7 +2610,7 @@ const file_compute_proto_rawDesc = "" +
 	"\vsubscribers\x18\x02 \x03(\x04R\vsubscribers\x12\x1a\n" +
 	"\bpatterns\x18\x03 \x01(\x04R\bpatterns\x12\x12\n" +
 	"\x04more\x18\x04 \x01(\bR\x04more\"\x18\n" +
-	"\x16DescribeComputeRequest\"\xfa\x05\n" +
+	"\x16DescribeComputeRequest\"\xa5\x06\n" +
 	"\x14DescribeComputeReply\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\rR\x02id\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
@@ -2630,7 +2638,8 @@ const file_compute_proto_rawDesc = "" +
 	"acl_digest\x18\x12 \x01(\fR\taclDigest\x12/\n" +
 	"\x13trusted_authorities\x18\x13 \x03(\fR\x12trustedAuthorities\x12-\n" +
 	"\x12certificate_signer\x18\x14 \x01(\fR\x11certificateSigner\x12,\n" +
-	"\x12objects_acl_digest\x18\x15 \x01(\fR\x10objectsAclDigest\"X\n" +
+	"\x12objects_acl_digest\x18\x15 \x01(\fR\x10objectsAclDigest\x12)\n" +
+	"\x10settings_refused\x18\x16 \x01(\tR\x0fsettingsRefused\"X\n" +
 	"\n" +
 	"MemoryPath\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\rR\x06server\x12\x1a\n" +
