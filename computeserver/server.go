@@ -95,7 +95,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, core: c, peers: peers, users: directory, publisher: messages, drained: make(chan struct{})}
 	s.resp = resp.New(resp.Config{
 		Engine: c, Users: directory, Front: &m.resp, Batches: &m.rpc, Version: cfg.Version, Logins: logins, TLS: cfg.RESPTLS,
-		Hide:           func(message string) string { return hider().Texts(message) },
+		Hide:   func(message string) string { return hider().Texts(message) },
 		Limits: cfg.limitsNow(), AuthLimit: cfg.AuthLimit,
 		WriteLimit: cfg.WriteLimit, MaxReply: cfg.MaxReply, MaxBuffers: cfg.MaxBuffers, AskCursor: peers.Cursor,
 		Relay: messages.relay, AskSubscriptions: messages.askSubscriptions,

@@ -99,6 +99,10 @@ type ComputeServers struct {
 	// +optional
 	Spread *Spread `json:"spread,omitempty"`
 
+	// Settings of the servers. Most are taken by servers that run.
+	// +optional
+	Settings ComputeSettings `json:"settings,omitzero"`
+
 	// Pod says where and how the servers' pods run. A change replaces the pods, one after the
 	// other.
 	// +optional

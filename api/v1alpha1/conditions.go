@@ -105,6 +105,11 @@ const (
 	// (quota). An index that is served goes on with what it has.
 	ReasonMemoryPending = "MemoryPending"
 
+	// ReasonSettingsRefused: a compute server has not taken a setting of its pool, and goes on with
+	// the former one. To do: correct spec.settings of the pool, or give the server an image that
+	// knows the setting.
+	ReasonSettingsRefused = "SettingsRefused"
+
 	// ReasonQuotaRefused: a quota would fall below the memory in use. To do: raise the quota again,
 	// or delete keys.
 	ReasonQuotaRefused = "QuotaRefused"

@@ -61,6 +61,10 @@ type MemoryServers struct {
 	// +optional
 	Spread *Spread `json:"spread,omitempty"`
 
+	// Settings of the servers, which those that run take.
+	// +optional
+	Settings MemorySettings `json:"settings,omitzero"`
+
 	// Pod says where and how the servers' pods run. After a change what TCP pods hold is moved to
 	// new ones, one after the other. With RDMA, or with persistence and one copy, a change concerns
 	// pods that are made afterwards.

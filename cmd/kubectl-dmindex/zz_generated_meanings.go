@@ -52,6 +52,7 @@ var meanings = map[string]meaning{
 	"NameTaken":         {when: "an object that the operator must create exists and has another owner.", do: "delete or rename the object that the message names."},
 	"WaitingForMemory":  {when: "memory servers are not ready yet.", do: "if it lasts, inspect the pods of the memory pool: `kubectl describe dmmp`."},
 	"MemoryPending":     {when: "a memory server has less free memory than the index asks for.", do: "free memory on the server that the message names, delete an index there, or ask for less (quota). An index that is served goes on with what it has."},
+	"SettingsRefused":   {when: "a compute server has not taken a setting of its pool, and goes on with the former one.", do: "correct spec.settings of the pool, or give the server an image that knows the setting."},
 	"QuotaRefused":      {when: "a quota would fall below the memory in use.", do: "raise the quota again, or delete keys."},
 	"MemoryUnreachable": {when: "a memory server does not answer.", do: "inspect the pod and its network; no data is lost while the pod runs."},
 	"MemoryLost":        {when: "a memory pod is gone, or its server restarted without its content.", do: "set spec.recovery.onDataLoss to Recreate, and restore a dump into the new index."},

@@ -52,7 +52,7 @@ func refusalOfSet(pairs [][]byte) string {
 			continue
 		}
 		if field := settingsOfNames[strings.ToLower(string(pairs[i]))]; field != "" {
-			return "ERR CONFIG SET is not possible; write settings." + field + " of the index's DMComputePool, which holds for all of its servers (kubectl explain dmcp.spec.settings." + field + ")"
+			return "ERR CONFIG SET is not possible; write settings." + field + " of the DMComputePool, or of its template in the DMIndex, which holds for all of its servers (kubectl explain dmcp.spec.settings." + field + ")"
 		}
 	}
 	return "ERR CONFIG SET is not possible; the configuration of an index is its DMIndex object, and spec.settings of its DMComputePool (kubectl explain dmcp.spec.settings)"

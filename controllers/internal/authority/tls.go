@@ -54,8 +54,9 @@ func pair(s *corev1.Secret) pki.Pair {
 }
 
 // ServerTLS makes the TLS Secret of a pool's servers as it should be and returns the hash of its
-// content. complete adds what only one kind of server has.
-func ServerTLS(ctx context.Context, b *reconciler.Base, owner client.Object, component string, a *pki.Authority, leaf pki.Leaf, trusted []identity.Authority, complete func(*corev1.Secret)) (string, error) {
+// content. complete adds what only one kind of server has; before is the Secret that there is, or
+// an empty one.
+func ServerTLS(ctx context.Context, b *reconciler.Base, owner client.Object, component string, a *pki.Authority, leaf pki.Leaf, trusted []identity.Authority, complete func(secret, before *corev1.Secret) error) (string, error) {
 	secret := &corev1.Secret{}
 	secret.Name, secret.Namespace = build.ServerTLSName(owner.GetName()), owner.GetNamespace()
 	if err := b.Find(ctx, secret, secret); client.IgnoreNotFound(err) != nil {
@@ -72,7 +73,9 @@ func ServerTLS(ctx context.Context, b *reconciler.Base, owner client.Object, com
 	if err != nil {
 		return "", err
 	}
-	complete(desired)
+	if err := complete(desired, secret); err != nil {
+		return "", err
+	}
 	desired.UID = secret.UID // a Secret that was deleted since does not return with its key
 	if err := b.Apply(ctx, owner, desired); err != nil {
 		return "", err

@@ -45,6 +45,9 @@ func ComputePod(pool *dmv1.DMComputePool, ordinal, id int, identity, image, temp
 		memory.Add(*spec.Cache)
 		memory.Add(*spec.Cache) // the garbage collector lets the heap grow to twice what lives
 	}
+	if n := spec.Settings.MaxSessions; n > 0 {
+		c.Args = append(c.Args, fmt.Sprintf("--max-sessions=%d", n))
+	}
 	limit := memory.DeepCopy()
 	if spec.Transport != dmv1.TransportRDMA {
 		limit.Add(*resource.NewQuantity(config.ComputeServerClients+config.ComputeServerOutside, resource.BinarySI))

@@ -128,6 +128,9 @@ func templateOf(pool *dmv1.DMComputePool, index *dmv1.DMIndex, image string) map
 	if pool.Spec.Spread != nil {
 		t["spread"] = pool.Spec.Spread
 	}
+	if n := pool.Spec.Settings.MaxSessions; n > 0 {
+		t["maxSessions"] = n
+	}
 	if cache := pool.Spec.Cache; cache != nil {
 		t["cache"] = cache.Value()
 	}
@@ -226,8 +229,9 @@ func (r *Reconciler) security(ctx context.Context, s *scope) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return authority.ServerTLS(ctx, &r.Base, s.pool, dmv1.ComponentCompute, a, build.ComputeLeaf(s.pool, s.index, s.identity), trusted, func(secret *corev1.Secret) {
+	return authority.ServerTLS(ctx, &r.Base, s.pool, dmv1.ComponentCompute, a, build.ComputeLeaf(s.pool, s.index, s.identity), trusted, func(secret, before *corev1.Secret) error {
 		secret.Data[config.KeySaltFile] = salt
+		return build.Settle(secret, before, s.pool.Spec.Paused, build.ComputeSettings(s.pool))
 	})
 }
 

@@ -264,5 +264,6 @@ func (r *Reconciler) gatherCompute(ctx context.Context, s *scope) error {
 			c.problem = unfit.Why
 		}
 	})
+	r.tellSettings(s)
 	return nil
 }

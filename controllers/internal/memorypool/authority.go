@@ -125,8 +125,9 @@ func (r *Reconciler) security(ctx context.Context, s *scope) (tls string, err er
 			return "", outcome.WaitFor(dmv1.ReasonWaitingForIndex, "the certificate authority of index "+index.Name+" does not exist yet", 0)
 		}
 	}
-	return authority.ServerTLS(ctx, &r.Base, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool, s.hasCopies()), trusted, func(secret *corev1.Secret) {
+	return authority.ServerTLS(ctx, &r.Base, s.pool, dmv1.ComponentMemory, s.authority, build.MemoryLeaf(s.pool, s.hasCopies()), trusted, func(secret, before *corev1.Secret) error {
 		build.RequireTLS(secret, overTLS)
+		return build.Settle(secret, before, s.pool.Spec.Paused, build.MemorySettings(s.pool))
 	})
 }
 
