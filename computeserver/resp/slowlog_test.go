@@ -25,7 +25,7 @@ func TestSlowLog(t *testing.T) {
 		r.Send(strings.Join(commands, ""))
 		<-log.asked
 		began := time.Now()
-		computeservertest.Await(t, "the time that is slow is over", func() bool { return time.Since(began) > slowAfter })
+		computeservertest.Await(t, "the time that is slow is over", func() bool { return time.Since(began) > s.limits.Load().SlowAfter })
 		log.end <- nil
 		for range replies {
 			r.SkipReply()
@@ -55,7 +55,7 @@ func TestSlowLog(t *testing.T) {
 		t.Fatalf("%d entries: %+v", len(all), all)
 	}
 	for i, e := range all {
-		if e.number != first+int64(len(want)-1-i) || e.took < slowAfter || e.name != "me" || e.address != r.NC.LocalAddr().String() || !slices.Equal(e.args, want[i]) {
+		if e.number != first+int64(len(want)-1-i) || e.took < s.limits.Load().SlowAfter || e.name != "me" || e.address != r.NC.LocalAddr().String() || !slices.Equal(e.args, want[i]) {
 			t.Errorf("entry %d: %+v, want %q", i, e, want[i])
 		}
 	}
