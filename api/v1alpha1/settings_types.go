@@ -28,8 +28,8 @@ type ComputeSettings struct {
 	// +kubebuilder:validation:XValidation:rule="self >= 0 && self <= 60000000",message="settings.slowLogMicroseconds must be within 0 and 60000000 (a minute): write from how many microseconds on SLOWLOG has a pipeline"
 	SlowLogMicroseconds *int32 `json:"slowLogMicroseconds,omitempty"`
 
-	// LogLevel is the least level of the servers' log: debug, info, warn or error. Default: what the
-	// pods were made with, by spec.log of the index or the operator's --server-log-level. Live.
+	// LogLevel is the least level of the servers' log: debug, info, warn or error. Default: what
+	// the pods were made with, by spec.log of the index or the operator's --server-log-level. Live.
 	// +optional
 	LogLevel LogLevel `json:"logLevel,omitempty"`
 
@@ -43,9 +43,9 @@ type ComputeSettings struct {
 
 // MemorySettings are settings of memory servers.
 type MemorySettings struct {
-	// LogLevel is the least level of the servers' log: debug, info, warn or error. Default: what the
-	// pods were made with, by spec.log of their index or the operator's --server-log-level. Live:
-	// servers that run take a change within seconds.
+	// LogLevel is the least level of the servers' log: debug, info, warn or error. Default: what
+	// the pods were made with, by spec.log of their index or the operator's --server-log-level.
+	// Live: servers that run take a change within seconds.
 	// +optional
 	LogLevel LogLevel `json:"logLevel,omitempty"`
 }

@@ -1,6 +1,8 @@
 package index
 
 import (
+	"hash/crc32"
+
 	corev1 "k8s.io/api/core/v1"
 
 	dmv1 "github.com/dmindex/dmindex/api/v1alpha1"
@@ -16,6 +18,6 @@ func (r *Reconciler) tellSettings(s *scope) {
 		if why == "" || !r.Logged.Once(c.pod.UID, "settings "+report.Cut(why, 256)) {
 			continue
 		}
-		r.Events.Eventf(s.index, c.pod, corev1.EventTypeWarning, dmv1.ReasonSettingsRefused, "Settle", "pod %s goes on with its former settings: %s", c.pod.Name, report.Cut(why, 512))
+		r.Events.Eventf(s.index, c.pod, corev1.EventTypeWarning, dmv1.ReasonSettingsRefused, report.Numbered("Settle", uint64(crc32.ChecksumIEEE([]byte(why)))), "pod %s goes on with its former settings: %s", c.pod.Name, report.Cut(why, 512))
 	}
 }
