@@ -57,6 +57,7 @@ func TestServersAreAskedSideBySide(t *testing.T) {
 		tries := 0
 		peers.does[2] = func(time.Duration) (rpcv1.Outcome_Code, error) {
 			if tries++; tries < 4 {
+				p.Sleep(2 * patience) // the caller has begun to look at each answer
 				return rpcv1.Outcome_NOT_OWNER, nil
 			}
 			answered = p.Now() - began
