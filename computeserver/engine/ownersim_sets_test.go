@@ -49,7 +49,7 @@ type setCall struct {
 	pairs     []sortedset.Pair // that a range has, or that were removed
 	nothing   bool             // it said that nothing was done
 	doubt     bool             // its program has no answer
-	touched   map[string]bool  // members whose items it set out to change
+	touched   map[string]int   // how often it may have changed a member's item
 }
 
 // changes reports whether a call may change a member.
@@ -140,7 +140,7 @@ func (w *ownWorld) askSet(p *simenv.Process, program int, d *pod, in setAsked) b
 	if c == nil || there.Dead() {
 		return false
 	}
-	call := &setCall{program: program, in: in, call: w.log.tick(), touched: map[string]bool{}}
+	call := &setCall{program: program, in: in, call: w.log.tick(), touched: map[string]int{}}
 	w.sets.calls = append(w.sets.calls, call)
 	done := p.NewEvent()
 	w.asked++
@@ -166,7 +166,7 @@ func (w *ownWorld) runSet(there *simenv.Process, c *Engine, call *setCall) {
 	switch in.kind {
 	case "add", "incr", "rem", "score", "del":
 		if in.key >= setsCounter {
-			call.touched[in.member] = true
+			call.touched[in.member]++
 			o := c.Do([]*rpcv1.Operation{{Kind: rpcv1.Operation_INCREMENT, Key: key, Number: int64(in.score)}}, false, ownLimit, 0)[0]
 			if out.score = float64(o.Number); !o.Code.Meaning().Answer {
 				err = &sortedset.Failure{Outcome: o}
@@ -174,7 +174,7 @@ func (w *ownWorld) runSet(there *simenv.Process, c *Engine, call *setCall) {
 			break
 		}
 		if in.kind == "del" {
-			call.touched[in.member] = true
+			call.touched[in.member]++
 		}
 		out, _, err = in.run(c, s, key)
 	case "pop":

@@ -155,14 +155,14 @@ func (w *ownWorld) told(c *setCall) (ops []porcupine.Operation) {
 			}
 			break
 		}
-		for _, member := range setMembers {
-			if c.touched[member] {
+		for _, member := range setMembers { // a range is read again, and may have one again then
+			for range c.touched[member] {
 				add("rem", member, setAnswered{})
 			}
 		}
 	case kind == "card":
 	case c.changes(), kind == "score":
-		if c.end != 0 || c.touched[c.in.member] {
+		if c.end != 0 || c.touched[c.in.member] > 0 {
 			add(kind, c.in.member, c.out)
 		}
 	case c.end != 0: // a range

@@ -44,6 +44,10 @@ func (x *movedSets) Do(ops []*rpcv1.Operation) []*rpcv1.Outcome {
 		if done && one {
 			w.sets.oneStep++
 		}
+		if x.call != nil && (x.call.in.kind == "drop" || x.call.in.kind == "pop") && setsOut(op) && !done && out[i].Code != rpcv1.Outcome_UNKNOWN {
+			_, member := itemOf(op.Key)
+			x.call.touched[string(member)]-- // nothing was done
+		}
 		if _, member := itemOf(op.Key); done && (op.Kind == rpcv1.Operation_REMOVE || one && len(op.Value) == 0) && x.call != nil && x.call.in.kind == "drop" {
 			x.call.pairs = append(x.call.pairs, sortedset.Pair{Member: member, Score: math.Float64frombits(binary.BigEndian.Uint64(op.Operand[1:]))})
 		}
@@ -99,10 +103,17 @@ func (x *movedSets) note(ops []*rpcv1.Operation) {
 		return
 	}
 	for _, op := range ops {
-		if is, member := itemOf(op.Key); is && (op.Kind == rpcv1.Operation_SET_MEMBER || op.Kind == rpcv1.Operation_REMOVE || op.Kind == rpcv1.Operation_SWAP && op.Value[0] > 1) {
-			x.call.touched[string(member)] = true
+		if setsOut(op) {
+			_, member := itemOf(op.Key)
+			x.call.touched[string(member)]++
 		}
 	}
+}
+
+// setsOut reports whether an operation is the one with which a change of a member begins.
+func setsOut(op *rpcv1.Operation) bool {
+	is, _ := itemOf(op.Key)
+	return is && (op.Kind == rpcv1.Operation_SET_MEMBER || op.Kind == rpcv1.Operation_REMOVE || op.Kind == rpcv1.Operation_SWAP && op.Value[0] > 1)
 }
 
 // itemOf takes the key of a member's item apart.
