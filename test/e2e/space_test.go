@@ -238,12 +238,3 @@ func tail(text string, lines int) string {
 	all := strings.Split(text, "\n")
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
-
-// jsonpath asks for fields of objects; empty if that fails.
-func (s *space) jsonpath(object, path string) string {
-	out, err := s.try("get", object, "--output", "jsonpath="+path)
-	if err != nil {
-		return ""
-	}
-	return out
-}
