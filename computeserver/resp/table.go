@@ -323,7 +323,7 @@ func init() {
 			arity: -1, run: (*conn).cmdSUnsubscribe, queue: true, listening: true},
 		{name: "spublish", usage: "channel message", does: "as `PUBLISH`, to those who have subscribed with `SSUBSCRIBE`. All servers have all channels: no slot decides, and no pattern matches",
 			arity: 3, run: (*conn).cmdPublish, queue: true, needs: toPublish},
-		{name: "slowlog", usage: "GET [count]|LEN|RESET", does: "the last pipelines of this server that took 10 ms or more, at most 128, the last one first: number, when, microseconds, arguments, address and name of the client. Of a pipeline of several commands the first one is shown",
+		{name: "slowlog", usage: "GET [count]|LEN|RESET", does: "the last pipelines of this server that took long, 10 ms or as the setting `slowLogMicroseconds` says, at most 128, the last one first: number, when, microseconds, arguments, address and name of the client. Of a pipeline of several commands the first one is shown",
 			arity: -2, run: (*conn).cmdSlowLog, subs: true, queue: true, needs: toReadAll},
 		{name: "monitor", does: "`OK`, and then a line for each command that this server runs, as in Redis: see [Monitors](#monitors)",
 			arity: 1, run: (*conn).cmdMonitor, queue: true, needs: toSeeAll},
