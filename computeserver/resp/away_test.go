@@ -12,7 +12,7 @@ import (
 // TestPipelineOfAnIndexThatIsAway: while the index cannot be opened, a pipeline waits for it once,
 // whatever its commands are, and each of them is answered with the reason.
 func TestPipelineOfAnIndexThatIsAway(t *testing.T) {
-	const limit, commands = 30 * time.Millisecond, 100
+	const limit, commands = 100 * time.Millisecond, 100
 	for name, with := range map[string]struct {
 		routing string
 		owned   bool
